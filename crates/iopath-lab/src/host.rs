@@ -22,10 +22,7 @@ impl Host {
                 .unwrap_or_else(unknown),
             cores: thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
             idle_busy_cpus,
-            memory_bytes: fs::read_to_string("/proc/meminfo")
-                .ok()
-                .and_then(|text| memory(&text, "MemTotal:"))
-                .unwrap_or(0),
+            memory_bytes: memory_bytes().unwrap_or(0),
         }
     }
 }
@@ -39,6 +36,11 @@ fn cpu_model(cpuinfo: &str) -> Option<String> {
         })
     };
     field("model name").or_else(|| field("Hardware")).or_else(|| field("cpu model"))
+}
+
+/// All memory, in bytes; none if `/proc` does not show it.
+pub(crate) fn memory_bytes() -> Option<u64> {
+    memory(&fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:")
 }
 
 /// Memory that is available without swapping, in bytes; none if `/proc` does not show it.

@@ -16,6 +16,7 @@ pub mod fit;
 mod fit_error;
 mod host;
 mod job;
+pub mod jobfile;
 pub mod map;
 mod model;
 mod model_host;

@@ -1,0 +1,144 @@
+//! Job files of fio: parses them and runs them. This file has the parser of a whole file; `jobfile/syntax.rs` has its
+//! lines, `jobfile/keys.rs` its keys. docs/jobfiles.md lists the keys. Does not run the jobs.
+
+mod environment;
+mod error;
+mod expression;
+mod given;
+mod job;
+mod keys;
+mod syntax;
+mod value;
+
+use std::collections::HashSet;
+
+pub use environment::{Environment, System};
+pub use error::{At, JobFileError, Unsupported};
+use given::{Given, Refused};
+pub use job::{IoEngine, Job};
+pub use keys::{Key, Support, keys};
+use syntax::{RawOption, Section};
+pub use value::Amount;
+use value::KbBase;
+
+/// The jobs of a file, in its order.
+#[derive(Debug, Clone)]
+pub struct JobFile {
+    /// The name of the file.
+    pub name: String,
+    /// The jobs, one at least.
+    pub jobs: Vec<Job>,
+    /// Keys that were ignored, each with its line. Empty unless lenient.
+    pub warnings: Vec<String>,
+}
+
+impl JobFile {
+    /// Reads and parses a file. If `lenient`, keys and values without an equivalent are ignored with a warning.
+    ///
+    /// # Errors
+    /// [`JobFileError`] with the line.
+    pub fn read(name: &str, environment: &dyn Environment, lenient: bool) -> Result<Self, JobFileError> {
+        let read = environment.read(name, "");
+        let (_, bytes) = read.map_err(|source| JobFileError::Read { file: name.to_owned(), source })?;
+        Self::parse(name, &bytes, environment, lenient)
+    }
+
+    /// Parses the bytes of a file.
+    ///
+    /// # Errors
+    /// [`JobFileError`] with the line.
+    pub fn parse(
+        name: &str,
+        bytes: &[u8],
+        environment: &dyn Environment,
+        lenient: bool,
+    ) -> Result<Self, JobFileError> {
+        let sections = syntax::sections(name, bytes, environment)?;
+        let mut defaults: Vec<&RawOption> = Vec::new();
+        let mut file = Self { name: name.to_owned(), jobs: Vec::new(), warnings: Vec::new() };
+        let mut warned = HashSet::new();
+        for section in &sections {
+            if section.is_global() {
+                defaults.extend(&section.options);
+                continue;
+            }
+            let (job, ignored) = job(section, &defaults, lenient)?;
+            file.jobs.push(job);
+            for (at, what) in ignored {
+                // A key of [global] is ignored in each job, and reported once.
+                if warned.insert(at.clone()) {
+                    file.warnings.push(format!("{at}: ignored: {what}"));
+                }
+            }
+        }
+        if file.jobs.is_empty() {
+            return Err(JobFileError::NoJob { file: name.to_owned() });
+        }
+        Ok(file)
+    }
+
+    /// Keeps the jobs of these names only; all, without a name.
+    ///
+    /// # Errors
+    /// [`JobFileError::NoSection`]: no job has one of the names.
+    pub fn select(&mut self, sections: &[String]) -> Result<(), JobFileError> {
+        let names = || self.jobs.iter().map(|job| job.name.clone());
+        if let Some(section) = sections.iter().find(|section| names().all(|name| name != **section)) {
+            let (file, known) = (self.name.clone(), names().collect());
+            return Err(JobFileError::NoSection { file, section: section.clone(), known });
+        }
+        self.jobs.retain(|job| sections.is_empty() || sections.contains(&job.name));
+        Ok(())
+    }
+
+    /// The jobs that run at the same time: a group ends before the next one starts.
+    pub fn groups(&self) -> Vec<&[Job]> {
+        let begins = |job: &Job| job.stonewall || job.wait_for.is_some();
+        let mut groups = Vec::new();
+        let mut first = 0;
+        for number in 1..=self.jobs.len() {
+            if self.jobs.get(number).is_none_or(begins) {
+                groups.push(&self.jobs[first..number]);
+                first = number;
+            }
+        }
+        groups
+    }
+}
+
+/// A job from its section and the defaults, and the keys that were ignored.
+fn job(
+    section: &Section,
+    defaults: &[&RawOption],
+    lenient: bool,
+) -> Result<(Job, Vec<(At, Unsupported)>), JobFileError> {
+    let options = || defaults.iter().copied().chain(&section.options);
+    // The unit applies to all values of the job, wherever it stands.
+    let kb_base = options().rfind(|option| option.key == "kb_base");
+    let is_decimal = kb_base.is_some_and(|option| option.value.as_deref() == Some("1000"));
+    let base = if is_decimal { KbBase::Decimal } else { KbBase::Binary };
+    let mut job = Job::new(section.name.clone(), section.at.clone());
+    let mut ignored = Vec::new();
+    for RawOption { at, key, value } in options() {
+        let given = Given { value: value.as_deref(), base };
+        let applied = keys::find(key).map(|row| row.apply(&mut job, &given));
+        let (key, value) = (key.clone(), value.clone().unwrap_or_default());
+        let what = match applied {
+            Some(Ok(())) => continue,
+            None => Unsupported::Unknown { key },
+            Some(Err(Refused::Key(reason))) => Unsupported::Key { key, reason },
+            Some(Err(Refused::Value(reason))) => Unsupported::Value { key, value, reason },
+            Some(Err(Refused::Expected(expected))) => {
+                return Err(JobFileError::Value { at: at.clone(), key, value, expected });
+            }
+        };
+        if !lenient {
+            return Err(JobFileError::Unsupported { at: at.clone(), what });
+        }
+        ignored.push((at.clone(), what));
+    }
+    Ok((job, ignored))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+//! A key as given in a job file, and the parsers that `keys.rs` uses for its value.
+
+use std::time::Duration;
+
+use super::value::{self, Amount, KbBase, TimeUnit};
+
+/// A key with its value.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Given<'a> {
+    pub(super) value: Option<&'a str>,
+    pub(super) base: KbBase,
+}
+
+/// The reason why a value is not applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// The value is malformed or out of range. Contains the valid values.
+    Expected(&'static str),
+    /// iopath has no equivalent of the key.
+    Key(&'static str),
+    /// iopath has no equivalent of this value.
+    Value(&'static str),
+}
+
+impl<'a> Given<'a> {
+    pub(super) fn text(&self) -> Result<&'a str, Refused> {
+        self.value.filter(|text| !text.is_empty()).ok_or(Refused::Expected("a value after `=`"))
+    }
+
+    pub(super) fn flag(&self) -> Result<bool, Refused> {
+        value::boolean(self.value).ok_or(Refused::Expected("0 or 1"))
+    }
+
+    pub(super) fn bytes(&self) -> Result<u64, Refused> {
+        const EXPECTED: Refused = Refused::Expected("bytes, or a number with k, m, g or t: 4096, 4k, 1m, 2g");
+        value::bytes(self.text()?, self.base).ok_or(EXPECTED)
+    }
+
+    pub(super) fn amount(&self) -> Result<Amount, Refused> {
+        const EXPECTED: Refused =
+            Refused::Expected("bytes, a number with k, m, g or t, or 1% to 100%: 4096, 4k, 1m, 20%");
+        value::amount(self.text()?, self.base).ok_or(EXPECTED)
+    }
+
+    /// A number of 1 or more.
+    pub(super) fn positive(&self) -> Result<u64, Refused> {
+        let number = value::bytes(self.text()?, self.base).filter(|number| *number > 0);
+        number.ok_or(Refused::Expected("a whole number of 1 or more"))
+    }
+
+    pub(super) fn percent(&self) -> Result<u64, Refused> {
+        let number = value::bytes(self.text()?, self.base).filter(|number| *number <= 100);
+        number.ok_or(Refused::Expected("0 to 100"))
+    }
+
+    pub(super) fn seconds(&self) -> Result<Duration, Refused> {
+        value::time(self.text()?, TimeUnit::Seconds)
+            .ok_or(Refused::Expected("seconds, or a number with d, h, m, s, ms or us: 30, 5m, 500ms"))
+    }
+
+    pub(super) fn micros(&self) -> Result<Duration, Refused> {
+        value::time(self.text()?, TimeUnit::Microseconds)
+            .ok_or(Refused::Expected("microseconds, or a number with s, ms or us: 100, 2ms"))
+    }
+
+    pub(super) fn list(&self) -> Result<Vec<String>, Refused> {
+        let list = value::list(self.text()?);
+        if list.is_empty() { Err(Refused::Expected("names, separated by colons")) } else { Ok(list) }
+    }
+
+    /// Sizes for reads and writes, each 1 or more; none for an empty one.
+    pub(super) fn sizes(&self) -> Result<[Option<u64>; 2], Refused> {
+        const EXPECTED: Refused = Refused::Expected("a size of 1 or more, or READS,WRITES: 4k, 8k,16k");
+        let [reads, writes] = value::per_direction(self.text()?).ok_or(EXPECTED)?;
+        let size = |text: Option<&str>| {
+            let bytes = |text| value::bytes(text, self.base).filter(|bytes| *bytes > 0).ok_or(EXPECTED);
+            text.map(bytes).transpose()
+        };
+        Ok([size(reads)?, size(writes)?])
+    }
+
+    /// Ranges of sizes for reads and writes, as `sizes`.
+    pub(super) fn ranges(&self) -> Result<[Option<[u64; 2]>; 2], Refused> {
+        const EXPECTED: Refused =
+            Refused::Expected("a range of sizes, or READS,WRITES: 4k-64k, 4k-8k,16k-64k");
+        let [reads, writes] = value::per_direction(self.text()?).ok_or(EXPECTED)?;
+        let range = |text: Option<&str>| {
+            let range = |text| value::range(text, self.base).filter(|[low, _]| *low > 0).ok_or(EXPECTED);
+            text.map(range).transpose()
+        };
+        Ok([range(reads)?, range(writes)?])
+    }
+
+    /// Accepts true only.
+    pub(super) fn only_on(&self, reason: &'static str) -> Result<(), Refused> {
+        if self.flag()? { Ok(()) } else { Err(Refused::Value(reason)) }
+    }
+
+    /// Accepts these values only.
+    pub(super) fn only(&self, values: &[&str], reason: &'static str) -> Result<(), Refused> {
+        if values.contains(&self.text()?) { Ok(()) } else { Err(Refused::Value(reason)) }
+    }
+}

@@ -1,0 +1,133 @@
+//! A job of a job file: the values of its keys. `keys.rs` sets them; `members.rs` makes workloads of them.
+
+use std::time::Duration;
+
+use super::error::At;
+use super::value::Amount;
+use crate::path::PathRow;
+use crate::workload::Rw;
+
+/// The access that `ioengine` names.
+#[derive(Debug, Clone, Copy)]
+pub enum IoEngine {
+    /// One system call for each transfer: `psync` and its relatives.
+    Synchronous,
+    /// Several transfers in flight: `libaio`, `io_uring`, `posixaio`.
+    Asynchronous,
+    /// A mapped file.
+    Mapped,
+    /// No device.
+    Null,
+    /// A path of iopath by its own name.
+    Path(&'static PathRow),
+}
+
+/// A job: what one section says, after the defaults of the `[global]` sections before it.
+#[expect(clippy::struct_excessive_bools, reason = "keys of the file, independent of each other")]
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// `name`, or the name of the section.
+    pub name: String,
+    /// The line of the section.
+    pub at: At,
+    /// Whether it starts after the end of all jobs before it.
+    pub stonewall: bool,
+    /// The job after whose end it starts.
+    pub wait_for: Option<String>,
+    /// Whether its end ends all jobs of its group.
+    pub exit_all: bool,
+    /// `ioengine`.
+    pub engine: IoEngine,
+    /// Whether transfers bypass the page cache.
+    pub direct: bool,
+    /// Direction and order.
+    pub rw: Rw,
+    /// The sizes of reads and writes, in bytes.
+    pub block_bytes: [u64; 2],
+    /// The range to access, from `offset`; unset is all of a file or device.
+    pub size: Option<Amount>,
+    /// The bytes to transfer; unset is one pass over the range.
+    pub io_size: Option<Amount>,
+    /// The size of a file that does not exist, in bytes; unset is the end of the range.
+    pub file_bytes: Option<u64>,
+    /// The first byte to access.
+    pub offset: Amount,
+    /// Added to `offset` for each clone.
+    pub offset_increment: Amount,
+    /// The alignment of offsets in percent, in bytes; 0 is the block size.
+    pub offset_align_bytes: u64,
+    /// The maximum number of transfers; unset is no limit.
+    pub ios: Option<u64>,
+    /// Transfers in flight.
+    pub depth: u64,
+    /// Clones.
+    pub clones: u64,
+    /// Passes.
+    pub loops: u64,
+    /// The time limit.
+    pub runtime: Option<Duration>,
+    /// Whether the job repeats its range until the time limit.
+    pub time_based: bool,
+    /// The time before the measurement.
+    pub ramp: Duration,
+    /// The time between the start of the group and the start of the job.
+    pub start_delay: Duration,
+    /// The pause after each transfer.
+    pub think: Duration,
+    /// Limits for reads and writes in bytes per second.
+    pub rate_bytes: [Option<u64>; 2],
+    /// Limits for reads and writes in transfers per second.
+    pub rate_ios: [Option<u64>; 2],
+    /// Reads in 100 transfers of a mixed pattern.
+    pub read_percent: u64,
+    /// Whether the range is read before the measurement.
+    pub pre_read: bool,
+    /// `filename`; empty if each clone has a file of its own.
+    pub files: Vec<String>,
+    /// `directory`; empty for the current directory.
+    pub directories: Vec<String>,
+    /// `randseed`.
+    pub seed: Option<u64>,
+    /// Whether each run has the same offsets.
+    pub is_repeatable: bool,
+}
+
+impl Job {
+    /// A job with the defaults of fio.
+    pub(super) fn new(name: String, at: At) -> Self {
+        Self {
+            name,
+            at,
+            stonewall: false,
+            wait_for: None,
+            exit_all: false,
+            engine: IoEngine::Synchronous,
+            direct: false,
+            rw: Rw::Read,
+            block_bytes: [4096; 2],
+            size: None,
+            io_size: None,
+            file_bytes: None,
+            offset: Amount::Bytes(0),
+            offset_increment: Amount::Bytes(0),
+            offset_align_bytes: 0,
+            ios: None,
+            depth: 1,
+            clones: 1,
+            loops: 1,
+            runtime: None,
+            time_based: false,
+            ramp: Duration::ZERO,
+            start_delay: Duration::ZERO,
+            think: Duration::ZERO,
+            rate_bytes: [None; 2],
+            rate_ios: [None; 2],
+            read_percent: 50,
+            pre_read: false,
+            files: Vec::new(),
+            directories: Vec::new(),
+            seed: None,
+            is_repeatable: true,
+        }
+    }
+}

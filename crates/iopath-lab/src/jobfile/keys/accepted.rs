@@ -1,0 +1,265 @@
+//! The keys that iopath accepts: with an equivalent here, or without any effect on a measurement.
+
+use std::time::Duration;
+
+use super::{Key, Support};
+use crate::jobfile::given::{Given, Refused};
+use crate::jobfile::job::{IoEngine, Job};
+use crate::paths::find_path;
+use crate::workload::Rw;
+
+const fn yes(
+    names: &'static [&'static str],
+    mapping: &'static str,
+    apply: fn(&mut Job, &Given) -> Result<(), Refused>,
+) -> Key {
+    Key { names, support: Support::Yes, mapping, has_off: false, apply }
+}
+
+const fn partly(
+    names: &'static [&'static str],
+    mapping: &'static str,
+    apply: fn(&mut Job, &Given) -> Result<(), Refused>,
+) -> Key {
+    Key { names, support: Support::Partly, mapping, has_off: false, apply }
+}
+
+const fn no_effect(names: &'static [&'static str], mapping: &'static str) -> Key {
+    Key { names, support: Support::NoEffect, mapping, has_off: false, apply: |_, _| Ok(()) }
+}
+
+/// A setter: evaluates the value and assigns it to a field.
+macro_rules! set {
+    ($field:ident = $value:ident) => {
+        |job, given| {
+            job.$field = given.$value()?;
+            Ok(())
+        }
+    };
+    ($field:ident = Some($value:ident)) => {
+        |job, given| {
+            job.$field = Some(given.$value()?);
+            Ok(())
+        }
+    };
+}
+
+pub(super) const KEYS: &[Key] = &[
+    // The job.
+    yes(&["name"], "the name of the job in the results", |job, given| {
+        given.text()?.clone_into(&mut job.name);
+        Ok(())
+    }),
+    yes(&["stonewall", "wait_for_previous"], "starts a group of jobs", set!(stonewall = flag)),
+    partly(&["wait_for"], "starts a group of jobs, so the job waits for all jobs before it", |job, given| {
+        job.wait_for = Some(given.text()?.to_owned());
+        Ok(())
+    }),
+    yes(&["numjobs"], "clones: one thread each, with its own seed", set!(clones = positive)),
+    yes(&["exitall"], "the end of the job ends its group", set!(exit_all = flag)),
+    partly(&["exit_what"], "`group` only", |_, given| {
+        given.only(&["group"], "the end of a job ends its own group only")
+    }),
+    // The pattern.
+    partly(&["rw", "readwrite"], "`read`, `write`, `randread`, `randwrite`, `rw`, `readwrite`, `randrw`", rw),
+    yes(&["rwmixread"], "`--rwmixread`", set!(read_percent = percent)),
+    yes(&["rwmixwrite"], "the rest is reads", |job, given| {
+        job.read_percent = 100 - given.percent()?;
+        Ok(())
+    }),
+    partly(
+        &["bs", "blocksize"],
+        "`--bs`; a mixed pattern needs equal sizes of reads and writes",
+        |job, given| {
+            let sizes = given.sizes()?;
+            job.block_bytes = [sizes[0].unwrap_or(4096), sizes[1].unwrap_or(4096)];
+            Ok(())
+        },
+    ),
+    partly(&["bsrange", "blocksize_range"], "a range of one size", |job, given| {
+        for (block_bytes, range) in job.block_bytes.iter_mut().zip(given.ranges()?) {
+            match range {
+                Some([low, high]) if low == high => *block_bytes = low,
+                Some(_) => return Err(Refused::Value("all transfers of a job have one size")),
+                None => {}
+            }
+        }
+        Ok(())
+    }),
+    partly(&["random_distribution"], "`random`: uniform", |_, given| {
+        given.only(&["random"], "random offsets are uniform")
+    }),
+    partly(&["percentage_random"], "100", |_, given| {
+        given.only(&["100"], "all offsets of a random pattern are random")
+    }),
+    no_effect(
+        &["norandommap", "softrandommap"],
+        "random offsets are always independent of each other: some blocks are accessed twice, others never",
+    ),
+    yes(&["randseed"], "`--seed`", set!(seed = Some(bytes))),
+    yes(&["randrepeat", "allrandrepeat"], "0 draws a seed; default: 1", set!(is_repeatable = flag)),
+    no_effect(&["random_generator"], "random numbers are of xoshiro256++"),
+    // The range.
+    yes(
+        &["size"],
+        "the range from `offset`; percentages are of an existing file or device",
+        set!(size = Some(amount)),
+    ),
+    yes(&["io_size", "io_limit"], "the bytes to transfer; default: one pass", set!(io_size = Some(amount))),
+    partly(&["filesize"], "one size, for a file that does not exist", |job, given| {
+        if given.text()?.contains(['-', ':']) {
+            return Err(Refused::Value("files of a job have one size"));
+        }
+        job.file_bytes = Some(given.bytes()?);
+        Ok(())
+    }),
+    yes(&["offset"], "the first byte of the range", set!(offset = amount)),
+    yes(&["offset_increment"], "added to `offset` for each clone", set!(offset_increment = amount)),
+    yes(&["offset_align"], "the alignment of offsets in percent", set!(offset_align_bytes = bytes)),
+    yes(&["number_ios"], "the maximum number of transfers", set!(ios = Some(positive))),
+    yes(&["loops"], "passes, without dropping the caches in between", set!(loops = positive)),
+    // Time.
+    yes(&["runtime", "timeout"], "`--runtime`", |job, given| {
+        job.runtime = Some(given.seconds()?).filter(|time| *time > Duration::ZERO);
+        Ok(())
+    }),
+    yes(&["time_based"], "repeats the range until the end of `runtime`", set!(time_based = flag)),
+    yes(&["ramp_time"], "runs before the measurement", set!(ramp = seconds)),
+    partly(&["startdelay"], "a time; no range", |job, given| {
+        if given.text()?.contains(['-', ':']) {
+            return Err(Refused::Value("a job has one delay"));
+        }
+        job.start_delay = given.seconds()?;
+        Ok(())
+    }),
+    partly(&["thinktime"], "`--thinktime`, with a depth of 1 as in fio", set!(think = micros)),
+    partly(&["thinktime_blocks"], "1", |_, given| given.only(&["1"], "a job pauses after each transfer")),
+    partly(
+        &["rate"],
+        "`--rate`, with a depth of 1; latencies count from the intended start; no limits for both directions of a \
+         mixed pattern",
+        |job, given| {
+            job.rate_bytes = given.sizes()?;
+            Ok(())
+        },
+    ),
+    partly(&["rate_iops"], "`--rate-iops`, as `rate`", |job, given| {
+        job.rate_ios = given.sizes()?;
+        Ok(())
+    }),
+    partly(&["rate_process"], "`linear`", |_, given| {
+        given.only(&["linear"], "transfers with a rate start at fixed times")
+    }),
+    // The access.
+    partly(&["ioengine"], "the path; see the table of engines", ioengine),
+    yes(&["direct"], "selects the path together with `ioengine`", set!(direct = flag)),
+    yes(&["buffered"], "the opposite of `direct`", |job, given| {
+        job.direct = !given.flag()?;
+        Ok(())
+    }),
+    yes(&["iodepth"], "`--iodepth`; a synchronous path has 1, as in fio", set!(depth = positive)),
+    partly(&["io_submit_mode"], "`inline`", |_, given| {
+        given.only(&["inline"], "the thread of a job submits its transfers")
+    }),
+    // The files.
+    partly(&["filename"], "one file, device or model (`model\\:NAME`); see *Files*", set!(files = list)),
+    yes(
+        &["directory"],
+        "the directory of the files; several are distributed to the clones",
+        set!(directories = list),
+    ),
+    partly(&["nrfiles", "nr_files"], "1", |_, given| given.only(&["1"], "a job has one file")),
+    yes(&["pre_read"], "`--warm`", set!(pre_read = flag)),
+    partly(&["invalidate"], "1: each measurement starts with empty caches", |_, given| {
+        given.only_on("a measurement starts with empty caches; pre_read=1 fills them")
+    }),
+    partly(&["fsync", "fdatasync"], "0: a writing job flushes once, at its end", |_, given| {
+        given.only(&["0"], "a job flushes once, at its end")
+    }),
+    no_effect(
+        &["end_fsync", "fsync_on_close"],
+        "a writing job flushes at its end, and its time includes the flush",
+    ),
+    no_effect(
+        &[
+            "overwrite",
+            "fallocate",
+            "create_serialize",
+            "create_fsync",
+            "create_on_open",
+            "allow_file_create",
+        ],
+        "a file that iopath creates is written completely before the first job",
+    ),
+    no_effect(&["unlink"], "files that iopath created are always removed"),
+    no_effect(&["openfiles", "file_service_type", "filetype", "unique_filename"], "a job has one file"),
+    no_effect(
+        &["refill_buffers", "scramble_buffers", "randcontent"],
+        "each buffer has incompressible content from the start",
+    ),
+    no_effect(&["mem", "iomem", "iomem_align", "mem_align"], "buffers are aligned for direct I/O"),
+    no_effect(
+        &["fixedbufs", "registerfiles", "userspace_reap", "nonvectored", "libaio_vectored"],
+        "the path decides how it submits and completes",
+    ),
+    // Threads and results.
+    no_effect(&["thread", "threads"], "jobs are always threads of one process"),
+    no_effect(
+        &["group_reporting", "new_group", "stats", "unified_rw_reporting"],
+        "the results always have each job and each group of jobs",
+    ),
+    no_effect(
+        &[
+            "gtod_reduce",
+            "disable_lat",
+            "disable_clat",
+            "disable_slat",
+            "disable_bw",
+            "disable_bw_measurement",
+        ],
+        "latency and throughput are always measured",
+    ),
+    no_effect(
+        &[
+            "clat_percentiles",
+            "lat_percentiles",
+            "slat_percentiles",
+            "percentile_list",
+            "significant_figures",
+        ],
+        "the results have fixed percentiles",
+    ),
+    no_effect(
+        &["bwavgtime", "iopsavgtime", "disk_util", "clocksource", "unit_base", "job_start_clock_id"],
+        "concerns the output of fio only",
+    ),
+    yes(&["kb_base"], "1024 or 1000", |_, given| given.only(&["1024", "1000"], "a unit is 1024 or 1000")),
+    no_effect(&["description"], "a comment"),
+];
+
+fn rw(job: &mut Job, given: &Given) -> Result<(), Refused> {
+    const KNOWN: &str = "read, write, randread, randwrite, rw, readwrite or randrw";
+    let text = given.text()?;
+    let (pattern, modifier) = text.split_once(':').unwrap_or((text, ""));
+    job.rw = match pattern {
+        "readwrite" => Rw::Rw,
+        "trim" | "randtrim" | "trimwrite" | "randtrimwrite" => {
+            return Err(Refused::Value("no path discards blocks"));
+        }
+        other => other.parse().map_err(|_| Refused::Expected(KNOWN))?,
+    };
+    if modifier.is_empty() { Ok(()) } else { Err(Refused::Value("offsets have no modifier")) }
+}
+
+fn ioengine(job: &mut Job, given: &Given) -> Result<(), Refused> {
+    job.engine = match given.text()? {
+        "sync" | "psync" | "vsync" | "pvsync" | "pvsync2" => IoEngine::Synchronous,
+        "libaio" | "io_uring" | "posixaio" => IoEngine::Asynchronous,
+        "mmap" => IoEngine::Mapped,
+        "null" => IoEngine::Null,
+        name => IoEngine::Path(find_path(name).map_err(|_| {
+            Refused::Value("it has no path here; use psync, libaio, io_uring, mmap, null or a path of iopath")
+        })?),
+    };
+    Ok(())
+}

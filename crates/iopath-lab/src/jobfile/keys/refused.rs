@@ -1,0 +1,162 @@
+//! The keys that iopath knows and refuses, each with its reason.
+
+use super::{Key, Support};
+
+const fn no(names: &'static [&'static str], reason: &'static str) -> Key {
+    Key { names, support: Support::No, mapping: reason, has_off: false, apply: |_, _| Ok(()) }
+}
+
+/// A key whose value 0 switches the function off.
+const fn switch(names: &'static [&'static str], reason: &'static str) -> Key {
+    Key { has_off: true, ..no(names, reason) }
+}
+
+pub(super) const KEYS: &[Key] = &[
+    switch(
+        &[
+            "verify",
+            "do_verify",
+            "verify_only",
+            "verify_interval",
+            "verify_offset",
+            "verify_pattern",
+            "verify_fatal",
+            "verify_dump",
+            "verify_async",
+            "verify_backlog",
+            "verify_write_sequence",
+        ],
+        "blocks have no checksums",
+    ),
+    no(&["bssplit"], "all transfers of a job have one size"),
+    switch(&["blockalign", "ba"], "offsets are multiples of the block size"),
+    switch(
+        &["blocksize_unaligned", "bs_unaligned", "bs_is_seq_rand"],
+        "all transfers of a job have one size",
+    ),
+    no(
+        &["rw_sequencer", "random_sequence_stride", "sprandom", "spr_op", "spr_num_regions", "spr_cs"],
+        "no such order of offsets",
+    ),
+    no(
+        &[
+            "zonemode",
+            "zonerange",
+            "zonesize",
+            "zonecapacity",
+            "zoneskip",
+            "read_beyond_wp",
+            "max_open_zones",
+        ],
+        "no zones",
+    ),
+    switch(
+        &["trim_percentage", "trim_backlog", "trim_backlog_batch", "trim_verify_zero"],
+        "no path discards blocks",
+    ),
+    switch(
+        &["sync_file_range", "write_barrier", "sync", "end_syncfs"],
+        "a job flushes with fdatasync, once, at its end",
+    ),
+    switch(&["file_append", "fill_device", "fill_fs"], "a job accesses a range of fixed size"),
+    no(&["filename_format", "opendir"], "a job has one file; name it with filename"),
+    switch(&["lockfile", "lockmem", "fadvise_hint", "write_hint", "ioscheduler"], "no such setting"),
+    switch(
+        &[
+            "zero_buffers",
+            "buffer_pattern",
+            "buffer_compress_percentage",
+            "buffer_compress_chunk",
+            "dedupe_percentage",
+            "dedupe_mode",
+            "dedupe_working_set_percentage",
+            "dedupe_global",
+        ],
+        "buffers have incompressible content",
+    ),
+    switch(
+        &[
+            "iodepth_batch",
+            "iodepth_batch_submit",
+            "iodepth_batch_complete",
+            "iodepth_batch_complete_min",
+            "iodepth_batch_complete_max",
+            "iodepth_low",
+            "serialize_overlap",
+        ],
+        "a job submits as soon as a transfer has completed",
+    ),
+    switch(
+        &["thinkcycles", "thinktime_spin", "thinktime_blocks_type", "thinktime_iotime"],
+        "a job pauses after each transfer, without use of the CPU",
+    ),
+    switch(
+        &["rate_min", "ratemin", "rate_iops_min", "rate_cycle", "rate_ignore_thinktime"],
+        "a job that does not keep its rate continues, with a warning",
+    ),
+    switch(
+        &["latency_target", "latency_window", "latency_percentile", "latency_run", "max_latency"],
+        "the depth is fixed",
+    ),
+    no(
+        &[
+            "steadystate",
+            "ss",
+            "steadystate_duration",
+            "ss_dur",
+            "steadystate_ramp_time",
+            "ss_ramp",
+            "steadystate_check_interval",
+            "ss_interval",
+        ],
+        "a job ends by time or bytes",
+    ),
+    switch(&["ramp_size"], "the time before the measurement is ramp_time"),
+    switch(&["flow", "flow_id", "flow_sleep"], "jobs do not wait for each other"),
+    no(
+        &[
+            "write_bw_log",
+            "write_lat_log",
+            "write_iops_log",
+            "write_hist_log",
+            "log_avg_msec",
+            "log_offset",
+            "log_prio",
+        ],
+        "no series over time; iopath run --log records requests",
+    ),
+    no(
+        &["read_iolog", "write_iolog", "replay_no_stall", "replay_redirect", "replay_time_scale"],
+        "no replay of I/O logs",
+    ),
+    no(
+        &[
+            "nice",
+            "prio",
+            "prioclass",
+            "cmdprio",
+            "cmdprio_percentage",
+            "cmdprio_class",
+            "cmdprio_bssplit",
+            "cpus_allowed",
+            "cpus_allowed_policy",
+            "cpumask",
+            "numa_cpu_nodes",
+            "numa_mem_policy",
+            "cgroup",
+            "cgroup_weight",
+            "uid",
+            "gid",
+        ],
+        "threads have no such setting; start iopath with nice, ionice, taskset or numactl",
+    ),
+    no(&["exec_prerun", "exec_postrun"], "a job file starts no programs"),
+    switch(
+        &["continue_on_error", "ignore_error", "error_dump", "exitall_on_error"],
+        "the first failure ends the run",
+    ),
+    switch(
+        &["hipri", "sqthread_poll", "sqthread_poll_cpu", "force_async", "nowait", "atomic", "uncached"],
+        "the path decides how it submits and completes",
+    ),
+];

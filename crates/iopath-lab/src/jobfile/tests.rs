@@ -1,0 +1,177 @@
+//! Tests of whole job files: inheritance, groups, refused keys.
+
+use std::io;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::workload::Rw;
+
+/// No files, no variables.
+struct Nothing;
+
+impl Environment for Nothing {
+    fn read(&self, _file: &str, _from: &str) -> io::Result<(String, Vec<u8>)> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn variable(&self, _name: &str) -> Option<String> {
+        None
+    }
+
+    fn keyword(&self, name: &str) -> Option<u64> {
+        (name == "pagesize").then_some(4096)
+    }
+}
+
+fn parse(text: &str) -> JobFile {
+    JobFile::parse("f.fio", text.as_bytes(), &Nothing, false).unwrap()
+}
+
+fn refused(text: &str) -> String {
+    JobFile::parse("f.fio", text.as_bytes(), &Nothing, false).unwrap_err().to_string()
+}
+
+#[test]
+fn a_global_section_sets_defaults_of_the_jobs_after_it_only() {
+    let file = parse(
+        "[global]\nrw=randread\nbs=8k\n[a]\n[b]\nbs=16k\n[global]\nrw=write\nsize=1m\n[c]\nname=last\nsize=50%\n",
+    );
+    let found: Vec<_> =
+        file.jobs.iter().map(|job| (job.name.as_str(), job.rw, job.block_bytes[0], job.size)).collect();
+    assert_eq!(
+        found,
+        [
+            ("a", Rw::RandRead, 8192, None),
+            ("b", Rw::RandRead, 16384, None),
+            ("last", Rw::Write, 8192, Some(Amount::Percent(50))),
+        ]
+    );
+}
+
+#[test]
+fn keys_have_the_meaning_of_fio() {
+    let file = parse(
+        "[j]\nrw=readwrite\nrwmixwrite=30\nbuffered=0\niodepth=16\nioengine=libaio\nnumjobs=4\nruntime=2m\n\
+         time_based\nthinktime=50\nstartdelay=3\nramp_time=500ms\nfilename=a\\:b\ndirectory=x:y\nrandrepeat=0\n\
+         number_ios=7\nloops=2\nrate=1m,2m\nsize=3*$pagesize\noffset=10%\nbs=4k,8k\n",
+    );
+    let job = &file.jobs[0];
+    assert_eq!((job.rw, job.read_percent, job.direct, job.depth), (Rw::Rw, 70, true, 16));
+    assert!(matches!(job.engine, IoEngine::Asynchronous) && job.time_based && !job.is_repeatable);
+    assert_eq!((job.clones, job.ios, job.loops), (4, Some(7), 2));
+    assert_eq!(job.runtime, Some(Duration::from_secs(120)));
+    assert_eq!(
+        (job.think, job.start_delay, job.ramp),
+        (Duration::from_micros(50), Duration::from_secs(3), Duration::from_millis(500))
+    );
+    assert_eq!(
+        (&job.files[..], &job.directories[..]),
+        (&["a:b".to_owned()][..], &["x".into(), "y".into()][..])
+    );
+    assert_eq!(job.rate_bytes, [Some(1 << 20), Some(2 << 20)]);
+    assert_eq!((job.size, job.offset), (Some(Amount::Bytes(12288)), Amount::Percent(10)));
+    assert_eq!(job.block_bytes, [4096, 8192]);
+}
+
+#[test]
+fn the_unit_applies_to_all_values_of_a_job() {
+    let file = parse("[a]\nbs=4k\nkb_base=1000\n[b]\nbs=4k\n");
+    assert_eq!(file.jobs.iter().map(|job| job.block_bytes[0]).collect::<Vec<_>>(), [4000, 4096]);
+}
+
+#[test]
+fn a_stonewall_starts_a_group() {
+    let file = parse("[a]\n[b]\n[c]\nstonewall\n[d]\n[e]\nwait_for=d\n");
+    let names = |group: &[Job]| group.iter().map(|job| job.name.clone()).collect::<String>();
+    assert_eq!(file.groups().into_iter().map(names).collect::<Vec<_>>(), ["ab", "cd", "e"]);
+    assert_eq!(parse("[global]\nstonewall\n[a]\n[b]\n").groups().len(), 2);
+}
+
+#[test]
+fn an_unsupported_key_is_refused_with_its_name_and_line() {
+    for (line, named) in [
+        ("verify=crc32c", "f.fio:3: key `verify` is not supported: blocks have no checksums; "),
+        ("frobnicate=1", "f.fio:3: key `frobnicate` is unknown; "),
+        ("rw=trim", "f.fio:3: `rw=trim` is not supported: no path discards blocks; "),
+        ("ioengine=net", "f.fio:3: `ioengine=net` is not supported: it has no path here; "),
+        ("rw=read:8k", "f.fio:3: `rw=read:8k` is not supported: "),
+    ] {
+        let text = format!("[a]\n\n{line}\nsize=1m\n");
+        let error = refused(&text);
+        assert!(error.starts_with(named) && error.ends_with("with --lenient"), "{error}");
+        let file = JobFile::parse("f.fio", text.as_bytes(), &Nothing, true).unwrap();
+        assert_eq!(file.warnings.len(), 1);
+        assert!(file.warnings[0].starts_with("f.fio:3: ignored: "), "{:?}", file.warnings);
+        assert_eq!(file.jobs[0].size, Some(Amount::Bytes(1 << 20)), "the other keys count");
+    }
+}
+
+#[test]
+fn a_function_that_is_switched_off_is_accepted() {
+    assert_eq!(parse("[a]\nverify=0\nzero_buffers=0\nsync=0\n").jobs.len(), 1);
+    assert!(refused("[a]\ncpus_allowed=0\n").contains("`cpus_allowed` is not supported"));
+}
+
+#[test]
+fn a_key_of_global_is_reported_once() {
+    let file = JobFile::parse("f", b"[global]\nnice=5\n[a]\n[b]\nuid=1\n", &Nothing, true).unwrap();
+    assert_eq!(file.warnings.len(), 2, "{:?}", file.warnings);
+}
+
+#[test]
+fn an_invalid_value_is_refused_even_if_lenient() {
+    for (line, named) in [
+        ("bs=0", "`bs=0` is not valid; use a size of 1 or more"),
+        ("iodepth=x", "`iodepth=x` is not valid; use a whole number of 1 or more"),
+        ("rwmixread=101", "`rwmixread=101` is not valid; use 0 to 100"),
+        ("rw=sideways", "`rw=sideways` is not valid; use read, write"),
+        ("size=101%", "`size=101%` is not valid"),
+        ("runtime=1y", "`runtime=1y` is not valid; use seconds"),
+        ("direct=maybe", "`direct=maybe` is not valid; use 0 or 1"),
+        ("filename", "`filename=` is not valid; use a value after `=`"),
+    ] {
+        for lenient in [false, true] {
+            let text = format!("[a]\n{line}\n");
+            let error = JobFile::parse("f", text.as_bytes(), &Nothing, lenient).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("f:2: {named}")), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_file_has_a_job() {
+    assert_eq!(refused("[global]\nbs=4k\n"), "f.fio contains no job; add a section such as [job1]");
+    assert_eq!(refused(""), "f.fio contains no job; add a section such as [job1]");
+}
+
+#[test]
+fn jobs_are_selected_by_name() {
+    let mut file = parse("[a]\n[b]\n[c]\n");
+    file.select(&[]).unwrap();
+    assert_eq!(file.jobs.len(), 3);
+    let error = file.clone().select(&["x".to_owned()]).unwrap_err().to_string();
+    assert_eq!(error, "f.fio has no job `x`; its jobs are: a, b, c");
+    file.select(&["b".to_owned()]).unwrap();
+    assert_eq!(file.jobs.iter().map(|job| job.name.as_str()).collect::<Vec<_>>(), ["b"]);
+}
+
+proptest! {
+    #[test]
+    fn any_keys_and_values_are_read_or_refused(
+        options in prop::collection::vec((0..keys().count() + 1, "[-0-9a-z:,/%.()*$^ ]{0,12}"), 0..12),
+        lenient in any::<bool>(),
+    ) {
+        let mut text = "[global]\n[job]\n".to_owned();
+        for (number, value) in &options {
+            let key = keys().nth(*number).map_or("unknown", |key| key.names[0]);
+            text.extend([key, "=", value, "\n"]);
+        }
+        let parsed = JobFile::parse("f", text.as_bytes(), &Nothing, lenient);
+        if let Err(error) = parsed {
+            let line = error.to_string().split(':').nth(1).and_then(|line| line.parse::<usize>().ok());
+            prop_assert!(line.is_some_and(|line| (3..3 + options.len()).contains(&line)), "{}", error);
+        }
+    }
+}
