@@ -14,7 +14,7 @@ pub struct VirtualClock {
 pub struct EndOfTime;
 
 impl VirtualClock {
-    /// The last time. Times saturate there, so an event that is due then may be due later.
+    /// The last time that the clock can represent. Times saturate at it, so an event with this time may be due later.
     pub const END: Instant = Instant::from_nanos(u64::MAX);
 
     /// A clock at `now`.

@@ -1,9 +1,9 @@
 //! A virtual disk of a cloud: a latency, and caps on I/Os and bytes a second with burst credits. The mechanics of the
 //! disk are not modelled: the provider does not publish them, and enforces the caps in front of them.
 //!
-//! With `batch_max` above 1, one server of the provider takes all waiting requests, up to this number, passes them through
-//! the caps one after another, and reports all of them when the last has completed. Requests that arrive meanwhile wait
-//! for the next batch. Virtual machine monitors that serve a queue in one thread behave like this.
+//! With `batch_max` above 1, one server of the provider takes all waiting requests, up to this number, as one batch. It
+//! passes them through the caps one after another, and reports all of them when the last has completed. Requests that
+//! arrive meanwhile wait for the next batch. A virtual machine monitor that serves a queue in one thread behaves like this.
 
 use std::collections::VecDeque;
 
@@ -38,7 +38,12 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
         (0.0, 1e12),
         "I/Os above the sustained rate that a full bucket holds",
     ),
-    Parameter::new("io_unit_kib", Unit::Kib, (0.5, 65536.0), "a larger I/O counts as one for each such part"),
+    Parameter::new(
+        "io_unit_kib",
+        Unit::Kib,
+        (0.5, 65536.0),
+        "a larger I/O counts as several: one for each part of this size",
+    ),
     Parameter::new("sustained_mib_per_s", Unit::MibPerS, (0.01, 1e6), "throughput without credits"),
     Parameter::new("burst_mib_per_s", Unit::MibPerS, (0.01, 1e6), "throughput while credits last"),
     Parameter::new(
@@ -51,14 +56,14 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
         "io_overhead_kib",
         Unit::Kib,
         (0.0, 65536.0),
-        "throughput that each I/O takes in addition to its data",
+        "bytes that each I/O counts for in addition to its data",
     )
     .or(0.0),
     Parameter::new(
         "transfer_mib_per_s",
         Unit::MibPerS,
         (0.0, 1e6),
-        "the rate of the data of one I/O, added to its latency; 0: no such time",
+        "the transfer rate of one I/O, whose transfer time is added to its latency; 0: no transfer time",
     )
     .or(0.0),
     Parameter::new(
@@ -72,14 +77,14 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
         "write_io_percent",
         Unit::Percent,
         (1.0, 10_000.0),
-        "the I/Os that a write counts as, as a share of those of a read",
+        "the cost of a write under the cap on I/Os, as a share of that of a read",
     )
     .or(100.0),
     Parameter::new(
         "write_byte_percent",
         Unit::Percent,
         (1.0, 10_000.0),
-        "the throughput that a write takes, as a share of that of a read",
+        "the cost of a written byte under the cap on bytes, as a share of that of a byte read",
     )
     .or(100.0),
     Parameter::new(
@@ -93,7 +98,7 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
         "batch_max",
         Unit::Count,
         (1.0, 4096.0),
-        "requests that the server takes at once and reports together",
+        "requests that the server takes as one batch and reports together",
     )
     .or(1.0),
     Parameter::new("request_max_kib", Unit::Kib, (4.0, 65536.0), "the largest request").or(1024.0),
@@ -107,7 +112,7 @@ pub(crate) struct Spec {
     ios: Bucket,
     bytes: Bucket,
     io_unit: u64,
-    /// Bytes that an I/O takes from the throughput in addition to its data.
+    /// Bytes that an I/O counts for in addition to its data.
     io_overhead: u64,
     /// The time of a byte in the latency, in 2^-16 ns.
     transfer_byte: u64,
@@ -265,14 +270,14 @@ impl Cloud {
         if request.op == Op::Write { self.spec.write_latency.of(latency) } else { latency }
     }
 
-    /// Takes every batch whose time has come.
+    /// Takes every batch that is due.
     fn advance(&mut self, now: Nanos) {
         while !self.waiting.is_empty() && self.server_free <= now {
             self.take_batch(self.server_free);
         }
     }
 
-    /// Passes all waiting requests, up to the limit. All of them complete when the last has.
+    /// Passes the waiting requests, at most `batch_max`, through the caps. All of them complete at the time of the last.
     fn take_batch(&mut self, at: Nanos) {
         let drawn = self.draw();
         let (mut passed, mut latency) = (at, 0);
@@ -355,7 +360,8 @@ mod tests {
     /// The times at which requests of these operations and sizes complete, all submitted at `at`.
     fn times(disk: &mut Cloud, requests: &[(Op, u64)], at: Nanos) -> Vec<Nanos> {
         for (tag, &(op, sectors)) in (0..).zip(requests) {
-            let extent = iopath_core::Extent::new(iopath_core::Sector(0), sectors).expect("it is short");
+            let extent = iopath_core::Extent::new(iopath_core::Sector(0), sectors)
+                .expect("the list of requests is short");
             disk.submit(Request { tag: Tag::from_bits(tag), op, extent, fua: false }, at);
         }
         disk.commit(at);

@@ -41,7 +41,7 @@ enum Any<M: ModelMemory> {
     Disk(Box<Disk>),
     Flash(Box<Flash>),
     Cloud(Box<Cloud>),
-    /// Complete devices below a layer. It refuses, fails and completes requests itself.
+    /// A layer over complete devices. It refuses, fails and completes requests itself.
     Layered(Box<Layered<ModelDevice<M>>>),
 }
 

@@ -350,7 +350,7 @@ impl Disk {
             return self.segments.find(start).is_some_and(|index| self.segments.get(index).end >= end);
         };
         self.segments.touch(stream.segment);
-        // To continue where the heads stopped takes a seek. The sectors already read stay available meanwhile.
+        // A stream that has stopped needs a seek before it continues. The sectors already read stay available meanwhile.
         self.segments.extend(stream.segment, if stream.stop <= now { stream.limit } else { end });
         if self.job.is_none() {
             let limit = (end + self.spec.readahead_sectors).min(self.arm.geometry.sectors());

@@ -102,7 +102,7 @@ struct Place<'d> {
     layer: &'d Layer<'d>,
     table: &'d DeTable<'d>,
     span: Span<usize>,
-    /// The source of every value of the table, as the table above states it.
+    /// The source of all values of this table, if the table that contains it states one.
     source: Option<&'d str>,
 }
 
@@ -179,7 +179,7 @@ impl<'d> Section<'d> {
         Ok((!tables.is_empty()).then_some(Section { document: self.document, path, tables }))
     }
 
-    /// The tables `[[name]]` of the first file that has any.
+    /// The tables `[[name]]` of the uppermost file that has such tables.
     pub(crate) fn tables(&self, name: &str) -> Result<Vec<Section<'d>>, ModelError> {
         let found = self.tables.iter().find_map(|place| Some((place, place.table.get(name)?)));
         let Some((place, value)) = found else { return Ok(Vec::new()) };
@@ -209,12 +209,12 @@ impl<'d> Section<'d> {
         self.document.settings.borrow().len()
     }
 
-    /// Moves the parameters read after the first `second` before those read after the first `first`.
+    /// Swaps two groups of parameters: those from position `first` to `second`, and those from `second` to the end.
     pub(crate) fn swap_settings(&self, first: usize, second: usize) {
         self.document.settings.borrow_mut()[first..].rotate_left(second - first);
     }
 
-    /// The value of a choice: its default, if no file sets it.
+    /// The value of a choice; its default if no file sets it.
     pub(crate) fn choice(&self, choice: &Choice) -> Result<&'static str, ModelError> {
         let written = match self.overrides(choice.name) {
             Some(outside) => {
@@ -244,7 +244,7 @@ impl<'d> Section<'d> {
         place.source_of(name)
     }
 
-    /// The error of a value that is in its range and nevertheless invalid.
+    /// The error of a value that is within its range but invalid.
     pub(crate) fn conflict(&self, name: &str, message: impl Into<String>) -> ModelError {
         let at = self.position_of(name);
         ModelError::Conflict { at, name: self.full(name), message: message.into() }
@@ -298,7 +298,8 @@ impl<'d> Section<'d> {
         self.document.overrides.iter().rev().find(|one| is_this(one.path))
     }
 
-    /// `source` is one string for the table, or a string for each parameter. A table in this table may have one, too.
+    /// Checks the key `source`: one string for the whole table, or a table with a string for each parameter or nested
+    /// table.
     fn check_sources(&self, place: &Place<'d>, parameters: &[Parameter]) -> Result<(), ModelError> {
         let Some(value) = place.table.get("source") else { return Ok(()) };
         match value.get_ref() {
@@ -314,7 +315,7 @@ impl<'d> Section<'d> {
                     Some(key) => Err(ModelError::Conflict {
                         at: place.position(key.span()),
                         name: self.full(&format!("source.{}", key.get_ref())),
-                        message: "the table has no such parameter of which this is the source".to_owned(),
+                        message: "the table has no parameter of this name, so it needs no source".to_owned(),
                     }),
                 }
             }

@@ -49,7 +49,7 @@ pub enum ModelError {
         at: Position,
         /// The parameter.
         name: String,
-        /// What the parameter is.
+        /// The meaning of the parameter.
         meaning: &'static str,
         /// The allowed values.
         range: Range,

@@ -1,9 +1,8 @@
 //! A solid-state disk: dies behind channels, a controller, an interface, a write buffer, and the work of garbage collection.
 //!
-//! A read uses the controller, its dies, their channels and the interface, in this order. Each of these serves one
-//! request at a time. A write completes in the buffer. The controller programs the buffer to the dies in units. While
-//! the buffer is full, writes wait. After a program, a die also copies pages and erases blocks; `gc.rs` computes how
-//! many.
+//! A read uses the controller, its dies, their channels and the interface, in this order. Each of these serves one request
+//! at a time. A write completes in the buffer. The controller programs the data of the buffer to the dies, in units. While
+//! the buffer is full, writes wait. After a program, a die also copies pages and erases blocks; `gc.rs` computes how many.
 //!
 //! Not modelled: the mapping of pages (data lies striped over the dies by address), wear, read disturb, SLC caches and the
 //! suspension of programs.
@@ -57,7 +56,7 @@ pub(crate) struct Flash {
     free_slots: Vec<u32>,
     /// Bytes in the write buffer, including those being programmed.
     buffered: u64,
-    /// Bytes in the buffer that are not yet in a unit, and the number of these that were written at random.
+    /// Bytes in the buffer that are not yet part of a unit, and the number of these bytes that were written at random.
     pending: u64,
     pending_random: u64,
     programs: u32,

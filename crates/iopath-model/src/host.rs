@@ -1,8 +1,9 @@
 //! The CPUs of a modelled host: the CPU cost of I/O, the utilization, and the time that work waits for a CPU.
 //!
-//! Work has two classes. Interrupts, and the submission of requests to devices, begin at once, and suspend a thread if all
-//! CPUs execute threads. Work of threads waits for a CPU without another thread, in the order of arrival; with one lock
-//! for all of it, in the order of the lock. Processor caches and the scheduler's priorities are not modelled.
+//! Work has two classes. Interrupts and the submission of requests to devices begin at once. If all CPUs execute threads,
+//! this work suspends one thread. Work of a thread waits until a CPU executes no other thread. Waiting work begins in the
+//! order of arrival, or in the order of the lock if one lock protects the work of all threads. Processor caches and the
+//! scheduler's priorities are not modelled.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,7 +27,12 @@ const PARAMETERS: &[Parameter] = &[
         "a bio: allocation, submission to the queue, completion",
     )
     .or(0.0),
-    Parameter::new("io_ns", Unit::Nanoseconds, (0.0, 1e9), "a request from submission to the device"),
+    Parameter::new(
+        "io_ns",
+        Unit::Nanoseconds,
+        (0.0, 1e9),
+        "the path of a request from its submission to the device",
+    ),
     Parameter::new("segment_ns", Unit::Nanoseconds, (0.0, 1e9), "a segment of a request"),
     Parameter::new("copy_mb_per_s", Unit::MbPerS, (1.0, 1e7), "the rate of copies in memory"),
     Parameter::new(
@@ -115,7 +121,7 @@ impl HostModel {
     /// The parameters of a file.
     ///
     /// # Errors
-    /// A name or value that a host does not allow, with file, line, parameter, range and unit.
+    /// [`ModelError`]: a name or a value is not valid. The message has the file, line, parameter, range and unit.
     pub fn parse(file_name: &str, text: &str) -> Result<Self, ModelError> {
         Self::parse_with(file_name, text, &[])
     }
@@ -190,7 +196,7 @@ pub struct Host {
 pub enum LockOrder {
     /// The thread that has waited longest.
     Arrival,
-    /// A thread of the first group of threads that waits: the last groups wait longest.
+    /// A thread of the first group that has a waiting thread. The threads of the last group wait longest.
     FirstGroup,
 }
 
@@ -222,7 +228,7 @@ struct Thread {
 
 #[derive(Debug, Clone, Copy)]
 struct Cpu {
-    /// The end of interrupts and submissions.
+    /// The time at which the interrupts and submissions on this CPU end.
     free: Instant,
     /// The thread on this CPU, and the end of its work if no interrupt suspends it.
     thread: Option<(Instant, Thread)>,
@@ -340,7 +346,7 @@ impl Cpus {
         }
     }
 
-    /// Begins work on CPUs without a thread, and with the lock.
+    /// Begins waiting work on each CPU without a thread. With a lock, only one CPU at a time has a thread.
     fn start_waiting(&mut self, now: Instant) {
         while !self.waiting.is_empty() {
             if self.lock.is_some() && self.each.iter().any(|cpu| cpu.thread.is_some()) {

@@ -33,7 +33,7 @@ pub(crate) const MAPPED_CHOICES: &[Choice] = &[
     Choice {
         name: "content",
         values: &["written", "empty"],
-        meaning: "the file before the run: written from its start to its end, or one hole",
+        meaning: "the file before the run: completely written, or one hole",
     },
 ];
 
@@ -49,10 +49,20 @@ pub(crate) const THROTTLE: &[Parameter] = &[
 
 /// The parameters of kind `faulty`.
 pub(crate) const FAULTY: &[Parameter] = &[
-    Parameter::new("error_one_in", Unit::Count, (0.0, 1e12), "requests for each media error; 0: none")
-        .or(0.0),
-    Parameter::new("short_one_in", Unit::Count, (0.0, 1e12), "requests for each short transfer; 0: none")
-        .or(0.0),
+    Parameter::new(
+        "error_one_in",
+        Unit::Count,
+        (0.0, 1e12),
+        "one request in this many fails with a media error, on average; 0: none",
+    )
+    .or(0.0),
+    Parameter::new(
+        "short_one_in",
+        Unit::Count,
+        (0.0, 1e12),
+        "one request in this many has a short transfer, on average; 0: none",
+    )
+    .or(0.0),
     Parameter::new("reorder", Unit::Count, (0.0, 1.0), "1: requests are executed in random order").or(0.0),
 ];
 
@@ -62,7 +72,7 @@ pub(crate) const NESTED_MAX: usize = 8;
 /// The maximum number of devices that a model consists of.
 const DEVICES_MAX: u64 = 4096;
 
-/// The part of a file that is mapped at once.
+/// The part of a file that `Mapped::file` allocates in one step.
 const SLICE_BYTES: u64 = 4 << 20;
 
 /// A layer and the model below it, of type `D`.
@@ -71,7 +81,7 @@ pub(crate) struct Spec<D> {
     pub(crate) layer: Layer,
     pub(crate) device: D,
     pub(crate) device_limits: Limits,
-    /// Devices below, this one included.
+    /// The number of devices in this model, the layer included.
     pub(crate) devices: u64,
 }
 
@@ -102,7 +112,7 @@ pub(crate) struct Below<D> {
     pub(crate) devices: u64,
 }
 
-/// Reads a layer: its own parameters by a function of this file, and its table `device` by `read_device`.
+/// Reads a layer: its own parameters with `layer`, a function of this file, and its table `device` with `read_device`.
 pub(crate) fn read<D>(
     section: &Section<'_>,
     others: &[&str],
@@ -244,7 +254,7 @@ impl Mapped {
     }
 }
 
-/// Changes the map, and supplies the metadata that it needs.
+/// Repeats a change of the map until the map has the metadata that the change needs.
 fn until_known(map: &mut KeptMetadata, mut change: impl FnMut(&mut KeptMetadata) -> Result<(), MapError>) {
     loop {
         match change(map) {

@@ -15,11 +15,10 @@ use crate::layer::Layer;
 use crate::link::Link;
 use crate::stage::Staged;
 
-/// The number of rounds without progress at one time after which the events of that time count as done.
+/// After this number of rounds without progress, all events of a point in time count as executed.
 const IDLE_ROUNDS_MAX: u32 = 2;
 
-/// The shortest time of a request to a mapped file: a read of a hole needs no I/O, but a workload that consists of such
-/// reads must end.
+/// The shortest time of a request to a mapped file. A read of a hole needs no I/O, but a workload of such reads must end.
 const MAPPED_MIN: Duration = Duration::from_nanos(1);
 
 /// A layer over devices `D`, with the completions that the caller has not polled.
@@ -137,7 +136,7 @@ impl<D: BlockDevice<Memory: ModelMemory>> Layered<D> {
     }
 }
 
-/// Whether a request keeps the limits that devices of the core rely on.
+/// Whether a request is within the limits that the devices of the core rely on.
 pub(crate) fn keeps(limits: &Limits, op: Op, extent: Extent) -> bool {
     op == Op::Flush || !extent.is_empty() && limits.is_whole_blocks(extent) && limits.fits(op, extent)
 }

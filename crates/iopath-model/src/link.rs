@@ -50,7 +50,7 @@ impl LinkModel {
     /// The parameters of a file.
     ///
     /// # Errors
-    /// A name or value that a link does not allow, with file, line, parameter, range and unit.
+    /// [`ModelError`]: a name or a value is not valid. The message has the file, line, parameter, range and unit.
     pub fn parse(file_name: &str, text: &str) -> Result<Self, ModelError> {
         Self::parse_with(file_name, text, &[])
     }

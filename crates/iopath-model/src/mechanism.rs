@@ -12,7 +12,7 @@ pub(crate) type Nanos = u64;
 /// Nanoseconds in a second.
 pub(crate) const SECOND: Nanos = 1_000_000_000;
 
-/// A request at a mechanism.
+/// A request, as a mechanism receives it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request {
     pub(crate) tag: Tag,

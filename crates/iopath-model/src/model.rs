@@ -1,5 +1,5 @@
-//! A model: the checked parameters of a file, and the device limits derived from them. The file of each kind has its
-//! mechanism.
+//! A model: the checked parameters of a file, and the device limits derived from them. The mechanism of each kind is in a
+//! file of its own.
 
 use iopath_core::Limits;
 
@@ -18,11 +18,11 @@ use crate::parameter::{Choice, Parameter, Setting};
 pub struct Kind {
     /// Its name: `kind` in the file.
     pub name: &'static str,
-    /// What it models, in one line.
+    /// The modelled hardware, in one line.
     pub about: &'static str,
     /// The tables of its file, each with its parameters; the first is the file itself, without a name.
     pub tables: &'static [(&'static str, &'static [Parameter])],
-    /// The parameters of the file itself that are words.
+    /// The parameters of the file itself whose values are words.
     pub choices: &'static [Choice],
     read: fn(&Section<'_>, &[&str]) -> Checked,
 }
@@ -129,7 +129,7 @@ impl Kind {
     }
 }
 
-/// A kind that contains a model: reads its layer by `layer`, and the model of its table `device`, of any kind.
+/// Reads a kind that contains another model: its own parameters with `layer`, then the model of any kind in table `device`.
 fn layered(section: &Section<'_>, others: &[&str], layer: layer::ReadLayer) -> Checked {
     let (spec, limits) = layer::read(section, others, layer, |device| {
         let (spec, limits) = Kind::of(device)?.read(device)?;
@@ -214,7 +214,8 @@ impl Model {
     /// The model of a file. `file_name` is for messages and for the name of the model.
     ///
     /// # Errors
-    /// A name, value or relation that the model does not allow, with file, line, parameter, range and unit.
+    /// [`ModelError`]: a name, a value or a combination of values is not valid. The message has the file, line, parameter,
+    /// range and unit.
     pub fn parse(file_name: &str, text: &str) -> Result<Self, ModelError> {
         Self::parse_with(file_name, text, &[])
     }
@@ -272,8 +273,8 @@ impl Model {
     }
 }
 
-/// Adds the presets that a file names as `base` below the file: its own, and those of its tables `device` and `link` at
-/// any depth. `names` is the path of the table to begin with.
+/// Adds each preset that the file names as `base`, as a layer below the file. The file may name one for itself, and one for
+/// each table `device` and `link` at any depth. `names` is the path of the first table.
 fn add_bases(document: &mut Document<'_>, names: &mut Vec<&'static str>) -> Result<(), ModelError> {
     let mut section = document.root();
     for name in &*names {
@@ -294,7 +295,7 @@ fn add_bases(document: &mut Document<'_>, names: &mut Vec<&'static str>) -> Resu
         };
         document.add_layer(found.0, found.1, names.iter().flat_map(|name| [name, "."]).collect())?;
     }
-    // A deeper table is refused later.
+    // `layer::read` refuses deeper tables.
     if is_link || names.len() > layer::NESTED_MAX {
         return Ok(());
     }

@@ -13,7 +13,7 @@ pub struct Parameter {
     pub max: f64,
     /// The value if the file does not set the parameter. A parameter without a default is required.
     pub default: Option<f64>,
-    /// Fractions are refused.
+    /// Whether the value must be a whole number.
     pub is_whole: bool,
     /// The meaning, in one line.
     pub meaning: &'static str,
@@ -31,14 +31,14 @@ impl Parameter {
         Self { name, unit, min, max, default: None, is_whole, meaning }
     }
 
-    /// Optional, with this default.
+    /// The same parameter, but optional with this default.
     pub(crate) const fn or(mut self, default: f64) -> Self {
         self.default = Some(default);
         self
     }
 }
 
-/// A parameter of a model whose value is one of some words.
+/// A parameter of a model whose value is a word from a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {
     /// The name in the file.
@@ -169,7 +169,7 @@ impl Values {
         value * parameter.unit.factor()
     }
 
-    /// [`Values::number`], rounded. Ranges keep it below 2^53.
+    /// The result of [`Values::number`], rounded. The ranges of the parameters keep it below 2^53.
     pub(crate) fn amount(&self, name: &str) -> u64 {
         self.number(name).round() as u64
     }

@@ -6,7 +6,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use iopath_core::{BlockDevice, Busy, Completion, Instant, Io, IoError, Limits, Op, OwnedIo, Tag};
 
-/// The part of a request that a stage can read.
+/// The properties of a request that a stage can read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Passage {
     /// The operation.

@@ -38,7 +38,7 @@ impl Dirty {
         Self { runs, sectors: 0, sectors_max, runs_max, writes: 0, in_transfer: None, flushes }
     }
 
-    /// Whether writes are cached at all.
+    /// Whether the disk has a write cache.
     pub(crate) const fn is_on(&self) -> bool {
         self.sectors_max > 0
     }
@@ -161,7 +161,7 @@ mod tests {
         dirty.written();
         assert_eq!(dirty.pop_flushed(), None, "4 sectors are left");
         dirty.take(0, 100, &geometry);
-        assert_eq!(dirty.pop_flushed(), None, "they are on the way");
+        assert_eq!(dirty.pop_flushed(), None, "the run is in transfer");
         dirty.written();
         assert_eq!((dirty.pop_flushed(), dirty.sectors), (Some(tag), 10));
     }

@@ -1,11 +1,11 @@
 //! The location of a sector (zone, cylinder, track and angle), and the time of rotation from one sector to another.
 //! Seek times are in `seek.rs`.
 //!
-//! Sectors are in cylinder order: all tracks of a cylinder, then the next cylinder inwards. Each track begins at a
-//! later angle than the previous track. The difference, the skew, is the time of the switch, so a transfer that crosses
-//! tracks loses no turn. Therefore one number describes the position of a sector: the turns from the start of the disk
-//! to the sector in a transfer of the whole disk. The fraction of this number is the angle, and the difference of two
-//! such numbers is a duration.
+//! Sectors are in cylinder order: all tracks of a cylinder, then the next cylinder inwards. Each track begins at a later
+//! angle than the previous track. The difference, the skew, is the time of the switch, so a transfer that crosses tracks
+//! loses no turn. Therefore one number describes the position of a sector: the number of turns that a transfer from the
+//! start of the disk takes to reach it. The fraction of this number is the angle, and the difference of two such numbers is
+//! a duration.
 
 use crate::mechanism::Nanos;
 
@@ -15,7 +15,7 @@ pub(crate) type Turns = u64;
 /// One turn.
 pub(crate) const TURN: Turns = 1 << 32;
 
-/// Parts of the disk with a table entry for their ring.
+/// The number of equal parts of the disk. A table has the ring of each part.
 const PARTS: u64 = 256;
 
 /// A ring of cylinders with the same number of sectors on each track.
@@ -70,14 +70,14 @@ struct Ring {
 #[derive(Debug, Clone)]
 pub(crate) struct Geometry {
     rings: Vec<Ring>,
-    /// The ring of the first sector of each of [`PARTS`] equal parts of the disk, then the last ring. Most parts are in one
-    /// ring, so that the ring of a sector needs no search.
+    /// The ring of the first sector of each of [`PARTS`] equal parts of the disk, then the last ring. Most parts lie in one
+    /// ring, so the ring of a sector is found without a search.
     parts: Vec<u32>,
     /// The logarithm of the sectors of a part.
     part_shift: u32,
     heads: u32,
     period: Nanos,
-    /// 2^60 / `period`: turns without a division.
+    /// 2^60 / `period`, to compute turns without a division.
     per_period: u64,
     /// The turns of a track and of the skew to the next track of its cylinder.
     track: Turns,
@@ -150,7 +150,8 @@ impl Geometry {
         }
     }
 
-    /// The first sector that does not end before `turns`. A transfer that has reached `turns` has all earlier sectors.
+    /// The first sector that does not end before `turns`. A transfer that has reached `turns` has transferred all earlier
+    /// sectors.
     pub(crate) fn sector_at(&self, turns: Turns) -> u64 {
         let at = self.rings.partition_point(|ring| ring.turns <= turns) - 1;
         let ring = &self.rings[at];
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sector_at_a_place_is_that_sector() {
+    fn the_sector_at_the_turns_to_a_sector_is_that_sector() {
         let disk = geometry();
         for sector in [0, 1, 499, 500, 1999, 2000, 150_001, 199_999, 200_000, 200_251, 249_999] {
             let track = disk.track(sector);

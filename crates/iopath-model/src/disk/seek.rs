@@ -1,8 +1,8 @@
 //! The time of a seek as a function of its length: a square root up to a third of the stroke, then linear. The curve
 //! passes through the three figures of a data sheet. Rotation is in `geometry.rs`.
 //!
-//! Data sheets give the mean time over all pairs of cylinders. It is less than the time of a seek of mean length,
-//! because the curve is concave. The time at the knee of the curve is calculated from that mean, which is linear in it.
+//! Data sheets give the mean time over all pairs of cylinders. It is less than the time of a seek of mean length, because
+//! the curve is concave. The mean is linear in the time at the knee of the curve, so that time is calculated from the mean.
 
 use crate::mechanism::Nanos;
 
@@ -74,7 +74,7 @@ impl SeekCurve {
         Self { times, shift: self.shift }
     }
 
-    /// The time of a seek over `cylinders` cylinders, which the disk must have, in nanoseconds.
+    /// The time of a seek over `cylinders` cylinders, in nanoseconds. The disk must have these cylinders.
     #[inline]
     pub(crate) fn time(&self, cylinders: u32) -> u32 {
         let index = if cylinders < EXACT { cylinders } else { EXACT + (cylinders >> self.shift) };
@@ -84,7 +84,7 @@ impl SeekCurve {
 
 /// The mean of a function of the distance over all pairs of different cylinders.
 fn mean_over_pairs(stroke: f64, time: impl Fn(f64) -> f64) -> f64 {
-    // There are 2 (stroke + 1 - d) pairs at distance d; steps of equal width suffice for a smooth function.
+    // There are 2 (stroke + 1 - d) pairs at distance d. For a smooth function, steps of equal width suffice.
     let steps = stroke.clamp(1.0, 20_000.0).floor();
     let width = stroke / steps;
     let (mut sum, mut weights, mut step) = (0.0, 0.0, 0.0);

@@ -31,8 +31,8 @@ impl Segments {
 
     /// The segment that contains `start` or ends at `start`.
     pub(crate) fn find(&mut self, start: u64) -> Option<usize> {
-        // One comparison for each segment, which is seldom true. A comparison with each end would be mispredicted half of
-        // the time.
+        // One comparison for each segment, and it is seldom true, so the processor predicts it well. Comparisons with both
+        // ends would be mispredicted half of the time.
         let contains = |run: &Segment| start.wrapping_sub(run.start) <= run.end - run.start;
         let index = self.runs.iter().position(|run| contains(run) && run.start < run.end)?;
         self.touch(index);
@@ -64,7 +64,7 @@ impl Segments {
         }
     }
 
-    /// The segment is the one used last.
+    /// Marks a segment as the most recently used.
     pub(crate) fn touch(&mut self, index: usize) {
         let number = index as u8;
         if self.order[0] != number {
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_slides_and_the_least_used_is_replaced() {
+    fn a_full_segment_drops_its_first_sectors_and_a_new_run_replaces_the_least_recently_used() {
         let mut segments = Segments::new(2, 100);
         let first = segments.begin(1000);
         segments.extend(first, 1150);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_removes_what_it_covers_and_what_follows() {
+    fn a_write_removes_the_sectors_that_it_covers_and_those_after_them() {
         let mut segments = Segments::new(1, 100);
         let run = segments.begin(0);
         segments.extend(run, 80);

@@ -28,13 +28,13 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
         "head_switch_ms",
         Unit::Milliseconds,
         (0.0, 100.0),
-        "the switch to the next track of a cylinder; the skew",
+        "the time to switch to the next track of a cylinder, and the skew for it",
     ),
     Parameter::new(
         "cylinder_switch_ms",
         Unit::Milliseconds,
         (0.0, 100.0),
-        "the switch to the next cylinder; the skew",
+        "the time to switch to the next cylinder, and the skew for it",
     ),
     Parameter::new(
         "command_overhead_us",
@@ -46,12 +46,12 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
         "buffered_overhead_us",
         Unit::Microseconds,
         (0.0, 100_000.0),
-        "the same for a command that the buffer serves",
+        "the time of the controller for a command that the buffer serves",
     ),
     Parameter::new("interface_mb_per_s", Unit::MbPerS, (0.1, 100_000.0), "the rate between buffer and host"),
-    Parameter::new("buffer_kib", Unit::Kib, (0.0, 1e7), "memory for sectors read"),
+    Parameter::new("buffer_kib", Unit::Kib, (0.0, 1e7), "memory for sectors that were read"),
     Parameter::new("buffer_segments", Unit::Count, (1.0, 256.0), "streams that the buffer holds"),
-    Parameter::new("readahead_kib", Unit::Kib, (0.0, 1e6), "how far the heads read ahead of the last read"),
+    Parameter::new("readahead_kib", Unit::Kib, (0.0, 1e6), "the maximum readahead after the last read"),
     Parameter::new(
         "write_cache_kib",
         Unit::Kib,
@@ -74,9 +74,19 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
         "idle time before cached writes are written",
     )
     .or(10.0),
-    Parameter::new("queue_depth", Unit::Count, (1.0, 256.0), "commands that the disk orders; 1: no queue"),
-    Parameter::new("queue_age_max_ms", Unit::Milliseconds, (1.0, 100_000.0), "an older command goes first")
-        .or(500.0),
+    Parameter::new(
+        "queue_depth",
+        Unit::Count,
+        (1.0, 256.0),
+        "commands that the disk queues and reorders; 1: no queue",
+    ),
+    Parameter::new(
+        "queue_age_max_ms",
+        Unit::Milliseconds,
+        (1.0, 100_000.0),
+        "a command that has waited longer is served next",
+    )
+    .or(500.0),
     Parameter::new("request_max_kib", Unit::Kib, (4.0, 65536.0), "the largest command"),
 ];
 

@@ -8,7 +8,7 @@ use crate::mechanism::Nanos;
 /// The number of write streams that are detected at one time.
 const STREAMS: usize = 8;
 
-/// One copy, in units of the fractions that the collector counts.
+/// One copy: the collector counts fractions of a copy in units of 1 / `ONE`.
 const ONE: u64 = 1 << 16;
 
 /// The garbage collector of one disk.

@@ -11,21 +11,27 @@ use crate::parameter::{Parameter, Unit};
 /// The parameters of kind `flash`.
 pub(crate) const PARAMETERS: &[Parameter] = &[
     Parameter::new("capacity_gib", Unit::Gib, (0.01, 1e6), "the size of the disk"),
-    Parameter::new(
-        "spare_percent",
-        Unit::Percent,
-        (0.1, 1000.0),
-        "flash beyond the size, as a share of the size",
-    ),
-    Parameter::new("fill_percent", Unit::Percent, (1.0, 100.0), "how much of the size holds data").or(100.0),
+    Parameter::new("spare_percent", Unit::Percent, (0.1, 1000.0), "additional flash, as a share of the size"),
+    Parameter::new("fill_percent", Unit::Percent, (1.0, 100.0), "the share of the size that holds data")
+        .or(100.0),
     Parameter::new("channels", Unit::Count, (1.0, 64.0), "channels between controller and dies"),
     Parameter::new("dies_per_channel", Unit::Count, (1.0, 256.0), "dies on each channel"),
     Parameter::new("planes", Unit::Count, (1.0, 16.0), "planes of a die, programmed together"),
     Parameter::new("page_kib", Unit::Kib, (0.5, 1024.0), "a page of a plane"),
     Parameter::new("pages_per_block", Unit::Count, (1.0, 100_000.0), "pages of a block, erased together"),
-    Parameter::new("read_us", Unit::Microseconds, (0.01, 1e6), "a die reads a page"),
-    Parameter::new("program_us", Unit::Microseconds, (0.01, 1e6), "a die programs a page on each plane"),
-    Parameter::new("erase_ms", Unit::Milliseconds, (0.0, 10_000.0), "a die erases a block on each plane"),
+    Parameter::new("read_us", Unit::Microseconds, (0.01, 1e6), "the time in which a die reads a page"),
+    Parameter::new(
+        "program_us",
+        Unit::Microseconds,
+        (0.01, 1e6),
+        "the time in which a die programs a page on each plane",
+    ),
+    Parameter::new(
+        "erase_ms",
+        Unit::Milliseconds,
+        (0.0, 10_000.0),
+        "the time in which a die erases a block on each plane",
+    ),
     Parameter::new("channel_mb_per_s", Unit::MbPerS, (1.0, 1e5), "the rate of a channel"),
     Parameter::new("interface_mb_per_s", Unit::MbPerS, (1.0, 1e6), "the rate between disk and host"),
     Parameter::new(
@@ -50,7 +56,7 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
         "write_buffer_kib",
         Unit::Kib,
         (4.0, 1e8),
-        "memory for writes that the dies do not have yet",
+        "memory for writes that are not yet programmed",
     ),
     Parameter::new(
         "buffer_is_volatile",
