@@ -15,6 +15,7 @@ use iopath_core::mapper::Boundary;
 use iopath_lab::cache::parse_readahead;
 use iopath_lab::experiment::EXPERIMENTS;
 use iopath_lab::field::FieldNames;
+use iopath_lab::jobfile::{RunSettings, key_of};
 use iopath_lab::path::PathRow;
 use iopath_lab::paths::{PATHS, find_path};
 use iopath_lab::{
@@ -81,9 +82,19 @@ pub(crate) struct SurveyArgs {
 /// Sizes are bytes, or a number with k, m, g, t (powers of 1024).
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
+    /// A job file of fio: its jobs instead of one workload. --target, --size, --runtime and --path replace the keys of all
+    /// jobs
+    #[arg(value_name = "JOBFILE", conflicts_with_all = NOT_WITH_JOBFILE)]
+    pub(crate) jobfile: Option<PathBuf>,
+    /// Ignore keys of JOBFILE that iopath does not support, with a warning for each
+    #[arg(long, requires = "jobfile")]
+    pub(crate) lenient: bool,
+    /// Run only this job of JOBFILE. May be repeated
+    #[arg(long, value_name = "NAME", requires = "jobfile")]
+    pub(crate) section: Vec<String>,
     /// The I/O path to measure
-    #[arg(long, value_parser = described(PATHS.iter().map(|row| (row.name, row.about))).try_map(|name| find_path(&name)))]
-    pub(crate) path: &'static PathRow,
+    #[arg(long, required_unless_present = "jobfile", value_parser = described(PATHS.iter().map(|row| (row.name, row.about))).try_map(|name| find_path(&name)))]
+    pub(crate) path: Option<&'static PathRow>,
     /// A directory (for a temporary scratch file), a file or a block device; or a modelled disk in virtual time, as
     /// model:NAME or model:FILE.toml. Repeat it to run the workload on several models at the same time
     #[arg(long, value_name = "TARGET")]
@@ -116,9 +127,9 @@ pub(crate) struct RunArgs {
     /// Bytes that each job transfers per second, at fixed times as --rate-iops
     #[arg(long, value_parser = rate, value_name = "SIZE")]
     pub(crate) rate: Option<NonZeroU64>,
-    /// Number of repetitions
-    #[arg(long, default_value_t = 3, value_parser = count, value_name = "N")]
-    pub(crate) repeat: u32,
+    /// Number of repetitions; default: 3, and 1 of a job file
+    #[arg(long, value_parser = count, value_name = "N")]
+    pub(crate) repeat: Option<u32>,
     /// Read SIZE once before the measurement and keep the caches filled; default: each repetition starts with empty
     /// caches
     #[arg(long)]
@@ -176,7 +187,7 @@ impl RunArgs {
     /// The workload of these arguments.
     pub(crate) fn workload(&self) -> Result<Workload, LabError> {
         Ok(Workload {
-            path: self.path,
+            path: self.path.unwrap_or(Workload::default().path),
             target: self.target.first().cloned(),
             more_targets: self.target.iter().skip(1).cloned().collect(),
             rw: self.rw,
@@ -188,7 +199,7 @@ impl RunArgs {
             end: End::new(self.runtime, None),
             think: self.thinktime.unwrap_or_default(),
             rate: self.rate_iops.map(Rate::Ios).or(self.rate.map(Rate::Bytes)),
-            repetitions: Repetitions::new(self.repeat)?,
+            repetitions: Repetitions::new(self.repeat.unwrap_or(3))?,
             warm: self.warm,
             latency_sampling: LatencySampling::new(self.latency_every)?,
             seed: self.seed,
@@ -209,10 +220,44 @@ impl RunArgs {
     }
 }
 
+/// The options of a workload that a job file sets itself, or does not have.
+const NOT_WITH_JOBFILE: [&str; 14] = [
+    "rw",
+    "bs",
+    "iodepth",
+    "numjobs",
+    "thinktime",
+    "rate_iops",
+    "rate",
+    "warm",
+    "latency_every",
+    "rwmixread",
+    "seed",
+    "log",
+    "log_limit",
+    "host",
+];
+
+impl RunArgs {
+    /// The changes to the jobs of a job file.
+    pub(crate) fn job_settings(&self) -> Result<RunSettings, LabError> {
+        let repetitions = Repetitions::new(self.repeat.unwrap_or(1))?;
+        let base = Workload { target: None, more_targets: Vec::new(), repetitions, ..self.workload()? };
+        Ok(RunSettings {
+            target: self.target.first().cloned(),
+            size_bytes: self.size,
+            runtime: self.runtime,
+            path: self.path,
+            base,
+        })
+    }
+}
+
 impl Command {
     /// The flags of this command for the fields of a workload. Messages name these flags.
     pub(crate) fn flags(&self) -> FieldNames {
         match self {
+            Self::Run(args) if args.jobfile.is_some() => key_of,
             Self::Run(_) => run_flag,
             Self::Survey(_) | Self::Fit(_) => survey_flag,
             Self::Map(_) => map_flag,

@@ -16,6 +16,7 @@ mod survey;
 use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
 use iopath_lab::LabError;
+use iopath_lab::jobfile::JobFileError;
 use iopath_os::HugePages;
 use std::process::ExitCode;
 
@@ -39,14 +40,19 @@ fn main() -> ExitCode {
             if let Some(error) = error.downcast_ref() {
                 return usage(error);
             }
-            let lab_error: Option<&LabError> = error.downcast_ref();
+            let job_error: Option<&JobFileError> = error.downcast_ref();
+            let lab_error: Option<&LabError> = match job_error {
+                Some(JobFileError::Lab(error)) => Some(error),
+                _ => error.downcast_ref(),
+            };
             let line = match lab_error {
                 Some(LabError::Workload(refused)) => output::plain(&refused.message(command.flags())),
                 Some(LabError::Parameter(refused)) => output::plain(&format!("--set: {refused}")),
                 _ => output::one_line(&error),
             };
             eprintln!("iopath: {line}");
-            let is_usage = lab_error.is_some_and(LabError::is_usage);
+            let is_usage =
+                lab_error.is_some_and(LabError::is_usage) || job_error.is_some_and(JobFileError::is_usage);
             ExitCode::from(if is_usage { USAGE } else { FAILURE })
         }
     }

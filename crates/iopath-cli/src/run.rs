@@ -1,11 +1,17 @@
-//! `iopath run`: measures one workload with repetitions, and shows a table.
+//! `iopath run`: measures one workload with repetitions, or the jobs of a job file, and shows a table.
 
 use crate::args::RunArgs;
 use crate::output::Output;
 use crate::progress::Bar;
-use iopath_lab::{model_file, table};
+use anyhow::bail;
+use iopath_lab::jobfile::{JobFile, System};
+use iopath_lab::{Report, model_file, table};
+use std::path::Path;
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
+    if let Some(file) = &args.jobfile {
+        return run_jobs(args, file);
+    }
     // The file of a model is no destination either.
     let targets: Vec<_> = args.target.iter().map(|target| model_file(target).unwrap_or(target)).collect();
     let output = Output::new(&args.show, &targets, args.log.as_deref())?;
@@ -13,9 +19,32 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     let mut bar = Bar::new(output.has_fancy_stderr());
     let report = iopath_lab::report(&workload, &mut bar);
     bar.finish();
-    let report = report?;
+    show(&report?, &output)
+}
+
+/// Measures the jobs of a job file.
+fn run_jobs(args: &RunArgs, file: &Path) -> anyhow::Result<()> {
+    if args.target.len() > 1 {
+        bail!("a job file has one --target; name the files of its jobs in the file");
+    }
+    let settings = args.job_settings()?;
+    let mut jobs = JobFile::read(&file.to_string_lossy(), &System, args.lenient)?;
+    jobs.select(&args.section)?;
+    let named = settings.named_files(&jobs);
+    let targets: Vec<&Path> = named.iter().map(|file| model_file(file).unwrap_or(file)).collect();
+    let output = Output::new(&args.show, &targets, None)?;
+    for warning in &jobs.warnings {
+        eprintln!("iopath: {warning}");
+    }
+    let mut bar = Bar::new(output.has_fancy_stderr());
+    let report = jobs.run(&settings, &mut bar);
+    bar.finish();
+    show(&report?, &output)
+}
+
+fn show(report: &Report, output: &Output) -> anyhow::Result<()> {
     for warning in report.runs.iter().flat_map(|run| &run.warnings) {
         eprintln!("iopath: {warning}");
     }
-    output.show(|| report.to_json(), &table::table(&report.runs, table::terminal_width()))
+    output.show(|| report.to_json(), &table::report_table(report, table::terminal_width()))
 }

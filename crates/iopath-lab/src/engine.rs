@@ -1,5 +1,7 @@
-//! One repetition of a workload: starts the jobs on their threads, waits for them, and reads the system's counters before
-//! and after. The job of a thread is in `job.rs`; `run.rs` combines the repetitions.
+//! One repetition of one or several workloads: starts the jobs on their threads, waits for them, and reads the system's
+//! counters before and after. The job of a thread is in `job.rs`; `run.rs` combines the repetitions.
+
+mod counted;
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -11,21 +13,22 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use iopath_model::Host;
-use iopath_os::{CpuTimes, process_cpu_times};
 
 use crate::cache::used_between;
-use crate::counters::{DiskCounters, ProcessIo, machine_busy_seconds};
+use crate::counters::DiskCounters;
 use crate::error::LabError;
-use crate::job::Pace;
 use crate::job::drive::{self, Clock, JobContext, JobError, Moved};
 use crate::job::tally::{JobResult, latencies};
+use crate::job::{Pace, Start};
 use crate::path::{Connection, IoPath, JobSpec};
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::result::CacheUse;
-use crate::storage::{StorageBytes, StorageCounts};
+use crate::storage::StorageBytes;
 use crate::target::Target;
 use crate::workload::{LatencySampling, Workload};
+use counted::Counters;
+pub(crate) use counted::Transferred;
 
 /// The interval of progress reports.
 const TICK: Duration = Duration::from_millis(100);
@@ -82,38 +85,115 @@ pub(crate) fn measure(
     repetition: u32,
     progress: &mut dyn Progress,
 ) -> Result<Measured, LabError> {
-    let jobs = Jobs {
+    let jobs = workload.jobs.get();
+    let worker = |job| Worker {
         path,
         workload,
         target,
+        job,
+        of_path: [job, jobs],
+        end_bytes: target.size_bytes(),
         repetition,
+        start: Start::default(),
+        ends_all: false,
+    };
+    let workers: Vec<Worker> = (0..jobs).map(worker).collect();
+    let before = path.cache_stats();
+    let together = measure_together(&workers, &[target], progress)?;
+    let used = before.zip(path.cache_stats()).map(|(before, after)| used_between(&before, &after));
+    Ok(Measured { cache: used, ..together.measured() })
+}
+
+/// Runs jobs of any workloads at the same time, once, with a common start. `targets` are those of the workers, each once.
+pub(crate) fn measure_together(
+    workers: &[Worker],
+    targets: &[&Target],
+    progress: &mut dyn Progress,
+) -> Result<Together, LabError> {
+    let jobs = Jobs {
+        workers,
+        targets,
         gate: Gate::default(),
         stop: AtomicBool::new(false),
-        moved: (0..workload.jobs.get()).map(|_| Moved::default()).collect(),
+        moved: workers.iter().map(|_| Moved::default()).collect(),
         clock: Clock::start(),
     };
     let (sender, outcomes) = mpsc::channel();
-    let before = path.cache_stats();
-    let measured = thread::scope(|scope| {
+    let count = workers.len() as u32;
+    thread::scope(|scope| {
         // On every exit, the threads at the gate must end: the scope waits for them.
         let _leave = Leave(&jobs.gate);
-        for job in 0..workload.jobs.get() {
+        for number in 0..count {
             let (jobs, sender) = (&jobs, sender.clone());
-            let thread = thread::Builder::new().name(format!("iopath-job-{job}"));
-            let spawned = thread.spawn_scoped(scope, move || jobs.run_thread(job, &sender));
-            spawned.map_err(|source| LabError::NoThread { job, jobs: workload.jobs.get(), source })?;
+            let thread = thread::Builder::new().name(format!("iopath-job-{number}"));
+            let spawned = thread.spawn_scoped(scope, move || jobs.run_thread(number as usize, &sender));
+            spawned.map_err(|source| LabError::NoThread { job: number, jobs: count, source })?;
         }
         jobs.coordinate(&outcomes, progress)
-    });
-    let used = before.zip(path.cache_stats()).map(|(before, after)| used_between(&before, &after));
-    Ok(Measured { cache: used, ..measured? })
+    })
+}
+
+/// One job of a workload, for one thread.
+#[derive(Clone, Copy)]
+pub(crate) struct Worker<'a> {
+    pub(crate) path: &'a dyn IoPath,
+    pub(crate) workload: &'a Workload,
+    pub(crate) target: &'a Target,
+    /// The number of the job in its workload.
+    pub(crate) job: u32,
+    /// Its number among the jobs on this path, and their count.
+    pub(crate) of_path: [u32; 2],
+    /// The end of the range that the workload accesses.
+    pub(crate) end_bytes: u64,
+    pub(crate) repetition: u32,
+    pub(crate) start: Start,
+    /// Whether the end of the job ends all jobs.
+    pub(crate) ends_all: bool,
+}
+
+impl Worker<'_> {
+    fn seed(&self) -> u64 {
+        self.workload.seed.wrapping_add(self.job.into())
+    }
+
+    /// The time after which the job ends, from the common start.
+    fn time(&self) -> Option<Duration> {
+        Some(self.start.delay + self.start.ramp + self.workload.end.time()?)
+    }
+
+    /// About the bytes that the job moves.
+    fn bytes(&self) -> u64 {
+        self.workload.end.bytes().unwrap_or(self.end_bytes) / u64::from(self.workload.jobs)
+    }
+}
+
+/// The measurements of jobs that ran at the same time.
+#[derive(Debug)]
+pub(crate) struct Together {
+    /// Of each worker.
+    pub(crate) jobs: Vec<JobResult>,
+    pub(crate) cpu: CpuSeconds,
+    /// Transfers of the disk and of the storage of each target. See [`Measured`].
+    pub(crate) transfers: Vec<Transferred>,
+    /// The warnings of all connections, each once.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Together {
+    /// The sums of jobs on one target.
+    fn measured(self) -> Measured {
+        let Transferred { device, storage } = self.transfers.into_iter().next().unwrap_or_default();
+        let (cpu, warnings) = (Some(self.cpu), self.warnings);
+        Measured { cpu, device, storage, warnings, ..Measured::of_jobs(&self.jobs) }
+    }
 }
 
 /// The report of a job's thread. A thread also reports a panic: otherwise the coordinator would wait for it forever.
 enum Outcome {
     Connected(Vec<String>),
     NotConnected(LabError),
-    Ran(Result<JobResult, JobError>),
+    /// With the number of the worker.
+    Ran(usize, Result<JobResult, JobError>),
     Panicked(Box<dyn Any + Send>),
 }
 
@@ -162,12 +242,10 @@ impl Drop for Leave<'_> {
 
 /// The jobs of one repetition.
 struct Jobs<'a> {
-    path: &'a dyn IoPath,
-    workload: &'a Workload,
-    target: &'a Target,
-    repetition: u32,
+    workers: &'a [Worker<'a>],
+    targets: &'a [&'a Target],
     gate: Gate,
-    /// Set when a job fails: the others then stop.
+    /// Set when a job fails, or ends all others: the others then stop.
     stop: AtomicBool,
     moved: Vec<Moved>,
     clock: Clock,
@@ -175,12 +253,13 @@ struct Jobs<'a> {
 
 impl Jobs<'_> {
     /// The thread of a job.
-    fn run_thread(&self, job: u32, outcomes: &Sender<Outcome>) {
+    fn run_thread(&self, number: usize, outcomes: &Sender<Outcome>) {
         // A closed channel is no error: the coordinator returns early if another thread cannot be started.
         let report = |outcome| {
             let _ = outcomes.send(outcome);
         };
-        let connected = catch_unwind(AssertUnwindSafe(|| self.connect(job)));
+        let worker = &self.workers[number];
+        let connected = catch_unwind(AssertUnwindSafe(|| connect(worker)));
         let mut connection = match connected {
             Ok(Ok(connection)) => connection,
             Ok(Err(error)) => return report(Outcome::NotConnected(error)),
@@ -190,44 +269,31 @@ impl Jobs<'_> {
         if self.gate.wait_for(Phase::Run) == Phase::Leave {
             return;
         }
-        let ran = catch_unwind(AssertUnwindSafe(|| self.run(job, &mut *connection)));
-        if !matches!(ran, Ok(Ok(_))) {
+        let ran = catch_unwind(AssertUnwindSafe(|| self.run(number, &mut *connection)));
+        if worker.ends_all || !matches!(ran, Ok(Ok(_))) {
             self.stop.store(true, Ordering::Relaxed);
         }
-        report(ran.map_or_else(Outcome::Panicked, Outcome::Ran));
+        report(ran.map_or_else(Outcome::Panicked, |ran| Outcome::Ran(number, ran)));
         self.gate.wait_for(Phase::Drop);
     }
 
-    fn connect(&self, job: u32) -> Result<Box<dyn Connection>, LabError> {
-        self.path.connect(&JobSpec {
-            job,
-            jobs: self.workload.jobs.get(),
-            depth: self.workload.depth_in_flight(),
-            block_bytes: self.workload.block_size.bytes(),
-            seed: self.seed(job),
-        })
-    }
-
-    fn seed(&self, job: u32) -> u64 {
-        self.workload.seed.wrapping_add(job.into())
-    }
-
-    fn run(&self, job: u32, connection: &mut dyn Connection) -> Result<JobResult, JobError> {
-        let plan = Plan::new(self.workload, self.target.size_bytes(), self.repetition, job);
-        let runtime = self.workload.end.time();
+    fn run(&self, number: usize, connection: &mut dyn Connection) -> Result<JobResult, JobError> {
+        let worker @ &Worker { workload, start, .. } = &self.workers[number];
+        let plan = Plan::new(workload, worker.end_bytes, worker.repetition, worker.job);
+        let runtime = workload.end.time();
         let context = JobContext {
             runtime_ns: runtime.and_then(|runtime| u64::try_from(runtime.as_nanos()).ok()),
-            flush: self.workload.rw.writes(),
+            start,
+            flush: workload.rw.writes(),
             clock: self.clock,
             stop: &self.stop,
-            moved: &self.moved[job as usize],
+            moved: &self.moved[number],
         };
-        match self.workload.latency_sampling {
+        match workload.latency_sampling {
             LatencySampling::ALL => {
-                let pace = |now_ns| Pace::of(self.workload, now_ns);
-                drive::run(connection, plan, pace, &context)
+                drive::run(connection, plan, |start_ns| Pace::of(workload, start_ns), &context)
             }
-            every => drive::run_sampled(connection, plan, &context, every.get(), self.seed(job)),
+            every => drive::run_sampled(connection, plan, &context, every.get(), worker.seed()),
         }
     }
 
@@ -236,28 +302,30 @@ impl Jobs<'_> {
         &self,
         outcomes: &Receiver<Outcome>,
         progress: &mut dyn Progress,
-    ) -> Result<Measured, LabError> {
+    ) -> Result<Together, LabError> {
         let connected = self.gather(outcomes, &mut |_| ());
         if !connected.iter().all(|outcome| matches!(outcome, Outcome::Connected(_))) {
-            return Err(first_error(connected, self.target));
+            return Err(first_error(connected, self.workers));
         }
-        let before = Counters::before(self.target);
+        let before = Counters::before(self.targets);
         self.gate.set(Phase::Run);
         let ran = self.gather(outcomes, &mut |done| progress.advance(done));
-        let after = Counters::after(self.target);
+        let after = Counters::after(self.targets);
         self.gate.set(Phase::Drop);
-        let mut jobs = Vec::with_capacity(ran.len());
+        let mut jobs: Vec<Option<JobResult>> = ran.iter().map(|_| None).collect();
         let mut failed = Vec::new();
         for outcome in ran {
             match outcome {
-                Outcome::Ran(Ok(job)) => jobs.push(job),
+                Outcome::Ran(number, Ok(job)) => jobs[number] = Some(job),
                 other => failed.push(other),
             }
         }
         if !failed.is_empty() {
-            return Err(first_error(failed, self.target));
+            return Err(first_error(failed, self.workers));
         }
-        Ok(Measured::of(&jobs, &before, &after, warnings(connected)))
+        let jobs = jobs.into_iter().flatten().collect();
+        let (cpu, transfers) = after.since(&before);
+        Ok(Together { jobs, cpu, transfers, warnings: warnings(connected) })
     }
 
     /// One outcome of each job.
@@ -275,86 +343,29 @@ impl Jobs<'_> {
 
     /// The progress of the repetition, from 0 to 1.
     fn done(&self) -> f64 {
-        let done = if let Some(runtime) = self.workload.end.time() {
-            self.clock.now_ns() as f64 / runtime.as_nanos() as f64
+        let times: Option<Vec<Duration>> = self.workers.iter().map(Worker::time).collect();
+        let done = if let Some(last) = times.and_then(|times| times.into_iter().max()) {
+            self.clock.now_ns() as f64 / last.as_nanos() as f64
         } else {
             let moved: u64 = self.moved.iter().map(|moved| moved.bytes.load(Ordering::Relaxed)).sum();
-            moved as f64 / self.target.size_bytes() as f64
+            moved as f64 / self.workers.iter().map(Worker::bytes).sum::<u64>().max(1) as f64
         };
         done.min(1.0)
     }
 }
 
-/// The system's counters at one moment.
-struct Counters {
-    cpu: CpuCounters,
-    transfers: TransferCounters,
-}
-
-struct CpuCounters {
-    process: CpuTimes,
-    machine_busy_seconds: Option<f64>,
-}
-
-struct TransferCounters {
-    device: Option<DiskCounters>,
-    storage: Option<StorageCounts>,
-    /// None if the kernel or a server submits the I/O instead of this process.
-    io: Option<ProcessIo>,
-}
-
-/// Reading the counters of transfers takes CPU time that is not the workload's.
-impl Counters {
-    fn before(target: &Target) -> Self {
-        let transfers = TransferCounters::read(target);
-        Self { cpu: CpuCounters::read(), transfers }
-    }
-
-    fn after(target: &Target) -> Self {
-        let cpu = CpuCounters::read();
-        Self { cpu, transfers: TransferCounters::read(target) }
-    }
-}
-
-impl CpuCounters {
-    fn read() -> Self {
-        Self { machine_busy_seconds: machine_busy_seconds().ok(), process: process_cpu_times() }
-    }
-}
-
-impl TransferCounters {
-    fn read(target: &Target) -> Self {
-        Self {
-            device: target.disk().and_then(DiskCounters::of),
-            storage: target.storage().counts(),
-            io: ProcessIo::of_self().filter(|_| target.storage().is_accessed_by_process()),
-        }
-    }
+fn connect(worker: &Worker) -> Result<Box<dyn Connection>, LabError> {
+    let [job, jobs] = worker.of_path;
+    worker.path.connect(&JobSpec {
+        job,
+        jobs,
+        depth: worker.workload.depth_in_flight(),
+        block_bytes: worker.workload.block_size.bytes(),
+        seed: worker.seed(),
+    })
 }
 
 impl Measured {
-    fn of(jobs: &[JobResult], before: &Counters, after: &Counters, warnings: Vec<String>) -> Self {
-        let Counters { cpu: cpu_before, transfers: before } = before;
-        let Counters { cpu: cpu_after, transfers: after } = after;
-        let disk = after.device.zip(before.device).map(|(after, before)| after - before);
-        let own = after.io.zip(before.io).map(|(after, before)| after - before);
-        let storage = after.storage.as_ref().zip(before.storage.as_ref());
-        Self {
-            cpu: Some(CpuSeconds {
-                user: cpu_after.process.user.saturating_sub(cpu_before.process.user).as_secs_f64(),
-                system: cpu_after.process.system.saturating_sub(cpu_before.process.system).as_secs_f64(),
-                machine_busy: cpu_after
-                    .machine_busy_seconds
-                    .zip(cpu_before.machine_busy_seconds)
-                    .map(|(after, before)| (after - before).max(0.0)),
-            }),
-            storage: storage.map(|(after, before)| after.since(before)),
-            device: disk.map(|disk| own.map_or(disk, |own| disk.caused_by(own))),
-            warnings,
-            ..Self::of_jobs(jobs)
-        }
-    }
-
     /// What the jobs have measured themselves, without any counter of the system.
     pub(crate) fn of_jobs(jobs: &[JobResult]) -> Self {
         let mut latency_ns = latencies();
@@ -401,14 +412,16 @@ fn warnings(outcomes: Vec<Outcome>) -> Vec<String> {
 }
 
 /// The first error among outcomes that hold one. Resumes a panic instead, if there is one.
-fn first_error(outcomes: Vec<Outcome>, target: &Target) -> LabError {
+fn first_error(outcomes: Vec<Outcome>, workers: &[Worker]) -> LabError {
     let mut first = None;
     for outcome in outcomes {
         match outcome {
             Outcome::Panicked(panic) => resume_unwind(panic),
             Outcome::NotConnected(error) => first = first.or(Some(error)),
-            Outcome::Ran(Err(error)) => first = first.or_else(|| Some(job_error(error, target))),
-            Outcome::Connected(_) | Outcome::Ran(Ok(_)) => {}
+            Outcome::Ran(number, Err(error)) => {
+                first = first.or_else(|| Some(job_error(error, workers[number].target)));
+            }
+            Outcome::Connected(_) | Outcome::Ran(_, Ok(_)) => {}
         }
     }
     first.expect("called because a job failed")

@@ -15,6 +15,8 @@ pub(crate) mod sampled;
 pub(crate) mod tally;
 
 pub(crate) use pace::Pace;
+use std::time::Duration;
+
 use tally::Tally;
 
 use crate::path::{Direction, Transfer};
@@ -33,10 +35,24 @@ impl Deadline {
         Self { ns: runtime_ns.map_or(u64::MAX, |runtime_ns| started_ns.saturating_add(runtime_ns)) }
     }
 
+    /// The same limit, later by `ns`.
+    fn later(self, ns: u64) -> Self {
+        Self { ns: self.ns.saturating_add(ns) }
+    }
+
     #[inline]
     pub(crate) fn is_reached(self, now_ns: u64) -> bool {
         now_ns >= self.ns
     }
+}
+
+/// When a job starts, and when its measurement begins.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Start {
+    /// The time between the start of all jobs and the start of this one.
+    pub(crate) delay: Duration,
+    /// The time between the start of the job and the start of its measurement. The time limit counts from its end.
+    pub(crate) ramp: Duration,
 }
 
 /// A transfer in flight.
@@ -56,6 +72,10 @@ pub(crate) struct Job {
     free: Vec<u32>,
     deadline: Deadline,
     pace: Option<Pace>,
+    /// The start of a job with a delay, until it is reached.
+    start_ns: Option<u64>,
+    /// The start of the measurement, until it is reached; 0 afterwards.
+    ramp_end_ns: u64,
     /// Set by the end of the plan, the deadline or [`Job::stop`].
     is_stopped: bool,
     tally: Tally,
@@ -71,8 +91,30 @@ impl Job {
             free: (0..depth).rev().collect(),
             deadline: Deadline::after(now_ns, runtime_ns),
             pace: None,
+            start_ns: None,
+            ramp_end_ns: 0,
             is_stopped: false,
             tally: Tally::new(now_ns),
+        }
+    }
+
+    /// The same job with another start, for a job that would start at `now_ns`.
+    pub(crate) fn with_start(self, start: Start, now_ns: u64) -> Self {
+        let Start { delay, ramp } = start;
+        if delay.is_zero() && ramp.is_zero() {
+            return self;
+        }
+        let after =
+            |ns: u64, time: Duration| ns.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        let start_ns = after(now_ns, delay);
+        let measured_ns = after(start_ns, ramp);
+        Self {
+            deadline: self.deadline.later(measured_ns - now_ns),
+            start_ns: (!delay.is_zero()).then_some(start_ns),
+            ramp_end_ns: if ramp.is_zero() { 0 } else { measured_ns },
+            plan: if ramp.is_zero() { self.plan } else { self.plan.uncounted() },
+            tally: Tally::new(measured_ns),
+            ..self
         }
     }
 
@@ -86,6 +128,12 @@ impl Job {
     #[inline]
     pub(crate) fn poll_transfer(&mut self, now_ns: u64) -> Option<(u32, Transfer)> {
         self.is_stopped |= self.deadline.is_reached(now_ns);
+        if let Some(start_ns) = self.start_ns {
+            if now_ns < start_ns && !self.is_stopped {
+                return None;
+            }
+            self.start_ns = None;
+        }
         if self.pace.is_some() && !self.is_stopped {
             return self.poll_paced(now_ns);
         }
@@ -105,18 +153,34 @@ impl Job {
     #[inline]
     pub(crate) fn handle_done(&mut self, slot: u32, now_ns: u64) {
         let Slot { transfer, submitted_ns } = self.slots[slot as usize];
-        self.tally.count(transfer);
-        self.tally.measure(now_ns - submitted_ns);
+        if self.ramp_end_ns == 0 || self.end_ramp(now_ns) {
+            self.tally.count(transfer);
+            self.tally.measure(now_ns - submitted_ns);
+        }
         match &mut self.pace {
             Some(pace) => self.free.extend(pace.free(slot, now_ns)),
             None => self.free.push(slot),
         }
     }
 
-    /// The time at which to poll a job with a pace again, if no transfer completes before.
+    /// The time at which to poll a job with a pace or a delay again, if no transfer completes before.
     pub(crate) fn poll_timeout(&self) -> Option<u64> {
+        if self.start_ns.is_some() && !self.is_stopped {
+            return self.start_ns;
+        }
         let pace = self.pace.as_ref().filter(|_| !self.is_stopped)?;
         Some(pace.next(!self.free.is_empty())?.min(self.deadline.ns))
+    }
+
+    /// Whether the measurement has begun at this completion. The plan counts from then on.
+    #[cold]
+    fn end_ramp(&mut self, now_ns: u64) -> bool {
+        if now_ns < self.ramp_end_ns {
+            return false;
+        }
+        self.ramp_end_ns = 0;
+        self.plan.count_from_here();
+        true
     }
 
     fn poll_paced(&mut self, now_ns: u64) -> Option<(u32, Transfer)> {

@@ -1,5 +1,5 @@
 //! Job files of fio: parses them and runs them. This file has the parser of a whole file; `jobfile/syntax.rs` has its
-//! lines, `jobfile/keys.rs` its keys. docs/jobfiles.md lists the keys. Does not run the jobs.
+//! lines, `jobfile/keys.rs` its keys. docs/jobfiles.md lists the keys. `jobfile/run.rs` runs the jobs.
 
 mod environment;
 mod error;
@@ -7,6 +7,11 @@ mod expression;
 mod given;
 mod job;
 mod keys;
+mod members;
+mod places;
+mod range;
+mod results;
+mod run;
 mod syntax;
 mod value;
 
@@ -15,8 +20,9 @@ use std::collections::HashSet;
 pub use environment::{Environment, System};
 pub use error::{At, JobFileError, Unsupported};
 use given::{Given, Refused};
-pub use job::{IoEngine, Job};
+pub use job::{IoEngine, Job, key_of};
 pub use keys::{Key, Support, keys};
+pub use run::RunSettings;
 use syntax::{RawOption, Section};
 pub use value::Amount;
 use value::KbBase;

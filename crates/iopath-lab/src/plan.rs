@@ -22,6 +22,8 @@ pub(crate) struct Plan {
     block_bytes: u32,
     /// Transfers that remain.
     left: u64,
+    /// Transfers that remain when the plan begins to count them.
+    counted: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -61,24 +63,36 @@ impl Plan {
             (true, false) => Mix::Only(Direction::Read),
             _ => Mix::Only(Direction::Write),
         };
+        let left = match workload.end.bytes() {
+            // At least one block per job.
+            Some(bytes) => (bytes / jobs / u64::from(block_bytes)).max(1),
+            None if workload.end.time().is_some() => u64::MAX,
+            None if workload.rw == Rw::Rewrite => 2 * (end - first),
+            None => end - first,
+        };
         Self {
             generator: generator(workload.seed, [repeat.into(), job.into()]),
             order,
             mix,
             start_bytes: workload.start_bytes,
             block_bytes,
-            left: match workload.end.bytes() {
-                // At least one block per job.
-                Some(bytes) => (bytes / jobs / u64::from(block_bytes)).max(1),
-                None if workload.end.time().is_some() => u64::MAX,
-                None if workload.rw == Rw::Rewrite => 2 * (end - first),
-                None => end - first,
-            },
+            left,
+            counted: left,
         }
     }
 }
 
 impl Plan {
+    /// The same plan without an end, until [`Plan::count_from_here`].
+    pub(crate) fn uncounted(self) -> Self {
+        Self { left: u64::MAX, ..self }
+    }
+
+    /// From here on, the plan ends after its number of transfers.
+    pub(crate) fn count_from_here(&mut self) {
+        self.left = self.counted;
+    }
+
     /// Whether all transfers have been drawn.
     pub(crate) const fn is_complete(&self) -> bool {
         self.left == 0

@@ -29,6 +29,15 @@ pub enum Stage {
         /// The number of repetitions.
         count: u32,
     },
+    /// Jobs of a job file run at the same time.
+    Jobs {
+        /// Their names.
+        names: Vec<String>,
+        /// The number of the group, from 1.
+        number: u32,
+        /// The number of groups.
+        count: usize,
+    },
     /// The parameters of a kind of model are being fitted.
     Fit {
         /// The kind.
@@ -66,6 +75,9 @@ impl fmt::Display for Stage {
             Self::DropCache => f.write_str("dropping the page cache"),
             Self::WarmUp => f.write_str("warming up"),
             Self::Repeat { number, count } => write!(f, "measuring, {number} of {count}"),
+            Self::Jobs { names, number, count } => {
+                write!(f, "group {number} of {count}: {}", names.join(", "))
+            }
             Self::Fit { model } => write!(f, "fitting a model: {model}"),
             Self::Turn { workload, round, rounds, left } => {
                 write!(f, "round {round} of {rounds}, {} s left: {workload}", left.as_secs())

@@ -23,6 +23,9 @@ pub struct Report {
     pub more_targets: Vec<TargetFacts>,
     /// The measurements.
     pub runs: Vec<RunResult>,
+    /// The groups of jobs of a job file; empty for other runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupResult>,
     /// Their interpretation.
     pub findings: Vec<Finding>,
 }
@@ -32,7 +35,7 @@ impl Report {
     pub fn new(host: Option<Host>, target: Option<TargetFacts>, runs: Vec<RunResult>) -> Self {
         let clock = runs.first().map_or(Clock::Real, |run| run.clock);
         let (schema, more_targets) = (SCHEMA.to_owned(), Vec::new());
-        Self { schema, clock, host, target, more_targets, runs, findings: Vec::new() }
+        Self { schema, clock, host, target, more_targets, runs, groups: Vec::new(), findings: Vec::new() }
     }
 
     /// The report as indented JSON, with a newline at the end.
@@ -113,6 +116,9 @@ pub struct DiskFacts {
 /// One workload with its repetitions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunResult {
+    /// The job of a job file; none for other runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<JobFacts>,
     /// The path's name.
     pub path: String,
     /// The clock of all times.
@@ -169,6 +175,42 @@ pub struct RunResult {
     pub repeats: Vec<Repeat>,
     /// Reasons to doubt the figures, in words.
     pub warnings: Vec<String>,
+}
+
+/// A job of a job file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobFacts {
+    /// Its name.
+    pub name: String,
+    /// Its group, from 1. The jobs of a group run at the same time.
+    pub group: u32,
+    /// The file or device of its first clone; none without a target.
+    pub target: Option<String>,
+}
+
+/// Jobs of a job file that ran at the same time, together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GroupResult {
+    /// Its number, from 1.
+    pub number: u32,
+    /// The names of its jobs.
+    pub jobs: Vec<String>,
+    /// Bytes transferred, over all repetitions.
+    pub bytes: u64,
+    /// Transfers, over all repetitions.
+    pub ios: u64,
+    /// From the start of the first job to the end of the last one, over all repetitions, in seconds.
+    pub seconds: f64,
+    /// Throughput.
+    pub bytes_per_second: Spread,
+    /// Transfers per second.
+    pub iops: Spread,
+    /// From submission to completion, over all repetitions.
+    pub latency_ns: Latency,
+    /// CPU cost, over all repetitions.
+    pub cpu: Option<Cpu>,
+    /// Transfers of the disk, over all repetitions; none without a single disk, and with several targets.
+    pub device: Option<Device>,
 }
 
 /// One target of a run on several.

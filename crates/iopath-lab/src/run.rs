@@ -154,15 +154,17 @@ fn repeat_on_model(
 
 /// The result of the repetitions of a series, on this machine or in virtual time.
 fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
-    let Series { ref workload, target, ref measured } = *series;
-    let repeats: Vec<Repeat> = measured.iter().map(|repeated| repeat(repeated, host)).collect();
+    let Series { ref workload, target, ref measured, has_counters } = *series;
+    let repeats: Vec<Repeat> =
+        measured.iter().map(|repeated| repeat(&repeated.measured, repeated.resident, host)).collect();
     let mut latency_ns = latencies();
     for repeat in measured {
         latency_ns.add(&repeat.measured.latency_ns).expect("all histograms have the same bounds");
     }
     let conditions = Conditions { workload, target, host };
-    let served = served(&conditions, measured);
+    let served = if has_counters { served(&conditions, measured) } else { None };
     RunResult {
+        job: None,
         path: workload.path.name.to_owned(),
         clock: if host.is_some() { Clock::Real } else { Clock::Virtual },
         rw: workload.rw.name().to_owned(),
@@ -226,7 +228,8 @@ fn model_host(host: &ModelHost, repeats: &[Repeat]) -> ModelHostFacts {
     ModelHostFacts { name: host.name().to_owned(), cpus, idle }
 }
 
-fn repeat(Repeated { measured, resident }: &Repeated, host: Option<&Host>) -> Repeat {
+/// The result of one repetition. `resident`: the bytes in page caches when it began.
+pub(crate) fn repeat(measured: &Measured, resident: Option<Resident>, host: Option<&Host>) -> Repeat {
     let (bytes, ios, seconds) = (measured.bytes(), measured.ios, measured.seconds);
     let idle_seconds = host.and_then(|host| host.idle_busy_cpus).unwrap_or(0.0) * seconds;
     let cost = |CpuSeconds { user, system, machine_busy }| {
@@ -255,6 +258,8 @@ pub(crate) struct Series<'a> {
     workload: Workload,
     target: &'a Target,
     measured: Vec<Repeated>,
+    /// Whether the counters of the system show this workload alone.
+    has_counters: bool,
 }
 
 impl<'a> Series<'a> {
@@ -271,7 +276,22 @@ impl<'a> Series<'a> {
             workload.check_on_storage()?;
             workload.check_memory(memory_available_bytes())?;
         }
-        Ok(Self { workload: workload.clone(), target, measured: Vec::new() })
+        Ok(Self { workload: workload.clone(), target, measured: Vec::new(), has_counters: true })
+    }
+
+    /// One of several workloads that run at the same time, or one that is alone. The caller has checked it.
+    pub(crate) fn of_part(workload: &Workload, target: &'a Target, is_alone: bool) -> Self {
+        Self { workload: workload.clone(), target, measured: Vec::new(), has_counters: is_alone }
+    }
+
+    /// Adds a repetition that the caller has measured.
+    pub(crate) fn push(&mut self, repeated: Repeated) {
+        self.measured.push(repeated);
+    }
+
+    /// The target.
+    pub(crate) fn target(&self) -> &'a Target {
+        self.target
     }
 
     /// Opens the path. An open path serves any number of repetitions.
@@ -292,8 +312,18 @@ impl<'a> Series<'a> {
 
     /// Reads the range of a warm workload, unmeasured.
     pub(crate) fn warm_up(&self, path: &dyn IoPath, progress: &mut dyn Progress) -> Result<(), LabError> {
+        self.warm_up_of(path, &self.workload, progress)
+    }
+
+    /// Reads the range of another workload on the same target, unmeasured.
+    pub(crate) fn warm_up_of(
+        &self,
+        path: &dyn IoPath,
+        workload: &Workload,
+        progress: &mut dyn Progress,
+    ) -> Result<(), LabError> {
         progress.stage(&Stage::WarmUp);
-        measure(path, &warm_up(&self.workload, self.target), self.target, 0, progress).map(drop)
+        measure(path, &warm_up(workload, self.target), self.target, 0, progress).map(drop)
     }
 
     /// Whether caches stay filled between repetitions.
@@ -389,13 +419,13 @@ fn drop_cached(target: &Target, progress: &mut dyn Progress) -> Result<Option<Re
     target.drop_cached()
 }
 
-fn spread(values: impl Iterator<Item = f64>) -> Spread {
+pub(crate) fn spread(values: impl Iterator<Item = f64>) -> Spread {
     let values: Vec<f64> = values.collect();
     let summary = Summary::of(&values).expect("a workload has at least one repetition");
     Spread { mean: summary.mean, stddev: summary.stddev, ci95: summary.ci95 }
 }
 
-fn latency(histogram: &Histogram<u64>) -> Latency {
+pub(crate) fn latency(histogram: &Histogram<u64>) -> Latency {
     Latency {
         min: histogram.min(),
         mean: histogram.mean(),
@@ -419,7 +449,7 @@ fn cpu(user_seconds: f64, system_seconds: f64, machine_seconds: f64, bytes: u64,
     }
 }
 
-fn cpu_sum(repeats: &[Repeat]) -> Option<Cpu> {
+pub(crate) fn cpu_sum(repeats: &[Repeat]) -> Option<Cpu> {
     let costs: Vec<&Cpu> = repeats.iter().map(|repeat| repeat.cpu.as_ref()).collect::<Option<_>>()?;
     let sum = |part: fn(&Cpu) -> f64| costs.iter().map(|cost| part(cost)).sum();
     Some(cpu(
@@ -436,7 +466,7 @@ fn device(counters: DiskCounters) -> Device {
     Device { reads, read_bytes, writes, written_bytes }
 }
 
-fn device_sum(repeats: &[Repeat]) -> Option<Device> {
+pub(crate) fn device_sum(repeats: &[Repeat]) -> Option<Device> {
     repeats.iter().map(|repeat| repeat.device).sum()
 }
 

@@ -6,7 +6,7 @@ use std::io::IsTerminal;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table, TableComponent};
 
-use crate::result::{Clock, Cpu, ModelHostFacts, RunResult, Spread, TargetResult};
+use crate::result::{Clock, Cpu, GroupResult, ModelHostFacts, Report, RunResult, Spread, TargetResult};
 use crate::size::format_size;
 
 const COLUMNS: [&str; 13] = [
@@ -43,10 +43,40 @@ pub fn is_fancy(stream: &impl IsTerminal) -> bool {
 /// If a line is wider than `width`, each result has a column instead.
 pub fn table(runs: &[RunResult], width: Option<u16>) -> String {
     let rows: Vec<_> = runs.iter().map(cells).collect();
-    let lines = one_line_each(&rows);
+    let mut columns = COLUMNS;
+    if runs.iter().any(|run| run.job.is_some()) {
+        columns[0] = "job";
+    }
+    let lines = one_line_each(&columns, &rows);
     let widest = lines.lines().map(|line| line.chars().count()).max();
-    let table = if widest > width.map(usize::from).or(widest) { one_column_each(&rows) } else { lines };
+    let table =
+        if widest > width.map(usize::from).or(widest) { one_column_each(&columns, &rows) } else { lines };
     table + &targets(runs) + &sampling(runs) + &in_virtual_time(runs)
+}
+
+/// [`table`] of all runs of a report, and a table of the groups of several jobs.
+pub fn report_table(report: &Report, width: Option<u16>) -> String {
+    let mut table = ruled();
+    table.set_header(["group", "MB/s", "±95%", "IOPS", "p50", "p99", "seconds", "CPU s/GiB", "jobs"]);
+    let rows: Vec<_> = report.groups.iter().filter(|group| group.jobs.len() > 1).collect();
+    for GroupResult { number, jobs, seconds, bytes_per_second, iops, latency_ns, cpu, .. } in &rows {
+        table.add_row([
+            number.to_string(),
+            digits(bytes_per_second.mean / 1e6),
+            interval(bytes_per_second),
+            digits(iops.mean),
+            time(latency_ns.p50),
+            time(latency_ns.p99),
+            digits(*seconds),
+            cpu.as_ref().map_or_else(|| "-".to_owned(), |cpu| digits(cpu.seconds_per_gib)),
+            jobs.join(", "),
+        ]);
+    }
+    for column in table.column_iter_mut().skip(1).take(7) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let groups = if rows.is_empty() { String::new() } else { format!("\n\n{}", table.trim_fmt()) };
+    self::table(&report.runs, width) + &groups
 }
 
 /// A table of the targets of a run on several.
@@ -93,19 +123,19 @@ fn in_virtual_time(runs: &[RunResult]) -> String {
     text.to_owned() + &host.unwrap_or_default()
 }
 
-fn one_line_each(rows: &[[String; COLUMNS.len()]]) -> String {
+fn one_line_each(columns: &[&str; COLUMNS.len()], rows: &[[String; COLUMNS.len()]]) -> String {
     let mut table = ruled();
-    table.set_header(COLUMNS).add_rows(rows);
+    table.set_header(columns).add_rows(rows);
     for column in table.column_iter_mut().skip(FIRST_NUMBER) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table.trim_fmt()
 }
 
-fn one_column_each(rows: &[[String; COLUMNS.len()]]) -> String {
+fn one_column_each(columns: &[&str; COLUMNS.len()], rows: &[[String; COLUMNS.len()]]) -> String {
     let mut table = ruled();
-    for (index, name) in COLUMNS.into_iter().enumerate() {
-        table.add_row(std::iter::once(name).chain(rows.iter().map(|row| row[index].as_str())));
+    for (index, name) in columns.iter().enumerate() {
+        table.add_row(std::iter::once(*name).chain(rows.iter().map(|row| row[index].as_str())));
     }
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
@@ -129,7 +159,7 @@ pub fn terminal_width() -> Option<u16> {
 
 fn cells(run: &RunResult) -> [String; COLUMNS.len()] {
     [
-        run.path.clone(),
+        run.job.as_ref().map_or(&run.path, |job| &job.name).clone(),
         run.rw.clone(),
         format_size(run.block_bytes.into()),
         run.io_depth.to_string(),
@@ -217,6 +247,7 @@ mod tests {
         let rate =
             |mean: f64| Spread { mean, stddev: Some(mean / 10.0), ci95: Some([mean * 0.9, mean * 1.1]) };
         RunResult {
+            job: None,
             path: "kernel-direct".to_owned(),
             clock: Clock::Real,
             rw: "randread".to_owned(),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::sampled::SampledJob;
 use super::tally::{JobResult, Tally};
-use super::{Job, Pace};
+use super::{Job, Pace, Start};
 use crate::path::{Connection, Done, Transfer};
 use crate::plan::Plan;
 
@@ -55,6 +55,8 @@ pub(crate) enum JobError {
 pub(crate) struct JobContext<'a> {
     /// The time limit; unset, the plan ends the job.
     pub(crate) runtime_ns: Option<u64>,
+    /// Only for a job that measures every latency.
+    pub(crate) start: Start,
     /// Whether a final flush counts as part of the job.
     pub(crate) flush: bool,
     pub(crate) clock: Clock,
@@ -98,7 +100,10 @@ pub(crate) fn run(
     let depth = connection.depth();
     let mut done: Vec<Done> = Vec::with_capacity(depth as usize);
     let mut now_ns = context.clock.now_ns();
-    let mut job = Job::new(plan, depth, context.runtime_ns, now_ns).with_pace(pace(now_ns));
+    let delay_ns = u64::try_from(context.start.delay.as_nanos()).unwrap_or(u64::MAX);
+    let mut job = Job::new(plan, depth, context.runtime_ns, now_ns)
+        .with_start(context.start, now_ns)
+        .with_pace(pace(now_ns.saturating_add(delay_ns)));
     loop {
         // The reap freed the slots: its reading of the clock is also the submission time.
         while let Some((slot, transfer)) = job.poll_transfer(now_ns) {

@@ -96,7 +96,8 @@ impl Tally {
             read_bytes: self.read_bytes,
             written_bytes: self.written_bytes,
             ios: self.ios,
-            started_ns: self.started_ns,
+            // A job can end before its measurement begins.
+            started_ns: self.started_ns.min(now_ns),
             ended_ns: now_ns,
             latency_ns: self.latency_ns,
         }

@@ -47,10 +47,24 @@ fn simulate(
     depth: u32,
     service_ns: fn(usize) -> u64,
 ) -> (JobResult, Vec<Transfer>) {
+    simulate_from(workload, blocks, depth, service_ns, Start::default())
+}
+
+/// The same with another start.
+fn simulate_from(
+    workload: &Workload,
+    blocks: u64,
+    depth: u32,
+    service_ns: fn(usize) -> u64,
+    start: Start,
+) -> (JobResult, Vec<Transfer>) {
     let runtime_ns = workload.end.time().map(|time| time.as_nanos() as u64);
     let plan = Plan::new(workload, blocks * BLOCK, 0, 0);
     let mut now_ns = 5_000;
-    let mut job = Job::new(plan, depth, runtime_ns, now_ns).with_pace(Pace::of(workload, now_ns));
+    let delay_ns = start.delay.as_nanos() as u64;
+    let mut job = Job::new(plan, depth, runtime_ns, now_ns)
+        .with_start(start, now_ns)
+        .with_pace(Pace::of(workload, now_ns + delay_ns));
     let mut server = Server { service_ns, served: 0, idle_from_ns: 0, queue: VecDeque::new() };
     let mut submitted = Vec::new();
     loop {
@@ -239,4 +253,43 @@ fn a_target_below_the_rate_has_latencies_that_grow() {
     // Starts every 50 ns, completions every 100 ns.
     assert_eq!(result.ended_ns - result.started_ns, 100_000);
     assert!((50_000..50_200).contains(&result.latency_ns.max()), "{}", result.latency_ns.max());
+}
+
+#[test]
+fn a_delay_shifts_start_and_deadline() {
+    let end = End::TimeOrBytes(Duration::from_micros(1), 1 << 30);
+    let start = Start { delay: Duration::from_nanos(700), ramp: Duration::ZERO };
+    for think in [0, 10] {
+        let workload = Workload { think: Duration::from_nanos(think), ..workload(Rw::Read, end) };
+        let (late, transfers) = simulate_from(&workload, 100, 2, |_| 100, start);
+        let (result, same) = simulate(&workload, 100, 2, |_| 100);
+        assert_eq!((late.ios, &transfers), (result.ios, &same));
+        assert_eq!((late.started_ns, late.ended_ns), (result.started_ns + 700, result.ended_ns + 700));
+    }
+}
+
+#[test]
+fn the_measurement_begins_after_the_ramp() {
+    // One transfer each 100 ns. Of the first 450 ns, four transfers are not counted.
+    let start = Start { delay: Duration::ZERO, ramp: Duration::from_nanos(450) };
+    let (result, transfers) = simulate_from(&workload(Rw::Read, End::Pass), 10, 1, |_| 100, start);
+    assert_eq!(result.started_ns, 5_450);
+    // The plan counts from the first measured completion, which is the fifth.
+    assert_eq!((transfers.len(), result.ios), (4 + 1 + 10, 11));
+    assert_eq!(transfers[10].offset, 0, "the pass continues at the start");
+    let timed = workload(Rw::Read, End::Time(Duration::from_micros(1)));
+    let (result, _) = simulate_from(&timed, 10, 1, |_| 100, start);
+    assert_eq!((result.started_ns, result.ended_ns, result.ios), (5_450, 6_500, 11));
+}
+
+#[test]
+fn a_job_that_ends_in_its_ramp_has_measured_nothing() {
+    let start = Start { delay: Duration::ZERO, ramp: Duration::from_nanos(450) };
+    let mut job =
+        Job::new(Plan::new(&Workload::default(), 10 * BLOCK, 0, 0), 1, None, 0).with_start(start, 0);
+    let (slot, _) = job.poll_transfer(0).unwrap();
+    job.stop();
+    job.handle_done(slot, 100);
+    let result = job.into_tally().finish(100);
+    assert_eq!((result.ios, result.started_ns, result.ended_ns), (0, 100, 100));
 }

@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
+use crate::error::LabError;
+
 /// A line of a job file or of a file that it includes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct At {
@@ -126,4 +128,18 @@ pub enum JobFileError {
         /// The jobs of the file.
         known: Vec<String>,
     },
+    /// A target cannot be prepared, or a measurement failed.
+    #[error(transparent)]
+    Lab(#[from] LabError),
+}
+
+impl JobFileError {
+    /// Whether the file is invalid on every machine and target.
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::Read { .. } | Self::Include { .. } => false,
+            Self::Lab(error) => error.is_usage(),
+            _ => true,
+        }
+    }
 }

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use super::error::At;
+use super::error::{At, JobFileError};
 use super::value::Amount;
+use crate::field::Field;
 use crate::path::PathRow;
+use crate::refusal::WorkloadError;
 use crate::workload::Rw;
 
 /// The access that `ioengine` names.
@@ -92,6 +94,35 @@ pub struct Job {
     pub is_repeatable: bool,
 }
 
+/// The key for a field of a workload, or the option of `iopath run` that job files lack. Messages use these names.
+pub fn key_of(field: Field) -> Option<&'static str> {
+    Some(match field {
+        Field::Path => "ioengine",
+        Field::Target => "filename",
+        Field::Pattern => "rw",
+        Field::BlockSize => "bs",
+        Field::Depth => "iodepth",
+        Field::Jobs => "numjobs",
+        Field::Size => "size",
+        Field::End => "runtime",
+        Field::Think => "thinktime",
+        Field::RateIops => "rate_iops",
+        Field::Rate => "rate",
+        Field::Repetitions => "--repeat",
+        Field::Warm => "pre_read",
+        Field::ReadShare => "rwmixread",
+        Field::CacheSize => "--cache",
+        Field::PageSize => "--page",
+        Field::Readahead => "--readahead",
+        Field::Borrow => "--borrow",
+        Field::Elevator => "--elevator",
+        Field::DeviceDepth => "--device-depth",
+        Field::Engine => "--engine",
+        Field::Overwrite => "--overwrite",
+        Field::LatencySampling | Field::Log | Field::Host => return None,
+    })
+}
+
 impl Job {
     /// A job with the defaults of fio.
     pub(super) fn new(name: String, at: At) -> Self {
@@ -129,5 +160,15 @@ impl Job {
             seed: None,
             is_repeatable: true,
         }
+    }
+
+    /// The error of a workload that its path or target refuses, with the names of keys.
+    pub(super) fn refused(&self, error: &WorkloadError) -> JobFileError {
+        self.problem(error.message(key_of))
+    }
+
+    /// An error of keys that are not valid together.
+    pub(super) fn problem(&self, problem: impl Into<String>) -> JobFileError {
+        JobFileError::Job { at: self.at.clone(), job: self.name.clone(), problem: problem.into() }
     }
 }

@@ -13,6 +13,7 @@ pub(crate) fn run(path: &str, rw: Rw, block_bytes: u32, io_depth: u32, mbs: &[f6
         Spread { mean: summary.mean, stddev: summary.stddev, ci95: summary.ci95 }
     };
     RunResult {
+        job: None,
         path: path.to_owned(),
         clock: Clock::Real,
         rw: rw.name().to_owned(),

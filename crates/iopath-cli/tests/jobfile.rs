@@ -1,0 +1,113 @@
+//! `iopath run JOBFILE`: results, options that replace keys, and refused keys. The lab tests the keys.
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use support::{iopath, json_of};
+
+/// A directory with a job file.
+fn with_file(text: &str) -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("jobs.fio");
+    fs::write(&file, text).unwrap();
+    (directory, file)
+}
+
+fn run(file: &Path, args: &[&str]) -> Output {
+    iopath(&["run"]).arg(file).args(args).current_dir(file.parent().unwrap()).output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+const JOBS: &str = "[global]\nsize=256k\nfilename=data\n[first]\nrw=write\n[second]\nstonewall\nrw=randread\nbs=8k\n[third]\n";
+
+#[test]
+fn a_job_file_gives_a_result_for_each_job_and_group() {
+    let (directory, file) = with_file(JOBS);
+    let report = json_of(&run(&file, &["--json"]));
+    let names: Vec<_> =
+        report["runs"].as_array().unwrap().iter().map(|run| run["job"]["name"].clone()).collect();
+    assert_eq!(names, ["first", "second", "third"]);
+    assert_eq!(report["groups"][1]["jobs"], serde_json::json!(["second", "third"]));
+    assert_eq!(report["groups"][1]["ios"], 32 + 64);
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "only the job file remains");
+    let text = String::from_utf8(run(&file, &[]).stdout).unwrap();
+    assert!(text.trim_start().starts_with("job ") && text.contains("second, third"), "{text}");
+}
+
+#[test]
+fn options_replace_the_keys_of_all_jobs() {
+    let (_directory, file) =
+        with_file("[a]\nsize=1g\nfilename=/dev/nothing\nioengine=libaio\ndirect=1\n[b]\nsize=1g\n");
+    let elsewhere = tempfile::tempdir().unwrap();
+    let target = elsewhere.path().to_str().unwrap();
+    let args = ["--size", "64k", "--target", target, "--path", "kernel-buffered", "--section", "a", "--json"];
+    let report = json_of(&run(&file, &args));
+    assert_eq!((report["runs"].as_array().unwrap().len(), &report["runs"][0]["ios"]), (1, &16.into()));
+    assert!(report["runs"][0]["job"]["target"].as_str().unwrap().starts_with(target));
+}
+
+#[test]
+fn an_unsupported_key_is_an_error_or_a_warning() {
+    let (_directory, file) = with_file("[a]\nsize=64k\nverify=crc32c\n");
+    let output = run(&file, &[]);
+    let name = format!("{}:3: ", file.display());
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        stderr(&output).starts_with(&format!("iopath: {name}key `verify` is not supported")),
+        "{}",
+        stderr(&output)
+    );
+    let output = run(&file, &["--lenient", "--json"]);
+    assert!(stderr(&output).contains(&format!("iopath: {name}ignored: key `verify`")), "{}", stderr(&output));
+    assert_eq!(json_of(&output)["runs"][0]["ios"], 16);
+}
+
+#[test]
+fn a_file_that_cannot_be_run_is_refused_before_any_target_is_made() {
+    for (text, code, named) in [
+        ("bs=4k\n", 2, ":1: the key is in no section"),
+        ("[a]\nsize=64k\nrate=1k\niodepth=4\nioengine=iopath-raw\n", 2, "iodepth"),
+        ("[a]\nsize=64k\nfilename=/no/such/directory/x\n", 1, "/no/such/directory does not exist"),
+        ("[a]\n", 2, "size is missing"),
+    ] {
+        let (directory, file) = with_file(text);
+        let output = run(&file, &[]);
+        assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
+        assert!(stderr(&output).contains(named), "{}", stderr(&output));
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+    let output = iopath(&["run", "/no/such.fio"]).output().unwrap();
+    assert!(stderr(&output).contains("cannot read job file /no/such.fio"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_file_of_the_user_needs_permission() {
+    let (directory, file) = with_file(JOBS);
+    let data = directory.path().join("data");
+    fs::write(&data, vec![7; 256 << 10]).unwrap();
+    let output = run(&file, &[]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("destroys its contents") && stderr(&output).contains("--overwrite"));
+    let output = run(&file, &["--overwrite", "--json", "data"]);
+    assert!(stderr(&output).contains("is the target"), "{}", stderr(&output));
+    assert_eq!(fs::read(&data).unwrap(), vec![7; 256 << 10]);
+    assert_eq!(json_of(&run(&file, &["--overwrite", "--json"]))["runs"][0]["ios"], 64);
+}
+
+#[test]
+fn options_of_a_workload_are_refused_with_a_job_file() {
+    let (_directory, file) = with_file(JOBS);
+    for option in [&["--bs", "4k"][..], &["--rw", "read"], &["--warm"], &["--seed", "3"]] {
+        let output = run(&file, option);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains("cannot be used with"), "{}", stderr(&output));
+    }
+    let output = iopath(&["run", "--path", "null", "--lenient"]).output().unwrap();
+    assert!(stderr(&output).contains("JOBFILE"), "{}", stderr(&output));
+}

@@ -1,0 +1,92 @@
+//! The counters of the system around a repetition: CPU time, and the transfers of the disk and the storage of each target.
+//! Does not run jobs.
+
+use iopath_os::{CpuTimes, process_cpu_times};
+
+use super::CpuSeconds;
+use crate::counters::{DiskCounters, ProcessIo, machine_busy_seconds};
+use crate::storage::{StorageBytes, StorageCounts};
+use crate::target::Target;
+
+/// What was transferred for a target. See [`super::Measured`].
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Transferred {
+    pub(crate) device: Option<DiskCounters>,
+    pub(crate) storage: Option<StorageBytes>,
+}
+
+/// The system's counters at one moment.
+pub(super) struct Counters {
+    cpu: CpuCounters,
+    /// Of each target.
+    transfers: Vec<TransferCounters>,
+}
+
+struct CpuCounters {
+    process: CpuTimes,
+    machine_busy_seconds: Option<f64>,
+}
+
+struct TransferCounters {
+    device: Option<DiskCounters>,
+    storage: Option<StorageCounts>,
+    /// None if the kernel or a server submits the I/O instead of this process.
+    io: Option<ProcessIo>,
+}
+
+/// Reading the counters of transfers takes CPU time that is not the workload's.
+impl Counters {
+    pub(super) fn before(targets: &[&Target]) -> Self {
+        let transfers = TransferCounters::read(targets);
+        Self { cpu: CpuCounters::read(), transfers }
+    }
+
+    pub(super) fn after(targets: &[&Target]) -> Self {
+        let cpu = CpuCounters::read();
+        Self { cpu, transfers: TransferCounters::read(targets) }
+    }
+
+    /// What was counted since `before`.
+    pub(super) fn since(&self, before: &Self) -> (CpuSeconds, Vec<Transferred>) {
+        let (cpu, cpu_before) = (&self.cpu, &before.cpu);
+        let cpu = CpuSeconds {
+            user: cpu.process.user.saturating_sub(cpu_before.process.user).as_secs_f64(),
+            system: cpu.process.system.saturating_sub(cpu_before.process.system).as_secs_f64(),
+            machine_busy: cpu
+                .machine_busy_seconds
+                .zip(cpu_before.machine_busy_seconds)
+                .map(|(after, before)| (after - before).max(0.0)),
+        };
+        let transfers = self.transfers.iter().zip(&before.transfers);
+        (cpu, transfers.map(|(after, before)| after.since(before)).collect())
+    }
+}
+
+impl CpuCounters {
+    fn read() -> Self {
+        Self { machine_busy_seconds: machine_busy_seconds().ok(), process: process_cpu_times() }
+    }
+}
+
+impl TransferCounters {
+    fn read(targets: &[&Target]) -> Vec<Self> {
+        let read = |target: &&Target| Self {
+            device: target.disk().and_then(DiskCounters::of),
+            storage: target.storage().counts(),
+            // With several targets, the transfers of the process are not those of one disk.
+            io: ProcessIo::of_self()
+                .filter(|_| targets.len() == 1 && target.storage().is_accessed_by_process()),
+        };
+        targets.iter().map(read).collect()
+    }
+
+    fn since(&self, before: &Self) -> Transferred {
+        let disk = self.device.zip(before.device).map(|(after, before)| after - before);
+        let own = self.io.zip(before.io).map(|(after, before)| after - before);
+        let storage = self.storage.as_ref().zip(before.storage.as_ref());
+        Transferred {
+            device: disk.map(|disk| own.map_or(disk, |own| disk.caused_by(own))),
+            storage: storage.map(|(after, before)| after.since(before)),
+        }
+    }
+}

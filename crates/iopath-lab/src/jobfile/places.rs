@@ -1,0 +1,143 @@
+//! Where the bytes of jobs are: files and devices of the user, models, and scratch files for names that do not exist.
+//! Prepares the targets of a whole job file. Does not run the jobs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::error::JobFileError;
+use super::job::Job;
+use super::range::{Range, file_bytes_of};
+use crate::error::LabError;
+use crate::model::ModelTarget;
+use crate::path::PathRow;
+use crate::progress::Progress;
+use crate::target::Target;
+use crate::workload::{BlockSize, Rw, Workload};
+
+/// The target of a clone, before it is prepared. Clones with equal places share a target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    /// No target: a path without a device, with this size in bytes.
+    None(u64),
+    /// A file or device that exists, or a model.
+    Present(PathBuf),
+    /// A name that does not exist: a scratch file in its directory.
+    Named(PathBuf),
+    /// A scratch file of one clone in a directory: the number of the job and of the clone.
+    Own(PathBuf, usize, u64),
+}
+
+impl Place {
+    /// The place of a clone of job `number`.
+    pub(super) fn of(job: &Job, path: &PathRow, number: usize, clone: u64) -> Result<Self, JobFileError> {
+        if !path.capabilities.needs_target {
+            let bytes = file_bytes_of(job)?;
+            return Ok(Self::None(bytes));
+        }
+        let directory = |clone: u64| {
+            let index = clone as usize % job.directories.len().max(1);
+            job.directories.get(index).map_or_else(|| PathBuf::from("."), PathBuf::from)
+        };
+        let file = match &job.files[..] {
+            [] => return Ok(Self::Own(directory(clone), number, clone)),
+            [file] => Path::new(file),
+            _ => {
+                let problem = "a job has one file, and filename names several; write one job for each file";
+                return Err(job.problem(problem));
+            }
+        };
+        if ModelTarget::find(file)?.is_some() {
+            return Ok(Self::Present(file.to_owned()));
+        }
+        let file = if job.directories.is_empty() { file.to_owned() } else { directory(0).join(file) };
+        match fs::metadata(&file) {
+            Ok(found) if found.is_dir() => {
+                let problem = format!("{} is a directory; name it with directory=", file.display());
+                Err(job.problem(problem))
+            }
+            Ok(_) => Ok(Self::Present(file.canonicalize().map_err(LabError::io("open", &file))?)),
+            Err(_) => Ok(Self::Named(file)),
+        }
+    }
+}
+
+/// A target with its place.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub(super) place: Place,
+    pub(super) target: Target,
+}
+
+/// A clone that accesses a place.
+#[derive(Debug, Clone)]
+pub(super) struct Access<'a> {
+    pub(super) job: &'a Job,
+    pub(super) path: &'static PathRow,
+    pub(super) clone: u64,
+    pub(super) place: Place,
+}
+
+/// Prepares each place once. `accesses` are those of all jobs of the file: they decide the sizes of scratch files, and
+/// whether a file of the user is written.
+pub(super) fn prepare(
+    accesses: &[Access],
+    seed: u64,
+    overwrite: bool,
+    progress: &mut dyn Progress,
+) -> Result<Vec<Prepared>, JobFileError> {
+    let mut prepared: Vec<Prepared> = Vec::new();
+    for access in accesses {
+        if prepared.iter().any(|known| known.place == access.place) {
+            continue;
+        }
+        let of_place: Vec<&Access> = accesses.iter().filter(|other| other.place == access.place).collect();
+        let target = match &access.place {
+            Place::None(bytes) => Target::none(*bytes),
+            Place::Present(file) => present(file, &of_place, overwrite, progress)?,
+            Place::Named(file) => {
+                let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+                scratch(directory.unwrap_or(Path::new(".")), &of_place, seed, progress)?
+            }
+            Place::Own(directory, ..) => scratch(directory, &of_place, seed, progress)?,
+        };
+        prepared.push(Prepared { place: access.place.clone(), target });
+    }
+    Ok(prepared)
+}
+
+/// A file or device of the user, or a model. Writes need permission.
+fn present(
+    file: &Path,
+    accesses: &[&Access],
+    overwrite: bool,
+    progress: &mut dyn Progress,
+) -> Result<Target, JobFileError> {
+    let writes = accesses.iter().any(|access| access.job.rw.writes());
+    let access = accesses.iter().find(|access| access.job.rw.writes() == writes).unwrap_or(&accesses[0]);
+    let workload = Workload {
+        path: access.path,
+        target: Some(file.to_owned()),
+        rw: if writes { Rw::Write } else { Rw::Read },
+        // The blocks of the jobs are checked later.
+        block_size: BlockSize::constant(4096),
+        overwrite,
+        ..Workload::default()
+    };
+    Ok(Target::prepare(&workload, progress)?)
+}
+
+/// A scratch file that holds the ranges of all accesses.
+fn scratch(
+    directory: &Path,
+    accesses: &[&Access],
+    seed: u64,
+    progress: &mut dyn Progress,
+) -> Result<Target, JobFileError> {
+    let mut bytes = 0;
+    for access in accesses {
+        let known = access.job.file_bytes;
+        let range = Range::of(access.job, access.clone, known)?;
+        bytes = bytes.max(known.unwrap_or(0)).max(range.end_bytes);
+    }
+    Ok(Target::scratch(directory, bytes, seed, progress)?)
+}

@@ -1,0 +1,129 @@
+//! The results of jobs and groups of jobs. Does not measure.
+
+use super::error::JobFileError;
+use super::job::Job;
+use super::members::{Member, of_all_clones};
+use crate::conditions::Repeated;
+use crate::engine::{CpuSeconds, Measured, Transferred};
+use crate::error::LabError;
+use crate::job::tally::{JobResult, latencies};
+use crate::path::IoPath;
+use crate::progress::Progress;
+use crate::result::{GroupResult, Host, JobFacts, RunResult};
+use crate::run::{Lab, Series, cpu_sum, device_sum, latency, repeat, spread};
+use crate::storage::Resident;
+use crate::target::Target;
+
+/// One repetition of a group.
+#[derive(Debug)]
+pub(super) struct GroupMeasured {
+    measured: Measured,
+}
+
+impl GroupMeasured {
+    /// `transferred` is of the only target of the group; empty for several.
+    pub(super) fn new(
+        jobs: &[JobResult],
+        cpu: CpuSeconds,
+        transferred: Transferred,
+        warnings: Vec<String>,
+    ) -> Self {
+        let Transferred { device, storage } = transferred;
+        let measured = Measured { cpu: Some(cpu), device, storage, warnings, ..Measured::of_jobs(jobs) };
+        Self { measured }
+    }
+}
+
+/// The repetitions of one job.
+pub(super) struct JobSeries<'a> {
+    job: &'a Job,
+    series: Series<'a>,
+    /// Whether the job is the only one of its group: then CPU time and transfers of the group are its own.
+    is_alone: bool,
+}
+
+impl<'a> JobSeries<'a> {
+    /// Checks that the members suit their target.
+    pub(super) fn new(
+        job: &'a Job,
+        members: &[Member],
+        target: &'a Target,
+        is_alone: bool,
+    ) -> Result<Self, JobFileError> {
+        let refused = |error| match error {
+            LabError::Workload(error) => job.refused(&error),
+            other => JobFileError::Lab(other),
+        };
+        let workload =
+            of_all_clones(&members[0].workload, job.clones).map_err(|error| job.refused(&error))?;
+        Series::new(&members[0].workload, target).map_err(refused)?;
+        let series = Series::of_part(&workload, target, is_alone);
+        Ok(Self { job, series, is_alone })
+    }
+
+    /// Reads the range of a member, unmeasured.
+    pub(super) fn warm_up(
+        &self,
+        path: &dyn IoPath,
+        member: &Member,
+        progress: &mut dyn Progress,
+    ) -> Result<(), LabError> {
+        self.series.warm_up_of(path, &member.workload, progress)
+    }
+
+    /// Adds a repetition: the results of the clones, and those of the group.
+    pub(super) fn push(
+        &mut self,
+        clones: &[JobResult],
+        group: &GroupMeasured,
+        resident: Option<Resident>,
+    ) -> Result<(), JobFileError> {
+        let of_job = Measured::of_jobs(clones);
+        if of_job.ios == 0 {
+            return Err(self.job.problem("it ended before its measurement began; use a shorter ramp_time"));
+        }
+        let GroupMeasured { measured: group } = group;
+        let measured = if self.is_alone {
+            let warnings = group.warnings.clone();
+            Measured { cpu: group.cpu, device: group.device, storage: group.storage, warnings, ..of_job }
+        } else {
+            of_job
+        };
+        self.series.push(Repeated { measured, resident });
+        Ok(())
+    }
+
+    /// The result of all repetitions.
+    pub(super) fn result(&self, lab: &Lab, group: u32) -> RunResult {
+        let target = self.series.target().file().map(|file| file.display().to_string());
+        let facts = JobFacts { name: self.job.name.clone(), group, target };
+        RunResult { job: Some(facts), ..lab.summarize(&self.series) }
+    }
+}
+
+/// The sums of a group over its repetitions.
+pub(super) fn group_result(
+    number: u32,
+    jobs: Vec<String>,
+    measured: &[GroupMeasured],
+    host: &Host,
+) -> GroupResult {
+    let mut latency_ns = latencies();
+    let mut repeats = Vec::with_capacity(measured.len());
+    for GroupMeasured { measured } in measured {
+        latency_ns.add(&measured.latency_ns).expect("all histograms have the same bounds");
+        repeats.push(repeat(measured, None, Some(host)));
+    }
+    GroupResult {
+        number,
+        jobs,
+        bytes: repeats.iter().map(|repeat| repeat.bytes).sum(),
+        ios: repeats.iter().map(|repeat| repeat.ios).sum(),
+        seconds: repeats.iter().map(|repeat| repeat.seconds).sum(),
+        bytes_per_second: spread(repeats.iter().map(|repeat| repeat.bytes_per_second)),
+        iops: spread(repeats.iter().map(|repeat| repeat.iops)),
+        latency_ns: latency(&latency_ns),
+        cpu: cpu_sum(&repeats),
+        device: device_sum(&repeats),
+    }
+}

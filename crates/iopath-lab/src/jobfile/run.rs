@@ -1,0 +1,334 @@
+//! Runs the jobs of a file: the groups one after another, all clones of a group at the same time. The measurement of a
+//! repetition is in `engine.rs`, the results of jobs and groups are in `jobfile/results.rs`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::JobFile;
+use super::error::JobFileError;
+use super::job::{IoEngine, Job};
+use super::members::{Member, path};
+use super::places::{Access, Place, Prepared, prepare};
+use super::results::{GroupMeasured, JobSeries, group_result};
+use super::value::Amount;
+use crate::engine::{Together, Transferred, Worker, measure_together};
+use crate::error::LabError;
+use crate::host::memory_available_bytes;
+use crate::path::{IoPath, OpenSpec, PathRow};
+use crate::progress::{Progress, Stage};
+use crate::refusal::WorkloadError;
+use crate::result::{Report, TargetFacts};
+use crate::run::{IDLE_SAMPLE, Lab};
+use crate::target::Target;
+use crate::workload::{DeviceDepth, Jobs, Repetitions, Workload};
+
+/// Changes to all jobs of a file, and the settings that a job file has not.
+#[derive(Debug, Clone)]
+pub struct RunSettings {
+    /// Replaces `filename` by a file, device or model; or the directories of files by another one.
+    pub target: Option<PathBuf>,
+    /// Replaces `size`, in bytes.
+    pub size_bytes: Option<u64>,
+    /// Replaces `runtime`.
+    pub runtime: Option<Duration>,
+    /// Replaces `ioengine` and `direct`.
+    pub path: Option<&'static PathRow>,
+    /// Repetitions, page cache, elevator, I/O engine and permission to overwrite, for all jobs.
+    pub base: Workload,
+}
+
+impl Default for RunSettings {
+    /// No changes, and one repetition, as fio has.
+    fn default() -> Self {
+        let base = Workload { repetitions: Repetitions::constant(1), ..Workload::default() };
+        Self { target: None, size_bytes: None, runtime: None, path: None, base }
+    }
+}
+
+impl JobFile {
+    /// Measures the jobs: a result for each job and for each group of jobs.
+    ///
+    /// # Errors
+    /// [`JobFileError`]: keys that are not valid together, a target that does not suit, or a failed transfer.
+    pub fn run(&self, settings: &RunSettings, progress: &mut dyn Progress) -> Result<Report, JobFileError> {
+        let mut jobs = self.jobs.clone();
+        for job in &mut jobs {
+            settings.change(job);
+        }
+        let (accesses, warnings) = accesses(&jobs)?;
+        let flat: Vec<Access> = accesses.iter().flatten().cloned().collect();
+        let base = &settings.base;
+        let prepared = prepare(&flat, base.seed, base.overwrite, progress)?;
+        if let Some(model) = prepared.iter().find_map(|prepared| prepared.target.model()) {
+            let access = flat.iter().find(|access| access.place == Place::Present(model.name().to_owned()));
+            let job = access.map_or(&jobs[0], |access| access.job);
+            return Err(job.problem("job files run on storage of this machine only; name a file or a device"));
+        }
+        let members = members(&accesses, &prepared, base)?;
+        check_memory(&members)?;
+        let lab = Lab::new(IDLE_SAMPLE, progress);
+        let mut report = Report::new(
+            Some(lab.host().clone()),
+            prepared.first().and_then(|first| TargetFacts::of(&first.target)),
+            Vec::new(),
+        );
+        report.more_targets =
+            prepared.iter().skip(1).filter_map(|prepared| TargetFacts::of(&prepared.target)).collect();
+        let sizes: Vec<usize> = self.groups().iter().map(|group| group.len()).collect();
+        let mut rest = &members[..];
+        for (index, size) in sizes.iter().enumerate() {
+            let (group, after) = rest.split_at(*size);
+            rest = after;
+            let group = Group { number: index as u32 + 1, jobs: &jobs, members: group, prepared: &prepared };
+            progress.stage(&Stage::Jobs { names: group.names(), number: group.number, count: sizes.len() });
+            let (runs, result) = group.run(&lab, progress)?;
+            report.runs.extend(runs);
+            report.groups.push(result);
+        }
+        if let Some(first) = report.runs.first_mut() {
+            first.warnings.extend(warnings);
+        }
+        Ok(report)
+    }
+}
+
+impl RunSettings {
+    /// The files and devices that the jobs of a file name.
+    pub fn named_files(&self, file: &JobFile) -> Vec<PathBuf> {
+        let mut jobs = file.jobs.clone();
+        for job in &mut jobs {
+            self.change(job);
+        }
+        let of_job = |job: &Job| {
+            let directory = job.directories.first().map(PathBuf::from).unwrap_or_default();
+            job.files.iter().map(|file| directory.join(file)).collect::<Vec<_>>()
+        };
+        jobs.iter().flat_map(of_job).collect()
+    }
+
+    fn change(&self, job: &mut Job) {
+        if let Some(target) = &self.target {
+            let name = target.display().to_string();
+            if target.is_dir() {
+                job.directories = vec![name];
+                // A file in another directory would not be in this one.
+                for file in &mut job.files {
+                    if let Some(last) = PathBuf::from(&*file).file_name() {
+                        *file = last.display().to_string();
+                    }
+                }
+            } else {
+                (job.files, job.directories) = (vec![name], Vec::new());
+            }
+        }
+        if let Some(size_bytes) = self.size_bytes {
+            job.size = Some(Amount::Bytes(size_bytes));
+            (job.io_size, job.file_bytes) = (None, None);
+        }
+        job.runtime = self.runtime.or(job.runtime);
+        if let Some(row) = self.path {
+            job.engine = IoEngine::Path(row);
+        }
+    }
+}
+
+/// The accesses of each job, one for each clone, and warnings about paths.
+fn accesses(jobs: &[Job]) -> Result<(Vec<Vec<Access<'_>>>, Vec<String>), JobFileError> {
+    let (mut all, mut warnings) = (Vec::new(), Vec::new());
+    for (number, job) in jobs.iter().enumerate() {
+        let (path, warning) = path(job)?;
+        warnings.extend(warning);
+        Jobs::new(job.clones).map_err(|error| job.refused(&error))?;
+        let access = |clone| Ok(Access { job, path, clone, place: Place::of(job, path, number, clone)? });
+        all.push((0..job.clones).map(access).collect::<Result<_, JobFileError>>()?);
+    }
+    Ok((all, warnings))
+}
+
+/// The members of each job.
+fn members(
+    accesses: &[Vec<Access>],
+    prepared: &[Prepared],
+    base: &Workload,
+) -> Result<Vec<Vec<Member>>, JobFileError> {
+    let of_job = |(number, clones): (usize, &Vec<Access>)| {
+        let member = |access: &Access| {
+            let target = &prepared_for(prepared, &access.place).target;
+            Member::of(access, number, target.size_bytes(), base)
+        };
+        clones.iter().map(member).collect()
+    };
+    accesses.iter().enumerate().map(of_job).collect()
+}
+
+fn prepared_for<'a>(prepared: &'a [Prepared], place: &Place) -> &'a Prepared {
+    prepared.iter().find(|prepared| prepared.place == *place).expect("each place was prepared")
+}
+
+/// Checks that the buffers of all members fit in memory. Jobs of one group alone would need less.
+fn check_memory(members: &[Vec<Member>]) -> Result<(), JobFileError> {
+    let of_member = |Member { workload, .. }: &Member| {
+        u64::from(workload.block_size).saturating_mul(workload.depth_in_flight().into())
+    };
+    let needed = members.iter().flatten().map(of_member).fold(0, u64::saturating_add);
+    match memory_available_bytes() {
+        Some(available) if needed > available => {
+            Err(LabError::from(WorkloadError::Buffers { needed, available }).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Jobs that run at the same time.
+struct Group<'a> {
+    /// From 1.
+    number: u32,
+    /// All jobs of the file.
+    jobs: &'a [Job],
+    /// The members of each job of the group.
+    members: &'a [Vec<Member>],
+    prepared: &'a [Prepared],
+}
+
+/// An open path, and the members that share it: the same path to the same target.
+struct Opened<'a> {
+    place: &'a Place,
+    row: &'static PathRow,
+    path: Box<dyn IoPath>,
+}
+
+impl<'a> Group<'a> {
+    fn all(&self) -> impl Iterator<Item = &'a Member> + Clone {
+        self.members.iter().flatten()
+    }
+
+    fn job(&self, members: &[Member]) -> &'a Job {
+        &self.jobs[members[0].job]
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.members.iter().map(|members| self.job(members).name.clone()).collect()
+    }
+
+    fn target(&self, place: &Place) -> &'a Target {
+        &prepared_for(self.prepared, place).target
+    }
+
+    fn run(
+        &self,
+        lab: &Lab,
+        progress: &mut dyn Progress,
+    ) -> Result<(Vec<crate::RunResult>, crate::result::GroupResult), JobFileError> {
+        let is_alone = self.members.len() == 1;
+        let mut series = Vec::with_capacity(self.members.len());
+        for members in self.members {
+            let target = self.target(&members[0].place);
+            series.push(JobSeries::new(self.job(members), members, target, is_alone)?);
+        }
+        let opened = self.open()?;
+        let targets = self.targets();
+        for member in self.all().filter(|member| member.workload.warm) {
+            series[self.index(member)].warm_up(&*Self::path(&opened, member).path, member, progress)?;
+        }
+        let mut measured = Vec::new();
+        let count = self.members[0][0].workload.repetitions.get();
+        for number in 1..=count {
+            let mut resident = None;
+            if self.all().all(|member| !member.workload.warm) {
+                opened.iter().try_for_each(|opened| opened.path.drop_cache())?;
+                for target in &targets {
+                    progress.stage(&Stage::DropCache);
+                    resident = target.drop_cached()?;
+                }
+            }
+            progress.stage(&Stage::Repeat { number, count });
+            let together = measure_together(&self.workers(&opened, number), &targets, progress)?;
+            let Together { jobs, cpu, transfers, warnings } = together;
+            let transferred = match &transfers[..] {
+                [one] => *one,
+                _ => Transferred::default(),
+            };
+            let group = GroupMeasured::new(&jobs, cpu, transferred, warnings);
+            let mut rest = &jobs[..];
+            for (series, members) in series.iter_mut().zip(self.members) {
+                let (clones, after) = rest.split_at(members.len());
+                series.push(clones, &group, resident)?;
+                rest = after;
+            }
+            measured.push(group);
+        }
+        let runs = series.iter().map(|series| series.result(lab, self.number)).collect();
+        Ok((runs, group_result(self.number, self.names(), &measured, lab.host())))
+    }
+
+    /// The targets of the group, each once.
+    fn targets(&self) -> Vec<&'a Target> {
+        let is_used = |prepared: &&Prepared| self.all().any(|member| member.place == prepared.place);
+        self.prepared.iter().filter(is_used).map(|prepared| &prepared.target).collect()
+    }
+
+    /// The position of a member's job in the group.
+    fn index(&self, member: &Member) -> usize {
+        member.job - self.members[0][0].job
+    }
+
+    fn open(&self) -> Result<Vec<Opened<'a>>, LabError> {
+        let mut opened: Vec<Opened> = Vec::new();
+        for member in self.all() {
+            let (place, row) = (&member.place, member.workload.path);
+            if opened.iter().any(|known| known.is_of(member)) {
+                continue;
+            }
+            let sharing =
+                || self.all().filter(|other| other.place == *place && other.workload.path.name == row.name);
+            let workload = &member.workload;
+            let target = self.target(place);
+            let path = (row.open)(&OpenSpec {
+                target: target.file(),
+                depth: sharing().map(|other| other.workload.depth_in_flight()).max().unwrap_or(1),
+                writes: sharing().any(|other| other.workload.rw.writes()),
+                size_bytes: target.size_bytes(),
+                elevator: workload.elevator.as_ref(),
+                device_depth: workload.device_depth.map(DeviceDepth::get),
+                engine: workload.engine.unwrap_or_default(),
+                cache: &workload.cache,
+                log: None,
+            })?;
+            opened.push(Opened { place, row, path });
+        }
+        Ok(opened)
+    }
+
+    fn path<'b>(opened: &'b [Opened<'a>], member: &Member) -> &'b Opened<'a> {
+        opened.iter().find(|opened| opened.is_of(member)).expect("each path was opened")
+    }
+
+    /// The threads of a repetition, in the order of the members.
+    fn workers<'b>(&'b self, opened: &'b [Opened<'a>], number: u32) -> Vec<Worker<'b>> {
+        let mut workers: Vec<Worker> = Vec::new();
+        for member in self.all() {
+            let opened = Self::path(opened, member);
+            let jobs = self.all().filter(|other| opened.is_of(other)).count() as u32;
+            let job = self.all().take(workers.len()).filter(|other| opened.is_of(other)).count() as u32;
+            workers.push(Worker {
+                path: &*opened.path,
+                workload: &member.workload,
+                target: self.target(&member.place),
+                job: 0,
+                of_path: [job, jobs],
+                end_bytes: member.end_bytes,
+                // A warm run repeats the transfers of its warm-up.
+                repetition: if member.workload.warm { 0 } else { number },
+                start: member.start,
+                ends_all: member.ends_all,
+            });
+        }
+        workers
+    }
+}
+
+impl Opened<'_> {
+    fn is_of(&self, member: &Member) -> bool {
+        *self.place == member.place && self.row.name == member.workload.path.name
+    }
+}

@@ -1,0 +1,194 @@
+//! Job files on storage of this machine: targets, groups, clones, results. The keys are tested beside their parser.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use iopath_lab::jobfile::{Environment, JobFile, RunSettings};
+use iopath_lab::progress::Silent;
+use iopath_lab::{Report, Workload};
+
+/// No files, no variables.
+struct Nothing;
+
+impl Environment for Nothing {
+    fn read(&self, _file: &str, _from: &str) -> io::Result<(String, Vec<u8>)> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn variable(&self, _name: &str) -> Option<String> {
+        None
+    }
+
+    fn keyword(&self, _name: &str) -> Option<u64> {
+        None
+    }
+}
+
+fn parse(text: &str) -> JobFile {
+    JobFile::parse("f.fio", text.as_bytes(), &Nothing, false).unwrap()
+}
+
+fn run_in(directory: &Path, text: &str) -> Report {
+    let settings = RunSettings { target: Some(directory.to_owned()), ..RunSettings::default() };
+    let report = parse(text).run(&settings, &mut Silent).unwrap();
+    assert_eq!(fs::read_dir(directory).unwrap().count(), 0, "scratch files are removed");
+    report
+}
+
+fn refused(settings: &RunSettings, text: &str) -> String {
+    parse(text).run(settings, &mut Silent).unwrap_err().to_string()
+}
+
+#[test]
+fn each_job_and_each_group_has_a_result() {
+    let directory = tempfile::tempdir().unwrap();
+    let report = run_in(
+        directory.path(),
+        "[global]\nsize=1m\n[a]\nrw=write\n[b]\nrw=randread\nnumjobs=3\nbs=8k\n[c]\nstonewall\nrw=read\nfilename=x\n",
+    );
+    let found: Vec<_> = report
+        .runs
+        .iter()
+        .map(|run| {
+            let job = run.job.as_ref().unwrap();
+            (job.name.as_str(), job.group, run.jobs, run.ios, run.bytes)
+        })
+        .collect();
+    // Each clone of `b` transfers the whole size.
+    assert_eq!(found, [("a", 1, 1, 256, 1 << 20), ("b", 1, 3, 384, 3 << 20), ("c", 2, 1, 256, 1 << 20)]);
+    let groups: Vec<_> =
+        report.groups.iter().map(|group| (group.number, group.ios, group.jobs.len())).collect();
+    assert_eq!(groups, [(1, 640, 2), (2, 256, 1)]);
+    assert!(report.groups.iter().all(|group| group.cpu.is_some()));
+    // A job that is alone has the CPU time of its group; others have none of their own.
+    assert_eq!(report.runs.iter().map(|run| run.cpu.is_some()).collect::<Vec<_>>(), [false, false, true]);
+}
+
+#[test]
+fn jobs_that_name_one_file_share_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let report = run_in(
+        directory.path(),
+        "[global]\nfilename=/elsewhere/data\n[w]\nrw=write\nsize=1m\n[r]\nrw=read\nsize=512k\noffset=1m\n[own]\nfilename=b\nsize=64k\n",
+    );
+    let target = |index: usize| report.runs[index].job.as_ref().unwrap().target.clone().unwrap();
+    assert_eq!(target(0), target(1));
+    assert_ne!(target(0), target(2));
+    let sizes: Vec<u64> =
+        report.target.iter().chain(&report.more_targets).map(|target| target.size_bytes).collect();
+    assert_eq!(sizes, [(1 << 20) + (512 << 10), 64 << 10], "a file holds the ranges of all its jobs");
+}
+
+#[test]
+fn clones_without_a_file_have_one_each() {
+    let directory = tempfile::tempdir().unwrap();
+    let report = run_in(directory.path(), "[a]\nnumjobs=3\nsize=64k\n");
+    assert_eq!(report.more_targets.len(), 2);
+    assert_eq!(report.runs[0].ios, 48);
+}
+
+#[test]
+fn a_group_starts_after_the_group_before_it_and_jobs_of_a_group_together() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = "[global]\nsize=64k\nruntime=300ms\ntime_based\n[a]\n[b]\n[c]\nstonewall\nstartdelay=200ms\n";
+    let begin = Instant::now();
+    let report = run_in(directory.path(), text);
+    assert!(begin.elapsed() >= Duration::from_millis(300 + 500));
+    let [together, alone] = &report.groups[..] else { panic!("two groups") };
+    assert!((0.29..5.0).contains(&together.seconds), "{}", together.seconds);
+    // A delay is not part of the measurement.
+    assert!((0.29..5.0).contains(&alone.seconds), "{}", alone.seconds);
+    let sum: u64 = report.runs[..2].iter().map(|run| run.ios).sum();
+    assert_eq!(together.ios, sum);
+}
+
+#[test]
+fn the_end_of_a_job_with_exitall_ends_its_group() {
+    let directory = tempfile::tempdir().unwrap();
+    let begin = Instant::now();
+    let text = "[a]\nsize=64k\nexitall\n[b]\nsize=64k\nruntime=60\ntime_based\n";
+    let report = run_in(directory.path(), text);
+    assert!(begin.elapsed() < Duration::from_secs(30));
+    assert_eq!(report.runs[0].ios, 16);
+}
+
+#[test]
+fn a_ramp_is_not_measured() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = "[a]\nsize=64k\nruntime=200ms\ntime_based\nramp_time=300ms\n";
+    let begin = Instant::now();
+    let report = run_in(directory.path(), text);
+    assert!(begin.elapsed() >= Duration::from_millis(500));
+    assert!((0.19..5.0).contains(&report.runs[0].seconds), "{}", report.runs[0].seconds);
+}
+
+#[test]
+fn a_null_job_has_no_target() {
+    let report = parse("[n]\nioengine=null\nsize=1m\nrw=randread\n")
+        .run(&RunSettings::default(), &mut Silent)
+        .unwrap();
+    assert_eq!(
+        (report.target.is_none(), report.runs[0].ios, report.runs[0].path.as_str()),
+        (true, 256, "null")
+    );
+}
+
+#[test]
+fn a_file_of_the_user_is_written_with_permission_only() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("data");
+    fs::write(&file, vec![7; 64 << 10]).unwrap();
+    let text = format!("[global]\nfilename={}\n[r]\n[w]\nstonewall\nrw=write\n", file.display());
+    let error = refused(&RunSettings::default(), &text);
+    assert!(error.contains("destroys its contents"), "{error}");
+    assert_eq!(fs::read(&file).unwrap(), vec![7; 64 << 10]);
+    let base = Workload { overwrite: true, ..Workload::default() };
+    let settings = RunSettings { base, ..RunSettings::default() };
+    let report = parse(&text).run(&settings, &mut Silent).unwrap();
+    assert_eq!(
+        report.runs.iter().map(|run| run.ios).collect::<Vec<_>>(),
+        [48, 48],
+        "three repetitions of 16"
+    );
+    assert_ne!(fs::read(&file).unwrap(), vec![7; 64 << 10]);
+    assert_eq!(fs::metadata(&file).unwrap().len(), 64 << 10);
+}
+
+#[test]
+fn options_replace_the_keys_of_all_jobs() {
+    let directory = tempfile::tempdir().unwrap();
+    let settings = RunSettings {
+        target: Some(directory.path().to_owned()),
+        size_bytes: Some(64 << 10),
+        runtime: Some(Duration::from_millis(100)),
+        ..RunSettings::default()
+    };
+    let text = "[global]\nsize=100g\nruntime=1h\n[a]\n[b]\nsize=10%\ntime_based\n";
+    let begin = Instant::now();
+    let report = parse(text).run(&settings, &mut Silent).unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(60));
+    assert_eq!(report.runs[0].ios, 16);
+    assert!(report.runs[1].seconds > 0.09);
+}
+
+#[test]
+fn keys_that_are_not_valid_together_are_refused_with_the_job() {
+    let directory = tempfile::tempdir().unwrap();
+    let settings = RunSettings { target: Some(directory.path().to_owned()), ..RunSettings::default() };
+    for (keys, named) in [
+        ("ioengine=mmap\ndirect=1\nsize=1m", "a mapped file has no direct I/O"),
+        ("size=1m\nrate=1m\nrate_iops=5", "rate and rate_iops exclude each other"),
+        ("size=1m\nrw=rw\nrate=1m", "a rate of a mixed pattern is not supported"),
+        ("size=1m\nfilename=a:b", "a job has one file"),
+        ("size=10%", "a percentage needs a file that exists"),
+        ("size=1m\nnumjobs=5000", "numjobs 5000 is not valid; use 1 to 4096"),
+        ("size=1m\niodepth=20000", "iodepth 20000 is not valid; use 1 to 16384"),
+        ("size=2g\nbs=2g", "bs 2147483648 is not valid"),
+    ] {
+        let error = refused(&settings, &format!("\n[j]\n{keys}\n"));
+        assert!(error.starts_with("f.fio:2: job `j`: ") && error.contains(named), "{error}");
+    }
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}
