@@ -1,10 +1,9 @@
-//! The published effects of the I/O path, re-enacted: `iopath experiment`. One row of [`EXPERIMENTS`] and one file below
-//! `experiment/` for each effect.
+//! Re-enacts published effects of the I/O path: `iopath experiment`. Each effect has one row in [`EXPERIMENTS`] and one
+//! file below `experiment/`.
 //!
-//! An experiment contains the published figures, the parameters of the model with their sources, and a function that
-//! runs the model in virtual time. The queue, elevators, page cache and log of the library produce the effect; no code
-//! of the path depends on an experiment. `report.rs` has the rule of the verdict, `view.rs` the text. This file runs no
-//! model.
+//! An experiment contains the published figures, the parameters of the model with their sources, and a function that runs
+//! the model in virtual time. The queue, elevators, page cache and log of the library produce the effect; no code of the
+//! path depends on an experiment. `report.rs` computes the verdict, `view.rs` formats the text. This file runs no model.
 
 mod bigbio;
 mod bomb;
@@ -48,7 +47,7 @@ pub struct Experiment {
     pub published: &'static str,
     /// The parameters of the setup and of the model.
     pub parameters: &'static [Parameter],
-    /// Runs the model in virtual time. If a parameter is set, the report has the rows of that setting.
+    /// Runs the model in virtual time. If the caller changed a parameter, the report has the rows of that setting.
     pub(crate) run: fn(&Settings) -> Result<Report, LabError>,
     /// Runs the same workloads on real storage; none if the effect needs the hardware of the source.
     pub(crate) on_target: Option<OnTarget>,
@@ -76,7 +75,7 @@ pub static EXPERIMENTS: &[Experiment] = &[
 ];
 
 impl Experiment {
-    /// The experiment with that id.
+    /// The experiment with this id.
     ///
     /// # Errors
     /// [`LabError::Unknown`] with the known ids.

@@ -1,5 +1,5 @@
-//! A modelled target: `model:NAME` for a preset, `model:FILE.toml` for a file of parameters. Finds and checks it; does not
-//! run it. The modelled host in front of it: `model_host.rs`.
+//! A modelled target: `model:NAME` for a preset, `model:FILE.toml` for a file of parameters. Finds and checks the model;
+//! does not run it. `model_host.rs` has the modelled host in front of it.
 
 use std::path::{Path, PathBuf};
 
@@ -13,20 +13,20 @@ use crate::paths::PATHS;
 use crate::refusal::WorkloadError;
 use crate::workload::{LatencySampling, Workload};
 
-/// The prefix of a target that is a model. A file of such a name is a target as `./model:NAME`.
+/// The prefix of a target that is a model. Write a file with such a name as `./model:NAME`.
 const PREFIX: &str = "model:";
 
-/// The longest run in seconds: 146 years. A model accepts no request later, so that no completion overflows the clock.
+/// The longest run in seconds: 146 years. A model refuses later requests, so no completion overflows the clock.
 const SECONDS_MAX: u64 = (1 << 62) / 1_000_000_000;
 
-/// Memory of the queues for a transfer in flight, and of the page cache for a page, in bytes: upper bounds.
+/// Upper bounds of memory in bytes: of the queues for a transfer in flight, and of the page cache for a page.
 const TRANSFER_BYTES: u64 = 1 << 10;
 const PAGE_BYTES: u64 = 256;
 
 /// A model that workloads access as a target.
 #[derive(Debug, Clone)]
 pub struct ModelTarget {
-    /// As given, with the prefix.
+    /// The name as given, with the prefix.
     name: PathBuf,
     model: Model,
 }
@@ -43,7 +43,7 @@ impl ModelTarget {
         Ok(Some(Self { name: target.to_owned(), model }))
     }
 
-    /// A model that is in no file, with a name for messages.
+    /// A model without a file; `name` is for messages.
     pub(crate) fn of(name: &str, model: Model) -> Self {
         Self { name: PathBuf::from(name), model }
     }
@@ -70,7 +70,7 @@ impl ModelTarget {
 }
 
 impl Workload {
-    /// Makes the checks of a modelled target, in addition to those of [`Workload::check`].
+    /// Performs the checks of a modelled target, in addition to those of [`Workload::check`].
     pub(crate) fn check_on_model(&self, model: &ModelTarget) -> Result<(), WorkloadError> {
         let path = self.path;
         if !path.capabilities.runs_on_models() {
@@ -104,8 +104,8 @@ impl Workload {
         Ok(())
     }
 
-    /// Checks that the tables of queues and page cache fit the memory. There are no buffers. `available` is the memory in
-    /// bytes; unknown memory passes.
+    /// Checks that the tables of queues and page cache fit in memory. A model has no buffers. `available` is the memory in
+    /// bytes; if it is unknown, the check passes.
     pub(crate) fn check_memory_on_model(&self, available: Option<u64>) -> Result<(), WorkloadError> {
         let transfers = u64::from(self.depth_in_flight()) * u64::from(self.jobs);
         let cache = if self.path.capabilities.cache { self.cache.cache_bytes() } else { 0 };
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_of_the_kernel_is_refused_with_those_that_run_on_a_model() {
+    fn a_path_of_the_kernel_is_refused_and_the_message_names_the_paths_for_models() {
         let known = PATHS.iter().filter(|row| row.capabilities.runs_on_models()).map(|row| row.name);
         let end = format!("model:cloud is a model; use path {}", known.collect::<Vec<_>>().join(" or "));
         assert!(end.contains("iopath-direct or iopath-raw"), "{end}");
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_preset_is_refused_with_the_known_ones() {
+    fn an_unknown_preset_is_refused_and_the_message_names_the_known_presets() {
         let error = ModelTarget::find(Path::new("model:clod")).unwrap_err();
         assert!(error.is_usage(), "{error}");
         let text = error.to_string();

@@ -1,5 +1,5 @@
-//! The modelled host of a run: its CPUs, by the name of a preset or of a file of parameters. The modelled targets are in
-//! `model.rs`.
+//! The modelled host of a run: its CPUs, found by the name of a preset or of a file of parameters. `model.rs` has the
+//! modelled targets.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_host_is_refused_with_the_known_ones() {
+    fn an_unknown_host_is_refused_and_the_message_names_the_known_hosts() {
         let error = ModelHost::find("none-such").unwrap_err().to_string();
         assert!(error.contains("`none-such`") && error.contains("server-2006"), "{error}");
         let missing = ModelHost::find("./none.toml").unwrap_err().to_string();

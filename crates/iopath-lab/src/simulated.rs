@@ -1,5 +1,5 @@
-//! Runs a workload on a modelled target in virtual time: the jobs of `job.rs`, the queues, elevators, page cache and
-//! log of the library, and a device of `iopath-model`. One repetition; `run.rs` combines them.
+//! Runs one repetition of a workload on modelled targets in virtual time. The run consists of the jobs of `job.rs`, the
+//! queues, elevators, page cache and log of the library, and devices of `iopath-model`. `run.rs` combines the repetitions.
 //!
 //! ```text
 //!   event loop: now = the earliest time limit of jobs, page cache, queues and device
@@ -9,8 +9,8 @@
 //!
 //! `machine.rs` runs several such systems as the volumes of one modelled machine.
 //!
-//! One thread, no clock but the virtual one, and a seed for each source of random numbers: the same workload gives the
-//! same results and the same log on every machine.
+//! A run has one thread and only the virtual clock, and each source of random numbers has a seed. So the same workload
+//! gives the same results and the same log on every machine.
 
 mod buffered;
 pub(crate) mod contexts;
@@ -59,10 +59,10 @@ pub(crate) use unplug::Unplug;
 /// The interval of progress reports, in real time.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Separates the generator of a model from those of plans, which have the same seed.
+/// Separates the random numbers of a model from those of plans, which have the same seed.
 const PURPOSE: u64 = 0x30DE1;
 
-/// Separates the seeds of further targets from that of the first.
+/// Separates the seeds of further targets from the seed of the first target.
 const FURTHER: u64 = 0xF7A12;
 
 /// Modelled targets in virtual time, for the repetitions of one workload on each of them at the same time.
@@ -71,11 +71,11 @@ pub(crate) struct Simulation<'a> {
     /// At least one.
     models: Vec<&'a ModelTarget>,
     log: Option<&'a SyncLogWriter>,
-    /// Set to end the run soon.
+    /// The caller sets it to end the run early.
     stop: &'a AtomicBool,
-    /// Continues from one repetition to the next, so that the times in the log only increase.
+    /// The clock is not reset between repetitions, so the times in the log only increase.
     clock: VirtualClock,
-    /// Kept between repetitions of a warm workload only: each cold one begins with a model and a page cache in
+    /// The state that a warm workload keeps between repetitions. A cold repetition begins with models and page caches in
     /// their initial state.
     opened: Option<Opened>,
 }
@@ -87,7 +87,7 @@ struct Opened {
 }
 
 impl<'a> Simulation<'a> {
-    /// The first bytes of models: the size of the workload, or all.
+    /// A simulation that accesses the start of each model: the size of the workload, or the whole model.
     pub(crate) fn new(
         workload: &'a Workload,
         models: Vec<&'a ModelTarget>,
@@ -115,7 +115,7 @@ impl<'a> Simulation<'a> {
         if let Some(log) = self.log {
             log.begin_repeat(number, self.clock.now());
         }
-        // A warm run repeats the transfers of its warm-up.
+        // A repetition of a warm workload has the same transfers as its warm-up.
         let repetition = if self.workload.warm { 0 } else { number };
         let measured = self.run(&mut opened, self.workload, repetition, progress)?;
         if self.workload.warm {
@@ -163,7 +163,7 @@ impl<'a> Simulation<'a> {
             let unplug = Unplug::AtOnce;
             return Box::new(Buffered::new(device, cache, &elevator, device_depth, unplug, threads));
         }
-        // As on a volume: see `Queue` there.
+        // A volume has the same rule: see `Queue` in crate `iopath`.
         if elevator.name() == "none" && jobs > 1 {
             return Box::new(Direct::new(QueuePerJob::new(device, jobs, depth), None, threads));
         }
@@ -213,7 +213,8 @@ impl<'a> Simulation<'a> {
             }
             ControlFlow::Continue(())
         };
-        // One target needs no choice between targets at each event.
+        // With one target, the loop drives the target directly. `Several` would search for the targets that are due at each
+        // event.
         let ended = if let [target] = targets.volumes_mut() {
             let mut watch = |target: &(dyn System + 'static), now| watch(&|| target.moved_bytes(), now);
             event_loop::run(&mut **target, &mut self.clock, &mut watch)
@@ -226,7 +227,7 @@ impl<'a> Simulation<'a> {
             End::Stopped => return Err(LabError::Interrupted),
         }
         let (mut jobs, mut measured) = (Vec::new(), Vec::new());
-        // A failure ends the run: the jobs of other targets have no results then.
+        // A failure ends the run, so jobs of other targets may have no results.
         for (model, target) in self.models.iter().zip(targets.volumes_mut()) {
             if target.has_failed() {
                 target.finish().map_err(|error| failed(model.name().to_owned(), error))?;

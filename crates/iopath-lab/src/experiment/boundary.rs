@@ -1,4 +1,4 @@
-//! `boundary`: the boundary flag of a block-mapped file, trusted for every block or once for a mapping.
+//! `boundary`: the boundary flag of a block-mapped file, applied to every block or once to a mapping.
 
 use iopath_core::mapper::Boundary;
 
@@ -46,14 +46,14 @@ const PARAMETERS: &[Parameter] = &[
 /// The CPU time for the allocation of a block.
 const BLOCK_US: f64 = 0.84;
 
-/// The wait for the bitmap of a block group, beyond the time of the disk.
+/// The wait for the bitmap of a block group, in addition to the time of the disk.
 const BITMAP_MS: f64 = 69.5;
 
 /// Kernels of the published table, and their treatment of the flag.
 const KERNELS: [(&str, Boundary); 2] =
     [("2.6.19-rc3", Boundary::EveryBlock), ("2.6.19-rc3-pl-bd", Boundary::Once)];
 
-/// A kernel with the flag for every block and the other patch of the last kernel.
+/// A kernel with the flag for every block, and with the other patch that the last kernel also has.
 const PLACEHOLDERS: &str = "2.6.19-rc3-pl";
 
 fn run(settings: &Settings) -> Result<Report, LabError> {
@@ -75,28 +75,28 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
         ),
         Direction::new("and with less CPU", cpu(&once) < cpu(&every)),
     ];
-    // Of one disk, with the flag for every block, then with the flag once.
+    // The lines of one disk: first with the flag for every block, then with the flag once.
     report.evidence = [every.evidence, once.evidence].concat();
     report.notes = NOTES.map(str::to_owned).into();
     Ok(report)
 }
 
 const NOTES: [&str; 5] = [
-    "The sizes follow from three facts. Linux on that machine (Altix, ia64) has pages of 16 KiB, and the loop of the bug \
-     submits page by page. Each indirect block shifts the data by 4 KiB, so most chunks of 128 KiB begin inside a page. The \
-     device mapper makes separate requests of the two parts of such a page. So a chunk is mostly three requests with the \
-     flag once, and nine with the flag for every block.",
-    "Hypothesis: ext3 reads the bitmap of each block group of 128 MiB while the thread waits. The source does not state \
-     what the thread waits for; it leaves 30 to 55% of its CPU unused. The modelled disks answer such a read in some \
-     milliseconds. With no more than that (`--set bitmap_ms=0`) the model writes 875 and 1,390 MiB/s; the rest of the wait is \
-     calibrated on one throughput.",
-    "Metadata: indirect blocks and bitmaps are read through the same queues as the data. Changed indirect blocks are \
-     written by the flush at the end of the run, not through a journal.",
+    "Three facts determine the sizes of the requests. Linux on that machine (Altix, ia64) has pages of 16 KiB, and the \
+     loop of the bug submits page by page. Each indirect block shifts the data by 4 KiB, so most chunks of 128 KiB begin \
+     in the middle of a page. The device mapper makes a separate request for each of the two parts of such a page. So most \
+     chunks become three requests if the flag applies once, and nine if it applies to every block.",
+    "Hypothesis: ext3 reads the bitmap of each block group of 128 MiB while the thread waits. The thread leaves 30 to 55% \
+     of its CPU unused; the source does not state the cause of this wait. The modelled disks complete such a read in some \
+     milliseconds. With this time alone (`--set bitmap_ms=0`) the model writes 875 and 1,390 MiB/s. The rest of the wait \
+     is calibrated on one throughput.",
+    "Metadata: the thread reads indirect blocks and bitmaps through the same queues as the data. The flush at the end of \
+     the run writes the changed indirect blocks; there is no journal.",
     "The published CPU figures are in percent of one CPU at the published throughput. The constants are calibrated on the \
-     CPU time for a MiB, so the calibrated rows deviate with the throughput.",
-    "The gain of the model is larger than the published one: 31% instead of 8% (19% against the kernel with the other \
-     patch). The rate of requests with the flag for every block hides two deviations: the model has 69 requests for each \
-     MiB, the source 55 (60 with the other patch), at a lower throughput.",
+     CPU time for each MiB. So the calibrated rows deviate by as much as the throughput.",
+    "The gain of the model is larger than the published gain: 31% instead of 8% (19% against the kernel with the other \
+     patch). The request rate with the flag for every block hides two deviations: the model has a lower throughput, but \
+     more requests for each MiB: 69 instead of 55 (60 with the other patch).",
 ];
 
 fn rows(settings: &Settings, kernel: &str, boundary: Boundary, ours: &Figures) -> Vec<Row> {

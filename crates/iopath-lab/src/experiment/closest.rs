@@ -1,4 +1,4 @@
-//! `closest`: nearest-first order against an ascending sort, and the time of a request in each elevator.
+//! `closest`: compares nearest-first order with an ascending sort, and the CPU time of a request in each elevator.
 
 use std::hint::black_box;
 use std::time::Instant as RealTime;
@@ -78,7 +78,7 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
                 by_nearest <= little,
             ),
             Direction::new(
-                "the ascending sort gains more than nearest first adds to it",
+                "the gain of the ascending sort is larger than the further gain of nearest first",
                 by_sort > by_nearest,
             ),
             Direction::new("nearest first costs more time for each request", cost > 1.0),
@@ -88,8 +88,8 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
     })
 }
 
-const NOTE: &str = "Insertion costs the same in both elevators of this library. The search for the nearest request costs time at \
-                    dispatch, so the row contains both.";
+const NOTE: &str = "Insertion costs the same in both elevators of this library. The search for the nearest request costs \
+     time at dispatch, so the row contains both times.";
 
 /// Random reads over the whole disk, with `queued` of them in the queue or at the disk.
 fn outcome(settings: &Settings, elevator: &str) -> Result<Outcome, LabError> {
@@ -113,7 +113,7 @@ fn outcome(settings: &Settings, elevator: &str) -> Result<Outcome, LabError> {
     Machine { host: None, volumes: vec![volume] }.run(settings.count("seed"), true)
 }
 
-/// The first dispatches of each elevator after the queue is full, and the seeks of all of them.
+/// The first dispatches of each elevator after the queue is full, and a summary of all seeks.
 fn evidence(ascend: &Outcome, closest: &Outcome) -> Result<Vec<String>, LabError> {
     let mut lines = Vec::new();
     for (name, outcome) in [("ascend", ascend), ("closest", closest)] {
@@ -131,7 +131,8 @@ fn evidence(ascend: &Outcome, closest: &Outcome) -> Result<Vec<String>, LabError
     Ok(lines)
 }
 
-/// Rounds of the measurement of CPU time. The fastest of each elevator counts, since other programs only add time.
+/// Rounds of the measurement of CPU time. The fastest round of each elevator counts, because other programs can only add
+/// time.
 const ROUNDS: u32 = 15;
 
 /// Requests of a round.

@@ -1,5 +1,5 @@
-//! `copy`: the block tests of Bonnie, through the page cache and direct. The rates are those of the disk; the copy between
-//! the page cache and the caller costs the CPU time.
+//! `copy`: the block tests of Bonnie, through the page cache and with direct I/O. The disk determines the rates. The copy
+//! between the page cache and the caller causes most of the CPU cost.
 
 use iopath::Readahead;
 use iopath_log::Filter;
@@ -71,7 +71,7 @@ const TESTS: [Test; 3] = [
     Test { name: "block input", rate: "input_block_kib_per_s", cpu: "input_block_cpu_percent", rw: Rw::Read },
 ];
 
-/// What Bonnie prints for a test.
+/// The figures that Bonnie prints for a test.
 #[derive(Debug, Clone, Copy)]
 struct Figures {
     /// KiB of the file a second. A rewrite counts each block once.
@@ -132,15 +132,15 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
         "The page cache copies each byte once in block output and input, and twice in rewrite. Direct I/O copies none: \
          calls, bios, requests and interrupts remain."
             .to_owned(),
-        "The costs of calls, bios, requests and interrupts are those of host p3-2002: lock statistics of 2002 for a Pentium \
-         III of 733 MHz. The copy rate is calibrated on the CPU use of block output, and the size of a direct call on the \
-         rate of a direct rewrite. The source gives 1.2 to 1.8% for direct I/O. The CPU use of direct input is within its \
-         tolerance by that range only: it is 34% above the published 1.25% of this test. The model has no cost that only \
-         writes have, so it does not have the difference between output and input."
+        "The costs of calls, bios, requests and interrupts are those of host p3-2002: lock statistics of 2002 for a \
+         Pentium III of 733 MHz. The copy rate is calibrated on the CPU use of block output, and the size of a direct call \
+         on the rate of a direct rewrite. The source gives 1.2 to 1.8% for direct I/O. The CPU use of direct input is \
+         within its tolerance only because of this range: it is 34% above the published 1.25% of this test. In the model, \
+         a write has no cost that a read does not have. So direct output and direct input have the same CPU use."
             .to_owned(),
-        "The published rewrite has the same rate on both paths. In the model it has not: the page cache of the library writes \
-         back longer runs than that of the source, so the head moves less often between the read and the written blocks. \
-         The direction about equal rates is limited to output and input."
+        "The published rewrite has the same rate on both paths. In the model the rates differ. The page cache of the \
+         library writes back longer runs than that of the source, so the head moves less often between the read and the \
+         written blocks. The direction about equal rates covers output and input only."
             .to_owned(),
     ];
     Ok(report)
@@ -166,7 +166,7 @@ fn row((what, unit, ours): (String, &'static str, f64), published: Option<f64>, 
 
 /// The machine, with a file of `file_bytes` at the start of the disk.
 fn machine(settings: &Settings, path: &str, rw: Rw, file_bytes: u64) -> Result<Machine, LabError> {
-    // The processor of the source is not known: one processor of the class and time.
+    // The source does not name its processor, so the model has one of the same class and time.
     let copy = settings.number("copy_mb_per_s").to_string();
     let host = Host::new(&HostModel::preset_with("p3-2002", &[("cpus", "1"), ("copy_mb_per_s", &copy)])?);
     let block_bytes = settings.count(if path == "direct" { "direct_kib" } else { "block_kib" }) << 10;
@@ -198,7 +198,7 @@ fn machine(settings: &Settings, path: &str, rw: Rw, file_bytes: u64) -> Result<M
     Ok(Machine { host: Some(host), volumes: vec![volume] })
 }
 
-/// The tests on a scratch file, with the page cache of the library and direct.
+/// The tests on a scratch file: with the page cache of the library, and with direct I/O.
 fn on_target(target: &mut TargetRun<'_>) -> Result<Report, LabError> {
     let settings = target.settings();
     let file = target.scratch(settings.count("file_mib") << 20, 1)?;
@@ -212,7 +212,7 @@ fn on_target(target: &mut TargetRun<'_>) -> Result<Report, LabError> {
                 rw: *rw,
                 block_size: BlockSize::new(settings.count(block) << 10)?,
                 repetitions: Repetitions::constant(1),
-                // The direct path has no page cache of the library, and refuses its settings.
+                // The direct path refuses the settings of a page cache.
                 cache: CacheSettings {
                     cache_bytes: (path == "buffered").then(|| settings.count("cache_mib") << 20),
                     ..CacheSettings::default()
@@ -233,7 +233,7 @@ fn on_target(target: &mut TargetRun<'_>) -> Result<Report, LabError> {
     Ok(Report { rows, directions: vec![Direction::new(text, is_less)], ..Report::default() })
 }
 
-/// Requests of the first part of block output on both paths: the disk sees the same sectors.
+/// Requests of the first part of block output: on both paths the disk receives the same sectors.
 fn evidence(settings: &Settings) -> Result<Vec<String>, LabError> {
     let mut lines = Vec::new();
     for path in PATHS {

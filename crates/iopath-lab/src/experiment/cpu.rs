@@ -1,7 +1,7 @@
 //! `cpu`: the idle share of the CPUs in the runs of `link`, by kernel and path.
 
 use super::fibre::{
-    BIO, BLOCK_2_4, BLOCK_2_5, BUFFER, DATA, Kernel, PIECE, PIN, Path, READAHEAD, REQUEST, nine,
+    BIO, BLOCK_2_4, BLOCK_2_5, BUFFER, DATA, Kernel, PIECE, PIN, Path, READAHEAD, REQUEST, nine_runs,
     published_figure, row, run as run_one,
 };
 use super::{Direction, Experiment, Report, Settings};
@@ -19,12 +19,12 @@ pub(super) static ROW: Experiment = Experiment {
 };
 
 fn run(settings: &Settings) -> Result<Report, LabError> {
-    let runs = nine(settings)?;
+    let runs = nine_runs(settings)?;
     let rows = runs.iter().map(|(kernel, path, run)| {
         let what = format!("CPU idle, {}, {}", path.name(), kernel.name());
         let is_calibrated = (*kernel, *path) == (Kernel::V25Bio, Path::Direct);
         let published = published_figure(*kernel, *path, "cpu_idle_percent");
-        // Published as whole percents.
+        // The source has whole percents.
         row(settings, (what, "%"), published, run.idle_percent.round(), is_calibrated)
     });
     let idle = |of: fn(Kernel, Path) -> bool| {
@@ -36,25 +36,28 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
     let new = idle(|kernel, path| kernel != Kernel::V24 && path != Path::Buffered);
     let is_below = |low: &[f64], high: &[f64]| low.iter().all(|low| high.iter().all(|high| low < high));
     let directions = vec![
-        Direction::new("block-sized buffers leave less CPU time than large bios", is_below(&old, &new)),
-        Direction::new("buffered reads of 512 bytes leave none", buffered.iter().all(|idle| *idle < 1.0)),
+        Direction::new("block-sized buffers leave less idle CPU time than large bios", is_below(&old, &new)),
+        Direction::new(
+            "buffered reads of 512 bytes leave no idle CPU time",
+            buffered.iter().all(|idle| *idle < 1.0),
+        ),
     ];
     let notes = vec![
-        "Calibrated: the CPU time to pin a page of the caller (2.4 µs) on one row, and of a call, of a page of the cache and \
-         of a copied byte on other figures of the same author (preset `p3-2002`)."
+        "The CPU time to pin a page of the caller (2.4 µs) is calibrated on one row. The CPU times of a call, of a page of \
+         the cache and of a copied byte are calibrated on other figures of the same author (preset `p3-2002`)."
             .to_owned(),
-        "The time of a block-sized buffer is 3.8 µs in the lock statistics of 14 July 2002. The 4.1 µs here are calibrated \
-         on a row of `skew`, not on the CPU use."
+        "A block-sized buffer takes 3.8 µs in the lock statistics of 14 July 2002. This model has 4.1 µs, calibrated on a \
+         row of `skew` and not on the CPU use."
             .to_owned(),
-        "Direct and raw reads of a kernel are one run of the model. The predictions that show the effect are those of \
-         2.4.19pre8aa2. As CPU use instead of idle time, the deviations are larger: 48% in the model against 45% and 38% on \
-         2.4.19pre8aa2, 9% against 7% and 8% on 2.5.25."
+        "One run of the model predicts both direct and raw reads of a kernel. The predictions of 2.4.19pre8aa2 show the \
+         effect. As CPU use instead of idle time, the deviations are larger. On 2.4.19pre8aa2, the model has 48%, \
+         published are 45% and 38%. On 2.5.25, the model has 9%, published are 7% and 8%."
             .to_owned(),
     ];
     Ok(Report { rows: rows.collect(), directions, evidence: evidence(settings)?, notes })
 }
 
-/// Bios and CPU time of a MiB.
+/// The number of bios and the CPU time for each MiB.
 fn evidence(settings: &Settings) -> Result<Vec<String>, LabError> {
     let mut lines = Vec::new();
     for kernel in [Kernel::V24, Kernel::V25Bio] {
@@ -86,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_of_a_page_would_have_left_most_of_the_cpu_time() {
+    fn with_buffers_of_a_page_most_of_the_cpu_time_is_idle() {
         let set = ["data_mib=64".to_owned(), "block_2_4_bytes=4096".to_owned()];
         let report = run(&Settings::new(ROW.parameters, &set).unwrap()).unwrap();
         let old = report.rows.iter().find(|row| row.what == "CPU idle, direct, 2.4.19pre8aa2").unwrap();

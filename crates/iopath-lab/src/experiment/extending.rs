@@ -5,8 +5,8 @@
 //!                        map, boundary         CPU 0               cuts           CPUs 1 to 7
 //! ```
 //!
-//! The map, its boundary flag, the stripe and the queues of its members decide the requests. Nothing here counts or cuts
-//! them by a formula.
+//! The map, its boundary flag, the stripe and the queues of its members determine the requests. This file neither cuts nor
+//! counts them by a formula.
 
 mod ext3;
 mod work;
@@ -29,10 +29,10 @@ use crate::workload::{BlockSize, End, Rw, Workload};
 use ext3::BlockGroups;
 use work::Work;
 
-/// The message with the setup and all figures.
+/// The source of a parameter that the message with all figures states.
 pub(super) const SOURCE: &str = "the source";
 
-/// The constants that both experiments have, calibrated on figures of both filesystems.
+/// The parameters of both experiments. Some are calibrated on figures of both filesystems.
 pub(super) const PARAMETERS: [Parameter; 12] = [
     Parameter::count("io_mib", "MiB", 512, (1, 1024), SOURCE),
     Parameter::count(
@@ -75,12 +75,12 @@ pub(super) const PARAMETERS: [Parameter; 12] = [
 /// The filesystem and its treatment of the boundary flag.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Filesystem {
-    /// Indirect blocks, block groups.
+    /// Indirect blocks and block groups.
     Ext3 {
         boundary: Boundary,
         /// The CPU time of the thread to allocate a block.
         block_us: f64,
-        /// The time of a read of a block bitmap, beyond that of the disk.
+        /// The time to read a block bitmap, in addition to the time of the disk.
         bitmap_ms: f64,
     },
     /// Extents that begin at a chunk.
@@ -105,7 +105,7 @@ pub(super) struct Figures {
 pub(super) fn measure(settings: &Settings, filesystem: Filesystem) -> Result<Figures, LabError> {
     let total_bytes = settings.count("total_mib") << 20;
     let block_us = if let Filesystem::Ext3 { block_us, .. } = filesystem { block_us } else { 0.0 };
-    // The thread allocates the blocks of a page when it comes to that page.
+    // The thread allocates the blocks of a page when the write reaches that page.
     let blocks = (settings.count("page_kib") << 10) as f64 / settings.count("block_bytes") as f64;
     let thread_page_us = settings.number("page_us") + blocks * block_us;
     let thread = cpus(1, settings.number("request_us"), thread_page_us, 0.0)?;
@@ -128,6 +128,7 @@ pub(super) fn measure(settings: &Settings, filesystem: Filesystem) -> Result<Fig
         }],
     };
     let outcome = Machine { host: None, volumes: vec![volume] }.run(1, false)?;
+    // The first chunk of a disk may begin with metadata.
     let second_chunk = settings.count("chunk_kib") * 2;
     let is_shown = &mut |line: &str| {
         line.contains(" dispatch ") && sector_of(line).is_some_and(|sector| sector >= second_chunk)
@@ -146,7 +147,7 @@ pub(super) fn measure(settings: &Settings, filesystem: Filesystem) -> Result<Fig
     })
 }
 
-/// The first sector of a write in a line of the log. The first chunk of a disk may begin with metadata.
+/// The first sector of a write in a line of the log.
 fn sector_of(line: &str) -> Option<u64> {
     let mut words = line.split_whitespace().skip_while(|word| *word != "W").skip(1);
     words.next()?.parse().ok()
@@ -214,7 +215,7 @@ fn device(
         }
         Filesystem::Xfs => {
             let map = ExtentMap::new(&layout).map_err(|error| refused(&error))?;
-            // The first chunk has the metadata; `mkfs.xfs` was given the chunk as stripe unit.
+            // The first chunk contains the metadata. The stripe unit of `mkfs.xfs` was the chunk.
             let space = Extent::from_bytes(chunk_bytes, capacity_bytes.saturating_sub(chunk_bytes));
             (Box::new(map), Box::new(FreeSpace::new(space.unwrap_or_default())), Boundary::Once)
         }
@@ -224,8 +225,8 @@ fn device(
     Ok(device.by_pages(page_bytes as u32))
 }
 
-/// The rows of a line of the published table: for each the quantity, its unit, our figure, the column, and whether a constant
-/// was calibrated on it. Without published figures if the setup differs from the source.
+/// The rows for one line of the published table. `values` has the quantity, its unit, our figure, the column, and whether a
+/// constant was calibrated on it. If the setup differs from the source, the rows have no published figures.
 pub(super) fn rows(
     settings: &Settings,
     (kernel, filesystem): (&str, &str),

@@ -1,4 +1,4 @@
-//! `extent`: the write of `boundary` on a file that is mapped by extents.
+//! `extent`: the same write as in `boundary`, on a file that is mapped by extents.
 
 use iopath_core::mapper::Boundary;
 
@@ -17,7 +17,8 @@ pub(super) static ROW: Experiment = Experiment {
     on_target: None,
 };
 
-/// The kernels of the published table. Extents have no boundary flag, so one run predicts all.
+/// The kernel whose line of the published table the rows use. Extents have no boundary flag, so all kernels have the same
+/// rates.
 const KERNEL: &str = "2.6.19-rc3-pl-bd";
 
 fn run(settings: &Settings) -> Result<Report, LabError> {
@@ -44,11 +45,11 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
     ];
     report.evidence = ours.evidence;
     report.notes = vec![
-        "The file begins at a chunk (`mkfs.xfs -d sunit=256`), and one extent maps each write. So each bio of 512 KiB is four \
-         whole chunks, one for each of four disks."
+        "The file begins at the start of a chunk (`mkfs.xfs -d sunit=256`), and one extent maps each write. So each bio of \
+         512 KiB covers four whole chunks, one on each of four disks."
             .to_owned(),
-        "The throughput is that of the fabric, for which the source states more than 2.5 GiB/s, less the time at the start \
-         and end of each write of 512 MiB, when not all disks have work."
+        "The fabric limits the throughput; the source states that it transfers more than 2.5 GiB/s. At the start and end \
+         of each write of 512 MiB, some disks have no work, so the throughput is a little lower."
             .to_owned(),
     ];
     Ok(report)

@@ -1,5 +1,5 @@
-//! The machine of the published runs of July 2002: eight Fibre Channel disks behind one link of 2 Gbit/s, two processors,
-//! three kernels. The experiments `link`, `cpu` and `skew` read from it. Contains no published figure.
+//! The modelled machine of the published runs of July 2002: eight Fibre Channel disks behind one link of 2 Gbit/s, two
+//! processors, three kernels. The experiments `link`, `cpu` and `skew` use it. Contains no published figure.
 //!
 //! ```text
 //!   8 threads ──▶ 8 queues ──▶ one link ──▶ 8 disks
@@ -23,7 +23,7 @@ use crate::workload::{BlockSize, End, Workload};
 /// Disks, each with one thread.
 pub(super) const DISKS: u64 = 8;
 
-/// What each thread read in the published runs, in MiB.
+/// The amount that each thread read in the published runs, in MiB.
 pub(super) const PUBLISHED_MIB: f64 = 10_240.0;
 
 const MIB: u64 = 1 << 20;
@@ -118,8 +118,9 @@ impl Kernel {
         }
     }
 
-    /// `io_request_lock` of Linux 2.4 protects all queues. It has no order; the model serves the devices in the order of
-    /// their numbers. Linux 2.5 has a lock for each queue, which one thread takes here.
+    /// `io_request_lock` of Linux 2.4 protects all queues. The kernel defines no order of the waiting threads; the model
+    /// serves the devices in the order of their numbers. Linux 2.5 has a lock for each queue. In these runs, only one
+    /// thread uses each queue, so the model has no lock for it.
     const fn lock(self) -> Option<LockOrder> {
         match self {
             Self::V24 | Self::V24VaryIo => Some(LockOrder::FirstGroup),
@@ -155,7 +156,7 @@ impl Path {
 /// The result of a run, for the published amount of data.
 #[derive(Debug)]
 pub(super) struct Run {
-    /// All bytes in the time to the end of the last worker.
+    /// The throughput: all bytes, divided by the time to the end of the last worker.
     pub(super) mib_per_s: f64,
     /// The idle share of the CPUs, in percent.
     pub(super) idle_percent: f64,
@@ -185,7 +186,7 @@ pub(super) fn run(
     log: bool,
 ) -> Result<Run, LabError> {
     let model = host(settings, kernel, path)?;
-    // Buffered reads spend their time outside of the lock.
+    // Buffered reads spend their CPU time outside of the lock, so they run without one.
     let host = match kernel.lock().filter(|_| path != Path::Buffered) {
         Some(order) => Host::with_lock(&model, order),
         None => Host::new(&model),
@@ -210,11 +211,11 @@ pub(super) fn run(
 }
 
 /// The nine runs of 11 July 2002.
-pub(super) fn nine(settings: &Settings) -> Result<Vec<(Kernel, Path, Run)>, LabError> {
+pub(super) fn nine_runs(settings: &Settings) -> Result<Vec<(Kernel, Path, Run)>, LabError> {
     let mut runs = Vec::new();
     for kernel in Kernel::ALL {
         for path in Path::ALL {
-            // The reads of 512 bytes are many, and their rate is steady from the start.
+            // Runs with reads of 512 bytes are shorter: they have many reads, and their rate is constant from the start.
             let share = if path == Path::Buffered { 8 } else { 1 };
             let data_mib = settings.count(DATA.name) / share;
             runs.push((kernel, path, run(settings, (kernel, path), data_mib, false)?));
@@ -229,7 +230,7 @@ pub(super) fn published_figure(kernel: Kernel, path: Path, column: &str) -> f64 
     published("direct").find(&wanted).map_or(f64::NAN, |record| record.number(column))
 }
 
-/// A row of a published figure. If a parameter of the setup was set, the source has no figure for it.
+/// A row with a published figure; without one if a parameter of the setup was set.
 pub(super) fn row(
     settings: &Settings,
     (what, unit): (String, &'static str),
@@ -289,9 +290,9 @@ fn bio_bytes(settings: &Settings, kernel: Kernel) -> u64 {
     }
 }
 
-/// The CPUs of the host. The cost of a bio of direct I/O has a part for each page of the caller, that of a page of the
-/// cache a part for each block-sized buffer. The page cache charges each look-up, so the cost of a page is spread over the
-/// calls that read it.
+/// The CPUs of the host. With direct I/O, the cost of a bio includes the cost of each page of the caller. With the page
+/// cache, the cost of a page includes the cost of its block-sized buffers. The page cache charges each look-up of a page,
+/// so the cost of a page is divided by the number of calls that read it.
 fn host(settings: &Settings, kernel: Kernel, path: Path) -> Result<HostModel, LabError> {
     let preset = HostModel::preset("p3-2002")?;
     let value =

@@ -4,8 +4,8 @@ use iopath_core::log::Event;
 use iopath_log::Filter;
 
 use super::fibre::{
-    BIO, BLOCK_2_4, BLOCK_2_5, BUFFER, DATA, DISKS, FILE, Kernel, PIECE, PIN, Path, READAHEAD, REQUEST, nine,
-    published_figure, row, run as run_one,
+    BIO, BLOCK_2_4, BLOCK_2_5, BUFFER, DATA, DISKS, FILE, Kernel, PIECE, PIN, Path, READAHEAD, REQUEST,
+    nine_runs, published_figure, row, run as run_one,
 };
 use super::{Direction, Experiment, Report, Row, Settings, TargetRun};
 use crate::error::LabError;
@@ -24,7 +24,7 @@ pub(super) static ROW: Experiment = Experiment {
 };
 
 fn run(settings: &Settings) -> Result<Report, LabError> {
-    let runs = nine(settings)?;
+    let runs = nine_runs(settings)?;
     let rows = runs.iter().map(|(kernel, path, run)| {
         let what = format!("{}, {}", path.name(), kernel.name());
         // The CPU time of a call was calibrated on this row.
@@ -58,14 +58,14 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
         ),
     ];
     let notes = vec![
-        "The ceiling of the link is not calibrated: 2.125 Gbaud, 8b/10b coding, frames of 2,048 bytes with 60 bytes of \
-         overhead, and a response for each request leave 196.7 MiB/s."
+        "The maximum rate of the link is not calibrated. It follows from 2.125 Gbaud, 8b/10b coding, frames of 2,048 bytes \
+         with 60 bytes of overhead, and a response for each request: 196.7 MiB/s."
             .to_owned(),
-        "Assumed: a block device of 2.5.25 has buffers of 4 KiB, which needs a size that is a multiple of it. With \
-         `--set block_2_5_bytes=1024`, its buffered reads are not faster than those of 2.4."
+        "Assumed: a block device of 2.5.25 has buffers of 4 KiB. This requires that the size of the device is a multiple \
+         of 4 KiB. With `--set block_2_5_bytes=1024`, buffered reads of 2.5.25 are not faster than those of 2.4."
             .to_owned(),
-        "Direct and raw reads of a kernel are one run of the model, and so are the buffered reads of both kernels 2.5.25. So the \
-         eight predictions rest on four runs, one of which has the calibrated row."
+        "One run of the model predicts both direct and raw reads of a kernel, and one run the buffered reads of both \
+         kernels 2.5.25. So the eight predictions come from four runs. One of these runs has the calibrated row."
             .to_owned(),
         "The runs of 2.4.19pre8aa2 were made with lock statistics and a profile, which cost CPU time. The model has no \
          separate cost for them."
@@ -74,7 +74,7 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
     Ok(Report { rows: rows.collect(), directions, evidence: evidence(settings)?, notes })
 }
 
-/// A request of block-sized buffers, and one of large bios.
+/// Counts of requests: of block-sized buffers, and of large bios.
 fn evidence(settings: &Settings) -> Result<Vec<String>, LabError> {
     let mut lines = Vec::new();
     for kernel in [Kernel::V24, Kernel::V25Bio] {
@@ -94,7 +94,8 @@ fn evidence(settings: &Settings) -> Result<Vec<String>, LabError> {
     Ok(lines)
 }
 
-/// Four workers read a scratch file: through the page cache of the library, 512 bytes a call, and directly, 4 MiB a call.
+/// Four workers read a scratch file: 512 bytes a call through the page cache of the library, then 4 MiB a call with direct
+/// I/O.
 fn on_target(target: &mut TargetRun<'_>) -> Result<Report, LabError> {
     let file = target.scratch(target.settings().count(FILE.name) << 20, 1)?;
     let (mut rows, mut figures) = (Vec::new(), Vec::new());

@@ -1,5 +1,4 @@
-//! The forms of experiments that run on real storage: measures workloads on scratch files in a directory. Writes to no
-//! other file or device.
+//! Runs experiments on real storage: measures workloads on scratch files in a directory. Writes to no other file or device.
 
 use std::fmt;
 use std::path::Path;
@@ -14,7 +13,8 @@ use crate::run::Lab;
 use crate::target::{Target, inspect};
 use crate::workload::Workload;
 
-/// An experiment on real storage: the machine, a directory for scratch files, and the values of the parameters.
+/// The environment of an experiment on real storage: the machine, a directory for scratch files, and the values of the
+/// parameters.
 pub struct TargetRun<'a> {
     lab: &'a Lab,
     directory: &'a Path,
@@ -43,10 +43,10 @@ impl<'a> TargetRun<'a> {
         self.settings
     }
 
-    /// A scratch file of that size with random content, removed on drop.
+    /// A scratch file of this size with random content, removed on drop.
     ///
     /// # Errors
-    /// [`LabError`]: the directory has no space for it, or stores no files of users.
+    /// [`LabError`]: the directory has no space for the file, or its filesystem does not store files of users.
     pub(crate) fn scratch(&mut self, size_bytes: u64, seed: u64) -> Result<Target, LabError> {
         Target::scratch(self.directory, size_bytes, seed, self.progress)
     }

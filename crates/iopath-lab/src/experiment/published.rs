@@ -1,4 +1,4 @@
-//! Published figures, from the CSV files of `published/`. Computes nothing from them.
+//! Reads published figures from the CSV files of `published/`. Computes nothing from them.
 
 /// A file of published figures.
 #[derive(Debug)]
@@ -14,8 +14,8 @@ pub(super) struct Record<'a> {
     cells: &'a [&'static str],
 }
 
-/// The files, by name. `readahead.csv` has lines of the queues `unpatched` and `patched`; `elevator.csv` has throughput with
-/// the elevator's limits, `skew.csv` the end of each worker.
+/// The files, by name. `readahead.csv` has lines for the queues `unpatched` and `patched`, `elevator.csv` the throughput
+/// with the limits of the elevator, `skew.csv` the end of each worker.
 const FILES: [(&str, &str); 6] = [
     ("bonnie", include_str!("../../published/bonnie.csv")),
     ("boundary", include_str!("../../published/boundary.csv")),

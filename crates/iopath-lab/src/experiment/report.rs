@@ -15,7 +15,7 @@ pub struct Report {
     pub directions: Vec<Direction>,
     /// Lines of the request log that show the mechanism.
     pub evidence: Vec<String>,
-    /// The hypothesis if the source leaves the cause open, and the missing parts if the effect is not reproduced.
+    /// The hypothesis if the source does not state the cause, and the missing parts if the effect is not reproduced.
     pub notes: Vec<String>,
 }
 
@@ -34,7 +34,7 @@ pub struct Row {
     pub tolerance: f64,
     /// Whether a constant of the model was calibrated on this row. Such a row does not count.
     pub calibrated: bool,
-    /// Whether the row has a figure beside the effect. It counts, but it does not show the effect.
+    /// Whether the figure is beside the effect: it counts as a prediction, but it does not show the effect.
     pub secondary: bool,
 }
 
@@ -50,20 +50,20 @@ impl Row {
         Self { calibrated: true, ..Self::predicted(what, unit, published, ours) }
     }
 
-    /// A figure of the model for which the source has none.
+    /// A figure of the model without a published figure.
     pub fn unpublished(what: impl Into<String>, unit: &'static str, ours: f64) -> Self {
         let what = what.into();
         Self { what, unit, published: None, ours, tolerance: TOLERANCE, calibrated: false, secondary: false }
     }
 
-    /// The row, as a figure beside the effect.
+    /// The same row, marked as beside the effect.
     #[must_use]
     pub fn beside_the_effect(mut self) -> Self {
         self.secondary = true;
         self
     }
 
-    /// The tolerance, where the published spread from `low` to `high` is wider than 25%.
+    /// Sets the tolerance to the published spread, from `low` to `high`, if that is wider than 25%.
     #[must_use]
     pub fn within(mut self, low: f64, high: f64) -> Self {
         if let Some(published) = self.published.filter(|published| *published != 0.0) {
@@ -115,15 +115,15 @@ pub enum Verdict {
     /// Every direction holds, and each prediction is within its tolerance. If the source has figures of the effect, at least
     /// one of them is predicted.
     Reproduced,
-    /// Neither of the others: the effect is there, but a direction does not hold, a prediction is outside its tolerance, or
-    /// all published figures of the effect are calibrated.
+    /// All other cases. For example, a direction does not hold, a prediction is outside its tolerance, or all published
+    /// figures of the effect are calibrated.
     Partly,
-    /// No direction holds; without directions, no prediction is within its tolerance.
+    /// No direction holds. If there are no directions: no prediction is within its tolerance.
     NotReproduced,
 }
 
 impl Verdict {
-    /// Its words.
+    /// The name in texts and in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Reproduced => "reproduced",
@@ -140,7 +140,7 @@ impl Serialize for Verdict {
 }
 
 impl Report {
-    /// The verdict; none if there is neither a direction nor a prediction, as for a setting that the source does not have.
+    /// The verdict; none without a direction and a prediction, for example for a setting that the source did not measure.
     pub fn verdict(&self) -> Option<Verdict> {
         let directions: Vec<bool> = self.directions.iter().map(|direction| direction.holds).collect();
         let predictions: Vec<bool> = self.predictions().map(Row::is_within).collect();
@@ -170,7 +170,7 @@ impl Report {
         self.rows.iter().filter(|row| row.is_prediction())
     }
 
-    /// The prediction with the largest deviation.
+    /// The largest deviation of a prediction, with its sign.
     pub fn worst(&self) -> Option<f64> {
         let deviations = self.predictions().filter_map(Row::deviation);
         deviations.max_by(|a, b| a.abs().total_cmp(&b.abs()))
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_direction_nothing_is_reproduced() {
+    fn without_a_direction_that_holds_the_effect_is_not_reproduced() {
         assert_eq!(report(&[false], &[100.0]).verdict(), Some(Verdict::NotReproduced));
         assert_eq!(report(&[], &[10.0]).verdict(), Some(Verdict::NotReproduced));
         assert_eq!(report(&[], &[]).verdict(), None);

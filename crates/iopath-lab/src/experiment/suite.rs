@@ -51,7 +51,8 @@ pub struct ExperimentsReport {
 
 /// Runs the selected experiments: in virtual time in parallel, on real storage one after another.
 ///
-/// In virtual time the results depend on the settings alone, except figures that a row names as measured on this machine.
+/// In virtual time the results depend on the settings alone. Exceptions are rows whose names state that they are measured
+/// on this machine.
 ///
 /// # Errors
 /// [`LabError`]: an id or parameter is unknown, a value is not valid, or an experiment failed.
@@ -102,7 +103,7 @@ fn on_targets() -> Vec<&'static str> {
         .collect()
 }
 
-/// Each thread takes the next experiment. An experiment runs on one thread with random numbers of its own, so the number of
+/// Each thread runs the next experiment. An experiment runs on one thread with random numbers of its own, so the number of
 /// threads does not change a result.
 fn in_virtual_time(chosen: &Chosen, progress: &mut dyn Progress) -> Result<Vec<ExperimentResult>, LabError> {
     let count = chosen.len();

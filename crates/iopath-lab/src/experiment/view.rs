@@ -1,5 +1,5 @@
-//! Formats experiments: for each the published effect, the model, the figures, the directions and the log; then one table.
-//! Decides no verdict.
+//! Formats the results of experiments as text. Each experiment has its published effect, model, figures, directions and
+//! log; a table of all follows. Computes no verdict.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use super::report::{Report, Row, Verdict};
 use super::suite::{ExperimentResult, ExperimentsReport};
 use crate::table::{self, digits, ruled};
 
-/// The width without a terminal, and the limits of the width.
+/// The number of columns without a terminal, and the limits with one.
 const WIDTH: u16 = 100;
 const WIDTH_MIN: u16 = 60;
 const WIDTH_MAX: u16 = 120;
@@ -36,7 +36,7 @@ impl ExperimentsReport {
         text.trim_end().to_owned()
     }
 
-    /// One line for each experiment, and the sums.
+    /// A table with one line for each experiment, and the sums.
     fn table(&self, width: u16) -> String {
         let mut table = ruled();
         table.set_width(width).set_content_arrangement(ContentArrangement::Dynamic);

@@ -1,5 +1,5 @@
-//! Buffered I/O in virtual time: the jobs of a workload on the page cache, readahead and write-back of the library, in front
-//! of a queue and a modelled device. The calls of a job are in `buffered/call.rs`.
+//! Buffered I/O in virtual time: runs the jobs of a workload on the page cache, readahead and write-back of the library,
+//! above a queue and a modelled device. `buffered/call.rs` has the calls of a job.
 //!
 //! ```text
 //!   jobs ── calls ──▶ BufferedPath ── bios ──▶ queue ── requests ──▶ device
@@ -7,8 +7,8 @@
 //!    └─────────────────────┘  └─── completions ───┘
 //! ```
 //!
-//! It calls the state machine as the threads of `Buffered` in `iopath-os` do, but without blocking: a job that waits
-//! has a state that records it.
+//! It calls the state machine as the threads of `Buffered` in `iopath-os` do, but never blocks: the state of a job records
+//! that the job waits.
 
 pub(super) mod call;
 
@@ -37,7 +37,7 @@ use crate::job::tally::JobResult;
 use crate::result::CacheUse;
 use call::{Call, Caller, Next};
 
-/// Bios between cache and device, as in a volume.
+/// The maximum number of bios between cache and device, as in a volume.
 const BIOS_MAX: u32 = 1024;
 
 /// The default device depth, as in a volume.
@@ -54,14 +54,14 @@ pub(super) struct Buffered<D: BlockDevice> {
     /// Bios submitted and not yet charged to the host.
     bios: u32,
     jobs: Jobs<State>,
-    /// Jobs to be run, in the order in which they became runnable.
+    /// Runnable jobs, in the order in which they became runnable.
     runnable: VecDeque<u32>,
     /// Jobs that sleep, each with the number of its sleep.
     sleepers: BinaryHeap<Reverse<(Instant, u32, u64)>>,
     sleeps: u64,
-    /// Cache hits of reads that did not need the state machine, in pages.
+    /// Pages that reads found in the cache without a call of the state machine.
     hits: u64,
-    /// The counters at the last [`System::start`].
+    /// The values of the counters at the last [`System::start`].
     counted: BufferedStats,
 }
 
@@ -77,9 +77,9 @@ struct State {
 #[derive(Debug)]
 enum Phase {
     Runnable,
-    /// The state machine names the job when the outcome is known.
+    /// The job waits. The state machine returns its number with the outcome.
     Waiting,
-    /// The same for a job that lacks a frame: it checks again at the end of the sleep.
+    /// The job waits for a free frame. It checks again when its sleep ends.
     Starved {
         sleep: u64,
         since: Instant,
@@ -142,7 +142,7 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
         }
     }
 
-    /// Executes the steps of the state machine, and passes completions to it, until nothing is due.
+    /// Executes the steps of the state machine, and passes completions to it, until no work is due.
     fn pump(&mut self, now: Instant) {
         loop {
             while let Some(step) = self.path.poll_step(now) {
@@ -169,7 +169,7 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
             let number = ready.waiter as u32;
             let State { call, phase, .. } = &mut self.jobs[number].state;
             call.set_outcome(ready.outcome);
-            // A writer copies before it waits: see `TakeStep::FillThenWait`.
+            // A writer that computes finishes its copy before it waits: see `TakeStep::FillThenWait`.
             if !matches!(phase, Phase::Computing) {
                 self.wake(number);
             }
@@ -186,8 +186,8 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
         }
     }
 
-    /// Charges the bios since the last call to the thread of the job that caused them, if it executes further work, and
-    /// otherwise to the host.
+    /// Charges the bios since the last call. The thread of the job that caused them executes this work if it has further
+    /// work; otherwise the host executes it.
     fn charge_bios(&mut self, number: Option<u32>, now: Instant) {
         let bios = std::mem::take(&mut self.bios);
         let Some(threads) = self.threads.as_ref().filter(|_| bios > 0) else { return };
@@ -202,7 +202,7 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
         self.runnable.push_back(number);
     }
 
-    /// Wakes jobs whose sleep ends.
+    /// Wakes jobs whose sleep has ended.
     fn wake_sleepers(&mut self, now: Instant) {
         while let Some(&Reverse((until, number, ended))) = self.sleepers.peek() {
             if until > now {
@@ -212,7 +212,7 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
             match &self.jobs[number].state.phase {
                 Phase::Asleep { sleep } if *sleep == ended => self.wake(number),
                 Phase::Starved { sleep, .. } if *sleep == ended => self.check_starved(number, now),
-                // Its outcome came first.
+                // The outcome arrived before the end of the sleep.
                 _ => {}
             }
         }
@@ -305,7 +305,7 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
         self.jobs[number].state.phase = Phase::Starved { sleep, since: now, is_idle, starvation };
     }
 
-    /// A job without a frame checks for one again, or fails after its time limit.
+    /// A job that waits for a frame checks again, or fails after its time limit.
     fn check_starved(&mut self, number: u32, now: Instant) {
         let phase = std::mem::replace(&mut self.jobs[number].state.phase, Phase::Waiting);
         let Phase::Starved { since, is_idle, mut starvation, .. } = phase else { return };

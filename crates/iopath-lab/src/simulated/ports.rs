@@ -1,6 +1,6 @@
-//! One modelled device behind several queues: with elevator `none` each job has a queue and an engine of its own, and all
-//! of them use one disk, as through the kernel. Requests that do not fit in the device wait in the order of arrival. Does not
-//! order requests otherwise.
+//! One modelled device behind several queues. With elevator `none`, each job has a queue and an engine of its own. All of
+//! them use one disk, as they do through the kernel. Requests that do not fit in the device wait in the order of arrival.
+//! The hub does not reorder requests.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -9,19 +9,20 @@ use std::rc::Rc;
 use iopath_core::{BlockDevice, Busy, Completion, Instant, Io, Limits, OwnedIo, Tag};
 use slab::Slab;
 
-/// A device shared by ports.
+/// A device that several ports share.
 #[derive(Debug)]
 pub(super) struct Hub<D: BlockDevice> {
     device: D,
-    /// Requests at the device and in `waiting`, each with its port and its tag there; the index is the device's tag.
+    /// Requests at the device and in `waiting`: the port of each, and its tag at that port. The index is the tag at the
+    /// device.
     requests: Slab<(u32, Tag)>,
     /// Requests that did not fit in the device, the oldest first.
     waiting: VecDeque<OwnedIo<D::Memory>>,
-    /// Unused lists of segments.
+    /// Empty lists of segments, kept to avoid allocations.
     spare: Vec<Vec<D::Memory>>,
     /// Completions that the ports have not polled.
     done: Vec<VecDeque<Completion>>,
-    /// Ports with such completions, each once.
+    /// Ports that have completions in `done`, each once.
     ready: Vec<u32>,
 }
 
@@ -123,7 +124,7 @@ mod tests {
 
     use super::*;
 
-    /// Has room for two requests, each of which takes a microsecond.
+    /// A device with room for two requests. Each request takes a microsecond.
     struct Disk {
         limits: Limits,
         in_flight: VecDeque<(Instant, Tag)>,

@@ -1,5 +1,5 @@
-//! The volumes of one machine as one process in virtual time: advances each volume at its own times. Volumes do not call
-//! each other.
+//! The volumes of one machine, as one process in virtual time. Advances each volume when work of that volume is due.
+//! Volumes do not call each other.
 
 use iopath_core::{Instant, LogSink};
 use iopath_model::event_loop::{Process, earlier};
@@ -11,8 +11,8 @@ use super::system::System;
 #[derive(Default)]
 pub(super) struct Several {
     volumes: Vec<Box<dyn System>>,
-    /// Whether jobs were started since the last call. They run immediately, although the volumes report no time limit
-    /// for them.
+    /// Whether jobs were started since the last advance. They run at once, although `poll_timeout` of their volumes does
+    /// not report them.
     has_started: bool,
 }
 

@@ -29,14 +29,14 @@ impl Memory for Span {
     }
 }
 
-/// Memory of the model itself, which no job has.
+/// Memory of the model itself. It belongs to no job.
 impl ModelMemory for Span {
     fn of_length(bytes: u64) -> Self {
         Self { address: 0, bytes }
     }
 }
 
-/// The frames of a page cache, side by side.
+/// The frames of a page cache at adjacent addresses.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FrameSpans {
     pub(super) page_bytes: u32,
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_that_lie_side_by_side_are_one_segment() {
+    fn frames_at_adjacent_addresses_are_one_segment() {
         let frames = FrameSpans { page_bytes: 4096 };
         let [first, second, fourth] = [0, 1, 3].map(|frame| frames.memory(Frame(frame), 4096));
         assert_eq!(first.join(second), Some(Span { address: 0, bytes: 8192 }));

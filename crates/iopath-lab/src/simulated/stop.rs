@@ -1,5 +1,5 @@
-//! Signals during a run in virtual time that writes a log. At the first signal the run ends soon and completes the log;
-//! then the signal ends the process. A second signal ends the process at once.
+//! Handles signals during a run in virtual time that writes a log. The first signal ends the run early. The run completes
+//! the log, and then the signal ends the process. A second signal ends the process at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use signal_hook::{SigId, flag};
 
 use crate::scratch::ending_signals;
 
-/// Catches the signals that end the process while it exists.
+/// While this value exists, it catches the signals that end the process.
 #[derive(Debug)]
 pub(crate) struct StopOnSignal {
     ids: Vec<SigId>,
@@ -23,7 +23,7 @@ impl StopOnSignal {
         let received = Arc::new(AtomicUsize::new(0));
         let mut ids = Vec::new();
         for signal in ending_signals() {
-            // In this order: the first action ends the process if an earlier signal has already set `stop`.
+            // The order matters: the first action ends the process if an earlier signal has already set `stop`.
             ids.extend(flag::register_conditional_default(signal, Arc::clone(stop)));
             ids.extend(flag::register_usize(signal, Arc::clone(&received), signal as usize));
             ids.extend(flag::register(signal, Arc::clone(stop)));

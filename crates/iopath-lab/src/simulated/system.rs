@@ -1,6 +1,6 @@
-//! The interface of a top half in virtual time: the part above the queue, direct I/O or page cache. It runs the jobs of
-//! a repetition on one volume. The top halves: `direct.rs` and `buffered.rs`. Several volumes of one machine:
-//! `several.rs`.
+//! The interface of a top half in virtual time. A top half is the part above the queue: direct I/O (`direct.rs`) or the
+//! page cache (`buffered.rs`). It runs the jobs of a repetition on one volume. `several.rs` combines the volumes of a
+//! machine.
 
 use iopath_core::LogSink;
 use iopath_model::event_loop::Process;
@@ -18,7 +18,7 @@ pub(super) trait System: Process {
     /// The measurements of jobs that have all ended.
     fn finish(&mut self) -> Result<Vec<JobResult>, SimError>;
 
-    /// Whether a transfer or flush has failed; the process is done then.
+    /// Whether a transfer or flush has failed. A failure ends the process.
     fn has_failed(&self) -> bool;
 
     /// Bytes that the jobs have moved so far.

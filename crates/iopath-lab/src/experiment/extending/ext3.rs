@@ -1,5 +1,5 @@
-//! The block groups of ext3 around its map: each group of 32768 blocks has a bitmap of its free blocks, which is read
-//! before the first allocation in the group. Nothing else of ext3: no journal, no reservations.
+//! An indirect map in the block groups of ext3. Each group of 32768 blocks has a bitmap of its free blocks, which is read
+//! before the first allocation in the group. Journal and reservations of ext3 are not modelled.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use iopath_core::mapper::{
 };
 use iopath_core::{Extent, SECTOR_BYTES};
 
-/// Blocks at the start of each group that hold no data: copy of the superblock, bitmaps, and inodes for each 8 KiB.
+/// Blocks at the start of each group that hold no data: a copy of the superblock, bitmaps, and inodes (one for each 8 KiB).
 const METADATA_BLOCKS: u64 = 3 + 512;
 
 /// An indirect map in block groups.
@@ -45,7 +45,7 @@ impl BlockGroups {
         space
     }
 
-    /// Data of a file without holes that a group holds, with its indirect blocks left out.
+    /// The bytes of data that a group holds for a file without holes. Indirect blocks do not count.
     const fn data_bytes(&self) -> u64 {
         let blocks = self.group_bytes() / self.block_bytes - METADATA_BLOCKS;
         (blocks - blocks / (self.block_bytes / 4)) * self.block_bytes
@@ -72,7 +72,7 @@ impl Mapper for BlockGroups {
         self.map.size_bytes()
     }
 
-    /// A hole ends with its group: the blocks of the next one are allocated when the write comes to them.
+    /// A hole ends with its group: the blocks of the next group are allocated when the write reaches them.
     fn map(&self, range: FileRange) -> Result<Mapping, Metadata> {
         let mut mapping = self.map.map(range)?;
         if mapping.location == Location::Hole {

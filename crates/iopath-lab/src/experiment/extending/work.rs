@@ -1,4 +1,5 @@
-//! The CPU work for a request of a disk: the thread submits it, and an interrupt completes it. Counts the requests.
+//! The CPU work for a request of a disk: the thread submits the request, and an interrupt completes it. Also counts the
+//! requests.
 
 use std::cell::Cell;
 use std::rc::Rc;

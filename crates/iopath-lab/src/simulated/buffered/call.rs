@@ -1,6 +1,6 @@
-//! One call of a job on the buffered path as a state machine: a read, a write or a flush. It copies nothing. If the call
-//! has to wait, the state machine returns. With a host, it also returns for the CPU work of each page of a read, and for
-//! that of the pages that a write holds at a time.
+//! One call of a job on the buffered path, as a state machine: a read, a write or a flush. It copies no data. The state
+//! machine returns if the call must wait. With a host, it also returns for CPU work: for each page of a read, and for each
+//! group of pages that a write holds together.
 
 use std::time::Duration;
 
@@ -11,28 +11,28 @@ use iopath_model::Work;
 
 use crate::path::{Direction, Transfer};
 
-/// The time of a call that does not wait, without a host: the resolution of the clock. Copies take no time then, but a run
-/// in which every read is a hit must end.
+/// The time of a call that does not wait, if there is no host: the resolution of the clock. Without a host, copies take no
+/// time, but a run in which every read is a hit must end.
 const CALL_MIN: Duration = Duration::from_nanos(1);
 
 /// A call and its progress.
 #[derive(Debug)]
 pub(super) enum Call {
-    /// None is in progress.
+    /// No call is in progress.
     None,
-    /// The bytes from `at` to `end` are left.
+    /// The bytes from `at` to `end` are not read yet.
     Read {
         at: u64,
         end: u64,
         outcome: Option<Outcome>,
-        /// The frame of the bytes that the CPU copies.
+        /// The frame from which the CPU copies.
         copied: Option<Frame>,
         is_begun: bool,
     },
     Write {
         write: Box<BufferedWrite>,
         outcome: Option<Outcome>,
-        /// The step after the copy in progress.
+        /// The step that follows the copy in progress.
         copied: Option<TakeStep>,
         is_begun: bool,
     },
@@ -40,22 +40,22 @@ pub(super) enum Call {
         is_begun: bool,
         outcome: Option<Outcome>,
     },
-    /// A transfer has been made and its time has passed.
+    /// The transfer is complete, and its time has passed.
     Done,
 }
 
 /// The next step of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
-    /// The state machine names the waiter.
+    /// The call waits until the state machine returns the number of its job with an outcome.
     Wait,
-    /// The transfer is made at this time.
+    /// The transfer completes at this time.
     Sleep(Instant),
-    /// CPU work; then the next step of the call.
+    /// The thread executes this CPU work, and then the next step of the call.
     Work(Work),
-    /// The transfer is made.
+    /// The transfer is complete.
     Made,
-    /// The flush is done.
+    /// The flush is complete.
     End,
 }
 
@@ -79,7 +79,7 @@ impl Call {
         matches!(self, Self::Done)
     }
 
-    /// The outcome of the wait.
+    /// Stores the outcome of the wait.
     pub(super) fn set_outcome(&mut self, of_wait: Outcome) {
         match self {
             Self::Read { outcome, .. } | Self::Write { outcome, .. } | Self::Flush { outcome, .. } => {
@@ -89,8 +89,8 @@ impl Call {
         }
     }
 
-    /// Runs the call until it waits or is complete; if the caller is timed, until its next CPU work. Counts in `hits` the
-    /// pages that were found without the state machine.
+    /// Runs the call until it waits, has CPU work (if the caller is timed) or is complete. `hits` counts the pages that
+    /// were found without a call of the state machine.
     pub(super) fn step<F: Frames>(
         &mut self,
         caller: &mut Caller<'_, F>,
@@ -173,7 +173,7 @@ impl<F: Frames> Caller<'_, F> {
         Ok(if self.is_timed { Next::Made } else { Next::Sleep(now + CALL_MIN) })
     }
 
-    /// Pins the first page of a range; none if the call has to wait for it.
+    /// Pins the first page of a range. Returns `None` if the call must wait for the page.
     pub(in crate::simulated) fn pin(
         &mut self,
         range: PageRange,
@@ -223,7 +223,7 @@ impl<F: Frames> Caller<'_, F> {
             };
             self.path.release_pages(write, now);
             if step == TakeStep::FillThenWait {
-                // The outcome may have come during the copy.
+                // The outcome may have arrived during the copy.
                 if outcome.is_some() {
                     continue;
                 }
@@ -239,7 +239,7 @@ impl<F: Frames> Caller<'_, F> {
         }
     }
 
-    /// The work to fill the pages that a write holds.
+    /// The CPU work to fill the pages that a write holds.
     fn copy(&mut self, write: &mut BufferedWrite) -> Work {
         let mut work = Work { pages: write.pieces().len() as u32, ..Work::default() };
         for piece in write.pieces_mut() {
@@ -253,7 +253,7 @@ impl<F: Frames> Caller<'_, F> {
     }
 }
 
-/// The calls to count with the first work of a call.
+/// The number of calls to add to a piece of work: 1 for the first piece of a call, then 0.
 fn begin(is_begun: &mut bool) -> u32 {
     u32::from(!std::mem::replace(is_begun, true))
 }
