@@ -1,4 +1,4 @@
-//! Reasons why no model can be fitted. Failures of the measurement itself are those of every other measurement.
+//! Reasons why a model cannot be fitted. Failures of the measurement itself have the errors of every other measurement.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use crate::size::format_size;
 /// The data do not determine a model.
 #[derive(Debug, Error)]
 pub enum FitError {
-    /// The target is too small for workloads that differ.
+    /// The target is too small for different workloads.
     #[error(
         "{} holds {}, and a fit needs {} at least; name a larger file, or a directory to use a scratch file",
         target.display(), format_size(*has), format_size(*needed)
@@ -19,7 +19,7 @@ pub enum FitError {
         target: PathBuf,
         /// Its size in bytes.
         has: u64,
-        /// The least size in bytes.
+        /// The minimum size in bytes.
         needed: u64,
     },
     /// The repetitions of a workload differ too much.
@@ -45,7 +45,7 @@ pub enum FitError {
         target: PathBuf,
         /// The workload.
         workload: String,
-        /// The transfers.
+        /// The number of completed transfers.
         ios: u64,
         /// The least number.
         needed: u64,
@@ -72,7 +72,7 @@ pub enum FitError {
     },
     /// The log is that of a rotating disk.
     #[error(
-        "log {} shows a device with mechanical latency, whose seeks and zones a log does not determine; fit the device \
+        "log {} shows a device with mechanical latency; a log does not determine its seeks and zones; fit the device \
          itself: iopath fit TARGET", log.display()
     )]
     MechanicalLog {

@@ -1,4 +1,5 @@
-//! The workloads of a fit: those that the parameters are fitted to, and those held back. Does not run them.
+//! The workloads of a fit: the training, to which the parameters are fitted, and the workloads held back. Does not run
+//! them.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,7 +12,7 @@ use crate::workload::{BlockSize, Depth, End, Repetitions, Rw, Workload};
 
 const KIB: u64 = 1 << 10;
 
-/// A part of the range begins and ends at a multiple of this number of bytes.
+/// The alignment of the start and end of a part of the target, in bytes.
 const RANGE_ALIGN: u64 = 1 << 20;
 
 /// One workload.
@@ -27,7 +28,7 @@ pub(crate) struct Cell {
     pub(crate) part: Part,
 }
 
-/// The length of one run of a workload: the earlier of the two ends it.
+/// The length of one run of a workload. The limit that is reached first ends the run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Slice {
     pub(crate) time: Duration,
@@ -59,7 +60,7 @@ const TRAINING: &[Row] = &[
     (Rw::RandRw, 16, 4),
 ];
 
-/// Other block sizes and depths than those of the training.
+/// Workloads with block sizes and depths that the training does not have.
 const HELD_BACK: &[Row] = &[
     (Rw::RandRead, 4, 2),
     (Rw::RandRead, 4, 8),
@@ -88,8 +89,8 @@ type PlacedRow = (Row, [f64; 2]);
 /// All of a disk.
 const ALL: [f64; 2] = [0.0, 1.0];
 
-/// Workloads for rotating disks. The seek curve shows in the latency over ranges of different size, the zones in
-/// sequential reads at several positions.
+/// Workloads for rotating disks. The latency over ranges of different size determines the seek curve. Sequential reads at
+/// several positions determine the zones.
 const MECHANICAL_TRAINING: &[PlacedRow] = &[
     ((Rw::RandRead, 4, 1), [0.0, 0.002]),
     ((Rw::RandRead, 4, 1), [0.0, 0.02]),
@@ -125,8 +126,8 @@ const MECHANICAL_HELD_BACK: &[PlacedRow] = &[
     ((Rw::Write, 64, 8), [0.0, 0.1]),
 ];
 
-/// The workloads for a target of `size_bytes`; only reads if it may not be written. A workload whose block does not fit
-/// the alignment of the target, or whose part of the target is too small, is left out.
+/// The workloads for a target of `size_bytes`; without `writes`, only reads. It omits a workload if its block does not fit
+/// the alignment of the target, or if its part of the target is too small.
 pub(crate) fn cells(size_bytes: u64, align_bytes: u32, is_mechanical: bool, writes: bool) -> Vec<Cell> {
     let placed: fn(&Row) -> PlacedRow = |row| (*row, ALL);
     let of = |rows: Vec<PlacedRow>, part: Part| {
@@ -153,7 +154,7 @@ fn cell((rw, kib, depth): Row, [from, to]: [f64; 2], part: Part, size_bytes: u64
 }
 
 impl Cell {
-    /// The first workload: it shows whether the storage has mechanical latency.
+    /// The first workload. It shows whether the storage has mechanical latency.
     pub(crate) fn probe(size_bytes: u64, share: f64) -> Option<Self> {
         cell((Rw::RandRead, 4, 1), [0.0, share], Part::Training, size_bytes)
     }
@@ -198,7 +199,7 @@ mod tests {
     const GIB: u64 = 1 << 30;
 
     #[test]
-    fn no_workload_is_both_fitted_to_and_held_back() {
+    fn no_workload_is_both_in_the_training_and_held_back() {
         for is_mechanical in [false, true] {
             let cells = cells(500 * GIB, 512, is_mechanical, true);
             let names = |part| cells.iter().filter(move |cell| cell.part == part).map(ToString::to_string);

@@ -1,5 +1,5 @@
-//! A rotating disk: its zones come from sequential reads at several positions, its rotation from the spread of latencies,
-//! and its seeks from the latency over ranges of different size. Fits no storage without mechanical latency.
+//! A rotating disk. Sequential reads at several positions determine its zones, the spread of latencies its rotation, and
+//! the latency over ranges of different size its seeks. Not for storage without mechanical latency.
 
 use super::candidate::{ASSUMED, Candidate, FITTED, NOT_MEASURED};
 use super::draft::Draft;
@@ -8,22 +8,22 @@ use super::search::Variable;
 use super::workloads::{Measured, Workloads};
 use crate::workload::Rw;
 
-/// Speeds of rotation that are sold. A measured speed within a tenth of one of them is that speed.
+/// The rotation speeds of disks on the market. A measured speed within 10% of one of them is replaced by it.
 const SPEEDS: [f64; 6] = [4200.0, 5400.0, 5900.0, 7200.0, 10_000.0, 15_000.0];
 
 /// The zones of the model.
 const ZONES: u32 = 8;
 
-/// Surfaces. Their number has an effect on cylinders and switches only.
+/// The number of surfaces. It affects only the cylinders and the switches between tracks.
 const HEADS: f64 = 4.0;
 
 /// The switch to another track, as a share of a turn. The sequential rate includes it.
 const SWITCH_TURNS: f64 = 0.12;
 
-/// A range that no buffer of a disk holds.
+/// A range that is larger than the buffer of any disk.
 const RANGE_MIN: u64 = 64 << 20;
 
-/// Queued reads that are faster by this factor show a queue that the disk orders.
+/// If queued reads are faster by this factor, the disk reorders its queue.
 const QUEUE_GAIN: f64 = 1.25;
 
 /// The fixed part of a candidate.
@@ -32,13 +32,13 @@ struct Mechanics {
     capacity_bytes: u64,
     request_max_bytes: u64,
     rpm: f64,
-    /// Positions as shares of the capacity, with the sequential rate there in bytes a second.
+    /// Positions as shares of the capacity, each with its sequential rate in bytes a second.
     rates: Vec<(f64, f64)>,
     queue_depth: f64,
     is_written: bool,
 }
 
-/// The candidates of this kind, with and without a write cache; none without the workloads that they need.
+/// The candidates of this kind, with and without a write cache. Empty if a workload is missing that they need.
 pub(crate) fn candidates(workloads: &Workloads, from: &Estimates) -> Vec<Candidate> {
     let with_cache = from.write.and_then(|_| candidate(workloads, from, "disk, write cache", 4096.0));
     let without = candidate(workloads, from, "disk", 1.0);
@@ -87,7 +87,7 @@ fn candidate(
     Some(Candidate { name, variables, draft: Box::new(move |values| draft(&mechanics, values)) })
 }
 
-/// Small reads over the smallest range that no buffer holds.
+/// Small reads over the smallest range that is larger than any buffer.
 fn near(workloads: &Workloads) -> Option<&Measured> {
     let small = workloads.training().filter(|one| {
         let range = &one.cell.range;
@@ -138,7 +138,7 @@ fn draft(from: &Mechanics, values: &[f64]) -> Draft {
     };
     let turn_ms = 60e3 / from.rpm;
     let (settle, cache) = if let &[settle, cache] = writes { (settle, cache) } else { (0.0, 0.0) };
-    // A cache below the smallest transfer is none.
+    // A cache smaller than the smallest transfer counts as no cache.
     let cache = if cache < 16.0 { 0.0 } else { cache };
     let write_source = if from.is_written { FITTED } else { NOT_MEASURED };
     let track_turn = turn_ms * (1.0 + SWITCH_TURNS) / 1e3;
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::float_cmp, reason = "the values are the same numbers")]
-    fn a_speed_near_one_that_is_sold_is_that_speed() {
+    fn a_measured_speed_is_rounded_to_one_on_the_market() {
         assert_eq!(rpm(8.5e6), 7200.0);
         assert_eq!(rpm(4.1e6), 15_000.0);
         assert!((rpm(20e6) - 3000.0).abs() < 1.0);

@@ -1,5 +1,4 @@
-//! Direct estimates from the training figures: the points from which the search begins. A kind of model computes its
-//! first parameters from them.
+//! Direct estimates from the training figures. A kind of model computes the start point of its search from them.
 
 use super::workloads::{Measured, Workloads};
 use crate::workload::Rw;
@@ -36,15 +35,15 @@ pub(crate) struct Writes {
     /// The highest rates of sequential writes and of random writes.
     pub(crate) bytes_per_s: f64,
     pub(crate) random_bytes_per_s: f64,
-    /// The time of a flush; 0 if it takes no time that shows.
+    /// The time of a flush; 0 if it is too short to measure.
     pub(crate) flush_ns: f64,
 }
 
-/// A shorter flush does not differ from the end of a run.
+/// A shorter flush cannot be distinguished from the end of a run.
 const FLUSH_NS_MIN: f64 = 300_000.0;
 
 impl Estimates {
-    /// From workloads; none without the workload of small reads.
+    /// Estimates from workloads; none without the workload of small reads.
     pub(crate) fn of(workloads: &Workloads, capacity_bytes: u64, request_max_bytes: u64) -> Option<Self> {
         let small = find(workloads, Rw::RandRead)?;
         let read = Latency {

@@ -1,4 +1,4 @@
-//! Figures that a model has to meet, and the deviation of a model from them. `workloads.rs` and `trace.rs` provide the
+//! The measured figures of a fit, and the deviation of a model from them. `workloads.rs` and `trace.rs` provide the
 //! figures.
 
 use crate::error::LabError;
@@ -15,11 +15,11 @@ pub(crate) const MECHANICAL_RATIO: f64 = 1.25;
 pub(crate) enum Part {
     /// The parameters are fitted to it.
     Training,
-    /// The fit does not see it: it states the error of the model.
+    /// The fit does not use it. It shows the error of the model.
     HeldBack,
 }
 
-/// A quantity that was measured, and that a model predicts.
+/// A measured figure that a model must predict.
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
     /// The workload or class of requests, in words.
@@ -34,7 +34,7 @@ pub(crate) struct Case {
     pub(crate) noise: Option<f64>,
 }
 
-/// Where figures come from.
+/// A source of figures.
 pub(crate) trait Evidence {
     /// All figures.
     fn cases(&self) -> &[Case];
@@ -48,11 +48,11 @@ pub(crate) fn cases_of(evidence: &dyn Evidence, part: Part) -> impl Iterator<Ite
     evidence.cases().iter().filter(move |case| case.part == part)
 }
 
-/// Below this deviation, the score is quadratic: it has no ridges, along which a search of one variable at a time would stop.
-/// Above, it is linear: a few workloads that no model describes do not dominate.
+/// Below this deviation, the score is quadratic. So it has no ridges, on which a search along one variable at a time would
+/// stop. Above this deviation, the score is linear, so a few workloads that no model describes do not dominate it.
 const SMOOTH: f64 = 0.1;
 
-/// The mean deviation of a model from the figures that it is fitted to. Noisy figures count less.
+/// The mean deviation of a model from the training figures. Noisy figures have a smaller weight.
 pub(crate) fn score(evidence: &dyn Evidence, model: &ModelTarget) -> Result<f64, LabError> {
     let predicted = evidence.predict(model, Part::Training)?;
     let (mut sum, mut weights) = (0.0, 0.0);
@@ -76,7 +76,7 @@ pub(crate) fn quantile(values: &[f64], share: f64) -> f64 {
     sorted[low] + (sorted[high] - sorted[low]) * (at - at.floor())
 }
 
-/// The middle of a sample; 0 for an empty sample.
+/// The median of a sample; 0 for an empty sample.
 pub(crate) fn median(values: &[f64]) -> f64 {
     quantile(values, 0.5)
 }

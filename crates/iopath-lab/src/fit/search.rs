@@ -1,5 +1,5 @@
-//! A deterministic search for the smallest value of a function: a pattern search along each variable, on a logarithmic
-//! scale, with smaller and smaller steps. Knows nothing of models.
+//! A deterministic search for the minimum of a function: a pattern search along each variable, on a logarithmic scale, with
+//! decreasing steps. Does not depend on models.
 
 use crate::random::{below, generator};
 
@@ -13,7 +13,7 @@ pub(crate) struct Variable {
 }
 
 impl Variable {
-    /// From a direct estimate, within `min` and `max`.
+    /// A variable that starts at a direct estimate, limited to `min` and `max`.
     pub(crate) fn new(start: f64, min: f64, max: f64) -> Self {
         Self { start: start.clamp(min, max), min, max, is_whole: false }
     }
@@ -22,7 +22,7 @@ impl Variable {
         Self { is_whole: true, start: self.start.round(), ..self }
     }
 
-    /// The neighbour of a value.
+    /// The value after one step by `factor`.
     fn moved(&self, value: f64, factor: f64) -> f64 {
         let to = value * factor;
         let to = if !self.is_whole {
@@ -53,8 +53,8 @@ const RESTART_FACTOR: f64 = 2.5;
 /// The seed of the restarts.
 const SEED: u64 = 0x5EA2C;
 
-/// Minimises `score` within the ranges. When no step of any size helps, the search begins again near the best point, until
-/// it has made `evaluations_max` evaluations. Infinite scores mark points that are not allowed.
+/// Minimises `score` within the ranges. When no step of any size improves the score, the search restarts near the best
+/// point, until it has made `evaluations_max` evaluations. An infinite score marks a point that is not valid.
 ///
 /// # Errors
 /// The first error of `score`.
@@ -88,7 +88,7 @@ fn descend<E>(
     score: &mut impl FnMut(&[f64]) -> Result<f64, E>,
 ) -> Result<Best, E> {
     let mut best = Best { score: score(&values)?, values, evaluations: 1 };
-    // The direction in which each variable moved last: the next step tries it first.
+    // The last direction of each variable. The next step tries this direction first.
     let mut upward = vec![true; variables.len()];
     for step in STEPS {
         loop {
@@ -107,7 +107,7 @@ fn descend<E>(
             if best.evaluations >= evaluations_max {
                 return Ok(best);
             }
-            // A step that gains little makes room for a smaller one.
+            // If a round gains little, continue with a smaller step.
             if before - best.score <= before.abs() * 0.01 {
                 break;
             }
@@ -116,7 +116,7 @@ fn descend<E>(
     Ok(best)
 }
 
-/// Moves one variable by a factor as long as this helps. Returns whether it has moved.
+/// Moves one variable by a factor while this improves the score. Returns whether the variable has moved.
 fn follow<E>(
     best: &mut Best,
     index: usize,
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_to_the_ranges_to_whole_numbers_and_to_the_limit() {
+    fn values_stay_in_their_ranges_whole_numbers_stay_whole_and_the_limit_of_evaluations_holds() {
         let variables = [Variable::new(8.0, 1.0, 16.0), Variable::new(3.0, 1.0, 64.0).whole()];
         let best = run(&variables, 500, |at| -at[0] + (at[1] - 21.0).abs());
         assert!((best.values[0] - 16.0).abs() < 1e-9 && (best.values[1] - 21.0).abs() < 1e-9, "{best:?}");
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_points_that_are_not_allowed() {
+    fn a_point_that_is_not_valid_is_never_the_result() {
         let variables = [Variable::new(4.0, 1.0, 1000.0)];
         let best = run(&variables, 300, |at| if at[0] > 50.0 { f64::INFINITY } else { 1.0 / at[0] });
         assert!(best.values[0] <= 50.0 && best.values[0] > 45.0, "{best:?}");

@@ -1,5 +1,5 @@
-//! A request log as evidence: the requests with the times that they spent at the device, in classes of operation, size and
-//! depth. A model predicts them by a replay: each request follows the same completion as in the log.
+//! A request log as evidence. The figures are the times of requests at the device, in classes of operation, size and depth.
+//! A model predicts them by a replay: each request follows the same completion as in the log.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -16,21 +16,22 @@ use crate::fit_error::FitError;
 use crate::model::ModelTarget;
 use crate::size::format_size;
 
-/// Requests of a log that are read; the rest of a longer log is not used.
+/// The maximum number of requests that are read. The rest of a longer log is not used.
 const REQUESTS_MAX: usize = 1 << 20;
 
-/// The fewest requests of a log.
+/// The minimum number of requests of a log.
 const REQUESTS_MIN: usize = 1000;
 
-/// The log is used in windows of consecutive requests; windows for the fit and windows held back alternate.
+/// The sizes and the number of windows. A window is a group of consecutive requests; windows of the training and windows
+/// held back alternate.
 const WINDOW_MIN: usize = 100;
 const WINDOW_MAX: usize = 1000;
 const WINDOWS_MAX: usize = 24;
 
-/// The fewest requests of a class in each part.
+/// The minimum number of requests of a class in each part.
 const CLASS_MIN: usize = 30;
 
-/// The largest request of a log whose requests are all smaller.
+/// The minimum of the parameter for the largest request, even if all requests of the log are smaller.
 const REQUEST_BYTES_MIN: u64 = 128 << 10;
 
 /// A completed request.
@@ -56,8 +57,8 @@ struct Class {
 struct Step {
     request: Request,
     class: Class,
-    /// Requests that had completed before the dispatch, and the time from the last of them; from the first dispatch if there
-    /// is none.
+    /// The number of requests that had completed before the dispatch, and the time since the last of these completions.
+    /// Without a completion: the time since the first dispatch.
     after: u32,
     think_ns: u64,
 }
@@ -71,7 +72,7 @@ impl Step {
 /// A request log, cut into windows.
 #[derive(Debug)]
 pub(crate) struct Trace {
-    /// In the order of dispatch. Windows of the fit and windows held back alternate.
+    /// The requests in the order of dispatch. Windows of the training and windows held back alternate.
     steps: Vec<Step>,
     per_window: usize,
     /// The classes of the cases of each part, in the same order.
@@ -86,7 +87,7 @@ impl Trace {
     /// Reads a log.
     ///
     /// # Errors
-    /// If it cannot be read, or is too short or too uniform for a fit.
+    /// [`LabError`]: the log cannot be read, is too short, or has requests of one operation only.
     pub(crate) fn read(log: &Path) -> Result<Self, LabError> {
         let (mut requests, warnings) = requests(log)?;
         let has = requests.len();
@@ -218,7 +219,8 @@ impl Trace {
         })
     }
 
-    /// Whether far reads, one at a time, take much longer than near ones, and long at all.
+    /// Whether the log shows mechanical latency: with one read at a time, far reads take much longer than near reads, and
+    /// longer than [`MECHANICAL_NS`].
     pub(crate) fn is_mechanical(&self) -> bool {
         let (mut near, mut far) = (Vec::new(), Vec::new());
         for pair in self.steps.windows(2) {
@@ -250,7 +252,7 @@ impl Evidence for Trace {
 
     fn predict(&self, model: &ModelTarget, part: Part) -> Result<Vec<f64>, LabError> {
         let mut times = vec![Vec::new(); self.classes.len()];
-        // The whole log is replayed: buffers and queues have the state that the earlier requests leave.
+        // The whole log is replayed, so buffers and queues have the state that earlier requests leave.
         for (index, (step, d2c_ns)) in self.steps.iter().zip(replay(model, &self.steps)).enumerate() {
             if part_of(index, self.per_window) != part {
                 continue;
@@ -263,12 +265,12 @@ impl Evidence for Trace {
     }
 }
 
-/// The part of a request.
+/// The part to which a request belongs.
 fn part_of(index: usize, per_window: usize) -> Part {
     if (index / per_window).is_multiple_of(2) { Part::Training } else { Part::HeldBack }
 }
 
-/// The completed reads and writes of a log, and what is missing in it.
+/// The completed reads and writes of a log, and warnings about missing records.
 fn requests(log: &Path) -> Result<(Vec<Request>, Vec<String>), LabError> {
     let mut dispatched: HashMap<(u16, u32), Request> = HashMap::new();
     let mut requests = Vec::new();
@@ -308,11 +310,11 @@ fn requests(log: &Path) -> Result<(Vec<Request>, Vec<String>), LabError> {
     })?;
     let mut warnings = Vec::new();
     if let Some(damage) = end.damage {
-        warnings.push(format!("the log is damaged: {damage}; it is used up to there"));
+        warnings.push(format!("the log is damaged: {damage}; only the part before the damage is used"));
     }
     if end.totals.missed > 0 {
         warnings.push(format!(
-            "the log lacks {} records: the depth of other requests may be higher than it shows",
+            "{} records are missing in the log: the true depth of other requests may be higher",
             end.totals.missed
         ));
     }
