@@ -55,9 +55,9 @@ pub(super) const PIN: Parameter = Parameter::number(
 pub(super) const BUFFER: Parameter = Parameter::number(
     "buffer_ns",
     "ns",
-    4100.0,
+    3800.0,
     (0.0, 1e6),
-    "calibrated on first to last worker of 2.4.19pre8aa2; lock statistics of 2.5.25 have 3,800 (14 July 2002)",
+    "Lincoln Dale, 14 July 2002, lock statistics of 2.5.25 on the same machine: __make_request",
 );
 pub(super) const BLOCK_2_4: Parameter = Parameter::count(
     "block_2_4_bytes",
@@ -310,4 +310,19 @@ fn host(settings: &Settings, kernel: Kernel, path: Path) -> Result<HostModel, La
     };
     let [bio_ns, page_ns] = [bio_ns, page_ns].map(|ns| ns.round().to_string());
     Ok(HostModel::preset_with("p3-2002", &[("bio_ns", &bio_ns), ("page_ns", &page_ns)])?)
+}
+
+/// Runs an experiment of this machine with these settings. Asserts its verdict and the number of its predictions.
+#[cfg(test)]
+pub(super) fn assert_verdict(
+    experiment: &super::Experiment,
+    set: &[&str],
+    verdict: Option<super::Verdict>,
+    predictions: usize,
+) -> super::Report {
+    let set: Vec<String> = set.iter().map(ToString::to_string).collect();
+    let report = (experiment.run)(&Settings::new(experiment.parameters, &set).unwrap()).unwrap();
+    assert_eq!(report.verdict(), verdict, "{report:?}");
+    assert_eq!(report.predictions().count(), predictions, "{report:?}");
+    report
 }

@@ -129,19 +129,17 @@ fn on_target(target: &mut TargetRun<'_>) -> Result<Report, LabError> {
 #[cfg(test)]
 mod tests {
     use super::super::Verdict;
+    use super::super::fibre::assert_verdict;
     use super::*;
 
     #[test]
     fn direct_reads_fill_the_link_and_reads_of_512_bytes_do_not() {
-        let report = run(&Settings::new(ROW.parameters, &["data_mib=128".to_owned()]).unwrap()).unwrap();
-        assert_eq!(report.verdict(), Some(Verdict::Reproduced), "{report:?}");
-        assert_eq!(report.predictions().count(), 8);
+        assert_verdict(&ROW, &["data_mib=128"], Some(Verdict::Reproduced), 8);
     }
 
     #[test]
     fn a_set_parameter_leaves_no_published_figure() {
-        let set = ["data_mib=64".to_owned(), "bio_kib=8".to_owned()];
-        let report = run(&Settings::new(ROW.parameters, &set).unwrap()).unwrap();
-        assert_eq!(report.predictions().count(), 0);
+        let set = Settings::new(ROW.parameters, &["data_mib=64".to_owned(), "bio_kib=8".to_owned()]).unwrap();
+        assert_eq!(run(&set).unwrap().predictions().count(), 0);
     }
 }

@@ -3,6 +3,8 @@
 
 mod reader;
 
+use std::num::NonZeroU64;
+
 use iopath_log::{Filter, LogReader};
 use iopath_model::{Host, HostModel, Model, ModelDevice};
 
@@ -10,7 +12,7 @@ use super::{Direction, Experiment, Parameter, Report, Row, Settings, TargetRun};
 use crate::error::LabError;
 use crate::paths::iopath_direct;
 use crate::simulated::machine::{Machine, Outcome, Top, VolumeSetup};
-use crate::workload::{BlockSize, Depth, End, Jobs, LogSettings, Repetitions, Rw, Workload};
+use crate::workload::{BlockSize, Depth, End, Jobs, LogSettings, Rate, Repetitions, Rw, Workload};
 use reader::{Totals, timed_reader};
 
 pub(super) static ROW: Experiment = Experiment {
@@ -31,13 +33,20 @@ const PARAMETERS: &[Parameter] = &[
     Parameter::count("call_kib", "KiB", 64, (4, 4096), WORKLOAD),
     Parameter::count("streams", "", 1, (1, 256), WORKLOAD),
     Parameter::count("ring_records", "records", 87_381, (4096, 1 << 24), "the source: 2 MiB of 24 bytes"),
-    Parameter::count("reader_ms", "ms", 2213, (1, 1_000_000), "calibrated on records missed"),
+    Parameter::count("reader_ms", "ms", 2211, (1, 1_000_000), "calibrated on records missed"),
     Parameter::number(
         "write_back_s",
         "s",
         5.0,
         (0.001, 1000.0),
-        "calibrated on run time added by the log; kupdate of Linux 2.4 writes dirty pages every 5 s",
+        "calibrated on run time added by the log; Linux 2.4.0, fs/buffer.c: kupdate runs every 5 s (bdf_prm)",
+    ),
+    Parameter::number(
+        "age_s",
+        "s",
+        30.0,
+        (0.0, 1000.0),
+        "Linux 2.4.0, fs/buffer.c: kupdate writes buffers that are 30 s old (bdf_prm)",
     ),
     Parameter::number("record_ns", "ns", 300.0, (0.0, 1e6), "assumed: a record on a processor of 2000"),
 ];
@@ -58,47 +67,121 @@ const TARGET_BYTES: u64 = 256 << 20;
 /// Requests of the run for the evidence.
 const EVIDENCE_REQUESTS: u64 = 2000;
 
+/// The workload, and the write-back of the log.
+#[derive(Debug, Clone, Copy)]
+struct Setup {
+    requests: u64,
+    request_kib: u64,
+    call_kib: u64,
+    streams: u64,
+    write_back_s: f64,
+    age_s: f64,
+}
+
+impl Setup {
+    fn of(settings: &Settings) -> Self {
+        Self {
+            requests: settings.count("requests"),
+            request_kib: settings.count("request_kib"),
+            call_kib: settings.count("call_kib"),
+            streams: settings.count("streams"),
+            write_back_s: settings.number("write_back_s"),
+            age_s: settings.number("age_s"),
+        }
+    }
+
+    /// Setups that the source does not exclude either.
+    fn others(self) -> [(&'static str, Self); 10] {
+        [
+            ("500,000 requests", Self { requests: 500_000, ..self }),
+            ("650,000 requests", Self { requests: 650_000, ..self }),
+            ("two streams", Self { streams: 2, ..self }),
+            ("four streams", Self { streams: 4, ..self }),
+            ("eight streams", Self { streams: 8, ..self }),
+            ("requests of 8 KiB", Self { request_kib: 8, ..self }),
+            ("calls of 16 KiB", Self { call_kib: 16, ..self }),
+            ("calls of 1 MiB", Self { call_kib: 1024, ..self }),
+            ("write-back every second", Self { write_back_s: 1.0, ..self }),
+            ("write-back every 30 s", Self { write_back_s: 30.0, ..self }),
+        ]
+    }
+}
+
+/// The runs without and with the log.
+#[derive(Debug)]
+struct Compared {
+    /// The run time without the log.
+    without: f64,
+    /// The run time that the log adds, in percent.
+    slower: f64,
+    /// Missed records, in percent.
+    missed: f64,
+    records_per_request: f64,
+    log: LogWrites,
+}
+
 fn run(settings: &Settings) -> Result<Report, LabError> {
-    let requests = settings.count("requests");
-    let (without, records) = {
-        let totals = Totals::default();
-        let outcome = measure(settings, None, 0.0, &totals)?;
-        (ended(&outcome), totals.read())
-    };
-    let per_request = records as f64 / requests as f64;
-    let totals = Totals::default();
-    let log = LogWrites::new(records, without, settings.number("write_back_s"));
-    let outcome = measure(settings, Some(&log), per_request, &totals)?;
-    let slower = (ended(&outcome) / without - 1.0) * 100.0;
-    let missed = totals.missed() as f64 / (totals.read() + totals.missed()) as f64 * 100.0;
+    let others = Setup::of(settings).others();
+    report(settings, if settings.is_any_set() { &[] } else { &others })
+}
+
+/// The report, with a row for each of the other setups.
+fn report(settings: &Settings, others: &[(&str, Setup)]) -> Result<Report, LabError> {
+    let setup = Setup::of(settings);
+    let compared = compare(settings, setup)?;
+    let Compared { without, slower, missed, records_per_request, log } = compared;
     let (slower_row, missed_row) = if settings.is_any_set() {
         (Row::unpublished(SLOWER, "%", slower), Row::unpublished(MISSED, "%", missed))
     } else {
         (Row::calibrated(SLOWER, "%", 3.0, slower), Row::calibrated(MISSED, "%", 0.02, missed))
     };
+    let mut rows = vec![
+        slower_row,
+        missed_row,
+        Row::unpublished("run time without the log", "s", without),
+        Row::unpublished("records for each request", "", records_per_request),
+        Row::unpublished("log written during the run", "MB", log.bytes() as f64 / 1e6),
+    ];
+    for (name, other) in others {
+        let what = format!("{SLOWER}, {name}");
+        rows.push(Row::unpublished(what, "%", compare(settings, *other)?.slower));
+    }
     Ok(Report {
-        rows: vec![
-            slower_row,
-            missed_row,
-            Row::unpublished("run time without the log", "s", without),
-            Row::unpublished("records for each request", "", per_request),
-            Row::unpublished("log written", "MB", log.bytes as f64 / 1e6),
-        ],
+        rows,
         directions: vec![
             Direction::new("the run is slower with the log, by less than 6%", slower > 0.0 && slower < 6.0),
             Direction::new("the ring misses less than 1% of the records", missed < 1.0),
         ],
-        evidence: evidence(settings)?,
-        notes: vec![
-            "The disk is the bottleneck of the modelled run, so the CPU time of the records does not add to it. The log adds \
-             its own writes: the head leaves the file of the run each time that the kernel writes back pages of the log."
-                .to_owned(),
-            "The source states neither the workload nor the reader. A queue passes its records to the ring at least every 50 ms, so \
-             the ring holds those of two seconds. The missed share depends on the reader alone: a read every 2.2 s misses none, a \
-             read every 2.3 s misses 3.7%. With eight streams (`--set streams=8`), the run is longer and the log adds 1.3%."
-                .to_owned(),
-        ],
+        evidence: evidence(setup)?,
+        notes: NOTES.map(str::to_owned).to_vec(),
     })
+}
+
+const NOTES: [&str; 3] = [
+    "The disk is the bottleneck of the modelled run, so the CPU time of the records does not add to it. The log adds its own \
+     writes: the head leaves the file of the run each time that `kupdate` writes back pages of the log.",
+    "The run time is marked as calibrated. A first model wrote blocks of 384 KiB and added 3.98%; it was changed to the \
+     interval of `kupdate` after this result. The age of 30 s came later and leaves 2.6% of 3.0%. No figure of the source is \
+     predicted, because the added time depends on the workload, which the source does not state: 1.1% with eight streams, \
+     3.1% with one stream in calls of 1 MiB.",
+    "The missed share depends on the reader alone, which the source does not describe. A queue passes its records to the ring \
+     at least every 50 ms, so the ring holds those of two seconds. A read every 2.2 s misses none, a read every 2.3 s \
+     misses several percent.",
+];
+
+fn compare(settings: &Settings, setup: Setup) -> Result<Compared, LabError> {
+    let (without, records) = {
+        let totals = Totals::default();
+        let outcome = measure(settings, setup, None, 0.0, &totals)?;
+        (ended(&outcome), totals.read())
+    };
+    let records_per_request = records as f64 / setup.requests as f64;
+    let totals = Totals::default();
+    let log = LogWrites::new(records, without, setup);
+    let outcome = measure(settings, setup, Some(&log), records_per_request, &totals)?;
+    let slower = (ended(&outcome) / without - 1.0) * 100.0;
+    let missed = totals.missed() as f64 / (totals.read() + totals.missed()) as f64 * 100.0;
+    Ok(Compared { without, slower, missed, records_per_request, log })
 }
 
 /// The end of the workload, without the writes of the log.
@@ -107,21 +190,30 @@ fn ended(outcome: &Outcome) -> f64 {
     jobs.filter(|job| job.workload == 0).map(|job| job.ended).fold(0.0, f64::max)
 }
 
-/// The writes of the log file.
+/// The writes of the log file, as `kupdate` writes back its pages: at each interval those of a certain age.
 #[derive(Debug, Clone, Copy)]
 struct LogWrites {
-    bytes: u64,
-    /// The pages that are written back together.
+    /// The pages of one interval, which are written back together.
     block_bytes: u64,
+    /// Blocks that are old enough before the end of the run.
+    blocks: u64,
+    bytes_per_s: Option<NonZeroU64>,
 }
 
 impl LogWrites {
-    /// Records of a run of `seconds`, written back every `write_back_s`.
-    fn new(records: u64, seconds: f64, write_back_s: f64) -> Self {
-        let bytes = records * RECORD_BYTES;
-        let share = (write_back_s / seconds).clamp(0.0, 1.0);
-        let block_bytes = ((bytes as f64 * share) as u64).clamp(PAGE_BYTES, BLOCK_BYTES_MAX);
-        Self { bytes, block_bytes: block_bytes / PAGE_BYTES * PAGE_BYTES }
+    /// Records of a run of `seconds`.
+    fn new(records: u64, seconds: f64, setup: Setup) -> Self {
+        let bytes = (records * RECORD_BYTES) as f64;
+        let share = (setup.write_back_s / seconds).clamp(0.0, 1.0);
+        let block_bytes =
+            ((bytes * share) as u64).clamp(PAGE_BYTES, BLOCK_BYTES_MAX) / PAGE_BYTES * PAGE_BYTES;
+        let written = bytes * ((seconds - setup.age_s) / seconds).clamp(0.0, 1.0);
+        let bytes_per_s = NonZeroU64::new((block_bytes as f64 / setup.write_back_s) as u64);
+        Self { block_bytes, blocks: written as u64 / block_bytes, bytes_per_s }
+    }
+
+    const fn bytes(&self) -> u64 {
+        self.blocks * self.block_bytes
     }
 }
 
@@ -129,45 +221,43 @@ impl LogWrites {
 /// CPU time of `records_per_request` records.
 fn measure(
     settings: &Settings,
+    setup: Setup,
     log: Option<&LogWrites>,
     records_per_request: f64,
     totals: &Totals,
 ) -> Result<Outcome, LabError> {
-    let machine = machine(settings, settings.count("requests"), log, records_per_request)?;
+    let machine = machine(setup, log, records_per_request * settings.number("record_ns"))?;
     let ring_records = settings.count("ring_records");
     // Without writes of a log, the reader only counts, so it misses none.
     let interval_ms = if log.is_none() { 1 } else { settings.count("reader_ms") };
     machine.run_into(1, Some(&mut || Box::new(timed_reader(ring_records as usize, interval_ms, totals))))
 }
 
-fn machine(
-    settings: &Settings,
-    requests: u64,
-    log: Option<&LogWrites>,
-    records_per_request: f64,
-) -> Result<Machine, LabError> {
-    let request_bytes = settings.count("request_kib") << 10;
+/// The machine. Each request has `log_ns` of CPU time for its records.
+fn machine(setup: Setup, log: Option<&LogWrites>, log_ns: f64) -> Result<Machine, LabError> {
+    let request_bytes = setup.request_kib << 10;
     let mut workloads = vec![Workload {
         rw: Rw::Write,
-        block_size: BlockSize::new(settings.count("call_kib") << 10)?,
-        jobs: Jobs::new(settings.count("streams"))?,
-        end: End::Bytes(requests * request_bytes),
+        block_size: BlockSize::new(setup.call_kib << 10)?,
+        jobs: Jobs::new(setup.streams)?,
+        end: End::Bytes(setup.requests * request_bytes),
         ..Workload::default()
     }];
-    if let Some(log) = log {
-        // The log lies elsewhere on the disk than the file of the run.
-        let block_size = BlockSize::new(log.block_bytes)?;
+    if let Some(log) = log.filter(|log| log.blocks > 0) {
+        // The log lies elsewhere on the disk than the file of the run. Its blocks start at the intervals of `kupdate`; the
+        // time from the first record to the first write is left out.
         workloads.push(Workload {
             rw: Rw::RandWrite,
-            block_size,
-            end: End::Bytes(log.bytes.next_multiple_of(log.block_bytes)),
+            block_size: BlockSize::new(log.block_bytes)?,
+            rate: log.bytes_per_s.map(Rate::Bytes),
+            end: End::Bytes(log.bytes()),
             ..Workload::default()
         });
     }
     let base = HostModel::preset("p3-2002")?;
     let bio =
         base.settings().iter().find(|setting| setting.path == "bio_ns").map_or(0.0, |setting| setting.value);
-    let bio_ns = (bio + records_per_request * settings.number("record_ns")).round().to_string();
+    let bio_ns = (bio + log_ns).round().to_string();
     let host = HostModel::preset_with("p3-2002", &[("cpus", "1"), ("bio_ns", &bio_ns)])?;
     let volume = VolumeSetup {
         device: Box::new(ModelDevice::new(&Model::preset("ide-2001")?, 1)),
@@ -224,9 +314,10 @@ fn on_target(target: &mut TargetRun<'_>) -> Result<Report, LabError> {
 }
 
 /// Dispatches around the first writes of the log: the head leaves the file of the run.
-fn evidence(settings: &Settings) -> Result<Vec<String>, LabError> {
-    let log = LogWrites { bytes: 1 << 20, block_bytes: 1 << 20 };
-    let outcome = machine(settings, EVIDENCE_REQUESTS, Some(&log), 0.0)?.run(1, true)?;
+fn evidence(setup: Setup) -> Result<Vec<String>, LabError> {
+    let log = LogWrites { block_bytes: 1 << 20, blocks: 1, bytes_per_s: None };
+    let setup = Setup { requests: EVIDENCE_REQUESTS, ..setup };
+    let outcome = machine(setup, Some(&log), 0.0)?.run(1, true)?;
     let Some(log) = outcome.log else { return Ok(Vec::new()) };
     let mut before = None;
     log.lines(&Filter::default(), 3, &mut |line| {
@@ -247,12 +338,22 @@ mod tests {
 
     #[test]
     fn the_log_slows_the_run_by_its_own_writes_and_the_ring_misses_little() {
-        let report = run(&Settings::new(PARAMETERS, &[]).unwrap()).unwrap();
+        let report = report(&Settings::new(PARAMETERS, &[]).unwrap(), &[]).unwrap();
         // Both published figures are calibrated.
         assert_eq!(report.verdict(), Some(Verdict::Partly), "{report:?}");
         assert!(report.directions.iter().all(|direction| direction.holds), "{report:?}");
-        assert!(report.rows[0].deviation().unwrap().abs() < 0.1, "{report:?}");
+        assert!(report.rows[0].is_within(), "{report:?}");
         assert_eq!(report.evidence.len(), 3);
+    }
+
+    #[test]
+    fn pages_are_written_at_intervals_once_they_have_their_age() {
+        let setup = Setup::of(&Settings::new(PARAMETERS, &[]).unwrap());
+        // 100 s of 10,000 records a second: pages of 5 s at a time, and those of the last 30 s not at all.
+        let log = LogWrites::new(1_000_000, 100.0, setup);
+        assert_eq!((log.block_bytes, log.blocks), (1_200_000 / 4096 * 4096, 14));
+        assert_eq!(LogWrites::new(200_000, 20.0, setup).blocks, 0, "no page is old enough");
+        assert_eq!(LogWrites::new(200_000, 20.0, Setup { age_s: 0.0, ..setup }).blocks, 4);
     }
 
     #[test]

@@ -4,11 +4,11 @@ use iopath_core::log::Event;
 use iopath_log::Filter;
 
 use super::fibre::{
-    BIO, BLOCK_2_4, BLOCK_2_5, BUFFER, DATA, FILE, Kernel, PIECE, PIN, Path, REQUEST, Run, published_figure,
-    row, run as run_one,
+    BIO, BLOCK_2_4, BLOCK_2_5, BUFFER, FILE, Kernel, PIECE, PIN, Path, REQUEST, Run, published_figure, row,
+    run as run_one,
 };
 use super::published::published;
-use super::{Direction, Experiment, Report, Row, Settings, TargetRun};
+use super::{Direction, Experiment, Parameter, Report, Row, Settings, TargetRun};
 use crate::error::LabError;
 use crate::paths::iopath_direct;
 use crate::workload::{BlockSize, Depth, DeviceDepth, Jobs, Repetitions, Workload};
@@ -24,13 +24,25 @@ pub(super) static ROW: Experiment = Experiment {
     on_target: Some(on_target),
 };
 
-/// The published spread, in seconds: "up to half a minute".
+/// The published amount of data: the spread of a shorter run is not proportional to it.
+const DATA: Parameter =
+    Parameter::count("data_mib", "MiB", 10_240, (64, 10_240), "the source: 10 GB from each disk");
+
+/// The published spread of July, in seconds: "up to half a minute".
 const SPREAD: f64 = 30.0;
+
+/// The time of a buffer under `io_request_lock` in the profiles of the same kernel and machine, in nanoseconds, and the
+/// amount of data of the run with it.
+const PROFILE_NS: &str = "buffer_ns=1900";
+const PROFILE_MIB: u64 = 640;
 
 fn run(settings: &Settings) -> Result<Report, LabError> {
     let direct = |kernel| run_one(settings, (kernel, Path::Direct), settings.count(DATA.name), false);
     let (old, vary) = (direct(Kernel::V24)?, direct(Kernel::V24VaryIo)?);
     let (new, bio) = (direct(Kernel::V25)?, direct(Kernel::V25Bio)?);
+    let as_profiled = Settings::new(ROW.parameters, &[PROFILE_NS.to_owned()])?;
+    let data_mib = settings.count(DATA.name).min(PROFILE_MIB);
+    let as_profiled = run_one(&as_profiled, (Kernel::V24, Path::Direct), data_mib, false)?;
     let seconds = |what: &str, published, ours| {
         row(settings, (what.to_owned(), "s"), published, ours, false).beside_the_effect()
     };
@@ -40,8 +52,9 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
     let spread_in_june = format!("{spread}, 3 June");
     let published_in_june = june("direct").1 - june("direct").0;
     let rows = vec![
-        row(settings, (spread, "s"), SPREAD, old.spread(), true),
+        row(settings, (spread, "s"), SPREAD, old.spread(), false).within(published_in_june, SPREAD),
         row(settings, (spread_in_june, "s"), published_in_june, old.spread(), false),
+        Row::unpublished("first to last worker, lock time of the profiles", "s", as_profiled.spread()),
         Row::unpublished("first to last worker, direct, 2.5.25", "s", new.spread()),
         Row::unpublished("first to last worker, direct, 2.5.25-direct-to-bio", "s", bio.spread()),
         seconds("last worker, direct, 2.4.19pre8aa2", july(Kernel::V24), old.seconds()),
@@ -63,6 +76,10 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
             !is_together(&old) && old.spread() > 3.0 * new.spread().max(bio.spread()),
         ),
         Direction::new(
+            "also with the lock time of the profiles (1,900 ns) they do not",
+            !is_together(&as_profiled),
+        ),
+        Direction::new(
             "one lock and buffers of a page: they do again, as on 3 June 2002",
             is_together(&vary),
         ),
@@ -71,24 +88,22 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
             ordered(&old.ends) >= 0.9,
         ),
     ];
-    let notes = vec![
-        "Hypothesis: the source names no cause. In the model, `io_request_lock` of Linux 2.4 serves all queues. A thread \
-         holds it for the block-sized buffers of one request, and the devices with low numbers get it first. The lock is \
-         in use for more than 90% of the time, so threads wait for it. A thread has one piece of 512 KiB in flight, so each \
-         wait adds to the time of its piece."
-            .to_owned(),
-        "The hypothesis predicts two observations that it was not calibrated on: the lower throughput of 2.4, and the absence of \
-         the effect with buffers of a page on the same kernel. The order of the ends is not one of them: the model serves the \
-         threads in the order of their disks because the published ends have that order."
-            .to_owned(),
-        "The size of the effect is not predicted. It depends strongly on the use of the lock: 8 s at the 3,800 ns of the lock \
-         statistics, 30 s at 4,100 ns. The published runs of the same kernel have up to 30 s (July) and 17 s (June); the \
-         model has one figure for both. The default reads 640 MiB from each disk and \
-         scales the ends to 10 GiB; with `--set data_mib=10240` the spread is 39 s."
-            .to_owned(),
-    ];
-    Ok(Report { rows, directions, evidence: evidence(settings)?, notes })
+    Ok(Report { rows, directions, evidence: evidence(settings)?, notes: NOTES.map(str::to_owned).to_vec() })
 }
+
+const NOTES: [&str; 4] = [
+    "Hypothesis: the source names no cause. In the model, `io_request_lock` of Linux 2.4 serves all queues. A thread holds it \
+     for the block-sized buffers of one request, and the devices with low numbers get it first. A thread has one piece of 512 \
+     KiB in flight, so each wait for the lock adds to the time of its piece.",
+    "No constant is calibrated on the spread. It is 11.7 s at the 3,800 ns of the lock statistics, which also predict the CPU \
+     use. It depends strongly on this time: 0.7 s at 1,900 ns, 1.2 s at 2,700 ns, 6.7 s at 3,600 ns, 24.8 s at 4,000 ns.",
+    "Two sources contradict the size of this time under the lock. The author's profiles of the same kernel and machine (12 and 14 \
+     May 2002) have 1,900 ns of a buffer with interrupts off in `__make_request`; P. Wong's lock statistics of 2.4.5 (7 \
+     September 2001) have 4,000 ns at 500 MHz, so 2,700 ns at 733 MHz. With these times the lock is in use for 37% to \
+     53% of the run, and the workers end together. So the hypothesis explains the published spread in part at most.",
+    "The order of the ends is not a prediction: the model serves the threads in the order of their disks because the published \
+     ends of 3 June have that order. Those of buffered reads of 14 July 2002 do not have it.",
+];
 
 /// The end of the first and of the last worker of a published run of 3 June 2002.
 fn june(run: &str) -> (f64, f64) {
@@ -151,15 +166,18 @@ fn on_target(target: &mut TargetRun<'_>) -> Result<Report, LabError> {
 #[cfg(test)]
 mod tests {
     use super::super::Verdict;
+    use super::super::fibre::assert_verdict;
     use super::*;
 
     #[test]
-    fn one_lock_for_all_queues_separates_the_workers() {
-        let report = run(&Settings::new(ROW.parameters, &["data_mib=640".to_owned()]).unwrap()).unwrap();
-        // The spread of June is outside: one model run stands for both published runs.
-        assert_eq!(report.verdict(), Some(Verdict::Partly), "{report:?}");
-        assert!(report.directions.iter().all(|direction| direction.holds), "{report:?}");
-        assert!(report.rows[0].is_within() && !report.rows[1].is_within(), "{report:?}");
+    fn one_lock_for_all_queues_separates_the_workers_less_than_published() {
+        let report = assert_verdict(&ROW, &["data_mib=640"], Some(Verdict::Partly), 9);
+        let fails = report.directions.iter().filter(|one| !one.holds).map(|one| &one.text);
+        assert_eq!(
+            fails.collect::<Vec<_>>(),
+            ["also with the lock time of the profiles (1,900 ns) they do not"]
+        );
+        assert!(!report.rows[0].is_within() && !report.rows[1].is_within(), "{report:?}");
     }
 
     #[test]

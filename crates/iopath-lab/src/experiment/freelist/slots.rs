@@ -1,5 +1,11 @@
 //! Two allocators of request slots, each of which counts its steps: a table that is scanned for a free slot, and a list of
-//! free slots. The queue of the library has the list; the table is that of Linux before 2.4.
+//! free slots. The queue of the library has a list; both allocators here are those of Linux 2.4.0-test2, before and after
+//! its change of June 2000.
+
+/// Slots that writes may have at the same time, of `slots`: two thirds, with either allocator.
+pub(super) const fn for_writes(slots: usize) -> usize {
+    slots * 2 / 3
+}
 
 /// Allocates numbered slots.
 pub(super) trait Slots {
@@ -27,16 +33,11 @@ impl ScannedTable {
     pub(super) fn new(slots: usize) -> Self {
         Self { taken: vec![false; slots], last: [0; 2], steps: 0 }
     }
-
-    /// Slots that writes may use.
-    pub(super) const fn for_writes(slots: usize) -> usize {
-        slots * 2 / 3
-    }
 }
 
 impl Slots for ScannedTable {
     fn take(&mut self, is_write: bool) -> Option<usize> {
-        let limit = if is_write { Self::for_writes(self.taken.len()) } else { self.taken.len() };
+        let limit = if is_write { for_writes(self.taken.len()) } else { self.taken.len() };
         let last = self.last[usize::from(is_write)];
         for distance in 1..=limit {
             self.steps += 1;
@@ -59,23 +60,25 @@ impl Slots for ScannedTable {
     }
 }
 
-/// A list of the free slots of one queue.
+/// A list of the free slots of one queue. A write gets none while two thirds of the slots are taken.
 #[derive(Debug)]
 pub(super) struct FreeList {
+    slots: usize,
     free: Vec<usize>,
     steps: u64,
 }
 
 impl FreeList {
     pub(super) fn new(slots: usize) -> Self {
-        Self { free: (0..slots).rev().collect(), steps: 0 }
+        Self { slots, free: (0..slots).rev().collect(), steps: 0 }
     }
 }
 
 impl Slots for FreeList {
-    fn take(&mut self, _is_write: bool) -> Option<usize> {
+    fn take(&mut self, is_write: bool) -> Option<usize> {
         self.steps += 1;
-        self.free.pop()
+        let is_refused = is_write && self.slots - self.free.len() >= for_writes(self.slots);
+        if is_refused { None } else { self.free.pop() }
     }
 
     fn release(&mut self, slot: usize) {
@@ -93,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_scan_examines_all_slots_before_it_fails_and_a_list_one() {
-        let (mut table, mut list) = (ScannedTable::new(6), FreeList::new(4));
+        let (mut table, mut list) = (ScannedTable::new(6), FreeList::new(6));
         for _ in 0..4 {
             assert!(table.take(true).is_some() && list.take(true).is_some());
         }
@@ -103,11 +106,15 @@ mod tests {
     }
 
     #[test]
-    fn writes_leave_a_third_of_the_table_to_reads() {
-        let mut table = ScannedTable::new(256);
-        let writes = std::iter::from_fn(|| table.take(true)).count();
-        let reads = std::iter::from_fn(|| table.take(false)).count();
-        assert_eq!((writes, reads), (170, 86));
+    fn writes_leave_a_third_of_the_slots_to_reads() {
+        for (slots, expected) in [
+            (&mut ScannedTable::new(256) as &mut dyn Slots, (170, 86)),
+            (&mut FreeList::new(512), (341, 171)),
+        ] {
+            let writes = std::iter::from_fn(|| slots.take(true)).count();
+            let reads = std::iter::from_fn(|| slots.take(false)).count();
+            assert_eq!((writes, reads), expected);
+        }
     }
 
     #[test]
