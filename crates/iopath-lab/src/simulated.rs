@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 
 use iopath_core::BlockDevice;
 use iopath_log::SyncLogWriter;
-use iopath_model::event_loop::{self, End};
+use iopath_model::event_loop::End;
 use iopath_model::{Host, ModelDevice, Staged, Threads, VirtualClock};
 use iopath_os::system_error;
 use rand_xoshiro::rand_core::RngCore;
@@ -213,15 +213,7 @@ impl<'a> Simulation<'a> {
             }
             ControlFlow::Continue(())
         };
-        // With one target, the loop drives the target directly. `Several` would search for the targets that are due at each
-        // event.
-        let ended = if let [target] = targets.volumes_mut() {
-            let mut watch = |target: &(dyn System + 'static), now| watch(&|| target.moved_bytes(), now);
-            event_loop::run(&mut **target, &mut self.clock, &mut watch)
-        } else {
-            let mut watch = |targets: &Several, now| watch(&|| targets.moved_bytes(), now);
-            event_loop::run(targets, &mut self.clock, &mut watch)
-        };
+        let ended = targets.run(&mut self.clock, &mut watch);
         match ended.map_err(|source| LabError::Simulation { target: self.name(), source })? {
             End::Done => {}
             End::Stopped => return Err(LabError::Interrupted),

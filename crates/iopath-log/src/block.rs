@@ -14,8 +14,7 @@ pub(crate) const RECORDS_MAX: usize = 16_384;
 #[derive(Debug, Default)]
 pub struct Block {
     pub(crate) head: BlockHead,
-    /// The words of the records, little-endian: word 0 of all records, then word 1 of all, then word 2. This order
-    /// compresses to half the size of whole records, in less time.
+    /// The words of the records, little-endian: word 0 of all records, then word 1 of all, then word 2.
     pub(crate) bytes: Vec<u8>,
     /// The marks of the log before this block, in order.
     pub(crate) marks: Arc<Vec<Mark>>,

@@ -6,7 +6,10 @@
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) const VERSION: u16 = 4;
+pub(crate) const VERSION: u16 = 5;
+
+/// From this version on, a block consists of columns: see `columns.rs`. Before, it consists of words.
+pub(crate) const COLUMNS_FROM: u16 = 5;
 
 /// The kind of a frame, from its magic number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

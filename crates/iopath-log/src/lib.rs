@@ -32,6 +32,7 @@
 //! ```
 
 mod block;
+mod columns;
 mod dump;
 mod error;
 mod filter;

@@ -1,10 +1,11 @@
 //! Reads a log block by block, up to its end or to the first damage. `summary.rs` interprets the records.
 
 use crate::block::{Block, RECORDS_MAX};
+use crate::columns::{self, Unpacker};
 use crate::error::{Damage, LogError};
 use crate::format::{
-    BLOCK_BYTES, BlockHead, FRAME_HEAD_BYTES, HEADER_BYTES_MAX, Kind, LogInfo, MARK_BYTES, MARKS_MAX, Mark,
-    NAME, TRAILER_BYTES, Totals, VERSION, parse_header,
+    BLOCK_BYTES, BlockHead, COLUMNS_FROM, FRAME_HEAD_BYTES, HEADER_BYTES_MAX, Kind, LogInfo, MARK_BYTES,
+    MARKS_MAX, Mark, NAME, TRAILER_BYTES, Totals, VERSION, parse_header,
 };
 use iopath_core::Record;
 use std::collections::BTreeMap;
@@ -41,6 +42,9 @@ pub struct LogReader<R> {
     end: Option<End>,
     decompressor: Decompressor<'static>,
     packed: Vec<u8>,
+    /// The columns of a block, and their reader. Without a reader, blocks have words: the log is of an earlier version.
+    joined: Vec<u8>,
+    unpacker: Option<Unpacker>,
 }
 
 /// The reason why no block was read.
@@ -78,12 +82,15 @@ impl<R: Read> LogReader<R> {
             end: None,
             decompressor,
             packed: Vec::new(),
+            joined: Vec::new(),
+            unpacker: None,
         };
         let (version, info) = reader.read_header()?;
         if version > VERSION {
             return Err(LogError::Version { version });
         }
         reader.info = info;
+        reader.unpacker = (version >= COLUMNS_FROM).then(Unpacker::default);
         Ok(reader)
     }
 
@@ -207,18 +214,23 @@ impl<R: Read> LogReader<R> {
         self.packed = packed;
         read?;
         block.head = head;
-        self.unpack(records * Record::BYTES, &mut block.bytes)
+        self.unpack(records, &mut block.bytes).ok_or(Stop::Damage("the records of a block are damaged"))
     }
 
-    fn unpack(&mut self, bytes: usize, into: &mut Vec<u8>) -> Result<(), Stop> {
-        into.clear();
-        into.reserve(bytes);
-        let unpacked = self.decompressor.decompress_to_buffer(&self.packed, into);
-        if unpacked.is_ok_and(|unpacked| unpacked == bytes) {
-            Ok(())
-        } else {
-            Err(Stop::Damage("the records of a block are damaged"))
-        }
+    /// Replaces `words` with the words of the records of the compressed block.
+    fn unpack(&mut self, records: usize, words: &mut Vec<u8>) -> Option<()> {
+        let Self { decompressor, packed, joined, unpacker, .. } = self;
+        let bytes = records * Record::BYTES;
+        let Some(unpacker) = unpacker else {
+            words.clear();
+            words.reserve(bytes);
+            let unpacked = decompressor.decompress_to_buffer(packed, words).ok()?;
+            return (unpacked == bytes).then_some(());
+        };
+        joined.clear();
+        joined.reserve(columns::bytes_max(records));
+        decompressor.decompress_to_buffer(packed, joined).ok()?;
+        unpacker.unpack(joined, records, words)
     }
 
     fn read_trailer(&mut self) -> Stop {

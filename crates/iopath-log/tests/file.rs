@@ -441,6 +441,7 @@ fn records_of_a_slow_queue_are_not_far_behind_those_of_a_fast_one() {
 #[test]
 fn zstd_accepts_the_file_as_its_own() {
     let (bytes, _) = blocks_log();
-    let words = zstd::stream::decode_all(bytes.as_slice()).unwrap();
-    assert_eq!(words.len(), 250 * Record::BYTES);
+    let columns = zstd::stream::decode_all(bytes.as_slice()).unwrap();
+    // Flags, and at least a byte of event and tag for each record.
+    assert!(columns.len() > 250 * 3 && columns.len() < 250 * Record::BYTES, "{} bytes", columns.len());
 }

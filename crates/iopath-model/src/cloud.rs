@@ -15,6 +15,7 @@ use iopath_core::{Limits, Op, Tag};
 use crate::bucket::Bucket;
 use crate::document::Section;
 use crate::error::ModelError;
+use crate::event_loop::earlier;
 use crate::mechanism::{Completions, Mechanism, Nanos, Request, SECOND};
 use crate::parameter::{Parameter, Unit};
 
@@ -234,7 +235,7 @@ impl Cloud {
             waiting: VecDeque::with_capacity(if batch > 1 { depth_max as usize } else { 0 }),
             server_free: 0,
             batch: Vec::with_capacity(batch),
-            completions: Completions::with_capacity(depth_max),
+            completions: Completions::in_any_order(depth_max),
         }
     }
 
@@ -327,7 +328,7 @@ impl Mechanism for Cloud {
 
     fn next_event(&self) -> Option<Nanos> {
         let batch = (!self.waiting.is_empty()).then_some(self.server_free);
-        [self.completions.next(), batch].into_iter().flatten().min()
+        earlier(self.completions.next(), batch)
     }
 }
 

@@ -20,6 +20,7 @@ use std::collections::VecDeque;
 
 use iopath_core::{Op, Tag};
 
+use crate::event_loop::earlier;
 use crate::mechanism::{Completions, Mechanism, Nanos, Request};
 use dirty::Dirty;
 use position::Arm;
@@ -126,7 +127,7 @@ impl Disk {
         }
         let ready = self.queue.iter().map(|entry| entry.ready).min();
         let destage = (!self.dirty.is_empty()).then(|| self.destage_at());
-        [ready, destage].into_iter().flatten().min()
+        earlier(ready, destage)
     }
 
     /// The time at which an idle arm begins to write cached sectors.
@@ -403,6 +404,6 @@ impl Mechanism for Disk {
     }
 
     fn next_event(&self) -> Option<Nanos> {
-        [self.completions.next(), self.wake].into_iter().flatten().min()
+        earlier(self.completions.next(), self.wake)
     }
 }

@@ -101,7 +101,7 @@ pub fn run<P: Process + ?Sized>(
 
 /// The earlier of two times; `None` means never.
 #[inline]
-pub fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+pub fn earlier<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (one, None) | (None, one) => one,
@@ -192,6 +192,6 @@ mod tests {
     fn never_is_later_than_any_time() {
         let [a, b] = [3, 5].map(|nanos| Some(Instant::from_nanos(nanos)));
         assert_eq!([earlier(a, b), earlier(b, a), earlier(None, b), earlier(a, None)], [a, a, b, a]);
-        assert_eq!(earlier(None, None), None);
+        assert_eq!(earlier::<Instant>(None, None), None);
     }
 }

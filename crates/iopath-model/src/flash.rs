@@ -11,12 +11,14 @@ mod amplification;
 mod gc;
 mod spec;
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 
 use iopath_core::{Op, Tag};
 
+use crate::divisor::Divisor;
+use crate::event_loop::earlier;
 use crate::mechanism::{Completions, Mechanism, Nanos, Request};
+use crate::schedule::Schedule;
 use gc::Collector;
 
 pub(crate) use spec::{PARAMETERS, Spec};
@@ -33,7 +35,7 @@ struct Read {
 }
 
 /// Work that ends at a known time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     /// A die has read a page of the read in this slot; `bytes` bytes of the page pass the channel.
     Page { slot: u32, die: u32, bytes: u32 },
@@ -45,13 +47,15 @@ enum End {
 #[derive(Debug)]
 pub(crate) struct Flash {
     spec: Spec,
+    page_bytes: Divisor,
+    dies: Divisor,
+    channels: Divisor,
     controller_free: Nanos,
     interface_free: Nanos,
     die_free: Vec<Nanos>,
     channel_free: Vec<Nanos>,
     collector: Collector,
-    events: BinaryHeap<Reverse<(Nanos, u64, End)>>,
-    scheduled: u64,
+    events: Schedule<End>,
     reads: Vec<Read>,
     free_slots: Vec<u32>,
     /// Bytes in the write buffer, including those being programmed.
@@ -73,14 +77,18 @@ pub(crate) struct Flash {
 impl Flash {
     pub(crate) fn new(spec: &Spec, depth_max: u32) -> Self {
         let none = Read { tag: Tag::from_bits(0), pages: 0, bytes: 0, first: 0, last: 0 };
+        let [page_bytes, dies, channels] =
+            [spec.page_bytes, spec.dies.into(), spec.channels.into()].map(Divisor::new);
         Self {
+            page_bytes,
+            dies,
+            channels,
             controller_free: 0,
             interface_free: 0,
             die_free: vec![0; spec.dies as usize],
             channel_free: vec![0; spec.channels as usize],
             collector: Collector::new(spec),
-            events: BinaryHeap::with_capacity(depth_max as usize * 2 + spec.dies as usize),
-            scheduled: 0,
+            events: Schedule::with_capacity(depth_max as usize * 2 + spec.dies as usize),
             reads: vec![none; depth_max as usize],
             free_slots: (0..depth_max).rev().collect(),
             buffered: 0,
@@ -98,21 +106,12 @@ impl Flash {
     }
 
     fn advance(&mut self, now: Nanos) {
-        while let Some(&Reverse((at, _, end))) = self.events.peek() {
-            if at > now {
-                return;
-            }
-            self.events.pop();
+        while let Some((at, end)) = self.events.pop(now) {
             match end {
                 End::Page { slot, die, bytes } => self.collect_page(slot, die, bytes, at),
                 End::Program { bytes } => self.end_program(bytes, at),
             }
         }
-    }
-
-    fn schedule(&mut self, end: End, at: Nanos) {
-        self.events.push(Reverse((at, self.scheduled, end)));
-        self.scheduled += 1;
     }
 
     fn decode(&mut self, now: Nanos) -> Nanos {
@@ -124,17 +123,16 @@ impl Flash {
     fn read(&mut self, request: &Request, now: Nanos) {
         let at = self.decode(now);
         let Some(slot) = self.free_slots.pop() else { unreachable!("the depth limits the reads") };
-        let page_bytes = self.spec.page_bytes;
         let (mut offset, end) = (request.extent.offset(), request.extent.offset() + request.extent.bytes());
         let mut pages = 0;
         while offset < end {
-            let page = offset / page_bytes;
-            let next = ((page + 1) * page_bytes).min(end);
-            let die = (page % u64::from(self.spec.dies)) as u32;
+            let page = self.page_bytes.div(offset);
+            let next = ((page + 1) * self.page_bytes.get()).min(end);
+            let die = self.dies.rem(page) as u32;
             let free = &mut self.die_free[die as usize];
             *free = (*free).max(at) + self.spec.read;
             let read = *free;
-            self.schedule(End::Page { slot, die, bytes: (next - offset) as u32 }, read);
+            self.events.push(End::Page { slot, die, bytes: (next - offset) as u32 }, read);
             (offset, pages) = (next, pages + 1);
         }
         let bytes = request.extent.bytes();
@@ -159,7 +157,7 @@ impl Flash {
     }
 
     fn pass_channel(&mut self, die: u32, bytes: u64, at: Nanos) -> Nanos {
-        let channel = (die % self.spec.channels) as usize;
+        let channel = self.channels.rem(die.into()) as usize;
         let free = self.channel_free[channel].max(at) + self.spec.channel_time(bytes);
         self.channel_free[channel] = free;
         free
@@ -210,7 +208,7 @@ impl Flash {
         // The data stays in the buffer until the die can begin another program. So garbage collection slows writes
         // down.
         let ended = *free;
-        self.schedule(End::Program { bytes: bytes as u32 }, ended);
+        self.events.push(End::Program { bytes: bytes as u32 }, ended);
     }
 
     fn end_program(&mut self, bytes: u32, at: Nanos) {
@@ -281,8 +279,10 @@ impl Mechanism for Flash {
         self.completions.pop(now)
     }
 
+    /// The time of a completion, or the earliest time of a completion that an event may cause.
     fn next_event(&self) -> Option<Nanos> {
-        let event = self.events.peek().map(|Reverse((at, ..))| *at);
-        [self.completions.next(), event].into_iter().flatten().min()
+        let event =
+            self.events.next().map(|at| if self.programs == 0 { at + self.spec.read_latency } else { at });
+        earlier(self.completions.next(), event)
     }
 }

@@ -1,10 +1,9 @@
 //! The common parts of all modelled mechanisms: the request, and the list of completions by time. It contains no
 //! mechanism.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
 use iopath_core::{Extent, Op, Tag};
+
+use crate::schedule::Schedule;
 
 /// Nanoseconds since the start of the run.
 pub(crate) type Nanos = u64;
@@ -41,29 +40,30 @@ pub(crate) trait Mechanism {
 
 /// Requests in the order of their completion times; requests with the same time stay in the order of insertion.
 #[derive(Debug, Default)]
-pub(crate) struct Completions {
-    heap: BinaryHeap<Reverse<(Nanos, u64, u32)>>,
-    inserted: u64,
-}
+pub(crate) struct Completions(Schedule<Tag>);
 
 impl Completions {
     pub(crate) fn with_capacity(depth: u32) -> Self {
-        Self { heap: BinaryHeap::with_capacity(depth as usize), inserted: 0 }
+        Self(Schedule::with_capacity(depth as usize))
     }
 
+    /// The same for times that a mechanism draws at random.
+    pub(crate) fn in_any_order(depth: u32) -> Self {
+        Self(Schedule::in_any_order(depth as usize))
+    }
+
+    #[inline]
     pub(crate) fn push(&mut self, tag: Tag, at: Nanos) {
-        self.heap.push(Reverse((at, self.inserted, tag.to_bits())));
-        self.inserted += 1;
+        self.0.push(tag, at);
     }
 
+    #[inline]
     pub(crate) fn pop(&mut self, now: Nanos) -> Option<Tag> {
-        if self.next()? > now {
-            return None;
-        }
-        self.heap.pop().map(|Reverse((_, _, bits))| Tag::from_bits(bits))
+        self.0.pop(now).map(|(_, tag)| tag)
     }
 
+    #[inline]
     pub(crate) fn next(&self) -> Option<Nanos> {
-        self.heap.peek().map(|Reverse((at, ..))| *at)
+        self.0.next()
     }
 }

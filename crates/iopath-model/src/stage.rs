@@ -1,10 +1,12 @@
 //! Middleware that delays requests: each request passes a stage on its way to a device, and each completion passes it
 //! on its way back. The stages are in `delay.rs`, `link.rs` and `host.rs`.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 
 use iopath_core::{BlockDevice, Busy, Completion, Instant, Io, IoError, Limits, Op, OwnedIo, Tag};
+
+use crate::event_loop::earlier;
+use crate::schedule::Schedule;
 
 /// The properties of a request that a stage can read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,11 +39,11 @@ pub struct Staged<D: BlockDevice, S> {
     held: Vec<Held<D::Memory>>,
     free: Vec<u32>,
     /// Requests on the way to the device.
-    entering: Schedule,
+    entering: Schedule<u32>,
     /// Requests that the device has refused because it had no room.
     refused: VecDeque<u32>,
     /// Completions on the way back.
-    leaving: Schedule,
+    leaving: Schedule<u32>,
     now: Instant,
 }
 
@@ -56,31 +58,6 @@ impl<M> Held<M> {
     fn passage(&self) -> Passage {
         let OwnedIo { op, extent, segments, .. } = &self.io;
         Passage { op: *op, bytes: extent.bytes(), segments: segments.len() as u32 }
-    }
-}
-
-/// Indices in the order of time; indices with the same time stay in the order of insertion.
-#[derive(Debug, Default)]
-struct Schedule {
-    heap: BinaryHeap<Reverse<(Instant, u64, u32)>>,
-    inserted: u64,
-}
-
-impl Schedule {
-    fn push(&mut self, index: u32, at: Instant) {
-        self.heap.push(Reverse((at, self.inserted, index)));
-        self.inserted += 1;
-    }
-
-    fn pop(&mut self, now: Instant) -> Option<u32> {
-        if self.next()? > now {
-            return None;
-        }
-        self.heap.pop().map(|Reverse((_, _, index))| index)
-    }
-
-    fn next(&self) -> Option<Instant> {
-        self.heap.peek().map(|Reverse((at, ..))| *at)
     }
 }
 
@@ -120,7 +97,7 @@ impl<D: BlockDevice, S: Stage> Staged<D, S> {
     }
 
     fn next_step(&self) -> Option<Instant> {
-        [self.entering.next(), self.inner.poll_timeout()].into_iter().flatten().min()
+        earlier(self.entering.next().map(Instant::from_nanos), self.inner.poll_timeout())
     }
 
     fn step(&mut self, at: Instant) {
@@ -130,9 +107,9 @@ impl<D: BlockDevice, S: Stage> Staged<D, S> {
             let held = &mut self.held[index as usize];
             held.result = result;
             let left = self.stage.leave(&held.passage(), at);
-            self.leaving.push(index, left.max(at));
+            self.leaving.push(index, left.max(at).as_nanos());
         }
-        while let Some(index) = self.entering.pop(at) {
+        while let Some((_, index)) = self.entering.pop(at.as_nanos()) {
             self.refused.push_back(index);
         }
         while let Some(&index) = self.refused.front() {
@@ -159,7 +136,7 @@ impl<D: BlockDevice, S: Stage> BlockDevice for Staged<D, S> {
         let held = &mut self.held[index as usize];
         held.io = OwnedIo::new(io, std::mem::take(&mut held.io.segments));
         let entered = self.stage.enter(&held.passage(), now);
-        self.entering.push(index, entered.max(now));
+        self.entering.push(index, entered.max(now).as_nanos());
         Ok(())
     }
 
@@ -169,13 +146,13 @@ impl<D: BlockDevice, S: Stage> BlockDevice for Staged<D, S> {
 
     fn poll_completion(&mut self, now: Instant) -> Option<Completion> {
         self.advance(now);
-        let index = self.leaving.pop(now)?;
+        let (_, index) = self.leaving.pop(now.as_nanos())?;
         self.free.push(index);
         let held = &self.held[index as usize];
         Some(Completion { tag: held.io.tag, result: held.result })
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        [self.leaving.next(), self.next_step()].into_iter().flatten().min()
+        earlier(self.leaving.next().map(Instant::from_nanos), self.next_step())
     }
 }

@@ -230,7 +230,10 @@ impl<M: Memory> RequestQueue<M> {
     pub fn empty_plug(&mut self, now: Instant) {
         let tags = self.plug.take();
         self.log_unplug(tags.len(), now);
-        self.prefetch(&tags);
+        // The insert of a single request would wait for its prefetch.
+        if tags.len() > 1 {
+            self.prefetch(&tags);
+        }
         for tag in &tags {
             self.insert(*tag, now);
         }

@@ -160,8 +160,12 @@ impl<D: BlockDevice> QueuedDevice<D> {
 
     /// The latest time at which to call `collect`, `dispatch` and `commit` again: the earlier of the queue's time and
     /// the device's. The queue has a time while its elevator holds requests back, or to retry a busy device.
+    #[inline]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        [self.queue.poll_timeout(), self.device.poll_timeout()].into_iter().flatten().min()
+        match (self.queue.poll_timeout(), self.device.poll_timeout()) {
+            (Some(queue), Some(device)) => Some(queue.min(device)),
+            (queue, device) => queue.or(device),
+        }
     }
 }
 

@@ -23,13 +23,13 @@ use iopath_core::readahead::ReadaheadConfig;
 use iopath_core::{
     Bio, BlockDevice, Instant, IoError, LogSink, Priority, QueueConfig, QueuedDevice, SECTOR_BYTES, Stream,
 };
-use iopath_model::event_loop::{Process, earlier};
-use iopath_model::{Threads, Work};
+use iopath_model::event_loop::{End, LoopError, Process, earlier};
+use iopath_model::{Threads, VirtualClock, Work};
 
 use super::counted::Counted;
 use super::jobs::{JobSetup, Jobs, Runner, SimError};
 use super::span::{FrameSpans, Span};
-use super::system::System;
+use super::system::{System, Watch, run_jobs};
 use super::unplug::{Unplug, Unplugger};
 use crate::cache::{CacheSettings, used_between};
 use crate::counters::DiskCounters;
@@ -370,6 +370,10 @@ impl<D: BlockDevice<Memory = Span>> System for Buffered<D> {
         let state = |_: &JobSetup| State { call: Call::None, phase: Phase::Runnable, bios: 0 };
         self.runnable = self.jobs.start(jobs, state).collect();
         self.counted = self.stats();
+    }
+
+    fn run(&mut self, clock: &mut VirtualClock, watch: Watch<'_>) -> Result<End, LoopError> {
+        run_jobs(self, clock, watch)
     }
 
     fn finish(&mut self) -> Result<Vec<JobResult>, SimError> {

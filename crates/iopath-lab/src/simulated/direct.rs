@@ -14,13 +14,13 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use iopath_core::{Bio, BioDone, Extent, Instant, IoError, LogSink, Op, Priority, Stream, SubmitError};
-use iopath_model::event_loop::{Process, earlier};
-use iopath_model::{Threads, Work};
+use iopath_model::event_loop::{End, LoopError, Process, earlier};
+use iopath_model::{Threads, VirtualClock, Work};
 
 use super::jobs::{JobSetup, Jobs, Runner, SimError};
 use super::queues::Queues;
 use super::span::Span;
-use super::system::System;
+use super::system::{System, Watch, run_jobs};
 use crate::counters::DiskCounters;
 use crate::job::tally::JobResult;
 use crate::path::{Direction, Transfer};
@@ -331,6 +331,10 @@ impl<Q: Queues> System for Direct<Q> {
             state
         };
         self.runnable = self.jobs.start(jobs, state).collect();
+    }
+
+    fn run(&mut self, clock: &mut VirtualClock, watch: Watch<'_>) -> Result<End, LoopError> {
+        run_jobs(self, clock, watch)
     }
 
     fn finish(&mut self) -> Result<Vec<JobResult>, SimError> {

@@ -17,7 +17,6 @@ use iopath_core::elevator::ElevatorSpec;
 use iopath_core::log::Step;
 use iopath_core::{BlockDevice, Instant, LogSink, SECTOR_BYTES};
 use iopath_log::{Block, Filter, LogInfo, LogOptions, LogReader, Report, SyncLogWriter};
-use iopath_model::event_loop;
 use iopath_model::{Host, Staged, VirtualClock};
 use rand_xoshiro::rand_core::RngCore;
 
@@ -192,7 +191,8 @@ impl Machine {
             several.start(number, jobs.into_iter().map(|(_, job)| job).collect());
         }
         let mut clock = VirtualClock::default();
-        event_loop::run(&mut several, &mut clock, &mut |_, _| ControlFlow::Continue(()))
+        several
+            .run(&mut clock, &mut |_, _| ControlFlow::Continue(()))
             .map_err(|source| LabError::Simulation { target: "the modelled machine".into(), source })?;
         let mut volumes = Vec::new();
         for (number, (system, workloads)) in several.volumes_mut().iter_mut().zip(&of_workload).enumerate() {

@@ -2,10 +2,11 @@
 //! Volumes do not call each other.
 
 use iopath_core::{Instant, LogSink};
-use iopath_model::event_loop::{Process, earlier};
+use iopath_model::VirtualClock;
+use iopath_model::event_loop::{self, End, LoopError, Process, earlier};
 
 use super::jobs::JobSetup;
-use super::system::System;
+use super::system::{System, Watch};
 
 /// The volumes of a machine.
 #[derive(Default)]
@@ -36,6 +37,14 @@ impl Several {
         self.has_started = true;
     }
 
+    /// Runs the jobs of all volumes to their ends. One volume needs no choice between volumes at each event.
+    pub(super) fn run(&mut self, clock: &mut VirtualClock, watch: Watch<'_>) -> Result<End, LoopError> {
+        if let [volume] = &mut self.volumes[..] {
+            return volume.run(clock, watch);
+        }
+        event_loop::run(self, clock, &mut |volumes, now| watch(&|| volumes.moved_bytes(), now))
+    }
+
     /// Starts the log of each queue of each volume.
     pub(super) fn start_logs(&mut self, sink: &mut dyn FnMut() -> Box<dyn LogSink>) {
         for volume in &mut self.volumes {
@@ -44,7 +53,7 @@ impl Several {
     }
 
     /// Bytes that all jobs have moved so far.
-    pub(super) fn moved_bytes(&self) -> u64 {
+    fn moved_bytes(&self) -> u64 {
         self.volumes.iter().map(|volume| volume.moved_bytes()).sum()
     }
 }
@@ -52,9 +61,6 @@ impl Several {
 impl Process for Several {
     #[inline]
     fn advance(&mut self, now: Instant) {
-        if let [volume] = &mut self.volumes[..] {
-            return volume.advance(now);
-        }
         let all = std::mem::take(&mut self.has_started);
         for volume in &mut self.volumes {
             if all || volume.poll_timeout().is_some_and(|due| due <= now) {
@@ -69,9 +75,6 @@ impl Process for Several {
     }
 
     fn is_done(&self) -> bool {
-        if let [volume] = &self.volumes[..] {
-            return volume.is_done();
-        }
         let mut all = true;
         for volume in &self.volumes {
             // A failure ends the run.

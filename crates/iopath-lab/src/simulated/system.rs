@@ -2,18 +2,27 @@
 //! page cache (`buffered.rs`). It runs the jobs of a repetition on one volume. `several.rs` combines the volumes of a
 //! machine.
 
-use iopath_core::LogSink;
-use iopath_model::event_loop::Process;
+use std::ops::ControlFlow;
+
+use iopath_core::{Instant, LogSink};
+use iopath_model::VirtualClock;
+use iopath_model::event_loop::{self, End, LoopError, Process};
 
 use super::jobs::{JobSetup, SimError};
 use crate::counters::DiskCounters;
 use crate::job::tally::JobResult;
 use crate::result::CacheUse;
 
+/// May stop a run: receives the bytes moved so far and the time.
+pub(super) type Watch<'a> = &'a mut dyn FnMut(&dyn Fn() -> u64, Instant) -> ControlFlow<()>;
+
 /// A top half with its queues and device.
 pub(super) trait System: Process {
     /// Starts jobs. Earlier ones must have ended.
     fn start(&mut self, jobs: Vec<JobSetup>);
+
+    /// Runs the jobs to their ends: [`run_jobs`] for this type, so that no event needs a dynamic call.
+    fn run(&mut self, clock: &mut VirtualClock, watch: Watch<'_>) -> Result<End, LoopError>;
 
     /// The measurements of jobs that have all ended.
     fn finish(&mut self) -> Result<Vec<JobResult>, SimError>;
@@ -34,4 +43,13 @@ pub(super) trait System: Process {
     fn cache_use(&self) -> Option<CacheUse> {
         None
     }
+}
+
+/// Runs the jobs of a system of a known type to their ends.
+pub(super) fn run_jobs<S: System>(
+    system: &mut S,
+    clock: &mut VirtualClock,
+    watch: Watch<'_>,
+) -> Result<End, LoopError> {
+    event_loop::run(system, clock, &mut |system, now| watch(&|| system.moved_bytes(), now))
 }

@@ -116,6 +116,13 @@ impl Join {
 
     #[inline]
     pub(super) fn follow(&mut self, record: Record, now: u64, budget: &mut Budget, tallies: &mut Tallies) {
+        let mut record = record;
+        if record.is_alone() {
+            tallies.count_step(Event::Plug.code());
+            tallies.count_step(Event::Unplug.code());
+            tallies.unplugged += 1;
+            record = record.without_plug();
+        }
         tallies.count_step(record.event_code());
         let Some(event) = record.event() else { return };
         match event {

@@ -3,6 +3,7 @@
 
 use super::options::LogOptions;
 use crate::block::{Clock, RECORDS_MAX};
+use crate::columns::Columns;
 use crate::error::LogError;
 use crate::format::{BlockHead, FRAME_HEAD_BYTES, LogInfo, MARKS_MAX, Mark, TRAILER_BYTES, Totals, header};
 use iopath_core::Record;
@@ -21,22 +22,20 @@ pub(super) struct Pending {
     queue: u16,
     time_ns: u64,
     clock: Clock,
-    /// The words of the records: word 0 of all, word 1 of all, word 2 of all, as in a block.
-    words: [Vec<u8>; 3],
+    columns: Columns,
 }
 
 impl Pending {
     pub(super) fn new(queue: u16) -> Self {
-        let words = std::array::from_fn(|_| Vec::with_capacity(RECORDS_MAX * size_of::<u64>()));
-        Self { queue, time_ns: 0, clock: Clock::default(), words }
+        Self { queue, time_ns: 0, clock: Clock::default(), columns: Columns::new() }
     }
 
     fn len(&self) -> usize {
-        self.words[0].len() / size_of::<u64>()
+        self.columns.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.words[0].is_empty()
+        self.len() == 0
     }
 
     /// The number of records that still fit.
@@ -53,14 +52,7 @@ impl Pending {
         for record in records {
             self.clock.time(*record);
         }
-        for (index, words) in self.words.iter_mut().enumerate() {
-            let start = words.len();
-            words.resize(start + records.len() * size_of::<u64>(), 0);
-            let (chunks, _) = words[start..].as_chunks_mut();
-            for (chunk, record) in chunks.iter_mut().zip(records) {
-                *chunk = record.to_words()[index].to_le_bytes();
-            }
-        }
+        self.columns.extend(records);
     }
 }
 
@@ -75,7 +67,7 @@ pub(super) struct LogFile {
     marks_written: usize,
     /// Blocks so far, including those that did not fit.
     blocks: u64,
-    /// The words of one block, and the compressed words. Both are reused: an allocation of this size is a system call.
+    /// The columns of one block, and the compressed columns. Both are reused: an allocation of this size is a system call.
     joined: Vec<u8>,
     packed: Vec<u8>,
     /// The frames of one block.
@@ -166,12 +158,12 @@ impl LogFile {
             State::Growing => self.totals.records += records,
             State::Full | State::Failed(_) => self.totals.over_limit += records,
         }
-        pending.words.iter_mut().for_each(Vec::clear);
+        pending.columns.clear();
     }
 
     fn try_write(&mut self, pending: &Pending, missed: u64) -> io::Result<State> {
         self.joined.clear();
-        pending.words.iter().for_each(|words| self.joined.extend_from_slice(words));
+        pending.columns.write_to(&mut self.joined);
         self.packed.clear();
         self.packed.reserve(compress_bound(self.joined.len()));
         self.compressor.compress_to_buffer(&self.joined, &mut self.packed)?;

@@ -7,6 +7,7 @@ use iopath_core::{
 };
 use iopath_log::{LogInfo, LogOptions, LogWriter};
 use serde_json::{Value, json};
+use std::collections::HashMap;
 use std::sync::OnceLock;
 
 const HEADER: u32 = 0x184D_2A50;
@@ -92,7 +93,7 @@ impl Made {
 
     /// The parts of a log file.
     fn parse(bytes: &[u8]) -> Self {
-        let (mut made, mut rest) = (Self::of(Vec::new()), bytes);
+        let (mut made, mut rest, mut has_columns) = (Self::of(Vec::new()), bytes, false);
         while let Some((magic, payload, after)) = next_frame(rest) {
             rest = after;
             let number = |from: usize, len: usize| {
@@ -101,21 +102,24 @@ impl Made {
                 u64::from_le_bytes(bytes)
             };
             match magic {
-                HEADER => made.info = serde_json::from_slice(&payload[12..payload.len() - 4]).unwrap(),
+                HEADER => {
+                    has_columns = number(10, 2) >= 5;
+                    made.info = serde_json::from_slice(&payload[12..payload.len() - 4]).unwrap();
+                }
                 BLOCK => {
                     let (packed, after) = rest.split_at(number(32, 4) as usize);
                     rest = after;
                     let records = number(4, 4) as usize;
-                    let columns = zstd::bulk::decompress(packed, records * Record::BYTES).unwrap();
-                    let (words, _) = columns.as_chunks::<8>();
-                    let word = |column, record| u64::from_le_bytes(words[column * records + record]);
+                    let bytes = zstd::bulk::decompress(packed, 1 << 20).unwrap();
                     made.blocks.push(MadeBlock {
                         queue: number(0, 2) as u16,
                         time_ns: number(16, 8),
                         missed: number(24, 8),
-                        records: (0..records)
-                            .map(|record| [0, 1, 2].map(|column| word(column, record)))
-                            .collect(),
+                        records: if has_columns {
+                            records_of_columns(&bytes, records)
+                        } else {
+                            records_of_words(&bytes, records)
+                        },
                         ..MadeBlock::default()
                     });
                 }
@@ -127,6 +131,42 @@ impl Made {
     }
 }
 
+/// The words of `count` records in a block of words.
+fn records_of_words(bytes: &[u8], count: usize) -> Vec<[u64; 3]> {
+    let (words, _) = bytes.as_chunks::<8>();
+    let word = |column, record| u64::from_le_bytes(words[column * count + record]);
+    (0..count).map(|record| [0, 1, 2].map(|column| word(column, record))).collect()
+}
+
+/// The words of `count` records in a block of columns.
+fn records_of_columns(bytes: &[u8], count: usize) -> Vec<[u64; 3]> {
+    let (flags, mut rest) = bytes.split_at(count);
+    let mut column = |flag: u8| {
+        let (has_value, width) = (|index: usize| flag == 0 || flags[index] & flag != 0, usize::from(rest[0]));
+        let indices: Vec<_> = (0..count).filter(|index| has_value(*index)).collect();
+        let (planes, after) = rest[1..].split_at(width * indices.len());
+        rest = after;
+        let mut values = vec![0_u64; count];
+        for (place, index) in indices.iter().enumerate() {
+            values[*index] =
+                (0..width).map(|byte| u64::from(planes[byte * indices.len() + place]) << (8 * byte)).sum();
+        }
+        values
+    };
+    let [kinds, tags] = [column(0), column(0)];
+    let [times, lengths, places, others] = [1, 2, 4, 8].map(column);
+    assert!(rest.is_empty());
+    let (mut time, mut last) = (0, HashMap::new());
+    let record = |index| {
+        time = (time + times[index]) % (1 << 40);
+        let (length, place) = last.entry(tags[index] % 4096).or_insert((0, 0));
+        *length ^= lengths[index];
+        *place ^= places[index];
+        [time | *length << 40, *place, tags[index] | others[index] << 24 | kinds[index] << 48]
+    };
+    (0..count).map(record).collect()
+}
+
 fn next_frame(bytes: &[u8]) -> Option<(u32, &[u8], &[u8])> {
     let (magic, rest) = bytes.split_first_chunk()?;
     let (len, rest) = rest.split_first_chunk()?;
@@ -134,9 +174,9 @@ fn next_frame(bytes: &[u8]) -> Option<(u32, &[u8], &[u8])> {
     Some((u32::from_le_bytes(*magic), payload, rest))
 }
 
-/// A header of this version of the format.
+/// A header of the last version whose blocks have words.
 pub(crate) fn header(json: &[u8]) -> Vec<u8> {
-    header_of(3, json)
+    header_of(4, json)
 }
 
 pub(crate) fn header_of(version: u16, json: &[u8]) -> Vec<u8> {

@@ -7,6 +7,7 @@
 //! start of the disk takes to reach it. The fraction of this number is the angle, and the difference of two such numbers is
 //! a duration.
 
+use crate::divisor::Divisor;
 use crate::mechanism::Nanos;
 
 /// Turns in units of 2^-32. The lower half is the angle.
@@ -36,7 +37,7 @@ pub(crate) struct Track {
     /// The turns from the start of the disk to its first sector.
     turns: Turns,
     /// The width of a sector.
-    sector: Turns,
+    sector: Divisor,
 }
 
 impl Track {
@@ -46,12 +47,12 @@ impl Track {
 
     /// The turns up to the start of a sector of the track, or to the end of the last one.
     pub(crate) const fn turns_to(&self, sector: u64) -> Turns {
-        self.turns + (sector - self.first) * self.sector
+        self.turns + (sector - self.first) * self.sector.get()
     }
 
     /// The sector at `turns`, if it is on this track.
     pub(crate) const fn sector_at(&self, turns: Turns) -> Option<u64> {
-        let sector = self.first + (turns - self.turns) / self.sector;
+        let sector = self.first + self.sector.div(turns - self.turns);
         if sector < self.end { Some(sector) } else { None }
     }
 }
@@ -61,9 +62,9 @@ struct Ring {
     first_sector: u64,
     first_cylinder: u32,
     turns: Turns,
-    sectors_per_track: u32,
+    sectors_per_track: Divisor,
     /// The width of a sector.
-    sector: Turns,
+    sector: Divisor,
 }
 
 /// The layout of a disk, outermost zone first.
@@ -75,14 +76,14 @@ pub(crate) struct Geometry {
     parts: Vec<u32>,
     /// The logarithm of the sectors of a part.
     part_shift: u32,
-    heads: u32,
-    period: Nanos,
+    heads: Divisor,
+    period: Divisor,
     /// 2^60 / `period`, to compute turns without a division.
     per_period: u64,
     /// The turns of a track and of the skew to the next track of its cylinder.
-    track: Turns,
+    track: Divisor,
     /// The turns of all tracks of a cylinder and of the skew to the next cylinder.
-    cylinder: Turns,
+    cylinder: Divisor,
     sectors: u64,
     cylinders: u32,
 }
@@ -106,8 +107,8 @@ impl Geometry {
                 first_sector: sectors,
                 first_cylinder: cylinders,
                 turns,
-                sectors_per_track: zone.sectors_per_track,
-                sector: TURN / u64::from(zone.sectors_per_track),
+                sectors_per_track: Divisor::new(zone.sectors_per_track.into()),
+                sector: Divisor::new(TURN / u64::from(zone.sectors_per_track)),
             });
             sectors += u64::from(zone.cylinders) * u64::from(heads) * u64::from(zone.sectors_per_track);
             turns += u64::from(zone.cylinders) * cylinder;
@@ -117,6 +118,8 @@ impl Geometry {
         let part_shift = (sectors / PARTS).checked_ilog2().map_or(0, |log| log + 1);
         let ring_at = |sector| rings.partition_point(|ring: &Ring| ring.first_sector <= sector) - 1;
         let parts = (0..=PARTS).map(|part| ring_at(part << part_shift) as u32).collect();
+        let [heads, period] = [u64::from(heads), period].map(Divisor::new);
+        let [track, cylinder] = [track, cylinder].map(Divisor::new);
         Self { rings, parts, part_shift, heads, period, per_period, track, cylinder, sectors, cylinders }
     }
 
@@ -134,18 +137,17 @@ impl Geometry {
         let [first, last] = [part, part + 1].map(|part| self.parts[part] as usize);
         let further = &self.rings[first + 1..=last];
         let ring = &self.rings[first + further.partition_point(|ring| ring.first_sector <= sector)];
-        let per_track = u64::from(ring.sectors_per_track);
-        let track = (sector - ring.first_sector) / per_track;
-        let cylinder = track / u64::from(self.heads);
-        let head = track - cylinder * u64::from(self.heads);
-        let first = ring.first_sector + track * per_track;
+        let tracks = ring.sectors_per_track.div(sector - ring.first_sector);
+        let (cylinder, head) = self.heads.div_rem(tracks);
+        let per_track = ring.sectors_per_track.get();
+        let first = ring.first_sector + tracks * per_track;
         let cylinders = ring.first_cylinder + cylinder as u32;
         Track {
             first,
             end: first + per_track,
-            number: cylinders * self.heads + head as u32,
+            number: cylinders * self.heads.get() as u32 + head as u32,
             cylinder: cylinders,
-            turns: ring.turns + cylinder * self.cylinder + head * self.track,
+            turns: ring.turns + cylinder * self.cylinder.get() + head * self.track.get(),
             sector: ring.sector,
         }
     }
@@ -156,18 +158,17 @@ impl Geometry {
         let at = self.rings.partition_point(|ring| ring.turns <= turns) - 1;
         let ring = &self.rings[at];
         let rest = turns - ring.turns;
-        let cylinder = rest / self.cylinder;
-        let rest = rest - cylinder * self.cylinder;
-        let head = (rest / self.track).min(u64::from(self.heads) - 1);
-        let sector = ((rest - head * self.track) / ring.sector).min(u64::from(ring.sectors_per_track));
-        let tracks = cylinder * u64::from(self.heads) + head;
+        let (cylinder, rest) = self.cylinder.div_rem(rest);
+        let head = self.track.div(rest).min(self.heads.get() - 1);
+        let sector = ring.sector.div(rest - head * self.track.get()).min(ring.sectors_per_track.get());
+        let tracks = cylinder * self.heads.get() + head;
         let end = self.rings.get(at + 1).map_or(self.sectors, |next| next.first_sector);
-        (ring.first_sector + tracks * u64::from(ring.sectors_per_track) + sector).min(end)
+        (ring.first_sector + tracks * ring.sectors_per_track.get() + sector).min(end)
     }
 
     /// The time of `turns` turns.
     pub(crate) const fn time(&self, turns: Turns) -> Nanos {
-        ((turns as u128 * self.period as u128) >> 32) as Nanos
+        ((turns as u128 * self.period.get() as u128) >> 32) as Nanos
     }
 
     /// The turns of the disk in `time`.
@@ -182,7 +183,7 @@ impl Geometry {
 
     /// The angle under the heads at a time.
     pub(crate) const fn angle(&self, at: Nanos) -> u32 {
-        self.turns(at % self.period) as u32
+        self.turns(self.period.rem(at)) as u32
     }
 }
 

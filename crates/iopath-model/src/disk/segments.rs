@@ -15,14 +15,29 @@ pub(crate) struct Segments {
     /// The numbers of the segments, the most recently used first.
     order: Vec<u8>,
     sectors_max: u64,
+    /// The number of runs in each region of the disk, by a hash of the region: most reads are in a region without a run.
+    regions: Box<[u16; REGIONS]>,
+    /// The logarithm of the sectors of a region. A run is in at most two regions.
+    region_shift: u32,
 }
+
+/// Entries for regions.
+const REGIONS: usize = 512;
 
 impl Segments {
     /// At most 256 segments of `sectors_max` sectors. A disk without a buffer has one segment without sectors.
     pub(crate) fn new(count: u32, sectors_max: u64) -> Self {
         let count = count.clamp(1, 256);
         let runs = vec![Segment { start: 0, end: 0 }; count as usize];
-        Self { runs, order: (0..count).map(|number| number as u8).collect(), sectors_max }
+        let mut regions = Box::new([0; REGIONS]);
+        regions[0] = 2 * count as u16;
+        Self {
+            runs,
+            order: (0..count).map(|number| number as u8).collect(),
+            sectors_max,
+            regions,
+            region_shift: sectors_max.checked_ilog2().map_or(0, |log| log + 1),
+        }
     }
 
     pub(crate) fn get(&self, index: usize) -> Segment {
@@ -30,7 +45,12 @@ impl Segments {
     }
 
     /// The segment that contains `start` or ends at `start`.
+    #[inline]
     pub(crate) fn find(&mut self, start: u64) -> Option<usize> {
+        if self.regions[self.region(start)] == 0 { None } else { self.search(start) }
+    }
+
+    fn search(&mut self, start: u64) -> Option<usize> {
         // One comparison for each segment, and it is seldom true, so the processor predicts it well. Comparisons with both
         // ends would be mispredicted half of the time.
         let contains = |run: &Segment| start.wrapping_sub(run.start) <= run.end - run.start;
@@ -43,25 +63,45 @@ impl Segments {
     pub(crate) fn begin(&mut self, start: u64) -> usize {
         let last = self.order.len() - 1;
         let index = usize::from(self.order[last]);
-        self.runs[index] = Segment { start, end: start };
+        self.set(index, Segment { start, end: start });
         self.move_to_front(last);
         index
     }
 
     /// Extends a run to `end`. Drops its first sectors if the segment has no room for all.
     pub(crate) fn extend(&mut self, index: usize, end: u64) {
-        let run = &mut self.runs[index];
-        run.end = run.end.max(end);
-        run.start = run.start.max(run.end.saturating_sub(self.sectors_max));
+        let Segment { start, end: before } = self.runs[index];
+        let end = before.max(end);
+        self.set(index, Segment { start: start.max(end.saturating_sub(self.sectors_max)), end });
     }
 
     /// Removes the sectors of a write.
     pub(crate) fn invalidate(&mut self, start: u64, end: u64) {
-        for run in &mut self.runs {
+        for index in 0..self.runs.len() {
+            let run = self.runs[index];
             if run.start < end && start < run.end {
-                run.end = start.max(run.start);
+                self.set(index, Segment { end: start.max(run.start), ..run });
             }
         }
+    }
+
+    fn set(&mut self, index: usize, run: Segment) {
+        let before = std::mem::replace(&mut self.runs[index], run);
+        let [old, new] = [before, run].map(|run| [run.start, run.end].map(|sector| self.region(sector)));
+        if old != new {
+            for region in old {
+                self.regions[region] -= 1;
+            }
+            for region in new {
+                self.regions[region] += 1;
+            }
+        }
+    }
+
+    /// The entry of the region of a sector.
+    #[inline]
+    fn region(&self, sector: u64) -> usize {
+        (sector >> self.region_shift) as usize % REGIONS
     }
 
     /// Marks a segment as the most recently used.

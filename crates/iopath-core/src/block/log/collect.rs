@@ -36,6 +36,9 @@ pub(crate) struct Log {
     got: usize,
     run_end: usize,
     run_at: Instant,
+    /// The end of the batch, if its last record is the `Get` of a request whose `Plug` is pending: if the plug holds only
+    /// this request until it is emptied, the record includes `Plug` and `Unplug`. Any other position: nothing is pending.
+    plugged: usize,
     /// The position in the batch up to which memory was prefetched for writing.
     prefetched: usize,
     /// Steps within `valid_ns` of this time need no check of the upper bits of the time and of the age of the batch.
@@ -60,6 +63,7 @@ impl Log {
             got: 0,
             run_end: NO_RUN,
             run_at: Instant::ZERO,
+            plugged: NO_RUN,
             prefetched: 0,
             valid_from_ns: 0,
             valid_ns: 0,
@@ -80,8 +84,46 @@ impl Log {
         self.append(Record::new(step, now));
     }
 
+    /// Records the `Plug` of request `tag`, or postpones it until the next step.
+    #[inline]
+    pub(crate) fn push_plug(&mut self, tag: Tag, step: impl FnOnce() -> Step, now: Instant) {
+        let last = self.len.wrapping_sub(1) % RecordBatch::CAPACITY;
+        if self.is_run(now) && self.len > 0 && self.batch.records[last].is_got(tag.index() as u32) {
+            self.plugged = self.len;
+        } else {
+            self.push_skippable(&step(), now);
+        }
+    }
+
+    /// Records that the plug was emptied of `requests` requests. Added to the record of the `Get` if the plug held only
+    /// that request.
+    #[inline]
+    pub(crate) fn push_unplug(&mut self, requests: u32, now: Instant) {
+        if requests == 1 && self.plugged == self.len && self.is_run(now) {
+            self.plugged = NO_RUN;
+            self.batch.records[(self.len - 1) % RecordBatch::CAPACITY].became_alone();
+        } else {
+            self.push_skippable(&Step::new(Event::Unplug, Subject::Queue).with_other(requests), now);
+        }
+    }
+
+    /// Records a `Plug` that is pending. Call this before any other step.
+    #[inline]
+    fn record_plug(&mut self) {
+        if self.plugged == self.len {
+            self.push_pending_plug();
+        }
+    }
+
+    #[cold]
+    fn push_pending_plug(&mut self) {
+        self.plugged = NO_RUN;
+        let got = self.batch.records[(self.len - 1) % RecordBatch::CAPACITY];
+        self.append_to_run(got.plug());
+    }
+
     /// Records a step that does not end the run: see [`Record::may_be_skipped`].
-    pub(crate) fn push_skippable(&mut self, step: &Step, now: Instant) {
+    fn push_skippable(&mut self, step: &Step, now: Instant) {
         self.keep_time(now);
         let record = Record::new(step, now);
         if self.run_end == self.len { self.append_to_run(record) } else { self.append(record) }
@@ -106,6 +148,7 @@ impl Log {
             return self.push(step, now);
         }
         self.queued = NONE;
+        self.record_plug();
         if !self.is_run(now) {
             self.keep_time(now);
             (self.inserted, self.got, self.run_at) = (self.len, self.len, now);
@@ -193,6 +236,7 @@ impl Log {
 
     #[inline]
     fn keep_time(&mut self, now: Instant) {
+        self.record_plug();
         if now.as_nanos().wrapping_sub(self.valid_from_ns) >= self.valid_ns {
             self.renew(now);
         }
@@ -218,6 +262,7 @@ impl Log {
 
     /// Publishes the pending records in the sink until the next step.
     pub(crate) fn publish(&mut self) {
+        self.record_plug();
         if self.len == 0 {
             return;
         }
@@ -229,7 +274,8 @@ impl Log {
     }
 
     const fn begin_batch(&mut self) {
-        (self.len, self.inserted, self.got, self.run_end, self.prefetched) = (0, 0, 0, NO_RUN, 0);
+        (self.len, self.inserted, self.got, self.prefetched) = (0, 0, 0, 0);
+        (self.run_end, self.plugged) = (NO_RUN, NO_RUN);
     }
 
     /// Takes the published batch back from the sink; it is empty if it was read. Returns whether a batch was published.
@@ -284,6 +330,7 @@ impl Log {
 impl Drop for Log {
     fn drop(&mut self) {
         self.reclaim();
+        self.record_plug();
         self.flush();
     }
 }

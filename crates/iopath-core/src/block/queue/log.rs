@@ -89,7 +89,7 @@ impl<M: Memory> RequestQueue<M> {
     #[inline]
     pub(super) fn log_plugged(&mut self, tag: Tag, now: Instant) {
         if let Some(log) = &mut self.log {
-            log.push_skippable(&of_request(Event::Plug, tag, &self.requests[tag]), now);
+            log.push_plug(tag, || of_request(Event::Plug, tag, &self.requests[tag]), now);
         }
     }
 
@@ -157,7 +157,7 @@ impl<M: Memory> RequestQueue<M> {
     pub(super) fn log_unplug(&mut self, requests: usize, now: Instant) {
         self.log_queued_alone(now);
         if let Some(log) = self.log.as_mut().filter(|_| requests > 0) {
-            log.push_skippable(&Step::new(Event::Unplug, Subject::Queue).with_other(requests as u32), now);
+            log.push_unplug(requests as u32, now);
         }
     }
 

@@ -105,6 +105,14 @@ fn dispatch(log: &mut Log, tag: u32, nanos: u64) {
     log.push_dispatch(Tag::from_bits(tag), || request_step(Event::Dispatch, tag), at(nanos));
 }
 
+fn plug(log: &mut Log, tag: u32, nanos: u64) {
+    log.push_plug(Tag::from_bits(tag), || request_step(Event::Plug, tag), at(nanos));
+}
+
+fn unplugged(requests: u32) -> Step {
+    Step::new(Event::Unplug, Subject::Queue).with_other(requests)
+}
+
 fn got(tag: u32, bio: u32) -> Step {
     request_step(Event::Get, tag).with_other(bio)
 }
@@ -205,9 +213,9 @@ fn a_bio_with_another_next_step_has_a_record_of_its_own() {
 fn plugged_requests_dispatched_at_the_time_of_their_bios_are_one_record_each() {
     let (kept, mut log) = log();
     queue_and_get(&mut log, 0, 7, 50);
-    log.push_skippable(&request_step(Event::Plug, 0), at(50));
+    plug(&mut log, 0, 50);
     (1..4).for_each(|tag| queue_and_get(&mut log, tag, 7 + tag, 50));
-    log.push_skippable(&Step::new(Event::Unplug, Subject::Queue).with_other(3), at(50));
+    log.push_unplug(3, at(50));
     (0..3).for_each(|tag| insert(&mut log, tag, 50));
     (0..2).for_each(|tag| dispatch(&mut log, tag, 50));
     drop(log);
@@ -226,6 +234,70 @@ fn plugged_requests_dispatched_at_the_time_of_their_bios_are_one_record_each() {
     let parts: Vec<_> = kept.records()[3].parts().collect();
     let steps = [bio_step(8), got(1, 8), inserted(1), request_step(Event::Dispatch, 1)];
     assert_eq!(parts, steps.map(|step| record(&step, 50)));
+}
+
+#[test]
+fn a_request_alone_in_the_plug_is_one_record_up_to_its_last_step_at_that_time() {
+    let steps = [
+        bio_step(7),
+        got(3, 7),
+        request_step(Event::Plug, 3),
+        unplugged(1),
+        inserted(3),
+        request_step(Event::Dispatch, 3),
+    ];
+    let further: [fn(&mut Log); 2] = [|log| insert(log, 3, 50), |log| dispatch(log, 3, 50)];
+    for (count, codes) in (0..).zip([[Event::Get.code()], [Event::Insert.code()], [20]]) {
+        let (kept, mut log) = log();
+        queue_and_get(&mut log, 3, 7, 50);
+        plug(&mut log, 3, 50);
+        log.push_unplug(1, at(50));
+        further[..count].iter().for_each(|step| step(&mut log));
+        drop(log);
+        let records = &kept.records()[1..];
+        assert_eq!(records.iter().map(|record| record.event_code()).collect::<Vec<_>>(), codes);
+        assert!(records[0].is_alone());
+        let parts: Vec<_> = records[0].parts().collect();
+        assert_eq!(parts, steps[..4 + count].iter().map(|step| record(step, 50)).collect::<Vec<_>>());
+        let without_plug: Vec<_> = records[0].without_plug().parts().collect();
+        assert_eq!((&without_plug[..2], &without_plug[2..]), (&parts[..2], &parts[4..]));
+    }
+}
+
+#[test]
+fn a_plug_that_holds_its_request_for_longer_has_records_of_its_own() {
+    let between: [fn(&mut Log); 5] = [
+        |log| log.push_unplug(1, at(51)),
+        |log| log.push_unplug(2, at(50)),
+        |log| {
+            log.push(&Step { event: Event::BackMerge, ..bio_step(9) }, at(50));
+            log.push_unplug(1, at(50));
+        },
+        |log| {
+            log.publish();
+            log.push_unplug(1, at(50));
+        },
+        |log| {
+            queue_and_get(log, 4, 8, 51);
+            log.push_unplug(2, at(51));
+        },
+    ];
+    for (case, between) in between.into_iter().enumerate() {
+        let (kept, mut log) = log();
+        queue_and_get(&mut log, 3, 7, 50);
+        plug(&mut log, 3, 50);
+        between(&mut log);
+        drop(log);
+        let parts = kept.parts();
+        assert_eq!(parts[..2], [vec![Event::Queue, Event::Get], vec![Event::Plug]], "case {case}");
+        assert_eq!(parts.last(), Some(&vec![Event::Unplug]), "case {case}");
+        assert_eq!(kept.records()[2], record(&request_step(Event::Plug, 3), 50), "case {case}");
+    }
+    let (kept, mut log) = log();
+    queue_and_get(&mut log, 3, 7, 50);
+    plug(&mut log, 3, 50);
+    drop(log);
+    assert_eq!(kept.parts(), [vec![Event::Queue, Event::Get], vec![Event::Plug]], "still plugged");
 }
 
 #[test]
