@@ -268,9 +268,9 @@ proptest! {
 fn the_file_stays_within_its_limit_and_dropped_records_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
-    let options = LogOptions { limit_bytes: 200_000, ring_records: 300_000, ..LogOptions::default() };
+    let options = LogOptions { limit_bytes: 5_000, ring_records: 300_000, ..LogOptions::default() };
     let totals = write(&path, 1, 100_000, &options);
-    assert!(std::fs::metadata(&path).unwrap().len() <= 200_000);
+    assert!(std::fs::metadata(&path).unwrap().len() <= 5_000);
     assert!(totals.records > 0 && totals.over_limit > 0, "{totals:?}");
     assert_eq!(totals.records + totals.over_limit, 125_000);
     let (entries, end) = read(&std::fs::read(&path).unwrap()).unwrap();
