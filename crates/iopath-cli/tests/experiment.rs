@@ -33,7 +33,7 @@ fn json_has_each_row_with_its_deviation() {
     assert_eq!(json["schema"], "iopath.experiments/1");
     let experiment = &json["experiments"][0];
     assert_eq!(experiment["id"], "closest");
-    assert!(["reproduced", "partly", "not reproduced"].contains(&experiment["verdict"].as_str().unwrap()));
+    assert!(experiment["verdict"].is_null(), "the source has no such setting: {}", experiment["verdict"]);
     let parameter = |name: &str| {
         let all = experiment["parameters"].as_array().unwrap();
         all.iter().find(|parameter| parameter["name"] == name).unwrap().clone()

@@ -2,8 +2,8 @@
 //! serves the request with the shortest positioning time first.
 //!
 //! The controller decodes one request after another; each costs its command overhead. A read whose sectors are in the
-//! buffer, or a write that fits into the cache, uses the interface at once. All other requests wait for the arm. The
-//! arm seeks, waits for the rotation to the first sector, and transfers the sectors. After a read, the heads read ahead
+//! buffer, or a write that fits into the cache, uses the interface at once. All other requests wait for the arm, which may
+//! be busy meanwhile. The arm seeks, while the data of a write arrives, waits for the rotation to the first sector, and transfers the sectors. After a read, the heads read ahead
 //! until another request needs the arm. A queued read of these sectors does not seek: it waits until the heads have
 //! passed them.
 //!
@@ -35,7 +35,8 @@ struct Entry {
     is_write: bool,
     start: u64,
     end: u64,
-    /// The time at which the controller has decoded the request. By then, the data of a write has arrived, too.
+    /// The time at which the controller has decoded the request. The data of a write arrives from then on, at no time later
+    /// than the medium needs it.
     ready: Nanos,
     arrived: Nanos,
     /// The track of its first sector.
@@ -209,9 +210,13 @@ impl Disk {
                 self.waiting.push_back(entry);
             }
         } else {
-            let ready = self.decode(self.spec.overhead, now);
-            entry.ready = self.transfer(ready, end - start);
+            // The arm seeks while the data arrives. The last sector is at the buffer before it is at the head.
+            let begun = self.decode(self.spec.overhead, now).max(self.interface_free);
+            let arrived = self.transfer(begun, end - start);
             entry.track = self.track(start);
+            let last = self.track(end - 1);
+            let medium = self.arm.geometry.time(last.turns_to(end) - entry.track.turns_to(start));
+            entry.ready = begun.max(arrived.saturating_sub(medium));
             self.queue.push(entry);
         }
     }

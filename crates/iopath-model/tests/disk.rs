@@ -167,6 +167,21 @@ fn a_forced_write_completes_on_the_medium() {
 }
 
 #[test]
+fn the_arm_seeks_while_the_data_of_a_write_arrives() {
+    let mean_ms = |interface: &str| {
+        let mut rig = rig("sata-2006", &[("write_cache_kib", "0"), ("interface_mb_per_s", interface)]);
+        let (mut random, capacity) = (Random(1), model("sata-2006", &[]).capacity());
+        1e3 / iops(&rig.keep(1, 2000, |_| (Op::Write, random.below(capacity / 256) * 256, 131_072)))
+    };
+    // The transfer of 128 KiB takes 0.4 ms and 1.6 ms, that from the buffer to the medium 1.7 ms or more.
+    let (fast, slow) = (mean_ms("300"), mean_ms("80"));
+    assert!((slow - fast).abs() < 0.2, "{fast} and {slow} ms");
+    // At 10 MB/s, the last sector arrives 13.1 ms after the command.
+    let starved = mean_ms("10");
+    assert!((slow + 5.0..slow + 13.1).contains(&starved), "{starved} ms instead of {slow}");
+}
+
+#[test]
 fn a_cache_that_is_full_makes_writes_wait_for_the_medium() {
     let mut rig = rig("ide-2001", &[]);
     let (mut random, capacity) = (Random(7), model("ide-2001", &[]).capacity());

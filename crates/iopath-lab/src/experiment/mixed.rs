@@ -26,23 +26,53 @@ pub(super) const GOOD: Limits = Limits([8192, 131_072, 128, 2]);
 /// No limit has an effect.
 pub(super) const LIFTED: Limits = Limits([1 << 30, 1 << 30, 65_535, 1 << 24]);
 
-/// The parameters of the setup that all its experiments share.
-pub(super) const BLOCK: Parameter =
-    Parameter::count("bs_bytes", "bytes", 4096, (512, 65_536), "assumed: a block of the filesystem");
-pub(super) const REQUESTS: Parameter =
-    Parameter::count("requests", "requests", 256, (8, 65_536), "Linux 2.3.99 (NR_REQUEST)");
-pub(super) const DEPTH: Parameter =
-    Parameter::count("device_depth", "requests", 4, (1, 64), "assumed: tagged commands of the driver");
-pub(super) const SECTORS: Parameter = Parameter::count(
-    "outer_sectors_per_track",
-    "sectors",
-    450,
-    (100, 2_000),
-    "calibrated on `throughput, limits lifted` of merge",
-);
-pub(super) const SECONDS: Parameter =
-    Parameter::count("seconds", "s", 20, (1, 600), "assumed: long enough for a steady state");
-pub(super) const SEED: Parameter = Parameter::count("seed", "", 1, (0, u64::MAX), "any value");
+/// The number of the parameters.
+const PARAMETERS: usize = 14;
+
+/// The parameters of the setup, which its experiments share: the defaults of the four limits with their sources, then the
+/// workload and the disk. Without these limits the experiments differ in nothing.
+pub(super) const fn parameters(limits: [(u64, &'static str); 4]) -> [Parameter; PARAMETERS] {
+    let [read, write, bomb, reads] = limits;
+    [
+        Parameter::count(LIMITS[0], "requests", read.0, (0, 1 << 30), read.1),
+        Parameter::count(LIMITS[1], "requests", write.0, (0, 1 << 30), write.1),
+        Parameter::count(LIMITS[2], "segments", bomb.0, (1, 65_535), bomb.1),
+        Parameter::count(LIMITS[3], "requests", reads.0, (0, 1 << 24), reads.1),
+        Parameter::count("writers", "jobs", 1, (1, 64), "assumed: one sequential stream of writes"),
+        Parameter::count(
+            "write_depth",
+            "buffers",
+            512,
+            (1, 4096),
+            "assumed: dirty buffers that write-back submits",
+        ),
+        Parameter::count("readers", "jobs", 1, (0, 64), "assumed: one interactive reader of random blocks"),
+        Parameter::count("bs_bytes", "bytes", 4096, (512, 65_536), "assumed: a block of the filesystem"),
+        Parameter::count("requests", "requests", 256, (8, 65_536), "Linux 2.3.99 (NR_REQUEST)"),
+        Parameter::count(DEPTH, "requests", 4, (1, 64), "assumed: tagged commands of the driver"),
+        Parameter::count(
+            "command_overhead_us",
+            "µs",
+            400,
+            (0, 10_000),
+            "IBM Ultrastar 146Z10 specification (2002), figure 6: a command that is not in the cache",
+        ),
+        Parameter::count(
+            "outer_sectors_per_track",
+            "sectors",
+            450,
+            (100, 2_000),
+            "calibrated on `throughput, limits lifted` of merge",
+        ),
+        Parameter::count("seconds", "s", 20, (1, 600), "assumed: long enough for a steady state"),
+        Parameter::count("seed", "", 1, (0, u64::MAX), "any value"),
+    ]
+}
+
+/// The names of the limits among the parameters, in the order of `elvtune`, and the name of the commands in flight.
+pub(super) const LIMITS: [&str; 4] =
+    ["read_latency", "write_latency", "max_bomb_segments", "max_read_pending"];
+pub(super) const DEPTH: &str = "device_depth";
 
 /// A run of the setup.
 #[derive(Debug)]
@@ -58,6 +88,11 @@ impl fmt::Display for Limits {
 }
 
 impl Limits {
+    /// The values of the parameters.
+    pub(super) fn of(settings: &Settings) -> Self {
+        Self(LIMITS.map(|name| settings.count(name)))
+    }
+
     /// The elevator `ascend` with these limits.
     pub(super) fn elevator(self) -> ElevatorSpec {
         let [read, write, bomb, reads] = self.0;
@@ -70,9 +105,18 @@ impl Limits {
 
 /// Runs `readers` and the writers together.
 pub(super) fn run(settings: &Settings, limits: Limits) -> Result<Mixed, LabError> {
-    let sectors = format!("sectors_per_track = {}", settings.count("outer_sectors_per_track"));
-    let text = include_str!("../../models/scsi-2000.toml").replace("sectors_per_track = 450", &sectors);
-    let model = Model::parse("scsi-2000", &text)?;
+    run_at(settings, limits, settings.count(DEPTH))
+}
+
+/// The same with `device_depth` commands in flight.
+pub(super) fn run_at(settings: &Settings, limits: Limits, device_depth: u64) -> Result<Mixed, LabError> {
+    let value = |name| settings.count(name).to_string();
+    let values = [
+        ("command_overhead_us", value("command_overhead_us")),
+        ("zone.0.sectors_per_track", value("outer_sectors_per_track")),
+    ];
+    let values = values.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let model = Model::parse_with("scsi-2000.toml", include_str!("../../models/scsi-2000.toml"), &values)?;
     let capacity_bytes = model.limits().capacity * SECTOR_BYTES;
     let block_size = BlockSize::new(settings.count("bs_bytes") / 512 * 512)?;
     let end = End::Time(Duration::from_secs(settings.count("seconds")));
@@ -94,7 +138,7 @@ pub(super) fn run(settings: &Settings, limits: Limits) -> Result<Mixed, LabError
     let volume = VolumeSetup {
         device: Box::new(ModelDevice::new(&model, settings.count("seed"))),
         elevator: limits.elevator(),
-        device_depth: Some(settings.count("device_depth") as u32),
+        device_depth: Some(device_depth as u32),
         requests_max: Some(settings.count("requests") as u32),
         top: Top::Direct { bio_bytes_max: None, serial: false },
         workloads,

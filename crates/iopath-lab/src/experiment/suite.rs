@@ -42,6 +42,16 @@ pub struct ExperimentResult {
     pub target: Option<PathBuf>,
 }
 
+impl ExperimentResult {
+    /// The verdict of the report. None if a parameter is set and no row has a published figure: the source does not have such
+    /// a setup, and a comparison that holds there is not the published effect.
+    pub fn verdict(&self) -> Option<Verdict> {
+        let is_of_the_source =
+            !self.settings.is_any_set() || self.report.rows.iter().any(|row| row.published.is_some());
+        self.report.verdict().filter(|_| is_of_the_source)
+    }
+}
+
 /// The results of experiments, in the order of their selection.
 #[derive(Debug, Clone)]
 pub struct ExperimentsReport {
@@ -231,7 +241,7 @@ fn json(result: &ExperimentResult) -> JsonExperiment<'_> {
     JsonExperiment {
         id,
         title,
-        verdict: report.verdict(),
+        verdict: result.verdict(),
         target: target.as_deref(),
         published,
         parameters: settings.all().map(parameter).collect(),

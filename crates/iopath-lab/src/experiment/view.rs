@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, ContentArrangement};
 
-use super::report::{Report, Row, Verdict};
+use super::report::{Row, Verdict};
 use super::suite::{ExperimentResult, ExperimentsReport};
 use crate::table::{self, digits, ruled};
 
@@ -41,13 +41,14 @@ impl ExperimentsReport {
         let mut table = ruled();
         table.set_width(width).set_content_arrangement(ContentArrangement::Dynamic);
         table.set_header(["id", "effect", "verdict", "rows", "worst", "directions"]);
-        for ExperimentResult { experiment, report, .. } in &self.results {
+        for result in &self.results {
+            let ExperimentResult { experiment, report, .. } = result;
             let within = report.predictions().filter(|row| row.is_within()).count();
             let holds = report.directions.iter().filter(|direction| direction.holds).count();
             table.add_row([
                 experiment.id.to_owned(),
                 experiment.title.to_owned(),
-                verdict(report).to_owned(),
+                result.verdict().map_or("-", Verdict::name).to_owned(),
                 share(within, report.predictions().count()),
                 report.worst().map_or_else(|| "-".to_owned(), percent),
                 share(holds, report.directions.len()),
@@ -61,7 +62,7 @@ impl ExperimentsReport {
 
     fn sums(&self) -> String {
         let reports = || self.results.iter().map(|result| &result.report);
-        let count = |wanted| reports().filter(|report| report.verdict() == Some(wanted)).count();
+        let count = |wanted| self.results.iter().filter(|result| result.verdict() == Some(wanted)).count();
         let predicted: usize = reports().map(|report| report.predictions().count()).sum();
         let within: usize =
             reports().map(|report| report.predictions().filter(|row| row.is_within()).count()).sum();
@@ -86,10 +87,6 @@ impl ExperimentsReport {
             fitted = fitted.len(),
         )
     }
-}
-
-fn verdict(report: &Report) -> &'static str {
-    report.verdict().map_or("no published figure", Verdict::name)
 }
 
 fn experiment(result: &ExperimentResult, width: u16) -> String {
@@ -118,7 +115,8 @@ fn experiment(result: &ExperimentResult, width: u16) -> String {
     for note in &report.notes {
         text.push_str(&wrap(note, "  Note: ", "    ", width));
     }
-    let _ = writeln!(text, "  Verdict: {}", verdict(report));
+    let verdict = result.verdict().map_or("none: no published figure applies to this setup", Verdict::name);
+    let _ = writeln!(text, "  Verdict: {verdict}");
     text
 }
 
@@ -182,7 +180,7 @@ fn wrap(text: &str, first: &str, rest: &str, width: u16) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{Direction, EXPERIMENTS, Settings};
+    use crate::experiment::{Direction, EXPERIMENTS, Report, Settings};
 
     fn result() -> ExperimentResult {
         let experiment = &EXPERIMENTS[0];
@@ -217,6 +215,21 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}:\n{text}");
         }
+    }
+
+    #[test]
+    fn a_setting_without_a_published_figure_has_no_verdict() {
+        let mut result = result();
+        let set = ["data_mib=1024".to_owned()];
+        result.settings = Settings::new(result.experiment.parameters, &set).unwrap();
+        assert_eq!(result.verdict(), Some(Verdict::Partly), "rows of the source are left");
+        for row in &mut result.report.rows {
+            row.published = None;
+        }
+        assert_eq!((result.verdict(), result.report.verdict()), (None, Some(Verdict::Partly)));
+        let text = ExperimentsReport { results: vec![result.clone(), result] }.text(None);
+        assert!(text.contains("Verdict: none: no published figure applies"), "{text}");
+        assert!(text.contains("0 of 2 reproduced, 0 partly, 0 not."), "{text}");
     }
 
     #[test]
