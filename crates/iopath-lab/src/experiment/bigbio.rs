@@ -21,7 +21,7 @@ pub(super) static ROW: Experiment = Experiment {
     on_target: Some(on_target),
 };
 
-/// A SCSI disk with the parameters that DiskSim publishes and has validated against traces of the real disk.
+/// A SCSI disk with the parameters that `DiskSim` publishes and has validated against traces of the real disk.
 struct Disk {
     name: &'static str,
     model: &'static str,
