@@ -1,10 +1,12 @@
 //! The options of `iopath run`, `survey` and `map`. `args/values.rs` parses the values, `args/log.rs` has the options
 //! of `iopath log`. The commands are in `run.rs`, `survey.rs` and `map.rs`.
 
+mod compare;
 mod fit;
 mod log;
 mod values;
 
+pub(crate) use compare::CompareArgs;
 pub(crate) use fit::FitArgs;
 pub(crate) use log::{LogArgs, LogFile, SummaryArgs};
 
@@ -44,6 +46,8 @@ pub(crate) enum Command {
     Survey(SurveyArgs),
     /// Measure one workload on one path, with repetitions
     Run(Box<RunArgs>),
+    /// Compare two results, or two commands that run alternately; exit code 3 if B is significantly worse than A
+    Compare(CompareArgs),
     /// Re-enact published effects of the I/O path on modelled hardware; compare published and modelled figures
     Experiment(ExperimentArgs),
     /// Fit a model to a target or to a request log, for runs in virtual time; state its error

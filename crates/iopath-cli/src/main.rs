@@ -1,6 +1,7 @@
 //! The `iopath` program: parses arguments, calls the lab, shows results.
 
 mod args;
+mod compare;
 mod destination;
 mod elevators;
 mod experiment;
@@ -24,7 +25,7 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: HugePages = HugePages;
 
-/// Exit codes: invalid arguments (2), or any other failure (1).
+/// Exit codes: invalid arguments (2), or any other failure (1). A comparison has further ones (`compare.rs`).
 const FAILURE: u8 = 1;
 const USAGE: u8 = 2;
 
@@ -34,7 +35,7 @@ fn main() -> ExitCode {
         Err(error) => return usage(&error),
     };
     match run(&command) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             if let Some(error) = error.downcast_ref() {
@@ -58,8 +59,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: &Command) -> anyhow::Result<()> {
+fn run(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
+        Command::Compare(args) => return compare::run(args),
         Command::Run(args) => run::run(args),
         Command::Survey(args) => survey::run(args),
         Command::Experiment(args) => experiment::run(args),
@@ -74,6 +76,7 @@ fn run(command: &Command) -> anyhow::Result<()> {
         }
         Command::Man => man::write(),
     }
+    .map(|()| ExitCode::SUCCESS)
 }
 
 /// Requested help goes to stdout and is a success. Help for a missing command, and one line about an invalid argument, go

@@ -13,6 +13,7 @@ use iopath_os::kernel::Direction;
 use iopath_os::target::{DioError, ExtentError, Refusal, ResidencyError, TargetError};
 use thiserror::Error;
 
+use crate::compare_error::CompareError;
 use crate::fit_error::FitError;
 use crate::refusal::WorkloadError;
 use crate::settings::ParameterError;
@@ -219,6 +220,9 @@ pub enum LabError {
     /// The target cannot be opened as a volume, or no engine is available for it.
     #[error(transparent)]
     Volume(#[from] OpenError),
+    /// Results cannot be compared.
+    #[error(transparent)]
+    Compare(#[from] CompareError),
     /// No model can be fitted.
     #[error(transparent)]
     Fit(#[from] FitError),
@@ -235,6 +239,7 @@ impl LabError {
     pub fn is_usage(&self) -> bool {
         match self {
             Self::Workload(error) => error.is_usage(),
+            Self::Compare(error) => error.is_usage(),
             Self::Unknown { .. }
             | Self::SurveyOfModel { .. }
             | Self::Parameter(_)

@@ -6,6 +6,8 @@
 
 pub mod cache;
 mod check;
+pub mod compare;
+mod compare_error;
 mod conditions;
 mod counters;
 mod engine;
@@ -44,6 +46,7 @@ mod warnings;
 pub mod workload;
 
 pub use cache::CacheSettings;
+pub use compare_error::CompareError;
 pub use error::LabError;
 pub use field::Field;
 pub use fit_error::FitError;

@@ -38,6 +38,13 @@ pub enum Stage {
         /// The number of groups.
         count: usize,
     },
+    /// Two commands of a comparison run one after the other.
+    Pair {
+        /// The pair, from 1.
+        number: u32,
+        /// The maximum number of pairs.
+        max: u32,
+    },
     /// The parameters of a kind of model are being fitted.
     Fit {
         /// The kind.
@@ -78,6 +85,7 @@ impl fmt::Display for Stage {
             Self::Jobs { names, number, count } => {
                 write!(f, "group {number} of {count}: {}", names.join(", "))
             }
+            Self::Pair { number, max } => write!(f, "executing pair {number} of at most {max}"),
             Self::Fit { model } => write!(f, "fitting a model: {model}"),
             Self::Turn { workload, round, rounds, left } => {
                 write!(f, "round {round} of {rounds}, {} s left: {workload}", left.as_secs())

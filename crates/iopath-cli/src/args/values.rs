@@ -86,6 +86,15 @@ pub(super) fn fit_time(text: &str) -> Result<Duration, String> {
     })
 }
 
+/// A percentage, as a fraction.
+pub(super) fn percentage(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
+    let valid = number.filter(|number| *number > 0.0 && *number <= 1000.0);
+    valid
+        .map(|number| number / 100.0)
+        .ok_or_else(|| format!("`{text}` is not a percentage above 0; write 3%, for example"))
+}
+
 /// A model is written to a file only: stdout is for results.
 pub(super) fn model_output(text: &str) -> Result<PathBuf, String> {
     match text {

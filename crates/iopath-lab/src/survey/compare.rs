@@ -6,6 +6,7 @@
 
 use crate::result::{Cpu, Repeat, RunResult};
 use crate::stats::Summary;
+pub(crate) use crate::stats::ratio::{Outcome, Ratio};
 
 const GIB: f64 = (1u64 << 30) as f64;
 
@@ -19,68 +20,6 @@ const SAME_BY_CHANCE: f64 = 0.75;
 /// CPU costs within this factor, or within this difference in seconds per GiB, are the same.
 const CPU_SAME: f64 = 1.15;
 const CPU_SAME_SECONDS: f64 = 0.010;
-
-/// An interval that contains 1 and exceeds this factor on either side is inconclusive: it does not exclude a difference of
-/// this size.
-const CONCLUSIVE: f64 = 1.25;
-
-/// The ratio of two quantities: geometric mean over the pairs, with its 95% confidence interval.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Ratio {
-    pub(crate) mean: f64,
-    /// None with a single pair.
-    pub(crate) ci95: Option<[f64; 2]>,
-}
-
-/// The outcome of a comparison at 95% confidence.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// The ratio is above 1.
-    Higher,
-    /// The ratio is below 1.
-    Lower,
-    /// The interval contains 1 and is narrow.
-    NotDifferent,
-    /// The interval contains 1 and is wide.
-    Inconclusive,
-    /// A single pair has no interval.
-    Single,
-}
-
-impl Ratio {
-    /// The ratio of two samples, pair by pair. Ignores values without a partner. None without a pair, or if a ratio has no
-    /// logarithm.
-    pub(crate) fn of(over: &[f64], under: &[f64]) -> Option<Self> {
-        let pairs = over.iter().zip(under);
-        let logs: Vec<f64> = pairs.map(|(over, under)| (over / under).ln()).collect();
-        if logs.iter().any(|log| !log.is_finite()) {
-            return None;
-        }
-        let summary = Summary::of(&logs)?;
-        Some(Self { mean: summary.mean.exp(), ci95: summary.ci95.map(|ends| ends.map(f64::exp)) })
-    }
-
-    /// Whether the interval lies above `bound`.
-    pub(crate) fn is_above(&self, bound: f64) -> bool {
-        self.ci95.is_some_and(|[low, _]| low > bound)
-    }
-
-    /// Whether the interval lies below `bound`.
-    pub(crate) fn is_below(&self, bound: f64) -> bool {
-        self.ci95.is_some_and(|[_, high]| high < bound)
-    }
-
-    /// The outcome that follows from the interval.
-    pub(crate) fn outcome(&self) -> Outcome {
-        match self.ci95 {
-            None => Outcome::Single,
-            Some([low, _]) if low > 1.0 => Outcome::Higher,
-            Some([_, high]) if high < 1.0 => Outcome::Lower,
-            Some([low, high]) if low >= 1.0 / CONCLUSIVE && high <= CONCLUSIVE => Outcome::NotDifferent,
-            Some(_) => Outcome::Inconclusive,
-        }
-    }
-}
 
 /// Throughput of each repeat, in bytes per second.
 pub(crate) fn rates(run: &RunResult) -> Vec<f64> {
@@ -195,32 +134,6 @@ mod tests {
     use super::super::fixtures::run;
     use super::*;
     use crate::workload::Rw;
-
-    #[test]
-    fn an_effect_on_both_of_a_pair_cancels_out() {
-        let ratio = Ratio::of(&[200.0, 20.0, 400.0], &[100.0, 10.0, 200.0]).unwrap();
-        assert!((ratio.mean - 2.0).abs() < 1e-9 && ratio.is_above(1.99) && !ratio.is_below(2.0));
-        let noise = Ratio::of(&[100.0, 120.0, 90.0], &[110.0, 100.0, 100.0]).unwrap();
-        assert!(!noise.is_above(1.0) && !noise.is_below(1.0), "{noise:?}");
-    }
-
-    #[test]
-    fn a_wide_interval_around_one_is_inconclusive() {
-        let outcome = |low, high| Ratio { mean: 1.0, ci95: Some([low, high]) }.outcome();
-        assert_eq!(outcome(0.675, 166.0), Outcome::Inconclusive);
-        assert_eq!(outcome(0.5, 1.01), Outcome::Inconclusive);
-        assert_eq!(outcome(0.9, 1.1), Outcome::NotDifferent);
-        assert_eq!((outcome(1.01, 166.0), outcome(0.2, 0.99)), (Outcome::Higher, Outcome::Lower));
-        assert_eq!(Ratio { mean: 1.0, ci95: None }.outcome(), Outcome::Single);
-    }
-
-    #[test]
-    fn one_pair_proves_nothing_and_zero_has_no_ratio() {
-        let ratio = Ratio::of(&[200.0], &[100.0]).unwrap();
-        assert!(!ratio.is_above(1.0));
-        assert_eq!(Ratio::of(&[1.0], &[0.0]), None);
-        assert_eq!(Ratio::of(&[], &[]), None);
-    }
 
     #[test]
     fn the_lowest_cost_is_chosen_and_of_equal_costs_the_smallest_block() {

@@ -1,0 +1,58 @@
+//! The command line of `iopath compare`.
+
+use super::ShowArgs;
+use super::values::{duration, percentage, seed};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use iopath_lab::compare::{CompareOptions, LiveOptions, metric_names};
+use std::time::Duration;
+
+#[derive(Debug, Args)]
+pub(crate) struct CompareArgs {
+    /// The base: FILE,... with the results of one workload, one repetition or more; @KEY=VALUE selects runs of a file.
+    /// With --live: a shell command
+    #[arg(value_name = "A")]
+    pub(crate) a: String,
+    /// The results that are compared with A
+    #[arg(value_name = "B")]
+    pub(crate) b: String,
+    /// Execute A and B alternately as shell commands, until the verdict is clear or a limit is reached. Results are those of
+    /// their JSON (`iopath run --json -`, fio's --output-format=json), or else their wall time
+    #[arg(long)]
+    pub(crate) live: bool,
+    /// The largest difference that counts as the same
+    #[arg(long, default_value = "3%", value_parser = percentage, value_name = "PERCENT")]
+    pub(crate) threshold: f64,
+    /// The metric that decides the exit code; default: throughput or iops, or p99 at a fixed rate
+    #[arg(long, value_parser = PossibleValuesParser::new(metric_names()).map(|name| name.clone()), value_name = "METRIC")]
+    pub(crate) metric: Option<String>,
+    /// Conditions that differ between A and B by intention (path, bs, kernel, ...), or all. Other differences are refused
+    #[arg(long, value_delimiter = ',', value_name = "KEY,...", conflicts_with = "live")]
+    pub(crate) vary: Vec<String>,
+    /// Maximum number of executions of each command
+    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(2..=10_000), value_name = "N", requires = "live")]
+    pub(crate) repetitions_max: u32,
+    /// Maximum time of all executions (10m, 90s; a plain number is seconds)
+    #[arg(long, default_value = "10m", value_parser = duration, value_name = "TIME", requires = "live")]
+    pub(crate) time_max: Duration,
+    /// Seed of the order within pairs of executions
+    #[arg(long, default_value_t = 1, value_parser = seed, value_name = "N", requires = "live")]
+    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) show: ShowArgs,
+}
+
+impl CompareArgs {
+    pub(crate) fn options(&self) -> CompareOptions {
+        CompareOptions {
+            sides: [self.a.clone(), self.b.clone()],
+            threshold: self.threshold,
+            metric: self.metric.clone(),
+            vary: self.vary.clone(),
+        }
+    }
+
+    pub(crate) fn limits(&self) -> LiveOptions {
+        LiveOptions { repetitions_max: self.repetitions_max, time_max: self.time_max, seed: self.seed }
+    }
+}

@@ -1,0 +1,201 @@
+//! `iopath compare`: files, live commands, exit codes, refusals, and signals. The statistics are tested in the lab.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use support::{iopath, json_of, with_default_signals, within_10_s};
+
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+/// A result of a model in virtual time.
+fn measured(file: &Path, depth: &str) {
+    let args =
+        ["run", "--path", "iopath-direct", "--target", "model:cloud", "--rw", "randread", "--runtime", "1"];
+    let output = iopath(&args).args(["--iodepth", depth, "--json"]).arg(file).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn compare(args: &[&str]) -> Output {
+    iopath(&["compare"]).args(args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn results_of_runs_are_compared_and_a_regression_has_exit_code_3() {
+    let folder = directory();
+    let [slow, fast] = ["slow", "fast"].map(|name| folder.path().join(name));
+    measured(&slow, "1");
+    measured(&fast, "8");
+    let [slow, fast] = [slow.to_str().unwrap(), fast.to_str().unwrap()];
+    // Three repetitions of a noisy model are the same within a wide threshold only.
+    let same = compare(&[slow, slow, "--threshold", "20%"]);
+    let shown = text(&same.stdout);
+    assert_eq!(same.status.code(), Some(0), "{}", text(&same.stderr));
+    assert!(shown.contains("B is the same within 20% as A (iops; 3 repetitions each)"), "{shown}");
+    let refused = compare(&[slow, fast]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert_eq!(
+        text(&refused.stderr),
+        "iopath: A and B differ in iodepth (1, 8); name intended differences: --vary iodepth\n"
+    );
+    let faster = compare(&[slow, fast, "--vary", "iodepth"]);
+    assert_eq!((faster.status.code(), text(&faster.stdout).contains("B is faster than A")), (Some(0), true));
+    let slower = compare(&[fast, slow, "--vary", "iodepth", "--json", "-"]);
+    assert_eq!(slower.status.code(), Some(3));
+    let json: Value = serde_json::from_slice(&slower.stdout).unwrap();
+    assert_eq!((&json["schema"], &json["regression"]), (&"iopath.compare/1".into(), &true.into()));
+    assert_eq!(json["runs"][0]["metrics"][0]["verdict"], "slower");
+    let document = include_str!("../../../docs/compare.md");
+    let mut keys = Vec::new();
+    collect(&json, &mut keys);
+    let missing: Vec<_> = keys.iter().filter(|key| !document.contains(&format!("`{key}`"))).collect();
+    assert!(missing.is_empty(), "docs/compare.md does not name {missing:?}");
+}
+
+fn collect(value: &Value, keys: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                keys.push(key.clone());
+                collect(value, keys);
+            }
+        }
+        Value::Array(values) => values.iter().for_each(|value| collect(value, keys)),
+        _ => {}
+    }
+}
+
+#[test]
+fn an_input_is_not_replaced_by_the_comparison() {
+    let folder = directory();
+    let [a, b] = ["a", "b"].map(|name| folder.path().join(name));
+    measured(&a, "1");
+    measured(&b, "1");
+    let before = fs::read(&b).unwrap();
+    let [a, b] = [a.to_str().unwrap(), b.to_str().unwrap()];
+    let output = compare(&[a, &format!("{a},{b}"), "--json", b]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    assert_eq!(fs::read(b).unwrap(), before);
+}
+
+#[test]
+fn unreadable_files_are_one_line() {
+    let folder = directory();
+    let notes = folder.path().join("notes");
+    fs::write(&notes, "mine").unwrap();
+    let notes = notes.to_str().unwrap();
+    for (a, message, code) in [
+        (notes, "has no known format", 1),
+        ("/none/such", "cannot read /none/such", 1),
+        ("none@x", "selects no run", 2),
+        (folder.path().to_str().unwrap(), "cannot read", 1),
+    ] {
+        let output = compare(&[a, notes]);
+        let stderr = text(&output.stderr);
+        assert_eq!((output.status.code(), stderr.lines().count()), (Some(code), 1), "{stderr}");
+        assert!(stderr.contains(message), "{stderr}");
+    }
+}
+
+#[test]
+fn commands_without_json_are_compared_by_their_wall_time() {
+    let output = compare(&["--live", "sleep 0.02", "sleep 0.2", "--json", "-"]);
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&json["live"]["stopped"], &json["live"]["partial"]), (&"clear".into(), &false.into()));
+    assert_eq!(json["runs"][0]["metrics"][0]["metric"], "time");
+    assert!(json["live"]["pairs"].as_u64().unwrap() <= 10, "{json}");
+}
+
+#[test]
+fn commands_with_json_are_compared_by_its_metrics() {
+    let program = env!("CARGO_BIN_EXE_iopath");
+    let command = |depth: u32| {
+        format!(
+            "{program} run --path iopath-direct --target model:cloud --rw randread --runtime 1 --iodepth {depth} --json -"
+        )
+    };
+    let output = compare(&["--live", &command(1), &command(8), "--json", "-"]);
+    let json = json_of(&output);
+    assert_eq!(
+        (&json["runs"][0]["metrics"][0]["metric"], &json["live"]["pairs"]),
+        (&"iops".into(), &5.into())
+    );
+    assert_eq!(json["runs"][0]["metrics"][0]["verdict"], "faster");
+    assert_eq!(json["runs"][0]["differences"][0]["key"], "iodepth");
+}
+
+#[test]
+fn a_command_that_fails_ends_the_comparison_with_its_message() {
+    let folder = directory();
+    let count = folder.path().join("count");
+    // B fails from its third execution.
+    let b = format!(
+        "echo x >> {0}; test $(wc -l < {0}) -lt 3 || {{ echo broken >&2; exit 7; }}",
+        count.display()
+    );
+    let output = compare(&["--live", "true", &b]);
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.lines().last().unwrap().ends_with("failed (exit status: 7): broken"), "{stderr}");
+    let stdout = text(&output.stdout);
+    assert!(stdout.contains("partial: 2 pairs") && stdout.contains("ended: a command failed"), "{stdout}");
+}
+
+#[test]
+fn a_signal_keeps_the_complete_pairs_and_ends_the_command() {
+    let folder = directory();
+    let mark = folder.path().join("executions");
+    // A child of the shell: the signal must reach the whole group.
+    let command = format!("echo x >> {}; sleep 0.3; true", mark.display());
+    // The first look at the data would be after five pairs.
+    let args = ["compare", "--live", &command, "sleep 0.02; true"];
+    let mut program = with_default_signals(&iopath(&args));
+    let child = program.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let executions = || fs::read_to_string(&mark).unwrap_or_default().lines().count();
+    assert!(within_10_s(|| executions() >= 3), "no execution began");
+    let started = Instant::now();
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(started.elapsed() < Duration::from_secs(5));
+    assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
+    let stdout = text(&output.stdout);
+    assert!(stdout.contains("partial: ") && stdout.contains("ended: interrupted"), "{stdout}");
+    let left = Command::new("pgrep").args(["-f", mark.to_str().unwrap()]).output();
+    assert!(left.is_err() || left.unwrap().stdout.is_empty(), "the command still runs");
+}
+
+#[test]
+fn fio_results_are_compared() {
+    if Command::new("fio").arg("--version").output().is_err() {
+        eprintln!("skipped: fio is not installed");
+        return;
+    }
+    let folder = directory();
+    let fio = format!(
+        "fio --name=j --ioengine=null --rw=randread --bs=4k --size=16m --runtime=100ms --output-format=json --directory={}",
+        folder.path().display()
+    );
+    let args = ["--live", &fio, &fio, "--repetitions-max", "3", "--json", "-"];
+    let output = compare(&args);
+    assert!([Some(0), Some(3)].contains(&output.status.code()), "{}", text(&output.stderr));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let metrics: Vec<&str> = json["runs"][0]["metrics"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["metric"].as_str().unwrap())
+        .collect();
+    assert!(metrics.contains(&"iops") && metrics.contains(&"latency"), "{metrics:?}");
+}

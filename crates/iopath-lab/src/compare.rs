@@ -1,0 +1,130 @@
+//! Compares two results, or two commands that run alternately, with confidence intervals and verdicts. The statistics are
+//! in `stats/contrast.rs`; docs/compare.md gives the reasons of the method. Does not measure.
+
+mod classic;
+mod data;
+
+mod fio;
+mod json;
+mod live;
+mod looks;
+mod matching;
+mod ours;
+mod report;
+mod source;
+mod verdict;
+mod view;
+
+use crate::compare_error::CompareError;
+pub use report::{Comparison, DifferenceFacts, LiveFacts, MetricComparison, RunComparison, SCHEMA, Stopped};
+pub use verdict::Verdict;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::progress::{Progress, Stage};
+use live::{Commands, Plan};
+use source::Spec;
+use verdict::Design;
+
+/// The error rate of a comparison.
+const ALPHA: f64 = 0.05;
+
+/// The names of all metrics.
+pub fn metric_names() -> impl Iterator<Item = &'static str> {
+    data::METRICS.into_iter().map(|metric| metric.name)
+}
+
+/// What to compare, and how.
+#[derive(Debug, Clone)]
+pub struct CompareOptions {
+    /// A and B: the files of each, as `FILE[,FILE…][@KEY=VALUE…]`, or a command each.
+    pub sides: [String; 2],
+    /// The largest difference that counts as the same, as a fraction above 0.
+    pub threshold: f64,
+    /// The metric that decides; default: throughput or IOPS, or p99 at a fixed rate.
+    pub metric: Option<String>,
+    /// Conditions that may differ; `all` permits every difference.
+    pub vary: Vec<String>,
+}
+
+/// The limits of a live comparison.
+#[derive(Debug, Clone)]
+pub struct LiveOptions {
+    /// The maximum number of executions of each command.
+    pub repetitions_max: u32,
+    /// The maximum time. No pair starts that would probably end later.
+    pub time_max: Duration,
+    /// The seed of the order within pairs.
+    pub seed: u64,
+}
+
+/// The end of a live comparison.
+#[derive(Debug)]
+pub struct LiveEnd {
+    /// The comparison of all complete pairs; none without one.
+    pub comparison: Option<Comparison>,
+    /// The failure that ended it.
+    pub error: Option<CompareError>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+}
+
+/// The files that a side of [`compare_files`] names.
+///
+/// # Errors
+/// [`CompareError::Selection`]: the side names no file.
+pub fn input_files(side: &str) -> Result<Vec<PathBuf>, CompareError> {
+    Ok(Spec::parse(side)?.files.into_iter().map(PathBuf::from).collect())
+}
+
+/// Compares the results in files.
+///
+/// # Errors
+/// [`CompareError`]: a file cannot be read, or the results are not comparable.
+pub fn compare_files(options: &CompareOptions) -> Result<Comparison, CompareError> {
+    let [a, b] = &options.sides;
+    let specs = [Spec::parse(a)?, Spec::parse(b)?];
+    let files = [specs[0].read()?, specs[1].read()?];
+    // A condition that both sides select is an intended difference.
+    let selected = specs[0].selection.iter().map(|(key, _)| key);
+    let mut vary: Vec<String> =
+        selected.filter(|key| specs[1].selection.iter().any(|(other, _)| other == *key)).cloned().collect();
+    vary.extend(options.vary.iter().cloned());
+    let matched = matching::pair_up([&files[0], &files[1]], [a, b], &vary)?;
+    let compare =
+        |[a, b]: &[data::Run; 2]| verdict::compare([a, b], options.metric.as_deref(), Design::Independent);
+    let compared: Vec<_> = matched.pairs.iter().map(compare).collect::<Result<_, _>>()?;
+    let decisions = verdict::decide(&compared, options.threshold.ln_1p(), ALPHA);
+    let report =
+        report::report(options.sides.clone(), options.threshold, &matched.pairs, &compared, decisions);
+    Ok(Comparison { unmatched: matched.unmatched, ..report })
+}
+
+/// Executes two commands alternately, and compares their results: those in their JSON (iopath's or fio's), or their wall
+/// time.
+///
+/// # Errors
+/// [`CompareError`]: signals cannot be handled. Failures of commands are in the end.
+pub fn compare_live(
+    options: &CompareOptions,
+    limits: &LiveOptions,
+    progress: &mut dyn Progress,
+) -> Result<LiveEnd, CompareError> {
+    let mut commands = Commands::new(options.sides.clone(), limits.time_max)
+        .map_err(|source| CompareError::Read { file: "signals".to_owned(), source })?;
+    let plan = Plan {
+        sides: options.sides.clone(),
+        threshold: options.threshold,
+        metric: options.metric.as_deref(),
+        pairs_max: limits.repetitions_max.max(1),
+        seed: limits.seed,
+    };
+    let (comparison, error) = live::run(&plan, &mut commands, |pair| {
+        progress.stage(&Stage::Pair { number: pair, max: plan.pairs_max });
+    });
+    Ok(LiveEnd { comparison, error, signal: commands.received })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,161 @@
+//! The result of a comparison for other programs, `iopath.compare/1`; docs/compare.md documents each key. Does not decide.
+
+use serde::Serialize;
+
+use super::data::{Run, differences};
+use super::verdict::{Compared, Decision, Verdict};
+
+/// The name and version of the schema.
+pub const SCHEMA: &str = "iopath.compare/1";
+
+/// A complete comparison: the output of `--json`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Comparison {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// The files or the command of A and B, as given.
+    pub sides: [String; 2],
+    /// The largest difference that counts as the same, as a fraction.
+    pub threshold: f64,
+    /// The course of a live comparison; none for files.
+    pub live: Option<LiveFacts>,
+    /// Each compared workload.
+    pub runs: Vec<RunComparison>,
+    /// Workloads of A and of B without a partner.
+    pub unmatched: [Vec<String>; 2],
+    /// Whether the primary metric of any run is worse in B.
+    pub regression: bool,
+}
+
+/// The course of a live comparison.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LiveFacts {
+    /// Completed pairs of executions.
+    pub pairs: u32,
+    /// Times that the data were evaluated.
+    pub looks: u32,
+    /// The cause of the end.
+    pub stopped: Stopped,
+    /// Whether the comparison ended before a clear verdict and before its limits.
+    pub partial: bool,
+    /// The seed of the order within pairs.
+    pub seed: u64,
+}
+
+/// The cause of the end of a live comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stopped {
+    /// Every run has a clear verdict.
+    Clear,
+    /// The maximum number of repetitions.
+    Repetitions,
+    /// The maximum time.
+    Time,
+    /// A signal.
+    Interrupted,
+    /// A command failed.
+    Failed,
+}
+
+/// One workload of both sides.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RunComparison {
+    /// The workload in words.
+    pub workload: String,
+    /// Conditions and settings with different values.
+    pub differences: Vec<DifferenceFacts>,
+    /// Repetitions of A and of B.
+    pub repetitions: [usize; 2],
+    /// The metrics. The first one is primary: it decides `regression`.
+    pub metrics: Vec<MetricComparison>,
+}
+
+/// A condition with different values.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DifferenceFacts {
+    /// The condition.
+    pub key: String,
+    /// Its values in A and in B.
+    pub values: [String; 2],
+}
+
+/// One metric of both sides.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct MetricComparison {
+    /// The name.
+    pub metric: String,
+    /// The unit of `means`.
+    pub unit: String,
+    /// Geometric means of A and of B; none if a value is 0.
+    pub means: Option<[f64; 2]>,
+    /// The difference of B from A as a fraction of A: the ratio of the means less 1.
+    pub difference: Option<f64>,
+    /// The 95% confidence interval of the difference.
+    pub ci95: Option<[f64; 2]>,
+    /// The p-value of no difference, without correction for several metrics.
+    pub p_value: Option<f64>,
+    /// The verdict.
+    pub verdict: Verdict,
+    /// For an inconclusive verdict: further repetitions of each side after which it is probably clear.
+    pub more_repetitions: Option<u32>,
+    /// For an inconclusive verdict: a cause other than too few repetitions.
+    pub reason: Option<String>,
+}
+
+impl Comparison {
+    /// The comparison as indented JSON, with a newline at the end.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("JSON can represent all fields") + "\n"
+    }
+}
+
+/// The comparison of all pairs of runs.
+pub(super) fn report(
+    sides: [String; 2],
+    threshold: f64,
+    pairs: &[[Run; 2]],
+    compared: &[Vec<Compared>],
+    decisions: Vec<Vec<Decision>>,
+) -> Comparison {
+    let runs: Vec<RunComparison> = pairs
+        .iter()
+        .zip(compared)
+        .zip(decisions)
+        .map(|((pair, compared), decided)| of_run(pair, compared, decided))
+        .collect();
+    Comparison {
+        schema: SCHEMA.to_owned(),
+        sides,
+        threshold,
+        live: None,
+        regression: runs.iter().any(|run| run.metrics[0].verdict.is_regression()),
+        runs,
+        unmatched: Default::default(),
+    }
+}
+
+fn of_run([a, b]: &[Run; 2], compared: &[Compared], decisions: Vec<Decision>) -> RunComparison {
+    let differing = differences(a, b).into_iter();
+    RunComparison {
+        workload: a.workload(),
+        differences: differing.map(|one| DifferenceFacts { key: one.key, values: one.values }).collect(),
+        repetitions: compared[0].counts,
+        metrics: compared.iter().zip(decisions).map(of_metric).collect(),
+    }
+}
+
+fn of_metric((compared, decision): (&Compared, Decision)) -> MetricComparison {
+    let fraction = |log: f64| log.exp_m1();
+    MetricComparison {
+        metric: compared.metric.name.to_owned(),
+        unit: compared.metric.unit.to_owned(),
+        means: compared.means.map(|means| means.map(|mean| mean / compared.metric.scale as f64)),
+        difference: compared.contrast.map(|contrast| fraction(contrast.log_ratio)),
+        ci95: decision.interval.map(|ends| ends.map(fraction)),
+        p_value: compared.contrast.and_then(|contrast| contrast.p_value()),
+        verdict: decision.verdict,
+        more_repetitions: decision.more,
+        reason: decision.reason,
+    }
+}

@@ -1,0 +1,198 @@
+//! Compares the samples of paired runs, and decides the verdicts. Does not read or display results.
+
+use serde::Serialize;
+
+use super::data::{IOPS, METRICS, Metric, P99, Run, THROUGHPUT};
+use crate::compare_error::CompareError;
+use crate::stats::contrast::Contrast;
+use crate::stats::{holm, trend};
+
+/// The outcome of a comparison: B relative to A.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// Significantly faster.
+    Faster,
+    /// Significantly slower.
+    Slower,
+    /// At a significantly lower CPU cost.
+    Cheaper,
+    /// At a significantly higher CPU cost.
+    Costlier,
+    /// The whole interval lies within the threshold.
+    Same,
+    /// Neither.
+    Inconclusive,
+}
+
+impl Verdict {
+    /// Whether B is worse than A.
+    pub fn is_regression(self) -> bool {
+        matches!(self, Self::Slower | Self::Costlier)
+    }
+}
+
+/// How the n-th repetitions of both sides relate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Design {
+    /// Measured at different times.
+    Independent,
+    /// Measured one directly after the other.
+    Paired,
+}
+
+/// The two samples of a metric, compared.
+#[derive(Debug, Clone)]
+pub(super) struct Compared {
+    pub(super) metric: Metric,
+    /// Geometric means of A and B; none if a value is 0.
+    pub(super) means: Option<[f64; 2]>,
+    pub(super) contrast: Option<Contrast>,
+    pub(super) counts: [usize; 2],
+    /// The logarithm by which the values may change between A and B by their trend alone; 0 without a significant trend.
+    pub(super) drift: f64,
+}
+
+/// The decision for one metric.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Decision {
+    pub(super) verdict: Verdict,
+    /// The interval of the logarithm of the ratio.
+    pub(super) interval: Option<[f64; 2]>,
+    /// For an inconclusive verdict: further repetitions of each side after which it is probably clear.
+    pub(super) more: Option<u32>,
+    /// For an inconclusive verdict: a cause other than too few repetitions.
+    pub(super) reason: Option<String>,
+}
+
+/// The metrics of two runs, compared. The first one is primary: it decides. An unknown request is an error.
+pub(super) fn compare(
+    [a, b]: [&Run; 2],
+    requested: Option<&str>,
+    design: Design,
+) -> Result<Vec<Compared>, CompareError> {
+    let mut metrics: Vec<Metric> = METRICS
+        .into_iter()
+        .filter(|metric| a.values(*metric).is_some() && b.values(*metric).is_some())
+        .collect();
+    let known = || metrics.iter().map(|metric| metric.name).collect::<Vec<_>>().join(", ");
+    if metrics.is_empty() {
+        return Err(CompareError::Selection("A and B have no metric in common".to_owned()));
+    }
+    if let Some(name) = requested.filter(|name| metrics.iter().all(|metric| metric.name != *name)) {
+        return Err(CompareError::Selection(format!("A and B have no {name}; use one of: {}", known())));
+    }
+    drop_redundant(&mut metrics, [a, b], requested);
+    let has_rate = ["rate", "rate-iops"].iter().any(|key| a.fact(key).is_some() && b.fact(key).is_some());
+    // A rate fixes the throughput; the latency shows whether the storage keeps up.
+    let primary = requested.or((has_rate && metrics.contains(&P99)).then_some(P99.name));
+    if let Some(at) = primary.and_then(|name| metrics.iter().position(|metric| metric.name == name)) {
+        let primary = metrics.remove(at);
+        metrics.insert(0, primary);
+    }
+    Ok(metrics.into_iter().map(|metric| compare_metric(metric, [a, b], design)).collect())
+}
+
+/// Blocks of one size: throughput and IOPS have the same ratio. The usual one of the two remains.
+fn drop_redundant(metrics: &mut Vec<Metric>, [a, b]: [&Run; 2], requested: Option<&str>) {
+    if a.fact("bs") != b.fact("bs") || !(metrics.contains(&THROUGHPUT) && metrics.contains(&IOPS)) {
+        return;
+    }
+    let is_random = a.fact("rw").is_some_and(|rw| rw.starts_with("rand"));
+    let wants_iops = match requested {
+        Some("iops") => true,
+        Some("throughput") => false,
+        _ => is_random,
+    };
+    let redundant = if wants_iops { THROUGHPUT } else { IOPS };
+    metrics.retain(|metric| *metric != redundant);
+}
+
+fn compare_metric(metric: Metric, runs: [&Run; 2], design: Design) -> Compared {
+    let [a, b] = runs.map(|run| run.values(metric).unwrap_or_default());
+    let contrast = match design {
+        Design::Independent => Contrast::independent(a, b),
+        Design::Paired => Contrast::paired(a, b),
+    };
+    let slope =
+        trend::significant_slope(a, b).filter(|_| design == Design::Independent && contrast.is_some());
+    // From the middle of A to the middle of B, if B follows A; twice as far for a pause of unknown length.
+    let drift = slope.map_or(0.0, |slope| slope.abs() * (a.len() + b.len()) as f64);
+    let mean =
+        |values: &[f64]| (values.iter().map(|value| value.ln()).sum::<f64>() / values.len() as f64).exp();
+    Compared {
+        metric,
+        means: contrast.map(|_| [mean(a), mean(b)]),
+        contrast,
+        counts: [a.len(), b.len()],
+        drift,
+    }
+}
+
+/// Decides all metrics of all runs, at an error rate of `alpha` for the primary metrics together, and for the others
+/// together. `margin` is the logarithm of the largest ratio that counts as the same.
+pub(super) fn decide(runs: &[Vec<Compared>], margin: f64, alpha: f64) -> Vec<Vec<Decision>> {
+    let p_value = |compared: &Compared| compared.contrast.and_then(|contrast| contrast.p_value());
+    let primary: Vec<Option<f64>> = runs.iter().map(|run| p_value(&run[0])).collect();
+    let others: Vec<Option<f64>> = runs.iter().flat_map(|run| &run[1..]).map(p_value).collect();
+    let primary = holm::significant(&primary, alpha);
+    let mut others = holm::significant(&others, alpha).into_iter();
+    let decide_run = |(run, first): (&Vec<Compared>, bool)| {
+        let significant = std::iter::once(first).chain(others.by_ref().take(run.len() - 1));
+        run.iter().zip(significant).map(|(one, is)| decide_one(one, margin, alpha, is)).collect()
+    };
+    runs.iter().zip(primary).map(decide_run).collect()
+}
+
+fn decide_one(compared: &Compared, margin: f64, alpha: f64, is_significant: bool) -> Decision {
+    let inconclusive = |interval, more, reason: Option<&str>| Decision {
+        verdict: Verdict::Inconclusive,
+        interval,
+        more,
+        reason: reason.map(str::to_owned),
+    };
+    let Some(contrast) = compared.contrast else {
+        return inconclusive(None, None, Some("a value of 0 has no ratio"));
+    };
+    let Some([low, high]) = contrast.interval(alpha) else {
+        // Two values have a variance, and three have one of some use.
+        let fewest = compared.counts.iter().min().map_or(0, |count| *count as u32);
+        return inconclusive(None, Some(3u32.saturating_sub(fewest).max(1)), None);
+    };
+    let [low, high] = [low - compared.drift, high + compared.drift];
+    let interval = Some([low, high]);
+    let clear = |verdict| Decision { verdict, interval, more: None, reason: None };
+    if -margin <= low && high <= margin {
+        return clear(Verdict::Same);
+    }
+    let excludes_one = low > 0.0 || high < 0.0;
+    if excludes_one && is_significant {
+        let is_better = (contrast.log_ratio > 0.0) == compared.metric.is_higher_better;
+        return clear(match (compared.metric.is_cost, is_better) {
+            (false, true) => Verdict::Faster,
+            (false, false) => Verdict::Slower,
+            (true, true) => Verdict::Cheaper,
+            (true, false) => Verdict::Costlier,
+        });
+    }
+    if compared.drift > 0.0 {
+        return inconclusive(
+            interval,
+            None,
+            Some("the values change from repetition to repetition; use --live"),
+        );
+    }
+    let reason = excludes_one.then_some("not significant among all metrics or runs");
+    inconclusive(interval, more(compared, &contrast, (high - low) / 2.0, margin), reason)
+}
+
+/// Further repetitions of each side: those that the variance requires, or those that reduce the interval until the observed
+/// ratio, if it is the true one, has a clear verdict.
+fn more(compared: &Compared, contrast: &Contrast, half: f64, margin: f64) -> Option<u32> {
+    let count = f64::from(u32::try_from(*compared.counts.iter().min()?).ok()?);
+    let observed = contrast.log_ratio.abs();
+    let clear_half = observed.max(margin - observed);
+    let needed =
+        f64::from(contrast.repetitions_needed(margin)?).max((count * (half / clear_half).powi(2)).ceil());
+    Some((needed - count).clamp(1.0, 1e6) as u32)
+}

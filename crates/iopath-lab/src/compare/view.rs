@@ -1,0 +1,115 @@
+//! A comparison as text. Does not compute.
+
+use std::fmt::Write;
+
+use comfy_table::CellAlignment;
+
+use super::report::{Comparison, LiveFacts, MetricComparison, RunComparison, Stopped};
+use super::verdict::Verdict;
+use crate::table::{digits, ruled};
+
+impl Comparison {
+    /// Tables of all runs, and the verdict of each.
+    pub fn text(&self) -> String {
+        let [a, b] = &self.sides;
+        let mut text = format!("A: {a}\nB: {b}\n");
+        for run in &self.runs {
+            text += &self.run_text(run);
+        }
+        for (side, workloads) in ["A", "B"].into_iter().zip(&self.unmatched) {
+            if !workloads.is_empty() {
+                let _ = write!(text, "\nOnly in {side}, not compared: {}\n", workloads.join("; "));
+            }
+        }
+        if let Some(live) = &self.live {
+            let _ = write!(text, "\n{}\n", course(live));
+        }
+        text.trim_end().to_owned()
+    }
+
+    fn run_text(&self, run: &RunComparison) -> String {
+        let mut text = String::from("\n");
+        if !run.workload.is_empty() {
+            let _ = writeln!(text, "{}", run.workload);
+        }
+        for difference in &run.differences {
+            let [a, b] = &difference.values;
+            let _ = writeln!(text, "differs: {}: A {a}, B {b}", difference.key);
+        }
+        let mut table = ruled();
+        let head = ["metric", "unit", "A", "B", "difference", "95% interval", "verdict"];
+        table.set_header(head).add_rows(run.metrics.iter().map(|metric| cells(metric, self.threshold)));
+        for column in table.column_iter_mut().skip(2).take(4) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        let [a, b] = run.repetitions;
+        let first = &run.metrics[0];
+        let repetitions =
+            if a == b { format!("{a} repetitions each") } else { format!("{a} and {b} repetitions") };
+        let _ = writeln!(text, "{}", table.trim_fmt());
+        let verdict = match first.verdict {
+            Verdict::Same => format!("B is the {} as A", words(first, self.threshold)),
+            Verdict::Inconclusive => words(first, self.threshold),
+            _ => format!("B is {} than A", words(first, self.threshold)),
+        };
+        let _ = writeln!(text, "{verdict} ({}; {repetitions})", first.metric);
+        text
+    }
+}
+
+fn cells(metric: &MetricComparison, threshold: f64) -> [String; 7] {
+    let mean = |side: usize| metric.means.map_or_else(|| "-".to_owned(), |means| digits(means[side]));
+    [
+        metric.metric.clone(),
+        metric.unit.clone(),
+        mean(0),
+        mean(1),
+        metric.difference.map_or_else(|| "-".to_owned(), percent),
+        metric
+            .ci95
+            .map_or_else(|| "-".to_owned(), |[low, high]| format!("{} … {}", percent(low), percent(high))),
+        words(metric, threshold),
+    ]
+}
+
+/// The verdict in words.
+fn words(metric: &MetricComparison, threshold: f64) -> String {
+    match metric.verdict {
+        Verdict::Faster => "faster".to_owned(),
+        Verdict::Slower => "slower".to_owned(),
+        Verdict::Cheaper => "cheaper".to_owned(),
+        Verdict::Costlier => "costlier".to_owned(),
+        Verdict::Same => format!("same within {}%", short(threshold * 100.0)),
+        Verdict::Inconclusive => match (&metric.reason, metric.more_repetitions) {
+            (Some(reason), None) => format!("inconclusive: {reason}"),
+            (_, Some(1)) => "inconclusive: 1 more repetition needed".to_owned(),
+            (_, Some(more)) => format!("inconclusive: {more} more repetitions needed"),
+            (None, None) => "inconclusive: the variation is too large".to_owned(),
+        },
+    }
+}
+
+/// A fraction as a percentage with its sign; a ratio for more than a factor of ten.
+fn percent(fraction: f64) -> String {
+    if fraction > 9.0 {
+        return format!("×{}", digits(fraction + 1.0));
+    }
+    format!("{:+.1}%", fraction * 100.0)
+}
+
+fn short(value: f64) -> String {
+    format!("{value:.2}").trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+fn course(live: &LiveFacts) -> String {
+    let LiveFacts { pairs, looks, stopped, partial, seed } = live;
+    let cause = match stopped {
+        Stopped::Clear => "the verdict is clear",
+        Stopped::Repetitions => "the maximum number of repetitions",
+        Stopped::Time => "the maximum time",
+        Stopped::Interrupted => "interrupted",
+        Stopped::Failed => "a command failed",
+    };
+    let partial = if *partial { "partial: " } else { "" };
+    format!("{partial}{pairs} pairs in random order (seed {seed}), evaluated {looks} times; ended: {cause}")
+}
