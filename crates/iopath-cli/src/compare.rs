@@ -3,8 +3,8 @@
 use crate::args::CompareArgs;
 use crate::output::Output;
 use crate::progress::Bar;
-use iopath_lab::LabError;
 use iopath_lab::compare::{Comparison, LiveEnd, compare_files, compare_live, input_files};
+use iopath_lab::{LabError, table};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -22,7 +22,7 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
         let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
         let output = Output::new(&args.show, &inputs, None)?;
         let comparison = compare_files(&args.options()).map_err(LabError::from)?;
-        output.show(|| comparison.to_json(), &comparison.text())?;
+        output.show(|| comparison.to_json(), &comparison.text(table::terminal_width()))?;
         return Ok(code(&comparison));
     }
     let output = Output::new(&args.show, &[], None)?;
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     let LiveEnd { comparison, error, signal } = end.map_err(LabError::from)?;
     // What was measured is shown in any case.
     if let Some(comparison) = &comparison {
-        output.show(|| comparison.to_json(), &comparison.text())?;
+        output.show(|| comparison.to_json(), &comparison.text(table::terminal_width()))?;
     }
     if let Some(error) = error {
         return Err(LabError::from(error).into());

@@ -98,7 +98,21 @@ pub fn compare_files(options: &CompareOptions) -> Result<Comparison, CompareErro
     let decisions = verdict::decide(&compared, options.threshold.ln_1p(), ALPHA);
     let report =
         report::report(options.sides.clone(), options.threshold, &matched.pairs, &compared, decisions);
-    Ok(Comparison { unmatched: matched.unmatched, ..report })
+    let notes = one_execution(&files, &report).into_iter().collect();
+    Ok(Comparison { unmatched: matched.unmatched, notes, ..report })
+}
+
+/// The note for a difference between two executions: the repetitions of one do not show how much executions differ.
+fn one_execution(files: &[Vec<Vec<data::Run>>; 2], report: &Comparison) -> Option<String> {
+    let is_different =
+        |run: &RunComparison| !matches!(run.metrics[0].verdict, Verdict::Same | Verdict::Inconclusive);
+    let is_real = files.iter().flatten().flatten().all(|run| run.fact("clock") != Some("virtual"));
+    let is_one_each = files.iter().all(|side| side.len() == 1);
+    (is_one_each && is_real && report.runs.iter().any(is_different)).then(|| {
+        "Each side is one execution: a change of the machine or the storage between them counts as a difference. \
+         --live, or several files a side that were measured alternately, exclude it."
+            .to_owned()
+    })
 }
 
 /// Executes two commands alternately, and compares their results: those in their JSON (iopath's or fio's), or their wall

@@ -43,6 +43,9 @@ pub(crate) const TIME: Metric = metric("time", "s", 1, false);
 /// All metrics, in the order of a table.
 pub(crate) const METRICS: [Metric; 9] = [THROUGHPUT, IOPS, TIME, LATENCY, P50, P90, P99, P999, CPU];
 
+/// The key of the medium that served a run.
+pub(crate) const SERVED_BY: &str = "served-by";
+
 /// A condition of a measurement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fact {
@@ -126,10 +129,12 @@ impl Run {
         Some(values)
     }
 
-    /// The facts that must be equal, without some of them, as a text that is equal for equal facts.
+    /// The facts that must be equal, without some of them, as a text that is equal for equal facts. [`SERVED_BY`] is not part
+    /// of it: it may be unknown.
     pub(crate) fn signature(&self, except: &[String]) -> String {
         let mut facts: Vec<&Fact> =
-            self.facts.iter().filter(|fact| fact.is_identity && !except.contains(&fact.key)).collect();
+            self.facts.iter().filter(|fact| fact.is_identity && fact.key != SERVED_BY).collect();
+        facts.retain(|fact| !except.contains(&fact.key));
         facts.sort_by(|a, b| a.key.cmp(&b.key));
         facts.iter().fold(String::new(), |mut text, Fact { key, value, .. }| {
             let _ = writeln!(text, "{key:?}={value:?}");

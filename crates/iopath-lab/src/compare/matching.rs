@@ -1,6 +1,6 @@
 //! Pairs the runs of both sides: runs with equal conditions, and repetitions in several files. Does not compare values.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use super::data::{METRICS, Run, differences};
 use crate::compare_error::CompareError;
@@ -29,16 +29,20 @@ pub(super) fn pair_up(
         return Ok(Matched { pairs: vec![[a.clone(), b.clone()]], unmatched: Default::default() });
     }
     unambiguous(&a, names[0], &vary)?;
-    unambiguous(&b, names[1], &vary)?;
-    let (mut pairs, mut left_b) = (Vec::new(), b);
-    let mut left_a = Vec::new();
+    let partners = unambiguous(&b, names[1], &vary)?;
+    let (mut pairs, mut left_a, mut is_paired) = (Vec::new(), Vec::new(), vec![false; b.len()]);
     for run in a {
-        let signature = run.signature(&vary);
-        match left_b.iter().position(|other| other.signature(&vary) == signature) {
-            Some(at) => pairs.push([run, left_b.remove(at)]),
+        match partners.get(&run.signature(&vary)) {
+            Some(at) => {
+                check(&run, &b[*at], &vary)?;
+                is_paired[*at] = true;
+                pairs.push([run, b[*at].clone()]);
+            }
             None => left_a.push(run),
         }
     }
+    let left_b: Vec<Run> =
+        b.into_iter().zip(is_paired).filter(|(_, is_paired)| !is_paired).map(|(run, _)| run).collect();
     if pairs.is_empty() {
         // The most similar runs show the cause.
         let all = left_a.iter().flat_map(|a| left_b.iter().map(move |b| (a, b)));
@@ -87,21 +91,20 @@ fn check(a: &Run, b: &Run, vary: &[String]) -> Result<(), CompareError> {
     if differences.is_empty() { Ok(()) } else { Err(CompareError::Different { differences }) }
 }
 
-/// Two runs of one side with equal conditions could both be the partner of a run.
-fn unambiguous(runs: &[Run], name: &str, vary: &[String]) -> Result<(), CompareError> {
+/// The position of each run by its conditions. Two runs of one side with equal conditions could both be the partner of a
+/// run.
+fn unambiguous(runs: &[Run], name: &str, vary: &[String]) -> Result<HashMap<String, usize>, CompareError> {
+    let mut known = HashMap::new();
     for (index, run) in runs.iter().enumerate() {
-        let signature = run.signature(vary);
-        let Some(other) = runs[..index].iter().find(|other| other.signature(vary) == signature) else {
-            continue;
-        };
-        let keys: Vec<String> = differences(run, other).into_iter().map(|one| one.key).collect();
+        let Some(other) = known.insert(run.signature(vary), index) else { continue };
+        let keys: Vec<String> = differences(run, &runs[other]).into_iter().map(|one| one.key).collect();
         return Err(CompareError::Selection(if keys.is_empty() {
             format!("{name} has the same workload twice: {}", run.workload())
         } else {
             format!("{name} has runs that differ only in {}; select one with FILE@KEY=VALUE", keys.join(", "))
         }));
     }
-    Ok(())
+    Ok(known)
 }
 
 /// The runs of one side. Each of several files is one repetition: the repetitions within a file share its scratch file,
@@ -117,8 +120,8 @@ fn merge_files(files: &[Vec<Run>], name: &str) -> Result<Vec<Run>, CompareError>
             let signature = run.signature(&[]);
             let mut found = file.iter().filter(|other| other.signature(&[]) == signature);
             match (found.next(), found.next()) {
-                (Some(one), None) => same.push(one),
-                (None, _) => return Err(not_a_repetition(run, file, name)),
+                (Some(one), None) if refused(run, one, &[]).is_empty() => same.push(one),
+                (Some(_), None) | (None, _) => return Err(not_a_repetition(run, file, name)),
                 _ => {
                     return Err(CompareError::Selection(format!(
                         "a file of {name} has the same workload twice"

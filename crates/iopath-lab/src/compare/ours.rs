@@ -1,6 +1,6 @@
 //! Reads results of iopath, `iopath.result/1` (docs/result.md). Ignores unknown keys.
 
-use super::data::{CPU, IOPS, LATENCY, Metric, P50, P90, P99, P999, Run, THROUGHPUT};
+use super::data::{CPU, IOPS, LATENCY, Metric, P50, P90, P99, P999, Run, SERVED_BY, THROUGHPUT};
 use super::json::Node;
 use crate::compare_error::CompareError;
 use crate::size::format_size;
@@ -88,7 +88,7 @@ fn of_run(from: &Node, mut run: Run) -> Result<Run, CompareError> {
         // An unknown medium may be the same.
         match served_by.text()? {
             "unknown" => {}
-            medium => run.identity("served-by", medium),
+            medium => run.identity(SERVED_BY, medium),
         }
     }
     if let Some(host) = from.find("model_host") {

@@ -25,6 +25,8 @@ pub struct Comparison {
     pub unmatched: [Vec<String>; 2],
     /// Whether the primary metric of any run is worse in B.
     pub regression: bool,
+    /// Reasons to doubt the verdicts, in words.
+    pub notes: Vec<String>,
 }
 
 /// The course of a live comparison.
@@ -132,6 +134,7 @@ pub(super) fn report(
         regression: runs.iter().any(|run| run.metrics[0].verdict.is_regression()),
         runs,
         unmatched: Default::default(),
+        notes: Vec::new(),
     }
 }
 

@@ -81,10 +81,13 @@ fn each_verdict_has_its_case() {
 #[test]
 fn the_text_has_the_difference_the_interval_and_the_verdict() {
     let comparison = of(&result(&[100e6, 101e6, 99e6]), &result(&[110e6, 111e6, 109e6]), "").unwrap();
-    let text = comparison.text();
+    let text = comparison.text(None);
     for part in ["randread, bs 4096", "+10.0%", "B is faster than A (iops; 3 repetitions each)", "p99"] {
         assert!(text.contains(part), "{part}: {text}");
     }
+    let narrow = comparison.text(Some(72));
+    assert!(narrow.lines().skip(2).all(|line| line.chars().count() <= 72), "{narrow}");
+    assert!(narrow.contains("+10.0%") && narrow.contains("faster"), "{narrow}");
     let json: Value = serde_json::from_str(&comparison.to_json()).unwrap();
     assert_eq!(json["runs"][0]["metrics"][0]["verdict"], "faster");
     let [low, high] = primary(&comparison).ci95.unwrap();
@@ -99,7 +102,7 @@ fn a_single_repetition_needs_two_more_and_has_no_interval() {
         (metric.verdict, metric.ci95, metric.more_repetitions),
         (Verdict::Inconclusive, None, Some(2))
     );
-    assert!(comparison.text().contains("inconclusive: 2 more repetitions needed"));
+    assert!(comparison.text(None).contains("inconclusive: 2 more repetitions needed"));
 }
 
 #[test]
@@ -147,7 +150,7 @@ fn runs_of_a_sweep_find_their_partners_and_a_selection_chooses() {
     assert!(
         comparison.runs.iter().all(|run| run.metrics[0].verdict == Verdict::Same),
         "{}",
-        comparison.text()
+        comparison.text(None)
     );
     let folder = Folder::with(&[("s", &a)]);
     let two = folder.compare("{}/s@path=kernel-direct", "{}/s@path=iopath-direct", "").unwrap();
@@ -176,6 +179,14 @@ fn each_of_several_files_is_one_repetition() {
     let comparison = folder.compare("{}/a1,{}/a2,{}/a3", "{}/b1,{}/b2,{}/b3", "").unwrap();
     assert_eq!(comparison.runs[0].repetitions, [3, 3]);
     assert_eq!(primary(&comparison).verdict, Verdict::Inconclusive);
+    let with_medium = |medium: &str| {
+        let mut other = file(1e8);
+        other["runs"][0]["served_by"] = json!(medium);
+        Folder::with(&[("a1", &file(1e8)), ("a2", &other)]).compare("{}/a1,{}/a2", "{}/a1", "")
+    };
+    assert!(with_medium("unknown").is_ok(), "an unknown medium may be the same");
+    let error = with_medium("memory").unwrap_err().to_string();
+    assert!(error.contains("served-by (storage, memory)"), "{error}");
     let mut other = file(1e8);
     other["runs"][0]["io_depth"] = json!(2);
     let folder = Folder::with(&[("a1", &file(1e8)), ("a2", &other)]);
@@ -190,7 +201,7 @@ fn a_trend_widens_the_interval_of_independent_results() {
     // B continues where A ended.
     let comparison = of(&result(&falling(1e8)), &result(&falling(0.88e8)), "").unwrap();
     let metric = primary(&comparison);
-    assert_eq!(metric.verdict, Verdict::Inconclusive, "{}", comparison.text());
+    assert_eq!(metric.verdict, Verdict::Inconclusive, "{}", comparison.text(None));
     assert!(metric.reason.as_ref().unwrap().contains("--live"));
     let comparison = of(&result(&falling(1e8)), &result(&falling(0.4e8)), "").unwrap();
     assert_eq!(primary(&comparison).verdict, Verdict::Slower, "more than the trend");
@@ -219,7 +230,7 @@ fn a_value_of_zero_has_no_ratio() {
     let comparison = of(&a, &b, "").unwrap();
     let metric = primary(&comparison);
     assert_eq!((metric.verdict, metric.difference), (Verdict::Inconclusive, None));
-    assert!(comparison.text().contains("a value of 0 has no ratio"));
+    assert!(comparison.text(None).contains("a value of 0 has no ratio"));
 }
 
 #[test]
@@ -323,7 +334,7 @@ fn the_published_table_compares_its_two_queues() {
         vary: Vec::new(),
     };
     let comparison = compare_files(&options).unwrap();
-    assert!(comparison.runs.len() >= 10, "{}", comparison.text());
+    assert!(comparison.runs.len() >= 10, "{}", comparison.text(None));
     assert!(comparison.runs.iter().all(|run| run.repetitions == [3, 3]));
 }
 
@@ -374,7 +385,7 @@ fn a_damaged_document_is_compared_or_refused_with_its_file_and_key() {
                     matched.pairs.iter().map(|[a, b]| verdict::compare([a, b], None, Design::Independent));
                 let compared: Vec<_> = pairs.collect::<Result<_, _>>()?;
                 let decisions = verdict::decide(&compared, 1.03f64.ln(), ALPHA);
-                Ok(report::report(Default::default(), 0.03, &matched.pairs, &compared, decisions).text())
+                Ok(report::report(Default::default(), 0.03, &matched.pairs, &compared, decisions).text(None))
             });
             let outcome: Result<String, CompareError> = outcome.unwrap_or_else(|_| panic!("panics: {shown}"));
             if let Err(error) = outcome {

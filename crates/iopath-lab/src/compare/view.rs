@@ -6,20 +6,27 @@ use comfy_table::CellAlignment;
 
 use super::report::{Comparison, LiveFacts, MetricComparison, RunComparison, Stopped};
 use super::verdict::Verdict;
-use crate::table::{digits, ruled};
+use crate::table::{digits, ruled, wrap};
+
+/// The width of notes where the output has none.
+const NOTE_WIDTH: usize = 100;
 
 impl Comparison {
-    /// Tables of all runs, and the verdict of each.
-    pub fn text(&self) -> String {
+    /// Tables of all runs, and the verdict of each. If a table is wider than `width`, it has no means.
+    pub fn text(&self, width: Option<u16>) -> String {
         let [a, b] = &self.sides;
         let mut text = format!("A: {a}\nB: {b}\n");
         for run in &self.runs {
-            text += &self.run_text(run);
+            text += &self.run_text(run, width.map_or(usize::MAX, usize::from));
         }
         for (side, workloads) in ["A", "B"].into_iter().zip(&self.unmatched) {
             if !workloads.is_empty() {
                 let _ = write!(text, "\nOnly in {side}, not compared: {}\n", workloads.join("; "));
             }
+        }
+        for note in &self.notes {
+            text.push('\n');
+            text += &wrap(note, "", "", width.map_or(NOTE_WIDTH, usize::from));
         }
         if let Some(live) = &self.live {
             let _ = write!(text, "\n{}\n", course(live));
@@ -27,7 +34,7 @@ impl Comparison {
         text.trim_end().to_owned()
     }
 
-    fn run_text(&self, run: &RunComparison) -> String {
+    fn run_text(&self, run: &RunComparison, width: usize) -> String {
         let mut text = String::from("\n");
         if !run.workload.is_empty() {
             let _ = writeln!(text, "{}", run.workload);
@@ -36,17 +43,15 @@ impl Comparison {
             let [a, b] = &difference.values;
             let _ = writeln!(text, "differs: {}: A {a}, B {b}", difference.key);
         }
-        let mut table = ruled();
-        let head = ["metric", "unit", "A", "B", "difference", "95% interval", "verdict"];
-        table.set_header(head).add_rows(run.metrics.iter().map(|metric| cells(metric, self.threshold)));
-        for column in table.column_iter_mut().skip(2).take(4) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
+        let rows: Vec<[String; COLUMNS.len()]> =
+            run.metrics.iter().map(|metric| cells(metric, self.threshold)).collect();
+        let all = table(&rows, &[0, 1, 2, 3, 4, 5, 6]);
+        let is_wide = all.lines().any(|line| line.chars().count() > width);
+        let _ = writeln!(text, "{}", if is_wide { table(&rows, &[0, 4, 5, 6]) } else { all });
         let [a, b] = run.repetitions;
         let first = &run.metrics[0];
         let repetitions =
             if a == b { format!("{a} repetitions each") } else { format!("{a} and {b} repetitions") };
-        let _ = writeln!(text, "{}", table.trim_fmt());
         let verdict = match first.verdict {
             Verdict::Same => format!("B is the {} as A", words(first, self.threshold)),
             Verdict::Inconclusive => words(first, self.threshold),
@@ -57,8 +62,29 @@ impl Comparison {
     }
 }
 
-fn cells(metric: &MetricComparison, threshold: f64) -> [String; 7] {
+const COLUMNS: [&str; 7] = ["metric", "unit", "A", "B", "difference", "95% interval", "verdict"];
+
+/// A table of some columns. The numbers are in columns 2 to 5.
+fn table(rows: &[[String; COLUMNS.len()]], columns: &[usize]) -> String {
+    let mut table = ruled();
+    table.set_header(columns.iter().map(|column| COLUMNS[*column]));
+    table.add_rows(rows.iter().map(|row| columns.iter().map(|column| row[*column].clone())));
+    for (column, shown) in columns.iter().zip(table.column_iter_mut()) {
+        if (2..6).contains(column) {
+            shown.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.trim_fmt()
+}
+
+fn cells(metric: &MetricComparison, threshold: f64) -> [String; COLUMNS.len()] {
     let mean = |side: usize| metric.means.map_or_else(|| "-".to_owned(), |means| digits(means[side]));
+    let verdict = match (metric.verdict, metric.more_repetitions) {
+        // The line below the table has the cause for the metric that decides.
+        (Verdict::Inconclusive, Some(more)) => format!("inconclusive, {more} more"),
+        (Verdict::Inconclusive, None) => "inconclusive".to_owned(),
+        _ => words(metric, threshold),
+    };
     [
         metric.metric.clone(),
         metric.unit.clone(),
@@ -68,7 +94,7 @@ fn cells(metric: &MetricComparison, threshold: f64) -> [String; 7] {
         metric
             .ci95
             .map_or_else(|| "-".to_owned(), |[low, high]| format!("{} … {}", percent(low), percent(high))),
-        words(metric, threshold),
+        verdict,
     ]
 }
 

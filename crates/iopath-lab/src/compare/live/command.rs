@@ -151,7 +151,8 @@ impl Commands {
                     Err(RecvTimeoutError::Timeout) => self.forward_signals(group),
                     Err(RecvTimeoutError::Disconnected) => break,
                 }
-                if self.received.is_some() && ended.is_some() {
+                if self.received.is_some() && ended.is_some() && (streams.0.is_none() || streams.1.is_none())
+                {
                     // Processes that the command left behind keep the streams open.
                     let _ = kill_process_group(group, Signal::KILL);
                 }
