@@ -100,7 +100,7 @@ pub(crate) struct RunArgs {
     #[arg(long, required_unless_present = "jobfile", value_parser = described(PATHS.iter().map(|row| (row.name, row.about))).try_map(|name| find_path(&name)))]
     pub(crate) path: Option<&'static PathRow>,
     /// A directory (for a temporary scratch file), a file or a block device; or a modelled disk in virtual time, as
-    /// model:NAME or model:FILE.toml. Repeat it to run the workload on several models at the same time
+    /// model:NAME or model:FILE.toml. Repeat the option to run the workload on several models at the same time
     #[arg(long, value_name = "TARGET")]
     pub(crate) target: Vec<PathBuf>,
     /// Direction and order of transfers
@@ -121,14 +121,14 @@ pub(crate) struct RunArgs {
     /// Time of each repetition (5s, 500ms, 1m; a plain number is seconds); default: until SIZE is transferred
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub(crate) runtime: Option<Duration>,
-    /// Time between the completion of a transfer and the next transfer in its place; default: none
+    /// Pause between the completion of a transfer and the start of the next transfer in its place; default: none
     #[arg(long, value_parser = duration, value_name = "TIME", conflicts_with_all = ["rate_iops", "rate"])]
     pub(crate) thinktime: Option<Duration>,
-    /// Transfers that each job starts per second. A latency counts from the time at which the transfer should have
-    /// started, so transfers that start late are slow (no coordinated omission)
+    /// Transfers that each job starts per second, at fixed times. The latency of a transfer counts from its fixed start
+    /// time, so a late start increases it (no coordinated omission)
     #[arg(long, value_parser = positive, value_name = "N", conflicts_with = "rate")]
     pub(crate) rate_iops: Option<NonZeroU64>,
-    /// Bytes that each job transfers per second, at fixed times as --rate-iops
+    /// Bytes that each job transfers per second. The transfers start at fixed times, as with --rate-iops
     #[arg(long, value_parser = rate, value_name = "SIZE")]
     pub(crate) rate: Option<NonZeroU64>,
     /// Number of repetitions; default: 3, and 1 of a job file
@@ -138,8 +138,8 @@ pub(crate) struct RunArgs {
     /// caches
     #[arg(long)]
     pub(crate) warm: bool,
-    /// Measure the latency of one transfer in N only. For synchronous paths and cached data: a transfer then takes less
-    /// time than reading the clock (compare fio's `gtod_reduce`)
+    /// Measure the latency of one transfer in N only. Use it for cached data on synchronous paths, where a transfer takes
+    /// less time than reading the clock (compare fio's `gtod_reduce`)
     #[arg(long, default_value_t = 1, value_parser = count, value_name = "N")]
     pub(crate) latency_every: u32,
     /// Memory of the page cache of iopath-buffered; default: 256m
@@ -148,7 +148,7 @@ pub(crate) struct RunArgs {
     /// Page size of the page cache of iopath-buffered, 4k to 64k; default: 4k
     #[arg(long, value_parser = page_bytes, value_name = "SIZE")]
     pub(crate) page: Option<u32>,
-    /// Readahead of the page cache of iopath-buffered: auto, off, a maximum size, or the windows of the Linux kernel of a
+    /// Readahead of the page cache of iopath-buffered: auto, off, a maximum size, or the windows of the Linux kernel with a
     /// maximum size (linux:128k); default: auto
     #[arg(long, value_parser = parse_readahead, value_name = "auto|off|SIZE|linux:SIZE")]
     pub(crate) readahead: Option<Readahead>,
@@ -161,8 +161,8 @@ pub(crate) struct RunArgs {
     /// The I/O scheduler (elevator) of iopath's own paths, with settings: `deadline:read_expire_ms=100`
     #[arg(long, value_parser = elevator, value_name = "NAME[:SETTING=N,...]", long_help = elevators_help())]
     pub(crate) elevator: Option<ElevatorSpec>,
-    /// Maximum number of requests in flight at the device, for all jobs together. Needs an elevator other than none, which
-    /// orders the waiting requests, or path iopath-buffered. Default: the queue depth of the disk, or 32
+    /// Maximum number of requests in flight at the device, for all jobs together. Needs path iopath-buffered, or an
+    /// elevator other than none to order the waiting requests. Default: the queue depth of the disk, or 32
     #[arg(long, value_parser = count, value_name = "N")]
     pub(crate) device_depth: Option<u32>,
     /// The I/O engine of iopath's own paths
@@ -336,8 +336,7 @@ pub(crate) struct ExperimentArgs {
     /// experiment lists its parameters
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Run on real storage: a directory for scratch files. Without ID, runs the experiments that have a form for real
-    /// storage
+    /// Run on real storage: a directory for scratch files. Without ID, runs all experiments that can run on real storage
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) target: Option<PathBuf>,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `iopath experiment`: re-enacts published effects, and shows published and modelled figures.
+//! `iopath experiment`: runs experiments, and shows published and modelled figures.
 
 use crate::args::ExperimentArgs;
 use crate::output::Output;
@@ -19,13 +19,13 @@ pub(crate) fn run(args: &ExperimentArgs) -> anyhow::Result<()> {
     output.show(|| report.to_json(), &report.text(table::terminal_width()))
 }
 
-/// Refuses `--json ID`: an option takes the next argument, so all experiments would run and the results would go to a file of
-/// that name.
+/// Refuses `--json ID`. The option takes the next argument as its file, so all experiments would run, and the results would
+/// go to a file with the name of the experiment.
 fn check_json(args: &ExperimentArgs) -> Result<(), clap::Error> {
     let file = args.show.json.json.as_deref().and_then(Path::to_str);
     let Some(id) = file.filter(|name| Experiment::find(name).is_ok()) else { return Ok(()) };
     let message = format!(
-        "--json takes the name of a file, and {id} is an experiment; write --json after it, or name the file ./{id}"
+        "--json takes the name of a file, and {id} is an experiment; write --json after {id}, or name the file ./{id}"
     );
     Err(clap::Error::raw(ErrorKind::ValueValidation, message))
 }

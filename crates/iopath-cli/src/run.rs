@@ -12,7 +12,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     if let Some(file) = &args.jobfile {
         return run_jobs(args, file);
     }
-    // The file of a model is no destination either.
+    // The results must not replace the file of a model.
     let targets: Vec<_> = args.target.iter().map(|target| model_file(target).unwrap_or(target)).collect();
     let output = Output::new(&args.show, &targets, args.log.as_deref())?;
     let workload = args.workload()?;

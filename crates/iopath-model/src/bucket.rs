@@ -9,7 +9,7 @@ const FRACTION_BITS: u32 = 20;
 /// The resolution of a share.
 const SHARE_BITS: u32 = 10;
 
-/// The share of a unit that counts in full.
+/// The share 1: each unit counts in full.
 const SHARE_ONE: u64 = 1 << SHARE_BITS;
 
 /// Limits a flow of units, I/Os or bytes, to `burst_per_s` while credits last, and to `per_s` after that.
@@ -56,7 +56,7 @@ impl Bucket {
     /// As [`Bucket::take`], but each unit counts as `share` / 2^10 units.
     pub(crate) fn take_share(&mut self, units: u64, share: u64, at: Nanos) {
         let (at, units) = (u128::from(at) << FRACTION_BITS, u128::from(units * share));
-        // The time of the caller is rounded; the rounding must not reduce its rate.
+        // `at` is rounded to nanoseconds. The rounding must not reduce the rate of the caller.
         let from = |full_at: u128| if at < full_at + (1 << FRACTION_BITS) { full_at } else { at };
         self.sustained_full_at = from(self.sustained_full_at) + ((units * self.unit_sustained) >> SHARE_BITS);
         self.burst_full_at = from(self.burst_full_at) + ((units * self.unit_burst) >> SHARE_BITS);

@@ -42,7 +42,7 @@ impl Throttle {
     /// If a cap is 0.
     pub fn new(ios_per_s: Option<u32>, bytes_per_s: Option<u64>) -> Self {
         let bucket = |rate: f64| {
-            assert!(rate >= 1.0, "a cap lets at least one pass in a second");
+            assert!(rate >= 1.0, "a cap is at least 1 a second");
             Bucket::new(rate, rate, 0.0)
         };
         Self {

@@ -163,7 +163,7 @@ impl<'d> Section<'d> {
         format!("{}{name}", self.path)
     }
 
-    /// The table `name`, if any file has it.
+    /// The table `name`; `None` if no file has this table.
     pub(crate) fn table(&self, name: &str) -> Result<Option<Section<'d>>, ModelError> {
         let mut tables = Vec::new();
         for place in &self.tables {
@@ -194,7 +194,7 @@ impl<'d> Section<'d> {
         array.iter().enumerate().map(section).collect()
     }
 
-    /// The string `name`, if any file has it.
+    /// The string `name`; `None` if no file has this key.
     pub(crate) fn string(&self, name: &str) -> Result<Option<&'d str>, ModelError> {
         let found = self.tables.iter().find_map(|place| Some((place, place.table.get(name)?)));
         let Some((place, value)) = found else { return Ok(None) };

@@ -29,7 +29,7 @@ struct Read {
     tag: Tag,
     pages: u32,
     bytes: u64,
-    /// The times at which the first and the last page so far are in the controller.
+    /// The times at which the first and the latest page have reached the controller.
     first: Nanos,
     last: Nanos,
 }

@@ -219,7 +219,7 @@ struct Cpus {
     lock: Option<LockOrder>,
 }
 
-/// A thread: the number of its group and its number there.
+/// A thread: the number of its group, and its number in the group.
 #[derive(Debug, Clone, Copy)]
 struct Thread {
     group: usize,
@@ -322,8 +322,8 @@ impl Threads {
         cpus.done[self.group].pop_front().map(|(_, number)| number)
     }
 
-    /// The next time at which to call [`Threads::poll_done`]; none if no thread of the group is on a CPU. Work of
-    /// another group may change it.
+    /// The next time at which to call [`Threads::poll_done`]; `None` if no thread of the group is on a CPU. Work of another
+    /// group may change this time.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let cpus = self.host.cpu_states();
         let done = cpus.done[self.group].front().map(|(at, _)| *at);

@@ -69,7 +69,7 @@ pub(crate) const FAULTY: &[Parameter] = &[
 /// The deepest nesting of tables `device`.
 pub(crate) const NESTED_MAX: usize = 8;
 
-/// The maximum number of devices that a model consists of.
+/// The maximum number of devices in a model.
 const DEVICES_MAX: u64 = 4096;
 
 /// The part of a file that `Mapped::file` allocates in one step.

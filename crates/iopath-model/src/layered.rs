@@ -1,5 +1,5 @@
-//! The devices of models that contain another model. Executes each event at its own time, however often the caller
-//! polls. `layer.rs` has the parameters.
+//! The devices of models that contain another model. Executes each event at its own time, independent of how often the
+//! caller polls. `layer.rs` has the parameters.
 
 use std::collections::VecDeque;
 

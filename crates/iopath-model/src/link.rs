@@ -21,9 +21,19 @@ const PARAMETERS: &[Parameter] = &[
     ),
     Parameter::new("latency_us", Unit::Microseconds, (0.0, 1e7), "the time of a bit from end to end"),
     Parameter::new("frame_bytes", Unit::Bytes, (1.0, 1e6), "data in a full frame"),
-    Parameter::new("frame_overhead_bytes", Unit::Bytes, (0.0, 1e6), "headers, checks and gap of each frame"),
-    Parameter::new("message_bytes", Unit::Bytes, (0.0, 1e6), "a command, or a response, without data")
-        .or(64.0),
+    Parameter::new(
+        "frame_overhead_bytes",
+        Unit::Bytes,
+        (0.0, 1e6),
+        "headers, checksums and gap of each frame",
+    ),
+    Parameter::new(
+        "message_bytes",
+        Unit::Bytes,
+        (0.0, 1e6),
+        "the size of a command or response without its data",
+    )
+    .or(64.0),
 ];
 
 /// The parameters of a link, checked.

@@ -1,5 +1,5 @@
-//! `bigbio`: a large direct write as one unit of work, or in pieces, each submitted when the previous one has
-//! completed. Between two pieces, a disk without write cache loses a revolution.
+//! `bigbio`: compares a large direct write that is completely in flight with one in pieces. Each piece is submitted when
+//! the previous piece has completed. Between two pieces, a disk without a write cache loses a revolution.
 
 use iopath_log::Filter;
 use iopath_model::{Host, HostModel, Model, ModelDevice};
@@ -29,7 +29,7 @@ struct Disk {
 
 macro_rules! disks {
     ($($name:literal)*) => {
-        /// The disks, in the order of their age: the first five are of 1991 to 1994, the others of 1996 to 1999.
+        /// The disks, the oldest first. The first five are of 1991 to 1994, the others of 1996 to 1999.
         static DISKS: [Disk; 11] = [$(Disk {
             name: $name,
             model: include_str!(concat!("../../models/disksim/", $name, ".toml")),
@@ -45,7 +45,7 @@ disks! {
     "seagate-st32171w" "seagate-st34501n" "quantum-qm39100td" "seagate-st39102lw" "ibm-dnes-309170w" "quantum-atlas-10k"
 }
 
-/// The least gain that counts: half of the published 20%.
+/// The minimum gain that counts: half of the published 20%.
 const GAIN: f64 = 1.1;
 
 const PARAMETERS: &[Parameter] = &[
@@ -86,7 +86,7 @@ struct Ratios {
     disk: &'static Disk,
     whole_mb_per_s: f64,
     pieces_mb_per_s: f64,
-    /// Small writes, and small reads.
+    /// The ratios of small writes and of small reads.
     small: [f64; 2],
     cpu: f64,
     is_cached: bool,
@@ -165,7 +165,7 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
             all.iter().all(gains),
         ),
         Direction::new(
-            "the same on each disk that has no write cache",
+            "the same on each disk without a write cache",
             all.iter().filter(|one| !one.is_cached).all(gains),
         ),
         Direction::new(
@@ -177,11 +177,12 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
     Ok(Report { rows, directions, evidence, notes: vec![NOTE.to_owned()] })
 }
 
-const NOTE: &str = "Hypothesis: the disk of the source wrote without a write cache. After each piece, the host needs some time to \
-                    submit the next one, and by then its first sector has passed the head: the disk waits for a revolution. In \
-                    flight as a whole, the next request is at the disk in time. The source names neither the disk nor its write \
-                    cache. The disks are all SCSI disks with validated parameters in DiskSim, with their settings there: those of \
-                    1991 to 1994 have no write cache and show the effect, those of 1996 to 1999 have one and do not.";
+const NOTE: &str = "Hypothesis: the disk of the source wrote without a write cache. After each piece, the host needs some \
+                    time to submit the next piece. Meanwhile the first sector of that piece passes the head, so the disk \
+                    waits for a revolution. If the whole write is in flight, the next request is at the disk in time. The \
+                    source names neither the disk nor its write cache. The experiment runs on all SCSI disks with \
+                    validated parameters in DiskSim, with the settings of DiskSim. The disks of 1991 to 1994 have no write \
+                    cache and show the effect. The disks of 1996 to 1999 have a write cache and do not show it.";
 
 fn figures(outcome: &Outcome) -> Figures {
     let busy = outcome.cpu.map_or(0.0, |cpu| cpu.busy_seconds);
@@ -257,7 +258,7 @@ fn on_target(target: &mut TargetRun<'_>) -> Result<Report, LabError> {
     })
 }
 
-/// Completions of the first pieces: the time between two of them is that of a piece and a revolution.
+/// Completions of the first pieces. The time between two of them is the time of a piece plus a revolution.
 fn evidence(disk: &Disk, settings: &Settings, call_kib: u64) -> Result<Vec<String>, LabError> {
     let mut lines = Vec::new();
     for division in [Division::Pieces, Division::Whole] {

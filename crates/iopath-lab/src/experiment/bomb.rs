@@ -68,10 +68,10 @@ fn loses_heavily(small: f64, large: f64) -> bool {
     small < large * (1.0 - HEAVY)
 }
 
-const NOTE: &str = "The source names neither workload nor figures. The setup is that of `merge`, which has the same source. \
-                    There the disk of the model writes adjacent queued requests in one turn, so small requests cost little and \
-                    the loss does not occur. Without tagged commands each request waits for the next turn of the disk, and the \
-                    loss is large.";
+const NOTE: &str = "The source names neither workload nor figures. The setup is that of `merge`, which has the same \
+                    source. In this setup, the modelled disk writes adjacent queued requests in one revolution, so small \
+                    requests cost little and the loss does not occur. Without tagged commands, each request waits for the \
+                    next revolution, and the loss is large.";
 
 fn rows(segments: u64, mixed: &Mixed) -> Vec<Row> {
     let what = |figure: &str| format!("{figure}, {LIMIT} {segments}");
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn small_writes_lose_because_the_elevator_refuses_merges() {
         let report = run(&Settings::new(ROW.parameters, &["seconds=5".to_owned()]).unwrap()).unwrap();
-        // The disk has tagged commands in the first two directions, and none in the third.
+        // The first two directions are with tagged commands, the third is without.
         assert_eq!(report.verdict(), Some(Verdict::Partly), "{report:#?}");
         assert_eq!(report.directions.iter().map(|one| one.holds).collect::<Vec<_>>(), [false, false, true]);
         assert!(report.evidence[0].contains("latency bound"), "{:?}", report.evidence);

@@ -1,4 +1,5 @@
-//! `merge`: the limits of the elevator refuse merges, and a disk transfers less. The setup is in `mixed.rs`.
+//! `merge`: the limits of the elevator refuse merges, and this reduces the throughput of a disk. The setup is in
+//! `mixed.rs`.
 
 use std::time::Duration;
 
@@ -49,8 +50,8 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
 const TARGET_BYTES: u64 = 256 << 20;
 const TARGET_TIME: Duration = Duration::from_secs(3);
 
-/// A sequential mix of many writes and few reads, which wait in the queue together. A run has one workload, so the reads are
-/// part of the stream.
+/// Runs a sequential stream of many writes and few reads, which wait in the queue together. A run has only one workload, so
+/// the reads are part of the stream.
 fn on_target(target: &mut TargetRun<'_>) -> Result<Report, LabError> {
     let settings = target.settings();
     let scratch = target.scratch(TARGET_BYTES, settings.count("seed"))?;
@@ -85,15 +86,15 @@ fn on_target(target: &mut TargetRun<'_>) -> Result<Report, LabError> {
     Ok(report)
 }
 
-const TARGET_NOTE: &str = "On real storage the plug merges the neighbours of a batch before the elevator receives them, and \
-                           the plug has no such limits. The effect needs bios that arrive one by one at a busy device, so it \
-                           cannot occur here, and a difference between these rows is chance.";
+const TARGET_NOTE: &str = "On real storage the plug merges the neighbours of a batch before the elevator receives them, \
+                           and the plug has no such limits. The effect needs bios that arrive one by one at a busy device. \
+                           So it cannot occur here, and differences between these rows are random.";
 
-const NOTE: &str = "The source does not name the workload. The setup is a hypothesis: one sequential stream of writes, and one \
-                    reader of random blocks that waits for each of them. Its numbers were chosen with the published figures \
-                    in sight. The prediction for 26 MB/s stays within 25% with 2 to 8 tagged commands, with 256 to 2048 \
-                    buffers in flight, and with a command overhead of up to 0.5 ms, but not with two readers; with 128 \
-                    buffers the limits have no effect.";
+const NOTE: &str = "The source does not name the workload. The setup is a hypothesis: one sequential stream of writes, and \
+                    one reader of random blocks that waits for each of them. Its numbers were chosen after their effect on \
+                    the figures was known. The prediction for 26 MB/s stays within 25% with 2 to 8 tagged commands, with \
+                    256 to 2048 buffers in flight, and with a command overhead of up to 0.5 ms. With two readers it does \
+                    not. With 128 buffers, the limits have no effect.";
 
 fn rows(name: &str, mixed: &Mixed, published: Option<f64>) -> Vec<Row> {
     let what = |figure: &str| format!("{figure}, {name}");

@@ -1,5 +1,5 @@
-//! Sequential writers and random readers on one disk of 2000 behind the elevator `ascend`, for the experiments about its limits. The
-//! comparisons are in `merge.rs` and `bomb.rs`.
+//! The setup of the experiments about the limits of elevator `ascend`: sequential writers and random readers on one disk of
+//! 2000. The comparisons are in `merge.rs` and `bomb.rs`.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,22 +15,22 @@ use crate::error::LabError;
 use crate::simulated::machine::{Machine, Outcome, Top, VolumeSetup};
 use crate::workload::{BlockSize, Depth, End, Jobs, Rw, Workload};
 
-/// The four limits, in the order of `elvtune`: allowance of reads and of writes, segments of writes while reads wait, and
-/// reads that may wait before that limit applies.
+/// The four limits, in the order of `elvtune`: the allowance of reads, the allowance of writes, the maximum segments of a
+/// write while reads wait, and the number of reads that may wait before the segment limit applies.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits(pub(super) [u64; 4]);
 
 /// The published settings.
 pub(super) const GOOD: Limits = Limits([8192, 131_072, 128, 2]);
 
-/// No limit has an effect.
+/// Limits so large that none has an effect.
 pub(super) const LIFTED: Limits = Limits([1 << 30, 1 << 30, 65_535, 1 << 24]);
 
 /// The number of the parameters.
 const PARAMETERS: usize = 14;
 
-/// The parameters of the setup, which its experiments share: the defaults of the four limits with their sources, then the
-/// workload and the disk. Without these limits the experiments differ in nothing.
+/// The parameters of the setup, which both experiments share: the four limits with their defaults and sources, then the
+/// workload and the disk. The experiments differ only in the defaults of the limits.
 pub(super) const fn parameters(limits: [(u64, &'static str); 4]) -> [Parameter; PARAMETERS] {
     let [read, write, bomb, reads] = limits;
     [
@@ -108,7 +108,7 @@ pub(super) fn run(settings: &Settings, limits: Limits) -> Result<Mixed, LabError
     run_at(settings, limits, settings.count(DEPTH))
 }
 
-/// The same with `device_depth` commands in flight.
+/// Same as [`run`], with `device_depth` commands in flight.
 pub(super) fn run_at(settings: &Settings, limits: Limits, device_depth: u64) -> Result<Mixed, LabError> {
     let value = |name| settings.count(name).to_string();
     let values = [
@@ -149,7 +149,7 @@ pub(super) fn run_at(settings: &Settings, limits: Limits, device_depth: u64) -> 
 }
 
 impl Mixed {
-    /// Bytes of readers and writers, in MB/s.
+    /// The throughput of readers and writers together, in MB/s.
     pub(super) fn mb_per_s(&self) -> f64 {
         self.outcome.bytes_per_second() / 1e6
     }

@@ -43,8 +43,8 @@ pub struct ExperimentResult {
 }
 
 impl ExperimentResult {
-    /// The verdict of the report. None if a parameter is set and no row has a published figure: the source does not have such
-    /// a setup, and a comparison that holds there is not the published effect.
+    /// The verdict of the report. `None` if a parameter is set and no row has a published figure. The source did not
+    /// measure such a setup, so a direction that holds in it is not the published effect.
     pub fn verdict(&self) -> Option<Verdict> {
         let is_of_the_source =
             !self.settings.is_any_set() || self.report.rows.iter().any(|row| row.published.is_some());

@@ -61,7 +61,7 @@ impl Dirty {
         self.runs.len() < self.runs_max && (self.sectors == 0 || self.sectors + sectors <= self.sectors_max)
     }
 
-    /// Whether all of a read is in the cache.
+    /// Whether the cache has all sectors of a read.
     pub(crate) fn contains(&self, start: u64, end: u64) -> bool {
         let after = self.runs.partition_point(|run| run.start <= start);
         after > 0 && self.runs[after - 1].end >= end

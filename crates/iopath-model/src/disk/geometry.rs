@@ -45,7 +45,7 @@ impl Track {
         self.first <= sector && sector < self.end
     }
 
-    /// The turns up to the start of a sector of the track, or to the end of the last one.
+    /// The turns up to the start of a sector of the track, or up to the end of its last sector.
     pub(crate) const fn turns_to(&self, sector: u64) -> Turns {
         self.turns + (sector - self.first) * self.sector.get()
     }

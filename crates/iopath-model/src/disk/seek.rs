@@ -65,8 +65,8 @@ impl SeekCurve {
         rises.then(|| Self { times: exact.chain((0..=cylinders >> shift).map(middle)).collect(), shift })
     }
 
-    /// The same curve with other times for short seeks: each seek takes `settle` longer, a switch of heads on the same
-    /// cylinder takes `head_switch`, and a seek to the next cylinder takes at most `cylinder_switch`.
+    /// The same curve, with `settle` added to each seek, and with other times for short seeks. A switch of heads on the
+    /// same cylinder takes `head_switch`. A seek to the next cylinder takes at most `cylinder_switch`.
     pub(crate) fn with_switches(&self, settle: Nanos, head_switch: Nanos, cylinder_switch: Nanos) -> Self {
         let mut times: Vec<_> = self.times.iter().map(|time| time + settle as u32).collect();
         times[0] = head_switch as u32;

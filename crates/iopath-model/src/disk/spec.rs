@@ -13,7 +13,7 @@ use crate::parameter::{Parameter, Unit};
 /// The parameters of kind `disk`.
 pub(crate) const PARAMETERS: &[Parameter] = &[
     Parameter::new("rotation_rpm", Unit::Rpm, (60.0, 100_000.0), "the speed of rotation"),
-    Parameter::new("heads", Unit::Count, (1.0, 64.0), "heads, one for each surface: tracks of a cylinder"),
+    Parameter::new("heads", Unit::Count, (1.0, 64.0), "heads; a cylinder has one track for each head"),
     Parameter::new("seek_track_ms", Unit::Milliseconds, (0.0, 1000.0), "a seek to the next cylinder"),
     Parameter::new(
         "seek_average_ms",

@@ -81,7 +81,7 @@ mod tests {
         }
         assert!(
             !collector.is_sequential(77, 99) && !collector.is_sequential(16, 24),
-            "the oldest is forgotten"
+            "the newest stream replaced the oldest"
         );
     }
 }

@@ -38,7 +38,7 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
         "command_ns",
         Unit::Nanoseconds,
         (0.0, 1e9),
-        "the time of the controller for a command, one after another",
+        "the time of the controller for a command; it serves one command at a time",
     ),
     Parameter::new(
         "read_latency_us",
