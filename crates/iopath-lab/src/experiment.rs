@@ -53,7 +53,7 @@ pub struct Experiment {
     pub(crate) on_target: Option<OnTarget>,
 }
 
-/// The form of an experiment that runs on real storage.
+/// The function that runs an experiment on real storage.
 pub(crate) type OnTarget = fn(&mut TargetRun<'_>) -> Result<Report, LabError>;
 
 /// The experiments, in the order of the final table.

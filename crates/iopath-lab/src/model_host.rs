@@ -9,7 +9,7 @@ use iopath_model::HostModel;
 
 use crate::error::LabError;
 
-/// The end of the name of a file of parameters.
+/// The suffix of the name of a file of parameters.
 const SUFFIX: &str = ".toml";
 
 /// The maximum size of such a file.

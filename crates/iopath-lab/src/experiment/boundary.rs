@@ -9,10 +9,10 @@ use crate::error::LabError;
 pub(super) static ROW: Experiment = Experiment {
     id: "boundary",
     title: "the boundary flag of a block-mapped file: for every block, or once",
-    published: "D. Chinner, reply to C. Mason's patch \"avoid too many boundaries in DIO\", linux-kernel, 10 November 2006: \
-        one thread extends a file of ext3 by direct writes of 512 MiB, on a stripe of 64 FC disks with chunks of 128 KiB. \
-        Linux 2.6.19-rc3 trusts the flag for every block: 660 MiB/s at 36,000 I/O/s and 130% CPU (with another patch 600 \
-        MiB/s). Once for a mapping: 715 MiB/s at 16,000 I/O/s and 80% CPU.",
+    published: "D. Chinner, reply to C. Mason's patch \"avoid too many boundaries in DIO\", linux-kernel, 10 November \
+        2006: one thread extends a file of ext3 by direct writes of 512 MiB, on a stripe of 64 FC disks with chunks of 128 \
+        KiB. Linux 2.6.19-rc3 applies the flag to every block: 660 MiB/s at 36,000 I/O/s and 130% CPU (with another patch \
+        600 MiB/s). Once for each mapping: 715 MiB/s at 16,000 I/O/s and 80% CPU.",
     parameters: PARAMETERS,
     run,
     on_target: None,
@@ -68,12 +68,15 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
     }
     let cpu = |of: &Figures| of.system_percent + of.interrupt_percent;
     report.directions = vec![
-        Direction::new("once is faster than for every block", once.mib_per_s > every.mib_per_s),
         Direction::new(
-            "with less than half of the requests for a MiB",
+            "the flag once is faster than the flag for every block",
+            once.mib_per_s > every.mib_per_s,
+        ),
+        Direction::new(
+            "the flag once needs less than half of the requests for each MiB",
             once.ios_per_mib < every.ios_per_mib / 2.0,
         ),
-        Direction::new("and with less CPU", cpu(&once) < cpu(&every)),
+        Direction::new("the flag once uses less CPU", cpu(&once) < cpu(&every)),
     ];
     // The lines of one disk: first with the flag for every block, then with the flag once.
     report.evidence = [every.evidence, once.evidence].concat();

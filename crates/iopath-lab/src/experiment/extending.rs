@@ -29,7 +29,7 @@ use crate::workload::{BlockSize, End, Rw, Workload};
 use ext3::BlockGroups;
 use work::Work;
 
-/// The source of a parameter that the message with all figures states.
+/// The source of a parameter: the message with the setup and all figures.
 pub(super) const SOURCE: &str = "the source";
 
 /// The parameters of both experiments. Some are calibrated on figures of both filesystems.
@@ -83,7 +83,7 @@ pub(super) enum Filesystem {
         /// The time to read a block bitmap, in addition to the time of the disk.
         bitmap_ms: f64,
     },
-    /// Extents that begin at a chunk.
+    /// Extents, each of which begins at the start of a chunk.
     Xfs,
 }
 

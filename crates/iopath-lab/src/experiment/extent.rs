@@ -35,11 +35,11 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
         measure(settings, Filesystem::Ext3 { boundary: Boundary::Once, block_us: 0.0, bitmap_ms: 0.0 })?;
     report.directions = vec![
         Direction::new(
-            "each request is a chunk, within 10%",
+            "each request is one chunk, within 10%",
             (ours.ios_per_mib * settings.count("chunk_kib") as f64 / 1024.0 - 1.0).abs() < 0.1,
         ),
         Direction::new(
-            "a block-mapped file needs more than twice the requests, also with the flag once",
+            "a block-mapped file needs more than twice the requests, even with the flag once",
             indirect.ios_per_mib > 2.0 * ours.ios_per_mib,
         ),
     ];

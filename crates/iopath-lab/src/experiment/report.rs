@@ -140,7 +140,8 @@ impl Serialize for Verdict {
 }
 
 impl Report {
-    /// The verdict; none without a direction and a prediction, for example for a setting that the source did not measure.
+    /// The verdict; `None` if the report has neither directions nor predictions, for example for a setting that the source
+    /// did not measure.
     pub fn verdict(&self) -> Option<Verdict> {
         let directions: Vec<bool> = self.directions.iter().map(|direction| direction.holds).collect();
         let predictions: Vec<bool> = self.predictions().map(Row::is_within).collect();

@@ -86,7 +86,7 @@ const HELD_BACK: &[Row] = &[
 /// A workload of a rotating disk, with the share of the disk that it accesses.
 type PlacedRow = (Row, [f64; 2]);
 
-/// All of a disk.
+/// The whole disk.
 const ALL: [f64; 2] = [0.0, 1.0];
 
 /// Workloads for rotating disks. The latency over ranges of different size determines the seek curve. Sequential reads at

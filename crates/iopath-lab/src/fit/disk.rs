@@ -38,7 +38,7 @@ struct Mechanics {
     is_written: bool,
 }
 
-/// The candidates of this kind, with and without a write cache. Empty if a workload is missing that they need.
+/// The candidates of this kind, with and without a write cache. Empty if a workload that they need is missing.
 pub(crate) fn candidates(workloads: &Workloads, from: &Estimates) -> Vec<Candidate> {
     let with_cache = from.write.and_then(|_| candidate(workloads, from, "disk, write cache", 4096.0));
     let without = candidate(workloads, from, "disk", 1.0);
@@ -75,7 +75,8 @@ fn candidate(
     let mut variables = vec![
         Variable::new(300.0, 1.0, 20_000.0),
         Variable::new(track_ms, 0.02, 100.0),
-        // The average as a multiple of the track, and the full seek as a multiple of the average.
+        // The average seek as a multiple of the seek to the next track, and the full seek as a multiple of the average
+        // seek.
         Variable::new(average_ms / track_ms, 1.01, 100.0),
         Variable::new(1.8, 1.01, 10.0),
         Variable::new(2.0 * fastest / 1e6, 0.1, 1e5),
@@ -150,7 +151,11 @@ fn draft(from: &Mechanics, values: &[f64]) -> Draft {
     };
     let request_kib = (from.request_max_bytes as f64 / 1024.0).clamp(4.0, 65536.0);
     let mut draft = Draft::new("disk")
-        .with("rotation_rpm", from.rpm, "measured: the spread of latencies of near reads is a turn")
+        .with(
+            "rotation_rpm",
+            from.rpm,
+            "measured: the spread of the latencies of near reads is one revolution",
+        )
         .with_count("heads", HEADS, ASSUMED)
         .with("seek_track_ms", track, FITTED)
         .with("seek_average_ms", track * average, FITTED)
