@@ -9,7 +9,7 @@ use crate::error::LabError;
 
 pub(super) static ROW: Experiment = Experiment {
     id: "cpu",
-    title: "the CPU cost of a read by the path",
+    title: "the CPU cost of a read, by path",
     published: "8 disks read in parallel: about 92% of two CPUs idle with direct reads in large bios, 55% to 62% on the older \
                 path, which cuts each read into block-sized buffers, and 0% with buffered reads of 512 bytes (Lincoln Dale, \
                 linux-kernel, 11 July 2002).",
@@ -49,8 +49,8 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
         "A block-sized buffer takes 3.8 µs, as a bio in the lock statistics of 14 July 2002."
             .to_owned(),
         "One run of the model predicts both direct and raw reads of a kernel. The predictions of 2.4.19pre8aa2 show the \
-         effect. As CPU use instead of idle time, the deviations are larger. On 2.4.19pre8aa2, the model has 46%, \
-         published are 45% and 38%. On 2.5.25, the model has 9%, published are 7% and 8%."
+         effect. As CPU use instead of idle time, the deviations are larger. On 2.4.19pre8aa2, the model has 46%, and the \
+         published figures are 45% and 38%. On 2.5.25, the model has 9%, and the published figures are 7% and 8%."
             .to_owned(),
     ];
     Ok(Report { rows: rows.collect(), directions, evidence: evidence(settings)?, notes })

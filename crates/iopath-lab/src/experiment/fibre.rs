@@ -40,7 +40,7 @@ pub(super) const DATA: Parameter = Parameter::count(
     "MiB",
     640,
     (64, 10_240),
-    "each disk; the runs read 10,240 MiB, at a rate that does not depend on the amount",
+    "for each disk; the published runs read 10,240 MiB, and the rate does not depend on the amount",
 );
 /// The scratch file on real storage.
 pub(super) const FILE: Parameter =

@@ -1,6 +1,6 @@
-//! `freelist`: the allocation of requests. With a table that all queues share, writes of one disk get two thirds of 256
-//! slots, and each search scans the table; with a list for each queue, they get two thirds of 512 slots, and an allocation
-//! takes one step.
+//! `freelist`: the allocation of requests. If all queues share a table, writes of one disk get two thirds of 256 slots, and
+//! each search scans the table. If each queue has a list, writes get two thirds of 512 slots, and an allocation takes one
+//! step.
 
 mod slots;
 
@@ -20,8 +20,9 @@ use slots::{FreeList, ScannedTable, Slots, for_writes};
 pub(super) static ROW: Experiment = Experiment {
     id: "freelist",
     title: "a free list of requests for each queue",
-    published: "J. Axboe, queueing changes for Linux 2.4, 2000 (merged in 2.4.0-test2-pre11): chiefly a request free list and \
-        a lock for each queue instead of a scan of 256 slots that all queues share. Throughput of one disk rises by 14%.",
+    published: "J. Axboe, queueing changes for Linux 2.4, 2000 (merged in 2.4.0-test2-pre11): mainly a request free list \
+         and a lock for each queue, instead of a scan of 256 slots that all queues share. Throughput of one disk rises by \
+         14%.",
     parameters: PARAMETERS,
     run,
     on_target: None,
@@ -99,7 +100,7 @@ impl Setup {
         }
     }
 
-    /// Setups that the source does not exclude either.
+    /// Other setups that are possible according to the source.
     fn others(self) -> [(&'static str, Self); 10] {
         let random = Self { streams: 0, dirty_kib: 2048, total_mib: self.total_mib / 16, ..self };
         [
@@ -116,7 +117,7 @@ impl Setup {
         ]
     }
 
-    /// Buffers that each stream has in write-back.
+    /// The number of buffers that each stream has in write-back.
     const fn depth(self) -> u64 {
         let streams = if self.streams == 0 { 1 } else { self.streams };
         let depth = self.dirty_kib / self.write_kib / streams;
@@ -181,16 +182,16 @@ fn report(settings: &Settings, others: &[(&str, Setup)]) -> Result<Report, LabEr
 }
 
 const NOTES: [&str; 3] = [
-    "The gain comes from the depth. Linux 2.4.0-test2-pre11 replaced a table of 256 slots by a list of 512 for each queue; \
-     writes may use two thirds in both. So the elevator sorts 341 writes instead of 170, and seeks less often between the \
-     streams. With 256 slots in the list there is no gain.",
-    "The search is in the CPU time of each request: 238 slots, 4.8 µs. It does not slow the disk. With one disk, one lock or \
-     a lock for each queue is the same, and this kernel still uses one lock. It wakes one waiting caller for each released \
-     request, in their order, before and after the change, and so does the model.",
-    "The gain depends on the workload, which the source does not state: 0% to 18% in the setups of the last rows. The ratio of \
-     the throughputs is within 25% of 1.14 in all of them; the gain is at least half of the published one in most, but not \
-     with 16 streams, with 50 or 200 MiB in write-back, and on the disk fc15k-2002. The change of the kernel has a further \
-     part that is not modelled here: it lifts the limits of the elevator (see `merge`).",
+    "The gain comes from the depth. Linux 2.4.0-test2-pre11 replaced a table of 256 slots by a list of 512 slots for each \
+     queue. In both, writes may use two thirds of the slots. So the elevator sorts 341 writes instead of 170, and seeks \
+     less often between the streams. With 256 slots in the list there is no gain.",
+    "The CPU time of each request includes the search: 238 slots, 4.8 µs. The search does not slow the disk. With one \
+     disk, a lock for each queue has no effect, and this kernel still uses one lock. Before and after the change, the \
+     kernel wakes one waiting caller for each released request, in the order of arrival. The model does the same.",
+    "The gain depends on the workload, which the source does not state: 0% to 18% in the setups of the last rows. The \
+     ratio of the throughputs is within 25% of 1.14 in all of them. The gain is at least half of the published gain in \
+     most of them. Exceptions are 16 streams, 50 or 200 MiB in write-back, and the disk fc15k-2002. The change of the \
+     kernel has a further part that is not modelled here: it lifts the limits of the elevator (see `merge`).",
 ];
 
 /// The runs with both allocators.
@@ -203,7 +204,7 @@ fn both(settings: &Settings, setup: Setup) -> Result<[Measured; 2], LabError> {
 }
 
 /// Runs the workload with `requests_max` request slots, and its allocations through an allocator. The first run counts the
-/// slots that a search examines, the second has its CPU time in each request.
+/// slots that a search examines. In the second run, each request has the CPU time of this search.
 fn measure(
     settings: &Settings,
     setup: Setup,
@@ -269,7 +270,7 @@ fn allocate(log: &MachineLog, allocator: &mut dyn Slots) -> Result<(u64, u64), L
         }
         (Event::SlotWait, _) => {
             waits += 1;
-            // A search that fails.
+            // The search fails.
             if let Some(slot) = allocator.take(step.op == Op::Write) {
                 allocator.release(slot);
             }

@@ -74,7 +74,7 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
     Ok(Report { rows: rows.collect(), directions, evidence: evidence(settings)?, notes })
 }
 
-/// Counts of requests: of block-sized buffers, and of large bios.
+/// The number and size of the requests that the queue makes of block-sized buffers, and of large bios.
 fn evidence(settings: &Settings) -> Result<Vec<String>, LabError> {
     let mut lines = Vec::new();
     for kernel in [Kernel::V24, Kernel::V25Bio] {

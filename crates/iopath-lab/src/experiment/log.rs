@@ -57,7 +57,7 @@ const MISSED: &str = "records missed";
 /// Bytes of a record.
 const RECORD_BYTES: u64 = 24;
 
-/// The unit of write-back, and the most that the model writes at once.
+/// The unit of write-back, and the maximum that the model writes in one block.
 const PAGE_BYTES: u64 = 4096;
 const BLOCK_BYTES_MAX: u64 = 64 << 20;
 
@@ -158,15 +158,16 @@ fn report(settings: &Settings, others: &[(&str, Setup)]) -> Result<Report, LabEr
 }
 
 const NOTES: [&str; 3] = [
-    "The disk is the bottleneck of the modelled run, so the CPU time of the records does not add to it. The log adds its own \
-     writes: the head leaves the file of the run each time that `kupdate` writes back pages of the log.",
-    "The run time is marked as calibrated. A first model wrote blocks of 384 KiB and added 3.98%; it was changed to the \
-     interval of `kupdate` after this result. The age of 30 s came later and leaves 2.6% of 3.0%. No figure of the source is \
-     predicted, because the added time depends on the workload, which the source does not state: 1.1% with eight streams, \
-     3.1% with one stream in calls of 1 MiB.",
-    "The missed share depends on the reader alone, which the source does not describe. A queue passes its records to the ring \
-     at least every 50 ms, so the ring holds those of two seconds. A read every 2.2 s misses none, a read every 2.3 s \
-     misses several percent.",
+    "The disk is the bottleneck of the modelled run, so the CPU time of the records does not increase the run time. The \
+     writes of the log increase it: the head leaves the file of the run each time that `kupdate` writes back pages of the \
+     log.",
+    "The run time is marked as calibrated. A first model wrote blocks of 384 KiB, and the log added 3.98%. The model was \
+     changed to the interval of `kupdate` after this result, and the log added 2.98%. The age of 30 s was added later and \
+     reduces this to 2.6%. No figure of the source is predicted, because the added time depends on the workload, which the \
+     source does not state: 1.1% with eight streams, 3.1% with one stream in calls of 1 MiB.",
+    "The missed share depends on the reader alone, which the source does not describe. A queue passes its records to the \
+     ring at least every 50 ms, so the ring holds the records of two seconds. A reader with an interval of 2.2 s misses no \
+     record, and one with 2.3 s misses several percent.",
 ];
 
 fn compare(settings: &Settings, setup: Setup) -> Result<Compared, LabError> {
@@ -190,7 +191,7 @@ fn ended(outcome: &Outcome) -> f64 {
     jobs.filter(|job| job.workload == 0).map(|job| job.ended).fold(0.0, f64::max)
 }
 
-/// The writes of the log file, as `kupdate` writes back its pages: at each interval those of a certain age.
+/// The writes of the log file. At each interval, `kupdate` writes back the pages that have reached a certain age.
 #[derive(Debug, Clone, Copy)]
 struct LogWrites {
     /// The pages of one interval, which are written back together.
@@ -228,7 +229,7 @@ fn measure(
 ) -> Result<Outcome, LabError> {
     let machine = machine(setup, log, records_per_request * settings.number("record_ns"))?;
     let ring_records = settings.count("ring_records");
-    // Without writes of a log, the reader only counts, so it misses none.
+    // Without writes of a log, the reader only counts records and misses none.
     let interval_ms = if log.is_none() { 1 } else { settings.count("reader_ms") };
     machine.run_into(1, Some(&mut || Box::new(timed_reader(ring_records as usize, interval_ms, totals))))
 }
@@ -244,8 +245,8 @@ fn machine(setup: Setup, log: Option<&LogWrites>, log_ns: f64) -> Result<Machine
         ..Workload::default()
     }];
     if let Some(log) = log.filter(|log| log.blocks > 0) {
-        // The log lies elsewhere on the disk than the file of the run. Its blocks start at the intervals of `kupdate`; the
-        // time from the first record to the first write is left out.
+        // The log lies on another part of the disk than the file of the run. Its blocks are written at the intervals of
+        // `kupdate`. The time from the first record to the first write is omitted.
         workloads.push(Workload {
             rw: Rw::RandWrite,
             block_size: BlockSize::new(log.block_bytes)?,

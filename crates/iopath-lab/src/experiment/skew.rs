@@ -24,15 +24,15 @@ pub(super) static ROW: Experiment = Experiment {
     on_target: Some(on_target),
 };
 
-/// The published amount of data: the spread of a shorter run is not proportional to it.
+/// The published amount of data. The spread is not proportional to the amount, so a shorter run cannot be scaled.
 const DATA: Parameter =
     Parameter::count("data_mib", "MiB", 10_240, (64, 10_240), "the source: 10 GB from each disk");
 
 /// The published spread of July, in seconds: "up to half a minute".
 const SPREAD: f64 = 30.0;
 
-/// The time of a buffer under `io_request_lock` in the profiles of the same kernel and machine, in nanoseconds, and the
-/// amount of data of the run with it.
+/// The setting for the time of a buffer under `io_request_lock` in the profiles of the same kernel and machine, and the
+/// amount of data of that run.
 const PROFILE_NS: &str = "buffer_ns=1900";
 const PROFILE_MIB: u64 = 640;
 
@@ -72,15 +72,15 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
             is_together(&new) && is_together(&bio),
         ),
         Direction::new(
-            "one lock for all queues and block-sized buffers: they do not",
+            "one lock for all queues and block-sized buffers: the workers do not end within 1% of the run",
             !is_together(&old) && old.spread() > 3.0 * new.spread().max(bio.spread()),
         ),
         Direction::new(
-            "also with the lock time of the profiles (1,900 ns) they do not",
+            "with the lock time of the profiles (1,900 ns), too, they do not",
             !is_together(&as_profiled),
         ),
         Direction::new(
-            "one lock and buffers of a page: they do again, as on 3 June 2002",
+            "one lock and buffers of a page: the workers end within 1% of the run, as on 3 June 2002",
             is_together(&vary),
         ),
         Direction::new(
@@ -92,20 +92,22 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
 }
 
 const NOTES: [&str; 4] = [
-    "Hypothesis: the source names no cause. In the model, `io_request_lock` of Linux 2.4 serves all queues. A thread holds it \
-     for the block-sized buffers of one request, and the devices with low numbers get it first. A thread has one piece of 512 \
-     KiB in flight, so each wait for the lock adds to the time of its piece.",
-    "No constant is calibrated on the spread. It is 11.7 s at the 3,800 ns of the lock statistics, which also predict the CPU \
-     use. It depends strongly on this time: 0.7 s at 1,900 ns, 1.2 s at 2,700 ns, 6.7 s at 3,600 ns, 24.8 s at 4,000 ns.",
-    "Two sources contradict the size of this time under the lock. The author's profiles of the same kernel and machine (12 and 14 \
-     May 2002) have 1,900 ns of a buffer with interrupts off in `__make_request`; P. Wong's lock statistics of 2.4.5 (7 \
-     September 2001) have 4,000 ns at 500 MHz, so 2,700 ns at 733 MHz. With these times the lock is in use for 37% to \
-     53% of the run, and the workers end together. So the hypothesis explains the published spread in part at most.",
-    "The order of the ends is not a prediction: the model serves the threads in the order of their disks because the published \
-     ends of 3 June have that order. Those of buffered reads of 14 July 2002 do not have it.",
+    "Hypothesis: the source names no cause. In the model, `io_request_lock` of Linux 2.4 serves all queues. A thread holds \
+     it while it processes the block-sized buffers of one request, and the threads of devices with low numbers get it \
+     first. A thread has one piece of 512 KiB in flight, so each wait for the lock increases the time of its piece.",
+    "No constant is calibrated on the spread. It is 11.7 s at the 3,800 ns of the lock statistics, which also predict the \
+     CPU use. The spread depends strongly on this time: 0.7 s at 1,900 ns, 1.2 s at 2,700 ns, 6.7 s at 3,600 ns, 24.8 s at \
+     4,000 ns.",
+    "Two sources contradict the size of this time under the lock. In the author's profiles of the same kernel and machine \
+     (12 and 14 May 2002), a buffer takes 1,900 ns in `__make_request` with interrupts off. P. Wong's lock statistics of \
+     2.4.5 (7 September 2001) have 4,000 ns at 500 MHz, which is 2,700 ns at 733 MHz. With these times the lock is in use \
+     for 37% to 53% of the run, and the workers end at nearly the same time. So the hypothesis explains at most a part of \
+     the published spread.",
+    "The order of the ends is not a prediction: the model serves the threads in the order of their disks because the \
+     published ends of 3 June have that order. The ends of the buffered reads of 14 July 2002 have another order.",
 ];
 
-/// The end of the first and of the last worker of a published run of 3 June 2002.
+/// The end times of the first and the last worker in a published run of 3 June 2002.
 fn june(run: &str) -> (f64, f64) {
     let file = published("skew");
     let ends =
@@ -175,7 +177,7 @@ mod tests {
         let fails = report.directions.iter().filter(|one| !one.holds).map(|one| &one.text);
         assert_eq!(
             fails.collect::<Vec<_>>(),
-            ["also with the lock time of the profiles (1,900 ns) they do not"]
+            ["with the lock time of the profiles (1,900 ns), too, they do not"]
         );
         assert!(!report.rows[0].is_within() && !report.rows[1].is_within(), "{report:?}");
     }

@@ -1,8 +1,8 @@
-//! Two allocators of request slots, each of which counts its steps: a table that is scanned for a free slot, and a list of
-//! free slots. The queue of the library has a list; both allocators here are those of Linux 2.4.0-test2, before and after
-//! its change of June 2000.
+//! Two allocators of request slots that count their steps: a table that is scanned for a free slot, and a list of free
+//! slots. They are those of Linux 2.4.0-test2 before and after its change of June 2000. The queue of the library has an
+//! allocator of its own.
 
-/// Slots that writes may have at the same time, of `slots`: two thirds, with either allocator.
+/// The number of slots that writes may use at the same time: two thirds of `slots`, with either allocator.
 pub(super) const fn for_writes(slots: usize) -> usize {
     slots * 2 / 3
 }
@@ -60,7 +60,7 @@ impl Slots for ScannedTable {
     }
 }
 
-/// A list of the free slots of one queue. A write gets none while two thirds of the slots are taken.
+/// A list of the free slots of one queue. A write gets no slot while two thirds of the slots are taken.
 #[derive(Debug)]
 pub(super) struct FreeList {
     slots: usize,

@@ -6,7 +6,7 @@ use iopath_core::log::NoRoom;
 use iopath_core::{LogSink, Record, RecordBatch};
 use iopath_log::{Producer, RingReader, ring_reader};
 
-/// The records of all queues of a run: read, and lost in a full ring.
+/// The records of all queues of a run: the number read, and the number lost because a ring was full.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Totals {
     counts: Arc<Mutex<(u64, u64)>>,
@@ -33,8 +33,8 @@ pub(super) fn timed_reader(ring_records: usize, interval_ms: u64, totals: &Total
     TimedReader { producer, reader, every_ns, next_ns: every_ns, last_ns: 0, totals: totals.clone() }
 }
 
-/// A ring and its reader. The time is that of the records: before a batch enters the ring, the reader does all reads that
-/// were due by then.
+/// A ring and its reader. The records determine the time: before a batch enters the ring, the reader performs all reads
+/// that are due at the time of the last record of the batch.
 #[derive(Debug)]
 pub(super) struct TimedReader {
     producer: Producer,
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn times_continue_where_those_of_the_records_wrap() {
+    fn times_continue_when_the_times_of_the_records_wrap() {
         let totals = Totals::default();
         let mut sink = timed_reader(0, 10, &totals);
         let wrap_ms = (1 << Record::TIME_BITS) / 1_000_000;
