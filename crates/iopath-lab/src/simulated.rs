@@ -97,7 +97,7 @@ impl<'a> Simulation<'a> {
         Self { workload, models, log, stop, clock: VirtualClock::default(), opened: None }
     }
 
-    /// Runs `warm_up` once, unmeasured, before the first repetition of a warm workload.
+    /// Runs `warm_up` once, without measurement, before the first repetition of a warm workload.
     pub(crate) fn warm_up(
         &mut self,
         warm_up: &Workload,

@@ -70,7 +70,7 @@ pub(super) struct Buffered<D: BlockDevice> {
 struct State {
     call: Call,
     phase: Phase,
-    /// Bios of this job that its next CPU work includes.
+    /// Bios of this job whose cost is part of its next CPU work.
     bios: u32,
 }
 
@@ -290,7 +290,7 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
         self.jobs.end(number, now);
     }
 
-    /// The call of a job waits for its outcome.
+    /// Makes a job wait for the outcome of its call.
     fn wait(&mut self, number: u32, now: Instant) {
         self.jobs[number].state.phase = Phase::Waiting;
         self.unplugger.handle_wait();

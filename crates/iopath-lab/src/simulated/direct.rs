@@ -1,5 +1,5 @@
-//! Direct and raw I/O in virtual time: the jobs of a workload on the queues of a modelled device. `job.rs` decides the
-//! transfers of a job.
+//! Direct and raw I/O in virtual time: runs the jobs of a workload on the queues of a modelled device. `job.rs` determines
+//! the transfers of a job.
 //!
 //! ```text
 //!   jobs ── transfers ──▶ queues ── requests ──▶ device
@@ -25,7 +25,7 @@ use crate::counters::DiskCounters;
 use crate::job::tally::JobResult;
 use crate::path::{Direction, Transfer};
 
-/// The slot of a job's flush, in tokens. No transfer has it.
+/// The slot in the token of a job's flush. No transfer uses this slot.
 const FLUSH: u32 = u32::MAX;
 
 /// The jobs of one repetition, and their queues.
@@ -40,11 +40,11 @@ pub(super) struct Direct<Q> {
     runnable: Vec<u32>,
     /// Bios that did not fit in a shared queue, the oldest first.
     backlog: VecDeque<(u32, Bio<Span>)>,
-    /// Times at which jobs with a pace have work.
+    /// The times at which jobs with a pace have work.
     timers: BinaryHeap<Reverse<(Instant, u32)>>,
 }
 
-/// The distance between the buffers of two slots on a modelled host.
+/// The gap between the buffers of adjacent slots on a modelled host.
 const BUFFER_GAP_BYTES: u64 = 4096;
 
 /// How the top half cuts a transfer into bios.
@@ -54,17 +54,17 @@ pub(super) struct Cut {
     pub(super) bio_bytes_max: u32,
     /// Whether the bios of a transfer are in flight one after another.
     pub(super) is_serial: bool,
-    /// Bios that a thread submits before it releases the lock of the host: as many as fill a request.
+    /// The number of bios that a thread submits before it releases the lock of the host: enough to fill a request.
     pub(super) step_max: u32,
 }
 
 impl Cut {
-    /// The bios of a transfer.
+    /// The number of bios of a transfer.
     fn count(self, transfer: Transfer) -> u32 {
         transfer.bytes.div_ceil(self.bio_bytes_max)
     }
 
-    /// The bios that are submitted together, after the first `submitted` of a transfer.
+    /// The number of bios to submit together, after the first `submitted` bios of a transfer.
     fn together(self, transfer: Transfer, submitted: u32) -> u32 {
         if self.is_serial { 1 } else { (self.count(transfer) - submitted).min(self.step_max) }
     }
@@ -77,19 +77,19 @@ struct State {
     is_runnable: bool,
     /// The address of the buffer of slot 0; the others follow.
     buffers: u64,
-    /// The distance of the buffers of adjacent slots.
+    /// The distance between the buffers of adjacent slots.
     buffer_stride: u64,
-    /// With a cut: the pieces of the transfer in each slot.
+    /// If transfers are cut: the pieces of the transfer in each slot.
     pieces: Vec<Pieces>,
-    /// The CPU work of the thread.
+    /// The bios for which the thread executes CPU work.
     on_cpu: Option<Submission>,
-    /// Slots whose next pieces wait for the thread.
+    /// Slots whose next pieces wait until the thread is free.
     due: VecDeque<u32>,
-    /// The next of its timers.
+    /// The earliest timer of the job.
     timer: Option<Instant>,
 }
 
-/// The bios that a thread submits when its CPU work is done, by slot.
+/// The bios that a thread submits when its CPU work is done. Each variant has the slot.
 #[derive(Debug, Clone, Copy)]
 enum Submission {
     /// All bios of a transfer, or the first of serial bios.
@@ -155,7 +155,7 @@ impl<Q: Queues> Direct<Q> {
         }
     }
 
-    /// Submits the next transfers of a job; ends it if it has none.
+    /// Submits the next transfers of a job. Ends the job if its plan is complete.
     fn poll_job(&mut self, number: u32, now: Instant) {
         self.jobs[number].state.is_runnable = false;
         if self.threads.is_some() {
@@ -196,7 +196,7 @@ impl<Q: Queues> Direct<Q> {
         while let Some(&Reverse((due, number))) = self.timers.peek().filter(|Reverse((due, _))| *due <= now) {
             self.timers.pop();
             let timer = &mut self.jobs[number].state.timer;
-            // If not equal, an earlier timer has replaced it.
+            // If the times differ, an earlier timer has replaced this one.
             if *timer == Some(due) {
                 *timer = None;
                 self.wake(number);
@@ -307,7 +307,7 @@ impl<Q: Queues> Direct<Q> {
         }
     }
 
-    /// Submits bios that found the queue full.
+    /// Submits the bios that did not fit in the queue.
     fn submit_backlog(&mut self, now: Instant) {
         while let Some((number, bio)) = self.backlog.pop_front() {
             if let Err(refused) = self.queues.submit(number, bio, now) {
@@ -373,7 +373,7 @@ impl<Q: Queues> Process for Direct<Q> {
                 self.handle_done(done, now);
             }
             self.submit_backlog(now);
-            // In the order in which the jobs became runnable. Polling makes none runnable.
+            // The jobs run in the order in which they became runnable. `poll_job` makes no other job runnable.
             for index in 0..self.runnable.len() {
                 self.poll_job(self.runnable[index], now);
             }

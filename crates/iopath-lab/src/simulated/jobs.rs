@@ -1,5 +1,5 @@
-//! The jobs of one repetition on one volume: their progress, their ends and the first failure. Submits no I/O: the top
-//! halves (`direct.rs`, `buffered.rs`) do, and keep a state of their own for each job.
+//! The jobs of one repetition on one volume: their progress, their ends and the first failure. Submits no I/O. The top
+//! halves (`direct.rs`, `buffered.rs`) submit it, and keep a state of their own for each job.
 
 use std::ops::{Index, IndexMut, Range};
 
@@ -44,7 +44,7 @@ impl<S> Jobs<S> {
         Self { runners: Vec::new(), unfinished: 0, failure: None }
     }
 
-    /// Replaces jobs that have all ended. Returns the numbers of the new jobs.
+    /// Replaces the jobs, which must have ended. Returns the numbers of the new jobs.
     pub(super) fn start(
         &mut self,
         setups: Vec<JobSetup>,
@@ -59,13 +59,13 @@ impl<S> Jobs<S> {
         0..self.runners.len() as u32
     }
 
-    /// A job has ended.
+    /// Records the end of a job.
     pub(super) fn end(&mut self, number: u32, now: Instant) {
         self[number].ended = Some(now);
         self.unfinished -= 1;
     }
 
-    /// The first failure ends the run.
+    /// Records a failure. The first failure ends the run.
     #[cold]
     pub(super) fn fail(&mut self, failure: SimError) {
         self.failure.get_or_insert(failure);

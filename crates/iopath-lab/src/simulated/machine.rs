@@ -1,5 +1,5 @@
-//! A modelled machine: its CPUs, and volumes with workloads that run at the same time, in virtual time. The lab's
-//! experiments build their setups from it. A run of `iopath run` on one model is in `simulated.rs`.
+//! A modelled machine: its CPUs, and volumes with workloads that run at the same time, in virtual time. The experiments of
+//! the lab build their setups from it. `simulated.rs` has the run of `iopath run` on models.
 //!
 //! ```text
 //!   workloads ──▶ top half (direct.rs, buffered.rs) ──▶ queue, elevator ──▶ device        one volume
@@ -46,29 +46,30 @@ const PURPOSE: u64 = 0x3AC81;
 /// The maximum number of bios in a queue; further bios wait in their jobs.
 const BIOS_MAX: u32 = 1 << 16;
 
-/// A machine and its work.
+/// A machine and its workloads.
 pub(crate) struct Machine {
-    /// The CPUs, idle: a host serves one run. Without them, CPU work takes no time.
+    /// The CPUs, which must be idle. Without them, CPU work takes no time.
     pub(crate) host: Option<Host>,
-    /// The volumes. All of them work at the same time.
+    /// The volumes. All of them run at the same time.
     pub(crate) volumes: Vec<VolumeSetup>,
 }
 
 /// A volume and its workloads.
 pub(crate) struct VolumeSetup {
-    /// The device behind the queue, as the host sees it: with links and controllers, without the host.
+    /// The device behind the queue, with its links and controllers, but without the host.
     pub(crate) device: Box<dyn BlockDevice<Memory = Span>>,
     /// The elevator of the queue. Each volume has one queue, also with `none`.
     pub(crate) elevator: ElevatorSpec,
-    /// Maximum requests in flight at the device; unset is the limit of the device.
+    /// The maximum number of requests in flight at the device; `None` means the limit of the device.
     pub(crate) device_depth: Option<u32>,
-    /// Requests that the queue of direct I/O allocates, at least the device depth; unset is enough for all bios. Further
-    /// bios wait for a request.
+    /// The number of requests that the queue of direct I/O allocates, at least the device depth. `None` means enough for
+    /// all bios. Further bios wait for a free request.
     pub(crate) requests_max: Option<u32>,
     /// The top half.
     pub(crate) top: Top,
-    /// The workloads. All of them run at the same time; each begins at time zero. Direction, order, block size, depth,
-    /// jobs, size, end, mix and seed have their usual meaning; all else is a property of the volume.
+    /// The workloads. All of them run at the same time; each begins at time zero. The run uses their direction, order,
+    /// block size, depth, jobs, size, end, read share, pace and seed. All other fields have no effect: they are properties
+    /// of the volume.
     pub(crate) workloads: Vec<Workload>,
 }
 
@@ -76,21 +77,22 @@ pub(crate) struct VolumeSetup {
 pub(crate) enum Top {
     /// The device transfers directly from and to the memory of the caller.
     Direct {
-        /// The top half cuts each transfer into bios of at most this size; unset, each transfer is one bio.
+        /// The top half cuts each transfer into bios of at most this size. `None` means that each transfer is one bio.
         bio_bytes_max: Option<u32>,
-        /// Whether the bios of a transfer are in flight one after another. If not, all of them are plugged together.
+        /// Whether the bios of a transfer are in flight one after another. Otherwise all of them are submitted under one
+        /// plug.
         serial: bool,
     },
     /// The page cache and readahead of the library. A job has one transfer in flight.
     Buffered {
         /// The settings of the cache.
         cache: CacheSettings,
-        /// When plugged requests start.
+        /// The condition to start plugged requests.
         unplug: Unplug,
     },
 }
 
-/// Makes a sink for the records of a queue.
+/// A function that makes a sink for the records of a queue.
 pub(crate) type Sinks<'a> = &'a mut dyn FnMut() -> Box<dyn LogSink>;
 
 /// The result of a run.
@@ -100,9 +102,9 @@ pub(crate) struct Outcome {
     pub(crate) seconds: f64,
     /// The volumes, in the order of the setup.
     pub(crate) volumes: Vec<VolumeOutcome>,
-    /// None without a host.
+    /// The CPU use; `None` without a host.
     pub(crate) cpu: Option<CpuUse>,
-    /// The request log, if there is one.
+    /// The request log, if the run has one.
     pub(crate) log: Option<MachineLog>,
 }
 
@@ -111,9 +113,9 @@ pub(crate) struct Outcome {
 pub(crate) struct VolumeOutcome {
     /// The jobs of the first workload, then those of the second, and so on.
     pub(crate) jobs: Vec<JobOutcome>,
-    /// Requests of the device.
+    /// The counters of requests at the device.
     pub(crate) device: DiskCounters,
-    /// Counters of the page cache; none without one.
+    /// The counters of the page cache; `None` without a page cache.
     #[allow(dead_code, reason = "so far, only tests read it")]
     pub(crate) cache: Option<CacheUse>,
 }
@@ -123,7 +125,7 @@ pub(crate) struct VolumeOutcome {
 pub(crate) struct JobOutcome {
     /// The number of its workload.
     pub(crate) workload: usize,
-    /// The time from the start of the run to its end, in seconds.
+    /// The time from the start of the run to the end of the job, in seconds.
     pub(crate) ended: f64,
     /// Bytes in both directions.
     pub(crate) bytes: u64,
@@ -158,7 +160,7 @@ impl Outcome {
 
 impl Machine {
     /// Runs all workloads to their ends. The same machine and seed give the same outcome and log on every machine. With
-    /// `log`, the queues of all volumes write one request log: queue 0 is that of the first volume.
+    /// `log`, the queues of all volumes write one request log. Queue 0 is the queue of the first volume.
     ///
     /// # Errors
     /// [`LabError`]: a workload does not fit its volume, or a transfer failed.
@@ -172,7 +174,7 @@ impl Machine {
         Ok(outcome)
     }
 
-    /// [`Machine::run`] with a sink of the caller for the records of each queue.
+    /// Same as [`Machine::run`], but the caller makes a sink for the records of each queue.
     ///
     /// # Errors
     /// As [`Machine::run`].
@@ -373,7 +375,7 @@ impl std::fmt::Debug for MachineLog {
     }
 }
 
-/// Collects lines of a dump until there are enough.
+/// Collects lines of a dump, at most `picked_max`.
 struct Lines<'a> {
     /// The bytes of a line so far.
     line: Vec<u8>,
@@ -406,7 +408,7 @@ impl Write for Lines<'_> {
     }
 }
 
-/// Memory that a log is written to.
+/// The memory to which a log is written.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Memory(Arc<Mutex<Vec<u8>>>);
 

@@ -1,5 +1,5 @@
-//! The queues of a run on a model: one that all jobs share, or one for each job. They are the queues of the library;
-//! this file only drives them, as the runners of `iopath-os` do in real time.
+//! The queues of a run on a model: one that all jobs share, or one for each job. They are the queues of the library. This
+//! file only drives them, as the runners of `iopath-os` do in real time.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use crate::counters::DiskCounters;
 /// The maximum number of bios in a shared queue, as in a volume; further bios wait in their jobs.
 pub(super) const SHARED_BIOS_MAX: u32 = 4096;
 
-/// Requests that are plugged, as in a volume.
+/// The maximum number of plugged requests, as in a volume.
 pub(super) const PLUG_REQUESTS: u32 = 32;
 
 /// The queues between the jobs and the device.
@@ -29,11 +29,11 @@ pub(super) trait Queues {
     /// Submits a bio of `job`. It may stay in the plug until [`Queues::dispatch`].
     fn submit(&mut self, job: u32, bio: Bio<Span>, now: Instant) -> Result<(), SubmitError<Span>>;
 
-    /// Unplugs, and dispatches as many requests as the device accepts. Returns whether bios have completed meanwhile: a
-    /// device without a cache needs no flush.
+    /// Unplugs, and dispatches as many requests as the device accepts. Returns whether a bio has completed during the call.
+    /// For example, a flush completes at once on a device without a volatile cache.
     fn dispatch(&mut self, now: Instant) -> bool;
 
-    /// The latest time for the next collect and dispatch.
+    /// The time at which [`Queues::collect`] and [`Queues::dispatch`] are due.
     fn poll_timeout(&self) -> Option<Instant>;
 
     /// Starts the logs of all queues.
@@ -43,7 +43,7 @@ pub(super) trait Queues {
     fn counters(&self) -> DiskCounters;
 }
 
-/// One queue for all jobs: an elevator belongs to the device.
+/// One queue for all jobs, because an elevator belongs to the device.
 #[derive(Debug)]
 pub(super) struct SharedQueue<D: BlockDevice> {
     queue: QueuedDevice<Counted<D>>,
@@ -117,7 +117,7 @@ pub(super) struct QueuePerJob<D: BlockDevice> {
     queues: Vec<QueuedDevice<Port<Counted<D>>>>,
     /// Queues with completions that were not polled.
     ready: Vec<u32>,
-    /// Queues that have changed since the last dispatch, some of them twice.
+    /// Queues that have changed since the last dispatch. A queue may occur twice.
     touched: Vec<u32>,
 }
 

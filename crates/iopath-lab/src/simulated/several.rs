@@ -31,7 +31,7 @@ impl Several {
         &mut self.volumes
     }
 
-    /// Starts jobs of a volume. Earlier ones must have ended.
+    /// Starts jobs of a volume. All earlier jobs of this volume must have ended.
     pub(super) fn start(&mut self, volume: usize, jobs: Vec<JobSetup>) {
         self.volumes[volume].start(jobs);
         self.has_started = true;

@@ -18,7 +18,7 @@ pub(super) type Watch<'a> = &'a mut dyn FnMut(&dyn Fn() -> u64, Instant) -> Cont
 
 /// A top half with its queues and device.
 pub(super) trait System: Process {
-    /// Starts jobs. Earlier ones must have ended.
+    /// Starts jobs. All earlier jobs must have ended.
     fn start(&mut self, jobs: Vec<JobSetup>);
 
     /// Runs the jobs to their ends: [`run_jobs`] for this type, so that no event needs a dynamic call.

@@ -70,7 +70,7 @@ fn workloads_of_a_volume_run_at_the_same_time_and_have_results_of_their_own() {
 }
 
 #[test]
-fn the_bios_of_a_transfer_merge_under_one_plug_or_go_one_after_another() {
+fn the_bios_of_a_transfer_merge_under_one_plug_or_are_in_flight_one_after_another() {
     let cut = |serial| {
         let top = Top::Direct { bio_bytes_max: Some(4096), serial };
         run(vec![volume(top, vec![reads(10)])], true)
@@ -162,7 +162,7 @@ fn assert_near(value: f64, expected: f64) {
 }
 
 #[test]
-fn each_step_of_a_direct_transfer_costs_cpu_time_on_its_way() {
+fn each_step_of_a_direct_transfer_costs_cpu_time() {
     let outcome = run_on(2, vec![volume(DIRECT, vec![reads(100)])]);
     let cpu = outcome.cpu.unwrap();
     // The model's burst rates add some ns to each request.
@@ -221,7 +221,7 @@ fn a_page_that_is_cached_costs_its_look_up_and_its_copy() {
 }
 
 #[test]
-fn io_goes_on_while_the_cpu_copies_the_pages_of_one_large_read() {
+fn io_continues_while_the_cpu_copies_the_pages_of_one_large_read() {
     let one = Workload { block_size: BlockSize::constant(64 << 20), ..reads(1 << 10) };
     let outcome = run_on(1, vec![volume(BUFFERED, vec![one.clone()])]);
     let without = run(vec![volume(BUFFERED, vec![one])], false);
@@ -241,7 +241,7 @@ fn a_buffered_write_costs_its_copies_pages_and_bios() {
     let (requests, pages) = (outcome.volumes[0].device.writes as f64, 2.0 * 256.0 * 16.0);
     assert_eq!(outcome.bytes(), 2 * (256 << 16));
     let least = 512.0 * 1e-6 + pages * 11e-6 + requests * 7e-6;
-    // The bios of the write-back: none, if both jobs have written a page before it, and one for each page at most.
+    // The bios of the write-back cost between nothing and one bio for each page.
     assert!((least..least + pages * 2.1e-6).contains(&cpu.busy_seconds), "{cpu:?} {least}");
 }
 
