@@ -47,7 +47,7 @@ impl Completions {
         Self(Schedule::with_capacity(depth as usize))
     }
 
-    /// The same for times that a mechanism draws at random.
+    /// A list for times that a mechanism draws at random, in any order.
     pub(crate) fn in_any_order(depth: u32) -> Self {
         Self(Schedule::in_any_order(depth as usize))
     }

@@ -8,8 +8,8 @@ type Nanos = u64;
 
 /// Items in the order of their times; items with the same time stay in the order of insertion.
 ///
-/// Most items are inserted in the order of time, because a mechanism serves one request after another. These cost no
-/// search: they are in a list. An item that is earlier than the end of the list is in a heap.
+/// Most items are inserted in the order of time, because a mechanism serves one request after another. Such items are in a
+/// list and cost no search. An item that is earlier than the end of the list is in a heap.
 #[derive(Debug)]
 pub(crate) struct Schedule<T> {
     list: VecDeque<Item<T>>,
@@ -33,7 +33,7 @@ impl<T> Schedule<T> {
         Self { list, heap, inserted: 0, ascends: true }
     }
 
-    /// The same for items in any order of time.
+    /// A schedule for items that are inserted in any order of time.
     pub(crate) fn in_any_order(capacity: usize) -> Self {
         Self { ascends: false, ..Self::with_capacity(capacity) }
     }

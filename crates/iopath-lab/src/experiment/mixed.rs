@@ -15,8 +15,8 @@ use crate::error::LabError;
 use crate::simulated::machine::{Machine, Outcome, Top, VolumeSetup};
 use crate::workload::{BlockSize, Depth, End, Jobs, Rw, Workload};
 
-/// The four limits, in the order of `elvtune`: the allowance of reads, the allowance of writes, the maximum segments of a
-/// write while reads wait, and the number of reads that may wait before the segment limit applies.
+/// The four limits, in the order of `elvtune`. The first two are the allowances of reads and of writes. The third limits
+/// the segments of a write while reads wait. The fourth is the number of reads that may wait before the third applies.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits(pub(super) [u64; 4]);
 

@@ -204,7 +204,8 @@ impl<Q: Queues> Direct<Q> {
         }
     }
 
-    /// Begins the CPU work of the next bios of a job, unless its thread is busy. Returns false if there are none.
+    /// Begins the CPU work of the next bios of a job, unless its thread is busy. Returns false if the job has no bios to
+    /// submit.
     fn begin_work(&mut self, number: u32, now: Instant) -> bool {
         let Self { threads: Some(threads), cut, jobs, .. } = self else { return false };
         let Runner { job, state, .. } = &mut jobs[number];

@@ -33,7 +33,7 @@ pub(super) fn timed_reader(ring_records: usize, interval_ms: u64, totals: &Total
     TimedReader { producer, reader, every_ns, next_ns: every_ns, last_ns: 0, totals: totals.clone() }
 }
 
-/// A ring and its reader. The records determine the time: before a batch enters the ring, the reader performs all reads
+/// A ring and its reader. The records determine the time. Before a batch enters the ring, the reader performs all reads
 /// that are due at the time of the last record of the batch.
 #[derive(Debug)]
 pub(super) struct TimedReader {
