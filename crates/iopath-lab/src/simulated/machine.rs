@@ -335,7 +335,7 @@ pub(crate) struct MachineLog {
 }
 
 impl MachineLog {
-    /// The first `lines_max` lines of `iopath log --dump` that pass the filter and for which `pick` returns true.
+    /// The first `lines_max` lines of `iopath log dump` that pass the filter and for which `pick` returns true.
     ///
     /// # Errors
     /// [`LabError::Log`]: the log cannot be read.
