@@ -21,8 +21,8 @@ use iopath_lab::jobfile::{RunSettings, key_of};
 use iopath_lab::path::PathRow;
 use iopath_lab::paths::{PATHS, find_path};
 use iopath_lab::{
-    BlockSize, CacheSettings, Depth, DeviceDepth, End, Engine, Field, Jobs, LabError, LatencySampling,
-    LogSettings, ModelHost, Rate, ReadShare, Readahead, Repetitions, Rw, Workload,
+    BlockSize, CacheSettings, Depth, DeviceDepth, Distribution, End, Engine, Field, Jobs, LabError,
+    LatencySampling, LogSettings, ModelHost, Rate, ReadShare, Readahead, Repetitions, Rw, Workload,
 };
 use std::num::NonZeroU64;
 use std::path::PathBuf;
@@ -84,6 +84,7 @@ pub(crate) struct SurveyArgs {
 }
 
 /// Sizes are bytes, or a number with k, m, g, t (powers of 1024).
+#[expect(clippy::struct_excessive_bools, reason = "flags, independent of each other")]
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     /// A job file of fio: its jobs instead of one workload. --target, --size, --runtime and --path replace the keys of all
@@ -158,6 +159,10 @@ pub(crate) struct RunArgs {
     /// Percentage of reads in rw and randrw
     #[arg(long, default_value_t = 50, value_parser = count, value_name = "PERCENT")]
     pub(crate) rwmixread: u32,
+    /// How the offsets of random patterns are distributed: random (uniform), zipf:THETA, pareto:POWER, normal:PERCENT, each
+    /// with an optional :CENTER from 0 to 1, or zoned:ACCESS/SIZE:... in percent
+    #[arg(long, default_value = "random", value_parser = |text: &str| text.parse::<Distribution>(), value_name = "NAME[:NUMBER...]")]
+    pub(crate) random_distribution: Distribution,
     /// The I/O scheduler (elevator) of iopath's own paths, with settings: `deadline:read_expire_ms=100`
     #[arg(long, value_parser = elevator, value_name = "NAME[:SETTING=N,...]", long_help = elevators_help())]
     pub(crate) elevator: Option<ElevatorSpec>,
@@ -207,6 +212,7 @@ impl RunArgs {
             warm: self.warm,
             latency_sampling: LatencySampling::new(self.latency_every)?,
             seed: self.seed,
+            distribution: self.random_distribution.clone(),
             read_share: ReadShare::new(self.rwmixread)?,
             elevator: self.elevator.clone(),
             device_depth: self.device_depth.map(DeviceDepth::new).transpose()?,
@@ -225,7 +231,8 @@ impl RunArgs {
 }
 
 /// The options of a workload that a job file sets itself, or does not have.
-const NOT_WITH_JOBFILE: [&str; 14] = [
+const NOT_WITH_JOBFILE: [&str; 15] = [
+    "random_distribution",
     "rw",
     "bs",
     "iodepth",

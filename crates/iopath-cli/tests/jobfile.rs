@@ -111,3 +111,45 @@ fn options_of_a_workload_are_refused_with_a_job_file() {
     let output = iopath(&["run", "--path", "null", "--lenient"]).output().unwrap();
     assert!(stderr(&output).contains("JOBFILE"), "{}", stderr(&output));
 }
+
+#[test]
+fn a_mixed_job_has_reads_and_writes_apart() {
+    let (_directory, file) = with_file(
+        "[mixed]\nrw=randrw\nrwmixread=75\nsize=1m\nrandom_distribution=zipf:1.2\n[reads]\nsize=64k\nstonewall\n",
+    );
+    let report = json_of(&run(&file, &["--json"]));
+    let [mixed, reads] = &report["runs"].as_array().unwrap()[..] else { panic!("two jobs") };
+    let ios = |direction: &str| mixed["directions"][direction]["ios"].as_u64().unwrap();
+    assert_eq!(ios("read") + ios("write"), 256);
+    assert!((150..235).contains(&ios("read")), "{}", ios("read"));
+    assert!(reads.get("directions").is_none());
+    let text = String::from_utf8(run(&file, &[]).stdout).unwrap();
+    assert!(text.contains("mixed  reads") && text.contains("mixed  writes"), "{text}");
+}
+
+#[test]
+fn a_distribution_of_a_single_workload_changes_its_offsets() {
+    let run = |distribution: &str| {
+        let args = [
+            "run",
+            "--path",
+            "iopath-direct",
+            "--target",
+            "model:hdd-20tb",
+            "--rw",
+            "randread",
+            "--size",
+            "1t",
+        ];
+        let more = ["--runtime", "2s", "--json", "--random-distribution", distribution];
+        json_of(&iopath(&[&args[..], &more[..]].concat()).output().unwrap())["runs"][0]["iops"]["mean"]
+            .as_f64()
+            .unwrap()
+    };
+    // Short seeks are faster than long ones.
+    assert!(run("normal:1") > 1.1 * run("random"));
+    let args = ["run", "--path", "null", "--random-distribution", "zipf:0"];
+    let output = iopath(&args).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("zipf:THETA"), "{}", stderr(&output));
+}

@@ -53,6 +53,7 @@ pub(crate) mod fixtures {
             seconds: 1.0,
             first_ended_seconds: 1.0,
             latency_ns: latencies(),
+            directions: None,
             cpu: None,
             device: None,
             storage: storage.map(|[read, written]| StorageBytes { read, written }),

@@ -18,7 +18,7 @@ use crate::cache::used_between;
 use crate::counters::DiskCounters;
 use crate::error::LabError;
 use crate::job::drive::{self, Clock, JobContext, JobError, Moved};
-use crate::job::tally::{JobResult, latencies};
+use crate::job::tally::{JobResult, OneDirection, latencies};
 use crate::job::{Pace, Start};
 use crate::path::{Connection, IoPath, JobSpec};
 use crate::plan::Plan;
@@ -44,6 +44,8 @@ pub(crate) struct Measured {
     /// From the first job's start to the first job's end.
     pub(crate) first_ended_seconds: f64,
     pub(crate) latency_ns: Histogram<u64>,
+    /// Reads and writes, if there were both.
+    pub(crate) directions: Option<[OneDirection; 2]>,
     /// In virtual time, that of the modelled host; none without one.
     pub(crate) cpu: Option<CpuSeconds>,
     /// The transfers of the disk: of this process if it submits them itself, else of all processes. None without a single
@@ -382,6 +384,7 @@ impl Measured {
             seconds: Duration::from_nanos(ended_ns - started_ns).as_secs_f64(),
             first_ended_seconds: Duration::from_nanos(first_ended_ns - started_ns).as_secs_f64(),
             latency_ns,
+            directions: directions(jobs),
             cpu: None,
             storage: None,
             device: None,
@@ -395,6 +398,25 @@ impl Measured {
     pub(crate) fn bytes(&self) -> u64 {
         self.read_bytes + self.written_bytes
     }
+}
+
+/// The sums of reads and of writes; none unless there are both.
+fn directions(jobs: &[JobResult]) -> Option<[OneDirection; 2]> {
+    let is_used = |bytes: fn(&JobResult) -> u64| jobs.iter().any(|job| bytes(job) > 0);
+    if !is_used(|job| job.read_bytes) || !is_used(|job| job.written_bytes) {
+        return None;
+    }
+    let mut sums = [OneDirection::none(), OneDirection::none()];
+    for job in jobs {
+        if let Some(directions) = &job.directions {
+            sums.iter_mut().zip(&**directions).for_each(|(sum, direction)| sum.add(direction));
+            continue;
+        }
+        let index = usize::from(job.written_bytes > 0);
+        let bytes = job.read_bytes + job.written_bytes;
+        sums[index].add(&OneDirection { bytes, ios: job.ios, latency_ns: job.latency_ns.clone() });
+    }
+    Some(sums)
 }
 
 /// The warnings of the connections, each once.

@@ -155,7 +155,7 @@ impl Job {
         let Slot { transfer, submitted_ns } = self.slots[slot as usize];
         if self.ramp_end_ns == 0 || self.end_ramp(now_ns) {
             self.tally.count(transfer);
-            self.tally.measure(now_ns - submitted_ns);
+            self.tally.measure(transfer.direction, now_ns - submitted_ns);
         }
         match &mut self.pace {
             Some(pace) => self.free.extend(pace.free(slot, now_ns)),

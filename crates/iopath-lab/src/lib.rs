@@ -10,6 +10,7 @@ pub mod compare;
 mod compare_error;
 mod conditions;
 mod counters;
+mod distribution;
 mod engine;
 pub mod error;
 pub mod experiment;
@@ -60,8 +61,8 @@ pub use run::{IDLE_SAMPLE, Lab};
 pub use scratch::Scratch;
 pub use target::{Target, TargetInfo};
 pub use workload::{
-    BlockSize, Depth, DeviceDepth, End, Jobs, LatencySampling, LogSettings, Rate, ReadShare, Repetitions, Rw,
-    Workload,
+    BlockSize, Depth, DeviceDepth, Distribution, End, Jobs, LatencySampling, LogSettings, Rate, ReadShare,
+    Repetitions, Rw, Workload,
 };
 
 /// Measures one workload on this machine: prepares its target, measures all repetitions, and removes the scratch file.

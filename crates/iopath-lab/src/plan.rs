@@ -3,6 +3,7 @@
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use crate::distribution::Sampler;
 use crate::path::{Direction, Transfer};
 use crate::random::{below, generator};
 use crate::workload::{Rw, Workload};
@@ -10,8 +11,8 @@ use crate::workload::{Rw, Workload};
 /// The transfers of one job in one repetition.
 ///
 /// A sequential job accesses its own share of the blocks in order, and starts again at the first block if the workload has
-/// more than one pass. A random job draws each block independently and uniformly from the whole target: it may access some
-/// blocks twice and others never. A mixed workload draws the direction of each transfer. A rewrite reads each block and
+/// more than one pass. A random job draws each block independently from the whole target, by the distribution of the
+/// workload: it may access some blocks twice and others never. A mixed workload draws the direction of each transfer. A rewrite reads each block and
 /// then writes it, so one pass has two transfers for each block.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
@@ -29,7 +30,7 @@ pub(crate) struct Plan {
 #[derive(Debug, Clone)]
 enum Order {
     Sequential { first: u64, end: u64, next: u64 },
-    Random { blocks: u64 },
+    Random { sampler: Sampler },
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -53,7 +54,7 @@ impl Plan {
         let share = |job: u64| (u128::from(blocks) * u128::from(job) / u128::from(jobs)) as u64;
         let (first, end) = (share(job.into()), share(u64::from(job) + 1));
         let order = if workload.rw.is_random() {
-            Order::Random { blocks }
+            Order::Random { sampler: Sampler::new(&workload.distribution, blocks) }
         } else {
             Order::Sequential { first, end, next: first }
         };
@@ -106,7 +107,7 @@ impl Iterator for Plan {
     fn next(&mut self) -> Option<Transfer> {
         self.left = self.left.checked_sub(1)?;
         let block = match &mut self.order {
-            Order::Random { blocks } => below(&mut self.generator, *blocks),
+            Order::Random { sampler } => sampler.draw(&mut self.generator),
             Order::Sequential { first, end, next } => {
                 let block = *next;
                 if !matches!(self.mix, Mix::Rewrite { next: Direction::Read }) {

@@ -159,6 +159,9 @@ pub struct RunResult {
     pub latency_every: u32,
     /// From submission to completion, over all repetitions.
     pub latency_ns: Latency,
+    /// Reads and writes apart, of a run with both; none for other runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directions: Option<Directions>,
     /// CPU cost, over all repetitions. In virtual time, that of the modelled host; none without one.
     pub cpu: Option<Cpu>,
     /// The modelled host; none without one.
@@ -175,6 +178,30 @@ pub struct RunResult {
     pub repeats: Vec<Repeat>,
     /// Reasons to doubt the figures, in words.
     pub warnings: Vec<String>,
+}
+
+/// Reads and writes apart.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Directions {
+    /// The reads.
+    pub read: DirectionResult,
+    /// The writes.
+    pub write: DirectionResult,
+}
+
+/// The transfers of one direction. The time of both directions is the same, so rates add up to those of the run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DirectionResult {
+    /// Bytes transferred, over all repetitions.
+    pub bytes: u64,
+    /// Transfers, over all repetitions.
+    pub ios: u64,
+    /// Throughput.
+    pub bytes_per_second: Spread,
+    /// Transfers per second.
+    pub iops: Spread,
+    /// From submission to completion, over all repetitions.
+    pub latency_ns: Latency,
 }
 
 /// A job of a job file.

@@ -12,13 +12,14 @@ use crate::counters::{DiskCounters, idle_busy_cpus};
 use crate::engine::{CpuSeconds, Measured, measure};
 use crate::error::LabError;
 use crate::host::memory_available_bytes;
-use crate::job::tally::latencies;
+use crate::job::tally::{OneDirection, latencies};
 use crate::model::ModelTarget;
 use crate::model_host::ModelHost;
 use crate::path::{IoPath, OpenSpec};
 use crate::progress::{Progress, Stage};
 use crate::result::{
-    Clock, Cpu, Device, Host, Latency, ModelHostFacts, Repeat, RunResult, Spread, TargetResult,
+    Clock, Cpu, Device, DirectionResult, Directions, Host, Latency, ModelHostFacts, Repeat, RunResult,
+    Spread, TargetResult,
 };
 use crate::served::served;
 use crate::simulated::Simulation;
@@ -183,6 +184,7 @@ fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
         iops: spread(repeats.iter().map(|repeat| repeat.iops)),
         latency_every: workload.latency_sampling.get(),
         latency_ns: latency(&latency_ns),
+        directions: directions(measured.iter().map(|repeated| &repeated.measured)),
         cpu: cpu_sum(&repeats),
         model_host: workload.host.as_ref().map(|host| model_host(host, &repeats)),
         device: device_sum(&repeats),
@@ -195,6 +197,29 @@ fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
         warnings: warnings::warnings(&conditions, served.as_ref(), measured, &repeats),
         repeats,
     }
+}
+
+/// The results of reads and of writes; none unless each repetition has both.
+pub(crate) fn directions<'a>(measured: impl Iterator<Item = &'a Measured>) -> Option<Directions> {
+    let repeats: Vec<(f64, &[OneDirection; 2])> =
+        measured.map(|one| Some((one.seconds, one.directions.as_ref()?))).collect::<Option<_>>()?;
+    let of = |index: usize| {
+        let mut sum = OneDirection::none();
+        for (_, directions) in &repeats {
+            sum.add(&directions[index]);
+        }
+        let rate = |of: fn(&OneDirection) -> u64| {
+            spread(repeats.iter().map(|(seconds, directions)| of(&directions[index]) as f64 / seconds))
+        };
+        DirectionResult {
+            bytes: sum.bytes,
+            ios: sum.ios,
+            bytes_per_second: rate(|one| one.bytes),
+            iops: rate(|one| one.ios),
+            latency_ns: latency(&sum.latency_ns),
+        }
+    };
+    (!repeats.is_empty()).then(|| Directions { read: of(0), write: of(1) })
 }
 
 /// The results of each target, if there are several.

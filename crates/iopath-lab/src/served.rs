@@ -7,6 +7,7 @@ use crate::conditions::{Conditions, Repeated};
 use crate::result::ServedBy;
 use crate::size::format_size;
 use crate::storage::StorageBytes;
+use crate::workload::Distribution;
 
 /// If storage transferred less than this share of the needed bytes, memory served the rest.
 const SHARE_MIN: f64 = 0.90;
@@ -158,11 +159,14 @@ impl Add for Bytes {
 }
 
 /// The minimum of bytes that the storage has to transfer for `bytes` of a run: all of them on a direct path, each block
-/// once through a page cache.
+/// once through a page cache. With another distribution than the uniform one, the number of different blocks is not known.
 fn least_bytes(conditions: &Conditions, bytes: u64) -> f64 {
     let (bytes, size) = (bytes as f64, conditions.target.size_bytes() as f64);
     if conditions.path().direct {
         bytes
+    } else if conditions.workload.rw.is_random() && conditions.workload.distribution != Distribution::Uniform
+    {
+        0.0
     } else if conditions.workload.rw.is_random() {
         // n draws of N blocks find N(1 - (1 - 1/N)^n) different ones, about N(1 - e^(-n/N)).
         size * -(-bytes / size).exp_m1()

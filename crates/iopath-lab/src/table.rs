@@ -6,7 +6,9 @@ use std::io::IsTerminal;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table, TableComponent};
 
-use crate::result::{Clock, Cpu, GroupResult, ModelHostFacts, Report, RunResult, Spread, TargetResult};
+use crate::result::{
+    Clock, Cpu, Directions, GroupResult, ModelHostFacts, Report, RunResult, Spread, TargetResult,
+};
 use crate::size::format_size;
 
 const COLUMNS: [&str; 13] = [
@@ -51,7 +53,7 @@ pub fn table(runs: &[RunResult], width: Option<u16>) -> String {
     let widest = lines.lines().map(|line| line.chars().count()).max();
     let table =
         if widest > width.map(usize::from).or(widest) { one_column_each(&columns, &rows) } else { lines };
-    table + &targets(runs) + &sampling(runs) + &in_virtual_time(runs)
+    table + &directions(runs) + &targets(runs) + &sampling(runs) + &in_virtual_time(runs)
 }
 
 /// [`table`] of all runs of a report, and a table of the groups of several jobs.
@@ -77,6 +79,31 @@ pub fn report_table(report: &Report, width: Option<u16>) -> String {
     }
     let groups = if rows.is_empty() { String::new() } else { format!("\n\n{}", table.trim_fmt()) };
     self::table(&report.runs, width) + &groups
+}
+
+/// A table of reads and writes of the runs that have both.
+fn directions(runs: &[RunResult]) -> String {
+    let mut table = ruled();
+    let first = if runs.iter().any(|run| run.job.is_some()) { "job" } else { "path" };
+    table.set_header([first, "direction", "MB/s", "±95%", "IOPS", "p50", "p99"]);
+    for run in runs {
+        let Some(Directions { read, write }) = &run.directions else { continue };
+        for (name, direction) in [("reads", read), ("writes", write)] {
+            table.add_row([
+                run.job.as_ref().map_or(&run.path, |job| &job.name).clone(),
+                name.to_owned(),
+                digits(direction.bytes_per_second.mean / 1e6),
+                interval(&direction.bytes_per_second),
+                digits(direction.iops.mean),
+                time(direction.latency_ns.p50),
+                time(direction.latency_ns.p99),
+            ]);
+        }
+    }
+    for column in table.column_iter_mut().skip(FIRST_NUMBER) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    if table.row_count() == 0 { String::new() } else { format!("\n\n{}", table.trim_fmt()) }
 }
 
 /// A table of the targets of a run on several.
@@ -248,6 +275,7 @@ mod tests {
             |mean: f64| Spread { mean, stddev: Some(mean / 10.0), ci95: Some([mean * 0.9, mean * 1.1]) };
         RunResult {
             job: None,
+            directions: None,
             path: "kernel-direct".to_owned(),
             clock: Clock::Real,
             rw: "randread".to_owned(),

@@ -8,6 +8,7 @@ use iopath::Engine;
 use iopath_core::elevator::ElevatorSpec;
 
 use crate::cache::CacheSettings;
+pub use crate::distribution::{BadDistribution, Distribution, Zone};
 use crate::model_host::ModelHost;
 use crate::path::PathRow;
 use crate::paths::kernel_buffered;
@@ -127,6 +128,8 @@ pub struct Workload {
     pub latency_sampling: LatencySampling,
     /// Seeds offsets, mixes and contents.
     pub seed: u64,
+    /// How random offsets are distributed over the range.
+    pub distribution: Distribution,
     /// Reads in 100 transfers of a mixed pattern.
     pub read_share: ReadShare,
     /// The elevator, on a path with a queue of iopath; unset is `none`.
@@ -166,6 +169,7 @@ impl Default for Workload {
             warm: false,
             latency_sampling: LatencySampling::ALL,
             seed: 1,
+            distribution: Distribution::Uniform,
             read_share: ReadShare::constant(50),
             elevator: None,
             device_depth: None,

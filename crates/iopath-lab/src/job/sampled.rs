@@ -108,9 +108,10 @@ impl SampledJob {
 
     /// The run has completed: counts it. Records its latency if its transfer is the measured one.
     pub(crate) fn handle_run(&mut self, now_ns: u64) {
-        self.tally.count_all(&self.block[self.run.clone()]);
-        if self.is_measured {
-            self.tally.measure(now_ns - self.submitted_ns);
+        let transfers = &self.block[self.run.clone()];
+        self.tally.count_all(transfers);
+        if let ([transfer], true) = (transfers, self.is_measured) {
+            self.tally.measure(transfer.direction, now_ns - self.submitted_ns);
         }
     }
 

@@ -22,84 +22,131 @@ pub(crate) struct JobResult {
     pub(crate) started_ns: u64,
     pub(crate) ended_ns: u64,
     pub(crate) latency_ns: Histogram<u64>,
+    /// Reads and writes, of a job that made both.
+    pub(crate) directions: Option<Box<[OneDirection; 2]>>,
+}
+
+/// The transfers of one direction.
+#[derive(Debug, Clone)]
+pub(crate) struct OneDirection {
+    pub(crate) bytes: u64,
+    pub(crate) ios: u64,
+    pub(crate) latency_ns: Histogram<u64>,
+}
+
+impl OneDirection {
+    pub(crate) fn none() -> Self {
+        Self { bytes: 0, ios: 0, latency_ns: latencies() }
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.bytes += other.bytes;
+        self.ios += other.ios;
+        self.latency_ns.add(&other.latency_ns).expect("all histograms have the same bounds");
+    }
 }
 
 /// The sums so far.
 #[derive(Debug)]
 pub(crate) struct Tally {
     started_ns: u64,
-    read_bytes: u64,
-    written_bytes: u64,
-    ios: u64,
-    latency_ns: Histogram<u64>,
-    /// The last latency and how often it occurred in a row: the transfers of one batch have equal latencies. The histogram
-    /// records them together.
+    /// Reads and writes.
+    directions: [OneDirection; 2],
+    /// The last latency, its direction, and how often it occurred in a row: the transfers of one batch have equal
+    /// latencies. The histogram records them together.
     last_ns: u64,
+    last_direction: Direction,
     last_count: u64,
 }
 
 impl Tally {
     pub(crate) fn new(started_ns: u64) -> Self {
-        let latency_ns = latencies();
-        Self { started_ns, read_bytes: 0, written_bytes: 0, ios: 0, latency_ns, last_ns: 0, last_count: 0 }
+        let directions = [OneDirection::none(), OneDirection::none()];
+        Self { started_ns, directions, last_ns: 0, last_direction: Direction::Read, last_count: 0 }
     }
 
     /// Counts a transfer, without its latency.
     #[inline]
     pub(crate) fn count(&mut self, transfer: Transfer) {
-        self.ios += 1;
-        match transfer.direction {
-            Direction::Read => self.read_bytes += u64::from(transfer.bytes),
-            Direction::Write => self.written_bytes += u64::from(transfer.bytes),
-        }
+        let direction = &mut self.directions[index(transfer.direction)];
+        direction.ios += 1;
+        direction.bytes += u64::from(transfer.bytes);
     }
 
     /// Counts transfers, without their latencies.
     #[inline]
     pub(crate) fn count_all(&mut self, transfers: &[Transfer]) {
-        let (mut all, mut read) = (0, 0);
+        let (mut all, mut read, mut reads) = (0, 0, 0);
         for transfer in transfers {
             let bytes = u64::from(transfer.bytes);
             all += bytes;
-            read += if transfer.direction == Direction::Read { bytes } else { 0 };
+            if transfer.direction == Direction::Read {
+                read += bytes;
+                reads += 1;
+            }
         }
-        self.ios += transfers.len() as u64;
-        self.read_bytes += read;
-        self.written_bytes += all - read;
+        let [reading, writing] = &mut self.directions;
+        reading.ios += reads;
+        reading.bytes += read;
+        writing.ios += transfers.len() as u64 - reads;
+        writing.bytes += all - read;
     }
 
-    /// Records a latency.
+    /// Records a latency of a transfer in this direction.
     #[inline]
-    pub(crate) fn measure(&mut self, latency_ns: u64) {
-        if latency_ns != self.last_ns {
+    pub(crate) fn measure(&mut self, direction: Direction, latency_ns: u64) {
+        if latency_ns != self.last_ns || direction != self.last_direction {
             self.record_last();
             self.last_ns = latency_ns;
+            self.last_direction = direction;
         }
         self.last_count += 1;
     }
 
     fn record_last(&mut self) {
         if self.last_count > 0 {
-            self.latency_ns.saturating_record_n(self.last_ns, self.last_count);
+            let direction = &mut self.directions[index(self.last_direction)];
+            direction.latency_ns.saturating_record_n(self.last_ns, self.last_count);
         }
         self.last_count = 0;
     }
 
     pub(crate) fn moved_bytes(&self) -> u64 {
-        self.read_bytes + self.written_bytes
+        let [reading, writing] = &self.directions;
+        reading.bytes + writing.bytes
     }
 
     /// The result of a job that ended at `now_ns`.
     pub(crate) fn finish(mut self, now_ns: u64) -> JobResult {
         self.record_last();
+        let [reading, writing] = self.directions;
+        let (read_bytes, written_bytes, ios) = (reading.bytes, writing.bytes, reading.ios + writing.ios);
+        let (latency_ns, directions) = match (reading.ios, writing.ios) {
+            (_, 0) => (reading.latency_ns, None),
+            (0, _) => (writing.latency_ns, None),
+            _ => {
+                let mut all = reading.clone();
+                all.add(&writing);
+                (all.latency_ns, Some(Box::new([reading, writing])))
+            }
+        };
         JobResult {
-            read_bytes: self.read_bytes,
-            written_bytes: self.written_bytes,
-            ios: self.ios,
+            read_bytes,
+            written_bytes,
+            ios,
             // A job can end before its measurement begins.
             started_ns: self.started_ns.min(now_ns),
             ended_ns: now_ns,
-            latency_ns: self.latency_ns,
+            latency_ns,
+            directions,
         }
+    }
+}
+
+#[inline]
+fn index(direction: Direction) -> usize {
+    match direction {
+        Direction::Read => 0,
+        Direction::Write => 1,
     }
 }

@@ -293,3 +293,23 @@ fn a_job_that_ends_in_its_ramp_has_measured_nothing() {
     let result = job.into_tally().finish(100);
     assert_eq!((result.ios, result.started_ns, result.ended_ns), (0, 100, 100));
 }
+
+#[test]
+fn reads_and_writes_are_measured_apart() {
+    let mix = Workload { read_share: ReadShare::constant(70), ..workload(Rw::RandRw, End::Pass) };
+    // Transfers of even number take 100 ns, others 300 ns: the directions have other latencies than their sum.
+    let (result, transfers) = simulate(&mix, 1000, 1, |number| if number % 2 == 0 { 100 } else { 300 });
+    let [reads, writes] = result.directions.as_deref().unwrap();
+    for (side, direction) in [(reads, Direction::Read), (writes, Direction::Write)] {
+        let of_side = || transfers.iter().enumerate().filter(|(_, transfer)| transfer.direction == direction);
+        let slow = of_side().filter(|(number, _)| number % 2 == 1).count() as u64;
+        assert_eq!((side.ios, side.bytes), (of_side().count() as u64, of_side().count() as u64 * BLOCK));
+        assert_eq!(side.latency_ns.len(), side.ios);
+        assert_eq!(side.latency_ns.count_between(250, 350), slow);
+    }
+    assert_eq!(reads.ios + writes.ios, result.ios);
+    assert_eq!(result.latency_ns.len(), result.ios);
+    assert_eq!(result.read_bytes, reads.bytes);
+    let (result, _) = simulate(&workload(Rw::Write, End::Pass), 10, 1, |_| 100);
+    assert!(result.directions.is_none() && result.latency_ns.len() == 10);
+}

@@ -7,7 +7,7 @@ use super::value::Amount;
 use crate::field::Field;
 use crate::path::PathRow;
 use crate::refusal::WorkloadError;
-use crate::workload::Rw;
+use crate::workload::{Distribution, Rw};
 
 /// The access that `ioengine` names.
 #[derive(Debug, Clone, Copy)]
@@ -80,6 +80,8 @@ pub struct Job {
     pub rate_bytes: [Option<u64>; 2],
     /// Limits for reads and writes in transfers per second.
     pub rate_ios: [Option<u64>; 2],
+    /// How random offsets are distributed.
+    pub distribution: Distribution,
     /// Reads in 100 transfers of a mixed pattern.
     pub read_percent: u64,
     /// Whether the range is read before the measurement.
@@ -153,6 +155,7 @@ impl Job {
             think: Duration::ZERO,
             rate_bytes: [None; 2],
             rate_ios: [None; 2],
+            distribution: Distribution::Uniform,
             read_percent: 50,
             pre_read: false,
             files: Vec::new(),

@@ -95,6 +95,7 @@ impl Member {
             rate: rate(job)?,
             warm: job.pre_read,
             seed: seed(job, number, clone),
+            distribution: job.distribution.clone(),
             read_share: ReadShare::new(job.read_percent).map_err(|error| job.refused(&error))?,
             ..base.clone()
         };

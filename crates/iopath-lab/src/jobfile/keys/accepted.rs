@@ -86,9 +86,11 @@ pub(super) const KEYS: &[Key] = &[
         }
         Ok(())
     }),
-    partly(&["random_distribution"], "`random`: uniform", |_, given| {
-        given.only(&["random"], "random offsets are uniform")
-    }),
+    partly(
+        &["random_distribution"],
+        "`random`, `zipf:THETA[:CENTER]`, `pareto:POWER[:CENTER]`, `normal:PERCENT[:CENTER]`, `zoned:ACCESS/SIZE:…`",
+        random_distribution,
+    ),
     partly(&["percentage_random"], "100", |_, given| {
         given.only(&["100"], "all offsets of a random pattern are random")
     }),
@@ -261,5 +263,16 @@ fn ioengine(job: &mut Job, given: &Given) -> Result<(), Refused> {
             Refused::Value("it has no path here; use psync, libaio, io_uring, mmap, null or a path of iopath")
         })?),
     };
+    Ok(())
+}
+
+fn random_distribution(job: &mut Job, given: &Given) -> Result<(), Refused> {
+    const EXPECTED: &str = "random, zipf:THETA[:CENTER], pareto:POWER[:CENTER], normal:PERCENT[:CENTER] or \
+                            zoned:ACCESS/SIZE:… in percent";
+    let text = given.text()?;
+    if text.starts_with("zoned_abs") || text.starts_with("sequence") || text.contains(',') {
+        return Err(Refused::Value("no such distribution for a whole job"));
+    }
+    job.distribution = text.parse().map_err(|_| Refused::Expected(EXPECTED))?;
     Ok(())
 }
