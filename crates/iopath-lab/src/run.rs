@@ -367,7 +367,7 @@ impl<'a> Series<'a> {
             drop_cached(target, progress)?
         };
         progress.stage(&Stage::Repeat { number, count: workload.repetitions.get() });
-        // A warm run repeats the transfers of its warm-up.
+        // A repetition of a warm workload has the same transfers as its warm-up.
         let repetition = if workload.warm { 0 } else { number };
         let measured = measure(path, workload, target, repetition, progress)?;
         self.measured.push(Repeated { measured, resident });

@@ -129,8 +129,8 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
     ];
     report.evidence = evidence(settings)?;
     report.notes = vec![
-        "The page cache copies each byte once in block output and input, and twice in rewrite. Direct I/O copies none: \
-         calls, bios, requests and interrupts remain."
+        "The page cache copies each byte once in block output and input, and twice in rewrite. Direct I/O copies no byte; \
+         the costs of calls, bios, requests and interrupts remain."
             .to_owned(),
         "The costs of calls, bios, requests and interrupts are those of host p3-2002: lock statistics of 2002 for a \
          Pentium III of 733 MHz. The copy rate is calibrated on the CPU use of block output, and the size of a direct call \

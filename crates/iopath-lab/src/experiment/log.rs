@@ -90,7 +90,7 @@ impl Setup {
         }
     }
 
-    /// Setups that the source does not exclude either.
+    /// Other setups that are possible according to the source.
     fn others(self) -> [(&'static str, Self); 10] {
         [
             ("500,000 requests", Self { requests: 500_000, ..self }),
