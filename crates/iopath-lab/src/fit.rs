@@ -1,5 +1,5 @@
-//! Fits a model to real storage: measures a target, or reads a request log, finds the parameters whose simulation has the
-//! same figures, and states the error on workloads held back from the fit.
+//! Fits a model to real storage. Measures a target, or reads a request log. Searches for the parameters whose simulation
+//! has the same figures. States the error of the model on workloads that are held back from the fit.
 //!
 //! ```text
 //!   target ── workloads.rs ─┐           ┌─ search.rs ──▶ parameters ──▶ draft.rs (a file)
@@ -8,7 +8,8 @@
 //!                                       └─ held back ──▶ the error of the model
 //! ```
 //!
-//! `cloud.rs`, `flash.rs` and `disk.rs` have the variables of the kinds; the kind with the smallest error is chosen.
+//! `cloud.rs`, `flash.rs` and `disk.rs` have the variables of the kinds of model. The fit chooses the kind with the
+//! smallest error.
 
 mod candidate;
 mod cell;
@@ -56,26 +57,26 @@ pub const TIME_MIN: Duration = Duration::from_secs(2);
 /// The maximum time limit.
 pub const TIME_MAX: Duration = Duration::from_secs(86_400);
 
-/// The share of the time for measurements; the search has the rest.
+/// The share of the time limit for measurements. The search has the rest.
 const MEASURE_SHARE: f64 = 0.75;
 
-/// Transfers of a run of a workload, by the time limit of the fit.
+/// The maximum number of transfers of a run of a workload, for each second of the time limit, and its limits.
 const IOS_PER_S: f64 = 27.0;
 const IOS_MIN: u32 = 250;
 const IOS_MAX: u32 = 2000;
 
-/// Simulated models for each kind.
+/// The number of models to simulate for each kind, for each second of the time limit, and its limits.
 const EVALUATIONS_PER_S: f64 = 15.0;
 const EVALUATIONS_MIN: u32 = 60;
 const EVALUATIONS_MAX: u32 = 1200;
 
-/// Above this noise, the error of the model is mostly that of the measurement.
+/// Above this noise, the error of the model includes much noise of the measurement.
 const NOISE_WARNING: f64 = 0.1;
 
-/// Above this median error on the workloads held back, a model predicts little.
+/// Above this median error on the workloads held back, the fit warns that the model predicts little.
 const HELD_BACK_WARNING: f64 = 0.5;
 
-/// A model that deviates by more than this fraction from the figures that it is fitted to is none.
+/// The fit refuses a model that deviates by more than this fraction (median) from the training figures.
 const TRAINING_ERROR_MAX: f64 = 0.6;
 
 /// The options of a fit.
@@ -128,7 +129,8 @@ pub fn fit(options: &FitOptions, progress: &mut dyn Progress) -> Result<Fit, Lab
     }
 }
 
-/// Whether the name is that of a request log. Errors appear when the target is opened.
+/// Whether the name is that of a request log. Returns false if it cannot be read; opening the target then reports the
+/// error.
 fn is_log(source: &Path) -> bool {
     !is_model(source) && source.is_file() && iopath_log::is_log(source).unwrap_or(false)
 }
@@ -212,7 +214,7 @@ fn without_mechanics(estimates: &Estimates) -> Vec<Candidate> {
     candidates
 }
 
-/// The best model of a kind, and the other kinds.
+/// The best model, and the results of all candidates.
 struct Found {
     draft: Draft,
     tried: Vec<CandidateError>,
@@ -234,7 +236,7 @@ fn choose(
         let found: Best = minimise(&variables, effort.evaluations, |values| {
             evaluations += 1;
             progress.advance(f64::from(evaluations) / f64::from(effort.evaluations));
-            // Values that contradict each other are no model.
+            // Values that contradict each other are not a valid model.
             draft(values).model().map_or(Ok(f64::INFINITY), |model| score(evidence, &model))
         })?;
         tried.push(CandidateError {
@@ -256,7 +258,8 @@ fn choose(
     Ok(found)
 }
 
-/// A warning about a model that fits its training and predicts little, by the median error on the workloads held back.
+/// The warning about a model that fits its training but predicts little. `median` is the median error on the workloads held
+/// back.
 fn prediction_warning(median: f64) -> Option<String> {
     (median > HELD_BACK_WARNING).then(|| {
         format!(
@@ -289,7 +292,7 @@ impl Found {
         Ok(cases_of(evidence, part).zip(predicted).map(figure).collect())
     }
 
-    /// The report, without the facts of the source.
+    /// The report, without the fields that depend on the source.
     fn report(&self, evidence: &dyn Evidence, quantity: Quantity) -> Result<FitReport, LabError> {
         let training = self.figures(evidence, Part::Training, quantity)?;
         let held_back = self.figures(evidence, Part::HeldBack, quantity)?;
@@ -318,7 +321,7 @@ impl Found {
         })
     }
 
-    /// The file with the error in its comment.
+    /// The model file, with the error of the model in its comment.
     fn finish(self, report: FitReport, measured: &str) -> Fit {
         let mut report = FitReport { source: measured.to_owned(), ..report };
         report.warnings.extend(prediction_warning(report.error.median));
@@ -334,7 +337,7 @@ impl Found {
                 percent(max)
             ),
             format!(
-                "Error on the {} figures of the fit: median {}.",
+                "Error on the {} figures of the training: median {}.",
                 report.training.len(),
                 percent(report.training_error.median)
             ),
@@ -350,7 +353,7 @@ impl Found {
     }
 }
 
-/// The deviations without their signs.
+/// Summarises the deviations without their signs.
 fn summary(figures: &[FittedFigure]) -> ErrorSummary {
     let deviations: Vec<f64> = figures.iter().map(|figure| figure.deviation.abs()).collect();
     ErrorSummary {

@@ -1,5 +1,5 @@
-//! A virtual disk: latency, caps, and a server that takes requests one by one or in batches. `flash.rs` is the
-//! alternative for storage without mechanical latency.
+//! A virtual disk: latency, caps, and a server that takes requests one by one or in batches. The other kind for storage
+//! without mechanical latency is in `flash.rs`.
 
 use super::candidate::{ASSUMED, Candidate, FITTED, NOT_MEASURED};
 use super::draft::Draft;
@@ -10,13 +10,13 @@ const KIB: f64 = 1024.0;
 const MIB: f64 = KIB * KIB;
 const GIB: f64 = KIB * MIB;
 
-/// A transfer rate above this is no part of the latency.
+/// Above this transfer rate, the transfer time of a request is not part of its latency.
 const TRANSFER_MIB_MAX: f64 = 1e5;
 
 /// The depth of a queue of Linux.
 const DEPTH_MAX: f64 = 1024.0;
 
-/// The candidates: requests reported one by one, and in batches.
+/// The candidates: one reports requests one by one, the other in batches.
 pub(crate) fn candidates(from: &Estimates) -> Vec<Candidate> {
     [("cloud", 1.0), ("cloud, batches", DEPTH_MAX)].map(|(name, batch)| candidate(from, name, batch)).into()
 }
@@ -90,8 +90,8 @@ fn draft(from: &Estimates, batch: f64, values: &[f64]) -> Draft {
         .with_count("depth_max", DEPTH_MAX, ASSUMED)
 }
 
-/// The longest latency of a distribution that is linear between its quantiles and has the measured mean. Real latencies
-/// above the 99th percentile are rarely uniform, so the longest that was measured would make the mean too high.
+/// The longest latency of a distribution that is linear between its quantiles and has the measured mean. Measured latencies
+/// above the 99th percentile are rarely uniform, so the measured maximum would make the mean too high.
 fn longest(from: &Estimates) -> f64 {
     let (min, p50) = (from.read.min, from.read.p50.max(from.read.min));
     let p99 = from.read.p99.max(p50);

@@ -1,5 +1,5 @@
-//! A solid-state disk: dies behind channels, a write buffer and garbage collection. `cloud.rs` is the alternative for
-//! storage without mechanical latency.
+//! A solid-state disk: dies behind channels, a write buffer and garbage collection. The other kind for storage without
+//! mechanical latency is in `cloud.rs`.
 
 use super::candidate::{ASSUMED, Candidate, FITTED, NOT_MEASURED};
 use super::draft::Draft;
@@ -14,7 +14,7 @@ const PAGE_KIB: f64 = 16.0;
 const PLANES: f64 = 2.0;
 const CHANNELS: f64 = 8.0;
 
-/// The start of the search: dies on each channel, and the share of the latency in which a die reads.
+/// The start point of the search: dies on each channel, and the share of the latency in which a die reads.
 const DIES: f64 = 6.0;
 const DIE_SHARE: f64 = 0.7;
 
@@ -54,7 +54,7 @@ pub(crate) fn candidate(from: &Estimates) -> Candidate {
     Candidate { name: "flash", variables, draft: Box::new(draft) }
 }
 
-/// A first estimate from the cost of random writes.
+/// A first estimate of `spare_percent` from the cost of random writes.
 fn spare_percent(writes: &Writes) -> f64 {
     let amplification = (writes.bytes_per_s / writes.random_bytes_per_s.max(1.0)).max(1.01);
     (50.0 / (amplification - 1.0)).clamp(2.0, 500.0)
@@ -88,7 +88,7 @@ fn draft(from: &Estimates, values: &[f64], is_written: bool, fixed: [f64; 4]) ->
         .with("read_latency_us", small_read * (1.0 - die_share), FITTED)
         .with("write_latency_us", write_latency, write_source)
         .with("write_buffer_kib", buffer, write_source)
-        .with_count("buffer_is_volatile", 0.0, "assumed: a flush takes no time that shows")
+        .with_count("buffer_is_volatile", 0.0, "assumed: a flush is too short to measure")
         .with("request_max_kib", request_kib, "the largest request of the measured target")
         .with_count("depth_max", 1024.0, ASSUMED)
 }

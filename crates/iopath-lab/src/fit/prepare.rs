@@ -1,5 +1,5 @@
-//! The target of a fit: a scratch file of a suitable size, or a file, device or model of the user; and the first workloads,
-//! which show whether it has mechanical latency. Runs no other workload.
+//! Prepares the target of a fit: a scratch file of a suitable size, or a file, device or model of the user. Runs the first
+//! workloads, which show whether the target has mechanical latency. Runs no other workload.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use crate::run::Lab;
 use crate::target::{Target, inspect};
 use crate::workload::{Rw, Workload};
 
-/// The scratch file, and the least size of a target.
+/// The maximum size of the scratch file, and the minimum size of a target.
 const SCRATCH_BYTES_MAX: u64 = 1 << 30;
 
 const TARGET_BYTES_MIN: u64 = 32 << 20;
@@ -30,10 +30,11 @@ const PROBE_BYTES: u64 = 16 << 20;
 
 const SCRATCH_SHARE: f64 = 0.1;
 
-/// A repetition may deviate from the median of its workload by this fraction, in the median over all workloads.
+/// The maximum noise: the deviation of a repetition from the median of its workload, as a fraction (median over all
+/// workloads).
 pub(super) const NOISE_MAX: f64 = 0.5;
 
-/// The fewest transfers of the first workload.
+/// The minimum number of transfers of the first workload.
 const PROBE_IOS_MIN: u64 = 10;
 
 pub(super) fn check_noise(target: &Path, noise: Option<f64>) -> Result<(), FitError> {
@@ -45,7 +46,7 @@ pub(super) fn check_noise(target: &Path, noise: Option<f64>) -> Result<(), FitEr
     }
 }
 
-/// The target in words: the disk and filesystem of a scratch file, whose own name means nothing later.
+/// The target in words. For a scratch file: its disk and filesystem, because the file no longer exists after the fit.
 pub(super) fn described(facts: &TargetFacts, source: &Path) -> String {
     let mut text = source.display().to_string();
     if let Some(filesystem) = &facts.filesystem {
@@ -85,7 +86,7 @@ pub(super) fn too_small(target: &Path, has: u64) -> FitError {
     FitError::TooSmall { target: target.to_owned(), has, needed: TARGET_BYTES_MIN }
 }
 
-/// A scratch file of a size that the speed and free space of the directory allow.
+/// A scratch file. Its size depends on the speed and the free space of the directory.
 fn scratch(options: &FitOptions, progress: &mut dyn Progress) -> Result<Target, LabError> {
     let directory = inspect(&options.source)?;
     let begun = Instant::now();
@@ -107,7 +108,7 @@ pub(super) struct Probe {
     pub(super) slice: Duration,
 }
 
-/// Whether far reads take much longer than near ones, and long at all; and the time for enough transfers.
+/// Measures far and near reads. Returns whether the latency is mechanical, and the time of a run with enough transfers.
 pub(super) fn probe(
     target: &Target,
     lab: Option<&Lab>,

@@ -28,15 +28,15 @@ pub struct FitReport {
     pub parameters: Vec<FittedParameter>,
     /// The kinds that were tried.
     pub candidates: Vec<CandidateError>,
-    /// How often each workload was measured; 1 for a log.
+    /// The number of runs of each workload; 1 for a log.
     pub rounds: u32,
-    /// The figures that the parameters were fitted to.
+    /// The figures of the training, to which the parameters were fitted.
     pub training: Vec<FittedFigure>,
-    /// The figures that the fit did not see.
+    /// The figures of the workloads held back, which the fit did not use.
     pub held_back: Vec<FittedFigure>,
     /// The error of the model: the deviations of the figures held back.
     pub error: ErrorSummary,
-    /// The same for the figures that the parameters were fitted to.
+    /// The deviations of the figures of the training.
     pub training_error: ErrorSummary,
     /// The median deviation of a repetition from the median of its workload, as a fraction; none for single measurements.
     pub noise: Option<f64>,
@@ -51,16 +51,16 @@ pub struct FittedParameter {
     pub name: String,
     /// Its value.
     pub value: f64,
-    /// Where the value comes from.
+    /// The source of the value.
     pub source: String,
 }
 
 /// A kind of model that was tried.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CandidateError {
-    /// The kind, and what distinguishes it from others of the kind.
+    /// The kind, and the difference from other candidates of the kind.
     pub name: String,
-    /// The weighted mean deviation from the training figures (of logarithms).
+    /// The weighted mean deviation of the logarithms from those of the training figures.
     pub score: f64,
     /// The number of models that were simulated.
     pub evaluations: u32,
@@ -76,24 +76,24 @@ pub enum Quantity {
     LatencyNs,
 }
 
-/// A measured figure and the model's.
+/// A measured figure and the figure of the model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FittedFigure {
     /// The workload, or the class of requests of a log.
     pub workload: String,
     /// Direction and order.
     pub rw: String,
-    /// The size of a transfer in bytes; of a class, the largest.
+    /// The size of a transfer in bytes; for a class, the largest size.
     pub block_bytes: u64,
-    /// Transfers in flight; of a class, the most.
+    /// Transfers in flight; for a class, the largest number.
     pub io_depth: u32,
     /// The unit of the figures.
     pub quantity: Quantity,
-    /// As measured.
+    /// The measured figure.
     pub measured: f64,
-    /// As the model predicts.
+    /// The figure that the model predicts.
     pub modelled: f64,
-    /// The model's deviation, as a fraction of the measured figure.
+    /// The deviation of the model, as a fraction of the measured figure.
     pub deviation: f64,
     /// The median deviation of a repetition, as a fraction; none if it was measured once.
     pub noise: Option<f64>,
