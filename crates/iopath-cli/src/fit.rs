@@ -29,12 +29,12 @@ pub(crate) fn run(args: &FitArgs) -> anyhow::Result<()> {
         let (file, target) = (args.output.display(), target_of(&args.output));
         let _ = write!(text, "\n\nWritten to {file}; use it as --target {target}");
     }
-    // The error of the model took the time of the fit: it is shown in any case.
+    // The report is shown even if the file cannot be written, because the fit took long.
     output.show(|| fitted.report.to_json(), &text)?;
     written
 }
 
-/// The target that names a model file. A name without a directory and `.toml` would be that of a preset.
+/// The value of `--target` for a model file. Without a directory and without `.toml`, the name would be that of a preset.
 fn target_of(file: &Path) -> String {
     let target = format!("model:{}", file.display());
     if model_file(Path::new(&target)).is_some() { target } else { format!("model:./{}", file.display()) }

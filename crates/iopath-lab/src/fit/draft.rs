@@ -35,7 +35,7 @@ impl Draft {
         Self { kind, lines: Vec::new(), zones: Vec::new() }
     }
 
-    /// Adds a parameter. Values have four digits, so that the file has the values that were simulated.
+    /// Adds a parameter. Its value is rounded to four digits before the simulation, so the file has the simulated value.
     pub(crate) fn with(mut self, name: &'static str, value: f64, source: &str) -> Self {
         self.lines.push(Line { name, value: four_digits(value), source: source.to_owned() });
         self
@@ -47,7 +47,7 @@ impl Draft {
         self
     }
 
-    /// The file. `comment` has the lines after the first.
+    /// The text of the file. `comment` has the lines of its comment after the first line.
     pub(crate) fn text(&self, about: &str, comment: &[String]) -> String {
         let mut text = String::new();
         for line in comment {

@@ -1,4 +1,4 @@
-//! Fits of known models in virtual time: the fitted model has the figures of the known one. Deterministic.
+//! Fits known models in virtual time. The fitted model must have the figures of the known model. Deterministic.
 
 use std::path::Path;
 
@@ -156,7 +156,7 @@ fn a_target_too_small_for_a_fit_is_refused() {
 }
 
 #[test]
-fn repetitions_that_differ_too_much_are_no_data() {
+fn repetitions_that_differ_too_much_are_refused() {
     check_noise(Path::new("d"), Some(prepare::NOISE_MAX)).unwrap();
     check_noise(Path::new("d"), None).unwrap();
     let text = check_noise(Path::new("d"), Some(0.7)).unwrap_err().to_string();
@@ -164,7 +164,7 @@ fn repetitions_that_differ_too_much_are_no_data() {
 }
 
 #[test]
-fn a_model_that_predicts_little_has_a_warning() {
+fn a_model_that_predicts_little_gets_a_warning() {
     assert_eq!(prediction_warning(HELD_BACK_WARNING), None);
     let text = prediction_warning(0.888).unwrap();
     assert!(text.contains("predicts little") && text.contains("89%"), "{text}");

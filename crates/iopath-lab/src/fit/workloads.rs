@@ -1,5 +1,5 @@
-//! Workloads as evidence. Runs them on the target, round after round, and predicts their figures with the same workloads on
-//! a model in virtual time. So the queue merges and splits on both sides.
+//! Workloads as evidence: runs them on the target, in turns, and predicts their figures by running the same workloads on a
+//! model in virtual time. So the queue, its merges and splits take part on both sides.
 
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -15,11 +15,11 @@ use crate::simulated::Simulation;
 use crate::target::Target;
 use crate::workload::Workload;
 
-/// The seeds of the measurement and of the prediction. They differ, so both sides have different offsets.
+/// Seeds of the measurement and of the prediction: different offsets on each side.
 const MEASURED_SEED: u64 = 1;
 const PREDICTED_SEED: u64 = 2;
 
-/// The maximum number of rounds. More repetitions hardly improve the median.
+/// The most rounds: the median of more repetitions is hardly better.
 const ROUNDS_MAX: u32 = 15;
 
 /// The figures of one run of a workload.
@@ -83,7 +83,7 @@ impl Measured {
     }
 }
 
-/// Transfers a second. The rate of writes is computed from their latency, because their run time includes the final flush.
+/// Transfers a second. That of writes comes from their latency: their time includes the final flush.
 fn rate(cell: &Cell, sample: &Sample) -> f64 {
     if cell.rw.writes() {
         f64::from(cell.depth) * 1e9 / sample.mean_ns
@@ -113,7 +113,7 @@ pub(crate) fn simulate(
     Ok(Sample::of(&Simulation::new(&workload, vec![model], None, &never).measure(1, &mut Silent)?))
 }
 
-/// Runs workloads on a target, round after round, until the deadline; at least one round.
+/// Runs workloads on a target, in turns, until the deadline; at least once.
 pub(crate) fn measure(
     target: &Target,
     lab: Option<&Lab>,
@@ -138,8 +138,7 @@ fn on_model(model: &ModelTarget, cells: &[Cell], slice: Slice) -> Result<Runs, L
     Ok(Runs { measured, rounds: 1, warnings: Vec::new() })
 }
 
-/// The maximum remaining time of the measurement in round `round`: the time to the deadline, or to the end of the last
-/// round.
+/// The time that the measurement still takes at most, in round `round`: until the deadline, or until the rounds end.
 fn time_left(to_deadline: Duration, round: u32, longest_round: Duration) -> Duration {
     if longest_round.is_zero() {
         to_deadline
@@ -156,7 +155,7 @@ fn on_storage(
     deadline: Instant,
     progress: &mut dyn Progress,
 ) -> Result<Runs, LabError> {
-    // A workload on a part of the target never writes beyond that part.
+    // A workload on a part of the target never writes past that part.
     let parts: Vec<Option<Target>> =
         cells.iter().map(|cell| (!cell.is_whole()).then(|| target.first(cell.range.end))).collect();
     let series = cells.iter().zip(&parts).map(|(cell, part)| {
@@ -214,7 +213,7 @@ impl Workloads {
         Self { runs, cases, slice }
     }
 
-    /// The runs of the training.
+    /// The runs that the parameters are fitted to.
     pub(crate) fn training(&self) -> impl Iterator<Item = &Measured> {
         self.runs.measured.iter().filter(|measured| measured.cell.part == Part::Training)
     }
