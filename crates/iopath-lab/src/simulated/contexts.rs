@@ -23,7 +23,7 @@ pub(super) struct Contexts<D: BlockDevice> {
     inner: D,
     limits: Limits,
     times: ContextTimes,
-    /// Requests that the device has not received, in the order of arrival.
+    /// Requests that are not yet at the device, in the order of arrival.
     held: VecDeque<Held<D::Memory>>,
     /// The contexts of requests at the device.
     in_flight: HashMap<u32, Stream>,
@@ -43,7 +43,7 @@ struct Held<M> {
 }
 
 impl<D: BlockDevice> Contexts<D> {
-    /// In front of `inner`, with other limits of its queue.
+    /// A scheduler in front of `inner`. `limits` are the limits of the queue above it.
     pub(super) fn new(inner: D, limits: Limits, times: ContextTimes) -> Self {
         Self {
             inner,
@@ -89,7 +89,7 @@ impl<D: BlockDevice> Contexts<D> {
             && (self.idle_until.is_some() || self.in_flight.values().any(|stream| *stream == active))
     }
 
-    /// Submits a held request. Returns whether the device had room.
+    /// Submits a held request. Returns whether the device has accepted it.
     fn submit_held(&mut self, index: usize, now: Instant) -> bool {
         let held = &self.held[index];
         let mut io = Io::new(held.tag, held.op, held.extent, &held.memory);

@@ -1,6 +1,6 @@
-//! A remote block target with a page cache: threads that take commands, read them through the cache and readahead of the
-//! library, and reply. It is a device for the machine that sends the commands; a link between both is a stage in front of
-//! it. Reads only. CPU contention of the target is not modelled: each thread has a CPU.
+//! A remote block target with a page cache. Its threads take commands, read through the cache and readahead of the library,
+//! and reply. For the machine that sends the commands, the target is a device. A link between both is a stage in front of
+//! it. The target executes only reads. CPU contention is not modelled: each thread has a CPU.
 //!
 //! ```text
 //!   commands ─▶ threads ─▶ BufferedPath ─▶ queue, plug ─▶ contexts.rs ─▶ array
@@ -29,10 +29,10 @@ use super::unplug::{Unplug, Unplugger};
 /// The size of a page.
 const PAGE_BYTES: u32 = 4096;
 
-/// Pages that a thread copies before it continues to read.
+/// The maximum number of pages that a thread copies before it continues to read.
 const COPIED_MAX: u32 = 16;
 
-/// Bios in the queue of the target.
+/// The maximum number of bios in the queue of the target.
 const BIOS_MAX: u32 = 4096;
 
 /// The parameters of a target.
@@ -42,11 +42,11 @@ pub(crate) struct ServerSettings {
     pub(crate) threads: u32,
     /// The size of the page cache.
     pub(crate) cache_bytes: u64,
-    /// The maximum of a readahead window of Linux.
+    /// The maximum size of a readahead window of Linux.
     pub(crate) readahead_bytes: u64,
     /// The largest request of the queue in front of the array.
     pub(crate) request_bytes_max: u64,
-    /// When that queue starts requests.
+    /// The condition to start plugged requests of that queue.
     pub(crate) unplug: Unplug,
     /// The scheduler between that queue and the array.
     pub(crate) contexts: ContextTimes,
@@ -69,13 +69,13 @@ pub(crate) struct Server<D: BlockDevice<Memory = Span>> {
     command: Duration,
     page: Duration,
     threads: Vec<Thread>,
-    /// Threads without a command. The last is the next to work.
+    /// Threads without a command. The last thread executes the next command.
     free: Vec<u32>,
-    /// The thread that ran last: page I/O belongs to its context.
+    /// The thread that ran last. New page I/O belongs to its context.
     current: u32,
     commands: VecDeque<Command>,
     commands_left: u32,
-    /// Threads that compute, each with the end of that.
+    /// Threads that execute CPU work, each with the end of this work.
     busy: BinaryHeap<Reverse<(Instant, u64, u32)>>,
     slept: u64,
     hits: u64,

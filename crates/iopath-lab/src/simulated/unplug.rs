@@ -1,4 +1,4 @@
-//! When the queue of a modelled buffered volume starts its plugged requests. The plug itself is that of the queue.
+//! The rules by which a modelled buffered volume unplugs its queue. The plug itself is that of the queue.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ impl Unplug {
     /// `unplug_thresh` of the kernel.
     const KERNEL_REQUESTS: u32 = 4;
 
-    /// Requests that are plugged before all of them start.
+    /// The number of plugged requests at which the queue unplugs itself.
     pub(super) const fn plug_requests_max(self) -> u32 {
         match self {
             Self::AtOnce => PLUG_REQUESTS,
@@ -35,7 +35,7 @@ impl Unplug {
     }
 }
 
-/// The rule with its state.
+/// A rule and its state.
 #[derive(Debug)]
 pub(super) struct Unplugger {
     rule: Unplug,
@@ -51,7 +51,7 @@ impl Unplugger {
         Self { rule, since: None, is_due: false, windows: 0 }
     }
 
-    /// A reader waits for a page.
+    /// Call this when a reader waits for a page.
     pub(super) const fn handle_wait(&mut self) {
         self.is_due = true;
     }
@@ -62,7 +62,7 @@ impl Unplugger {
         self.is_due |= is_more && matches!(self.rule, Unplug::WaitOrTimer { after_readahead: true, .. });
     }
 
-    /// Unplugs the queue if that is due. Call it after the submission of bios, and at the time limit.
+    /// Unplugs the queue if the rule requires it. Call this after the submission of bios, and at the time limit.
     pub(super) fn unplug<D: BlockDevice>(&mut self, queue: &mut QueuedDevice<D>, now: Instant) {
         if let Unplug::WaitOrTimer { delay, .. } = self.rule {
             if queue.is_plugged() {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plug_of_the_kernel_opens_for_a_waiter_after_readahead_or_at_its_time_limit() {
+    fn the_rule_of_the_kernel_unplugs_for_a_waiter_after_readahead_or_at_the_time_limit() {
         let delay = Duration::from_millis(3);
         let rule = |after_readahead| Unplug::WaitOrTimer { delay, after_readahead };
         let is_open = |rule, event: fn(&mut Unplugger), at_ms| {
