@@ -93,7 +93,7 @@ fn worst_to_best(rates: &[f64]) -> f64 {
     rates.iter().copied().fold(f64::MAX, f64::min) / rates.iter().copied().fold(0.0, f64::max)
 }
 
-/// The completions of one call of 2 MiB: the gaps between its commands are the idle times.
+/// The completions of one call of 2 MiB. The gaps between them show the idle times.
 fn evidence(constants: Constants) -> Result<Vec<String>, LabError> {
     let short = Constants { size_mib: 16, ..constants };
     let outcome = read(&short, setup(2 << 20), Reader::Direct, true)?;

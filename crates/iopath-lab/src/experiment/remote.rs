@@ -142,7 +142,7 @@ impl Setup {
 /// The top half of the reading machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reader {
-    /// No page cache: the commands of a call are in flight together, and no command between calls.
+    /// No page cache: the commands of a call are in flight together, and between two calls no command is in flight.
     Direct,
     /// A page cache with this readahead.
     Buffered(Readahead),
@@ -233,7 +233,7 @@ fn array(constants: &Constants) -> Result<ModelDevice<Span>, LabError> {
     Ok(ModelDevice::new(&Model::parse("array", &text)?, 1))
 }
 
-/// A block size in the largest unit that divides it.
+/// A block size as text, in the largest unit that divides it.
 pub(super) fn size(bytes: u64) -> String {
     if bytes.is_multiple_of(1 << 20) {
         format!("{} MiB", bytes >> 20)

@@ -29,7 +29,7 @@ const PARAMETERS: [Parameter; 13] = {
 /// Large blocks, as an exponent of two: 1 MiB to 64 MiB.
 const LARGE: std::ops::RangeInclusive<u32> = 20..=26;
 
-/// The least mean gain that counts as faster. The published pairs of rows have 3.7%.
+/// The minimum mean gain that counts as faster. The published pairs of rows have 3.7%.
 const FASTER: f64 = 0.01;
 
 fn run(settings: &Settings) -> Result<Report, LabError> {
