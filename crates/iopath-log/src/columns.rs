@@ -86,35 +86,31 @@ impl Columns {
 
     /// The number of records.
     pub(crate) const fn len(&self) -> usize {
-        self.flags.filled.len
+        self.flags.len
     }
 
     /// Adds records. At most [`RECORDS_MAX`] fit.
     pub(crate) fn extend(&mut self, records: &[Record]) {
         let Self { last, time: before, .. } = self;
-        let (mut flags, mut kinds, mut tags) = (self.flags.end(), self.kinds.end(), self.tags.end());
+        self.kinds.extend(records, |[.., rest]| (rest >> KIND_SHIFT) as u16);
+        self.tags.extend(records, |[.., rest]| (rest & TAG_MASK) as u32);
         let (mut times, mut lengths) = (self.times.end(), self.lengths.end());
         let (mut places, mut others) = (self.places.end(), self.others.end());
-        for record in records {
-            let [first, place, rest] = record.to_words();
+        self.flags.extend(records, |[first, place, rest]| {
             let (time, length) = (first & TIME_MASK, first >> Record::TIME_BITS);
-            let (tag, other) = (rest & TAG_MASK, rest >> OTHER_SHIFT & TAG_MASK);
             let passed = time.wrapping_sub(std::mem::replace(before, time)) & TIME_MASK;
-            let same = std::mem::replace(last.of(tag), (length, place));
+            let same = std::mem::replace(last.of(rest & TAG_MASK), (length, place));
             let (length, place) = (length ^ same.0, place ^ same.1);
+            let other = rest >> OTHER_SHIFT & TAG_MASK;
             // Each value is stored; the next value replaces a zero. A branch would be mispredicted often.
-            let mut has = times.push(passed, passed != 0, TIME);
-            has |= lengths.push(length as u32, length != 0, LENGTH);
-            has |= places.push(place, place != 0, PLACE);
-            has |= others.push(other as u32, other != 0, OTHER);
-            kinds.push((rest >> KIND_SHIFT) as u16, true, 0);
-            tags.push(tag as u32, true, 0);
-            flags.push(has, true, 0);
-        }
-        let ends = (flags.finish(), kinds.finish(), tags.finish());
-        let values = (times.finish(), lengths.finish(), places.finish(), others.finish());
-        (self.flags.filled, self.kinds.filled, self.tags.filled) = ends;
-        (self.times.filled, self.lengths.filled, self.places.filled, self.others.filled) = values;
+            times.push(passed, passed != 0, TIME)
+                | lengths.push(length as u32, length != 0, LENGTH)
+                | places.push(place, place != 0, PLACE)
+                | others.push(other as u32, other != 0, OTHER)
+        });
+        let [times, lengths, places, others] = [times.len, lengths.len, places.len, others.len];
+        (self.times.len, self.lengths.len, self.places.len, self.others.len) =
+            (times, lengths, places, others);
     }
 
     /// Appends the columns to `out`.
@@ -147,62 +143,61 @@ impl Columns {
 struct Column<T> {
     /// The values so far, and room for all.
     values: Box<[T]>,
-    filled: Filled,
-}
-
-/// How many values a column has, and the bits that occur in any of them.
-#[derive(Debug, Clone, Copy, Default)]
-struct Filled {
     len: usize,
-    bits: u64,
 }
 
 /// The end of a column while values are added: in registers, unlike the column itself.
 struct End<'a, T> {
     values: &'a mut [T],
-    filled: Filled,
+    len: usize,
 }
 
-impl<T: Copy + Into<u64>> End<'_, T> {
+impl<T> End<'_, T> {
     /// Adds `value` if `is_kept`; then returns `flag`, otherwise 0.
     #[inline]
     fn push(&mut self, value: T, is_kept: bool, flag: u8) -> u8 {
-        self.values[self.filled.len] = value;
-        self.filled.len += usize::from(is_kept);
-        self.filled.bits |= value.into();
+        self.values[self.len] = value;
+        self.len += usize::from(is_kept);
         flag * u8::from(is_kept)
-    }
-
-    const fn finish(self) -> Filled {
-        self.filled
     }
 }
 
 impl<T: Copy + Default + Into<u64>> Column<T> {
     fn new() -> Self {
         // One more than the maximum, for a value that is not kept.
-        Self { values: vec![T::default(); RECORDS_MAX + 1].into(), filled: Filled::default() }
+        Self { values: vec![T::default(); RECORDS_MAX + 1].into(), len: 0 }
+    }
+
+    /// Adds a value for each record.
+    #[inline]
+    fn extend(&mut self, records: &[Record], mut value: impl FnMut([u64; 3]) -> T) {
+        let values = &mut self.values[self.len..self.len + records.len()];
+        for (added, record) in values.iter_mut().zip(records) {
+            *added = value(record.to_words());
+        }
+        self.len += records.len();
     }
 
     fn end(&mut self) -> End<'_, T> {
-        End { values: &mut self.values, filled: self.filled }
+        End { values: &mut self.values, len: self.len }
     }
 
     fn values(&self) -> &[T] {
-        &self.values[..self.filled.len]
+        &self.values[..self.len]
     }
 
     /// Appends the number of bytes of a value, then the lowest bytes of all values, then the next, and so on.
     fn write_to(&self, out: &mut Vec<u8>) {
-        let width = (u64::BITS - self.filled.bits.leading_zeros()).div_ceil(8);
+        let bits = self.values().iter().fold(0, |bits, &value| bits | value.into());
+        let width = (u64::BITS - bits.leading_zeros()).div_ceil(8);
         out.push(width as u8);
         for byte in 0..width {
             out.extend(self.values().iter().map(|&value| (value.into() >> (8 * byte)) as u8));
         }
     }
 
-    fn clear(&mut self) {
-        self.filled = Filled::default();
+    const fn clear(&mut self) {
+        self.len = 0;
     }
 }
 

@@ -195,7 +195,7 @@ impl Disk {
     }
 
     fn submit_write(&mut self, tag: Tag, start: u64, end: u64, fua: bool, now: Nanos) {
-        let stream = self.arm.stream.filter(|_| self.job.is_none());
+        let stream = self.arm.stream.as_ref().filter(|_| self.job.is_none());
         if stream.is_some_and(|stream| start < stream.limit && self.segments.get(stream.segment).start < end)
         {
             self.end_stream(now);
@@ -348,16 +348,16 @@ impl Disk {
         if self.dirty.contains(start, end) {
             return true;
         }
-        let stream = self
-            .arm
-            .stream
-            .filter(|stream| self.segments.get(stream.segment).start <= start && end <= stream.limit);
-        let Some(stream) = stream.filter(|_| self.arm.stream_time(end) <= now) else {
+        let stream = self.arm.stream.as_ref();
+        let stream = stream
+            .filter(|stream| end <= stream.limit && self.segments.get(stream.segment).start <= start)
+            .map(|stream| (stream.segment, stream.limit, stream.stop));
+        let Some((segment, limit, stop)) = stream.filter(|_| self.arm.stream_time(end) <= now) else {
             return self.segments.find(start).is_some_and(|index| self.segments.get(index).end >= end);
         };
-        self.segments.touch(stream.segment);
+        self.segments.touch(segment);
         // A stream that has stopped needs a seek before it continues. The sectors already read stay available meanwhile.
-        self.segments.extend(stream.segment, if stream.stop <= now { stream.limit } else { end });
+        self.segments.extend(segment, if stop <= now { limit } else { end });
         if self.job.is_none() {
             let limit = (end + self.spec.readahead_sectors).min(self.arm.geometry.sectors());
             self.arm.read_on(limit, self.spec.readahead_sectors / 2, now);

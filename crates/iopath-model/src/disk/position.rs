@@ -135,17 +135,18 @@ impl Arm {
 
     /// The time at which the stream has read all sectors before `end`.
     pub(crate) fn stream_time(&mut self, end: u64) -> Nanos {
-        let Some(mut stream) = self.stream else { return 0 };
+        let Self { geometry, stream: Some(stream), .. } = self else { return 0 };
         if end <= stream.first {
             return stream.begun;
         }
-        stream.track = self.track_at(&stream, end - 1);
-        self.stream = Some(stream);
-        stream.begun + self.geometry.time(stream.track.turns_to(end) - stream.turns)
+        if !stream.track.contains(end - 1) {
+            stream.track = geometry.track((end - 1).min(geometry.sectors() - 1));
+        }
+        stream.begun + geometry.time(stream.track.turns_to(end) - stream.turns)
     }
 
     pub(crate) fn stream_segment(&self) -> usize {
-        self.stream.map_or(0, |stream| stream.segment)
+        self.stream.as_ref().map_or(0, |stream| stream.segment)
     }
 
     /// Ends the stream. Returns its segment and the sector up to which it has read.
