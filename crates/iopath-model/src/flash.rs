@@ -286,3 +286,48 @@ impl Mechanism for Flash {
         earlier(self.completions.next(), event)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use iopath_core::{Extent, Sector};
+    use rand_xoshiro::Xoshiro256PlusPlus;
+    use rand_xoshiro::rand_core::{RngCore, SeedableRng};
+
+    use super::*;
+
+    /// One disk is polled at its events only, the other also a nanosecond before each.
+    #[test]
+    fn no_request_completes_before_the_next_event() {
+        // Flushes wait for programs, and writes wait for room.
+        let overrides = [("buffer_is_volatile", "1"), ("write_buffer_kib", "1024")];
+        let model = crate::Model::preset_with("ssd-nvme", &overrides).unwrap();
+        let crate::model::Spec::Flash(spec) = model.spec() else {
+            unreachable!("the preset is of this kind")
+        };
+        let [mut disk, mut other] = [0, 1].map(|_| Flash::new(spec, 1024));
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(3);
+        let (mut now, mut completed, requests) = (0, 0, 3000);
+        for bits in 0..requests {
+            let draw = random.next_u64();
+            let op = [Op::Read, Op::Read, Op::Read, Op::Write, Op::Flush][draw as usize % 5];
+            let sectors = if op == Op::Flush { 0 } else { 1 + (draw >> 8) % 64 };
+            let extent = Extent::new(Sector((draw >> 16) % 1_000_000), sectors).unwrap();
+            let request = Request { tag: Tag::from_bits(bits), op, extent, fua: false };
+            for disk in [&mut disk, &mut other] {
+                disk.submit(request, now);
+                disk.commit(now);
+            }
+            let until = if bits + 1 == requests { Nanos::MAX } else { now + (draw >> 40) % 40_000 };
+            while let Some(at) = disk.next_event().filter(|at| *at <= until) {
+                assert_eq!(other.poll(at.max(now + 1) - 1), None, "before {at}");
+                while let Some(tag) = disk.poll(at) {
+                    assert_eq!(other.poll(at), Some(tag));
+                    completed += 1;
+                }
+                now = at;
+            }
+            now = until;
+        }
+        assert_eq!(completed, requests);
+    }
+}
