@@ -34,6 +34,7 @@ const fn figure(
 }
 
 const OUTER: (&str, &str) = ("sequential read, outermost zone", "MB/s");
+const STATED: (&str, &str) = ("sequential read, outermost zone, at most", "MB/s");
 const INNER: (&str, &str) = ("sequential read, innermost zone", "MB/s");
 const SEEK: (&str, &str) = ("mean seek before a read", "ms");
 const SEEK_P90: (&str, &str) = ("p90 of latency of random reads of 512 bytes", "ms");
@@ -44,10 +45,12 @@ const RANDOM: [(&str, &str); 4] = [
     ("random reads of 4 KiB, depth 32", "1/s"),
 ];
 const GV: &str = "IBM Deskstar 40GV and 75GXP specification";
+const GV_ZONES: &str = "0.475 of the outermost zone, IBM Deskstar 40GV and 75GXP specification, figure 13";
 const DALE: &str = "one disk of the published setup (Lincoln Dale, linux-kernel, 3 June 2002)";
 const K500: &str = "Hitachi Deskstar 7K500 specification, table 10";
 const K500_RANDOM: &str = "Hitachi Deskstar 7K500 specification, table 12: 4,096 random reads in 55.5 s";
 const X20: &str = "hardwareluxx.de, test of the Seagate Exos X20";
+const X20_STATED: &str = "blocksandfiles.com, 18 October 2023";
 const S4500: &str = "Intel SSD DC S4500 specification";
 const P4500: &str = "Intel SSD DC P4500 of 2 TB, Lenovo Press";
 const GP3: &str = "Amazon EBS user guide, gp3";
@@ -55,7 +58,7 @@ const ASSUMED: &str = "";
 
 const FIGURES: &[Figure] = &[
     figure("ide-2001", OUTER, Some((15.0, 0.03)), true, "the published setup of 2001", outer),
-    figure("ide-2001", INNER, None, false, ASSUMED, inner),
+    figure("ide-2001", INNER, Some((7.1, 0.1)), false, GV_ZONES, inner),
     figure("ide-2001", SEEK, None, false, ASSUMED, mean_seek),
     figure("ide-2001", SEEK_P90, None, false, ASSUMED, p90),
     figure("ide-2001", RANDOM[0], Some((63.0, 0.03)), true, GV, |model| random(model, 1, 512)),
@@ -82,6 +85,7 @@ const FIGURES: &[Figure] = &[
     figure("sata-2006", RANDOM[1], None, false, ASSUMED, |model| random(model, 4, 4096)),
     figure("sata-2006", RANDOM[3], None, false, ASSUMED, |model| random(model, 32, 4096)),
     figure("hdd-20tb", OUTER, Some((265.0, 0.03)), true, X20, outer),
+    figure("hdd-20tb", STATED, Some((285.0, 0.1)), false, X20_STATED, outer),
     figure("hdd-20tb", INNER, None, false, ASSUMED, inner),
     figure("hdd-20tb", SEEK, None, false, ASSUMED, mean_seek),
     figure("hdd-20tb", SEEK_P90, None, false, ASSUMED, p90),
