@@ -150,7 +150,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_parser = page_bytes, value_name = "SIZE")]
     pub(crate) page: Option<u32>,
     /// Readahead of the page cache of iopath-buffered: auto, off, a maximum size, or the windows of the Linux kernel with a
-    /// maximum size (linux:128k); default: auto
+    /// maximum size (linux:128k); a size of 0 is off; default: auto
     #[arg(long, value_parser = parse_readahead, value_name = "auto|off|SIZE|linux:SIZE")]
     pub(crate) readahead: Option<Readahead>,
     /// Borrow pages of the page cache of iopath-buffered instead of copying them

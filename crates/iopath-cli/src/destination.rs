@@ -18,6 +18,8 @@ pub(crate) struct Destination<'a> {
     option: &'static str,
     /// Whether an existing file has such content: the command may replace it.
     is_ours: fn(&Path) -> io::Result<bool>,
+    /// Whether it may be a FIFO. The open of a FIFO blocks until a process reads it.
+    takes_fifo: bool,
     force: bool,
 }
 
@@ -26,17 +28,31 @@ impl<'a> Destination<'a> {
     pub(crate) fn results(args: &'a JsonArgs) -> Option<Self> {
         let path = args.json.as_deref().filter(|path| !is_stdout(path))?;
         let force = args.force;
-        Some(Self { path, content: "the results", option: "--json", is_ours: is_result, force })
+        Some(Self {
+            path,
+            content: "the results",
+            option: "--json",
+            is_ours: is_result,
+            takes_fifo: true,
+            force,
+        })
     }
 
     /// The request log.
     pub(crate) fn log(path: &'a Path, force: bool) -> Self {
-        Self { path, content: "the log", option: "--log", is_ours: iopath_log::is_log, force }
+        Self {
+            path,
+            content: "the log",
+            option: "--log",
+            is_ours: iopath_log::is_log,
+            takes_fifo: true,
+            force,
+        }
     }
 
     /// The file of a fitted model.
     pub(crate) fn model(path: &'a Path, force: bool) -> Self {
-        Self { path, content: "the model", option: "--output", is_ours: is_fitted, force }
+        Self { path, content: "the model", option: "--output", is_ours: is_fitted, takes_fifo: false, force }
     }
 
     /// The message for a file that cannot be written.
@@ -59,6 +75,11 @@ impl<'a> Destination<'a> {
         ensure!(
             !kind.is_some_and(|kind| kind.is_block_device()),
             "{} is a block device: name a file for {content} ({option})",
+            path.display()
+        );
+        ensure!(
+            self.takes_fifo || !kind.is_some_and(|kind| kind.is_fifo()),
+            "{} is a FIFO, which blocks until a process reads it: name a file for {content} ({option})",
             path.display()
         );
         // Only regular files can lose data: /dev/null may be named twice.
@@ -85,7 +106,7 @@ impl<'a> Destination<'a> {
 
     /// Fails if another program wrote the file, unless `--force` is set.
     fn check_replaceable(&self) -> anyhow::Result<()> {
-        let Self { path, content, option, is_ours, force } = *self;
+        let Self { path, content, option, is_ours, force, .. } = *self;
         if force || is_ours(path).with_context(|| self.cannot_write())? {
             return Ok(());
         }

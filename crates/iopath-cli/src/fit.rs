@@ -5,7 +5,7 @@ use crate::output::Output;
 use crate::progress::Bar;
 use anyhow::Context;
 use iopath_lab::fit::{FitOptions, fit};
-use iopath_lab::model_file;
+use iopath_lab::{model_file, table};
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &FitArgs) -> anyhow::Result<()> {
     let written = fs::write(&args.output, &fitted.file).with_context(|| {
         format!("cannot write the model to {}; name another file (--output)", args.output.display())
     });
-    let mut text = fitted.report.text();
+    let mut text = fitted.report.text(table::terminal_width());
     if written.is_ok() {
         let (file, target) = (args.output.display(), target_of(&args.output));
         let _ = write!(text, "\n\nWritten to {file}; use it as --target {target}");

@@ -67,6 +67,20 @@ fn a_file_of_the_user_is_not_replaced() {
 }
 
 #[test]
+fn a_fifo_is_no_model_file() {
+    let directory = directory();
+    let fifo = directory.path().join("fifo");
+    if !std::process::Command::new("mkfifo").arg(&fifo).status().is_ok_and(|status| status.success()) {
+        eprintln!("skipped: mkfifo failed");
+        return;
+    }
+    // The open of a FIFO without a reader would block for ever.
+    let (text, code) = refused(&["model:cloud", "-o", fifo.to_str().unwrap(), "--time", "2s"]);
+    assert!(text.contains("is a FIFO, which blocks until a process reads it: name a file"), "{text}");
+    assert_eq!(code, Some(1), "{text}");
+}
+
+#[test]
 fn a_fit_that_is_impossible_is_refused_in_one_line_and_leaves_no_file() {
     let directory = directory();
     let file = directory.path().join("my.toml");

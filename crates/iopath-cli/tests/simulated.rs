@@ -112,3 +112,20 @@ fn a_signal_ends_a_long_run_and_completes_its_log() {
 fn size(file: &Path) -> u64 {
     std::fs::metadata(file).map_or(0, |about| about.len())
 }
+
+#[test]
+fn an_injected_error_names_its_cause_in_the_model() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("faulty.toml");
+    std::fs::write(&file, "kind = \"faulty\"\nerror_one_in = 1\ndevice.base = \"cloud\"\n").unwrap();
+    let target = format!("model:{}", file.display());
+    let output =
+        iopath(&["run", "--path", "iopath-direct", "--size", "1m", "--target", &target]).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    // The log of this machine's kernel has no cause.
+    assert!(
+        stderr.contains("kind faulty") && stderr.contains("offset 0") && !stderr.contains("dmesg"),
+        "{stderr}"
+    );
+}

@@ -52,21 +52,22 @@ impl CacheSettings {
     }
 }
 
-/// Parses `auto`, `off`, a size, or `linux:` and a size.
+/// Parses `auto`, `off`, a size, or `linux:` and a size. A size of 0 is `off`.
 pub fn parse_readahead(text: &str) -> Result<Readahead, String> {
     let bytes = |size| {
         parse_size(size).map_err(|_| {
             format!("`{text}` is neither auto, off, a size (1m, 512k) nor Linux's windows (linux:128k)")
         })
     };
-    match text {
-        "auto" => Ok(Readahead::Auto),
-        "off" => Ok(Readahead::Off),
+    let parsed = match text {
+        "auto" => Readahead::Auto,
+        "off" => Readahead::Off,
         _ => match text.strip_prefix("linux:") {
-            Some(size) => bytes(size).map(Readahead::Linux),
-            None => bytes(text).map(Readahead::Bytes),
+            Some(size) => Readahead::Linux(bytes(size)?),
+            None => Readahead::Bytes(bytes(text)?),
         },
-    }
+    };
+    Ok(if matches!(parsed, Readahead::Linux(0) | Readahead::Bytes(0)) { Readahead::Off } else { parsed })
 }
 
 fn readahead_text(readahead: Readahead) -> String {
@@ -125,6 +126,10 @@ mod tests {
         assert_eq!(parse_readahead("off"), Ok(Readahead::Off));
         assert_eq!(parse_readahead("512k"), Ok(Readahead::Bytes(512 << 10)));
         assert_eq!(parse_readahead("linux:128k"), Ok(Readahead::Linux(128 << 10)));
+        // As `read_ahead_kb` 0 of Linux. The result states `off`.
+        for none in ["0", "0k", "linux:0"] {
+            assert_eq!(parse_readahead(none), Ok(Readahead::Off), "{none}");
+        }
         assert!(parse_readahead("far").unwrap_err().contains("`far`"));
         assert!(parse_readahead("linux:far").unwrap_err().contains("`linux:far`"));
         for text in ["auto", "off", "524288", "linux:131072"] {

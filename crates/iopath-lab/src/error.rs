@@ -131,6 +131,16 @@ pub enum LabError {
     /// A parameter of an experiment is unknown, or its value is not valid.
     #[error(transparent)]
     Parameter(#[from] ParameterError),
+    /// The values of an experiment's parameters contradict each other, or are out of the range of a model.
+    #[error("experiment {id} cannot run with {set}: {source}")]
+    Setting {
+        /// The id.
+        id: &'static str,
+        /// The parameters that are set, as NAME=VALUE.
+        set: String,
+        /// The cause.
+        source: Box<LabError>,
+    },
     /// The experiment has no form for real storage.
     #[error("experiment {id} runs on models only; on a target run: {}", known.join(", "))]
     NotOnTarget {
@@ -178,6 +188,21 @@ pub enum LabError {
         bytes: u32,
         /// The system's error.
         source: io::Error,
+    },
+    /// A modelled device failed a transfer.
+    #[error("the {direction} of {} at offset {offset} of {} failed: {source}; layers of kind faulty cause such errors \
+        (error_one_in)", format_size(u64::from(*bytes)), target.display(), direction = direction_name(*direction))]
+    ModelledFault {
+        /// The target.
+        target: PathBuf,
+        /// The direction.
+        direction: Direction,
+        /// The offset in bytes.
+        offset: u64,
+        /// The length in bytes.
+        bytes: u32,
+        /// The error of the model.
+        source: iopath_core::IoError,
     },
     /// Any other operation that the system refused.
     #[error("cannot {action} {}: {source}{}", target.display(), limit_advice(source))]
@@ -243,6 +268,7 @@ impl LabError {
             Self::Unknown { .. }
             | Self::SurveyOfModel { .. }
             | Self::Parameter(_)
+            | Self::Setting { .. }
             | Self::NotOnTarget { .. }
             | Self::Model(ModelError::UnknownPreset { .. } | ModelError::UnknownHost { .. }) => true,
             _ => false,

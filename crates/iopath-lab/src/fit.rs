@@ -16,6 +16,7 @@ mod cell;
 mod cloud;
 mod disk;
 mod draft;
+mod drift;
 mod estimates;
 mod evidence;
 mod flash;
@@ -44,6 +45,7 @@ use prepare::{check_noise, described, prepare, probe, request_max_bytes, too_sma
 use report::{CandidateError, ErrorSummary, FitReport, FittedFigure, FittedParameter, Quantity, SCHEMA};
 use search::{Best, minimise};
 use trace::Trace;
+use view::noise_text;
 use workloads::{Workloads, measure};
 
 pub use draft::FILE_START;
@@ -164,8 +166,7 @@ fn fit_target(options: &FitOptions, effort: Effort, progress: &mut dyn Progress)
     let deadline = begun + options.time.mul_f64(MEASURE_SHARE);
     let runs = measure(&target, lab.as_ref(), &cells, slice, deadline, progress)?;
     let workloads = Workloads::new(runs, slice);
-    let noise: Vec<f64> = workloads.cases().iter().filter_map(|case| case.noise).collect();
-    let noise = (!noise.is_empty()).then(|| median(&noise));
+    let noise = workloads.runs.noise;
     check_noise(&options.source, noise)?;
     let request_max_bytes = request_max_bytes(&target);
     let estimates = Estimates::of(&workloads, target.size_bytes(), request_max_bytes);
@@ -199,6 +200,7 @@ fn fit_target(options: &FitOptions, effort: Effort, progress: &mut dyn Progress)
         target: facts.clone(),
         rounds: workloads.runs.rounds,
         noise,
+        noise_floor: workloads.noise_floor(),
         warnings,
         ..found.report(&workloads, Quantity::Iops)?
     };
@@ -317,6 +319,7 @@ impl Found {
             training,
             held_back,
             noise: None,
+            noise_floor: None,
             warnings: Vec::new(),
         })
     }
@@ -343,10 +346,8 @@ impl Found {
             ),
         ];
         if let Some(noise) = report.noise {
-            comment.push(format!(
-                "Noise: a repetition deviates by {} (median) from the median of its workload; {} repetitions.",
-                percent(noise), report.rounds
-            ));
+            let noise = noise_text(noise, report.noise_floor);
+            comment.push(format!("Noise of {} repetitions: {noise}.", report.rounds));
         }
         comment.extend(report.warnings.iter().map(|warning| format!("Warning: {warning}")));
         Fit { file: self.draft.text(&format!("fitted to {measured}"), &comment), report }

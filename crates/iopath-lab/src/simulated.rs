@@ -253,12 +253,12 @@ impl<'a> Simulation<'a> {
 /// The failure of a run on `target`.
 fn failed(target: PathBuf, error: SimError) -> LabError {
     match error {
-        SimError::Transfer(transfer, error) => LabError::Transfer {
+        SimError::Transfer(transfer, source) => LabError::ModelledFault {
             target,
             direction: transfer.direction,
             offset: transfer.offset,
             bytes: transfer.bytes,
-            source: system_error(error),
+            source,
         },
         SimError::Flush(error) => LabError::Io { action: "flush", target, source: system_error(error) },
         SimError::Refused(text) | SimError::NoFrame(text) => {

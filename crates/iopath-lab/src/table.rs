@@ -53,7 +53,8 @@ pub fn table(runs: &[RunResult], width: Option<u16>) -> String {
     let widest = lines.lines().map(|line| line.chars().count()).max();
     let table =
         if widest > width.map(usize::from).or(widest) { one_column_each(&columns, &rows) } else { lines };
-    table + &directions(runs) + &targets(runs) + &sampling(runs) + &in_virtual_time(runs)
+    let notes = sampling(runs) + &in_virtual_time(runs);
+    table + &directions(runs) + &targets(runs) + &wrapped(&notes, width)
 }
 
 /// [`table`] of all runs of a report, and a table of the groups of several jobs.
@@ -237,6 +238,16 @@ pub(crate) fn mean_size(bytes: f64) -> String {
     if bytes < 1e3 { format!("{bytes:.0} bytes") } else { format!("{} KiB", digits(bytes / 1024.0)) }
 }
 
+/// The lines of a text, each of at most `width` columns.
+pub(crate) fn wrapped(text: &str, width: Option<u16>) -> String {
+    let Some(width) = width.map(usize::from) else { return text.to_owned() };
+    let fitted = |line: &str| match line.chars().count() {
+        chars if chars > width => wrap(line, "", "  ", width).trim_end().to_owned(),
+        _ => line.to_owned(),
+    };
+    text.split('\n').map(fitted).collect::<Vec<_>>().join("\n")
+}
+
 /// Breaks a text between words into lines of at most `width` columns. The first line begins with `first`, the others
 /// with `rest`.
 pub(crate) fn wrap(text: &str, first: &str, rest: &str, width: usize) -> String {
@@ -352,6 +363,18 @@ mod tests {
         assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
         let line = narrow.lines().find(|line| line.contains("CPU µs/IO"));
         assert_eq!(line.map(|line| line.matches("4.77").count()), Some(2), "{narrow}");
+    }
+
+    #[test]
+    fn notes_below_the_table_fit_a_narrow_terminal() {
+        let host = ModelHostFacts { name: "pc-2001".to_owned(), cpus: 2, idle: 0.5 };
+        let runs =
+            [RunResult { clock: Clock::Virtual, model_host: Some(host), latency_every: 16, ..result() }];
+        let note = "virtual time: the target is a model, and the CPU cost of this machine does not count";
+        assert!(table(&runs, None).contains(note) && table(&runs, Some(120)).contains(note));
+        let narrow = table(&runs, Some(40));
+        assert!(narrow.lines().all(|line| line.chars().count() <= 40), "{narrow}");
+        assert!(narrow.contains("\n\nvirtual time: the target is a model, and\n  the CPU cost"), "{narrow}");
     }
 
     #[test]

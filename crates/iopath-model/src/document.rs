@@ -163,7 +163,8 @@ impl<'d> Section<'d> {
         format!("{}{name}", self.path)
     }
 
-    /// The table `name`; `None` if no file has this table.
+    /// The table `name`; `None` if no file has this table. A table with a `kind` or `base` replaces that of the files below,
+    /// which may have parameters of another kind.
     pub(crate) fn table(&self, name: &str) -> Result<Option<Section<'d>>, ModelError> {
         let mut tables = Vec::new();
         for place in &self.tables {
@@ -173,6 +174,9 @@ impl<'d> Section<'d> {
             };
             let source = place.source_of(name);
             tables.push(Place { layer: place.layer, table, span: value.span(), source });
+            if table.contains_key("kind") || table.contains_key("base") {
+                break;
+            }
         }
         let path = format!("{}{name}.", self.path);
         tables.extend(self.document.places(&path));

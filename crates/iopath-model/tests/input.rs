@@ -114,6 +114,13 @@ fn the_tables_of_a_target_have_bases_of_their_own() {
         ["link.latency_us", "link.frame_bytes", "host.cpus", "device.credits"].map(value),
         ["99", "1448", "4", "7"]
     );
+    // A device of another kind, and another preset: no value of the device of the preset is left.
+    let text =
+        "base = \"iscsi-gbe\"\n[device]\nkind = \"stripe\"\nmembers = 2\n[device.device]\nbase = \"cloud\"\n";
+    let cloud = Model::preset("cloud").unwrap().capacity();
+    assert_eq!(Model::parse("t", text).unwrap().capacity(), 2 * cloud);
+    let disk = Model::parse("t", "base = \"iscsi-gbe\"\n[device]\nbase = \"fc15k-2002\"\n").unwrap();
+    assert_eq!(disk.capacity(), Model::preset("fc15k-2002").unwrap().capacity());
     let wrong = error("kind = \"target\"\n[link]\nbase = \"tin-can\"\n");
     assert_eq!(wrong, "my.toml:3: `link.base`: there is no link `tin-can`; links: fc-2g, gbe");
     let wrong = error("kind = \"target\"\n[link]\nbase = \"gbe\"\n[device]\nbase = \"cloud\"\n");
@@ -163,7 +170,7 @@ fn a_model_of_models_names_the_table_of_a_mistake() {
         ),
         (
             "kind = 'mapped'\nsize_mib = 10\nblock_bytes = 700\ndevice.base = 'cloud'\n",
-            "my.toml:3: `block_bytes`: a extent mapping has no blocks of 700 bytes; a power of two, 512 or more",
+            "my.toml:3: `block_bytes`: mapper extent has no blocks of 700 bytes; a power of two, 512 or more",
         ),
         (
             "kind = 'mapped'\nsize_mib = 2000\n[device]\nbase = 'cloud'\ncapacity_gib = 1\n",

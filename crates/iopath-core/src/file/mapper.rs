@@ -115,7 +115,7 @@ pub enum MapError {
         blocks: u64,
     },
     /// The map does not support this block size.
-    #[error("a {mapper} mapping has no blocks of {block_bytes} bytes; {range}")]
+    #[error("mapper {mapper} has no blocks of {block_bytes} bytes; {range}")]
     BlockSize {
         /// The mapper's name.
         mapper: &'static str,

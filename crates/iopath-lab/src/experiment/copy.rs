@@ -235,9 +235,10 @@ fn on_target(target: &mut TargetRun<'_>) -> Result<Report, LabError> {
 
 /// Requests of the first part of block output: on both paths the disk receives the same sectors.
 fn evidence(settings: &Settings) -> Result<Vec<String>, LabError> {
+    let block_bytes = settings.count("block_kib").max(settings.count("direct_kib")) << 10;
     let mut lines = Vec::new();
     for path in PATHS {
-        let outcome = machine(settings, path, Rw::Write, 1 << 20)?.run(1, true)?;
+        let outcome = machine(settings, path, Rw::Write, block_bytes.max(1 << 20))?.run(1, true)?;
         let Some(log) = outcome.log else { continue };
         let mut picked = log.lines(&Filter::default(), 2, &mut |line| line.contains(" dispatch "))?;
         lines.append(&mut picked);

@@ -143,10 +143,21 @@ fn in_virtual_time(chosen: &Chosen, progress: &mut dyn Progress) -> Result<Vec<E
         }
     });
     let finished = chosen.iter().zip(reports).map(|((experiment, settings), report)| {
-        let report = report.expect("the scope has waited for every experiment")?;
+        let report = report.expect("the scope has waited for every experiment");
+        let report = report.map_err(|error| with_settings(experiment.id, settings, error))?;
         Ok(ExperimentResult { experiment, settings: settings.clone(), report, target: None })
     });
     finished.collect()
+}
+
+/// The error with the parameters that are set: they have caused it, and it may name a quantity that follows from them.
+fn with_settings(id: &'static str, settings: &Settings, error: LabError) -> LabError {
+    if !settings.is_any_set() || !matches!(error, LabError::Workload(_) | LabError::Model(_)) {
+        return error;
+    }
+    let set = settings.all().filter(|(_, _, is_set)| *is_set);
+    let set: Vec<String> = set.map(|(parameter, value, _)| format!("{}={value}", parameter.name)).collect();
+    LabError::Setting { id, set: set.join(" "), source: Box::new(error) }
 }
 
 fn on_target(

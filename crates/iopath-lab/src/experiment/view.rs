@@ -12,7 +12,7 @@ use crate::table::{self, digits, ruled};
 
 /// The number of columns without a terminal, and the limits with one.
 const WIDTH: u16 = 100;
-const WIDTH_MIN: u16 = 60;
+const WIDTH_MIN: u16 = 40;
 const WIDTH_MAX: u16 = 120;
 
 /// The indent of tables.
@@ -61,6 +61,9 @@ impl ExperimentsReport {
     }
 
     fn sums(&self) -> String {
+        if self.results.iter().any(|result| result.target.is_some()) {
+            return self.sums_on_storage();
+        }
         let reports = || self.results.iter().map(|result| &result.report);
         let count = |wanted| self.results.iter().filter(|result| result.verdict() == Some(wanted)).count();
         let predicted: usize = reports().map(|report| report.predictions().count()).sum();
@@ -87,6 +90,17 @@ impl ExperimentsReport {
             fitted = fitted.len(),
         )
     }
+
+    /// The sources published no figures of this storage.
+    fn sums_on_storage(&self) -> String {
+        let directions = || self.results.iter().flat_map(|result| &result.report.directions);
+        format!(
+            "{} of {} directions hold on this storage. The sources have no figures of it: docs/experiments.md describes \
+             each effect on storage of today.",
+            directions().filter(|direction| direction.holds).count(),
+            directions().count(),
+        )
+    }
 }
 
 fn experiment(result: &ExperimentResult, width: u16) -> String {
@@ -94,7 +108,8 @@ fn experiment(result: &ExperimentResult, width: u16) -> String {
     let mut text = wrap(&format!("{}: {}", experiment.id, experiment.title), "", "  ", width);
     let _ = write!(text, "{}", wrap(experiment.published, "  Published: ", "    ", width));
     if let Some(target) = target {
-        let _ = writeln!(text, "  Real storage: a scratch file in {}", target.display());
+        let place = format!("a scratch file in {}", target.display());
+        text.push_str(&wrap(&place, "  Real storage: ", "    ", width));
     } else {
         text.push_str(&parameters(result, width));
     }
@@ -109,7 +124,13 @@ fn experiment(result: &ExperimentResult, width: u16) -> String {
     if !report.evidence.is_empty() {
         text.push_str("\n  Request log:\n");
         for line in &report.evidence {
-            let _ = writeln!(text, "    {}", line.trim_end());
+            let line = format!("    {}", line.trim_end());
+            // The columns of a log line are kept if they fit.
+            if line.chars().count() > usize::from(width) {
+                text.push_str(&wrap(&line, "    ", "      ", width));
+            } else {
+                text.extend([&line, "\n"]);
+            }
         }
     }
     for note in &report.notes {
@@ -191,7 +212,7 @@ mod tests {
                 Row::unpublished("requests", "", 1000.0),
             ],
             directions: vec![Direction::new("lifted > classic", true), Direction::new("a > b", false)],
-            evidence: vec!["0.5 Q W 2048+8".to_owned()],
+            evidence: vec!["0.5 Q W 2048+8".to_owned(), "  0.123456789  dispatch  read 2048+256".repeat(2)],
             notes: vec!["A hypothesis about the cause ".repeat(10)],
         };
         let settings = Settings::new(experiment.parameters, &[]).unwrap();
@@ -235,7 +256,7 @@ mod tests {
     #[test]
     fn lines_fit_the_width() {
         let report = ExperimentsReport { results: vec![result(), result()] };
-        for width in [60, 72, 80, 100, 120, 200] {
+        for width in [40, 60, 72, 80, 100, 120, 200] {
             let text = report.text(Some(width));
             let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
             assert!(widest <= usize::from(width), "{widest} of {width}:\n{text}");
@@ -247,5 +268,20 @@ mod tests {
         let text = ExperimentsReport { results: vec![result(), result()] }.text(None);
         let end = text.rsplit("\n\n").next().unwrap();
         assert!(end.contains("0 of 2 reproduced, 2 partly, 0 not. 0 of 2 predicted figures"), "{end}");
+    }
+
+    #[test]
+    fn the_sums_of_real_storage_count_directions_only() {
+        let on_storage = || {
+            let mut result = result();
+            result.report.rows = vec![Row::unpublished("throughput", "MB/s", 1000.0)];
+            ExperimentResult { target: Some(".".into()), ..result }
+        };
+        let text = ExperimentsReport { results: vec![on_storage(), on_storage()] }.text(None);
+        let end = text.rsplit("\n\n").next().unwrap();
+        assert!(
+            end.starts_with("2 of 4 directions hold on this storage.") && !end.contains("0 of 0"),
+            "{end}"
+        );
     }
 }

@@ -55,7 +55,7 @@ fn draft(from: &Estimates, batch: f64, values: &[f64]) -> Draft {
         draft.with(name, value, FITTED).with(burst, value, "no burst was fitted: as the sustained rate")
     };
     let draft = Draft::new("cloud")
-        .with("capacity_gib", from.capacity_bytes as f64 / GIB, "the size of the measured target")
+        .with_exact("capacity_gib", from.capacity_bytes as f64 / GIB, "the size of the measured target")
         .with("latency_min_us", us(from.read.min), shape)
         .with("latency_p50_us", us(from.read.p50.max(from.read.min)), shape)
         .with("latency_p99_us", us(from.read.p99.max(from.read.p50)), shape)

@@ -41,6 +41,12 @@ impl Draft {
         self
     }
 
+    /// Adds a parameter that has no error. The value is not rounded: a model has the size of the measured target.
+    pub(crate) fn with_exact(mut self, name: &'static str, value: f64, source: &str) -> Self {
+        self.lines.push(Line { name, value, source: source.to_owned() });
+        self
+    }
+
     /// Adds a parameter that is a whole number.
     pub(crate) fn with_count(mut self, name: &'static str, value: f64, source: &str) -> Self {
         self.lines.push(Line { name, value: value.round(), source: source.to_owned() });

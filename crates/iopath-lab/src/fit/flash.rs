@@ -71,7 +71,11 @@ fn draft(from: &Estimates, values: &[f64], is_written: bool, fixed: [f64; 4]) ->
     let write_source = if is_written { FITTED } else { NOT_MEASURED };
     let request_kib = (from.request_max_bytes as f64 / KIB).clamp(4.0, 65536.0);
     Draft::new("flash")
-        .with("capacity_gib", (from.capacity_bytes as f64 / GIB).max(0.01), "the size of the measured target")
+        .with_exact(
+            "capacity_gib",
+            (from.capacity_bytes as f64 / GIB).max(0.01),
+            "the size of the measured target",
+        )
         .with("spare_percent", spare, write_source)
         .with("fill_percent", 100.0, "assumed: all of the measured range holds data")
         .with_count("channels", CHANNELS, ASSUMED)

@@ -24,6 +24,9 @@ use crate::workload::{Rw, Workload};
 /// The maximum size of the scratch file, and the minimum size of a target.
 const SCRATCH_BYTES_MAX: u64 = 1 << 30;
 
+/// The size of a scratch file is a multiple of this, so that the size of the model is a short number.
+const SCRATCH_STEP: u64 = 32 << 20;
+
 const TARGET_BYTES_MIN: u64 = 32 << 20;
 
 const PROBE_BYTES: u64 = 16 << 20;
@@ -98,7 +101,7 @@ fn scratch(options: &FitOptions, progress: &mut dyn Progress) -> Result<Target, 
     let free = directory.filesystem.as_ref().and_then(|filesystem| filesystem.available_bytes);
     let fits_space = free.map_or(u64::MAX, |free| free / 4);
     let bytes = (fits_time as u64).min(fits_space).clamp(TARGET_BYTES_MIN, SCRATCH_BYTES_MAX);
-    Target::scratch(&directory.path, bytes >> 20 << 20, 1, progress)
+    Target::scratch(&directory.path, bytes / SCRATCH_STEP * SCRATCH_STEP, 1, progress)
 }
 
 /// The result of the first workloads.

@@ -20,10 +20,15 @@ fn fitted(source: &str) -> Fit {
     fit_target(&options(source), EFFORT, &mut Silent).unwrap()
 }
 
+/// A fit of few simulations.
+fn fitted_quickly(source: &str) -> Fit {
+    fit_target(&options(source), Effort { ios_max: 50, evaluations: 30 }, &mut Silent).unwrap()
+}
+
 /// The fitted file is a model with the stated parameters, and its error on the figures held back is within `limit`.
 fn check(fit: &Fit, kind: &str, limit: f64) {
     let FitReport { error, held_back, .. } = &fit.report;
-    let table = fit.report.text();
+    let table = fit.report.text(None);
     assert_eq!(fit.report.kind, kind, "{table}");
     assert!(error.median <= limit, "{table}");
     assert!(held_back.iter().any(|figure| figure.rw.ends_with("write")), "{table}");
@@ -65,13 +70,42 @@ fn a_server_that_takes_batches_is_recovered() {
     let fit = fitted(&format!("model:{}", file.display()));
     check(&fit, "cloud", 0.08);
     let batch = fit.report.parameters.iter().find(|one| one.name == "batch_max").unwrap();
-    assert!(batch.value > 1.0, "{}", fit.report.text());
+    assert!(batch.value > 1.0, "{}", fit.report.text(None));
+}
+
+#[test]
+fn a_model_has_the_size_of_its_target() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("odd.toml");
+    // 934 MiB, and a size that four digits do not have.
+    for gib in ["0.912109375", "465.7617416381836"] {
+        std::fs::write(&file, format!("base = \"cloud\"\ncapacity_gib = {gib}\n")).unwrap();
+        let source = format!("model:{}", file.display());
+        let fit = fit_target(&options(&source), Effort { ios_max: 50, evaluations: 5 }, &mut Silent).unwrap();
+        let model = Model::parse("fitted.toml", &fit.file).unwrap();
+        let text = std::fs::read_to_string(&file).unwrap();
+        let measured = Model::parse("odd.toml", &text).unwrap().capacity();
+        assert_eq!(model.capacity(), measured, "{}", fit.file);
+        assert!(fit.file.contains(&format!("capacity_gib = {gib}\n")), "{}", fit.file);
+    }
+}
+
+#[test]
+fn the_text_fits_a_narrow_terminal() {
+    let mut fit = fitted_quickly("model:cloud");
+    (fit.report.noise, fit.report.noise_floor) = (Some(0.123), Some(0.045));
+    for width in [40, 60, 80, 200] {
+        let text = fit.report.text(Some(width));
+        let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
+        assert!(widest <= usize::from(width), "{widest} of {width}:\n{text}");
+    }
+    let text = fit.report.text(None);
+    assert!(text.contains("a repetition deviates by 12.3%") && text.contains("uncertain by 4.5%"), "{text}");
 }
 
 #[test]
 fn the_same_source_gives_the_same_file() {
-    let effort = Effort { ios_max: 50, evaluations: 30 };
-    let file = || fit_target(&options("model:cloud"), effort, &mut Silent).unwrap().file;
+    let file = || fitted_quickly("model:cloud").file;
     assert_eq!(file(), file());
 }
 
@@ -122,7 +156,7 @@ fn a_log_of_a_virtual_disk_and_of_a_solid_state_disk_is_recovered() {
         let effort = Effort { evaluations, ..EFFORT };
         let fit = fit_log(&options(log.to_str().unwrap()), effort, &mut Silent).unwrap();
         let FitReport { error, held_back, log: name, .. } = &fit.report;
-        assert!(error.median <= limit && held_back.len() >= 8, "{model}: {}", fit.report.text());
+        assert!(error.median <= limit && held_back.len() >= 8, "{model}: {}", fit.report.text(None));
         assert_eq!(name.as_deref(), log.to_str());
         Model::parse("fitted.toml", &fit.file).unwrap();
     }

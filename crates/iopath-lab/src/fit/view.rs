@@ -2,39 +2,50 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::CellAlignment;
+use comfy_table::{CellAlignment, ContentArrangement};
 
 use super::report::{FitReport, FittedFigure, Quantity};
-use crate::table::{digits, ruled, time};
+use crate::table::{digits, ruled, time, wrapped};
+
+/// The least width of the table: its numbers need it.
+const WIDTH_MIN: u16 = 40;
 
 impl FitReport {
-    /// The report as text.
-    pub fn text(&self) -> String {
+    /// The report as text for `width` columns; of any width if none is given.
+    pub fn text(&self, width: Option<u16>) -> String {
         let mut text = format!("Model of kind {}, fitted to {}\n", self.kind, self.source);
-        let noise = self.noise.map_or_else(String::new, |noise| {
-            format!("; a repetition deviates by {} from the median of its workload", percent(noise))
-        });
-        let _ = writeln!(
-            text,
-            "Error on {} figures held back from the fit: median {}, p90 {}, largest {}{noise}",
-            self.held_back.len(),
-            percent(self.error.median),
-            percent(self.error.p90),
-            percent(self.error.max)
-        );
-        let _ = writeln!(
-            text,
-            "Error on the {} figures of the fit: median {}, p90 {}, largest {}\n",
-            self.training.len(),
-            percent(self.training_error.median),
-            percent(self.training_error.p90),
-            percent(self.training_error.max)
-        );
-        text + &table_of(&self.held_back)
+        for (figures, of, error) in [
+            (&self.held_back, "held back from the fit", self.error),
+            (&self.training, "of the fit", self.training_error),
+        ] {
+            let [median, p90, max] = [error.median, error.p90, error.max].map(percent);
+            let _ = writeln!(
+                text,
+                "Error on the {} figures {of}: median {median}, p90 {p90}, largest {max}",
+                figures.len()
+            );
+        }
+        if let Some(noise) = self.noise {
+            let _ = writeln!(text, "Noise of the measurement: {}", noise_text(noise, self.noise_floor));
+        }
+        wrapped(&text, width) + "\n" + &table_of(&self.held_back, width)
     }
 }
 
-fn table_of(figures: &[FittedFigure]) -> String {
+/// The noise of a measurement in words.
+pub(super) fn noise_text(noise: f64, floor: Option<f64>) -> String {
+    let mut text = format!("a repetition deviates by {} (median) from its workload's median", percent(noise));
+    if let Some(floor) = floor {
+        let _ = write!(
+            text,
+            "; the figures themselves are uncertain by {}: the error of a perfect model is about as large",
+            percent(floor)
+        );
+    }
+    text
+}
+
+fn table_of(figures: &[FittedFigure], width: Option<u16>) -> String {
     let is_latency = figures.iter().any(|figure| figure.quantity == Quantity::LatencyNs);
     let columns = if is_latency {
         ["held back", "measured", "modelled", "deviation", "noise"]
@@ -43,6 +54,9 @@ fn table_of(figures: &[FittedFigure]) -> String {
     };
     let shown = |value: f64| if is_latency { time(value.round() as u64) } else { digits(value) };
     let mut table = ruled();
+    if let Some(width) = width {
+        table.set_width(width.max(WIDTH_MIN)).set_content_arrangement(ContentArrangement::Dynamic);
+    }
     table.set_header(columns);
     for figure in figures {
         table.add_row([

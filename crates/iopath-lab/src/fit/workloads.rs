@@ -5,11 +5,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use super::cell::{Cell, Slice};
+use super::drift;
 use super::evidence::{Case, Evidence, Part, median};
 use crate::engine::Measured as Run;
 use crate::error::LabError;
 use crate::model::ModelTarget;
 use crate::progress::{Progress, Silent, Stage};
+use crate::random::{below, generator};
 use crate::run::{Lab, Series};
 use crate::simulated::Simulation;
 use crate::target::Target;
@@ -49,6 +51,14 @@ impl Sample {
             middle_ns: at(0.95) - at(0.05),
         }
     }
+
+    /// The sample as a device of the median round would give it.
+    fn at_median_speed(&self, speed: f64) -> Self {
+        let Self { ios, seconds, mean_ns, min_ns, p50_ns, p99_ns, middle_ns } = *self;
+        let [seconds, mean_ns, min_ns, p50_ns, p99_ns, middle_ns] =
+            [seconds, mean_ns, min_ns, p50_ns, p99_ns, middle_ns].map(|time| time * speed);
+        Self { ios, seconds, mean_ns, min_ns, p50_ns, p99_ns, middle_ns }
+    }
 }
 
 /// The runs of one workload.
@@ -76,6 +86,11 @@ impl Measured {
         (self.samples.len() >= 3).then(|| self.median(deviation))
     }
 
+    /// The rate of each run.
+    fn rates(&self) -> Vec<f64> {
+        self.samples.iter().map(|sample| rate(&self.cell, sample)).collect()
+    }
+
     /// The time of the final flush, in seconds.
     pub(crate) fn flush_seconds(&self) -> f64 {
         let depth = f64::from(self.cell.depth);
@@ -97,7 +112,23 @@ fn rate(cell: &Cell, sample: &Sample) -> f64 {
 pub(crate) struct Runs {
     pub(crate) measured: Vec<Measured>,
     pub(crate) rounds: u32,
+    /// The median deviation of a run from the median of its workload, with the drift from round to round; none with fewer
+    /// than three rounds.
+    pub(crate) noise: Option<f64>,
     pub(crate) warnings: Vec<String>,
+}
+
+impl Runs {
+    /// The runs without the drift from round to round.
+    fn new(mut measured: Vec<Measured>, rounds: u32, warnings: Vec<String>) -> Self {
+        let noise: Vec<f64> = measured.iter().filter_map(Measured::noise).collect();
+        let noise = (!noise.is_empty()).then(|| median(&noise));
+        let speeds = drift::speeds(&measured.iter().map(Measured::rates).collect::<Vec<_>>());
+        for sample in measured.iter_mut().flat_map(|one| one.samples.iter_mut().zip(&speeds)) {
+            *sample.0 = sample.0.at_median_speed(*sample.1);
+        }
+        Self { measured, rounds, noise, warnings }
+    }
 }
 
 /// Runs one workload on a model.
@@ -125,7 +156,7 @@ pub(crate) fn measure(
     match (target.model(), lab) {
         (Some(model), _) => on_model(model, cells, slice),
         (None, Some(lab)) => on_storage(target, lab, cells, slice, deadline, progress),
-        (None, None) => Ok(Runs { measured: Vec::new(), rounds: 0, warnings: Vec::new() }),
+        (None, None) => Ok(Runs::new(Vec::new(), 0, Vec::new())),
     }
 }
 
@@ -135,7 +166,7 @@ fn on_model(model: &ModelTarget, cells: &[Cell], slice: Slice) -> Result<Runs, L
         Ok(Measured { cell: cell.clone(), samples: vec![sample] })
     };
     let measured = cells.iter().map(run).collect::<Result<_, LabError>>()?;
-    Ok(Runs { measured, rounds: 1, warnings: Vec::new() })
+    Ok(Runs::new(measured, 1, Vec::new()))
 }
 
 /// The time that the measurement still takes at most, in round `round`: until the deadline, or until the rounds end.
@@ -145,6 +176,17 @@ fn time_left(to_deadline: Duration, round: u32, longest_round: Duration) -> Dura
     } else {
         to_deadline.min(longest_round * (ROUNDS_MAX + 1 - round))
     }
+}
+
+/// The order of the workloads in a round. It differs from round to round: the training and the workloads held back share the
+/// load of the machine, and no workload always follows the same other one.
+fn order(workloads: usize, round: u32) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..workloads).collect();
+    let mut random = generator(MEASURED_SEED, [round.into(), 0]);
+    for end in (1..workloads).rev() {
+        order.swap(end, below(&mut random, end as u64 + 1) as usize);
+    }
+    order
 }
 
 fn on_storage(
@@ -166,7 +208,8 @@ fn on_storage(
     while rounds < ROUNDS_MAX && (rounds == 0 || Instant::now() + longest <= deadline) {
         let begun = Instant::now();
         rounds += 1;
-        for (series, cell) in series.iter_mut().zip(cells) {
+        for index in order(cells.len(), rounds) {
+            let (series, cell) = (&mut series[index], &cells[index]);
             let left = time_left(deadline.saturating_duration_since(Instant::now()), rounds, longest);
             let stage = Stage::Turn { workload: cell.to_string(), round: rounds, rounds: ROUNDS_MAX, left };
             progress.stage(&stage);
@@ -187,7 +230,7 @@ fn on_storage(
             }
         }
     }
-    Ok(Runs { measured, rounds, warnings })
+    Ok(Runs::new(measured, rounds, warnings))
 }
 
 /// Workloads and their figures.
@@ -213,6 +256,11 @@ impl Workloads {
         Self { runs, cases, slice }
     }
 
+    /// The uncertainty of the figures; none with too few rounds.
+    pub(crate) fn noise_floor(&self) -> Option<f64> {
+        drift::uncertainty(&self.runs.measured.iter().map(Measured::rates).collect::<Vec<_>>())
+    }
+
     /// The runs that the parameters are fitted to.
     pub(crate) fn training(&self) -> impl Iterator<Item = &Measured> {
         self.runs.measured.iter().filter(|measured| measured.cell.part == Part::Training)
@@ -233,6 +281,49 @@ impl Evidence for Workloads {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_round_has_every_workload_in_another_order() {
+        let orders: Vec<Vec<usize>> = (1..=5).map(|round| order(37, round)).collect();
+        for (index, order) in orders.iter().enumerate() {
+            let mut sorted = order.clone();
+            sorted.sort_unstable();
+            assert_eq!(sorted, (0..37).collect::<Vec<_>>());
+            assert!(!orders[..index].contains(order));
+            // The workloads held back are the second half of the table: each half of a round has some.
+            assert!(order.chunks(19).all(|part| part.iter().any(|one| *one >= 18)), "{order:?}");
+        }
+        assert!(order(0, 1).is_empty() && order(1, 1) == [0]);
+    }
+
+    #[test]
+    fn a_round_under_load_changes_no_figure_and_counts_as_noise() {
+        let cell = |depth| {
+            let mut cell = Cell::probe(1 << 30, 1.0).unwrap();
+            cell.depth = depth;
+            cell
+        };
+        let sample = |rate: f64| Sample {
+            ios: 1000,
+            seconds: 1000.0 / rate,
+            mean_ns: 1e9 / rate,
+            min_ns: 0.9e9 / rate,
+            p50_ns: 1e9 / rate,
+            p99_ns: 2e9 / rate,
+            middle_ns: 1e8 / rate,
+        };
+        let measured = |depth: u32| {
+            let loads = [1.0, 0.4, 0.5, 1.0, 0.45, 0.5];
+            let rates = loads.map(|load| load * 1000.0 * f64::from(depth));
+            Measured { cell: cell(depth), samples: rates.map(sample).into() }
+        };
+        let runs = Runs::new((1..=9).map(measured).collect(), 6, Vec::new());
+        assert!(runs.noise.unwrap() > 0.05, "{:?}", runs.noise);
+        for (depth, one) in (1..).zip(&runs.measured) {
+            assert!((one.rate() / f64::from(depth) / 500.0 - 1.0).abs() < 0.05, "{}", one.rate());
+            assert!(one.noise().unwrap() < 1e-9);
+        }
+    }
 
     #[test]
     fn the_time_left_ends_with_the_last_round_or_at_the_deadline() {

@@ -1,0 +1,113 @@
+//! The values of every parameter of every experiment: the ends of its range run, or are refused in one line that names the
+//! parameter; values outside the range are refused with the range. Nothing panics.
+
+use std::time::{Duration, Instant};
+
+use iopath_lab::LabError;
+use iopath_lab::experiment::{EXPERIMENTS, ParameterKind, Selection, experiments};
+use iopath_lab::progress::Silent;
+
+/// Values that keep an experiment short. Those of a heavy experiment are tested alone.
+const SHORT: &[(&str, &[&str])] = &[
+    ("closest", &["ios=1000"]),
+    ("merge", &["seconds=1"]),
+    ("bomb", &["seconds=1"]),
+    ("copy", &["file_mib=1", "cache_mib=1"]),
+    ("bigbio", &["total_mib=1"]),
+    ("log", &["requests=1000"]),
+    ("freelist", &["total_mib=1"]),
+    ("boundary", &["total_mib=8", "io_mib=4"]),
+];
+
+/// Parameters that multiply the work of a run: their upper end takes minutes.
+const LONG: &[&str] = &[
+    "seconds",
+    "requests",
+    "ios",
+    "total_mib",
+    "file_mib",
+    "io_mib",
+    "data_mib",
+    "request_kib",
+    "queued",
+    "cache_mib",
+];
+
+/// The time of one run in a build without optimisation on a busy machine: not reached unless a run hangs.
+const RUN_MAX: Duration = Duration::from_secs(60);
+
+fn run(id: &str, set: &[String]) -> Result<(), LabError> {
+    let selection = Selection { ids: vec![id.to_owned()], set: set.to_vec(), target: None };
+    experiments(&selection, &mut Silent).map(|report| {
+        let rows = &report.results[0].report.rows;
+        assert!(rows.iter().all(|row| row.ours.is_finite()), "{id} {set:?}: {rows:?}");
+    })
+}
+
+#[test]
+fn values_outside_the_range_of_every_parameter_are_refused_with_the_range() {
+    for experiment in EXPERIMENTS {
+        for parameter in experiment.parameters {
+            let outside: Vec<String> = match parameter.kind {
+                ParameterKind::Count { range: (least, most), .. } => least
+                    .checked_sub(1)
+                    .into_iter()
+                    .chain(most.checked_add(1))
+                    .map(|value| value.to_string())
+                    .chain(["1.5".to_owned()])
+                    .collect(),
+                ParameterKind::Number { range: (least, most), .. } => {
+                    [least - 1.0, most * 2.0 + 1.0].iter().map(ToString::to_string).collect()
+                }
+                ParameterKind::Choice(_) => Vec::new(),
+            };
+            let never =
+                ["NaN", "inf", "-inf", "-1", "1e308", "1e400", "", "zzz", "99999999999999999999999", "\u{7}"];
+            for value in outside.iter().map(String::as_str).chain(never) {
+                // Some numbers may be negative.
+                if value == "-1"
+                    && matches!(parameter.kind, ParameterKind::Number { range, .. } if range.0 <= -1.0)
+                {
+                    continue;
+                }
+                let error = run(experiment.id, &[format!("{}={value}", parameter.name)]).unwrap_err();
+                let text = error.to_string();
+                assert!(error.is_usage() && text.lines().count() <= 1 + value.lines().count(), "{text}");
+                assert!(
+                    text.contains(parameter.name) && text.contains(&parameter.values()),
+                    "{value:?}: {text}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_ends_of_the_range_of_every_parameter_run_or_are_refused_by_name() {
+    for (id, short) in SHORT {
+        let experiment = EXPERIMENTS.iter().find(|one| one.id == *id).unwrap();
+        for parameter in experiment.parameters {
+            let values: Vec<String> = match parameter.kind {
+                ParameterKind::Count { range: (least, most), .. } => {
+                    [least, most].map(|end| end.to_string()).into()
+                }
+                ParameterKind::Number { range: (least, most), .. } => {
+                    [least, most].map(|end| end.to_string()).into()
+                }
+                ParameterKind::Choice(of) => of.iter().map(ToString::to_string).collect(),
+            };
+            let ends = if LONG.contains(&parameter.name) { 1 } else { values.len() };
+            for value in &values[..ends] {
+                let own = format!("{}={value}", parameter.name);
+                let others = short.iter().filter(|set| !set.starts_with(&format!("{}=", parameter.name)));
+                let set: Vec<String> = others.map(ToString::to_string).chain([own.clone()]).collect();
+                let begun = Instant::now();
+                if let Err(error) = run(id, &set) {
+                    let text = error.to_string();
+                    assert!(error.is_usage() && text.contains(&own) && text.lines().count() == 1, "{text}");
+                }
+                assert!(begun.elapsed() < RUN_MAX, "{id} {set:?} took {:?}", begun.elapsed());
+            }
+        }
+    }
+}
