@@ -74,7 +74,7 @@ fn a_fifo_is_no_model_file() {
         eprintln!("skipped: mkfifo failed");
         return;
     }
-    // The open of a FIFO without a reader would block for ever.
+    // The open of a FIFO without a reader would block without end.
     let (text, code) = refused(&["model:cloud", "-o", fifo.to_str().unwrap(), "--time", "2s"]);
     assert!(text.contains("is a FIFO, which blocks until a process reads it: name a file"), "{text}");
     assert_eq!(code, Some(1), "{text}");
