@@ -25,6 +25,7 @@ mod several;
 mod span;
 pub(crate) mod stop;
 mod system;
+pub(crate) mod transport;
 mod unplug;
 
 use std::ops::ControlFlow;

@@ -130,6 +130,11 @@ impl<F: Frames> BufferedPath<F> {
         &self.readahead
     }
 
+    /// The readahead policy, to select the open file.
+    pub const fn readahead_mut(&mut self) -> &mut Readahead {
+        &mut self.readahead
+    }
+
     /// Sizes of pages and blocks, and the end of the volume.
     pub const fn geometry(&self) -> &Geometry {
         &self.geometry

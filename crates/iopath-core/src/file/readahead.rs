@@ -84,9 +84,12 @@ pub enum WindowPolicy {
     /// That of this library: requests of the device, at a distance that follows its throughput.
     #[default]
     Adaptive,
-    /// That of the Linux kernel of 2009 (`mm/readahead.c`), with windows of at most `budget_bytes`. A volume has one
-    /// state for all readers, as an open file has in the kernel.
+    /// That of the Linux kernel (`mm/readahead.c`), with windows of at most `budget_bytes`. A volume has one state for all
+    /// readers, as an open file has in the kernel.
     Linux,
+    /// That of Linux 2.6.23 to 2.6.30: without windows by context, and with one state for each open file. See
+    /// [`Readahead::select_file`].
+    LinuxByFile,
 }
 
 impl Default for ReadaheadConfig {
@@ -139,8 +142,10 @@ pub struct Readahead {
     recent: Recent,
     window_tuner: WindowTuner,
     credit: Credit,
-    /// The state of [`WindowPolicy::Linux`]. The other policies do not use it.
-    linux: Option<Linux>,
+    /// The states of [`WindowPolicy::Linux`] and [`WindowPolicy::LinuxByFile`], by open file.
+    linux: Vec<Linux>,
+    /// The index of the open file that is read.
+    file: usize,
     stats: ReadaheadStats,
 }
 
@@ -156,8 +161,8 @@ impl Readahead {
         let ReadaheadConfig { page_bytes, request_bytes, budget_bytes, streams_max, policy } = config;
         assert!(page_bytes > 0 && request_bytes > 0 && budget_bytes > 0 && streams_max > 0, "{config:?}");
         let linux = match policy {
-            WindowPolicy::Adaptive => None,
-            WindowPolicy::Linux => Some(Linux::new((budget_bytes / u64::from(page_bytes)).max(1))),
+            WindowPolicy::Adaptive => Vec::new(),
+            WindowPolicy::Linux | WindowPolicy::LinuxByFile => vec![Self::linux(&config)],
         };
         let window_tuner = WindowTuner::new(request_bytes.saturating_mul(2).min(budget_bytes), budget_bytes);
         Self {
@@ -169,7 +174,24 @@ impl Readahead {
             window_tuner,
             credit: Credit::new(),
             linux,
+            file: 0,
             stats: ReadaheadStats::default(),
+        }
+    }
+
+    fn linux(config: &ReadaheadConfig) -> Linux {
+        let max = (config.budget_bytes / u64::from(config.page_bytes)).max(1);
+        Linux::new(max, config.policy == WindowPolicy::Linux)
+    }
+
+    /// Selects the open file of the reads that follow: its number, and the end of its last read. The other policies than
+    /// [`WindowPolicy::LinuxByFile`] have one state, and ignore it.
+    pub fn select_file(&mut self, file: usize, previous_end: Page) {
+        if self.config.policy == WindowPolicy::LinuxByFile {
+            let config = self.config;
+            self.linux.resize_with(self.linux.len().max(file + 1), || Self::linux(&config));
+            self.file = file;
+            self.linux[file].set_previous_end(previous_end);
         }
     }
 
@@ -187,7 +209,7 @@ impl Readahead {
         if self.pattern == Pattern::Random {
             return Window::only(at, distance);
         }
-        if let Some(linux) = &mut self.linux {
+        if let Some(linux) = self.linux.get_mut(self.file) {
             let (window, is_first) = linux.on_miss(at, self.end, is_cached);
             self.stats.streams += u64::from(is_first);
             return self.count(window);
@@ -220,7 +242,7 @@ impl Readahead {
         if self.pattern == Pattern::Random {
             return None;
         }
-        if let Some(linux) = &mut self.linux {
+        if let Some(linux) = self.linux.get_mut(self.file) {
             let window = linux.on_marker(at, self.end, is_cached)?;
             return Some(self.count(window));
         }
@@ -266,10 +288,10 @@ impl Readahead {
         &self.stats
     }
 
-    /// The bytes to keep in flight, as measured so far. With [`WindowPolicy::Linux`], the maximum of a window.
-    pub const fn distance_bytes(&self) -> u64 {
-        match &self.linux {
-            Some(linux) => linux.max().saturating_mul(self.config.page_bytes as u64),
+    /// The bytes to keep in flight, as measured so far. With the policies of Linux, the maximum of a window.
+    pub fn distance_bytes(&self) -> u64 {
+        match self.linux.first() {
+            Some(linux) => linux.max().saturating_mul(self.config.page_bytes.into()),
             None => self.window_tuner.target(),
         }
     }

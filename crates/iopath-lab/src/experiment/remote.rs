@@ -1,11 +1,15 @@
-//! The machine of `unplug` and `dip`: a reader, a link, and a remote target with a page cache, as published in 2009. Knows
-//! no published figure.
+//! The machine of `unplug` and `dip`: a reader without a page cache, a transport, and a remote target with a page cache, as
+//! published in 2009. Knows no published figure.
+//!
+//! The table has the columns, the number of repetitions, the size and the order of block sizes of `scripts/blockdev-perftest` of
+//! SCST (B. Van Assche, 2009). Unless changed, that script reads with `dd iflag=direct`, and drops the page cache of the target
+//! before each test.
 
 use std::time::Duration;
 
 use iopath::Readahead;
 use iopath_core::elevator::ElevatorSpec;
-use iopath_model::{Link, LinkModel, Model, ModelDevice, Staged};
+use iopath_model::{Model, ModelDevice, Staged};
 
 use super::{Parameter, Settings};
 use crate::cache::CacheSettings;
@@ -13,108 +17,96 @@ use crate::error::LabError;
 use crate::simulated::contexts::ContextTimes;
 use crate::simulated::machine::{Machine, Outcome, Top, VolumeSetup};
 use crate::simulated::server::{Server, ServerSettings};
+use crate::simulated::transport::Transport;
 use crate::simulated::{Span, Unplug};
 use crate::workload::{BlockSize, Depth, End, Rw, Workload};
 
-/// The largest command of the reading machine: `max_sectors_kb` of Linux, which is 512 unless set.
-const COMMAND_BYTES: u32 = 512 << 10;
-
-/// Commands in flight: the limit of open-iscsi for a device, unless set.
-const COMMANDS_MAX: u32 = 32;
+/// The largest request of the target's queue: `max_sectors_kb` of Linux, which is 512 unless set.
+const REQUEST_BYTES: u64 = 512 << 10;
 
 /// The parameters of the setup.
 pub(super) const SETUP: [Parameter; 4] = [
     Parameter::choice(
         "queue",
         &["unpatched", "patched"],
-        "published: whether a reader unplugs after readahead",
+        "published: whether a reader of the target unplugs after readahead",
     ),
     Parameter::count("readahead_kib", "KiB", 512, (4, 65_536), "published: 128 and 512"),
     Parameter::count("max_sectors_kib", "KiB", 512, (4, 1_024), "published: 64 and 512"),
     Parameter::count("bs_bytes", "bytes", 64 << 20, (4_096, 1 << 30), "published: 16 KiB to 64 MiB"),
 ];
 
-/// The parameters of the model.
-pub(super) const MODEL: [Parameter; 9] = [
+/// The parameters of the model. Each of four is calibrated on a line of the table, in this order: see [`is_calibrated`].
+pub(super) const MODEL: [Parameter; 12] = [
     Parameter::count("size_mib", "MiB", 1_024, (16, 65_536), "published: 1 GiB"),
-    Parameter::count(
-        "threads",
-        "threads",
-        5,
-        (1, 64),
-        "Bolkhovitin, LKML, 2009: a target of SCST has 5 I/O threads; the search tried 4 to 8",
-    ),
-    Parameter::number(
-        "idle_ms",
-        "ms",
-        8.0,
-        (0.0, 1_000.0),
-        "CFQ of Linux 2.6: slice_idle of 8 ms unless set; the search tried 3 to 8",
-    ),
+    Parameter::count("threads", "threads", 5, (1, 64), "Bolkhovitin, LKML, 2009: a target of SCST has 5 I/O threads"),
+    Parameter::number("idle_ms", "ms", 8.0, (0.0, 1_000.0), "CFQ of Linux 2.6.29: slice_idle of 8 ms unless set"),
+    Parameter::number("tick_ms", "ms", 4.0, (0.001, 10.0), "Linux 2.6: the clock has 250 ticks a second unless configured"),
     Parameter::number("unplug_ms", "ms", 3.0, (0.0, 1_000.0), "Linux 2.6: unplug_delay of 3 ms"),
+    Parameter::count("commands", "commands", 32, (1, 1_024), "open-iscsi: queue_depth of 32 unless set"),
     Parameter::number(
-        "link_mbit_per_s",
-        "Mbit/s",
-        3_000.0,
-        (1.0, 1e6),
-        "fitted: chosen with the other constants by a search over the published table",
-    ),
-    Parameter::number(
-        "copy_mb_per_s",
-        "MB/s",
-        300.0,
-        (1.0, 1e6),
-        "fitted: chosen with the other constants by a search over the published table",
-    ),
-    Parameter::number(
-        "command_us",
-        "us",
-        50.0,
-        (0.0, 1e6),
-        "fitted: chosen with the other constants by a search over the published table",
-    ),
-    Parameter::number(
-        "array_mib_per_s",
+        "transport_mib_per_s",
         "MiB/s",
-        1_500.0,
+        280.0,
         (1.0, 1e6),
-        "fitted: chosen with the other constants by a search over the published table",
+        "calibrated: blocks of 64 MiB with max_sectors 64 KiB",
     ),
+    Parameter::number("command_us", "us", 22.0, (0.0, 1e6), "calibrated: blocks of 16 KiB"),
+    Parameter::number("copy_mb_per_s", "MB/s", 420.0, (1.0, 1e6), "calibrated: blocks of 64 KiB"),
+    Parameter::number("array_us", "us", 430.0, (1.0, 1e6), "calibrated: blocks of 64 MiB with readahead 128 KiB"),
     Parameter::number(
-        "array_us",
-        "us",
-        200.0,
-        (1.0, 1e6),
-        "fitted: chosen with the other constants by a search over the published table",
+        "array_spread",
+        "times",
+        4.0,
+        (1.0, 1e3),
+        "assumed: from the median to the shortest latency of the array, and to that of one request in 100",
     ),
+    Parameter::number("array_mib_per_s", "MiB/s", 1_000.0, (1.0, 1e6), "assumed: above the rate of the transport"),
 ];
+
+/// The lines of the table on which a constant is calibrated: readahead and max_sectors in KiB, and the block size. All are
+/// lines of the queue without the patch.
+const CALIBRATED: [(u64, u64, u64); 4] =
+    [(512, 64, 64 << 20), (512, 512, 16 << 10), (512, 512, 64 << 10), (128, 512, 64 << 20)];
+
+/// Whether a constant is calibrated on the line of the table with this setting.
+pub(super) fn is_calibrated(setup: Setup) -> bool {
+    !setup.is_patched
+        && CALIBRATED.contains(&(setup.readahead_kib, setup.max_sectors_kib, setup.block_bytes))
+}
 
 /// The values of the model's parameters.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Constants {
     pub(super) size_mib: u64,
-    pub(super) idle_ms: f64,
     pub(super) threads: u32,
+    pub(super) idle_ms: f64,
+    pub(super) tick_ms: f64,
     pub(super) unplug_ms: f64,
-    pub(super) link_mbit_per_s: f64,
+    pub(super) commands: u32,
+    pub(super) transport_mib_per_s: f64,
     pub(super) copy_mb_per_s: f64,
     pub(super) command_us: f64,
     pub(super) array_mib_per_s: f64,
     pub(super) array_us: f64,
+    pub(super) array_spread: f64,
 }
 
 impl Constants {
     pub(super) fn of(settings: &Settings) -> Self {
         Self {
             size_mib: settings.count("size_mib"),
-            idle_ms: settings.number("idle_ms"),
             threads: settings.count("threads") as u32,
+            idle_ms: settings.number("idle_ms"),
+            tick_ms: settings.number("tick_ms"),
             unplug_ms: settings.number("unplug_ms"),
-            link_mbit_per_s: settings.number("link_mbit_per_s"),
+            commands: settings.count("commands") as u32,
+            transport_mib_per_s: settings.number("transport_mib_per_s"),
             copy_mb_per_s: settings.number("copy_mb_per_s"),
             command_us: settings.number("command_us"),
             array_mib_per_s: settings.number("array_mib_per_s"),
             array_us: settings.number("array_us"),
+            array_spread: settings.number("array_spread"),
         }
     }
 }
@@ -156,11 +148,13 @@ pub(super) fn read(
     log: bool,
 ) -> Result<Outcome, LabError> {
     let size_bytes = constants.size_mib << 20;
-    let link = Link::new(&link(constants)?);
+    let transport = Transport::new(constants.transport_mib_per_s * f64::from(1 << 20));
+    // The direct path of the reading machine splits a call there.
+    let command_bytes = setup.max_sectors_kib << 10;
     let server = Server::new(array(constants)?, &server(constants, setup));
     let unplug = kernel(constants, setup.is_patched);
     let top = match reader {
-        Reader::Direct => Top::Direct { bio_bytes_max: Some(COMMAND_BYTES), serial: false },
+        Reader::Direct => Top::Direct { bio_bytes_max: Some(command_bytes as u32), serial: false },
         Reader::Buffered(readahead) => {
             let cache = CacheSettings { readahead: Some(readahead), ..CacheSettings::default() };
             let unplug = if matches!(readahead, Readahead::Linux(_)) { unplug } else { Unplug::AtOnce };
@@ -176,9 +170,9 @@ pub(super) fn read(
         ..Workload::default()
     };
     let volume = VolumeSetup {
-        device: Box::new(Staged::new(server, link)),
+        device: Box::new(Staged::new(server, transport)),
         elevator: ElevatorSpec::default(),
-        device_depth: Some(COMMANDS_MAX),
+        device_depth: Some(constants.commands),
         requests_max: None,
         top,
         workloads: vec![workload],
@@ -200,13 +194,17 @@ fn server(constants: &Constants, setup: Setup) -> ServerSettings {
         threads: constants.threads,
         cache_bytes: 256 << 20,
         readahead_bytes: setup.readahead_kib << 10,
-        request_bytes_max: setup.max_sectors_kib << 10,
+        request_bytes_max: REQUEST_BYTES,
         unplug: kernel(constants, setup.is_patched),
-        contexts: ContextTimes { idle: milliseconds(constants.idle_ms), slice: Duration::from_millis(100) },
+        contexts: ContextTimes {
+            idle: milliseconds(constants.idle_ms),
+            slice: Duration::from_millis(100),
+            tick: milliseconds(constants.tick_ms),
+        },
         command: milliseconds(constants.command_us / 1e3),
         page: Duration::from_secs_f64(4096.0 / (constants.copy_mb_per_s * 1e6)),
-        command_bytes_max: COMMAND_BYTES.into(),
-        commands_max: COMMANDS_MAX,
+        command_bytes_max: setup.max_sectors_kib << 10,
+        commands_max: constants.commands,
     }
 }
 
@@ -214,18 +212,13 @@ fn milliseconds(value: f64) -> Duration {
     Duration::from_secs_f64(value / 1e3)
 }
 
-fn link(constants: &Constants) -> Result<LinkModel, LabError> {
-    let bandwidth = constants.link_mbit_per_s.to_string();
-    let gbe = LinkModel::PRESETS.iter().find(|(name, _)| *name == "gbe").map_or("", |(_, text)| text);
-    Ok(LinkModel::parse_with("gbe", gbe, &[("bandwidth_mbit_per_s", &bandwidth)])?)
-}
-
-/// An array of a latency and a rate. Its disks are not modelled: the source does not name them.
+/// An array with a distribution of latencies and a rate. Its disks are not modelled: the source does not name them.
 fn array(constants: &Constants) -> Result<ModelDevice<Span>, LabError> {
-    let (rate, latency) = (constants.array_mib_per_s, constants.array_us);
+    let (rate, latency, spread) = (constants.array_mib_per_s, constants.array_us, constants.array_spread);
+    let (least, most) = (latency / spread, latency * spread);
     let text = format!(
-        "kind = \"cloud\"\nabout = \"an array\"\ncapacity_gib = 64\nlatency_min_us = {latency}\n\
-         latency_p50_us = {latency}\nlatency_p99_us = {latency}\nlatency_max_us = {latency}\n\
+        "kind = \"cloud\"\nabout = \"an array\"\ncapacity_gib = 64\nlatency_min_us = {least}\n\
+         latency_p50_us = {latency}\nlatency_p99_us = {most}\nlatency_max_us = {most}\n\
          sustained_iops = 1e6\nburst_iops = 1e6\ncredits = 0\nio_unit_kib = 1024\n\
          sustained_mib_per_s = {rate}\nburst_mib_per_s = {rate}\ncredits_mib = 0\n\
          request_max_kib = 1024\ndepth_max = 64\n"

@@ -14,9 +14,9 @@ use std::time::Duration;
 use iopath_core::buffered::{BufferedPath, Geometry, Step};
 use iopath_core::cache::{CacheConfig, Frame, IoTag, Outcome};
 use iopath_core::elevator::ElevatorSpec;
-use iopath_core::readahead::ReadaheadConfig;
+use iopath_core::readahead::{ReadaheadConfig, WindowPolicy};
 use iopath_core::{
-    Bio, BlockDevice, Busy, Completion, Instant, Io, IoError, Limits, Op, Priority, QueueConfig,
+    Bio, BlockDevice, Busy, Completion, Instant, Io, IoError, Limits, Op, Page, Priority, QueueConfig,
     QueuedDevice, SECTOR_BYTES, Stream, Tag,
 };
 use iopath_model::event_loop::earlier;
@@ -89,11 +89,19 @@ struct Command {
     end: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Thread {
     command: Option<Command>,
     outcome: Option<Outcome>,
     busy_until: Option<Instant>,
+    /// The end of the last read of its open file.
+    previous_end: Page,
+}
+
+impl Thread {
+    const fn new(previous_end: Page) -> Self {
+        Self { command: None, outcome: None, busy_until: None, previous_end }
+    }
 }
 
 impl<D: BlockDevice<Memory = Span>> Server<D> {
@@ -115,7 +123,8 @@ impl<D: BlockDevice<Memory = Span>> Server<D> {
             writes_last_block: true,
         };
         let cache = CacheConfig::for_device(cache_bytes, PAGE_BYTES, &of_queue);
-        let readahead = ReadaheadConfig::linux(settings.readahead_bytes, cache_bytes, PAGE_BYTES, &of_queue);
+        let readahead = ReadaheadConfig::linux(settings.readahead_bytes, cache_bytes, PAGE_BYTES, &of_queue)
+            .map(|readahead| ReadaheadConfig { policy: WindowPolicy::LinuxByFile, ..readahead });
         let queue = QueueConfig {
             bios_max: BIOS_MAX,
             requests_max: BIOS_MAX,
@@ -130,7 +139,7 @@ impl<D: BlockDevice<Memory = Span>> Server<D> {
             unplugger: Unplugger::new(unplug),
             command,
             page,
-            threads: (0..threads).map(|_| Thread::default()).collect(),
+            threads: (0..threads).map(|_| Thread::new(Page::MAX)).collect(),
             free: (0..threads).rev().collect(),
             current: 0,
             commands: VecDeque::new(),
@@ -191,6 +200,9 @@ impl<D: BlockDevice<Memory = Span>> Server<D> {
                     priority,
                     token,
                 };
+                if self.queue.device().idles_for(stream) {
+                    self.unplugger.handle_ready_device();
+                }
                 if let Err(why) = self.queue.submit_bio(queued, now) {
                     self.path.handle_refused(bio, &why, now);
                 }
@@ -202,6 +214,7 @@ impl<D: BlockDevice<Memory = Span>> Server<D> {
             let mut has_completed = false;
             while let Some(done) = self.queue.poll_completion() {
                 has_completed = true;
+                self.unplugger.handle_ready_device();
                 self.path.handle_completion(IoTag(done.token as u32), done.result, now);
             }
             if !has_completed {
@@ -245,8 +258,14 @@ impl<D: BlockDevice<Memory = Span>> Server<D> {
         }
     }
 
+    /// Reads a page of the thread's open file. The vectors of a target have an entry for each page, and the kernel reads
+    /// each entry by itself.
     fn pin(&mut self, number: u32, command: Command, now: Instant) -> Result<Option<Frame>, IoError> {
-        let range = self.path.geometry().pages(command.at, command.end - command.at);
+        let page = u64::from(PAGE_BYTES);
+        let range = self.path.geometry().pages(command.at, (command.end - command.at).min(page));
+        let previous_end = &mut self.threads[number as usize].previous_end;
+        self.path.readahead_mut().select_file(number as usize, *previous_end);
+        *previous_end = range.end();
         let mut caller =
             Caller { path: &mut self.path, waiter: number.into(), hits: &mut self.hits, is_timed: true };
         caller.pin(range, now)
@@ -259,7 +278,8 @@ impl<D: BlockDevice<Memory = Span>> Server<D> {
     }
 
     fn reply(&mut self, number: u32, tag: Tag, result: Result<(), IoError>) {
-        self.threads[number as usize] = Thread::default();
+        let thread = &mut self.threads[number as usize];
+        *thread = Thread::new(thread.previous_end);
         self.free.push(number);
         self.done.push_back(Completion { tag, result });
     }

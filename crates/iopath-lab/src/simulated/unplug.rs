@@ -56,6 +56,12 @@ impl Unplugger {
         self.is_due = true;
     }
 
+    /// The device has completed a request, or idles for this request: the kernel removes the plug (`blk_run_queue`,
+    /// `blk_start_queueing`).
+    pub(super) const fn handle_ready_device(&mut self) {
+        self.is_due = true;
+    }
+
     /// A reader has run. `windows` is the number of readahead windows so far.
     pub(super) fn handle_windows(&mut self, windows: u64) {
         let is_more = windows > std::mem::replace(&mut self.windows, windows);

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A file description of the kernel has one such state. A volume has one for all of its readers, so interleaved streams
-//! continue by markers and context only.
+//! continue by markers and context only. The context came with Linux 2.6.31.
 
 use super::Window;
 use super::stream::{first_size, next_size};
@@ -28,13 +28,20 @@ pub(super) struct Linux {
     /// The end of the call of the last miss or marker, and that of the call before.
     call_end: Page,
     previous_end: Page,
+    /// Whether cached pages before a miss indicate a stream.
+    has_context: bool,
 }
 
 impl Linux {
     /// Windows of at most `max` pages, except the first of a large request: see [`Linux::window`].
-    pub(super) const fn new(max: u64) -> Self {
+    pub(super) const fn new(max: u64, has_context: bool) -> Self {
         let (start, call_end, previous_end) = (Page(0), Page::MAX, Page::MAX);
-        Self { max, start, size: 0, async_size: 0, call_end, previous_end }
+        Self { max, start, size: 0, async_size: 0, call_end, previous_end, has_context }
+    }
+
+    /// Sets the end of the last read, also if that was neither a miss nor a marker.
+    pub(super) const fn set_previous_end(&mut self, end: Page) {
+        self.call_end = end;
     }
 
     /// The maximum size of a window, in pages.
@@ -63,7 +70,7 @@ impl Linux {
             self.async_size = if self.size > asked { self.size - asked } else { self.size };
             return (self.window(at, end), true);
         }
-        let history = super::cached_before(offset, self.max, is_cached);
+        let history = if self.has_context { super::cached_before(offset, self.max, is_cached) } else { 0 };
         if history > asked {
             // History up to the start of the file indicates a long stream.
             let history = if history >= offset.0 { history.saturating_mul(2) } else { history };
@@ -160,7 +167,7 @@ mod tests {
     #[test]
     fn windows_grow_from_four_requests_to_the_maximum_and_each_begins_at_a_marker() {
         // 16 KiB calls, 512 KiB windows.
-        let seen = windows(&mut Linux::new(MAX), 200, 4);
+        let seen = windows(&mut Linux::new(MAX, true), 200, 4);
         let first =
             [(0, 0, 16, Some(4)), (4, 16, 32, Some(16)), (16, 48, 64, Some(48)), (48, 112, 128, Some(112))];
         assert_eq!(seen[..4], first);
@@ -169,14 +176,14 @@ mod tests {
 
     #[test]
     fn a_first_request_of_a_quarter_of_the_maximum_doubles_and_a_larger_one_is_the_maximum() {
-        assert_eq!(windows(&mut Linux::new(MAX), 1, 32)[0], (0, 0, 64, Some(32)));
-        assert_eq!(windows(&mut Linux::new(MAX), 1, 64)[0], (0, 0, 128, Some(64)));
+        assert_eq!(windows(&mut Linux::new(MAX, true), 1, 32)[0], (0, 0, 64, Some(32)));
+        assert_eq!(windows(&mut Linux::new(MAX, true), 1, 64)[0], (0, 0, 128, Some(64)));
     }
 
     #[test]
     fn a_request_of_the_maximum_or_more_starts_two_windows_then_one_at_each_marker() {
         for call in [MAX, 4 * MAX, 128 * MAX] {
-            let seen = windows(&mut Linux::new(MAX), 512 * MAX / call, call);
+            let seen = windows(&mut Linux::new(MAX, true), 512 * MAX / call, call);
             assert_eq!(seen[0], (0, 0, 256, Some(128)));
             let next = (1..).map(|n| (n * 128, (n + 1) * 128, 128, Some((n + 1) * 128)));
             assert!(seen[1..].iter().copied().eq(next.take(seen.len() - 1)), "calls of {call} pages");
@@ -185,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_small_read_elsewhere_is_read_alone_and_keeps_the_state() {
-        let mut linux = Linux::new(MAX);
+        let mut linux = Linux::new(MAX, true);
         let nothing = |_| false;
         linux.on_miss(at(0, 4), END, nothing);
         let (alone, starts) = linux.on_miss(at(5000, 4), END, nothing);
@@ -196,19 +203,31 @@ mod tests {
 
     #[test]
     fn an_adjacent_read_and_a_cached_history_start_a_stream() {
-        let mut linux = Linux::new(MAX);
+        let mut linux = Linux::new(MAX, true);
         linux.on_miss(at(5000, 4), END, |_| false);
         let (window, starts) = linux.on_miss(at(5004, 4), END, |page| page >= Page(5000));
         assert!(starts && window.ranges().next() == Some(at(5004, 16)), "{window:?}");
-        let mut linux = Linux::new(MAX);
+        let mut linux = Linux::new(MAX, true);
         let (window, starts) =
             linux.on_miss(at(9000, 4), END, |page| page >= Page(8990) && page < Page(9000));
         assert!(starts && window.pages() == 14 && window.is_marked(Page(9013)), "{window:?}");
     }
 
     #[test]
+    fn without_context_a_cached_history_starts_no_stream_and_the_end_of_the_last_read_does() {
+        let is_cached = |page| page >= Page(8990) && page < Page(9000);
+        let mut linux = Linux::new(MAX, false);
+        let (alone, starts) = linux.on_miss(at(9000, 1), END, is_cached);
+        assert!(!starts && alone.pages() == 1, "{alone:?}");
+        let mut linux = Linux::new(MAX, false);
+        linux.set_previous_end(Page(9000));
+        let (window, starts) = linux.on_miss(at(9000, 1), END, is_cached);
+        assert!(starts && window.ranges().next() == Some(at(9000, 4)), "{window:?}");
+    }
+
+    #[test]
     fn a_marker_of_another_stream_continues_at_the_next_hole() {
-        let mut linux = Linux::new(MAX);
+        let mut linux = Linux::new(MAX, true);
         linux.on_miss(at(0, 4), END, |_| false);
         let window = linux.on_marker(at(7000, 4), END, |page| page < Page(7020)).unwrap();
         assert_eq!(window.ranges().next(), Some(at(7020, 40)));
@@ -217,7 +236,7 @@ mod tests {
 
     #[test]
     fn windows_end_at_the_end_of_the_volume() {
-        let mut linux = Linux::new(MAX);
+        let mut linux = Linux::new(MAX, true);
         let (window, _) = linux.on_miss(at(0, 100), Page(150), |_| false);
         assert_eq!(window.pages(), 128);
         let next = linux.on_marker(at(100, 50), Page(150), |_| false).unwrap();
