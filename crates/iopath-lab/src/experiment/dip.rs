@@ -68,6 +68,10 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
     ] {
         rows.push(Row::unpublished(format!("2 MiB : 256 KiB, {what}"), "ratio", rates[4] / rates[1]));
     }
+    for (block_bytes, rate) in SWEEP.iter().zip(&iopath) {
+        let what = format!("blocks of {}, page cache and readahead of iopath", size(*block_bytes));
+        rows.push(Row::unpublished(what, "MiB/s", *rate));
+    }
     let worst = worst_to_best(&iopath);
     rows.push(Row::unpublished("worst : best of 64 KiB to 64 MiB, readahead of iopath", "ratio", worst));
     let directions = vec![

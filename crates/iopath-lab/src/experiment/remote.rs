@@ -36,12 +36,30 @@ pub(super) const SETUP: [Parameter; 4] = [
     Parameter::count("bs_bytes", "bytes", 64 << 20, (4_096, 1 << 30), "published: 16 KiB to 64 MiB"),
 ];
 
-/// The parameters of the model. Each of four is calibrated on a line of the table, in this order: see [`is_calibrated`].
+/// The parameters of the model. Each of five is calibrated on a line of the table, in this order: see [`is_calibrated`].
 pub(super) const MODEL: [Parameter; 12] = [
     Parameter::count("size_mib", "MiB", 1_024, (16, 65_536), "published: 1 GiB"),
-    Parameter::count("threads", "threads", 5, (1, 64), "Bolkhovitin, LKML, 2009: a target of SCST has 5 I/O threads"),
-    Parameter::number("idle_ms", "ms", 8.0, (0.0, 1_000.0), "CFQ of Linux 2.6.29: slice_idle of 8 ms unless set"),
-    Parameter::number("tick_ms", "ms", 4.0, (0.001, 10.0), "Linux 2.6: the clock has 250 ticks a second unless configured"),
+    Parameter::count(
+        "threads",
+        "threads",
+        5,
+        (1, 64),
+        "Bolkhovitin, LKML, 2009: a target of SCST has 5 I/O threads",
+    ),
+    Parameter::number(
+        "idle_ms",
+        "ms",
+        8.0,
+        (0.0, 1_000.0),
+        "CFQ of Linux 2.6.29: slice_idle of 8 ms unless set",
+    ),
+    Parameter::number(
+        "tick_ms",
+        "ms",
+        4.0,
+        (0.001, 10.0),
+        "Linux 2.6: the clock has 250 ticks a second unless configured",
+    ),
     Parameter::number("unplug_ms", "ms", 3.0, (0.0, 1_000.0), "Linux 2.6: unplug_delay of 3 ms"),
     Parameter::count("commands", "commands", 32, (1, 1_024), "open-iscsi: queue_depth of 32 unless set"),
     Parameter::number(
@@ -53,26 +71,42 @@ pub(super) const MODEL: [Parameter; 12] = [
     ),
     Parameter::number("command_us", "us", 22.0, (0.0, 1e6), "calibrated: blocks of 16 KiB"),
     Parameter::number("copy_mb_per_s", "MB/s", 420.0, (1.0, 1e6), "calibrated: blocks of 64 KiB"),
-    Parameter::number("array_us", "us", 430.0, (1.0, 1e6), "calibrated: blocks of 64 MiB with readahead 128 KiB"),
+    Parameter::number(
+        "array_us",
+        "us",
+        430.0,
+        (1.0, 1e6),
+        "calibrated: blocks of 64 MiB with readahead 128 KiB",
+    ),
     Parameter::number(
         "array_spread",
         "times",
         4.0,
         (1.0, 1e3),
-        "assumed: from the median to the shortest latency of the array, and to that of one request in 100",
+        "calibrated: blocks of 4 MiB; from the median to the shortest latency of the array, and to that of one in 100",
     ),
-    Parameter::number("array_mib_per_s", "MiB/s", 1_000.0, (1.0, 1e6), "assumed: above the rate of the transport"),
+    Parameter::number(
+        "array_mib_per_s",
+        "MiB/s",
+        1_000.0,
+        (1.0, 1e6),
+        "assumed: above the rate of the transport",
+    ),
 ];
 
 /// The lines of the table on which a constant is calibrated: readahead and max_sectors in KiB, and the block size. All are
 /// lines of the queue without the patch.
-const CALIBRATED: [(u64, u64, u64); 4] =
-    [(512, 64, 64 << 20), (512, 512, 16 << 10), (512, 512, 64 << 10), (128, 512, 64 << 20)];
+const CALIBRATED: [(u64, u64, u64); 5] = [
+    (512, 64, 64 << 20),
+    (512, 512, 16 << 10),
+    (512, 512, 64 << 10),
+    (128, 512, 64 << 20),
+    (512, 512, 4 << 20),
+];
 
 /// Whether a constant is calibrated on the line of the table with this setting.
 pub(super) fn is_calibrated(setup: Setup) -> bool {
-    !setup.is_patched
-        && CALIBRATED.contains(&(setup.readahead_kib, setup.max_sectors_kib, setup.block_bytes))
+    !setup.is_patched && CALIBRATED.contains(&(setup.readahead_kib, setup.max_sectors_kib, setup.block_bytes))
 }
 
 /// The values of the model's parameters.

@@ -81,7 +81,7 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
     let max = deviations.iter().copied().fold(0.0, f64::max);
     report.notes = vec![
         format!(
-            "Each of four constants is calibrated on one line of the table. The other {count} lines are predictions: mean \
+            "Each of five constants is calibrated on one line of the table. The other {count} lines are predictions: mean \
              deviation {:.0}%, maximum {:.0}%, {within} within 25%.",
             mean * 100.0,
             max * 100.0
@@ -148,14 +148,19 @@ mod tests {
     }
 
     #[test]
-    fn four_of_five_published_figures_are_fitted_within_a_quarter() {
+    fn most_lines_of_the_table_are_predicted_within_a_quarter() {
         let report = report(&["size_mib=64"]);
-        assert_eq!(report.rows.len(), 65);
-        assert!(report.rows.iter().all(|row| !row.is_prediction()), "{report:#?}");
-        let within = report.rows.iter().filter(|row| row.is_within()).count();
-        assert!(within * 5 >= report.rows.len() * 4, "{within} within 25%: {report:#?}");
-        // The rates fit, but the patch, the size of requests and the readahead do not have the published effects.
-        assert_eq!(report.verdict(), Some(Verdict::NotReproduced), "{report:#?}");
+        assert_eq!((report.rows.len(), report.predictions().count()), (65, 60));
+        let within = report.predictions().filter(|row| row.is_within()).count();
+        assert!(within * 4 >= report.predictions().count() * 3, "{within} within 25%: {report:#?}");
+        assert_eq!(report.verdict(), Some(Verdict::Partly), "{report:#?}");
+    }
+
+    #[test]
+    fn idling_between_contexts_makes_the_table() {
+        let report = report(&["size_mib=64", "idle_ms=0"]);
+        let within = report.predictions().filter(|row| row.is_within()).count();
+        assert!(within * 2 < report.predictions().count(), "{within} within 25%: {report:#?}");
     }
 
     #[test]
