@@ -94,7 +94,7 @@ pub(super) const MODEL: [Parameter; 12] = [
     ),
 ];
 
-/// The lines of the table on which a constant is calibrated: readahead and max_sectors in KiB, and the block size. All are
+/// The lines of the table on which a constant is calibrated: readahead and `max_sectors` in KiB, and the block size. All are
 /// lines of the queue without the patch.
 const CALIBRATED: [(u64, u64, u64); 5] = [
     (512, 64, 64 << 20),

@@ -200,8 +200,8 @@ impl<D: BlockDevice> Contexts<D> {
             self.active = None;
         } else if !has_more && self.in_flight.is_empty() && self.has_idle_window(stream) {
             let idle = if is_seeky { self.times.idle.min(SEEKY_IDLE) } else { self.times.idle };
-            let tick = self.times.tick.as_nanos() as u64;
-            let begun = if tick == 0 { now.as_nanos() } else { now.as_nanos() / tick * tick };
+            let tick = (self.times.tick.as_nanos() as u64).max(1);
+            let begun = now.as_nanos() / tick * tick;
             let until = Instant::from_nanos(begun) + idle;
             self.idle_until = Some(until.max(now));
         }
