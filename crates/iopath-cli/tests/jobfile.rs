@@ -72,7 +72,7 @@ fn an_unsupported_key_is_an_error_or_a_warning() {
 fn a_file_that_cannot_be_run_is_refused_before_any_target_is_made() {
     for (text, code, named) in [
         ("bs=4k\n", 2, ":1: the key is in no section"),
-        ("[a]\nsize=64k\nrate=1k\niodepth=4\nioengine=iopath-raw\n", 2, "iodepth"),
+        ("[a]\nsize=64k\nrate=1k\niodepth=4\nioengine=null\n", 2, "iodepth"),
         ("[a]\nsize=64k\nfilename=/no/such/directory/x\n", 1, "/no/such/directory does not exist"),
         ("[a]\n", 2, "size is missing"),
     ] {
