@@ -66,7 +66,7 @@ fn unsupported_block_sizes_are_refused() {
     for kind in MAPPERS {
         for block_bytes in [0, 100, 256, 3000] {
             let error = (kind.make)(&layout(block_bytes, 0)).unwrap_err();
-            assert!(error.to_string().contains(&format!("{} mapping", kind.name)), "{error}");
+            assert!(error.to_string().contains(&format!("mapper {} has no blocks of", kind.name)), "{error}");
         }
     }
 }
