@@ -4,6 +4,7 @@
 //! each. Paths are rows of [`paths::PATHS`]; results have the schema of [`result`]. The lab does not print; [`table`]
 //! formats results as text.
 
+mod bounded;
 pub mod cache;
 mod check;
 pub mod compare;

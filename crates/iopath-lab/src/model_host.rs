@@ -1,12 +1,12 @@
 //! The modelled host of a run: its CPUs, found by the name of a preset or of a file of parameters. `model.rs` has the
 //! modelled targets.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 
 use iopath_model::HostModel;
 
+use crate::bounded;
 use crate::error::LabError;
 
 /// The suffix of the name of a file of parameters.
@@ -58,13 +58,9 @@ pub(crate) fn read(file: &Path) -> Result<String, LabError> {
         io::ErrorKind::NotFound => LabError::NoModelFile { file: file.to_owned() },
         _ => LabError::Io { action: "read model file", target: file.to_owned(), source },
     };
-    let mut text = String::new();
-    let read = File::open(file).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text));
-    if read.map_err(failed)? as u64 > FILE_BYTES_MAX {
-        let source = io::Error::new(io::ErrorKind::InvalidData, "it is larger than 1 MiB");
-        return Err(LabError::Io { action: "read model file", target: file.to_owned(), source });
-    }
-    Ok(text)
+    let bytes = bounded::read(file, FILE_BYTES_MAX).map_err(failed)?;
+    String::from_utf8(bytes)
+        .map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidData, error.utf8_error())))
 }
 
 #[cfg(test)]

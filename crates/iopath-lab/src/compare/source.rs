@@ -1,6 +1,5 @@
 //! Reads one side of a comparison: files of any known format, and a selection of their runs. Does not compare.
 
-use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
@@ -8,6 +7,7 @@ use serde_json::Value;
 use super::data::Run;
 use super::json::Node;
 use super::{classic, fio, ours};
+use crate::bounded;
 use crate::compare_error::CompareError;
 
 /// The files of one side, as given: `FILE[,FILE…][@KEY=VALUE…]`.
@@ -69,8 +69,12 @@ impl Spec {
     }
 }
 
+/// The largest file of results.
+const BYTES_MAX: u64 = 256 << 20;
+
 fn read_file(file: &str) -> Result<Vec<Run>, CompareError> {
-    let bytes = fs::read(file).map_err(|source| CompareError::Read { file: file.to_owned(), source })?;
+    let bytes = bounded::read(Path::new(file), BYTES_MAX)
+        .map_err(|source| CompareError::Read { file: file.to_owned(), source })?;
     let text = String::from_utf8_lossy(&bytes);
     parse(file, &text)
 }
@@ -129,7 +133,7 @@ mod tests {
     fn a_file_whose_name_has_commas_is_one_file() {
         let folder = tempfile::tempdir().unwrap();
         let name = folder.path().join("a,b@c=d.json");
-        fs::write(&name, "{}").unwrap();
+        std::fs::write(&name, "{}").unwrap();
         let spec = Spec::parse(name.to_str().unwrap()).unwrap();
         assert_eq!((spec.files.len(), spec.selection.len()), (1, 0));
     }

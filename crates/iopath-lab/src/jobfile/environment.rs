@@ -1,14 +1,17 @@
 //! The surroundings of a job file: included files, environment variables, and the values of keywords. Does not parse.
 
 use std::env;
-use std::fs;
 use std::io;
 use std::path::Path;
 use std::thread;
 
 use rustix::param::page_size;
 
+use crate::bounded;
 use crate::host::memory_bytes;
+
+/// The largest job file.
+const BYTES_MAX: u64 = 1 << 20;
 
 /// The values that a job file takes from outside.
 pub trait Environment {
@@ -32,10 +35,10 @@ pub struct System;
 impl Environment for System {
     /// A relative name is relative to the current directory, or else to the directory of `from`, as in fio.
     fn read(&self, file: &str, from: &str) -> io::Result<(String, Vec<u8>)> {
-        match fs::read(file) {
+        match bounded::read(Path::new(file), BYTES_MAX) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let beside = Path::new(from).parent().unwrap_or(Path::new("")).join(file);
-                let bytes = fs::read(&beside)?;
+                let bytes = bounded::read(&beside, BYTES_MAX)?;
                 Ok((beside.display().to_string(), bytes))
             }
             read => Ok((file.to_owned(), read?)),

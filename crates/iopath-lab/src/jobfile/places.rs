@@ -2,6 +2,7 @@
 //! Prepares the targets of a whole job file. Does not run the jobs.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::error::JobFileError;
@@ -56,6 +57,14 @@ impl Place {
                 Err(job.problem(problem))
             }
             Ok(_) => Ok(Self::Present(file.canonicalize().map_err(LabError::io("open", &file))?)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(LabError::io("open", &file)(error).into())
+            }
+            Err(_) if file.starts_with("/dev") => {
+                let problem =
+                    format!("{} does not exist; a scratch file in /dev would lie in memory", file.display());
+                Err(job.problem(problem))
+            }
             Err(_) => Ok(Self::Named(file)),
         }
     }
