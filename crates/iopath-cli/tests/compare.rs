@@ -177,6 +177,81 @@ fn a_signal_keeps_the_complete_pairs_and_ends_the_command() {
 }
 
 #[test]
+fn a_process_left_in_the_background_does_not_delay_the_end_of_its_command() {
+    let started = Instant::now();
+    let left = "sleep 30 & echo started";
+    let output = compare(&["--live", left, "sleep 0.05", "--repetitions-max", "2", "--json", "-"]);
+    let took = started.elapsed();
+    assert!(took < Duration::from_secs(15), "{took:?}");
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&json["live"]["pairs"], &json["runs"][0]["metrics"][0]["metric"]),
+        (&2.into(), &"time".into())
+    );
+    let time = json["runs"][0]["metrics"][0]["means"][0].as_f64().unwrap();
+    assert!(time < 0.4, "the time of the command alone: {time}");
+    let notes = json["notes"].to_string();
+    assert!(notes.contains("A left a process in the background"), "{notes}");
+}
+
+#[test]
+fn output_that_is_not_one_json_object_is_timed_with_a_note() {
+    for (printed, note) in [
+        ("echo 12 seconds", "The output of A is not one JSON object"),
+        (r#"printf '{"a": 1}\n{"a": 2}\n'"#, "The output of A is not one JSON object"),
+        (r#"printf '{"a": 1}\n'"#, "The output of A is JSON of neither iopath nor fio"),
+        (r#"printf '{"schema": "iopath.result/1"'"#, "The output of A is not one JSON object"),
+    ] {
+        let output = compare(&["--live", printed, "true", "--repetitions-max", "2"]);
+        let shown = text(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!([Some(0), Some(3)].contains(&output.status.code()), "{printed}: {}", text(&output.stderr));
+        assert!(shown.contains(note) && shown.contains("its wall time is compared"), "{shown}");
+    }
+    let silent = compare(&["--live", "true", "true", "--repetitions-max", "2"]);
+    assert!(!text(&silent.stdout).contains("its wall time is compared"), "no output, no note");
+}
+
+#[test]
+fn a_signal_leaves_time_for_the_cleanup_of_every_process() {
+    for signals in [&[Signal::INT][..], &[Signal::HUP, Signal::TERM]] {
+        let folder = directory();
+        let [begun, cleaned] = ["begun", "cleaned"].map(|name| folder.path().join(name));
+        // The shell ends with SIGTERM at once, and its child needs some time.
+        let command = format!(
+            "(trap 'sleep 0.4; echo x > {}; exit' TERM; echo x > {}; while :; do sleep 0.05; done) & wait",
+            cleaned.display(),
+            begun.display()
+        );
+        let mut program = with_default_signals(&iopath(&["compare", "--live", &command, "sleep 0.02"]));
+        let child = program.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        assert!(within_10_s(|| begun.exists()), "no execution began");
+        for signal in signals {
+            kill_process(Pid::from_child(&child), *signal).unwrap();
+        }
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.code().is_some_and(|code| code > 128), "{}", text(&output.stderr));
+        assert!(cleaned.exists(), "the child was killed before its cleanup ended: {signals:?}");
+    }
+}
+
+#[test]
+fn a_second_signal_ends_a_command_that_ignores_the_first() {
+    let folder = directory();
+    let begun = folder.path().join("begun");
+    let command = format!("trap '' TERM; echo x > {}; while :; do sleep 0.05; done", begun.display());
+    let mut program = with_default_signals(&iopath(&["compare", "--live", &command, &command]));
+    let mut child = program.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    assert!(within_10_s(|| begun.exists()), "no execution began");
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(child.try_wait().unwrap().is_none(), "SIGTERM is ignored");
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let started = Instant::now();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(started.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
 fn fio_results_are_compared() {
     if Command::new("fio").arg("--version").output().is_err() {
         eprintln!("skipped: fio is not installed");

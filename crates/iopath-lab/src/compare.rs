@@ -137,6 +137,8 @@ pub fn compare_live(
     let (comparison, error) = live::run(&plan, &mut commands, |pair| {
         progress.stage(&Stage::Pair { number: pair, max: plan.pairs_max });
     });
+    let notes = commands.notes();
+    let comparison = comparison.map(|comparison| Comparison { notes, ..comparison });
     Ok(LiveEnd { comparison, error, signal: commands.received })
 }
 

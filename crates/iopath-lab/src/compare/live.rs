@@ -1,10 +1,11 @@
 //! A live comparison: executes two commands alternately until the verdict is clear or a limit is reached. The execution
-//! of one command is in `live/command.rs`, the looks at the data in `looks.rs`.
+//! of one command is in `live/command.rs` and `live/process.rs`, the looks at the data in `looks.rs`.
 //!
 //! The commands of a pair run in random order, and the next pair has the opposite order. A linear drift of the storage
 //! (heat, a cache of flash that fills) then cancels out over two pairs.
 
 mod command;
+mod process;
 
 pub(super) use command::Commands;
 

@@ -101,7 +101,7 @@ pub struct MetricComparison {
     pub verdict: Verdict,
     /// For an inconclusive verdict: further repetitions of each side after which it is probably clear.
     pub more_repetitions: Option<u32>,
-    /// For an inconclusive verdict: a cause other than too few repetitions.
+    /// A cause of the verdict other than the interval and the number of repetitions.
     pub reason: Option<String>,
 }
 

@@ -224,10 +224,39 @@ fn a_requested_metric_decides_and_an_unknown_one_is_refused() {
 }
 
 #[test]
+fn a_repetition_without_a_transfer_is_a_regression_and_not_noise() {
+    let (running, mut stopped) = (result(&[1e8, 1e8, 1e8]), result(&[1e8, 1e8, 1e8]));
+    for key in ["iops", "bytes_per_second"] {
+        stopped["runs"][0]["repeats"][1][key] = json!(0);
+    }
+    for time in stopped["runs"][0]["repeats"][1]["latency_ns"].as_object_mut().unwrap().values_mut() {
+        *time = json!(0);
+    }
+    let comparison = of(&running, &stopped, "").unwrap();
+    let metric = primary(&comparison);
+    assert_eq!((metric.verdict, metric.difference, comparison.regression), (Verdict::Slower, None, true));
+    let text = comparison.text(None);
+    assert!(
+        text.contains("B is slower than A (iops; 3 repetitions each): no transfer completed in 1 of 3"),
+        "{text}"
+    );
+    // At a fixed rate, the latency decides.
+    let folder = Folder::with(&[("a", &running), ("b", &stopped)]);
+    let options = CompareOptions { metric: Some("p99".to_owned()), ..folder.options("{}/a", "{}/b") };
+    assert!(compare_files(&options).unwrap().regression);
+    let comparison = of(&stopped, &running, "").unwrap();
+    assert_eq!((primary(&comparison).verdict, comparison.regression), (Verdict::Faster, false));
+    let comparison = of(&stopped, &stopped, "").unwrap();
+    assert_eq!(primary(&comparison).verdict, Verdict::Inconclusive);
+}
+
+#[test]
 fn a_value_of_zero_has_no_ratio() {
     let (a, mut b) = (result(&[1e8, 1e8]), result(&[1e8, 1e8]));
-    b["runs"][0]["repeats"][1]["iops"] = json!(0);
-    let comparison = of(&a, &b, "").unwrap();
+    b["runs"][0]["repeats"][1]["cpu"]["seconds_per_gib"] = json!(0);
+    let folder = Folder::with(&[("a", &a), ("b", &b)]);
+    let options = CompareOptions { metric: Some("cpu".to_owned()), ..folder.options("{}/a", "{}/b") };
+    let comparison = compare_files(&options).unwrap();
     let metric = primary(&comparison);
     assert_eq!((metric.verdict, metric.difference), (Verdict::Inconclusive, None));
     assert!(comparison.text(None).contains("a value of 0 has no ratio"));

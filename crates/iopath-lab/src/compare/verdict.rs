@@ -49,6 +49,8 @@ pub(super) struct Compared {
     pub(super) means: Option<[f64; 2]>,
     pub(super) contrast: Option<Contrast>,
     pub(super) counts: [usize; 2],
+    /// Repetitions of A and B without any transfer.
+    pub(super) stopped: [usize; 2],
     /// The logarithm by which the values may change between A and B by their trend alone; 0 without a significant trend.
     pub(super) drift: f64,
 }
@@ -61,7 +63,7 @@ pub(super) struct Decision {
     pub(super) interval: Option<[f64; 2]>,
     /// For an inconclusive verdict: further repetitions of each side after which it is probably clear.
     pub(super) more: Option<u32>,
-    /// For an inconclusive verdict: a cause other than too few repetitions.
+    /// A cause other than the interval and the number of repetitions.
     pub(super) reason: Option<String>,
 }
 
@@ -122,11 +124,18 @@ fn compare_metric(metric: Metric, runs: [&Run; 2], design: Design) -> Compared {
         |values: &[f64]| (values.iter().map(|value| value.ln()).sum::<f64>() / values.len() as f64).exp();
     Compared {
         metric,
+        stopped: runs.map(stopped),
         means: contrast.map(|_| [mean(a), mean(b)]),
         contrast,
         counts: [a.len(), b.len()],
         drift,
     }
+}
+
+/// The repetitions in which no transfer completed.
+fn stopped(run: &Run) -> usize {
+    let rates = run.values(IOPS).or(run.values(THROUGHPUT)).unwrap_or_default();
+    rates.iter().filter(|rate| **rate == 0.0).count()
 }
 
 /// Decides all metrics of all runs, at an error rate of `alpha` for the primary metrics together, and for the others
@@ -152,7 +161,7 @@ fn decide_one(compared: &Compared, margin: f64, alpha: f64, is_significant: bool
         reason: reason.map(str::to_owned),
     };
     let Some(contrast) = compared.contrast else {
-        return inconclusive(None, None, Some("a value of 0 has no ratio"));
+        return stop(compared).unwrap_or_else(|| inconclusive(None, None, Some("a value of 0 has no ratio")));
     };
     let Some([low, high]) = contrast.interval(alpha) else {
         // Two values have a variance, and three have one of some use.
@@ -184,6 +193,20 @@ fn decide_one(compared: &Compared, margin: f64, alpha: f64, is_significant: bool
     }
     let reason = excludes_one.then_some("not significant among all metrics or runs");
     inconclusive(interval, more(compared, &contrast, (high - low) / 2.0, margin), reason)
+}
+
+/// The decision if only one side has repetitions without a transfer. Such a repetition is a failure and not noise: its rate
+/// has no logarithm, and its latency no bound. None for a cost, and if both sides have such repetitions or neither has.
+fn stop(compared: &Compared) -> Option<Decision> {
+    let (verdict, side, index) = match compared.stopped {
+        _ if compared.metric.is_cost => return None,
+        [0, stopped] if stopped > 0 => (Verdict::Slower, "B", 1),
+        [stopped, 0] if stopped > 0 => (Verdict::Faster, "A", 0),
+        _ => return None,
+    };
+    let (stopped, all) = (compared.stopped[index], compared.counts[index]);
+    let reason = Some(format!("no transfer completed in {stopped} of {all} repetitions of {side}"));
+    Some(Decision { verdict, interval: None, more: None, reason })
 }
 
 /// Further repetitions of each side: those that the variance requires, or those that reduce the interval until the observed

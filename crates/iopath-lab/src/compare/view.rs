@@ -57,7 +57,11 @@ impl Comparison {
             Verdict::Inconclusive => words(first, self.threshold),
             _ => format!("B is {} than A", words(first, self.threshold)),
         };
-        let _ = writeln!(text, "{verdict} ({}; {repetitions})", first.metric);
+        let cause = match (&first.reason, first.verdict) {
+            (Some(reason), verdict) if verdict != Verdict::Inconclusive => format!(": {reason}"),
+            _ => String::new(),
+        };
+        let _ = writeln!(text, "{verdict} ({}; {repetitions}){cause}", first.metric);
         text
     }
 }

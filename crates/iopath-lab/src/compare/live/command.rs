@@ -1,15 +1,13 @@
 //! Executes one command of a live comparison and reads its result. Does not repeat it: see `live.rs`.
 
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
 use signal_hook::iterator::Signals;
 
+use super::process::{Ended, wait};
 use super::{End, Executor};
 use crate::compare::data::{Run, TIME};
 use crate::compare::report::Stopped;
@@ -17,11 +15,8 @@ use crate::compare::source::{json_of, parse_json};
 use crate::compare_error::CompareError;
 use crate::scratch::ending_signals;
 
-/// The output of a command that is kept. JSON of thousands of workloads is smaller.
-const OUTPUT_MAX: u64 = 64 << 20;
-
-/// The time between two checks for a signal.
-const POLL: Duration = Duration::from_millis(20);
+/// The names of the sides.
+const SIDES: [&str; 2] = ["A", "B"];
 
 /// The two commands, their limits, and the signals that end the comparison.
 #[derive(Debug)]
@@ -32,21 +27,60 @@ pub(in crate::compare) struct Commands {
     signals: Signals,
     /// The first signal that was received.
     pub(in crate::compare) received: Option<i32>,
+    /// Facts about each command that qualify its results, each once.
+    notes: [Vec<Note>; 2],
+}
+
+/// A fact about a command that qualifies its results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Note {
+    /// It printed text that is not one JSON object.
+    NotJson,
+    /// It printed JSON of another program.
+    OtherJson,
+    /// It left a process behind that holds its output open.
+    LeftRunning,
+}
+
+impl Note {
+    fn text(self, side: &str) -> String {
+        match self {
+            Self::NotJson => format!(
+                "The output of {side} is not one JSON object: its wall time is compared. To compare the metrics of its \
+                 results, print the JSON of one run only (iopath run --json -, fio --output-format=json)."
+            ),
+            Self::OtherJson => {
+                format!("The output of {side} is JSON of neither iopath nor fio: its wall time is compared.")
+            }
+            Self::LeftRunning => format!(
+                "{side} left a process in the background that holds its output open: it may disturb the other executions."
+            ),
+        }
+    }
 }
 
 impl Commands {
     pub(in crate::compare) fn new(texts: [String; 2], time_max: Duration) -> io::Result<Self> {
         let signals = Signals::new(ending_signals())?;
-        Ok(Self { texts, started: Instant::now(), time_max, signals, received: None })
+        Ok(Self {
+            texts,
+            started: Instant::now(),
+            time_max,
+            signals,
+            received: None,
+            notes: [const { Vec::new() }; 2],
+        })
     }
 
-    /// Passes signals to the process group of the command: the first one as SIGTERM, so that it removes its scratch file,
-    /// a second one as SIGKILL.
-    fn forward_signals(&mut self, group: Pid) {
-        for signal in self.signals.pending() {
-            let passed = if self.received.is_none() { Signal::TERM } else { Signal::KILL };
-            self.received = self.received.or(Some(signal));
-            let _ = kill_process_group(group, passed);
+    /// The facts about the commands that qualify their results, as sentences.
+    pub(in crate::compare) fn notes(&self) -> Vec<String> {
+        let sides = SIDES.into_iter().zip(&self.notes);
+        sides.flat_map(|(side, notes)| notes.iter().map(|note| note.text(side))).collect()
+    }
+
+    fn note(&mut self, side: usize, note: Note) {
+        if !self.notes[side].contains(&note) {
+            self.notes[side].push(note);
         }
     }
 
@@ -57,7 +91,7 @@ impl Commands {
 
     fn error(&self, side: usize, problem: String) -> End {
         let command = self.texts[side].clone();
-        End::Failed(CompareError::Command { side: ["A", "B"][side], command, problem })
+        End::Failed(CompareError::Command { side: SIDES[side], command, problem })
     }
 }
 
@@ -75,18 +109,29 @@ impl Executor for Commands {
             .process_group(0)
             .spawn()
             .map_err(|error| self.error(side, format!("cannot be started: {error}")))?;
-        let output = self.wait(child);
+        let Self { signals, received, .. } = self;
+        let ended = wait(child, || {
+            let new = signals.pending().inspect(|signal| *received = received.or(Some(*signal)));
+            new.count()
+        });
         if self.received.is_some() {
             return Err(End::Interrupted);
         }
-        let Output { status, ended, stdout, stderr } =
-            output.map_err(|error| self.error(side, format!("failed: {error}")))?;
+        let Ended { status, at, stdout, stderr, is_open } =
+            ended.map_err(|error| self.error(side, format!("failed: {error}")))?;
         if !status.success() {
             let cause = stderr.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
             let separator = if cause.is_empty() { "" } else { ": " };
             return Err(self.error(side, format!("failed ({status}){separator}{cause}")));
         }
-        result(&self.texts[side], &stdout, ended.duration_since(started))
+        if is_open {
+            self.note(side, Note::LeftRunning);
+        }
+        let (runs, note) = result(&self.texts[side], &stdout, at.duration_since(started))?;
+        if let Some(note) = note {
+            self.note(side, note);
+        }
+        Ok(runs)
     }
 
     fn limit(&mut self, pairs: u32) -> Option<Stopped> {
@@ -100,76 +145,18 @@ impl Executor for Commands {
     }
 }
 
-/// The runs in the output of a command, or its wall time.
-fn result(command: &str, stdout: &str, time: Duration) -> Result<Vec<Run>, End> {
-    if let Some(json) = json_of(stdout) {
-        match parse_json(&format!("the output of `{command}`"), json) {
-            // JSON of another program.
-            Err(CompareError::Format { .. }) => {}
-            runs => return Ok(runs?),
-        }
-    }
+/// The runs in the output of a command; or its wall time, with the reason unless it printed nothing.
+fn result(command: &str, stdout: &str, time: Duration) -> Result<(Vec<Run>, Option<Note>), End> {
+    let parsed = json_of(stdout).map(|json| parse_json(&format!("the output of `{command}`"), json));
+    let note = match parsed {
+        Some(Ok(runs)) => return Ok((runs, None)),
+        Some(Err(CompareError::Format { .. })) => Some(Note::OtherJson),
+        Some(Err(CompareError::Json { .. })) => Some(Note::NotJson),
+        Some(Err(error)) => return Err(error.into()),
+        None => (!stdout.trim().is_empty()).then_some(Note::NotJson),
+    };
     let mut run = Run::default();
     run.identity("tool", "command");
     run.sample(TIME, Some(vec![time.as_secs_f64()]));
-    Ok(vec![run])
-}
-
-struct Output {
-    status: ExitStatus,
-    ended: Instant,
-    stdout: String,
-    stderr: String,
-}
-
-/// A part of the end of a command. A program in the background may keep the streams open after it.
-enum Part {
-    Ended(io::Result<ExitStatus>, Instant),
-    Stdout(io::Result<String>),
-    Stderr(io::Result<String>),
-}
-
-impl Commands {
-    fn wait(&mut self, mut child: Child) -> io::Result<Output> {
-        let group = Pid::from_child(&child);
-        let (parts, received) = mpsc::channel();
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let (mut ended, mut streams) = (None, (None, None));
-        thread::scope(|scope| {
-            let (for_stdout, for_stderr) = (parts.clone(), parts.clone());
-            scope.spawn(move || {
-                let status = child.wait();
-                parts.send(Part::Ended(status, Instant::now()))
-            });
-            scope.spawn(move || for_stdout.send(Part::Stdout(read(stdout))));
-            scope.spawn(move || for_stderr.send(Part::Stderr(read(stderr))));
-            loop {
-                match received.recv_timeout(POLL) {
-                    Ok(Part::Ended(status, at)) => ended = Some((status, at)),
-                    Ok(Part::Stdout(text)) => streams.0 = Some(text),
-                    Ok(Part::Stderr(text)) => streams.1 = Some(text),
-                    Err(RecvTimeoutError::Timeout) => self.forward_signals(group),
-                    Err(RecvTimeoutError::Disconnected) => break,
-                }
-                if self.received.is_some() && ended.is_some() && (streams.0.is_none() || streams.1.is_none())
-                {
-                    // Processes that the command left behind keep the streams open.
-                    let _ = kill_process_group(group, Signal::KILL);
-                }
-            }
-        });
-        let (Some((status, ended)), (Some(stdout), Some(stderr))) = (ended, streams) else {
-            return Err(io::Error::other("a thread has failed"));
-        };
-        Ok(Output { status: status?, ended, stdout: stdout?, stderr: stderr? })
-    }
-}
-
-/// The beginning of a stream, read to its end so that its writer does not block.
-fn read(stream: Option<impl Read>) -> io::Result<String> {
-    let Some(mut stream) = stream else { return Ok(String::new()) };
-    let mut bytes = Vec::new();
-    stream.by_ref().take(OUTPUT_MAX).read_to_end(&mut bytes)?;
-    io::copy(&mut stream, &mut io::sink())?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok((vec![run], note))
 }
