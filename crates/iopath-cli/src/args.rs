@@ -28,8 +28,8 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 use values::{
-    count, described, duration, elevator, elevators_help, log_file, page_bytes, positive, rate, read_size,
-    seed, size, survey_time,
+    count, described, duration, elevator, elevators_help, log_file, page_bytes, positive, positive_count,
+    rate, read_size, seed, size, survey_time,
 };
 
 /// Measures block I/O paths: throughput, CPU cost, request sizes, latency, and their causes.
@@ -132,6 +132,9 @@ pub(crate) struct RunArgs {
     /// Bytes that each job transfers per second. The transfers start at fixed times, as with --rate-iops
     #[arg(long, value_parser = rate, value_name = "SIZE")]
     pub(crate) rate: Option<NonZeroU64>,
+    /// Flush after each N writes of a job, with the latencies of flushes apart. A writing job always flushes at its end
+    #[arg(long, value_parser = positive_count, value_name = "N")]
+    pub(crate) fsync: Option<NonZeroU64>,
     /// Number of repetitions; default: 3, and 1 of a job file
     #[arg(long, value_parser = count, value_name = "N")]
     pub(crate) repeat: Option<u32>,
@@ -208,6 +211,7 @@ impl RunArgs {
             end: End::new(self.runtime, None),
             think: self.thinktime.unwrap_or_default(),
             rate: self.rate_iops.map(Rate::Ios).or(self.rate.map(Rate::Bytes)),
+            flush_every: self.fsync,
             repetitions: Repetitions::new(self.repeat.unwrap_or(3))?,
             warm: self.warm,
             latency_sampling: LatencySampling::new(self.latency_every)?,
@@ -231,7 +235,8 @@ impl RunArgs {
 }
 
 /// The options of a workload that a job file sets itself, or does not have.
-const NOT_WITH_JOBFILE: [&str; 15] = [
+const NOT_WITH_JOBFILE: [&str; 16] = [
+    "fsync",
     "random_distribution",
     "rw",
     "bs",
@@ -295,6 +300,7 @@ fn run_flag(field: Field) -> Option<&'static str> {
         Field::Think => "--thinktime",
         Field::RateIops => "--rate-iops",
         Field::Rate => "--rate",
+        Field::FlushEvery => "--fsync",
         Field::Repetitions => "--repeat",
         Field::Warm => "--warm",
         Field::LatencySampling => "--latency-every",

@@ -48,6 +48,9 @@ impl Workload {
         if self.latency_sampling > LatencySampling::ALL && !self.path.capabilities.synchronous {
             return Err(WorkloadError::SamplingUnsupported { path: self.path.name });
         }
+        if self.latency_sampling > LatencySampling::ALL && self.flush_every.is_some() {
+            return Err(WorkloadError::FlushesSampled);
+        }
         Ok(())
     }
 

@@ -54,6 +54,7 @@ pub(crate) mod fixtures {
             first_ended_seconds: 1.0,
             latency_ns: latencies(),
             directions: None,
+            flush_ns: None,
             cpu: None,
             device: None,
             storage: storage.map(|[read, written]| StorageBytes { read, written }),

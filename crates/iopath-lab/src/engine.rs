@@ -18,7 +18,7 @@ use crate::cache::used_between;
 use crate::counters::DiskCounters;
 use crate::error::LabError;
 use crate::job::drive::{self, Clock, JobContext, JobError, Moved};
-use crate::job::tally::{JobResult, OneDirection, latencies};
+use crate::job::tally::{JobResult, OneDirection, latencies, sum_of_latencies};
 use crate::job::{Pace, Start};
 use crate::path::{Connection, IoPath, JobSpec};
 use crate::plan::Plan;
@@ -46,6 +46,8 @@ pub(crate) struct Measured {
     pub(crate) latency_ns: Histogram<u64>,
     /// Reads and writes, if there were both.
     pub(crate) directions: Option<[OneDirection; 2]>,
+    /// The latencies of flushes between transfers; none without any.
+    pub(crate) flush_ns: Option<Histogram<u64>>,
     /// In virtual time, that of the modelled host; none without one.
     pub(crate) cpu: Option<CpuSeconds>,
     /// The transfers of the disk: of this process if it submits them itself, else of all processes. None without a single
@@ -286,6 +288,7 @@ impl Jobs<'_> {
         let context = JobContext {
             runtime_ns: runtime.and_then(|runtime| u64::try_from(runtime.as_nanos()).ok()),
             start,
+            flush_every: workload.flush_every,
             flush: workload.rw.writes(),
             clock: self.clock,
             stop: &self.stop,
@@ -385,6 +388,7 @@ impl Measured {
             first_ended_seconds: Duration::from_nanos(first_ended_ns - started_ns).as_secs_f64(),
             latency_ns,
             directions: directions(jobs),
+            flush_ns: sum_of_latencies(jobs.iter().filter_map(|job| job.flush_ns.as_deref())),
             cpu: None,
             storage: None,
             device: None,

@@ -30,6 +30,8 @@ pub enum Field {
     RateIops,
     /// Bytes a second.
     Rate,
+    /// The writes between two flushes.
+    FlushEvery,
     /// The number of measurements.
     Repetitions,
     /// Whether caches stay filled.
@@ -65,7 +67,7 @@ pub type FieldNames = fn(Field) -> Option<&'static str>;
 
 impl Field {
     /// All fields.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::Path,
         Self::Target,
         Self::Pattern,
@@ -77,6 +79,7 @@ impl Field {
         Self::Think,
         Self::RateIops,
         Self::Rate,
+        Self::FlushEvery,
         Self::Repetitions,
         Self::Warm,
         Self::LatencySampling,
@@ -107,6 +110,7 @@ impl Field {
             Self::Think => "think time",
             Self::RateIops => "rate of transfers",
             Self::Rate => "rate of bytes",
+            Self::FlushEvery => "number of writes between flushes",
             Self::Repetitions => "number of repetitions",
             Self::Warm => "warm start",
             Self::LatencySampling => "latency sampling",

@@ -15,6 +15,7 @@ pub(crate) mod sampled;
 pub(crate) mod tally;
 
 pub(crate) use pace::Pace;
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use tally::Tally;
@@ -76,6 +77,9 @@ pub(crate) struct Job {
     start_ns: Option<u64>,
     /// The start of the measurement, until it is reached; 0 afterwards.
     ramp_end_ns: u64,
+    /// Writes between two flushes, and writes until the next one; `u64::MAX` for none.
+    flush_every: u64,
+    writes_left: u64,
     /// Set by the end of the plan, the deadline or [`Job::stop`].
     is_stopped: bool,
     tally: Tally,
@@ -93,6 +97,8 @@ impl Job {
             pace: None,
             start_ns: None,
             ramp_end_ns: 0,
+            flush_every: u64::MAX,
+            writes_left: u64::MAX,
             is_stopped: false,
             tally: Tally::new(now_ns),
         }
@@ -118,12 +124,18 @@ impl Job {
         }
     }
 
+    /// The same job with a flush after each number of writes.
+    pub(crate) fn with_flushes(self, every: Option<NonZeroU64>) -> Self {
+        let flush_every = every.map_or(u64::MAX, NonZeroU64::get);
+        Self { flush_every, writes_left: flush_every, ..self }
+    }
+
     /// The same job with a pace.
     pub(crate) fn with_pace(self, pace: Option<Pace>) -> Self {
         Self { pace, ..self }
     }
 
-    /// The next transfer to submit and its slot. None while all slots are in flight, and until
+    /// The next transfer to submit and its slot. None while all slots are in flight, before a flush, and until
     /// [`Job::poll_timeout`]. After the end of the plan, the deadline or [`Job::stop`], always none.
     #[inline]
     pub(crate) fn poll_transfer(&mut self, now_ns: u64) -> Option<(u32, Transfer)> {
@@ -134,10 +146,10 @@ impl Job {
             }
             self.start_ns = None;
         }
-        if self.pace.is_some() && !self.is_stopped {
+        if self.pace.is_some() && !self.is_stopped && self.writes_left > 0 {
             return self.poll_paced(now_ns);
         }
-        if self.is_stopped || self.free.is_empty() {
+        if self.is_stopped || self.free.is_empty() || self.writes_left == 0 {
             return None;
         }
         let Some(transfer) = self.plan.next() else {
@@ -146,7 +158,28 @@ impl Job {
         };
         let slot = self.free.pop()?;
         self.slots[slot as usize] = Slot { transfer, submitted_ns: now_ns };
+        self.count_write(transfer);
         Some((slot, transfer))
+    }
+
+    #[inline]
+    fn count_write(&mut self, transfer: Transfer) {
+        if transfer.direction == Direction::Write && self.flush_every != u64::MAX {
+            self.writes_left -= 1;
+        }
+    }
+
+    /// Whether the driver has to flush now. Nothing is in flight then.
+    pub(crate) fn needs_flush(&self) -> bool {
+        self.writes_left == 0 && self.is_idle() && !self.is_stopped
+    }
+
+    /// A flush has completed after `latency_ns`.
+    pub(crate) fn handle_flush(&mut self, latency_ns: u64) {
+        self.writes_left = self.flush_every;
+        if self.ramp_end_ns == 0 {
+            self.tally.measure_flush(latency_ns);
+        }
     }
 
     /// A transfer has completed: counts it, measures its latency and frees its slot.
@@ -195,6 +228,7 @@ impl Job {
         let transfer = self.plan.next()?;
         self.free.pop();
         self.slots[slot as usize] = Slot { transfer, submitted_ns };
+        self.count_write(transfer);
         Some((slot, transfer))
     }
 

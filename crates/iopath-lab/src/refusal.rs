@@ -73,6 +73,8 @@ pub enum WorkloadError {
     SeveralTargets,
     /// Both a think time and a rate.
     TwoPaces,
+    /// Flushes between transfers with sampled latencies.
+    FlushesSampled,
     /// Virtual time ends before the run.
     EndOfTime {
         /// The time of all repetitions, in seconds.
@@ -203,6 +205,11 @@ impl WorkloadError {
             Self::TwoPaces => {
                 format!("{} and a rate exclude each other; omit one of them", name(Field::Think))
             }
+            Self::FlushesSampled => format!(
+                "{} and {} exclude each other; omit one of them",
+                name(Field::FlushEvery),
+                name(Field::LatencySampling)
+            ),
             Self::EndOfTime { seconds, seconds_max } => format!(
                 "{seconds} s of virtual time, for all repetitions together, are out of range: {seconds_max} s at most; \
                  use a shorter {} or fewer {}",

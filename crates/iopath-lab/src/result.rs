@@ -162,6 +162,9 @@ pub struct RunResult {
     /// Reads and writes apart, of a run with both; none for other runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directions: Option<Directions>,
+    /// The flushes between transfers; none without any. The flush at the end of a writing job is not one of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flushes: Option<FlushResult>,
     /// CPU cost, over all repetitions. In virtual time, that of the modelled host; none without one.
     pub cpu: Option<Cpu>,
     /// The modelled host; none without one.
@@ -201,6 +204,17 @@ pub struct DirectionResult {
     /// Transfers per second.
     pub iops: Spread,
     /// From submission to completion, over all repetitions.
+    pub latency_ns: Latency,
+}
+
+/// Flushes between transfers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FlushResult {
+    /// The writes of a job after which it flushes.
+    pub every: u64,
+    /// Flushes, over all repetitions.
+    pub count: u64,
+    /// From the last completion before the flush to its own completion, over all repetitions.
     pub latency_ns: Latency,
 }
 

@@ -1,5 +1,6 @@
 //! A whole measurement: repeats a workload on a target and summarizes the repetitions. One repetition is in `engine.rs`.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
@@ -12,14 +13,14 @@ use crate::counters::{DiskCounters, idle_busy_cpus};
 use crate::engine::{CpuSeconds, Measured, measure};
 use crate::error::LabError;
 use crate::host::memory_available_bytes;
-use crate::job::tally::{OneDirection, latencies};
+use crate::job::tally::{OneDirection, latencies, sum_of_latencies};
 use crate::model::ModelTarget;
 use crate::model_host::ModelHost;
 use crate::path::{IoPath, OpenSpec};
 use crate::progress::{Progress, Stage};
 use crate::result::{
-    Clock, Cpu, Device, DirectionResult, Directions, Host, Latency, ModelHostFacts, Repeat, RunResult,
-    Spread, TargetResult,
+    Clock, Cpu, Device, DirectionResult, Directions, FlushResult, Host, Latency, ModelHostFacts, Repeat,
+    RunResult, Spread, TargetResult,
 };
 use crate::served::served;
 use crate::simulated::Simulation;
@@ -185,6 +186,12 @@ fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
         latency_every: workload.latency_sampling.get(),
         latency_ns: latency(&latency_ns),
         directions: directions(measured.iter().map(|repeated| &repeated.measured)),
+        flushes: sum_of_latencies(measured.iter().filter_map(|repeated| repeated.measured.flush_ns.as_ref()))
+            .map(|all| FlushResult {
+                every: workload.flush_every.map_or(0, NonZeroU64::get),
+                count: all.len(),
+                latency_ns: latency(&all),
+            }),
         cpu: cpu_sum(&repeats),
         model_host: workload.host.as_ref().map(|host| model_host(host, &repeats)),
         device: device_sum(&repeats),

@@ -7,7 +7,7 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table, TableComponent};
 
 use crate::result::{
-    Clock, Cpu, Directions, GroupResult, ModelHostFacts, Report, RunResult, Spread, TargetResult,
+    Clock, Cpu, Directions, FlushResult, GroupResult, ModelHostFacts, Report, RunResult, Spread, TargetResult,
 };
 use crate::size::format_size;
 
@@ -82,14 +82,15 @@ pub fn report_table(report: &Report, width: Option<u16>) -> String {
     self::table(&report.runs, width) + &groups
 }
 
-/// A table of reads and writes of the runs that have both.
+/// A table of reads and writes of the runs that have both, and of flushes between transfers.
 fn directions(runs: &[RunResult]) -> String {
     let mut table = ruled();
     let first = if runs.iter().any(|run| run.job.is_some()) { "job" } else { "path" };
     table.set_header([first, "direction", "MB/s", "±95%", "IOPS", "p50", "p99"]);
     for run in runs {
-        let Some(Directions { read, write }) = &run.directions else { continue };
-        for (name, direction) in [("reads", read), ("writes", write)] {
+        let both =
+            run.directions.iter().flat_map(|Directions { read, write }| [("reads", read), ("writes", write)]);
+        for (name, direction) in both {
             table.add_row([
                 run.job.as_ref().map_or(&run.path, |job| &job.name).clone(),
                 name.to_owned(),
@@ -98,6 +99,17 @@ fn directions(runs: &[RunResult]) -> String {
                 digits(direction.iops.mean),
                 time(direction.latency_ns.p50),
                 time(direction.latency_ns.p99),
+            ]);
+        }
+        if let Some(FlushResult { count, latency_ns, .. }) = &run.flushes {
+            table.add_row([
+                run.job.as_ref().map_or(&run.path, |job| &job.name).clone(),
+                "flushes".to_owned(),
+                "-".to_owned(),
+                "-".to_owned(),
+                digits(*count as f64 / run.seconds),
+                time(latency_ns.p50),
+                time(latency_ns.p99),
             ]);
         }
     }
@@ -287,6 +299,7 @@ mod tests {
         RunResult {
             job: None,
             directions: None,
+            flushes: None,
             path: "kernel-direct".to_owned(),
             clock: Clock::Real,
             rw: "randread".to_owned(),

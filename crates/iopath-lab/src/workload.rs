@@ -118,6 +118,9 @@ pub struct Workload {
     /// The rate at which each job starts transfers; unset is as fast as possible. A transfer that finds all of the job's
     /// depth in flight starts late. Its latency counts from the time at which it should have started.
     pub rate: Option<Rate>,
+    /// The writes of a job after which it flushes, and waits for the flush before its next transfer. Unset flushes at the
+    /// end only.
+    pub flush_every: Option<NonZeroU64>,
     /// The number of measurements.
     pub repetitions: Repetitions,
     /// If set, an unmeasured pass reads the range before the first repetition, and caches stay filled. If not, the lab
@@ -165,6 +168,7 @@ impl Default for Workload {
             end: End::Pass,
             think: Duration::ZERO,
             rate: None,
+            flush_every: None,
             repetitions: Repetitions::constant(3),
             warm: false,
             latency_sampling: LatencySampling::ALL,

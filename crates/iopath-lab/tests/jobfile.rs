@@ -192,3 +192,15 @@ fn keys_that_are_not_valid_together_are_refused_with_the_job() {
     }
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
+
+#[test]
+fn a_job_with_fsync_has_the_latencies_of_its_flushes() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = "[global]\nsize=64k\nrw=write\n[w]\nfsync=5\nnumjobs=2\n[r]\nstonewall\nrw=read\nfdatasync=1\n[n]\nfsync=0\n";
+    let report = run_in(directory.path(), text);
+    // Of the 16 writes of a clone, the last does not complete a group of five.
+    let flushes = report.runs[0].flushes.as_ref().unwrap();
+    assert_eq!((flushes.every, flushes.count), (5, 2 * 3));
+    assert!(flushes.latency_ns.min > 0);
+    assert!(report.runs[1..].iter().all(|run| run.flushes.is_none()), "reads need no flush");
+}

@@ -48,6 +48,11 @@ pub(super) fn positive(text: &str) -> Result<NonZeroU64, String> {
     NonZeroU64::new(seed(text)?).ok_or_else(|| "the rate must be 1 or more".to_owned())
 }
 
+/// A whole number of 1 or more.
+pub(super) fn positive_count(text: &str) -> Result<NonZeroU64, String> {
+    NonZeroU64::new(seed(text)?).ok_or_else(|| "the number must be 1 or more".to_owned())
+}
+
 /// Bytes per second.
 pub(super) fn rate(text: &str) -> Result<NonZeroU64, String> {
     NonZeroU64::new(size(text)?)

@@ -3,6 +3,7 @@
 //! in `job.rs` and `job/sampled.rs`.
 
 use std::io;
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -57,6 +58,8 @@ pub(crate) struct JobContext<'a> {
     pub(crate) runtime_ns: Option<u64>,
     /// Only for a job that measures every latency.
     pub(crate) start: Start,
+    /// Only for a job that measures every latency.
+    pub(crate) flush_every: Option<NonZeroU64>,
     /// Whether a final flush counts as part of the job.
     pub(crate) flush: bool,
     pub(crate) clock: Clock,
@@ -103,6 +106,7 @@ pub(crate) fn run(
     let delay_ns = u64::try_from(context.start.delay.as_nanos()).unwrap_or(u64::MAX);
     let mut job = Job::new(plan, depth, context.runtime_ns, now_ns)
         .with_start(context.start, now_ns)
+        .with_flushes(context.flush_every)
         .with_pace(pace(now_ns.saturating_add(delay_ns)));
     loop {
         // The reap freed the slots: its reading of the clock is also the submission time.
@@ -113,7 +117,13 @@ pub(crate) fn run(
             if job.is_done() {
                 return context.finish(connection, job.into_tally());
             }
-            now_ns = context.wait_until(job.poll_timeout());
+            if job.needs_flush() {
+                connection.flush().map_err(|error| JobError::Path("flush", error))?;
+                let started_ns = std::mem::replace(&mut now_ns, context.clock.now_ns());
+                job.handle_flush(now_ns - started_ns);
+            } else {
+                now_ns = context.wait_until(job.poll_timeout());
+            }
             if context.publish(job.moved_bytes()) {
                 job.stop();
             }

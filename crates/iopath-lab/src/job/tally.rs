@@ -12,6 +12,15 @@ pub(crate) fn latencies() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).expect("the bounds are constants in order")
 }
 
+/// All latencies of some histograms; none without a histogram.
+pub(crate) fn sum_of_latencies<'a>(all: impl Iterator<Item = &'a Histogram<u64>>) -> Option<Histogram<u64>> {
+    all.fold(None, |sum, one| {
+        let mut sum = sum.unwrap_or_else(latencies);
+        sum.add(one).expect("all histograms have the same bounds");
+        Some(sum)
+    })
+}
+
 /// The measurements of one job.
 #[derive(Debug)]
 pub(crate) struct JobResult {
@@ -24,6 +33,8 @@ pub(crate) struct JobResult {
     pub(crate) latency_ns: Histogram<u64>,
     /// Reads and writes, of a job that made both.
     pub(crate) directions: Option<Box<[OneDirection; 2]>>,
+    /// The latencies of flushes between transfers; none without any.
+    pub(crate) flush_ns: Option<Box<Histogram<u64>>>,
 }
 
 /// The transfers of one direction.
@@ -57,12 +68,20 @@ pub(crate) struct Tally {
     last_ns: u64,
     last_direction: Direction,
     last_count: u64,
+    flush_ns: Option<Box<Histogram<u64>>>,
 }
 
 impl Tally {
     pub(crate) fn new(started_ns: u64) -> Self {
         let directions = [OneDirection::none(), OneDirection::none()];
-        Self { started_ns, directions, last_ns: 0, last_direction: Direction::Read, last_count: 0 }
+        Self {
+            started_ns,
+            directions,
+            last_ns: 0,
+            last_direction: Direction::Read,
+            last_count: 0,
+            flush_ns: None,
+        }
     }
 
     /// Counts a transfer, without its latency.
@@ -103,6 +122,12 @@ impl Tally {
         self.last_count += 1;
     }
 
+    /// Records the latency of a flush.
+    pub(crate) fn measure_flush(&mut self, latency_ns: u64) {
+        let flush_ns = self.flush_ns.get_or_insert_with(|| Box::new(latencies()));
+        flush_ns.saturating_record(latency_ns);
+    }
+
     fn record_last(&mut self) {
         if self.last_count > 0 {
             let direction = &mut self.directions[index(self.last_direction)];
@@ -139,6 +164,7 @@ impl Tally {
             ended_ns: now_ns,
             latency_ns,
             directions,
+            flush_ns: self.flush_ns,
         }
     }
 }

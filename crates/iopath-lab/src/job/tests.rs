@@ -313,3 +313,35 @@ fn reads_and_writes_are_measured_apart() {
     let (result, _) = simulate(&workload(Rw::Write, End::Pass), 10, 1, |_| 100);
     assert!(result.directions.is_none() && result.latency_ns.len() == 10);
 }
+
+#[test]
+fn a_job_flushes_after_each_number_of_writes_with_nothing_in_flight() {
+    for (depth, every) in [(1, 1), (1, 3), (4, 3), (4, 8)] {
+        let mix = workload(Rw::Rw, End::Pass);
+        let plan = Plan::new(&mix, 40 * BLOCK, 0, 0);
+        let mut job = Job::new(plan, depth, None, 0).with_flushes(NonZeroU64::new(every));
+        let (mut now_ns, mut in_flight, mut writes, mut flushes) = (0, Vec::new(), 0, 0);
+        while !job.is_done() {
+            now_ns += 100;
+            if job.needs_flush() {
+                assert!(in_flight.is_empty());
+                assert_eq!(writes, every);
+                (writes, flushes) = (0, flushes + 1);
+                job.handle_flush(50);
+            }
+            while let Some((slot, transfer)) = job.poll_transfer(now_ns) {
+                writes += u64::from(transfer.direction == Direction::Write);
+                assert!(writes <= every);
+                in_flight.push(slot);
+            }
+            if let Some(slot) = in_flight.pop() {
+                job.handle_done(slot, now_ns);
+            }
+        }
+        let result = job.into_tally().finish(now_ns);
+        let [_, wrote] = result.directions.as_deref().unwrap();
+        assert_eq!((result.ios, flushes), (40, wrote.ios / every));
+        let flush_ns = result.flush_ns.unwrap();
+        assert_eq!((flush_ns.len(), flush_ns.max()), (flushes, 50));
+    }
+}

@@ -1,5 +1,6 @@
 //! A job of a job file: the values of its keys. `keys.rs` sets them; `members.rs` makes workloads of them.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use super::error::{At, JobFileError};
@@ -76,6 +77,8 @@ pub struct Job {
     pub start_delay: Duration,
     /// The pause after each transfer.
     pub think: Duration,
+    /// The writes between two flushes.
+    pub flush_every: Option<NonZeroU64>,
     /// Limits for reads and writes in bytes per second.
     pub rate_bytes: [Option<u64>; 2],
     /// Limits for reads and writes in transfers per second.
@@ -110,6 +113,7 @@ pub fn key_of(field: Field) -> Option<&'static str> {
         Field::Think => "thinktime",
         Field::RateIops => "rate_iops",
         Field::Rate => "rate",
+        Field::FlushEvery => "fsync",
         Field::Repetitions => "--repeat",
         Field::Warm => "pre_read",
         Field::ReadShare => "rwmixread",
@@ -153,6 +157,7 @@ impl Job {
             ramp: Duration::ZERO,
             start_delay: Duration::ZERO,
             think: Duration::ZERO,
+            flush_every: None,
             rate_bytes: [None; 2],
             rate_ios: [None; 2],
             distribution: Distribution::Uniform,

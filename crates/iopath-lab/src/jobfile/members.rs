@@ -93,6 +93,7 @@ impl Member {
             end: range.end,
             think: job.think,
             rate: rate(job)?,
+            flush_every: job.flush_every.filter(|_| job.rw.writes()),
             warm: job.pre_read,
             seed: seed(job, number, clone),
             distribution: job.distribution.clone(),

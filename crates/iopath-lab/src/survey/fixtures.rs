@@ -15,6 +15,7 @@ pub(crate) fn run(path: &str, rw: Rw, block_bytes: u32, io_depth: u32, mbs: &[f6
     RunResult {
         job: None,
         directions: None,
+        flushes: None,
         path: path.to_owned(),
         clock: Clock::Real,
         rw: rw.name().to_owned(),

@@ -1,5 +1,6 @@
 //! The keys that iopath accepts: with an equivalent here, or without any effect on a measurement.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use super::{Key, Support};
@@ -175,9 +176,14 @@ pub(super) const KEYS: &[Key] = &[
     partly(&["invalidate"], "1: each measurement starts with empty caches", |_, given| {
         given.only_on("a measurement starts with empty caches; pre_read=1 fills them")
     }),
-    partly(&["fsync", "fdatasync"], "0: a writing job flushes once, at its end", |_, given| {
-        given.only(&["0"], "a job flushes once, at its end")
-    }),
+    yes(
+        &["fsync", "fdatasync"],
+        "`--fsync`: a flush after each number of writes, with its own latency",
+        |job, given| {
+            job.flush_every = NonZeroU64::new(given.bytes()?);
+            Ok(())
+        },
+    ),
     no_effect(
         &["end_fsync", "fsync_on_close"],
         "a writing job flushes at its end, and its time includes the flush",

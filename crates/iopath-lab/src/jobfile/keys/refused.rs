@@ -56,7 +56,7 @@ pub(super) const KEYS: &[Key] = &[
     ),
     switch(
         &["sync_file_range", "write_barrier", "sync", "end_syncfs"],
-        "a job flushes with fdatasync, once, at its end",
+        "a job flushes its whole file, after a number of writes (fsync) and at its end",
     ),
     switch(&["file_append", "fill_device", "fill_fs"], "a job accesses a range of fixed size"),
     no(&["filename_format", "opendir"], "a job has one file; name it with filename"),
