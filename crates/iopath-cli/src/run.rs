@@ -3,7 +3,7 @@
 use crate::args::RunArgs;
 use crate::output::Output;
 use crate::progress::Bar;
-use anyhow::bail;
+use clap::error::ErrorKind;
 use iopath_lab::jobfile::{JobFile, System};
 use iopath_lab::{Report, model_file, table};
 use std::path::Path;
@@ -25,7 +25,8 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
 /// Measures the jobs of a job file.
 fn run_jobs(args: &RunArgs, file: &Path) -> anyhow::Result<()> {
     if args.target.len() > 1 {
-        bail!("a job file has one --target; name the files of its jobs in the file");
+        let message = "a job file has one --target; name the files of its jobs in the file";
+        return Err(clap::Error::raw(ErrorKind::ValueValidation, message).into());
     }
     let settings = args.job_settings()?;
     let mut jobs = JobFile::read(&file.to_string_lossy(), &System, args.lenient)?;

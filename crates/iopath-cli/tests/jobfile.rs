@@ -153,3 +153,11 @@ fn a_distribution_of_a_single_workload_changes_its_offsets() {
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("zipf:THETA"), "{}", stderr(&output));
 }
+
+#[test]
+fn several_targets_are_refused_as_wrong_arguments() {
+    let (_directory, file) = with_file(JOBS);
+    let output = run(&file, &["--target", "a", "--target", "b"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("a job file has one --target"), "{}", stderr(&output));
+}

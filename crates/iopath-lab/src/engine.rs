@@ -377,9 +377,12 @@ impl Measured {
         for job in jobs {
             latency_ns.add(&job.latency_ns).expect("all histograms have the same bounds");
         }
-        let started_ns = jobs.iter().map(|job| job.started_ns).min().unwrap_or(0);
-        let first_ended_ns = jobs.iter().map(|job| job.ended_ns).min().unwrap_or(0);
-        let ended_ns = jobs.iter().map(|job| job.ended_ns).max().unwrap_or(0);
+        // A job that ended before its measurement began has no time, unless no job has one.
+        let is_measured = jobs.iter().any(|job| job.ios > 0);
+        let timed = || jobs.iter().filter(|job| job.ios > 0 || !is_measured);
+        let started_ns = timed().map(|job| job.started_ns).min().unwrap_or(0);
+        let first_ended_ns = timed().map(|job| job.ended_ns).min().unwrap_or(0);
+        let ended_ns = timed().map(|job| job.ended_ns).max().unwrap_or(0);
         Self {
             read_bytes: jobs.iter().map(|job| job.read_bytes).sum(),
             written_bytes: jobs.iter().map(|job| job.written_bytes).sum(),

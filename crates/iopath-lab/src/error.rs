@@ -107,6 +107,20 @@ pub enum LabError {
         /// The target.
         target: PathBuf,
     },
+    /// The first byte of the range does not suit direct I/O on the target.
+    #[error(
+        "offset {offset} is not a multiple of {}, the alignment that direct I/O on {} needs; \
+         use another offset, or a path through the page cache",
+        format_size(*alignment), target.display()
+    )]
+    UnalignedStart {
+        /// The first byte of the range.
+        offset: u64,
+        /// The alignment in bytes.
+        alignment: u64,
+        /// The target.
+        target: PathBuf,
+    },
     /// The target is too small for a survey.
     #[error("{} holds {}, and a survey needs {} at least; name a larger file, or a directory to use a scratch file",
         target.display(), format_size(*has), format_size(*needed))]

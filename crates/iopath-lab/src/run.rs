@@ -216,7 +216,7 @@ pub(crate) fn directions<'a>(measured: impl Iterator<Item = &'a Measured>) -> Op
             sum.add(&directions[index]);
         }
         let rate = |of: fn(&OneDirection) -> u64| {
-            spread(repeats.iter().map(|(seconds, directions)| of(&directions[index]) as f64 / seconds))
+            spread(repeats.iter().map(|(seconds, directions)| per_second(of(&directions[index]), *seconds)))
         };
         DirectionResult {
             bytes: sum.bytes,
@@ -273,8 +273,8 @@ pub(crate) fn repeat(measured: &Measured, resident: Option<Resident>, host: Opti
         ios,
         seconds,
         first_ended_seconds: measured.first_ended_seconds,
-        bytes_per_second: bytes as f64 / seconds,
-        iops: ios as f64 / seconds,
+        bytes_per_second: per_second(bytes, seconds),
+        iops: per_second(ios, seconds),
         latency_ns: latency(&measured.latency_ns),
         cpu: measured.cpu.map(cost),
         device: measured.device.map(device),
@@ -467,6 +467,11 @@ pub(crate) fn latency(histogram: &Histogram<u64>) -> Latency {
         p999: histogram.value_at_quantile(0.999),
         max: histogram.max(),
     }
+}
+
+/// 0 without any time: the repetition ended before its measurement began.
+fn per_second(count: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
 }
 
 fn cpu(user_seconds: f64, system_seconds: f64, machine_seconds: f64, bytes: u64, ios: u64) -> Cpu {

@@ -69,7 +69,7 @@ impl Target {
             workload.check_warm(size_bytes)?;
             // Filling a large file can take minutes: test the alignment with a small one first.
             if path.capabilities.needs_direct_io() {
-                Self::scratch(target, PROBE_BYTES, workload.seed, &mut Silent)?.check_alignment(workload)?;
+                Self::probe(target, workload.seed)?.check_alignment(workload)?;
             }
             Self::scratch(target, size_bytes, workload.seed, progress)
         } else {
@@ -110,6 +110,11 @@ impl Target {
         })?;
         let info = inspect(scratch.path())?;
         Ok(Self { scratch: Some(scratch), ..Self::of(info, size_bytes) })
+    }
+
+    /// A small scratch file, to test the alignment of direct I/O in a directory.
+    pub(crate) fn probe(directory: &Path, seed: u64) -> Result<Self, LabError> {
+        Self::scratch(directory, PROBE_BYTES, seed, &mut Silent)
     }
 
     /// The first `size_bytes` of this target, for reads while this target exists.
@@ -211,7 +216,7 @@ impl Target {
         Ok(DioAlignment::discover(file)?.offset_bytes)
     }
 
-    /// Refuses blocks that are not aligned for direct I/O. A page cache of iopath accepts any block, but uses direct I/O
+    /// Refuses blocks and a first byte that are not aligned for direct I/O. A page cache of iopath accepts any block, but uses direct I/O
     /// itself.
     pub(crate) fn check_alignment(&self, workload: &Workload) -> Result<(), LabError> {
         let path = workload.path.capabilities;
@@ -225,6 +230,10 @@ impl Target {
             let block_bytes = u64::from(workload.block_size);
             if !path.cache && !block_bytes.is_multiple_of(alignment) {
                 return Err(LabError::Unaligned { block_bytes, alignment, target: target.to_owned() });
+            }
+            let offset = workload.start_bytes;
+            if !path.cache && !offset.is_multiple_of(alignment) {
+                return Err(LabError::UnalignedStart { offset, alignment, target: target.to_owned() });
             }
         }
         Ok(())

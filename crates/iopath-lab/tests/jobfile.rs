@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use iopath_lab::jobfile::{Environment, JobFile, RunSettings};
-use iopath_lab::progress::Silent;
+use iopath_lab::progress::{Progress, Silent, Stage};
 use iopath_lab::{Report, Workload};
 
 /// No files, no variables.
@@ -203,4 +203,110 @@ fn a_job_with_fsync_has_the_latencies_of_its_flushes() {
     assert_eq!((flushes.every, flushes.count), (5, 2 * 3));
     assert!(flushes.latency_ns.min > 0);
     assert!(report.runs[1..].iter().all(|run| run.flushes.is_none()), "reads need no flush");
+}
+
+/// Counts the scratch files that are made.
+#[derive(Default)]
+struct Scratches(usize);
+
+impl Progress for Scratches {
+    fn stage(&mut self, stage: &Stage) {
+        self.0 += usize::from(matches!(stage, Stage::Scratch { .. }));
+    }
+
+    fn advance(&mut self, _done: f64) {}
+}
+
+#[test]
+fn caches_stay_filled_for_the_targets_of_jobs_with_pre_read_only() {
+    let directory = tempfile::tempdir().unwrap();
+    let report = run_in(
+        directory.path(),
+        "[global]\nsize=64k\n[warm]\npre_read=1\nfilename=a\n[cold]\nfilename=b\n[same]\nfilename=a\n",
+    );
+    let dropped = |index: usize| report.runs[index].repeats[0].cached_before_bytes.is_some();
+    assert_eq!([dropped(0), dropped(1), dropped(2)], [false, true, false]);
+    let is_warned = |index: usize| {
+        report.runs[index].warnings.iter().any(|warning| warning.contains("job warm has pre_read"))
+    };
+    assert_eq!([is_warned(0), is_warned(1), is_warned(2)], [false, false, true]);
+}
+
+#[test]
+fn a_job_that_exitall_ends_before_its_measurement_is_kept_and_marked() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = "[a]\nsize=64k\nexitall\n[b]\nsize=64k\nruntime=60\ntime_based\nramp_time=60\n";
+    let report = run_in(directory.path(), text);
+    assert_eq!((report.runs[0].ios, report.runs[1].ios), (16, 0));
+    assert!(report.runs[1].iops.mean.abs() < f64::EPSILON, "{:?}", report.runs[1].iops);
+    let warning = "job b ended before its measurement began in 1 of 1 repetitions";
+    assert!(
+        report.runs[1].warnings.iter().any(|text| text.starts_with(warning)),
+        "{:?}",
+        report.runs[1].warnings
+    );
+    assert_eq!(report.groups[0].ios, 16);
+    let json: Report = serde_json::from_str(&report.to_json()).unwrap();
+    assert_eq!(json, report, "all figures are numbers");
+}
+
+#[test]
+fn cached_bytes_are_of_the_target_of_the_job() {
+    let memory = Path::new("/dev/shm");
+    let Ok(in_memory) = tempfile::tempdir_in(memory) else {
+        eprintln!("skipped: {} is missing", memory.display());
+        return;
+    };
+    let on_disk = tempfile::tempdir().unwrap();
+    let cached = |directories: &[&Path]| {
+        let job = |(number, directory): (usize, &&Path)| {
+            format!("[{number}]\nsize=64k\ndirectory={}\n", directory.display())
+        };
+        let text: String = directories.iter().enumerate().map(job).collect();
+        let report = parse(&text).run(&RunSettings::default(), &mut Silent).unwrap();
+        let bytes = |run: &iopath_lab::RunResult| run.repeats[0].cached_before_bytes.unwrap();
+        report.runs.iter().map(bytes).collect::<Vec<u64>>()
+    };
+    let (memory, disk) = (cached(&[in_memory.path()])[0], cached(&[on_disk.path()])[0]);
+    if memory == disk {
+        eprintln!("skipped: both directories keep the same bytes in the page cache");
+        return;
+    }
+    assert_eq!(cached(&[in_memory.path(), on_disk.path()]), [memory, disk]);
+    assert_eq!(cached(&[on_disk.path(), in_memory.path()]), [disk, memory]);
+}
+
+#[test]
+fn spellings_of_one_new_file_are_one_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    std::os::unix::fs::symlink("new", path.join("link")).unwrap();
+    let name = path.file_name().unwrap().to_str().unwrap();
+    let (path, more) = (path.display(), format!("{}/../{name}/new", path.display()));
+    let text = format!(
+        "[global]\nsize=64k\n[a]\nfilename={path}/new\n[b]\nfilename={more}\n[c]\nfilename={path}/link\n"
+    );
+    let report = parse(&text).run(&RunSettings::default(), &mut Silent).unwrap();
+    assert!(report.more_targets.is_empty(), "{:?}", report.more_targets);
+    assert_eq!(report.runs.len(), 3);
+}
+
+#[test]
+fn a_file_that_cannot_be_run_is_refused_before_a_scratch_file_is_filled() {
+    let directory = tempfile::tempdir().unwrap();
+    let settings = RunSettings { target: Some(directory.path().to_owned()), ..RunSettings::default() };
+    for (keys, named) in [
+        ("[a]\nsize=64k\n[b]\nstonewall\nsize=64k\nbs=128k\n", "holds no block of 131072 bytes"),
+        ("[a]\nsize=64k\nfilename=x\n[b]\nfilename=x\nsize=64k\niodepth=20000\n", "iodepth 20000"),
+        ("[a]\nsize=64k\ndirect=1\nnumjobs=2\noffset_increment=100\n", "offset 100 is not a multiple of"),
+    ] {
+        let mut scratches = Scratches::default();
+        let error = parse(keys).run(&settings, &mut scratches).unwrap_err().to_string();
+        if error.contains("does not support direct I/O") {
+            eprintln!("skipped: {error}");
+            continue;
+        }
+        assert!(error.contains(named), "{error}");
+        assert_eq!(scratches.0, 0, "{keys}");
+    }
 }

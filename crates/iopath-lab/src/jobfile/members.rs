@@ -14,6 +14,7 @@ use crate::job::Start;
 use crate::path::PathRow;
 use crate::paths::{kernel_buffered, kernel_direct, kernel_mmap, kernel_uring, null};
 use crate::random;
+use crate::refusal::WorkloadError;
 use crate::workload::{BlockSize, Depth, Jobs, Rate, ReadShare, Workload};
 
 /// Separates the seeds of the clones of different jobs.
@@ -100,7 +101,7 @@ impl Member {
             read_share: ReadShare::new(job.read_percent).map_err(|error| job.refused(&error))?,
             ..base.clone()
         };
-        workload.check().map_err(|error| job.refused(&error))?;
+        check(&workload, range.end_bytes).map_err(|error| job.refused(&error))?;
         Ok(Self {
             job: number,
             place: place.clone(),
@@ -112,8 +113,16 @@ impl Member {
     }
 }
 
+/// The checks of a workload that need no target.
+fn check(workload: &Workload, size_bytes: u64) -> Result<(), WorkloadError> {
+    workload.check()?;
+    workload.check_size(size_bytes)?;
+    workload.check_warm(size_bytes)?;
+    workload.check_on_storage()
+}
+
 /// A workload for the results of all clones of a job.
-pub(super) fn of_all_clones(first: &Workload, clones: u64) -> Result<Workload, crate::WorkloadError> {
+pub(super) fn of_all_clones(first: &Workload, clones: u64) -> Result<Workload, WorkloadError> {
     Ok(Workload { jobs: Jobs::new(clones)?, ..first.clone() })
 }
 

@@ -15,6 +15,9 @@ use crate::progress::Progress;
 use crate::target::Target;
 use crate::workload::{BlockSize, Rw, Workload};
 
+/// The most symbolic links from a name to its file, as in Linux.
+const LINKS_MAX: u32 = 40;
+
 /// The target of a clone, before it is prepared. Clones with equal places share a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Place {
@@ -60,14 +63,44 @@ impl Place {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(LabError::io("open", &file)(error).into())
             }
-            Err(_) if file.starts_with("/dev") => {
-                let problem =
-                    format!("{} does not exist; a scratch file in /dev would lie in memory", file.display());
-                Err(job.problem(problem))
+            Err(_) => {
+                let file = resolved(&file)?;
+                if file.starts_with("/dev") {
+                    let problem = format!(
+                        "{} does not exist; a scratch file in /dev would lie in memory",
+                        file.display()
+                    );
+                    return Err(job.problem(problem));
+                }
+                Ok(Self::Named(file))
             }
-            Err(_) => Ok(Self::Named(file)),
         }
     }
+
+    /// The directory of the scratch file; none for other places.
+    fn directory(&self) -> Option<&Path> {
+        match self {
+            Self::None(_) | Self::Present(_) => None,
+            Self::Named(file) => file.parent(),
+            Self::Own(directory, ..) => Some(directory),
+        }
+    }
+}
+
+/// The only name of a file that does not exist: in its directory, with symbolic links resolved.
+fn resolved(file: &Path) -> Result<PathBuf, LabError> {
+    let mut file = file.to_owned();
+    for _ in 0..LINKS_MAX {
+        let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let directory = parent.canonicalize().map_err(LabError::open(parent, false))?;
+        let Some(name) = file.file_name() else { break };
+        let named = directory.join(name);
+        match fs::read_link(&named) {
+            Ok(link) => file = directory.join(link),
+            Err(_) => return Ok(named),
+        }
+    }
+    Err(LabError::Missing { target: file })
 }
 
 /// A target with its place.
@@ -86,32 +119,76 @@ pub(super) struct Access<'a> {
     pub(super) place: Place,
 }
 
-/// Prepares each place once. `accesses` are those of all jobs of the file: they decide the sizes of scratch files, and
-/// whether a file of the user is written.
-pub(super) fn prepare(
+/// A place, with the target unless it is a scratch file that does not exist yet.
+#[derive(Debug)]
+pub(super) struct Planned {
+    place: Place,
+    /// The size of the target.
+    pub(super) size_bytes: u64,
+    target: Option<Target>,
+}
+
+impl Planned {
+    /// The plan of a place.
+    ///
+    /// # Panics
+    /// If the place was not planned.
+    pub(super) fn of<'a>(planned: &'a [Self], place: &Place) -> &'a Self {
+        planned.iter().find(|planned| planned.place == *place).expect("each place was planned")
+    }
+
+    /// The model; none where the target is real.
+    pub(super) fn model(&self) -> Option<&ModelTarget> {
+        self.target.as_ref()?.model()
+    }
+
+    /// The directory of a scratch file; none if the target exists.
+    pub(super) fn scratch_directory(&self) -> Option<&Path> {
+        self.place.directory().filter(|_| self.target.is_none())
+    }
+}
+
+/// Examines each place once, and creates no file. `accesses` are those of all jobs of the file: they decide the sizes of
+/// scratch files, and whether a file of the user is written.
+pub(super) fn plan(
     accesses: &[Access],
-    seed: u64,
     overwrite: bool,
     progress: &mut dyn Progress,
-) -> Result<Vec<Prepared>, JobFileError> {
-    let mut prepared: Vec<Prepared> = Vec::new();
+) -> Result<Vec<Planned>, JobFileError> {
+    let mut planned: Vec<Planned> = Vec::new();
     for access in accesses {
-        if prepared.iter().any(|known| known.place == access.place) {
+        if planned.iter().any(|known| known.place == access.place) {
             continue;
         }
         let of_place: Vec<&Access> = accesses.iter().filter(|other| other.place == access.place).collect();
-        let target = match &access.place {
-            Place::None(bytes) => Target::none(*bytes),
-            Place::Present(file) => present(file, &of_place, overwrite, progress)?,
-            Place::Named(file) => {
-                let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty());
-                scratch(directory.unwrap_or(Path::new(".")), &of_place, seed, progress)?
+        let place = access.place.clone();
+        let (size_bytes, target) = match &place {
+            Place::None(bytes) => (*bytes, Some(Target::none(*bytes))),
+            Place::Present(file) => {
+                let target = present(file, &of_place, overwrite, progress)?;
+                (target.size_bytes(), Some(target))
             }
-            Place::Own(directory, ..) => scratch(directory, &of_place, seed, progress)?,
+            Place::Named(_) | Place::Own(..) => (scratch_bytes(&of_place)?, None),
         };
-        prepared.push(Prepared { place: access.place.clone(), target });
+        planned.push(Planned { place, size_bytes, target });
     }
-    Ok(prepared)
+    Ok(planned)
+}
+
+/// Creates the scratch files.
+pub(super) fn prepare(
+    planned: Vec<Planned>,
+    seed: u64,
+    progress: &mut dyn Progress,
+) -> Result<Vec<Prepared>, JobFileError> {
+    let made = |Planned { place, size_bytes, target }| {
+        let target = match (target, place.directory()) {
+            (None, Some(directory)) => Target::scratch(directory, size_bytes, seed, progress)?,
+            (target, _) => target.expect("only a scratch file has no target"),
+        };
+        Ok(Prepared { place, target })
+    };
+    planned.into_iter().map(made).collect()
 }
 
 /// A file or device of the user, or a model. Writes need permission.
@@ -135,18 +212,13 @@ fn present(
     Ok(Target::prepare(&workload, progress)?)
 }
 
-/// A scratch file that holds the ranges of all accesses.
-fn scratch(
-    directory: &Path,
-    accesses: &[&Access],
-    seed: u64,
-    progress: &mut dyn Progress,
-) -> Result<Target, JobFileError> {
+/// The size of a scratch file that holds the ranges of all accesses.
+fn scratch_bytes(accesses: &[&Access]) -> Result<u64, JobFileError> {
     let mut bytes = 0;
     for access in accesses {
         let known = access.job.file_bytes;
         let range = Range::of(access.job, access.clone, known)?;
         bytes = bytes.max(known.unwrap_or(0)).max(range.end_bytes);
     }
-    Ok(Target::scratch(directory, bytes, seed, progress)?)
+    Ok(bytes)
 }

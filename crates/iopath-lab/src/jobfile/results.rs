@@ -3,6 +3,7 @@
 use super::error::JobFileError;
 use super::job::Job;
 use super::members::{Member, of_all_clones};
+use super::places::Place;
 use crate::conditions::Repeated;
 use crate::engine::{CpuSeconds, Measured, Transferred};
 use crate::error::LabError;
@@ -40,14 +41,18 @@ pub(super) struct JobSeries<'a> {
     series: Series<'a>,
     /// Whether the job is the only one of its group: then CPU time and transfers of the group are its own.
     is_alone: bool,
+    repetitions: u32,
+    /// Repetitions that ended before the measurement of the job began, and the last of them.
+    unmeasured: u32,
+    last_unmeasured: Option<Repeated>,
 }
 
 impl<'a> JobSeries<'a> {
-    /// Checks that the members suit their target.
+    /// Checks that the members suit their targets.
     pub(super) fn new(
         job: &'a Job,
         members: &[Member],
-        target: &'a Target,
+        target_of: impl Fn(&Place) -> &'a Target,
         is_alone: bool,
     ) -> Result<Self, JobFileError> {
         let refused = |error| match error {
@@ -56,9 +61,12 @@ impl<'a> JobSeries<'a> {
         };
         let workload =
             of_all_clones(&members[0].workload, job.clones).map_err(|error| job.refused(&error))?;
-        Series::new(&members[0].workload, target).map_err(refused)?;
-        let series = Series::of_part(&workload, target, is_alone);
-        Ok(Self { job, series, is_alone })
+        for member in members {
+            Series::new(&member.workload, target_of(&member.place)).map_err(refused)?;
+        }
+        let repetitions = workload.repetitions.get();
+        let series = Series::of_part(&workload, target_of(&members[0].place), is_alone);
+        Ok(Self { job, series, is_alone, repetitions, unmeasured: 0, last_unmeasured: None })
     }
 
     /// Reads the range of a member, unmeasured.
@@ -72,15 +80,12 @@ impl<'a> JobSeries<'a> {
     }
 
     /// Adds a repetition: the results of the clones, and those of the group.
-    pub(super) fn push(
-        &mut self,
-        clones: &[JobResult],
-        group: &GroupMeasured,
-        resident: Option<Resident>,
-    ) -> Result<(), JobFileError> {
+    pub(super) fn push(&mut self, clones: &[JobResult], group: &GroupMeasured, resident: Option<Resident>) {
         let of_job = Measured::of_jobs(clones);
         if of_job.ios == 0 {
-            return Err(self.job.problem("it ended before its measurement began; use a shorter ramp_time"));
+            self.unmeasured += 1;
+            self.last_unmeasured = Some(Repeated { measured: of_job, resident });
+            return;
         }
         let GroupMeasured { measured: group } = group;
         let measured = if self.is_alone {
@@ -90,14 +95,24 @@ impl<'a> JobSeries<'a> {
             of_job
         };
         self.series.push(Repeated { measured, resident });
-        Ok(())
     }
 
-    /// The result of all repetitions.
-    pub(super) fn result(&self, lab: &Lab, group: u32) -> RunResult {
+    /// The result of the measured repetitions; of an empty one, if none was measured.
+    pub(super) fn result(mut self, lab: &Lab, group: u32) -> RunResult {
         let target = self.series.target().file().map(|file| file.display().to_string());
         let facts = JobFacts { name: self.job.name.clone(), group, target };
-        RunResult { job: Some(facts), ..lab.summarize(&self.series) }
+        if let Some(empty) = self.last_unmeasured.take().filter(|_| self.series.is_empty()) {
+            self.series.push(empty);
+        }
+        let mut result = RunResult { job: Some(facts), ..lab.summarize(&self.series) };
+        if self.unmeasured > 0 {
+            result.warnings.push(format!(
+                "job {} ended before its measurement began in {} of {} repetitions: a job with exitall ended the group; \
+                 the figures are of the other repetitions, and 0 without any",
+                self.job.name, self.unmeasured, self.repetitions
+            ));
+        }
+        result
     }
 }
 

@@ -1,14 +1,14 @@
 //! Runs the jobs of a file: the groups one after another, all clones of a group at the same time. The measurement of a
 //! repetition is in `engine.rs`, the results of jobs and groups are in `jobfile/results.rs`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::JobFile;
 use super::error::JobFileError;
 use super::job::{IoEngine, Job};
 use super::members::{Member, path};
-use super::places::{Access, Place, Prepared, prepare};
+use super::places::{Access, Place, Planned, Prepared, plan, prepare};
 use super::results::{GroupMeasured, JobSeries, group_result};
 use super::value::Amount;
 use crate::engine::{Together, Transferred, Worker, measure_together};
@@ -19,6 +19,7 @@ use crate::progress::{Progress, Stage};
 use crate::refusal::WorkloadError;
 use crate::result::{Report, TargetFacts};
 use crate::run::{IDLE_SAMPLE, Lab};
+use crate::storage;
 use crate::target::Target;
 use crate::workload::{DeviceDepth, Jobs, Repetitions, Workload};
 
@@ -58,14 +59,17 @@ impl JobFile {
         let (accesses, warnings) = accesses(&jobs)?;
         let flat: Vec<Access> = accesses.iter().flatten().cloned().collect();
         let base = &settings.base;
-        let prepared = prepare(&flat, base.seed, base.overwrite, progress)?;
-        if let Some(model) = prepared.iter().find_map(|prepared| prepared.target.model()) {
+        let planned = plan(&flat, base.overwrite, progress)?;
+        if let Some(model) = planned.iter().find_map(Planned::model) {
             let access = flat.iter().find(|access| access.place == Place::Present(model.name().to_owned()));
             let job = access.map_or(&jobs[0], |access| access.job);
             return Err(job.problem("job files run on storage of this machine only; name a file or a device"));
         }
-        let members = members(&accesses, &prepared, base)?;
+        // A file that cannot be run is refused before a scratch file is filled, which can take minutes.
+        let members = members(&accesses, &planned, base)?;
         check_memory(&members)?;
+        probe(&members, &planned, base.seed)?;
+        let prepared = prepare(planned, base.seed, progress)?;
         let lab = Lab::new(IDLE_SAMPLE, progress);
         let mut report = Report::new(
             Some(lab.host().clone()),
@@ -148,13 +152,12 @@ fn accesses(jobs: &[Job]) -> Result<(Vec<Vec<Access<'_>>>, Vec<String>), JobFile
 /// The members of each job.
 fn members(
     accesses: &[Vec<Access>],
-    prepared: &[Prepared],
+    planned: &[Planned],
     base: &Workload,
 ) -> Result<Vec<Vec<Member>>, JobFileError> {
     let of_job = |(number, clones): (usize, &Vec<Access>)| {
         let member = |access: &Access| {
-            let target = &prepared_for(prepared, &access.place).target;
-            Member::of(access, number, target.size_bytes(), base)
+            Member::of(access, number, Planned::of(planned, &access.place).size_bytes, base)
         };
         clones.iter().map(member).collect()
     };
@@ -163,6 +166,22 @@ fn members(
 
 fn prepared_for<'a>(prepared: &'a [Prepared], place: &Place) -> &'a Prepared {
     prepared.iter().find(|prepared| prepared.place == *place).expect("each place was prepared")
+}
+
+/// Checks the alignment of the members of scratch files, with a small file in each directory.
+fn probe(members: &[Vec<Member>], planned: &[Planned], seed: u64) -> Result<(), JobFileError> {
+    let mut probes: Vec<(&Path, Target)> = Vec::new();
+    let is_direct = |member: &&Member| member.workload.path.capabilities.needs_direct_io();
+    for member in members.iter().flatten().filter(is_direct) {
+        let Some(directory) = Planned::of(planned, &member.place).scratch_directory() else { continue };
+        if probes.iter().all(|(known, _)| *known != directory) {
+            probes.push((directory, Target::probe(directory, seed)?));
+        }
+        for (_, probe) in probes.iter().filter(|(known, _)| *known == directory) {
+            probe.check_alignment(&member.workload)?;
+        }
+    }
+    Ok(())
 }
 
 /// Checks that the buffers of all members fit in memory. Jobs of one group alone would need less.
@@ -178,6 +197,9 @@ fn check_memory(members: &[Vec<Member>]) -> Result<(), JobFileError> {
         _ => Ok(()),
     }
 }
+
+/// The bytes of each target without a job with `pre_read` that are still in the page cache.
+type Resident<'a> = Vec<(&'a Place, Option<storage::Resident>)>;
 
 /// Jobs that run at the same time.
 struct Group<'a> {
@@ -222,8 +244,8 @@ impl<'a> Group<'a> {
         let is_alone = self.members.len() == 1;
         let mut series = Vec::with_capacity(self.members.len());
         for members in self.members {
-            let target = self.target(&members[0].place);
-            series.push(JobSeries::new(self.job(members), members, target, is_alone)?);
+            let target_of = |place: &Place| self.target(place);
+            series.push(JobSeries::new(self.job(members), members, target_of, is_alone)?);
         }
         let opened = self.open()?;
         let targets = self.targets();
@@ -233,14 +255,7 @@ impl<'a> Group<'a> {
         let mut measured = Vec::new();
         let count = self.members[0][0].workload.repetitions.get();
         for number in 1..=count {
-            let mut resident = None;
-            if self.all().all(|member| !member.workload.warm) {
-                opened.iter().try_for_each(|opened| opened.path.drop_cache())?;
-                for target in &targets {
-                    progress.stage(&Stage::DropCache);
-                    resident = target.drop_cached()?;
-                }
-            }
+            let resident = self.drop_caches(&opened, progress)?;
             progress.stage(&Stage::Repeat { number, count });
             let together = measure_together(&self.workers(&opened, number), &targets, progress)?;
             let Together { jobs, cpu, transfers, warnings } = together;
@@ -252,19 +267,77 @@ impl<'a> Group<'a> {
             let mut rest = &jobs[..];
             for (series, members) in series.iter_mut().zip(self.members) {
                 let (clones, after) = rest.split_at(members.len());
-                series.push(clones, &group, resident)?;
+                series.push(clones, &group, Self::resident(&resident, members));
                 rest = after;
             }
             measured.push(group);
         }
-        let runs = series.iter().map(|series| series.result(lab, self.number)).collect();
+        let result = |(series, members): (JobSeries, &Vec<Member>)| {
+            let mut result = series.result(lab, self.number);
+            result.warnings.extend(self.stays_cached(members));
+            result
+        };
+        let runs = series.into_iter().zip(self.members).map(result).collect();
         Ok((runs, group_result(self.number, self.names(), &measured, lab.host())))
+    }
+
+    /// Empties the caches of each path and target, unless a job with `pre_read` uses it. Returns the bytes that are still
+    /// in the page cache.
+    fn drop_caches(&self, opened: &[Opened], progress: &mut dyn Progress) -> Result<Resident<'a>, LabError> {
+        for opened in opened {
+            if !self.all().any(|member| member.workload.warm && opened.is_of(member)) {
+                opened.path.drop_cache()?;
+            }
+        }
+        let mut resident = Vec::new();
+        for Prepared { place, target } in self.used() {
+            if self.warming(place).is_none() {
+                progress.stage(&Stage::DropCache);
+                resident.push((place, target.drop_cached()?));
+            }
+        }
+        Ok(resident)
+    }
+
+    /// The bytes of the targets of a job that were still in the page cache; none if they stay there on purpose.
+    fn resident(resident: &Resident, members: &[Member]) -> Option<storage::Resident> {
+        let mut sum = storage::Resident::default();
+        for (index, member) in members.iter().enumerate() {
+            if members[..index].iter().any(|earlier| earlier.place == member.place) {
+                continue;
+            }
+            let (_, of_place) = resident.iter().find(|(place, _)| **place == member.place)?;
+            let of_place = (*of_place)?;
+            sum.bytes += of_place.bytes;
+            sum.bytes_beneath += of_place.bytes_beneath;
+        }
+        Some(sum)
+    }
+
+    /// The member with `pre_read` that keeps the caches of a target filled.
+    fn warming(&self, place: &Place) -> Option<&'a Member> {
+        self.all().find(|member| member.workload.warm && member.place == *place)
+    }
+
+    /// A warning for a job without `pre_read` whose target stays in the page cache because of another job.
+    fn stays_cached(&self, members: &[Member]) -> Option<String> {
+        let cold = || members.iter().filter(|member| !member.workload.warm);
+        let warming = cold().find_map(|member| self.warming(&member.place))?;
+        Some(format!(
+            "job {} has pre_read, so the caches of its target stay filled for job {} too",
+            self.jobs[warming.job].name,
+            self.job(members).name
+        ))
+    }
+
+    /// The targets of the group with their places, each once.
+    fn used(&self) -> impl Iterator<Item = &'a Prepared> {
+        self.prepared.iter().filter(|prepared| self.all().any(|member| member.place == prepared.place))
     }
 
     /// The targets of the group, each once.
     fn targets(&self) -> Vec<&'a Target> {
-        let is_used = |prepared: &&Prepared| self.all().any(|member| member.place == prepared.place);
-        self.prepared.iter().filter(is_used).map(|prepared| &prepared.target).collect()
+        self.used().map(|prepared| &prepared.target).collect()
     }
 
     /// The position of a member's job in the group.
