@@ -17,6 +17,7 @@ use crate::compare_error::CompareError;
 use crate::fit_error::FitError;
 use crate::refusal::WorkloadError;
 use crate::settings::ParameterError;
+use crate::settings_error::SettingsError;
 use crate::size::format_size;
 
 /// A failure of a measurement, before it begins or while it runs.
@@ -265,6 +266,9 @@ pub enum LabError {
     /// No model can be fitted.
     #[error(transparent)]
     Fit(#[from] FitError),
+    /// Settings of a block device cannot be changed or restored.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
     /// The request log cannot be written.
     #[error(transparent)]
     Log(#[from] LogError),
@@ -279,6 +283,7 @@ impl LabError {
         match self {
             Self::Workload(error) => error.is_usage(),
             Self::Compare(error) => error.is_usage(),
+            Self::Settings(error) => error.is_usage(),
             Self::Unknown { .. }
             | Self::SurveyOfModel { .. }
             | Self::Parameter(_)

@@ -11,6 +11,7 @@ pub mod compare;
 mod compare_error;
 mod conditions;
 mod counters;
+pub mod device_settings;
 mod distribution;
 mod engine;
 pub mod error;
@@ -36,6 +37,8 @@ mod run;
 mod scratch;
 mod served;
 mod settings;
+mod settings_error;
+mod signals;
 mod simulated;
 pub mod size;
 pub mod stats;
@@ -60,6 +63,7 @@ pub use refusal::WorkloadError;
 pub use result::{Report, RunResult, TargetFacts};
 pub use run::{IDLE_SAMPLE, Lab};
 pub use scratch::Scratch;
+pub use settings_error::SettingsError;
 pub use target::{Target, TargetInfo};
 pub use workload::{
     BlockSize, Depth, DeviceDepth, Distribution, End, Jobs, LatencySampling, LogSettings, Rate, ReadShare,

@@ -1,8 +1,7 @@
 //! Scratch files: the only files that the lab writes without permission. Creates, fills and removes them.
 //!
-//! A scratch file is removed on drop, and on SIGINT, SIGTERM and SIGHUP. A thread waits for these signals through
-//! `signal-hook`, so that none of our code runs in a signal handler. If SIGKILL or a crash leaves a file, the next creation
-//! of a scratch file in the directory removes it.
+//! A scratch file is removed on drop, and on SIGINT, SIGTERM and SIGHUP (`signals.rs`). If SIGKILL or a crash leaves a file,
+//! the next creation of a scratch file in the directory removes it.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{self, File, OpenOptions};
@@ -11,18 +10,16 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
-use std::sync::{Mutex, Once, PoisonError};
-use std::thread;
+use std::sync::{Mutex, PoisonError};
 
 use iopath_os::target::Target as TargetInfo;
 use rand_xoshiro::rand_core::RngCore;
 use rustix::fs::{FlockOperation, OFlags, flock, statvfs};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
 use crate::error::LabError;
 use crate::random;
 use crate::refusal::WorkloadError;
+use crate::signals::before_end;
 
 /// The prefix of a scratch file's name; the process id and a random number follow.
 const PREFIX: &str = ".iopath-scratch-";
@@ -58,7 +55,7 @@ impl Scratch {
     ) -> Result<Self, LabError> {
         remove_leftovers(directory);
         check_space(directory, size_bytes)?;
-        remove_on_signal();
+        before_end(remove_present);
         let random = RandomState::new().build_hasher().finish();
         let path = directory.join(format!("{PREFIX}{}-{random:016x}", process::id()));
         present().push(path.clone());
@@ -154,30 +151,11 @@ fn check_space(directory: &Path, needed: u64) -> Result<(), LabError> {
     Err(WorkloadError::NoSpace { directory: directory.to_owned(), needed, margin, free }.into())
 }
 
-/// Signals that end the process. An ignored signal stays ignored: `nohup` ignores SIGHUP, and a shell ignores SIGINT for its
-/// background jobs.
-pub(crate) fn ending_signals() -> Vec<i32> {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let ignored = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-    [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0).collect()
-}
-
-/// Starts the thread, once per process, that removes scratch files on a signal and then ends the process by that signal.
-fn remove_on_signal() {
-    static STARTED: Once = Once::new();
-    STARTED.call_once(|| {
-        let Ok(mut signals) = Signals::new(ending_signals()) else { return };
-        let wait = move || {
-            for signal in signals.forever() {
-                for path in present().iter() {
-                    let _ = fs::remove_file(path);
-                }
-                let _ = signal_hook::low_level::emulate_default_handler(signal);
-            }
-        };
-        let _ = thread::Builder::new().name("iopath-signals".to_owned()).spawn(wait);
-    });
+/// Removes the scratch files of this process.
+fn remove_present() {
+    for path in present().iter() {
+        let _ = fs::remove_file(path);
+    }
 }
 
 /// Removes scratch files whose process has no entry in `/proc` and that are not locked. The lock protects files of

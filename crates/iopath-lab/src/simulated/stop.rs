@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use signal_hook::low_level::{emulate_default_handler, unregister};
 use signal_hook::{SigId, flag};
 
-use crate::scratch::ending_signals;
+use crate::signals::ending_signals;
 
 /// While this value exists, it catches the signals that end the process.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use crate::compare::data::{Run, TIME};
 use crate::compare::report::Stopped;
 use crate::compare::source::{json_of, parse_json};
 use crate::compare_error::CompareError;
-use crate::scratch::ending_signals;
+use crate::signals::ending_signals;
 
 /// The names of the sides.
 const SIDES: [&str; 2] = ["A", "B"];
