@@ -4,11 +4,13 @@
 mod compare;
 mod fit;
 mod log;
+mod tune;
 mod values;
 
 pub(crate) use compare::CompareArgs;
 pub(crate) use fit::FitArgs;
 pub(crate) use log::{LogArgs, LogFile, SummaryArgs};
+pub(crate) use tune::TuneArgs;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
@@ -52,6 +54,8 @@ pub(crate) enum Command {
     Experiment(ExperimentArgs),
     /// Fit a model to a target or to a request log, for runs in virtual time; state its error
     Fit(FitArgs),
+    /// Show the settings of a block device; set them, and restore them
+    Tune(TuneArgs),
     /// List the I/O schedulers (elevators) and their settings
     Elevators,
     /// Summarise a request log on one page, or write it as text

@@ -13,6 +13,7 @@ mod output;
 mod progress;
 mod run;
 mod survey;
+mod tune;
 
 use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
@@ -60,8 +61,13 @@ fn main() -> ExitCode {
 }
 
 fn run(command: &Command) -> anyhow::Result<ExitCode> {
+    // The restore of the command `tune --restore` includes this one.
+    if !matches!(command, Command::Completions { .. } | Command::Man | Command::Tune(_)) {
+        tune::restore_after_kill();
+    }
     match command {
         Command::Compare(args) => return compare::run(args),
+        Command::Tune(args) => return tune::run(args),
         Command::Run(args) => run::run(args),
         Command::Survey(args) => survey::run(args),
         Command::Experiment(args) => experiment::run(args),

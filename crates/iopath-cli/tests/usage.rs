@@ -1,6 +1,6 @@
-//! An invalid argument is one line with the argument, the value and the valid ones, and exit code 2: usage.trycmd.
+//! An invalid argument is one line with the argument, the value and the valid ones, and exit code 2: the files *.trycmd.
 
 #[test]
 fn usage_errors_are_one_line() {
-    trycmd::TestCases::new().case("tests/usage.trycmd");
+    trycmd::TestCases::new().case("tests/usage.trycmd").case("tests/tune.trycmd");
 }

@@ -19,6 +19,6 @@ mod table;
 
 pub use device::{Setting, SettingsDevice};
 pub use journal::Until;
-pub use leftovers::{Leftover, restore_all, restore_killed};
+pub use leftovers::{Leftover, pending, restore_all, restore_killed};
 pub use session::{Drift, Session};
 pub use table::{Change, IOSCHED, SETTINGS, SettingName, SettingRow, SettingValues};

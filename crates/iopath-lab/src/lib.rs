@@ -46,6 +46,7 @@ mod storage;
 pub mod survey;
 pub mod table;
 mod target;
+pub mod tune;
 mod values;
 mod warnings;
 pub mod workload;

@@ -177,3 +177,15 @@ pub(super) fn names(content: &Content) -> Result<Names, String> {
     let changed = content.changed.iter().map(name);
     Ok((before.collect::<Result<_, String>>()?, changed.collect::<Result<_, _>>()?))
 }
+
+/// The settings of a device that `iopath tune --restore` would restore, with their previous values. Empty if the journal is
+/// missing, unreadable or of another device.
+pub fn pending(device: &SettingsDevice) -> Vec<(SettingName, String)> {
+    let path = journal::directory().join(Until::Restore.file(&device.identity().number));
+    let content = journal::read(&path).ok().filter(|content| {
+        content.boot == journal::boot() && content.device.difference(device.identity()).is_none()
+    });
+    let Some(Ok((before, changed))) = content.as_ref().map(names) else { return Vec::new() };
+    let differs = |(name, value): &&(SettingName, String)| device.value(name).ok().as_ref() != Some(value);
+    affected(&before, &changed).into_iter().filter(differs).cloned().collect()
+}

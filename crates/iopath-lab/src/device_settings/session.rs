@@ -217,6 +217,7 @@ impl State {
             }
             self.device.check(name, value)?;
         }
+        let earlier = self.changed.clone();
         self.note(changes)?;
         let previous = self.device.values();
         if self.until == Until::Exit {
@@ -232,7 +233,14 @@ impl State {
                 }
             };
             self.expected = self.device.values();
-            return Err(undone.err().unwrap_or(error));
+            undone?;
+            if self.until == Until::Restore {
+                // The journal lists changes that stay.
+                self.content.changed = earlier.iter().map(SettingName::to_string).collect();
+                self.changed = earlier;
+                self.write_journal()?;
+            }
+            return Err(error);
         }
         self.expected = self.device.values();
         Ok(())
@@ -313,6 +321,11 @@ impl State {
             }
         }
         self.content.changed.retain(|name| names.iter().all(|kept| kept.as_str() != name));
+        self.write_journal()
+    }
+
+    /// Writes the journal as its content is now; removes it if it has no change.
+    fn write_journal(&self) -> Result<(), SettingsError> {
         let path = self.lock.journal(self.until);
         if self.content.changed.is_empty() {
             journal::remove(&path)

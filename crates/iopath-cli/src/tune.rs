@@ -1,0 +1,69 @@
+//! `iopath tune`: shows, sets and restores the settings of a block device. At the start of every command, the settings of killed
+//! processes are restored.
+
+use crate::args::TuneArgs;
+use crate::output::{Output, plain, print};
+use iopath_lab::device_settings::{Change, Leftover, SettingsDevice, restore_all, restore_killed};
+use iopath_lab::tune::{TuneReport, set};
+use iopath_lab::{LabError, SettingsError, table};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// A setting was not restored.
+const FAILURE: u8 = 1;
+
+pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<ExitCode> {
+    if args.restore {
+        return restore(args.device.as_deref());
+    }
+    restore_after_kill();
+    let output = Output::new(&args.show, &[], None)?;
+    let device = args.device.as_deref().expect("the device is required without --restore");
+    let changes = Change::parse_all(&args.changes).map_err(LabError::from)?;
+    let report = if changes.is_empty() {
+        TuneReport::of(&SettingsDevice::find(device).map_err(LabError::from)?)
+    } else {
+        let mut notes = Vec::new();
+        let report = set(device, &changes, args.keep, &mut notes);
+        for note in &notes {
+            eprintln!("iopath: {}", plain(note));
+        }
+        report.map_err(LabError::from)?
+    };
+    output.show(|| report.to_json(), &report.text(table::terminal_width()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn restore(device: Option<&Path>) -> anyhow::Result<ExitCode> {
+    let found = match device.map(SettingsDevice::find) {
+        Some(Err(error)) => return Err(LabError::from(error).into()),
+        found => found.and_then(Result::ok),
+    };
+    let outcomes = restore_all(found.as_ref());
+    let mut failed = false;
+    for outcome in &outcomes {
+        match outcome {
+            Leftover::Restored { .. } | Leftover::Obsolete { .. } => {
+                print(&format!("{}\n", plain(&outcome.to_string())))?;
+            }
+            Leftover::Damaged { .. } | Leftover::Failed(_) => {
+                failed = true;
+                eprintln!("iopath: {}", plain(&outcome.to_string()));
+            }
+        }
+    }
+    if outcomes.is_empty() {
+        print("nothing to restore\n")?;
+    }
+    Ok(if failed { ExitCode::from(FAILURE) } else { ExitCode::SUCCESS })
+}
+
+/// Restores the settings that killed processes left changed, with a line for each device.
+pub(crate) fn restore_after_kill() {
+    for outcome in restore_killed() {
+        // Without the rights to restore them, a later command of the administrator does.
+        if !matches!(outcome, Leftover::Failed(SettingsError::State { .. })) {
+            eprintln!("iopath: {}", plain(&outcome.to_string()));
+        }
+    }
+}
