@@ -23,6 +23,9 @@ const PEERS: &[Peer] = &[
     Peer { program: "mount", package: "mount", needed_by: "refusal of mounted devices" },
     Peer { program: "mkswap", package: "util-linux", needed_by: "refusal of swap areas" },
     Peer { program: "sfdisk", package: "fdisk", needed_by: "refusal of disks with mounted partitions" },
+    Peer { program: "nbdinfo", package: "libnbd-bin", needed_by: "NBD with the programs of libnbd" },
+    Peer { program: "nbdkit", package: "nbdkit", needed_by: "NBD with the server nbdkit" },
+    Peer { program: "qemu-nbd", package: "qemu-utils", needed_by: "NBD with qemu-img and qemu-nbd" },
     Peer { program: "dmsetup", package: "dmsetup", needed_by: "refusal of devices with holders" },
 ];
 
