@@ -101,25 +101,25 @@ pub(crate) struct RunArgs {
     /// Run only this job of JOBFILE. May be repeated
     #[arg(long, value_name = "NAME", requires = "jobfile")]
     pub(crate) section: Vec<String>,
-    /// The I/O path to measure
-    #[arg(long, required_unless_present = "jobfile", value_parser = described(PATHS.iter().map(|row| (row.name, row.about))).try_map(|name| find_path(&name)))]
-    pub(crate) path: Option<&'static PathRow>,
+    /// The I/O path to measure. Lists, also of --rw, --bs, --iodepth and --numjobs, measure all combinations side by side
+    #[arg(long, required_unless_present = "jobfile", value_delimiter = ',', value_parser = described(PATHS.iter().map(|row| (row.name, row.about))).try_map(|name| find_path(&name)))]
+    pub(crate) path: Vec<&'static PathRow>,
     /// A directory (for a temporary scratch file), a file or a block device; or a modelled disk in virtual time, as
     /// model:NAME or model:FILE.toml. Repeat the option to run the workload on several models at the same time
     #[arg(long, value_name = "TARGET")]
     pub(crate) target: Vec<PathBuf>,
     /// Direction and order of transfers
-    #[arg(long, default_value = "read", value_parser = PossibleValuesParser::new(Rw::ALL.map(Rw::name)).try_map(|name| name.parse::<Rw>()))]
-    pub(crate) rw: Rw,
+    #[arg(long, default_value = "read", value_delimiter = ',', value_parser = PossibleValuesParser::new(Rw::ALL.map(Rw::name)).try_map(|name| name.parse::<Rw>()))]
+    pub(crate) rw: Vec<Rw>,
     /// The size of each transfer
-    #[arg(long, default_value = "4k", value_parser = size, value_name = "SIZE")]
-    pub(crate) bs: u64,
+    #[arg(long, default_value = "4k", value_delimiter = ',', value_parser = size, value_name = "SIZE")]
+    pub(crate) bs: Vec<u64>,
     /// Transfers in flight per job; always 1 on synchronous paths
-    #[arg(long, default_value_t = 1, value_parser = count, value_name = "N")]
-    pub(crate) iodepth: u32,
+    #[arg(long, default_value = "1", value_delimiter = ',', value_parser = count, value_name = "N")]
+    pub(crate) iodepth: Vec<u32>,
     /// Threads that run the workload concurrently
-    #[arg(long, default_value_t = 1, value_parser = count, value_name = "N")]
-    pub(crate) numjobs: u32,
+    #[arg(long, default_value = "1", value_delimiter = ',', value_parser = count, value_name = "N")]
+    pub(crate) numjobs: Vec<u32>,
     /// Bytes to access from the start of the target; default: all of a file or device, 1g of a scratch file
     #[arg(long, value_parser = size, value_name = "SIZE")]
     pub(crate) size: Option<u64>,
@@ -200,16 +200,41 @@ pub(crate) struct RunArgs {
 }
 
 impl RunArgs {
-    /// The workload of these arguments.
+    /// All combinations of the lists, at least one.
+    pub(crate) fn workloads(&self) -> Result<Vec<Workload>, LabError> {
+        let workloads = vary(&[self.workload()?], &self.path, |workload, path| {
+            workload.path = path;
+            Ok(())
+        })?;
+        let workloads = vary(&workloads, &self.rw, |workload, rw| {
+            workload.rw = rw;
+            Ok(())
+        })?;
+        let workloads = vary(&workloads, &self.bs, |workload, bytes| {
+            workload.block_size = BlockSize::new(bytes)?;
+            Ok(())
+        })?;
+        let workloads = vary(&workloads, &self.iodepth, |workload, depth| {
+            workload.depth = Depth::new(depth)?;
+            Ok(())
+        })?;
+        vary(&workloads, &self.numjobs, |workload, jobs| {
+            workload.jobs = Jobs::new(jobs)?;
+            Ok(())
+        })
+    }
+
+    /// The workload of these arguments, with the first value of each list.
     pub(crate) fn workload(&self) -> Result<Workload, LabError> {
+        let default = Workload::default();
         Ok(Workload {
-            path: self.path.unwrap_or(Workload::default().path),
+            path: self.path.first().copied().unwrap_or(default.path),
             target: self.target.first().cloned(),
             more_targets: self.target.iter().skip(1).cloned().collect(),
-            rw: self.rw,
-            block_size: BlockSize::new(self.bs)?,
-            depth: Depth::new(self.iodepth)?,
-            jobs: Jobs::new(self.numjobs)?,
+            rw: self.rw.first().copied().unwrap_or(default.rw),
+            block_size: self.bs.first().map_or(Ok(default.block_size), |bytes| BlockSize::new(*bytes))?,
+            depth: self.iodepth.first().map_or(Ok(default.depth), |depth| Depth::new(*depth))?,
+            jobs: self.numjobs.first().map_or(Ok(default.jobs), |jobs| Jobs::new(*jobs))?,
             size_bytes: self.size,
             start_bytes: 0,
             end: End::new(self.runtime, None),
@@ -236,6 +261,17 @@ impl RunArgs {
             overwrite: self.overwrite,
         })
     }
+}
+
+/// Each workload with each value of a list.
+fn vary<T: Copy>(
+    workloads: &[Workload],
+    values: &[T],
+    set: impl Fn(&mut Workload, T) -> Result<(), LabError>,
+) -> Result<Vec<Workload>, LabError> {
+    let each =
+        workloads.iter().flat_map(|workload| values.iter().map(move |value| (workload.clone(), *value)));
+    each.map(|(mut workload, value)| set(&mut workload, value).map(|()| workload)).collect()
 }
 
 /// The options of a workload that a job file sets itself, or does not have.
@@ -267,7 +303,7 @@ impl RunArgs {
             target: self.target.first().cloned(),
             size_bytes: self.size,
             runtime: self.runtime,
-            path: self.path,
+            path: self.path.first().copied(),
             base,
         })
     }

@@ -15,17 +15,20 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     // The results must not replace the file of a model.
     let targets: Vec<_> = args.target.iter().map(|target| model_file(target).unwrap_or(target)).collect();
     let output = Output::new(&args.show, &targets, args.log.as_deref())?;
-    let workload = args.workload()?;
+    let workloads = args.workloads()?;
     let mut bar = Bar::new(output.has_fancy_stderr());
-    let report = iopath_lab::report(&workload, &mut bar);
+    let report = match &workloads[..] {
+        [workload] => iopath_lab::report(workload, &mut bar),
+        several => iopath_lab::report_all(several, &mut bar),
+    };
     bar.finish();
     show(&report?, &output)
 }
 
 /// Measures the jobs of a job file.
 fn run_jobs(args: &RunArgs, file: &Path) -> anyhow::Result<()> {
-    if args.target.len() > 1 {
-        let message = "a job file has one --target; name the files of its jobs in the file";
+    if args.target.len() > 1 || args.path.len() > 1 {
+        let message = "a job file has one --target and one --path; name the files of its jobs in the file";
         return Err(clap::Error::raw(ErrorKind::ValueValidation, message).into());
     }
     let settings = args.job_settings()?;
@@ -44,8 +47,13 @@ fn run_jobs(args: &RunArgs, file: &Path) -> anyhow::Result<()> {
 }
 
 fn show(report: &Report, output: &Output) -> anyhow::Result<()> {
-    for warning in report.runs.iter().flat_map(|run| &run.warnings) {
-        eprintln!("iopath: {warning}");
+    for run in &report.runs {
+        for warning in &run.warnings {
+            match &report.runs[..] {
+                [_] => eprintln!("iopath: {warning}"),
+                _ => eprintln!("iopath: {}: {warning}", table::name(run)),
+            }
+        }
     }
     output.show(|| report.to_json(), &table::report_table(report, table::terminal_width()))
 }

@@ -7,6 +7,7 @@
 mod bounded;
 pub mod cache;
 mod check;
+mod combinations;
 pub mod compare;
 mod compare_error;
 mod conditions;
@@ -23,6 +24,7 @@ mod host;
 mod job;
 pub mod jobfile;
 pub mod map;
+mod marks;
 mod model;
 mod model_host;
 pub mod path;
@@ -52,6 +54,7 @@ mod warnings;
 pub mod workload;
 
 pub use cache::CacheSettings;
+pub use combinations::report_all;
 pub use compare_error::CompareError;
 pub use error::LabError;
 pub use field::Field;

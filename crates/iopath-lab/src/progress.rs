@@ -29,6 +29,15 @@ pub enum Stage {
         /// The number of repetitions.
         count: u32,
     },
+    /// One of several workloads side by side runs, measured.
+    Combination {
+        /// The workload, in words.
+        name: String,
+        /// The round, from 1. In virtual time, the number of the workload.
+        number: u32,
+        /// The number of rounds, or of workloads.
+        count: u32,
+    },
     /// Jobs of a job file run at the same time.
     Jobs {
         /// Their names.
@@ -82,6 +91,7 @@ impl fmt::Display for Stage {
             Self::DropCache => f.write_str("dropping the page cache"),
             Self::WarmUp => f.write_str("warming up"),
             Self::Repeat { number, count } => write!(f, "measuring, {number} of {count}"),
+            Self::Combination { name, number, count } => write!(f, "measuring, {number} of {count}: {name}"),
             Self::Jobs { names, number, count } => {
                 write!(f, "group {number} of {count}: {}", names.join(", "))
             }

@@ -71,6 +71,8 @@ pub enum WorkloadError {
     },
     /// Several targets, and not all of them are models.
     SeveralTargets,
+    /// A request log of several workloads.
+    LogOfSeveral,
     /// Both a think time and a rate.
     TwoPaces,
     /// Flushes between transfers with sampled latencies.
@@ -201,6 +203,10 @@ impl WorkloadError {
             Self::SeveralTargets => format!(
                 "several targets at the same time must all be models (model:NAME or model:FILE.toml); name one {}",
                 name(Field::Target)
+            ),
+            Self::LogOfSeveral => format!(
+                "{} records one workload; omit it, or use one value of each option instead of lists",
+                name(Field::Log)
             ),
             Self::TwoPaces => {
                 format!("{} and a rate exclude each other; omit one of them", name(Field::Think))

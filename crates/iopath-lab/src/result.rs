@@ -26,16 +26,37 @@ pub struct Report {
     /// The groups of jobs of a job file; empty for other runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupResult>,
+    /// The combinations of lists that cannot run; empty for other runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skipped: Vec<Skipped>,
     /// Their interpretation.
     pub findings: Vec<Finding>,
+}
+
+/// A workload that was not measured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// Its path, and the values in which it differs from the others.
+    pub workload: String,
+    /// Why it cannot run.
+    pub reason: String,
 }
 
 impl Report {
     /// A report without findings.
     pub fn new(host: Option<Host>, target: Option<TargetFacts>, runs: Vec<RunResult>) -> Self {
         let clock = runs.first().map_or(Clock::Real, |run| run.clock);
-        let (schema, more_targets) = (SCHEMA.to_owned(), Vec::new());
-        Self { schema, clock, host, target, more_targets, runs, groups: Vec::new(), findings: Vec::new() }
+        Self {
+            schema: SCHEMA.to_owned(),
+            clock,
+            host,
+            target,
+            more_targets: Vec::new(),
+            runs,
+            groups: Vec::new(),
+            skipped: Vec::new(),
+            findings: Vec::new(),
+        }
     }
 
     /// The report as indented JSON, with a newline at the end.

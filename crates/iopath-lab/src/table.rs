@@ -6,8 +6,10 @@ use std::io::IsTerminal;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table, TableComponent};
 
+use crate::marks::{Mark, marks};
 use crate::result::{
-    Clock, Cpu, Directions, FlushResult, GroupResult, ModelHostFacts, Report, RunResult, Spread, TargetResult,
+    Clock, Cpu, Directions, FlushResult, GroupResult, ModelHostFacts, Report, RunResult, Skipped, Spread,
+    TargetResult,
 };
 use crate::size::format_size;
 
@@ -30,6 +32,15 @@ const COLUMNS: [&str; 13] = [
 /// The first of [`COLUMNS`] that holds numbers.
 const FIRST_NUMBER: usize = 2;
 
+/// The one of [`COLUMNS`] by which runs are compared.
+const THROUGHPUT: usize = 5;
+
+/// The explanation of the marks.
+const LEGEND: &str = concat!(
+    "\n\n",
+    "▲ fastest of its pattern, △ not significantly slower, ▼ slowest, ▽ not significantly faster; 95%, in pairs by round"
+);
+
 /// Whether a stream may have colours and progress bars: a terminal, unless `NO_COLOR` is set and not empty (no-color.org)
 /// or the terminal is `dumb`. All output uses this function.
 pub fn is_fancy(stream: &impl IsTerminal) -> bool {
@@ -44,20 +55,36 @@ pub fn is_fancy(stream: &impl IsTerminal) -> bool {
 ///
 /// If a line is wider than `width`, each result has a column instead.
 pub fn table(runs: &[RunResult], width: Option<u16>) -> String {
-    let rows: Vec<_> = runs.iter().map(cells).collect();
+    let mut rows: Vec<_> = runs.iter().map(cells).collect();
     let mut columns = COLUMNS;
+    let mut legend = "";
     if runs.iter().any(|run| run.job.is_some()) {
         columns[0] = "job";
+    } else if runs.len() > 1 {
+        legend = mark(runs, &mut rows);
     }
     let lines = one_line_each(&columns, &rows);
     let widest = lines.lines().map(|line| line.chars().count()).max();
     let table =
         if widest > width.map(usize::from).or(widest) { one_column_each(&columns, &rows) } else { lines };
-    let notes = sampling(runs) + &in_virtual_time(runs);
+    let notes = legend.to_owned() + &sampling(runs) + &in_virtual_time(runs);
     table + &directions(runs) + &targets(runs) + &wrapped(&notes, width)
 }
 
-/// [`table`] of all runs of a report, and a table of the groups of several jobs.
+/// Marks the throughput of the best and the worst. Returns the explanation.
+fn mark(runs: &[RunResult], rows: &mut [[String; COLUMNS.len()]]) -> &'static str {
+    let marks = marks(runs);
+    if marks.iter().all(|mark| *mark == Mark::Alone) {
+        return "";
+    }
+    for (row, mark) in rows.iter_mut().zip(marks) {
+        row[THROUGHPUT].push(' ');
+        row[THROUGHPUT].push(mark.sign());
+    }
+    LEGEND
+}
+
+/// [`table`] of all runs of a report, the combinations that were skipped, and a table of the groups of several jobs.
 pub fn report_table(report: &Report, width: Option<u16>) -> String {
     let mut table = ruled();
     table.set_header(["group", "MB/s", "±95%", "IOPS", "p50", "p99", "seconds", "CPU s/GiB", "jobs"]);
@@ -79,7 +106,22 @@ pub fn report_table(report: &Report, width: Option<u16>) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
     let groups = if rows.is_empty() { String::new() } else { format!("\n\n{}", table.trim_fmt()) };
-    self::table(&report.runs, width) + &groups
+    let skipped =
+        report.skipped.iter().map(|Skipped { workload, reason }| format!("\nskipped: {workload}: {reason}"));
+    let skipped: String = skipped.collect();
+    let skipped = if skipped.is_empty() { skipped } else { format!("\n{skipped}") };
+    self::table(&report.runs, width) + &groups + &wrapped(&skipped, width)
+}
+
+/// A run among others, in words.
+pub fn name(run: &RunResult) -> String {
+    let RunResult { path, rw, block_bytes, io_depth, jobs, .. } = run;
+    match &run.job {
+        Some(job) => format!("job {}", job.name),
+        None => {
+            format!("{path}, {rw}, {}, depth {io_depth}, {jobs} jobs", format_size((*block_bytes).into()))
+        }
+    }
 }
 
 /// A table of reads and writes of the runs that have both, and of flushes between transfers.

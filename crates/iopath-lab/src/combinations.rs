@@ -1,0 +1,323 @@
+//! Measures several workloads side by side: the combinations of the lists on a command line. The repetitions of all
+//! combinations alternate, so a drift of the machine affects all of them. Does not measure a repetition itself: see
+//! `run.rs`. `marks.rs` marks the best and the worst.
+
+use crate::error::LabError;
+use crate::model::is_model;
+use crate::progress::{Progress, Stage};
+use crate::random;
+use crate::refusal::WorkloadError;
+use crate::result::{Report, Skipped, TargetFacts};
+use crate::run::{IDLE_SAMPLE, Lab, Series, run_on_model};
+use crate::size::format_size;
+use crate::target::Target;
+use crate::workload::{DEFAULT_SIZE_BYTES, Workload};
+
+/// Separates the random order of combinations from other random numbers of the same seed.
+const PURPOSE: u64 = 0x0DE2;
+
+/// Measures workloads on one target, one repetition of each per round. The order within a round is random, from the seed of
+/// the first workload. Target, size, repetitions and permissions are those of the first workload. In virtual time, the order
+/// has no effect, and the workloads run one after another.
+///
+/// A workload that the path or the target refuses is skipped; [`Report::skipped`] has its name and the reason.
+///
+/// # Errors
+/// [`LabError`]: all workloads are refused, the target cannot be used at all, or a transfer failed.
+///
+/// # Panics
+/// Without a workload.
+pub fn report_all(workloads: &[Workload], progress: &mut dyn Progress) -> Result<Report, LabError> {
+    let first = workloads.first().expect("there is a workload at least");
+    if workloads.iter().any(|workload| workload.log.is_some()) {
+        return Err(WorkloadError::LogOfSeveral.into());
+    }
+    let mut skips = Skips { workloads, skipped: Vec::new(), first: None };
+    if first.target.as_deref().is_some_and(is_model) {
+        return on_models(skips, progress);
+    }
+    let checked = skips.keep(0..workloads.len(), |workload| {
+        workload.check()?;
+        Ok(workload.check_on_storage()?)
+    })?;
+    let target = prepare(&mut skips, &checked, progress)?;
+    let none = Target::none(first.size_bytes.unwrap_or(DEFAULT_SIZE_BYTES));
+    let of = |workload: &Workload| {
+        if workload.path.capabilities.needs_target { target.as_ref() } else { Some(&none) }
+    };
+    let mut series: Vec<Option<Series>> = workloads.iter().map(|_| None).collect();
+    for &number in &checked {
+        // A combination whose target was refused is already skipped.
+        if let Some(target) = of(&workloads[number]).filter(|_| !skips.has(number)) {
+            series[number] = skips.unless_refused(number, Series::new(&workloads[number], target))?;
+        }
+    }
+    if series.iter().all(Option::is_none) {
+        return skips.report(Report::new(None, None, Vec::new()));
+    }
+    let lab = Lab::new(IDLE_SAMPLE, progress);
+    measure(&mut series, &mut skips, progress)?;
+    let runs: Vec<_> = series
+        .iter()
+        .flatten()
+        .filter(|series| !series.is_empty())
+        .map(|series| lab.summarize(series))
+        .collect();
+    let facts = target.as_ref().and_then(TargetFacts::of);
+    skips.report(Report::new(Some(lab.host().clone()), facts, runs))
+}
+
+/// The rounds of all series that are not skipped.
+fn measure(
+    series: &mut [Option<Series>],
+    skips: &mut Skips,
+    progress: &mut dyn Progress,
+) -> Result<(), LabError> {
+    let first = &skips.workloads[0];
+    let rounds = first.repetitions.get();
+    for round in 1..=rounds {
+        for number in order(skips.workloads.len(), first.seed, round) {
+            let Some(one) = &mut series[number] else { continue };
+            let name = skips.name(number);
+            progress.stage(&Stage::Combination { name, number: round, count: rounds });
+            let mut quiet = OnlyAdvance(progress);
+            let measured = one.open(None).and_then(|path| {
+                if one.is_warm() {
+                    one.warm_up(&*path, &mut quiet)?;
+                }
+                one.measure(&*path, &mut quiet)
+            });
+            if skips.unless_refused(number, measured)?.is_none() {
+                series[number] = None;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The combinations in a random order.
+fn order(count: usize, seed: u64, round: u32) -> Vec<usize> {
+    let mut generator = random::generator(seed, [PURPOSE, round.into()]);
+    let mut order: Vec<usize> = (0..count).collect();
+    for last in (1..count).rev() {
+        order.swap(last, random::below(&mut generator, last as u64 + 1) as usize);
+    }
+    order
+}
+
+/// The target of the combinations that need one; none if no combination does. A combination that writes decides about the
+/// permission to write.
+fn prepare(
+    skips: &mut Skips,
+    checked: &[usize],
+    progress: &mut dyn Progress,
+) -> Result<Option<Target>, LabError> {
+    let mut candidates: Vec<usize> = checked
+        .iter()
+        .copied()
+        .filter(|number| skips.workloads[*number].path.capabilities.needs_target)
+        .collect();
+    candidates.sort_by_key(|number| !skips.workloads[*number].rw.writes());
+    for number in candidates {
+        let prepared = Target::prepare(&skips.workloads[number], progress);
+        if let Some(target) = skips.unless_refused(number, prepared)? {
+            return Ok(Some(target));
+        }
+    }
+    Ok(None)
+}
+
+/// Measures the workloads in virtual time, one after another.
+fn on_models(mut skips: Skips, progress: &mut dyn Progress) -> Result<Report, LabError> {
+    let (mut runs, mut facts) = (Vec::new(), None);
+    let count = skips.workloads.len();
+    for (number, workload) in skips.workloads.iter().enumerate() {
+        progress.stage(&Stage::Combination {
+            name: skips.name(number),
+            number: number as u32 + 1,
+            count: count as u32,
+        });
+        let ran = Target::prepare(workload, progress).and_then(|target| {
+            let result = run_on_model(workload, &target, &mut OnlyAdvance(progress))?;
+            Ok((result, TargetFacts::of(&target), TargetFacts::of_further(&target)))
+        });
+        if let Some((result, first, further)) = skips.unless_refused(number, ran)? {
+            runs.push(result);
+            facts = facts.or(Some((first, further)));
+        }
+    }
+    let (first, more_targets) = facts.unwrap_or_default();
+    skips.report(Report { more_targets, ..Report::new(None, first, runs) })
+}
+
+/// The combinations that cannot run.
+struct Skips<'a> {
+    workloads: &'a [Workload],
+    /// With the number of the combination.
+    skipped: Vec<(usize, Skipped)>,
+    /// The error of the first of them.
+    first: Option<LabError>,
+}
+
+impl Skips<'_> {
+    fn has(&self, number: usize) -> bool {
+        self.skipped.iter().any(|(skipped, _)| *skipped == number)
+    }
+
+    /// The combinations that pass a check.
+    fn keep(
+        &mut self,
+        numbers: impl Iterator<Item = usize>,
+        check: impl Fn(&Workload) -> Result<(), LabError>,
+    ) -> Result<Vec<usize>, LabError> {
+        let mut kept = Vec::new();
+        for number in numbers {
+            if self.unless_refused(number, check(&self.workloads[number]))?.is_some() {
+                kept.push(number);
+            }
+        }
+        Ok(kept)
+    }
+
+    /// The value; none if the path or the target refuses the combination, which is then skipped.
+    fn unless_refused<T>(
+        &mut self,
+        number: usize,
+        result: Result<T, LabError>,
+    ) -> Result<Option<T>, LabError> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(error) if is_refusal(&error) => {
+                let skipped = Skipped { workload: self.name(number), reason: error.to_string() };
+                self.skipped.push((number, skipped));
+                self.first.get_or_insert(error);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The name of a combination: the path, and the values that not all combinations share.
+    fn name(&self, number: usize) -> String {
+        let (workload, first) = (&self.workloads[number], &self.workloads[0]);
+        let mut name = workload.path.name.to_owned();
+        let mut add = |differs: &dyn Fn(&Workload) -> bool, text: String| {
+            if self.workloads.iter().any(differs) {
+                name = format!("{name}, {text}");
+            }
+        };
+        add(&|other| other.rw != first.rw, workload.rw.name().to_owned());
+        add(&|other| other.block_size != first.block_size, format_size(workload.block_size.into()));
+        add(&|other| other.depth != first.depth, format!("depth {}", workload.depth.get()));
+        add(&|other| other.jobs != first.jobs, format!("{} jobs", workload.jobs.get()));
+        name
+    }
+
+    /// The report with the skipped combinations; the first error if there is no run.
+    fn report(mut self, report: Report) -> Result<Report, LabError> {
+        if let Some(error) = self.first.filter(|_| report.runs.is_empty()) {
+            return Err(error);
+        }
+        self.skipped.sort_by_key(|(number, _)| *number);
+        let skipped = self.skipped.into_iter().map(|(_, skipped)| skipped).collect();
+        Ok(Report { skipped, ..report })
+    }
+}
+
+/// Whether the path or the target refuses one combination and may accept others. A missing permission to overwrite refuses
+/// all of them.
+fn is_refusal(error: &LabError) -> bool {
+    match error {
+        LabError::Workload(error) => !matches!(
+            error,
+            WorkloadError::Overwrite { .. } | WorkloadError::NoSpace { .. } | WorkloadError::NoTarget { .. }
+        ),
+        LabError::Unaligned { .. }
+        | LabError::UnalignedStart { .. }
+        | LabError::UringRefused { .. }
+        | LabError::Direct(_) => true,
+        _ => false,
+    }
+}
+
+/// Forwards the progress within a stage, but no stages.
+struct OnlyAdvance<'a>(&'a mut dyn Progress);
+
+impl Progress for OnlyAdvance<'_> {
+    fn stage(&mut self, _stage: &Stage) {}
+
+    fn advance(&mut self, done: f64) {
+        self.0.advance(done);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::paths::find_path;
+    use crate::progress::Silent;
+    use crate::workload::{BlockSize, Depth, Repetitions};
+
+    fn on_null(block_bytes: u32, depth: u32) -> Workload {
+        Workload {
+            path: find_path("null").unwrap(),
+            block_size: BlockSize::constant(block_bytes),
+            depth: Depth::constant(depth),
+            size_bytes: Some(1 << 20),
+            repetitions: Repetitions::constant(2),
+            ..Workload::default()
+        }
+    }
+
+    #[test]
+    fn each_round_has_each_combination_once_in_an_order_of_its_own() {
+        let orders: Vec<Vec<usize>> = (1..=8).map(|round| order(6, 1, round)).collect();
+        for order in &orders {
+            let mut sorted = order.clone();
+            sorted.sort_unstable();
+            assert_eq!(sorted, [0, 1, 2, 3, 4, 5]);
+        }
+        assert!(orders.iter().any(|other| *other != orders[0]), "{orders:?}");
+        assert_eq!(orders[0], order(6, 1, 1), "the seed and the round determine the order");
+        assert_ne!((1..=8).map(|round| order(6, 2, round)).collect::<Vec<_>>(), orders);
+    }
+
+    /// Records the stages.
+    #[derive(Default)]
+    struct Stages(Vec<(String, u32)>);
+
+    impl Progress for Stages {
+        fn stage(&mut self, stage: &Stage) {
+            if let Stage::Combination { name, number, .. } = stage {
+                self.0.push((name.clone(), *number));
+            }
+        }
+
+        fn advance(&mut self, _done: f64) {}
+    }
+
+    #[test]
+    fn repetitions_alternate_and_the_results_have_the_order_of_the_workloads() {
+        let workloads: Vec<Workload> =
+            [(4096, 1), (4096, 8), (8192, 1), (8192, 8)].map(|(block, depth)| on_null(block, depth)).into();
+        let mut stages = Stages::default();
+        let report = report_all(&workloads, &mut stages).unwrap();
+        let runs: Vec<_> =
+            report.runs.iter().map(|run| (run.block_bytes, run.io_depth, run.repeats.len())).collect();
+        assert_eq!(runs, [(4096, 1, 2), (4096, 8, 2), (8192, 1, 2), (8192, 8, 2)]);
+        let rounds: Vec<u32> = stages.0.iter().map(|(_, round)| *round).collect();
+        assert_eq!(rounds, [1, 1, 1, 1, 2, 2, 2, 2], "all combinations once, then all again");
+        assert!(stages.0.iter().any(|(name, _)| name == "null, 8 KiB, depth 8"), "{:?}", stages.0);
+    }
+
+    #[test]
+    fn a_combination_that_cannot_run_is_skipped_with_its_name_and_the_reason() {
+        let report = report_all(&[on_null(1000, 1), on_null(4096, 1)], &mut Silent).unwrap();
+        assert_eq!(report.runs.len(), 1);
+        let [Skipped { workload, reason }] = &report.skipped[..] else { panic!("{:?}", report.skipped) };
+        assert_eq!(workload, "null, 1000 bytes");
+        assert!(reason.contains("1000 is not valid"), "{reason}");
+        let error = report_all(&[on_null(1000, 1), on_null(1001, 1)], &mut Silent).unwrap_err();
+        assert!(error.to_string().contains("1000 is not valid"), "the first reason: {error}");
+    }
+}
