@@ -1,5 +1,8 @@
-//! The setup of the experiments about the limits of elevator `ascend`: sequential writers and random readers on one disk of
+//! The setups of the experiments about the limits of elevator `ascend`: sequential writers and random readers on one disk of
 //! 2000. The comparisons are in `merge.rs` and `bomb.rs`.
+//!
+//! The source names no disk. The main setup is a SCSI disk; its values are parameters. [`OTHERS`] has the other disks and
+//! drivers of that time.
 
 use std::fmt;
 use std::time::Duration;
@@ -25,6 +28,51 @@ pub(super) const GOOD: Limits = Limits([8192, 131_072, 128, 2]);
 
 /// Limits so large that none has an effect.
 pub(super) const LIFTED: Limits = Limits([1 << 30, 1 << 30, 65_535, 1 << 24]);
+
+/// A disk of 2000 and its driver.
+#[derive(Debug)]
+pub(super) struct Setup {
+    pub(super) name: &'static str,
+    /// The file of the model, and its text.
+    model: (&'static str, &'static str),
+    /// Values in place of those of the model.
+    values: &'static [(&'static str, &'static str)],
+    /// The commands in flight.
+    device_depth: u64,
+}
+
+const SCSI: (&str, &str) = ("scsi-2000.toml", include_str!("../../models/scsi-2000.toml"));
+const IDE: (&str, &str) = ("ide-2000.toml", include_str!("../../models/ide-2000.toml"));
+
+/// The write cache of the SCSI disk: the size of its buffer.
+const SCSI_CACHE: (&str, &str) = ("write_cache_kib", "4096");
+
+/// Further plausible setups. The IDE driver of Linux 2.4 has no tagged commands. The rates of the interface are those of
+/// ATA/ATAPI-5 and ATA/ATAPI-6 in MB/s.
+pub(super) static OTHERS: [Setup; 7] = [
+    Setup { name: "SCSI, one command, no write cache", model: SCSI, values: &[], device_depth: 1 },
+    Setup { name: "SCSI, four commands, write cache", model: SCSI, values: &[SCSI_CACHE], device_depth: 4 },
+    Setup { name: "SCSI, one command, write cache", model: SCSI, values: &[SCSI_CACHE], device_depth: 1 },
+    Setup {
+        name: "IDE, UDMA/33, write cache",
+        model: IDE,
+        values: &[("interface_mb_per_s", "33.3")],
+        device_depth: 1,
+    },
+    Setup { name: "IDE, UDMA/66, write cache", model: IDE, values: &[], device_depth: 1 },
+    Setup {
+        name: "IDE, UDMA/100, write cache",
+        model: IDE,
+        values: &[("interface_mb_per_s", "100")],
+        device_depth: 1,
+    },
+    Setup {
+        name: "IDE, UDMA/66, no write cache",
+        model: IDE,
+        values: &[("write_cache_kib", "0")],
+        device_depth: 1,
+    },
+];
 
 /// The number of the parameters.
 const PARAMETERS: usize = 14;
@@ -103,20 +151,30 @@ impl Limits {
     }
 }
 
-/// Runs `readers` and the writers together.
+/// Runs `readers` and the writers together on the SCSI disk of the parameters.
 pub(super) fn run(settings: &Settings, limits: Limits) -> Result<Mixed, LabError> {
-    run_at(settings, limits, settings.count(DEPTH))
-}
-
-/// Same as [`run`], with `device_depth` commands in flight.
-pub(super) fn run_at(settings: &Settings, limits: Limits, device_depth: u64) -> Result<Mixed, LabError> {
     let value = |name| settings.count(name).to_string();
     let values = [
         ("command_overhead_us", value("command_overhead_us")),
         ("zone.0.sectors_per_track", value("outer_sectors_per_track")),
     ];
     let values = values.each_ref().map(|(name, value)| (*name, value.as_str()));
-    let model = Model::parse_with("scsi-2000.toml", include_str!("../../models/scsi-2000.toml"), &values)?;
+    let (file, text) = SCSI;
+    run_model(settings, limits, &Model::parse_with(file, text, &values)?, settings.count(DEPTH))
+}
+
+/// Same as [`run`], on another disk.
+pub(super) fn run_on(setup: &Setup, settings: &Settings, limits: Limits) -> Result<Mixed, LabError> {
+    let (file, text) = setup.model;
+    run_model(settings, limits, &Model::parse_with(file, text, setup.values)?, setup.device_depth)
+}
+
+fn run_model(
+    settings: &Settings,
+    limits: Limits,
+    model: &Model,
+    device_depth: u64,
+) -> Result<Mixed, LabError> {
     let capacity_bytes = model.limits().capacity * SECTOR_BYTES;
     let block_size = BlockSize::new(settings.count("bs_bytes") / 512 * 512)?;
     let end = End::Time(Duration::from_secs(settings.count("seconds")));
@@ -136,7 +194,7 @@ pub(super) fn run_at(settings: &Settings, limits: Limits, device_depth: u64) -> 
         workloads.push(Workload { rw: Rw::RandRead, block_size, jobs, end, ..Workload::default() });
     }
     let volume = VolumeSetup {
-        device: Box::new(ModelDevice::new(&model, settings.count("seed"))),
+        device: Box::new(ModelDevice::new(model, settings.count("seed"))),
         elevator: limits.elevator(),
         device_depth: Some(device_depth as u32),
         requests_max: Some(settings.count("requests") as u32),
@@ -178,5 +236,35 @@ impl Mixed {
             lines.extend(log.lines(&filter, 1, &mut |line| line.contains(reason))?);
         }
         Ok(lines)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static PARAMETERS_OF_TEST: [Parameter; PARAMETERS] = parameters([(8192, "a test"); 4]);
+
+    /// Runs an IDE disk with a write cache whose controller takes `overhead_us` for a write. Returns the rates with the
+    /// limits 128, 8192, 4, 0 and with 4 and 64 segments, in MB/s.
+    fn rates(overhead_us: &'static str) -> [f64; 3] {
+        let values = Box::leak(Box::new([("buffered_overhead_us", overhead_us)]));
+        let setup = Setup { name: "IDE", model: IDE, values, device_depth: 1 };
+        let limits = [(128, 8192, 4), (8192, 131_072, 4), (8192, 131_072, 64)];
+        let settings = Settings::new(&PARAMETERS_OF_TEST, &["seconds=10".to_owned()]).unwrap();
+        limits.map(|(read, write, segments)| {
+            let run = run_on(&setup, &settings, Limits([read, write, segments, 0])).unwrap();
+            (run.mb_per_s() * 10.0).round() / 10.0
+        })
+    }
+
+    #[test]
+    fn the_rates_by_overhead_are_those_of_the_documentation() {
+        const DOCUMENTATION: &str = include_str!("../../../../docs/experiments.md");
+        for overhead in ["15", "100", "300", "500"] {
+            let [merge, small, large] = rates(overhead);
+            let row = format!("| {overhead} | {merge:.1} | {small:.1} | {large:.1} |");
+            assert!(DOCUMENTATION.contains(&row), "docs/experiments.md does not have `{row}`");
+        }
     }
 }
