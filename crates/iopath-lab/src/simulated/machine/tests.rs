@@ -275,3 +275,28 @@ fn rates_and_think_times_hold_on_each_top_half() {
         }
     }
 }
+
+#[test]
+fn the_block_size_causes_no_dip_in_buffered_reads_of_any_kind_of_device() {
+    let presets =
+        [("sata-2006", 64), ("hdd-20tb", 128), ("ssd-sata", 256), ("ssd-nvme", 1024), ("cloud", 128)];
+    for (preset, size_mib) in presets {
+        let rates = (12..=26).map(|bits| {
+            let device = ModelDevice::new(&Model::preset(preset).unwrap(), 1);
+            let workload = Workload {
+                block_size: BlockSize::constant(1 << bits),
+                size_bytes: Some(size_mib << 20),
+                end: End::Pass,
+                ..Workload::default()
+            };
+            let top = Top::Buffered { cache: CacheSettings::default(), unplug: Unplug::AtOnce };
+            let volume = VolumeSetup { device: Box::new(device), ..volume(top, vec![workload]) };
+            run(vec![volume], false).bytes_per_second() / f64::from(1 << 20)
+        });
+        let rates: Vec<f64> = rates.collect();
+        let (worst, best) =
+            rates.iter().fold((f64::MAX, 0.0_f64), |(a, b), rate| (a.min(*rate), b.max(*rate)));
+        eprintln!("{preset}: {worst:.0} to {best:.0} MiB/s");
+        assert!(worst >= 0.9 * best, "{preset}: {rates:.0?} MiB/s");
+    }
+}
