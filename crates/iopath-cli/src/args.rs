@@ -4,12 +4,14 @@
 mod compare;
 mod fit;
 mod log;
+mod report;
 mod tune;
 mod values;
 
 pub(crate) use compare::CompareArgs;
 pub(crate) use fit::FitArgs;
 pub(crate) use log::{LogArgs, LogFile, SummaryArgs};
+pub(crate) use report::ReportArgs;
 pub(crate) use tune::TuneArgs;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -50,6 +52,8 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     /// Compare two results, or two commands that run alternately; exit code 3 if B is significantly worse than A
     Compare(CompareArgs),
+    /// Write results and request logs as one HTML page that works offline
+    Report(ReportArgs),
     /// Re-enact published effects of the I/O path on modelled hardware; compare published and modelled figures
     Experiment(ExperimentArgs),
     /// Fit a model to a target or to a request log, for runs in virtual time; state its error

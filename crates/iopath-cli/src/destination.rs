@@ -4,6 +4,7 @@
 use crate::args::JsonArgs;
 use anyhow::{Context, bail, ensure};
 use iopath_lab::fit::FILE_START;
+use iopath_lab::html::PAGE_START;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -53,6 +54,11 @@ impl<'a> Destination<'a> {
     /// The file of a fitted model.
     pub(crate) fn model(path: &'a Path, force: bool) -> Self {
         Self { path, content: "the model", option: "--output", is_ours: is_fitted, takes_fifo: false, force }
+    }
+
+    /// The page of a report.
+    pub(crate) fn page(path: &'a Path, force: bool) -> Self {
+        Self { path, content: "the page", option: "--output", is_ours: is_page, takes_fifo: true, force }
     }
 
     /// The message for a file that cannot be written.
@@ -159,9 +165,18 @@ fn is_result(path: &Path) -> io::Result<bool> {
 
 /// Whether the file begins like a fitted model.
 fn is_fitted(path: &Path) -> io::Result<bool> {
+    starts_with(path, FILE_START)
+}
+
+/// Whether the file begins like a page of a report.
+fn is_page(path: &Path) -> io::Result<bool> {
+    starts_with(path, PAGE_START)
+}
+
+fn starts_with(path: &Path, text: &str) -> io::Result<bool> {
     let mut start = Vec::new();
-    File::open(path)?.take(FILE_START.len() as u64).read_to_end(&mut start)?;
-    Ok(start == FILE_START.as_bytes())
+    File::open(path)?.take(text.len() as u64).read_to_end(&mut start)?;
+    Ok(start == text.as_bytes())
 }
 
 fn is_same(metadata: &Metadata, other: &Path) -> bool {

@@ -11,6 +11,7 @@ mod man;
 mod map;
 mod output;
 mod progress;
+mod report;
 mod run;
 mod survey;
 mod tune;
@@ -70,6 +71,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Tune(args) => return tune::run(args),
         Command::Run(args) => run::run(args),
         Command::Survey(args) => survey::run(args),
+        Command::Report(args) => report::run(args),
         Command::Experiment(args) => experiment::run(args),
         Command::Fit(args) => fit::run(args),
         Command::Elevators => elevators::list(),

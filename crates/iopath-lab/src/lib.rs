@@ -21,6 +21,7 @@ pub mod field;
 pub mod fit;
 mod fit_error;
 mod host;
+pub mod html;
 mod job;
 pub mod jobfile;
 pub mod map;

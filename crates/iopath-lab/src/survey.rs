@@ -6,7 +6,7 @@ mod compare;
 mod figures;
 mod findings;
 #[cfg(test)]
-mod fixtures;
+pub(crate) mod fixtures;
 mod plan;
 mod schedule;
 mod view;

@@ -14,6 +14,7 @@ struct Peer {
 }
 
 const PEERS: &[Peer] = &[
+    Peer { program: "chromium", package: "chromium", needed_by: "pages of report in a browser" },
     Peer { program: "cc", package: "gcc", needed_by: "building" },
     Peer { program: "fio", package: "fio", needed_by: "agreement with fio, bench" },
     Peer { program: "mkfs.ext4", package: "e2fsprogs", needed_by: "filesystems on loop devices" },

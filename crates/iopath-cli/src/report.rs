@@ -1,0 +1,27 @@
+//! `iopath report`: writes results and request logs as one HTML page.
+
+use crate::args::ReportArgs;
+use crate::destination::{self, Destination, is_stdout};
+use crate::output::print;
+use anyhow::Context;
+use iopath_lab::html::{PageOptions, page};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
+    let ReportArgs { results, output, title, threshold, vary, force } = args;
+    let options = PageOptions {
+        files: results.clone(),
+        title: title.clone(),
+        threshold: *threshold,
+        vary: vary.clone(),
+    };
+    if is_stdout(output) {
+        return print(&page(&options)?);
+    }
+    let destination = Destination::page(output, *force);
+    // The page must not replace a result that it shows.
+    let inputs: Vec<&Path> = results.iter().map(PathBuf::as_path).collect();
+    destination::check(&[destination], &inputs)?;
+    fs::write(output, page(&options)?).with_context(|| destination.cannot_write())
+}

@@ -1,0 +1,330 @@
+//! Writes results as one HTML page that works offline: findings, charts, tables, comparison, request logs, conditions and
+//! commands. Measures nothing, and decides no verdict: `survey`, `compare` and `experiment` do.
+//!
+//! `html/input.rs` reads the files. `html/series.rs` and `html/runs.rs` choose the charts, `html/svg.rs` draws them. The page
+//! is complete without scripts; with them, uPlot replaces the pictures.
+
+mod chart;
+mod compared;
+mod experiments;
+mod facts;
+mod input;
+mod log_page;
+mod log_series;
+mod number;
+mod page;
+mod parts;
+mod run_findings;
+mod run_table;
+mod runs;
+mod script;
+mod series;
+mod svg;
+
+use std::path::PathBuf;
+
+use maud::{Markup, html};
+
+use crate::compare::{CompareOptions, compare_files};
+use crate::result::{Report, RunResult};
+use facts::Compared;
+pub use input::PageError;
+use input::{Content, Source};
+pub use page::PAGE_START;
+use page::Section;
+use parts::{Palette, Statement};
+
+/// More comparisons are left out: a page compares each result with the first one.
+const COMPARED_MAX: usize = 8;
+
+/// The files of a page, and its title.
+#[derive(Debug, Clone)]
+pub struct PageOptions {
+    /// Results and request logs, in the order of the page.
+    pub files: Vec<PathBuf>,
+    /// The title; none for one that names the files.
+    pub title: Option<String>,
+    /// The largest difference between two results that counts as the same, as a fraction.
+    pub threshold: f64,
+    /// Conditions in which compared results may differ; `all` permits every difference.
+    pub vary: Vec<String>,
+}
+
+impl PageOptions {
+    /// The page of these files: differences up to 3% count as the same, and conditions must not differ.
+    pub fn new(files: Vec<PathBuf>) -> Self {
+        Self { files, title: None, threshold: 0.03, vary: Vec::new() }
+    }
+}
+
+/// The page of results and request logs. The same files yield the same page.
+///
+/// # Errors
+/// [`PageError`]: a file cannot be read, or is neither a result nor a log.
+pub fn page(options: &PageOptions) -> Result<String, PageError> {
+    let sources: Vec<Source> =
+        options.files.iter().map(|file| input::read(file)).collect::<Result<_, _>>()?;
+    let mut palette = Palette::default();
+    let mut findings = Vec::new();
+    let mut sections = Vec::new();
+    let compared = compare_results(&sources, options);
+    for (_, comparison) in &compared {
+        findings.extend(comparison.iter().flat_map(compared::statements));
+    }
+    let names: Vec<(String, &Report)> =
+        results(&sources).map(|(source, report)| (short_name(&source.name), report)).collect();
+    let runs: Vec<(&str, &RunResult)> = names
+        .iter()
+        .flat_map(|(name, report)| report.runs.iter().map(move |run| (name.as_str(), run)))
+        .collect();
+    let pooled = series::groups(&runs);
+    // The findings of surveys are better than a ranking.
+    if names.iter().all(|(_, report)| report.findings.is_empty()) {
+        findings.extend(run_findings::of_groups(&pooled));
+    }
+    let overlaid = if names.len() > 1 { runs::charts(&pooled, &mut palette) } else { Markup::default() };
+    let several = sources.len() > 1;
+    for (number, source) in sources.iter().enumerate() {
+        let (statements, body) = content(source, number, &mut palette);
+        findings.extend(statements.into_iter().map(|statement| of_source(statement, source, several)));
+        sections.push(Section { title: short_name(&source.name), subtitle: subtitle(source), body });
+    }
+    let mut ordered = comparison_sections(&compared, &overlaid);
+    ordered.append(&mut sections);
+    ordered.push(conditions(&sources));
+    ordered.push(commands(&sources));
+    let title = options.title.clone().unwrap_or_else(|| title(&sources));
+    Ok(page::document(&title, &machine(&sources), &findings, &ordered))
+}
+
+/// The statement with the name of its file, on a page of several.
+fn of_source(statement: Statement, source: &Source, several: bool) -> Statement {
+    if !several {
+        return statement;
+    }
+    Statement { tag: format!("{} · {}", short_name(&source.name), statement.tag), ..statement }
+}
+
+fn content(source: &Source, number: usize, palette: &mut Palette) -> (Vec<Statement>, Markup) {
+    match &source.content {
+        Content::Results(report) => {
+            let runs: Vec<(&str, &RunResult)> = report.runs.iter().map(|run| ("", run)).collect();
+            let groups = series::groups(&runs);
+            let only = report.runs.first().filter(|_| report.runs.len() == 1);
+            let body = html! {
+                @if let Some(run) = only { (runs::tiles(run)) }
+                (runs::charts(&groups, palette))
+                h3 { "All figures" }
+                (run_table::runs(&report.runs))
+                (run_table::groups(report))
+                (run_table::skipped(report))
+            };
+            (run_findings::of_report(report), body)
+        }
+        Content::Comparison(comparison) => (compared::statements(comparison), compared::section(comparison)),
+        Content::Experiments(list) => (experiments::statements(list), experiments::section(list)),
+        Content::Log(log) => (log_page::statements(log), log_page::section(log, number)),
+    }
+}
+
+/// The results among the sources.
+fn results(sources: &[Source]) -> impl Iterator<Item = (&Source, &Report)> {
+    sources.iter().filter_map(|source| match &source.content {
+        Content::Results(report) => Some((source, &**report)),
+        _ => None,
+    })
+}
+
+/// Each result compared with the first one, or the reason against it.
+type Comparisons = Vec<(String, Result<Compared, String>)>;
+
+fn compare_results(sources: &[Source], page: &PageOptions) -> Comparisons {
+    let mut all = results(sources).map(|(source, _)| source);
+    let Some(first) = all.next() else { return Vec::new() };
+    let compare = |other: &Source| {
+        let side = |source: &Source| source.path.to_string_lossy().into_owned();
+        let options = CompareOptions {
+            sides: [side(first), side(other)],
+            threshold: page.threshold,
+            metric: None,
+            vary: page.vary.clone(),
+        };
+        let compared = compare_files(&options).map_err(|error| error.to_string()).and_then(|comparison| {
+            serde_json::from_str(&comparison.to_json()).map_err(|error| error.to_string())
+        });
+        (format!("{} → {}", short_name(&first.name), short_name(&other.name)), compared)
+    };
+    all.take(COMPARED_MAX).map(compare).collect()
+}
+
+fn comparison_sections(compared: &Comparisons, overlaid: &Markup) -> Vec<Section> {
+    if compared.is_empty() {
+        return Vec::new();
+    }
+    let refused: Vec<(&str, &str)> = compared
+        .iter()
+        .filter_map(|(names, comparison)| Some((names.as_str(), comparison.as_ref().err()?.as_str())))
+        .collect();
+    let body = html! {
+        @for (names, comparison) in compared {
+            @if let Ok(comparison) = comparison {
+                h3 { (names) }
+                (compared::section(comparison))
+            }
+        }
+        (overlaid)
+        @if !refused.is_empty() {
+            details {
+                summary { "Not compared with statistics: " (refused.len()) }
+                @for (names, reason) in &refused { p class="note" { (names) ": " (reason) } }
+            }
+        }
+    };
+    let subtitle =
+        "Each result against the first one, with 95% intervals, by the statistics of iopath compare."
+            .to_owned();
+    vec![Section { title: "Comparison".to_owned(), subtitle, body }]
+}
+
+fn conditions(sources: &[Source]) -> Section {
+    let body = html! {
+        @for (source, report) in results(sources) {
+            @if sources.len() > 1 { h3 { (short_name(&source.name)) } }
+            (run_table::conditions(report))
+        }
+        @if results(sources).next().is_none() { p class="note" { "The files name no machine." } }
+    };
+    Section { title: "Machine and settings".to_owned(), subtitle: String::new(), body }
+}
+
+fn commands(sources: &[Source]) -> Section {
+    let files: Vec<String> = sources.iter().map(|source| run_table::quoted(&source.name)).collect();
+    let body = html! {
+        @for (source, report) in results(sources) {
+            @if sources.len() > 1 { h3 { (short_name(&source.name)) } }
+            (run_table::commands(report))
+        }
+        h3 { "This page" }
+        (parts::command(&format!("iopath report {} -o report.html", files.join(" "))))
+    };
+    Section { title: "Commands".to_owned(), subtitle: String::new(), body }
+}
+
+/// The name of a file without its folders.
+fn short_name(name: &str) -> String {
+    name.rsplit('/').next().filter(|short| !short.is_empty()).unwrap_or(name).to_owned()
+}
+
+fn title(sources: &[Source]) -> String {
+    let [source] = sources else { return format!("{} results of iopath", sources.len()) };
+    match &source.content {
+        Content::Results(report) => match &report.target {
+            Some(target) if target.scratch => "I/O of a scratch file".to_owned(),
+            Some(target) => format!("I/O of {}", target.path),
+            None => "Results of iopath".to_owned(),
+        },
+        Content::Comparison(_) => "Comparison".to_owned(),
+        Content::Experiments(_) => "Published effects, re-enacted".to_owned(),
+        Content::Log(log) if log.summary.log.target.is_empty() => "Request log".to_owned(),
+        Content::Log(log) => format!("Requests to {}", log.summary.log.target),
+    }
+}
+
+/// The machine and the storage, in one line.
+fn machine(sources: &[Source]) -> String {
+    let Some((_, report)) = results(sources).next() else { return String::new() };
+    let mut parts = Vec::new();
+    if let Some(target) = &report.target {
+        let filesystem = target.filesystem.as_ref().map_or_else(String::new, |name| format!(" on {name}"));
+        parts.push(format!("{} of {}{filesystem}", target.kind, crate::size::format_size(target.size_bytes)));
+        if let Some(disk) = &target.disk {
+            let model = disk.model.as_ref().map_or_else(String::new, |model| format!(" ({})", model.trim()));
+            parts.push(format!("disk {}{model}", disk.name));
+        }
+    }
+    if let Some(host) = &report.host {
+        parts.push(format!("{}, {} CPUs", host.cpu, host.cores));
+        parts.push(format!("Linux {}", host.kernel));
+    }
+    parts.join(" · ")
+}
+
+fn subtitle(source: &Source) -> String {
+    match &source.content {
+        Content::Results(report) => {
+            let kind = if !report.findings.is_empty() {
+                "survey"
+            } else if report.runs.iter().any(|run| run.job.is_some()) {
+                "job file"
+            } else {
+                "measurement"
+            };
+            let runs = report.runs.len();
+            format!("{}: {kind} of {runs} {}", source.name, if runs == 1 { "workload" } else { "workloads" })
+        }
+        Content::Comparison(_) => format!("{}: comparison", source.name),
+        Content::Experiments(_) => format!("{}: experiments", source.name),
+        Content::Log(_) => format!("{}: request log", source.name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::survey::fixtures::run;
+    use crate::workload::Rw;
+
+    const BAD: &str = "</script><script>alert(1)</script>\"'<img src=x onerror=alert(1)>";
+
+    fn write(folder: &tempfile::TempDir, name: &str, report: &Report) -> PathBuf {
+        let file = folder.path().join(name);
+        std::fs::write(&file, report.to_json()).unwrap();
+        file
+    }
+
+    fn report(mbs: &[f64]) -> Report {
+        let runs = [4096, 65536, 1 << 20].map(|block| run("kernel-direct", Rw::Read, block, 1, mbs, 0.5));
+        Report::new(None, None, runs.into())
+    }
+
+    #[test]
+    fn two_results_are_compared_with_their_intervals() {
+        let folder = tempfile::tempdir().unwrap();
+        let a = write(&folder, "a.json", &report(&[100.0, 101.0, 99.0, 100.0, 100.5]));
+        let b = write(&folder, "b.json", &report(&[80.0, 81.0, 79.0, 80.0, 80.5]));
+        let page = page(&PageOptions::new(vec![a, b])).unwrap();
+        assert!(page.contains("slower, throughput by −20%"), "no verdict");
+        assert!(page.contains("class=\"interval\""));
+        assert!(page.find("id=\"findings\"").unwrap() < page.find("id=\"part1\"").unwrap());
+    }
+
+    #[test]
+    fn no_text_of_a_result_becomes_markup() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut bad = report(&[100.0, 101.0, 99.0]);
+        for run in &mut bad.runs {
+            run.path = BAD.to_owned();
+            run.warnings = vec![BAD.to_owned()];
+        }
+        bad.runs[0].rw = BAD.to_owned();
+        bad.findings = vec![crate::result::Finding {
+            id: BAD.to_owned(),
+            text: BAD.to_owned(),
+            evidence: BAD.to_owned(),
+        }];
+        let file = write(&folder, "x<script>alert(2)<&script>'\".json", &bad);
+        let page =
+            page(&PageOptions { title: Some(BAD.to_owned()), ..PageOptions::new(vec![file]) }).unwrap();
+        assert!(!page.contains("<script>alert"), "markup");
+        assert!(!page.contains("<img"), "markup");
+        assert!(page.contains("&lt;script&gt;alert(2)"), "the name of the file is shown");
+    }
+
+    #[test]
+    fn the_same_files_yield_the_same_page() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = vec![write(&folder, "a.json", &report(&[100.0]))];
+        let options = PageOptions::new(files);
+        assert_eq!(page(&options).unwrap(), page(&options).unwrap());
+    }
+}

@@ -1,0 +1,213 @@
+//! A comparison on a page: the verdict of each workload, and the differences with their intervals. `compare` computed them.
+
+use std::fmt::Write as _;
+
+use maud::{Markup, html};
+
+use super::facts::{Compared, ComparedMetric, ComparedRun, Tone};
+use super::parts::{Statement, facts, table};
+use crate::table::digits;
+
+/// The largest ratio at the ends of the axis, as a logarithm.
+const REACH_MAX: f64 = 4.6;
+
+/// The verdict of each workload.
+pub(super) fn statements(compared: &Compared) -> Vec<Statement> {
+    let verdict = |run: &ComparedRun| {
+        let primary = run.metrics.first()?;
+        let [a, b] = &compared.sides;
+        let difference = match (primary.difference, primary.means) {
+            (Some(difference), Some([before, after])) => {
+                format!(
+                    "{} by {}: {} → {} {}",
+                    primary.metric,
+                    percent(difference),
+                    digits(before),
+                    digits(after),
+                    primary.unit
+                )
+            }
+            _ => primary.metric.clone(),
+        };
+        let text = match primary.verdict.as_str() {
+            "same" => format!(
+                "{}: the same within {} ({difference})",
+                run.workload,
+                percent(compared.threshold).trim_start_matches('+')
+            ),
+            "inconclusive" => format!("{}: inconclusive ({difference})", run.workload),
+            verdict => format!("{}: {verdict}, {difference}", run.workload),
+        };
+        let mut evidence =
+            format!("B is {b}, A is {a}; {} and {} repetitions", run.repetitions[0], run.repetitions[1]);
+        if let Some([low, high]) = primary.ci95 {
+            let end = |end: Option<f64>| end.map_or_else(|| "unbounded".to_owned(), percent);
+            let _ = write!(evidence, "; 95% interval {} to {}", end(low), end(high));
+        }
+        if let Some(more) = primary.more_repetitions {
+            let _ = write!(evidence, "; {more} more repetitions of each side are needed");
+        }
+        if let Some(reason) = &primary.reason {
+            let _ = write!(evidence, "; {reason}");
+        }
+        Some(Statement::new(primary.tone(), "comparison", text, evidence))
+    };
+    let notes = compared.notes.iter().map(|note| Statement::new(Tone::Warn, "note", note.clone(), ""));
+    let mut list: Vec<Statement> = compared.runs.iter().filter_map(verdict).collect();
+    // Regressions first, then improvements.
+    list.sort_by_key(|statement| match statement.tone {
+        Tone::Bad => 0,
+        Tone::Good => 1,
+        Tone::Warn => 2,
+        Tone::Plain => 3,
+    });
+    list.extend(notes);
+    list
+}
+
+fn percent(fraction: f64) -> String {
+    let value = fraction * 100.0;
+    let decimals = usize::from(value.abs() < 10.0);
+    format!("{value:+.decimals$}%").replace('-', "−")
+}
+
+/// The differences of all metrics, workload by workload.
+pub(super) fn section(compared: &Compared) -> Markup {
+    let [a, b] = &compared.sides;
+    let live = compared.live.as_ref().map_or_else(String::new, |live| {
+        let partial = if live.partial { ", partial" } else { "" };
+        format!("{} alternating pairs, ended by {}{partial}", live.pairs, live.stopped)
+    });
+    let threshold = percent(compared.threshold);
+    html! {
+        (facts(&[
+            ("A, the base", a.clone()),
+            ("B", b.clone()),
+            ("counts as the same", format!("within {}", threshold.trim_start_matches('+'))),
+            ("live", live),
+        ]))
+        @for run in &compared.runs {
+            figure class="card wide" {
+                figcaption {
+                    h4 { (run.workload) }
+                    p class="note" {
+                        "Difference of B from A with its 95% interval. The shaded band counts as the same."
+                        @for difference in &run.differences {
+                            " " (difference.key) ": " (difference.values[0]) " → " (difference.values[1]) "."
+                        }
+                    }
+                }
+                (forest(run, compared.threshold))
+            }
+        }
+        @for (side, list) in ["A", "B"].iter().zip(&compared.unmatched) {
+            @if !list.is_empty() { p class="note" { "Without a partner, in " (side) ": " (list.join("; ")) } }
+        }
+        (figures(compared))
+    }
+}
+
+/// One line for each metric: the interval, the estimate, the verdict.
+fn forest(run: &ComparedRun, threshold: f64) -> Markup {
+    let ends = run.metrics.iter().flat_map(|metric| {
+        let ends = metric.ci95.into_iter().flatten().flatten();
+        ends.chain(metric.difference)
+    });
+    // Twice as much and half as much have the same distance from the middle.
+    let log = |difference: f64| difference.max(-0.99).ln_1p();
+    let most =
+        ends.filter(|end| end.is_finite()).map(|end| log(end).abs()).fold(log(threshold) * 2.0, f64::max);
+    let reach = (most * 1.08).min(REACH_MAX);
+    let place = |value: f64| ((log(value) / reach).clamp(-1.0, 1.0) + 1.0) * 50.0;
+    let css = |from: f64, to: f64| format!("left:{from:.2}%;width:{:.2}%", (to - from).max(0.3));
+    let line = |metric: &ComparedMetric| {
+        let [low, high] = metric.ci95.unwrap_or([None, None]);
+        let (low, high) = (low.map_or(0.0, place), high.map_or(100.0, place));
+        html! { div class="row" {
+            div class="bar-name" { (metric.metric) }
+            div class=(format!("forest {}", metric.tone().class())) {
+                div class="band" style=(css(place(-threshold), place(threshold))) {}
+                div class="zero" {}
+                @if metric.ci95.is_some() { div class="interval" style=(css(low, high)) {} }
+                @if let Some(difference) = metric.difference {
+                    div class="estimate" style=(format!("left:{:.2}%", place(difference))) {}
+                }
+            }
+            div class="bar-value" {
+                (metric.difference.map_or_else(|| "–".to_owned(), percent)) " " span class=(metric.tone().class()) { (metric.verdict) }
+            }
+        } }
+    };
+    html! {
+        div class="bars" {
+            @for metric in &run.metrics { (line(metric)) }
+            div class="row" { div {} div class="forest-axis" { span { (percent((-reach).exp_m1())) } span { "0" } span { (percent(reach.exp_m1())) } } }
+        }
+    }
+}
+
+fn figures(compared: &Compared) -> Markup {
+    let head = ["workload", "metric", "A", "B", "unit", "difference", "95% from", "to", "verdict"]
+        .map(str::to_owned);
+    let end = |end: Option<f64>| end.map_or_else(|| "–".to_owned(), percent);
+    let rows: Vec<Vec<String>> = compared
+        .runs
+        .iter()
+        .flat_map(|run| run.metrics.iter().map(move |metric| (run, metric)))
+        .map(|(run, metric)| {
+            let [a, b] = metric.means.map_or(["–".to_owned(), "–".to_owned()], |means| means.map(digits));
+            let [low, high] = metric.ci95.unwrap_or([None, None]).map(end);
+            let difference = metric.difference.map_or_else(|| "–".to_owned(), percent);
+            vec![
+                run.workload.clone(),
+                metric.metric.clone(),
+                a,
+                b,
+                metric.unit.clone(),
+                difference,
+                low,
+                high,
+                metric.verdict.clone(),
+            ]
+        })
+        .collect();
+    html! { details { summary { "Figures of the comparison" } (table(&head, &rows)) } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compared(verdict: &str, difference: f64) -> Compared {
+        let json = serde_json::json!({
+            "schema": "iopath.compare/1", "sides": ["a.json", "b.json"], "threshold": 0.03, "live": null,
+            "runs": [{
+                "workload": "kernel-direct, read", "differences": [], "repetitions": [5, 5],
+                "metrics": [{
+                    "metric": "throughput", "unit": "MB/s", "means": [100.0, 100.0 * (1.0 + difference)],
+                    "difference": difference, "ci95": [difference - 0.01, null], "p_value": 0.01,
+                    "verdict": verdict, "more_repetitions": null, "reason": null
+                }]
+            }],
+            "unmatched": [[], ["other"]], "regression": false, "notes": ["each side is one execution"]
+        });
+        serde_json::from_value(json).unwrap()
+    }
+
+    #[test]
+    fn a_regression_is_marked_and_comes_first() {
+        let list = statements(&compared("slower", -0.25));
+        assert_eq!(list[0].tone, Tone::Bad);
+        assert!(list[0].text.contains("slower, throughput by −25%: 100 → 75"), "{list:#?}");
+        assert!(list[0].evidence.contains("95% interval −26% to unbounded"), "{list:#?}");
+        assert_eq!(list[1].text, "each side is one execution");
+        assert!(statements(&compared("same", 0.001))[0].text.contains("the same within 3.0%"));
+    }
+
+    #[test]
+    fn intervals_lie_on_the_axis() {
+        let html = section(&compared("slower", -0.25)).into_string();
+        assert!(html.contains("class=\"interval\"") && html.contains("class=\"estimate\""), "{html}");
+        assert!(html.contains("Without a partner, in B: other"), "{html}");
+    }
+}

@@ -1,0 +1,172 @@
+//! Comparisons and experiments as a page shows them, read from their JSON (docs/compare.md, docs/experiments.md). Unknown
+//! keys are ignored. Does not compute anything.
+
+use serde::Deserialize;
+
+/// A comparison, `iopath.compare/1`.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Compared {
+    pub(super) sides: [String; 2],
+    pub(super) threshold: f64,
+    pub(super) live: Option<Live>,
+    pub(super) runs: Vec<ComparedRun>,
+    #[serde(default)]
+    pub(super) unmatched: [Vec<String>; 2],
+    #[serde(default)]
+    pub(super) notes: Vec<String>,
+}
+
+/// The course of a live comparison.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Live {
+    pub(super) pairs: u64,
+    pub(super) stopped: String,
+    pub(super) partial: bool,
+}
+
+/// One workload of both sides.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct ComparedRun {
+    pub(super) workload: String,
+    #[serde(default)]
+    pub(super) differences: Vec<Difference>,
+    pub(super) repetitions: [u64; 2],
+    pub(super) metrics: Vec<ComparedMetric>,
+}
+
+/// A condition with different values.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Difference {
+    pub(super) key: String,
+    pub(super) values: [String; 2],
+}
+
+/// A metric of both sides.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct ComparedMetric {
+    pub(super) metric: String,
+    pub(super) unit: String,
+    pub(super) means: Option<[f64; 2]>,
+    pub(super) difference: Option<f64>,
+    /// An end without bound is none.
+    pub(super) ci95: Option<[Option<f64>; 2]>,
+    pub(super) verdict: String,
+    pub(super) more_repetitions: Option<u64>,
+    pub(super) reason: Option<String>,
+}
+
+impl ComparedMetric {
+    /// Whether B is significantly worse, or better.
+    pub(super) fn tone(&self) -> Tone {
+        match self.verdict.as_str() {
+            "faster" | "cheaper" => Tone::Good,
+            "slower" | "costlier" => Tone::Bad,
+            "inconclusive" => Tone::Warn,
+            _ => Tone::Plain,
+        }
+    }
+}
+
+/// How a statement is marked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tone {
+    /// No mark.
+    Plain,
+    /// An improvement or a success.
+    Good,
+    /// A reason to doubt.
+    Warn,
+    /// A regression or a failure.
+    Bad,
+}
+
+impl Tone {
+    /// The class of the style sheet.
+    pub(super) const fn class(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Good => "good",
+            Self::Warn => "warn",
+            Self::Bad => "bad",
+        }
+    }
+}
+
+/// The experiments of `iopath.experiments/1`.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Experiments {
+    pub(super) experiments: Vec<Experiment>,
+}
+
+/// One experiment.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Experiment {
+    pub(super) id: String,
+    pub(super) title: String,
+    pub(super) verdict: Option<String>,
+    pub(super) target: Option<String>,
+    pub(super) published: String,
+    #[serde(default)]
+    pub(super) parameters: Vec<Parameter>,
+    #[serde(default)]
+    pub(super) rows: Vec<Row>,
+    #[serde(default)]
+    pub(super) directions: Vec<Direction>,
+    #[serde(default)]
+    pub(super) evidence: Vec<String>,
+    #[serde(default)]
+    pub(super) notes: Vec<String>,
+}
+
+impl Experiment {
+    /// The mark of the verdict.
+    pub(super) fn tone(&self) -> Tone {
+        match self.verdict.as_deref() {
+            Some("reproduced") => Tone::Good,
+            Some("not reproduced") => Tone::Bad,
+            Some(_) => Tone::Warn,
+            None => Tone::Plain,
+        }
+    }
+}
+
+/// A parameter with its value.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Parameter {
+    pub(super) name: String,
+    pub(super) unit: String,
+    pub(super) value: String,
+    pub(super) source: String,
+}
+
+/// A published and a modelled figure.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Row {
+    pub(super) what: String,
+    pub(super) unit: String,
+    pub(super) published: Option<f64>,
+    pub(super) ours: f64,
+    pub(super) deviation: Option<f64>,
+    pub(super) tolerance: f64,
+    #[serde(default)]
+    pub(super) calibrated: bool,
+}
+
+impl Row {
+    /// Whether the figure counts, and is outside its tolerance.
+    pub(super) fn tone(&self) -> Tone {
+        match self.deviation {
+            _ if self.calibrated => Tone::Plain,
+            Some(deviation) if deviation.abs() <= self.tolerance => Tone::Good,
+            Some(_) => Tone::Bad,
+            None => Tone::Plain,
+        }
+    }
+}
+
+/// A direction of the effect.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Direction {
+    pub(super) text: String,
+    pub(super) holds: bool,
+}

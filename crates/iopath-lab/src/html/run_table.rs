@@ -1,0 +1,345 @@
+//! All figures of a result as a table, its machine and settings, and the commands. Does not draw.
+
+use std::fmt::Write as _;
+
+use maud::{Markup, html};
+
+use super::parts::{command, facts, table};
+use crate::result::{
+    Clock, Cpu, Device, DirectionResult, FlushResult, Latency, Report, RunResult, ServedBy, Spread,
+    TargetFacts,
+};
+use crate::size::format_size;
+use crate::table::{digits, time};
+
+const HEAD: [&str; 17] = [
+    "path",
+    "rw",
+    "block",
+    "depth",
+    "jobs",
+    "MB/s",
+    "±95%",
+    "IOPS",
+    "mean",
+    "p50",
+    "p99",
+    "p99.9",
+    "max",
+    "CPU s/GiB",
+    "CPU µs/IO",
+    "device I/O",
+    "served by",
+];
+
+/// The table of all runs.
+pub(super) fn runs(runs: &[RunResult]) -> Markup {
+    let head: Vec<String> = HEAD.map(str::to_owned).into();
+    let mut rows = Vec::new();
+    for run in runs {
+        rows.push(row(run));
+        if let Some(directions) = &run.directions {
+            rows.push(direction("reads of it", &directions.read));
+            rows.push(direction("writes of it", &directions.write));
+        }
+        if let Some(flushes) = &run.flushes {
+            rows.push(flush(flushes));
+        }
+        rows.extend(run.targets.iter().map(|target| {
+            let rates = [target.bytes_per_second, target.iops];
+            partial(target.target.clone(), rates, target.latency_ns, target.device)
+        }));
+    }
+    table(&head, &rows)
+}
+
+fn row(run: &RunResult) -> Vec<String> {
+    let Latency { mean, p50, p99, p999, max, .. } = run.latency_ns;
+    let cpu = |of: fn(&Cpu) -> f64| run.cpu.as_ref().map_or_else(|| "–".to_owned(), |cpu| digits(of(cpu)));
+    let served = match run.served_by {
+        Some(ServedBy::Storage) => "storage",
+        Some(ServedBy::Memory) => "memory",
+        Some(ServedBy::Unknown) => "unknown",
+        None => "–",
+    };
+    vec![
+        run.job.as_ref().map_or_else(|| run.path.clone(), |job| format!("{} ({})", job.name, run.path)),
+        format!("{}{}", run.rw, if run.warm { ", warm" } else { "" }),
+        format_size(run.block_bytes.into()),
+        run.io_depth.to_string(),
+        run.jobs.to_string(),
+        digits(run.bytes_per_second.mean / 1e6),
+        interval(&run.bytes_per_second),
+        digits(run.iops.mean),
+        time(mean as u64),
+        time(p50),
+        time(p99),
+        time(p999),
+        time(max),
+        cpu(|cpu| cpu.seconds_per_gib),
+        cpu(|cpu| cpu.microseconds_per_io),
+        device_io(run.device),
+        served.to_owned(),
+    ]
+}
+
+fn direction(name: &str, direction: &DirectionResult) -> Vec<String> {
+    partial(name.to_owned(), [direction.bytes_per_second, direction.iops], direction.latency_ns, None)
+}
+
+/// The flushes between transfers.
+fn flush(flushes: &FlushResult) -> Vec<String> {
+    let mut row = vec![format!("{} flushes of it, one after {} writes", flushes.count, flushes.every)];
+    row.extend(std::iter::repeat_n(String::new(), 7));
+    let latency = &flushes.latency_ns;
+    row.push(time(latency.mean as u64));
+    row.extend([latency.p50, latency.p99, latency.p999, latency.max].map(time));
+    row.extend(std::iter::repeat_n(String::new(), 4));
+    row
+}
+
+/// A part of a run: some cells are those of the whole run.
+fn partial(
+    name: String,
+    [bytes, iops]: [Spread; 2],
+    latency: Latency,
+    device: Option<Device>,
+) -> Vec<String> {
+    let mut row = vec![name, String::new(), String::new(), String::new(), String::new()];
+    row.extend([digits(bytes.mean / 1e6), interval(&bytes), digits(iops.mean), time(latency.mean as u64)]);
+    row.extend([latency.p50, latency.p99, latency.p999, latency.max].map(time));
+    row.extend([String::new(), String::new(), device_io(device), String::new()]);
+    row
+}
+
+fn device_io(device: Option<Device>) -> String {
+    let mean = device.and_then(|device| device.mean_io_bytes());
+    mean.map_or_else(|| "–".to_owned(), |bytes| format_size((bytes / 512.0).round() as u64 * 512))
+}
+
+/// Half of the interval, relative to the mean.
+fn interval(spread: &Spread) -> String {
+    match spread.ci95 {
+        Some([low, high]) if spread.mean > 0.0 => {
+            format!("{}%", digits((high - low) / 2.0 / spread.mean * 100.0))
+        }
+        _ => "–".to_owned(),
+    }
+}
+
+/// The groups of a job file with several jobs.
+pub(super) fn groups(report: &Report) -> Markup {
+    let several: Vec<_> = report.groups.iter().filter(|group| group.jobs.len() > 1).collect();
+    if several.is_empty() {
+        return Markup::default();
+    }
+    let head =
+        ["group", "MB/s", "±95%", "IOPS", "p50", "p99", "seconds", "CPU s/GiB", "jobs"].map(str::to_owned);
+    let rows: Vec<Vec<String>> = several
+        .into_iter()
+        .map(|group| {
+            vec![
+                group.number.to_string(),
+                digits(group.bytes_per_second.mean / 1e6),
+                interval(&group.bytes_per_second),
+                digits(group.iops.mean),
+                time(group.latency_ns.p50),
+                time(group.latency_ns.p99),
+                digits(group.seconds),
+                group.cpu.as_ref().map_or_else(|| "–".to_owned(), |cpu| digits(cpu.seconds_per_gib)),
+                group.jobs.join(", "),
+            ]
+        })
+        .collect();
+    html! { h4 { "Jobs that ran at the same time, together" } (table(&head, &rows)) }
+}
+
+/// The combinations that were not measured.
+pub(super) fn skipped(report: &Report) -> Markup {
+    if report.skipped.is_empty() {
+        return Markup::default();
+    }
+    html! {
+        h4 { "Not measured" }
+        ul { @for skipped in &report.skipped { li { (skipped.workload) ": " (skipped.reason) } } }
+    }
+}
+
+/// The machine, the targets and the settings.
+pub(super) fn conditions(report: &Report) -> Markup {
+    let mut rows: Vec<(&str, String)> = Vec::new();
+    if report.clock == Clock::Virtual {
+        rows.push((
+            "clock",
+            "virtual time: the storage is a model, and the result does not depend on the machine".to_owned(),
+        ));
+    }
+    if let Some(host) = &report.host {
+        rows.push(("kernel", host.kernel.clone()));
+        rows.push(("CPU", format!("{}, {} in use", host.cpu, host.cores)));
+        rows.push(("memory", format_size(host.memory_bytes)));
+        let busy = host.idle_busy_cpus.map(|busy| format!("{} CPUs busy before the first run", digits(busy)));
+        rows.push(("other load", busy.unwrap_or_default()));
+    }
+    for target in report.target.iter().chain(&report.more_targets) {
+        rows.extend(target_facts(target));
+    }
+    let mut settings: Vec<String> = Vec::new();
+    for run in &report.runs {
+        settings.extend(run.cache.as_ref().map(|cache| {
+            let borrow = if cache.borrow { ", borrowed pages" } else { "" };
+            format!(
+                "iopath's page cache of {}, pages of {}, readahead {}{borrow}",
+                format_size(cache.cache_bytes),
+                format_size(cache.page_bytes.into()),
+                cache.readahead
+            )
+        }));
+        settings.extend(
+            run.model_host
+                .as_ref()
+                .map(|host| format!("modelled host {} with {} CPUs", host.name, host.cpus)),
+        );
+        settings.extend(
+            (run.latency_every > 1).then(|| format!("latency of one transfer in {}", run.latency_every)),
+        );
+    }
+    settings.sort();
+    settings.dedup();
+    rows.extend(settings.into_iter().map(|setting| ("setting", setting)));
+    let repeats = report.runs.iter().map(|run| run.repeats.len());
+    let (least, most) = (repeats.clone().min().unwrap_or(0), repeats.max().unwrap_or(0));
+    rows.push(("repetitions", if least == most { most.to_string() } else { format!("{least} to {most}") }));
+    facts(&rows)
+}
+
+fn target_facts(target: &TargetFacts) -> Vec<(&'static str, String)> {
+    let scratch = if target.scratch { "scratch " } else { "" };
+    let filesystem = target.filesystem.as_ref().map_or_else(String::new, |name| format!(" on {name}"));
+    let mut rows = vec![
+        ("target", target.path.clone()),
+        ("kind", format!("{scratch}{} of {}{filesystem}", target.kind, format_size(target.size_bytes))),
+    ];
+    let align = target.direct_align_bytes.map(|bytes| format!("aligned to {}", format_size(bytes.into())));
+    if target.kind != "model" {
+        rows.push(("direct I/O", align.unwrap_or_else(|| "refused".to_owned())));
+    }
+    if let Some(disk) = &target.disk {
+        let model = disk.model.as_ref().map_or_else(String::new, |model| format!(" ({})", model.trim()));
+        let rotational = match disk.rotational {
+            Some(true) => ", rotational",
+            Some(false) => ", not rotational",
+            None => "",
+        };
+        rows.push(("disk", format!("{}{model}{rotational}", disk.name)));
+        rows.push(("I/O scheduler", disk.scheduler.clone().unwrap_or_default()));
+        let kib =
+            |value: Option<u64>| value.map_or_else(String::new, |kib| format_size(kib.saturating_mul(1024)));
+        rows.push(("readahead", kib(disk.read_ahead_kb)));
+        rows.push(("largest request", kib(disk.max_sectors_kb)));
+        let blocks = [disk.logical_block_bytes, disk.physical_block_bytes]
+            .map(|bytes| bytes.map(|bytes| format_size(bytes.into())));
+        if let [Some(logical), Some(physical)] = blocks {
+            rows.push(("blocks", format!("{logical} logical, {physical} physical")));
+        }
+    }
+    rows
+}
+
+/// The command line of each run, rebuilt from its facts: options without a trace in the result are missing.
+pub(super) fn commands(report: &Report) -> Markup {
+    let target = report.target.as_ref();
+    let name = target.map_or_else(String::new, |target| {
+        // The file of a scratch target no longer exists; its directory does.
+        let path = if target.scratch {
+            target.path.rsplit_once('/').map_or(".", |(folder, _)| folder)
+        } else {
+            &target.path
+        };
+        quoted(path)
+    });
+    if !report.findings.is_empty() {
+        return command(format!("iopath survey {name} --json FILE").trim());
+    }
+    if report.runs.iter().any(|run| run.job.is_some()) {
+        return html! { p class="note" { "The runs are the jobs of a job file: " code { "iopath run JOBFILE --json FILE" } } };
+    }
+    let mut lines: Vec<String> = Vec::new();
+    for run in &report.runs {
+        let mut line = format!(
+            "iopath run --path {} --rw {} --bs {} --iodepth {}",
+            quoted(&run.path),
+            quoted(&run.rw),
+            run.block_bytes,
+            run.io_depth
+        );
+        let mut option = |name: &str, value: Option<String>| {
+            if let Some(value) = value {
+                let _ = write!(line, " --{name} {value}");
+            }
+        };
+        let targets = target.into_iter().chain(&report.more_targets);
+        if super::series::has_target(run) {
+            for target in targets {
+                option("target", Some(if target.scratch { name.clone() } else { quoted(&target.path) }));
+            }
+        }
+        option("numjobs", (run.jobs > 1).then(|| run.jobs.to_string()));
+        option("rate-iops", run.rate_iops.map(digits));
+        option("thinktime", run.think_ns.map(|ns| format!("{}us", ns / 1000)));
+        option("latency-every", (run.latency_every > 1).then(|| run.latency_every.to_string()));
+        option("host", run.model_host.as_ref().map(|host| quoted(&host.name)));
+        option("repeat", Some(run.repeats.len().to_string()));
+        if run.warm {
+            line += " --warm";
+        }
+        lines.push(line);
+    }
+    lines.dedup();
+    html! {
+        p class="note" { "Rebuilt from the recorded conditions; the result does not record size and runtime." }
+        (command(&lines.join("\n")))
+    }
+}
+
+/// A word of a shell command.
+pub(super) fn quoted(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:=,@+".contains(letter);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::survey::fixtures::run;
+    use crate::workload::Rw;
+
+    #[test]
+    fn the_table_has_a_cell_for_each_column() {
+        let html = runs(&[run("kernel-direct", Rw::Read, 4096, 1, &[100.0, 101.0], 0.5)]).into_string();
+        assert_eq!(html.matches("<td>").count() + html.matches("scope=\"row\"").count(), HEAD.len());
+    }
+
+    #[test]
+    fn flushes_have_a_row_of_their_own() {
+        let mut flushing = run("kernel-direct", Rw::Write, 4096, 1, &[100.0, 101.0], 0.5);
+        let latency_ns = Latency { p99: 7_000_000, ..flushing.latency_ns };
+        flushing.flushes = Some(FlushResult { every: 8, count: 100, latency_ns });
+        let html = runs(&[flushing]).into_string();
+        assert!(
+            html.contains("100 flushes of it, one after 8 writes") && html.contains(">7.00 ms<"),
+            "{html}"
+        );
+        assert_eq!(html.matches("<td>").count() + html.matches("scope=\"row\"").count(), 2 * HEAD.len());
+    }
+
+    #[test]
+    fn a_command_quotes_the_names_of_files() {
+        assert_eq!(quoted("a.bin"), "a.bin");
+        assert_eq!(quoted("it's; rm -rf"), "'it'\\''s; rm -rf'");
+        assert_eq!(quoted(""), "''");
+    }
+}

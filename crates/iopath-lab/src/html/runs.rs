@@ -1,0 +1,308 @@
+//! Charts of measured workloads: curves by block size or depth, bars, percentiles, repetitions, heat maps. Which statements
+//! follow from the figures is in `run_findings.rs`, the table of all figures in `run_table.rs`.
+
+use maud::{Markup, html};
+
+use super::chart::{Axis, Chart, Kind, Point, Series};
+use super::number::{Quantity, Scale};
+use super::parts::{Bar, Heat, Palette, bars, figure, heat};
+use super::series::{Dimension, Group, Run};
+use crate::result::{Latency, RunResult, Spread};
+use crate::size::format_size;
+use crate::table::{digits, time};
+
+/// More lines than this are not legible.
+const LINES_MAX: usize = 8;
+
+/// Latencies of more series show p99 only.
+const WITH_MEDIAN_MAX: usize = 4;
+
+const PERCENTILES: [&str; 5] = ["p50", "p90", "p99", "p99.9", "max"];
+
+/// The charts of all groups of runs.
+pub(super) fn charts(groups: &[Group], palette: &mut Palette) -> Markup {
+    html! {
+        @for group in groups {
+            section class="group" {
+                h3 { (group.title) }
+                div class="cards" { (charts_of(group, palette)) }
+            }
+        }
+    }
+}
+
+fn charts_of(group: &Group, palette: &mut Palette) -> Markup {
+    let by_size = group.dimension == Some(Dimension::Block);
+    let is_random = group.is_random() && !by_size;
+    let parts: Vec<Markup> = match group.dimension {
+        Some(dimension) => vec![
+            figure(throughput(group, dimension, is_random, palette)),
+            figure(cpu(group, dimension, is_random, palette)),
+            figure(latency(group, dimension, palette)),
+            map(group, is_random),
+        ],
+        None if group.runs.len() > 1 => {
+            vec![throughput_bars(group, is_random, palette), cpu_bars(group, is_random, palette)]
+        }
+        None => Vec::new(),
+    };
+    html! {
+        @for part in parts { (part) }
+        @if group.runs.len() <= LINES_MAX {
+            (figure(percentiles(group, palette)))
+            (figure(repetitions(group, is_random, palette)))
+        }
+    }
+}
+
+/// MB/s or IOPS with its interval.
+fn rate(run: &RunResult, is_random: bool) -> (f64, Option<[f64; 2]>) {
+    let Spread { mean, ci95, .. } = if is_random { run.iops } else { run.bytes_per_second };
+    let scale = if is_random { 1.0 } else { 1e6 };
+    (mean / scale, ci95.map(|[low, high]| [low.max(0.0) / scale, high / scale]))
+}
+
+fn unit(is_random: bool) -> &'static str {
+    if is_random { "IOPS" } else { "MB/s" }
+}
+
+/// The explanation of the intervals.
+fn interval_note(group: &Group) -> String {
+    let repeats = group.runs.iter().map(|run| run.result.repeats.len()).max().unwrap_or(0);
+    match repeats {
+        0 | 1 => "One repetition: no intervals.".to_owned(),
+        count => format!("Bars: 95% interval of the mean of {count} repetitions."),
+    }
+}
+
+fn axis_of(group: &Group, dimension: Dimension) -> Axis {
+    let mut ticks: Vec<f64> = group.runs.iter().map(|run| dimension.of(run.result)).collect();
+    ticks.sort_by(f64::total_cmp);
+    ticks.dedup();
+    let label = |x: f64| match dimension {
+        Dimension::Block => format_size(x as u64),
+        Dimension::Depth => digits(x),
+    };
+    let (name, quantity) = match dimension {
+        Dimension::Block => ("block size", Quantity::Bytes),
+        Dimension::Depth => ("transfers in flight per job", Quantity::Number),
+    };
+    let axis = Axis::new(name, quantity, Scale::Log(2));
+    if ticks.len() > 9 { axis } else { axis.with_ticks(ticks.into_iter().map(|x| (x, label(x))).collect()) }
+}
+
+/// One line for each series, with a value of each run.
+fn lines(
+    group: &Group,
+    dimension: Dimension,
+    palette: &mut Palette,
+    value: impl Fn(&RunResult) -> Option<(f64, Option<[f64; 2]>)>,
+) -> Vec<Series> {
+    let line = |name: &str, colour| {
+        let runs = group.runs.iter().filter(|run| run.name == name);
+        let points = runs.filter_map(|run| {
+            let (y, ends) = value(run.result)?;
+            Some(Point { x: dimension.of(run.result), y, ends })
+        });
+        Series { name: name.to_owned(), colour, kind: Kind::Line, points: points.collect() }
+    };
+    group.names().into_iter().map(|name| line(name, palette.colour(name))).collect()
+}
+
+fn throughput(group: &Group, dimension: Dimension, is_random: bool, palette: &mut Palette) -> Chart {
+    let title = format!("{} by {}", if is_random { "I/O rate" } else { "Throughput" }, dimension.in_words());
+    Chart {
+        title,
+        note: interval_note(group),
+        x: axis_of(group, dimension),
+        y: Axis::new(unit(is_random), Quantity::Number, Scale::Linear),
+        series: lines(group, dimension, palette, |run| Some(rate(run, is_random))),
+        marks: Vec::new(),
+        group: None,
+    }
+}
+
+fn cpu(group: &Group, dimension: Dimension, is_random: bool, palette: &mut Palette) -> Chart {
+    let label = if is_random { "CPU µs per I/O" } else { "CPU seconds per GiB" };
+    let cost = |run: &RunResult| {
+        let cpu = run.cpu?;
+        Some((if is_random { cpu.microseconds_per_io } else { cpu.seconds_per_gib }, None))
+    };
+    Chart {
+        title: format!("CPU cost by {}", dimension.in_words()),
+        note: "Logarithmic. Lower is cheaper.".to_owned(),
+        x: axis_of(group, dimension),
+        y: Axis::new(label, Quantity::Number, Scale::Log(10)),
+        series: lines(group, dimension, palette, cost),
+        marks: Vec::new(),
+        group: None,
+    }
+}
+
+fn latency(group: &Group, dimension: Dimension, palette: &mut Palette) -> Chart {
+    let names = group.names().len();
+    let percentile = |series: Vec<Series>, label: &str, kind| {
+        let rename =
+            move |series: Series| Series { name: format!("{}, {label}", series.name), kind, ..series };
+        series.into_iter().map(rename).collect::<Vec<_>>()
+    };
+    let p99 = lines(group, dimension, palette, |run| Some((run.latency_ns.p99 as f64, None)));
+    let mut series = Vec::new();
+    if names <= WITH_MEDIAN_MAX {
+        let p50 = lines(group, dimension, palette, |run| Some((run.latency_ns.p50 as f64, None)));
+        series.extend(percentile(p50, "p50", Kind::Line));
+    }
+    series.extend(percentile(p99, "p99", if series.is_empty() { Kind::Line } else { Kind::Dashed }));
+    Chart {
+        title: format!("Latency by {}", dimension.in_words()),
+        note: "Logarithmic. From submission to completion of one transfer.".to_owned(),
+        x: axis_of(group, dimension),
+        y: Axis::new("latency", Quantity::Nanoseconds, Scale::Log(10)),
+        series,
+        marks: Vec::new(),
+        group: None,
+    }
+}
+
+/// Latency by percentile. Equal distances on the axis are equal ratios of slower transfers: half, a tenth, a hundredth.
+fn percentiles(group: &Group, palette: &mut Palette) -> Chart {
+    let of = |Latency { p50, p90, p99, p999, max, .. }: &Latency| [*p50, *p90, *p99, *p999, *max];
+    let places = [0.3, 1.0, 2.0, 3.0, 4.0];
+    let line = |run: &Run, colour| {
+        let values = places.iter().zip(of(&run.result.latency_ns));
+        Series {
+            name: run.label.clone(),
+            colour,
+            kind: Kind::Line,
+            points: values.map(|(x, y)| Point::new(*x, y as f64)).collect(),
+        }
+    };
+    let ticks = places.iter().zip(PERCENTILES).map(|(x, label)| (*x, label.to_owned())).collect();
+    // One series of several sizes would have one colour.
+    let series = group
+        .runs
+        .iter()
+        .map(|run| line(run, palette.colour(if group.dimension.is_some() { &run.label } else { &run.name })));
+    Chart {
+        title: "Latency percentiles".to_owned(),
+        note: "Logarithmic. Share of transfers that complete within the latency.".to_owned(),
+        x: Axis::new("percentile", Quantity::Number, Scale::Linear).with_ticks(ticks),
+        y: Axis::new("latency", Quantity::Nanoseconds, Scale::Log(10)),
+        series: series.collect(),
+        marks: Vec::new(),
+        group: None,
+    }
+}
+
+/// The rate of each repetition, in order: a trend or a stall is visible here. Empty below three repetitions.
+fn repetitions(group: &Group, is_random: bool, palette: &mut Palette) -> Chart {
+    let line = |run: &Run, colour| {
+        let value = |repeat: &crate::result::Repeat| {
+            if is_random { repeat.iops } else { repeat.bytes_per_second / 1e6 }
+        };
+        let points = (1..)
+            .zip(&run.result.repeats)
+            .map(|(number, repeat)| Point::new(f64::from(number), value(repeat)));
+        Series { name: run.label.clone(), colour, kind: Kind::Line, points: points.collect() }
+    };
+    let long = group.runs.iter().filter(|run| run.result.repeats.len() >= 3);
+    let series: Vec<Series> = long
+        .map(|run| line(run, palette.colour(if group.dimension.is_some() { &run.label } else { &run.name })))
+        .collect();
+    let count = series.iter().map(|series| series.points.len()).max().unwrap_or(0);
+    let every = count.div_ceil(10).max(1);
+    let ticks = (1..=count).step_by(every).map(|number| (number as f64, number.to_string())).collect();
+    Chart {
+        title: "Course over the repetitions".to_owned(),
+        note: "A trend or a single slow repetition reduces the meaning of the mean.".to_owned(),
+        x: Axis::new("repetition", Quantity::Number, Scale::Linear).with_ticks(ticks),
+        y: Axis::new(unit(is_random), Quantity::Number, Scale::Linear),
+        series,
+        marks: Vec::new(),
+        group: None,
+    }
+}
+
+fn throughput_bars(group: &Group, is_random: bool, palette: &mut Palette) -> Markup {
+    let bar = |run: &Run| {
+        let (value, ends) = rate(run.result, is_random);
+        let spread =
+            ends.map_or_else(String::new, |[low, high]| format!(" ± {}", digits((high - low) / 2.0)));
+        let text = format!("{}{spread} {}", digits(value), unit(is_random));
+        Bar { name: run.label.clone(), value, ends, text, colour: palette.colour(&run.name) }
+    };
+    let list: Vec<Bar> = group.runs.iter().map(bar).collect();
+    bars(if is_random { "I/O rate" } else { "Throughput" }, &interval_note(group), &list)
+}
+
+fn cpu_bars(group: &Group, is_random: bool, palette: &mut Palette) -> Markup {
+    let bar = |run: &Run| {
+        let cpu = run.result.cpu?;
+        let (value, unit) =
+            if is_random { (cpu.microseconds_per_io, "µs/IO") } else { (cpu.seconds_per_gib, "s/GiB") };
+        let text = format!("{} {unit}", digits(value));
+        Some(Bar { name: run.label.clone(), value, ends: None, text, colour: palette.colour(&run.name) })
+    };
+    let list: Vec<Bar> = group.runs.iter().filter_map(bar).collect();
+    bars("CPU cost", "Lower is cheaper.", &list)
+}
+
+/// The rate of each series and size as a heat map, from two series and three sizes on.
+fn map(group: &Group, is_random: bool) -> Markup {
+    let Some(dimension) = group.dimension else { return Markup::default() };
+    let names = group.names();
+    let mut xs: Vec<f64> = group.runs.iter().map(|run| dimension.of(run.result)).collect();
+    xs.sort_by(f64::total_cmp);
+    xs.dedup();
+    if names.len() < 2 || xs.len() < 3 {
+        return Markup::default();
+    }
+    let cell = |name: &str, x: f64| {
+        let found =
+            group.runs.iter().find(|run| run.name == name && dimension.of(run.result).total_cmp(&x).is_eq());
+        found.map(|run| rate(run.result, is_random).0)
+    };
+    let rows = names.iter().map(|name| ((*name).to_owned(), xs.iter().map(|x| cell(name, *x)).collect()));
+    let label = |x: &f64| match dimension {
+        Dimension::Block => format_size(*x as u64),
+        Dimension::Depth => format!("depth {}", digits(*x)),
+    };
+    heat(&Heat {
+        title: format!("{} at a glance", if is_random { "I/O rate" } else { "Throughput" }),
+        note: format!("{}; the frame marks the highest value.", unit(is_random)),
+        corner: String::new(),
+        columns: xs.iter().map(label).collect(),
+        rows: rows.collect(),
+        quantity: Quantity::Number,
+        scale: Scale::Linear,
+        low_is_good: false,
+    })
+}
+
+/// The figures of one run, as large numbers.
+pub(super) fn tiles(run: &RunResult) -> Markup {
+    let is_random = run.rw.starts_with("rand");
+    let (value, ends) = rate(run, is_random);
+    let spread = ends.map_or_else(String::new, |[low, high]| format!("± {}", digits((high - low) / 2.0)));
+    let Latency { p50, p99, .. } = run.latency_ns;
+    let mut tiles = vec![
+        (digits(value), unit(is_random), spread),
+        (time(p50), "p50", String::new()),
+        (time(p99), "p99", String::new()),
+    ];
+    if let Some(cpu) = run.cpu {
+        let (value, unit) = if is_random {
+            (cpu.microseconds_per_io, "CPU µs per I/O")
+        } else {
+            (cpu.seconds_per_gib, "CPU s per GiB")
+        };
+        tiles.push((digits(value), unit, String::new()));
+    }
+    html! {
+        div class="tiles" {
+            @for (value, unit, spread) in tiles {
+                div class="tile" { span class="value" { (value) } span class="unit" { (unit) " " (spread) } }
+            }
+        }
+    }
+}
