@@ -26,7 +26,7 @@ use iopath_lab::path::PathRow;
 use iopath_lab::paths::{PATHS, find_path};
 use iopath_lab::{
     BlockSize, CacheSettings, Depth, DeviceDepth, Distribution, End, Engine, Field, Jobs, LabError,
-    LatencySampling, LogSettings, ModelHost, Rate, ReadShare, Readahead, Repetitions, Rw, Workload,
+    LatencySampling, LogSettings, ModelHost, Rate, ReadShare, Readahead, Repetitions, Rw, Verify, Workload,
 };
 use std::num::NonZeroU64;
 use std::path::PathBuf;
@@ -143,6 +143,16 @@ pub(crate) struct RunArgs {
     /// Flush after each N writes of a job, with the latencies of flushes apart. A writing job always flushes at its end
     #[arg(long, value_parser = positive_count, value_name = "N")]
     pub(crate) fsync: Option<NonZeroU64>,
+    /// Verify data: writes carry checksums, offsets and numbers; reads check them, and written blocks are read back after
+    /// each repetition. Finds lost, stale, torn, misdirected and corrupt blocks
+    #[arg(long)]
+    pub(crate) verify: bool,
+    /// Read the blocks back after each N writes of a job too, within the measurement
+    #[arg(long, value_parser = positive_count, value_name = "N", requires = "verify")]
+    pub(crate) verify_backlog: Option<NonZeroU64>,
+    /// End at the first fault that --verify finds
+    #[arg(long, requires = "verify")]
+    pub(crate) verify_fatal: bool,
     /// Number of repetitions; default: 3, and 1 of a job file
     #[arg(long, value_parser = count, value_name = "N")]
     pub(crate) repeat: Option<u32>,
@@ -245,6 +255,11 @@ impl RunArgs {
             think: self.thinktime.unwrap_or_default(),
             rate: self.rate_iops.map(Rate::Ios).or(self.rate.map(Rate::Bytes)),
             flush_every: self.fsync,
+            verify: self.verify.then_some(Verify {
+                after: true,
+                backlog: self.verify_backlog,
+                fatal: self.verify_fatal,
+            }),
             repetitions: Repetitions::new(self.repeat.unwrap_or(3))?,
             warm: self.warm,
             latency_sampling: LatencySampling::new(self.latency_every)?,
@@ -279,7 +294,10 @@ fn vary<T: Copy>(
 }
 
 /// The options of a workload that a job file sets itself, or does not have.
-const NOT_WITH_JOBFILE: [&str; 16] = [
+const NOT_WITH_JOBFILE: [&str; 19] = [
+    "verify",
+    "verify_backlog",
+    "verify_fatal",
     "fsync",
     "random_distribution",
     "rw",
@@ -345,6 +363,7 @@ fn run_flag(field: Field) -> Option<&'static str> {
         Field::RateIops => "--rate-iops",
         Field::Rate => "--rate",
         Field::FlushEvery => "--fsync",
+        Field::Verify => "--verify",
         Field::Repetitions => "--repeat",
         Field::Warm => "--warm",
         Field::LatencySampling => "--latency-every",

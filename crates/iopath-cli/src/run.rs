@@ -3,8 +3,10 @@
 use crate::args::RunArgs;
 use crate::output::Output;
 use crate::progress::Bar;
+use anyhow::bail;
 use clap::error::ErrorKind;
 use iopath_lab::jobfile::{JobFile, System};
+use iopath_lab::result::VerifyResult;
 use iopath_lab::{Report, model_file, table};
 use std::path::Path;
 
@@ -55,5 +57,10 @@ fn show(report: &Report, output: &Output) -> anyhow::Result<()> {
             }
         }
     }
-    output.show(|| report.to_json(), &table::report_table(report, table::terminal_width()))
+    output.show(|| report.to_json(), &table::report_table(report, table::terminal_width()))?;
+    let verified = report.runs.iter().filter_map(|run| run.verify.as_ref());
+    match verified.map(VerifyResult::faults).sum() {
+        0 => Ok(()),
+        faults => bail!("verify found {faults} faults"),
+    }
 }

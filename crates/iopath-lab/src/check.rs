@@ -7,6 +7,7 @@ use crate::field::Field;
 use crate::path::PathRow;
 use crate::refusal::WorkloadError;
 use crate::size::format_size;
+use crate::verify::SECTOR_BYTES as CHECKED_BYTES;
 use crate::workload::{LatencySampling, Rate, Workload};
 
 /// The range of page sizes, in bytes.
@@ -24,6 +25,7 @@ impl Workload {
     pub fn check(&self) -> Result<(), WorkloadError> {
         self.check_block()?;
         self.check_sampling()?;
+        self.check_verify()?;
         if self.rate.is_some() && !self.think.is_zero() {
             return Err(WorkloadError::TwoPaces);
         }
@@ -52,6 +54,31 @@ impl Workload {
             return Err(WorkloadError::FlushesSampled);
         }
         Ok(())
+    }
+
+    /// Each block has one writer at a time, and its content passes through buffers that the lab can fill and read.
+    fn check_verify(&self) -> Result<(), WorkloadError> {
+        if self.verify.is_none() {
+            return Ok(());
+        }
+        let several = self.jobs.get() > 1 && self.rw.is_random() && self.rw.writes();
+        let checked = u64::from(CHECKED_BYTES);
+        let reason = if !self.path.capabilities.needs_target {
+            "a path without a target transfers no data"
+        } else if self.cache.borrow {
+            "borrowed pages have no buffer of the job"
+        } else if self.latency_sampling > LatencySampling::ALL {
+            "sampled transfers are not checked"
+        } else if !(u64::from(self.block_size).is_multiple_of(checked)
+            && self.start_bytes.is_multiple_of(checked))
+        {
+            "each 512 bytes have a checksum, so sizes and offsets must be multiples of 512"
+        } else if several {
+            "jobs with random writes to one range overwrite the blocks of each other; use one job"
+        } else {
+            return Ok(());
+        };
+        Err(WorkloadError::NotVerified { reason })
     }
 
     /// Makes the checks of a target on this machine, in addition to those of [`Workload::check`].

@@ -26,6 +26,9 @@ use crate::progress::Progress;
 use crate::result::CacheUse;
 use crate::storage::StorageBytes;
 use crate::target::Target;
+use crate::verify::checker::Checker;
+use crate::verify::record::Record;
+use crate::verify::{self, Verified};
 use crate::workload::{LatencySampling, Workload};
 use counted::Counters;
 pub(crate) use counted::Transferred;
@@ -48,6 +51,8 @@ pub(crate) struct Measured {
     pub(crate) directions: Option<[OneDirection; 2]>,
     /// The latencies of flushes between transfers; none without any.
     pub(crate) flush_ns: Option<Histogram<u64>>,
+    /// The blocks that were checked, of a workload that verifies.
+    pub(crate) verified: Option<Verified>,
     /// In virtual time, that of the modelled host; none without one.
     pub(crate) cpu: Option<CpuSeconds>,
     /// The transfers of the disk: of this process if it submits them itself, else of all processes. None without a single
@@ -87,6 +92,7 @@ pub(crate) fn measure(
     workload: &Workload,
     target: &Target,
     repetition: u32,
+    record: Option<&Record>,
     progress: &mut dyn Progress,
 ) -> Result<Measured, LabError> {
     let jobs = workload.jobs.get();
@@ -100,6 +106,7 @@ pub(crate) fn measure(
         repetition,
         start: Start::default(),
         ends_all: false,
+        record,
     };
     let workers: Vec<Worker> = (0..jobs).map(worker).collect();
     let before = path.cache_stats();
@@ -153,6 +160,8 @@ pub(crate) struct Worker<'a> {
     pub(crate) start: Start,
     /// Whether the end of the job ends all jobs.
     pub(crate) ends_all: bool,
+    /// The expected content, of a workload that verifies.
+    pub(crate) record: Option<&'a Record>,
 }
 
 impl Worker<'_> {
@@ -176,6 +185,8 @@ impl Worker<'_> {
 pub(crate) struct Together {
     /// Of each worker.
     pub(crate) jobs: Vec<JobResult>,
+    /// The blocks that each worker has checked.
+    pub(crate) verified: Vec<Option<Verified>>,
     pub(crate) cpu: CpuSeconds,
     /// Transfers of the disk and of the storage of each target. See [`Measured`].
     pub(crate) transfers: Vec<Transferred>,
@@ -188,7 +199,8 @@ impl Together {
     fn measured(self) -> Measured {
         let Transferred { device, storage } = self.transfers.into_iter().next().unwrap_or_default();
         let (cpu, warnings) = (Some(self.cpu), self.warnings);
-        Measured { cpu, device, storage, warnings, ..Measured::of_jobs(&self.jobs) }
+        let verified = all_verified(self.verified.iter().map(Option::as_ref));
+        Measured { verified, cpu, device, storage, warnings, ..Measured::of_jobs(&self.jobs) }
     }
 }
 
@@ -197,7 +209,7 @@ enum Outcome {
     Connected(Vec<String>),
     NotConnected(LabError),
     /// With the number of the worker.
-    Ran(usize, Result<JobResult, JobError>),
+    Ran(usize, Result<(JobResult, Option<Verified>), JobError>),
     Panicked(Box<dyn Any + Send>),
 }
 
@@ -281,7 +293,11 @@ impl Jobs<'_> {
         self.gate.wait_for(Phase::Drop);
     }
 
-    fn run(&self, number: usize, connection: &mut dyn Connection) -> Result<JobResult, JobError> {
+    fn run(
+        &self,
+        number: usize,
+        connection: &mut dyn Connection,
+    ) -> Result<(JobResult, Option<Verified>), JobError> {
         let worker @ &Worker { workload, start, .. } = &self.workers[number];
         let plan = Plan::new(workload, worker.end_bytes, worker.repetition, worker.job);
         let runtime = workload.end.time();
@@ -294,12 +310,17 @@ impl Jobs<'_> {
             stop: &self.stop,
             moved: &self.moved[number],
         };
-        match workload.latency_sampling {
-            LatencySampling::ALL => {
-                drive::run(connection, plan, |start_ns| Pace::of(workload, start_ns), &context)
-            }
-            every => drive::run_sampled(connection, plan, &context, every.get(), worker.seed()),
+        let pace = |start_ns| Pace::of(workload, start_ns);
+        if let Some((settings, record)) = workload.verify.zip(worker.record) {
+            let mut checker = Checker::new(record);
+            let ran = verify::drive::run(connection, plan, pace, &context, settings, &mut checker)?;
+            return Ok((ran, Some(checker.into_verified())));
         }
+        let ran = match workload.latency_sampling {
+            LatencySampling::ALL => drive::run(connection, plan, pace, &context),
+            every => drive::run_sampled(connection, plan, &context, every.get(), worker.seed()),
+        };
+        Ok((ran?, None))
     }
 
     /// Runs on the calling thread: sets the phases, reads the counters and reports progress.
@@ -317,7 +338,7 @@ impl Jobs<'_> {
         let ran = self.gather(outcomes, &mut |done| progress.advance(done));
         let after = Counters::after(self.targets);
         self.gate.set(Phase::Drop);
-        let mut jobs: Vec<Option<JobResult>> = ran.iter().map(|_| None).collect();
+        let mut jobs: Vec<Option<(JobResult, Option<Verified>)>> = ran.iter().map(|_| None).collect();
         let mut failed = Vec::new();
         for outcome in ran {
             match outcome {
@@ -328,9 +349,9 @@ impl Jobs<'_> {
         if !failed.is_empty() {
             return Err(first_error(failed, self.workers));
         }
-        let jobs = jobs.into_iter().flatten().collect();
+        let (jobs, verified) = jobs.into_iter().flatten().unzip();
         let (cpu, transfers) = after.since(&before);
-        Ok(Together { jobs, cpu, transfers, warnings: warnings(connected) })
+        Ok(Together { jobs, verified, cpu, transfers, warnings: warnings(connected) })
     }
 
     /// One outcome of each job.
@@ -367,6 +388,34 @@ fn connect(worker: &Worker) -> Result<Box<dyn Connection>, LabError> {
         depth: worker.workload.depth_in_flight(),
         block_bytes: worker.workload.block_size.bytes(),
         seed: worker.seed(),
+        fills: worker.record.is_some(),
+    })
+}
+
+/// Reads all blocks of a range back that the run has written, and checks them. Unmeasured. The caller has emptied the caches.
+pub(crate) fn read_back(
+    path: &dyn IoPath,
+    workload: &Workload,
+    target: &Target,
+    record: &Record,
+) -> Result<Verified, LabError> {
+    let block_bytes = workload.block_size.bytes();
+    let spec =
+        JobSpec { job: 0, jobs: 1, depth: workload.depth_in_flight(), block_bytes, seed: 0, fills: true };
+    let mut connection = path.connect(&spec)?;
+    let mut checker = Checker::new(record);
+    let mut reads = record.reads(block_bytes);
+    verify::drive::read_back(&mut *connection, &mut reads, &mut checker)
+        .map_err(|error| job_error(error, target))?;
+    Ok(checker.into_verified())
+}
+
+/// The sum of what workers have checked; none if no worker verifies.
+pub(crate) fn all_verified<'a>(verified: impl IntoIterator<Item = Option<&'a Verified>>) -> Option<Verified> {
+    verified.into_iter().flatten().fold(None, |sum: Option<Verified>, one| {
+        let mut sum = sum.unwrap_or_default();
+        sum.add(one);
+        Some(sum)
     })
 }
 
@@ -392,6 +441,7 @@ impl Measured {
             latency_ns,
             directions: directions(jobs),
             flush_ns: sum_of_latencies(jobs.iter().filter_map(|job| job.flush_ns.as_deref())),
+            verified: None,
             cpu: None,
             storage: None,
             device: None,

@@ -32,6 +32,8 @@ pub enum Field {
     Rate,
     /// The writes between two flushes.
     FlushEvery,
+    /// Whether data is verified.
+    Verify,
     /// The number of measurements.
     Repetitions,
     /// Whether caches stay filled.
@@ -67,7 +69,7 @@ pub type FieldNames = fn(Field) -> Option<&'static str>;
 
 impl Field {
     /// All fields.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::Path,
         Self::Target,
         Self::Pattern,
@@ -80,6 +82,7 @@ impl Field {
         Self::RateIops,
         Self::Rate,
         Self::FlushEvery,
+        Self::Verify,
         Self::Repetitions,
         Self::Warm,
         Self::LatencySampling,
@@ -111,6 +114,7 @@ impl Field {
             Self::RateIops => "rate of transfers",
             Self::Rate => "rate of bytes",
             Self::FlushEvery => "number of writes between flushes",
+            Self::Verify => "verification",
             Self::Repetitions => "number of repetitions",
             Self::Warm => "warm start",
             Self::LatencySampling => "latency sampling",

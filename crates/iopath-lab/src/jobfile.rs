@@ -14,6 +14,7 @@ mod results;
 mod run;
 mod syntax;
 mod value;
+mod verified;
 
 use std::collections::HashSet;
 

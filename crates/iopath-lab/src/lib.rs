@@ -51,6 +51,7 @@ pub mod table;
 mod target;
 pub mod tune;
 mod values;
+pub mod verify;
 mod warnings;
 pub mod workload;
 
@@ -72,7 +73,7 @@ pub use settings_error::SettingsError;
 pub use target::{Target, TargetInfo};
 pub use workload::{
     BlockSize, Depth, DeviceDepth, Distribution, End, Jobs, LatencySampling, LogSettings, Rate, ReadShare,
-    Repetitions, Rw, Workload,
+    Repetitions, Rw, Verify, Workload,
 };
 
 /// Measures one workload on this machine: prepares its target, measures all repetitions, and removes the scratch file.

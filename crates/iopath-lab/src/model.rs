@@ -86,6 +86,9 @@ impl Workload {
             let reason = "virtual time measures every latency at no cost";
             return Err(WorkloadError::NotVirtual { field: Field::LatencySampling, reason });
         }
+        if self.verify.is_some() {
+            return Err(WorkloadError::NotVerified { reason: "a model holds no data" });
+        }
         if self.flush_every.is_some() {
             let reason = "jobs on a modelled target flush at their end only";
             return Err(WorkloadError::NotVirtual { field: Field::FlushEvery, reason });

@@ -140,6 +140,8 @@ pub struct JobSpec {
     pub block_bytes: u32,
     /// Seeds the contents of the buffers.
     pub seed: u64,
+    /// Whether the caller fills the buffers of writes. If not, the path makes the content of each write unique.
+    pub fills: bool,
 }
 
 /// The connection of one job to the target, with a buffer for each slot. Stays on the thread that made it.
@@ -171,6 +173,13 @@ pub trait Connection {
             ran.map_err(|error| (transfer, error))?;
         }
         Ok(())
+    }
+
+    /// The buffer of a free slot: after a read, its content; before a write with [`JobSpec::fills`], for the caller to
+    /// fill. None on a path without buffers of its own.
+    fn buffer(&mut self, slot: u32) -> Option<&mut [u8]> {
+        let _ = slot;
+        None
     }
 
     /// Returns when all written bytes are on the medium. Called with nothing in flight.

@@ -22,6 +22,8 @@ pub enum Stage {
     DropCache,
     /// The workload runs, unmeasured.
     WarmUp,
+    /// Written blocks are read back and checked, unmeasured.
+    Verify,
     /// The workload runs, measured.
     Repeat {
         /// The repetition, from 1.
@@ -89,6 +91,7 @@ impl fmt::Display for Stage {
             }
             Self::Idle => f.write_str("measuring the idle load of the machine"),
             Self::DropCache => f.write_str("dropping the page cache"),
+            Self::Verify => f.write_str("reading written blocks back"),
             Self::WarmUp => f.write_str("warming up"),
             Self::Repeat { number, count } => write!(f, "measuring, {number} of {count}"),
             Self::Combination { name, number, count } => write!(f, "measuring, {number} of {count}: {name}"),

@@ -75,6 +75,11 @@ pub enum WorkloadError {
     LogOfSeveral,
     /// Both a think time and a rate.
     TwoPaces,
+    /// A workload that cannot be verified.
+    NotVerified {
+        /// The reason.
+        reason: &'static str,
+    },
     /// Flushes between transfers with sampled latencies.
     FlushesSampled,
     /// Virtual time ends before the run.
@@ -211,6 +216,7 @@ impl WorkloadError {
             Self::TwoPaces => {
                 format!("{} and a rate exclude each other; omit one of them", name(Field::Think))
             }
+            Self::NotVerified { reason } => format!("{} is not possible: {reason}", name(Field::Verify)),
             Self::FlushesSampled => format!(
                 "{} and {} exclude each other; omit one of them",
                 name(Field::FlushEvery),

@@ -10,7 +10,7 @@ use iopath_log::{LogInfo, LogOptions, LogWriter, SyncLogWriter, Totals};
 
 use crate::conditions::{Conditions, Repeated};
 use crate::counters::{DiskCounters, idle_busy_cpus};
-use crate::engine::{CpuSeconds, Measured, measure};
+use crate::engine::{CpuSeconds, Measured, all_verified, measure, read_back};
 use crate::error::LabError;
 use crate::host::memory_available_bytes;
 use crate::job::tally::{OneDirection, latencies, sum_of_latencies};
@@ -28,6 +28,8 @@ use crate::simulated::stop::StopOnSignal;
 use crate::stats::Summary;
 use crate::storage::Resident;
 use crate::target::Target;
+use crate::verify::Verified;
+use crate::verify::record::Record;
 use crate::warnings;
 use crate::workload::{DeviceDepth, End, Jobs, LogSettings, Rw, Workload};
 
@@ -156,7 +158,7 @@ fn repeat_on_model(
 
 /// The result of the repetitions of a series, on this machine or in virtual time.
 fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
-    let Series { ref workload, target, ref measured, has_counters } = *series;
+    let Series { ref workload, target, ref measured, has_counters, .. } = *series;
     let repeats: Vec<Repeat> =
         measured.iter().map(|repeated| repeat(&repeated.measured, repeated.resident, host)).collect();
     let mut latency_ns = latencies();
@@ -164,6 +166,8 @@ fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
         latency_ns.add(&repeat.measured.latency_ns).expect("all histograms have the same bounds");
     }
     let conditions = Conditions { workload, target, host };
+    let verified = all_verified(measured.iter().map(|repeated| repeated.measured.verified.as_ref()));
+    let (verify, faults) = verified.map(|verified| verified.result()).unzip();
     let served = if has_counters { served(&conditions, measured) } else { None };
     RunResult {
         job: None,
@@ -192,6 +196,7 @@ fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
                 count: all.len(),
                 latency_ns: latency(&all),
             }),
+        verify,
         cpu: cpu_sum(&repeats),
         model_host: workload.host.as_ref().map(|host| model_host(host, &repeats)),
         device: device_sum(&repeats),
@@ -201,7 +206,11 @@ fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
             .sum::<Option<_>>()
             .map(|used| workload.cache.facts(used)),
         targets: targets(target, measured),
-        warnings: warnings::warnings(&conditions, served.as_ref(), measured, &repeats),
+        warnings: faults
+            .into_iter()
+            .flatten()
+            .chain(warnings::warnings(&conditions, served.as_ref(), measured, &repeats))
+            .collect(),
         repeats,
     }
 }
@@ -355,7 +364,7 @@ impl<'a> Series<'a> {
         progress: &mut dyn Progress,
     ) -> Result<(), LabError> {
         progress.stage(&Stage::WarmUp);
-        measure(path, &warm_up(workload, self.target), self.target, 0, progress).map(drop)
+        measure(path, &warm_up(workload, self.target), self.target, 0, None, progress).map(drop)
     }
 
     /// Whether caches stay filled between repetitions.
@@ -376,7 +385,14 @@ impl<'a> Series<'a> {
         progress.stage(&Stage::Repeat { number, count: workload.repetitions.get() });
         // A repetition of a warm workload has the same transfers as its warm-up.
         let repetition = if workload.warm { 0 } else { number };
-        let measured = measure(path, workload, target, repetition, progress)?;
+        // Other workloads may write to the range in between, so each repetition has a record of its own.
+        let record = workload.verify.map(|_| Record::of(workload, target.size_bytes())).transpose()?;
+        let mut measured = measure(path, workload, target, repetition, record.as_ref(), progress)?;
+        if let Some(record) = &record {
+            let read_back =
+                read_back_after(path, workload, target, record, measured.verified.as_ref(), progress)?;
+            measured.verified = all_verified([measured.verified.as_ref(), read_back.as_ref()]);
+        }
         self.measured.push(Repeated { measured, resident });
         Ok(())
     }
@@ -390,6 +406,30 @@ impl<'a> Series<'a> {
     pub(crate) fn is_empty(&self) -> bool {
         self.measured.is_empty()
     }
+}
+
+/// Reads the written blocks of a repetition back, with empty caches unless the workload is warm. None if the workload does
+/// not ask for it.
+pub(crate) fn read_back_after(
+    path: &dyn IoPath,
+    workload: &Workload,
+    target: &Target,
+    record: &Record,
+    verified: Option<&Verified>,
+    progress: &mut dyn Progress,
+) -> Result<Option<Verified>, LabError> {
+    let Some(settings) = workload.verify.filter(|settings| settings.after && record.has_written()) else {
+        return Ok(None);
+    };
+    if settings.fatal && verified.is_some_and(|verified| verified.faults() > 0) {
+        return Ok(None);
+    }
+    if !workload.warm {
+        path.drop_cache()?;
+        drop_cached(target, progress)?;
+    }
+    progress.stage(&Stage::Verify);
+    read_back(path, workload, target, record).map(Some)
 }
 
 /// The unmeasured run before a warm measurement. It reads the range once into the page cache. On a path without a page

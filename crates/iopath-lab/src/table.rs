@@ -110,7 +110,7 @@ pub fn report_table(report: &Report, width: Option<u16>) -> String {
         report.skipped.iter().map(|Skipped { workload, reason }| format!("\nskipped: {workload}: {reason}"));
     let skipped: String = skipped.collect();
     let skipped = if skipped.is_empty() { skipped } else { format!("\n{skipped}") };
-    self::table(&report.runs, width) + &groups + &wrapped(&skipped, width)
+    self::table(&report.runs, width) + &groups + &verified(&report.runs) + &wrapped(&skipped, width)
 }
 
 /// A run among others, in words.
@@ -122,6 +122,26 @@ pub fn name(run: &RunResult) -> String {
             format!("{path}, {rw}, {}, depth {io_depth}, {jobs} jobs", format_size((*block_bytes).into()))
         }
     }
+}
+
+/// A line for each run that verifies its data.
+fn verified(runs: &[RunResult]) -> String {
+    let mut lines = String::new();
+    for run in runs {
+        let Some(verify) = &run.verify else { continue };
+        let name = run.job.as_ref().map_or(&run.path, |job| &job.name);
+        let faults = match verify.faults() {
+            0 => "no fault".to_owned(),
+            _ => format!(
+                "{} lost, {} stale, {} torn, {} misdirected, {} corrupt",
+                verify.lost, verify.stale, verify.torn, verify.misdirected, verify.corrupt
+            ),
+        };
+        let blocks = verify.blocks;
+        let bytes = format_size(verify.bytes);
+        lines.extend(["\nverified ", name, &format!(": {blocks} blocks, {bytes}: {faults}")]);
+    }
+    if lines.is_empty() { lines } else { format!("\n{lines}") }
 }
 
 /// A table of reads and writes of the runs that have both, and of flushes between transfers.
@@ -342,6 +362,7 @@ mod tests {
             job: None,
             directions: None,
             flushes: None,
+            verify: None,
             path: "kernel-direct".to_owned(),
             clock: Clock::Real,
             rw: "randread".to_owned(),

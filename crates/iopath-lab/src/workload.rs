@@ -88,6 +88,24 @@ impl Rate {
     }
 }
 
+/// How a workload verifies its data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Verify {
+    /// Whether the written blocks are read back after each repetition, with empty caches.
+    pub after: bool,
+    /// The writes of a job after which it reads them back, within the measurement; unset is none.
+    pub backlog: Option<NonZeroU64>,
+    /// Whether the first fault ends the job.
+    pub fatal: bool,
+}
+
+impl Default for Verify {
+    /// Reads all written blocks back after each repetition.
+    fn default() -> Self {
+        Self { after: true, backlog: None, fatal: false }
+    }
+}
+
 /// One measurement. `iopath run` builds it from its arguments.
 #[derive(Debug, Clone)]
 pub struct Workload {
@@ -121,6 +139,8 @@ pub struct Workload {
     /// The writes of a job after which it flushes, and waits for the flush before its next transfer. Unset flushes at the
     /// end only.
     pub flush_every: Option<NonZeroU64>,
+    /// Whether writes carry checksums, offsets and generations that reads check; unset does not.
+    pub verify: Option<Verify>,
     /// The number of measurements.
     pub repetitions: Repetitions,
     /// If set, an unmeasured pass reads the range before the first repetition, and caches stay filled. If not, the lab
@@ -169,6 +189,7 @@ impl Default for Workload {
             think: Duration::ZERO,
             rate: None,
             flush_every: None,
+            verify: None,
             repetitions: Repetitions::constant(3),
             warm: false,
             latency_sampling: LatencySampling::ALL,

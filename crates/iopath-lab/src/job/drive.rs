@@ -69,22 +69,54 @@ pub(crate) struct JobContext<'a> {
 }
 
 impl JobContext<'_> {
+    /// The job that starts now.
+    pub(crate) fn job(
+        &self,
+        plan: Plan,
+        depth: u32,
+        pace: impl FnOnce(u64) -> Option<Pace>,
+        now_ns: u64,
+    ) -> Job {
+        let delay_ns = u64::try_from(self.start.delay.as_nanos()).unwrap_or(u64::MAX);
+        Job::new(plan, depth, self.runtime_ns, now_ns)
+            .with_start(self.start, now_ns)
+            .with_flushes(self.flush_every)
+            .with_pace(pace(now_ns.saturating_add(delay_ns)))
+    }
+
+    /// Makes the flush between transfers that a job needs. Returns the time.
+    pub(crate) fn flush(
+        &self,
+        connection: &mut dyn Connection,
+        job: &mut Job,
+        started_ns: u64,
+    ) -> Result<u64, JobError> {
+        connection.flush().map_err(|error| JobError::Path("flush", error))?;
+        let now_ns = self.clock.now_ns();
+        job.handle_flush(now_ns - started_ns);
+        Ok(now_ns)
+    }
+
     /// Publishes the progress. Returns true if the job has to stop.
     #[inline]
-    fn publish(&self, moved_bytes: u64) -> bool {
+    pub(crate) fn publish(&self, moved_bytes: u64) -> bool {
         self.moved.bytes.store(moved_bytes, Ordering::Relaxed);
         self.stop.load(Ordering::Relaxed)
     }
 
     /// Sleeps until a time, a tenth of a second at most. Returns the time.
-    fn wait_until(&self, due_ns: Option<u64>) -> u64 {
+    pub(crate) fn wait_until(&self, due_ns: Option<u64>) -> u64 {
         let left_ns = due_ns.unwrap_or(0).saturating_sub(self.clock.now_ns());
         thread::sleep(Duration::from_nanos(left_ns).min(SLEEP_MAX));
         self.clock.now_ns()
     }
 
     /// Ends a job that has nothing in flight, with a flush if the job writes.
-    fn finish(&self, connection: &mut dyn Connection, tally: Tally) -> Result<JobResult, JobError> {
+    pub(crate) fn finish(
+        &self,
+        connection: &mut dyn Connection,
+        tally: Tally,
+    ) -> Result<JobResult, JobError> {
         if self.flush {
             connection.flush().map_err(|error| JobError::Path("flush", error))?;
         }
@@ -103,11 +135,7 @@ pub(crate) fn run(
     let depth = connection.depth();
     let mut done: Vec<Done> = Vec::with_capacity(depth as usize);
     let mut now_ns = context.clock.now_ns();
-    let delay_ns = u64::try_from(context.start.delay.as_nanos()).unwrap_or(u64::MAX);
-    let mut job = Job::new(plan, depth, context.runtime_ns, now_ns)
-        .with_start(context.start, now_ns)
-        .with_flushes(context.flush_every)
-        .with_pace(pace(now_ns.saturating_add(delay_ns)));
+    let mut job = context.job(plan, depth, pace, now_ns);
     loop {
         // The reap freed the slots: its reading of the clock is also the submission time.
         while let Some((slot, transfer)) = job.poll_transfer(now_ns) {
@@ -118,9 +146,7 @@ pub(crate) fn run(
                 return context.finish(connection, job.into_tally());
             }
             if job.needs_flush() {
-                connection.flush().map_err(|error| JobError::Path("flush", error))?;
-                let started_ns = std::mem::replace(&mut now_ns, context.clock.now_ns());
-                job.handle_flush(now_ns - started_ns);
+                now_ns = context.flush(connection, &mut job, now_ns)?;
             } else {
                 now_ns = context.wait_until(job.poll_timeout());
             }

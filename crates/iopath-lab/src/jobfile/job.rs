@@ -8,7 +8,7 @@ use super::value::Amount;
 use crate::field::Field;
 use crate::path::PathRow;
 use crate::refusal::WorkloadError;
-use crate::workload::{Distribution, Rw};
+use crate::workload::{Distribution, Rw, Verify};
 
 /// The access that `ioengine` names.
 #[derive(Debug, Clone, Copy)]
@@ -79,6 +79,10 @@ pub struct Job {
     pub think: Duration,
     /// The writes between two flushes.
     pub flush_every: Option<NonZeroU64>,
+    /// Whether `verify` names a checksum.
+    pub verifies: bool,
+    /// The settings of `do_verify`, `verify_fatal` and `verify_backlog`.
+    pub verify: Verify,
     /// Limits for reads and writes in bytes per second.
     pub rate_bytes: [Option<u64>; 2],
     /// Limits for reads and writes in transfers per second.
@@ -114,6 +118,7 @@ pub fn key_of(field: Field) -> Option<&'static str> {
         Field::RateIops => "rate_iops",
         Field::Rate => "rate",
         Field::FlushEvery => "fsync",
+        Field::Verify => "verify",
         Field::Repetitions => "--repeat",
         Field::Warm => "pre_read",
         Field::ReadShare => "rwmixread",
@@ -158,6 +163,8 @@ impl Job {
             start_delay: Duration::ZERO,
             think: Duration::ZERO,
             flush_every: None,
+            verifies: false,
+            verify: Verify::default(),
             rate_bytes: [None; 2],
             rate_ios: [None; 2],
             distribution: Distribution::Uniform,

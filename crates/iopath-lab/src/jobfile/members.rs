@@ -60,6 +60,11 @@ pub(super) struct Member {
 }
 
 impl Member {
+    /// Whether the blocks that it writes are read back after each repetition.
+    pub(super) fn reads_back(&self) -> bool {
+        self.workload.rw.writes() && self.workload.verify.is_some_and(|verify| verify.after)
+    }
+
     /// The clone of an access to a target of `file_bytes`. `number` is that of the job; `base` has the settings that a job
     /// file has not.
     pub(super) fn of(
@@ -95,6 +100,7 @@ impl Member {
             think: job.think,
             rate: rate(job)?,
             flush_every: job.flush_every.filter(|_| job.rw.writes()),
+            verify: job.verifies.then_some(job.verify),
             warm: job.pre_read,
             seed: seed(job, number, clone),
             distribution: job.distribution.clone(),

@@ -14,6 +14,7 @@ use crate::result::{GroupResult, Host, JobFacts, RunResult};
 use crate::run::{Lab, Series, cpu_sum, device_sum, latency, repeat, spread};
 use crate::storage::Resident;
 use crate::target::Target;
+use crate::verify::Verified;
 
 /// One repetition of a group.
 #[derive(Debug)]
@@ -80,8 +81,14 @@ impl<'a> JobSeries<'a> {
     }
 
     /// Adds a repetition: the results of the clones, and those of the group.
-    pub(super) fn push(&mut self, clones: &[JobResult], group: &GroupMeasured, resident: Option<Resident>) {
-        let of_job = Measured::of_jobs(clones);
+    pub(super) fn push(
+        &mut self,
+        clones: &[JobResult],
+        verified: Option<Verified>,
+        group: &GroupMeasured,
+        resident: Option<Resident>,
+    ) {
+        let of_job = Measured { verified, ..Measured::of_jobs(clones) };
         if of_job.ios == 0 {
             self.unmeasured += 1;
             self.last_unmeasured = Some(Repeated { measured: of_job, resident });

@@ -11,16 +11,18 @@ use super::members::{Member, path};
 use super::places::{Access, Place, Planned, Prepared, plan, prepare};
 use super::results::{GroupMeasured, JobSeries, group_result};
 use super::value::Amount;
-use crate::engine::{Together, Transferred, Worker, measure_together};
+use super::verified::{self, PlaceRecord};
+use crate::engine::{Together, Transferred, Worker, all_verified, measure_together};
 use crate::error::LabError;
 use crate::host::memory_available_bytes;
 use crate::path::{IoPath, OpenSpec, PathRow};
 use crate::progress::{Progress, Stage};
 use crate::refusal::WorkloadError;
 use crate::result::{Report, TargetFacts};
-use crate::run::{IDLE_SAMPLE, Lab};
+use crate::run::{IDLE_SAMPLE, Lab, read_back_after};
 use crate::storage;
 use crate::target::Target;
+use crate::verify::Verified;
 use crate::workload::{DeviceDepth, Jobs, Repetitions, Workload};
 
 /// Changes to all jobs of a file, and the settings that a job file has not.
@@ -68,6 +70,8 @@ impl JobFile {
         // A file that cannot be run is refused before a scratch file is filled, which can take minutes.
         let members = members(&accesses, &planned, base)?;
         check_memory(&members)?;
+        let sizes: Vec<usize> = self.groups().iter().map(|group| group.len()).collect();
+        let records = verified::records(&jobs, &members, &sizes)?;
         probe(&members, &planned, base.seed)?;
         let prepared = prepare(planned, base.seed, progress)?;
         let lab = Lab::new(IDLE_SAMPLE, progress);
@@ -78,12 +82,12 @@ impl JobFile {
         );
         report.more_targets =
             prepared.iter().skip(1).filter_map(|prepared| TargetFacts::of(&prepared.target)).collect();
-        let sizes: Vec<usize> = self.groups().iter().map(|group| group.len()).collect();
         let mut rest = &members[..];
         for (index, size) in sizes.iter().enumerate() {
             let (group, after) = rest.split_at(*size);
             rest = after;
-            let group = Group { number: index as u32 + 1, jobs: &jobs, members: group, prepared: &prepared };
+            let number = index as u32 + 1;
+            let group = Group { number, jobs: &jobs, members: group, prepared: &prepared, records: &records };
             progress.stage(&Stage::Jobs { names: group.names(), number: group.number, count: sizes.len() });
             let (runs, result) = group.run(&lab, progress)?;
             report.runs.extend(runs);
@@ -210,6 +214,8 @@ struct Group<'a> {
     /// The members of each job of the group.
     members: &'a [Vec<Member>],
     prepared: &'a [Prepared],
+    /// The expected content of the targets of jobs that verify.
+    records: &'a [PlaceRecord],
 }
 
 /// An open path, and the members that share it: the same path to the same target.
@@ -258,16 +264,20 @@ impl<'a> Group<'a> {
             let resident = self.drop_caches(&opened, progress)?;
             progress.stage(&Stage::Repeat { number, count });
             let together = measure_together(&self.workers(&opened, number), &targets, progress)?;
-            let Together { jobs, cpu, transfers, warnings } = together;
+            let Together { jobs, mut verified, cpu, transfers, warnings } = together;
+            self.read_back(&opened, &mut verified, progress)?;
             let transferred = match &transfers[..] {
                 [one] => *one,
                 _ => Transferred::default(),
             };
             let group = GroupMeasured::new(&jobs, cpu, transferred, warnings);
-            let mut rest = &jobs[..];
+            let (mut rest, mut verified) = (&jobs[..], &verified[..]);
             for (series, members) in series.iter_mut().zip(self.members) {
                 let (clones, after) = rest.split_at(members.len());
-                series.push(clones, &group, Self::resident(&resident, members));
+                let (of_job, verified_after) = verified.split_at(members.len());
+                verified = verified_after;
+                let of_job = all_verified(of_job.iter().map(Option::as_ref));
+                series.push(clones, of_job, &group, Self::resident(&resident, members));
                 rest = after;
             }
             measured.push(group);
@@ -279,6 +289,26 @@ impl<'a> Group<'a> {
         };
         let runs = series.into_iter().zip(self.members).map(result).collect();
         Ok((runs, group_result(self.number, self.names(), &measured, lab.host())))
+    }
+
+    /// Reads the blocks back that the jobs have written, one target after another.
+    fn read_back(
+        &self,
+        opened: &[Opened<'a>],
+        verified: &mut [Option<Verified>],
+        progress: &mut dyn Progress,
+    ) -> Result<(), LabError> {
+        for PlaceRecord { place, record } in self.records {
+            let writes = |member: &&Member| member.place == *place && member.reads_back();
+            let Some((number, member)) = self.all().enumerate().find(|(_, member)| writes(member)) else {
+                continue;
+            };
+            let (path, target) = (&*Self::path(opened, member).path, self.target(place));
+            let so_far = verified[number].take();
+            let after = read_back_after(path, &member.workload, target, record, so_far.as_ref(), progress)?;
+            verified[number] = all_verified([so_far.as_ref(), after.as_ref()]);
+        }
+        Ok(())
     }
 
     /// Empties the caches of each path and target, unless a job with `pre_read` uses it. Returns the bytes that are still
@@ -394,6 +424,7 @@ impl<'a> Group<'a> {
                 repetition: if member.workload.warm { 0 } else { number },
                 start: member.start,
                 ends_all: member.ends_all,
+                record: member.workload.verify.and_then(|_| PlaceRecord::of(self.records, &member.place)),
             });
         }
         workers

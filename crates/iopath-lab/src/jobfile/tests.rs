@@ -92,7 +92,10 @@ fn a_stonewall_starts_a_group() {
 #[test]
 fn an_unsupported_key_is_refused_with_its_name_and_line() {
     for (line, named) in [
-        ("verify=crc32c", "f.fio:3: key `verify` is not supported: blocks have no checksums; "),
+        (
+            "verify_only=1",
+            "f.fio:3: key `verify_only` is not supported: a job verifies what jobs of the same file",
+        ),
         ("frobnicate=1", "f.fio:3: key `frobnicate` is unknown; "),
         ("rw=trim", "f.fio:3: `rw=trim` is not supported: no path discards blocks; "),
         ("ioengine=net", "f.fio:3: `ioengine=net` is not supported: it has no path here; "),

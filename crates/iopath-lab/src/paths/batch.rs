@@ -43,20 +43,21 @@ impl IoPath for VolumePath {
         if let Some(log) = self.log.as_ref().filter(|_| has_queue) {
             batch.start_log(Box::new(log.add_queue()));
         }
-        let mut idle: Vec<PoolBuf> = std::iter::from_fn(|| batch.buffer()).collect();
-        for (index, buffer) in idle.iter_mut().enumerate() {
+        let mut buffers: Vec<Option<PoolBuf>> = std::iter::from_fn(|| batch.buffer()).map(Some).collect();
+        for (index, buffer) in buffers.iter_mut().flatten().enumerate() {
             random::fill(job.seed ^ (index as u64).rotate_left(32), buffer);
         }
+        let stamp = if job.fills { Stamp::off() } else { Stamp::default() };
         let fallback = self.volume.facts().fallback.as_ref().map(ToString::to_string);
-        Ok(Box::new(BatchConnection { batch, idle, stamp: Stamp::default(), depth: job.depth, fallback }))
+        Ok(Box::new(BatchConnection { batch, buffers, stamp, depth: job.depth, fallback }))
     }
 }
 
 /// A batch. The token of a request is its slot.
 struct BatchConnection {
     batch: LocalBatch,
-    /// Free buffers, for any slot.
-    idle: Vec<PoolBuf>,
+    /// The buffer of each slot that is not in flight.
+    buffers: Vec<Option<PoolBuf>>,
     stamp: Stamp,
     depth: u32,
     fallback: Option<String>,
@@ -68,7 +69,8 @@ impl Connection for BatchConnection {
     }
 
     fn submit(&mut self, slot: u32, transfer: Transfer) -> io::Result<()> {
-        let mut buffer = self.idle.pop().expect("there are as many buffers as slots");
+        let buffer = self.buffers.get_mut(slot as usize).and_then(Option::take);
+        let mut buffer = buffer.expect("a free slot has its buffer");
         let Transfer { direction, offset, bytes } = transfer;
         if direction == Direction::Write {
             self.stamp.put(&mut buffer, offset);
@@ -84,11 +86,15 @@ impl Connection for BatchConnection {
     fn reap(&mut self, done: &mut Vec<Done>) -> io::Result<()> {
         let mut next = self.batch.wait().map_err(io_error)?;
         while let Some(Completion { token, buffer, result }) = next {
-            self.idle.extend(buffer);
+            self.buffers[token as usize] = buffer;
             done.push(Done { slot: token as u32, result: result.map(drop).map_err(io_error) });
             next = self.batch.next_completed();
         }
         Ok(())
+    }
+
+    fn buffer(&mut self, slot: u32) -> Option<&mut [u8]> {
+        self.buffers.get_mut(slot as usize)?.as_deref_mut()
     }
 
     fn flush(&mut self) -> io::Result<()> {

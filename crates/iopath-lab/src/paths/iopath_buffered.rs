@@ -97,7 +97,7 @@ impl IoPath for BufferedPath {
         Ok(Box::new(BufferedConnection {
             volume,
             buffer,
-            stamp: Stamp::default(),
+            stamp: if job.fills { Stamp::off() } else { Stamp::default() },
             touch_bytes,
             pending: None,
         }))
@@ -190,6 +190,10 @@ impl Connection for BufferedConnection {
             self.run(transfer).map_err(|error| (transfer, error))?;
         }
         Ok(())
+    }
+
+    fn buffer(&mut self, _slot: u32) -> Option<&mut [u8]> {
+        self.touch_bytes.is_none().then_some(&mut self.buffer)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -39,6 +39,7 @@ impl KernelFile {
 impl IoPath for KernelFile {
     fn connect(&self, job: &JobSpec) -> Result<Box<dyn Connection>, LabError> {
         let slots = Slots::new(job.depth, job.block_bytes, |bytes| random::fill(job.seed, bytes))?;
+        let slots = if job.fills { slots.without_stamps() } else { slots };
         let file = self.file.try_clone().map_err(LabError::io("open again", &self.target))?;
         (self.connect)(self, file, slots)
     }
@@ -68,6 +69,10 @@ impl<B: Blocking> Connection for OneAtATime<B> {
             self.run(0, transfer).map_err(|error| (transfer, error))?;
         }
         Ok(())
+    }
+
+    fn buffer(&mut self, slot: u32) -> Option<&mut [u8]> {
+        Some(Self::buffer(self, slot))
     }
 
     fn flush(&mut self) -> io::Result<()> {

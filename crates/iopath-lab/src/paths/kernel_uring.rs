@@ -43,6 +43,10 @@ impl Connection for Uring {
         Self::reap(self, done)
     }
 
+    fn buffer(&mut self, slot: u32) -> Option<&mut [u8]> {
+        Some(Self::buffer(self, slot))
+    }
+
     fn flush(&mut self) -> io::Result<()> {
         Self::flush(self)
     }

@@ -60,7 +60,7 @@ impl<B: Blocking> OneAtATime<B> {
     }
 
     /// The bytes of a slot's buffer.
-    pub fn buffer(&mut self, slot: u32) -> &[u8] {
+    pub fn buffer(&mut self, slot: u32) -> &mut [u8] {
         // SAFETY: a synchronous method has nothing in flight between two calls.
         unsafe { self.slots.buffer(slot) }
     }

@@ -31,6 +31,12 @@ impl Slots {
         Ok(Self { memory, depth, block_bytes, stride_bytes, stamp: Stamp::default() })
     }
 
+    /// The same buffers, whose content a write leaves as it is: for a caller that fills them.
+    #[must_use]
+    pub fn without_stamps(self) -> Self {
+        Self { stamp: Stamp::off(), ..self }
+    }
+
     /// The number of buffers.
     pub fn depth(&self) -> u32 {
         self.depth

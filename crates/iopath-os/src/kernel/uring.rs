@@ -136,7 +136,7 @@ impl Uring {
     ///
     /// # Panics
     /// If the slot is in flight.
-    pub fn buffer(&mut self, slot: u32) -> &[u8] {
+    pub fn buffer(&mut self, slot: u32) -> &mut [u8] {
         assert!(self.in_flight[slot as usize].is_none(), "slot {slot} is in flight");
         // SAFETY: the slot is not in flight, as checked above, and `&mut self` keeps it so.
         unsafe { self.slots.buffer(slot) }

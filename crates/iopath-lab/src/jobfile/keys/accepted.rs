@@ -164,6 +164,26 @@ pub(super) const KEYS: &[Key] = &[
     partly(&["io_submit_mode"], "`inline`", |_, given| {
         given.only(&["inline"], "the thread of a job submits its transfers")
     }),
+    // Verification.
+    partly(&["verify"], "`--verify`, in the format of iopath with any checksum of fio; no `pattern`", verify),
+    yes(&["do_verify"], "0 does not read written blocks back after the job", |job, given| {
+        job.verify.after = given.flag()?;
+        Ok(())
+    }),
+    yes(&["verify_fatal"], "`--verify-fatal`", |job, given| {
+        job.verify.fatal = given.flag()?;
+        Ok(())
+    }),
+    yes(&["verify_backlog"], "`--verify-backlog`", |job, given| {
+        job.verify.backlog = NonZeroU64::new(given.bytes()?);
+        Ok(())
+    }),
+    no_effect(&["verify_interval"], "each 512 bytes have a checksum"),
+    no_effect(
+        &["verify_write_sequence", "verify_header_seed", "experimental_verify"],
+        "each write of a block has a number",
+    ),
+    no_effect(&["verify_async", "verify_async_cpus"], "the thread of the job checks its blocks"),
     // The files.
     partly(&["filename"], "one file, device or model (`model\\:NAME`); see *Files*", set!(files = list)),
     yes(
@@ -269,6 +289,32 @@ fn ioengine(job: &mut Job, given: &Given) -> Result<(), Refused> {
             Refused::Value("it has no path here; use psync, libaio, io_uring, mmap, null or a path of iopath")
         })?),
     };
+    Ok(())
+}
+
+fn verify(job: &mut Job, given: &Given) -> Result<(), Refused> {
+    const CHECKSUMS: [&str; 17] = [
+        "meta",
+        "md5",
+        "crc64",
+        "crc32c",
+        "crc32c-intel",
+        "crc32",
+        "crc16",
+        "crc7",
+        "xxhash",
+        "sha512",
+        "sha256",
+        "sha1",
+        "sha3-224",
+        "sha3-256",
+        "sha3-384",
+        "sha3-512",
+        "0",
+    ];
+    let text = given.text()?;
+    given.only(&CHECKSUMS, "verified blocks have the format of iopath; use a checksum such as crc32c")?;
+    job.verifies = text != "0";
     Ok(())
 }
 

@@ -12,21 +12,16 @@ const fn switch(names: &'static [&'static str], reason: &'static str) -> Key {
 }
 
 pub(super) const KEYS: &[Key] = &[
+    no(&["verify_pattern", "verify_offset"], "verified blocks have the format of iopath"),
     switch(
-        &[
-            "verify",
-            "do_verify",
-            "verify_only",
-            "verify_interval",
-            "verify_offset",
-            "verify_pattern",
-            "verify_fatal",
-            "verify_dump",
-            "verify_async",
-            "verify_backlog",
-            "verify_write_sequence",
-        ],
-        "blocks have no checksums",
+        &["verify_only"],
+        "a job verifies what jobs of the same file have written; use rw=read to check stamps alone",
+    ),
+    switch(&["verify_backlog_batch"], "a job reads its whole backlog"),
+    switch(&["verify_dump"], "faults are in the results, blocks are not stored"),
+    switch(
+        &["verify_state_load", "verify_state_save", "verify_trigger", "verify_trigger_file"],
+        "the expected content is known during the run only",
     ),
     no(&["bssplit"], "all transfers of a job have one size"),
     switch(&["blockalign", "ba"], "offsets are multiples of the block size"),
