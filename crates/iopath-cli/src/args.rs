@@ -61,7 +61,7 @@ pub(crate) enum Command {
     /// Show the settings of a block device; set them, and restore them
     Tune(TuneArgs),
     /// List the I/O schedulers (elevators) and their settings
-    Elevators,
+    Elevators(JsonArgs),
     /// Summarise a request log on one page, or write it as text
     #[command(args_conflicts_with_subcommands = true)]
     Log(LogArgs),

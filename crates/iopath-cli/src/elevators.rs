@@ -1,16 +1,10 @@
 //! `iopath elevators`: the I/O schedulers (elevators) with their settings.
 
-use crate::output;
-use iopath_lab::ELEVATORS;
-use std::fmt::Write;
+use crate::args::JsonArgs;
+use crate::output::Json;
+use iopath_lab::elevators::ElevatorList;
 
-pub(crate) fn list() -> anyhow::Result<()> {
-    let mut text = String::new();
-    for kind in ELEVATORS {
-        writeln!(text, "{}: {}", kind.name, kind.about)?;
-        for tunable in kind.tunables() {
-            writeln!(text, "    {tunable}")?;
-        }
-    }
-    output::print(&text)
+pub(crate) fn list(args: &JsonArgs) -> anyhow::Result<()> {
+    let list = ElevatorList::all();
+    Json::new(args, &[], None)?.show(|| list.to_json(), list.text().trim_end())
 }

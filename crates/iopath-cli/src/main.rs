@@ -74,7 +74,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Report(args) => report::run(args),
         Command::Experiment(args) => experiment::run(args),
         Command::Fit(args) => fit::run(args),
-        Command::Elevators => elevators::list(),
+        Command::Elevators(args) => elevators::list(args),
         Command::Log(args) => log::log(args),
         Command::Map(args) => map::run(args),
         Command::Completions { shell } => {

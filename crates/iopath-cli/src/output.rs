@@ -3,16 +3,19 @@
 use crate::args::{JsonArgs, ShowArgs};
 use crate::destination::{self, Destination, is_stdout};
 use anyhow::Context;
+use iopath_lab::result::Origin;
 use iopath_lab::table;
 use std::error::Error;
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
+use std::time::SystemTime;
 
 /// The destination of results.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Json<'a> {
     args: &'a JsonArgs,
+    started: SystemTime,
 }
 
 impl<'a> Json<'a> {
@@ -26,7 +29,7 @@ impl<'a> Json<'a> {
     fn beside(args: &'a JsonArgs, targets: &[&Path], other: Option<Destination<'_>>) -> anyhow::Result<Self> {
         let wanted: Vec<Destination> = Destination::results(args).into_iter().chain(other).collect();
         destination::check(&wanted, targets)?;
-        Ok(Self { args })
+        Ok(Self { args, started: SystemTime::now() })
     }
 
     /// Whether JSON replaces the text on stdout.
@@ -34,8 +37,9 @@ impl<'a> Json<'a> {
         self.args.json.as_deref().is_some_and(is_stdout)
     }
 
-    /// Writes the text to stdout and the JSON to its file; or the JSON alone to stdout.
+    /// Writes the text to stdout and the JSON, with its origin, to its file; or the JSON alone to stdout.
     pub(crate) fn show(self, json: impl FnOnce() -> String, text: &str) -> anyhow::Result<()> {
+        let json = || Origin::of_process(self.started).stamp(&json());
         if self.is_alone() {
             return print(&format!("{}\n", json().trim_end()));
         }

@@ -23,6 +23,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::progress::{Progress, Stage};
+use crate::result::Host;
 use live::{Commands, Plan};
 use source::Spec;
 use verdict::Design;
@@ -99,7 +100,8 @@ pub fn compare_files(options: &CompareOptions) -> Result<Comparison, CompareErro
     let report =
         report::report(options.sides.clone(), options.threshold, &matched.pairs, &compared, decisions);
     let notes = one_execution(&files, &report).into_iter().collect();
-    Ok(Comparison { unmatched: matched.unmatched, notes, ..report })
+    let (metric, vary, unmatched) = (options.metric.clone(), options.vary.clone(), matched.unmatched);
+    Ok(Comparison { metric, vary, unmatched, notes, ..report })
 }
 
 /// The note for a difference between two executions: the repetitions of one do not show how much executions differ.
@@ -138,7 +140,8 @@ pub fn compare_live(
         progress.stage(&Stage::Pair { number: pair, max: plan.pairs_max });
     });
     let notes = commands.notes();
-    let comparison = comparison.map(|comparison| Comparison { notes, ..comparison });
+    let (metric, host) = (options.metric.clone(), Some(Host::here(None)));
+    let comparison = comparison.map(|comparison| Comparison { host, metric, notes, ..comparison });
     Ok(LiveEnd { comparison, error, signal: commands.received })
 }
 

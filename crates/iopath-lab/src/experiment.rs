@@ -34,7 +34,9 @@ use crate::error::LabError;
 pub use crate::settings::{Parameter, ParameterError, ParameterKind, Settings};
 pub use on_target::TargetRun;
 pub use report::{Direction, Report, Row, Verdict};
-pub use suite::{EXPERIMENTS_SCHEMA, ExperimentResult, ExperimentsReport, Selection, experiments};
+pub use suite::{
+    EXPERIMENTS_SCHEMA, ExperimentResult, ExperimentsDocument, ExperimentsReport, Selection, experiments,
+};
 
 /// A published effect, and the model that re-enacts it.
 #[derive(Debug, Clone, Copy)]

@@ -42,7 +42,7 @@ use draft::Draft;
 use estimates::Estimates;
 use evidence::{Evidence, Part, cases_of, median, quantile, score};
 use prepare::{check_noise, described, prepare, probe, request_max_bytes, too_small};
-use report::{CandidateError, ErrorSummary, FitReport, FittedFigure, FittedParameter, Quantity, SCHEMA};
+pub use report::{CandidateError, ErrorSummary, FitReport, FittedFigure, FittedParameter, Quantity, SCHEMA};
 use search::{Best, minimise};
 use trace::Trace;
 use view::noise_text;

@@ -129,9 +129,13 @@ fn job(
     for RawOption { at, key, value } in options() {
         let given = Given { value: value.as_deref(), base };
         let applied = keys::find(key).map(|row| row.apply(&mut job, &given));
+        let given = [key.clone(), value.clone().unwrap_or_else(|| "1".to_owned())];
         let (key, value) = (key.clone(), value.clone().unwrap_or_default());
         let what = match applied {
-            Some(Ok(())) => continue,
+            Some(Ok(())) => {
+                job.given.push(given);
+                continue;
+            }
             None => Unsupported::Unknown { key },
             Some(Err(Refused::Key(reason))) => Unsupported::Key { key, reason },
             Some(Err(Refused::Value(reason))) => Unsupported::Value { key, value, reason },

@@ -10,10 +10,11 @@ use std::path::PathBuf;
 use iopath_core::mapper::Boundary;
 use iopath_os::target::extents::{ExtentFlags, FileExtent, extents};
 use iopath_os::target::{Backing, DioAlignment, Kind, Target, TargetError};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
-use crate::result::DiskFacts;
+use crate::result::{DiskFacts, Host};
 use crate::target::inspect;
 use requests::{Layout, requests};
 
@@ -34,10 +35,13 @@ pub struct MapOptions {
 }
 
 /// The extents of a file and the requests of reads: the complete output of `--json`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct FileMap {
     /// [`SCHEMA`].
     pub schema: String,
+    /// The machine; none in maps of earlier versions.
+    #[serde(default)]
+    pub host: Option<Host>,
     /// The file, symbolic links resolved; bytes that are not UTF-8 are replaced.
     pub path: String,
     /// Its size in bytes.
@@ -61,7 +65,7 @@ pub struct FileMap {
 }
 
 /// A range of a file that is contiguous on the device.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct MapExtent {
     /// Offset in the file, bytes.
     pub logical_bytes: u64,
@@ -74,7 +78,7 @@ pub struct MapExtent {
 }
 
 /// The limits of direct reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct ReadLimits {
     /// Offset and length are multiples of this number of bytes.
     pub align_bytes: u32,
@@ -87,7 +91,7 @@ pub struct ReadLimits {
 }
 
 /// The treatment of boundaries, by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BoundaryName {
     /// Each block of a mapping before a boundary is a request.
@@ -155,6 +159,7 @@ pub fn map(options: &MapOptions) -> Result<FileMap, LabError> {
     let is_blocks = found.iter().any(|extent| extent.flags.intersects(ExtentFlags::MERGED));
     let mut map = FileMap {
         schema: SCHEMA.to_owned(),
+        host: Some(Host::here(None)),
         path: target.path.to_string_lossy().into_owned(),
         size_bytes: target.size_bytes,
         filesystem: target.filesystem.as_ref().map(|filesystem| filesystem.name.clone()),

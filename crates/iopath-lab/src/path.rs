@@ -121,6 +121,11 @@ pub trait IoPath: Send + Sync {
         Ok(())
     }
 
+    /// The I/O engine of a path with a queue of iopath.
+    fn engine(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Counters of the path's own page cache, if it has one.
     fn cache_stats(&self) -> Option<BufferedStats> {
         None

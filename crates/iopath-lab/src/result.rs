@@ -1,16 +1,28 @@
-//! The schema of results for other programs, `iopath.result/1`; docs/result.md documents each field. Does not measure. An
-//! incompatible change needs a new version in [`SCHEMA`].
+//! The schema of results for other programs, `iopath.result/1`; docs/result.md documents each field, and
+//! docs/schema/result-1.json is its JSON Schema. Does not measure. An incompatible change needs a new version in [`SCHEMA`].
 
+mod distribution;
+mod origin;
+mod workload;
+
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+pub use distribution::{LatencyDistribution, PERCENTILES};
+pub use origin::Origin;
+pub use workload::WorkloadFacts;
 
 /// The name and version of the schema.
 pub const SCHEMA: &str = "iopath.result/1";
 
 /// All results of a command: the complete output of `--json`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: String,
+    /// The program and the command line; none until the program writes the report.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
     /// The clock of all times.
     #[serde(default)]
     pub clock: Clock,
@@ -34,7 +46,7 @@ pub struct Report {
 }
 
 /// A workload that was not measured.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Skipped {
     /// Its path, and the values in which it differs from the others.
     pub workload: String,
@@ -48,6 +60,7 @@ impl Report {
         let clock = runs.first().map_or(Clock::Real, |run| run.clock);
         Self {
             schema: SCHEMA.to_owned(),
+            origin: None,
             clock,
             host,
             target,
@@ -67,7 +80,7 @@ impl Report {
 }
 
 /// The clock on which a run was measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Clock {
     /// That of the machine.
@@ -78,7 +91,7 @@ pub enum Clock {
 }
 
 /// The machine that measured.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Host {
     /// The kernel's release, as in `uname -r`.
     pub kernel: String,
@@ -94,7 +107,7 @@ pub struct Host {
 }
 
 /// The target of the runs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct TargetFacts {
     /// The file or device, symbolic links resolved; bytes that are not UTF-8 are replaced. Of a model, its name after
     /// `model:`.
@@ -114,7 +127,7 @@ pub struct TargetFacts {
 }
 
 /// The disk beneath a target, as sysfs describes it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct DiskFacts {
     /// The kernel's name of the disk.
     pub name: String,
@@ -135,7 +148,7 @@ pub struct DiskFacts {
 }
 
 /// One workload with its repetitions.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct RunResult {
     /// The job of a job file; none for other runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -160,6 +173,9 @@ pub struct RunResult {
     /// transfer should have started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_iops: Option<f64>,
+    /// The remaining settings of the workload; none in results of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workload: Option<WorkloadFacts>,
     /// Whether the range had been read once before, so that caches served the run.
     pub warm: bool,
     /// The medium that served the run, by the bytes that storage transferred; none if it was warm or had no target, and
@@ -180,6 +196,9 @@ pub struct RunResult {
     pub latency_every: u32,
     /// From submission to completion, over all repetitions.
     pub latency_ns: Latency,
+    /// More of these latencies; none in results of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_distribution: Option<LatencyDistribution>,
     /// Reads and writes apart, of a run with both; none for other runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directions: Option<Directions>,
@@ -208,7 +227,7 @@ pub struct RunResult {
 }
 
 /// Reads and writes apart.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Directions {
     /// The reads.
     pub read: DirectionResult,
@@ -217,7 +236,7 @@ pub struct Directions {
 }
 
 /// The transfers of one direction. The time of both directions is the same, so rates add up to those of the run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct DirectionResult {
     /// Bytes transferred, over all repetitions.
     pub bytes: u64,
@@ -229,10 +248,37 @@ pub struct DirectionResult {
     pub iops: Spread,
     /// From submission to completion, over all repetitions.
     pub latency_ns: Latency,
+    /// More of these latencies; none in results of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_distribution: Option<LatencyDistribution>,
+}
+
+/// Reads and writes of one repetition.
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
+pub struct RepeatDirections {
+    /// The reads.
+    pub read: RepeatDirection,
+    /// The writes.
+    pub write: RepeatDirection,
+}
+
+/// The transfers of one direction in one repetition.
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
+pub struct RepeatDirection {
+    /// Bytes transferred.
+    pub bytes: u64,
+    /// Transfers.
+    pub ios: u64,
+    /// Throughput, in bytes per second.
+    pub bytes_per_second: f64,
+    /// Transfers per second.
+    pub iops: f64,
+    /// From submission to completion.
+    pub latency_ns: Latency,
 }
 
 /// Flushes between transfers.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct FlushResult {
     /// The writes of a job after which it flushes.
     pub every: u64,
@@ -243,7 +289,7 @@ pub struct FlushResult {
 }
 
 /// The blocks that were checked, over all repetitions.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct VerifyResult {
     /// Checked blocks. A block that was read several times counts several times.
     pub blocks: u64,
@@ -271,7 +317,7 @@ impl VerifyResult {
 }
 
 /// A block with an unexpected content.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct VerifyFault {
     /// `lost`, `stale`, `torn`, `misdirected` or `corrupt`.
     pub kind: String,
@@ -290,7 +336,7 @@ pub struct VerifyFault {
 }
 
 /// A job of a job file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct JobFacts {
     /// Its name.
     pub name: String,
@@ -298,10 +344,13 @@ pub struct JobFacts {
     pub group: u32,
     /// The file or device of its first clone; none without a target.
     pub target: Option<String>,
+    /// The keys of the job file that apply to it, with those of `[global]`, in their order; a bare key has the value 1.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<[String; 2]>,
 }
 
 /// Jobs of a job file that ran at the same time, together.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct GroupResult {
     /// Its number, from 1.
     pub number: u32,
@@ -326,7 +375,7 @@ pub struct GroupResult {
 }
 
 /// One target of a run on several.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct TargetResult {
     /// The target as given.
     pub target: String,
@@ -347,7 +396,7 @@ pub struct TargetResult {
 }
 
 /// A modelled host.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct ModelHostFacts {
     /// The name of the preset or file, as given.
     pub name: String,
@@ -358,7 +407,7 @@ pub struct ModelHostFacts {
 }
 
 /// The medium that served a cold run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ServedBy {
     /// Storage transferred 90% of the bytes or more that a cold run needs.
@@ -370,7 +419,7 @@ pub enum ServedBy {
 }
 
 /// One repetition of a workload.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Repeat {
     /// Bytes transferred.
     pub bytes: u64,
@@ -386,6 +435,9 @@ pub struct Repeat {
     pub iops: f64,
     /// From submission to completion.
     pub latency_ns: Latency,
+    /// Reads and writes apart; none unless every repetition of the run has both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directions: Option<RepeatDirections>,
     /// CPU cost. In virtual time, that of the modelled host; none without one.
     pub cpu: Option<Cpu>,
     /// Transfers of the disk; none without a single disk.
@@ -405,7 +457,7 @@ pub struct Repeat {
 }
 
 /// A quantity over the repetitions.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Spread {
     /// Arithmetic mean.
     pub mean: f64,
@@ -416,7 +468,7 @@ pub struct Spread {
 }
 
 /// Latencies in nanoseconds, with three digits.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Latency {
     /// Minimum.
     pub min: u64,
@@ -435,7 +487,7 @@ pub struct Latency {
 }
 
 /// CPU time.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Cpu {
     /// Of this process in user mode, in seconds.
     pub user_seconds: f64,
@@ -451,7 +503,7 @@ pub struct Cpu {
 }
 
 /// Transfers of a disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Device {
     /// Read requests it completed.
     pub reads: u64,
@@ -472,7 +524,7 @@ impl Device {
 }
 
 /// Settings and counters of iopath's page cache.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct CacheFacts {
     /// Its memory in bytes.
     pub cache_bytes: u64,
@@ -487,7 +539,7 @@ pub struct CacheFacts {
 }
 
 /// Counters of iopath's page cache, in pages. They do not include open and close.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema, Serialize, Deserialize)]
 pub struct CacheUse {
     /// Reads that found their page in the cache, counted per page.
     pub hits: u64,
@@ -516,7 +568,7 @@ pub struct CacheUse {
 }
 
 /// An interpretation of the measurements.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Finding {
     /// The finding's name, the same in every version.
     pub id: String,

@@ -1,11 +1,10 @@
 //! A whole measurement: repeats a workload on a target and summarizes the repetitions. One repetition is in `engine.rs`.
 
 use std::num::NonZeroU64;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
-use hdrhistogram::Histogram;
 use iopath_log::{LogInfo, LogOptions, LogWriter, SyncLogWriter, Totals};
 
 use crate::conditions::{Conditions, Repeated};
@@ -13,19 +12,20 @@ use crate::counters::{DiskCounters, idle_busy_cpus};
 use crate::engine::{CpuSeconds, Measured, all_verified, measure, read_back};
 use crate::error::LabError;
 use crate::host::memory_available_bytes;
-use crate::job::tally::{OneDirection, latencies, sum_of_latencies};
+use crate::job::tally::{latencies, sum_of_latencies};
 use crate::model::ModelTarget;
 use crate::model_host::ModelHost;
 use crate::path::{IoPath, OpenSpec};
 use crate::progress::{Progress, Stage};
+use crate::rates::{directions, per_second, repeat_direction};
+pub(crate) use crate::rates::{latency, spread};
 use crate::result::{
-    Clock, Cpu, Device, DirectionResult, Directions, FlushResult, Host, Latency, ModelHostFacts, Repeat,
-    RunResult, Spread, TargetResult,
+    Clock, Cpu, Device, FlushResult, Host, LatencyDistribution, ModelHostFacts, Repeat, RepeatDirections,
+    RunResult, TargetResult, WorkloadFacts,
 };
 use crate::served::served;
 use crate::simulated::Simulation;
 use crate::simulated::stop::StopOnSignal;
-use crate::stats::Summary;
 use crate::storage::Resident;
 use crate::target::Target;
 use crate::verify::Verified;
@@ -158,9 +158,15 @@ fn repeat_on_model(
 
 /// The result of the repetitions of a series, on this machine or in virtual time.
 fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
-    let Series { ref workload, target, ref measured, has_counters, .. } = *series;
-    let repeats: Vec<Repeat> =
+    let Series { ref workload, target, ref measured, has_counters, ref engine, .. } = *series;
+    let mut repeats: Vec<Repeat> =
         measured.iter().map(|repeated| repeat(&repeated.measured, repeated.resident, host)).collect();
+    let directions = directions(measured.iter().map(|repeated| &repeated.measured));
+    if directions.is_none() {
+        for repeat in &mut repeats {
+            repeat.directions = None;
+        }
+    }
     let mut latency_ns = latencies();
     for repeat in measured {
         latency_ns.add(&repeat.measured.latency_ns).expect("all histograms have the same bounds");
@@ -180,6 +186,7 @@ fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
         think_ns: (!workload.think.is_zero())
             .then(|| u64::try_from(workload.think.as_nanos()).unwrap_or(u64::MAX)),
         rate_iops: workload.rate.map(|rate| rate.iops(workload.block_size)),
+        workload: Some(WorkloadFacts::of(workload, target, engine.get().copied())),
         warm: workload.warm,
         served_by: served.as_ref().map(|served| served.by),
         bytes: repeats.iter().map(|repeat| repeat.bytes).sum(),
@@ -189,7 +196,8 @@ fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
         iops: spread(repeats.iter().map(|repeat| repeat.iops)),
         latency_every: workload.latency_sampling.get(),
         latency_ns: latency(&latency_ns),
-        directions: directions(measured.iter().map(|repeated| &repeated.measured)),
+        latency_distribution: Some(LatencyDistribution::of(&latency_ns)),
+        directions,
         flushes: sum_of_latencies(measured.iter().filter_map(|repeated| repeated.measured.flush_ns.as_ref()))
             .map(|all| FlushResult {
                 every: workload.flush_every.map_or(0, NonZeroU64::get),
@@ -213,29 +221,6 @@ fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
             .collect(),
         repeats,
     }
-}
-
-/// The results of reads and of writes; none unless each repetition has both.
-pub(crate) fn directions<'a>(measured: impl Iterator<Item = &'a Measured>) -> Option<Directions> {
-    let repeats: Vec<(f64, &[OneDirection; 2])> =
-        measured.map(|one| Some((one.seconds, one.directions.as_ref()?))).collect::<Option<_>>()?;
-    let of = |index: usize| {
-        let mut sum = OneDirection::none();
-        for (_, directions) in &repeats {
-            sum.add(&directions[index]);
-        }
-        let rate = |of: fn(&OneDirection) -> u64| {
-            spread(repeats.iter().map(|(seconds, directions)| per_second(of(&directions[index]), *seconds)))
-        };
-        DirectionResult {
-            bytes: sum.bytes,
-            ios: sum.ios,
-            bytes_per_second: rate(|one| one.bytes),
-            iops: rate(|one| one.ios),
-            latency_ns: latency(&sum.latency_ns),
-        }
-    };
-    (!repeats.is_empty()).then(|| Directions { read: of(0), write: of(1) })
 }
 
 /// The results of each target, if there are several.
@@ -285,6 +270,10 @@ pub(crate) fn repeat(measured: &Measured, resident: Option<Resident>, host: Opti
         bytes_per_second: per_second(bytes, seconds),
         iops: per_second(ios, seconds),
         latency_ns: latency(&measured.latency_ns),
+        directions: measured.directions.as_ref().map(|[read, write]| RepeatDirections {
+            read: repeat_direction(read, seconds),
+            write: repeat_direction(write, seconds),
+        }),
         cpu: measured.cpu.map(cost),
         device: measured.device.map(device),
         cache: measured.cache,
@@ -301,6 +290,8 @@ pub(crate) struct Series<'a> {
     measured: Vec<Repeated>,
     /// Whether the counters of the system show this workload alone.
     has_counters: bool,
+    /// The I/O engine of the open path, on a path with a queue.
+    engine: OnceLock<&'static str>,
 }
 
 impl<'a> Series<'a> {
@@ -317,12 +308,24 @@ impl<'a> Series<'a> {
             workload.check_on_storage()?;
             workload.check_memory(memory_available_bytes())?;
         }
-        Ok(Self { workload: workload.clone(), target, measured: Vec::new(), has_counters: true })
+        Ok(Self {
+            workload: workload.clone(),
+            target,
+            measured: Vec::new(),
+            has_counters: true,
+            engine: OnceLock::new(),
+        })
     }
 
     /// One of several workloads that run at the same time, or one that is alone. The caller has checked it.
     pub(crate) fn of_part(workload: &Workload, target: &'a Target, is_alone: bool) -> Self {
-        Self { workload: workload.clone(), target, measured: Vec::new(), has_counters: is_alone }
+        Self {
+            workload: workload.clone(),
+            target,
+            measured: Vec::new(),
+            has_counters: is_alone,
+            engine: OnceLock::new(),
+        }
     }
 
     /// Adds a repetition that the caller has measured.
@@ -338,7 +341,7 @@ impl<'a> Series<'a> {
     /// Opens the path. An open path serves any number of repetitions.
     pub(crate) fn open(&self, log: Option<&Arc<LogWriter>>) -> Result<Box<dyn IoPath>, LabError> {
         let Self { workload, target, .. } = self;
-        (workload.path.open)(&OpenSpec {
+        let path = (workload.path.open)(&OpenSpec {
             target: target.file(),
             depth: workload.depth_in_flight(),
             writes: workload.rw.writes(),
@@ -348,7 +351,11 @@ impl<'a> Series<'a> {
             engine: workload.engine.unwrap_or_default(),
             cache: &workload.cache,
             log,
-        })
+        })?;
+        if let Some(engine) = path.engine() {
+            let _ = self.engine.set(engine);
+        }
+        Ok(path)
     }
 
     /// Reads the range of a warm workload, unmeasured.
@@ -489,29 +496,6 @@ fn drop_cached(target: &Target, progress: &mut dyn Progress) -> Result<Option<Re
         progress.stage(&Stage::DropCache);
     }
     target.drop_cached()
-}
-
-pub(crate) fn spread(values: impl Iterator<Item = f64>) -> Spread {
-    let values: Vec<f64> = values.collect();
-    let summary = Summary::of(&values).expect("a workload has at least one repetition");
-    Spread { mean: summary.mean, stddev: summary.stddev, ci95: summary.ci95 }
-}
-
-pub(crate) fn latency(histogram: &Histogram<u64>) -> Latency {
-    Latency {
-        min: histogram.min(),
-        mean: histogram.mean(),
-        p50: histogram.value_at_quantile(0.5),
-        p90: histogram.value_at_quantile(0.9),
-        p99: histogram.value_at_quantile(0.99),
-        p999: histogram.value_at_quantile(0.999),
-        max: histogram.max(),
-    }
-}
-
-/// 0 without any time: the repetition ended before its measurement began.
-fn per_second(count: u64, seconds: f64) -> f64 {
-    if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
 }
 
 fn cpu(user_seconds: f64, system_seconds: f64, machine_seconds: f64, bytes: u64, ios: u64) -> Cpu {

@@ -371,6 +371,8 @@ mod tests {
             jobs: 2,
             think_ns: None,
             rate_iops: None,
+            workload: None,
+            latency_distribution: None,
             model_host: None,
             targets: Vec::new(),
             warm: false,

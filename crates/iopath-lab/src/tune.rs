@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use comfy_table::ContentArrangement;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::device_settings::{Change, Session, Setting, SettingsDevice, Until, pending};
@@ -17,7 +18,7 @@ pub const SCHEMA: &str = "iopath.tune/1";
 const WIDTH_MIN: u16 = 60;
 
 /// The settings of a device: the output of `--json`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct TuneReport {
     /// [`SCHEMA`].
     pub schema: String,
@@ -36,7 +37,7 @@ pub struct TuneReport {
 }
 
 /// A setting of a device.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct SettingFacts {
     /// The name in sysfs.
     pub name: String,
@@ -54,7 +55,7 @@ pub struct SettingFacts {
 }
 
 /// A setting that changed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct ChangedSetting {
     /// The name in sysfs.
     pub name: String,

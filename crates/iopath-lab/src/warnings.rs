@@ -124,6 +124,7 @@ mod tests {
             bytes_per_second,
             iops: 1.0,
             latency_ns,
+            directions: None,
             cpu: None,
             device: None,
             cache: None,

@@ -52,6 +52,8 @@ fn the_keys_are_those_of_the_schema() {
         "block_bytes",
         "io_depth",
         "jobs",
+        "workload",
+        "latency_distribution",
         "warm",
         "served_by",
         "latency_every",

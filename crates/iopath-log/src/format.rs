@@ -4,6 +4,7 @@
 //! The file is a sequence of zstd frames. Frames of this module are skippable, so that `zstd -dc FILE` writes the
 //! content of all blocks.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub(crate) const VERSION: u16 = 5;
@@ -58,7 +59,7 @@ const INFO_BYTES_MAX: usize = 2500;
 
 /// The header of a log. Each string is truncated to 2,500 bytes. A header read from a file is untrusted text: print it
 /// through [`Plain`](crate::Plain).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LogInfo {
     /// The elevator when the log began.
@@ -89,7 +90,7 @@ impl Default for LogInfo {
 }
 
 /// The totals of a log, known at its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema, Serialize)]
 pub struct Totals {
     /// Records in the file.
     pub records: u64,

@@ -54,7 +54,7 @@ pub use reader::{End, LogReader, is_log};
 pub use ring::{Producer, RingReader, ring_reader};
 pub use summary::{
     Contents, Depth, ElevatorChange, ErrorCount, EventCounts, Flow, OpCounts, Page, Plugging, Reasons,
-    RepeatShare, Report, Seeks, SizeClass, Slow, Stage, Stages, StreamShare,
+    RepeatShare, Report, SUMMARY_SCHEMA, Seeks, SizeClass, Slow, Stage, Stages, StreamShare,
 };
 pub use text::Plain;
 pub use writer::{LogOptions, LogWriter, SyncLogWriter, SyncSink};

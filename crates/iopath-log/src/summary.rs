@@ -23,7 +23,7 @@ pub(crate) use contents::Seen;
 pub use page::Page;
 pub use report::{
     Contents, Depth, ElevatorChange, ErrorCount, EventCounts, Flow, OpCounts, Plugging, Reasons, RepeatShare,
-    Report, Seeks, SizeClass, Slow, Stage, Stages, StreamShare,
+    Report, SCHEMA as SUMMARY_SCHEMA, Seeks, SizeClass, Slow, Stage, Stages, StreamShare,
 };
 
 use crate::block::{Block, Mark};

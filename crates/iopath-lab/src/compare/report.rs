@@ -1,22 +1,30 @@
 //! The result of a comparison for other programs, `iopath.compare/1`; docs/compare.md documents each key. Does not decide.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::data::{Run, differences};
 use super::verdict::{Compared, Decision, Verdict};
+use crate::result::Host;
 
 /// The name and version of the schema.
 pub const SCHEMA: &str = "iopath.compare/1";
 
 /// A complete comparison: the output of `--json`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize)]
 pub struct Comparison {
     /// [`SCHEMA`].
     pub schema: String,
     /// The files or the command of A and B, as given.
     pub sides: [String; 2],
+    /// The machine of a live comparison; none for files, which have their own.
+    pub host: Option<Host>,
     /// The largest difference that counts as the same, as a fraction.
     pub threshold: f64,
+    /// The metric that was to decide; none for the default.
+    pub metric: Option<String>,
+    /// Conditions that were permitted to differ.
+    pub vary: Vec<String>,
     /// The course of a live comparison; none for files.
     pub live: Option<LiveFacts>,
     /// Each compared workload.
@@ -30,7 +38,7 @@ pub struct Comparison {
 }
 
 /// The course of a live comparison.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct LiveFacts {
     /// Completed pairs of executions.
     pub pairs: u32,
@@ -45,7 +53,7 @@ pub struct LiveFacts {
 }
 
 /// The cause of the end of a live comparison.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stopped {
     /// Every run has a clear verdict.
@@ -61,7 +69,7 @@ pub enum Stopped {
 }
 
 /// One workload of both sides.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize)]
 pub struct RunComparison {
     /// The workload in words.
     pub workload: String,
@@ -74,7 +82,7 @@ pub struct RunComparison {
 }
 
 /// A condition with different values.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct DifferenceFacts {
     /// The condition.
     pub key: String,
@@ -83,7 +91,7 @@ pub struct DifferenceFacts {
 }
 
 /// One metric of both sides.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize)]
 pub struct MetricComparison {
     /// The name.
     pub metric: String,
@@ -129,7 +137,10 @@ pub(super) fn report(
     Comparison {
         schema: SCHEMA.to_owned(),
         sides,
+        host: None,
         threshold,
+        metric: None,
+        vary: Vec::new(),
         live: None,
         regression: runs.iter().any(|run| run.metrics[0].verdict.is_regression()),
         runs,

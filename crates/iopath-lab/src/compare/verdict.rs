@@ -1,5 +1,6 @@
 //! Compares the samples of paired runs, and decides the verdicts. Does not read or display results.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::data::{IOPS, METRICS, Metric, P99, Run, THROUGHPUT};
@@ -8,7 +9,7 @@ use crate::stats::contrast::Contrast;
 use crate::stats::{holm, trend};
 
 /// The outcome of a comparison: B relative to A.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// Significantly faster.

@@ -1,7 +1,8 @@
 //! The result of an experiment: rows of published and modelled figures, directions, and the verdict. Formats nothing: see
 //! `view.rs`.
 
-use serde::{Serialize, Serializer};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 /// The tolerance of a row: 25% of the published figure.
 const TOLERANCE: f64 = 0.25;
@@ -94,7 +95,7 @@ impl Row {
 }
 
 /// A direction of the effect: a comparison that the source makes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Direction {
     /// The comparison.
     pub text: String,
@@ -110,7 +111,8 @@ impl Direction {
 }
 
 /// Whether the model has the published effect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, JsonSchema, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// Every direction holds, and each prediction is within its tolerance. If the source has figures of the effect, at least
     /// one of them is predicted.
@@ -119,6 +121,7 @@ pub enum Verdict {
     /// figures of the effect are calibrated.
     Partly,
     /// No direction holds. If there are no directions: no prediction is within its tolerance.
+    #[serde(rename = "not reproduced")]
     NotReproduced,
 }
 
@@ -130,12 +133,6 @@ impl Verdict {
             Self::Partly => "partly",
             Self::NotReproduced => "not reproduced",
         }
-    }
-}
-
-impl Serialize for Verdict {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::on_target::{TargetRun, check_directory};
@@ -13,6 +14,7 @@ use super::report::{Direction, Report, Row, Verdict};
 use super::{EXPERIMENTS, Experiment, Parameter, ParameterError, Settings};
 use crate::error::LabError;
 use crate::progress::{Progress, Stage};
+use crate::result::Host;
 use crate::run::{IDLE_SAMPLE, Lab};
 
 /// The name and version of the JSON schema.
@@ -55,6 +57,8 @@ impl ExperimentResult {
 /// The results of experiments, in the order of their selection.
 #[derive(Debug, Clone)]
 pub struct ExperimentsReport {
+    /// The machine; none in virtual time.
+    pub host: Option<Host>,
     /// One for each experiment.
     pub results: Vec<ExperimentResult>,
 }
@@ -71,11 +75,15 @@ pub fn experiments(
     progress: &mut dyn Progress,
 ) -> Result<ExperimentsReport, LabError> {
     let chosen = choose(selection)?;
-    let results = match &selection.target {
-        Some(target) => on_target(&chosen, target, progress),
-        None => in_virtual_time(&chosen, progress),
+    let (host, results) = match &selection.target {
+        Some(target) => {
+            check_directory(target)?;
+            let lab = Lab::new(IDLE_SAMPLE, progress);
+            (Some(lab.host().clone()), on_target(&chosen, target, &lab, progress))
+        }
+        None => (None, in_virtual_time(&chosen, progress)),
     };
-    Ok(ExperimentsReport { results: results? })
+    Ok(ExperimentsReport { host, results: results? })
 }
 
 type Chosen = Vec<(&'static Experiment, Settings)>;
@@ -163,15 +171,14 @@ fn with_settings(id: &'static str, settings: &Settings, error: LabError) -> LabE
 fn on_target(
     chosen: &Chosen,
     target: &Path,
+    lab: &Lab,
     progress: &mut dyn Progress,
 ) -> Result<Vec<ExperimentResult>, LabError> {
-    check_directory(target)?;
-    let lab = Lab::new(IDLE_SAMPLE, progress);
     let mut results = Vec::new();
     for (number, (experiment, settings)) in (1..).zip(chosen) {
         progress.stage(&Stage::Experiment { id: experiment.id, number, count: chosen.len() });
         let run = experiment.on_target.expect("the selection has only experiments for targets");
-        let report = run(&mut TargetRun::new(&lab, target, settings, progress))?;
+        let report = run(&mut TargetRun::new(lab, target, settings, progress))?;
         let target = Some(target.to_owned());
         results.push(ExperimentResult { experiment, settings: settings.clone(), report, target });
     }
@@ -179,7 +186,7 @@ fn on_target(
 }
 
 /// A row in JSON.
-#[derive(Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 struct JsonRow<'a> {
     what: &'a str,
     unit: &'a str,
@@ -201,7 +208,7 @@ impl<'a> JsonRow<'a> {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 struct JsonParameter<'a> {
     name: &'a str,
     unit: &'a str,
@@ -210,7 +217,7 @@ struct JsonParameter<'a> {
     source: &'a str,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 struct JsonExperiment<'a> {
     id: &'a str,
     title: &'a str,
@@ -224,9 +231,11 @@ struct JsonExperiment<'a> {
     notes: &'a [String],
 }
 
-#[derive(Serialize)]
-struct Json<'a> {
+/// The results as JSON.
+#[derive(Debug, JsonSchema, Serialize)]
+pub struct ExperimentsDocument<'a> {
     schema: &'a str,
+    host: Option<&'a Host>,
     experiments: Vec<JsonExperiment<'a>>,
 }
 
@@ -234,7 +243,7 @@ impl ExperimentsReport {
     /// The results as JSON of [`EXPERIMENTS_SCHEMA`].
     pub fn to_json(&self) -> String {
         let experiments = self.results.iter().map(json).collect();
-        let json = Json { schema: EXPERIMENTS_SCHEMA, experiments };
+        let json = ExperimentsDocument { schema: EXPERIMENTS_SCHEMA, host: self.host.as_ref(), experiments };
         serde_json::to_string_pretty(&json).expect("the report has only strings and finite numbers") + "\n"
     }
 }

@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn every_part_is_shown_and_marked() {
-        let text = ExperimentsReport { results: vec![result()] }.text(None);
+        let text = ExperimentsReport { host: None, results: vec![result()] }.text(None);
         for part in [
             "Published: ",
             "parameter",
@@ -248,14 +248,14 @@ mod tests {
             row.published = None;
         }
         assert_eq!((result.verdict(), result.report.verdict()), (None, Some(Verdict::Partly)));
-        let text = ExperimentsReport { results: vec![result.clone(), result] }.text(None);
+        let text = ExperimentsReport { host: None, results: vec![result.clone(), result] }.text(None);
         assert!(text.contains("Verdict: none: no published figure applies"), "{text}");
         assert!(text.contains("0 of 2 reproduced, 0 partly, 0 not."), "{text}");
     }
 
     #[test]
     fn lines_fit_the_width() {
-        let report = ExperimentsReport { results: vec![result(), result()] };
+        let report = ExperimentsReport { host: None, results: vec![result(), result()] };
         for width in [40, 60, 72, 80, 100, 120, 200] {
             let text = report.text(Some(width));
             let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn several_experiments_end_in_a_table_with_the_sums() {
-        let text = ExperimentsReport { results: vec![result(), result()] }.text(None);
+        let text = ExperimentsReport { host: None, results: vec![result(), result()] }.text(None);
         let end = text.rsplit("\n\n").next().unwrap();
         assert!(end.contains("0 of 2 reproduced, 2 partly, 0 not. 0 of 2 predicted figures"), "{end}");
     }
@@ -277,7 +277,7 @@ mod tests {
             result.report.rows = vec![Row::unpublished("throughput", "MB/s", 1000.0)];
             ExperimentResult { target: Some(".".into()), ..result }
         };
-        let text = ExperimentsReport { results: vec![on_storage(), on_storage()] }.text(None);
+        let text = ExperimentsReport { host: None, results: vec![on_storage(), on_storage()] }.text(None);
         let end = text.rsplit("\n\n").next().unwrap();
         assert!(
             end.starts_with("2 of 4 directions hold on this storage.") && !end.contains("0 of 0"),

@@ -1,5 +1,6 @@
 //! The schema of a fit for other programs, `iopath.fit/1`. An incompatible change needs a new version in [`SCHEMA`].
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::result::{Clock, Host, TargetFacts};
@@ -8,7 +9,7 @@ use crate::result::{Clock, Host, TargetFacts};
 pub const SCHEMA: &str = "iopath.fit/1";
 
 /// A fitted model and its error: the complete output of `--json`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct FitReport {
     /// [`SCHEMA`].
     pub schema: String,
@@ -49,7 +50,7 @@ pub struct FitReport {
 }
 
 /// A parameter of the model.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct FittedParameter {
     /// Its name in the file.
     pub name: String,
@@ -60,7 +61,7 @@ pub struct FittedParameter {
 }
 
 /// A kind of model that was tried.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct CandidateError {
     /// The kind, and the difference from other candidates of the kind.
     pub name: String,
@@ -71,7 +72,7 @@ pub struct CandidateError {
 }
 
 /// The unit of a figure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Quantity {
     /// Transfers a second.
@@ -81,7 +82,7 @@ pub enum Quantity {
 }
 
 /// A measured figure and the figure of the model.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct FittedFigure {
     /// The workload, or the class of requests of a log.
     pub workload: String,
@@ -105,7 +106,7 @@ pub struct FittedFigure {
 }
 
 /// Deviations without their signs, as fractions.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct ErrorSummary {
     /// The median.
     pub median: f64,

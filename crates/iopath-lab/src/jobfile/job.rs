@@ -101,6 +101,8 @@ pub struct Job {
     pub seed: Option<u64>,
     /// Whether each run has the same offsets.
     pub is_repeatable: bool,
+    /// The keys that were applied and their values, with those of `[global]`, in their order; a bare key has the value 1.
+    pub given: Vec<[String; 2]>,
 }
 
 /// The key for a field of a workload, or the option of `iopath run` that job files lack. Messages use these names.
@@ -174,6 +176,7 @@ impl Job {
             directories: Vec::new(),
             seed: None,
             is_repeatable: true,
+            given: Vec::new(),
         }
     }
 

@@ -107,7 +107,8 @@ impl<'a> JobSeries<'a> {
     /// The result of the measured repetitions; of an empty one, if none was measured.
     pub(super) fn result(mut self, lab: &Lab, group: u32) -> RunResult {
         let target = self.series.target().file().map(|file| file.display().to_string());
-        let facts = JobFacts { name: self.job.name.clone(), group, target };
+        let Job { name, given, .. } = self.job;
+        let facts = JobFacts { name: name.clone(), group, target, options: given.clone() };
         if let Some(empty) = self.last_unmeasured.take().filter(|_| self.series.is_empty()) {
             self.series.push(empty);
         }

@@ -9,6 +9,7 @@ use iopath_core::mapper::{
 use iopath_core::{Extent, Limits, SECTOR_BYTES, Sector};
 use iopath_os::REQUEST_BYTES;
 use iopath_os::target::{Disk, FileExtent, Target};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::ReadLimits;
@@ -21,7 +22,7 @@ use crate::size::format_size;
 const READS_MAX: u64 = 1 << 22;
 
 /// The requests of sequential reads of one block size, from the start of the file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Requests {
     /// The size of each read, bytes.
     pub block_bytes: u64,

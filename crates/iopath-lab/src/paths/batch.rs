@@ -51,6 +51,10 @@ impl IoPath for VolumePath {
         let fallback = self.volume.facts().fallback.as_ref().map(ToString::to_string);
         Ok(Box::new(BatchConnection { batch, buffers, stamp, depth: job.depth, fallback }))
     }
+
+    fn engine(&self) -> Option<&'static str> {
+        Some(self.volume.facts().engine)
+    }
 }
 
 /// A batch. The token of a request is its slot.

@@ -115,6 +115,10 @@ impl IoPath for BufferedPath {
         self.volume().map(drop)
     }
 
+    fn engine(&self) -> Option<&'static str> {
+        self.lock().volume.as_ref().map(|volume| volume.facts().engine)
+    }
+
     fn cache_stats(&self) -> Option<BufferedStats> {
         self.lock().volume.as_ref().and_then(Volume::stats)
     }

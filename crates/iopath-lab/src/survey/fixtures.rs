@@ -25,6 +25,8 @@ pub(crate) fn run(path: &str, rw: Rw, block_bytes: u32, io_depth: u32, mbs: &[f6
         jobs: 1,
         think_ns: None,
         rate_iops: None,
+        workload: None,
+        latency_distribution: None,
         model_host: None,
         targets: Vec::new(),
         warm: false,
@@ -56,6 +58,7 @@ fn repeat(block_bytes: u32, bytes_per_second: f64, cost: f64) -> Repeat {
         bytes_per_second,
         iops,
         latency_ns: Latency { min: ns, mean: ns as f64, p50: ns, p90: ns, p99: ns, p999: ns, max: ns },
+        directions: None,
         cpu: Some(Cpu {
             user_seconds: seconds / 2.0,
             system_seconds: seconds / 2.0,

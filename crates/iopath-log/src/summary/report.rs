@@ -4,15 +4,16 @@
 use crate::error::Damage;
 use crate::format::LogInfo;
 use crate::text::escape_json;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The name and version of the JSON.
-pub(super) const SCHEMA: &str = "iopath.log-summary/2";
+pub const SCHEMA: &str = "iopath.log-summary/2";
 
 /// The summary of a log.
 ///
 /// All counts of one report agree with each other; docs/log-summary.md lists the sums.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, JsonSchema, Serialize)]
 pub struct Report {
     /// Name and version of this schema: `iopath.log-summary/2`.
     pub schema: &'static str,
@@ -81,7 +82,7 @@ pub struct Report {
 }
 
 /// The content of a whole log, independent of the filter.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Contents {
     /// Steps.
     pub steps: u64,
@@ -100,7 +101,7 @@ pub struct Contents {
 }
 
 /// One repeat of a measurement.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, JsonSchema, Serialize)]
 pub struct RepeatShare {
     /// Its number; 0 is the time before the first repeat, such as a warm-up.
     pub repeat: u32,
@@ -127,7 +128,7 @@ pub struct RepeatShare {
 }
 
 /// How often each event occurred.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, JsonSchema, Serialize)]
 #[expect(missing_docs, reason = "each is the event of that name")]
 pub struct EventCounts {
     pub queue: u64,
@@ -150,7 +151,7 @@ pub struct EventCounts {
 }
 
 /// A change of the elevator.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct ElevatorChange {
     /// Time, since the log began.
     pub at_ns: u64,
@@ -161,7 +162,7 @@ pub struct ElevatorChange {
 }
 
 /// Bios and requests of one operation.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, JsonSchema, Serialize)]
 pub struct OpCounts {
     /// `read`, `write`, `flush`, `discard`, `write-zeroes`, or `unknown`.
     pub op: &'static str,
@@ -176,7 +177,7 @@ pub struct OpCounts {
 }
 
 /// Bios and requests of sizes from one power of two up to the next.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, JsonSchema, Serialize)]
 pub struct SizeClass {
     /// The smallest size of the class; 0 for bios and requests without data.
     pub from_bytes: u64,
@@ -191,7 +192,7 @@ pub struct SizeClass {
 }
 
 /// The outcome of the bios: each is counted in one of `flushes`, `merged`, `own_request`, `split` and `pending`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema, Serialize)]
 pub struct Flow {
     /// Bios queued: `events.queue`.
     pub bios: u64,
@@ -218,7 +219,7 @@ pub struct Flow {
 }
 
 /// A count for each reason not to merge.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema, Serialize)]
 pub struct Reasons {
     /// No queued request was adjacent.
     pub not_adjacent: u64,
@@ -245,7 +246,7 @@ pub struct Reasons {
 }
 
 /// Use of the plug.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, JsonSchema, Serialize)]
 pub struct Plugging {
     /// How often it was emptied.
     pub unplugs: u64,
@@ -254,7 +255,7 @@ pub struct Plugging {
 }
 
 /// Bios that failed with one errno.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, JsonSchema, Serialize)]
 pub struct ErrorCount {
     /// The number, as in errno.h.
     pub errno: u32,
@@ -263,7 +264,7 @@ pub struct ErrorCount {
 }
 
 /// Distances from the end of one request to the start of the next, in the order of dispatch across all queues.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, JsonSchema, Serialize)]
 pub struct Seeks {
     /// Requests with a predecessor in the same repeat.
     pub requests: u64,
@@ -284,7 +285,7 @@ pub struct Seeks {
 }
 
 /// The stages of the path, named as in btt.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, JsonSchema, Serialize)]
 pub struct Stages {
     /// From the queueing of a bio until it has a request slot: ordering holds it back, or it waits for a slot. One for
     /// each bio or piece with a request of its own.
@@ -300,7 +301,7 @@ pub struct Stages {
 }
 
 /// Latency of one stage. Percentiles to three digits.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, JsonSchema, Serialize)]
 #[expect(missing_docs, reason = "the names are the documentation")]
 pub struct Stage {
     pub count: u64,
@@ -316,7 +317,7 @@ pub struct Stage {
 }
 
 /// Requests in flight at the device, summed over all queues.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, JsonSchema, Serialize)]
 pub struct Depth {
     /// Mean over `span_ns` of the report.
     pub mean: f64,
@@ -329,7 +330,7 @@ pub struct Depth {
 }
 
 /// One stream.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, JsonSchema, Serialize)]
 pub struct StreamShare {
     /// Its number; 65,535 stands for all streams from 65,535 on.
     pub stream: u32,
@@ -356,7 +357,7 @@ pub struct StreamShare {
 }
 
 /// One of the slowest bios, or several of one batch that took equally long.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Slow {
     /// The number of bios with the same queue, operation, stream, size, errno, queueing time and completion time.
     pub bios: u64,

@@ -1,0 +1,66 @@
+//! Rates, spreads and latencies of results, from sums and histograms. `run.rs` uses them for the whole result.
+
+use hdrhistogram::Histogram;
+
+use crate::engine::Measured;
+use crate::job::tally::OneDirection;
+use crate::result::{DirectionResult, Directions, Latency, LatencyDistribution, RepeatDirection, Spread};
+use crate::stats::Summary;
+
+/// The results of reads and of writes; none unless each repetition has both.
+pub(crate) fn directions<'a>(measured: impl Iterator<Item = &'a Measured>) -> Option<Directions> {
+    let repeats: Vec<(f64, &[OneDirection; 2])> =
+        measured.map(|one| Some((one.seconds, one.directions.as_ref()?))).collect::<Option<_>>()?;
+    let of = |index: usize| {
+        let mut sum = OneDirection::none();
+        for (_, directions) in &repeats {
+            sum.add(&directions[index]);
+        }
+        let rate = |of: fn(&OneDirection) -> u64| {
+            spread(repeats.iter().map(|(seconds, directions)| per_second(of(&directions[index]), *seconds)))
+        };
+        DirectionResult {
+            bytes: sum.bytes,
+            ios: sum.ios,
+            bytes_per_second: rate(|one| one.bytes),
+            iops: rate(|one| one.ios),
+            latency_ns: latency(&sum.latency_ns),
+            latency_distribution: Some(LatencyDistribution::of(&sum.latency_ns)),
+        }
+    };
+    (!repeats.is_empty()).then(|| Directions { read: of(0), write: of(1) })
+}
+
+pub(crate) fn repeat_direction(one: &OneDirection, seconds: f64) -> RepeatDirection {
+    let OneDirection { bytes, ios, latency_ns } = one;
+    RepeatDirection {
+        bytes: *bytes,
+        ios: *ios,
+        bytes_per_second: per_second(*bytes, seconds),
+        iops: per_second(*ios, seconds),
+        latency_ns: latency(latency_ns),
+    }
+}
+
+pub(crate) fn spread(values: impl Iterator<Item = f64>) -> Spread {
+    let values: Vec<f64> = values.collect();
+    let summary = Summary::of(&values).expect("a workload has at least one repetition");
+    Spread { mean: summary.mean, stddev: summary.stddev, ci95: summary.ci95 }
+}
+
+pub(crate) fn latency(histogram: &Histogram<u64>) -> Latency {
+    Latency {
+        min: histogram.min(),
+        mean: histogram.mean(),
+        p50: histogram.value_at_quantile(0.5),
+        p90: histogram.value_at_quantile(0.9),
+        p99: histogram.value_at_quantile(0.99),
+        p999: histogram.value_at_quantile(0.999),
+        max: histogram.max(),
+    }
+}
+
+/// 0 without any time: the repetition ended before its measurement began.
+pub(crate) fn per_second(count: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
+}

@@ -1,0 +1,79 @@
+//! The distribution of latencies: percentiles and classes as fio has them. [`Latency`](super::Latency) has the few figures
+//! of a table.
+
+use hdrhistogram::Histogram;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The percentiles of a distribution: the ones that fio prints by default.
+pub const PERCENTILES: [f64; 17] =
+    [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];
+
+/// The bounds of the classes within a factor of 1000.
+const BOUNDS: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
+
+/// The distribution of the timed transfers, over all repetitions.
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+pub struct LatencyDistribution {
+    /// Transfers that were timed.
+    pub count: u64,
+    /// The standard deviation, in nanoseconds.
+    pub stddev: f64,
+    /// A latency in nanoseconds for each of [`PERCENTILES`].
+    pub percentiles: Vec<u64>,
+    /// The classes that are not empty: the upper bound in nanoseconds, included, and the number of transfers. The bounds are
+    /// 2, 4, 10, 20, 50, 100, 250, 500, 750 and 1000 ns, µs and ms, and 2 s; the last class has no bound.
+    pub classes: Vec<(Option<u64>, u64)>,
+}
+
+impl LatencyDistribution {
+    /// The distribution in a histogram of nanoseconds.
+    pub(crate) fn of(histogram: &Histogram<u64>) -> Self {
+        let count_to = |bound: u64| histogram.count_between(0, bound);
+        let mut classes = Vec::new();
+        let mut below = 0;
+        for bound in bounds() {
+            let count = count_to(bound);
+            if count > below {
+                classes.push((Some(bound), count - below));
+            }
+            below = count;
+        }
+        if histogram.len() > below {
+            classes.push((None, histogram.len() - below));
+        }
+        Self {
+            count: histogram.len(),
+            stddev: histogram.stdev(),
+            percentiles: PERCENTILES.iter().map(|one| histogram.value_at_percentile(*one)).collect(),
+            classes,
+        }
+    }
+}
+
+/// The upper bounds of all classes but the last, in nanoseconds.
+fn bounds() -> impl Iterator<Item = u64> {
+    let units = [1, 1_000, 1_000_000];
+    units.into_iter().flat_map(|unit| BOUNDS.map(|bound| bound * unit)).chain([2_000_000_000])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::tally::latencies;
+
+    #[test]
+    fn each_latency_is_in_one_class_and_the_percentiles_rise() {
+        let mut histogram = latencies();
+        for latency in [1, 2, 3, 999, 1_000, 1_001, 3_000_000_000] {
+            histogram.record(latency).unwrap();
+        }
+        let LatencyDistribution { count, classes, percentiles, stddev } = LatencyDistribution::of(&histogram);
+        assert_eq!(count, 7);
+        assert_eq!(classes, [(Some(2), 2), (Some(4), 1), (Some(1_000), 2), (Some(2_000), 1), (None, 1)]);
+        assert_eq!(percentiles.len(), PERCENTILES.len());
+        assert!(percentiles.is_sorted() && percentiles[6] == 999 && stddev > 1e9, "{percentiles:?} {stddev}");
+        let empty = LatencyDistribution::of(&latencies());
+        assert_eq!((empty.count, empty.classes.len(), empty.stddev), (0, 0, 0.0));
+    }
+}
