@@ -5,6 +5,7 @@ mod compare;
 mod fit;
 mod log;
 mod report;
+mod sweep;
 mod tune;
 mod values;
 
@@ -12,6 +13,7 @@ pub(crate) use compare::CompareArgs;
 pub(crate) use fit::FitArgs;
 pub(crate) use log::{LogArgs, LogFile, SummaryArgs};
 pub(crate) use report::ReportArgs;
+pub(crate) use sweep::{SweepArgs, SweepFormat};
 pub(crate) use tune::TuneArgs;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -58,6 +60,8 @@ pub(crate) enum Command {
     Experiment(ExperimentArgs),
     /// Fit a model to a target or to a request log, for runs in virtual time; state its error
     Fit(FitArgs),
+    /// Measure a matrix of paths, block sizes, depths and settings; tables and a heat map
+    Sweep(Box<SweepArgs>),
     /// Show the settings of a block device; set them, and restore them
     Tune(TuneArgs),
     /// List the I/O schedulers (elevators) and their settings
@@ -336,7 +340,7 @@ impl Command {
     pub(crate) fn flags(&self) -> FieldNames {
         match self {
             Self::Run(args) if args.jobfile.is_some() => key_of,
-            Self::Run(_) => run_flag,
+            Self::Run(_) | Self::Sweep(_) => run_flag,
             Self::Survey(_) | Self::Fit(_) => survey_flag,
             Self::Map(_) => map_flag,
             _ => |_| None,
@@ -349,7 +353,7 @@ fn map_flag(field: Field) -> Option<&'static str> {
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the type is that of `FieldNames`")]
-fn run_flag(field: Field) -> Option<&'static str> {
+pub(crate) fn run_flag(field: Field) -> Option<&'static str> {
     Some(match field {
         Field::Path => "--path",
         Field::Target => "--target",

@@ -14,6 +14,7 @@ mod progress;
 mod report;
 mod run;
 mod survey;
+mod sweep;
 mod tune;
 
 use args::{Cli, Command};
@@ -72,6 +73,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Run(args) => run::run(args),
         Command::Survey(args) => survey::run(args),
         Command::Report(args) => report::run(args),
+        Command::Sweep(args) => sweep::run(args),
         Command::Experiment(args) => experiment::run(args),
         Command::Fit(args) => fit::run(args),
         Command::Elevators(args) => elevators::list(args),

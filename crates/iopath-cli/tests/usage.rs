@@ -2,5 +2,5 @@
 
 #[test]
 fn usage_errors_are_one_line() {
-    trycmd::TestCases::new().case("tests/usage.trycmd").case("tests/tune.trycmd");
+    trycmd::TestCases::new().case("tests/usage.trycmd").case("tests/tune.trycmd").case("tests/sweep.trycmd");
 }

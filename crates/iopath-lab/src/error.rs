@@ -19,6 +19,7 @@ use crate::refusal::WorkloadError;
 use crate::settings::ParameterError;
 use crate::settings_error::SettingsError;
 use crate::size::format_size;
+use crate::sweep_error::SweepError;
 
 /// A failure of a measurement, before it begins or while it runs.
 ///
@@ -268,13 +269,28 @@ pub enum LabError {
     Fit(#[from] FitError),
     /// Settings of a block device cannot be changed or restored.
     #[error(transparent)]
-    Settings(#[from] SettingsError),
+    Settings(Box<SettingsError>),
+    /// A sweep cannot begin, continue, or keep its results.
+    #[error(transparent)]
+    Sweep(Box<SweepError>),
     /// The request log cannot be written.
     #[error(transparent)]
     Log(#[from] LogError),
     /// No memory for the buffers.
     #[error(transparent)]
     NoMemory(#[from] NoMemory),
+}
+
+impl From<SettingsError> for LabError {
+    fn from(error: SettingsError) -> Self {
+        Self::Settings(Box::new(error))
+    }
+}
+
+impl From<SweepError> for LabError {
+    fn from(error: SweepError) -> Self {
+        Self::Sweep(Box::new(error))
+    }
 }
 
 impl LabError {
@@ -284,6 +300,7 @@ impl LabError {
             Self::Workload(error) => error.is_usage(),
             Self::Compare(error) => error.is_usage(),
             Self::Settings(error) => error.is_usage(),
+            Self::Sweep(error) => error.is_usage(),
             Self::Unknown { .. }
             | Self::SurveyOfModel { .. }
             | Self::Parameter(_)

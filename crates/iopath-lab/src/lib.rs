@@ -50,6 +50,8 @@ pub mod size;
 pub mod stats;
 mod storage;
 pub mod survey;
+pub mod sweep;
+mod sweep_error;
 pub mod table;
 mod target;
 pub mod tune;
@@ -74,6 +76,8 @@ pub use result::{Report, RunResult, TargetFacts};
 pub use run::{IDLE_SAMPLE, Lab};
 pub use scratch::Scratch;
 pub use settings_error::SettingsError;
+pub use signals::before_end;
+pub use sweep_error::SweepError;
 pub use target::{Target, TargetInfo};
 pub use workload::{
     BlockSize, Depth, DeviceDepth, Distribution, End, Jobs, LatencySampling, LogSettings, Rate, ReadShare,

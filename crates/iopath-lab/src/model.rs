@@ -16,6 +16,9 @@ use crate::workload::{LatencySampling, Workload};
 /// The prefix of a target that is a model. Write a file with such a name as `./model:NAME`.
 const PREFIX: &str = "model:";
 
+/// Separates the name of a model from other values of its parameters: `model:NAME?PARAMETER=VALUE&PARAMETER=VALUE`.
+const PARAMETERS: char = '?';
+
 /// The longest run in seconds: 146 years. A model refuses later requests, so no completion overflows the clock.
 const SECONDS_MAX: u64 = (1 << 62) / 1_000_000_000;
 
@@ -38,8 +41,17 @@ impl ModelTarget {
     /// [`LabError`]: there is no such preset, the file cannot be read, or a parameter is wrong.
     pub fn find(target: &Path) -> Result<Option<Self>, LabError> {
         let Some(name) = target.to_str().and_then(|name| name.strip_prefix(PREFIX)) else { return Ok(None) };
-        let model =
-            if is_file(name) { Model::parse(name, &read(Path::new(name))?)? } else { Model::preset(name)? };
+        let (name, parameters) = name.split_once(PARAMETERS).unwrap_or((name, ""));
+        let parameters: Vec<(&str, &str)> = parameters
+            .split('&')
+            .filter(|parameter| !parameter.is_empty())
+            .map(|parameter| parameter.split_once('=').unwrap_or((parameter, "")))
+            .collect();
+        let model = if is_file(name) {
+            Model::parse_with(name, &read(Path::new(name))?, &parameters)?
+        } else {
+            Model::preset_with(name, &parameters)?
+        };
         Ok(Some(Self { name: target.to_owned(), model }))
     }
 

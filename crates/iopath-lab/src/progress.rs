@@ -56,6 +56,15 @@ pub enum Stage {
         /// The maximum number of pairs.
         max: u32,
     },
+    /// A cell of a sweep is measured.
+    Cell {
+        /// The cell in words.
+        name: String,
+        /// The number of the cell in the order of measurement, from 1.
+        number: u32,
+        /// The number of cells.
+        count: u32,
+    },
     /// The parameters of a kind of model are being fitted.
     Fit {
         /// The kind.
@@ -99,6 +108,7 @@ impl fmt::Display for Stage {
                 write!(f, "group {number} of {count}: {}", names.join(", "))
             }
             Self::Pair { number, max } => write!(f, "executing pair {number} of at most {max}"),
+            Self::Cell { name, number, count } => write!(f, "cell {number} of {count}: {name}"),
             Self::Fit { model } => write!(f, "fitting a model: {model}"),
             Self::Turn { workload, round, rounds, left } => {
                 write!(f, "round {round} of {rounds}, {} s left: {workload}", left.as_secs())

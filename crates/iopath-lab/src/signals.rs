@@ -24,7 +24,7 @@ pub(crate) fn ending_signals() -> Vec<i32> {
 
 /// Registers an action that the thread executes on a signal, before that signal ends the process. Starts the thread once per
 /// process. An action that is already registered is not added again.
-pub(crate) fn before_end(action: fn()) {
+pub fn before_end(action: fn()) {
     static STARTED: Once = Once::new();
     let mut actions = ACTIONS.lock().unwrap_or_else(PoisonError::into_inner);
     if !actions.iter().any(|known| std::ptr::fn_addr_eq(*known, action)) {

@@ -110,6 +110,8 @@ pub(super) fn read_csv(file: &str, text: &str) -> Result<Option<Vec<Run>>, Compa
                     "block_bytes" => block = number(name, value)? as u64,
                     "mean_mib_per_s" => mean = Some(number(name, value)?),
                     "stddev_mib_per_s" | "iops" => {}
+                    // A table with reads and writes has rows of one direction.
+                    _ if value.is_empty() && any_repetition(name) => {}
                     _ if is_repetition(name, direction) => seconds.push(number(name, value)?),
                     _ if any_repetition(name) => {}
                     fact => run.identity(fact, value),

@@ -1,0 +1,85 @@
+//! `iopath sweep`: measures a matrix of workloads and settings, and shows tables and a heat map.
+
+use crate::args::{SweepArgs, SweepFormat};
+use crate::output::{plain, print};
+use crate::progress::Bar;
+use anyhow::bail;
+use iopath_lab::sweep::{Sweep, SweepFile};
+use iopath_lab::{LabError, SweepError, before_end, table};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// The results file, for the message of an interruption.
+static RESULTS: OnceLock<PathBuf> = OnceLock::new();
+
+pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<()> {
+    let Some(path) = &args.resume else {
+        let matrix = args.matrix()?;
+        SweepFile::check_replaceable(&args.output).map_err(LabError::from)?;
+        let arguments = std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
+        let file = SweepFile::new(arguments, args.seed, matrix.axes, matrix.values);
+        return measure(args, &matrix.cells, file, &args.output);
+    };
+    let file = SweepFile::read(path).map_err(LabError::from)?;
+    let args = SweepArgs::of(&file.arguments)?;
+    if file.complete {
+        return show(&file, args.format);
+    }
+    let matrix = args.matrix()?;
+    let values = file.cells.iter().map(|cell| &cell.values);
+    if matrix.axes != file.axes || !matrix.values.iter().eq(values) {
+        let problem = "its cells are not those of its arguments".to_owned();
+        return Err(LabError::from(SweepError::NotResumable { path: path.clone(), problem }).into());
+    }
+    measure(&args, &matrix.cells, file, path)
+}
+
+fn measure(
+    args: &SweepArgs,
+    cells: &[Result<iopath_lab::sweep::Planned, String>],
+    mut file: SweepFile,
+    path: &Path,
+) -> anyhow::Result<()> {
+    let _ = RESULTS.set(path.to_owned());
+    before_end(say_resume);
+    let mut bar = Bar::new(!args.no_color && table::is_fancy(&io::stderr()));
+    let mut notes = Vec::new();
+    let measured = Sweep { cells, path, names: crate::args::run_flag }.run(&mut file, &mut notes, &mut bar);
+    bar.finish();
+    for note in &notes {
+        eprintln!("iopath: {}", plain(note));
+    }
+    if let Err(error) = measured {
+        if file.counts() != [0, 0] {
+            say_resume();
+        }
+        return Err(error.into());
+    }
+    show(&file, args.format)?;
+    let first = file.cells.iter().find_map(|cell| cell.skipped.as_ref());
+    match first {
+        Some(reason) if file.counts()[0] == 0 => bail!("no cell could be measured: {}", plain(reason)),
+        _ => Ok(()),
+    }
+}
+
+fn show(file: &SweepFile, format: SweepFormat) -> anyhow::Result<()> {
+    let text = match format {
+        SweepFormat::Table => file.text(table::terminal_width()),
+        SweepFormat::Json => file.to_json().trim_end().to_owned(),
+        SweepFormat::Csv => file.csv(),
+        SweepFormat::Perftest => file.perftest(),
+    };
+    print(&format!("{text}\n"))
+}
+
+/// Names the command that continues the sweep.
+fn say_resume() {
+    if let Some(path) = RESULTS.get() {
+        eprintln!(
+            "iopath: the completed cells are kept; continue with: iopath sweep --resume {}",
+            plain(&path.display().to_string())
+        );
+    }
+}

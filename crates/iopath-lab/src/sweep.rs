@@ -1,0 +1,22 @@
+//! `iopath sweep`: measures a matrix of workloads and settings. The program builds the workload of each cell from its options.
+//!
+//! | file | content |
+//! |---|---|
+//! | `matrix.rs` | axes, their product, the random order |
+//! | `measure.rs` | measures the cells, applies and restores settings |
+//! | `model_settings.rs` | settings of modelled targets |
+//! | `file.rs` | the results file, which `--resume` reads |
+//! | `view.rs` | tables and heat maps as text |
+//! | `formats.rs` | CSV and the classic table of block sizes |
+
+mod file;
+mod formats;
+mod matrix;
+mod measure;
+mod model_settings;
+mod view;
+
+pub use file::{Cell, SCHEMA, SweepFile};
+pub use matrix::{Axis, CELLS_MAX, product};
+pub use measure::{Planned, Sweep};
+pub use model_settings::set_on_model;
