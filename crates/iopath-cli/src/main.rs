@@ -6,6 +6,7 @@ mod destination;
 mod elevators;
 mod experiment;
 mod fit;
+mod live;
 mod log;
 mod man;
 mod map;

@@ -22,7 +22,7 @@ use crate::job::tally::{JobResult, OneDirection, latencies, sum_of_latencies};
 use crate::job::{Pace, Start};
 use crate::path::{Connection, IoPath, JobSpec};
 use crate::plan::Plan;
-use crate::progress::Progress;
+use crate::progress::{JobSample, Progress, Sample};
 use crate::result::CacheUse;
 use crate::storage::StorageBytes;
 use crate::target::Target;
@@ -335,7 +335,10 @@ impl Jobs<'_> {
         }
         let before = Counters::before(self.targets);
         self.gate.set(Phase::Run);
-        let ran = self.gather(outcomes, &mut |done| progress.advance(done));
+        let ran = self.gather(outcomes, &mut |done| {
+            progress.advance(done);
+            progress.sample(&self.sample(done));
+        });
         let after = Counters::after(self.targets);
         self.gate.set(Phase::Drop);
         let mut jobs: Vec<Option<(JobResult, Option<Verified>)>> = ran.iter().map(|_| None).collect();
@@ -365,6 +368,20 @@ impl Jobs<'_> {
             }
         }
         gathered
+    }
+
+    /// The counters of all jobs.
+    fn sample(&self, done: f64) -> Sample {
+        let jobs = self.workers.iter().zip(&self.moved).map(|(worker, moved)| {
+            let bytes = moved.bytes.load(Ordering::Relaxed);
+            JobSample {
+                target: worker.target.file().map_or_else(String::new, |file| file.display().to_string()),
+                bytes,
+                ios: bytes / u64::from(worker.workload.block_size.bytes().max(1)),
+                latency_ns: moved.latency_ns.load(Ordering::Relaxed),
+            }
+        });
+        Sample { elapsed: Duration::from_nanos(self.clock.now_ns()), done, jobs: jobs.collect() }
     }
 
     /// The progress of the repetition, from 0 to 1.

@@ -253,6 +253,12 @@ impl Job {
         self.is_stopped && self.is_idle()
     }
 
+    /// The measurements so far.
+    #[inline]
+    pub(crate) fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
     /// Bytes moved so far.
     pub(crate) fn moved_bytes(&self) -> u64 {
         self.tally.moved_bytes()

@@ -125,6 +125,34 @@ pub trait Progress {
 
     /// The completed share of the current stage, from 0 to 1.
     fn advance(&mut self, done: f64);
+
+    /// The counters of running jobs, about ten times a second.
+    fn sample(&mut self, _sample: &Sample) {}
+}
+
+/// A reading of the counters of running jobs. The jobs do not wait for it, so counters of different jobs, and those of one
+/// job, may be some transfers apart.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample {
+    /// Since the start of the jobs.
+    pub elapsed: Duration,
+    /// The completed share of the stage, from 0 to 1.
+    pub done: f64,
+    /// Each job.
+    pub jobs: Vec<JobSample>,
+}
+
+/// The counters of one job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobSample {
+    /// Its file or device; empty without a target.
+    pub target: String,
+    /// Bytes transferred so far.
+    pub bytes: u64,
+    /// Transfers so far, from the bytes and the block size.
+    pub ios: u64,
+    /// The latency of its last completed transfer, in nanoseconds; 0 before the first.
+    pub latency_ns: u64,
 }
 
 /// Ignores the progress.

@@ -35,11 +35,13 @@ impl Clock {
     }
 }
 
-/// The bytes that a job has moved, for the progress bar. Aligned, to avoid false sharing between jobs.
+/// The bytes that a job has moved and its last latency, for the progress. One cache line, which the job writes without locks.
+/// Aligned, to avoid false sharing between jobs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Moved {
     pub(crate) bytes: AtomicU64,
+    pub(crate) latency_ns: AtomicU64,
 }
 
 /// The reason for the early end of a job.
@@ -99,8 +101,9 @@ impl JobContext<'_> {
 
     /// Publishes the progress. Returns true if the job has to stop.
     #[inline]
-    pub(crate) fn publish(&self, moved_bytes: u64) -> bool {
-        self.moved.bytes.store(moved_bytes, Ordering::Relaxed);
+    pub(crate) fn publish(&self, tally: &Tally) -> bool {
+        self.moved.bytes.store(tally.moved_bytes(), Ordering::Relaxed);
+        self.moved.latency_ns.store(tally.last_latency_ns(), Ordering::Relaxed);
         self.stop.load(Ordering::Relaxed)
     }
 
@@ -150,7 +153,7 @@ pub(crate) fn run(
             } else {
                 now_ns = context.wait_until(job.poll_timeout());
             }
-            if context.publish(job.moved_bytes()) {
+            if context.publish(job.tally()) {
                 job.stop();
             }
             continue;
@@ -161,7 +164,7 @@ pub(crate) fn run(
             result.map_err(|error| JobError::Transfer(job.transfer(slot), error))?;
             job.handle_done(slot, now_ns);
         }
-        if context.publish(job.moved_bytes()) {
+        if context.publish(job.tally()) {
             job.stop();
         }
     }
@@ -185,7 +188,7 @@ pub(crate) fn run_sampled(
             now_ns = context.clock.now_ns();
         }
         job.handle_run(now_ns);
-        if context.publish(job.moved_bytes()) {
+        if context.publish(job.tally()) {
             job.stop();
         }
     }

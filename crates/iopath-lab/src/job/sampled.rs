@@ -120,9 +120,10 @@ impl SampledJob {
         self.is_stopped = true;
     }
 
-    /// Bytes moved so far.
-    pub(crate) fn moved_bytes(&self) -> u64 {
-        self.tally.moved_bytes()
+    /// The measurements so far.
+    #[inline]
+    pub(crate) fn tally(&self) -> &Tally {
+        &self.tally
     }
 
     /// The measurements.

@@ -136,6 +136,13 @@ impl Tally {
         self.last_count = 0;
     }
 
+    /// The last recorded latency; 0 before the first.
+    #[inline]
+    pub(crate) fn last_latency_ns(&self) -> u64 {
+        self.last_ns
+    }
+
+    #[inline]
     pub(crate) fn moved_bytes(&self) -> u64 {
         let [reading, writing] = &self.directions;
         reading.bytes + writing.bytes

@@ -65,7 +65,7 @@ pub(crate) fn run(
         } else if held.is_none() {
             now_ns = context.wait_until(job.poll_timeout());
         }
-        if context.publish(job.moved_bytes()) || (settings.fatal && checker.verified.faults() > 0) {
+        if context.publish(job.tally()) || (settings.fatal && checker.verified.faults() > 0) {
             job.stop();
         }
     }
