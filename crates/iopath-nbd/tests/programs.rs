@@ -1,18 +1,20 @@
-//! Programs of others at the other end: libnbd's nbdinfo and nbdcopy, qemu-img, fio, and the servers nbdkit and
+//! Programs of others at the other end of the server or client: libnbd's nbdinfo and nbdcopy, qemu-img, fio, and the servers nbdkit and
 //! qemu-nbd. A test whose program is missing is skipped with a line.
 
 mod sockets;
 
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use iopath::{IoMode, Options, Unaligned, Volume};
 use iopath_nbd::{
-    BlockState, ClientOperation, ClientOptions, Export, NbdUri, Place, ReplyFormat, TransmissionFlags,
+    BlockState, ClientOperation, ClientOptions, Listen, NbdUri, Place, ReplyFormat, ServeOptions, Served,
+    Server,
 };
 
-use crate::sockets::{Client, serve};
+use crate::sockets::Client;
 
 const SIZE: usize = 4 << 20;
 
@@ -43,25 +45,57 @@ fn run(program: &str, arguments: &[&str]) -> String {
     text
 }
 
-/// A server of ours: its folder, its URI and its disk.
-fn ours() -> (tempfile::TempDir, String, Arc<Mutex<Vec<u8>>>) {
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("socket");
-    let disk = Arc::new(Mutex::new(pattern()));
-    let export = Export {
-        flags: TransmissionFlags::SEND_FLUSH
-            | TransmissionFlags::SEND_FUA
-            | TransmissionFlags::SEND_TRIM
-            | TransmissionFlags::SEND_WRITE_ZEROES
-            | TransmissionFlags::SEND_CACHE
-            | TransmissionFlags::CAN_MULTI_CONN,
-        has_allocation: true,
-        description: "pattern".to_owned(),
-        ..Export::new("disk one", SIZE as u64)
-    };
-    serve(&socket, export, disk.clone());
-    let uri = NbdUri { place: Place::Unix(socket), is_tls: false, export: "disk one".to_owned() };
-    (folder, uri.to_string(), disk)
+/// A server of ours over a sparse file.
+struct Ours {
+    folder: tempfile::TempDir,
+    uri: String,
+    _server: Server,
+}
+
+impl Ours {
+    fn new(mode: IoMode) -> Self {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let (socket, file) = (folder.path().join("socket"), folder.path().join("disk"));
+        let disk = std::fs::File::create(&file).unwrap();
+        disk.set_len(SIZE as u64).unwrap();
+        for at in [0, 3 << 20] {
+            disk.write_all_at(&pattern()[at..at + (1 << 20)], at as u64).unwrap();
+        }
+        disk.sync_all().unwrap();
+        let volume =
+            Volume::open(&file, &Options::new().mode(mode).write(true).unaligned(Unaligned::Bounce)).unwrap();
+        let (name, description) = ("disk one".to_owned(), "pattern".to_owned());
+        let served = Served { name, description, volume, is_writable: true };
+        let server =
+            Server::start(&Listen::Unix(socket.clone()), &[served], &ServeOptions::default()).unwrap();
+        let uri =
+            NbdUri { place: Place::Unix(socket), is_tls: false, export: "disk one".to_owned() }.to_string();
+        Self { folder, uri, _server: server }
+    }
+
+    /// A path in the folder of the server.
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    fn fill(&self) {
+        let mut client = Client::connect(Path::new(&self.path("socket")), ClientOptions::export(""));
+        let write = ClientOperation::Write { offset: 0, length: SIZE as u32, fua: true };
+        client.execute(write, &mut vec![9; SIZE]).unwrap();
+    }
+
+    /// The bytes of the export.
+    fn bytes(&self) -> Vec<u8> {
+        let mut client = Client::connect(Path::new(&self.path("socket")), ClientOptions::export(""));
+        let mut bytes = vec![1; SIZE];
+        client.execute(ClientOperation::Read { offset: 0, length: SIZE as u32 }, &mut bytes).unwrap();
+        bytes
+    }
+}
+
+/// A direct and a buffered server.
+fn ours() -> [Ours; 2] {
+    [IoMode::Direct, IoMode::Buffered].map(Ours::new)
 }
 
 #[test]
@@ -69,8 +103,8 @@ fn nbdinfo_prints_the_export_and_its_holes() {
     if !is_installed("nbdinfo") {
         return;
     }
-    let (_folder, uri, _) = ours();
-    let info = run("nbdinfo", &[&uri]);
+    let ours = &ours()[0];
+    let info = run("nbdinfo", &[&ours.uri]);
     for expected in [
         "disk one",
         "export-size: 4194304",
@@ -80,8 +114,8 @@ fn nbdinfo_prints_the_export_and_its_holes() {
     ] {
         assert!(info.contains(expected), "{expected} is missing in: {info}");
     }
-    assert!(run("nbdinfo", &["--list", &uri]).contains("disk one"));
-    let map = run("nbdinfo", &["--map", &uri]);
+    assert!(run("nbdinfo", &["--list", &ours.uri]).contains("disk one"));
+    let map = run("nbdinfo", &["--map", &ours.uri]);
     let rows: Vec<Vec<&str>> = map.lines().map(|line| line.split_whitespace().take(3).collect()).collect();
     assert_eq!(rows, [["0", "1048576", "0"], ["1048576", "2097152", "3"], ["3145728", "1048576", "0"]]);
 }
@@ -91,14 +125,15 @@ fn nbdcopy_copies_in_both_directions_and_keeps_holes() {
     if !is_installed("nbdcopy") {
         return;
     }
-    let (folder, uri, disk) = ours();
-    let file = folder.path().join("copy");
-    let file = file.to_str().unwrap();
-    run("nbdcopy", &[&uri, file]);
-    assert_eq!(std::fs::read(file).unwrap(), pattern());
-    disk.lock().unwrap().fill(9);
-    run("nbdcopy", &["--flush", file, &uri]);
-    assert_eq!(*disk.lock().unwrap(), pattern());
+    for ours in ours() {
+        let file = ours.path("copy");
+        run("nbdcopy", &[&ours.uri, &file]);
+        assert!(std::fs::read(&file).unwrap() == pattern());
+        assert!(std::fs::metadata(&file).unwrap().blocks() * 512 < SIZE as u64, "holes became data");
+        ours.fill();
+        run("nbdcopy", &["--flush", &file, &ours.uri]);
+        assert!(ours.bytes() == pattern());
+    }
 }
 
 #[test]
@@ -106,17 +141,17 @@ fn qemu_img_converts_compares_and_maps() {
     if !is_installed("qemu-img") {
         return;
     }
-    let (folder, uri, disk) = ours();
-    let file = folder.path().join("image");
-    let file = file.to_str().unwrap();
-    run("qemu-img", &["convert", "-f", "raw", "-O", "raw", &uri, file]);
-    assert_eq!(std::fs::read(file).unwrap(), pattern());
-    run("qemu-img", &["compare", "-f", "raw", "-F", "raw", &uri, file]);
-    assert!(run("qemu-img", &["map", "-f", "raw", "--output=json", &uri]).contains("\"length\": 2097152"));
-    disk.lock().unwrap().fill(9);
-    run("qemu-img", &["convert", "-n", "-f", "raw", "-O", "raw", file, &uri]);
-    assert_eq!(*disk.lock().unwrap(), pattern());
-    run("qemu-img", &["bench", "-f", "raw", "-c", "200", "-d", "16", "-s", "4096", &uri]);
+    for ours in ours() {
+        let (file, uri) = (ours.path("image"), &ours.uri);
+        run("qemu-img", &["convert", "-f", "raw", "-O", "raw", uri, &file]);
+        assert!(std::fs::read(&file).unwrap() == pattern());
+        run("qemu-img", &["compare", "-f", "raw", "-F", "raw", uri, &file]);
+        assert!(run("qemu-img", &["map", "-f", "raw", "--output=json", uri]).contains("\"length\": 2097152"));
+        ours.fill();
+        run("qemu-img", &["convert", "-n", "-f", "raw", "-O", "raw", &file, uri]);
+        assert!(ours.bytes() == pattern());
+        run("qemu-img", &["bench", "-f", "raw", "-c", "200", "-d", "16", "-s", "4096", uri]);
+    }
 }
 
 #[test]
@@ -124,43 +159,33 @@ fn fio_verifies_what_it_wrote() {
     if !is_installed("fio") || !run("fio", &["--enghelp"]).contains("nbd") {
         return;
     }
-    let (_folder, uri, _) = ours();
-    let uri = format!("--uri={uri}");
-    run(
-        "fio",
-        &[
-            "--name=v",
-            "--ioengine=nbd",
-            &uri,
-            "--rw=randwrite",
-            "--bs=512-16k",
-            "--bs_unaligned",
-            "--size=4m",
-            "--iodepth=16",
-            "--verify=crc32c",
-            "--fsync=64",
-        ],
-    );
+    for ours in ours() {
+        let uri = format!("--uri={}", ours.uri);
+        let job =
+            ["--name=v", "--ioengine=nbd", "--rw=randwrite", "--bs=512-300k", "--bs_unaligned", "--size=4m"];
+        let checks = ["--iodepth=16", "--verify=crc32c", "--fsync=64", "--loops=4", &uri];
+        run("fio", &[&job[..], &checks].concat());
+    }
 }
 
 /// A server of others, killed on drop.
-struct Server(Child);
+struct Peer(Child);
 
-impl Server {
+impl Peer {
     /// Starts a server and waits for its socket.
     fn start(program: &str, arguments: &[&str], socket: &Path) -> Self {
         let child = Command::new(program).args(arguments).stdout(Stdio::null()).spawn().unwrap();
-        let server = Self(child);
+        let peer = Self(child);
         let limit = Instant::now() + Duration::from_secs(20);
         while std::os::unix::net::UnixStream::connect(socket).is_err() {
             assert!(Instant::now() < limit, "{program} opened no socket");
             std::thread::sleep(Duration::from_millis(20));
         }
-        server
+        peer
     }
 }
 
-impl Drop for Server {
+impl Drop for Peer {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -203,7 +228,7 @@ fn a_client_works_with_nbdkit() {
     }
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
-    let _server = Server::start("nbdkit", &["-f", "-U", socket.to_str().unwrap(), "memory", "4M"], &socket);
+    let _server = Peer::start("nbdkit", &["-f", "-U", socket.to_str().unwrap(), "memory", "4M"], &socket);
     exercise(&socket, "", true);
 }
 
@@ -226,6 +251,6 @@ fn a_client_works_with_qemu_nbd() {
         "--discard=unmap",
         image.to_str().unwrap(),
     ];
-    let _server = Server::start("qemu-nbd", &arguments, &socket);
+    let _server = Peer::start("qemu-nbd", &arguments, &socket);
     exercise(&socket, "name", true);
 }

@@ -1,0 +1,389 @@
+//! One client: negotiation, then requests. It queues I/O in [`Core`] and replies in its [`Outbox`].
+
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use iopath::{Advice, PoolBuf, Volume};
+
+use super::core::Core;
+use super::input::Input;
+use super::outbox::Outbox;
+use super::stream::Stream;
+use super::transfer::{Progress, Transfer};
+use crate::errno::Errno;
+use crate::meta::{BlockExtent, BlockState};
+use crate::reply::ReplyWriter;
+use crate::server::{Operation, ServerHandshake, ServerProgress, ServerRequests, ServerTls, Session};
+
+/// Requests of one connection that are executed at the same time. Further requests wait in the socket.
+const IN_FLIGHT_MAX: u32 = 64;
+
+/// Longest read that is sent as one chunk if the client asks for that.
+const ONE_CHUNK_MAX: u32 = super::backing::PIECE as u32;
+
+/// Reason for the end of a connection.
+#[derive(Debug)]
+pub(super) enum Closed {
+    /// The client ended it.
+    ByClient,
+    /// The client violated the protocol, or the socket failed.
+    Error(String),
+}
+
+impl From<io::Error> for Closed {
+    fn from(error: io::Error) -> Self {
+        Self::Error(error.to_string())
+    }
+}
+
+/// State of the socket after its input was handled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reading {
+    /// It waits for the client.
+    Drained,
+    /// It waits for a buffer, a completion or the socket. Further input stays in the socket.
+    Stalled,
+    /// The client sends nothing more.
+    Ended,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Handshake { handshake: ServerHandshake, input: Vec<u8> },
+    Transmission(Active),
+}
+
+/// The next bytes of a client.
+#[derive(Debug)]
+enum Receive {
+    /// The head of a request.
+    Head,
+    /// Data of a write: the transfer, and a buffer once there is one.
+    Data { transfer: usize, buffer: Option<PoolBuf>, filled: usize },
+    /// Data of a refused write, and the reply to it.
+    Skipped { left: u64, reply: Vec<u8> },
+}
+
+#[derive(Debug)]
+struct Active {
+    export: usize,
+    requests: ServerRequests,
+    writer: ReplyWriter,
+    input: Input,
+    receive: Receive,
+}
+
+/// One client.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) stream: Stream,
+    phase: Phase,
+    pub(super) outbox: Outbox,
+    /// Transfers without a complete reply.
+    in_flight: u32,
+    pub(super) reading: Reading,
+    /// The time of the last byte in either direction.
+    pub(super) last_progress: Instant,
+}
+
+impl Connection {
+    pub(super) fn new(stream: Stream, core: &Core, now: Instant) -> io::Result<Self> {
+        stream.prepare()?;
+        let mut handshake = ServerHandshake::new(Arc::clone(&core.exports), ServerTls::Off);
+        let mut outbox = Outbox::default();
+        outbox.push_text(handshake.take_output());
+        let phase = Phase::Handshake { handshake, input: Vec::new() };
+        Ok(Self { stream, phase, outbox, in_flight: 0, reading: Reading::Drained, last_progress: now })
+    }
+
+    /// Whether the connection waits for its client, so that a silent client can be disconnected.
+    pub(super) fn waits_for_client(&self) -> bool {
+        let is_within_message = match &self.phase {
+            Phase::Handshake { .. } => true,
+            Phase::Transmission(active) => {
+                !matches!(active.receive, Receive::Head) || !active.input.bytes().is_empty()
+            }
+        };
+        !self.outbox.is_empty() || (is_within_message && self.reading == Reading::Drained)
+    }
+
+    /// Whether the client has said farewell and has got all replies.
+    pub(super) fn is_finished(&self) -> bool {
+        self.reading == Reading::Ended && self.in_flight == 0 && self.outbox.is_empty()
+    }
+
+    /// Reads no further requests: the server stops. Replies in progress are sent.
+    pub(super) fn stop(&mut self) {
+        let is_idle = match &self.phase {
+            Phase::Handshake { .. } => true,
+            Phase::Transmission(active) => matches!(active.receive, Receive::Head),
+        };
+        if is_idle {
+            self.reading = Reading::Ended;
+        }
+    }
+
+    /// Handles the input that has arrived.
+    pub(super) fn handle_readable(
+        &mut self,
+        key: usize,
+        core: &mut Core,
+        now: Instant,
+    ) -> Result<(), Closed> {
+        if self.reading == Reading::Ended {
+            return Ok(());
+        }
+        if let Phase::Handshake { .. } = self.phase {
+            self.handle_handshake(core, now)?;
+        }
+        if let Phase::Transmission(_) = self.phase {
+            self.handle_requests(key, core, now)?;
+        }
+        Ok(())
+    }
+
+    /// Sends queued replies.
+    pub(super) fn send(&mut self, now: Instant) -> Result<(), Closed> {
+        if self.outbox.send(&mut self.stream)? > 0 {
+            self.last_progress = now;
+        }
+        Ok(())
+    }
+
+    /// Appends the reply of a transfer, as far as it is complete.
+    pub(super) fn reply(&mut self, transfer: usize, core: &mut Core) -> Result<(), Closed> {
+        match core.transfer(transfer).reply(&mut self.outbox) {
+            Progress::Waits => {}
+            Progress::Replied => {
+                core.finish(transfer);
+                self.in_flight -= 1;
+            }
+            Progress::Broken => {
+                return Err(Closed::Error("a read failed after the first byte of a simple reply".to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    fn handle_handshake(&mut self, core: &mut Core, now: Instant) -> Result<(), Closed> {
+        let Phase::Handshake { handshake, input } = &mut self.phase else { return Ok(()) };
+        let session = loop {
+            let progress = handshake.handle_input(input);
+            self.outbox.push_text(handshake.take_output());
+            self.outbox.send(&mut self.stream)?;
+            match progress.map_err(|error| Closed::Error(error.to_string()))? {
+                ServerProgress::Transmission(session) => break session,
+                ServerProgress::Disconnect => {
+                    self.reading = Reading::Ended;
+                    return Ok(());
+                }
+                ServerProgress::StartTls => return Err(Closed::Error("TLS is not configured".to_owned())),
+                ServerProgress::SendOutput if !self.outbox.is_empty() => {
+                    self.reading = Reading::Stalled;
+                    return Ok(());
+                }
+                ServerProgress::SendOutput => {}
+                ServerProgress::NeedInput => {
+                    self.reading = Reading::Drained;
+                    let mut buffer = [0; 4096];
+                    match self.stream.receive(&mut buffer)? {
+                        None => return Ok(()),
+                        Some(0) => return Err(Closed::ByClient),
+                        Some(count) => {
+                            self.last_progress = now;
+                            input.extend_from_slice(&buffer[..count]);
+                        }
+                    }
+                }
+            }
+        };
+        let input = Input::new(input);
+        self.start_transmission(session, input, core)
+    }
+
+    fn start_transmission(&mut self, session: Session, input: Input, core: &mut Core) -> Result<(), Closed> {
+        core.open(session.export).map_err(Closed::Error)?;
+        self.phase = Phase::Transmission(Active {
+            export: session.export,
+            requests: ServerRequests::new(session, &core.exports[session.export]),
+            writer: ReplyWriter::new(session.format),
+            input,
+            receive: Receive::Head,
+        });
+        Ok(())
+    }
+
+    fn handle_requests(&mut self, key: usize, core: &mut Core, now: Instant) -> Result<(), Closed> {
+        let Phase::Transmission(active) = &mut self.phase else { return Ok(()) };
+        loop {
+            let step = match &mut active.receive {
+                Receive::Head => {
+                    if self.in_flight >= IN_FLIGHT_MAX {
+                        self.reading = Reading::Stalled;
+                        return Ok(());
+                    }
+                    active.handle_head(key, core, &mut self.outbox)?
+                }
+                Receive::Data { .. } => active.receive_data(core, &mut self.stream)?,
+                Receive::Skipped { .. } => active.skip(&mut self.outbox),
+            };
+            match step {
+                Step::Handled => {}
+                Step::Started => self.in_flight += 1,
+                Step::Received => self.last_progress = now,
+                Step::Written(transfer) => {
+                    self.last_progress = now;
+                    // After an error, the last piece causes no I/O whose completion would send the reply.
+                    if core.transfer(transfer).is_idle() {
+                        self.reply(transfer, core)?;
+                        return self.handle_requests(key, core, now);
+                    }
+                }
+                Step::NeedsInput => match active.input.receive(&mut self.stream)? {
+                    None => {
+                        self.reading = Reading::Drained;
+                        return Ok(());
+                    }
+                    Some(0) => return Err(Closed::ByClient),
+                    Some(_) => self.last_progress = now,
+                },
+                Step::WouldBlock => {
+                    self.reading = Reading::Drained;
+                    return Ok(());
+                }
+                Step::NeedsBuffer => {
+                    self.reading = Reading::Stalled;
+                    return Ok(());
+                }
+                Step::Disconnects => {
+                    self.reading = Reading::Ended;
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// A result of one step of the input.
+enum Step {
+    Handled,
+    /// A transfer has started.
+    Started,
+    /// Data arrived from the socket.
+    Received,
+    /// All data of this transfer has arrived.
+    Written(usize),
+    NeedsInput,
+    WouldBlock,
+    NeedsBuffer,
+    Disconnects,
+}
+
+impl Active {
+    fn handle_head(&mut self, key: usize, core: &mut Core, outbox: &mut Outbox) -> Result<Step, Closed> {
+        let decoded =
+            self.requests.decode(self.input.bytes()).map_err(|error| Closed::Error(error.to_string()))?;
+        let Some((request, head, payload)) = decoded else { return Ok(Step::NeedsInput) };
+        self.input.consume(head);
+        let (cookie, offset) = (request.cookie, request.offset);
+        let operation = match self.requests.check(&request) {
+            Ok(Operation::Disconnect) => return Ok(Step::Disconnects),
+            Ok(Operation::Read { in_one_chunk: true, length, .. }) if length > ONE_CHUNK_MAX => {
+                Err((Errno::OVERFLOW, "too long for one chunk of data"))
+            }
+            other => other,
+        };
+        match operation {
+            Err((error, reason)) => {
+                let reply = self.writer.error(cookie, offset, error, reason);
+                if payload > 0 {
+                    self.receive = Receive::Skipped { left: payload, reply };
+                } else {
+                    outbox.push_text(reply);
+                }
+            }
+            Ok(Operation::Cache { offset, length }) => {
+                // A hint: an error of the device appears at the read that follows.
+                let _ = core.backing(self.export).volume().advise(offset, length, Advice::WillNeed);
+                outbox.push_head(self.writer.done(cookie, offset));
+            }
+            Ok(Operation::BlockStatus { offset, length, only_one }) => {
+                let volume = core.backing(self.export).volume();
+                outbox.push_text(match extents(volume, offset, length, only_one) {
+                    Ok(extents) => self.writer.block_status(cookie, offset, &extents),
+                    Err(error) => self.writer.error(cookie, offset, Errno::IO, &error),
+                });
+            }
+            Ok(operation) => {
+                let transfer = Transfer::new(&operation, self.requests.format(), cookie);
+                let needs_data = transfer.needs_data() && payload > 0;
+                let transfer = core.start(transfer, key, self.export);
+                if needs_data {
+                    self.receive = Receive::Data { transfer, buffer: None, filled: 0 };
+                }
+                return Ok(Step::Started);
+            }
+        }
+        Ok(Step::Handled)
+    }
+
+    /// Moves data of a write into a buffer: first what has arrived, then directly from the socket.
+    fn receive_data(&mut self, core: &mut Core, stream: &mut Stream) -> Result<Step, Closed> {
+        let Receive::Data { transfer, buffer, filled } = &mut self.receive else { return Ok(Step::Handled) };
+        let key = *transfer;
+        let length = core.transfer(key).piece_len();
+        if buffer.is_none() {
+            let backing = core.backing(self.export);
+            *buffer = if backing.has_room() { backing.buffer() } else { None };
+        }
+        let Some(memory) = buffer else { return Ok(Step::NeedsBuffer) };
+        *filled += self.input.take_into(&mut memory[*filled..length]);
+        if *filled < length {
+            match stream.receive(&mut memory[*filled..length])? {
+                None => return Ok(Step::WouldBlock),
+                Some(0) => return Err(Closed::ByClient),
+                Some(count) => *filled += count,
+            }
+        }
+        if *filled == length {
+            core.write(key, buffer.take().expect("it is filled"));
+            *filled = 0;
+            if !core.transfer(key).needs_data() {
+                self.receive = Receive::Head;
+                return Ok(Step::Written(key));
+            }
+        }
+        Ok(Step::Received)
+    }
+
+    fn skip(&mut self, outbox: &mut Outbox) -> Step {
+        let Receive::Skipped { left, reply } = &mut self.receive else { return Step::Handled };
+        let count = self.input.bytes().len().min(usize::try_from(*left).unwrap_or(usize::MAX));
+        self.input.consume(count);
+        *left -= count as u64;
+        if *left > 0 {
+            return Step::NeedsInput;
+        }
+        outbox.push_text(std::mem::take(reply));
+        self.receive = Receive::Head;
+        Step::Handled
+    }
+}
+
+/// Data and holes of a range, from its start.
+fn extents(volume: &Volume, offset: u64, length: u64, only_one: bool) -> Result<Vec<BlockExtent>, String> {
+    let mut extents = Vec::new();
+    let (mut at, end) = (offset, offset + length);
+    let hole = BlockState::HOLE | BlockState::ZERO;
+    for data in volume.data_ranges(offset, length).map_err(|error| error.to_string())? {
+        let (start, data_end) = (data.start.clamp(at, end), data.end.clamp(at, end));
+        extents.push(BlockExtent { length: start - at, state: hole });
+        extents.push(BlockExtent { length: data_end - start, state: BlockState::empty() });
+        at = data_end;
+    }
+    extents.push(BlockExtent { length: end - at, state: hole });
+    extents.retain(|extent| extent.length > 0);
+    extents.truncate(if only_one { 1 } else { extents.len() });
+    Ok(extents)
+}

@@ -1,0 +1,154 @@
+//! The exports and transfers of one worker, which all of its connections share. It has no knowledge of sockets.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use iopath::{PoolBuf, Volume};
+use slab::Slab;
+
+use super::backing::{Backing, Done};
+use super::transfer::Transfer;
+use crate::export::Export;
+
+/// A transfer with its place.
+#[derive(Debug)]
+struct Entry {
+    transfer: Transfer,
+    /// `None` when the client is gone.
+    connection: Option<usize>,
+    export: usize,
+}
+
+/// The exports and transfers of one worker.
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) exports: Arc<[Export]>,
+    volumes: Arc<[Volume]>,
+    backings: Vec<Option<Backing>>,
+    /// Descriptors of new backings, for the event loop.
+    pub(super) new_descriptors: Vec<OwnedFd>,
+    transfers: Slab<Entry>,
+    /// Transfers that wait for a buffer or room.
+    hungry: VecDeque<usize>,
+}
+
+impl Core {
+    pub(super) fn new(exports: Arc<[Export]>, volumes: Arc<[Volume]>) -> Self {
+        let backings = volumes.iter().map(|_| None).collect();
+        Self {
+            exports,
+            volumes,
+            backings,
+            new_descriptors: Vec::new(),
+            transfers: Slab::new(),
+            hungry: VecDeque::new(),
+        }
+    }
+
+    /// Opens the batch of an export at its first use.
+    pub(super) fn open(&mut self, export: usize) -> Result<(), String> {
+        if self.backings[export].is_none() {
+            let (backing, descriptor) = Backing::new(self.volumes[export].clone())?;
+            self.backings[export] = Some(backing);
+            self.new_descriptors.push(descriptor);
+        }
+        Ok(())
+    }
+
+    /// The backing of an export that is open.
+    pub(super) fn backing(&mut self, export: usize) -> &mut Backing {
+        self.backings[export].as_mut().expect("the connection opened it")
+    }
+
+    /// Starts a transfer for a connection.
+    pub(super) fn start(&mut self, transfer: Transfer, connection: usize, export: usize) -> usize {
+        let key = self.transfers.insert(Entry { transfer, connection: Some(connection), export });
+        self.submit(key);
+        key
+    }
+
+    /// Queues I/O of a transfer, now or when there is room.
+    fn submit(&mut self, key: usize) {
+        let Entry { transfer, export, .. } = &mut self.transfers[key];
+        let backing = self.backings[*export].as_mut().expect("the connection opened it");
+        if !transfer.submit(backing, |number| token(key, number)) {
+            self.hungry.push_back(key);
+        }
+    }
+
+    /// Queues I/O that waited for a buffer or room.
+    pub(super) fn retry(&mut self) {
+        for _ in 0..self.hungry.len() {
+            if let Some(key) = self.hungry.pop_front().filter(|key| self.transfers.contains(*key)) {
+                self.submit(key);
+            }
+        }
+    }
+
+    pub(super) fn transfer(&mut self, key: usize) -> &mut Transfer {
+        &mut self.transfers[key].transfer
+    }
+
+    /// Queues a piece of the data of a write.
+    pub(super) fn write(&mut self, key: usize, buffer: PoolBuf) {
+        let Entry { transfer, export, .. } = &mut self.transfers[key];
+        let backing = self.backings[*export].as_mut().expect("the connection opened it");
+        transfer.write(buffer, backing, token(key, 0));
+    }
+
+    /// Removes a transfer that has replied.
+    pub(super) fn finish(&mut self, key: usize) {
+        self.transfers.remove(key);
+    }
+
+    /// Ends the transfers of a connection that is gone. Their I/O continues, without a reply.
+    pub(super) fn abandon(&mut self, connection: usize) {
+        self.transfers.retain(|_, entry| {
+            if entry.connection == Some(connection) {
+                entry.connection = None;
+                entry.transfer.abandon();
+            }
+            entry.connection.is_some() || !entry.transfer.is_idle()
+        });
+    }
+
+    /// Submits queued I/O.
+    pub(super) fn submit_all(&mut self) {
+        self.backings.iter_mut().flatten().for_each(Backing::submit);
+    }
+
+    /// The next transfer of which an I/O has completed, and its connection.
+    pub(super) fn poll(&mut self) -> Option<(usize, usize)> {
+        loop {
+            let done = self.backings.iter_mut().flatten().find_map(Backing::poll)?;
+            if let Some(step) = self.handle_done(done) {
+                return Some(step);
+            }
+        }
+    }
+
+    fn handle_done(&mut self, done: Done) -> Option<(usize, usize)> {
+        let (key, number) = ((done.token >> 32) as usize, done.token as u32);
+        let entry = &mut self.transfers[key];
+        entry.transfer.handle_done(number, done);
+        if let Some(connection) = entry.connection {
+            self.submit(key);
+            return Some((key, connection));
+        }
+        if entry.transfer.is_idle() {
+            self.transfers.remove(key);
+        }
+        None
+    }
+
+    /// The shortest time until the next [`Core::poll`].
+    pub(super) fn next_timeout(&self) -> Option<std::time::Duration> {
+        self.backings.iter().flatten().filter_map(Backing::next_timeout).min()
+    }
+}
+
+/// The number of an I/O: transfer and piece.
+fn token(key: usize, number: u32) -> u64 {
+    (key as u64) << 32 | u64::from(number)
+}

@@ -1,0 +1,237 @@
+//! A request in execution: the I/O that it needs, in pieces, and its reply. It has no knowledge of sockets.
+
+use arrayvec::ArrayVec;
+use iopath::PoolBuf;
+
+use super::backing::{Backing, Done, Io, PIECE};
+use super::outbox::Outbox;
+use crate::errno::Errno;
+use crate::reply::{ReplyFormat, ReplyWriter};
+use crate::server::Operation;
+
+/// Pieces of one read that are in flight or wait for an earlier one.
+const WINDOW: usize = 8;
+
+/// Progress of a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// It waits for I/O, for a buffer, or for the data of the client.
+    Waits,
+    /// The reply is complete.
+    Replied,
+    /// The reply cannot be completed: simple replies have no errors after their first byte. Close the connection.
+    Broken,
+}
+
+/// A piece of a read.
+#[derive(Debug)]
+struct Piece {
+    offset: u64,
+    length: usize,
+    /// The data, once it has arrived.
+    buffer: Option<PoolBuf>,
+}
+
+#[derive(Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "most transfers are reads, and a box would be an allocation for each"
+)]
+enum Kind {
+    Read {
+        pieces: ArrayVec<Piece, WINDOW>,
+        has_begun: bool,
+    },
+    Write {
+        is_durable: bool,
+    },
+    /// An I/O without data, then possibly a flush.
+    Other {
+        io: Option<Io>,
+        then_flush: bool,
+    },
+}
+
+/// A request in execution.
+#[derive(Debug)]
+pub(super) struct Transfer {
+    writer: ReplyWriter,
+    format: ReplyFormat,
+    cookie: u64,
+    kind: Kind,
+    start: u64,
+    end: u64,
+    /// Start of the part of a read that is not submitted, or of a write that has not arrived.
+    next: u64,
+    in_flight: u32,
+    error: Option<(Errno, String)>,
+}
+
+impl Transfer {
+    /// A transfer for an operation with I/O, in a connection with replies of `format`.
+    pub(super) fn new(operation: &Operation, format: ReplyFormat, cookie: u64) -> Self {
+        let (kind, start, length) = match *operation {
+            Operation::Read { offset, length, .. } => {
+                (Kind::Read { pieces: ArrayVec::new(), has_begun: false }, offset, length.into())
+            }
+            Operation::Write { offset, length, fua } => {
+                (Kind::Write { is_durable: fua }, offset, length.into())
+            }
+            Operation::Trim { offset, length, fua } => {
+                (Kind::Other { io: Some(Io::Discard { offset, length }), then_flush: fua }, offset, 0)
+            }
+            Operation::WriteZeroes { offset, length, fua, .. } => {
+                (Kind::Other { io: Some(Io::Zeroes { offset, length }), then_flush: fua }, offset, 0)
+            }
+            Operation::Flush
+            | Operation::Cache { .. }
+            | Operation::BlockStatus { .. }
+            | Operation::Disconnect => (Kind::Other { io: Some(Io::Flush), then_flush: false }, 0, 0),
+        };
+        let writer = ReplyWriter::new(format);
+        Self {
+            writer,
+            format,
+            cookie,
+            kind,
+            start,
+            end: start + length,
+            next: start,
+            in_flight: 0,
+            error: None,
+        }
+    }
+
+    /// Length of the next piece of the data of a write.
+    pub(super) fn piece_len(&self) -> usize {
+        (self.end - self.next).min(PIECE as u64) as usize
+    }
+
+    /// Whether the data of a write has not arrived yet.
+    pub(super) fn needs_data(&self) -> bool {
+        self.next < self.end
+    }
+
+    /// Whether no I/O is in flight, so that the transfer can be dropped.
+    pub(super) fn is_idle(&self) -> bool {
+        self.in_flight == 0
+    }
+
+    /// Ends the transfer early: its client is gone.
+    pub(super) fn abandon(&mut self) {
+        self.next = self.end;
+        if let Kind::Other { io, then_flush } = &mut self.kind {
+            (*io, *then_flush) = (None, false);
+        }
+    }
+
+    /// Queues I/O as far as there are buffers and room. False: some had to wait for a buffer or room.
+    pub(super) fn submit(&mut self, backing: &mut Backing, token: impl Fn(u32) -> u64) -> bool {
+        match &mut self.kind {
+            Kind::Read { pieces, .. } => {
+                while self.next < self.end && !pieces.is_full() && self.error.is_none() {
+                    let buffer = if backing.has_room() { backing.buffer() } else { None };
+                    let Some(buffer) = buffer else { return false };
+                    let (offset, length) = (self.next, (self.end - self.next).min(PIECE as u64) as usize);
+                    let number = ((offset - self.start) / PIECE as u64) as u32;
+                    pieces.push(Piece { offset, length, buffer: None });
+                    self.next += length as u64;
+                    self.in_flight += 1;
+                    backing.queue(Io::Read { buffer, offset, length }, token(number));
+                }
+                true
+            }
+            Kind::Other { io, .. } => {
+                if io.is_some() && !backing.has_room() {
+                    return false;
+                }
+                if let Some(io) = io.take() {
+                    self.in_flight += 1;
+                    backing.queue(io, token(0));
+                }
+                true
+            }
+            Kind::Write { .. } => true,
+        }
+    }
+
+    /// Queues the next piece of the data of a write, which is in `buffer`.
+    pub(super) fn write(&mut self, buffer: PoolBuf, backing: &mut Backing, token: u64) {
+        let Kind::Write { is_durable } = self.kind else { panic!("only a write has data") };
+        let (offset, length) = (self.next, self.piece_len());
+        self.next += length as u64;
+        // After an error, the rest of the data is received and ignored.
+        if self.error.is_none() {
+            self.in_flight += 1;
+            backing.queue(Io::Write { buffer, offset, length, is_durable }, token);
+        }
+    }
+
+    /// Notes the completion of piece `number`.
+    pub(super) fn handle_done(&mut self, number: u32, done: Done) {
+        self.in_flight -= 1;
+        let offset = self.start + u64::from(number) * PIECE as u64;
+        let mut failure = None;
+        match (&mut self.kind, done.result) {
+            (_, Err(error)) => failure = Some(error),
+            (Kind::Read { pieces, .. }, Ok(count)) => {
+                let piece =
+                    pieces.iter_mut().find(|piece| piece.offset == offset).expect("the piece is in flight");
+                if count == piece.length {
+                    piece.buffer = done.buffer;
+                } else {
+                    let end = offset + count as u64;
+                    failure = Some((Errno::IO, format!("the target ended at byte {end}: it was truncated")));
+                }
+            }
+            (Kind::Other { io, then_flush }, Ok(_)) if *then_flush => {
+                (*io, *then_flush) = (Some(Io::Flush), false);
+            }
+            (Kind::Write { .. } | Kind::Other { .. }, Ok(_)) => {}
+        }
+        // The first error wins.
+        self.error = self.error.take().or(failure);
+    }
+
+    /// Appends the parts of the reply that are complete.
+    pub(super) fn reply(&mut self, outbox: &mut Outbox) -> Progress {
+        if let Kind::Read { pieces, has_begun } = &mut self.kind {
+            while self.error.is_none() && pieces.first().is_some_and(|piece| piece.buffer.is_some()) {
+                let Piece { offset, length, buffer } = pieces.remove(0);
+                let is_whole = offset == self.start && offset + length as u64 == self.end;
+                if is_whole {
+                    outbox.push_head(self.writer.read(self.cookie, offset, length as u32));
+                } else if let Some(head) = self.writer.data_chunk(self.cookie, offset, length as u32) {
+                    outbox.push_head(head);
+                } else if !*has_begun {
+                    outbox.push_head(self.writer.read(self.cookie, offset, (self.end - self.start) as u32));
+                }
+                *has_begun = true;
+                outbox.push_data(buffer.expect("it has arrived"), length);
+                if offset + length as u64 == self.end {
+                    if !is_whole && self.format != ReplyFormat::Simple {
+                        outbox.push_head(self.writer.done(self.cookie, self.start));
+                    }
+                    return Progress::Replied;
+                }
+            }
+        }
+        let has_more = match &self.kind {
+            Kind::Read { .. } => self.error.is_none(),
+            Kind::Write { .. } => self.next < self.end,
+            Kind::Other { io, .. } => io.is_some() && self.error.is_none(),
+        };
+        if self.in_flight > 0 || has_more {
+            return Progress::Waits;
+        }
+        let Some((error, message)) = &self.error else {
+            outbox.push_head(self.writer.done(self.cookie, self.start));
+            return Progress::Replied;
+        };
+        if matches!(self.kind, Kind::Read { has_begun: true, .. }) && self.format == ReplyFormat::Simple {
+            return Progress::Broken;
+        }
+        outbox.push_text(self.writer.error(self.cookie, self.start, *error, message));
+        Progress::Replied
+    }
+}

@@ -1,0 +1,374 @@
+//! A thread that serves connections: an event loop over sockets and completions of I/O.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+use slab::Slab;
+
+use super::connection::{Closed, Connection, Reading};
+use super::core::Core;
+use super::stream::Stream;
+
+/// Number of the listener among the events.
+const LISTENER: u64 = u64::MAX;
+/// Number of the wake-up among the events.
+const WAKE: u64 = u64::MAX - 1;
+/// Number of all completions of I/O among the events.
+const IO: u64 = u64::MAX - 2;
+
+/// Interval of the search for silent clients.
+const CHECK: Duration = Duration::from_secs(1);
+
+/// A socket that accepts connections.
+#[derive(Debug)]
+pub(super) enum Listener {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+impl Listener {
+    fn accept(&self) -> io::Result<Stream> {
+        Ok(match self {
+            Self::Unix(listener) => Stream::Unix(listener.accept()?.0),
+            Self::Tcp(listener) => Stream::Tcp(listener.accept()?.0),
+        })
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        match self {
+            Self::Unix(listener) => listener.as_fd(),
+            Self::Tcp(listener) => listener.as_fd(),
+        }
+    }
+}
+
+/// State that all workers and the caller share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) is_stopping: AtomicBool,
+    pub(super) connections: AtomicU32,
+    pub(super) accepted: AtomicU64,
+    pub(super) connections_max: u32,
+    /// A client that neither sends nor receives within this time, in the middle of a message, is disconnected.
+    pub(super) patience: Duration,
+    pub(super) workers: Vec<Mailbox>,
+    /// Reasons for which connections were closed.
+    pub(super) messages: Mutex<VecDeque<String>>,
+}
+
+/// Messages that a server keeps for its caller.
+const MESSAGES_MAX: usize = 64;
+
+impl Shared {
+    /// Keeps a message. The oldest one is dropped if the caller does not take them.
+    fn note(&self, message: &str) {
+        let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
+        if messages.len() == MESSAGES_MAX {
+            messages.pop_front();
+        }
+        messages.push_back(message.to_owned());
+    }
+}
+
+/// New connections for a worker.
+#[derive(Debug)]
+pub(super) struct Mailbox {
+    streams: Mutex<Vec<Stream>>,
+    wake: OwnedFd,
+}
+
+impl Mailbox {
+    pub(super) fn new() -> io::Result<Self> {
+        let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        Ok(Self { streams: Mutex::new(Vec::new()), wake })
+    }
+
+    fn put(&self, stream: Stream) {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner).push(stream);
+        self.wake();
+    }
+
+    pub(super) fn wake(&self) {
+        // A full counter is readable already.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    fn take(&self) -> Vec<Stream> {
+        let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+        std::mem::take(&mut *self.streams.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// One thread of a server.
+#[derive(Debug)]
+pub(super) struct Worker {
+    number: usize,
+    shared: Arc<Shared>,
+    listener: Option<Listener>,
+    epoll: OwnedFd,
+    core: Core,
+    /// Descriptors of batches, which must stay open as long as the event loop watches them.
+    descriptors: Vec<OwnedFd>,
+    connections: Slab<Watched>,
+    /// Connections with replies or state to look at.
+    touched: Vec<usize>,
+    next_mailbox: usize,
+    checked: Instant,
+}
+
+/// A connection, and the events that the loop watches for.
+#[derive(Debug)]
+struct Watched {
+    connection: Connection,
+    flags: EventFlags,
+}
+
+impl Worker {
+    /// A worker. The first worker of a server has the listener.
+    pub(super) fn new(
+        number: usize,
+        shared: Arc<Shared>,
+        listener: Option<Listener>,
+        core: Core,
+    ) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &shared.workers[number].wake, EventData::new_u64(WAKE), EventFlags::IN)?;
+        if let Some(listener) = &listener {
+            epoll::add(&epoll, listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
+        }
+        Ok(Self {
+            number,
+            shared,
+            listener,
+            epoll,
+            core,
+            descriptors: Vec::new(),
+            connections: Slab::new(),
+            touched: Vec::new(),
+            next_mailbox: 0,
+            checked: Instant::now(),
+        })
+    }
+
+    /// Serves until the server stops and the last reply is sent.
+    pub(super) fn run(mut self) -> io::Result<()> {
+        let mut events = Vec::with_capacity(128);
+        loop {
+            let stopping = self.shared.is_stopping.load(Ordering::Acquire);
+            if stopping {
+                self.stop();
+                if self.connections.is_empty() {
+                    return Ok(());
+                }
+            }
+            self.wait(&mut events)?;
+            let now = Instant::now();
+            for event in events.drain(..) {
+                self.handle_event(event, now)?;
+            }
+            self.advance(now);
+            self.disconnect_silent_clients(now);
+            for descriptor in std::mem::take(&mut self.core.new_descriptors) {
+                epoll::add(&self.epoll, &descriptor, EventData::new_u64(IO), EventFlags::IN)?;
+                self.descriptors.push(descriptor);
+            }
+        }
+    }
+
+    fn wait(&self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
+        let timeout = self.core.next_timeout().map_or(CHECK, |timeout| timeout.min(CHECK));
+        let timeout = Timespec::try_from(timeout).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn handle_event(&mut self, event: epoll::Event, now: Instant) -> io::Result<()> {
+        match event.data.u64() {
+            LISTENER => self.accept(),
+            WAKE => {
+                for stream in self.shared.workers[self.number].take() {
+                    self.add(stream, now)?;
+                }
+            }
+            // `Worker::advance` polls all batches.
+            IO => {}
+            key => {
+                let key = key as usize;
+                if self.connections.contains(key) {
+                    self.read(key, now);
+                    self.touched.push(key);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Accepts waiting connections, and distributes them among the workers.
+    fn accept(&mut self) {
+        let Some(listener) = &self.listener else { return };
+        // An error is that of one connection, or a lack of descriptors, which passes when connections end.
+        while let Ok(stream) = listener.accept() {
+            if self.shared.connections.fetch_add(1, Ordering::AcqRel) >= self.shared.connections_max {
+                self.shared.connections.fetch_sub(1, Ordering::AcqRel);
+                continue;
+            }
+            self.shared.accepted.fetch_add(1, Ordering::Relaxed);
+            self.shared.workers[self.next_mailbox].put(stream);
+            self.next_mailbox = (self.next_mailbox + 1) % self.shared.workers.len();
+        }
+    }
+
+    fn add(&mut self, stream: Stream, now: Instant) -> io::Result<()> {
+        let Ok(connection) = Connection::new(stream, &self.core, now) else {
+            self.shared.connections.fetch_sub(1, Ordering::AcqRel);
+            return Ok(());
+        };
+        let flags = EventFlags::IN;
+        let key = self.connections.insert(Watched { connection, flags });
+        let stream = &self.connections[key].connection.stream;
+        epoll::add(&self.epoll, stream, EventData::new_u64(key as u64), flags)?;
+        self.touched.push(key);
+        Ok(())
+    }
+
+    fn read(&mut self, key: usize, now: Instant) {
+        let connection = &mut self.connections[key].connection;
+        if let Err(closed) = connection.handle_readable(key, &mut self.core, now) {
+            self.close(key, &closed);
+        }
+    }
+
+    /// Executes all work that is possible without waiting.
+    fn advance(&mut self, now: Instant) {
+        loop {
+            self.core.submit_all();
+            let mut has_progress = false;
+            while let Some((transfer, key)) = self.core.poll() {
+                has_progress = true;
+                if let Err(closed) = self.connections[key].connection.reply(transfer, &mut self.core) {
+                    self.close(key, &closed);
+                } else {
+                    self.touched.push(key);
+                }
+            }
+            has_progress |= self.send(now);
+            if !has_progress {
+                return;
+            }
+            self.core.retry();
+            self.read_stalled(now);
+        }
+    }
+
+    /// Sends the replies of the connections that were touched. Returns whether a buffer may have become free.
+    fn send(&mut self, now: Instant) -> bool {
+        let mut has_sent = false;
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.sort_unstable();
+        touched.dedup();
+        for key in touched.drain(..) {
+            let Some(watched) = self.connections.get_mut(key) else { continue };
+            let connection = &mut watched.connection;
+            has_sent |= !connection.outbox.is_empty();
+            match connection.send(now) {
+                Err(closed) => self.close(key, &closed),
+                Ok(()) if connection.is_finished() => self.close(key, &Closed::ByClient),
+                Ok(()) => self.watch(key),
+            }
+        }
+        self.touched = touched;
+        has_sent
+    }
+
+    /// Continues with connections that waited for a buffer or a completion.
+    fn read_stalled(&mut self, now: Instant) {
+        let stalled: Vec<usize> = self
+            .connections
+            .iter()
+            .filter(|(_, watched)| watched.connection.reading == Reading::Stalled)
+            .map(|(key, _)| key)
+            .collect();
+        for key in stalled {
+            self.read(key, now);
+            self.touched.push(key);
+        }
+    }
+
+    /// Watches for the events that a connection waits for.
+    fn watch(&mut self, key: usize) {
+        let watched = &mut self.connections[key];
+        let mut flags = EventFlags::empty();
+        flags.set(EventFlags::IN, watched.connection.reading == Reading::Drained);
+        flags.set(EventFlags::OUT, !watched.connection.outbox.is_empty());
+        if flags != watched.flags {
+            watched.flags = flags;
+            let stream = &watched.connection.stream;
+            if let Err(error) = epoll::modify(&self.epoll, stream, EventData::new_u64(key as u64), flags) {
+                self.close(key, &Closed::Error(error.to_string()));
+            }
+        }
+    }
+
+    fn disconnect_silent_clients(&mut self, now: Instant) {
+        if now.saturating_duration_since(self.checked) < CHECK {
+            return;
+        }
+        self.checked = now;
+        let patience = self.shared.patience;
+        let silent: Vec<usize> = self
+            .connections
+            .iter()
+            .filter(|(_, watched)| {
+                let connection = &watched.connection;
+                connection.waits_for_client()
+                    && now.saturating_duration_since(connection.last_progress) >= patience
+            })
+            .map(|(key, _)| key)
+            .collect();
+        for key in silent {
+            self.close(key, &Closed::Error("the client was silent in the middle of a message".to_owned()));
+        }
+    }
+
+    /// Closes a connection. Its I/O continues; its replies are dropped.
+    fn close(&mut self, key: usize, reason: &Closed) {
+        if let Closed::Error(message) = reason {
+            self.shared.note(message);
+        }
+        if self.connections.contains(key) {
+            self.connections.remove(key);
+            self.core.abandon(key);
+            self.shared.connections.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Accepts nothing more, and ends the connections after their requests in flight.
+    fn stop(&mut self) {
+        self.listener = None;
+        for stream in self.shared.workers[self.number].take() {
+            drop(stream);
+            self.shared.connections.fetch_sub(1, Ordering::AcqRel);
+        }
+        let keys: Vec<usize> = self.connections.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            self.connections[key].connection.stop();
+            if self.connections[key].connection.is_finished() {
+                self.close(key, &Closed::ByClient);
+            } else {
+                self.watch(key);
+            }
+        }
+    }
+}
