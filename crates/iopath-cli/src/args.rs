@@ -5,6 +5,7 @@ mod compare;
 mod fit;
 mod log;
 mod report;
+mod serve;
 mod sweep;
 mod tune;
 mod values;
@@ -13,6 +14,7 @@ pub(crate) use compare::CompareArgs;
 pub(crate) use fit::FitArgs;
 pub(crate) use log::{LogArgs, LogFile, SummaryArgs};
 pub(crate) use report::ReportArgs;
+pub(crate) use serve::ServeArgs;
 pub(crate) use sweep::{SweepArgs, SweepFormat};
 pub(crate) use tune::TuneArgs;
 
@@ -64,6 +66,8 @@ pub(crate) enum Command {
     Sweep(Box<SweepArgs>),
     /// Show the settings of a block device; set them, and restore them
     Tune(TuneArgs),
+    /// Serve files and block devices over NBD
+    Serve(ServeArgs),
     /// List the I/O schedulers (elevators) and their settings
     Elevators(JsonArgs),
     /// Summarise a request log on one page, or write it as text

@@ -14,6 +14,7 @@ mod output;
 mod progress;
 mod report;
 mod run;
+mod serve;
 mod survey;
 mod sweep;
 mod tune;
@@ -77,6 +78,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Sweep(args) => sweep::run(args),
         Command::Experiment(args) => experiment::run(args),
         Command::Fit(args) => fit::run(args),
+        Command::Serve(args) => serve::run(args),
         Command::Elevators(args) => elevators::list(args),
         Command::Log(args) => log::log(args),
         Command::Map(args) => map::run(args),

@@ -41,6 +41,7 @@ pub mod result;
 mod run;
 pub mod schema;
 mod scratch;
+pub mod serve;
 mod served;
 mod settings;
 mod settings_error;

@@ -56,7 +56,7 @@ pub use meta::{BASE_ALLOCATION, BlockExtent, BlockState};
 pub use protocol::{CommandFlags, DEFAULT_PORT, TransmissionFlags};
 pub use reply::{ReplyFormat, ReplyHead, ReplyWriter};
 pub use request::{Command, Request};
-pub use serve::{Listen, ServeOptions, Served, Server};
+pub use serve::{Listen, ServeOptions, ServeTotals, Served, Server};
 pub use server::{
     HandshakeError, Operation, RequestError, ServerHandshake, ServerProgress, ServerRequests, ServerTls,
     Session,

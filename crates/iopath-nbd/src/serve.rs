@@ -8,6 +8,7 @@ mod connection;
 mod core;
 mod input;
 mod outbox;
+mod quota;
 mod stream;
 mod transfer;
 mod worker;
@@ -71,6 +72,19 @@ impl Default for ServeOptions {
     }
 }
 
+/// Counters of a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServeTotals {
+    /// Connections at present.
+    pub connections: u32,
+    /// Connections since the start.
+    pub accepted: u64,
+    /// Completed reads, writes, flushes, trims and writes of zeroes.
+    pub requests: u64,
+    /// Bytes of their data.
+    pub bytes: u64,
+}
+
 /// A running server. Dropping it stops it.
 #[derive(Debug)]
 pub struct Server {
@@ -121,16 +135,18 @@ impl Server {
         &self.listen
     }
 
-    /// Connections at present.
+    /// Connections and completed requests.
     #[must_use]
-    pub fn connections(&self) -> u32 {
-        self.shared.connections.load(Ordering::Relaxed)
-    }
-
-    /// Connections since the start.
-    #[must_use]
-    pub fn accepted(&self) -> u64 {
-        self.shared.accepted.load(Ordering::Relaxed)
+    pub fn totals(&self) -> ServeTotals {
+        let sum = |counter: fn(&Mailbox) -> &AtomicU64| {
+            self.shared.workers.iter().map(|worker| counter(worker).load(Ordering::Relaxed)).sum()
+        };
+        ServeTotals {
+            connections: self.shared.connections.load(Ordering::Relaxed),
+            accepted: self.shared.accepted.load(Ordering::Relaxed),
+            requests: sum(|worker| &worker.requests),
+            bytes: sum(|worker| &worker.bytes),
+        }
     }
 
     /// Takes the reasons for which the server closed connections, at most the last 64.

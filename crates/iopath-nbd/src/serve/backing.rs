@@ -11,7 +11,7 @@ use crate::errno::Errno;
 pub(super) const PIECE: usize = 128 << 10;
 
 /// Requests in flight, and buffers, for each worker and export.
-const DEPTH: u32 = 256;
+pub(super) const DEPTH: u32 = 256;
 
 /// An I/O for the batch.
 #[derive(Debug)]

@@ -9,6 +9,7 @@ use iopath::{Advice, PoolBuf, Volume};
 use super::core::Core;
 use super::input::Input;
 use super::outbox::Outbox;
+use super::quota::{Hold, Quota};
 use super::stream::Stream;
 use super::transfer::{Progress, Transfer};
 use crate::errno::Errno;
@@ -60,7 +61,7 @@ enum Receive {
     /// The head of a request.
     Head,
     /// Data of a write: the transfer, and a buffer once there is one.
-    Data { transfer: usize, buffer: Option<PoolBuf>, filled: usize },
+    Data { transfer: usize, buffer: Option<(PoolBuf, Hold)>, filled: usize },
     /// Data of a refused write, and the reply to it.
     Skipped { left: u64, reply: Vec<u8> },
 }
@@ -72,6 +73,7 @@ struct Active {
     writer: ReplyWriter,
     input: Input,
     receive: Receive,
+    quota: Quota,
 }
 
 /// One client.
@@ -143,12 +145,13 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends queued replies.
-    pub(super) fn send(&mut self, now: Instant) -> Result<(), Closed> {
-        if self.outbox.send(&mut self.stream)? > 0 {
+    /// Sends queued replies. Returns whether the socket accepted any byte.
+    pub(super) fn send(&mut self, now: Instant) -> Result<bool, Closed> {
+        let has_sent = self.outbox.send(&mut self.stream)? > 0;
+        if has_sent {
             self.last_progress = now;
         }
-        Ok(())
+        Ok(has_sent)
     }
 
     /// Appends the reply of a transfer, as far as it is complete.
@@ -210,6 +213,7 @@ impl Connection {
             writer: ReplyWriter::new(session.format),
             input,
             receive: Receive::Head,
+            quota: Quota::default(),
         });
         Ok(())
     }
@@ -318,7 +322,7 @@ impl Active {
             Ok(operation) => {
                 let transfer = Transfer::new(&operation, self.requests.format(), cookie);
                 let needs_data = transfer.needs_data() && payload > 0;
-                let transfer = core.start(transfer, key, self.export);
+                let transfer = core.start(transfer, key, self.export, self.quota.clone());
                 if needs_data {
                     self.receive = Receive::Data { transfer, buffer: None, filled: 0 };
                 }
@@ -334,10 +338,9 @@ impl Active {
         let key = *transfer;
         let length = core.transfer(key).piece_len();
         if buffer.is_none() {
-            let backing = core.backing(self.export);
-            *buffer = if backing.has_room() { backing.buffer() } else { None };
+            *buffer = core.buffer(self.export, &self.quota);
         }
-        let Some(memory) = buffer else { return Ok(Step::NeedsBuffer) };
+        let Some((memory, _)) = buffer else { return Ok(Step::NeedsBuffer) };
         *filled += self.input.take_into(&mut memory[*filled..length]);
         if *filled < length {
             match stream.receive(&mut memory[*filled..length])? {

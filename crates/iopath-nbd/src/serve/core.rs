@@ -7,7 +7,8 @@ use std::sync::Arc;
 use iopath::{PoolBuf, Volume};
 use slab::Slab;
 
-use super::backing::{Backing, Done};
+use super::backing::{Backing, DEPTH, Done};
+use super::quota::{Hold, Quota};
 use super::transfer::Transfer;
 use crate::export::Export;
 
@@ -18,6 +19,7 @@ struct Entry {
     /// `None` when the client is gone.
     connection: Option<usize>,
     export: usize,
+    quota: Quota,
 }
 
 /// The exports and transfers of one worker.
@@ -31,6 +33,12 @@ pub(super) struct Core {
     transfers: Slab<Entry>,
     /// Transfers that wait for a buffer or room.
     hungry: VecDeque<usize>,
+    /// Connections of the worker.
+    pub(super) connections: usize,
+    /// Completed requests with I/O.
+    pub(super) requests: u64,
+    /// Bytes of their data.
+    pub(super) bytes: u64,
 }
 
 impl Core {
@@ -43,6 +51,9 @@ impl Core {
             new_descriptors: Vec::new(),
             transfers: Slab::new(),
             hungry: VecDeque::new(),
+            connections: 0,
+            requests: 0,
+            bytes: 0,
         }
     }
 
@@ -62,17 +73,37 @@ impl Core {
     }
 
     /// Starts a transfer for a connection.
-    pub(super) fn start(&mut self, transfer: Transfer, connection: usize, export: usize) -> usize {
-        let key = self.transfers.insert(Entry { transfer, connection: Some(connection), export });
+    pub(super) fn start(
+        &mut self,
+        transfer: Transfer,
+        connection: usize,
+        export: usize,
+        quota: Quota,
+    ) -> usize {
+        let key = self.transfers.insert(Entry { transfer, connection: Some(connection), export, quota });
         self.submit(key);
         key
     }
 
+    /// Buffers that one connection may hold: an equal share, at least one request of 1 MiB, at most half.
+    fn share(&self) -> u32 {
+        (DEPTH / self.connections.max(2) as u32).max(8)
+    }
+
+    /// A buffer for data of a write.
+    pub(super) fn buffer(&mut self, export: usize, quota: &Quota) -> Option<(PoolBuf, Hold)> {
+        let hold = quota.take(self.share())?;
+        let backing = self.backing(export);
+        let buffer = if backing.has_room() { backing.buffer() } else { None };
+        Some((buffer?, hold))
+    }
+
     /// Queues I/O of a transfer, now or when there is room.
     fn submit(&mut self, key: usize) {
-        let Entry { transfer, export, .. } = &mut self.transfers[key];
+        let share = self.share();
+        let Entry { transfer, export, quota, .. } = &mut self.transfers[key];
         let backing = self.backings[*export].as_mut().expect("the connection opened it");
-        if !transfer.submit(backing, |number| token(key, number)) {
+        if !transfer.submit(backing, quota, share, |number| token(key, number)) {
             self.hungry.push_back(key);
         }
     }
@@ -91,7 +122,7 @@ impl Core {
     }
 
     /// Queues a piece of the data of a write.
-    pub(super) fn write(&mut self, key: usize, buffer: PoolBuf) {
+    pub(super) fn write(&mut self, key: usize, buffer: (PoolBuf, Hold)) {
         let Entry { transfer, export, .. } = &mut self.transfers[key];
         let backing = self.backings[*export].as_mut().expect("the connection opened it");
         transfer.write(buffer, backing, token(key, 0));
@@ -99,7 +130,8 @@ impl Core {
 
     /// Removes a transfer that has replied.
     pub(super) fn finish(&mut self, key: usize) {
-        self.transfers.remove(key);
+        self.requests += 1;
+        self.bytes += self.transfers.remove(key).transfer.data_bytes();
     }
 
     /// Ends the transfers of a connection that is gone. Their I/O continues, without a reply.

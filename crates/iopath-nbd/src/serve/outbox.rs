@@ -6,6 +6,7 @@ use std::io::{self, IoSlice};
 
 use arrayvec::ArrayVec;
 
+use super::quota::Hold;
 use super::stream::Stream;
 
 /// Parts of one system call.
@@ -18,8 +19,8 @@ enum Part {
     Head(crate::ReplyHead),
     /// A reply without data that is longer than a head.
     Text(Vec<u8>),
-    /// The first bytes of a buffer.
-    Data(PoolBuf, usize),
+    /// The first bytes of a buffer, and the permission that ends with it.
+    Data(PoolBuf, usize, #[expect(dead_code, reason = "its drop ends the permission")] Hold),
 }
 
 impl Part {
@@ -27,7 +28,7 @@ impl Part {
         match self {
             Self::Head(head) => head,
             Self::Text(text) => text,
-            Self::Data(buffer, length) => &buffer[..*length],
+            Self::Data(buffer, length, _) => &buffer[..*length],
         }
     }
 }
@@ -55,8 +56,8 @@ impl Outbox {
         }
     }
 
-    pub(super) fn push_data(&mut self, buffer: PoolBuf, length: usize) {
-        self.parts.push_back(Part::Data(buffer, length));
+    pub(super) fn push_data(&mut self, buffer: PoolBuf, length: usize, hold: Hold) {
+        self.parts.push_back(Part::Data(buffer, length, hold));
     }
 
     /// Sends as much as the socket accepts. Returns the number of bytes.

@@ -5,6 +5,7 @@ use iopath::PoolBuf;
 
 use super::backing::{Backing, Done, Io, PIECE};
 use super::outbox::Outbox;
+use super::quota::{Hold, Quota};
 use crate::errno::Errno;
 use crate::reply::{ReplyFormat, ReplyWriter};
 use crate::server::Operation;
@@ -30,6 +31,7 @@ struct Piece {
     length: usize,
     /// The data, once it has arrived.
     buffer: Option<PoolBuf>,
+    hold: Hold,
 }
 
 #[derive(Debug)]
@@ -44,6 +46,7 @@ enum Kind {
     },
     Write {
         is_durable: bool,
+        holds: Vec<Hold>,
     },
     /// An I/O without data, then possibly a flush.
     Other {
@@ -75,7 +78,7 @@ impl Transfer {
                 (Kind::Read { pieces: ArrayVec::new(), has_begun: false }, offset, length.into())
             }
             Operation::Write { offset, length, fua } => {
-                (Kind::Write { is_durable: fua }, offset, length.into())
+                (Kind::Write { is_durable: fua, holds: Vec::new() }, offset, length.into())
             }
             Operation::Trim { offset, length, fua } => {
                 (Kind::Other { io: Some(Io::Discard { offset, length }), then_flush: fua }, offset, 0)
@@ -112,6 +115,11 @@ impl Transfer {
         self.next < self.end
     }
 
+    /// Bytes of data of a read or write.
+    pub(super) fn data_bytes(&self) -> u64 {
+        self.end - self.start
+    }
+
     /// Whether no I/O is in flight, so that the transfer can be dropped.
     pub(super) fn is_idle(&self) -> bool {
         self.in_flight == 0
@@ -126,15 +134,22 @@ impl Transfer {
     }
 
     /// Queues I/O as far as there are buffers and room. False: some had to wait for a buffer or room.
-    pub(super) fn submit(&mut self, backing: &mut Backing, token: impl Fn(u32) -> u64) -> bool {
+    pub(super) fn submit(
+        &mut self,
+        backing: &mut Backing,
+        quota: &Quota,
+        share: u32,
+        token: impl Fn(u32) -> u64,
+    ) -> bool {
         match &mut self.kind {
             Kind::Read { pieces, .. } => {
                 while self.next < self.end && !pieces.is_full() && self.error.is_none() {
+                    let Some(hold) = quota.take(share) else { return false };
                     let buffer = if backing.has_room() { backing.buffer() } else { None };
                     let Some(buffer) = buffer else { return false };
                     let (offset, length) = (self.next, (self.end - self.next).min(PIECE as u64) as usize);
                     let number = ((offset - self.start) / PIECE as u64) as u32;
-                    pieces.push(Piece { offset, length, buffer: None });
+                    pieces.push(Piece { offset, length, buffer: None, hold });
                     self.next += length as u64;
                     self.in_flight += 1;
                     backing.queue(Io::Read { buffer, offset, length }, token(number));
@@ -156,14 +171,15 @@ impl Transfer {
     }
 
     /// Queues the next piece of the data of a write, which is in `buffer`.
-    pub(super) fn write(&mut self, buffer: PoolBuf, backing: &mut Backing, token: u64) {
-        let Kind::Write { is_durable } = self.kind else { panic!("only a write has data") };
+    pub(super) fn write(&mut self, (buffer, hold): (PoolBuf, Hold), backing: &mut Backing, token: u64) {
         let (offset, length) = (self.next, self.piece_len());
+        let Kind::Write { is_durable, holds } = &mut self.kind else { panic!("only a write has data") };
         self.next += length as u64;
         // After an error, the rest of the data is received and ignored.
         if self.error.is_none() {
             self.in_flight += 1;
-            backing.queue(Io::Write { buffer, offset, length, is_durable }, token);
+            holds.push(hold);
+            backing.queue(Io::Write { buffer, offset, length, is_durable: *is_durable }, token);
         }
     }
 
@@ -172,6 +188,9 @@ impl Transfer {
         self.in_flight -= 1;
         let offset = self.start + u64::from(number) * PIECE as u64;
         let mut failure = None;
+        if let Kind::Write { holds, .. } = &mut self.kind {
+            holds.pop();
+        }
         match (&mut self.kind, done.result) {
             (_, Err(error)) => failure = Some(error),
             (Kind::Read { pieces, .. }, Ok(count)) => {
@@ -197,7 +216,7 @@ impl Transfer {
     pub(super) fn reply(&mut self, outbox: &mut Outbox) -> Progress {
         if let Kind::Read { pieces, has_begun } = &mut self.kind {
             while self.error.is_none() && pieces.first().is_some_and(|piece| piece.buffer.is_some()) {
-                let Piece { offset, length, buffer } = pieces.remove(0);
+                let Piece { offset, length, buffer, hold } = pieces.remove(0);
                 let is_whole = offset == self.start && offset + length as u64 == self.end;
                 if is_whole {
                     outbox.push_head(self.writer.read(self.cookie, offset, length as u32));
@@ -207,7 +226,7 @@ impl Transfer {
                     outbox.push_head(self.writer.read(self.cookie, offset, (self.end - self.start) as u32));
                 }
                 *has_begun = true;
-                outbox.push_data(buffer.expect("it has arrived"), length);
+                outbox.push_data(buffer.expect("it has arrived"), length, hold);
                 if offset + length as u64 == self.end {
                     if !is_whole && self.format != ReplyFormat::Simple {
                         outbox.push_head(self.writer.done(self.cookie, self.start));

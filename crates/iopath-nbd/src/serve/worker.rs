@@ -80,17 +80,26 @@ impl Shared {
     }
 }
 
-/// New connections for a worker.
+/// New connections for a worker, and its counters.
 #[derive(Debug)]
 pub(super) struct Mailbox {
     streams: Mutex<Vec<Stream>>,
     wake: OwnedFd,
+    /// Completed requests of the worker.
+    pub(super) requests: AtomicU64,
+    /// Bytes of their data.
+    pub(super) bytes: AtomicU64,
 }
 
 impl Mailbox {
     pub(super) fn new() -> io::Result<Self> {
         let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        Ok(Self { streams: Mutex::new(Vec::new()), wake })
+        Ok(Self {
+            streams: Mutex::new(Vec::new()),
+            wake,
+            requests: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+        })
     }
 
     fn put(&self, stream: Stream) {
@@ -124,6 +133,7 @@ pub(super) struct Worker {
     touched: Vec<usize>,
     next_mailbox: usize,
     checked: Instant,
+    has_closed: bool,
 }
 
 /// A connection, and the events that the loop watches for.
@@ -157,6 +167,7 @@ impl Worker {
             touched: Vec::new(),
             next_mailbox: 0,
             checked: Instant::now(),
+            has_closed: false,
         })
     }
 
@@ -176,8 +187,11 @@ impl Worker {
             for event in events.drain(..) {
                 self.handle_event(event, now)?;
             }
-            self.advance(now);
             self.disconnect_silent_clients(now);
+            self.advance(now);
+            let mailbox = &self.shared.workers[self.number];
+            mailbox.requests.store(self.core.requests, Ordering::Relaxed);
+            mailbox.bytes.store(self.core.bytes, Ordering::Relaxed);
             for descriptor in std::mem::take(&mut self.core.new_descriptors) {
                 epoll::add(&self.epoll, &descriptor, EventData::new_u64(IO), EventFlags::IN)?;
                 self.descriptors.push(descriptor);
@@ -240,6 +254,7 @@ impl Worker {
         let stream = &self.connections[key].connection.stream;
         epoll::add(&self.epoll, stream, EventData::new_u64(key as u64), flags)?;
         self.touched.push(key);
+        self.core.connections = self.connections.len();
         Ok(())
     }
 
@@ -264,6 +279,8 @@ impl Worker {
                 }
             }
             has_progress |= self.send(now);
+            // The buffers of a closed connection are free.
+            has_progress |= std::mem::take(&mut self.has_closed);
             if !has_progress {
                 return;
             }
@@ -281,11 +298,16 @@ impl Worker {
         for key in touched.drain(..) {
             let Some(watched) = self.connections.get_mut(key) else { continue };
             let connection = &mut watched.connection;
-            has_sent |= !connection.outbox.is_empty();
             match connection.send(now) {
                 Err(closed) => self.close(key, &closed),
-                Ok(()) if connection.is_finished() => self.close(key, &Closed::ByClient),
-                Ok(()) => self.watch(key),
+                Ok(sent) => {
+                    has_sent |= sent;
+                    if connection.is_finished() {
+                        self.close(key, &Closed::ByClient);
+                    } else {
+                        self.watch(key);
+                    }
+                }
             }
         }
         self.touched = touched;
@@ -350,6 +372,8 @@ impl Worker {
         if self.connections.contains(key) {
             self.connections.remove(key);
             self.core.abandon(key);
+            self.core.connections = self.connections.len();
+            self.has_closed = true;
             self.shared.connections.fetch_sub(1, Ordering::AcqRel);
         }
     }

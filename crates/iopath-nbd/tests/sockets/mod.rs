@@ -1,5 +1,7 @@
 //! A client over a unix socket, with one request at a time.
 
+#![allow(dead_code, reason = "each test file uses a part")]
+
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -37,7 +39,7 @@ impl Client {
             stream.write_all(&handshake.take_output()).unwrap();
             match progress {
                 ClientProgress::Transmission(negotiated) => {
-                    let requests = ClientRequests::new(negotiated, 1);
+                    let requests = ClientRequests::new(negotiated, 256);
                     return Self { stream, input, requests, negotiated, extents: Vec::new() };
                 }
                 ClientProgress::NeedInput => {
@@ -46,6 +48,15 @@ impl Client {
                 other => panic!("{other:?}"),
             }
         }
+    }
+
+    /// Sends a request and does not wait. False: the socket is full.
+    pub(crate) fn send_only(&mut self, operation: ClientOperation) -> bool {
+        let Ok(head) = self.requests.submit(operation, 0) else { return false };
+        self.stream.set_nonblocking(true).unwrap();
+        let sent = self.stream.write_all(&head).is_ok();
+        self.stream.set_nonblocking(false).unwrap();
+        sent
     }
 
     /// Executes a request; `memory` is the data of a write or receives that of a read.

@@ -1,0 +1,45 @@
+//! The command line of `iopath serve`.
+
+use super::values::{count, elevator, size};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use iopath_core::elevator::ElevatorSpec;
+use iopath_lab::serve::{Listen, ServeMode, parse_listen};
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// Files and block devices. The first one is also the default export
+    #[arg(required = true)]
+    pub(crate) target: Vec<PathBuf>,
+    /// Listen on a unix socket, with mode 0600; default: a socket of its own in the directory of temporary files
+    #[arg(long, value_name = "PATH", conflicts_with = "listen")]
+    pub(crate) unix: Option<PathBuf>,
+    /// Listen on a TCP port, without encryption. A port alone is that of 127.0.0.1; port 0 selects a free one
+    #[arg(long, value_name = "[HOST:]PORT", value_parser = parse_listen)]
+    pub(crate) listen: Option<Listen>,
+    /// Name of an export, once for each target; default: the name of the file
+    #[arg(long, value_name = "NAME")]
+    pub(crate) export: Vec<String>,
+    /// The path of the I/O
+    #[arg(long, default_value = "iopath-direct", value_parser = PossibleValuesParser::new(ServeMode::ALL.map(ServeMode::name)).try_map(|name| name.parse::<ServeMode>()))]
+    pub(crate) path: ServeMode,
+    /// The I/O scheduler (elevator), with settings: `deadline:read_expire_ms=100`
+    #[arg(long, value_parser = elevator, value_name = "NAME[:SETTING=N,...]")]
+    pub(crate) elevator: Option<ElevatorSpec>,
+    /// Memory of the page cache of iopath-buffered, for each target; default: 256m
+    #[arg(long, value_parser = size, value_name = "SIZE")]
+    pub(crate) cache: Option<u64>,
+    /// Allow clients to write. A device that is mounted, in use, or has a recognised signature is refused
+    #[arg(long)]
+    pub(crate) writable: bool,
+    /// With --writable: serve a device with a recognised signature, such as that of a filesystem
+    #[arg(long, requires = "writable")]
+    pub(crate) overwrite: bool,
+    /// Threads; default: one for each processor, at most 8
+    #[arg(long, value_parser = count, value_name = "N")]
+    pub(crate) threads: Option<u32>,
+    /// Connections at the same time; further ones are closed at once; default: 1024
+    #[arg(long, value_parser = count, value_name = "N")]
+    pub(crate) connections: Option<u32>,
+}

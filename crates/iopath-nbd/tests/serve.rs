@@ -1,0 +1,221 @@
+//! The server with our client: errors of the device, many clients, silent and hostile clients, and its end.
+
+mod sockets;
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use iopath::{Fault, Faults, IoError, IoMode, MemoryConfig, MemoryDisk, Op, Options, Unaligned, Volume};
+use iopath_nbd::{ClientOperation, ClientOptions, Errno, Listen, ReplyFormat, ServeOptions, Served, Server};
+
+use crate::sockets::Client;
+
+const SIZE: u64 = 8 << 20;
+
+/// A server over a disk in memory.
+struct Setup {
+    folder: tempfile::TempDir,
+    faults: Faults,
+    server: Server,
+}
+
+impl Setup {
+    fn new(mode: IoMode, options: &ServeOptions) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let faults = Faults::new(1);
+        let disk =
+            MemoryDisk::new(&MemoryConfig { cache_bytes: 1 << 20, ..MemoryConfig::of_bytes(SIZE) }).unwrap();
+        let open = Options::new().mode(mode).write(true).unaligned(Unaligned::Bounce).faults(&faults);
+        let volume = Volume::memory(&disk, &open).unwrap();
+        let served =
+            Served { name: "disk".to_owned(), description: String::new(), volume, is_writable: true };
+        let listen = Listen::Unix(folder.path().join("socket"));
+        let server = Server::start(&listen, &[served], options).unwrap();
+        Self { folder, faults, server }
+    }
+
+    fn direct() -> Self {
+        Self::new(IoMode::Direct, &ServeOptions::default())
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("socket")
+    }
+
+    fn client(&self, format: ReplyFormat) -> Client {
+        Client::connect(&self.socket(), ClientOptions { format, ..ClientOptions::export("disk") })
+    }
+}
+
+const FORMATS: [ReplyFormat; 3] = [ReplyFormat::Simple, ReplyFormat::Structured, ReplyFormat::Extended];
+
+#[test]
+fn every_format_and_path_reads_what_it_wrote_at_odd_offsets_and_lengths() {
+    for mode in [IoMode::Direct, IoMode::Buffered] {
+        let setup = Setup::new(mode, &ServeOptions::default());
+        for format in FORMATS {
+            let mut client = setup.client(format);
+            for (offset, length) in
+                [(0, 1), (511, 2), (4096, 4096), (100, 300_001), (1 << 20, 5 << 20), (SIZE - 7, 7)]
+            {
+                let mut data: Vec<u8> = (0..length).map(|at| (at % 251) as u8 ^ offset as u8).collect();
+                let length = u32::try_from(length).unwrap();
+                client
+                    .execute(ClientOperation::Write { offset, length, fua: length % 2 == 0 }, &mut data)
+                    .unwrap();
+                let mut read = vec![0; data.len()];
+                client.execute(ClientOperation::Read { offset, length }, &mut read).unwrap();
+                assert!(read == data, "{mode:?} {format:?}: other bytes at {offset} + {length}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_error_of_the_device_reaches_the_client_for_that_request_only() {
+    let setup = Setup::direct();
+    for format in FORMATS {
+        let mut client = setup.client(format);
+        let mut data = vec![5; 4096];
+        for (op, error, expected) in [
+            (Op::Write, IoError::NoSpace, Errno::NO_SPACE),
+            (Op::Write, IoError::Media, Errno::IO),
+            (Op::Read, IoError::Media, Errno::IO),
+        ] {
+            setup.faults.add(Fault::error(error).on(op).times(1));
+            let operation = match op {
+                Op::Write => ClientOperation::Write { offset: 8192, length: 4096, fua: false },
+                _ => ClientOperation::Read { offset: 8192, length: 4096 },
+            };
+            assert_eq!(client.execute(operation, &mut data), Err(expected), "{format:?} {op:?}");
+            client.execute(operation, &mut data).unwrap();
+        }
+        setup.faults.add(Fault::error(IoError::Media).on(Op::Flush).times(1));
+        assert_eq!(client.execute(ClientOperation::Flush, &mut []), Err(Errno::IO));
+    }
+}
+
+#[test]
+fn a_long_write_that_fails_in_its_first_piece_gets_one_error_after_its_data() {
+    let setup = Setup::direct();
+    let mut client = setup.client(ReplyFormat::Structured);
+    // The queue repeats the parts of a merged request that failed, so several faults are needed.
+    setup.faults.add(Fault::error(IoError::NoSpace).on(Op::Write).times(30));
+    let mut data = vec![1; 3 << 20];
+    let write = ClientOperation::Write { offset: 0, length: 3 << 20, fua: false };
+    assert_eq!(client.execute(write, &mut data), Err(Errno::NO_SPACE));
+    let written = (0..30).any(|_| client.execute(write, &mut data).is_ok());
+    assert!(written, "the faults have ended");
+    client.execute(ClientOperation::Read { offset: 0, length: 3 << 20 }, &mut data).unwrap();
+    assert!(data.iter().all(|byte| *byte == 1));
+}
+
+#[test]
+fn sixty_four_clients_at_once_get_their_own_bytes() {
+    let setup = Setup::direct();
+    std::thread::scope(|scope| {
+        for number in 0..64u64 {
+            let setup = &setup;
+            scope.spawn(move || {
+                let mut client = setup.client(ReplyFormat::Structured);
+                for round in 0..20 {
+                    let offset = number * (SIZE / 64) + round * 4096;
+                    let mut data = vec![(number + round) as u8; 4096];
+                    client
+                        .execute(ClientOperation::Write { offset, length: 4096, fua: false }, &mut data)
+                        .unwrap();
+                    let mut read = vec![0; 4096];
+                    client.execute(ClientOperation::Read { offset, length: 4096 }, &mut read).unwrap();
+                    assert!(read == data);
+                }
+            });
+        }
+    });
+    let totals = setup.server.totals();
+    assert_eq!(totals.accepted, 64);
+}
+
+#[test]
+fn a_client_above_the_limit_is_closed_and_the_others_go_on() {
+    let setup = Setup::new(IoMode::Direct, &ServeOptions { connections_max: 1, ..ServeOptions::default() });
+    let mut client = setup.client(ReplyFormat::Simple);
+    let mut refused = UnixStream::connect(setup.socket()).unwrap();
+    assert_eq!(refused.read(&mut [0; 1]).unwrap_or(0), 0);
+    client.execute(ClientOperation::Flush, &mut []).unwrap();
+    drop(client);
+    let limit = Instant::now() + Duration::from_secs(20);
+    while setup.server.totals().connections > 0 {
+        assert!(Instant::now() < limit, "the connection of a client that left is still counted");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    setup.client(ReplyFormat::Simple).execute(ClientOperation::Flush, &mut []).unwrap();
+}
+
+/// Waits until the server has closed `stream`.
+fn assert_closed(mut stream: UnixStream) {
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut buffer = [0; 4096];
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return,
+            Err(error) => panic!("the connection is open: {error}"),
+        }
+    }
+}
+
+#[test]
+fn silent_and_hostile_clients_are_closed_while_others_are_served() {
+    let patience = Duration::from_millis(300);
+    let setup = Setup::new(IoMode::Direct, &ServeOptions { patience, ..ServeOptions::default() });
+    let silent = UnixStream::connect(setup.socket()).unwrap();
+    let mut within_option = UnixStream::connect(setup.socket()).unwrap();
+    within_option.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x07\0\0\0\x20").unwrap();
+    let mut garbage = UnixStream::connect(setup.socket()).unwrap();
+    garbage.write_all(&[0xff; 4096]).unwrap();
+    let idle = setup.client(ReplyFormat::Simple);
+    let mut client = setup.client(ReplyFormat::Simple);
+    let until = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < until {
+        client.execute(ClientOperation::Read { offset: 0, length: 512 }, &mut [0; 512]).unwrap();
+    }
+    [silent, within_option, garbage].into_iter().for_each(assert_closed);
+    // An idle client between two requests is not silent.
+    let mut idle = idle;
+    idle.execute(ClientOperation::Flush, &mut []).unwrap();
+    assert!(setup.server.take_messages().iter().any(|message| message.contains("silent")));
+}
+
+#[test]
+fn a_client_that_does_not_read_replies_does_not_stop_others() {
+    let patience = Duration::from_secs(2);
+    let options = ServeOptions { patience, workers: 1, ..ServeOptions::default() };
+    let setup = Setup::new(IoMode::Direct, &options);
+    let mut deaf = setup.client(ReplyFormat::Simple);
+    for _ in 0..200 {
+        if !deaf.send_only(ClientOperation::Read { offset: 0, length: 1 << 20 }) {
+            break;
+        }
+    }
+    let mut client = setup.client(ReplyFormat::Simple);
+    let started = Instant::now();
+    for _ in 0..50 {
+        client.execute(ClientOperation::Read { offset: 0, length: 4096 }, &mut [0; 4096]).unwrap();
+    }
+    assert!(started.elapsed() < Duration::from_secs(10), "others waited for {:?}", started.elapsed());
+}
+
+#[test]
+fn the_end_of_the_server_completes_requests_and_flushes() {
+    let setup = Setup::direct();
+    let mut client = setup.client(ReplyFormat::Structured);
+    client.execute(ClientOperation::Write { offset: 0, length: 4096, fua: false }, &mut [7; 4096]).unwrap();
+    setup.faults.add(Fault::error(IoError::Media).on(Op::Flush).times(1));
+    let socket = setup.socket();
+    let error = setup.server.stop().unwrap_err();
+    assert!(error.to_string().contains("flush") || error.raw_os_error() == Some(5), "{error}");
+    assert!(!socket.exists(), "the socket remains");
+}
