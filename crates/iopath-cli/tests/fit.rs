@@ -67,7 +67,7 @@ fn a_file_of_the_user_is_not_replaced() {
 }
 
 #[test]
-fn a_fifo_is_no_model_file() {
+fn a_fifo_is_no_model_file_and_no_target() {
     let directory = directory();
     let fifo = directory.path().join("fifo");
     if !std::process::Command::new("mkfifo").arg(&fifo).status().is_ok_and(|status| status.success()) {
@@ -78,6 +78,10 @@ fn a_fifo_is_no_model_file() {
     let (text, code) = refused(&["model:cloud", "-o", fifo.to_str().unwrap(), "--time", "2s"]);
     assert!(text.contains("is a FIFO, which blocks until a process reads it: name a file"), "{text}");
     assert_eq!(code, Some(1), "{text}");
+    let model = directory.path().join("my.toml");
+    let (text, code) = refused(&[fifo.to_str().unwrap(), "-o", model.to_str().unwrap()]);
+    assert!(text.contains("is a pipe; name a regular file, a directory or a block device"), "{text}");
+    assert_eq!(code, Some(1), "{text}");
 }
 
 #[test]
@@ -87,10 +91,18 @@ fn a_fit_that_is_impossible_is_refused_in_one_line_and_leaves_no_file() {
     let name = file.to_str().unwrap();
     let small = directory.path().join("small");
     fs::write(&small, vec![1; 1 << 20]).unwrap();
+    let [empty, block] = ["empty", "block"].map(|name| directory.path().join(name));
+    fs::write(&empty, []).unwrap();
+    fs::write(&block, [1; 4096]).unwrap();
     for (args, message, code) in [
         (vec!["/none/such", "-o", name], "/none/such does not exist", 1),
         (vec!["model:tape", "-o", name], "`tape`", 2),
         (vec![small.to_str().unwrap(), "-o", name], "and a fit needs 32 MiB at least", 1),
+        (vec![empty.to_str().unwrap(), "-o", name], "holds 0 bytes", 1),
+        (vec![block.to_str().unwrap(), "-o", name], "holds 4 KiB, and a fit needs 32 MiB at least", 1),
+        (vec!["/dev/null", "-o", name], "is a character device", 1),
+        // A filesystem in which no file can be created.
+        (vec!["/proc", "-o", name], "no scratch file can be created in /proc", 1),
         (vec!["model:cloud", "-o", "-"], "the model is not written to stdout", 2),
         (vec!["model:cloud", "-o", name, "--time", "0.1s"], "is too short for a fit; the minimum is 2 s", 2),
         (
@@ -104,6 +116,16 @@ fn a_fit_that_is_impossible_is_refused_in_one_line_and_leaves_no_file() {
         assert_eq!(exit, Some(code), "{text}");
     }
     assert!(!file.exists());
+}
+
+#[test]
+fn a_file_with_a_hole_is_refused() {
+    let Some(directory) = scratch_directory() else { return };
+    let [sparse, model] = ["sparse", "my.toml"].map(|name| directory.path().join(name));
+    fs::File::create(&sparse).unwrap().set_len(64 << 20).unwrap();
+    let (text, code) = refused(&[sparse.to_str().unwrap(), "-o", model.to_str().unwrap()]);
+    assert!(text.contains("has a hole or an unwritten extent at offset 0") && code == Some(1), "{text}");
+    assert!(!model.exists());
 }
 
 #[test]

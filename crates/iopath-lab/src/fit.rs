@@ -2,17 +2,16 @@
 //! has the same figures. States the error of the model on workloads that are held back from the fit.
 //!
 //! ```text
-//!   target ── workloads.rs ─┐           ┌─ search.rs ──▶ parameters ──▶ draft.rs (a file)
-//!   log ───── trace.rs ─────┴─ figures ─┤      ▲  │
-//!                                       │      └──┴─ simulation of the same workloads, or a replay of the log
-//!                                       └─ held back ──▶ the error of the model
+//!   target ── workloads.rs ──┐           ┌─ search.rs ──▶ parameters ──▶ draft.rs (a file)
+//!   log ───── log_replay.rs ─┴─ figures ─┤      ▲  │
+//!                                        │      └──┴─ simulation of the same workloads, or a replay of the log
+//!                                        └─ held back ──▶ the error of the model
 //! ```
 //!
-//! `cloud.rs`, `flash.rs` and `disk.rs` have the variables of the kinds of model. The fit chooses the kind with the
+//! `plan.rs` lists the workloads. `cloud.rs`, `flash.rs` and `disk.rs` have the variables of the kinds of model. The fit chooses the kind with the
 //! smallest error.
 
 mod candidate;
-mod cell;
 mod cloud;
 mod disk;
 mod draft;
@@ -20,10 +19,11 @@ mod drift;
 mod estimates;
 mod evidence;
 mod flash;
+mod log_replay;
+mod plan;
 mod prepare;
 pub mod report;
 mod search;
-mod trace;
 mod view;
 mod workloads;
 
@@ -37,14 +37,14 @@ use crate::progress::{Progress, Stage};
 use crate::result::{Clock, TargetFacts};
 use crate::run::{IDLE_SAMPLE, Lab};
 use candidate::Candidate;
-use cell::Slice;
 use draft::Draft;
 use estimates::Estimates;
 use evidence::{Evidence, Part, cases_of, median, quantile, score};
+use log_replay::LogReplay;
+use plan::Slice;
 use prepare::{check_noise, described, prepare, probe, request_max_bytes, too_small};
 pub use report::{CandidateError, ErrorSummary, FitReport, FittedFigure, FittedParameter, Quantity, SCHEMA};
 use search::{Best, minimise};
-use trace::Trace;
 use view::noise_text;
 use workloads::{Workloads, measure};
 
@@ -138,19 +138,19 @@ fn is_log(source: &Path) -> bool {
 }
 
 fn fit_log(options: &FitOptions, effort: Effort, progress: &mut dyn Progress) -> Result<Fit, LabError> {
-    let trace = Trace::read(&options.source)?;
-    if trace.is_mechanical() {
+    let log = LogReplay::read(&options.source)?;
+    if log.is_mechanical() {
         return Err(FitError::MechanicalLog { log: options.source.clone() }.into());
     }
-    let estimates = trace
+    let estimates = log
         .estimates()
         .ok_or_else(|| FitError::OneOperation { log: options.source.clone(), missing: "small read" })?;
     let candidates = without_mechanics(&estimates);
-    let found = choose(&trace, candidates, effort, &options.source, progress)?;
+    let found = choose(&log, candidates, effort, &options.source, progress)?;
     let report = FitReport {
         log: Some(options.source.display().to_string()),
-        warnings: trace.warnings.clone(),
-        ..found.report(&trace, Quantity::LatencyNs)?
+        warnings: log.warnings.clone(),
+        ..found.report(&log, Quantity::LatencyNs)?
     };
     Ok(found.finish(report, &format!("request log {}", options.source.display())))
 }
@@ -162,9 +162,9 @@ fn fit_target(options: &FitOptions, effort: Effort, progress: &mut dyn Progress)
     let probe = probe(&target, lab.as_ref(), options, progress)?;
     let slice = Slice { time: probe.slice, ios_max: effort.ios_max };
     let align = target.direct_align_bytes()?;
-    let cells = cell::cells(target.size_bytes(), align, probe.is_mechanical, writes);
+    let plan = plan::plan(target.size_bytes(), align, probe.is_mechanical, writes);
     let deadline = begun + options.time.mul_f64(MEASURE_SHARE);
-    let runs = measure(&target, lab.as_ref(), &cells, slice, deadline, progress)?;
+    let runs = measure(&target, lab.as_ref(), &plan, slice, deadline, progress)?;
     let workloads = Workloads::new(runs, slice);
     let noise = workloads.runs.noise;
     check_noise(&options.source, noise)?;

@@ -22,6 +22,17 @@ pub enum FitError {
         /// The minimum size in bytes.
         needed: u64,
     },
+    /// A part of the file has no data on the disk, so the kernel serves reads of it from memory.
+    #[error(
+        "{} has a hole or an unwritten extent at offset {offset}: reads of it do not access the disk; write the whole file \
+         first, or name a directory to use a scratch file", target.display()
+    )]
+    Hole {
+        /// The file.
+        target: PathBuf,
+        /// The first byte without data.
+        offset: u64,
+    },
     /// The repetitions of a workload differ too much.
     #[error(
         "{} is too noisy to fit: repetitions of the same workload differ by {:.0}% (median), and {:.0}% is the limit; \
@@ -51,7 +62,7 @@ pub enum FitError {
         needed: u64,
     },
     /// The log has too few requests.
-    #[error("log {} has {requests} completed requests, and a fit needs {needed} at least; record a longer run", log.display())]
+    #[error("log {} has too few completed requests: {requests}; a fit needs {needed} at least; record a longer run", log.display())]
     ShortLog {
         /// The log.
         log: PathBuf,

@@ -91,18 +91,18 @@ fn candidate(
 /// Small reads over the smallest range that is larger than any buffer.
 fn near(workloads: &Workloads) -> Option<&Measured> {
     let small = workloads.training().filter(|one| {
-        let range = &one.cell.range;
-        one.cell.rw == Rw::RandRead && one.cell.depth == 1 && range.end - range.start >= RANGE_MIN
+        let range = &one.planned.range;
+        one.planned.rw == Rw::RandRead && one.planned.depth == 1 && range.end - range.start >= RANGE_MIN
     });
-    small.min_by_key(|one| one.cell.range.end - one.cell.range.start)
+    small.min_by_key(|one| one.planned.range.end - one.planned.range.start)
 }
 
 /// Small reads of the whole target at a depth.
 fn find(workloads: &Workloads, depth: u32) -> Option<&Measured> {
     let small = workloads
         .training()
-        .filter(|one| one.cell.rw == Rw::RandRead && one.cell.depth == depth && one.cell.is_whole());
-    small.min_by_key(|one| one.cell.block_bytes)
+        .filter(|one| one.planned.rw == Rw::RandRead && one.planned.depth == depth && one.planned.is_whole());
+    small.min_by_key(|one| one.planned.block_bytes)
 }
 
 fn rpm(turn_ns: f64) -> f64 {
@@ -113,10 +113,10 @@ fn rpm(turn_ns: f64) -> f64 {
 
 fn rates(workloads: &Workloads, capacity_bytes: u64) -> Vec<(f64, f64)> {
     let sequential =
-        workloads.training().filter(|one| one.cell.rw == Rw::Read && one.cell.block_bytes >= 1 << 20);
+        workloads.training().filter(|one| one.planned.rw == Rw::Read && one.planned.block_bytes >= 1 << 20);
     let rate = |one: &Measured| {
-        let middle = one.cell.range.start.midpoint(one.cell.range.end);
-        (middle as f64 / capacity_bytes as f64, one.rate() * f64::from(one.cell.block_bytes))
+        let middle = one.planned.range.start.midpoint(one.planned.range.end);
+        (middle as f64 / capacity_bytes as f64, one.rate() * f64::from(one.planned.block_bytes))
     };
     let mut rates: Vec<_> = sequential.map(rate).collect();
     rates.sort_by(|one, other| one.0.total_cmp(&other.0));

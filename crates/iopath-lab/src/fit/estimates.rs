@@ -53,20 +53,20 @@ impl Estimates {
             mean: small.median(|sample| sample.mean_ns),
         };
         let highest = |wanted: &dyn Fn(Rw) -> bool, of: &dyn Fn(&Measured) -> f64| {
-            workloads.training().filter(|one| wanted(one.cell.rw)).map(of).fold(0.0, f64::max)
+            workloads.training().filter(|one| wanted(one.planned.rw)).map(of).fold(0.0, f64::max)
         };
-        let bytes = |one: &Measured| one.rate() * f64::from(one.cell.block_bytes);
+        let bytes = |one: &Measured| one.rate() * f64::from(one.planned.block_bytes);
         let reads = |rw: Rw| !rw.writes();
         let writes = |rw: Rw| !rw.reads();
         // Small writes may end in a buffer before they reach the medium.
         let large = |rw: Rw| {
-            let runs = workloads.training().filter(|one| one.cell.rw == rw);
-            runs.max_by_key(|one| one.cell.block_bytes).map_or(1.0, bytes)
+            let runs = workloads.training().filter(|one| one.planned.rw == rw);
+            runs.max_by_key(|one| one.planned.block_bytes).map_or(1.0, bytes)
         };
         let write = find(workloads, Rw::RandWrite).map(|small| {
             let flushes: Vec<f64> = workloads
                 .training()
-                .filter(|one| writes(one.cell.rw))
+                .filter(|one| writes(one.planned.rw))
                 .map(|one| one.flush_seconds() * 1e9)
                 .collect();
             let flush_ns = super::evidence::median(&flushes);
@@ -91,6 +91,8 @@ impl Estimates {
 
 /// The workload of small transfers with one in flight, on the largest range.
 fn find(workloads: &Workloads, rw: Rw) -> Option<&Measured> {
-    let small = workloads.training().filter(|one| one.cell.rw == rw && one.cell.depth == 1);
-    small.min_by_key(|one| (one.cell.block_bytes, u64::MAX - (one.cell.range.end - one.cell.range.start)))
+    let small = workloads.training().filter(|one| one.planned.rw == rw && one.planned.depth == 1);
+    small.min_by_key(|one| {
+        (one.planned.block_bytes, u64::MAX - (one.planned.range.end - one.planned.range.start))
+    })
 }

@@ -1,4 +1,4 @@
-//! The measured figures of a fit, and the deviation of a model from them. `workloads.rs` and `trace.rs` provide the
+//! The measured figures of a fit, and the deviation of a model from them. `workloads.rs` and `log_replay.rs` provide the
 //! figures.
 
 use crate::error::LabError;

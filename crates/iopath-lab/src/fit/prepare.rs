@@ -8,8 +8,8 @@ use iopath::Volume;
 use iopath_os::target::Kind;
 
 use super::FitOptions;
-use super::cell::{Cell, Slice};
 use super::evidence::{MECHANICAL_NS, MECHANICAL_RATIO};
+use super::plan::{Planned, Slice};
 use super::workloads::measure;
 use crate::error::LabError;
 use crate::fit_error::FitError;
@@ -82,6 +82,9 @@ pub(super) fn prepare(options: &FitOptions, progress: &mut dyn Progress) -> Resu
     if target.size_bytes() < TARGET_BYTES_MIN {
         return Err(too_small(&options.source, target.size_bytes()).into());
     }
+    if let Some(offset) = target.unwritten() {
+        return Err(FitError::Hole { target: options.source.clone(), offset }.into());
+    }
     Ok((target, writes))
 }
 
@@ -118,16 +121,16 @@ pub(super) fn probe(
     options: &FitOptions,
     progress: &mut dyn Progress,
 ) -> Result<Probe, LabError> {
-    let cells: Vec<Cell> =
-        [1.0, 0.002].into_iter().filter_map(|share| Cell::probe(target.size_bytes(), share)).collect();
+    let plan: Vec<Planned> =
+        [1.0, 0.002].into_iter().filter_map(|share| Planned::probe(target.size_bytes(), share)).collect();
     let slice = Slice { time: Duration::from_millis(500).min(options.time / 10), ios_max: 500 };
-    let runs = measure(target, lab, &cells, slice, Instant::now(), progress)?;
+    let runs = measure(target, lab, &plan, slice, Instant::now(), progress)?;
     let Some(all) = runs.measured.first() else {
         return Err(too_small(&options.source, target.size_bytes()).into());
     };
     let ios = all.samples.iter().map(|sample| sample.ios).sum();
     if ios < PROBE_IOS_MIN {
-        let (target, workload) = (options.source.clone(), all.cell.to_string());
+        let (target, workload) = (options.source.clone(), all.planned.to_string());
         return Err(FitError::TooSlow { target, workload, ios, needed: PROBE_IOS_MIN }.into());
     }
     let latency = all.median(|sample| sample.mean_ns);

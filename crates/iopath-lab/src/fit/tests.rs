@@ -171,13 +171,48 @@ fn a_log_that_determines_no_model_is_refused() {
         fit_log(&options(log.to_str().unwrap()), EFFORT, &mut Silent).unwrap_err().to_string()
     };
     let text = refused("cloud", 200, mixed);
-    assert!(text.contains("has 200 completed requests, and a fit needs 1000"), "{text}");
+    assert!(text.contains("has too few completed requests: 200; a fit needs 1000"), "{text}");
+    let text = refused("cloud", 1, mixed);
+    assert!(text.contains("has too few completed requests: 1; a fit needs 1000"), "{text}");
     let text = refused("cloud", 2000, |_| true);
     assert!(text.contains("has no writes"), "{text}");
     let text = refused("cloud", 2000, |_| false);
     assert!(text.contains("has no reads"), "{text}");
     let text = refused("sata-2006", 3000, mixed);
     assert!(text.contains("mechanical latency"), "{text}");
+}
+
+#[test]
+fn a_log_without_completions_or_records_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("log");
+    let refused = || fit_log(&options(file.to_str().unwrap()), EFFORT, &mut Silent).unwrap_err().to_string();
+    let log = SyncLogWriter::create(&file, &LogInfo::default(), &LogOptions::default()).unwrap();
+    let device = ModelDevice::<LengthOnly>::new(&Model::preset("cloud").unwrap(), 5);
+    let mut disk = QueuedDevice::new(device, &QueueConfig::default());
+    disk.queue_mut().start_log(Box::new(log.add_queue()));
+    let now = iopath_core::Instant::ZERO;
+    for number in 0..40 {
+        let extent = Extent::new(Sector(number * 1024), 8).unwrap();
+        disk.submit_bio(Bio::read(extent, LengthOnly::new(4096), 0), now).unwrap();
+    }
+    disk.unplug(now);
+    disk.dispatch(now);
+    disk.commit(now);
+    // The program that writes the log ends while its requests are in flight.
+    std::mem::forget(disk);
+    log.finish().unwrap();
+    assert!(is_log(&file));
+    let text = refused();
+    assert!(text.contains("has too few completed requests: 0; a fit needs 1000"), "{text}");
+    let log = SyncLogWriter::create(&file, &LogInfo::default(), &LogOptions::default()).unwrap();
+    log.finish().unwrap();
+    let text = refused();
+    assert!(text.contains("has too few completed requests: 0"), "{text}");
+    let bytes = std::fs::read(&file).unwrap();
+    std::fs::write(&file, &bytes[..bytes.len().min(24)]).unwrap();
+    let text = refused();
+    assert!(text.lines().count() == 1 && text.contains("truncated in its header"), "{text}");
 }
 
 #[test]

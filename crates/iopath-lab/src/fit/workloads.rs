@@ -4,9 +4,9 @@
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use super::cell::{Cell, Slice};
 use super::drift;
 use super::evidence::{Case, Evidence, Part, median};
+use super::plan::{Planned, Slice};
 use crate::engine::Measured as Run;
 use crate::error::LabError;
 use crate::model::ModelTarget;
@@ -64,7 +64,7 @@ impl Sample {
 /// The runs of one workload.
 #[derive(Debug, Clone)]
 pub(crate) struct Measured {
-    pub(crate) cell: Cell,
+    pub(crate) planned: Planned,
     pub(crate) samples: Vec<Sample>,
 }
 
@@ -76,32 +76,32 @@ impl Measured {
 
     /// Transfers a second.
     pub(crate) fn rate(&self) -> f64 {
-        self.median(|sample| rate(&self.cell, sample))
+        self.median(|sample| rate(&self.planned, sample))
     }
 
     /// The median deviation of a run from the median, as a fraction; none with fewer than three runs.
     pub(crate) fn noise(&self) -> Option<f64> {
         let middle = self.rate();
-        let deviation = |sample: &Sample| (rate(&self.cell, sample) / middle - 1.0).abs();
+        let deviation = |sample: &Sample| (rate(&self.planned, sample) / middle - 1.0).abs();
         (self.samples.len() >= 3).then(|| self.median(deviation))
     }
 
     /// The rate of each run.
     fn rates(&self) -> Vec<f64> {
-        self.samples.iter().map(|sample| rate(&self.cell, sample)).collect()
+        self.samples.iter().map(|sample| rate(&self.planned, sample)).collect()
     }
 
     /// The time of the final flush, in seconds.
     pub(crate) fn flush_seconds(&self) -> f64 {
-        let depth = f64::from(self.cell.depth);
+        let depth = f64::from(self.planned.depth);
         self.median(|sample| (sample.seconds - sample.ios as f64 * sample.mean_ns / depth / 1e9).max(0.0))
     }
 }
 
 /// Transfers a second. That of writes comes from their latency: their time includes the final flush.
-fn rate(cell: &Cell, sample: &Sample) -> f64 {
-    if cell.rw.writes() {
-        f64::from(cell.depth) * 1e9 / sample.mean_ns
+fn rate(planned: &Planned, sample: &Sample) -> f64 {
+    if planned.rw.writes() {
+        f64::from(planned.depth) * 1e9 / sample.mean_ns
     } else {
         sample.ios as f64 / sample.seconds
     }
@@ -134,12 +134,12 @@ impl Runs {
 /// Runs one workload on a model.
 pub(crate) fn simulate(
     model: &ModelTarget,
-    cell: &Cell,
+    planned: &Planned,
     slice: Slice,
     seed: u64,
 ) -> Result<Sample, LabError> {
-    let end = cell.range.end.min(model.size_bytes());
-    let workload = Workload { size_bytes: Some(end), ..cell.workload(slice, seed) };
+    let end = planned.range.end.min(model.size_bytes());
+    let workload = Workload { size_bytes: Some(end), ..planned.workload(slice, seed) };
     let never = AtomicBool::new(false);
     Ok(Sample::of(&Simulation::new(&workload, vec![model], None, &never).measure(1, &mut Silent)?))
 }
@@ -148,24 +148,24 @@ pub(crate) fn simulate(
 pub(crate) fn measure(
     target: &Target,
     lab: Option<&Lab>,
-    cells: &[Cell],
+    plan: &[Planned],
     slice: Slice,
     deadline: Instant,
     progress: &mut dyn Progress,
 ) -> Result<Runs, LabError> {
     match (target.model(), lab) {
-        (Some(model), _) => on_model(model, cells, slice),
-        (None, Some(lab)) => on_storage(target, lab, cells, slice, deadline, progress),
+        (Some(model), _) => on_model(model, plan, slice),
+        (None, Some(lab)) => on_storage(target, lab, plan, slice, deadline, progress),
         (None, None) => Ok(Runs::new(Vec::new(), 0, Vec::new())),
     }
 }
 
-fn on_model(model: &ModelTarget, cells: &[Cell], slice: Slice) -> Result<Runs, LabError> {
-    let run = |cell: &Cell| {
-        let sample = simulate(model, cell, slice, MEASURED_SEED)?;
-        Ok(Measured { cell: cell.clone(), samples: vec![sample] })
+fn on_model(model: &ModelTarget, plan: &[Planned], slice: Slice) -> Result<Runs, LabError> {
+    let run = |planned: &Planned| {
+        let sample = simulate(model, planned, slice, MEASURED_SEED)?;
+        Ok(Measured { planned: planned.clone(), samples: vec![sample] })
     };
-    let measured = cells.iter().map(run).collect::<Result<_, LabError>>()?;
+    let measured = plan.iter().map(run).collect::<Result<_, LabError>>()?;
     Ok(Runs::new(measured, 1, Vec::new()))
 }
 
@@ -192,26 +192,27 @@ fn order(workloads: usize, round: u32) -> Vec<usize> {
 fn on_storage(
     target: &Target,
     lab: &Lab,
-    cells: &[Cell],
+    plan: &[Planned],
     slice: Slice,
     deadline: Instant,
     progress: &mut dyn Progress,
 ) -> Result<Runs, LabError> {
     // A workload on a part of the target never writes past that part.
     let parts: Vec<Option<Target>> =
-        cells.iter().map(|cell| (!cell.is_whole()).then(|| target.first(cell.range.end))).collect();
-    let series = cells.iter().zip(&parts).map(|(cell, part)| {
-        Series::new(&cell.workload(slice, MEASURED_SEED), part.as_ref().unwrap_or(target))
+        plan.iter().map(|planned| (!planned.is_whole()).then(|| target.first(planned.range.end))).collect();
+    let series = plan.iter().zip(&parts).map(|(planned, part)| {
+        Series::new(&planned.workload(slice, MEASURED_SEED), part.as_ref().unwrap_or(target))
     });
     let mut series = series.collect::<Result<Vec<_>, LabError>>()?;
     let (mut rounds, mut longest) = (0, Duration::ZERO);
     while rounds < ROUNDS_MAX && (rounds == 0 || Instant::now() + longest <= deadline) {
         let begun = Instant::now();
         rounds += 1;
-        for index in order(cells.len(), rounds) {
-            let (series, cell) = (&mut series[index], &cells[index]);
+        for index in order(plan.len(), rounds) {
+            let (series, planned) = (&mut series[index], &plan[index]);
             let left = time_left(deadline.saturating_duration_since(Instant::now()), rounds, longest);
-            let stage = Stage::Turn { workload: cell.to_string(), round: rounds, rounds: ROUNDS_MAX, left };
+            let stage =
+                Stage::Turn { workload: planned.to_string(), round: rounds, rounds: ROUNDS_MAX, left };
             progress.stage(&stage);
             let path = series.open(None)?;
             series.measure(&*path, &mut Silent)?;
@@ -219,10 +220,10 @@ fn on_storage(
         longest = longest.max(begun.elapsed());
     }
     let mut warnings: Vec<String> = Vec::new();
-    let mut measured = Vec::with_capacity(cells.len());
-    for (series, cell) in series.iter().zip(cells) {
+    let mut measured = Vec::with_capacity(plan.len());
+    for (series, planned) in series.iter().zip(plan) {
         let samples = series.runs().map(Sample::of);
-        measured.push(Measured { cell: cell.clone(), samples: samples.collect() });
+        measured.push(Measured { planned: planned.clone(), samples: samples.collect() });
         let result = lab.summarize(series);
         for warning in result.warnings.into_iter().filter(|warning| !warning.starts_with("CV of")) {
             if !warnings.contains(&warning) {
@@ -244,11 +245,11 @@ pub(crate) struct Workloads {
 impl Workloads {
     pub(crate) fn new(runs: Runs, slice: Slice) -> Self {
         let case = |measured: &Measured| Case {
-            name: measured.cell.to_string(),
-            rw: measured.cell.rw.name(),
-            block_bytes: measured.cell.block_bytes.into(),
-            depth: measured.cell.depth,
-            part: measured.cell.part,
+            name: measured.planned.to_string(),
+            rw: measured.planned.rw.name(),
+            block_bytes: measured.planned.block_bytes.into(),
+            depth: measured.planned.depth,
+            part: measured.planned.part,
             measured: measured.rate(),
             noise: measured.noise(),
         };
@@ -263,7 +264,7 @@ impl Workloads {
 
     /// The runs that the parameters are fitted to.
     pub(crate) fn training(&self) -> impl Iterator<Item = &Measured> {
-        self.runs.measured.iter().filter(|measured| measured.cell.part == Part::Training)
+        self.runs.measured.iter().filter(|measured| measured.planned.part == Part::Training)
     }
 }
 
@@ -273,8 +274,14 @@ impl Evidence for Workloads {
     }
 
     fn predict(&self, model: &ModelTarget, part: Part) -> Result<Vec<f64>, LabError> {
-        let cells = self.runs.measured.iter().map(|measured| &measured.cell).filter(|cell| cell.part == part);
-        cells.map(|cell| Ok(rate(cell, &simulate(model, cell, self.slice, PREDICTED_SEED)?))).collect()
+        let plan = self
+            .runs
+            .measured
+            .iter()
+            .map(|measured| &measured.planned)
+            .filter(|planned| planned.part == part);
+        plan.map(|planned| Ok(rate(planned, &simulate(model, planned, self.slice, PREDICTED_SEED)?)))
+            .collect()
     }
 }
 
@@ -298,10 +305,10 @@ mod tests {
 
     #[test]
     fn a_round_under_load_changes_no_figure_and_counts_as_noise() {
-        let cell = |depth| {
-            let mut cell = Cell::probe(1 << 30, 1.0).unwrap();
-            cell.depth = depth;
-            cell
+        let planned = |depth| {
+            let mut planned = Planned::probe(1 << 30, 1.0).unwrap();
+            planned.depth = depth;
+            planned
         };
         let sample = |rate: f64| Sample {
             ios: 1000,
@@ -315,7 +322,7 @@ mod tests {
         let measured = |depth: u32| {
             let loads = [1.0, 0.4, 0.5, 1.0, 0.45, 0.5];
             let rates = loads.map(|load| load * 1000.0 * f64::from(depth));
-            Measured { cell: cell(depth), samples: rates.map(sample).into() }
+            Measured { planned: planned(depth), samples: rates.map(sample).into() }
         };
         let runs = Runs::new((1..=9).map(measured).collect(), 6, Vec::new());
         assert!(runs.noise.unwrap() > 0.05, "{:?}", runs.noise);

@@ -71,7 +71,7 @@ impl Step {
 
 /// A request log, cut into windows.
 #[derive(Debug)]
-pub(crate) struct Trace {
+pub(crate) struct LogReplay {
     /// The requests in the order of dispatch. Windows of the training and windows held back alternate.
     steps: Vec<Step>,
     per_window: usize,
@@ -83,7 +83,7 @@ pub(crate) struct Trace {
     pub(crate) warnings: Vec<String>,
 }
 
-impl Trace {
+impl LogReplay {
     /// Reads a log.
     ///
     /// # Errors
@@ -101,13 +101,13 @@ impl Trace {
             }
         }
         requests.sort_by_key(|request| request.dispatched_ns);
-        let mut trace = Self::of(&requests);
-        trace.warnings.extend(warnings);
-        if trace.cases.iter().filter(|case| case.part == Part::Training).count() < 2 {
+        let mut replay = Self::of(&requests);
+        replay.warnings.extend(warnings);
+        if replay.cases.iter().filter(|case| case.part == Part::Training).count() < 2 {
             let needed = 2 * REQUESTS_MIN as u64;
             return Err(FitError::ShortLog { log: log.to_owned(), requests: has as u64, needed }.into());
         }
-        Ok(trace)
+        Ok(replay)
     }
 
     /// Requests in the order of dispatch.
@@ -245,7 +245,7 @@ impl Class {
     }
 }
 
-impl Evidence for Trace {
+impl Evidence for LogReplay {
     fn cases(&self) -> &[Case] {
         &self.cases
     }

@@ -17,7 +17,7 @@ const RANGE_ALIGN: u64 = 1 << 20;
 
 /// One workload.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Cell {
+pub(crate) struct Planned {
     pub(crate) rw: Rw,
     pub(crate) block_bytes: u32,
     pub(crate) depth: u32,
@@ -128,12 +128,12 @@ const MECHANICAL_HELD_BACK: &[PlacedRow] = &[
 
 /// The workloads for a target of `size_bytes`; without `writes`, only reads. It omits a workload if its block does not fit
 /// the alignment of the target, or if its part of the target is too small.
-pub(crate) fn cells(size_bytes: u64, align_bytes: u32, is_mechanical: bool, writes: bool) -> Vec<Cell> {
+pub(crate) fn plan(size_bytes: u64, align_bytes: u32, is_mechanical: bool, writes: bool) -> Vec<Planned> {
     let placed: fn(&Row) -> PlacedRow = |row| (*row, ALL);
     let of = |rows: Vec<PlacedRow>, part: Part| {
-        let cell =
-            move |((rw, kib, depth), share): PlacedRow| cell((rw, kib, depth), share, part, size_bytes);
-        rows.into_iter().filter_map(cell)
+        let planned =
+            move |((rw, kib, depth), share): PlacedRow| planned((rw, kib, depth), share, part, size_bytes);
+        rows.into_iter().filter_map(planned)
     };
     let (training, held_back) = if is_mechanical {
         (MECHANICAL_TRAINING.to_vec(), MECHANICAL_HELD_BACK.to_vec())
@@ -141,22 +141,23 @@ pub(crate) fn cells(size_bytes: u64, align_bytes: u32, is_mechanical: bool, writ
         (TRAINING.iter().map(placed).collect(), HELD_BACK.iter().map(placed).collect())
     };
     let all = of(training, Part::Training).chain(of(held_back, Part::HeldBack));
-    all.filter(|cell| (writes || !cell.rw.writes()) && cell.block_bytes.is_multiple_of(align_bytes)).collect()
+    all.filter(|planned| (writes || !planned.rw.writes()) && planned.block_bytes.is_multiple_of(align_bytes))
+        .collect()
 }
 
-fn cell((rw, kib, depth): Row, [from, to]: [f64; 2], part: Part, size_bytes: u64) -> Option<Cell> {
+fn planned((rw, kib, depth): Row, [from, to]: [f64; 2], part: Part, size_bytes: u64) -> Option<Planned> {
     let at = |share: f64| ((size_bytes as f64 * share) as u64).min(size_bytes) / RANGE_ALIGN * RANGE_ALIGN;
     let is_whole = from == 0.0 && to >= 1.0;
     let range = if is_whole { 0..size_bytes } else { at(from)..at(to) };
     let block_bytes = kib * KIB;
     let fits = range.end >= range.start + block_bytes * u64::from(depth).max(8);
-    fits.then_some(Cell { rw, block_bytes: block_bytes as u32, depth, range, is_whole, part })
+    fits.then_some(Planned { rw, block_bytes: block_bytes as u32, depth, range, is_whole, part })
 }
 
-impl Cell {
+impl Planned {
     /// The first workload. It shows whether the storage has mechanical latency.
     pub(crate) fn probe(size_bytes: u64, share: f64) -> Option<Self> {
-        cell((Rw::RandRead, 4, 1), [0.0, share], Part::Training, size_bytes)
+        planned((Rw::RandRead, 4, 1), [0.0, share], Part::Training, size_bytes)
     }
 
     /// The workload of one run.
@@ -181,7 +182,7 @@ impl Cell {
     }
 }
 
-impl fmt::Display for Cell {
+impl fmt::Display for Planned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} depth {}", self.rw, format_size(self.block_bytes.into()), self.depth)?;
         if self.is_whole {
@@ -201,34 +202,38 @@ mod tests {
     #[test]
     fn no_workload_is_both_in_the_training_and_held_back() {
         for is_mechanical in [false, true] {
-            let cells = cells(500 * GIB, 512, is_mechanical, true);
-            let names = |part| cells.iter().filter(move |cell| cell.part == part).map(ToString::to_string);
+            let plan = plan(500 * GIB, 512, is_mechanical, true);
+            let names =
+                |part| plan.iter().filter(move |planned| planned.part == part).map(ToString::to_string);
             let held_back: Vec<_> = names(Part::HeldBack).collect();
             assert!(names(Part::Training).all(|name| !held_back.contains(&name)));
             assert!(held_back.len() >= 10);
             for rw in [Rw::RandRead, Rw::Read, Rw::RandWrite, Rw::Write] {
-                assert!(cells.iter().any(|cell| cell.part == Part::HeldBack && cell.rw == rw), "{rw}");
+                assert!(
+                    plan.iter().any(|planned| planned.part == Part::HeldBack && planned.rw == rw),
+                    "{rw}"
+                );
             }
         }
     }
 
     #[test]
     fn without_permission_no_workload_writes() {
-        assert!(cells(GIB, 512, false, false).iter().all(|cell| !cell.rw.writes()));
-        assert!(cells(GIB, 512, false, true).iter().any(|cell| cell.rw.writes()));
+        assert!(plan(GIB, 512, false, false).iter().all(|planned| !planned.rw.writes()));
+        assert!(plan(GIB, 512, false, true).iter().any(|planned| planned.rw.writes()));
     }
 
     #[test]
     fn a_workload_fits_its_part_of_the_target() {
         for size in [1 << 20, 16 << 20, GIB, u64::MAX >> 10] {
             for is_mechanical in [false, true] {
-                for cell in cells(size, 4096, is_mechanical, true) {
-                    let Range { start, end } = cell.range;
-                    assert!(end <= size && start + u64::from(cell.block_bytes) * 8 <= end, "{cell}");
+                for planned in plan(size, 4096, is_mechanical, true) {
+                    let Range { start, end } = planned.range;
+                    assert!(end <= size && start + u64::from(planned.block_bytes) * 8 <= end, "{planned}");
                 }
             }
         }
-        let names: Vec<_> = cells(500 * GIB, 512, true, false).iter().map(ToString::to_string).collect();
+        let names: Vec<_> = plan(500 * GIB, 512, true, false).iter().map(ToString::to_string).collect();
         assert!(names.iter().any(|name| name == "read 1 MiB depth 2 at 100 GiB of 30 GiB"), "{names:?}");
     }
 }
