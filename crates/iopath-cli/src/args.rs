@@ -30,14 +30,15 @@ use iopath_lab::path::PathRow;
 use iopath_lab::paths::{PATHS, find_path};
 use iopath_lab::{
     BlockSize, CacheSettings, Depth, DeviceDepth, Distribution, End, Engine, Field, Jobs, LabError,
-    LatencySampling, LogSettings, ModelHost, Rate, ReadShare, Readahead, Repetitions, Rw, Verify, Workload,
+    LatencySampling, LogSettings, ModelHost, Rate, RateProcess, ReadShare, Readahead, Repetitions, Rw, Shape,
+    Sizes, Verify, Workload,
 };
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 use values::{
-    count, described, duration, elevator, elevators_help, log_file, page_bytes, positive, positive_count,
-    rate, read_size, seed, size, survey_time,
+    count, described, duration, elevator, elevators_help, log_file, page_bytes, percent, positive,
+    positive_count, rate, rate_process, read_size, seed, signed_size, size, survey_time,
 };
 
 /// Measures block I/O paths: throughput, CPU cost, request sizes, latency, and their causes.
@@ -126,6 +127,19 @@ pub(crate) struct RunArgs {
     /// The size of each transfer
     #[arg(long, default_value = "4k", value_delimiter = ',', value_parser = size, value_name = "SIZE")]
     pub(crate) bs: Vec<u64>,
+    /// Several sizes of transfers, with shares in percent (4k/60:64k/40) or as a range (4k-64k); reads and writes apart after
+    /// a comma
+    #[arg(long, value_delimiter = ',', value_name = "SIZES", conflicts_with = "bs", num_args = 1..=2)]
+    pub(crate) bssplit: Vec<Sizes>,
+    /// Bytes that a sequential pattern skips after each transfer; negative from the end to the start: -8k
+    #[arg(long, value_parser = signed_size, allow_hyphen_values = true, value_name = "SIZE")]
+    pub(crate) skip: Option<i64>,
+    /// Transfers of a random pattern at adjacent offsets, from each random offset on
+    #[arg(long, default_value_t = 1, value_parser = count, value_name = "N")]
+    pub(crate) random_run: u32,
+    /// Transfers in 100 of a random pattern with a random offset; the others follow the transfer before them
+    #[arg(long, default_value_t = 100, value_parser = percent, value_name = "PERCENT")]
+    pub(crate) percentage_random: u32,
     /// Transfers in flight per job; always 1 on synchronous paths
     #[arg(long, default_value = "1", value_delimiter = ',', value_parser = count, value_name = "N")]
     pub(crate) iodepth: Vec<u32>,
@@ -135,6 +149,9 @@ pub(crate) struct RunArgs {
     /// Bytes to access from the start of the target; default: all of a file or device, 1g of a scratch file
     #[arg(long, value_parser = size, value_name = "SIZE")]
     pub(crate) size: Option<u64>,
+    /// The first byte to access; default: 0
+    #[arg(long, default_value = "0", value_parser = size, value_name = "SIZE")]
+    pub(crate) offset: u64,
     /// Time of each repetition (5s, 500ms, 1m; a plain number is seconds); default: until SIZE is transferred
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub(crate) runtime: Option<Duration>,
@@ -148,6 +165,9 @@ pub(crate) struct RunArgs {
     /// Bytes that each job transfers per second. The transfers start at fixed times, as with --rate-iops
     #[arg(long, value_parser = rate, value_name = "SIZE")]
     pub(crate) rate: Option<NonZeroU64>,
+    /// The distances between the starts of transfers with a rate: equal, or random as of independent clients (poisson)
+    #[arg(long, default_value = "linear", value_parser = rate_process, value_name = "linear|poisson")]
+    pub(crate) rate_process: RateProcess,
     /// Flush after each N writes of a job, with the latencies of flushes apart. A writing job always flushes at its end
     #[arg(long, value_parser = positive_count, value_name = "N")]
     pub(crate) fsync: Option<NonZeroU64>,
@@ -232,7 +252,9 @@ impl RunArgs {
             workload.rw = rw;
             Ok(())
         })?;
-        let workloads = vary(&workloads, &self.bs, |workload, bytes| {
+        let largest = self.bssplit.iter().map(|sizes| sizes.max().into()).max();
+        let block_sizes = largest.map_or_else(|| self.bs.clone(), |bytes| vec![bytes]);
+        let workloads = vary(&workloads, &block_sizes, |workload, bytes| {
             workload.block_size = BlockSize::new(bytes)?;
             Ok(())
         })?;
@@ -254,14 +276,28 @@ impl RunArgs {
             target: self.target.first().cloned(),
             more_targets: self.target.iter().skip(1).cloned().collect(),
             rw: self.rw.first().copied().unwrap_or(default.rw),
-            block_size: self.bs.first().map_or(Ok(default.block_size), |bytes| BlockSize::new(*bytes))?,
+            block_size: match self.bssplit.iter().map(Sizes::max).max() {
+                Some(bytes) => BlockSize::new(bytes)?,
+                None => self.bs.first().map_or(Ok(default.block_size), |bytes| BlockSize::new(*bytes))?,
+            },
+            shape: Shape {
+                sizes: self
+                    .bssplit
+                    .first()
+                    .map(|reads| [reads.clone(), self.bssplit.get(1).unwrap_or(reads).clone()]),
+                skip_bytes: self.skip.unwrap_or(0),
+                random_run: self.random_run,
+                random_percent: self.percentage_random,
+                ..Shape::default()
+            },
             depth: self.iodepth.first().map_or(Ok(default.depth), |depth| Depth::new(*depth))?,
             jobs: self.numjobs.first().map_or(Ok(default.jobs), |jobs| Jobs::new(*jobs))?,
-            size_bytes: self.size,
-            start_bytes: 0,
+            size_bytes: self.size.map(|bytes| bytes.saturating_add(self.offset)),
+            start_bytes: self.offset,
             end: End::new(self.runtime, None),
             think: self.thinktime.unwrap_or_default(),
             rate: self.rate_iops.map(Rate::Ios).or(self.rate.map(Rate::Bytes)),
+            rate_process: self.rate_process,
             flush_every: self.fsync,
             verify: self.verify.then_some(Verify {
                 after: true,
@@ -302,7 +338,13 @@ fn vary<T: Copy>(
 }
 
 /// The options of a workload that a job file sets itself, or does not have.
-const NOT_WITH_JOBFILE: [&str; 19] = [
+const NOT_WITH_JOBFILE: [&str; 25] = [
+    "rate_process",
+    "bssplit",
+    "skip",
+    "random_run",
+    "percentage_random",
+    "offset",
     "verify",
     "verify_backlog",
     "verify_fatal",

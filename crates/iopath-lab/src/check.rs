@@ -8,7 +8,7 @@ use crate::path::PathRow;
 use crate::refusal::WorkloadError;
 use crate::size::format_size;
 use crate::verify::SECTOR_BYTES as CHECKED_BYTES;
-use crate::workload::{LatencySampling, Rate, Workload};
+use crate::workload::{LatencySampling, Rate, Rw, Workload};
 
 /// The range of page sizes, in bytes.
 const PAGE_BYTES_MIN: u32 = 4 << 10;
@@ -38,8 +38,11 @@ impl Workload {
 
     /// iopath's queue transfers whole sectors. A page cache in front of the queue accepts any size.
     fn check_block(&self) -> Result<(), WorkloadError> {
+        if self.rw == Rw::Rewrite && !self.shape.is_plain() {
+            return Err(WorkloadError::ShapeOfRewrite);
+        }
         let multiple = self.path.capabilities.block_multiple();
-        if self.block_size.bytes().is_multiple_of(multiple) {
+        if self.unit_bytes().is_multiple_of(multiple.into()) {
             return Ok(());
         }
         let range = format!("a multiple of {SECTOR_BYTES} bytes (one sector)");
@@ -69,9 +72,7 @@ impl Workload {
             "borrowed pages have no buffer of the job"
         } else if self.latency_sampling > LatencySampling::ALL {
             "sampled transfers are not checked"
-        } else if !(u64::from(self.block_size).is_multiple_of(checked)
-            && self.start_bytes.is_multiple_of(checked))
-        {
+        } else if !(self.unit_bytes().is_multiple_of(checked) && self.start_bytes.is_multiple_of(checked)) {
             "each 512 bytes have a checksum, so sizes and offsets must be multiples of 512"
         } else if several {
             "jobs with random writes to one range overwrite the blocks of each other; use one job"
@@ -92,8 +93,10 @@ impl Workload {
             None if self.think.is_zero() => return Ok(()),
             None => Field::Think,
         };
-        // A thread that waits for completions does not wake up for the next transfer.
-        if self.depth_in_flight() > 1 || self.latency_sampling != LatencySampling::ALL {
+        // A thread that waits for completions on behalf of other threads does not wake up for the next transfer.
+        let can_wait = self.path.capabilities.needs_target
+            && self.elevator.as_ref().is_none_or(|elevator| elevator.name() == "none");
+        if (self.depth_in_flight() > 1 && !can_wait) || self.latency_sampling != LatencySampling::ALL {
             return Err(WorkloadError::PaceUnsupported { field: pace });
         }
         Ok(())
@@ -284,7 +287,8 @@ mod tests {
         assert_eq!(host.name(), "server-2006");
         let text = refused(Workload { host: Some(host), ..workload.clone() });
         assert!(text.starts_with("modelled host"), "{text}");
-        let deep = Workload { depth: Depth::constant(2), ..workload };
+        let elevator = Some("deadline".parse().unwrap());
+        let deep = Workload { elevator, depth: Depth::constant(2), ..workload };
         let rate = std::num::NonZeroU64::new(5);
         for (paced, named) in [
             (Workload { think: Duration::from_nanos(1), ..deep.clone() }, "think time"),
@@ -293,7 +297,10 @@ mod tests {
         ] {
             let text = refused(paced.clone());
             assert!(text.starts_with(named) && text.contains("depth of 1"), "{text}");
-            Workload { depth: Depth::constant(1), ..paced }.check_on_storage().unwrap();
+            Workload { depth: Depth::constant(1), ..paced.clone() }.check_on_storage().unwrap();
+            Workload { elevator: None, ..paced.clone() }.check_on_storage().unwrap();
+            let null = find_path("null").unwrap();
+            Workload { elevator: None, path: null, ..paced }.check_on_storage().unwrap_err();
         }
     }
 

@@ -55,6 +55,7 @@ pub(crate) mod fixtures {
             latency_ns: latencies(),
             directions: None,
             flush_ns: None,
+            closed_ns: None,
             verified: None,
             cpu: None,
             device: None,

@@ -51,6 +51,8 @@ pub(crate) struct Measured {
     pub(crate) directions: Option<[OneDirection; 2]>,
     /// The latencies of flushes between transfers; none without any.
     pub(crate) flush_ns: Option<Histogram<u64>>,
+    /// The latencies from the submission on, of jobs with a rate.
+    pub(crate) closed_ns: Option<Histogram<u64>>,
     /// The blocks that were checked, of a workload that verifies.
     pub(crate) verified: Option<Verified>,
     /// In virtual time, that of the modelled host; none without one.
@@ -310,7 +312,7 @@ impl Jobs<'_> {
             stop: &self.stop,
             moved: &self.moved[number],
         };
-        let pace = |start_ns| Pace::of(workload, start_ns);
+        let pace = |start_ns| Pace::of(workload, worker.repetition, worker.job, start_ns);
         if let Some((settings, record)) = workload.verify.zip(worker.record) {
             let mut checker = Checker::new(record);
             let ran = verify::drive::run(connection, plan, pace, &context, settings, &mut checker)?;
@@ -406,6 +408,7 @@ fn connect(worker: &Worker) -> Result<Box<dyn Connection>, LabError> {
         block_bytes: worker.workload.block_size.bytes(),
         seed: worker.seed(),
         fills: worker.record.is_some(),
+        waits: worker.workload.is_paced() && worker.workload.depth_in_flight() > 1,
     })
 }
 
@@ -417,8 +420,15 @@ pub(crate) fn read_back(
     record: &Record,
 ) -> Result<Verified, LabError> {
     let block_bytes = workload.block_size.bytes();
-    let spec =
-        JobSpec { job: 0, jobs: 1, depth: workload.depth_in_flight(), block_bytes, seed: 0, fills: true };
+    let spec = JobSpec {
+        job: 0,
+        jobs: 1,
+        depth: workload.depth_in_flight(),
+        block_bytes,
+        seed: 0,
+        fills: true,
+        waits: false,
+    };
     let mut connection = path.connect(&spec)?;
     let mut checker = Checker::new(record);
     let mut reads = record.reads(block_bytes);
@@ -458,6 +468,7 @@ impl Measured {
             latency_ns,
             directions: directions(jobs),
             flush_ns: sum_of_latencies(jobs.iter().filter_map(|job| job.flush_ns.as_deref())),
+            closed_ns: sum_of_latencies(jobs.iter().filter_map(|job| job.closed_ns.as_deref())),
             verified: None,
             cpu: None,
             storage: None,

@@ -71,6 +71,8 @@ pub(crate) struct Job {
     plan: Plan,
     slots: Vec<Slot>,
     free: Vec<u32>,
+    /// With a rate: the submission of the transfer in each slot, on the clock of `now`.
+    submissions: Vec<u64>,
     deadline: Deadline,
     pace: Option<Pace>,
     /// The start of a job with a delay, until it is reached.
@@ -93,6 +95,7 @@ impl Job {
             plan,
             slots: vec![Slot { transfer: idle, submitted_ns: 0 }; depth as usize],
             free: (0..depth).rev().collect(),
+            submissions: Vec::new(),
             deadline: Deadline::after(now_ns, runtime_ns),
             pace: None,
             start_ns: None,
@@ -132,7 +135,15 @@ impl Job {
 
     /// The same job with a pace.
     pub(crate) fn with_pace(self, pace: Option<Pace>) -> Self {
-        Self { pace, ..self }
+        let has_rate = pace.as_ref().is_some_and(Pace::is_rate);
+        let submissions = if has_rate { vec![0; self.slots.len()] } else { Vec::new() };
+        Self { submissions, pace, ..self }
+    }
+
+    /// Whether transfers wait for a time, besides a free slot.
+    #[inline]
+    pub(crate) const fn is_paced(&self) -> bool {
+        self.pace.is_some()
     }
 
     /// The next transfer to submit and its slot. None while all slots are in flight, before a flush, and until
@@ -189,6 +200,9 @@ impl Job {
         if self.ramp_end_ns == 0 || self.end_ramp(now_ns) {
             self.tally.count(transfer);
             self.tally.measure(transfer.direction, now_ns - submitted_ns);
+            if let Some(&submitted_ns) = self.submissions.get(slot as usize) {
+                self.tally.measure_closed(now_ns - submitted_ns);
+            }
         }
         match &mut self.pace {
             Some(pace) => self.free.extend(pace.free(slot, now_ns)),
@@ -228,6 +242,9 @@ impl Job {
         let transfer = self.plan.next()?;
         self.free.pop();
         self.slots[slot as usize] = Slot { transfer, submitted_ns };
+        if let Some(submission) = self.submissions.get_mut(slot as usize) {
+            *submission = now_ns;
+        }
         self.count_write(transfer);
         Some((slot, transfer))
     }

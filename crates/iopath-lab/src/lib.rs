@@ -45,6 +45,7 @@ pub mod serve;
 mod served;
 mod settings;
 mod settings_error;
+pub mod shape;
 mod signals;
 mod simulated;
 pub mod size;
@@ -77,12 +78,13 @@ pub use result::{Report, RunResult, TargetFacts};
 pub use run::{IDLE_SAMPLE, Lab};
 pub use scratch::Scratch;
 pub use settings_error::SettingsError;
+pub use shape::{Shape, Sizes};
 pub use signals::before_end;
 pub use sweep_error::SweepError;
 pub use target::{Target, TargetInfo};
 pub use workload::{
-    BlockSize, Depth, DeviceDepth, Distribution, End, Jobs, LatencySampling, LogSettings, Rate, ReadShare,
-    Repetitions, Rw, Verify, Workload,
+    BlockSize, Depth, DeviceDepth, Distribution, End, Jobs, LatencySampling, LogSettings, Rate, RateProcess,
+    ReadShare, Repetitions, Rw, Verify, Workload,
 };
 
 /// Measures one workload on this machine: prepares its target, measures all repetitions, and removes the scratch file.

@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use iopath::{BufferedStats, Engine};
 use iopath_core::SECTOR_BYTES;
@@ -147,6 +148,8 @@ pub struct JobSpec {
     pub seed: u64,
     /// Whether the caller fills the buffers of writes. If not, the path makes the content of each write unique.
     pub fills: bool,
+    /// Whether the caller uses [`Connection::reap_within`].
+    pub waits: bool,
 }
 
 /// The connection of one job to the target, with a buffer for each slot. Stays on the thread that made it.
@@ -163,6 +166,13 @@ pub trait Connection {
     /// Submits queued transfers, waits for at least one completion, and adds all completions to `done`. Called only with
     /// transfers in flight. An error of the path itself ends the run; the error of one transfer is in its `Done`.
     fn reap(&mut self, done: &mut Vec<Done>) -> io::Result<()>;
+
+    /// As [`Connection::reap`], but returns after `wait` at the latest, possibly without a completion. A synchronous path
+    /// need not implement it: its transfers are short of a free slot, never of time.
+    fn reap_within(&mut self, done: &mut Vec<Done>, wait: Duration) -> io::Result<()> {
+        let _ = wait;
+        self.reap(done)
+    }
 
     /// Runs transfers in slot 0, one after another. Stops at the first error, and returns it with its transfer. Called with
     /// nothing in flight, and only on synchronous paths: saves the lab two virtual calls per transfer. `done` is scratch

@@ -1,12 +1,15 @@
 //! The sequence of transfers of one job: offsets, directions and order. The same seed gives the same sequence. Does not run
 //! transfers.
 
+mod shaped;
+
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::distribution::Sampler;
 use crate::path::{Direction, Transfer};
 use crate::random::{below, generator};
 use crate::workload::{Rw, Workload};
+use shaped::Shaped;
 
 /// The transfers of one job in one repetition.
 ///
@@ -21,9 +24,9 @@ pub(crate) struct Plan {
     mix: Mix,
     start_bytes: u64,
     block_bytes: u32,
-    /// Transfers that remain.
+    /// Transfers that remain, or bytes of a shaped job.
     left: u64,
-    /// Transfers that remain when the plan begins to count them.
+    /// The value of `left` when the plan begins to count.
     counted: u64,
 }
 
@@ -31,6 +34,7 @@ pub(crate) struct Plan {
 enum Order {
     Sequential { first: u64, end: u64, next: u64 },
     Random { sampler: Sampler },
+    Shaped(Box<Shaped>),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -53,7 +57,12 @@ impl Plan {
         let jobs = u64::from(workload.jobs);
         let share = |job: u64| (u128::from(blocks) * u128::from(job) / u128::from(jobs)) as u64;
         let (first, end) = (share(job.into()), share(u64::from(job) + 1));
-        let order = if workload.rw.is_random() {
+        let is_shaped = !workload.shape.is_plain();
+        let order = if is_shaped {
+            let (bytes, unit) = (size_bytes.saturating_sub(workload.start_bytes), u64::from(block_bytes));
+            let end = if u64::from(job) + 1 == jobs { bytes } else { end * unit };
+            Order::Shaped(Box::new(Shaped::new(workload, first * unit, end, bytes)))
+        } else if workload.rw.is_random() {
             Order::Random { sampler: Sampler::new(&workload.distribution, blocks) }
         } else {
             Order::Sequential { first, end, next: first }
@@ -65,6 +74,8 @@ impl Plan {
             _ => Mix::Only(Direction::Write),
         };
         let left = match workload.end.bytes() {
+            Some(bytes) if is_shaped => (bytes / jobs).max(block_bytes.into()),
+            None if is_shaped && workload.end.time().is_none() => (end - first) * u64::from(block_bytes),
             // At least one block per job.
             Some(bytes) => (bytes / jobs / u64::from(block_bytes)).max(1),
             None if workload.end.time().is_some() => u64::MAX,
@@ -94,6 +105,28 @@ impl Plan {
         self.left = self.counted;
     }
 
+    #[cold]
+    fn next_shaped(&mut self) -> Option<Transfer> {
+        let Order::Shaped(shaped) = &mut self.order else { return None };
+        if self.left == 0 {
+            return None;
+        }
+        let direction = match self.mix {
+            Mix::Only(direction) | Mix::Rewrite { next: direction } => direction,
+            Mix::Reads(percent) if below(&mut self.generator, 100) < percent.into() => Direction::Read,
+            Mix::Reads(_) => Direction::Write,
+        };
+        let drawn = shaped.next(&mut self.generator, direction, self.left);
+        let Some((offset, bytes)) = drawn else {
+            self.left = 0;
+            return None;
+        };
+        if self.left != u64::MAX {
+            self.left = self.left.saturating_sub(bytes.into());
+        }
+        Some(Transfer { direction, offset: self.start_bytes + offset, bytes })
+    }
+
     /// Whether all transfers have been drawn.
     pub(crate) const fn is_complete(&self) -> bool {
         self.left == 0
@@ -105,8 +138,12 @@ impl Iterator for Plan {
 
     #[inline]
     fn next(&mut self) -> Option<Transfer> {
+        if matches!(self.order, Order::Shaped(_)) {
+            return self.next_shaped();
+        }
         self.left = self.left.checked_sub(1)?;
         let block = match &mut self.order {
+            Order::Shaped(_) => return None,
             Order::Random { sampler } => sampler.draw(&mut self.generator),
             Order::Sequential { first, end, next } => {
                 let block = *next;
@@ -135,7 +172,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::workload::{End, Jobs, ReadShare};
+    use crate::shape::{Shape, Sizes};
+    use crate::workload::{BlockSize, End, Jobs, ReadShare};
 
     fn workload(rw: Rw, jobs: u32) -> Workload {
         Workload { rw, jobs: Jobs::constant(jobs), ..Workload::default() }
@@ -219,5 +257,68 @@ mod tests {
         let plan = Plan::new(&workload, 10_000 * 4096, 0, 0);
         let reads = plan.filter(|transfer| transfer.direction == Direction::Read).count();
         assert!((6_700..7_300).contains(&reads), "{reads}");
+    }
+
+    /// Offset and size of each transfer, in KiB, of one pass over 64 KiB.
+    fn shaped(rw: Rw, block_kib: u32, shape: Shape) -> Vec<(u64, u32)> {
+        let block_size = BlockSize::constant(block_kib << 10);
+        let workload = Workload { block_size, shape, ..workload(rw, 1) };
+        Plan::new(&workload, 64 << 10, 0, 0).map(|one| (one.offset >> 10, one.bytes >> 10)).collect()
+    }
+
+    fn skipping(skip_kib: i64) -> Shape {
+        Shape { skip_bytes: skip_kib << 10, ..Shape::default() }
+    }
+
+    #[test]
+    fn a_sequential_pattern_skips_bytes_forwards_and_backwards() {
+        let forwards = shaped(Rw::Write, 4, skipping(12));
+        assert_eq!(forwards[..5], [(0, 4), (16, 4), (32, 4), (48, 4), (0, 4)]);
+        assert_eq!(forwards.len(), 16, "the amount is that of a pass");
+        // As fio with rw=read:-8k and bs=4k: each transfer lies before the last one.
+        let backwards = shaped(Rw::Read, 4, skipping(-8));
+        assert_eq!(backwards[..3], [(56, 4), (52, 4), (48, 4)]);
+        assert_eq!(backwards[14..], [(0, 4), (56, 4)]);
+        assert_eq!(shaped(Rw::Read, 4, skipping(1000))[..2], [(0, 4), (0, 4)], "a gap beyond the range");
+        assert_eq!(shaped(Rw::Read, 4, skipping(-1000))[..2], [(0, 4), (0, 4)]);
+    }
+
+    #[test]
+    fn runs_and_a_share_of_random_offsets_follow_the_transfer_before() {
+        let adjacent = |drawn: &[(u64, u32)]| {
+            drawn.windows(2).filter(|pair| pair[0].0 + u64::from(pair[0].1) == pair[1].0).count()
+        };
+        let run = Shape { random_run: 8, ios_max: Some(64), ..Shape::default() };
+        let workload = Workload { shape: run.clone(), end: End::Bytes(1 << 30), ..workload(Rw::RandRead, 1) };
+        let drawn: Vec<_> = Plan::new(&workload, 1 << 30, 0, 0).map(|one| (one.offset, one.bytes)).collect();
+        assert_eq!((drawn.len(), adjacent(&drawn)), (64, 56));
+        let half = Shape { random_run: 1, random_percent: 25, ios_max: Some(10_000), ..run };
+        let drawn: Vec<_> = Plan::new(&Workload { shape: half, ..workload }, 1 << 30, 0, 0)
+            .map(|one| (one.offset, one.bytes))
+            .collect();
+        assert!((7_300..7_700).contains(&adjacent(&drawn)), "{}", adjacent(&drawn));
+    }
+
+    #[test]
+    fn transfers_of_several_sizes_stay_in_the_range_and_have_the_amount() {
+        let sizes: Sizes = "4k/50:12k/30:16k/20".parse().unwrap();
+        let several = Shape { sizes: Some([sizes.clone(), sizes]), ..Shape::default() };
+        for rw in [Rw::Read, Rw::RandRead, Rw::RandRw] {
+            let drawn = shaped(rw, 16, several.clone());
+            assert_eq!(drawn.iter().map(|(_, kib)| kib).sum::<u32>(), 64, "{rw}: {drawn:?}");
+            assert!(drawn.iter().all(|(offset, kib)| offset % 4 == 0 && offset + u64::from(*kib) <= 64));
+            if rw == Rw::Read {
+                assert!(drawn.windows(2).all(|pair| pair[0].0 + u64::from(pair[0].1) == pair[1].0));
+            }
+        }
+        let (reads, writes) = (Sizes::one(4096).unwrap(), Sizes::one(16384).unwrap());
+        let workload = Workload {
+            shape: Shape { sizes: Some([reads, writes]), ..Shape::default() },
+            block_size: BlockSize::constant(16384),
+            ..workload(Rw::RandRw, 1)
+        };
+        let bytes = |one: Transfer| if one.direction == Direction::Read { 4096 } else { 16384 };
+        assert!(Plan::new(&workload, 1 << 20, 0, 0).filter(|one| one.bytes != bytes(*one)).count() <= 1);
+        assert!((workload.mean_bytes() - 10240.0).abs() < 1e-9 && workload.unit_bytes() == 4096);
     }
 }

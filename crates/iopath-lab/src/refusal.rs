@@ -75,6 +75,8 @@ pub enum WorkloadError {
     LogOfSeveral,
     /// Both a think time and a rate.
     TwoPaces,
+    /// Several sizes, gaps or runs of the pattern `rewrite`.
+    ShapeOfRewrite,
     /// A workload that cannot be verified.
     NotVerified {
         /// The reason.
@@ -198,8 +200,8 @@ impl WorkloadError {
                 name(Field::Target)
             ),
             Self::PaceUnsupported { field } => format!(
-                "{} on storage of this machine needs a depth of 1 and measures every latency; use {} 1 with more {}, and \
-                 omit {}",
+                "{} on storage of this machine needs a depth of 1, or a target without an elevator, and measures every latency; \
+                 use {} 1 with more {}, and omit {}",
                 name(*field),
                 name(Field::Depth),
                 name(Field::Jobs),
@@ -215,6 +217,9 @@ impl WorkloadError {
             ),
             Self::TwoPaces => {
                 format!("{} and a rate exclude each other; omit one of them", name(Field::Think))
+            }
+            Self::ShapeOfRewrite => {
+                "pattern rewrite has one block size, without gaps and runs; use another pattern".to_owned()
             }
             Self::NotVerified { reason } => format!("{} is not possible: {reason}", name(Field::Verify)),
             Self::FlushesSampled => format!(

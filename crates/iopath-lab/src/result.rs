@@ -162,6 +162,10 @@ pub struct RunResult {
     pub rw: String,
     /// The size of a transfer in bytes.
     pub block_bytes: u32,
+    /// The sizes of transfers with their shares in percent, or their range, for reads and writes; none if all have one
+    /// size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block_sizes: Option<String>,
     /// Transfers in flight per job.
     pub io_depth: u32,
     /// Threads, on each target.
@@ -199,6 +203,10 @@ pub struct RunResult {
     /// More of these latencies; none in results of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_distribution: Option<LatencyDistribution>,
+    /// From the submission to completion, of a run with a rate, over all repetitions; none for other runs. The time that
+    /// transfers waited for a free slot is not part of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closed_loop_ns: Option<Latency>,
     /// Reads and writes apart, of a run with both; none for other runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directions: Option<Directions>,

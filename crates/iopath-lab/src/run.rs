@@ -181,11 +181,14 @@ fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
         clock: if host.is_some() { Clock::Real } else { Clock::Virtual },
         rw: workload.rw.name().to_owned(),
         block_bytes: workload.block_size.bytes(),
+        block_sizes: workload.shape.sizes.as_ref().map(|[reads, writes]| {
+            if reads == writes { reads.to_string() } else { format!("{reads},{writes}") }
+        }),
         io_depth: workload.depth_in_flight(),
         jobs: workload.jobs.get(),
         think_ns: (!workload.think.is_zero())
             .then(|| u64::try_from(workload.think.as_nanos()).unwrap_or(u64::MAX)),
-        rate_iops: workload.rate.map(|rate| rate.iops(workload.block_size)),
+        rate_iops: workload.rate.map(|rate| rate.iops(workload.mean_bytes())),
         workload: Some(WorkloadFacts::of(workload, target, engine.get().copied())),
         warm: workload.warm,
         served_by: served.as_ref().map(|served| served.by),
@@ -205,6 +208,10 @@ fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
                 latency_ns: latency(&all),
             }),
         verify,
+        closed_loop_ns: sum_of_latencies(
+            measured.iter().filter_map(|repeated| repeated.measured.closed_ns.as_ref()),
+        )
+        .map(|all| latency(&all)),
         cpu: cpu_sum(&repeats),
         model_host: workload.host.as_ref().map(|host| model_host(host, &repeats)),
         device: device_sum(&repeats),

@@ -195,7 +195,7 @@ impl<'a> Simulation<'a> {
                 let (depth, block_bytes) = (workload.depth_in_flight(), workload.block_size.bytes());
                 let plan = Plan::new(&workload, size_bytes, repetition, number);
                 let started_ns = started.as_nanos();
-                let pace = Pace::of(&workload, started_ns);
+                let pace = Pace::of(&workload, repetition, number, started_ns);
                 let job = Job::new(plan, depth, runtime_ns, started_ns).with_pace(pace);
                 JobSetup { job, depth, block_bytes, flushes: workload.rw.writes() }
             };

@@ -363,6 +363,8 @@ mod tests {
             directions: None,
             flushes: None,
             verify: None,
+            closed_loop_ns: None,
+            block_sizes: None,
             path: "kernel-direct".to_owned(),
             clock: Clock::Real,
             rw: "randread".to_owned(),

@@ -227,7 +227,7 @@ impl Target {
         let of_file = self.file().map(|file| Ok((file, self.direct_align_bytes()?)));
         for checked in of_models.map(Ok::<_, LabError>).chain(of_file) {
             let (target, alignment) = checked.map(|(target, alignment)| (target, u64::from(alignment)))?;
-            let block_bytes = u64::from(workload.block_size);
+            let block_bytes = workload.unit_bytes();
             if !path.cache && !block_bytes.is_multiple_of(alignment) {
                 return Err(LabError::Unaligned { block_bytes, alignment, target: target.to_owned() });
             }

@@ -13,6 +13,7 @@ use crate::model_host::ModelHost;
 use crate::path::PathRow;
 use crate::paths::kernel_buffered;
 pub use crate::pattern::Rw;
+use crate::shape::Shape;
 pub use crate::values::{BlockSize, Depth, DeviceDepth, Jobs, LatencySampling, ReadShare, Repetitions};
 
 /// The default size of a scratch file, and of a path without a target, in bytes.
@@ -79,11 +80,11 @@ pub enum Rate {
 }
 
 impl Rate {
-    /// Transfers a second, for blocks of this size.
-    pub fn iops(self, block_size: BlockSize) -> f64 {
+    /// Transfers a second, for transfers of this mean size in bytes.
+    pub fn iops(self, mean_bytes: f64) -> f64 {
         match self {
             Self::Ios(ios) => ios.get() as f64,
-            Self::Bytes(bytes) => bytes.get() as f64 / f64::from(block_size.bytes()),
+            Self::Bytes(bytes) => bytes.get() as f64 / mean_bytes,
         }
     }
 }
@@ -106,6 +107,16 @@ impl Default for Verify {
     }
 }
 
+/// The distances between the starts of transfers with a rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RateProcess {
+    /// Equal distances.
+    #[default]
+    Linear,
+    /// Independent random distances with an exponential distribution, as of many independent clients.
+    Poisson,
+}
+
 /// One measurement. `iopath run` builds it from its arguments.
 #[derive(Debug, Clone)]
 pub struct Workload {
@@ -119,6 +130,8 @@ pub struct Workload {
     pub rw: Rw,
     /// The size of each transfer.
     pub block_size: BlockSize,
+    /// Further sizes, gaps, runs and limits of the transfers.
+    pub shape: Shape,
     /// Transfers that each job keeps in flight. A synchronous path has 1.
     pub depth: Depth,
     /// Threads that run the same pattern at the same time.
@@ -136,6 +149,8 @@ pub struct Workload {
     /// The rate at which each job starts transfers; unset is as fast as possible. A transfer that finds all of the job's
     /// depth in flight starts late. Its latency counts from the time at which it should have started.
     pub rate: Option<Rate>,
+    /// The distances between the starts of transfers with a rate.
+    pub rate_process: RateProcess,
     /// The writes of a job after which it flushes, and waits for the flush before its next transfer. Unset flushes at the
     /// end only.
     pub flush_every: Option<NonZeroU64>,
@@ -181,6 +196,7 @@ impl Default for Workload {
             more_targets: Vec::new(),
             rw: Rw::Read,
             block_size: BlockSize::constant(4096),
+            shape: Shape::default(),
             depth: Depth::constant(1),
             jobs: Jobs::constant(1),
             size_bytes: None,
@@ -188,6 +204,7 @@ impl Default for Workload {
             end: End::Pass,
             think: Duration::ZERO,
             rate: None,
+            rate_process: RateProcess::Linear,
             flush_every: None,
             verify: None,
             repetitions: Repetitions::constant(3),
@@ -211,6 +228,26 @@ impl Workload {
     /// The transfers in flight per job on this path.
     pub fn depth_in_flight(&self) -> u32 {
         if self.path.capabilities.synchronous { 1 } else { self.depth.get() }
+    }
+
+    /// Whether transfers wait for a time: a rate or a think time.
+    pub(crate) fn is_paced(&self) -> bool {
+        self.rate.is_some() || !self.think.is_zero()
+    }
+
+    /// The greatest common divisor of all sizes and of the distances between offsets, in bytes.
+    pub(crate) fn unit_bytes(&self) -> u64 {
+        self.shape.unit_bytes(self.block_size.bytes())
+    }
+
+    /// The mean size of the transfers in bytes.
+    pub(crate) fn mean_bytes(&self) -> f64 {
+        let Some([reads, writes]) = &self.shape.sizes else { return self.block_size.bytes().into() };
+        let share = match (self.rw.reads(), self.rw.writes()) {
+            (true, true) => f64::from(self.read_share.get()) / 100.0,
+            (reads, _) => f64::from(u8::from(reads)),
+        };
+        share * reads.mean() + (1.0 - share) * writes.mean()
     }
 
     /// The minimum number of bytes that the workload can access: one block per job.

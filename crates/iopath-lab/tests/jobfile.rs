@@ -310,3 +310,48 @@ fn a_file_that_cannot_be_run_is_refused_before_a_scratch_file_is_filled() {
         assert_eq!(scratches.0, 0, "{keys}");
     }
 }
+
+#[test]
+fn a_rate_is_kept_with_several_transfers_in_flight() {
+    let directory = tempfile::tempdir().unwrap();
+    for engine in ["libaio", "iopath-direct"] {
+        for process in ["linear", "poisson"] {
+            let text = format!(
+                "[a]\nsize=1m\nrw=randread\ndirect=1\nioengine={engine}\niodepth=8\nnumber_ios=200\nrate_iops=1000\n\
+                 rate_process={process}\n"
+            );
+            let settings =
+                RunSettings { target: Some(directory.path().to_owned()), ..RunSettings::default() };
+            let report = match parse(&text).run(&settings, &mut Silent) {
+                Ok(report) => report,
+                Err(error) => {
+                    eprintln!("skipped: {engine}: {error}");
+                    continue;
+                }
+            };
+            let run = &report.runs[0];
+            // The last transfer starts 199 ms after the first; a busy machine may start it later.
+            assert_eq!(run.ios, 200);
+            let least = if process == "linear" { 0.199 } else { 0.12 };
+            assert!((least..10.0).contains(&run.seconds), "{engine} {process}: {}", run.seconds);
+            let closed = run.closed_loop_ns.as_ref().unwrap();
+            assert!(closed.mean <= run.latency_ns.mean, "{closed:?}");
+        }
+    }
+}
+
+#[test]
+fn a_job_has_several_sizes_gaps_and_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let report = run_in(
+        directory.path(),
+        "[global]\nsize=1m\n[split]\nrw=randrw\nbssplit=4k/50:16k/50,8k\n[gap]\nstonewall\nrw=read:12k\n\
+         [back]\nrw=read:-8k\n[run]\nrw=randread:8\nnumber_ios=64\n[range]\nrw=write\nbsrange=4k-64k\n\
+         [verified]\nstonewall\nrw=randwrite\nbssplit=4k/50:16k/50\nverify=crc32c\n",
+    );
+    let bytes: Vec<u64> = report.runs.iter().map(|run| run.bytes).collect();
+    assert_eq!(bytes, [1 << 20, 1 << 20, 1 << 20, 256 << 10, 1 << 20, 1 << 20]);
+    assert_eq!(report.runs[0].block_sizes.as_deref(), Some("4096/50:16384/50,8192/100"));
+    assert_eq!(report.runs[1].block_sizes, None);
+    assert_eq!(report.runs[5].verify.as_ref().unwrap().faults(), 0);
+}

@@ -4,10 +4,10 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use iopath_core::elevator::ElevatorSpec;
 use iopath_core::log::Event;
 use iopath_core::{Extent, Sector};
-use iopath_lab::ELEVATORS;
 use iopath_lab::fit;
 use iopath_lab::size::parse_size;
 use iopath_lab::survey::TIME_MIN;
+use iopath_lab::{ELEVATORS, RateProcess};
 use iopath_log::{event_name, event_named};
 use std::num::NonZeroU64;
 use std::path::PathBuf;
@@ -46,6 +46,27 @@ pub(super) fn seed(text: &str) -> Result<u64, String> {
 
 pub(super) fn positive(text: &str) -> Result<NonZeroU64, String> {
     NonZeroU64::new(seed(text)?).ok_or_else(|| "the rate must be 1 or more".to_owned())
+}
+
+/// A process of starts.
+pub(super) fn rate_process(text: &str) -> Result<RateProcess, String> {
+    match text {
+        "linear" => Ok(RateProcess::Linear),
+        "poisson" => Ok(RateProcess::Poisson),
+        _ => Err("use linear or poisson".to_owned()),
+    }
+}
+
+/// A percentage.
+pub(super) fn percent(text: &str) -> Result<u32, String> {
+    count(text).ok().filter(|percent| *percent <= 100).ok_or_else(|| "a percentage is 0 to 100".to_owned())
+}
+
+/// A size, negative after a minus.
+pub(super) fn signed_size(text: &str) -> Result<i64, String> {
+    let (text, is_negative) = text.strip_prefix('-').map_or((text, false), |text| (text, true));
+    let bytes = i64::try_from(size(text)?).map_err(|_| "the size is out of range".to_owned())?;
+    Ok(if is_negative { -bytes } else { bytes })
 }
 
 /// A whole number of 1 or more.

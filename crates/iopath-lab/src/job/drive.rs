@@ -158,7 +158,7 @@ pub(crate) fn run(
             }
             continue;
         }
-        connection.reap(&mut done).map_err(|error| JobError::Path("wait for transfers of", error))?;
+        reap(connection, &mut done, &job, now_ns)?;
         now_ns = context.clock.now_ns();
         for Done { slot, result } in done.drain(..) {
             result.map_err(|error| JobError::Transfer(job.transfer(slot), error))?;
@@ -168,6 +168,25 @@ pub(crate) fn run(
             job.stop();
         }
     }
+}
+
+/// Waits for completions; of a job with a pace, until the start of its next transfer at the latest.
+#[inline]
+pub(crate) fn reap(
+    connection: &mut dyn Connection,
+    done: &mut Vec<Done>,
+    job: &Job,
+    now_ns: u64,
+) -> Result<(), JobError> {
+    let due_ns = if job.is_paced() { job.poll_timeout() } else { None };
+    let reaped = match due_ns {
+        None => connection.reap(done),
+        Some(due_ns) => {
+            let wait = Duration::from_nanos(due_ns.saturating_sub(now_ns)).min(SLEEP_MAX);
+            connection.reap_within(done, wait)
+        }
+    };
+    reaped.map_err(|error| JobError::Path("wait for transfers of", error))
 }
 
 /// Runs a job that measures one latency of `every`, on a connection of depth 1.

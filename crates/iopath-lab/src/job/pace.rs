@@ -3,9 +3,16 @@
 
 use std::collections::VecDeque;
 
-use crate::workload::{Rate, Workload};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::RngCore;
+
+use crate::random::generator;
+use crate::workload::{Rate, RateProcess, Workload};
 
 const SECOND_NS: u128 = 1_000_000_000;
+
+/// Separates this generator from the plan's, which has the same seed.
+const PURPOSE: u64 = 0x9A7E << 32;
 
 /// When the transfers of a job start.
 #[derive(Debug)]
@@ -25,21 +32,50 @@ pub(crate) enum Pace {
         /// Time between two starts: this number of seconds, divided by `per_second`.
         seconds: u64,
         per_second: u64,
+        /// Random distances instead of equal ones.
+        poisson: Option<Box<Poisson>>,
     },
 }
 
+/// A Poisson process: independent, exponentially distributed distances.
+#[derive(Debug)]
+pub(crate) struct Poisson {
+    generator: Xoshiro256PlusPlus,
+    /// The start of the next transfer, in nanoseconds from the start of the job.
+    due_ns: f64,
+    mean_ns: f64,
+}
+
+impl Poisson {
+    fn advance(&mut self) {
+        // From 0 to 1, without 0.
+        let drawn = ((self.generator.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64;
+        self.due_ns -= drawn.ln() * self.mean_ns;
+    }
+}
+
 impl Pace {
-    /// The pace of a workload for a job that starts now; none if transfers start as soon as a slot is free.
-    pub(crate) fn of(workload: &Workload, now_ns: u64) -> Option<Self> {
+    /// The pace of a workload for job `job` in a repetition that starts now; none if transfers start as soon as a slot is free.
+    pub(crate) fn of(workload: &Workload, repetition: u32, job: u32, now_ns: u64) -> Option<Self> {
         if let Some(rate) = workload.rate {
             let (seconds, per_second) = match rate {
                 Rate::Ios(ios) => (1, ios.get()),
-                Rate::Bytes(bytes) => (workload.block_size.into(), bytes.get()),
+                Rate::Bytes(bytes) => (workload.mean_bytes().round() as u64, bytes.get()),
             };
-            return Some(Self::Rate { started: 0, started_ns: now_ns, seconds, per_second });
+            let poisson = (workload.rate_process == RateProcess::Poisson).then(|| {
+                let parts = [PURPOSE ^ u64::from(repetition), job.into()];
+                let mean_ns = seconds as f64 / per_second as f64 * SECOND_NS as f64;
+                Box::new(Poisson { generator: generator(workload.seed, parts), due_ns: 0.0, mean_ns })
+            });
+            return Some(Self::Rate { started: 0, started_ns: now_ns, seconds, per_second, poisson });
         }
         let think_ns = u64::try_from(workload.think.as_nanos()).unwrap_or(u64::MAX);
         (think_ns > 0).then(|| Self::Think { think_ns, resting: VecDeque::new() })
+    }
+
+    /// Whether transfers have intended starts.
+    pub(super) const fn is_rate(&self) -> bool {
+        matches!(self, Self::Rate { .. })
     }
 
     /// The slots that are free because of a completion: this one, unless it rests.
@@ -78,8 +114,11 @@ impl Pace {
             Self::Think { .. } => Some(now_ns),
             Self::Rate { .. } => {
                 let due_ns = self.next(true).filter(|due_ns| *due_ns <= now_ns)?;
-                if let Self::Rate { started, .. } = self {
+                if let Self::Rate { started, poisson, .. } = self {
                     *started += 1;
+                    if let Some(poisson) = poisson {
+                        poisson.advance();
+                    }
                 }
                 Some(due_ns)
             }
@@ -92,7 +131,10 @@ impl Pace {
         match self {
             Self::Think { resting, .. } => resting.front().map(|(until_ns, _)| *until_ns),
             Self::Rate { .. } if !has_free => None,
-            Self::Rate { started, started_ns, seconds, per_second } => {
+            Self::Rate { started_ns, poisson: Some(poisson), .. } => {
+                Some(started_ns.saturating_add(poisson.due_ns as u64))
+            }
+            Self::Rate { started, started_ns, seconds, per_second, poisson: None } => {
                 let seconds = u128::from(*started).saturating_mul(u128::from(*seconds));
                 let after_ns = seconds.saturating_mul(SECOND_NS) / u128::from(*per_second);
                 Some(started_ns.saturating_add(u64::try_from(after_ns).unwrap_or(u64::MAX)))

@@ -35,6 +35,8 @@ pub(crate) struct JobResult {
     pub(crate) directions: Option<Box<[OneDirection; 2]>>,
     /// The latencies of flushes between transfers; none without any.
     pub(crate) flush_ns: Option<Box<Histogram<u64>>>,
+    /// The latencies from the submission on, of a job with a rate.
+    pub(crate) closed_ns: Option<Box<Histogram<u64>>>,
 }
 
 /// The transfers of one direction.
@@ -69,6 +71,7 @@ pub(crate) struct Tally {
     last_direction: Direction,
     last_count: u64,
     flush_ns: Option<Box<Histogram<u64>>>,
+    closed_ns: Option<Box<Histogram<u64>>>,
 }
 
 impl Tally {
@@ -81,6 +84,7 @@ impl Tally {
             last_direction: Direction::Read,
             last_count: 0,
             flush_ns: None,
+            closed_ns: None,
         }
     }
 
@@ -120,6 +124,12 @@ impl Tally {
             self.last_direction = direction;
         }
         self.last_count += 1;
+    }
+
+    /// Records the latency of a transfer with a rate from its submission on.
+    pub(crate) fn measure_closed(&mut self, latency_ns: u64) {
+        let closed_ns = self.closed_ns.get_or_insert_with(|| Box::new(latencies()));
+        closed_ns.saturating_record(latency_ns);
     }
 
     /// Records the latency of a flush.
@@ -172,6 +182,7 @@ impl Tally {
             latency_ns,
             directions,
             flush_ns: self.flush_ns,
+            closed_ns: self.closed_ns,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::sampled::SampledJob;
 use super::tally::JobResult;
 use super::*;
-use crate::workload::{End, Rate, ReadShare, Rw, Workload};
+use crate::workload::{End, Rate, RateProcess, ReadShare, Rw, Workload};
 
 const BLOCK: u64 = 4096;
 
@@ -62,9 +62,12 @@ fn simulate_from(
     let plan = Plan::new(workload, blocks * BLOCK, 0, 0);
     let mut now_ns = 5_000;
     let delay_ns = start.delay.as_nanos() as u64;
-    let mut job = Job::new(plan, depth, runtime_ns, now_ns)
-        .with_start(start, now_ns)
-        .with_pace(Pace::of(workload, now_ns + delay_ns));
+    let mut job = Job::new(plan, depth, runtime_ns, now_ns).with_start(start, now_ns).with_pace(Pace::of(
+        workload,
+        0,
+        0,
+        now_ns + delay_ns,
+    ));
     let mut server = Server { service_ns, served: 0, idle_from_ns: 0, queue: VecDeque::new() };
     let mut submitted = Vec::new();
     loop {
@@ -344,4 +347,38 @@ fn a_job_flushes_after_each_number_of_writes_with_nothing_in_flight() {
         let flush_ns = result.flush_ns.unwrap();
         assert_eq!((flush_ns.len(), flush_ns.max()), (flushes, 50));
     }
+}
+
+#[test]
+fn the_latency_of_a_rate_counts_from_the_intended_start_and_the_closed_loop_latency_beside_it() {
+    let rate = Some(Rate::Ios(NonZeroU64::new(1_000_000).unwrap()));
+    let paced = Workload { rate, ..workload(Rw::Read, End::Bytes(10 * BLOCK)) };
+    // One transfer each 1,000 ns is to start, and each takes 3,000 ns: the last starts 18,000 ns late.
+    let (result, _) = simulate(&paced, 10, 1, |_| 3_000);
+    let near = |value: u64, expected: u64| value.abs_diff(expected) <= expected / 100;
+    assert!(near(result.latency_ns.max(), 9 * 2_000 + 3_000), "{}", result.latency_ns.max());
+    let closed = result.closed_ns.unwrap();
+    assert!(near(closed.max(), 3_000) && closed.len() == 10, "{}", closed.max());
+    let (result, _) = simulate(&paced, 10, 1, |_| 900);
+    assert!(near(result.latency_ns.max(), 900), "the rate is kept: {}", result.latency_ns.max());
+    let (result, _) = simulate(&workload(Rw::Read, End::Bytes(10 * BLOCK)), 10, 1, |_| 3_000);
+    assert!(result.closed_ns.is_none());
+}
+
+#[test]
+fn a_poisson_process_has_its_mean_rate_and_exponential_distances() {
+    let rate = Some(Rate::Ios(NonZeroU64::new(1_000_000).unwrap()));
+    let paced = |job| {
+        let workload = Workload { rate, rate_process: RateProcess::Poisson, ..workload(Rw::Read, End::Pass) };
+        let mut pace = Pace::of(&workload, 0, job, 0).unwrap();
+        (0..20_000).map(|_| pace.start(u64::MAX).unwrap()).collect::<Vec<u64>>()
+    };
+    let starts = paced(0);
+    let mean = *starts.last().unwrap() as f64 / 19_999.0;
+    assert!((950.0..1050.0).contains(&mean), "{mean}");
+    // A share of 1/e of the distances exceeds the mean.
+    let long = starts.windows(2).filter(|pair| pair[1] - pair[0] > 1_000).count() as f64 / 19_999.0;
+    assert!((0.35..0.385).contains(&long), "{long}");
+    assert_eq!(starts, paced(0));
+    assert_ne!(starts, paced(1), "jobs are independent");
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::shape::{BadSizes, Sizes};
+
 use super::value::{self, Amount, KbBase, TimeUnit};
 
 /// A key with its value.
@@ -79,16 +81,35 @@ impl<'a> Given<'a> {
         Ok([size(reads)?, size(writes)?])
     }
 
-    /// Ranges of sizes for reads and writes, as `sizes`.
-    pub(super) fn ranges(&self) -> Result<[Option<[u64; 2]>; 2], Refused> {
+    /// Sets shares or ranges of sizes for reads and writes, as `sizes`.
+    pub(super) fn set_sizes(
+        &self,
+        all: &mut [Sizes; 2],
+        expected: &'static str,
+        is_range: bool,
+    ) -> Result<(), Refused> {
+        let given = value::per_direction(self.text()?).ok_or(Refused::Expected(expected))?;
+        for (sizes, text) in all.iter_mut().zip(given) {
+            let Some(text) = text else { continue };
+            let parsed = if is_range {
+                let range = value::range(text, self.base);
+                range.ok_or(BadSizes).and_then(|[low, high]| Sizes::range(low, high, true))
+            } else {
+                Sizes::parse(text, |text| value::bytes(text, self.base))
+            };
+            *sizes = parsed.map_err(|_| Refused::Expected(expected))?;
+        }
+        Ok(())
+    }
+
+    /// Bytes, negative after a minus.
+    pub(super) fn signed(&self, text: &str) -> Result<i64, Refused> {
         const EXPECTED: Refused =
-            Refused::Expected("a range of sizes, or READS,WRITES: 4k-64k, 4k-8k,16k-64k");
-        let [reads, writes] = value::per_direction(self.text()?).ok_or(EXPECTED)?;
-        let range = |text: Option<&str>| {
-            let range = |text| value::range(text, self.base).filter(|[low, _]| *low > 0).ok_or(EXPECTED);
-            text.map(range).transpose()
-        };
-        Ok([range(reads)?, range(writes)?])
+            Refused::Expected("a size after the colon, negative to go backwards: 8k, -8k");
+        let (text, is_negative) = text.strip_prefix('-').map_or((text, false), |text| (text, true));
+        let bytes =
+            value::bytes(text, self.base).and_then(|bytes| i64::try_from(bytes).ok()).ok_or(EXPECTED)?;
+        Ok(if is_negative { -bytes } else { bytes })
     }
 
     /// Accepts true only.
@@ -100,4 +121,9 @@ impl<'a> Given<'a> {
     pub(super) fn only(&self, values: &[&str], reason: &'static str) -> Result<(), Refused> {
         if values.contains(&self.text()?) { Ok(()) } else { Err(Refused::Value(reason)) }
     }
+}
+
+/// Sizes, or the values that are valid.
+pub(super) fn sizes_of(sizes: Result<Sizes, BadSizes>) -> Result<Sizes, Refused> {
+    sizes.map_err(|_| Refused::Expected("sizes of 1 byte to 1 GiB"))
 }

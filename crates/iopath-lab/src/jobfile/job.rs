@@ -8,7 +8,8 @@ use super::value::Amount;
 use crate::field::Field;
 use crate::path::PathRow;
 use crate::refusal::WorkloadError;
-use crate::workload::{Distribution, Rw, Verify};
+use crate::shape::Sizes;
+use crate::workload::{Distribution, RateProcess, Rw, Verify};
 
 /// The access that `ioengine` names.
 #[derive(Debug, Clone, Copy)]
@@ -45,8 +46,16 @@ pub struct Job {
     pub direct: bool,
     /// Direction and order.
     pub rw: Rw,
-    /// The sizes of reads and writes, in bytes.
-    pub block_bytes: [u64; 2],
+    /// The sizes of reads and writes.
+    pub sizes: [Sizes; 2],
+    /// The unit of random offsets in bytes; 0 is the smallest size.
+    pub align_bytes: u64,
+    /// The modifier of a sequential `rw`: added after each transfer, in bytes.
+    pub skip_bytes: i64,
+    /// The modifier of a random `rw`: transfers for each random offset.
+    pub random_run: u32,
+    /// Random offsets in 100 transfers of a random pattern.
+    pub random_percent: u64,
     /// The range to access, from `offset`; unset is all of a file or device.
     pub size: Option<Amount>,
     /// The bytes to transfer; unset is one pass over the range.
@@ -87,6 +96,8 @@ pub struct Job {
     pub rate_bytes: [Option<u64>; 2],
     /// Limits for reads and writes in transfers per second.
     pub rate_ios: [Option<u64>; 2],
+    /// The distances between transfers with a rate.
+    pub rate_process: RateProcess,
     /// How random offsets are distributed.
     pub distribution: Distribution,
     /// Reads in 100 transfers of a mixed pattern.
@@ -148,7 +159,11 @@ impl Job {
             engine: IoEngine::Synchronous,
             direct: false,
             rw: Rw::Read,
-            block_bytes: [4096; 2],
+            sizes: [Sizes::Split(vec![(4096, 100)]), Sizes::Split(vec![(4096, 100)])],
+            align_bytes: 0,
+            skip_bytes: 0,
+            random_run: 1,
+            random_percent: 100,
             size: None,
             io_size: None,
             file_bytes: None,
@@ -169,6 +184,7 @@ impl Job {
             verify: Verify::default(),
             rate_bytes: [None; 2],
             rate_ios: [None; 2],
+            rate_process: RateProcess::Linear,
             distribution: Distribution::Uniform,
             read_percent: 50,
             pre_read: false,

@@ -9,7 +9,7 @@ use rand_xoshiro::rand_core::RngCore;
 use super::error::JobFileError;
 use super::job::{IoEngine, Job};
 use super::places::{Access, Place};
-use super::range::{Range, block_bytes};
+use super::range::{Range, block_bytes, shape};
 use crate::job::Start;
 use crate::path::PathRow;
 use crate::paths::{kernel_buffered, kernel_direct, kernel_mmap, kernel_uring, null};
@@ -92,13 +92,15 @@ impl Member {
                 Place::None(_) => None,
             },
             rw: job.rw,
-            block_size: BlockSize::new(block_bytes(job)?).map_err(|error| job.refused(&error))?,
+            block_size: BlockSize::new(block_bytes(job)).map_err(|error| job.refused(&error))?,
+            shape: shape(job),
             depth: Depth::new(depth).map_err(|error| job.refused(&error))?,
             size_bytes: Some(range.end_bytes),
             start_bytes: range.start_bytes,
             end: range.end,
             think: job.think,
             rate: rate(job)?,
+            rate_process: job.rate_process,
             flush_every: job.flush_every.filter(|_| job.rw.writes()),
             verify: job.verifies.then_some(job.verify),
             warm: job.pre_read,

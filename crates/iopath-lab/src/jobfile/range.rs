@@ -3,6 +3,7 @@
 use super::error::JobFileError;
 use super::job::Job;
 use super::value::Amount;
+use crate::shape::{Shape, Sizes};
 use crate::workload::End;
 
 /// The range of a clone, in bytes from the start of its file.
@@ -18,14 +19,14 @@ pub(super) struct Range {
 impl Range {
     /// The range of clone number `clone` in a file of `file_bytes`; unknown for a file that is made for the job.
     pub(super) fn of(job: &Job, clone: u64, file_bytes: Option<u64>) -> Result<Self, JobFileError> {
-        let block_bytes = block_bytes(job)?;
+        let (block_bytes, min_bytes) = (block_bytes(job), min_bytes(job));
         let of_file = |percent: u32| {
             let file_bytes = file_bytes.ok_or_else(|| {
                 job.problem("a percentage needs a file that exists; use bytes, or add filesize")
             })?;
             Ok::<u64, JobFileError>((u128::from(file_bytes) * u128::from(percent) / 100) as u64)
         };
-        let align_bytes = if job.offset_align_bytes == 0 { block_bytes } else { job.offset_align_bytes };
+        let align_bytes = if job.offset_align_bytes == 0 { min_bytes } else { job.offset_align_bytes };
         let offset = |amount| match amount {
             Amount::Bytes(bytes) => Ok(bytes),
             Amount::Percent(percent) => {
@@ -49,19 +50,20 @@ impl Range {
                 return Err(job.problem("size is missing; add size, or name a file or device that exists"));
             }
         };
-        let blocks = range_bytes / block_bytes;
-        if blocks == 0 {
+        // Smaller transfers fill the end of the range.
+        let whole_bytes = range_bytes - range_bytes % min_bytes;
+        if range_bytes < block_bytes {
             return Err(job.problem(format!(
                 "the range of {range_bytes} bytes from offset {start_bytes} holds no block of {block_bytes} bytes; \
                  use a larger size or smaller blocks"
             )));
         }
-        let end_bytes = start_bytes.checked_add(blocks * block_bytes).ok_or_else(|| too_large(job))?;
+        let end_bytes = start_bytes.checked_add(whole_bytes).ok_or_else(|| too_large(job))?;
         let default = if job.file_bytes.is_some() { size } else { None };
         let once = match job.io_size {
             Some(Amount::Bytes(bytes)) => bytes,
             Some(Amount::Percent(percent)) => of_file(percent)?,
-            None => default.unwrap_or(blocks * block_bytes),
+            None => default.unwrap_or(whole_bytes),
         };
         let bytes = once.checked_mul(job.loops).ok_or_else(|| too_large(job))?;
         Ok(Self { start_bytes, end_bytes, end: end(job, bytes, block_bytes)? })
@@ -78,16 +80,46 @@ fn end(job: &Job, bytes: u64, block_bytes: u64) -> Result<End, JobFileError> {
     }
 }
 
-/// The size of the transfers of a job.
-pub(super) fn block_bytes(job: &Job) -> Result<u64, JobFileError> {
-    let [reads, writes] = job.block_bytes;
-    match (job.rw.reads(), job.rw.writes()) {
-        (true, true) if reads != writes => Err(job.problem(format!(
-            "a mixed pattern has blocks of one size, not of {reads} and {writes} bytes; use one size"
-        ))),
-        (false, _) => Ok(writes),
-        _ => Ok(reads),
-    }
+/// The sizes of the directions that the pattern of a job has.
+fn used(job: &Job) -> impl Iterator<Item = &Sizes> {
+    let is_used = [job.rw.reads(), job.rw.writes()];
+    job.sizes.iter().zip(is_used).filter(|(_, is_used)| *is_used).map(|(sizes, _)| sizes)
+}
+
+/// The largest size of the transfers of a job.
+pub(super) fn block_bytes(job: &Job) -> u64 {
+    used(job).map(Sizes::max).max().unwrap_or(1).into()
+}
+
+/// The smallest size of the transfers of a job.
+fn min_bytes(job: &Job) -> u64 {
+    used(job).map(Sizes::min).min().unwrap_or(1).into()
+}
+
+/// The shape of the transfers of a job; plain if all have one size, without gaps and runs.
+pub(super) fn shape(job: &Job) -> Shape {
+    let is_one = min_bytes(job) == block_bytes(job);
+    let is_random = job.rw.is_random();
+    let align_bytes =
+        Some(job.align_bytes).filter(|bytes| is_random && *bytes > 0 && *bytes != min_bytes(job));
+    let shape = Shape {
+        sizes: (!is_one).then(|| {
+            let [reads, writes] = &job.sizes;
+            // A direction without transfers does not limit the alignment.
+            match (job.rw.reads(), job.rw.writes()) {
+                (true, false) => [reads.clone(), reads.clone()],
+                (false, true) => [writes.clone(), writes.clone()],
+                _ => [reads.clone(), writes.clone()],
+            }
+        }),
+        align_bytes,
+        skip_bytes: if is_random { 0 } else { job.skip_bytes },
+        random_run: if is_random { job.random_run } else { 1 },
+        random_percent: if is_random { job.random_percent as u32 } else { 100 },
+        ios_max: None,
+    };
+    let ios_max = job.ios.filter(|_| !shape.is_plain());
+    Shape { ios_max, ..shape }
 }
 
 /// The size of the file that a job needs: for a path without a target.
@@ -172,6 +204,5 @@ mod tests {
         assert!(refused("", None).contains("size is missing"));
         assert!(refused("size=1k", None).contains("holds no block of 4096 bytes"));
         assert!(refused("size=2p\noffset=16383p", None).contains("2^64"));
-        assert!(refused("rw=rw\nbs=4k,8k\nsize=1m", None).contains("blocks of one size"));
     }
 }

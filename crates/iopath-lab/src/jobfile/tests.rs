@@ -6,6 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
+use crate::shape::Sizes;
 use crate::workload::Rw;
 
 /// No files, no variables.
@@ -39,7 +40,7 @@ fn a_global_section_sets_defaults_of_the_jobs_after_it_only() {
         "[global]\nrw=randread\nbs=8k\n[a]\n[b]\nbs=16k\n[global]\nrw=write\nsize=1m\n[c]\nname=last\nsize=50%\n",
     );
     let found: Vec<_> =
-        file.jobs.iter().map(|job| (job.name.as_str(), job.rw, job.block_bytes[0], job.size)).collect();
+        file.jobs.iter().map(|job| (job.name.as_str(), job.rw, job.sizes[0].max(), job.size)).collect();
     assert_eq!(
         found,
         [
@@ -72,13 +73,13 @@ fn keys_have_the_meaning_of_fio() {
     );
     assert_eq!(job.rate_bytes, [Some(1 << 20), Some(2 << 20)]);
     assert_eq!((job.size, job.offset), (Some(Amount::Bytes(12288)), Amount::Percent(10)));
-    assert_eq!(job.block_bytes, [4096, 8192]);
+    assert_eq!(job.sizes.each_ref().map(Sizes::max), [4096, 8192]);
 }
 
 #[test]
 fn the_unit_applies_to_all_values_of_a_job() {
     let file = parse("[a]\nbs=4k\nkb_base=1000\n[b]\nbs=4k\n");
-    assert_eq!(file.jobs.iter().map(|job| job.block_bytes[0]).collect::<Vec<_>>(), [4000, 4096]);
+    assert_eq!(file.jobs.iter().map(|job| job.sizes[0].max()).collect::<Vec<_>>(), [4000, 4096]);
 }
 
 #[test]
@@ -99,7 +100,7 @@ fn an_unsupported_key_is_refused_with_its_name_and_line() {
         ("frobnicate=1", "f.fio:3: key `frobnicate` is unknown; "),
         ("rw=trim", "f.fio:3: `rw=trim` is not supported: no path discards blocks; "),
         ("ioengine=net", "f.fio:3: `ioengine=net` is not supported: it has no path here; "),
-        ("rw=read:8k", "f.fio:3: `rw=read:8k` is not supported: "),
+        ("percentage_random=50,20", "f.fio:3: `percentage_random=50,20` is not supported: "),
     ] {
         let text = format!("[a]\n\n{line}\nsize=1m\n");
         let error = refused(&text);
@@ -176,5 +177,23 @@ proptest! {
             let line = error.to_string().split(':').nth(1).and_then(|line| line.parse::<usize>().ok());
             prop_assert!(line.is_some_and(|line| (3..3 + options.len()).contains(&line)), "{}", error);
         }
+    }
+}
+
+#[test]
+fn sizes_gaps_and_runs_have_the_notation_of_fio() {
+    let job = |keys: &str| parse(&format!("[a]\n{keys}\n")).jobs.remove(0);
+    let sizes = |keys: &str| job(keys).sizes.map(|sizes| sizes.to_string());
+    assert_eq!(sizes("bssplit=4k/60:64k/40"), ["4096/60:65536/40", "4096/60:65536/40"]);
+    assert_eq!(sizes("bssplit=4k/90:8k,16k"), ["4096/90:8192/10", "16384/100"]);
+    assert_eq!(sizes("bsrange=4k-16k,1k:2k"), ["4096-16384", "1024-2048"]);
+    let unaligned = Sizes::range(4096, 16384, false).unwrap();
+    assert_eq!(job("bsrange=4k-16k\nbs_unaligned=1").sizes, [unaligned.clone(), unaligned]);
+    assert_eq!(job("rw=write:8k").skip_bytes, 8192);
+    assert_eq!(job("rw=read:-8k").skip_bytes, -8192);
+    assert_eq!(job("rw=randread:8").random_run, 8);
+    assert_eq!((job("ba=8k").align_bytes, job("percentage_random=30").random_percent), (8192, 30));
+    for bad in ["bssplit=4k/50", "bssplit=4k/x", "bsrange=0-4k", "rw=randread:0", "rw=read:x"] {
+        assert!(refused(&format!("[a]\n{bad}\n")).contains("is not valid; use "), "{bad}");
     }
 }

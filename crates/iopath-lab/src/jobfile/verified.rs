@@ -5,6 +5,7 @@ use super::error::JobFileError;
 use super::job::Job;
 use super::members::Member;
 use super::places::Place;
+use crate::shape::common;
 use crate::verify::record::Record;
 
 /// The record of a place.
@@ -41,7 +42,7 @@ pub(super) fn records(
         // Each transfer of each job is of whole blocks.
         let block_bytes = verifies().fold(0, |block, member| {
             let offset = member.workload.start_bytes - start_bytes;
-            common(common(block, member.workload.block_size.bytes().into()), offset)
+            common(common(block, member.workload.unit_bytes()), offset)
         });
         let has_writer = verifies().any(|member| member.workload.rw.writes());
         let record = Record::fitting(start_bytes, end_bytes, block_bytes as u32, has_writer);
@@ -92,9 +93,4 @@ fn group(job: usize, sizes: &[usize]) -> usize {
             job < end
         })
         .unwrap_or(sizes.len())
-}
-
-/// The greatest common divisor.
-fn common(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { common(b, a % b) }
 }

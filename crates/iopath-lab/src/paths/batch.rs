@@ -1,7 +1,10 @@
 //! Jobs as batches of one volume, for `iopath-direct` and `iopath-raw`. Each job has its own batch.
 
 use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use iopath::{
     BatchOptions, Completion, Error, ErrorKind, IoMode, LocalBatch, Options, PoolBuf, Request, Stream, Volume,
@@ -9,6 +12,8 @@ use iopath::{
 use iopath_log::LogWriter;
 use iopath_os::kernel::Stamp;
 use iopath_os::system_error;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use crate::error::LabError;
 use crate::path::{Connection, Direction, Done, IoPath, JobSpec, OpenSpec, Transfer};
@@ -23,11 +28,12 @@ pub(super) fn open(spec: &OpenSpec, mode: IoMode) -> Result<Box<dyn IoPath>, Lab
         options = options.device_depth(requests);
     }
     let volume = Volume::open(spec.file(), &options)?;
-    Ok(Box::new(VolumePath { volume, log: spec.log.cloned() }))
+    Ok(Box::new(VolumePath { volume, target: spec.file().to_owned(), log: spec.log.cloned() }))
 }
 
 struct VolumePath {
     volume: Volume,
+    target: PathBuf,
     log: Option<Arc<LogWriter>>,
 }
 
@@ -43,13 +49,15 @@ impl IoPath for VolumePath {
         if let Some(log) = self.log.as_ref().filter(|_| has_queue) {
             batch.start_log(Box::new(log.add_queue()));
         }
+        let completions = job.waits.then(|| batch.completion_fd()).transpose();
+        let completions = completions.map_err(LabError::io("wait for", &self.target))?;
         let mut buffers: Vec<Option<PoolBuf>> = std::iter::from_fn(|| batch.buffer()).map(Some).collect();
         for (index, buffer) in buffers.iter_mut().flatten().enumerate() {
             random::fill(job.seed ^ (index as u64).rotate_left(32), buffer);
         }
         let stamp = if job.fills { Stamp::off() } else { Stamp::default() };
         let fallback = self.volume.facts().fallback.as_ref().map(ToString::to_string);
-        Ok(Box::new(BatchConnection { batch, buffers, stamp, depth: job.depth, fallback }))
+        Ok(Box::new(BatchConnection { batch, buffers, stamp, depth: job.depth, fallback, completions }))
     }
 
     fn engine(&self) -> Option<&'static str> {
@@ -65,6 +73,16 @@ struct BatchConnection {
     stamp: Stamp,
     depth: u32,
     fallback: Option<String>,
+    /// Readable after a completion, for a caller that waits with a time limit.
+    completions: Option<OwnedFd>,
+}
+
+impl BatchConnection {
+    fn complete(&mut self, completion: Completion, done: &mut Vec<Done>) {
+        let Completion { token, buffer, result } = completion;
+        self.buffers[token as usize] = buffer;
+        done.push(Done { slot: token as u32, result: result.map(drop).map_err(io_error) });
+    }
 }
 
 impl Connection for BatchConnection {
@@ -89,10 +107,30 @@ impl Connection for BatchConnection {
 
     fn reap(&mut self, done: &mut Vec<Done>) -> io::Result<()> {
         let mut next = self.batch.wait().map_err(io_error)?;
-        while let Some(Completion { token, buffer, result }) = next {
-            self.buffers[token as usize] = buffer;
-            done.push(Done { slot: token as u32, result: result.map(drop).map_err(io_error) });
+        while let Some(completion) = next {
+            self.complete(completion, done);
             next = self.batch.next_completed();
+        }
+        Ok(())
+    }
+
+    fn reap_within(&mut self, done: &mut Vec<Done>, wait: Duration) -> io::Result<()> {
+        self.batch.submit();
+        let before = done.len();
+        for is_last in [false, true] {
+            while let Some(completion) = self.batch.poll() {
+                self.complete(completion, done);
+            }
+            let Some(completions) = self.completions.as_ref().filter(|_| done.len() == before && !is_last)
+            else {
+                break;
+            };
+            let limit = self.batch.next_timeout().map_or(wait, |limit| limit.min(wait));
+            let limit = Timespec::try_from(limit).map_err(io::Error::other)?;
+            match poll(&mut [PollFd::new(completions, PollFlags::IN)], Some(&limit)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(())
     }

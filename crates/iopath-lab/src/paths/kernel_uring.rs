@@ -1,6 +1,7 @@
 //! `io_uring` with `O_DIRECT`, a registered file and registered buffers, submitted in batches.
 
 use std::io;
+use std::time::Duration;
 
 use iopath_os::kernel::Uring;
 
@@ -41,6 +42,10 @@ impl Connection for Uring {
 
     fn reap(&mut self, done: &mut Vec<Done>) -> io::Result<()> {
         Self::reap(self, done)
+    }
+
+    fn reap_within(&mut self, done: &mut Vec<Done>, wait: Duration) -> io::Result<()> {
+        Self::reap_within(self, done, wait)
     }
 
     fn buffer(&mut self, slot: u32) -> Option<&mut [u8]> {

@@ -249,7 +249,7 @@ impl VolumeSetup {
             let runtime_ns = workload.end.time().and_then(|time| u64::try_from(time.as_nanos()).ok());
             for job in 0..workload.jobs.get() {
                 let plan = Plan::new(&workload, size_bytes, 1, job);
-                let pace = Pace::of(&workload, 0);
+                let pace = Pace::of(&workload, 0, 0, 0);
                 let job = Job::new(plan, depth, runtime_ns, 0).with_pace(pace);
                 let flushes = workload.rw.writes();
                 jobs.push((index, JobSetup { job, depth, block_bytes, flushes }));

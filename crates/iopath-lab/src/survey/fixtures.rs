@@ -17,6 +17,8 @@ pub(crate) fn run(path: &str, rw: Rw, block_bytes: u32, io_depth: u32, mbs: &[f6
         directions: None,
         flushes: None,
         verify: None,
+        closed_loop_ns: None,
+        block_sizes: None,
         path: path.to_owned(),
         clock: Clock::Real,
         rw: rw.name().to_owned(),

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use super::checker::Checker;
 use crate::job::Pace;
-use crate::job::drive::{JobContext, JobError};
+use crate::job::drive::{JobContext, JobError, reap};
 use crate::job::tally::JobResult;
 use crate::path::{Connection, Direction, Done, Transfer};
 use crate::plan::Plan;
@@ -38,7 +38,7 @@ pub(crate) fn run(
             in_flight[slot as usize] = Some(transfer);
         }
         if in_flight.iter().any(Option::is_some) {
-            connection.reap(&mut done).map_err(|error| JobError::Path("wait for transfers of", error))?;
+            reap(connection, &mut done, &job, now_ns)?;
             now_ns = context.clock.now_ns();
             for Done { slot, result } in done.drain(..) {
                 let transfer = in_flight[slot as usize].take().unwrap_or_else(|| job.transfer(slot));

@@ -63,7 +63,7 @@ impl Record {
     /// # Errors
     /// [`WorkloadError::Buffers`]: it does not fit in memory.
     pub(crate) fn of(workload: &Workload, end_bytes: u64) -> Result<Self, WorkloadError> {
-        let (start_bytes, block_bytes) = (workload.start_bytes, workload.block_size.bytes());
+        let (start_bytes, block_bytes) = (workload.start_bytes, workload.unit_bytes() as u32);
         Self::fitting(start_bytes, end_bytes, block_bytes, workload.rw.writes())
     }
 
@@ -74,6 +74,8 @@ impl Record {
         block_bytes: u32,
         has_writer: bool,
     ) -> Result<Self, WorkloadError> {
+        let end_bytes =
+            start_bytes + (end_bytes - start_bytes) / u64::from(block_bytes) * u64::from(block_bytes);
         let needed = (end_bytes - start_bytes) / u64::from(block_bytes) * size_of::<AtomicU32>() as u64;
         match memory_available_bytes() {
             Some(available) if needed > available => Err(WorkloadError::Buffers { needed, available }),

@@ -7,6 +7,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
@@ -120,16 +121,36 @@ impl Uring {
         let before = done.len();
         while self.in_flight_count > 0 && done.len() == before {
             self.enter(1)?;
-            while let Some(completion) = self.next_completion() {
-                let slot = completion.user_data() as u32;
-                if let Some(result) = self.complete(slot, completion.result()) {
-                    self.in_flight[slot as usize] = None;
-                    self.in_flight_count -= 1;
-                    done.push(Done { slot, result });
-                }
-            }
+            self.take_completions(done);
         }
         Ok(())
+    }
+
+    /// As [`Self::reap`], but returns after `wait` at the latest, possibly without a completion.
+    ///
+    /// # Errors
+    /// Those of `io_uring_enter(2)`: EINVAL on a kernel before 5.11, which has no time limit for it.
+    pub fn reap_within(&mut self, done: &mut Vec<Done>, wait: Duration) -> io::Result<()> {
+        let limit = types::Timespec::from(wait);
+        let limit = types::SubmitArgs::new().timespec(&limit);
+        match self.ring.submitter().submit_with_args(1, &limit) {
+            Err(error) if !is_passing(&error) && error.raw_os_error() != Some(libc::ETIME) => {
+                return Err(error);
+            }
+            _ => self.take_completions(done),
+        }
+        Ok(())
+    }
+
+    fn take_completions(&mut self, done: &mut Vec<Done>) {
+        while let Some(completion) = self.next_completion() {
+            let slot = completion.user_data() as u32;
+            if let Some(result) = self.complete(slot, completion.result()) {
+                self.in_flight[slot as usize] = None;
+                self.in_flight_count -= 1;
+                done.push(Done { slot, result });
+            }
+        }
     }
 
     /// The bytes in the buffer of a slot.

@@ -4,10 +4,11 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use super::{Key, Support};
-use crate::jobfile::given::{Given, Refused};
+use crate::jobfile::given::{self, Given, Refused};
 use crate::jobfile::job::{IoEngine, Job};
 use crate::paths::find_path;
-use crate::workload::Rw;
+use crate::shape::Sizes;
+use crate::workload::{RateProcess, Rw};
 
 const fn yes(
     names: &'static [&'static str],
@@ -62,29 +63,50 @@ pub(super) const KEYS: &[Key] = &[
         given.only(&["group"], "the end of a job ends its own group only")
     }),
     // The pattern.
-    partly(&["rw", "readwrite"], "`read`, `write`, `randread`, `randwrite`, `rw`, `readwrite`, `randrw`", rw),
+    partly(
+        &["rw", "readwrite"],
+        "`read`, `write`, `randread`, `randwrite`, `rw`, `readwrite`, `randrw`; with `:SIZE` after a sequential one \
+         (`--skip`), and `:N` after a random one (`--random-run`)",
+        rw,
+    ),
     yes(&["rwmixread"], "`--rwmixread`", set!(read_percent = percent)),
     yes(&["rwmixwrite"], "the rest is reads", |job, given| {
         job.read_percent = 100 - given.percent()?;
         Ok(())
     }),
-    partly(
-        &["bs", "blocksize"],
-        "`--bs`; a mixed pattern needs equal sizes of reads and writes",
+    yes(&["bs", "blocksize"], "`--bs`; sizes of reads and writes: `4k,16k`", |job, given| {
+        for (sizes, bytes) in job.sizes.iter_mut().zip(given.sizes()?) {
+            *sizes = given::sizes_of(Sizes::one(bytes.unwrap_or(4096)))?;
+        }
+        Ok(())
+    }),
+    yes(
+        &["bssplit"],
+        "`--bssplit`: `4k/60:64k/40`, for reads and writes: `4k/60:64k/40,8k`",
+        |job, given| given.set_sizes(&mut job.sizes, "sizes with shares in percent: 4k/60:64k/40", false),
+    ),
+    yes(
+        &["bsrange", "blocksize_range"],
+        "`--bssplit 4k-64k`: multiples of the smallest size, each with the same probability",
         |job, given| {
-            let sizes = given.sizes()?;
-            job.block_bytes = [sizes[0].unwrap_or(4096), sizes[1].unwrap_or(4096)];
+            given.set_sizes(&mut job.sizes, "a range of sizes, or READS,WRITES: 4k-64k, 4k-8k,16k-64k", true)
+        },
+    ),
+    partly(
+        &["blocksize_unaligned", "bs_unaligned"],
+        "`bsrange` has all sizes, if it stands before this key",
+        |job, given| {
+            let step_by_byte = given.flag()?;
+            for sizes in job.sizes.iter_mut().filter(|_| step_by_byte) {
+                if let Sizes::Range { step, .. } = sizes {
+                    *step = 1;
+                }
+            }
             Ok(())
         },
     ),
-    partly(&["bsrange", "blocksize_range"], "a range of one size", |job, given| {
-        for (block_bytes, range) in job.block_bytes.iter_mut().zip(given.ranges()?) {
-            match range {
-                Some([low, high]) if low == high => *block_bytes = low,
-                Some(_) => return Err(Refused::Value("all transfers of a job have one size")),
-                None => {}
-            }
-        }
+    yes(&["blockalign", "ba"], "the unit of random offsets; default: the smallest size", |job, given| {
+        job.align_bytes = given.sizes()?.into_iter().flatten().next().unwrap_or(0);
         Ok(())
     }),
     partly(
@@ -92,8 +114,12 @@ pub(super) const KEYS: &[Key] = &[
         "`random`, `zipf:THETA[:CENTER]`, `pareto:POWER[:CENTER]`, `normal:PERCENT[:CENTER]`, `zoned:ACCESS/SIZE:…`",
         random_distribution,
     ),
-    partly(&["percentage_random"], "100", |_, given| {
-        given.only(&["100"], "all offsets of a random pattern are random")
+    partly(&["percentage_random"], "`--percentage-random`; one value for all directions", |job, given| {
+        if given.text()?.contains(',') {
+            return Err(Refused::Value("reads and writes share the sequence of offsets"));
+        }
+        job.random_percent = given.percent()?;
+        Ok(())
     }),
     no_effect(
         &["norandommap", "softrandommap"],
@@ -139,8 +165,7 @@ pub(super) const KEYS: &[Key] = &[
     partly(&["thinktime_blocks"], "1", |_, given| given.only(&["1"], "a job pauses after each transfer")),
     partly(
         &["rate"],
-        "`--rate`, with a depth of 1; latencies count from the intended start; no limits for both directions of a \
-         mixed pattern",
+        "`--rate`; latencies count from the intended start; no limits for both directions of a mixed pattern",
         |job, given| {
             job.rate_bytes = given.sizes()?;
             Ok(())
@@ -150,8 +175,13 @@ pub(super) const KEYS: &[Key] = &[
         job.rate_ios = given.sizes()?;
         Ok(())
     }),
-    partly(&["rate_process"], "`linear`", |_, given| {
-        given.only(&["linear"], "transfers with a rate start at fixed times")
+    yes(&["rate_process"], "`--rate-process`: `linear` or `poisson`", |job, given| {
+        job.rate_process = match given.text()? {
+            "linear" => RateProcess::Linear,
+            "poisson" => RateProcess::Poisson,
+            _ => return Err(Refused::Expected("linear or poisson")),
+        };
+        Ok(())
     }),
     // The access.
     partly(&["ioengine"], "the path; see the table of engines", ioengine),
@@ -276,7 +306,18 @@ fn rw(job: &mut Job, given: &Given) -> Result<(), Refused> {
         }
         other => other.parse().map_err(|_| Refused::Expected(KNOWN))?,
     };
-    if modifier.is_empty() { Ok(()) } else { Err(Refused::Value("offsets have no modifier")) }
+    (job.skip_bytes, job.random_run) = (0, 1);
+    if modifier.is_empty() {
+        return Ok(());
+    }
+    if job.rw.is_random() {
+        let run = modifier.parse().ok().filter(|run| *run > 0);
+        job.random_run =
+            run.ok_or(Refused::Expected("a number of transfers of 1 or more after the colon"))?;
+    } else {
+        job.skip_bytes = given.signed(modifier)?;
+    }
+    Ok(())
 }
 
 fn ioengine(job: &mut Job, given: &Given) -> Result<(), Refused> {

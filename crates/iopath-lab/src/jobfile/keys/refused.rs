@@ -23,12 +23,7 @@ pub(super) const KEYS: &[Key] = &[
         &["verify_state_load", "verify_state_save", "verify_trigger", "verify_trigger_file"],
         "the expected content is known during the run only",
     ),
-    no(&["bssplit"], "all transfers of a job have one size"),
-    switch(&["blockalign", "ba"], "offsets are multiples of the block size"),
-    switch(
-        &["blocksize_unaligned", "bs_unaligned", "bs_is_seq_rand"],
-        "all transfers of a job have one size",
-    ),
+    switch(&["bs_is_seq_rand"], "sizes are of reads and of writes"),
     no(
         &["rw_sequencer", "random_sequence_stride", "sprandom", "spr_op", "spr_num_regions", "spr_cs"],
         "no such order of offsets",

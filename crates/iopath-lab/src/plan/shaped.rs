@@ -1,0 +1,108 @@
+//! The transfers of a job with several sizes, gaps or runs. The transfers of one size are in `plan.rs`.
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use crate::distribution::Sampler;
+use crate::path::Direction;
+use crate::random::below;
+use crate::shape::{Shape, Sizes};
+use crate::workload::Workload;
+
+/// The position and sizes of a job. Offsets are in bytes from the start of the range of the workload.
+#[derive(Debug, Clone)]
+pub(super) struct Shaped {
+    sizes: [Sizes; 2],
+    min_bytes: u64,
+    /// The part of the range that the job accesses.
+    first: u64,
+    end: u64,
+    /// The end of the last transfer; none before the first.
+    position: Option<u64>,
+    order: Order,
+    ios_left: u64,
+}
+
+#[derive(Debug, Clone)]
+enum Order {
+    Sequential {
+        skip_bytes: i64,
+    },
+    Random {
+        /// Draws units of offsets.
+        sampler: Sampler,
+        unit_bytes: u64,
+        run: u32,
+        run_left: u32,
+        percent: u32,
+    },
+}
+
+impl Shaped {
+    /// The transfers between `first` and `end`, for a sequential pattern; in the whole range of `bytes` for a random one.
+    pub(super) fn new(workload: &Workload, first: u64, end: u64, bytes: u64) -> Self {
+        let Shape { ref sizes, align_bytes, skip_bytes, random_run, random_percent, ios_max } =
+            workload.shape;
+        let block_bytes = workload.block_size.bytes();
+        let one = || [Sizes::Split(vec![(block_bytes, 100)]), Sizes::Split(vec![(block_bytes, 100)])];
+        let sizes = sizes.clone().unwrap_or_else(one);
+        let min_bytes = u64::from(workload.shape.min_bytes(block_bytes));
+        let unit_bytes = align_bytes.unwrap_or(min_bytes).max(1);
+        let is_random = workload.rw.is_random();
+        let order = if is_random {
+            let sampler = Sampler::new(&workload.distribution, (bytes / unit_bytes).max(1));
+            Order::Random { sampler, unit_bytes, run: random_run, run_left: 0, percent: random_percent }
+        } else {
+            Order::Sequential { skip_bytes }
+        };
+        let (first, end) = if is_random { (0, bytes) } else { (first, end) };
+        Self { sizes, min_bytes, first, end, position: None, order, ios_left: ios_max.unwrap_or(u64::MAX) }
+    }
+
+    /// Offset and size of the next transfer; none after the last. `left`: the bytes that remain.
+    pub(super) fn next(
+        &mut self,
+        generator: &mut Xoshiro256PlusPlus,
+        direction: Direction,
+        left: u64,
+    ) -> Option<(u64, u32)> {
+        if left < self.min_bytes || self.ios_left == 0 {
+            return None;
+        }
+        self.ios_left -= 1;
+        let size = match direction {
+            Direction::Read => self.sizes[0].draw(generator),
+            Direction::Write => self.sizes[1].draw(generator),
+        };
+        let offset = self.offset(generator, size.into());
+        // The last transfers of a range or of an amount are smaller than drawn: a multiple of the smallest size.
+        let most = left.min(self.end.saturating_sub(offset));
+        let bytes = if u64::from(size) <= most { size.into() } else { most - most % self.min_bytes };
+        let bytes = bytes.max(self.min_bytes);
+        self.position = Some(offset + bytes);
+        Some((offset, bytes as u32))
+    }
+
+    fn offset(&mut self, generator: &mut Xoshiro256PlusPlus, size: u64) -> u64 {
+        let (first, end, min_bytes) = (self.first, self.end, self.min_bytes);
+        let fits = |offset: &u64| *offset >= first && offset.saturating_add(min_bytes) <= end;
+        match &mut self.order {
+            Order::Sequential { skip_bytes: skip } => {
+                let start = if *skip < 0 { end.checked_add_signed(*skip) } else { Some(first) };
+                let start = start.filter(fits).unwrap_or(first);
+                let next = self.position.map_or(Some(start), |position| position.checked_add_signed(*skip));
+                next.filter(fits).unwrap_or(start)
+            }
+            Order::Random { sampler, unit_bytes, run, run_left, percent } => {
+                let follows = *run_left > 0 || (*percent < 100 && below(generator, 100) >= (*percent).into());
+                *run_left = run_left.saturating_sub(1);
+                if let Some(position) = self.position.filter(|position| follows && fits(position)) {
+                    return position;
+                }
+                *run_left = *run - 1;
+                let drawn = sampler.draw(generator) * *unit_bytes;
+                let last = end.saturating_sub(size);
+                drawn.min(last - last % *unit_bytes)
+            }
+        }
+    }
+}
