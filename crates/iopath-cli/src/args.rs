@@ -3,6 +3,7 @@
 
 mod compare;
 mod fit;
+mod format;
 mod log;
 mod report;
 mod serve;
@@ -12,6 +13,7 @@ mod values;
 
 pub(crate) use compare::CompareArgs;
 pub(crate) use fit::FitArgs;
+pub(crate) use format::{GeneralFormat, RunFormat};
 pub(crate) use log::{LogArgs, LogFile, SummaryArgs};
 pub(crate) use report::ReportArgs;
 pub(crate) use serve::ServeArgs;
@@ -96,6 +98,8 @@ pub(crate) struct SurveyArgs {
     /// Allow writing to a file or device that is not a scratch file of iopath. Destroys its content
     #[arg(long)]
     pub(crate) overwrite: bool,
+    #[command(flatten)]
+    pub(crate) format: GeneralFormat,
     #[command(flatten)]
     pub(crate) show: ShowArgs,
 }
@@ -237,6 +241,8 @@ pub(crate) struct RunArgs {
     /// Allow writing to a file or device that is not a scratch file of iopath. Destroys its content
     #[arg(long)]
     pub(crate) overwrite: bool,
+    #[command(flatten)]
+    pub(crate) format: RunFormat,
     #[command(flatten)]
     pub(crate) show: ShowArgs,
 }
@@ -465,6 +471,8 @@ pub(crate) struct ExperimentArgs {
     /// Run on real storage: a directory for scratch files. Without ID, runs all experiments that can run on real storage
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) target: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) format: GeneralFormat,
     #[command(flatten)]
     pub(crate) show: ShowArgs,
 }

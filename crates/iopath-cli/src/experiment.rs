@@ -5,18 +5,18 @@ use crate::output::Output;
 use crate::progress::Bar;
 use clap::error::ErrorKind;
 use iopath_lab::experiment::{Experiment, Selection, experiments};
-use iopath_lab::table;
 use std::path::Path;
 
 pub(crate) fn run(args: &ExperimentArgs) -> anyhow::Result<()> {
     check_json(args)?;
-    let output = Output::new(&args.show, args.target.as_deref().as_slice(), None)?;
+    let output =
+        Output::new(&args.show, args.target.as_deref().as_slice(), None)?.in_format(args.format.format)?;
     let selection = Selection { ids: args.ids.clone(), set: args.set.clone(), target: args.target.clone() };
     let mut bar = Bar::new(output.has_fancy_stderr());
     let report = experiments(&selection, &mut bar);
     bar.finish();
     let report = report?;
-    output.show(|| report.to_json(), &report.text(table::terminal_width()))
+    output.present(&report)
 }
 
 /// Refuses `--json ID`. The option takes the next argument as its file, so all experiments would run, and the results would

@@ -3,6 +3,8 @@
 use crate::args::{JsonArgs, ShowArgs};
 use crate::destination::{self, Destination, is_stdout};
 use anyhow::Context;
+use clap::error::ErrorKind;
+use iopath_lab::format::{Document, Format, View};
 use iopath_lab::result::Origin;
 use iopath_lab::table;
 use std::error::Error;
@@ -55,19 +57,24 @@ impl<'a> Json<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Output<'a> {
     json: Json<'a>,
+    format: Option<&'static Format>,
     is_plain: bool,
 }
 
 impl<'a> Output<'a> {
     /// Fails as [`Json::new`] does.
     pub(crate) fn new(args: &'a ShowArgs, targets: &[&Path], log: Option<&Path>) -> anyhow::Result<Self> {
-        Ok(Self { json: Json::new(&args.json, targets, log)?, is_plain: args.no_color })
+        Ok(Self { json: Json::new(&args.json, targets, log)?, format: None, is_plain: args.no_color })
     }
 
     /// For a command that writes a model file. Fails as [`Json::new`] does.
     pub(crate) fn with_model(args: &'a ShowArgs, target: &Path, model: &Path) -> anyhow::Result<Self> {
         let model = Destination::model(model, args.json.force);
-        Ok(Self { json: Json::beside(&args.json, &[target], Some(model))?, is_plain: args.no_color })
+        Ok(Self {
+            json: Json::beside(&args.json, &[target], Some(model))?,
+            format: None,
+            is_plain: args.no_color,
+        })
     }
 
     /// Whether stderr may have progress bars.
@@ -78,6 +85,32 @@ impl<'a> Output<'a> {
     /// Whether stdout may have colours.
     pub(crate) fn has_fancy_stdout(&self) -> bool {
         !self.is_plain && table::is_fancy(&io::stdout())
+    }
+
+    /// Selects the format of stdout. Fails if `--json -` needs stdout for JSON.
+    pub(crate) fn in_format(self, format: Option<&'static Format>) -> Result<Self, clap::Error> {
+        let other = format.filter(|format| self.json.is_alone() && !format.is_json());
+        if let Some(Format { name, .. }) = other {
+            let message =
+                format!("--json - and --format {name} both write to stdout; name a file for --json");
+            return Err(clap::Error::raw(ErrorKind::ArgumentConflict, message));
+        }
+        Ok(Self { format, ..self })
+    }
+
+    /// Shows results on stdout in the selected format, and writes the JSON to its file.
+    pub(crate) fn present(&self, document: &dyn Document) -> anyhow::Result<()> {
+        let view = View { width: table::terminal_width(), is_fancy: self.has_fancy_stdout() };
+        let json = || document.json();
+        match self.format {
+            Some(format) if format.is_json() => {
+                let text = Origin::of_process(self.json.started).stamp(&document.json());
+                self.json.show(json, text.trim_end())
+            }
+            Some(format) => self.json.show(json, (format.render)(document, view).trim_end()),
+            None if self.json.is_alone() => self.json.show(json, ""),
+            None => self.json.show(json, &document.text(view)),
+        }
     }
 
     /// Shows results as text and JSON, according to the options.

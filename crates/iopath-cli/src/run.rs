@@ -16,7 +16,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     }
     // The results must not replace the file of a model.
     let targets: Vec<_> = args.target.iter().map(|target| model_file(target).unwrap_or(target)).collect();
-    let output = Output::new(&args.show, &targets, args.log.as_deref())?;
+    let output = Output::new(&args.show, &targets, args.log.as_deref())?.in_format(args.format.format)?;
     let workloads = args.workloads()?;
     let mut bar = Bar::new(output.has_fancy_stderr());
     let report = match &workloads[..] {
@@ -38,7 +38,7 @@ fn run_jobs(args: &RunArgs, file: &Path) -> anyhow::Result<()> {
     jobs.select(&args.section)?;
     let named = settings.named_files(&jobs);
     let targets: Vec<&Path> = named.iter().map(|file| model_file(file).unwrap_or(file)).collect();
-    let output = Output::new(&args.show, &targets, None)?;
+    let output = Output::new(&args.show, &targets, None)?.in_format(args.format.format)?;
     for warning in &jobs.warnings {
         eprintln!("iopath: {warning}");
     }
@@ -57,7 +57,7 @@ fn show(report: &Report, output: &Output) -> anyhow::Result<()> {
             }
         }
     }
-    output.show(|| report.to_json(), &table::report_table(report, table::terminal_width()))?;
+    output.present(report)?;
     let verified = report.runs.iter().filter_map(|run| run.verify.as_ref());
     match verified.map(VerifyResult::faults).sum() {
         0 => Ok(()),

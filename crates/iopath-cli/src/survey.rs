@@ -4,17 +4,13 @@ use crate::args::SurveyArgs;
 use crate::output::Output;
 use crate::progress::Bar;
 use iopath_lab::survey::{SurveyOptions, survey};
-use iopath_lab::table;
 
 pub(crate) fn run(args: &SurveyArgs) -> anyhow::Result<()> {
-    let output = Output::new(&args.show, &[&args.target], None)?;
+    let output = Output::new(&args.show, &[&args.target], None)?.in_format(args.format.format)?;
     let options = SurveyOptions { target: args.target.clone(), time: args.time, overwrite: args.overwrite };
     let mut bar = Bar::new(output.has_fancy_stderr());
     let surveyed = survey(&options, &mut bar);
     bar.finish();
     let surveyed = surveyed?;
-    output.show(
-        || surveyed.report.to_json(),
-        &surveyed.text(output.has_fancy_stdout(), table::terminal_width()),
-    )
+    output.present(&surveyed)
 }

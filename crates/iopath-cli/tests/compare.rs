@@ -252,6 +252,47 @@ fn a_second_signal_ends_a_command_that_ignores_the_first() {
 }
 
 #[test]
+fn strict_refuses_a_comparison_without_a_verdict() {
+    let folder = directory();
+    let [one, two] = ["one", "two"].map(|name| folder.path().join(name));
+    let run =
+        ["run", "--path", "iopath-direct", "--target", "model:cloud", "--rw", "randread", "--runtime", "1"];
+    for file in [&one, &two] {
+        let output = iopath(&run).args(["--repeat", "1", "--json"]).arg(file).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
+    let [one, two] = [one.to_str().unwrap(), two.to_str().unwrap()];
+    assert_eq!(compare(&[one, two]).status.code(), Some(0), "one repetition has no interval");
+    assert_eq!(compare(&[one, two, "--strict"]).status.code(), Some(4));
+    let live = ["--live", "true", "sleep 0.1", "--repetitions-max", "8", "--strict"];
+    assert_eq!(compare(&live).status.code(), Some(3), "a regression keeps its code");
+}
+
+#[test]
+fn a_comparison_has_every_general_format() {
+    let folder = directory();
+    let file = folder.path().join("result");
+    measured(&file, "1");
+    let file = file.to_str().unwrap();
+    let shown = |format: &str| {
+        let output = compare(&[file, file, "--format", format]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    assert_eq!(shown("table"), text(&compare(&[file, file]).stdout));
+    let json: Value = serde_json::from_str(&shown("json")).unwrap();
+    assert_eq!(json["origin"]["tool"], "iopath");
+    let csv = shown("csv");
+    assert_eq!(csv.lines().count(), 1 + json["runs"][0]["metrics"].as_array().unwrap().len(), "{csv}");
+    assert!(shown("markdown").contains("| iops | IOPS |"));
+    let refused = compare(&[file, file, "--format", "fio-json"]);
+    assert_eq!(refused.status.code(), Some(2), "a comparison has no jobs");
+    let refused = compare(&[file, file, "--format", "csv", "--json", "-"]);
+    assert_eq!((refused.status.code(), refused.stdout.len()), (Some(2), 0));
+    assert!(text(&refused.stderr).contains("both write to stdout"), "{}", text(&refused.stderr));
+}
+
+#[test]
 fn fio_results_are_compared() {
     if Command::new("fio").arg("--version").output().is_err() {
         eprintln!("skipped: fio is not installed");

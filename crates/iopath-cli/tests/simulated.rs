@@ -43,6 +43,37 @@ fn the_table_says_virtual_time() {
 }
 
 #[test]
+fn each_format_of_a_run_is_alone_on_stdout_and_the_json_in_its_file() {
+    let directory = directory();
+    let file = directory.path().join("result.json");
+    let shown = |format: &str| {
+        let args = [
+            "--path",
+            "iopath-direct",
+            "--rw",
+            "randrw",
+            "--size",
+            "1m",
+            "--force",
+            "--format",
+            format,
+            "--json",
+        ];
+        let output = run(&args).arg(&file).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let json: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        assert_eq!(json["schema"], "iopath.result/1", "{format}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let fio: Value = serde_json::from_str(&shown("fio-json")).unwrap();
+    assert_eq!(fio["jobs"][0]["job options"]["rw"], "randrw");
+    let json: Value = serde_json::from_str(&shown("json")).unwrap();
+    assert_eq!(json["origin"]["tool"], "iopath");
+    assert!(shown("csv").starts_with("part,job,") && shown("markdown").starts_with("| path |"));
+    assert!(shown("perftest").contains("blocksize") && shown("table").contains("virtual time"));
+}
+
+#[test]
 fn iopath_log_reads_the_log_of_a_model() {
     let directory = directory();
     let log = directory.path().join("log");

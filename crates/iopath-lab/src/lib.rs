@@ -21,6 +21,7 @@ pub mod experiment;
 pub mod field;
 pub mod fit;
 mod fit_error;
+pub mod format;
 mod host;
 pub mod html;
 mod job;

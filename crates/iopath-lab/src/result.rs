@@ -426,6 +426,17 @@ pub enum ServedBy {
     Unknown,
 }
 
+impl ServedBy {
+    /// The name in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Storage => "storage",
+            Self::Memory => "memory",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
 /// One repetition of a workload.
 #[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Repeat {

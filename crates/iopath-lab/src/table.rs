@@ -303,7 +303,8 @@ pub fn time(ns: u64) -> String {
     }
 }
 
-fn interval(spread: &Spread) -> String {
+/// Half the 95% confidence interval, divided by the mean.
+pub(crate) fn interval(spread: &Spread) -> String {
     let Some([low, high]) = spread.ci95 else { return "-".to_owned() };
     format!("{:.1}%", (high - low) / 2.0 / spread.mean * 100.0)
 }

@@ -1,7 +1,7 @@
 //! The command line of `iopath compare`.
 
-use super::ShowArgs;
 use super::values::{duration, percentage, seed};
+use super::{GeneralFormat, ShowArgs};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use iopath_lab::compare::{CompareOptions, LiveOptions, metric_names};
@@ -26,6 +26,9 @@ pub(crate) struct CompareArgs {
     /// The metric that decides the exit code; default: throughput or iops, or p99 at a fixed rate
     #[arg(long, value_parser = PossibleValuesParser::new(metric_names()).map(|name| name.clone()), value_name = "METRIC")]
     pub(crate) metric: Option<String>,
+    /// End with exit code 4 if a verdict is inconclusive or a workload has no partner; a regression keeps exit code 3
+    #[arg(long)]
+    pub(crate) strict: bool,
     /// Conditions that differ between A and B by intention (path, bs, kernel, ...), or all. Other differences are refused
     #[arg(long, value_delimiter = ',', value_name = "KEY,...", conflicts_with = "live")]
     pub(crate) vary: Vec<String>,
@@ -38,6 +41,8 @@ pub(crate) struct CompareArgs {
     /// Seed of the order within pairs of executions
     #[arg(long, default_value_t = 1, value_parser = seed, value_name = "N", requires = "live")]
     pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) format: GeneralFormat,
     #[command(flatten)]
     pub(crate) show: ShowArgs,
 }

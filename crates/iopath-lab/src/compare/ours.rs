@@ -33,7 +33,34 @@ pub(super) fn read(root: &Node) -> Result<Vec<Run>, CompareError> {
         let names: Result<Vec<_>, _> = more.elements()?.iter().map(|one| one.get("path")?.text()).collect();
         common.identity("more-targets", names?.join(", "));
     }
-    root.get("runs")?.elements()?.iter().map(|run| of_run(run, common.clone())).collect()
+    let runs = root.get("runs")?.elements()?;
+    let names: Vec<Option<&str>> = runs.iter().map(job_name).collect::<Result<_, _>>()?;
+    let mut read = Vec::new();
+    for (run, name) in runs.iter().zip(&names) {
+        let mut own = common.clone();
+        if let Some(name) = name {
+            of_job(run, name, names.iter().filter(|other| *other == &Some(*name)).count() > 1, &mut own)?;
+        }
+        of_run(run, own, &mut read)?;
+    }
+    Ok(read)
+}
+
+fn job_name<'a>(run: &Node<'a>) -> Result<Option<&'a str>, CompareError> {
+    run.find("job").map(|job| job.get("name")?.text()).transpose()
+}
+
+/// A job of a job file. Its group may change with the file; it is a part of the identity of jobs with equal names only.
+fn of_job(from: &Node, name: &str, has_twin: bool, run: &mut Run) -> Result<(), CompareError> {
+    let job = from.get("job")?;
+    let group = job.get("group")?.whole()?;
+    if has_twin {
+        run.identity("job", format!("{name} (group {group})"));
+    } else {
+        run.identity("job", name);
+        run.setting("group", group);
+    }
+    Ok(())
 }
 
 fn of_host(host: &Node, run: &mut Run) -> Result<(), CompareError> {
@@ -70,7 +97,8 @@ fn of_target(target: &Node, run: &mut Run) -> Result<(), CompareError> {
     Ok(())
 }
 
-fn of_run(from: &Node, mut run: Run) -> Result<Run, CompareError> {
+/// Adds a run, and its reads and its writes as runs of their own if each repetition has both.
+fn of_run(from: &Node, mut run: Run, read: &mut Vec<Run>) -> Result<(), CompareError> {
     run.identity("path", from.get("path")?.text()?);
     run.identity("clock", from.find("clock").map_or(Ok("real"), |clock| clock.text())?);
     run.identity("rw", from.get("rw")?.text()?);
@@ -103,18 +131,60 @@ fn of_run(from: &Node, mut run: Run) -> Result<Run, CompareError> {
         run.setting("readahead", cache.get("readahead")?.text()?);
         run.setting("borrow", cache.get("borrow")?.flag()?);
     }
+    if let Some(workload) = from.find("workload") {
+        of_workload(&workload, &mut run)?;
+    }
     let repeats = from.get("repeats")?.elements()?;
-    let number = |metric: Metric, keys: &[&str]| -> Result<(Metric, Vec<f64>), CompareError> {
-        let of = |repeat: &Node| keys.iter().try_fold(repeat.clone(), |node, key| node.get(key))?.number();
-        Ok((metric, repeats.iter().map(of).collect::<Result<_, _>>()?))
-    };
-    run.samples.push(number(THROUGHPUT, &["bytes_per_second"])?);
-    run.samples.push(number(IOPS, &["iops"])?);
-    for (metric, key) in [(LATENCY, "mean"), (P50, "p50"), (P90, "p90"), (P99, "p99"), (P999, "p999")] {
-        run.samples.push(number(metric, &["latency_ns", key])?);
-    }
+    let mut whole = run.clone();
+    add_samples(&repeats, &mut whole)?;
     if repeats.iter().all(|repeat| repeat.find("cpu").is_some()) {
-        run.samples.push(number(CPU, &["cpu", "seconds_per_gib"])?);
+        whole.samples.push(sample(&repeats, CPU, &["cpu", "seconds_per_gib"])?);
     }
-    Ok(run)
+    read.push(whole);
+    if repeats.iter().all(|repeat| repeat.find("directions").is_some()) {
+        for direction in ["read", "write"] {
+            let parts: Result<Vec<Node>, CompareError> =
+                repeats.iter().map(|repeat| repeat.get("directions")?.get(direction)).collect();
+            let parts = parts?;
+            let mut part = run.clone();
+            part.identity("direction", direction);
+            add_samples(&parts, &mut part)?;
+            read.push(part);
+        }
+    }
+    Ok(())
+}
+
+/// The settings that change the transfers are conditions, others are settings.
+fn of_workload(workload: &Node, run: &mut Run) -> Result<(), CompareError> {
+    if let Some(percent) = workload.find("read_percent") {
+        run.identity("rwmixread", percent.whole()?);
+    }
+    if let Some(distribution) = workload.find("distribution") {
+        run.identity("random-distribution", distribution.text()?);
+    }
+    for key in ["elevator", "engine"] {
+        if let Some(value) = workload.find(key) {
+            run.setting(key, value.text()?);
+        }
+    }
+    if let Some(depth) = workload.find("device_depth") {
+        run.setting("device-depth", depth.whole()?);
+    }
+    Ok(())
+}
+
+/// Throughput, IOPS and latencies of each repetition.
+fn add_samples(repeats: &[Node], run: &mut Run) -> Result<(), CompareError> {
+    run.samples.push(sample(repeats, THROUGHPUT, &["bytes_per_second"])?);
+    run.samples.push(sample(repeats, IOPS, &["iops"])?);
+    for (metric, key) in [(LATENCY, "mean"), (P50, "p50"), (P90, "p90"), (P99, "p99"), (P999, "p999")] {
+        run.samples.push(sample(repeats, metric, &["latency_ns", key])?);
+    }
+    Ok(())
+}
+
+fn sample(repeats: &[Node], metric: Metric, keys: &[&str]) -> Result<(Metric, Vec<f64>), CompareError> {
+    let of = |repeat: &Node| keys.iter().try_fold(repeat.clone(), |node, key| node.get(key))?.number();
+    Ok((metric, repeats.iter().map(of).collect::<Result<_, _>>()?))
 }

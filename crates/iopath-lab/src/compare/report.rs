@@ -114,6 +114,12 @@ pub struct MetricComparison {
 }
 
 impl Comparison {
+    /// Whether each workload of both sides has a partner and a clear verdict.
+    pub fn is_conclusive(&self) -> bool {
+        let is_clear = |run: &RunComparison| run.metrics[0].verdict != Verdict::Inconclusive;
+        self.unmatched.iter().all(Vec::is_empty) && self.runs.iter().all(is_clear)
+    }
+
     /// The comparison as indented JSON, with a newline at the end.
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).expect("JSON can represent all fields") + "\n"

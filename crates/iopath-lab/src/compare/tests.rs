@@ -207,6 +207,76 @@ fn a_trend_widens_the_interval_of_independent_results() {
     assert_eq!(primary(&comparison).verdict, Verdict::Slower, "more than the trend");
 }
 
+/// A result with reads and writes of each repetition. The latency of the writes is `slower` times that of the reads.
+fn mixed(rates: &[f64], slower: f64) -> Value {
+    let mut whole = result(rates);
+    let run = &mut whole["runs"][0];
+    run["rw"] = json!("randrw");
+    for repeat in run["repeats"].as_array_mut().unwrap() {
+        let part = |factor: f64| {
+            let mut part = repeat.clone();
+            for time in part["latency_ns"].as_object_mut().unwrap().values_mut() {
+                *time = json!(time.as_f64().unwrap() * factor);
+            }
+            part
+        };
+        repeat["directions"] = json!({ "read": part(1.0), "write": part(slower) });
+    }
+    whole
+}
+
+#[test]
+fn reads_and_writes_of_a_mixed_pattern_are_compared_apart() {
+    let rates = [1e8, 1.01e8, 0.99e8, 1.005e8];
+    let comparison = of(&mixed(&rates, 1.0), &mixed(&rates, 1.5), "").unwrap();
+    let workloads: Vec<&str> = comparison.runs.iter().map(|run| run.workload.as_str()).collect();
+    assert_eq!(workloads.len(), 3, "{workloads:?}");
+    assert!(workloads[1].contains("read") && workloads[2].contains("write"), "{workloads:?}");
+    let p99 = |run: &RunComparison| {
+        run.metrics.iter().find(|metric| metric.metric == "p99").map(|metric| metric.verdict).unwrap()
+    };
+    assert_eq!(p99(&comparison.runs[1]), Verdict::Same, "{}", comparison.text(None));
+    assert_eq!(p99(&comparison.runs[2]), Verdict::Slower);
+    let folder = Folder::with(&[("m", &mixed(&rates, 1.0))]);
+    let only = folder.compare("{}/m@direction=write", "{}/m@direction=write", "").unwrap();
+    assert_eq!(only.runs.len(), 1);
+}
+
+/// A result of a job file with these jobs: name, group and rates.
+fn jobs(jobs: &[(&str, u32, &[f64])]) -> Value {
+    let mut whole = result(&[1e8]);
+    let runs: Vec<Value> = jobs
+        .iter()
+        .map(|(name, group, rates)| {
+            let mut run = result(rates)["runs"][0].clone();
+            run["job"] = json!({ "name": name, "group": group, "target": "/data/f" });
+            run
+        })
+        .collect();
+    whole["runs"] = runs.into();
+    whole
+}
+
+#[test]
+fn results_of_job_files_are_compared_job_by_job() {
+    let same: &[f64] = &[1e8, 1.01e8, 0.99e8, 1.005e8];
+    let slow: &[f64] = &[0.7e8, 0.71e8, 0.69e8, 0.705e8];
+    let a = jobs(&[("log", 1, same), ("scan", 2, same), ("old", 3, same)]);
+    let b = jobs(&[("scan", 1, slow), ("log", 2, same)]);
+    let comparison = of(&a, &b, "").unwrap();
+    let verdicts: Vec<(bool, Verdict)> =
+        comparison.runs.iter().map(|run| (run.workload.starts_with("log"), run.metrics[0].verdict)).collect();
+    assert_eq!(verdicts, [(true, Verdict::Same), (false, Verdict::Slower)], "{}", comparison.text(None));
+    assert!(comparison.regression && comparison.unmatched[0].len() == 1, "{:?}", comparison.unmatched);
+    assert!(comparison.runs[0].differences.iter().any(|one| one.key == "group"), "the group may change");
+    let twins = jobs(&[("j", 1, same), ("j", 2, slow)]);
+    let comparison = of(&twins, &twins, "").unwrap();
+    assert_eq!(comparison.runs.len(), 2, "jobs of one name differ in their group");
+    assert!(comparison.is_conclusive());
+    let comparison = of(&a, &jobs(&[("log", 1, same)]), "").unwrap();
+    assert!(!comparison.is_conclusive() && !comparison.regression, "jobs without a partner");
+}
+
 #[test]
 fn a_requested_metric_decides_and_an_unknown_one_is_refused() {
     let (a, mut b) = (result(&[1e8, 1.01e8, 0.99e8]), result(&[1e8, 1.01e8, 0.99e8]));

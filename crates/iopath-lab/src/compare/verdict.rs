@@ -27,6 +27,18 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// The name in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Faster => "faster",
+            Self::Slower => "slower",
+            Self::Cheaper => "cheaper",
+            Self::Costlier => "costlier",
+            Self::Same => "same",
+            Self::Inconclusive => "inconclusive",
+        }
+    }
+
     /// Whether B is worse than A.
     pub fn is_regression(self) -> bool {
         matches!(self, Self::Slower | Self::Costlier)

@@ -48,6 +48,13 @@ impl Comparison {
         let all = table(&rows, &[0, 1, 2, 3, 4, 5, 6]);
         let is_wide = all.lines().any(|line| line.chars().count() > width);
         let _ = writeln!(text, "{}", if is_wide { table(&rows, &[0, 4, 5, 6]) } else { all });
+        text += &self.sentence(run);
+        text.push('\n');
+        text
+    }
+
+    /// The verdict of the primary metric as a sentence.
+    pub(crate) fn sentence(&self, run: &RunComparison) -> String {
         let [a, b] = run.repetitions;
         let first = &run.metrics[0];
         let repetitions =
@@ -61,8 +68,7 @@ impl Comparison {
             (Some(reason), verdict) if verdict != Verdict::Inconclusive => format!(": {reason}"),
             _ => String::new(),
         };
-        let _ = writeln!(text, "{verdict} ({}; {repetitions}){cause}", first.metric);
-        text
+        format!("{verdict} ({}; {repetitions}){cause}", first.metric)
     }
 }
 
