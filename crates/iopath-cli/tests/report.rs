@@ -57,6 +57,13 @@ fn results(folder: &Path) -> Vec<PathBuf> {
         }
     }
     files.push(folder.join("log"));
+    let sweep = folder.join("sweep.json");
+    let mut run =
+        iopath(&["sweep", "--path", "iopath-direct", "--target", "model:ide-2001", "--rw", "randread"]);
+    run.args(["--iodepth", "1..4", "--set", "elevator=none,deadline", "--size", "64m", "--runtime", "1s"]);
+    let output = run.arg("--output").arg(&sweep).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    files.push(sweep);
     files
 }
 
@@ -179,6 +186,12 @@ fn the_page_is_complete_without_scripts() {
     let html = fs::read_to_string(page).unwrap();
     assert!(html.matches("<svg class=\"chart\"").count() >= 9);
     assert!(html.contains("class=\"ends\""), "no intervals");
+    assert!(
+        html.contains("I/O rate at a glance") && html.contains("elevator deadline"),
+        "no heat map of the sweep"
+    );
+    assert!(html.contains("iopath sweep --path iopath-direct"), "no command of the sweep");
+    assert!(html.contains("--elevator deadline --device-depth 2"), "no command of a run");
     assert!(!html.contains("<script>document"), "the name of a file is markup");
     assert!(html.contains("&lt;script&gt;document.title"), "the name of the file is missing");
     for outside in ["src=\"", "href=\"http", "url("] {

@@ -20,13 +20,14 @@ mod runs;
 mod script;
 mod series;
 mod svg;
+mod sweeps;
 
 use std::path::PathBuf;
 
 use maud::{Markup, html};
 
 use crate::compare::{CompareOptions, compare_files};
-use crate::result::{Report, RunResult};
+use crate::result::{Origin, Report, RunResult};
 use facts::Compared;
 pub use input::PageError;
 use input::{Content, Source};
@@ -123,6 +124,7 @@ fn content(source: &Source, number: usize, palette: &mut Palette) -> (Vec<Statem
         }
         Content::Comparison(comparison) => (compared::statements(comparison), compared::section(comparison)),
         Content::Experiments(list) => (experiments::statements(list), experiments::section(list)),
+        Content::Sweep(sweep) => (sweeps::statements(sweep), sweeps::section(sweep, palette)),
         Content::Log(log) => (log_page::statements(log), log_page::section(log, number)),
     }
 }
@@ -192,7 +194,10 @@ fn conditions(sources: &[Source]) -> Section {
             @if sources.len() > 1 { h3 { (short_name(&source.name)) } }
             (run_table::conditions(report))
         }
-        @if results(sources).next().is_none() { p class="note" { "The files name no machine." } }
+        @for sweep in sources.iter().filter_map(|source| match &source.content { Content::Sweep(sweep) => Some(sweep), _ => None }) {
+            (run_table::machine_and_target(sweep.host.as_ref(), sweep.target.as_ref()))
+        }
+        @if !sources.iter().any(|source| matches!(source.content, Content::Results(_) | Content::Sweep(_))) { p class="note" { "The files name no machine." } }
     };
     Section { title: "Machine and settings".to_owned(), subtitle: String::new(), body }
 }
@@ -204,10 +209,31 @@ fn commands(sources: &[Source]) -> Section {
             @if sources.len() > 1 { h3 { (short_name(&source.name)) } }
             (run_table::commands(report))
         }
+        @for source in sources {
+            @match &source.content {
+                Content::Sweep(sweep) => {
+                    h3 { (short_name(&source.name)) }
+                    (run_table::command_line("iopath", &sweep.arguments))
+                },
+                Content::Comparison(comparison) => { (origin(source, comparison.origin.as_ref())) },
+                Content::Experiments(list) => { (origin(source, list.origin.as_ref())) },
+                Content::Results(_) | Content::Log(_) => {},
+            }
+        }
         h3 { "This page" }
         (parts::command(&format!("iopath report {} -o report.html", files.join(" "))))
     };
     Section { title: "Commands".to_owned(), subtitle: String::new(), body }
+}
+
+/// The command line of a document that states it.
+fn origin(source: &Source, origin: Option<&Origin>) -> Markup {
+    html! {
+        @if let Some(origin) = origin {
+            h3 { (short_name(&source.name)) }
+            (run_table::command_line("", &origin.command))
+        }
+    }
 }
 
 /// The name of a file without its folders.
@@ -225,6 +251,7 @@ fn title(sources: &[Source]) -> String {
         },
         Content::Comparison(_) => "Comparison".to_owned(),
         Content::Experiments(_) => "Published effects, re-enacted".to_owned(),
+        Content::Sweep(_) => "Sweep".to_owned(),
         Content::Log(log) if log.summary.log.target.is_empty() => "Request log".to_owned(),
         Content::Log(log) => format!("Requests to {}", log.summary.log.target),
     }
@@ -264,6 +291,7 @@ fn subtitle(source: &Source) -> String {
         }
         Content::Comparison(_) => format!("{}: comparison", source.name),
         Content::Experiments(_) => format!("{}: experiments", source.name),
+        Content::Sweep(sweep) => format!("{}: sweep of {} cells", source.name, sweep.cells.len()),
         Content::Log(_) => format!("{}: request log", source.name),
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// Results (--json FILE of run, survey, compare or experiment) and request logs (run --log FILE). Several results are
+    /// Results (--json FILE of run, survey, compare or experiment; the file of sweep) and request logs (run --log FILE). Several results are
     /// compared with the first one
     #[arg(required = true, value_name = "RESULT")]
     pub(crate) results: Vec<PathBuf>,

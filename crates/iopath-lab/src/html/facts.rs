@@ -3,9 +3,13 @@
 
 use serde::Deserialize;
 
+use crate::result::Origin;
+
 /// A comparison, `iopath.compare/1`.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Compared {
+    #[serde(default)]
+    pub(super) origin: Option<Origin>,
     pub(super) sides: [String; 2],
     pub(super) threshold: f64,
     pub(super) live: Option<Live>,
@@ -95,6 +99,8 @@ impl Tone {
 /// The experiments of `iopath.experiments/1`.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Experiments {
+    #[serde(default)]
+    pub(super) origin: Option<Origin>,
     pub(super) experiments: Vec<Experiment>,
 }
 

@@ -13,6 +13,7 @@ use super::facts::{Compared, Experiments};
 use super::log_series::LogFacts;
 use crate::bounded;
 use crate::result::Report;
+use crate::sweep::SweepFile;
 
 /// The largest file of results.
 const BYTES_MAX: u64 = 256 << 20;
@@ -30,7 +31,7 @@ pub enum PageError {
     },
     /// It is neither a result nor a log.
     #[error(
-        "{} is neither a result (--json FILE of run, survey, compare or experiment) nor a request log (run --log FILE)",
+        "{} is neither a result (--json FILE of run, survey, compare or experiment; the file of sweep) nor a request log (run --log FILE)",
         file.display()
     )]
     Unknown {
@@ -38,7 +39,7 @@ pub enum PageError {
         file: PathBuf,
     },
     /// It is a result of iopath of another kind.
-    #[error("{} is of kind {schema}, which a report does not show; it shows results of run, survey, compare and experiment, and request logs", file.display())]
+    #[error("{} is of kind {schema}, which a report does not show; it shows results of run, survey, sweep, compare and experiment, and request logs", file.display())]
     Schema {
         /// The file.
         file: PathBuf,
@@ -80,6 +81,7 @@ pub(super) enum Content {
     Results(Box<Report>),
     Comparison(Box<Compared>),
     Experiments(Experiments),
+    Sweep(Box<SweepFile>),
     Log(Box<LogFacts>),
 }
 
@@ -105,6 +107,7 @@ fn parse(file: &Path, bytes: &[u8]) -> Result<Content, PageError> {
         crate::result::SCHEMA => typed(file, schema, value).map(Content::Results),
         crate::compare::SCHEMA => typed(file, schema, value).map(Content::Comparison),
         crate::experiment::EXPERIMENTS_SCHEMA => typed(file, schema, value).map(Content::Experiments),
+        crate::sweep::SCHEMA => typed(file, schema, value).map(Content::Sweep),
         other if other.starts_with("iopath.") => Err(PageError::Schema { file: file.to_owned(), schema }),
         _ => Err(unknown()),
     }

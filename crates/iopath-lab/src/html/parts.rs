@@ -153,7 +153,8 @@ pub(super) fn heat(map: &Heat) -> Markup {
     if values.len() < 2 || low > high {
         return Markup::default();
     }
-    let low = if map.scale == Scale::Linear { low.min(0.0) } else { low };
+    // The lowest value has a light shade, not none.
+    let low = if map.scale == Scale::Linear { low - (high - low) * 0.15 } else { low };
     let best = if map.low_is_good { values.iter().copied().fold(f64::INFINITY, f64::min) } else { high };
     html! {
         figure class="card wide" {

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 
 use super::parts::{command, facts, table};
 use crate::result::{
-    Clock, Cpu, Device, DirectionResult, FlushResult, Latency, Report, RunResult, ServedBy, Spread,
+    Clock, Cpu, Device, DirectionResult, FlushResult, Host, Latency, Report, RunResult, ServedBy, Spread,
     TargetFacts,
 };
 use crate::size::format_size;
@@ -174,13 +174,10 @@ pub(super) fn conditions(report: &Report) -> Markup {
             "virtual time: the storage is a model, and the result does not depend on the machine".to_owned(),
         ));
     }
-    if let Some(host) = &report.host {
-        rows.push(("kernel", host.kernel.clone()));
-        rows.push(("CPU", format!("{}, {} in use", host.cpu, host.cores)));
-        rows.push(("memory", format_size(host.memory_bytes)));
-        let busy = host.idle_busy_cpus.map(|busy| format!("{} CPUs busy before the first run", digits(busy)));
-        rows.push(("other load", busy.unwrap_or_default()));
+    if let Some(origin) = &report.origin {
+        rows.push(("measured", format!("{}, by {} {}", origin.started, origin.tool, origin.version)));
     }
+    rows.extend(report.host.iter().flat_map(host_facts));
     for target in report.target.iter().chain(&report.more_targets) {
         rows.extend(target_facts(target));
     }
@@ -211,6 +208,33 @@ pub(super) fn conditions(report: &Report) -> Markup {
     let (least, most) = (repeats.clone().min().unwrap_or(0), repeats.max().unwrap_or(0));
     rows.push(("repetitions", if least == most { most.to_string() } else { format!("{least} to {most}") }));
     facts(&rows)
+}
+
+/// The machine and the target of a sweep.
+pub(super) fn machine_and_target(host: Option<&Host>, target: Option<&TargetFacts>) -> Markup {
+    facts(
+        &host
+            .into_iter()
+            .flat_map(host_facts)
+            .chain(target.into_iter().flat_map(target_facts))
+            .collect::<Vec<_>>(),
+    )
+}
+
+fn host_facts(host: &Host) -> Vec<(&'static str, String)> {
+    let busy = host.idle_busy_cpus.map(|busy| format!("{} CPUs busy before the first run", digits(busy)));
+    vec![
+        ("kernel", host.kernel.clone()),
+        ("CPU", format!("{}, {} in use", host.cpu, host.cores)),
+        ("memory", format_size(host.memory_bytes)),
+        ("other load", busy.unwrap_or_default()),
+    ]
+}
+
+/// A command and its arguments, as a shell takes them.
+pub(super) fn command_line(command: &str, arguments: &[String]) -> Markup {
+    let words: Vec<String> = arguments.iter().map(|word| quoted(word)).collect();
+    super::parts::command(format!("{command} {}", words.join(" ")).trim())
 }
 
 fn target_facts(target: &TargetFacts) -> Vec<(&'static str, String)> {
@@ -248,6 +272,9 @@ fn target_facts(target: &TargetFacts) -> Vec<(&'static str, String)> {
 
 /// The command line of each run, rebuilt from its facts: options without a trace in the result are missing.
 pub(super) fn commands(report: &Report) -> Markup {
+    if let Some(origin) = &report.origin {
+        return command_line("", &origin.command);
+    }
     let target = report.target.as_ref();
     let name = target.map_or_else(String::new, |target| {
         // The file of a scratch target no longer exists; its directory does.

@@ -17,7 +17,8 @@ const LINES_MAX: usize = 8;
 /// Latencies of more series show p99 only.
 const WITH_MEDIAN_MAX: usize = 4;
 
-const PERCENTILES: [&str; 5] = ["p50", "p90", "p99", "p99.9", "max"];
+/// The place of the maximum on the axis of percentiles, beyond the last one.
+const MAX_PLACE: f64 = 4.6;
 
 /// The charts of all groups of runs.
 pub(super) fn charts(groups: &[Group], palette: &mut Palette) -> Markup {
@@ -81,7 +82,7 @@ fn axis_of(group: &Group, dimension: Dimension) -> Axis {
     ticks.dedup();
     let label = |x: f64| match dimension {
         Dimension::Block => format_size(x as u64),
-        Dimension::Depth => digits(x),
+        Dimension::Depth => format!("{x:.0}"),
     };
     let (name, quantity) = match dimension {
         Dimension::Block => ("block size", Quantity::Bytes),
@@ -166,18 +167,28 @@ fn latency(group: &Group, dimension: Dimension, palette: &mut Palette) -> Chart 
 
 /// Latency by percentile. Equal distances on the axis are equal ratios of slower transfers: half, a tenth, a hundredth.
 fn percentiles(group: &Group, palette: &mut Palette) -> Chart {
-    let of = |Latency { p50, p90, p99, p999, max, .. }: &Latency| [*p50, *p90, *p99, *p999, *max];
-    let places = [0.3, 1.0, 2.0, 3.0, 4.0];
+    let place = |percent: f64| -(1.0 - percent / 100.0).log10();
     let line = |run: &Run, colour| {
-        let values = places.iter().zip(of(&run.result.latency_ns));
+        let Latency { p50, p90, p99, p999, max, .. } = run.result.latency_ns;
+        let mut points = match &run.result.latency_distribution {
+            Some(all) => {
+                let known = crate::result::PERCENTILES.iter().zip(&all.percentiles);
+                known.filter(|(percent, _)| **percent >= 50.0).map(|(percent, ns)| (*percent, *ns)).collect()
+            }
+            None => vec![(50.0, p50), (90.0, p90), (99.0, p99), (99.9, p999)],
+        };
+        points.retain(|(_, ns)| *ns > 0);
+        let points = points.into_iter().map(|(percent, ns)| Point::new(place(percent), ns as f64));
         Series {
             name: run.label.clone(),
             colour,
             kind: Kind::Line,
-            points: values.map(|(x, y)| Point::new(*x, y as f64)).collect(),
+            points: points.chain([Point::new(MAX_PLACE, max as f64)]).collect(),
         }
     };
-    let ticks = places.iter().zip(PERCENTILES).map(|(x, label)| (*x, label.to_owned())).collect();
+    let named = [(50.0, "p50"), (90.0, "p90"), (99.0, "p99"), (99.9, "p99.9"), (99.99, "p99.99")];
+    let ticks = named.map(|(percent, label)| (place(percent), label.to_owned())).into_iter();
+    let ticks = ticks.chain([(MAX_PLACE, "max".to_owned())]).collect();
     // One series of several sizes would have one colour.
     let series = group
         .runs
@@ -265,7 +276,7 @@ fn map(group: &Group, is_random: bool) -> Markup {
     let rows = names.iter().map(|name| ((*name).to_owned(), xs.iter().map(|x| cell(name, *x)).collect()));
     let label = |x: &f64| match dimension {
         Dimension::Block => format_size(*x as u64),
-        Dimension::Depth => format!("depth {}", digits(*x)),
+        Dimension::Depth => format!("depth {x:.0}"),
     };
     heat(&Heat {
         title: format!("{} at a glance", if is_random { "I/O rate" } else { "Throughput" }),
