@@ -67,7 +67,7 @@ pub(crate) enum Command {
     Fit(FitArgs),
     /// Measure a matrix of paths, block sizes, depths and settings; tables and a heat map
     Sweep(Box<SweepArgs>),
-    /// Show the settings of a block device; set them, and restore them
+    /// Show the settings of a block device; set them, restore them, or find better ones for a workload
     Tune(TuneArgs),
     /// Serve files and block devices over NBD
     Serve(ServeArgs),
@@ -392,7 +392,7 @@ impl Command {
     pub(crate) fn flags(&self) -> FieldNames {
         match self {
             Self::Run(args) if args.jobfile.is_some() => key_of,
-            Self::Run(_) | Self::Sweep(_) => run_flag,
+            Self::Run(_) | Self::Sweep(_) | Self::Tune(_) => run_flag,
             Self::Survey(_) | Self::Fit(_) => survey_flag,
             Self::Map(_) => map_flag,
             _ => |_| None,

@@ -3,8 +3,10 @@
 
 use crate::args::TuneArgs;
 use crate::output::{Output, plain, print};
+use crate::progress::Bar;
 use iopath_lab::device_settings::{Change, Leftover, SettingsDevice, restore_all, restore_killed};
-use iopath_lab::tune::{TuneReport, set};
+use iopath_lab::jobfile::{JobFile, System};
+use iopath_lab::tune::{JobWorkload, Limits, OneWorkload, TuneReport, candidates, set, try_settings};
 use iopath_lab::{LabError, SettingsError, table};
 use std::path::Path;
 use std::process::ExitCode;
@@ -19,6 +21,9 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<ExitCode> {
     restore_after_kill();
     let output = Output::new(&args.show, &[], None)?;
     let device = args.device.as_deref().expect("the device is required without --restore");
+    if args.trial {
+        return try_candidates(args, device, &output);
+    }
     let changes = Change::parse_all(&args.changes).map_err(LabError::from)?;
     let report = if changes.is_empty() {
         TuneReport::of(&SettingsDevice::find(device).map_err(LabError::from)?)
@@ -30,6 +35,32 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<ExitCode> {
         }
         report.map_err(LabError::from)?
     };
+    output.show(|| report.to_json(), &report.text(table::terminal_width()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Measures candidates on the workload after `--`.
+fn try_candidates(args: &TuneArgs, device: &Path, output: &Output) -> anyhow::Result<ExitCode> {
+    let run = args.run_args()?;
+    let device = SettingsDevice::find(device).map_err(LabError::from)?;
+    let candidates = candidates(&device, &args.changes)?;
+    let limits = Limits { pairs_max: args.repetitions_max, threshold: args.threshold, seed: args.seed };
+    let mut bar = Bar::new(output.has_fancy_stderr());
+    let report = if let Some(file) = &run.jobfile {
+        let settings = run.job_settings()?;
+        let mut jobs = JobFile::read(&file.to_string_lossy(), &System, run.lenient)?;
+        jobs.select(&run.section)?;
+        let mut workload = JobWorkload::new(&jobs, &settings, &device)?;
+        try_settings(device, &candidates, &limits, &mut workload, &mut bar)
+    } else {
+        let mut workload = OneWorkload::new(&run.workload()?, &device, &mut bar)?;
+        try_settings(device, &candidates, &limits, &mut workload, &mut bar)
+    };
+    bar.finish();
+    let report = report?;
+    for note in &report.notes {
+        eprintln!("iopath: {}", plain(note));
+    }
     output.show(|| report.to_json(), &report.text(table::terminal_width()))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -8,8 +8,8 @@ mod support;
 use loops::{Alone, Loop, text};
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
-use support::{iopath, json_of};
+use std::process::{Command, Output, Stdio};
+use support::{iopath, json_of, within_10_s};
 
 /// A loop device, and a directory of journals.
 struct Rig {
@@ -184,4 +184,85 @@ fn a_user_without_rights_gets_a_line() {
     let output = or_skip!(output.map_err(|error| format!("another user may not run the program: {error}")));
     let line = error_line(&output, 1);
     assert!(line.contains("run as root"), "{line}");
+}
+
+/// Sequential buffered reads of short repetitions.
+const WORKLOAD: [&str; 9] =
+    ["--", "--path", "kernel-buffered", "--bs", "4k", "--size", "4m", "--runtime", "40ms"];
+
+#[test]
+fn a_trial_keeps_what_is_better_with_confidence_until_a_restore() {
+    let rig = or_skip!(Rig::new());
+    let device = text(&rig.device.device);
+    let before = rig.value("read_ahead_kb");
+    // Each read of 4 KiB waits for the device.
+    success(&rig.tune(&[device, "readahead=0"]));
+    let args = [&[device, "--try", "readahead=4k,2m", "--json"], &WORKLOAD[..]].concat();
+    let report = json_of(&rig.tune(&args));
+    assert_eq!(report["schema"], "iopath.tune-trial/1");
+    assert_eq!((&report["verdict"], &report["set"]), (&"better".into(), &true.into()), "{report}");
+    let winner = report["winner"].as_str().unwrap();
+    assert_eq!(format!("read_ahead_kb={}", rig.value("read_ahead_kb")), winner);
+    assert_eq!(report["candidates"].as_array().unwrap().len(), 3);
+    success(&rig.tune(&["--restore"]));
+    assert_eq!(rig.value("read_ahead_kb"), before);
+}
+
+#[test]
+fn a_trial_without_a_better_candidate_restores_all_settings() {
+    let rig = or_skip!(Rig::new());
+    let device = text(&rig.device.device);
+    let names = ["scheduler", "nr_requests", "nomerges", "read_ahead_kb"];
+    let before = names.map(|name| rig.value(name));
+    // Any difference below a factor of eleven counts as the same.
+    let limits = ["--threshold", "1000%", "--repetitions-max", "5"];
+    let lists = ["nomerges=1,2", "nr_requests=32,64", "--try"];
+    let shown = success(&rig.tune(&[&[device], &limits[..], &lists, &WORKLOAD].concat()));
+    assert!(shown.contains("as before") && shown.contains("nomerges=2 nr_requests=64"), "{shown}");
+    assert_eq!(names.map(|name| rig.value(name)), before);
+    assert_eq!(success(&rig.tune(&["--restore"])), "nothing to restore\n");
+    // The default candidates: those that this device refuses are named.
+    let all = rig.tune(&[&[device, "--try"], &limits[..], &WORKLOAD].concat());
+    let stderr = String::from_utf8_lossy(&all.stderr).into_owned();
+    assert!(success(&all).contains("read_ahead_kb=") && stderr.contains("nr_requests=1024"), "{stderr}");
+    assert_eq!(names.map(|name| rig.value(name)), before);
+}
+
+#[test]
+fn kill_9_in_a_trial_is_undone_by_a_restore() {
+    let rig = or_skip!(Rig::new());
+    let device = text(&rig.device.device);
+    let before = rig.value("nomerges");
+    let args = [&["tune", device, "--try", "nomerges=1,2"], &WORKLOAD[..8], &["300ms"]].concat();
+    let mut child = rig.iopath(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    assert!(within_10_s(|| rig.value("nomerges") != before), "a candidate is set");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // The kill may fall between two candidates.
+    let journal = rig.state.path().read_dir().unwrap().flatten();
+    let journals = journal.filter(|entry| entry.file_name().to_string_lossy().ends_with("exit.json"));
+    assert_eq!(journals.count(), 1);
+    let restored = success(&rig.tune(&["--restore"]));
+    assert!(restored.contains("(iopath tune)") && restored.contains("nomerges=0"), "{restored}");
+    assert_eq!(rig.value("nomerges"), before);
+}
+
+#[test]
+fn a_trial_on_another_device_is_refused_and_a_job_file_is_a_workload() {
+    let rig = or_skip!(Rig::new());
+    let device = text(&rig.device.device);
+    let elsewhere = [device, "--try", "--", "--path", "kernel-buffered", "--target", "/proc"];
+    let line = error_line(&rig.tune(&elsewhere), 1);
+    assert!(line.contains("/proc is not on loop"), "{line}");
+    let job = rig.state.path().join("job.fio");
+    fs::write(&job, format!("[one]\nrw=read\nbs=64k\nsize=1m\nfilename={device}\n")).unwrap();
+    // A name is a target, too.
+    let name = device.strip_prefix("/dev/").unwrap();
+    let named = [name, "--try", "nomerges=2", "--repetitions-max", "2", "--threshold", "1000%"];
+    let shown = success(&rig.tune(&[&named[..], &WORKLOAD].concat()));
+    assert!(shown.contains("nomerges=2 against the present settings"), "{shown}");
+    let args =
+        [device, "--try", "nomerges=2", "--repetitions-max", "2", "--threshold", "1000%", "--", text(&job)];
+    let shown = success(&rig.tune(&args));
+    assert!(shown.contains("nomerges=2 against the present settings, 2 new pairs"), "{shown}");
 }

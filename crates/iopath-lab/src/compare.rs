@@ -7,7 +7,7 @@ mod data;
 mod fio;
 mod json;
 mod live;
-mod looks;
+pub(crate) mod looks;
 mod matching;
 mod ours;
 mod report;

@@ -65,6 +65,13 @@ pub enum Stage {
         /// The number of cells.
         count: u32,
     },
+    /// A candidate of `iopath tune --try` is measured.
+    Trial {
+        /// The number of the measurement, from 1.
+        number: u32,
+        /// The settings in words.
+        candidate: String,
+    },
     /// The parameters of a kind of model are being fitted.
     Fit {
         /// The kind.
@@ -109,6 +116,7 @@ impl fmt::Display for Stage {
             }
             Self::Pair { number, max } => write!(f, "executing pair {number} of at most {max}"),
             Self::Cell { name, number, count } => write!(f, "cell {number} of {count}: {name}"),
+            Self::Trial { number, candidate } => write!(f, "measurement {number}: {candidate}"),
             Self::Fit { model } => write!(f, "fitting a model: {model}"),
             Self::Turn { workload, round, rounds, left } => {
                 write!(f, "round {round} of {rounds}, {} s left: {workload}", left.as_secs())

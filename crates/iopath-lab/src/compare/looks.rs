@@ -15,22 +15,22 @@ const GROWTH: f64 = 1.4;
 
 /// The looks of a comparison with a maximum number of pairs.
 #[derive(Debug, Clone)]
-pub(super) struct Looks {
+pub(crate) struct Looks {
     pairs_max: u32,
     /// The pairs of the next scheduled look.
     next: u32,
     /// The pairs whose share of the error rate is spent.
     spent: u32,
-    pub(super) count: u32,
+    pub(crate) count: u32,
 }
 
 impl Looks {
-    pub(super) fn new(pairs_max: u32) -> Self {
+    pub(crate) fn new(pairs_max: u32) -> Self {
         Self { pairs_max, next: FIRST.min(pairs_max), spent: 0, count: 0 }
     }
 
     /// The error rate of a look at this number of pairs, if one is scheduled. Further calls return later looks.
-    pub(super) fn due(&mut self, pairs: u32) -> Option<f64> {
+    pub(crate) fn due(&mut self, pairs: u32) -> Option<f64> {
         if pairs < self.next || pairs > self.pairs_max {
             return None;
         }
@@ -42,7 +42,7 @@ impl Looks {
     }
 
     /// The error rate of the last look of a comparison that ends early: all that is left.
-    pub(super) fn last(&mut self) -> f64 {
+    pub(crate) fn last(&mut self) -> f64 {
         let left = self.pairs_max - self.spent;
         self.spent = self.pairs_max;
         self.count += 1;

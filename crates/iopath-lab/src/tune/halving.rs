@@ -1,0 +1,200 @@
+//! Finds the best of several candidates by successive halving, and confirms it against the present state. Does not change
+//! settings: the caller measures.
+//!
+//! Each round measures the base and all remaining candidates alternately, in random order, and keeps the better half. A round has
+//! twice the repetitions of the previous one. The winner of a selection looks better than it is, so the confirmation uses new
+//! measurements only: pairs of base and winner, evaluated as by `compare --live`.
+
+use serde::Serialize;
+
+use crate::compare::looks::Looks;
+use crate::random;
+use crate::stats::contrast::Contrast;
+
+/// The repetitions of the first round, and the maximum of a round.
+const REPETITIONS: [u32; 2] = [2, 8];
+
+/// Separates the order of measurements from other random numbers of the same seed.
+const PURPOSE: u64 = 0x7A1F;
+
+/// The limits of a search.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// The maximum number of pairs of the confirmation.
+    pub pairs_max: u32,
+    /// The largest ratio less 1 that counts as the same.
+    pub threshold: f64,
+    /// Seeds the order of measurements.
+    pub seed: u64,
+}
+
+/// The verdict about the winner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TrialVerdict {
+    /// Significantly better than the base.
+    Better,
+    /// The whole interval lies within the threshold.
+    Same,
+    /// Significantly worse.
+    Worse,
+    /// Neither, after the maximum number of pairs.
+    Inconclusive,
+}
+
+/// The outcome of a search.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Outcome {
+    /// The measurements of each candidate in the rounds; the base is the first one.
+    pub(super) values: Vec<Vec<f64>>,
+    /// The round in which a candidate was removed, from 1; 0 for the winner and the base.
+    pub(super) removed: Vec<u32>,
+    /// The number of the winner, from 1.
+    pub(super) winner: usize,
+    pub(super) verdict: TrialVerdict,
+    /// The ratio of winner to base in the confirmation, less 1, and its interval.
+    pub(super) difference: f64,
+    pub(super) interval: Option<[f64; 2]>,
+    pub(super) pairs: u32,
+}
+
+/// Searches among the candidates 1 to `count`; 0 is the base. `measure` returns a positive number, the larger the better.
+///
+/// # Errors
+/// The first error of `measure`.
+pub(super) fn search<E>(
+    count: usize,
+    limits: &Limits,
+    mut measure: impl FnMut(usize) -> Result<f64, E>,
+) -> Result<Outcome, E> {
+    let mut values: Vec<Vec<f64>> = vec![Vec::new(); count + 1];
+    let mut removed = vec![0; count + 1];
+    let mut alive: Vec<usize> = (1..=count).collect();
+    let mut generator = random::generator(limits.seed, [PURPOSE, 0]);
+    let (mut round, mut repetitions) = (0, REPETITIONS[0]);
+    while alive.len() > 1 {
+        round += 1;
+        for _ in 0..repetitions {
+            let mut order: Vec<usize> = std::iter::once(0).chain(alive.iter().copied()).collect();
+            for last in (1..order.len()).rev() {
+                order.swap(last, random::below(&mut generator, last as u64 + 1) as usize);
+            }
+            for number in order {
+                values[number].push(measure(number)?);
+            }
+        }
+        // The n-th values of two remaining candidates were measured at about the same time.
+        let score = |number: usize| {
+            Contrast::paired(&values[0], &values[number]).map_or(f64::MIN, |one| one.log_ratio)
+        };
+        alive.sort_by(|a, b| score(*b).total_cmp(&score(*a)));
+        for loser in alive.split_off(alive.len().div_ceil(2)) {
+            removed[loser] = round;
+        }
+        repetitions = (repetitions * 2).min(REPETITIONS[1]);
+    }
+    let winner = alive.first().copied().unwrap_or(0);
+    let (mut looks, mut base, mut best) = (Looks::new(limits.pairs_max), Vec::new(), Vec::new());
+    let mut outcome = Outcome {
+        values,
+        removed,
+        winner,
+        verdict: TrialVerdict::Inconclusive,
+        difference: 0.0,
+        interval: None,
+        pairs: 0,
+    };
+    let mut is_base_first = random::below(&mut generator, 2) == 0;
+    for pair in 1..=limits.pairs_max {
+        // Opposite orders of two pairs cancel a linear drift.
+        for is_base in [is_base_first, !is_base_first] {
+            let value = measure(if is_base { 0 } else { winner })?;
+            if is_base { base.push(value) } else { best.push(value) }
+        }
+        is_base_first = !is_base_first;
+        let Some(alpha) = looks.due(pair) else { continue };
+        outcome.pairs = pair;
+        if let Some(contrast) = Contrast::paired(&base, &best) {
+            let interval = contrast.interval(alpha);
+            outcome.difference = contrast.log_ratio.exp_m1();
+            outcome.interval = interval.map(|ends| ends.map(f64::exp_m1));
+            outcome.verdict = verdict(interval, limits.threshold.ln_1p());
+        }
+        if outcome.verdict != TrialVerdict::Inconclusive {
+            break;
+        }
+    }
+    Ok(outcome)
+}
+
+/// The verdict that an interval of the logarithm of the ratio permits.
+fn verdict(interval: Option<[f64; 2]>, margin: f64) -> TrialVerdict {
+    match interval {
+        Some([low, high]) if -margin <= low && high <= margin => TrialVerdict::Same,
+        Some([low, _]) if low > 0.0 => TrialVerdict::Better,
+        Some([_, high]) if high < 0.0 => TrialVerdict::Worse,
+        _ => TrialVerdict::Inconclusive,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::noise::Noise;
+
+    const LIMITS: Limits = Limits { pairs_max: 20, threshold: 0.03, seed: 1 };
+
+    /// A search in which the candidates have these true ratios, with noise of 5%.
+    fn searched(trial: u64, ratios: &[f64]) -> Outcome {
+        let noise: Vec<f64> = Noise::Gaussian.samples(trial, [4000, 1], 1.0)[0].clone();
+        let mut drawn = noise.into_iter();
+        let measure = |number: usize| {
+            Ok::<f64, ()>(drawn.next().unwrap() * if number == 0 { 1.0 } else { ratios[number - 1] })
+        };
+        search(ratios.len(), &Limits { seed: trial, ..LIMITS }, measure).unwrap()
+    }
+
+    #[test]
+    fn a_candidate_that_is_20_percent_better_is_found_and_confirmed() {
+        let ratios = [1.0, 0.9, 1.2, 1.0, 1.05, 0.7, 1.0, 1.1];
+        let found = (0..200).filter(|trial| {
+            let outcome = searched(*trial, &ratios);
+            outcome.winner == 3 && outcome.verdict == TrialVerdict::Better
+        });
+        let found = found.count();
+        eprintln!("the best of 8 is found in {found} of 200 searches");
+        assert!(found >= 180, "{found}");
+    }
+
+    #[test]
+    fn equal_candidates_are_rarely_kept_although_one_of_them_wins_the_selection() {
+        let kept =
+            (0..1000).filter(|trial| searched(*trial, &[1.0; 8]).verdict == TrialVerdict::Better).count();
+        eprintln!("a candidate without an effect is kept in {kept} of 1000 searches");
+        // 5% for both directions, plus three standard errors.
+        assert!(kept <= 71, "{kept}");
+    }
+
+    #[test]
+    fn each_round_removes_half_and_doubles_the_repetitions() {
+        let mut counts = [0; 9];
+        let outcome = search(8, &LIMITS, |number| {
+            counts[number] += 1;
+            Ok::<f64, ()>(100.0 + number as f64 * 10.0)
+        })
+        .unwrap();
+        assert_eq!((outcome.winner, outcome.verdict, outcome.pairs), (8, TrialVerdict::Better, 5));
+        assert_eq!(outcome.removed, [0, 1, 1, 1, 1, 2, 2, 3, 0]);
+        let rounds: Vec<usize> = outcome.values.iter().map(Vec::len).collect();
+        assert_eq!(rounds, [14, 2, 2, 2, 2, 6, 6, 14, 14]);
+        assert_eq!((counts[0], counts[8]), (19, 19), "with the pairs of the confirmation");
+    }
+
+    #[test]
+    fn a_single_candidate_is_only_confirmed_and_an_error_ends_the_search() {
+        let outcome =
+            search(1, &LIMITS, |number| Ok::<f64, ()>(if number == 0 { 2.0 } else { 1.0 })).unwrap();
+        assert_eq!((outcome.winner, outcome.verdict), (1, TrialVerdict::Worse));
+        assert_eq!(search(3, &LIMITS, |number| if number == 2 { Err("gone") } else { Ok(1.0) }), Err("gone"));
+    }
+}

@@ -1,0 +1,277 @@
+//! `iopath tune --try`: measures candidate settings on a workload, and keeps the best one if it is better with confidence. The
+//! search is in `halving.rs`.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use comfy_table::CellAlignment;
+use serde::Serialize;
+
+use super::change::set;
+use super::halving::{Limits, TrialVerdict, search};
+use crate::device_settings::{Change, Session, SettingName, SettingsDevice, Until};
+use crate::error::LabError;
+use crate::jobfile::JobFileError;
+use crate::progress::{Progress, Stage};
+use crate::settings_error::SettingsError;
+use crate::sweep::{Axis, product};
+use crate::table::{digits, ruled, wrapped};
+
+/// The name and version of the schema.
+const SCHEMA: &str = "iopath.tune-trial/1";
+
+/// The maximum number of candidates.
+const CANDIDATES_MAX: usize = 64;
+
+/// Values of the default candidates: each setting alone.
+const DEFAULTS: [(&str, &[&str]); 3] = [
+    ("nr_requests", &["64", "256", "1024"]),
+    ("max_sectors_kb", &["128", "512", "1280"]),
+    ("read_ahead_kb", &["128", "512", "2048", "8192"]),
+];
+
+/// One measurement with the present settings.
+pub trait Measure {
+    /// The unit of the values.
+    fn unit(&self) -> &'static str;
+
+    /// Measures the workload once. The larger the value, the better.
+    ///
+    /// # Errors
+    /// [`JobFileError`]: the workload cannot run.
+    fn measure(&mut self) -> Result<f64, JobFileError>;
+}
+
+/// The result of a trial: the output of `--json`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TrialReport {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// The kernel's name of the disk.
+    pub device: String,
+    /// The unit of `mean`.
+    pub unit: String,
+    /// The present settings first, then the candidates.
+    pub candidates: Vec<CandidateFacts>,
+    /// The candidate that was compared with the present settings; none without one.
+    pub winner: Option<String>,
+    /// The verdict about it.
+    pub verdict: TrialVerdict,
+    /// The difference of the winner from the present settings in the confirmation, as a fraction.
+    pub difference: f64,
+    /// The interval of the difference.
+    pub ci95: Option<[f64; 2]>,
+    /// Pairs of the confirmation.
+    pub pairs: u32,
+    /// Whether the settings of the winner are set now.
+    pub set: bool,
+    /// Candidates that the device does not accept, with the reason, and settings that another program changed.
+    pub notes: Vec<String>,
+}
+
+/// A candidate.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CandidateFacts {
+    /// Its settings, or `present`.
+    pub settings: String,
+    /// The geometric mean of its measurements in the rounds; none without one.
+    pub mean: Option<f64>,
+    /// Its measurements in the rounds.
+    pub repetitions: usize,
+    /// The round that removed it, from 1; none for the winner and the present settings.
+    pub removed: Option<u32>,
+}
+
+/// The candidates: all combinations of lists `NAME=A,B`, or without lists each setting alone with other values.
+///
+/// # Errors
+/// [`LabError`]: a name or a value is wrong, or there are too many combinations.
+pub fn candidates(device: &SettingsDevice, lists: &[String]) -> Result<Vec<Vec<Change>>, LabError> {
+    let mut axes: Vec<Axis> = Vec::new();
+    for text in lists {
+        let (name, list) = text.split_once('=').ok_or_else(|| SettingsError::Form(text.clone()))?;
+        let name = SettingName::find(name)?;
+        if axes.iter().any(|axis| axis.name == name.as_str()) {
+            return Err(SettingsError::Twice(name.to_string()).into());
+        }
+        axes.push(Axis::parse(name.as_str(), list)?);
+    }
+    let change = |name: &str, value: &str| -> Result<Change, LabError> {
+        let name = SettingName::find(name)?;
+        Ok(Change { value: name.parse(value)?, name })
+    };
+    let settings = device.settings();
+    let is_present = |change: &Change| {
+        settings.iter().any(|setting| setting.name == change.name && setting.value == change.value)
+    };
+    let mut candidates: Vec<Vec<Change>> = Vec::new();
+    if lists.is_empty() {
+        let schedulers = device.choices(&SettingName::find("scheduler")?);
+        for scheduler in &schedulers {
+            candidates.push(vec![change("scheduler", scheduler)?]);
+        }
+        for (name, value) in
+            DEFAULTS.iter().flat_map(|(name, values)| values.iter().map(move |value| (name, value)))
+        {
+            candidates.push(vec![change(name, value)?]);
+        }
+    } else {
+        for indices in product(&axes)? {
+            let changes =
+                axes.iter().zip(&indices).map(|(axis, index)| change(&axis.name, &axis.values[*index]));
+            candidates.push(changes.collect::<Result<_, _>>()?);
+        }
+    }
+    candidates.retain(|candidate| !candidate.iter().all(is_present));
+    if candidates.len() > CANDIDATES_MAX {
+        let (name, value) = ("--try".to_owned(), format!("{} combinations", candidates.len()));
+        return Err(SettingsError::Value {
+            name,
+            value,
+            values: format!("at most {CANDIDATES_MAX} candidates"),
+        }
+        .into());
+    }
+    Ok(candidates)
+}
+
+/// Measures candidates, and sets the best one if it is better with confidence, until `iopath tune --restore`. Otherwise all
+/// settings are as before.
+///
+/// # Errors
+/// [`JobFileError`]: the workload cannot run, no candidate can be set, or the settings are not restored.
+pub fn try_settings(
+    device: SettingsDevice,
+    candidates: &[Vec<Change>],
+    limits: &Limits,
+    measure: &mut dyn Measure,
+    progress: &mut dyn Progress,
+) -> Result<TrialReport, JobFileError> {
+    let name = device.name().to_owned();
+    let mut session = Session::begin(device, Until::Exit).map_err(LabError::from)?;
+    let mut notes: Vec<String> = session.take_leftovers().iter().map(ToString::to_string).collect();
+    let mut valid: Vec<&[Change]> = Vec::new();
+    for candidate in candidates {
+        match session.set(candidate) {
+            Ok(()) => valid.push(candidate),
+            Err(error) if is_refusal(&error) => notes.push(format!("{}: {error}", text_of(candidate))),
+            Err(error) => return Err(LabError::from(error).into()),
+        }
+    }
+    if valid.is_empty() {
+        let reason = notes.first().cloned().unwrap_or_else(|| "each value is the present one".to_owned());
+        let reason = format!("no candidate can be set ({reason})");
+        return Err(LabError::from(SettingsError::NoDevice { device: name, reason }).into());
+    }
+    let mut count = 0;
+    let outcome = search(valid.len(), limits, |number| {
+        count += 1;
+        let changes = if number == 0 { &[][..] } else { valid[number - 1] };
+        progress.stage(&Stage::Trial { number: count, candidate: text_of(changes) });
+        session.set(changes).map_err(LabError::from)?;
+        let value = measure.measure()?;
+        notes.extend(session.drift().iter().map(|drift| format!("{}: {drift}", text_of(changes))));
+        Ok::<f64, JobFileError>(value)
+    })?;
+    session.end().map_err(LabError::from)?;
+    let mean = |values: &[f64]| {
+        let logs = values.iter().map(|value| value.ln()).sum::<f64>();
+        (!values.is_empty()).then(|| (logs / values.len() as f64).exp())
+    };
+    let all = std::iter::once(&[][..]).chain(valid.iter().copied());
+    let facts = all.zip(outcome.values.iter().zip(&outcome.removed)).map(|(changes, (values, removed))| {
+        CandidateFacts {
+            settings: text_of(changes),
+            mean: mean(values),
+            repetitions: values.len(),
+            removed: Some(*removed).filter(|round| *round > 0),
+        }
+    });
+    let winner = valid[outcome.winner - 1];
+    let is_better = outcome.verdict == TrialVerdict::Better;
+    if is_better {
+        set(Path::new(&name), winner, false, &mut notes).map_err(LabError::from)?;
+    }
+    Ok(TrialReport {
+        schema: SCHEMA.to_owned(),
+        unit: measure.unit().to_owned(),
+        candidates: facts.collect(),
+        winner: Some(text_of(winner)),
+        verdict: outcome.verdict,
+        difference: outcome.difference,
+        ci95: outcome.interval,
+        pairs: outcome.pairs,
+        set: is_better,
+        device: name,
+        notes,
+    })
+}
+
+/// Whether the device refuses one candidate and may accept others.
+fn is_refusal(error: &SettingsError) -> bool {
+    matches!(
+        error,
+        SettingsError::Value { .. }
+            | SettingsError::Write { .. }
+            | SettingsError::Rounded { .. }
+            | SettingsError::Missing { .. }
+    )
+}
+
+fn text_of(changes: &[Change]) -> String {
+    if changes.is_empty() {
+        return "present".to_owned();
+    }
+    changes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+}
+
+impl TrialReport {
+    /// The report as indented JSON, with a newline at the end.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("JSON can represent all fields") + "\n"
+    }
+
+    /// The report as text for `width` columns; of any width if none is given.
+    pub fn text(&self, width: Option<u16>) -> String {
+        let mut table = ruled();
+        table.set_header(["candidate", self.unit.as_str(), "of the present", "measured", "removed in round"]);
+        let present = self.candidates.first().and_then(|candidate| candidate.mean);
+        for CandidateFacts { settings, mean, repetitions, removed } in &self.candidates {
+            let share = mean.zip(present).map(|(mean, present)| format!("{:.0}%", mean / present * 100.0));
+            table.add_row([
+                settings.clone(),
+                mean.map_or_else(|| "-".to_owned(), digits),
+                share.unwrap_or_else(|| "-".to_owned()),
+                format!("{repetitions}×"),
+                removed.map_or_else(String::new, |round| round.to_string()),
+            ]);
+        }
+        for column in table.column_iter_mut().skip(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        let percent = |fraction: f64| format!("{:+.1}%", fraction * 100.0);
+        let winner = self.winner.as_deref().unwrap_or("none");
+        let interval = self.ci95.map_or_else(String::new, |[low, high]| {
+            format!(", interval {} to {}", percent(low), percent(high))
+        });
+        let mut end = format!(
+            "{winner} against the present settings, {} new pairs: {}{interval}\n",
+            self.pairs,
+            percent(self.difference)
+        );
+        let device = &self.device;
+        let _ = match self.verdict {
+            TrialVerdict::Better => {
+                write!(end, "Better with confidence, and set. Undo: iopath tune {device} --restore")
+            }
+            TrialVerdict::Same => write!(end, "Not better. All settings of {device} are as before."),
+            TrialVerdict::Worse => write!(end, "Worse. All settings of {device} are as before."),
+            TrialVerdict::Inconclusive => write!(
+                end,
+                "Inconclusive. All settings of {device} are as before. More pairs (--repetitions-max) or longer measurements \
+                 (--runtime) may decide."
+            ),
+        };
+        format!("{}\n\n{}", table.trim_fmt(), wrapped(&end, width))
+    }
+}
