@@ -468,7 +468,7 @@ pub(crate) struct ExperimentArgs {
     /// experiment lists its parameters
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Run on real storage: a directory for scratch files. Without ID, runs all experiments that can run on real storage
+    /// Run on real storage: a directory for scratch files; unplug and dip also read a file or block device. Without ID, runs all experiments that can run on real storage
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) target: Option<PathBuf>,
     #[command(flatten)]

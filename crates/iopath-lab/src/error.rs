@@ -165,8 +165,8 @@ pub enum LabError {
         /// The ids of the experiments that run on a target.
         known: Vec<&'static str>,
     },
-    /// Experiments on real storage need a directory.
-    #[error("experiments write to scratch files only; {} is not a directory: name one", target.display())]
+    /// Experiments on real storage need a directory, unless they only read.
+    #[error("experiments write to scratch files only; {} is not a directory: name one, or run unplug or dip, which only read", target.display())]
     NotADirectory {
         /// The target as given.
         target: PathBuf,

@@ -19,6 +19,7 @@ mod fibre;
 mod freelist;
 mod link;
 mod log;
+mod loop_reads;
 mod merge;
 mod on_target;
 mod published;
@@ -56,7 +57,23 @@ pub struct Experiment {
 }
 
 /// The function that runs an experiment on real storage.
-pub(crate) type OnTarget = fn(&mut TargetRun<'_>) -> Result<Report, LabError>;
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum OnTarget {
+    /// On a directory, file or block device. It writes to no file but a scratch file.
+    Reads(RunOnTarget),
+    /// On scratch files in a directory.
+    Writes(RunOnTarget),
+}
+
+type RunOnTarget = fn(&mut TargetRun<'_>) -> Result<Report, LabError>;
+
+impl OnTarget {
+    pub(crate) const fn function(self) -> RunOnTarget {
+        match self {
+            Self::Reads(run) | Self::Writes(run) => run,
+        }
+    }
+}
 
 /// The experiments, in the order of the final table.
 pub static EXPERIMENTS: &[Experiment] = &[

@@ -4,7 +4,7 @@
 use iopath_log::Filter;
 use iopath_model::{Host, HostModel, Model, ModelDevice};
 
-use super::{Direction, Experiment, Parameter, Report, Row, Settings, TargetRun};
+use super::{Direction, Experiment, OnTarget, Parameter, Report, Row, Settings, TargetRun};
 use crate::error::LabError;
 use crate::paths::iopath_direct;
 use crate::simulated::machine::{Machine, Outcome, Top, VolumeSetup};
@@ -18,7 +18,7 @@ pub(super) static ROW: Experiment = Experiment {
         128 KiB per call, reads and writes have the same rate on both paths. CPU use is about the same.",
     parameters: PARAMETERS,
     run,
-    on_target: Some(on_target),
+    on_target: Some(OnTarget::Writes(on_target)),
 };
 
 /// A SCSI disk with the parameters that `DiskSim` publishes and has validated against traces of the real disk.

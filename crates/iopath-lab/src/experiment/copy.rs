@@ -6,7 +6,7 @@ use iopath_log::Filter;
 use iopath_model::{Host, HostModel, Model, ModelDevice};
 
 use super::published::published;
-use super::{Direction, Experiment, Parameter, Report, Row, Settings, TargetRun};
+use super::{Direction, Experiment, OnTarget, Parameter, Report, Row, Settings, TargetRun};
 use crate::cache::CacheSettings;
 use crate::error::LabError;
 use crate::paths::{iopath_buffered, iopath_direct};
@@ -22,7 +22,7 @@ pub(super) static ROW: Experiment = Experiment {
         at the same rate with 1.2 to 1.8% by direct I/O.",
     parameters: PARAMETERS,
     run,
-    on_target: Some(on_target),
+    on_target: Some(OnTarget::Writes(on_target)),
 };
 
 const PARAMETERS: &[Parameter] = &[

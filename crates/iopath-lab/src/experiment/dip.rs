@@ -4,9 +4,10 @@ use iopath::Readahead;
 use iopath_core::log::Event;
 use iopath_log::Filter;
 
+use super::loop_reads::{Reads, Top};
 use super::published::published;
 use super::remote::{Constants, MODEL, Reader, Setup, is_calibrated, read, size, throughput};
-use super::{Direction, Experiment, Report, Row, Settings};
+use super::{Direction, Experiment, OnTarget, Report, Row, Settings, TargetRun};
 use crate::error::LabError;
 
 pub(super) static ROW: Experiment = Experiment {
@@ -17,7 +18,7 @@ pub(super) static ROW: Experiment = Experiment {
                 LKML, 2009).",
     parameters: &MODEL,
     run,
-    on_target: None,
+    on_target: Some(OnTarget::Reads(on_target)),
 };
 
 /// Block sizes between the published extremes, for readers whose figures are not published.
@@ -95,6 +96,41 @@ fn sweep(constants: &Constants, reader: Reader) -> Result<Vec<f64>, LabError> {
 
 fn worst_to_best(rates: &[f64]) -> f64 {
     rates.iter().copied().fold(f64::MAX, f64::min) / rates.iter().copied().fold(0.0, f64::max)
+}
+
+/// Reads real storage at the block sizes of the sweep.
+fn on_target(target: &mut TargetRun<'_>) -> Result<Report, LabError> {
+    let reads = Reads::prepare(target)?;
+    let mut report = Report { notes: reads.notes(), ..Report::default() };
+    for (top, name) in [
+        (Top::Kernel { readahead_kib: 512, max_sectors_kib: 512 }, "page cache and readahead of the kernel"),
+        (Top::Iopath, "page cache and readahead of iopath"),
+    ] {
+        let mut rates = Vec::new();
+        for block_bytes in SWEEP {
+            let Some(rate) = reads.mib_per_s(target, top, block_bytes)? else { break };
+            rates.push(rate);
+            report.rows.push(Row::unpublished(
+                format!("blocks of {}, {name}", size(block_bytes)),
+                "MiB/s",
+                rate,
+            ));
+        }
+        let [_, small, dip @ .., large] = &rates[..] else { continue };
+        let ends = small.max(*large);
+        let (text, holds) = match top {
+            Top::Kernel { .. } => (
+                "with the kernel, blocks of 512 KiB to 4 MiB are slower than blocks of 256 KiB and of 64 MiB",
+                dip.iter().all(|rate| *rate < small.min(*large)),
+            ),
+            Top::Iopath => (
+                "iopath's readahead has no dip: 512 KiB to 4 MiB reach 0.9 of 256 KiB and of 64 MiB",
+                dip.iter().all(|rate| *rate >= 0.9 * ends),
+            ),
+        };
+        report.directions.push(Direction::new(text, holds));
+    }
+    Ok(report)
 }
 
 /// The completions of one call of 2 MiB. The gaps between them show the idle times.

@@ -7,7 +7,7 @@ use super::fibre::{
     BIO, BLOCK_2_4, BLOCK_2_5, BUFFER, DATA, DISKS, FILE, Kernel, PIECE, PIN, Path, READAHEAD, REQUEST,
     nine_runs, published_figure, row, run as run_one,
 };
-use super::{Direction, Experiment, Report, Row, Settings, TargetRun};
+use super::{Direction, Experiment, OnTarget, Report, Row, Settings, TargetRun};
 use crate::error::LabError;
 use crate::paths::{iopath_buffered, iopath_direct};
 use crate::workload::{BlockSize, Jobs, Repetitions, Workload};
@@ -20,7 +20,7 @@ pub(super) static ROW: Experiment = Experiment {
                 linux-kernel, 11 July 2002; a MB is a MiB).",
     parameters: &[DATA, PIN, BUFFER, BLOCK_2_4, BLOCK_2_5, PIECE, BIO, REQUEST, READAHEAD, FILE],
     run,
-    on_target: Some(on_target),
+    on_target: Some(OnTarget::Writes(on_target)),
 };
 
 fn run(settings: &Settings) -> Result<Report, LabError> {

@@ -8,7 +8,7 @@ use std::num::NonZeroU64;
 use iopath_log::{Filter, LogReader};
 use iopath_model::{Host, HostModel, Model, ModelDevice};
 
-use super::{Direction, Experiment, Parameter, Report, Row, Settings, TargetRun};
+use super::{Direction, Experiment, OnTarget, Parameter, Report, Row, Settings, TargetRun};
 use crate::error::LabError;
 use crate::paths::iopath_direct;
 use crate::simulated::machine::{Machine, Outcome, Top, VolumeSetup};
@@ -22,7 +22,7 @@ pub(super) static ROW: Experiment = Experiment {
         records of 24 bytes. 0.02% of the records are missed, and the runs are 3% slower.",
     parameters: PARAMETERS,
     run,
-    on_target: Some(on_target),
+    on_target: Some(OnTarget::Writes(on_target)),
 };
 
 const WORKLOAD: &str = "assumed: the source does not state the workload";

@@ -7,7 +7,7 @@ use super::elevator_limits::{
     DEPTH, GOOD, LIFTED, LIMITS, Limits, Mixed, OTHERS, parameters, run as run_mixed, run_on,
 };
 use super::published::published;
-use super::{Direction, Experiment, Report, Row, Settings, TargetRun};
+use super::{Direction, Experiment, OnTarget, Report, Row, Settings, TargetRun};
 use crate::error::LabError;
 use crate::paths::find_path;
 use crate::result::RunResult;
@@ -26,7 +26,7 @@ pub(super) static ROW: Experiment = Experiment {
         (0, "Linux 2.3.99: the limit applies to any pending read"),
     ]),
     run,
-    on_target: Some(on_target),
+    on_target: Some(OnTarget::Writes(on_target)),
 };
 
 fn run(settings: &Settings) -> Result<Report, LabError> {

@@ -1,4 +1,5 @@
-//! Runs experiments on real storage: measures workloads on scratch files in a directory. Writes to no other file or device.
+//! Runs experiments on real storage: measures workloads on scratch files in a directory, or reads a file or device. Writes to
+//! scratch files only.
 
 use std::fmt;
 use std::path::Path;
@@ -13,29 +14,28 @@ use crate::run::Lab;
 use crate::target::{Target, inspect};
 use crate::workload::Workload;
 
-/// The environment of an experiment on real storage: the machine, a directory for scratch files, and the values of the
-/// parameters.
+/// The environment of an experiment on real storage: the machine, the target, and the values of the parameters.
 pub struct TargetRun<'a> {
     lab: &'a Lab,
-    directory: &'a Path,
+    target: &'a Path,
     settings: &'a Settings,
     progress: &'a mut dyn Progress,
 }
 
 impl fmt::Debug for TargetRun<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TargetRun").field("directory", &self.directory).finish_non_exhaustive()
+        f.debug_struct("TargetRun").field("target", &self.target).finish_non_exhaustive()
     }
 }
 
 impl<'a> TargetRun<'a> {
     pub(super) fn new(
         lab: &'a Lab,
-        directory: &'a Path,
+        target: &'a Path,
         settings: &'a Settings,
         progress: &'a mut dyn Progress,
     ) -> Self {
-        Self { lab, directory, settings, progress }
+        Self { lab, target, settings, progress }
     }
 
     /// The values of the parameters.
@@ -43,12 +43,20 @@ impl<'a> TargetRun<'a> {
         self.settings
     }
 
+    /// The target as given: a directory for scratch files, or a file or block device, which is read only.
+    pub(crate) fn target(&self) -> &'a Path {
+        self.target
+    }
+
     /// A scratch file of this size with random content, removed on drop.
     ///
     /// # Errors
-    /// [`LabError`]: the directory has no space for the file, or its filesystem does not store files of users.
+    /// [`LabError`]: the target is not a directory, has no space for the file, or its filesystem does not store files of users.
     pub(crate) fn scratch(&mut self, size_bytes: u64, seed: u64) -> Result<Target, LabError> {
-        Target::scratch(self.directory, size_bytes, seed, self.progress)
+        if !is_directory(self.target)? {
+            return Err(LabError::NotADirectory { target: self.target.to_owned() });
+        }
+        Target::scratch(self.target, size_bytes, seed, self.progress)
     }
 
     /// Measures a workload on a scratch file of [`TargetRun::scratch`]. `target` and `size_bytes` of the workload are not
@@ -59,14 +67,26 @@ impl<'a> TargetRun<'a> {
     pub(crate) fn measure(&mut self, workload: &Workload, target: &Target) -> Result<RunResult, LabError> {
         self.lab.run(workload, target, self.progress)
     }
+
+    /// Measures a workload on the target that it names.
+    ///
+    /// # Errors
+    /// As [`TargetRun::measure`].
+    pub(super) fn measure_existing(&mut self, workload: &Workload) -> Result<RunResult, LabError> {
+        let target = Target::prepare(workload, self.progress)?;
+        self.measure(workload, &target)
+    }
 }
 
-/// Refuses a target that is not a directory.
-pub(super) fn check_directory(target: &Path) -> Result<(), LabError> {
-    if crate::model::is_model(target) || inspect(target)?.kind != Kind::Directory {
+/// Whether a target is a directory.
+///
+/// # Errors
+/// [`LabError`]: it does not exist, or is a model.
+pub(super) fn is_directory(target: &Path) -> Result<bool, LabError> {
+    if crate::model::is_model(target) {
         return Err(LabError::NotADirectory { target: target.to_owned() });
     }
-    Ok(())
+    Ok(inspect(target)?.kind == Kind::Directory)
 }
 
 #[cfg(test)]
@@ -94,12 +114,19 @@ mod tests {
     }
 
     #[test]
-    fn files_devices_and_models_are_refused() {
-        for target in ["model:cloud", "Cargo.toml"] {
-            let error = check_directory(Path::new(target)).unwrap_err().to_string();
+    fn models_are_refused_and_files_where_an_experiment_writes() {
+        let lab = Lab::new(Duration::ZERO, &mut Silent);
+        let settings = Settings::new(&[], &[]).unwrap();
+        let mut silent = Silent;
+        let scratch =
+            TargetRun::new(&lab, Path::new("Cargo.toml"), &settings, &mut silent).scratch(1 << 20, 1);
+        let model = is_directory(Path::new("model:cloud"));
+        for (target, error) in [("model:cloud", model.unwrap_err()), ("Cargo.toml", scratch.unwrap_err())] {
+            let error = error.to_string();
             assert!(error.contains("scratch files only") && error.contains(target), "{error}");
         }
-        assert!(check_directory(Path::new("/none/such")).is_err());
-        check_directory(Path::new(".")).unwrap();
+        assert!(is_directory(Path::new("/none/such")).is_err());
+        assert!(is_directory(Path::new(".")).unwrap());
+        assert!(!is_directory(Path::new("Cargo.toml")).unwrap());
     }
 }

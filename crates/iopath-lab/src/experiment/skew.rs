@@ -8,7 +8,7 @@ use super::fibre::{
     run as run_one,
 };
 use super::published::published;
-use super::{Direction, Experiment, Parameter, Report, Row, Settings, TargetRun};
+use super::{Direction, Experiment, OnTarget, Parameter, Report, Row, Settings, TargetRun};
 use crate::error::LabError;
 use crate::paths::iopath_direct;
 use crate::workload::{BlockSize, Depth, DeviceDepth, Jobs, Repetitions, Workload};
@@ -21,7 +21,7 @@ pub(super) static ROW: Experiment = Experiment {
                 worker: 3 June 2002).",
     parameters: &[DATA, PIN, BUFFER, BLOCK_2_4, BLOCK_2_5, PIECE, BIO, REQUEST, FILE],
     run,
-    on_target: Some(on_target),
+    on_target: Some(OnTarget::Writes(on_target)),
 };
 
 /// The published amount of data. The spread is not proportional to the amount, so a shorter run cannot be scaled.

@@ -9,9 +9,9 @@ use std::thread;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::on_target::{TargetRun, check_directory};
+use super::on_target::{TargetRun, is_directory};
 use super::report::{Direction, Report, Row, Verdict};
-use super::{EXPERIMENTS, Experiment, Parameter, ParameterError, Settings};
+use super::{EXPERIMENTS, Experiment, OnTarget, Parameter, ParameterError, Settings};
 use crate::error::LabError;
 use crate::progress::{Progress, Stage};
 use crate::result::Host;
@@ -27,7 +27,8 @@ pub struct Selection {
     pub ids: Vec<String>,
     /// Values of parameters as `NAME=VALUE`. They need exactly one experiment.
     pub set: Vec<String>,
-    /// A directory for scratch files, to run on real storage; none means models in virtual time.
+    /// Real storage: a directory for scratch files, or a file or block device for experiments that only read. None means models
+    /// in virtual time.
     pub target: Option<PathBuf>,
 }
 
@@ -91,18 +92,27 @@ type Chosen = Vec<(&'static Experiment, Settings)>;
 fn choose(selection: &Selection) -> Result<Chosen, LabError> {
     let Selection { ids, set, target } = selection;
     let on_target = target.is_some();
+    let is_directory = target.as_deref().map_or(Ok(true), is_directory)?;
+    let reads = |experiment: &Experiment| matches!(experiment.on_target, Some(OnTarget::Reads(_)));
     let mut experiments: Vec<&'static Experiment> = Vec::new();
     for id in ids {
         let experiment = Experiment::find(id)?;
         if on_target && !experiment.runs_on_target() {
             return Err(LabError::NotOnTarget { id: experiment.id, known: on_targets() });
         }
+        if !is_directory && !reads(experiment) {
+            return Err(LabError::NotADirectory { target: target.clone().unwrap_or_default() });
+        }
         if !experiments.iter().any(|known| known.id == experiment.id) {
             experiments.push(experiment);
         }
     }
     if ids.is_empty() {
-        experiments.extend(EXPERIMENTS.iter().filter(|experiment| !on_target || experiment.runs_on_target()));
+        let suits = |experiment: &&Experiment| match experiment.on_target {
+            Some(_) => is_directory || reads(experiment),
+            None => !on_target,
+        };
+        experiments.extend(EXPERIMENTS.iter().filter(suits));
     }
     if !set.is_empty() && experiments.len() != 1 {
         return Err(ParameterError::Several(experiments.len()).into());
@@ -177,7 +187,7 @@ fn on_target(
     let mut results = Vec::new();
     for (number, (experiment, settings)) in (1..).zip(chosen) {
         progress.stage(&Stage::Experiment { id: experiment.id, number, count: chosen.len() });
-        let run = experiment.on_target.expect("the selection has only experiments for targets");
+        let run = experiment.on_target.expect("the selection has only experiments for targets").function();
         let report = run(&mut TargetRun::new(lab, target, settings, progress))?;
         let target = Some(target.to_owned());
         results.push(ExperimentResult { experiment, settings: settings.clone(), report, target });

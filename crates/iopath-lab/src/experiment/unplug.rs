@@ -1,8 +1,9 @@
 //! `unplug`: sequential reads through the page cache of a remote target; a reader that unplugs after readahead, and smaller requests.
 
+use super::loop_reads::{Reads, Top};
 use super::published::published;
 use super::remote::{Constants, MODEL, Reader, SETUP, Setup, is_calibrated, size, throughput};
-use super::{Direction, Experiment, Parameter, Report, Row, Settings};
+use super::{Direction, Experiment, OnTarget, Parameter, Report, Row, Settings, TargetRun};
 use crate::error::LabError;
 
 pub(super) static ROW: Experiment = Experiment {
@@ -13,7 +14,7 @@ pub(super) static ROW: Experiment = Experiment {
                 204 MiB/s to 254 at 64 MiB blocks (Hifumi, Moesbergen, Bolkhovitin, LKML, 2009).",
     parameters: &PARAMETERS,
     run,
-    on_target: None,
+    on_target: Some(OnTarget::Reads(on_target)),
 };
 
 const PARAMETERS: [Parameter; 16] = {
@@ -119,6 +120,47 @@ fn one(settings: &Settings, setup: Setup) -> Result<Report, LabError> {
         ),
     };
     Ok(Report { rows: vec![row], ..Report::default() })
+}
+
+/// Reads real storage with the settings of the table, at the block size of the parameter.
+fn on_target(target: &mut TargetRun<'_>) -> Result<Report, LabError> {
+    let block_bytes = target.settings().count("bs_bytes");
+    let reads = Reads::prepare(target)?;
+    let kernel = |readahead_kib, max_sectors_kib| Top::Kernel { readahead_kib, max_sectors_kib };
+    let mut rates = Vec::new();
+    for top in [kernel(128, 512), kernel(512, 512), kernel(512, 64), Top::Iopath] {
+        rates.push(reads.mib_per_s(target, top, block_bytes)?);
+    }
+    let block = size(block_bytes);
+    let names = [
+        "readahead 128 KiB, max_sectors 512 KiB, kernel",
+        "readahead 512 KiB, max_sectors 512 KiB, kernel",
+        "readahead 512 KiB, max_sectors 64 KiB, kernel",
+        "readahead of iopath, which unplugs at once",
+    ];
+    let rows = names.iter().zip(&rates).filter_map(|(name, rate)| {
+        rate.map(|rate| Row::unpublished(format!("{name}, {block} blocks"), "MiB/s", rate))
+    });
+    let mut report = Report { rows: rows.collect(), notes: reads.notes(), ..Report::default() };
+    if let [Some(small), Some(large), Some(pieces), Some(ours)] = rates[..] {
+        report.directions = vec![
+            Direction::new(
+                format!("at blocks of {block}, max_sectors 64 KiB is faster than 512 KiB"),
+                pieces > large,
+            ),
+            Direction::new(
+                format!("at blocks of {block}, readahead 512 KiB is faster than 128 KiB"),
+                large > small,
+            ),
+            Direction::new(
+                format!(
+                    "at blocks of {block}, the readahead of iopath is at least as fast as each of the kernel's"
+                ),
+                ours >= small.max(large).max(pieces),
+            ),
+        ];
+    }
+    Ok(report)
 }
 
 fn row(settings: &Settings, setup: Setup, published: f64) -> Result<Row, LabError> {
