@@ -468,8 +468,9 @@ pub(crate) struct ExperimentArgs {
     /// experiment lists its parameters
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Run on real storage: a directory for scratch files; unplug and dip also read a file or block device. Without ID, runs all experiments that can run on real storage
-    #[arg(long, value_name = "DIRECTORY")]
+    /// Run on real storage: a directory for scratch files; `unplug` and `dip` also read a file or block device. Without ID,
+    /// runs all experiments that can run there
+    #[arg(long, value_name = "TARGET")]
     pub(crate) target: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) format: GeneralFormat,

@@ -170,7 +170,9 @@ fn in_virtual_time(chosen: &Chosen, progress: &mut dyn Progress) -> Result<Vec<E
 
 /// The error with the parameters that are set: they have caused it, and it may name a quantity that follows from them.
 fn with_settings(id: &'static str, settings: &Settings, error: LabError) -> LabError {
-    if !settings.is_any_set() || !matches!(error, LabError::Workload(_) | LabError::Model(_)) {
+    if !settings.is_any_set()
+        || !matches!(error, LabError::Workload(_) | LabError::Model(_) | LabError::Unaligned { .. })
+    {
         return error;
     }
     let set = settings.all().filter(|(_, _, is_set)| *is_set);

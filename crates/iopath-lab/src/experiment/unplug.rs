@@ -181,8 +181,9 @@ fn name(setup: Setup) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
+    use super::super::{ParameterKind, Selection, Verdict, experiments};
     use super::*;
+    use crate::progress::Silent;
 
     fn report(overrides: &[&str]) -> Report {
         let overrides: Vec<String> = overrides.iter().map(|text| (*text).to_owned()).collect();
@@ -211,5 +212,63 @@ mod tests {
         let [row] = &report.rows[..] else { panic!("{report:?}") };
         assert_eq!(row.what, "patched, readahead 2048 KiB, max_sectors 64 KiB, 64 MiB blocks");
         assert!(row.published.is_none() && row.ours > 100.0, "{row:?}");
+    }
+
+    /// The ends of the range of a parameter.
+    fn ends(parameter: &Parameter) -> Vec<String> {
+        let values: Vec<String> = match parameter.kind {
+            ParameterKind::Count { range: (least, most), .. } => {
+                [least, most].map(|value| value.to_string()).into()
+            }
+            ParameterKind::Number { range: (least, most), .. } => {
+                [least, most].map(|value| value.to_string()).into()
+            }
+            ParameterKind::Choice(values) => values.iter().map(|value| (*value).to_owned()).collect(),
+        };
+        values.into_iter().map(|value| format!("{}={value}", parameter.name)).collect()
+    }
+
+    #[test]
+    fn each_end_of_each_range_has_a_rate() {
+        let named = |name: &str| ends(PARAMETERS.iter().find(|parameter| parameter.name == name).unwrap());
+        let single = PARAMETERS.iter().filter(|parameter| parameter.name != "size_mib").flat_map(ends);
+        let mut sets: Vec<Vec<String>> = single.map(|end| vec![end, "queue=patched".to_owned()]).collect();
+        for readahead in named("readahead_kib") {
+            for max_sectors in named("max_sectors_kib") {
+                for block in named("bs_bytes") {
+                    sets.push(vec![readahead.clone(), max_sectors.clone(), block]);
+                }
+            }
+        }
+        for mut set in sets {
+            if set[0].starts_with("queue") {
+                set.pop();
+            }
+            set.push("size_mib=16".to_owned());
+            let report = run(&Settings::new(&PARAMETERS, &set).unwrap()).unwrap();
+            let [row] = &report.rows[..] else { panic!("{set:?}: {report:?}") };
+            assert!(row.ours.is_finite() && row.ours > 0.0, "{set:?}: {row:?}");
+        }
+    }
+
+    #[test]
+    fn values_outside_of_a_range_and_blocks_that_are_not_aligned_are_refused_by_name() {
+        for parameter in &PARAMETERS {
+            for value in ["", "-1", "nan", "inf", "x", "99999999999999999999"] {
+                let error = Settings::new(&PARAMETERS, &[format!("{}={value}", parameter.name)]).unwrap_err();
+                assert!(error.to_string().contains(parameter.name), "{value}: {error}");
+            }
+        }
+        for set in ["readahead=0", "max_sectors=0", "bs=0", "bs=4095", "bs=1025m", "readahead=65537"] {
+            assert!(Settings::new(&PARAMETERS, &[set.to_owned()]).is_err(), "{set}");
+        }
+        let set = vec!["bs=5000".to_owned()];
+        let selection = Selection { ids: vec!["unplug".to_owned()], set, target: None };
+        let error = experiments(&selection, &mut Silent).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            error.is_usage() && text.contains("bs_bytes=5000") && text.contains("multiple of 512"),
+            "{text}"
+        );
     }
 }

@@ -108,7 +108,8 @@ fn experiment(result: &ExperimentResult, width: u16) -> String {
     let mut text = wrap(&format!("{}: {}", experiment.id, experiment.title), "", "  ", width);
     let _ = write!(text, "{}", wrap(experiment.published, "  Published: ", "    ", width));
     if let Some(target) = target {
-        let place = format!("a scratch file in {}", target.display());
+        let scratch = if target.is_dir() { "a scratch file in " } else { "" };
+        let place = format!("{scratch}{}", target.display());
         text.push_str(&wrap(&place, "  Real storage: ", "    ", width));
     } else {
         text.push_str(&parameters(result, width));
