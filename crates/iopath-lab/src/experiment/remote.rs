@@ -37,7 +37,7 @@ pub(super) const SETUP: [Parameter; 4] = [
 ];
 
 /// The parameters of the model. Each of five is calibrated on a line of the table, in this order: see [`is_calibrated`].
-pub(super) const MODEL: [Parameter; 12] = [
+pub(super) const MODEL: [Parameter; 13] = [
     Parameter::count("size_mib", "MiB", 1_024, (16, 65_536), "published: 1 GiB"),
     Parameter::count(
         "threads",
@@ -61,6 +61,12 @@ pub(super) const MODEL: [Parameter; 12] = [
         "Linux 2.6: the clock has 250 ticks a second unless configured",
     ),
     Parameter::number("unplug_ms", "ms", 3.0, (0.0, 1_000.0), "Linux 2.6: unplug_delay of 3 ms"),
+    Parameter::choice(
+        "completion",
+        &["unplugs", "waits"],
+        "Linux 2.6.29: a completion unplugs the queue of its disk; waits: as on a software RAID, where that is not the queue of \
+         the windows",
+    ),
     Parameter::count("commands", "commands", 32, (1, 1_024), "open-iscsi: queue_depth of 32 unless set"),
     Parameter::number(
         "transport_mib_per_s",
@@ -117,6 +123,7 @@ pub(super) struct Constants {
     pub(super) idle_ms: f64,
     pub(super) tick_ms: f64,
     pub(super) unplug_ms: f64,
+    pub(super) completion_unplugs: bool,
     pub(super) commands: u32,
     pub(super) transport_mib_per_s: f64,
     pub(super) copy_mb_per_s: f64,
@@ -134,6 +141,7 @@ impl Constants {
             idle_ms: settings.number("idle_ms"),
             tick_ms: settings.number("tick_ms"),
             unplug_ms: settings.number("unplug_ms"),
+            completion_unplugs: settings.choice("completion") == "unplugs",
             commands: settings.count("commands") as u32,
             transport_mib_per_s: settings.number("transport_mib_per_s"),
             copy_mb_per_s: settings.number("copy_mb_per_s"),
@@ -230,6 +238,7 @@ fn server(constants: &Constants, setup: Setup) -> ServerSettings {
         readahead_bytes: setup.readahead_kib << 10,
         request_bytes_max: REQUEST_BYTES,
         unplug: kernel(constants, setup.is_patched),
+        completion_unplugs: constants.completion_unplugs,
         contexts: ContextTimes {
             idle: milliseconds(constants.idle_ms),
             slice: Duration::from_millis(100),

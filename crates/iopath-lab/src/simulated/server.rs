@@ -48,6 +48,8 @@ pub(crate) struct ServerSettings {
     pub(crate) request_bytes_max: u64,
     /// The condition to start plugged requests of that queue.
     pub(crate) unplug: Unplug,
+    /// Whether a completion also starts them. On a software RAID it does so only at the queue of its own disk.
+    pub(crate) completion_unplugs: bool,
     /// The scheduler between that queue and the array.
     pub(crate) contexts: ContextTimes,
     /// CPU time of a command.
@@ -66,6 +68,7 @@ pub(crate) struct Server<D: BlockDevice<Memory = Span>> {
     path: BufferedPath<FrameSpans>,
     queue: QueuedDevice<Contexts<D>>,
     unplugger: Unplugger,
+    completion_unplugs: bool,
     command: Duration,
     page: Duration,
     threads: Vec<Thread>,
@@ -137,6 +140,7 @@ impl<D: BlockDevice<Memory = Span>> Server<D> {
             path: BufferedPath::new(cache, readahead, geometry, FrameSpans { page_bytes: PAGE_BYTES }),
             queue: QueuedDevice::new(Contexts::new(array, of_queue, contexts), &queue),
             unplugger: Unplugger::new(unplug),
+            completion_unplugs: settings.completion_unplugs,
             command,
             page,
             threads: (0..threads).map(|_| Thread::new(Page::MAX)).collect(),
@@ -214,7 +218,9 @@ impl<D: BlockDevice<Memory = Span>> Server<D> {
             let mut has_completed = false;
             while let Some(done) = self.queue.poll_completion() {
                 has_completed = true;
-                self.unplugger.handle_ready_device();
+                if self.completion_unplugs {
+                    self.unplugger.handle_ready_device();
+                }
                 self.path.handle_completion(IoTag(done.token as u32), done.result, now);
             }
             if !has_completed {
