@@ -78,7 +78,6 @@ pub fn experiments(
     let chosen = choose(selection)?;
     let (host, results) = match &selection.target {
         Some(target) => {
-            check_directory(target)?;
             let lab = Lab::new(IDLE_SAMPLE, progress);
             (Some(lab.host().clone()), on_target(&chosen, target, &lab, progress))
         }
