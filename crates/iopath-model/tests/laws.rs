@@ -36,14 +36,15 @@ fn littles_law_holds_on_every_model_at_every_depth() {
     }
 }
 
-/// Arrivals at random (Poisson) to a server of `service_ns`, with a load of `load`; the mean response time.
-fn response_ns(model: &Model, service_ns: f64, load: f64, constant_ns: f64) -> f64 {
+/// Arrivals at random (Poisson) to servers of `service_ns`, each with a load of `load`; the mean response time without
+/// `constant_ns`. Each server has sectors of its own: those of a request are 8 times the number of its server.
+fn response_ns(model: &Model, servers: u64, service_ns: f64, load: f64, constant_ns: f64) -> f64 {
     let mut rig = Rig::new(device(model));
     let (mut random, mut next, mut sum, mut count) = (Random(11), 0.0_f64, 0.0, 0);
-    let requests = 150_000;
+    let requests = if servers == 1 { 150_000 } else { 60_000 };
     for _ in 0..requests {
         let uniform = (random.below(1 << 53) as f64 + 1.0) / (1_u64 << 53) as f64;
-        next -= uniform.ln() * service_ns / load;
+        next -= uniform.ln() * service_ns / (load * servers as f64);
         let arrival = next as u64;
         while let Some(due) =
             rig.device.poll_timeout().map(iopath_core::Instant::as_nanos).filter(|&due| due <= arrival)
@@ -54,7 +55,7 @@ fn response_ns(model: &Model, service_ns: f64, load: f64, constant_ns: f64) -> f
             }
         }
         rig.now = arrival;
-        rig.submit(Op::Read, 0, 4096);
+        rig.submit(Op::Read, 8 * random.below(servers), 4096);
         rig.commit();
     }
     while rig.in_flight() > 0 {
@@ -92,13 +93,111 @@ fn a_server_of_constant_time_has_the_response_time_of_an_m_d_1_queue() {
             let wait = load * service_ns / (2.0 * (1.0 - load));
             // The cap is at the entry: a request passes it at once when it is free.
             let expected = if waits_only { wait } else { wait + service_ns };
-            let got = response_ns(&model, service_ns, load, constant_ns);
+            let got = response_ns(&model, 1, service_ns, load, constant_ns);
             assert!(
                 (got / expected - 1.0).abs() < 0.05,
                 "{}, load {load}: {got} for {expected}",
                 model.name()
             );
         }
+    }
+}
+
+/// A flash with one die and nothing else that takes time: a server of 65 µs.
+const ONE_DIE: &str = "base = 'ssd-nvme'\nchannels = 1\ndies_per_channel = 1\ncommand_ns = 0\nchannel_mb_per_s = 100000\n\
+                       interface_mb_per_s = 1000000\nread_latency_us = 0\ndepth_max = 4096\n";
+
+#[test]
+fn layers_keep_the_response_time_of_the_m_d_1_queues_beneath_them() {
+    let models = [
+        ("delay", 1, 65_000.0, 250_045.0, format!("kind = 'delay'\ndelay_us = 250\n[device]\n{ONE_DIE}")),
+        (
+            "stripe",
+            4,
+            65_000.0,
+            45.0,
+            format!("kind = 'stripe'\nmembers = 4\nchunk_kib = 4\n[device]\n{ONE_DIE}"),
+        ),
+        (
+            "mapped file on a stripe",
+            4,
+            65_000.0,
+            45.0,
+            format!(
+                "kind = 'mapped'\nsize_mib = 100\n[device]\nkind = 'stripe'\nmembers = 4\nchunk_kib = 4\n\
+                 [device.device]\n{ONE_DIE}"
+            ),
+        ),
+    ];
+    for (name, servers, service_ns, constant_ns, text) in models {
+        let model = Model::parse(name, &text).unwrap();
+        for load in [0.3, 0.7] {
+            let expected = service_ns + load * service_ns / (2.0 * (1.0 - load));
+            let got = response_ns(&model, servers, service_ns, load, constant_ns);
+            assert!((got / expected - 1.0).abs() < 0.05, "{name}, load {load}: {got} for {expected}");
+        }
+    }
+}
+
+#[test]
+fn no_layer_exceeds_the_limit_of_its_mechanism() {
+    // I/Os a second and MB/s that the layers permit.
+    let models = [
+        (
+            "throttle",
+            2000.0,
+            41.94,
+            "kind = 'throttle'\ncap_iops = 2000\ncap_mib_per_s = 40\ndevice.base = 'ssd-nvme'\n",
+        ),
+        (
+            "throttle around a stripe",
+            2000.0,
+            41.94,
+            "kind = 'throttle'\ncap_iops = 2000\ncap_mib_per_s = 40\n[device]\nkind = 'stripe'\nmembers = 4\n\
+             chunk_kib = 4\ndevice.base = 'ssd-nvme'\n",
+        ),
+        (
+            "mapped file on a throttle",
+            2000.0,
+            f64::INFINITY,
+            "kind = 'mapped'\nsize_mib = 100\n[device]\nkind = 'throttle'\ncap_iops = 2000\ndevice.base = 'ssd-nvme'\n",
+        ),
+        // A request of a stripe has a part on each member that it covers.
+        (
+            "stripe of throttles",
+            8000.0,
+            4.0 * 41.94,
+            "kind = 'stripe'\nmembers = 4\nchunk_kib = 4\n[device]\nkind = 'throttle'\ncap_iops = 2000\n\
+             cap_mib_per_s = 40\ndevice.base = 'ssd-nvme'\n",
+        ),
+    ];
+    for (name, iops_max, mb_max, text) in models {
+        let model = Model::parse(name, text).unwrap();
+        for (op, kib) in [(Op::Read, 4), (Op::Read, 128), (Op::Write, 4), (Op::Write, 128)] {
+            for depth in [1, 32, 256] {
+                let (depth, bytes) = (depth.min(model.limits().depth_max), kib << 10);
+                let mut rig = Rig::new(device(&model));
+                // Mapped files and stripes merge adjacent requests, so no two requests are adjacent, also on a member.
+                let blocks = (10 << 20) / bytes;
+                let done = rig.keep(depth, 4000, |n| (op, u64::from(n) % blocks * 10 * (bytes / 512), bytes));
+                assert!(iops(&done) <= iops_max * 1.02, "{name}, {op} {kib} KiB, {depth}: {}", iops(&done));
+                let rate = mb_per_s(&done);
+                assert!(rate <= mb_max * 1.02, "{name}, {op} {kib} KiB, {depth}: {rate} MB/s");
+            }
+        }
+    }
+}
+
+/// The delay of a layer bounds the rate from outside: a depth of requests in each delay.
+#[test]
+fn a_delay_bounds_the_rate_by_the_depth() {
+    let text =
+        "kind = 'delay'\ndelay_us = 250\n[device]\nkind = 'faulty'\nreorder = 1\ndevice.base = 'ssd-nvme'\n";
+    let model = Model::parse("delay", text).unwrap();
+    for depth in [1, 8, 32] {
+        let done = Rig::new(device(&model)).keep(depth, 5000, |n| (Op::Read, u64::from(n) * 8, 4096));
+        let most = f64::from(depth) / 250e-6;
+        assert!(iops(&done) <= most * 1.001, "depth {depth}: {} of {most}", iops(&done));
     }
 }
 
