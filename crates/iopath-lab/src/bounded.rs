@@ -1,16 +1,36 @@
 //! Reads a small input file as a whole, up to a limit of its size. Does not parse.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+
+use rustix::fs::OFlags;
 
 /// Reads a file of at most `bytes_max` bytes. Also reads pipes; a device without an end exceeds the limit.
 ///
 /// # Errors
 /// The error of the system, or that the file is larger.
 pub(crate) fn read(file: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    read_from(File::open(file)?, bytes_max)
+}
+
+/// Same as [`read`], but refuses all that is not a regular file. The open of a named pipe does not wait for a writer.
+///
+/// # Errors
+/// As for [`read`], or that it is not a regular file.
+pub(crate) fn read_regular(file: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(file)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+    }
+    read_from(file, bytes_max)
+}
+
+fn read_from(file: File, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(file)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
+    file.take(bytes_max + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > bytes_max {
         let message = format!("it is larger than {} MiB", bytes_max >> 20);
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
@@ -21,6 +41,18 @@ pub(crate) fn read(file: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_named_pipe_without_a_writer_is_refused_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let fifo = directory.path().join("fifo");
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, kind, rustix::fs::Mode::from_raw_mode(0o600), 0).unwrap();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::spawn(move || sender.send(read_regular(&fifo, 1 << 20)));
+        let read = receiver.recv_timeout(std::time::Duration::from_secs(30)).expect("the open does not wait");
+        assert_eq!(read.unwrap_err().to_string(), "it is not a regular file");
+    }
 
     #[test]
     fn a_file_is_read_up_to_the_limit() {

@@ -58,7 +58,7 @@ pub(crate) fn read(file: &Path) -> Result<String, LabError> {
         io::ErrorKind::NotFound => LabError::NoModelFile { file: file.to_owned() },
         _ => LabError::Io { action: "read model file", target: file.to_owned(), source },
     };
-    let bytes = bounded::read(file, FILE_BYTES_MAX).map_err(failed)?;
+    let bytes = bounded::read_regular(file, FILE_BYTES_MAX).map_err(failed)?;
     String::from_utf8(bytes)
         .map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidData, error.utf8_error())))
 }
