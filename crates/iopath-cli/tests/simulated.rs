@@ -99,6 +99,30 @@ fn iopath_log_reads_the_log_of_a_model() {
     assert!(page.contains("log of model:cloud") && page.contains("on the virtual clock"), "{page}");
 }
 
+/// The log depends on the seed alone: two processes at the same time and a third one after them, in other time zones,
+/// write the same bytes.
+#[test]
+fn processes_with_the_same_seed_write_the_same_log() {
+    let directory = directory();
+    let file = |name: &str| directory.path().join(name);
+    let command = |name: &str, zone: &str, seed: &str| {
+        let args = ["--path", "iopath-direct", "--rw", "randrw", "--numjobs", "3", "--iodepth", "8"];
+        let mut command = run(&args);
+        command.args(["--elevator", "deadline", "--runtime", "2", "--repeat", "2", "--seed", seed, "--log"]);
+        command.arg(file(name)).env("TZ", zone).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    };
+    let together = [("one", "UTC"), ("two", "Asia/Tokyo")]
+        .map(|(name, zone)| command(name, zone, "7").spawn().unwrap())
+        .map(|mut child| child.wait().unwrap());
+    assert!(together.iter().all(std::process::ExitStatus::success));
+    assert!(command("three", "America/Lima", "7").status().unwrap().success());
+    assert!(command("four", "UTC", "8").status().unwrap().success());
+    let log = |name: &str| std::fs::read(file(name)).unwrap();
+    assert!(log("one") == log("two") && log("one") == log("three"), "the logs of one seed differ");
+    assert!(log("one") != log("four"), "another seed writes another log");
+}
+
 #[test]
 fn results_do_not_replace_the_file_of_the_model() {
     let directory = directory();

@@ -19,6 +19,14 @@ const SHORT: &[(&str, &[&str])] = &[
     ("boundary", &["total_mib=8", "io_mib=4"]),
 ];
 
+/// The experiments of the machine of 2002, with the parameters to test. They share a machine: `skew` tests its parameters,
+/// `link` and `cpu` those of their further runs.
+const MACHINE_2002: &[(&str, &[&str])] = &[
+    ("skew", &["pin_ns", "buffer_ns", "block_2_4_bytes", "piece_kib", "bio_kib", "request_kib", "file_mib"]),
+    ("link", &["readahead_kib", "block_2_5_bytes"]),
+    ("cpu", &["pin_ns", "buffer_ns"]),
+];
+
 /// Parameters that multiply the work of a run: their upper end takes minutes.
 const LONG: &[&str] = &[
     "seconds",
@@ -85,29 +93,41 @@ fn values_outside_the_range_of_every_parameter_are_refused_with_the_range() {
 #[test]
 fn the_ends_of_the_range_of_every_parameter_run_or_are_refused_by_name() {
     for (id, short) in SHORT {
-        let experiment = EXPERIMENTS.iter().find(|one| one.id == *id).unwrap();
-        for parameter in experiment.parameters {
-            let values: Vec<String> = match parameter.kind {
-                ParameterKind::Count { range: (least, most), .. } => {
-                    [least, most].map(|end| end.to_string()).into()
-                }
-                ParameterKind::Number { range: (least, most), .. } => {
-                    [least, most].map(|end| end.to_string()).into()
-                }
-                ParameterKind::Choice(of) => of.iter().map(ToString::to_string).collect(),
-            };
-            let ends = if LONG.contains(&parameter.name) { 1 } else { values.len() };
-            for value in &values[..ends] {
-                let own = format!("{}={value}", parameter.name);
-                let others = short.iter().filter(|set| !set.starts_with(&format!("{}=", parameter.name)));
-                let set: Vec<String> = others.map(ToString::to_string).chain([own.clone()]).collect();
-                let begun = Instant::now();
-                if let Err(error) = run(id, &set) {
-                    let text = error.to_string();
-                    assert!(error.is_usage() && text.contains(&own) && text.lines().count() == 1, "{text}");
-                }
-                assert!(begun.elapsed() < RUN_MAX, "{id} {set:?} took {:?}", begun.elapsed());
+        ends_run_or_are_refused(id, short, &|_| true);
+    }
+}
+
+#[test]
+fn the_ends_of_the_parameters_of_the_machine_of_2002_run_or_are_refused_by_name() {
+    for (id, names) in MACHINE_2002 {
+        ends_run_or_are_refused(id, &["data_mib=64"], &|name| names.contains(&name));
+    }
+}
+
+/// Runs an experiment with both ends of the range of each selected parameter.
+fn ends_run_or_are_refused(id: &str, short: &[&str], is_selected: &dyn Fn(&str) -> bool) {
+    let experiment = EXPERIMENTS.iter().find(|one| one.id == id).unwrap();
+    for parameter in experiment.parameters.iter().filter(|parameter| is_selected(parameter.name)) {
+        let values: Vec<String> = match parameter.kind {
+            ParameterKind::Count { range: (least, most), .. } => {
+                [least, most].map(|end| end.to_string()).into()
             }
+            ParameterKind::Number { range: (least, most), .. } => {
+                [least, most].map(|end| end.to_string()).into()
+            }
+            ParameterKind::Choice(of) => of.iter().map(ToString::to_string).collect(),
+        };
+        let ends = if LONG.contains(&parameter.name) { 1 } else { values.len() };
+        for value in &values[..ends] {
+            let own = format!("{}={value}", parameter.name);
+            let others = short.iter().filter(|set| !set.starts_with(&format!("{}=", parameter.name)));
+            let set: Vec<String> = others.map(ToString::to_string).chain([own.clone()]).collect();
+            let begun = Instant::now();
+            if let Err(error) = run(id, &set) {
+                let text = error.to_string();
+                assert!(error.is_usage() && text.contains(&own) && text.lines().count() == 1, "{text}");
+            }
+            assert!(begun.elapsed() < RUN_MAX, "{id} {set:?} took {:?}", begun.elapsed());
         }
     }
 }
