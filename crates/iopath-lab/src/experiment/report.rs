@@ -33,6 +33,8 @@ pub struct Row {
     pub ours: f64,
     /// The largest deviation that counts as reproduced, as a share of the published figure.
     pub tolerance: f64,
+    /// The published spread, from the lowest to the highest figure. A value in it is within the tolerance, too.
+    pub range: Option<[f64; 2]>,
     /// Whether a constant of the model was calibrated on this row. Such a row does not count.
     pub calibrated: bool,
     /// Whether the figure is beside the effect: it counts as a prediction, but it does not show the effect.
@@ -42,8 +44,7 @@ pub struct Row {
 impl Row {
     /// A prediction. It counts.
     pub fn predicted(what: impl Into<String>, unit: &'static str, published: f64, ours: f64) -> Self {
-        let (what, published) = (what.into(), Some(published));
-        Self { what, unit, published, ours, tolerance: TOLERANCE, calibrated: false, secondary: false }
+        Self { published: Some(published), ..Self::unpublished(what, unit, ours) }
     }
 
     /// The row on which a constant of the model was calibrated.
@@ -53,8 +54,16 @@ impl Row {
 
     /// A figure of the model without a published figure.
     pub fn unpublished(what: impl Into<String>, unit: &'static str, ours: f64) -> Self {
-        let what = what.into();
-        Self { what, unit, published: None, ours, tolerance: TOLERANCE, calibrated: false, secondary: false }
+        Self {
+            what: what.into(),
+            unit,
+            published: None,
+            ours,
+            tolerance: TOLERANCE,
+            range: None,
+            calibrated: false,
+            secondary: false,
+        }
     }
 
     /// The same row, marked as beside the effect.
@@ -64,13 +73,11 @@ impl Row {
         self
     }
 
-    /// Sets the tolerance to the published spread, from `low` to `high`, if that is wider than 25%.
+    /// Also accepts values in the published spread, from `low` to `high`. On the side on which the spread is narrower than
+    /// 25%, the tolerance stays 25%. A row without a published figure, or with a published zero, has no spread.
     #[must_use]
     pub fn within(mut self, low: f64, high: f64) -> Self {
-        if let Some(published) = self.published.filter(|published| *published != 0.0) {
-            let spread = (high - published).max(published - low) / published.abs();
-            self.tolerance = self.tolerance.max(spread);
-        }
+        self.range = self.published.filter(|published| *published != 0.0).map(|_| [low, high]);
         self
     }
 
@@ -85,9 +92,11 @@ impl Row {
         self.published.is_some() && !self.calibrated
     }
 
-    /// Whether the deviation is at most the tolerance. A published zero allows zero only.
+    /// Whether the deviation is at most the tolerance, or the value is in the published spread. A published zero allows zero
+    /// only.
     pub fn is_within(&self) -> bool {
         match self.deviation() {
+            Some(_) if self.range.is_some_and(|[low, high]| (low..=high).contains(&self.ours)) => true,
             Some(deviation) => deviation.abs() <= self.tolerance,
             None => self.published.is_none() || self.ours == 0.0,
         }
@@ -233,6 +242,9 @@ mod tests {
         assert!(!row(66.0).is_within());
         assert!(row(66.0).within(45.0, 70.0).is_within());
         assert!(row(60.0).within(49.0, 51.0).is_within());
+        // The spread below the published figure does not widen the tolerance above it.
+        assert!(row(20.0).within(20.0, 50.0).is_within());
+        assert!(!row(63.0).within(20.0, 50.0).is_within() && !row(19.0).within(20.0, 50.0).is_within());
         assert_eq!(row(60.0).deviation(), Some(0.2));
     }
 

@@ -205,17 +205,18 @@ struct JsonRow<'a> {
     ours: f64,
     deviation: Option<f64>,
     tolerance: f64,
+    range: Option<[f64; 2]>,
     calibrated: bool,
     secondary: bool,
 }
 
 impl<'a> JsonRow<'a> {
     fn new(row: &'a Row) -> Self {
-        let Row { what, unit, published, ours, tolerance, calibrated, secondary } = row;
+        let Row { what, unit, published, ours, tolerance, range, calibrated, secondary } = row;
         let deviation = row.deviation();
         let (published, ours, tolerance) = (*published, *ours, *tolerance);
-        let (calibrated, secondary) = (*calibrated, *secondary);
-        Self { what, unit, published, ours, deviation, tolerance, calibrated, secondary }
+        let (range, calibrated, secondary) = (*range, *calibrated, *secondary);
+        Self { what, unit, published, ours, deviation, tolerance, range, calibrated, secondary }
     }
 }
 

@@ -90,7 +90,7 @@ fn one(experiment: &Experiment) -> Markup {
 fn deviation(row: &Row) -> Markup {
     let place = |value: f64| ((value / REACH).clamp(-1.0, 1.0) + 1.0) * 50.0;
     let value = row.deviation.unwrap_or(0.0);
-    let band = [place(-row.tolerance), place(row.tolerance)];
+    let band = row.band().map(place);
     html! { div class="row" {
         div class="bar-name" { (row.what) }
         div class=(format!("forest {}", row.tone().class())) {
@@ -155,7 +155,7 @@ mod tests {
         let of: Experiments = serde_json::from_value(serde_json::json!({"experiments": [
             {"id": "link", "title": "a link", "verdict": "reproduced", "target": null, "published": "8 disks",
              "rows": [{"what": "rate", "unit": "MB/s", "published": 100.0, "ours": 110.0, "deviation": 0.1,
-                       "tolerance": 0.25, "calibrated": false, "secondary": false}]},
+                       "tolerance": 0.25, "range": [60.0, 100.0], "calibrated": false, "secondary": false}]},
             {"id": "dip", "title": "a dip", "verdict": "partly", "target": null, "published": "a fall",
              "directions": [{"text": "a > b", "holds": false}]}
         ]}))
@@ -165,5 +165,6 @@ mod tests {
         assert!(list[0].evidence.starts_with("1 of 1 predicted"), "{list:#?}");
         assert_eq!(list[1].evidence, "does not hold: a > b");
         assert!(section(&of).into_string().contains("+10.0%"));
+        assert_eq!(of.experiments[0].rows[0].band(), [-0.4, 0.25]);
     }
 }

@@ -154,16 +154,31 @@ pub(super) struct Row {
     pub(super) ours: f64,
     pub(super) deviation: Option<f64>,
     pub(super) tolerance: f64,
+    /// The published spread; a value in it is within the tolerance, too.
+    #[serde(default)]
+    pub(super) range: Option<[f64; 2]>,
     #[serde(default)]
     pub(super) calibrated: bool,
 }
 
 impl Row {
+    /// The deviations that count as reproduced, from the lowest to the highest.
+    pub(super) fn band(&self) -> [f64; 2] {
+        let around = [-self.tolerance, self.tolerance];
+        match (self.range, self.published.filter(|published| *published != 0.0)) {
+            (Some([low, high]), Some(published)) => {
+                let [low, high] = [low, high].map(|end| (end - published) / published.abs());
+                [around[0].min(low), around[1].max(high)]
+            }
+            _ => around,
+        }
+    }
+
     /// Whether the figure counts, and is outside its tolerance.
     pub(super) fn tone(&self) -> Tone {
         match self.deviation {
             _ if self.calibrated => Tone::Plain,
-            Some(deviation) if deviation.abs() <= self.tolerance => Tone::Good,
+            Some(deviation) if (self.band()[0]..=self.band()[1]).contains(&deviation) => Tone::Good,
             Some(_) => Tone::Bad,
             None => Tone::Plain,
         }
