@@ -18,7 +18,7 @@ pub(crate) enum Mark {
     LikeWorst,
     /// Significantly slower than the best, and faster than the worst.
     Between,
-    /// There is no other run of this pattern.
+    /// There is no other run of this pattern, or all have the same median.
     Alone,
 }
 
@@ -54,7 +54,7 @@ fn of_rates(runs: &[(&str, Vec<f64>)]) -> Vec<Mark> {
         };
         let ratio = |other: usize| Ratio::of(rates(number), rates(other));
         match number {
-            _ if best == worst => Mark::Alone,
+            _ if median(best) <= median(worst) => Mark::Alone,
             number if number == best => Mark::Best,
             number if number == worst => Mark::Worst,
             _ if ratio(best).is_none_or(|ratio| !ratio.is_below(1.0)) => Mark::LikeBest,
@@ -95,6 +95,11 @@ mod tests {
             run("read", &[1.0, 0.1, 0.5]),
         ];
         assert_eq!(of_rates(&runs)[1], Between, "10% slower in each round");
+    }
+
+    #[test]
+    fn equal_runs_have_no_best_and_no_worst() {
+        assert_eq!(of_rates(&[run("read", &[5.0, 6.0]), run("read", &[6.0, 5.0])]), [Alone, Alone]);
     }
 
     #[test]
