@@ -122,7 +122,7 @@ pub(crate) struct RunArgs {
     #[arg(long, required_unless_present = "jobfile", value_delimiter = ',', value_parser = described(PATHS.iter().map(|row| (row.name, row.about))).try_map(|name| find_path(&name)))]
     pub(crate) path: Vec<&'static PathRow>,
     /// A directory (for a temporary scratch file), a file or a block device; or a modelled disk in virtual time, as
-    /// model:NAME or model:FILE.toml. Repeat the option to run the workload on several models at the same time
+    /// model:NAME or model:FILE.toml. A list, or a repeated option, runs the workload on all targets at the same time
     #[arg(long, value_name = "TARGET")]
     pub(crate) target: Vec<PathBuf>,
     /// Direction and order of transfers
@@ -248,6 +248,17 @@ pub(crate) struct RunArgs {
 }
 
 impl RunArgs {
+    /// The targets. A name with commas is a list, unless a file has this name.
+    pub(crate) fn targets(&self) -> Vec<PathBuf> {
+        let split = |target: &PathBuf| match target.to_str() {
+            Some(list) if list.contains(',') && !list.starts_with("stripe:") && !target.exists() => {
+                list.split(',').map(PathBuf::from).collect()
+            }
+            _ => vec![target.clone()],
+        };
+        self.target.iter().flat_map(split).collect()
+    }
+
     /// All combinations of the lists, at least one.
     pub(crate) fn workloads(&self) -> Result<Vec<Workload>, LabError> {
         let workloads = vary(&[self.workload()?], &self.path, |workload, path| {
@@ -279,8 +290,8 @@ impl RunArgs {
         let default = Workload::default();
         Ok(Workload {
             path: self.path.first().copied().unwrap_or(default.path),
-            target: self.target.first().cloned(),
-            more_targets: self.target.iter().skip(1).cloned().collect(),
+            target: self.targets().first().cloned(),
+            more_targets: self.targets().into_iter().skip(1).collect(),
             rw: self.rw.first().copied().unwrap_or(default.rw),
             block_size: match self.bssplit.iter().map(Sizes::max).max() {
                 Some(bytes) => BlockSize::new(bytes)?,

@@ -5,9 +5,9 @@ use crate::output::Output;
 use crate::progress::Bar;
 use anyhow::bail;
 use clap::error::ErrorKind;
-use iopath_lab::jobfile::{JobFile, System};
+use iopath_lab::jobfile::{JobFile, JobFileError, System};
 use iopath_lab::result::VerifyResult;
-use iopath_lab::{Report, model_file, table};
+use iopath_lab::{Interruption, LabError, Report, model_file, table};
 use std::path::Path;
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
@@ -15,21 +15,24 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
         return run_jobs(args, file);
     }
     // The results must not replace the file of a model.
-    let targets: Vec<_> = args.target.iter().map(|target| model_file(target).unwrap_or(target)).collect();
+    let named = args.targets();
+    let targets: Vec<_> = named.iter().map(|target| model_file(target).unwrap_or(target)).collect();
     let output = Output::new(&args.show, &targets, args.log.as_deref())?.in_format(args.format.format)?;
     let workloads = args.workloads()?;
+    // Dropped after the results are written: then the signal ends the process.
+    let _interruption = Interruption::catch();
     let mut bar = Bar::new(output.has_fancy_stderr());
     let report = match &workloads[..] {
         [workload] => iopath_lab::report(workload, &mut bar),
         several => iopath_lab::report_all(several, &mut bar),
     };
     bar.finish();
-    show(&report?, &output)
+    show_unless_interrupted(report.map_err(Into::into), &output)
 }
 
 /// Measures the jobs of a job file.
 fn run_jobs(args: &RunArgs, file: &Path) -> anyhow::Result<()> {
-    if args.target.len() > 1 || args.path.len() > 1 {
+    if args.targets().len() > 1 || args.path.len() > 1 {
         let message = "a job file has one --target and one --path; name the files of its jobs in the file";
         return Err(clap::Error::raw(ErrorKind::ValueValidation, message).into());
     }
@@ -42,10 +45,30 @@ fn run_jobs(args: &RunArgs, file: &Path) -> anyhow::Result<()> {
     for warning in &jobs.warnings {
         eprintln!("iopath: {warning}");
     }
+    let _interruption = Interruption::catch();
     let mut bar = Bar::new(output.has_fancy_stderr());
     let report = jobs.run(&settings, &mut bar);
     bar.finish();
-    show(&report?, &output)
+    show_unless_interrupted(report.map_err(Into::into), &output)
+}
+
+/// Shows the results, or that a signal came before the first of them: the process then ends without its usual message.
+fn show_unless_interrupted(report: anyhow::Result<Report>, output: &Output) -> anyhow::Result<()> {
+    let is_interrupted = |error: &anyhow::Error| {
+        let job_file = error.downcast_ref::<JobFileError>();
+        let lab = job_file.map_or_else(
+            || error.downcast_ref(),
+            |error| match error {
+                JobFileError::Lab(error) => Some(error),
+                _ => None,
+            },
+        );
+        matches!(lab, Some(LabError::Interrupted))
+    };
+    if let Some(error) = report.as_ref().err().filter(|error| is_interrupted(error)) {
+        eprintln!("iopath: {error}");
+    }
+    show(&report?, output)
 }
 
 fn show(report: &Report, output: &Output) -> anyhow::Result<()> {

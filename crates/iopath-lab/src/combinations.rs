@@ -64,7 +64,8 @@ pub fn report_all(workloads: &[Workload], progress: &mut dyn Progress) -> Result
         .map(|series| lab.summarize(series))
         .collect();
     let facts = target.as_ref().and_then(TargetFacts::of);
-    skips.report(Report::new(Some(lab.host().clone()), facts, runs))
+    let more_targets = target.as_ref().map_or_else(Vec::new, TargetFacts::of_further);
+    skips.report(Report { more_targets, ..Report::new(Some(lab.host().clone()), facts, runs) })
 }
 
 /// The rounds of all series that are not skipped.
@@ -83,10 +84,17 @@ fn measure(
             let mut quiet = OnlyAdvance(progress);
             let measured = one.open(None).and_then(|path| {
                 if one.is_warm() {
-                    one.warm_up(&*path, &mut quiet)?;
+                    one.warm_up(&path, &mut quiet)?;
                 }
-                one.measure(&*path, &mut quiet)
+                one.measure(&path, &mut quiet)
             });
+            if matches!(measured, Err(LabError::Interrupted)) {
+                return if round > 1 || series.iter().flatten().any(|one| !one.is_empty()) {
+                    Ok(())
+                } else {
+                    measured
+                };
+            }
             if skips.unless_refused(number, measured)?.is_none() {
                 series[number] = None;
             }
@@ -141,6 +149,9 @@ fn on_models(mut skips: Skips, progress: &mut dyn Progress) -> Result<Report, La
             let result = run_on_model(workload, &target, &mut OnlyAdvance(progress))?;
             Ok((result, TargetFacts::of(&target), TargetFacts::of_further(&target)))
         });
+        if matches!(ran, Err(LabError::Interrupted)) && !runs.is_empty() {
+            break;
+        }
         if let Some((result, first, further)) = skips.unless_refused(number, ran)? {
             runs.push(result);
             facts = facts.or(Some((first, further)));

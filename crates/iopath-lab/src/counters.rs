@@ -70,6 +70,12 @@ impl DiskCounters {
     }
 }
 
+/// Requests that a disk has in flight, of all processes; none if it is not listed (`Documentation/block/stat.rst`).
+pub(crate) fn in_flight(disk: &str) -> Option<u64> {
+    let counts = fs::read_to_string(format!("/sys/class/block/{}/inflight", disk.replace('/', "!"))).ok()?;
+    counts.split_whitespace().map(|count| count.parse::<u64>().ok()).sum()
+}
+
 impl DiskCounters {
     /// The part of a disk's transfers that a process caused. If other processes used the disk as well, requests are
     /// attributed in proportion to bytes. The process can count more bytes than the disk: several writes to one dirty page

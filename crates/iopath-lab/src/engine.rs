@@ -2,6 +2,7 @@
 //! counters before and after. The job of a thread is in `job.rs`; `run.rs` combines the repetitions.
 
 mod counted;
+mod several;
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -23,7 +24,9 @@ use crate::job::{Pace, Start};
 use crate::path::{Connection, IoPath, JobSpec};
 use crate::plan::Plan;
 use crate::progress::{JobSample, Progress, Sample};
+use crate::random;
 use crate::result::CacheUse;
+use crate::signals::Interruption;
 use crate::storage::StorageBytes;
 use crate::target::Target;
 use crate::verify::checker::Checker;
@@ -88,33 +91,49 @@ impl CpuSeconds {
     }
 }
 
-/// Runs a workload once on an open path.
+/// Runs a workload once on an open path of each target, on all of them at the same time. `records` are those of the targets if
+/// the workload verifies.
 pub(crate) fn measure(
-    path: &dyn IoPath,
+    paths: &[&dyn IoPath],
     workload: &Workload,
-    target: &Target,
+    targets: &[&Target],
     repetition: u32,
-    record: Option<&Record>,
+    records: &[Record],
     progress: &mut dyn Progress,
 ) -> Result<Measured, LabError> {
     let jobs = workload.jobs.get();
-    let worker = |job| Worker {
-        path,
-        workload,
-        target,
+    let seeded = |target| Workload { seed: random::of_target(workload.seed, target), ..workload.clone() };
+    let workloads: Vec<Workload> = (0..targets.len()).map(seeded).collect();
+    let worker = |index: usize, job| Worker {
+        path: paths[index],
+        workload: &workloads[index],
+        target: targets[index],
         job,
         of_path: [job, jobs],
-        end_bytes: target.size_bytes(),
+        end_bytes: targets[index].size_bytes(),
         repetition,
         start: Start::default(),
         ends_all: false,
-        record,
+        record: records.get(index),
+        until_idle: targets.len() > 1 && workload.path.capabilities.is_cached(),
     };
-    let workers: Vec<Worker> = (0..jobs).map(worker).collect();
-    let before = path.cache_stats();
-    let together = measure_together(&workers, &[target], progress)?;
-    let used = before.zip(path.cache_stats()).map(|(before, after)| used_between(&before, &after));
-    Ok(Measured { cache: used, ..together.measured() })
+    let workers: Vec<Worker> = (0..targets.len())
+        .flat_map(|index| (0..jobs).map(move |job| (index, job)))
+        .map(|(index, job)| worker(index, job))
+        .collect();
+    let before: Vec<_> = paths.iter().map(|path| path.cache_stats()).collect();
+    let together = measure_together(&workers, targets, progress)?;
+    let used: Vec<Option<CacheUse>> = paths
+        .iter()
+        .zip(&before)
+        .map(|(path, before)| {
+            before.as_ref().zip(path.cache_stats()).map(|(before, after)| used_between(before, &after))
+        })
+        .collect();
+    if let [cache] = used[..] {
+        return Ok(Measured { cache, ..together.measured() });
+    }
+    Ok(together.of_each(targets, jobs as usize, &used))
 }
 
 /// Runs jobs of any workloads at the same time, once, with a common start. `targets` are those of the workers, each once.
@@ -129,6 +148,7 @@ pub(crate) fn measure_together(
         gate: Gate::default(),
         stop: AtomicBool::new(false),
         moved: workers.iter().map(|_| Moved::default()).collect(),
+        ended: workers.iter().map(|_| AtomicBool::new(false)).collect(),
         clock: Clock::start(),
     };
     let (sender, outcomes) = mpsc::channel();
@@ -164,6 +184,8 @@ pub(crate) struct Worker<'a> {
     pub(crate) ends_all: bool,
     /// The expected content, of a workload that verifies.
     pub(crate) record: Option<&'a Record>,
+    /// Whether the last job on a disk ends when that disk is idle: readahead may continue after the last transfer.
+    pub(crate) until_idle: bool,
 }
 
 impl Worker<'_> {
@@ -266,6 +288,8 @@ struct Jobs<'a> {
     /// Set when a job fails, or ends all others: the others then stop.
     stop: AtomicBool,
     moved: Vec<Moved>,
+    /// Whether each job has ended.
+    ended: Vec<AtomicBool>,
     clock: Clock,
 }
 
@@ -313,16 +337,24 @@ impl Jobs<'_> {
             moved: &self.moved[number],
         };
         let pace = |start_ns| Pace::of(workload, worker.repetition, worker.job, start_ns);
-        if let Some((settings, record)) = workload.verify.zip(worker.record) {
+        let mut verified = None;
+        let mut result = if let Some((settings, record)) = workload.verify.zip(worker.record) {
             let mut checker = Checker::new(record);
             let ran = verify::drive::run(connection, plan, pace, &context, settings, &mut checker)?;
-            return Ok((ran, Some(checker.into_verified())));
-        }
-        let ran = match workload.latency_sampling {
-            LatencySampling::ALL => drive::run(connection, plan, pace, &context),
-            every => drive::run_sampled(connection, plan, &context, every.get(), worker.seed()),
+            verified = Some(checker.into_verified());
+            ran
+        } else {
+            match workload.latency_sampling {
+                LatencySampling::ALL => drive::run(connection, plan, pace, &context),
+                every => drive::run_sampled(connection, plan, &context, every.get(), worker.seed()),
+            }?
         };
-        Ok((ran?, None))
+        self.ended[number].store(true, Ordering::SeqCst);
+        if let Some(disk) = worker.target.disk().filter(|_| worker.until_idle && self.is_last_on_disk(number))
+        {
+            result.ended_ns = self.wait_until_idle(disk).unwrap_or(result.ended_ns);
+        }
+        Ok((result, verified))
     }
 
     /// Runs on the calling thread: sets the phases, reads the counters and reports progress.
@@ -337,9 +369,14 @@ impl Jobs<'_> {
         }
         let before = Counters::before(self.targets);
         self.gate.set(Phase::Run);
+        let mut is_interrupted = false;
         let ran = self.gather(outcomes, &mut |done| {
             progress.advance(done);
             progress.sample(&self.sample(done));
+            if Interruption::is_requested() {
+                is_interrupted = true;
+                self.stop.store(true, Ordering::Relaxed);
+            }
         });
         let after = Counters::after(self.targets);
         self.gate.set(Phase::Drop);
@@ -353,6 +390,9 @@ impl Jobs<'_> {
         }
         if !failed.is_empty() {
             return Err(first_error(failed, self.workers));
+        }
+        if is_interrupted {
+            return Err(LabError::Interrupted);
         }
         let (jobs, verified) = jobs.into_iter().flatten().unzip();
         let (cpu, transfers) = after.since(&before);

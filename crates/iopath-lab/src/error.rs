@@ -64,8 +64,8 @@ pub enum LabError {
         /// The cause.
         source: LoopError,
     },
-    /// The user has ended the run.
-    #[error("interrupted")]
+    /// The user has ended the run before the first repetition was complete.
+    #[error("interrupted before the end of the first repetition: there is no result")]
     Interrupted,
     /// The target disappeared during the run.
     #[error("{} no longer exists: it was removed or renamed during the run", target.display())]

@@ -71,9 +71,10 @@ impl TargetFacts {
         })
     }
 
-    /// The facts of further models.
+    /// The facts of further targets.
     pub(crate) fn of_further(target: &Target) -> Vec<Self> {
-        target.models().iter().skip(1).map(Self::of_model).collect()
+        let models = target.models().iter().skip(1).map(Self::of_model);
+        models.chain(target.each().skip(1).filter_map(Self::of)).collect()
     }
 
     fn of_model(model: &ModelTarget) -> Self {

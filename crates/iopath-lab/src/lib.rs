@@ -30,6 +30,7 @@ pub mod map;
 mod marks;
 mod model;
 mod model_host;
+mod parallel;
 pub mod path;
 pub mod paths;
 mod pattern;
@@ -80,7 +81,7 @@ pub use run::{IDLE_SAMPLE, Lab};
 pub use scratch::Scratch;
 pub use settings_error::SettingsError;
 pub use shape::{Shape, Sizes};
-pub use signals::before_end;
+pub use signals::{Interruption, before_end};
 pub use sweep_error::SweepError;
 pub use target::{Target, TargetInfo};
 pub use workload::{
@@ -109,5 +110,7 @@ pub fn report(workload: &Workload, progress: &mut dyn Progress) -> Result<Report
     }
     let lab = Lab::new(IDLE_SAMPLE, progress);
     let result = lab.run(workload, &target, progress)?;
-    Ok(Report::new(Some(lab.host().clone()), TargetFacts::of(&target), vec![result]))
+    let more_targets = TargetFacts::of_further(&target);
+    let host = Some(lab.host().clone());
+    Ok(Report { more_targets, ..Report::new(host, TargetFacts::of(&target), vec![result]) })
 }

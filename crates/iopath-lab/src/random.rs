@@ -9,6 +9,17 @@ pub(crate) fn generator(seed: u64, parts: [u64; 2]) -> Xoshiro256PlusPlus {
     Xoshiro256PlusPlus::seed_from_u64(first.next_u64() ^ parts[1])
 }
 
+/// Separates the seeds of further targets from the seed of the first target.
+const FURTHER: u64 = 0xF7A12;
+
+/// The seed for one of several targets, from 0: each has random numbers of its own.
+pub(crate) fn of_target(seed: u64, target: usize) -> u64 {
+    match target as u64 {
+        0 => seed,
+        further => generator(seed, [FURTHER, further]).next_u64(),
+    }
+}
+
 /// Fills a buffer with incompressible bytes.
 pub(crate) fn fill(seed: u64, bytes: &mut [u8]) {
     generator(seed, [u64::MAX, 0]).fill_bytes(bytes);

@@ -69,7 +69,7 @@ pub enum WorkloadError {
         /// The field.
         field: Field,
     },
-    /// Several targets, and not all of them are models.
+    /// Several targets, and only some of them are models.
     SeveralTargets,
     /// A request log of several workloads.
     LogOfSeveral,
@@ -208,7 +208,8 @@ impl WorkloadError {
                 name(Field::LatencySampling)
             ),
             Self::SeveralTargets => format!(
-                "several targets at the same time must all be models (model:NAME or model:FILE.toml); name one {}",
+                "several targets at the same time are all models (model:NAME or model:FILE.toml), or all on this machine: \
+                 virtual time has no real devices; name one kind of {}",
                 name(Field::Target)
             ),
             Self::LogOfSeveral => format!(

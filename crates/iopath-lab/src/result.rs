@@ -230,8 +230,19 @@ pub struct RunResult {
     pub targets: Vec<TargetResult>,
     /// Each repetition.
     pub repeats: Vec<Repeat>,
+    /// The ends and the fairness of several targets; none for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub targets_end: Option<TargetsEnd>,
+    /// Whether a signal ended the run before its last repetition: `repeats` has the complete ones.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub partial: bool,
     /// Reasons to doubt the figures, in words.
     pub warnings: Vec<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// Reads and writes apart.
@@ -401,6 +412,19 @@ pub struct TargetResult {
     pub latency_ns: Latency,
     /// Requests of the device, over all repetitions.
     pub device: Option<Device>,
+}
+
+/// How evenly several targets ended: means over the repetitions.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct TargetsEnd {
+    /// The end of the first target that was done, in seconds from the common start.
+    pub first_done_seconds: f64,
+    /// The end of the last one.
+    pub last_done_seconds: f64,
+    /// The time between these two.
+    pub skew_seconds: f64,
+    /// Jain's index of the throughputs of the targets: 1 if all are equal, 1/n if one of n has all.
+    pub jain: f64,
 }
 
 /// A modelled host.

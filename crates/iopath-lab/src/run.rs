@@ -1,7 +1,6 @@
 //! A whole measurement: repeats a workload on a target and summarizes the repetitions. One repetition is in `engine.rs`.
 
 use std::num::NonZeroU64;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
@@ -15,17 +14,18 @@ use crate::host::memory_available_bytes;
 use crate::job::tally::{latencies, sum_of_latencies};
 use crate::model::ModelTarget;
 use crate::model_host::ModelHost;
+use crate::parallel;
 use crate::path::{IoPath, OpenSpec};
 use crate::progress::{Progress, Stage};
 use crate::rates::{directions, per_second, repeat_direction};
 pub(crate) use crate::rates::{latency, spread};
 use crate::result::{
     Clock, Cpu, Device, FlushResult, Host, LatencyDistribution, ModelHostFacts, Repeat, RepeatDirections,
-    RunResult, TargetResult, WorkloadFacts,
+    RunResult, WorkloadFacts,
 };
 use crate::served::served;
+use crate::signals::Interruption;
 use crate::simulated::Simulation;
-use crate::simulated::stop::StopOnSignal;
 use crate::storage::Resident;
 use crate::target::Target;
 use crate::verify::Verified;
@@ -79,14 +79,17 @@ impl Lab {
         let log = start_log(workload, target)?;
         let path = series.open(log.as_ref())?;
         if workload.warm {
-            series.warm_up(&*path, progress)?;
+            series.warm_up(&path, progress)?;
         }
-        for number in 1..=workload.repetitions.get() {
+        // A log is completed before a signal ends the process.
+        let _interruption = log.is_some().then(Interruption::catch);
+        let measured = (1..=workload.repetitions.get()).try_for_each(|number| {
             if let Some(log) = &log {
                 log.begin_repeat(number, iopath_os::now());
             }
-            series.measure(&*path, progress)?;
-        }
+            series.measure(&path, progress)
+        });
+        series.unless_interrupted(measured)?;
         drop(path);
         let mut result = self.summarize(&series);
         if let Some(log) = log.and_then(Arc::into_inner) {
@@ -118,13 +121,11 @@ pub(crate) fn run_on_model(
         workload.check_on_model(model)?;
     }
     let log = start_virtual_log(workload, target.models())?;
-    let stop = Arc::new(AtomicBool::new(false));
-    // The log is complete up to the signal. Without a log there is nothing to complete, and the signal ends the process.
-    let signal = log.is_some().then(|| StopOnSignal::new(&stop));
-    let ran = repeat_on_model(&mut series, log.as_ref(), &stop, progress);
+    // A log is completed before a signal ends the process.
+    let _interruption = log.is_some().then(Interruption::catch);
+    let ran = repeat_on_model(&mut series, log.as_ref(), progress);
     let finished = log.map(SyncLogWriter::finish).transpose();
-    drop(signal);
-    ran?;
+    series.unless_interrupted(ran)?;
     let mut result = summarize(&series, None);
     if let Some(Totals { records, over_limit, .. }) = finished?.filter(|totals| totals.over_limit > 0) {
         result.warnings.push(format!(
@@ -137,12 +138,11 @@ pub(crate) fn run_on_model(
 fn repeat_on_model(
     series: &mut Series,
     log: Option<&SyncLogWriter>,
-    stop: &AtomicBool,
     progress: &mut dyn Progress,
 ) -> Result<(), LabError> {
     let workload = series.workload.clone();
     let models = series.target.models().iter().collect();
-    let mut simulation = Simulation::new(&workload, models, log, stop);
+    let mut simulation = Simulation::new(&workload, models, log, Interruption::flag());
     if workload.warm {
         progress.stage(&Stage::WarmUp);
         simulation.warm_up(&warm_up(&workload, series.target), progress)?;
@@ -174,6 +174,10 @@ fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
     let conditions = Conditions { workload, target, host };
     let verified = all_verified(measured.iter().map(|repeated| repeated.measured.verified.as_ref()));
     let (verify, faults) = verified.map(|verified| verified.result()).unzip();
+    let (complete, planned) = (measured.len() as u32, workload.repetitions.get());
+    let is_partial = complete < planned && Interruption::is_requested();
+    let interrupted =
+        is_partial.then(|| format!("interrupted: {complete} of {planned} repetitions are complete"));
     let served = if has_counters { served(&conditions, measured) } else { None };
     RunResult {
         job: None,
@@ -220,37 +224,16 @@ fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
             .map(|repeat| repeat.cache)
             .sum::<Option<_>>()
             .map(|used| workload.cache.facts(used)),
-        targets: targets(target, measured),
-        warnings: faults
+        targets: parallel::targets(&target.names(), measured),
+        targets_end: parallel::ends(measured),
+        partial: is_partial,
+        warnings: interrupted
             .into_iter()
-            .flatten()
+            .chain(faults.into_iter().flatten())
             .chain(warnings::warnings(&conditions, served.as_ref(), measured, &repeats))
             .collect(),
         repeats,
     }
-}
-
-/// The results of each target, if there are several.
-fn targets(target: &Target, measured: &[Repeated]) -> Vec<TargetResult> {
-    let of_target = |(index, model): (usize, &ModelTarget)| {
-        let of_repeats: Vec<&Measured> =
-            measured.iter().filter_map(|repeat| repeat.measured.targets.get(index)).collect();
-        let mut latency_ns = latencies();
-        for one in &of_repeats {
-            latency_ns.add(&one.latency_ns).expect("all histograms have the same bounds");
-        }
-        (!of_repeats.is_empty()).then(|| TargetResult {
-            target: model.name().display().to_string(),
-            bytes: of_repeats.iter().map(|one| one.bytes()).sum(),
-            ios: of_repeats.iter().map(|one| one.ios).sum(),
-            seconds: of_repeats.iter().map(|one| one.seconds).sum(),
-            bytes_per_second: spread(of_repeats.iter().map(|one| one.bytes() as f64 / one.seconds)),
-            iops: spread(of_repeats.iter().map(|one| one.ios as f64 / one.seconds)),
-            latency_ns: latency(&latency_ns),
-            device: of_repeats.iter().map(|one| one.device).sum::<Option<_>>().map(device),
-        })
-    };
-    target.models().iter().enumerate().filter_map(of_target).collect()
 }
 
 fn model_host(host: &ModelHost, repeats: &[Repeat]) -> ModelHostFacts {
@@ -290,6 +273,11 @@ pub(crate) fn repeat(measured: &Measured, resident: Option<Resident>, host: Opti
     }
 }
 
+/// The open path of each target.
+pub(crate) struct Opened {
+    paths: Vec<Box<dyn IoPath>>,
+}
+
 /// The repetitions of one workload so far. The caller may measure other workloads in between.
 pub(crate) struct Series<'a> {
     workload: Workload,
@@ -305,7 +293,9 @@ impl<'a> Series<'a> {
     /// Checks that the workload suits the target.
     pub(crate) fn new(workload: &Workload, target: &'a Target) -> Result<Self, LabError> {
         workload.check()?;
-        workload.check_size(target.size_bytes())?;
+        for one in target.each() {
+            workload.check_size(one.size_bytes())?;
+        }
         target.check_alignment(workload)?;
         let sizes = target.models().iter().map(|model| workload.size_bytes.unwrap_or(model.size_bytes()));
         workload.check_warm(sizes.max().unwrap_or(target.size_bytes()))?;
@@ -345,29 +335,36 @@ impl<'a> Series<'a> {
         self.target
     }
 
-    /// Opens the path. An open path serves any number of repetitions.
-    pub(crate) fn open(&self, log: Option<&Arc<LogWriter>>) -> Result<Box<dyn IoPath>, LabError> {
+    /// Opens the path on each target. An open path serves any number of repetitions.
+    pub(crate) fn open(&self, log: Option<&Arc<LogWriter>>) -> Result<Opened, LabError> {
         let Self { workload, target, .. } = self;
-        let path = (workload.path.open)(&OpenSpec {
-            target: target.file(),
-            depth: workload.depth_in_flight(),
-            writes: workload.rw.writes(),
-            size_bytes: target.size_bytes(),
-            elevator: workload.elevator.as_ref(),
-            device_depth: workload.device_depth.map(DeviceDepth::get),
-            engine: workload.engine.unwrap_or_default(),
-            cache: &workload.cache,
-            log,
-        })?;
-        if let Some(engine) = path.engine() {
-            let _ = self.engine.set(engine);
-        }
-        Ok(path)
+        let open = |target: &Target| {
+            let path = (workload.path.open)(&OpenSpec {
+                target: target.file(),
+                depth: workload.depth_in_flight(),
+                writes: workload.rw.writes(),
+                size_bytes: target.size_bytes(),
+                elevator: workload.elevator.as_ref(),
+                device_depth: workload.device_depth.map(DeviceDepth::get),
+                engine: workload.engine.unwrap_or_default(),
+                cache: &workload.cache,
+                log,
+            })?;
+            if let Some(engine) = path.engine() {
+                let _ = self.engine.set(engine);
+            }
+            Ok(path)
+        };
+        Ok(Opened { paths: target.each().map(open).collect::<Result<_, LabError>>()? })
     }
 
-    /// Reads the range of a warm workload, unmeasured.
-    pub(crate) fn warm_up(&self, path: &dyn IoPath, progress: &mut dyn Progress) -> Result<(), LabError> {
-        self.warm_up_of(path, &self.workload, progress)
+    /// Reads the range of a warm workload, unmeasured, on one target after another.
+    pub(crate) fn warm_up(&self, opened: &Opened, progress: &mut dyn Progress) -> Result<(), LabError> {
+        progress.stage(&Stage::WarmUp);
+        for (path, target) in opened.paths.iter().zip(self.target.each()) {
+            measure(&[&**path], &warm_up(&self.workload, target), &[target], 0, &[], progress)?;
+        }
+        Ok(())
     }
 
     /// Reads the range of another workload on the same target, unmeasured.
@@ -378,7 +375,7 @@ impl<'a> Series<'a> {
         progress: &mut dyn Progress,
     ) -> Result<(), LabError> {
         progress.stage(&Stage::WarmUp);
-        measure(path, &warm_up(workload, self.target), self.target, 0, None, progress).map(drop)
+        measure(&[path], &warm_up(workload, self.target), &[self.target], 0, &[], progress).map(drop)
     }
 
     /// Whether caches stay filled between repetitions.
@@ -387,24 +384,29 @@ impl<'a> Series<'a> {
     }
 
     /// Measures one more repetition, cold unless the workload is warm.
-    pub(crate) fn measure(&mut self, path: &dyn IoPath, progress: &mut dyn Progress) -> Result<(), LabError> {
+    pub(crate) fn measure(&mut self, opened: &Opened, progress: &mut dyn Progress) -> Result<(), LabError> {
         let Self { workload, target, .. } = &*self;
         let number = self.measured.len() as u32 + 1;
         let resident = if workload.warm {
             None
         } else {
-            path.drop_cache()?;
+            opened.paths.iter().try_for_each(|path| path.drop_cache())?;
             drop_cached(target, progress)?
         };
         progress.stage(&Stage::Repeat { number, count: workload.repetitions.get() });
         // A repetition of a warm workload has the same transfers as its warm-up.
         let repetition = if workload.warm { 0 } else { number };
-        // Other workloads may write to the range in between, so each repetition has a record of its own.
-        let record = workload.verify.map(|_| Record::of(workload, target.size_bytes())).transpose()?;
-        let mut measured = measure(path, workload, target, repetition, record.as_ref(), progress)?;
-        if let Some(record) = &record {
+        let paths: Vec<&dyn IoPath> = opened.paths.iter().map(|path| &**path).collect();
+        let targets: Vec<&Target> = target.each().collect();
+        // Other workloads may write to the range in between, so each repetition has records of its own.
+        let record =
+            |target: &&Target| workload.verify.map(|_| Record::of(workload, target.size_bytes())).transpose();
+        let records: Vec<Record> =
+            targets.iter().filter_map(|target| record(target).transpose()).collect::<Result<_, _>>()?;
+        let mut measured = measure(&paths, workload, &targets, repetition, &records, progress)?;
+        for ((path, target), record) in paths.iter().zip(&targets).zip(&records) {
             let read_back =
-                read_back_after(path, workload, target, record, measured.verified.as_ref(), progress)?;
+                read_back_after(*path, workload, target, record, measured.verified.as_ref(), progress)?;
             measured.verified = all_verified([measured.verified.as_ref(), read_back.as_ref()]);
         }
         self.measured.push(Repeated { measured, resident });
@@ -414,6 +416,14 @@ impl<'a> Series<'a> {
     /// The repetitions measured so far.
     pub(crate) fn runs(&self) -> impl Iterator<Item = &Measured> {
         self.measured.iter().map(|repeated| &repeated.measured)
+    }
+
+    /// An interruption is no error after a complete repetition: the repetitions so far are the result.
+    pub(crate) fn unless_interrupted(&self, result: Result<(), LabError>) -> Result<(), LabError> {
+        result.or_else(|error| match error {
+            LabError::Interrupted if !self.is_empty() => Ok(()),
+            other => Err(other),
+        })
     }
 
     /// Whether nothing was measured yet.
@@ -462,7 +472,10 @@ fn start_log(workload: &Workload, target: &Target) -> Result<Option<Arc<LogWrite
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let info = LogInfo {
         elevator: workload.elevator.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string),
-        target: target.file().map_or_else(|| "null".to_owned(), |file| file.display().to_string()),
+        target: match target.names() {
+            names if names.is_empty() => "null".to_owned(),
+            names => names.join(", "),
+        },
         start_ns: iopath_os::now().as_nanos(),
         started_unix_ns: since_1970.as_nanos() as u64,
         ..LogInfo::default()
@@ -529,7 +542,7 @@ pub(crate) fn cpu_sum(repeats: &[Repeat]) -> Option<Cpu> {
     ))
 }
 
-fn device(counters: DiskCounters) -> Device {
+pub(crate) fn device(counters: DiskCounters) -> Device {
     let DiskCounters { reads, read_bytes, writes, written_bytes } = counters;
     Device { reads, read_bytes, writes, written_bytes }
 }

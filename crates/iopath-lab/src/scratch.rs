@@ -19,7 +19,7 @@ use rustix::fs::{FlockOperation, OFlags, flock, statvfs};
 use crate::error::LabError;
 use crate::random;
 use crate::refusal::WorkloadError;
-use crate::signals::before_end;
+use crate::signals::{Interruption, before_end};
 
 /// The prefix of a scratch file's name; the process id and a random number follow.
 const PREFIX: &str = ".iopath-scratch-";
@@ -71,9 +71,10 @@ impl Scratch {
         let scratch = Self { path, file };
         // On a filesystem without locks, the process id in the name is the only mark.
         let _ = flock(&scratch.file, FlockOperation::NonBlockingLockExclusive);
-        scratch
-            .fill(size_bytes, seed, advance)
-            .map_err(LabError::io("write a scratch file in", directory))?;
+        scratch.fill(size_bytes, seed, advance).map_err(|source| match source.kind() {
+            io::ErrorKind::Interrupted => LabError::Interrupted,
+            _ => LabError::io("write a scratch file in", directory)(source),
+        })?;
         Ok(scratch)
     }
 
@@ -89,6 +90,9 @@ impl Scratch {
         while offset < size_bytes {
             let bytes = (size_bytes - offset).min(PIECE_BYTES as u64) as usize;
             generator.fill_bytes(&mut piece[..bytes]);
+            if Interruption::is_requested() {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
             self.file.write_all_at(&piece[..bytes], offset)?;
             offset += bytes as u64;
             advance(offset);

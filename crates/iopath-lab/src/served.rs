@@ -76,7 +76,7 @@ fn uncounted(conditions: &Conditions, repeats: &[Repeated]) -> Served {
     let resident = repeats.iter().filter_map(|repeat| repeat.resident);
     let bytes =
         resident.map(|found| if reads_pages { found.all() } else { found.bytes_beneath }).max().unwrap_or(0);
-    let share = bytes as f64 / conditions.target.size_bytes() as f64;
+    let share = bytes as f64 / conditions.target.all_bytes() as f64;
     let mut reasons = Vec::new();
     if conditions.workload.rw.reads() && share > RESIDENT_SHARE_MAX {
         reasons.push(format!(
@@ -161,7 +161,7 @@ impl Add for Bytes {
 /// The minimum of bytes that the storage has to transfer for `bytes` of a run: all of them on a direct path, each block
 /// once through a page cache. With another distribution than the uniform one, the number of different blocks is not known.
 fn least_bytes(conditions: &Conditions, bytes: u64) -> f64 {
-    let (bytes, size) = (bytes as f64, conditions.target.size_bytes() as f64);
+    let (bytes, size) = (bytes as f64, conditions.target.all_bytes() as f64);
     if conditions.path().direct {
         bytes
     } else if conditions.workload.rw.is_random() && conditions.workload.distribution != Distribution::Uniform
@@ -183,7 +183,7 @@ fn read_again(conditions: &Conditions, repeats: &[Repeated]) -> Option<String> {
         "the run read {} from a target of {}: memory may have served all passes after the first; use a larger target, \
          a shorter --runtime, or --warm to measure hits",
         format_size(most),
-        format_size(conditions.target.size_bytes())
+        format_size(conditions.target.all_bytes())
     ))
 }
 
@@ -195,7 +195,7 @@ fn rewritten(conditions: &Conditions, repeats: &[Repeated]) -> Option<String> {
         "the run wrote {} to a target of {}: later writes replaced cached bytes before storage wrote them; use a larger \
          target or a shorter --runtime",
         format_size(most),
-        format_size(conditions.target.size_bytes())
+        format_size(conditions.target.all_bytes())
     ))
 }
 
@@ -210,7 +210,7 @@ fn most_again(
     let again = repeats.iter().filter(|repeat| {
         let bytes = moved(repeat);
         let by_storage = repeat.measured.storage.map_or(0, transferred);
-        bytes > conditions.target.size_bytes() && (by_storage as f64) < bytes as f64 * SHARE_MIN
+        bytes > conditions.target.all_bytes() && (by_storage as f64) < bytes as f64 * SHARE_MIN
     });
     again.map(moved).max().filter(|_| has_cache && !conditions.workload.warm)
 }

@@ -1,9 +1,11 @@
-//! Actions before a signal ends the process: scratch files are removed, settings of devices are restored. Does not know these
-//! actions; `scratch.rs` and `device_settings/session.rs` register them.
+//! Signals that end the process. Before the end, registered actions remove scratch files and restore settings of devices.
+//! While an [`Interruption`] exists, the first signal only requests the end of the measurement. Does not know the actions;
+//! `scratch.rs` and `device_settings/session.rs` register them.
 //!
 //! A thread waits for the signals through `signal-hook`, so that none of our code runs in a signal handler.
 
 use std::fs;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 use std::thread;
 
@@ -22,25 +24,93 @@ pub(crate) fn ending_signals() -> Vec<i32> {
     [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0).collect()
 }
 
-/// Registers an action that the thread executes on a signal, before that signal ends the process. Starts the thread once per
-/// process. An action that is already registered is not added again.
+/// Whether the end of the measurement is requested.
+static REQUESTED: AtomicBool = AtomicBool::new(false);
+
+/// The signal that requested it; 0 for none.
+static RECEIVED: AtomicI32 = AtomicI32::new(0);
+
+/// The existing values of [`Interruption`].
+static CATCHING: AtomicUsize = AtomicUsize::new(0);
+
+/// While a value exists, the first SIGINT, SIGTERM or SIGHUP ends the measurement early, with the repetitions so far. A second
+/// one ends the process at once. When the last value is dropped after a signal, that signal ends the process.
+#[derive(Debug)]
+pub struct Interruption(());
+
+impl Interruption {
+    /// Catches the first signal.
+    pub fn catch() -> Self {
+        start();
+        CATCHING.fetch_add(1, Ordering::SeqCst);
+        Self(())
+    }
+
+    /// Requests the end of the measurement, as the first signal does. The process does not end.
+    pub fn request() {
+        REQUESTED.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the end of the measurement is requested.
+    pub fn is_requested() -> bool {
+        REQUESTED.load(Ordering::Relaxed)
+    }
+
+    /// Set when the end of the measurement is requested.
+    pub(crate) fn flag() -> &'static AtomicBool {
+        &REQUESTED
+    }
+}
+
+impl Drop for Interruption {
+    fn drop(&mut self) {
+        if CATCHING.fetch_sub(1, Ordering::SeqCst) > 1 {
+            return;
+        }
+        REQUESTED.store(false, Ordering::SeqCst);
+        let signal = RECEIVED.swap(0, Ordering::SeqCst);
+        if signal != 0 {
+            end(signal);
+        }
+    }
+}
+
+/// Registers an action that the thread executes on a signal, before that signal ends the process. An action that is already
+/// registered is not added again.
 pub fn before_end(action: fn()) {
-    static STARTED: Once = Once::new();
     let mut actions = ACTIONS.lock().unwrap_or_else(PoisonError::into_inner);
     if !actions.iter().any(|known| std::ptr::fn_addr_eq(*known, action)) {
         actions.push(action);
     }
     drop(actions);
+    start();
+}
+
+/// Starts the thread that waits for signals, once per process.
+fn start() {
+    static STARTED: Once = Once::new();
     STARTED.call_once(|| {
         let Ok(mut signals) = Signals::new(ending_signals()) else { return };
         let wait = move || {
             for signal in signals.forever() {
-                for action in ACTIONS.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-                    action();
+                let is_caught = CATCHING.load(Ordering::SeqCst) > 0;
+                let is_first = is_caught
+                    && RECEIVED.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+                if is_first {
+                    REQUESTED.store(true, Ordering::SeqCst);
+                } else {
+                    end(signal);
                 }
-                let _ = signal_hook::low_level::emulate_default_handler(signal);
             }
         };
         let _ = thread::Builder::new().name("iopath-signals".to_owned()).spawn(wait);
     });
+}
+
+/// Executes the actions, and ends the process by the signal.
+fn end(signal: i32) {
+    for action in ACTIONS.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        action();
+    }
+    let _ = signal_hook::low_level::emulate_default_handler(signal);
 }

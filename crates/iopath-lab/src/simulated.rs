@@ -23,7 +23,6 @@ mod queues;
 pub(crate) mod server;
 mod several;
 mod span;
-pub(crate) mod stop;
 mod system;
 pub(crate) mod transport;
 mod unplug;
@@ -62,9 +61,6 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// Separates the random numbers of a model from those of plans, which have the same seed.
 const PURPOSE: u64 = 0x30DE1;
-
-/// Separates the seeds of further targets from the seed of the first target.
-const FURTHER: u64 = 0xF7A12;
 
 /// Modelled targets in virtual time, for the repetitions of one workload on each of them at the same time.
 pub(crate) struct Simulation<'a> {
@@ -145,10 +141,7 @@ impl<'a> Simulation<'a> {
 
     /// The seed of a target.
     fn seed(&self, target: usize) -> u64 {
-        match target as u64 {
-            0 => self.workload.seed,
-            further => random::generator(self.workload.seed, [FURTHER, further]).next_u64(),
-        }
+        random::of_target(self.workload.seed, target)
     }
 
     fn system_on<D: BlockDevice<Memory = Span> + 'static>(

@@ -238,9 +238,9 @@ impl<'a> Turns<'a> {
             let series = &mut self.series[turn.cell];
             let measured = series.open(None).and_then(|path| {
                 if series.is_warm() {
-                    series.warm_up(&*path, progress)?;
+                    series.warm_up(&path, progress)?;
                 }
-                series.measure(&*path, progress)
+                series.measure(&path, progress)
             });
             match measured {
                 Ok(()) => schedule.handle_measured(turn, begun.elapsed()),

@@ -1,6 +1,7 @@
 //! Formats results as a table of text.
 
 use std::env;
+use std::fmt::Write as _;
 use std::io::IsTerminal;
 
 use comfy_table::presets::NOTHING;
@@ -201,7 +202,21 @@ fn targets(runs: &[RunResult]) -> String {
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    if rows.is_empty() { String::new() } else { format!("\n\n{}", table.trim_fmt()) }
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("\n\n{}", table.trim_fmt());
+    for end in runs.iter().filter_map(|run| run.targets_end) {
+        let _ = write!(
+            text,
+            "\nfirst done {} s, last done {} s, skew {} s; Jain's index of the throughputs {:.4}",
+            digits(end.first_done_seconds),
+            digits(end.last_done_seconds),
+            digits(end.skew_seconds),
+            end.jain
+        );
+    }
+    text
 }
 
 /// Lines about the sampling of latencies.
@@ -378,6 +393,7 @@ mod tests {
             latency_distribution: None,
             model_host: None,
             targets: Vec::new(),
+            targets_end: None,
             warm: false,
             served_by: None,
             latency_every: 1,
@@ -405,6 +421,7 @@ mod tests {
             device: Some(Device { reads: 2, read_bytes: 16384, writes: 0, written_bytes: 0 }),
             repeats: Vec::new(),
             cache: None,
+            partial: false,
             warnings: Vec::new(),
         }
     }

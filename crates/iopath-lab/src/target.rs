@@ -29,6 +29,8 @@ pub struct Target {
     info: Option<TargetInfo>,
     /// The models; none where the target is real.
     models: Vec<ModelTarget>,
+    /// Further targets of this machine, for the same workload at the same time.
+    more: Vec<Self>,
     size_bytes: u64,
     scratch: Option<Scratch>,
     /// The first offset outside of written extents, where the filesystem supports FIEMAP.
@@ -50,12 +52,22 @@ impl Target {
         for target in workload.target.iter().chain(&workload.more_targets) {
             models.extend(ModelTarget::find(target)?);
         }
-        if !workload.more_targets.is_empty() && models.len() <= workload.more_targets.len() {
+        if !models.is_empty() && models.len() <= workload.more_targets.len() {
             return Err(WorkloadError::SeveralTargets.into());
         }
         if !models.is_empty() {
             return Self::modelled(models, workload);
         }
+        let first = Self::real(workload, progress)?;
+        let each = workload.more_targets.iter().map(|target| {
+            Self::real(&Workload { target: Some(target.clone()), ..workload.clone() }, progress)
+        });
+        let more = each.collect::<Result<_, LabError>>()?;
+        Ok(Self { more, ..first })
+    }
+
+    /// Opens or creates one target on this machine.
+    fn real(workload: &Workload, progress: &mut dyn Progress) -> Result<Self, LabError> {
         workload.check_on_storage()?;
         let path = workload.path;
         if !path.capabilities.needs_target {
@@ -82,6 +94,7 @@ impl Target {
         Self {
             info: None,
             models: Vec::new(),
+            more: Vec::new(),
             size_bytes,
             scratch: None,
             unwritten: None,
@@ -173,6 +186,24 @@ impl Target {
         &self.models
     }
 
+    /// The targets of this machine that a workload accesses at the same time: this one first.
+    pub(crate) fn each(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(&self.more)
+    }
+
+    /// The number of targets that a workload accesses at the same time.
+    pub(crate) fn count(&self) -> usize {
+        self.models.len().max(1 + self.more.len())
+    }
+
+    /// The name of each target, of several: models and files as given.
+    pub(crate) fn names(&self) -> Vec<String> {
+        if self.models.is_empty() {
+            return self.each().filter_map(|one| Some(one.file()?.display().to_string())).collect();
+        }
+        self.models.iter().map(|model| model.name().display().to_string()).collect()
+    }
+
     /// The file or device; none without a target, and for a model.
     pub fn file(&self) -> Option<&Path> {
         self.info.as_ref().map(|info| info.path.as_path())
@@ -191,6 +222,11 @@ impl Target {
     /// The bytes that may be accessed, from offset zero. Of several models without a size in the workload, the least.
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes
+    }
+
+    /// The bytes that may be accessed on all targets of this machine together.
+    pub(crate) fn all_bytes(&self) -> u64 {
+        self.each().map(|one| one.size_bytes).sum()
     }
 
     /// The kernel's name of the disk beneath; none without a single disk.
@@ -224,7 +260,15 @@ impl Target {
             return Ok(());
         }
         let of_models = self.models.iter().map(|model| (model.name(), model.align_bytes()));
-        let of_file = self.file().map(|file| Ok((file, self.direct_align_bytes()?)));
+        let of_file = self.each().filter_map(|one| {
+            Some(one.direct_align_bytes().map(|bytes| (one.file(), bytes))).and_then(
+                |checked| match checked {
+                    Ok((None, _)) => None,
+                    Ok((Some(file), bytes)) => Some(Ok((file, bytes))),
+                    Err(error) => Some(Err(error)),
+                },
+            )
+        });
         for checked in of_models.map(Ok::<_, LabError>).chain(of_file) {
             let (target, alignment) = checked.map(|(target, alignment)| (target, u64::from(alignment)))?;
             let block_bytes = workload.unit_bytes();
@@ -244,9 +288,17 @@ impl Target {
         &self.storage
     }
 
-    /// Drops the target's pages from the page cache, and returns the bytes that are still resident; none without a target.
+    /// Drops the pages of all targets from the page cache, and returns the bytes that are still resident; none without a
+    /// target.
     pub(crate) fn drop_cached(&self) -> Result<Option<Resident>, LabError> {
-        self.storage.drop_cached()
+        let mut all: Option<Resident> = None;
+        for one in self.each() {
+            let Some(resident) = one.storage.drop_cached()? else { continue };
+            let sum = all.get_or_insert_default();
+            sum.bytes += resident.bytes;
+            sum.bytes_beneath += resident.bytes_beneath;
+        }
+        Ok(all)
     }
 }
 

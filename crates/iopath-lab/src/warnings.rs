@@ -4,6 +4,7 @@ use crate::conditions::{Conditions, Repeated};
 use crate::result::{CacheUse, Repeat};
 use crate::served::Served;
 use crate::stats::Summary;
+use crate::target::Target;
 use crate::workload::Workload;
 
 /// A warning is issued above this coefficient of variation of the repetitions.
@@ -54,7 +55,8 @@ fn not_warm(conditions: &Conditions, repeated: &[Repeated]) -> Option<String> {
 }
 
 fn unwritten(conditions: &Conditions) -> Option<String> {
-    let offset = conditions.target.unwritten().filter(|_| conditions.workload.rw.reads())?;
+    let mut offsets = conditions.target.each().filter_map(Target::unwritten);
+    let offset = offsets.next().filter(|_| conditions.workload.rw.reads())?;
     Some(format!(
         "the file has a hole or an unwritten extent at offset {offset}: reads of it do not access the disk"
     ))
@@ -80,7 +82,7 @@ fn busy(conditions: &Conditions) -> Option<String> {
 /// A rate that was not kept: the latencies then grow with the length of the run.
 fn below_rate(conditions: &Conditions, repeats: &[Repeat]) -> Option<String> {
     let Workload { rate, jobs, .. } = conditions.workload;
-    let targets = conditions.target.models().len().max(1) as f64;
+    let targets = conditions.target.count() as f64;
     let wanted = rate.as_ref()?.iops(conditions.workload.mean_bytes()) * f64::from(jobs.get()) * targets;
     let (ios, seconds) =
         repeats.iter().fold((0, 0.0), |(ios, seconds), repeat| (ios + repeat.ios, seconds + repeat.seconds));
@@ -111,7 +113,6 @@ mod tests {
     use crate::paths::find_path;
     use crate::result::Latency;
     use crate::served::served;
-    use crate::target::Target;
     use crate::workload::{Depth, Workload};
 
     fn repeat(bytes_per_second: f64) -> Repeat {

@@ -124,7 +124,7 @@ pub struct Workload {
     pub path: &'static PathRow,
     /// A directory (for a temporary scratch file), a file or a block device.
     pub target: Option<PathBuf>,
-    /// Further targets: the workload runs on all of them at the same time. All of them must be models.
+    /// Further targets: the workload runs on all of them at the same time. All of them, and the first, are models, or none.
     pub more_targets: Vec<PathBuf>,
     /// Direction and order of the transfers.
     pub rw: Rw,

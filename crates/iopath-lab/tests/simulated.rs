@@ -382,7 +382,7 @@ fn several_targets_run_at_the_same_time_with_results_of_their_own() {
     let file = Workload { more_targets: vec![directory.path().to_owned()], log: None, ..workload };
     for refused in [Workload { path: find_path("kernel-direct").unwrap(), ..file.clone() }, file] {
         let error = iopath_lab::report(&refused, &mut Silent).unwrap_err();
-        assert!(error.is_usage() && error.to_string().contains("must all be models"), "{error}");
+        assert!(error.is_usage() && error.to_string().contains("are all models"), "{error}");
     }
 }
 

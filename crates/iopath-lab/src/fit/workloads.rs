@@ -215,7 +215,7 @@ fn on_storage(
                 Stage::Turn { workload: planned.to_string(), round: rounds, rounds: ROUNDS_MAX, left };
             progress.stage(&stage);
             let path = series.open(None)?;
-            series.measure(&*path, &mut Silent)?;
+            series.measure(&path, &mut Silent)?;
         }
         longest = longest.max(begun.elapsed());
     }

@@ -20,6 +20,7 @@ use crate::progress::{Progress, Stage};
 use crate::refusal::WorkloadError;
 use crate::result::{Report, TargetFacts};
 use crate::run::{IDLE_SAMPLE, Lab, read_back_after};
+use crate::signals::Interruption;
 use crate::storage;
 use crate::target::Target;
 use crate::verify::Verified;
@@ -58,7 +59,7 @@ impl JobFile {
         for job in &mut jobs {
             settings.change(job);
         }
-        let (accesses, warnings) = accesses(&jobs)?;
+        let (accesses, mut warnings) = accesses(&jobs)?;
         let flat: Vec<Access> = accesses.iter().flatten().cloned().collect();
         let base = &settings.base;
         let planned = plan(&flat, base.overwrite, progress)?;
@@ -89,9 +90,22 @@ impl JobFile {
             let number = index as u32 + 1;
             let group = Group { number, jobs: &jobs, members: group, prepared: &prepared, records: &records };
             progress.stage(&Stage::Jobs { names: group.names(), number: group.number, count: sizes.len() });
-            let (runs, result) = group.run(&lab, progress)?;
+            let (runs, result) = match group.run(&lab, progress) {
+                Err(JobFileError::Lab(LabError::Interrupted)) if !report.runs.is_empty() => break,
+                ran => ran?,
+            };
+            if Interruption::is_requested() {
+                warnings.push(format!(
+                    "interrupted in group {} of {}: later groups did not run",
+                    index + 1,
+                    sizes.len()
+                ));
+            }
             report.runs.extend(runs);
             report.groups.push(result);
+            if Interruption::is_requested() {
+                break;
+            }
         }
         if let Some(first) = report.runs.first_mut() {
             first.warnings.extend(warnings);
@@ -263,7 +277,11 @@ impl<'a> Group<'a> {
         for number in 1..=count {
             let resident = self.drop_caches(&opened, progress)?;
             progress.stage(&Stage::Repeat { number, count });
-            let together = measure_together(&self.workers(&opened, number), &targets, progress)?;
+            let together = match measure_together(&self.workers(&opened, number), &targets, progress) {
+                // The complete repetitions are the result.
+                Err(LabError::Interrupted) if !measured.is_empty() => break,
+                measured => measured?,
+            };
             let Together { jobs, mut verified, cpu, transfers, warnings } = together;
             self.read_back(&opened, &mut verified, progress)?;
             let transferred = match &transfers[..] {
@@ -425,6 +443,7 @@ impl<'a> Group<'a> {
                 start: member.start,
                 ends_all: member.ends_all,
                 record: member.workload.verify.and_then(|_| PlaceRecord::of(self.records, &member.place)),
+                until_idle: false,
             });
         }
         workers

@@ -31,6 +31,7 @@ pub(crate) fn run(path: &str, rw: Rw, block_bytes: u32, io_depth: u32, mbs: &[f6
         latency_distribution: None,
         model_host: None,
         targets: Vec::new(),
+        targets_end: None,
         warm: false,
         served_by: Some(ServedBy::Storage),
         latency_every: 1,
@@ -43,6 +44,7 @@ pub(crate) fn run(path: &str, rw: Rw, block_bytes: u32, io_depth: u32, mbs: &[f6
         cpu: repeats[0].cpu,
         device: repeats.iter().map(|repeat| repeat.device).sum(),
         cache: None,
+        partial: false,
         warnings: Vec::new(),
         repeats,
     }

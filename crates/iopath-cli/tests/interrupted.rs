@@ -1,0 +1,127 @@
+//! `iopath run` and signals: complete repetitions are kept, logs are closed, scratch files are removed.
+
+mod support;
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use support::{iopath, json_of, with_default_signals, within_10_s};
+
+fn spawn(command: &Command) -> Child {
+    with_default_signals(command).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Sends a signal after some time, and returns the end of the process.
+fn interrupted(child: Child, after_ms: u64, signal: Signal) -> std::process::Output {
+    std::thread::sleep(Duration::from_millis(after_ms));
+    kill_process(Pid::from_child(&child), signal).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+fn report(file: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap()
+}
+
+/// 1000 repetitions of 200 ms each without a device, after the idle sample.
+const LONG: [&str; 9] = ["run", "--path", "null", "--size", "1m", "--runtime", "200ms", "--repeat", "1000"];
+
+#[test]
+fn the_complete_repetitions_are_printed_and_written_and_marked_as_partial() {
+    let directory = directory();
+    for (signal, lists) in [(Signal::INT, false), (Signal::TERM, true), (Signal::HUP, false)] {
+        let json = directory.path().join(format!("{}.json", signal.as_raw()));
+        let mut command = iopath(&LONG);
+        command.arg("--json").arg(&json);
+        if lists {
+            command.args(["--bs", "4k,8k"]);
+        }
+        let output = interrupted(spawn(&command), 2500, signal);
+        assert_eq!(output.status.signal(), Some(signal.as_raw()), "{output:?}");
+        let (table, lines) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(table.contains("IOPS") && table.contains("null"), "{table}\n{lines}");
+        assert!(
+            lines.contains("interrupted: ") && lines.contains("of 1000 repetitions are complete"),
+            "{lines}"
+        );
+        for run in report(&json)["runs"].as_array().unwrap() {
+            assert_eq!(run["partial"], true);
+            let repeats = run["repeats"].as_array().unwrap();
+            assert!((1..1000).contains(&repeats.len()), "{}", repeats.len());
+            let complete = repeats.iter().all(|repeat| repeat["seconds"].as_f64().unwrap() >= 0.2);
+            assert!(complete, "an incomplete repetition is not a result: {repeats:?}");
+        }
+    }
+}
+
+#[test]
+fn the_scratch_file_is_removed_and_without_a_repetition_there_is_no_result() {
+    let directory = directory();
+    let args = ["run", "--path", "kernel-buffered", "--size", "1m", "--runtime", "100s", "--target"];
+    let mut command = iopath(&args);
+    command.arg(directory.path());
+    let child = spawn(&command);
+    let exists = || std::fs::read_dir(directory.path()).unwrap().count() == 1;
+    assert!(within_10_s(exists), "a scratch file");
+    let output = interrupted(child, 1500, Signal::INT);
+    assert_eq!(output.status.signal(), Some(Signal::INT.as_raw()));
+    let lines = String::from_utf8_lossy(&output.stderr);
+    assert!(output.stdout.is_empty() && lines.contains("interrupted before the end of the first"), "{lines}");
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_log_cut_off_by_a_signal_is_complete_up_to_it() {
+    let directory = directory();
+    let log = directory.path().join("log");
+    let mut command = iopath(&LONG);
+    command.args(["--rate-iops", "2000", "--log"]).arg(&log);
+    let output = interrupted(spawn(&command), 2500, Signal::INT);
+    assert_eq!(output.status.signal(), Some(Signal::INT.as_raw()), "{output:?}");
+    let summary = json_of(&iopath(&["log"]).arg(&log).arg("--json").output().unwrap());
+    assert!(summary["damage"].is_null() && summary["records"].as_u64().unwrap() > 1000, "{summary}");
+}
+
+#[test]
+fn a_second_signal_ends_the_process_at_once() {
+    // A FIFO without a reader blocks the output of the results, so the first signal alone does not end the process.
+    let directory = directory();
+    let fifo = directory.path().join("fifo");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &fifo,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o600),
+        0,
+    )
+    .unwrap();
+    let mut command = iopath(&LONG);
+    command.arg("--json").arg(&fifo);
+    let mut child = spawn(&command);
+    std::thread::sleep(Duration::from_millis(2500));
+    let pid = Pid::from_child(&child);
+    kill_process(pid, Signal::INT).unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(child.try_wait().unwrap().is_none(), "it waits for the reader of the results");
+    kill_process(pid, Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(Signal::INT.as_raw()));
+}
+
+#[test]
+fn an_ignored_signal_stays_ignored() {
+    let command =
+        iopath(&["run", "--path", "null", "--size", "1m", "--runtime", "1s", "--repeat", "1", "--json"]);
+    let mut wrapped = Command::new("env");
+    wrapped.arg("--ignore-signal=HUP").arg(command.get_program()).args(command.get_args());
+    let child = wrapped.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let report = json_of(&interrupted(child, 800, Signal::HUP));
+    assert_eq!(report["runs"][0]["partial"], Value::Null);
+}
