@@ -4,8 +4,8 @@
 use crate::conditions::Repeated;
 use crate::engine::Measured;
 use crate::job::tally::latencies;
+use crate::rates::{device, latency, spread};
 use crate::result::{TargetResult, TargetsEnd};
-use crate::run::{device, latency, spread};
 
 /// The results of each target; empty unless there are several. `names` are those of the targets.
 pub(crate) fn targets(names: &[String], measured: &[Repeated]) -> Vec<TargetResult> {

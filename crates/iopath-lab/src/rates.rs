@@ -2,9 +2,12 @@
 
 use hdrhistogram::Histogram;
 
+use crate::counters::DiskCounters;
 use crate::engine::Measured;
 use crate::job::tally::OneDirection;
-use crate::result::{DirectionResult, Directions, Latency, LatencyDistribution, RepeatDirection, Spread};
+use crate::result::{
+    Device, DirectionResult, Directions, Latency, LatencyDistribution, RepeatDirection, Spread,
+};
 use crate::stats::Summary;
 
 /// The results of reads and of writes; none unless each repetition has both.
@@ -63,4 +66,10 @@ pub(crate) fn latency(histogram: &Histogram<u64>) -> Latency {
 /// 0 without any time: the repetition ended before its measurement began.
 pub(crate) fn per_second(count: u64, seconds: f64) -> f64 {
     if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
+}
+
+/// The transfers of a disk.
+pub(crate) fn device(counters: DiskCounters) -> Device {
+    let DiskCounters { reads, read_bytes, writes, written_bytes } = counters;
+    Device { reads, read_bytes, writes, written_bytes }
 }

@@ -415,7 +415,7 @@ pub struct TargetResult {
 }
 
 /// How evenly several targets ended: means over the repetitions.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TargetsEnd {
     /// The end of the first target that was done, in seconds from the common start.
     pub first_done_seconds: f64,

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use iopath_log::{LogInfo, LogOptions, LogWriter, SyncLogWriter, Totals};
 
 use crate::conditions::{Conditions, Repeated};
-use crate::counters::{DiskCounters, idle_busy_cpus};
+use crate::counters::idle_busy_cpus;
 use crate::engine::{CpuSeconds, Measured, all_verified, measure, read_back};
 use crate::error::LabError;
 use crate::host::memory_available_bytes;
@@ -17,7 +17,7 @@ use crate::model_host::ModelHost;
 use crate::parallel;
 use crate::path::{IoPath, OpenSpec};
 use crate::progress::{Progress, Stage};
-use crate::rates::{directions, per_second, repeat_direction};
+use crate::rates::{device, directions, per_second, repeat_direction};
 pub(crate) use crate::rates::{latency, spread};
 use crate::result::{
     Clock, Cpu, Device, FlushResult, Host, LatencyDistribution, ModelHostFacts, Repeat, RepeatDirections,
@@ -540,11 +540,6 @@ pub(crate) fn cpu_sum(repeats: &[Repeat]) -> Option<Cpu> {
         repeats.iter().map(|repeat| repeat.bytes).sum(),
         repeats.iter().map(|repeat| repeat.ios).sum(),
     ))
-}
-
-pub(crate) fn device(counters: DiskCounters) -> Device {
-    let DiskCounters { reads, read_bytes, writes, written_bytes } = counters;
-    Device { reads, read_bytes, writes, written_bytes }
 }
 
 pub(crate) fn device_sum(repeats: &[Repeat]) -> Option<Device> {
