@@ -112,6 +112,9 @@ pub(crate) struct RunArgs {
     /// jobs
     #[arg(value_name = "JOBFILE", conflicts_with_all = NOT_WITH_JOBFILE)]
     pub(crate) jobfile: Option<PathBuf>,
+    /// The jobs of a preset instead of a job file; list shows all presets
+    #[arg(long, value_name = "NAME|list", conflicts_with = "jobfile", conflicts_with_all = NOT_WITH_JOBFILE)]
+    pub(crate) preset: Option<String>,
     /// Ignore keys of JOBFILE that iopath does not support, with a warning for each
     #[arg(long, requires = "jobfile")]
     pub(crate) lenient: bool,
@@ -119,7 +122,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NAME", requires = "jobfile")]
     pub(crate) section: Vec<String>,
     /// The I/O path to measure. Lists, also of --rw, --bs, --iodepth and --numjobs, measure all combinations side by side
-    #[arg(long, required_unless_present = "jobfile", value_delimiter = ',', value_parser = described(PATHS.iter().map(|row| (row.name, row.about))).try_map(|name| find_path(&name)))]
+    #[arg(long, required_unless_present_any = ["jobfile", "preset"], value_delimiter = ',', value_parser = described(PATHS.iter().map(|row| (row.name, row.about))).try_map(|name| find_path(&name)))]
     pub(crate) path: Vec<&'static PathRow>,
     /// A directory (for a temporary scratch file), a file or a block device; or a modelled disk in virtual time, as
     /// model:NAME or model:FILE.toml. A list, or a repeated option, runs the workload on all targets at the same time
@@ -389,7 +392,7 @@ impl RunArgs {
         let repetitions = Repetitions::new(self.repeat.unwrap_or(1))?;
         let base = Workload { target: None, more_targets: Vec::new(), repetitions, ..self.workload()? };
         Ok(RunSettings {
-            target: self.target.first().cloned(),
+            target: self.targets().first().cloned(),
             size_bytes: self.size,
             runtime: self.runtime,
             path: self.path.first().copied(),
@@ -402,7 +405,7 @@ impl Command {
     /// The flags of this command for the fields of a workload. Messages name these flags.
     pub(crate) fn flags(&self) -> FieldNames {
         match self {
-            Self::Run(args) if args.jobfile.is_some() => key_of,
+            Self::Run(args) if args.jobfile.is_some() || args.preset.is_some() => key_of,
             Self::Run(_) | Self::Sweep(_) | Self::Tune(_) => run_flag,
             Self::Survey(_) | Self::Fit(_) => survey_flag,
             Self::Map(_) => map_flag,

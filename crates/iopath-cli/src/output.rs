@@ -113,6 +113,11 @@ impl<'a> Output<'a> {
         }
     }
 
+    /// Whether stdout has the usual text.
+    pub(crate) fn is_text(&self) -> bool {
+        self.format.is_none() && !self.json.is_alone()
+    }
+
     /// Shows results as text and JSON, according to the options.
     pub(crate) fn show(&self, json: impl FnOnce() -> String, text: &str) -> anyhow::Result<()> {
         self.json.show(json, text)

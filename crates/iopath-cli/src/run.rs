@@ -1,18 +1,22 @@
 //! `iopath run`: measures one workload with repetitions, or the jobs of a job file, and shows a table.
 
 use crate::args::RunArgs;
-use crate::output::Output;
+use crate::output::{Output, print};
 use crate::progress::Bar;
 use anyhow::bail;
 use clap::error::ErrorKind;
-use iopath_lab::jobfile::{JobFile, JobFileError, System};
+use iopath_lab::jobfile::{JobFile, JobFileError, RunSettings, System};
+use iopath_lab::preset::{PRESETS, Preset, find_preset};
 use iopath_lab::result::VerifyResult;
-use iopath_lab::{Interruption, LabError, Report, model_file, table};
+use iopath_lab::{Interruption, LabError, Repetitions, Report, model_file, table};
 use std::path::Path;
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
-    if let Some(file) = &args.jobfile {
-        return run_jobs(args, file);
+    match (&args.preset, &args.jobfile) {
+        (Some(name), _) if name == "list" => return list_presets(),
+        (Some(name), _) => return run_preset(args, find_preset(name)?),
+        (None, Some(file)) => return run_job_file(args, file),
+        (None, None) => {}
     }
     // The results must not replace the file of a model.
     let named = args.targets();
@@ -27,11 +31,11 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
         several => iopath_lab::report_all(several, &mut bar),
     };
     bar.finish();
-    show_unless_interrupted(report.map_err(Into::into), &output)
+    show_unless_interrupted(report.map_err(Into::into), &|_| None, &output)
 }
 
 /// Measures the jobs of a job file.
-fn run_jobs(args: &RunArgs, file: &Path) -> anyhow::Result<()> {
+fn run_job_file(args: &RunArgs, file: &Path) -> anyhow::Result<()> {
     if args.targets().len() > 1 || args.path.len() > 1 {
         let message = "a job file has one --target and one --path; name the files of its jobs in the file";
         return Err(clap::Error::raw(ErrorKind::ValueValidation, message).into());
@@ -39,7 +43,39 @@ fn run_jobs(args: &RunArgs, file: &Path) -> anyhow::Result<()> {
     let settings = args.job_settings()?;
     let mut jobs = JobFile::read(&file.to_string_lossy(), &System, args.lenient)?;
     jobs.select(&args.section)?;
-    let named = settings.named_files(&jobs);
+    run_jobs(args, &jobs, &settings, &|_| None)
+}
+
+/// Measures the jobs of a preset, on each of several targets at the same time.
+fn run_preset(args: &RunArgs, preset: &Preset) -> anyhow::Result<()> {
+    if args.path.len() > 1 {
+        return Err(clap::Error::raw(ErrorKind::ValueValidation, "a preset has one --path").into());
+    }
+    let targets = args.targets();
+    let mut settings = args.job_settings()?;
+    if args.repeat.is_none() {
+        settings.base.repetitions = Repetitions::new(preset.repeats)?;
+    }
+    if targets.len() > 1 {
+        settings.target = None;
+    }
+    let jobs = preset.jobs(&targets, &System)?;
+    run_jobs(args, &jobs, &settings, &|report| preset.table(report))
+}
+
+fn list_presets() -> anyhow::Result<()> {
+    let lines = PRESETS.iter().map(|preset| format!("{:<10} {}\n", preset.name, preset.about));
+    print(&lines.collect::<String>())
+}
+
+/// `classic` is the table of a preset.
+fn run_jobs(
+    args: &RunArgs,
+    jobs: &JobFile,
+    settings: &RunSettings,
+    classic: &dyn Fn(&Report) -> Option<String>,
+) -> anyhow::Result<()> {
+    let named = settings.named_files(jobs);
     let targets: Vec<&Path> = named.iter().map(|file| model_file(file).unwrap_or(file)).collect();
     let output = Output::new(&args.show, &targets, None)?.in_format(args.format.format)?;
     for warning in &jobs.warnings {
@@ -47,13 +83,17 @@ fn run_jobs(args: &RunArgs, file: &Path) -> anyhow::Result<()> {
     }
     let _interruption = Interruption::catch();
     let mut bar = Bar::new(output.has_fancy_stderr());
-    let report = jobs.run(&settings, &mut bar);
+    let report = jobs.run(settings, &mut bar);
     bar.finish();
-    show_unless_interrupted(report.map_err(Into::into), &output)
+    show_unless_interrupted(report.map_err(Into::into), classic, &output)
 }
 
 /// Shows the results, or that a signal came before the first of them: the process then ends without its usual message.
-fn show_unless_interrupted(report: anyhow::Result<Report>, output: &Output) -> anyhow::Result<()> {
+fn show_unless_interrupted(
+    report: anyhow::Result<Report>,
+    classic: &dyn Fn(&Report) -> Option<String>,
+    output: &Output,
+) -> anyhow::Result<()> {
     let is_interrupted = |error: &anyhow::Error| {
         let job_file = error.downcast_ref::<JobFileError>();
         let lab = job_file.map_or_else(
@@ -68,10 +108,10 @@ fn show_unless_interrupted(report: anyhow::Result<Report>, output: &Output) -> a
     if let Some(error) = report.as_ref().err().filter(|error| is_interrupted(error)) {
         eprintln!("iopath: {error}");
     }
-    show(&report?, output)
+    show(&report?, classic, output)
 }
 
-fn show(report: &Report, output: &Output) -> anyhow::Result<()> {
+fn show(report: &Report, classic: &dyn Fn(&Report) -> Option<String>, output: &Output) -> anyhow::Result<()> {
     for run in &report.runs {
         for warning in &run.warnings {
             match &report.runs[..] {
@@ -81,6 +121,9 @@ fn show(report: &Report, output: &Output) -> anyhow::Result<()> {
         }
     }
     output.present(report)?;
+    if let Some(classic) = classic(report).filter(|_| output.is_text()) {
+        print(&format!("\n{classic}\n"))?;
+    }
     let verified = report.runs.iter().filter_map(|run| run.verify.as_ref());
     match verified.map(VerifyResult::faults).sum() {
         0 => Ok(()),

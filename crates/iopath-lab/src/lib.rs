@@ -35,6 +35,7 @@ pub mod path;
 pub mod paths;
 mod pattern;
 mod plan;
+pub mod preset;
 pub mod progress;
 mod random;
 mod rates;

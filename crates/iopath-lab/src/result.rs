@@ -3,6 +3,7 @@
 
 mod distribution;
 mod origin;
+mod several;
 mod workload;
 
 use schemars::JsonSchema;
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 pub use distribution::{LatencyDistribution, PERCENTILES};
 pub use origin::Origin;
+pub use several::{Skipped, TargetsEnd};
 pub use workload::WorkloadFacts;
 
 /// The name and version of the schema.
@@ -43,15 +45,6 @@ pub struct Report {
     pub skipped: Vec<Skipped>,
     /// Their interpretation.
     pub findings: Vec<Finding>,
-}
-
-/// A workload that was not measured.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
-pub struct Skipped {
-    /// Its path, and the values in which it differs from the others.
-    pub workload: String,
-    /// Why it cannot run.
-    pub reason: String,
 }
 
 impl Report {
@@ -412,19 +405,6 @@ pub struct TargetResult {
     pub latency_ns: Latency,
     /// Requests of the device, over all repetitions.
     pub device: Option<Device>,
-}
-
-/// How evenly several targets ended: means over the repetitions.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct TargetsEnd {
-    /// The end of the first target that was done, in seconds from the common start.
-    pub first_done_seconds: f64,
-    /// The end of the last one.
-    pub last_done_seconds: f64,
-    /// The time between these two.
-    pub skew_seconds: f64,
-    /// Jain's index of the throughputs of the targets: 1 if all are equal, 1/n if one of n has all.
-    pub jain: f64,
 }
 
 /// A modelled host.

@@ -1,0 +1,181 @@
+//! `iopath run --preset`: each preset runs on small files and leaves nothing behind. The ignored test compares three of them
+//! with the programs that they are named after.
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+
+use support::{iopath, json_of, scratch_directory};
+
+#[test]
+fn each_preset_runs_on_small_files_and_removes_them() {
+    let Some(directory) = scratch_directory() else { return };
+    for preset in &iopath_lab::preset::PRESETS {
+        // The path works where io_uring is refused.
+        let path: &[&str] = if preset.text.contains("libaio") { &["--path", "kernel-direct"] } else { &[] };
+        let size = if preset.name == "perftest" || preset.name == "recorder" { "64m" } else { "4m" };
+        let run =
+            iopath(&["run", "--preset", preset.name, "--size", size, "--runtime", "100ms", "--repeat", "1"])
+                .args(path)
+                .arg("--target")
+                .arg(directory.path())
+                .output()
+                .unwrap();
+        let (table, lines) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+        assert!(run.status.success(), "{}: {lines}", preset.name);
+        assert!(table.contains("IOPS"), "{}: {table}", preset.name);
+        let classic = match preset.name {
+            "perftest" => "blocksize",
+            "bonnie" => "seeks /s",
+            "ping" => "min/p50/avg",
+            _ => "",
+        };
+        assert!(table.contains(classic), "{}: {table}", preset.name);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "{} left a file", preset.name);
+    }
+}
+
+#[test]
+fn parallel_has_a_job_for_each_target_and_their_skew() {
+    let [Some(first), Some(second)] = [scratch_directory(), scratch_directory()] else { return };
+    let targets = format!("{},{}", first.path().display(), second.path().display());
+    let args = ["run", "--preset", "parallel", "--size", "8m", "--repeat", "2", "--target", &targets];
+    let run = iopath(&args).output().unwrap();
+    let table = String::from_utf8_lossy(&run.stdout);
+    assert!(table.contains("2 targets: first done") && table.contains("Jain's index"), "{table}");
+    let report = json_of(&iopath(&args).args(["--json", "-"]).output().unwrap());
+    assert_eq!(report["runs"].as_array().map(Vec::len), Some(2));
+    assert_eq!(report["groups"].as_array().map(Vec::len), Some(1), "at the same time");
+}
+
+#[test]
+fn the_list_names_all_presets_and_an_unknown_one_is_refused() {
+    let list = iopath(&["run", "--preset", "list"]).output().unwrap();
+    let text = String::from_utf8(list.stdout).unwrap();
+    for preset in &iopath_lab::preset::PRESETS {
+        assert!(text.contains(preset.name) && text.contains(preset.about), "{text}");
+    }
+    for (args, named) in [(&["bonny"][..], "unknown preset `bonny`"), (&["ping", "--bs", "8k"], "--bs")] {
+        let run = iopath(&["run", "--preset"]).args(args).output().unwrap();
+        let line = String::from_utf8(run.stderr).unwrap();
+        assert!(run.status.code() == Some(2) && line.contains(named), "{line}");
+    }
+}
+
+/// The first number after a text.
+fn after(text: &str, mark: &str) -> Option<f64> {
+    let rest = &text[text.find(mark)? + mark.len()..];
+    let number: String =
+        rest.trim_start().chars().take_while(|char| char.is_ascii_digit() || *char == '.').collect();
+    number.parse().ok()
+}
+
+fn output(command: &mut Command) -> String {
+    let run = command.env("LC_ALL", "C").output().unwrap();
+    String::from_utf8_lossy(&run.stdout).into_owned() + &String::from_utf8_lossy(&run.stderr)
+}
+
+fn has(program: &str) -> bool {
+    let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
+    found.is_ok_and(|output| output.status.success())
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Drops the pages of a file, as iopath does before a cold repetition.
+fn drop_pages(file: &Path) {
+    let file = file.display();
+    output(Command::new("dd").args([
+        &format!("of={file}"),
+        "oflag=nocache",
+        "conv=notrunc,fdatasync",
+        "count=0",
+    ]));
+    output(Command::new("dd").args([&format!("if={file}"), "iflag=nocache", "count=0"]));
+}
+
+/// The ratio of the medians of nine alternating measurements; a line with both.
+fn compared(
+    name: &str,
+    mut ours: impl FnMut() -> Option<f64>,
+    mut theirs: impl FnMut() -> Option<f64>,
+) -> f64 {
+    let (mut all_ours, mut all_theirs) = (Vec::new(), Vec::new());
+    for _ in 0..9 {
+        all_ours.extend(ours());
+        all_theirs.extend(theirs());
+    }
+    let (ours, theirs) = (median(all_ours), median(all_theirs));
+    println!("{name:<28} iopath {ours:>12.1}  other {theirs:>12.1}  ratio {:.3}", ours / theirs);
+    ours / theirs
+}
+
+#[test]
+#[ignore = "needs bonnie++, ioping and a quiet machine; minutes"]
+fn presets_measure_what_their_programs_measure() {
+    let Some(directory) = scratch_directory() else { return };
+    let file = directory.path().join("file");
+    let bytes = 512u64 << 20;
+    let filled = output(
+        Command::new("dd")
+            .args(["if=/dev/urandom", "bs=1M", "count=512"])
+            .arg(format!("of={}", file.display())),
+    );
+    assert!(filled.contains("536870912"), "{filled}");
+    let run_of = |preset: &str, job: &str, more: &[&str]| {
+        let mut run =
+            iopath(&["run", "--preset", preset, "--repeat", "1", "--json", "-", "--overwrite", "--target"]);
+        let report = json_of(&run.arg(&file).args(more).output().unwrap());
+        let runs = report["runs"].as_array().unwrap().clone();
+        runs.into_iter().find(|run| run["job"]["name"] == job).unwrap()
+    };
+    let mut ratios = Vec::new();
+    let rate = |text: String| Some(bytes as f64 / after(&text, "copied,")? / 1e6);
+    let iopath_rate =
+        |job: &str| run_of("perftest", job, &[])["bytes_per_second"]["mean"].as_f64().map(|rate| rate / 1e6);
+    for (job, block) in [("read-1m", "bs=1M"), ("read-64k", "bs=64k")] {
+        let theirs = || {
+            drop_pages(&file);
+            rate(output(
+                Command::new("dd").arg(format!("if={}", file.display())).args(["of=/dev/null", block]),
+            ))
+        };
+        ratios.push(compared(&format!("dd {job}, MB/s"), || iopath_rate(job), theirs));
+    }
+    if has("ioping") {
+        let theirs = || {
+            drop_pages(&file);
+            let text = output(
+                Command::new("ioping").args(["-D", "-B", "-c", "100", "-i", "10ms", "-s", "4k"]).arg(&file),
+            );
+            let mean = text.split_whitespace().nth(5)?.parse::<f64>().ok()?;
+            Some(mean / 1e3)
+        };
+        let ours = || run_of("ping", "ping", &[])["latency_ns"]["mean"].as_f64().map(|ns| ns / 1e3);
+        ratios.push(compared("ioping, µs", ours, theirs));
+    } else {
+        println!("skipped: no ioping");
+    }
+    if has("bonnie++") {
+        let input = || {
+            let text = output(
+                Command::new("bonnie++")
+                    .args(["-q", "-f", "-n", "0", "-s", "512:8k", "-r", "256", "-u", "root", "-d"])
+                    .arg(directory.path()),
+            );
+            // The CSV line: name and settings in front, block output, its CPU, rewrite, its CPU, character input, block input.
+            let line = text.lines().find(|line| line.starts_with("1.") || line.starts_with("2."))?;
+            line.split(',').nth(17)?.parse::<f64>().ok()
+        };
+        let ours =
+            || run_of("bonnie", "input", &[])["bytes_per_second"]["mean"].as_f64().map(|rate| rate / 1024.0);
+        ratios.push(compared("bonnie++ block input, K/s", ours, input));
+    } else {
+        println!("skipped: no bonnie++");
+    }
+    assert!(ratios.iter().all(|ratio| (0.95..=1.05).contains(ratio)), "{ratios:?}");
+}
