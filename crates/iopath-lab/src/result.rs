@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 pub use distribution::{LatencyDistribution, PERCENTILES};
 pub use origin::Origin;
-pub use several::{Skipped, TargetsEnd};
+pub use several::{Skipped, TargetResult, TargetsEnd};
 pub use workload::WorkloadFacts;
 
 /// The name and version of the schema.
@@ -383,27 +383,6 @@ pub struct GroupResult {
     /// CPU cost, over all repetitions.
     pub cpu: Option<Cpu>,
     /// Transfers of the disk, over all repetitions; none without a single disk, and with several targets.
-    pub device: Option<Device>,
-}
-
-/// One target of a run on several.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
-pub struct TargetResult {
-    /// The target as given.
-    pub target: String,
-    /// Bytes transferred, over all repetitions.
-    pub bytes: u64,
-    /// Transfers, over all repetitions.
-    pub ios: u64,
-    /// The time to the end of its last job, over all repetitions, in seconds.
-    pub seconds: f64,
-    /// Throughput up to that end.
-    pub bytes_per_second: Spread,
-    /// Transfers per second up to that end.
-    pub iops: Spread,
-    /// From submission to completion, over all repetitions.
-    pub latency_ns: Latency,
-    /// Requests of the device, over all repetitions.
     pub device: Option<Device>,
 }
 

@@ -1,7 +1,9 @@
-//! Results of several workloads or targets: the workloads that cannot run, and the ends of the targets.
+//! Results of several workloads or targets: the workloads that cannot run, each target, and the ends of the targets.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use super::{Device, Latency, Spread};
 
 /// A workload that was not measured.
 #[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
@@ -23,4 +25,25 @@ pub struct TargetsEnd {
     pub skew_seconds: f64,
     /// Jain's index of the throughputs of the targets: 1 if all are equal, 1/n if one of n has all.
     pub jain: f64,
+}
+
+/// One target of a run on several.
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+pub struct TargetResult {
+    /// The target as given.
+    pub target: String,
+    /// Bytes transferred, over all repetitions.
+    pub bytes: u64,
+    /// Transfers, over all repetitions.
+    pub ios: u64,
+    /// The time to the end of its last job, over all repetitions, in seconds.
+    pub seconds: f64,
+    /// Throughput up to that end.
+    pub bytes_per_second: Spread,
+    /// Transfers per second up to that end.
+    pub iops: Spread,
+    /// From submission to completion, over all repetitions.
+    pub latency_ns: Latency,
+    /// Requests of the device, over all repetitions.
+    pub device: Option<Device>,
 }
