@@ -65,9 +65,9 @@ impl Ours {
         let volume =
             Volume::open(&file, &Options::new().mode(mode).write(true).unaligned(Unaligned::Bounce)).unwrap();
         let (name, description) = ("disk one".to_owned(), "pattern".to_owned());
-        let served = Served { name, description, volume, is_writable: true };
+        let export = Served { name, description, volume, is_writable: true };
         let server =
-            Server::start(&Listen::Unix(socket.clone()), &[served], &ServeOptions::default()).unwrap();
+            Server::start(&Listen::Unix(socket.clone()), &[export], &ServeOptions::default()).unwrap();
         let uri =
             NbdUri { place: Place::Unix(socket), is_tls: false, export: "disk one".to_owned() }.to_string();
         Self { folder, uri, _server: server }

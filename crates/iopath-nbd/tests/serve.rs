@@ -29,10 +29,10 @@ impl Setup {
             MemoryDisk::new(&MemoryConfig { cache_bytes: 1 << 20, ..MemoryConfig::of_bytes(SIZE) }).unwrap();
         let open = Options::new().mode(mode).write(true).unaligned(Unaligned::Bounce).faults(&faults);
         let volume = Volume::memory(&disk, &open).unwrap();
-        let served =
+        let export =
             Served { name: "disk".to_owned(), description: String::new(), volume, is_writable: true };
         let listen = Listen::Unix(folder.path().join("socket"));
-        let server = Server::start(&listen, &[served], options).unwrap();
+        let server = Server::start(&listen, &[export], options).unwrap();
         Self { folder, faults, server }
     }
 
