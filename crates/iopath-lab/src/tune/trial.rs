@@ -45,7 +45,7 @@ pub trait Measure {
 /// The result of a trial: the output of `--json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TrialReport {
-    /// [`SCHEMA`].
+    /// `iopath.tune-trial/1`.
     pub schema: String,
     /// The kernel's name of the disk.
     pub device: String,
