@@ -53,7 +53,7 @@ fn run(id: &str, set: &[String]) -> Result<(), LabError> {
 }
 
 #[test]
-fn values_outside_the_range_of_every_parameter_are_refused_with_the_range() {
+fn experiment_values_outside_the_range_are_refused_with_the_range() {
     for experiment in EXPERIMENTS {
         for parameter in experiment.parameters {
             let outside: Vec<String> = match parameter.kind {
@@ -91,14 +91,14 @@ fn values_outside_the_range_of_every_parameter_are_refused_with_the_range() {
 }
 
 #[test]
-fn the_ends_of_the_range_of_every_parameter_run_or_are_refused_by_name() {
+fn experiments_run_at_the_ends_of_every_range_or_refuse_them_by_name() {
     for (id, short) in SHORT {
         ends_run_or_are_refused(id, short, &|_| true);
     }
 }
 
 #[test]
-fn the_ends_of_the_parameters_of_the_machine_of_2002_run_or_are_refused_by_name() {
+fn experiments_of_2002_run_at_the_ends_of_every_range_or_refuse_them_by_name() {
     for (id, names) in MACHINE_2002 {
         ends_run_or_are_refused(id, &["data_mib=64"], &|name| names.contains(&name));
     }
