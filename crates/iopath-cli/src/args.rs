@@ -16,7 +16,7 @@ pub(crate) use fit::FitArgs;
 pub(crate) use format::{GeneralFormat, RunFormat};
 pub(crate) use log::{LogArgs, LogFile, SummaryArgs};
 pub(crate) use report::ReportArgs;
-pub(crate) use serve::ServeArgs;
+pub(crate) use serve::{ServeArgs, TlsMode};
 pub(crate) use sweep::{SweepArgs, SweepFormat};
 pub(crate) use tune::TuneArgs;
 

@@ -1,8 +1,8 @@
 //! `iopath serve`: serves files and block devices over NBD.
 
-use crate::args::ServeArgs;
+use crate::args::{ServeArgs, TlsMode};
 use crate::output::{plain, print};
-use iopath_lab::serve::{Listen, ServeRequest, serve};
+use iopath_lab::serve::{Listen, ServeRequest, ServeTlsRequest, serve};
 use iopath_lab::size::format_size;
 use std::io::{IsTerminal, Write, stderr};
 
@@ -11,6 +11,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         targets: args.target.clone(),
         names: args.export.clone(),
         listen: args.unix.clone().map(Listen::Unix).or_else(|| args.listen.clone()),
+        tls: tls(args),
         mode: args.path,
         elevator: args.elevator.clone(),
         cache_bytes: args.cache,
@@ -39,4 +40,13 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let bytes = format_size(totals.bytes);
     eprintln!("{clear}iopath: served {} connections, {} requests, {bytes}", totals.accepted, totals.requests);
     Ok(())
+}
+
+/// The encryption, if there is a certificate.
+fn tls(args: &ServeArgs) -> Option<ServeTlsRequest> {
+    let mode = args.tls.unwrap_or(TlsMode::Require);
+    let (certificate, key) =
+        args.tls_cert.clone().zip(args.tls_key.clone()).filter(|_| mode != TlsMode::Off)?;
+    let is_required = mode == TlsMode::Require;
+    Some(ServeTlsRequest { certificate, key, client_ca: args.tls_ca.clone(), is_required })
 }

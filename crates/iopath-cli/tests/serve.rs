@@ -60,6 +60,48 @@ fn a_server_prints_its_uris_and_ends_on_a_signal() {
     assert_eq!(serving.end(Signal::TERM).0, Some(0));
 }
 
+/// Writes a certificate that its own key signs, for both ends.
+fn write_certificate(certificate: &str, key: &str) {
+    let names = vec!["localhost".to_owned()];
+    let issued = rcgen::generate_simple_self_signed(names).unwrap();
+    std::fs::write(certificate, issued.cert.pem()).unwrap();
+    std::fs::write(key, issued.signing_key.serialize_pem()).unwrap();
+}
+
+#[test]
+fn a_server_with_a_certificate_refuses_plain_clients_unless_it_allows_them() {
+    let Some(folder) = scratch_directory() else { return };
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (file, certificate, key) = (path("disk"), path("ca-cert.pem"), path("key.pem"));
+    std::fs::write(&file, vec![7; 1 << 20]).unwrap();
+    write_certificate(&certificate, &key);
+    let socket = path("socket");
+    let tls = ["serve", &file, "--unix", &socket, "--tls-cert", &certificate, "--tls-key", &key];
+    for (mode, accepts_plain, accepts_tls) in [
+        (None, false, true),
+        (Some("require"), false, true),
+        (Some("allow"), true, true),
+        (Some("off"), true, false),
+    ] {
+        let mode: Vec<&str> = mode.into_iter().flat_map(|mode| ["--tls", mode]).collect();
+        let mut serving = Serving::start(&[&tls[..], &mode].concat());
+        let uri = serving.line();
+        let scheme = if accepts_tls { "nbds+unix" } else { "nbd+unix" };
+        assert_eq!(uri, format!("{scheme}:///disk?socket={socket}"));
+        let plain = format!("nbd+unix:///disk?socket={socket}");
+        let encrypted =
+            format!("nbds+unix:///disk?socket={socket}&tls-certificates={}", folder.path().display());
+        for (uri, is_accepted) in [(plain, accepts_plain), (encrypted, accepts_tls)] {
+            let Ok(output) = std::process::Command::new("nbdinfo").args(["--size", &uri]).output() else {
+                eprintln!("skipped: nbdinfo is not installed");
+                continue;
+            };
+            assert_eq!(output.status.success(), is_accepted, "{mode:?} {uri}: {output:?}");
+        }
+        assert_eq!(serving.end(Signal::TERM).0, Some(0));
+    }
+}
+
 #[test]
 fn targets_and_places_that_cannot_be_served_are_refused_by_name() {
     let Some(folder) = scratch_directory() else { return };
@@ -74,6 +116,10 @@ fn targets_and_places_that_cannot_be_served_are_refused_by_name() {
         (vec!["serve", &file, "--unix", &file], "cannot listen on"),
         (vec!["serve", &file, "--listen", "host:port:x"], "HOST:PORT"),
         (vec!["serve", &file, "--overwrite"], "--writable"),
+        (vec!["serve", &file, "--tls", "require"], "--tls-cert"),
+        (vec!["serve", &file, "--tls-cert", &file], "--tls-key"),
+        (vec!["serve", &file, "--tls-cert", &file, "--tls-key", &file], "PEM"),
+        (vec!["serve", &file, "--tls-cert", &path("none"), "--tls-key", &file], "PEM"),
     ] {
         let output = iopath(&arguments).output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use iopath::{IoMode, OpenError, Options, Unaligned, Volume};
 use iopath_core::elevator::ElevatorSpec;
 pub use iopath_nbd::Listen;
-use iopath_nbd::{NbdUri, Place, ServeOptions, ServeTotals, Served, Server};
+use iopath_nbd::{
+    NbdUri, Place, ServeOptions, ServeTls, ServeTotals, Served, Server, TlsError, TlsFiles, TlsServer,
+};
 use signal_hook::flag;
 use thiserror::Error;
 
@@ -53,6 +55,19 @@ impl std::str::FromStr for ServeMode {
     }
 }
 
+/// The encryption of connections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServeTlsRequest {
+    /// The certificate of the server, followed by those of its issuers: PEM.
+    pub certificate: PathBuf,
+    /// Its private key: PEM.
+    pub key: PathBuf,
+    /// The authorities of clients: PEM. With it, a client needs a certificate.
+    pub client_ca: Option<PathBuf>,
+    /// Refuses clients without TLS.
+    pub is_required: bool,
+}
+
 /// Targets and their server.
 #[derive(Clone, Debug)]
 pub struct ServeRequest {
@@ -62,6 +77,8 @@ pub struct ServeRequest {
     pub names: Vec<String>,
     /// The place; `None` for a unix socket of its own.
     pub listen: Option<Listen>,
+    /// The encryption of connections; `None`: the server refuses TLS.
+    pub tls: Option<ServeTlsRequest>,
     /// The path of the I/O.
     pub mode: ServeMode,
     /// The elevator.
@@ -93,6 +110,9 @@ pub enum ServeError {
         /// The cause.
         source: std::io::Error,
     },
+    /// A certificate or key that cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// Two exports with one name.
     #[error("two exports have the name {0:?}; name them with --export, once for each target")]
     SameName(String),
@@ -146,11 +166,14 @@ pub fn serve(request: &ServeRequest) -> Result<Serving, ServeError> {
             Ok(Served { name: name.clone(), description, volume, is_writable: request.is_writable })
         })
         .collect::<Result<Vec<_>, OpenError>>()?;
+    let tls = request.tls.as_ref().map(load_tls).transpose()?;
+    let is_tls = tls.is_some();
     let listen = request.listen.clone().unwrap_or_else(default_place);
     let default = ServeOptions::default();
     let options = ServeOptions {
         workers: request.threads.map_or(default.workers, |count| count as usize),
         connections_max: request.connections_max.unwrap_or(default.connections_max),
+        tls,
         ..default
     };
     // Before the place is known to others, so that no signal is missed.
@@ -166,8 +189,7 @@ pub fn serve(request: &ServeRequest) -> Result<Serving, ServeError> {
         Listen::Unix(path) => Place::Unix(path.clone()),
         Listen::Tcp(address) => Place::Tcp { host: address.ip().to_string(), port: address.port() },
     };
-    let uri =
-        |name: &String| NbdUri { place: place.clone(), is_tls: false, export: name.clone() }.to_string();
+    let uri = |name: &String| NbdUri { place: place.clone(), is_tls, export: name.clone() }.to_string();
     Ok(Serving { uris: names.iter().map(uri).collect(), server, stop })
 }
 
@@ -215,6 +237,12 @@ fn open(target: &Path, request: &ServeRequest) -> Result<Volume, OpenError> {
         options = options.cache_bytes(bytes);
     }
     Volume::open(target, &options)
+}
+
+fn load_tls(request: &ServeTlsRequest) -> Result<ServeTls, TlsError> {
+    let files = TlsFiles { certificate: request.certificate.clone(), key: request.key.clone() };
+    let server = TlsServer::load(&files, request.client_ca.as_deref())?;
+    Ok(ServeTls { server, is_required: request.is_required })
 }
 
 fn names(request: &ServeRequest) -> Result<Vec<String>, ServeError> {

@@ -43,6 +43,7 @@ mod reply;
 mod request;
 mod serve;
 mod server;
+mod tls;
 mod uri;
 mod wire;
 
@@ -56,9 +57,10 @@ pub use meta::{BASE_ALLOCATION, BlockExtent, BlockState};
 pub use protocol::{CommandFlags, DEFAULT_PORT, TransmissionFlags};
 pub use reply::{ReplyFormat, ReplyHead, ReplyWriter};
 pub use request::{Command, Request};
-pub use serve::{Listen, ServeOptions, ServeTotals, Served, Server};
+pub use serve::{Listen, ServeOptions, ServeTls, ServeTotals, Served, Server};
 pub use server::{
     HandshakeError, Operation, RequestError, ServerHandshake, ServerProgress, ServerRequests, ServerTls,
     Session,
 };
+pub use tls::{TlsClient, TlsError, TlsFiles, TlsServer, TlsSession};
 pub use uri::{NbdUri, Place, UriError};

@@ -6,6 +6,7 @@
 mod backing;
 mod connection;
 mod core;
+mod encryption;
 mod input;
 mod outbox;
 mod quota;
@@ -26,6 +27,7 @@ use iopath::Volume;
 use rustix::fs::Mode;
 
 use self::core::Core;
+pub use self::encryption::ServeTls;
 use self::worker::{Listener, Mailbox, Shared, Worker};
 use crate::export::{BlockSizes, Export};
 use crate::protocol::TransmissionFlags;
@@ -54,21 +56,24 @@ pub struct Served {
 }
 
 /// Limits of a server.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ServeOptions {
     /// Threads.
     pub workers: usize,
     /// Connections at the same time. Further ones are closed at once.
     pub connections_max: u32,
-    /// A client that neither sends nor receives within this time, in the middle of a message, is disconnected.
+    /// A client that neither sends nor receives within this time, in the middle of a message, is disconnected. So is a client
+    /// that has not completed the negotiation, with TLS if it asks for that, within this time.
     pub patience: Duration,
+    /// The encryption of connections; `None`: the server refuses TLS.
+    pub tls: Option<ServeTls>,
 }
 
 impl Default for ServeOptions {
-    /// A thread for each processor, at most 8; 1,024 connections; 30 s.
+    /// A thread for each processor, at most 8; 1,024 connections; 30 s; no TLS.
     fn default() -> Self {
         let workers = std::thread::available_parallelism().map_or(1, |count| count.get().min(8));
-        Self { workers, connections_max: 1024, patience: Duration::from_secs(30) }
+        Self { workers, connections_max: 1024, patience: Duration::from_secs(30), tls: None }
     }
 }
 
@@ -121,9 +126,9 @@ impl Server {
         let mut listener = Some(listener);
         for number in 0..workers {
             let (shared, listener) = (Arc::clone(&shared), listener.take());
-            let (exports, volumes) = (Arc::clone(&exports), Arc::clone(&volumes));
+            let (exports, volumes, tls) = (Arc::clone(&exports), Arc::clone(&volumes), options.tls.clone());
             // A batch stays on its thread, so the worker is made there.
-            let run = move || Worker::new(number, shared, listener, Core::new(exports, volumes))?.run();
+            let run = move || Worker::new(number, shared, listener, Core::new(exports, volumes, tls))?.run();
             started.threads.push(std::thread::Builder::new().name(format!("nbd-{number}")).spawn(run)?);
         }
         Ok(started)

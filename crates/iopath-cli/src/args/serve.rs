@@ -1,11 +1,22 @@
 //! The command line of `iopath serve`.
 
 use super::values::{count, elevator, size};
-use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueEnum};
 use iopath_core::elevator::ElevatorSpec;
 use iopath_lab::serve::{Listen, ServeMode, parse_listen};
 use std::path::PathBuf;
+
+/// Whether connections are encrypted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TlsMode {
+    /// Refuse clients without TLS
+    Require,
+    /// The client chooses
+    Allow,
+    /// Refuse TLS
+    Off,
+}
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
@@ -15,12 +26,24 @@ pub(crate) struct ServeArgs {
     /// Listen on a unix socket, with mode 0600; default: a socket of its own in the directory of temporary files
     #[arg(long, value_name = "PATH", conflicts_with = "listen")]
     pub(crate) unix: Option<PathBuf>,
-    /// Listen on a TCP port, without encryption. A port alone is that of 127.0.0.1; port 0 selects a free one
+    /// Listen on a TCP port, encrypted only with --tls-cert. A port alone is that of 127.0.0.1; port 0 selects a free one
     #[arg(long, value_name = "[HOST:]PORT", value_parser = parse_listen)]
     pub(crate) listen: Option<Listen>,
     /// Name of an export, once for each target; default: the name of the file
     #[arg(long, value_name = "NAME")]
     pub(crate) export: Vec<String>,
+    /// Certificate of the server, followed by those of its issuers (PEM). Encrypts the connections
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Private key of the certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Authorities of clients (PEM): refuse clients without a certificate of one of them
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// Whether clients must use TLS; default with a certificate: require
+    #[arg(long, value_name = "MODE", requires_ifs = [("require", "tls_cert"), ("allow", "tls_cert")])]
+    pub(crate) tls: Option<TlsMode>,
     /// The path of the I/O
     #[arg(long, default_value = "iopath-direct", value_parser = PossibleValuesParser::new(ServeMode::ALL.map(ServeMode::name)).try_map(|name| name.parse::<ServeMode>()))]
     pub(crate) path: ServeMode,

@@ -2,11 +2,12 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use iopath::{Advice, PoolBuf, Volume};
 
 use super::core::Core;
+use super::encryption::ServeTls;
 use super::input::Input;
 use super::outbox::Outbox;
 use super::quota::{Hold, Quota};
@@ -15,7 +16,7 @@ use super::transfer::{Progress, Transfer};
 use crate::errno::Errno;
 use crate::meta::{BlockExtent, BlockState};
 use crate::reply::ReplyWriter;
-use crate::server::{Operation, ServerHandshake, ServerProgress, ServerRequests, ServerTls, Session};
+use crate::server::{Operation, ServerHandshake, ServerProgress, ServerRequests, Session};
 
 /// Requests of one connection that are executed at the same time. Further requests wait in the socket.
 const IN_FLIGHT_MAX: u32 = 64;
@@ -51,7 +52,12 @@ pub(super) enum Reading {
 
 #[derive(Debug)]
 enum Phase {
-    Handshake { handshake: ServerHandshake, input: Vec<u8> },
+    Handshake {
+        handshake: ServerHandshake,
+        input: Vec<u8>,
+        /// TLS starts when the reply to the client's request for it is sent.
+        starts_tls: bool,
+    },
     Transmission(Active),
 }
 
@@ -87,32 +93,48 @@ pub(super) struct Connection {
     pub(super) reading: Reading,
     /// The time of the last byte in either direction.
     pub(super) last_progress: Instant,
+    accepted: Instant,
 }
 
 impl Connection {
     pub(super) fn new(stream: Stream, core: &Core, now: Instant) -> io::Result<Self> {
         stream.prepare()?;
-        let mut handshake = ServerHandshake::new(Arc::clone(&core.exports), ServerTls::Off);
+        let mut handshake =
+            ServerHandshake::new(Arc::clone(&core.exports), ServeTls::rule(core.tls.as_ref()));
         let mut outbox = Outbox::default();
         outbox.push_text(handshake.take_output());
-        let phase = Phase::Handshake { handshake, input: Vec::new() };
-        Ok(Self { stream, phase, outbox, in_flight: 0, reading: Reading::Drained, last_progress: now })
+        let phase = Phase::Handshake { handshake, input: Vec::new(), starts_tls: false };
+        let reading = Reading::Drained;
+        Ok(Self { stream, phase, outbox, in_flight: 0, reading, last_progress: now, accepted: now })
+    }
+
+    /// Whether replies, or encrypted bytes of them, wait for the socket.
+    pub(super) fn has_output(&self) -> bool {
+        !self.outbox.is_empty() || self.stream.has_output()
+    }
+
+    /// Whether the client has used up its time: it is silent in the middle of a message, or still negotiates.
+    pub(super) fn is_late(&self, patience: Duration, now: Instant) -> bool {
+        let since = |then: Instant| now.saturating_duration_since(then);
+        let negotiates = matches!(self.phase, Phase::Handshake { .. });
+        (negotiates && since(self.accepted) >= patience)
+            || (self.waits_for_client() && since(self.last_progress) >= patience)
     }
 
     /// Whether the connection waits for its client, so that a silent client can be disconnected.
-    pub(super) fn waits_for_client(&self) -> bool {
+    fn waits_for_client(&self) -> bool {
         let is_within_message = match &self.phase {
             Phase::Handshake { .. } => true,
             Phase::Transmission(active) => {
                 !matches!(active.receive, Receive::Head) || !active.input.bytes().is_empty()
             }
         };
-        !self.outbox.is_empty() || (is_within_message && self.reading == Reading::Drained)
+        self.has_output() || (is_within_message && self.reading == Reading::Drained)
     }
 
     /// Whether the client has said farewell and has got all replies.
     pub(super) fn is_finished(&self) -> bool {
-        self.reading == Reading::Ended && self.in_flight == 0 && self.outbox.is_empty()
+        self.reading == Reading::Ended && self.in_flight == 0 && !self.has_output()
     }
 
     /// Reads no further requests: the server stops. Replies in progress are sent.
@@ -170,8 +192,20 @@ impl Connection {
     }
 
     fn handle_handshake(&mut self, core: &mut Core, now: Instant) -> Result<(), Closed> {
-        let Phase::Handshake { handshake, input } = &mut self.phase else { return Ok(()) };
+        let Phase::Handshake { handshake, input, starts_tls } = &mut self.phase else { return Ok(()) };
         let session = loop {
+            if *starts_tls {
+                self.outbox.send(&mut self.stream)?;
+                if !self.outbox.is_empty() {
+                    self.reading = Reading::Stalled;
+                    return Ok(());
+                }
+                let tls =
+                    core.tls.as_ref().ok_or_else(|| Closed::Error("the server has no certificate".into()))?;
+                self.stream.start_tls(&tls.server)?;
+                handshake.tls_started();
+                *starts_tls = false;
+            }
             let progress = handshake.handle_input(input);
             self.outbox.push_text(handshake.take_output());
             self.outbox.send(&mut self.stream)?;
@@ -181,8 +215,8 @@ impl Connection {
                     self.reading = Reading::Ended;
                     return Ok(());
                 }
-                ServerProgress::StartTls => return Err(Closed::Error("TLS is not configured".to_owned())),
-                ServerProgress::SendOutput if !self.outbox.is_empty() => {
+                ServerProgress::StartTls => *starts_tls = true,
+                ServerProgress::SendOutput if !self.outbox.is_empty() || self.stream.has_output() => {
                     self.reading = Reading::Stalled;
                     return Ok(());
                 }

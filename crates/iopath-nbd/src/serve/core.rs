@@ -8,6 +8,7 @@ use iopath::{PoolBuf, Volume};
 use slab::Slab;
 
 use super::backing::{Backing, DEPTH, Done};
+use super::encryption::ServeTls;
 use super::quota::{Hold, Quota};
 use super::transfer::Transfer;
 use crate::export::Export;
@@ -26,6 +27,8 @@ struct Entry {
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) exports: Arc<[Export]>,
+    /// The encryption of connections, if the server has a certificate.
+    pub(super) tls: Option<ServeTls>,
     volumes: Arc<[Volume]>,
     backings: Vec<Option<Backing>>,
     /// Descriptors of new backings, for the event loop.
@@ -42,10 +45,11 @@ pub(super) struct Core {
 }
 
 impl Core {
-    pub(super) fn new(exports: Arc<[Export]>, volumes: Arc<[Volume]>) -> Self {
+    pub(super) fn new(exports: Arc<[Export]>, volumes: Arc<[Volume]>, tls: Option<ServeTls>) -> Self {
         let backings = volumes.iter().map(|_| None).collect();
         Self {
             exports,
+            tls,
             volumes,
             backings,
             new_descriptors: Vec::new(),

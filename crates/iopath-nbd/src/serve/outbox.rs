@@ -73,6 +73,8 @@ impl Outbox {
             total += count;
             self.advance(count);
         }
+        // Encrypted bytes of earlier parts.
+        total += stream.flush()?;
         Ok(total)
     }
 

@@ -1,52 +1,115 @@
-//! A connected socket, without blocking. It has no knowledge of the protocol.
+//! A connected socket, without blocking, plain or with TLS. It has no knowledge of the protocol.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
-/// A connection of a client.
+use crate::tls::{TlsServer, TlsSession};
+
+/// A socket of a client.
 #[derive(Debug)]
-pub(super) enum Stream {
+pub(super) enum Socket {
     Unix(UnixStream),
     Tcp(TcpStream),
 }
 
+/// A connection of a client.
+#[derive(Debug)]
+pub(super) struct Stream {
+    socket: Socket,
+    /// The encryption, once the client has asked for it.
+    tls: Option<Box<TlsSession>>,
+}
+
 impl Stream {
+    pub(super) fn new(socket: Socket) -> Self {
+        Self { socket, tls: None }
+    }
+
     /// Prepares the socket: no blocking, and no delay of small replies.
     pub(super) fn prepare(&self) -> io::Result<()> {
-        match self {
-            Self::Unix(stream) => stream.set_nonblocking(true),
-            Self::Tcp(stream) => {
+        match &self.socket {
+            Socket::Unix(stream) => stream.set_nonblocking(true),
+            Socket::Tcp(stream) => {
                 stream.set_nodelay(true)?;
                 stream.set_nonblocking(true)
             }
         }
     }
 
+    /// Encrypts all further bytes.
+    pub(super) fn start_tls(&mut self, server: &TlsServer) -> io::Result<()> {
+        self.tls = Some(Box::new(server.accept()?));
+        Ok(())
+    }
+
     /// Receives bytes: `Ok(None)` if none have arrived, `Ok(Some(0))` if the client closed the connection.
     pub(super) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        retried(|| match self {
-            Self::Unix(stream) => stream.read(buffer),
-            Self::Tcp(stream) => stream.read(buffer),
-        })
+        match &mut self.tls {
+            None => retried(|| self.socket.read(buffer)),
+            Some(tls) => tls.receive(&mut self.socket, buffer),
+        }
     }
 
     /// Sends bytes: `Ok(None)` if the socket is full.
     pub(super) fn send(&mut self, parts: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
-        retried(|| match self {
-            Self::Unix(stream) => stream.write_vectored(parts),
-            Self::Tcp(stream) => stream.write_vectored(parts),
-        })
+        match &mut self.tls {
+            None => retried(|| self.socket.write_vectored(parts)),
+            Some(tls) => tls.send(&mut self.socket, parts),
+        }
+    }
+
+    /// Sends encrypted bytes that the socket did not accept earlier. Returns their number.
+    pub(super) fn flush(&mut self) -> io::Result<usize> {
+        self.tls.as_mut().map_or(Ok(0), |tls| tls.flush(&mut self.socket))
+    }
+
+    /// Whether encrypted bytes wait for the socket.
+    pub(super) fn has_output(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.has_output())
+    }
+
+    /// States the end of the encrypted connection to the client.
+    pub(super) fn close(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            tls.close(&mut self.socket);
+        }
     }
 }
 
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Unix(stream) => stream.as_fd(),
-            Self::Tcp(stream) => stream.as_fd(),
+        match &self.socket {
+            Socket::Unix(stream) => stream.as_fd(),
+            Socket::Tcp(stream) => stream.as_fd(),
         }
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(stream) => stream.read(buffer),
+            Self::Tcp(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(buffer)])
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Unix(stream) => stream.write_vectored(parts),
+            Self::Tcp(stream) => stream.write_vectored(parts),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -15,7 +15,7 @@ use slab::Slab;
 
 use super::connection::{Closed, Connection, Reading};
 use super::core::Core;
-use super::stream::Stream;
+use super::stream::{Socket, Stream};
 
 /// Number of the listener among the events.
 const LISTENER: u64 = u64::MAX;
@@ -36,10 +36,10 @@ pub(super) enum Listener {
 
 impl Listener {
     fn accept(&self) -> io::Result<Stream> {
-        Ok(match self {
-            Self::Unix(listener) => Stream::Unix(listener.accept()?.0),
-            Self::Tcp(listener) => Stream::Tcp(listener.accept()?.0),
-        })
+        Ok(Stream::new(match self {
+            Self::Unix(listener) => Socket::Unix(listener.accept()?.0),
+            Self::Tcp(listener) => Socket::Tcp(listener.accept()?.0),
+        }))
     }
 }
 
@@ -333,7 +333,7 @@ impl Worker {
         let watched = &mut self.connections[key];
         let mut flags = EventFlags::empty();
         flags.set(EventFlags::IN, watched.connection.reading == Reading::Drained);
-        flags.set(EventFlags::OUT, !watched.connection.outbox.is_empty());
+        flags.set(EventFlags::OUT, watched.connection.has_output());
         if flags != watched.flags {
             watched.flags = flags;
             let stream = &watched.connection.stream;
@@ -352,15 +352,16 @@ impl Worker {
         let silent: Vec<usize> = self
             .connections
             .iter()
-            .filter(|(_, watched)| {
-                let connection = &watched.connection;
-                connection.waits_for_client()
-                    && now.saturating_duration_since(connection.last_progress) >= patience
-            })
+            .filter(|(_, watched)| watched.connection.is_late(patience, now))
             .map(|(key, _)| key)
             .collect();
         for key in silent {
-            self.close(key, &Closed::Error("the client was silent in the middle of a message".to_owned()));
+            self.close(
+                key,
+                &Closed::Error(
+                    "the client was silent in the middle of a message, or negotiated too long".to_owned(),
+                ),
+            );
         }
     }
 
@@ -370,7 +371,7 @@ impl Worker {
             self.shared.note(message);
         }
         if self.connections.contains(key) {
-            self.connections.remove(key);
+            self.connections.remove(key).connection.stream.close();
             self.core.abandon(key);
             self.core.connections = self.connections.len();
             self.has_closed = true;

@@ -1,27 +1,49 @@
-//! A client over a unix socket, with one request at a time.
+//! A client over a unix socket, plain or with TLS, with one request at a time.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
-use std::io::{Read, Write};
+use std::io::{IoSlice, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use iopath_nbd::{
     BlockExtent, ClientEvent, ClientHandshake, ClientOperation, ClientOptions, ClientProgress,
-    ClientRequests, Errno, Expected, Negotiated,
+    ClientRequests, ClientTls, Errno, Expected, Negotiated, TlsClient, TlsSession,
 };
 
-/// Appends bytes of the socket. False: the peer closed it.
-fn receive(stream: &mut UnixStream, input: &mut Vec<u8>) -> bool {
-    let mut buffer = [0; 1 << 13];
-    let count = stream.read(&mut buffer).unwrap_or(0);
-    input.extend(&buffer[..count]);
-    count > 0
+/// A unix socket, plain or with TLS.
+pub(crate) struct Transport {
+    socket: UnixStream,
+    tls: Option<TlsSession>,
+}
+
+impl Transport {
+    fn send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        let Some(tls) = &mut self.tls else { return self.socket.write_all(bytes) };
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let sent = tls.send(&mut self.socket, &[IoSlice::new(rest)])?;
+            rest = &rest[sent.expect("the socket blocks")..];
+        }
+        Ok(())
+    }
+
+    /// Appends bytes of the socket. False: the peer closed it.
+    fn receive(&mut self, input: &mut Vec<u8>) -> bool {
+        let mut buffer = [0; 1 << 13];
+        let count = match &mut self.tls {
+            None => self.socket.read(&mut buffer),
+            Some(tls) => tls.receive(&mut self.socket, &mut buffer).map(Option::unwrap_or_default),
+        };
+        let count = count.unwrap_or(0);
+        input.extend(&buffer[..count]);
+        count > 0
+    }
 }
 
 /// A client with one request at a time.
 pub(crate) struct Client {
-    stream: UnixStream,
+    stream: Transport,
     input: Vec<u8>,
     requests: ClientRequests,
     pub(crate) negotiated: Negotiated,
@@ -31,21 +53,36 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn connect(socket: &Path, options: ClientOptions) -> Self {
-        let mut stream = UnixStream::connect(socket).unwrap();
+        Self::negotiate(socket, options, None).expect("the server accepts the client")
+    }
+
+    /// A client with TLS, for a certificate of `localhost`. `None`: the server closed the connection.
+    pub(crate) fn connect_tls(socket: &Path, options: ClientOptions, tls: &TlsClient) -> Option<Self> {
+        Self::negotiate(socket, ClientOptions { tls: ClientTls::Required, ..options }, Some(tls))
+    }
+
+    fn negotiate(socket: &Path, options: ClientOptions, tls: Option<&TlsClient>) -> Option<Self> {
+        let mut stream = Transport { socket: UnixStream::connect(socket).unwrap(), tls: None };
         let mut handshake = ClientHandshake::new(options);
         let mut input = Vec::new();
         loop {
             let progress = handshake.handle_input(&mut input).unwrap();
-            stream.write_all(&handshake.take_output()).unwrap();
+            stream.send(&handshake.take_output()).ok()?;
             match progress {
                 ClientProgress::Transmission(negotiated) => {
                     let requests = ClientRequests::new(negotiated, 256);
-                    return Self { stream, input, requests, negotiated, extents: Vec::new() };
+                    return Some(Self { stream, input, requests, negotiated, extents: Vec::new() });
                 }
                 ClientProgress::NeedInput => {
-                    assert!(receive(&mut stream, &mut input), "the server closed the socket");
+                    if !stream.receive(&mut input) {
+                        return None;
+                    }
                 }
-                other => panic!("{other:?}"),
+                ClientProgress::StartTls => {
+                    stream.tls = Some(tls.expect("the options ask for TLS").connect("localhost").unwrap());
+                    handshake.tls_started();
+                }
+                ClientProgress::Listed(_) => panic!("the options ask for an export"),
             }
         }
     }
@@ -53,17 +90,17 @@ impl Client {
     /// Sends a request and does not wait. False: the socket is full.
     pub(crate) fn send_only(&mut self, operation: ClientOperation) -> bool {
         let Ok(head) = self.requests.submit(operation, 0) else { return false };
-        self.stream.set_nonblocking(true).unwrap();
-        let sent = self.stream.write_all(&head).is_ok();
-        self.stream.set_nonblocking(false).unwrap();
+        self.stream.socket.set_nonblocking(true).unwrap();
+        let sent = self.stream.send(&head).is_ok();
+        self.stream.socket.set_nonblocking(false).unwrap();
         sent
     }
 
     /// Executes a request; `memory` is the data of a write or receives that of a read.
     pub(crate) fn execute(&mut self, operation: ClientOperation, memory: &mut [u8]) -> Result<(), Errno> {
-        self.stream.write_all(&self.requests.submit(operation, 0).unwrap()).unwrap();
+        self.stream.send(&self.requests.submit(operation, 0).unwrap()).unwrap();
         if matches!(operation, ClientOperation::Write { .. }) {
-            self.stream.write_all(memory).unwrap();
+            self.stream.send(memory).unwrap();
         }
         loop {
             let used = match self.requests.expected() {
@@ -86,7 +123,7 @@ impl Client {
                 }
             }
             if used == 0 {
-                assert!(receive(&mut self.stream, &mut self.input), "the server closed the socket");
+                assert!(self.stream.receive(&mut self.input), "the server closed the socket");
             }
         }
     }
@@ -94,6 +131,6 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        let _ = self.stream.write_all(&self.requests.disconnect());
+        let _ = self.stream.send(&self.requests.disconnect());
     }
 }
