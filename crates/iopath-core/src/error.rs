@@ -16,6 +16,10 @@ pub enum IoError {
     /// The device no longer exists (ENODEV, ENXIO, ESTALE).
     #[error("the device no longer exists; it was removed or detached while in use")]
     Gone,
+    /// The connection to the server of a remote device is lost, and could not be made anew in time (ENOTCONN). For a
+    /// flush: the server may have been restarted, and may have lost completed writes.
+    #[error("the connection to the server is lost")]
+    Disconnected,
     /// The device or file is read-only (EROFS, EBADF, EPERM).
     #[error("the target is read-only; open it for writing")]
     ReadOnly,
@@ -33,7 +37,7 @@ pub enum IoError {
 impl IoError {
     /// Whether a forced-unit-access write may have failed with this error because the flush failed, not the write.
     pub const fn may_come_from_flush(self) -> bool {
-        matches!(self, Self::Media | Self::Gone | Self::Os(_))
+        matches!(self, Self::Media | Self::Gone | Self::Disconnected | Self::Os(_))
     }
 
     /// The error number of Linux (`errno.h`), as the request log stores it.
@@ -43,6 +47,7 @@ impl IoError {
             Self::NoSpace => 28,
             Self::Unsupported => 95,
             Self::Gone => 19,
+            Self::Disconnected => 107,
             Self::ReadOnly => 30,
             Self::Alignment => 22,
             Self::EndOfDevice => 61,

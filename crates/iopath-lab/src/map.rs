@@ -145,6 +145,7 @@ pub fn map(options: &MapOptions) -> Result<FileMap, LabError> {
         Kind::Directory => Some("directory"),
         Kind::BlockDevice => Some("block device"),
         Kind::Memory => Some("range of memory"),
+        Kind::Remote => Some("export of a server"),
     };
     if let Some(kind) = kind {
         return Err(LabError::NotAFile { target: options.file.clone(), kind });

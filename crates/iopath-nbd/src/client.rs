@@ -1,12 +1,18 @@
-//! The client's end of the protocol: negotiation, then requests and their replies.
+//! The client's end of the protocol: negotiation, requests and their replies, and the device on an export.
 
 mod chunks;
+mod connect;
+mod coverage;
 mod error;
 mod handshake;
+mod limits;
+mod link;
 mod requests;
 mod slots;
 
+pub use connect::{ConnectError, ConnectOptions, connect};
 pub use error::ClientError;
 pub use handshake::{ClientHandshake, ClientOptions, ClientProgress, ClientTls, Negotiated};
+pub use link::Patience;
 pub use requests::{ClientEvent, ClientRequests, Expected, RequestHead, SubmitError};
 pub use slots::ClientOperation;

@@ -49,7 +49,8 @@ mod wire;
 
 pub use client::{
     ClientError, ClientEvent, ClientHandshake, ClientOperation, ClientOptions, ClientProgress,
-    ClientRequests, ClientTls, Expected, Negotiated, RequestHead, SubmitError,
+    ClientRequests, ClientTls, ConnectError, ConnectOptions, Expected, Negotiated, Patience, RequestHead,
+    SubmitError, connect,
 };
 pub use errno::Errno;
 pub use export::{BlockSizes, Export};

@@ -1,10 +1,12 @@
 //! Devices that run in real time: the trait that adds waiting to [`BlockDevice`], and the list of devices.
 
+mod completed;
 mod fault;
 mod mapped;
 mod memory;
 mod notifier;
 mod null;
+mod remote;
 mod stripe;
 mod threads;
 mod transfer;
@@ -24,6 +26,10 @@ pub use mapped::{FileMap, FileMapError, Mapped, MappedError};
 pub use memory::{MemoryConfig, MemoryDevice, MemoryDisk, MemoryTail};
 pub use notifier::Notifier;
 pub use null::Null;
+pub use remote::{
+    Incoming, Outgoing, Remote, RemoteAddress, RemoteDevice, RemoteError, RemoteEvent, RemoteFacts,
+    RemoteProtocol, RemoteRequest, RemoteSession,
+};
 pub use stripe::{Striped, StripedError};
 pub(crate) use threads::{OWN_SEGMENTS_MAX, read_now};
 pub use threads::{Threads, ThreadsConfig};
@@ -177,5 +183,6 @@ pub const DEVICES: &[DeviceKind] = &[
     DeviceKind { name: "memory", about: "bytes in memory, with a write cache that a crash loses" },
     DeviceKind { name: "mapped", about: "a file on one of these, mapped to blocks anywhere on the device" },
     DeviceKind { name: "stripe", about: "several of these as one, chunk by chunk (RAID 0)" },
+    DeviceKind { name: "remote", about: "an export of a server, over sockets" },
     DeviceKind { name: "null", about: "completes every request at once and moves no byte" },
 ];

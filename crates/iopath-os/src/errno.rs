@@ -35,6 +35,7 @@ pub fn system_error(error: IoError) -> io::Error {
         IoError::NoSpace => libc::ENOSPC,
         IoError::Unsupported => libc::EOPNOTSUPP,
         IoError::Gone => libc::ENODEV,
+        IoError::Disconnected => libc::ENOTCONN,
         IoError::ReadOnly => libc::EROFS,
         IoError::Alignment => libc::EINVAL,
         IoError::EndOfDevice => return io::ErrorKind::UnexpectedEof.into(),

@@ -32,9 +32,11 @@ pub use buffered::{
 pub use clock::now;
 pub use cpu::{CpuTimes, process_cpu_times};
 pub use device::{
-    AnyThread, DEVICES, DeviceKind, Fault, Faults, Faulty, FileMap, FileMapError, Mapped, MappedError,
-    MemoryConfig, MemoryDevice, MemoryDisk, MemoryTail, Notifier, Null, OneThread, RealDevice, Striped,
-    StripedError, Threads, ThreadsConfig, Uring, UringConfig, WaitError, Watch,
+    AnyThread, DEVICES, DeviceKind, Fault, Faults, Faulty, FileMap, FileMapError, Incoming, Mapped,
+    MappedError, MemoryConfig, MemoryDevice, MemoryDisk, MemoryTail, Notifier, Null, OneThread, Outgoing,
+    RealDevice, Remote, RemoteAddress, RemoteDevice, RemoteError, RemoteEvent, RemoteFacts, RemoteProtocol,
+    RemoteRequest, RemoteSession, Striped, StripedError, Threads, ThreadsConfig, Uring, UringConfig,
+    WaitError, Watch,
 };
 pub use engine::{
     Comparison, Engine, EngineConfig, Fallback, OpenError as EngineError, Opened, Rate, Reason, UnknownEngine,

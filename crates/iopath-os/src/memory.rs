@@ -90,17 +90,43 @@ impl Segment {
         }
     }
 
+    /// Copies `source` to the bytes from `at` on.
+    ///
+    /// # Safety
+    /// The promise of [`Segment::new`] for memory that is read into holds now.
+    pub(crate) unsafe fn fill_at(self, at: usize, source: &[u8]) {
+        assert!(at <= self.bytes && source.len() <= self.bytes - at, "the source reaches past the segment");
+        let (mut at, mut rest) = (at, source);
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(rest.len().min(SECTOR - at % SECTOR));
+            let to = std::ptr::with_exposed_provenance_mut(self.address() + at);
+            // SAFETY: within the segment, which may be written now; one sector lies in one allocation (see `join`).
+            unsafe { std::ptr::copy_nonoverlapping(now.as_ptr(), to, now.len()) }
+            (at, rest) = (at + now.len(), later);
+        }
+    }
+
     /// Writes zeroes from byte `from` to the end.
     ///
     /// # Safety
     /// The promise of [`Segment::new`] for memory that is read into holds now.
-    pub(crate) unsafe fn zero_from(self, mut from: usize) {
-        while from < self.bytes {
-            let end = (from / SECTOR * SECTOR + SECTOR).min(self.bytes);
+    pub(crate) unsafe fn zero_from(self, from: usize) {
+        // SAFETY: passed on.
+        unsafe { self.zero(from, self.bytes) }
+    }
+
+    /// Writes zeroes from byte `from` to byte `end`, which lies in the segment.
+    ///
+    /// # Safety
+    /// The promise of [`Segment::new`] for memory that is read into holds now.
+    pub(crate) unsafe fn zero(self, mut from: usize, end: usize) {
+        assert!(end <= self.bytes, "zeroes reach past the segment");
+        while from < end {
+            let next = (from / SECTOR * SECTOR + SECTOR).min(end);
             let to = std::ptr::with_exposed_provenance_mut::<u8>(self.address() + from);
             // SAFETY: within the segment, which may be written now; one sector lies in one allocation (see `join`).
-            unsafe { to.write_bytes(0, end - from) }
-            from = end;
+            unsafe { to.write_bytes(0, next - from) }
+            from = next;
         }
     }
 }

@@ -69,6 +69,8 @@ pub enum Kind {
     BlockDevice,
     /// Memory of this process, without a file.
     Memory,
+    /// An export of a server.
+    Remote,
 }
 
 /// The filesystem of a file or directory.
@@ -188,15 +190,24 @@ impl Target {
 
     /// The properties of memory as a target.
     pub fn of_memory(size_bytes: u64) -> Self {
+        Self::without_file(Kind::Memory, PathBuf::from("memory"), size_bytes, "it is memory")
+    }
+
+    /// The properties of an export of a server. `name` is its URI.
+    pub fn of_remote(name: &str, size_bytes: u64) -> Self {
+        Self::without_file(Kind::Remote, PathBuf::from(name), size_bytes, "it is an export of a server")
+    }
+
+    fn without_file(kind: Kind, path: PathBuf, size_bytes: u64, reason: &str) -> Self {
         Self {
-            path: PathBuf::from("memory"),
-            kind: Kind::Memory,
+            path,
+            kind,
             id: FileId { device: DeviceNumber { major: 0, minor: 0 }, inode: 0 },
             device: None,
             size_bytes,
             allocated_bytes: None,
             filesystem: None,
-            backing: Backing::None { reason: "it is memory".to_owned() },
+            backing: Backing::None { reason: reason.to_owned() },
             mount_points: Vec::new(),
         }
     }

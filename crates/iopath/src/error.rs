@@ -56,6 +56,14 @@ pub enum OpenError {
         /// The requested chunk.
         chunk_bytes: u64,
     },
+    /// A server exports it without permission to write.
+    #[error(
+        "{server} is read-only: the server permits no writes; open it without write, or start the server with writes"
+    )]
+    ReadOnlyExport {
+        /// The export, as a URI.
+        server: String,
+    },
     /// The stripe names one file or device twice.
     #[error("{} is a member of the stripe twice; name each file or device once", .0.display())]
     SameMember(PathBuf),
@@ -126,6 +134,7 @@ pub(crate) enum Cause {
     Wait(WaitError),
     Open(Box<OpenError>),
     Memory(NoMemory),
+    Server(Box<dyn StdError + Send + Sync>),
 }
 
 /// The kind of an [`Error`], with the values specific to it.
@@ -322,7 +331,8 @@ impl fmt::Display for Error {
                  with a larger depth"
             ),
             ErrorKind::Io(error) => {
-                write!(f, "{op} of {bytes} bytes at offset {offset} of {path} failed: {error}")
+                let because = Because(cause.as_ref());
+                write!(f, "{op} of {bytes} bytes at offset {offset} of {path} failed: {error}{because}")
             }
             ErrorKind::NotBuffered => {
                 write!(f, "{path} has no page cache; open it with Options::mode(IoMode::Buffered)")
@@ -340,8 +350,9 @@ impl fmt::Display for Error {
             ),
             ErrorKind::Unwritable { pages, source } => write!(
                 f,
-                "the cache of {path} is full and {pages} of its pages cannot be written: {source}; \
-                 repair the device, or discard these pages"
+                "the cache of {path} is full and {pages} of its pages cannot be written: {source}{}; \
+                 repair the device, or discard these pages",
+                Because(cause.as_ref())
             ),
             ErrorKind::Wait => write!(f, "I/O on {path} cannot continue{}", Because(cause.as_ref())),
             ErrorKind::Thread => write!(f, "another thread cannot use {path}{}", Because(cause.as_ref())),
@@ -371,6 +382,7 @@ impl Cause {
             Self::Wait(error) => error,
             Self::Open(error) => error.as_ref(),
             Self::Memory(error) => error,
+            Self::Server(error) => error.as_ref(),
         }
     }
 }

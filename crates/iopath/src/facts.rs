@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Facts {
-    /// The path, with symbolic links resolved.
+    /// The path, with symbolic links resolved; of a remote export, its URI.
     pub path: PathBuf,
     /// The size in bytes when the volume was opened.
     pub size_bytes: u64,
@@ -18,7 +18,7 @@ pub struct Facts {
     pub memory_align_bytes: u32,
     /// The longest request, in bytes; longer I/O is split.
     pub request_bytes_max: u64,
-    /// The engine: `uring`, `threads` or `memory`.
+    /// The engine: `uring`, `threads`, `memory` or `remote`.
     pub engine: &'static str,
     /// The reason for a fallback to another engine: one line for the user of the program.
     pub fallback: Option<Fallback>,

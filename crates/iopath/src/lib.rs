@@ -3,7 +3,7 @@
 //!
 //! # A volume
 //! A [`Volume`] is an open file or block device ([`Volume::open`]). It can also be several of them as one stripe
-//! ([`Volume::open_stripe`]), a file with a block mapping of the program ([`Volume::open_mapped`]), or a disk in memory for
+//! ([`Volume::open_stripe`]), an export of a server ([`Volume::remote`]), a file with a block mapping of the program ([`Volume::open_mapped`]), or a disk in memory for
 //! tests ([`Volume::memory`]). Threads can share a volume; every method takes `&self`.
 //!
 //! ```no_run
@@ -80,6 +80,16 @@ mod shards;
 mod source;
 mod volume;
 
+/// The interface of protocols for remote exports: a protocol is a [`remote::RemoteProtocol`], and [`remote::Remote`] opens
+/// an export with it. Users of NBD need only the crate `iopath-nbd`.
+pub mod remote {
+    pub use iopath_core::Instant;
+    pub use iopath_os::{
+        Incoming, Outgoing, Remote, RemoteAddress, RemoteDevice, RemoteError, RemoteEvent, RemoteFacts,
+        RemoteProtocol, RemoteRequest, RemoteSession,
+    };
+}
+
 pub use batch::{Batch, BatchOptions, Completion, LocalBatch, Refused, Request};
 pub use error::{Error, ErrorKind, OpenError, Result};
 pub use facts::Facts;
@@ -101,5 +111,6 @@ pub use iopath_os::{
     UnknownEngine, WaitError, target,
 };
 pub use options::{IoMode, Options, Readahead, Unaligned};
+pub use source::stripe::Member;
 pub use source::threading::{AnyThread, OneThread, Threading};
 pub use volume::{Cursor, Direct, PageGuard, Volume};

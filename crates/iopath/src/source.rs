@@ -1,8 +1,8 @@
-//! The source of a volume: a file, block device, stripe, mapped file or memory disk. Opens and inspects the source, and
+//! The source of a volume: a file, block device, remote export, stripe, mapped file or memory disk. Opens and inspects the source, and
 //! creates queues and engines for it. `volume.rs` reads and writes.
 
 pub(crate) mod cache;
-mod stripe;
+pub(crate) mod stripe;
 pub(crate) mod threading;
 
 use crate::error::OpenError;
@@ -13,20 +13,23 @@ use iopath_os::target::guard::Contents;
 use iopath_os::target::{DioAlignment, Kind, Target, open_exclusive};
 use iopath_os::{
     BufferPool, EngineConfig, Fallback, Faulty, FileMap, Geometry, Mapped, MemoryDisk, REQUEST_BYTES,
-    RealDevice, Runner, StripedError, limits_of,
+    RealDevice, Remote, Runner, StripedError, limits_of,
 };
 use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
-use stripe::Members;
+use stripe::{Member, Members, Part};
 
 /// The maximum number of threads of one thread engine.
 const THREADS_MAX: u32 = 32;
 
 /// The engine of a memory disk.
 const MEMORY: &str = "memory";
+
+/// The engine of a remote export.
+const REMOTE: &str = "remote";
 
 /// Requests that a queue keeps plugged, so that later requests can merge with them; as in Linux.
 pub(crate) const PLUG_REQUESTS: u32 = 32;
@@ -36,6 +39,7 @@ pub(crate) const PLUG_REQUESTS: u32 = 32;
 pub(crate) enum Backing {
     File(Arc<File>),
     Memory(MemoryDisk),
+    Remote(Remote),
     Stripe(Members),
     Mapped(MappedOn),
 }
@@ -62,6 +66,10 @@ impl<D: ?Sized + RealDevice> On<D> {
     const fn memory(device: Box<D>) -> Self {
         Self { device, engine: MEMORY, fallback: None }
     }
+
+    const fn remote(device: Box<D>) -> Self {
+        Self { device, engine: REMOTE, fallback: None }
+    }
 }
 
 impl<D: ?Sized> From<On<D>> for Opened<Box<D>> {
@@ -70,7 +78,7 @@ impl<D: ?Sized> From<On<D>> for Opened<Box<D>> {
     }
 }
 
-/// An open file, device or memory disk, with its limits and options.
+/// An open file, device, remote export or memory disk, with its limits and options.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) backing: Backing,
@@ -114,9 +122,29 @@ impl Source {
         Ok((Self { backing, limits, options: options.clone(), tuning }, target))
     }
 
-    /// A stripe of several files or block devices.
+    /// An export of a server. The server checks for other users of the data, if it can.
+    pub(crate) fn remote(remote: &Remote, options: &Options) -> Result<(Self, Target), OpenError> {
+        let facts = remote.facts();
+        if facts.is_read_only && options.write {
+            return Err(OpenError::ReadOnlyExport { server: remote.name().to_owned() });
+        }
+        let tuning = Tuning::new(options.elevator.parse()?, options.device_depth.unwrap_or(DEVICE_DEPTH));
+        let mut limits = facts.limits.clone();
+        let block = u64::from(limits.logical_block_bytes);
+        let request_bytes_max = options.request_bytes_max.unwrap_or(REQUEST_BYTES);
+        limits.request_bytes_max =
+            (request_bytes_max.min(limits.request_bytes_max) / block * block).max(block);
+        if !options.write {
+            (limits.discard_bytes_max, limits.write_zeroes_bytes_max) = (0, 0);
+        }
+        let target = Target::of_remote(remote.name(), facts.size_bytes);
+        let backing = Backing::Remote(remote.clone());
+        Ok((Self { backing, limits, options: options.clone(), tuning }, target))
+    }
+
+    /// A stripe of several files, block devices and exports.
     pub(crate) fn stripe(
-        paths: &[impl AsRef<Path>],
+        members: &[Member<'_>],
         chunk_bytes: u64,
         options: &Options,
     ) -> Result<(Self, Target), OpenError> {
@@ -124,30 +152,36 @@ impl Source {
             return Err(OpenError::Chunk { chunk_bytes });
         }
         let config = StripeConfig { chunk_sectors: chunk_bytes / SECTOR_BYTES, ..StripeConfig::default() };
-        let create_bytes = stripe::member_bytes(options.create_bytes, paths.len(), chunk_bytes);
+        let create_bytes = stripe::member_bytes(options.create_bytes, members.len(), chunk_bytes);
         let of_member = Options { create_bytes, ..options.clone() };
-        let opened: Vec<_> =
-            paths.iter().map(|path| Self::open(path.as_ref(), &of_member)).collect::<Result<_, _>>()?;
-        let mut files = Vec::with_capacity(opened.len());
+        let open = |member: &Member<'_>| match *member {
+            Member::Path(path) => Self::open(path, &of_member),
+            Member::Remote(remote) => Self::remote(remote, &of_member),
+        };
+        let opened: Vec<_> = members.iter().map(open).collect::<Result<_, _>>()?;
+        let mut parts = Vec::with_capacity(opened.len());
         let mut targets = Vec::with_capacity(opened.len());
         for (source, target) in opened {
-            if let Backing::File(file) = source.backing {
-                files.push((file, source.limits));
-                targets.push(target);
-            }
+            let part = match source.backing {
+                Backing::File(file) => Part::File(file),
+                Backing::Remote(remote) => Part::Remote(remote),
+                Backing::Memory(_) | Backing::Stripe(_) | Backing::Mapped(_) => continue,
+            };
+            parts.push((part, source.limits));
+            targets.push(target);
         }
-        stripe::refuse_the_same(&files, &targets)?;
-        let of_members: Vec<&Limits> = files.iter().map(|(_, limits)| limits).collect();
+        stripe::refuse_the_same(&parts, &targets)?;
+        let of_members: Vec<&Limits> = parts.iter().map(|(_, limits)| limits).collect();
         let limits = config.limits(&of_members).map_err(StripedError::Layout)?;
         let path = stripe::names(targets.iter().map(|target| target.path.as_path()));
         let first = targets.into_iter().next().expect("a stripe of no members is refused");
         // A stripe is a device even if its members are files: its size is a multiple of a block.
         let size_bytes = limits.capacity * SECTOR_BYTES;
         let target = Target { path, size_bytes, kind: Kind::BlockDevice, ..first };
-        let device_depth = DEVICE_DEPTH.saturating_mul(files.len() as u32);
+        let device_depth = DEVICE_DEPTH.saturating_mul(parts.len() as u32);
         let tuning = Tuning::new(options.elevator.parse()?, options.device_depth.unwrap_or(device_depth));
         let options = options.clone();
-        let backing = Backing::Stripe(Members { files, config });
+        let backing = Backing::Stripe(Members { parts, config });
         Ok((Self { backing, limits, options, tuning }, target))
     }
 
@@ -193,8 +227,9 @@ impl Source {
     ) -> Result<On<dyn RealDevice + Send>, OpenError> {
         let mut on: On<dyn RealDevice + Send> = match backing {
             Backing::File(file) => On::of(self.options.engine.open_shared(file, &self.limits, engine)?),
-            Backing::Stripe(members) => On::of(members.open_shared(self.options.engine, engine)?),
+            Backing::Stripe(members) => members.open_shared(self.options.engine, engine)?,
             Backing::Memory(disk) => On::memory(Box::new(disk.open_with(self.limits.clone()))),
+            Backing::Remote(remote) => On::remote(Box::new(remote.device(&self.limits, engine.depth))),
             Backing::Mapped(mapped) => {
                 let on = self.shared_device(&mapped.below, engine)?;
                 let device = Mapped::new(on.device, &mapped.file, self.options.boundary)?;
@@ -216,14 +251,25 @@ impl Source {
         Ok(Mapped::new(on.device, &mapped.file, self.options.boundary)?)
     }
 
-    /// Whether the last block is written whole. (In a plain file, that would extend the file.)
+    /// Whether the last block is written whole. (In a plain file, that would extend the file. The device of a remote export
+    /// sends only the bytes inside of the export.)
     pub(crate) const fn writes_last_block(&self) -> bool {
-        matches!(self.backing, Backing::Mapped(_))
+        matches!(self.backing, Backing::Mapped(_) | Backing::Remote(_))
     }
 
     /// Whether a read may end at the end of the volume instead of the end of its range.
     pub(crate) fn cuts_off_at_end(&self) -> bool {
         self.options.mode != IoMode::Raw
+    }
+
+    /// The reason of the last failure of a server.
+    pub(crate) fn server_failure(&self) -> Option<String> {
+        let mut remotes: Box<dyn Iterator<Item = &Remote>> = match &self.backing {
+            Backing::Remote(remote) => Box::new(std::iter::once(remote)),
+            Backing::Stripe(members) => Box::new(members.remotes()),
+            Backing::File(_) | Backing::Memory(_) | Backing::Mapped(_) => return None,
+        };
+        remotes.find_map(|remote| Some(format!("{}: {}", remote.name(), remote.failure()?)))
     }
 
     /// The file, if plain system calls can read it and no faults are injected.

@@ -20,10 +20,10 @@ use crate::queues::{Opened, Tuning};
 use crate::shards::Shards;
 use crate::source::cache::{self, OpenedCache};
 use crate::source::{Backing, Source};
-use iopath_core::{Op, SECTOR_BYTES};
+use iopath_core::{IoError, Op, SECTOR_BYTES};
 use iopath_os::sync::{Mutex, MutexGuard};
 use iopath_os::target::Target;
-use iopath_os::{Buffered, MemoryDisk};
+use iopath_os::{Buffered, MemoryDisk, Remote};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -39,7 +39,7 @@ enum Route<'a> {
     Bounced(&'a Bounce),
 }
 
-/// A file, block device, stripe, mapped file or disk in memory, open for direct, raw or buffered I/O.
+/// A file, block device, remote export, stripe, mapped file or disk in memory, open for direct, raw or buffered I/O.
 ///
 /// Every method takes `&self`, and any thread may call it. For direct and raw I/O with elevator `none`, each thread has its
 /// own queue and engine, so threads do not wait for each other. With another elevator, threads share both. A call returns
@@ -109,6 +109,19 @@ impl Volume {
     /// ```
     pub fn memory(disk: &MemoryDisk, options: &Options) -> Result<Self, OpenError> {
         let (source, target) = Source::memory(disk, options)?;
+        Self::of(source, target)
+    }
+
+    /// Opens an export of a server. [`Facts::path`] is its URI. All threads, batches and the page cache of the volume share
+    /// its connections. The crate `iopath-nbd` opens exports by NBD URI.
+    ///
+    /// A read or write that a lost connection interrupts is sent again over a new one. When that fails, too, the error is
+    /// [`IoError::Disconnected`], with the server and the reason.
+    ///
+    /// # Errors
+    /// [`OpenError::ReadOnlyExport`], or an option is out of range.
+    pub fn remote(remote: &Remote, options: &Options) -> Result<Self, OpenError> {
+        let (source, target) = Source::remote(remote, options)?;
         Self::of(source, target)
     }
 
@@ -324,7 +337,14 @@ impl Volume {
     /// An error of this volume; the caller adds the range.
     #[cold]
     pub(crate) fn error(&self, kind: ErrorKind) -> Error {
-        Error::new(kind, &self.facts().path)
+        let error = Error::new(kind, &self.facts().path);
+        let lost = IoError::Disconnected;
+        let is_lost =
+            matches!(kind, ErrorKind::Io(source) | ErrorKind::Unwritable { source, .. } if source == lost);
+        match self.source().server_failure().filter(|_| is_lost) {
+            Some(reason) => error.because(Cause::Server(reason.into())),
+            None => error,
+        }
     }
 
     fn thread_error(&self, error: OpenError) -> Error {

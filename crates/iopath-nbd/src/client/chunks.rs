@@ -4,6 +4,9 @@
 /// single bytes far apart.
 const PARTS_MAX: usize = 4096;
 
+/// Parts for which memory is kept.
+const PARTS_KEPT: usize = 16;
+
 /// Disjoint ranges, sorted, adjacent ones joined.
 #[derive(Debug, Default)]
 pub(crate) struct Chunks {
@@ -30,6 +33,12 @@ impl Chunks {
             (false, false) => self.parts.insert(at, (start, end)),
         }
         true
+    }
+
+    /// Forgets the parts and keeps their memory, unless a server made it large.
+    pub(crate) fn clear(&mut self) {
+        self.parts.clear();
+        self.parts.shrink_to(PARTS_KEPT);
     }
 
     /// Bytes that have arrived.

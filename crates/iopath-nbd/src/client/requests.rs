@@ -220,6 +220,12 @@ impl ClientRequests {
         self.slots.iter().map(|pending| (pending.key, pending.operation))
     }
 
+    /// The number of requests without a reply.
+    #[must_use]
+    pub fn in_flight_count(&self) -> usize {
+        self.slots.in_flight()
+    }
+
     fn check(&self, operation: &ClientOperation) -> Result<(Command, CommandFlags), SubmitError> {
         use ClientOperation as Op;
         use TransmissionFlags as Offered;
@@ -363,6 +369,7 @@ impl ClientRequests {
             }
             _ => Ok(()),
         };
+        self.slots.recycle(chunks);
         if result.is_ok() && !extents.is_empty() {
             self.events.push_back(ClientEvent::Extents { key, extents });
         }

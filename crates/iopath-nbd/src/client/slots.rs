@@ -89,27 +89,30 @@ struct Slot {
 /// A fixed number of slots.
 #[derive(Debug)]
 pub(crate) struct Slots {
-    slots: Vec<Slot>,
+    all: Vec<Slot>,
     free: Vec<u32>,
+    /// Memory of completed requests, for later ones.
+    spare: Vec<Chunks>,
 }
 
 impl Slots {
     pub(crate) fn new(count: u32) -> Self {
-        Self { slots: (0..count).map(|_| Slot::default()).collect(), free: (0..count).rev().collect() }
+        let all = (0..count).map(|_| Slot::default()).collect();
+        Self { all, free: (0..count).rev().collect(), spare: Vec::new() }
     }
 
     /// The cookie of a new request, or `None` if all slots are in use.
     pub(crate) fn insert(&mut self, key: u64, operation: ClientOperation) -> Option<u64> {
         let index = self.free.pop()?;
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.all[index as usize];
         slot.generation = slot.generation.wrapping_add(1);
-        slot.pending =
-            Some(Pending { key, operation, chunks: Chunks::default(), error: None, extents: Vec::new() });
+        let chunks = self.spare.pop().unwrap_or_default();
+        slot.pending = Some(Pending { key, operation, chunks, error: None, extents: Vec::new() });
         Some(u64::from(slot.generation) << 32 | u64::from(index))
     }
 
     pub(crate) fn get_mut(&mut self, cookie: u64) -> Option<&mut Pending> {
-        let slot = self.slots.get_mut((cookie & u64::from(u32::MAX)) as usize)?;
+        let slot = self.all.get_mut((cookie & u64::from(u32::MAX)) as usize)?;
         if u64::from(slot.generation) != cookie >> 32 {
             return None;
         }
@@ -120,14 +123,20 @@ impl Slots {
         self.get_mut(cookie)?;
         let index = (cookie & u64::from(u32::MAX)) as u32;
         self.free.push(index);
-        self.slots[index as usize].pending.take()
+        self.all[index as usize].pending.take()
+    }
+
+    /// Keeps the memory of a completed request.
+    pub(crate) fn recycle(&mut self, mut chunks: Chunks) {
+        chunks.clear();
+        self.spare.push(chunks);
     }
 
     pub(crate) fn in_flight(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.all.len() - self.free.len()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Pending> {
-        self.slots.iter().filter_map(|slot| slot.pending.as_ref())
+        self.all.iter().filter_map(|slot| slot.pending.as_ref())
     }
 }

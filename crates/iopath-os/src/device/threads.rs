@@ -156,13 +156,13 @@ impl BlockDevice for Threads {
         self.submit_staged();
         if !self.completed.is_empty() {
             // No watch or notifier announces the calling thread's own jobs.
-            self.shared.complete(&mut self.completed);
+            self.shared.completed.add(&mut self.completed);
         }
     }
 
     fn poll_completion(&mut self, _now: Instant) -> Option<Completion> {
         if self.completed.is_empty() && self.in_flight() > 0 {
-            self.shared.collect(&mut self.completed);
+            self.shared.completed.collect(&mut self.completed);
         }
         let job = self.completed.pop_front()?;
         let completion = job.completion();
@@ -177,24 +177,24 @@ unsafe impl RealDevice for Threads {
         self.submit_staged();
         let wanted = completions.min(self.in_flight()) as usize;
         // Executes quick jobs that no thread has started, instead of waiting for them. The threads execute the rest.
-        while self.shared.cost.is_quick() && self.completed.len() + self.shared.completed_len() < wanted {
+        while self.shared.cost.is_quick() && self.completed.len() + self.shared.completed.len() < wanted {
             if !self.shared.take_back(&mut self.own, QUICK_SHARE) {
                 break;
             }
             self.execute_own();
         }
         if self.completed.len() < wanted {
-            self.shared.wait_for(wanted - self.completed.len(), timeout);
+            self.shared.completed.wait_for(wanted - self.completed.len(), timeout);
         }
         Ok(())
     }
 
     fn watch(&self) -> Arc<dyn Watch> {
-        Arc::clone(&self.shared) as Arc<dyn Watch>
+        Arc::clone(&self.shared.completed) as Arc<dyn Watch>
     }
 
     fn end_watch(&mut self) {
-        self.shared.end_watch();
+        self.shared.completed.end_watch();
     }
 
     fn set_capacity(&mut self, sectors: u64) {
@@ -210,7 +210,7 @@ unsafe impl RealDevice for Threads {
     }
 
     fn set_notifier(&mut self, notifier: &Notifier) -> io::Result<()> {
-        self.shared.set_notifier(notifier);
+        self.shared.completed.set_notifier(notifier);
         Ok(())
     }
 }

@@ -108,6 +108,7 @@ fn device_of(roots: &Roots, name: &str) -> Option<DeviceNumber> {
 fn submitter(target: &Target) -> Submitter {
     match (target.kind, &target.filesystem) {
         (Kind::Memory, _) => Submitter::Memory,
+        (Kind::Remote, _) => Submitter::Server,
         (Kind::BlockDevice, _) => Submitter::Caller,
         (_, None) => Submitter::Unknown,
         (_, Some(filesystem)) => match filesystem.name.as_str() {

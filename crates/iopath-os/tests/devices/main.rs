@@ -5,6 +5,7 @@ mod data;
 mod engines;
 mod errors;
 mod in_flight;
+mod remote;
 mod rig;
 mod waits;
 

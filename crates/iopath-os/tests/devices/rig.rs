@@ -49,6 +49,8 @@ enum Place {
     /// A file, mapped by the named mapper, on a disk in memory with requests of at most 16 KiB, or on a file.
     MappedMemory(&'static str, fn(&MemoryDisk) -> Box<dyn RealDevice>),
     MappedFile(&'static str, Open),
+    /// A server of a file.
+    Remote,
 }
 
 pub(crate) const ROWS: &[Row] = &[
@@ -139,6 +141,7 @@ pub(crate) const ROWS: &[Row] = &[
         files: Files::InMemory,
         open: Place::MappedFile("indirect", open_threads),
     },
+    Row { name: "remote", files: Files::InMemory, open: Place::Remote },
 ];
 
 fn open_memory(disk: &MemoryDisk) -> Box<dyn RealDevice> {
@@ -185,6 +188,11 @@ impl Rig {
                 let config = MemoryConfig { cache_bytes: 64 << 10, ..MemoryConfig::of_bytes(sectors * 1024) };
                 let disk = MemoryDisk::new(&config).expect("memory");
                 Some(Self::mapped(row.name, mapper, open(&disk), sectors, pool()))
+            }
+            Place::Remote => {
+                let file = row.scratch(sectors * 512);
+                let device = crate::remote::open(Arc::clone(&file), &limits(&file), DEPTH);
+                Some(Self { name: row.name, device, file: None, pool: pool() })
             }
             Place::MappedFile(mapper, open) => {
                 let (pool, file) = (pool(), row.scratch(sectors * 1024));

@@ -224,6 +224,10 @@ const MEMBERS: &[(&str, Member)] = &[
     ("null", |depth| {
         Some(Box::new(Null::new(Limits { depth_max: depth, ..memory_member(1).limits().clone() })))
     }),
+    ("remote", |depth| {
+        let file = in_memory(SECTORS * 512);
+        Some(crate::remote::open(Arc::clone(&file), &limits(&file), depth))
+    }),
     ("mapped, memory", |depth| Some(mapped_member(memory_member(depth)))),
     ("mapped, threads, file in memory", |depth| Some(mapped_member(quick_member(depth)))),
     ("stripe, memory", |depth| Some(stripe(vec![memory_member(depth), memory_member(depth)], 8))),

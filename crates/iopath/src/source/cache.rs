@@ -82,6 +82,6 @@ pub(crate) fn tail(source: &Source, target: &Target) -> Result<Option<Tail>, Ope
             let file = OpenOptions::new().write(true).open(&target.path);
             Ok(Some(Tail::File(file.map_err(system(&target.path, "opened for writing"))?)))
         }
-        (Backing::File(_) | Backing::Stripe(_) | Backing::Mapped(_), _) => Ok(None),
+        (Backing::File(_) | Backing::Remote(_) | Backing::Stripe(_) | Backing::Mapped(_), _) => Ok(None),
     }
 }

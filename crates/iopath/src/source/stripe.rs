@@ -1,9 +1,10 @@
 //! The members of a stripe (RAID 0) and their engines. `iopath_os::Striped` splits requests.
 
+use super::On;
 use crate::error::OpenError;
 use iopath_core::{Limits, StripeConfig};
 use iopath_os::target::Target;
-use iopath_os::{Engine, EngineConfig, EngineError, Opened, RealDevice, Striped, StripedError};
+use iopath_os::{Engine, EngineConfig, RealDevice, Remote, Striped, StripedError};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
@@ -11,10 +12,26 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// A member of a stripe: see [`Volume::open_stripe_of`](crate::Volume::open_stripe_of).
+#[derive(Debug, Clone, Copy)]
+pub enum Member<'a> {
+    /// A file or block device.
+    Path(&'a Path),
+    /// An export of a server.
+    Remote(&'a Remote),
+}
+
+/// An open member.
+#[derive(Debug)]
+pub(crate) enum Part {
+    File(Arc<File>),
+    Remote(Remote),
+}
+
 /// The members of a stripe.
 #[derive(Debug)]
 pub(crate) struct Members {
-    pub(super) files: Vec<(Arc<File>, Limits)>,
+    pub(super) parts: Vec<(Part, Limits)>,
     pub(super) config: StripeConfig,
 }
 
@@ -24,10 +41,16 @@ pub(super) fn member_bytes(create_bytes: Option<u64>, members: usize, chunk_byte
     Some(of_each.checked_next_multiple_of(chunk_bytes).unwrap_or(of_each))
 }
 
-/// Refuses a file or device that is named twice, also under different names.
-pub(super) fn refuse_the_same(files: &[(Arc<File>, Limits)], targets: &[Target]) -> Result<(), OpenError> {
+/// Refuses a file, device or export that is named twice. Files and devices are also recognised under different names.
+pub(super) fn refuse_the_same(parts: &[(Part, Limits)], targets: &[Target]) -> Result<(), OpenError> {
     let mut seen = BTreeSet::new();
-    for ((file, _), target) in files.iter().zip(targets) {
+    let mut exports = BTreeSet::new();
+    for ((part, _), target) in parts.iter().zip(targets) {
+        let file = match part {
+            Part::File(file) => file,
+            Part::Remote(remote) if exports.insert(remote.name()) => continue,
+            Part::Remote(_) => return Err(OpenError::SameMember(target.path.clone())),
+        };
         let about = file.metadata();
         let about = about.map_err(|source| OpenError::System {
             path: target.path.clone(),
@@ -58,40 +81,58 @@ pub(super) fn names<'a>(paths: impl Iterator<Item = &'a Path>) -> PathBuf {
 
 impl Members {
     /// A device for one thread.
-    pub(crate) fn open(
+    pub(super) fn open(
         &self,
         engine: Engine,
         config: &EngineConfig,
-    ) -> Result<Opened<Box<dyn RealDevice>>, OpenError> {
-        let opened = self.open_each(|file, limits| engine.open(file, limits, config))?;
-        Ok(Opened { device: Box::new(opened.device), engine: opened.engine, fallback: opened.fallback })
+    ) -> Result<On<dyn RealDevice>, OpenError> {
+        let On { device, engine, fallback } = self.open_each(|part, limits| {
+            Ok(match part {
+                Part::File(file) => On::of(engine.open(file, limits, config)?),
+                Part::Remote(remote) => On::remote(Box::new(remote.device(limits, config.depth))),
+            })
+        })?;
+        Ok(On { device, engine, fallback })
     }
 
     /// A device that may move between threads.
-    pub(crate) fn open_shared(
+    pub(super) fn open_shared(
         &self,
         engine: Engine,
         config: &EngineConfig,
-    ) -> Result<Opened<Box<dyn RealDevice + Send>>, OpenError> {
-        let opened = self.open_each(|file, limits| engine.open_shared(file, limits, config))?;
-        Ok(Opened { device: Box::new(opened.device), engine: opened.engine, fallback: opened.fallback })
+    ) -> Result<On<dyn RealDevice + Send>, OpenError> {
+        let On { device, engine, fallback } = self.open_each(|part, limits| {
+            Ok(match part {
+                Part::File(file) => On::of(engine.open_shared(file, limits, config)?),
+                Part::Remote(remote) => On::remote(Box::new(remote.device(limits, config.depth))),
+            })
+        })?;
+        Ok(On { device, engine, fallback })
     }
 
     /// Opens an engine for each member. The stripe reports the engine of the first member that fell back, with the reason.
-    fn open_each<D: RealDevice>(
+    fn open_each<D: RealDevice + ?Sized>(
         &self,
-        open: impl Fn(&Arc<File>, &Limits) -> Result<Opened<D>, EngineError>,
-    ) -> Result<Opened<Striped<D>>, OpenError> {
-        let mut members = Vec::with_capacity(self.files.len());
-        let mut named: Option<(Engine, Option<_>)> = None;
-        for (file, limits) in &self.files {
-            let Opened { device, engine, fallback } = open(file, limits)?;
+        open: impl Fn(&Part, &Limits) -> Result<On<D>, OpenError>,
+    ) -> Result<On<Striped<Box<D>>>, OpenError> {
+        let mut members = Vec::with_capacity(self.parts.len());
+        let mut named: Option<(&'static str, Option<_>)> = None;
+        for (part, limits) in &self.parts {
+            let On { device, engine, fallback } = open(part, limits)?;
             members.push(device);
             if named.as_ref().is_none_or(|(_, reason)| reason.is_none() && fallback.is_some()) {
                 named = Some((engine, fallback));
             }
         }
         let (engine, fallback) = named.ok_or(StripedError::Layout(iopath_core::StripeError::NoMembers))?;
-        Ok(Opened { device: Striped::new(members, &self.config)?, engine, fallback })
+        Ok(On { device: Box::new(Striped::new(members, &self.config)?), engine, fallback })
+    }
+
+    /// The members that are exports of servers.
+    pub(super) fn remotes(&self) -> impl Iterator<Item = &Remote> {
+        self.parts.iter().filter_map(|(part, _)| match part {
+            Part::Remote(remote) => Some(remote),
+            Part::File(_) => None,
+        })
     }
 }

@@ -80,8 +80,9 @@ impl Source {
     ) -> Result<On<dyn RealDevice>, OpenError> {
         let mut on: On<dyn RealDevice> = match backing {
             Backing::File(file) => On::of(self.options.engine.open(file, &self.limits, engine)?),
-            Backing::Stripe(members) => On::of(members.open(self.options.engine, engine)?),
+            Backing::Stripe(members) => members.open(self.options.engine, engine)?,
             Backing::Memory(disk) => On::memory(Box::new(disk.open_with(self.limits.clone()))),
+            Backing::Remote(remote) => On::remote(Box::new(remote.device(&self.limits, engine.depth))),
             Backing::Mapped(mapped) => {
                 let on = self.local_device(&mapped.below, engine)?;
                 let device = Mapped::new(on.device, &mapped.file, self.options.boundary)?;

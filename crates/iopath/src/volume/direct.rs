@@ -174,7 +174,7 @@ impl Volume {
     pub(crate) fn unit_bytes(&self) -> u64 {
         match self.backing() {
             Backing::Mapped(mapped) => u64::from(mapped.file.block_bytes()),
-            Backing::File(_) | Backing::Memory(_) | Backing::Stripe(_) => 1,
+            Backing::File(_) | Backing::Memory(_) | Backing::Remote(_) | Backing::Stripe(_) => 1,
         }
     }
 }

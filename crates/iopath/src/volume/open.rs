@@ -4,6 +4,7 @@ use super::Volume;
 use crate::error::{OpenError, Result};
 use crate::options::Options;
 use crate::source::Source;
+use crate::source::stripe::Member;
 use iopath_os::target::Target;
 use iopath_os::{FileMap, MemoryDisk};
 use std::path::Path;
@@ -33,7 +34,19 @@ impl Volume {
         chunk_bytes: u64,
         options: &Options,
     ) -> Result<Self, OpenError> {
-        let (source, target) = Source::stripe(paths, chunk_bytes, options)?;
+        Self::open_stripe_of(&members_of(paths), chunk_bytes, options)
+    }
+
+    /// As [`Volume::open_stripe`], of files, block devices and remote exports.
+    ///
+    /// # Errors
+    /// As [`Volume::open_stripe`] and [`Volume::remote`].
+    pub fn open_stripe_of(
+        members: &[Member<'_>],
+        chunk_bytes: u64,
+        options: &Options,
+    ) -> Result<Self, OpenError> {
+        let (source, target) = Source::stripe(members, chunk_bytes, options)?;
         Self::of(source, target)
     }
 
@@ -100,11 +113,15 @@ impl Volume {
         file: &FileMap,
         options: &Options,
     ) -> Result<Self, OpenError> {
-        Self::mapped(Source::stripe(paths, chunk_bytes, options)?, file)
+        Self::mapped(Source::stripe(&members_of(paths), chunk_bytes, options)?, file)
     }
 
     fn mapped((source, target): (Source, Target), file: &FileMap) -> Result<Self, OpenError> {
         let (source, target) = source.mapped(target, file)?;
         Self::of(source, target)
     }
+}
+
+fn members_of(paths: &[impl AsRef<Path>]) -> Vec<Member<'_>> {
+    paths.iter().map(|path| Member::Path(path.as_ref())).collect()
 }

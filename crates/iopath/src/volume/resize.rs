@@ -22,7 +22,7 @@ impl Volume {
     /// corruption and fails the next flush.
     ///
     /// # Errors
-    /// [`ErrorKind::Resize`] for block devices, stripes and mapped files of a fixed size, and if the system refuses.
+    /// [`ErrorKind::Resize`] for block devices, remote exports, stripes and mapped files of a fixed size, and if the system refuses.
     /// [`ErrorKind::ReadOnly`] if the volume is read-only.
     pub fn resize(&self, size_bytes: u64) -> Result<()> {
         self.check_writable(Op::Write, size_bytes, 0)?;
@@ -72,7 +72,7 @@ impl Volume {
                 Ok(())
             }
             Backing::Memory(disk) => disk.resize(size_bytes).map_err(|error| failed(io::Error::other(error))),
-            Backing::Stripe(_) => Err(failed(io::ErrorKind::Unsupported.into())),
+            Backing::Remote(_) | Backing::Stripe(_) => Err(failed(io::ErrorKind::Unsupported.into())),
             Backing::Mapped(mapped) => {
                 let engine = self.source().mapped_engine(mapped);
                 let mut engine = engine.map_err(|error| failed(io::Error::other(error)))?;
@@ -89,7 +89,7 @@ impl Volume {
     pub(super) fn has_fixed_size(&self) -> bool {
         match self.backing() {
             Backing::Mapped(mapped) => mapped.file.is_fixed(),
-            Backing::Stripe(_) => true,
+            Backing::Remote(_) | Backing::Stripe(_) => true,
             Backing::File(_) | Backing::Memory(_) => self.facts().target.kind == Kind::BlockDevice,
         }
     }

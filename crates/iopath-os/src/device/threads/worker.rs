@@ -1,14 +1,14 @@
-//! The threads, and the state they share with the device: queued jobs, completed jobs, the cost of an I/O.
+//! The threads, and the state they share with the device: queued jobs, the cost of an I/O. Completed jobs are in
+//! `completed.rs`.
 
 use std::collections::VecDeque;
 use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
 
 use super::cost::Cost;
 use super::job::{Caller, Job};
-use crate::device::{Notifier, WaitError, Watch};
+use crate::device::completed::Completed;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// The state that the threads and the device share.
@@ -21,8 +21,7 @@ pub(super) struct Shared {
     pub(super) cost: Cost,
     queue: Mutex<Queue>,
     has_jobs: Condvar,
-    completed: Mutex<Completed>,
-    enough_completed: Condvar,
+    pub(super) completed: Arc<Completed<Job>>,
     syscalls: AtomicU64,
 }
 
@@ -38,17 +37,6 @@ struct Queue {
     /// Jobs that a thread takes at a time.
     share: usize,
     is_closing: bool,
-}
-
-#[derive(Debug)]
-struct Completed {
-    jobs: VecDeque<Job>,
-    /// Wake the waiting device at this many jobs; 0 while it does not wait.
-    wanted: usize,
-    /// End the wait with fewer.
-    ends_watch: bool,
-    /// Notified of each completed job.
-    notifier: Option<Notifier>,
 }
 
 impl Queue {
@@ -72,13 +60,7 @@ impl Shared {
                 is_closing: false,
             }),
             has_jobs: Condvar::new(),
-            completed: Mutex::new(Completed {
-                jobs: VecDeque::with_capacity(depth),
-                wanted: 0,
-                ends_watch: false,
-                notifier: None,
-            }),
-            enough_completed: Condvar::new(),
+            completed: Arc::new(Completed::new(depth)),
             syscalls: AtomicU64::new(0),
         }
     }
@@ -103,51 +85,12 @@ impl Shared {
         lock(&self.queue).working > 0
     }
 
-    /// Completed jobs that were not collected.
-    pub(super) fn completed_len(&self) -> usize {
-        lock(&self.completed).jobs.len()
-    }
-
     /// Takes up to `count` jobs that no thread has started. Returns whether there were any.
     pub(super) fn take_back(&self, into: &mut VecDeque<Job>, count: usize) -> bool {
         let mut queue = lock(&self.queue);
         let count = count.min(queue.jobs.len());
         into.extend(queue.jobs.drain(..count));
         count > 0
-    }
-
-    /// Takes the completed jobs; `into` is empty.
-    pub(super) fn collect(&self, into: &mut VecDeque<Job>) {
-        std::mem::swap(&mut lock(&self.completed).jobs, into);
-    }
-
-    /// Waits until `wanted` jobs have completed, `timeout` has passed or [`Shared::end_watch`] is called.
-    pub(super) fn wait_for(&self, wanted: usize, timeout: Option<Duration>) {
-        let mut completed = lock(&self.completed);
-        completed.wanted = wanted;
-        let too_few = |completed: &mut Completed| completed.jobs.len() < wanted && !completed.ends_watch;
-        let mut completed = match timeout {
-            Some(timeout) => {
-                let result = self.enough_completed.wait_timeout_while(completed, timeout, too_few);
-                result.unwrap_or_else(PoisonError::into_inner).0
-            }
-            None => {
-                self.enough_completed.wait_while(completed, too_few).unwrap_or_else(PoisonError::into_inner)
-            }
-        };
-        completed.wanted = 0;
-        completed.ends_watch = false;
-    }
-
-    /// Ends the wait in progress, or the next one.
-    pub(super) fn end_watch(&self) {
-        lock(&self.completed).ends_watch = true;
-        self.enough_completed.notify_one();
-    }
-
-    /// Sets the notifier for completed jobs.
-    pub(super) fn set_notifier(&self, notifier: &Notifier) {
-        lock(&self.completed).notifier = Some(notifier.clone());
     }
 
     /// The number of system calls that the threads made for completed jobs.
@@ -185,29 +128,6 @@ impl Shared {
             (queue.idle, queue.working) = (queue.idle - 1, queue.working + 1);
         }
     }
-
-    /// Adds completed jobs for the device to collect, and ends a wait for them.
-    pub(super) fn complete(&self, jobs: &mut VecDeque<Job>) {
-        let mut completed = lock(&self.completed);
-        completed.jobs.append(jobs);
-        if let Some(notifier) = &completed.notifier {
-            // Notifies each time: an earlier notification may have ended a wait already, and a notification without a
-            // waiter makes no system call.
-            notifier.notify();
-        }
-        let enough = completed.wanted > 0 && completed.jobs.len() >= completed.wanted;
-        drop(completed);
-        if enough {
-            self.enough_completed.notify_one();
-        }
-    }
-}
-
-impl Watch for Shared {
-    fn wait(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
-        self.wait_for(1, timeout);
-        Ok(())
-    }
 }
 
 /// The main function of a thread.
@@ -219,7 +139,7 @@ pub(super) fn run(shared: &Shared, depth: usize, segments_max: usize) {
         let calls_before = caller.syscalls();
         caller.execute_all(&mut jobs, &shared.cost);
         shared.syscalls.fetch_add(caller.syscalls() - calls_before, Relaxed);
-        shared.complete(&mut jobs);
+        shared.completed.add(&mut jobs);
     }
 }
 

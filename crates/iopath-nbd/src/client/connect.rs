@@ -1,0 +1,113 @@
+//! Opens the export of a URI as a remote device: resolves the address, and starts the connections. Sockets and threads are
+//! in `iopath-os`.
+
+use std::net::ToSocketAddrs;
+use std::sync::{Arc, OnceLock};
+
+use iopath::remote::{Remote, RemoteAddress, RemoteError, RemoteProtocol, RemoteSession};
+use thiserror::Error;
+
+use crate::client::coverage::Coverage;
+use crate::client::link::{Common, Link, Patience};
+use crate::uri::{NbdUri, Place};
+
+/// The options of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectOptions {
+    /// Connections, if the server states that they are consistent with each other (`NBD_FLAG_CAN_MULTI_CONN`); else one.
+    pub connections: usize,
+    /// Limits of attempts and times.
+    pub patience: Patience,
+}
+
+impl Default for ConnectOptions {
+    /// A connection for each processor, at most 4.
+    fn default() -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Self { connections: processors.min(4), patience: Patience::default() }
+    }
+}
+
+/// An export cannot be opened.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// No server, or it refuses the export.
+    #[error(transparent)]
+    Remote(#[from] RemoteError),
+    /// The name of the host has no address.
+    #[error("{server} cannot be opened: the host has no address: {source}")]
+    Host {
+        /// The server, as a URI.
+        server: String,
+        /// The error of the resolver.
+        source: std::io::Error,
+    },
+    /// Encryption.
+    #[error("{server} cannot be opened: this version of iopath has no TLS; use nbd or nbd+unix")]
+    Tls {
+        /// The server, as a URI.
+        server: String,
+    },
+}
+
+/// The protocol of the connections of one device.
+#[derive(Debug)]
+struct Nbd(Arc<Common>);
+
+impl RemoteProtocol for Nbd {
+    fn session(&self, number: usize) -> Box<dyn RemoteSession> {
+        Box::new(Link::new(number, &self.0))
+    }
+
+    fn route_flush(&self) -> Option<usize> {
+        self.0.coverage.candidate()
+    }
+
+    fn name(&self) -> &str {
+        &self.0.server
+    }
+}
+
+/// Opens an export. [`iopath::Volume::remote`] makes a volume of it.
+///
+/// The addresses of a host are resolved once. A connection that ends is made anew, and its unfinished requests are sent
+/// again, within the limits of [`Patience`]; then they fail with [`iopath::IoError::Disconnected`].
+///
+/// **Writes that were not flushed** may be lost if the server was restarted. A client cannot see the difference between a
+/// restart and a disturbed network. So the next flush fails if writes have completed since the last flush, and no
+/// connection has existed since before them.
+///
+/// # Errors
+/// The server cannot be reached, refuses the export, or violates the protocol.
+///
+/// ```no_run
+/// use iopath::{Options, Volume};
+/// use iopath_nbd::{ConnectOptions, connect};
+///
+/// let export = connect(&"nbd://server/disk".parse()?, &ConnectOptions::default())?;
+/// let volume = Volume::remote(&export, &Options::new())?;
+/// println!("{} bytes", volume.size_bytes());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn connect(uri: &NbdUri, options: &ConnectOptions) -> Result<Remote, ConnectError> {
+    let server = uri.to_string();
+    if uri.is_tls {
+        return Err(ConnectError::Tls { server });
+    }
+    let address = match &uri.place {
+        Place::Unix(path) => RemoteAddress::Unix(path.clone()),
+        Place::Tcp { host, port } => match (host.as_str(), *port).to_socket_addrs() {
+            Ok(addresses) => RemoteAddress::Tcp(addresses.collect()),
+            Err(source) => return Err(ConnectError::Host { server, source }),
+        },
+    };
+    let common = Common {
+        server,
+        export: uri.export.clone(),
+        patience: options.patience,
+        coverage: Coverage::new(options.connections.max(1)),
+        negotiated: OnceLock::new(),
+    };
+    Ok(Remote::open(Arc::new(Nbd(Arc::new(common))), address, options.connections)?)
+}
