@@ -45,7 +45,7 @@ use values::{
 
 /// Measures block I/O paths: throughput, CPU cost, request sizes, latency, and their causes.
 #[derive(Debug, Parser)]
-#[command(name = "iopath", version, max_term_width = 100)]
+#[command(name = "iopath", version, max_term_width = 100, disable_help_subcommand = true, after_help = crate::tasks::list())]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -83,8 +83,26 @@ pub(crate) enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Write the manual page to stdout
-    Man,
+    /// Write the manual page of a command to stdout, or all pages to a directory
+    Man(ManArgs),
+    /// Show help for a command, or for a task with examples
+    Help(HelpArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ManArgs {
+    /// The command; default: the page of iopath itself
+    pub(crate) command: Option<String>,
+    /// Write the pages of all commands to this directory
+    #[arg(long, short, value_name = "DIR", conflicts_with = "command")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HelpArgs {
+    /// A task or a command; default: the list of both
+    #[arg(value_name = "TASK|COMMAND")]
+    pub(crate) topic: Vec<String>,
 }
 
 #[derive(Debug, Args)]

@@ -6,6 +6,7 @@ mod destination;
 mod elevators;
 mod experiment;
 mod fit;
+mod help;
 mod live;
 mod log;
 mod man;
@@ -17,6 +18,7 @@ mod run;
 mod serve;
 mod survey;
 mod sweep;
+mod tasks;
 mod tune;
 
 use args::{Cli, Command};
@@ -66,7 +68,8 @@ fn main() -> ExitCode {
 
 fn run(command: &Command) -> anyhow::Result<ExitCode> {
     // The restore of the command `tune --restore` includes this one.
-    if !matches!(command, Command::Completions { .. } | Command::Man | Command::Tune(_)) {
+    if !matches!(command, Command::Completions { .. } | Command::Man(_) | Command::Help(_) | Command::Tune(_))
+    {
         tune::restore_after_kill();
     }
     match command {
@@ -87,7 +90,8 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
             clap_complete::generate(*shell, &mut Cli::command(), "iopath", &mut script);
             output::print(&String::from_utf8(script)?)
         }
-        Command::Man => man::write(),
+        Command::Man(args) => man::run(args),
+        Command::Help(args) => help::run(args),
     }
     .map(|()| ExitCode::SUCCESS)
 }

@@ -340,7 +340,7 @@ pub(crate) fn wrapped(text: &str, width: Option<u16>) -> String {
 
 /// Breaks a text between words into lines of at most `width` columns. The first line begins with `first`, the others
 /// with `rest`.
-pub(crate) fn wrap(text: &str, first: &str, rest: &str, width: usize) -> String {
+pub fn wrap(text: &str, first: &str, rest: &str, width: usize) -> String {
     let (mut lines, mut line, mut is_begun) = (String::new(), first.to_owned(), false);
     for word in text.split_whitespace() {
         if is_begun && line.chars().count() + 1 + word.chars().count() > width {

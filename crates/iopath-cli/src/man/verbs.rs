@@ -1,0 +1,165 @@
+//! The prose of the manual pages: a row for each command. A test demands the row of a new command. The options come from
+//! the description of the arguments, the examples from the tasks of `iopath help`.
+
+/// The prose of a page.
+#[derive(Debug)]
+pub(super) struct Verb {
+    pub(super) name: &'static str,
+    /// The paragraphs of its description.
+    pub(super) text: &'static [&'static str],
+    /// Its page in the documentation.
+    pub(super) docs: &'static str,
+    /// Exit codes besides 0, 1 and 2.
+    pub(super) codes: &'static [(&'static str, &'static str)],
+}
+
+impl Verb {
+    pub(super) fn find(name: &str) -> Option<&'static Self> {
+        VERBS.iter().find(|verb| verb.name == name)
+    }
+}
+
+const fn verb(name: &'static str, docs: &'static str, text: &'static [&'static str]) -> Verb {
+    Verb { name, text, docs, codes: &[] }
+}
+
+const SIGNAL: (&str, &str) =
+    ("130, 129, 143", "SIGINT, SIGHUP or SIGTERM ended the command; complete repetitions are printed");
+
+pub(super) static VERBS: &[Verb] = &[
+    verb(
+        "survey",
+        "docs/survey.md",
+        &[
+            "Measures a directory, file, block device or modelled disk on each path, at block sizes from 4 KiB to 64 MiB, in \
+             at most 90 seconds. The findings come first: the recommended path, block size and depth, each with a confidence \
+             and the reasons that lower it. The tables follow.",
+            "In a directory, survey writes a scratch file of its own and removes it at the end. An existing file or device is \
+             only read, unless --overwrite permits writes. A combination that a cache answered is marked, and never \
+             recommended.",
+        ],
+    ),
+    Verb {
+        codes: &[SIGNAL],
+        ..verb(
+            "run",
+            "docs/run.md, docs/jobfiles.md, docs/presets.md, docs/verify.md",
+            &[
+                "Measures one workload on one path: throughput, latency, CPU cost and the requests of the device, with the \
+                 spread of the repetitions. Lists measure all combinations side by side, in turns. Several targets are \
+                 measured at the same time. A JOBFILE of fio, or a preset, replaces the workload.",
+                "Each repetition begins with empty caches unless --warm is set. The result states if memory, not storage, \
+                 served it. Without --overwrite, the command writes only to scratch files of its own.",
+            ],
+        )
+    },
+    Verb {
+        codes: &[
+            ("3", "B is significantly worse than A"),
+            ("4", "with --strict: a verdict is inconclusive, or a workload has no partner"),
+        ],
+        ..verb(
+            "compare",
+            "docs/compare.md",
+            &[
+                "Compares two results, or two commands that it executes alternately with --live. For each metric, it prints \
+               the difference, its 95% confidence interval and a verdict. Results of different conditions are refused \
+               unless --vary names the difference. It also reads the JSON of fio and tables of blockdev-perftest.",
+            ],
+        )
+    },
+    verb(
+        "report",
+        "docs/report.md",
+        &[
+            "Writes results and request logs as one HTML page without external files: findings, curves, tables, comparison, \
+           machine, settings and the exact commands. The page works offline and without scripts.",
+        ],
+    ),
+    verb(
+        "experiment",
+        "docs/experiments.md",
+        &[
+            "Re-enacts published effects of the I/O path on modelled hardware of their time, in virtual time, and compares \
+           published figures with those of the model. Predictions count, calibrated figures do not. With --target, it \
+           measures the effects that real storage can show.",
+        ],
+    ),
+    verb(
+        "fit",
+        "docs/fit.md, docs/models.md",
+        &[
+            "Fits the parameters of a model to measurements of a target, or to a request log, and writes a model file for \
+           --target model:FILE.toml. It states the error of the model on workloads that the fit did not use.",
+        ],
+    ),
+    verb(
+        "sweep",
+        "docs/sweep.md",
+        &[
+            "Measures each combination of lists of paths, patterns, block sizes, depths and settings, in random order. \
+           Settings of the device are applied, journaled and restored. The results file is updated after each cell, and \
+           --resume continues an interrupted sweep.",
+        ],
+    ),
+    verb(
+        "tune",
+        "docs/tune.md",
+        &[
+            "Shows the settings of the kernel for a block device, with range and meaning; sets them; restores them. Each \
+           change is written to a journal first, so that --restore, and the next start of any command after SIGKILL, \
+           restores the previous values. With --try, it measures candidates on a workload, and keeps the best one if it is \
+           better with confidence.",
+        ],
+    ),
+    verb(
+        "serve",
+        "docs/serve.md",
+        &[
+            "Serves files and block devices over NBD until SIGINT or SIGTERM, and prints the URI of each export. Exports are \
+           read-only unless --writable is set.",
+        ],
+    ),
+    verb(
+        "elevators",
+        "docs/elevators.md",
+        &[
+            "Lists the I/O schedulers (elevators) of the library for --elevator: the order, the use, and each setting with its \
+           default, unit and range.",
+        ],
+    ),
+    verb(
+        "log",
+        "docs/log.md, docs/log-summary.md, docs/log-format.md",
+        &[
+            "Reads a request log that `iopath run --log FILE` has written. The summary has one page: bios and requests, merges, \
+           reasons against a merge, seeks, the latency of each stage, requests in flight, streams and the slowest bios. \
+           `iopath log dump` prints one line for each event. A log that ends early is read up to the damage.",
+        ],
+    ),
+    verb(
+        "map",
+        "docs/map.md",
+        &[
+            "Shows the extents of a file on its device, and counts the requests that direct reads of the whole file need for \
+           each block size. The content is not read.",
+        ],
+    ),
+    verb("completions", "docs/help.md", &["Writes a completion script for a shell to stdout."]),
+    verb(
+        "man",
+        "docs/help.md",
+        &[
+            "Writes the manual page of a command to stdout, in the format of man(7). Without a command, it writes the page of \
+           iopath itself. With --output, it writes all pages to a directory.",
+        ],
+    ),
+    verb(
+        "help",
+        "docs/help.md",
+        &[
+            "Shows the help of a command, or of a task: a question, a short answer, and commands that answer it. Without an \
+           argument, it lists both.",
+        ],
+    ),
+];
