@@ -15,7 +15,7 @@ mod dip;
 mod elevator_limits;
 mod extending;
 mod extent;
-mod fibre;
+mod fc_2002;
 mod freelist;
 mod link;
 mod log;

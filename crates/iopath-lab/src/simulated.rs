@@ -18,14 +18,15 @@ mod counted;
 mod direct;
 mod jobs;
 pub(crate) mod machine;
+mod page_io;
 mod ports;
 mod queues;
 pub(crate) mod server;
-mod several;
 mod span;
 mod system;
 pub(crate) mod transport;
 mod unplug;
+mod volumes;
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -51,10 +52,10 @@ use buffered::Buffered;
 use direct::Direct;
 use jobs::{JobSetup, SimError};
 use queues::{QueuePerJob, SHARED_BIOS_MAX, SharedQueue};
-use several::Several;
 pub(crate) use span::Span;
 use system::System;
 pub(crate) use unplug::Unplug;
+use volumes::Volumes;
 
 /// The interval of progress reports, in real time.
 const TICK: Duration = Duration::from_millis(100);
@@ -79,7 +80,7 @@ pub(crate) struct Simulation<'a> {
 
 /// The modelled targets and the modelled CPUs in front of them.
 struct Opened {
-    targets: Several,
+    targets: Volumes,
     host: Option<Host>,
 }
 
@@ -124,7 +125,7 @@ impl<'a> Simulation<'a> {
     /// The models, their queues and page caches, in their initial state, and an idle host.
     fn open(&self, number: u32) -> Opened {
         let host = self.workload.host.as_ref().map(|host| Host::new(host.model()));
-        let mut targets = Several::default();
+        let mut targets = Volumes::default();
         for (target, model) in self.models.iter().enumerate() {
             let seed = random::generator(self.seed(target), [PURPOSE, number.into()]).next_u64();
             let device = ModelDevice::<Span>::new(model.model(), seed);

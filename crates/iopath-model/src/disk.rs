@@ -9,12 +9,12 @@
 //!
 //! Not modelled: defects, retries, thermal calibration, zones of shingled tracks, and a media cache.
 
-mod dirty;
 mod geometry;
 mod position;
 mod seek;
 mod segments;
 mod spec;
+mod write_cache;
 
 use std::collections::VecDeque;
 
@@ -22,9 +22,9 @@ use iopath_core::{Op, Tag};
 
 use crate::event_loop::earlier;
 use crate::mechanism::{Completions, Mechanism, Nanos, Request};
-use dirty::Dirty;
 use position::Arm;
 use segments::Segments;
+use write_cache::WriteCache;
 
 pub(crate) use spec::{PARAMETERS, Spec, ZONE};
 
@@ -66,7 +66,7 @@ pub(crate) struct Disk {
     spec: Spec,
     arm: Arm,
     segments: Segments,
-    dirty: Dirty,
+    write_cache: WriteCache,
     /// In the order of arrival.
     queue: Vec<Entry>,
     /// Writes for which the cache has no room.
@@ -88,7 +88,7 @@ impl Disk {
         Self {
             arm: Arm::new(&spec.mechanics),
             segments: Segments::new(spec.segments, spec.segment_sectors),
-            dirty: Dirty::new(spec.cache_sectors, spec.cache_runs),
+            write_cache: WriteCache::new(spec.cache_sectors, spec.cache_runs),
             queue: Vec::with_capacity(depth as usize),
             waiting: VecDeque::with_capacity(depth as usize),
             job: None,
@@ -127,14 +127,15 @@ impl Disk {
             return Some(until);
         }
         let ready = self.queue.iter().map(|entry| entry.ready).min();
-        let destage = (!self.dirty.is_empty()).then(|| self.destage_at());
+        let destage = (!self.write_cache.is_empty()).then(|| self.destage_at());
         earlier(ready, destage)
     }
 
     /// The time at which an idle arm begins to write cached sectors.
     fn destage_at(&self) -> Nanos {
-        let is_urgent =
-            !self.waiting.is_empty() || self.dirty.flush_up_to().is_some() || self.dirty.is_half_full();
+        let is_urgent = !self.waiting.is_empty()
+            || self.write_cache.flush_up_to().is_some()
+            || self.write_cache.is_half_full();
         if is_urgent { 0 } else { self.last_request + self.spec.destage_delay }
     }
 
@@ -148,11 +149,11 @@ impl Disk {
             }
             Job::Write { tag } => self.completions.push(tag, at),
             Job::Destage => {
-                self.dirty.written();
+                self.write_cache.written();
                 self.accept_waiting(at);
             }
         }
-        while let Some(tag) = self.dirty.pop_flushed() {
+        while let Some(tag) = self.write_cache.pop_flushed() {
             self.completions.push(tag, at.max(self.controller_free));
         }
     }
@@ -160,7 +161,7 @@ impl Disk {
     /// Moves waiting writes into the cache, in order, while it has room.
     fn accept_waiting(&mut self, at: Nanos) {
         while let Some(entry) = self.waiting.front().copied() {
-            if !self.dirty.has_room(entry.end - entry.start) {
+            if !self.write_cache.has_room(entry.end - entry.start) {
                 return;
             }
             self.waiting.pop_front();
@@ -170,7 +171,7 @@ impl Disk {
 
     fn accept(&mut self, entry: &Entry, at: Nanos) {
         let done = self.transfer(at, entry.end - entry.start);
-        self.dirty.insert(entry.start, entry.end, &self.arm.geometry);
+        self.write_cache.insert(entry.start, entry.end, &self.arm.geometry);
         self.completions.push(entry.tag, done);
     }
 
@@ -202,9 +203,9 @@ impl Disk {
         }
         self.segments.invalidate(start, end);
         let mut entry = Entry { tag, is_write: true, start, end, ready: 0, arrived: now, track: self.memo };
-        if self.dirty.is_on() && !fua {
+        if self.write_cache.is_on() && !fua {
             entry.ready = self.decode(self.spec.buffered_overhead, now);
-            if self.waiting.is_empty() && self.dirty.has_room(end - start) {
+            if self.waiting.is_empty() && self.write_cache.has_room(end - start) {
                 self.accept(&entry, entry.ready);
             } else {
                 self.waiting.push_back(entry);
@@ -239,7 +240,7 @@ impl Disk {
                 }
                 Some(Next::Run(index)) => {
                     self.end_stream(at);
-                    let run = self.dirty.take(index, self.spec.destage_sectors, &self.arm.geometry);
+                    let run = self.write_cache.take(index, self.spec.destage_sectors, &self.arm.geometry);
                     let until = self.arm.write(&run.track, run.start, run.end, at);
                     self.job = Some((until, Job::Destage));
                 }
@@ -254,9 +255,9 @@ impl Disk {
     fn choose(&mut self, at: Nanos) -> Option<Next> {
         let oldest = self.queue.iter().position(|entry| entry.ready <= at);
         let has_ready = oldest.is_some();
-        let is_awaited = !self.waiting.is_empty() || self.dirty.flush_up_to().is_some();
+        let is_awaited = !self.waiting.is_empty() || self.write_cache.flush_up_to().is_some();
         let may_destage =
-            !self.dirty.is_empty() && if has_ready { is_awaited } else { self.destage_at() <= at };
+            !self.write_cache.is_empty() && if has_ready { is_awaited } else { self.destage_at() <= at };
         if !has_ready && !may_destage {
             return None;
         }
@@ -290,8 +291,8 @@ impl Disk {
             }
         }
         if may_destage {
-            let up_to = self.dirty.flush_up_to().unwrap_or(u64::MAX);
-            for (index, run) in self.dirty.runs().iter().enumerate() {
+            let up_to = self.write_cache.flush_up_to().unwrap_or(u64::MAX);
+            for (index, run) in self.write_cache.runs().iter().enumerate() {
                 if run.oldest > up_to {
                     continue;
                 }
@@ -345,7 +346,7 @@ impl Disk {
     /// Whether the buffer has all sectors of a read. If so, the stream continues to read ahead past the end of the
     /// read.
     fn is_buffered(&mut self, start: u64, end: u64, now: Nanos) -> bool {
-        if self.dirty.contains(start, end) {
+        if self.write_cache.contains(start, end) {
             return true;
         }
         let stream = self.arm.stream.as_ref();
@@ -376,8 +377,8 @@ impl Mechanism for Disk {
             Op::Write => self.submit_write(tag, start, end, fua, now),
             Op::Flush => {
                 let ready = self.decode(self.spec.buffered_overhead, now);
-                self.dirty.flush(tag);
-                while let Some(tag) = self.dirty.pop_flushed() {
+                self.write_cache.flush(tag);
+                while let Some(tag) = self.write_cache.pop_flushed() {
                     self.completions.push(tag, ready);
                 }
             }

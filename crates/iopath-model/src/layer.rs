@@ -8,7 +8,7 @@ use iopath_core::{Duration, Extent, Limits, SECTOR_BYTES, SECTOR_SHIFT, StripeCo
 use crate::document::Section;
 use crate::error::ModelError;
 use crate::parameter::{Choice, Parameter, Unit};
-use crate::target;
+use crate::remote_target;
 
 /// The parameters of kind `stripe`.
 pub(crate) const STRIPE: &[Parameter] = &[
@@ -88,7 +88,7 @@ pub(crate) struct Spec<D> {
 /// The checked parameters of a layer.
 #[derive(Debug, Clone)]
 pub(crate) enum Layer {
-    Target(target::Spec),
+    Target(remote_target::Spec),
     Stripe { members: usize, config: StripeConfig },
     Mapped(Mapped),
     Delay(Duration),
@@ -146,7 +146,7 @@ pub(crate) type ReadLayer = fn(&Section<'_>, &[&str], &Limits) -> LayerAndLimits
 type LayerAndLimits = Result<(Layer, Limits), ModelError>;
 
 pub(crate) fn target(section: &Section<'_>, others: &[&str], below: &Limits) -> LayerAndLimits {
-    Ok((Layer::Target(target::Spec::read(section, others)?), below.clone()))
+    Ok((Layer::Target(remote_target::Spec::read(section, others)?), below.clone()))
 }
 
 pub(crate) fn stripe(section: &Section<'_>, others: &[&str], below: &Limits) -> LayerAndLimits {

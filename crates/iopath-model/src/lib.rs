@@ -48,10 +48,10 @@ mod link;
 mod mechanism;
 mod model;
 mod parameter;
+mod remote_target;
 mod schedule;
 mod stage;
 mod submitter;
-mod target;
 
 pub use clock::{EndOfTime, VirtualClock};
 pub use delay::{Delay, Throttle};

@@ -1,6 +1,6 @@
 //! `cpu`: the idle share of the CPUs in the runs of `link`, by kernel and path.
 
-use super::fibre::{
+use super::fc_2002::{
     BIO, BLOCK_2_4, BLOCK_2_5, BUFFER, DATA, Kernel, PIECE, PIN, Path, READAHEAD, REQUEST, nine_runs,
     published_figure, row, run as run_one,
 };
@@ -78,7 +78,7 @@ fn evidence(settings: &Settings) -> Result<Vec<String>, LabError> {
 #[cfg(test)]
 mod tests {
     use super::super::Verdict;
-    use super::super::fibre::assert_verdict;
+    use super::super::fc_2002::assert_verdict;
     use super::*;
 
     #[test]

@@ -3,7 +3,7 @@
 use iopath_core::log::Event;
 use iopath_log::Filter;
 
-use super::fibre::{
+use super::fc_2002::{
     BIO, BLOCK_2_4, BLOCK_2_5, BUFFER, DATA, DISKS, FILE, Kernel, PIECE, PIN, Path, READAHEAD, REQUEST,
     nine_runs, published_figure, row, run as run_one,
 };
@@ -129,7 +129,7 @@ fn on_target(target: &mut TargetRun<'_>) -> Result<Report, LabError> {
 #[cfg(test)]
 mod tests {
     use super::super::Verdict;
-    use super::super::fibre::assert_verdict;
+    use super::super::fc_2002::assert_verdict;
     use super::*;
 
     #[test]

@@ -3,7 +3,7 @@
 use iopath_core::log::Event;
 use iopath_log::Filter;
 
-use super::fibre::{
+use super::fc_2002::{
     BIO, BLOCK_2_4, BLOCK_2_5, BUFFER, FILE, Kernel, PIECE, PIN, Path, REQUEST, Run, published_figure, row,
     run as run_one,
 };
@@ -195,7 +195,7 @@ fn on_target(target: &mut TargetRun<'_>) -> Result<Report, LabError> {
 #[cfg(test)]
 mod tests {
     use super::super::Verdict;
-    use super::super::fibre::assert_verdict;
+    use super::super::fc_2002::assert_verdict;
     use super::*;
 
     #[test]

@@ -16,18 +16,17 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use iopath::{BufferedStats, Readahead};
-use iopath_core::buffered::{BufferedPath, Geometry, PageBio, Starvation, Step};
-use iopath_core::cache::{CacheConfig, IoTag};
+use iopath_core::buffered::{BufferedPath, Geometry, Starvation};
+use iopath_core::cache::CacheConfig;
 use iopath_core::elevator::ElevatorSpec;
 use iopath_core::readahead::ReadaheadConfig;
-use iopath_core::{
-    Bio, BlockDevice, Instant, IoError, LogSink, Priority, QueueConfig, QueuedDevice, SECTOR_BYTES, Stream,
-};
+use iopath_core::{BlockDevice, Instant, IoError, LogSink, QueueConfig, QueuedDevice, SECTOR_BYTES, Stream};
 use iopath_model::event_loop::{End, LoopError, Process, earlier};
 use iopath_model::{Threads, VirtualClock, Work};
 
 use super::counted::Counted;
 use super::jobs::{JobSetup, Jobs, Runner, SimError};
+use super::page_io::PageIo;
 use super::span::{FrameSpans, Span};
 use super::system::{System, Watch, run_jobs};
 use super::unplug::{Unplug, Unplugger};
@@ -46,9 +45,7 @@ const DEVICE_DEPTH: u32 = 32;
 /// The jobs of one repetition, their page cache and the device.
 #[derive(Debug)]
 pub(super) struct Buffered<D: BlockDevice> {
-    path: BufferedPath<FrameSpans>,
-    queue: QueuedDevice<Counted<D>>,
-    unplugger: Unplugger,
+    pages: PageIo<Counted<D>>,
     /// The threads of the jobs; none if CPU work takes no time.
     threads: Option<Threads>,
     /// Bios submitted and not yet charged to the host.
@@ -128,9 +125,12 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
             elevator: elevator.clone(),
         };
         Self {
-            path: BufferedPath::new(config, readahead, geometry, FrameSpans { page_bytes }),
-            queue: QueuedDevice::new(Counted::new(device), &queue),
-            unplugger: Unplugger::new(unplug),
+            pages: PageIo {
+                path: BufferedPath::new(config, readahead, geometry, FrameSpans { page_bytes }),
+                queue: QueuedDevice::new(Counted::new(device), &queue),
+                unplugger: Unplugger::new(unplug),
+                completion_unplugs: false,
+            },
             threads,
             bios: 0,
             jobs: Jobs::none(),
@@ -142,30 +142,13 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
         }
     }
 
-    /// Executes the steps of the state machine, and passes completions to it, until no work is due.
+    /// Moves page I/O, and wakes the jobs whose outcomes are known.
     fn pump(&mut self, now: Instant) {
-        loop {
-            while let Some(step) = self.path.poll_step(now) {
-                match step {
-                    Step::Submit(bio) => self.submit(bio, now),
-                    Step::Zero { .. } => {}
-                    Step::WriteTail { tag, .. } => self.path.handle_completion(tag, Ok(()), now),
-                }
-            }
-            self.unplugger.unplug(&mut self.queue, now);
-            self.queue.collect(now);
-            self.queue.dispatch(now);
-            self.queue.commit(now);
-            let mut has_completed = false;
-            while let Some(done) = self.queue.poll_completion() {
-                has_completed = true;
-                self.path.handle_completion(IoTag(done.token as u32), done.result, now);
-            }
-            if !has_completed {
-                break;
-            }
+        let bios = self.pages.pump(Stream(0), |_| false, now);
+        if self.threads.is_some() {
+            self.bios += bios;
         }
-        while let Some(ready) = self.path.poll_ready() {
+        while let Some(ready) = self.pages.path.poll_ready() {
             let number = ready.waiter as u32;
             let State { call, phase, .. } = &mut self.jobs[number].state;
             call.set_outcome(ready.outcome);
@@ -173,16 +156,6 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
             if !matches!(phase, Phase::Computing) {
                 self.wake(number);
             }
-        }
-    }
-
-    fn submit(&mut self, bio: PageBio<Span>, now: Instant) {
-        let PageBio { tag, op, extent, memory } = bio;
-        let (stream, priority, token) = (Stream(0), Priority::default(), u64::from(tag.0));
-        let queued = Bio { op, extent, memory, fua: false, stream, priority, token };
-        match self.queue.submit_bio(queued, now) {
-            Ok(()) => self.bios += u32::from(self.threads.is_some()),
-            Err(why) => self.path.handle_refused(bio, &why, now),
         }
     }
 
@@ -237,7 +210,7 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
             return;
         }
         loop {
-            let Self { path, jobs, hits, threads, .. } = self;
+            let Self { pages: PageIo { path, .. }, jobs, hits, threads, .. } = self;
             let Runner { job, flushes, state: State { call, phase, bios }, .. } = &mut jobs[number];
             if call.is_done() {
                 job.handle_done(0, now.as_nanos());
@@ -293,15 +266,15 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
     /// Makes a job wait for the outcome of its call.
     fn wait(&mut self, number: u32, now: Instant) {
         self.jobs[number].state.phase = Phase::Waiting;
-        self.unplugger.handle_wait();
-        if self.path.is_starved(number.into()) {
+        self.pages.unplugger.handle_wait();
+        if self.pages.path.is_starved(number.into()) {
             self.starve(number, Starvation::default(), now);
         }
     }
 
     fn starve(&mut self, number: u32, mut starvation: Starvation, now: Instant) {
         let sleep = self.sleep(number, starvation.next_check(now));
-        let is_idle = self.queue.queue().in_flight() == 0;
+        let is_idle = self.pages.queue.queue().in_flight() == 0;
         self.jobs[number].state.phase = Phase::Starved { sleep, since: now, is_idle, starvation };
     }
 
@@ -309,13 +282,13 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
     fn check_starved(&mut self, number: u32, now: Instant) {
         let phase = std::mem::replace(&mut self.jobs[number].state.phase, Phase::Waiting);
         let Phase::Starved { since, is_idle, mut starvation, .. } = phase else { return };
-        self.path.handle_unpinned();
+        self.pages.path.handle_unpinned();
         if is_idle {
             starvation.handle_idle(now - since);
         }
-        if let Some(no_frame) = self.path.fail_starved(number.into(), &starvation) {
+        if let Some(no_frame) = self.pages.path.fail_starved(number.into(), &starvation) {
             self.jobs.fail(SimError::NoFrame(format!("no page of the cache is free: {no_frame:?}")));
-        } else if self.path.is_starved(number.into()) {
+        } else if self.pages.path.is_starved(number.into()) {
             self.starve(number, starvation, now);
         }
     }
@@ -323,9 +296,9 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
     fn stats(&self) -> BufferedStats {
         BufferedStats {
             hits: self.hits,
-            cache: self.path.cache().stats(),
-            readahead: *self.path.readahead().stats(),
-            readahead_bytes: self.path.readahead().distance_bytes(),
+            cache: self.pages.path.cache().stats(),
+            readahead: *self.pages.path.readahead().stats(),
+            readahead_bytes: self.pages.path.readahead().distance_bytes(),
         }
     }
 }
@@ -344,7 +317,7 @@ impl<D: BlockDevice<Memory = Span>> Process for Buffered<D> {
             }
             while let Some(number) = self.runnable.pop_front() {
                 self.run_job(number, now);
-                self.unplugger.handle_windows(self.path.readahead().stats().windows);
+                self.pages.handle_windows();
                 if self.threads.is_some() {
                     self.pump(now);
                     self.charge_bios(Some(number), now);
@@ -354,10 +327,11 @@ impl<D: BlockDevice<Memory = Span>> Process for Buffered<D> {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let io = earlier(self.path.poll_timeout(), self.queue.poll_timeout());
         let threads = self.threads.as_ref().and_then(Threads::poll_timeout);
-        let io = earlier(io, self.unplugger.poll_timeout());
-        earlier(earlier(io, threads), self.sleepers.peek().map(|Reverse((until, ..))| *until))
+        earlier(
+            earlier(self.pages.poll_timeout(), threads),
+            self.sleepers.peek().map(|Reverse((until, ..))| *until),
+        )
     }
 
     fn is_done(&self) -> bool {
@@ -389,11 +363,11 @@ impl<D: BlockDevice<Memory = Span>> System for Buffered<D> {
     }
 
     fn start_logs(&mut self, sink: &mut dyn FnMut() -> Box<dyn LogSink>) {
-        self.queue.queue_mut().start_log(sink());
+        self.pages.queue.queue_mut().start_log(sink());
     }
 
     fn counters(&self) -> DiskCounters {
-        self.queue.device().counters()
+        self.pages.queue.device().counters()
     }
 
     fn cache_use(&self) -> Option<CacheUse> {

@@ -7,16 +7,14 @@
 //!                     └──────────── CPUs of the host ────────────┘
 //! ```
 
-use std::io::{self, Write};
+mod log;
+
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use hdrhistogram::Histogram;
 use iopath_core::elevator::ElevatorSpec;
-use iopath_core::log::Step;
 use iopath_core::{BlockDevice, Instant, LogSink, SECTOR_BYTES};
-use iopath_log::{Block, Filter, LogInfo, LogOptions, LogReader, Report, SyncLogWriter};
 use iopath_model::{Host, Staged, VirtualClock};
 use rand_xoshiro::rand_core::RngCore;
 
@@ -25,10 +23,10 @@ use super::direct::{Cut, Direct};
 use super::failed;
 use super::jobs::JobSetup;
 use super::queues::SharedQueue;
-use super::several::Several;
 use super::span::Span;
 use super::system::System;
 use super::unplug::Unplug;
+use super::volumes::Volumes;
 use crate::cache::CacheSettings;
 use crate::counters::DiskCounters;
 use crate::error::LabError;
@@ -39,6 +37,7 @@ use crate::random;
 use crate::refusal::WorkloadError;
 use crate::result::CacheUse;
 use crate::workload::Workload;
+pub(crate) use log::{MachineLog, Memory};
 
 /// Separates the seeds of the workloads from each other.
 const PURPOSE: u64 = 0x3AC81;
@@ -181,7 +180,7 @@ impl Machine {
     pub(crate) fn run_into(self, seed: u64, mut sinks: Option<Sinks<'_>>) -> Result<Outcome, LabError> {
         let Self { host, volumes } = self;
         let busy_before = host.as_ref().map(Host::busy);
-        let (mut several, mut of_workload) = (Several::default(), Vec::new());
+        let (mut process, mut of_workload) = (Volumes::default(), Vec::new());
         for (number, volume) in volumes.into_iter().enumerate() {
             let jobs = volume.jobs(random::generator(seed, [PURPOSE, number as u64]).next_u64(), number)?;
             of_workload.push(jobs.iter().map(|(workload, _)| *workload).collect::<Vec<_>>());
@@ -189,15 +188,15 @@ impl Machine {
             if let Some(sinks) = &mut sinks {
                 system.start_logs(*sinks);
             }
-            several.push(system);
-            several.start(number, jobs.into_iter().map(|(_, job)| job).collect());
+            process.push(system);
+            process.start(number, jobs.into_iter().map(|(_, job)| job).collect());
         }
         let mut clock = VirtualClock::default();
-        several
+        process
             .run(&mut clock, &mut |_, _| ControlFlow::Continue(()))
             .map_err(|source| LabError::Simulation { target: "the modelled machine".into(), source })?;
         let mut volumes = Vec::new();
-        for (number, (system, workloads)) in several.volumes_mut().iter_mut().zip(&of_workload).enumerate() {
+        for (number, (system, workloads)) in process.volumes_mut().iter_mut().zip(&of_workload).enumerate() {
             let results = system.finish().map_err(|error| failed(volume_name(number), error))?;
             volumes.push(VolumeOutcome {
                 jobs: results.into_iter().zip(workloads).map(JobOutcome::of).collect(),
@@ -205,7 +204,7 @@ impl Machine {
                 cache: system.cache_use(),
             });
         }
-        drop(several);
+        drop(process);
         let ends = volumes.iter().flat_map(|volume| &volume.jobs).map(|job| job.ended);
         let seconds = ends.fold(0.0, f64::max);
         let cpu = host.zip(busy_before).map(|(host, before)| {
@@ -325,124 +324,6 @@ impl JobOutcome {
 
 fn volume_name(number: usize) -> PathBuf {
     format!("modelled volume {number}").into()
-}
-
-/// The request log of a run, in memory.
-pub(crate) struct MachineLog {
-    /// The summary of the whole log.
-    pub(crate) report: Report,
-    bytes: Vec<u8>,
-}
-
-impl MachineLog {
-    /// The first `lines_max` lines of `iopath log dump` that pass the filter and for which `pick` returns true.
-    ///
-    /// # Errors
-    /// [`LabError::Log`]: the log cannot be read.
-    pub(crate) fn lines(
-        &self,
-        filter: &Filter,
-        lines_max: usize,
-        pick: &mut dyn FnMut(&str) -> bool,
-    ) -> Result<Vec<String>, LabError> {
-        let mut lines = Lines { line: Vec::new(), picked: Vec::new(), picked_max: lines_max, pick };
-        let dumped = LogReader::new(&self.bytes[..])?.dump(filter, &mut lines);
-        // A full list refuses further lines.
-        match dumped {
-            Err(error) if lines.picked.len() < lines_max => Err(error.into()),
-            _ => Ok(lines.picked),
-        }
-    }
-}
-
-impl MachineLog {
-    /// Passes each step to `each`, in the order of the log.
-    ///
-    /// # Errors
-    /// [`LabError::Log`]: the log cannot be read.
-    pub(crate) fn steps(&self, each: &mut dyn FnMut(Step)) -> Result<(), LabError> {
-        let (mut reader, mut block) = (LogReader::new(&self.bytes[..])?, Block::default());
-        while reader.read_block(&mut block)? {
-            block.entries().filter_map(|entry| entry.record.step().ok()).for_each(&mut *each);
-        }
-        Ok(())
-    }
-}
-
-impl std::fmt::Debug for MachineLog {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MachineLog").field("report", &self.report).finish_non_exhaustive()
-    }
-}
-
-/// Collects lines of a dump, at most `picked_max`.
-struct Lines<'a> {
-    /// The bytes of a line so far.
-    line: Vec<u8>,
-    picked: Vec<String>,
-    picked_max: usize,
-    pick: &'a mut dyn FnMut(&str) -> bool,
-}
-
-impl Write for Lines<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        for &byte in bytes {
-            if self.picked.len() == self.picked_max {
-                return Err(io::ErrorKind::WriteZero.into());
-            }
-            if byte != b'\n' {
-                self.line.push(byte);
-                continue;
-            }
-            let line = String::from_utf8_lossy(&self.line).into_owned();
-            self.line.clear();
-            if (self.pick)(&line) {
-                self.picked.push(line);
-            }
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// The memory to which a log is written.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Memory(Arc<Mutex<Vec<u8>>>);
-
-impl Memory {
-    /// A log in memory, and its writer.
-    pub(crate) fn start(volumes: &[VolumeSetup]) -> Result<(SyncLogWriter, Self), LabError> {
-        let memory = Self::default();
-        let info = LogInfo {
-            elevator: volumes.first().map(|volume| volume.elevator.to_string()).unwrap_or_default(),
-            target: "modelled machine".to_owned(),
-            clock: "virtual".to_owned(),
-            ..LogInfo::default()
-        };
-        Ok((SyncLogWriter::to(memory.clone(), &info, &LogOptions::default())?, memory))
-    }
-
-    /// Completes the log. All sinks of the writer must have been dropped.
-    pub(crate) fn finish(self, log: SyncLogWriter) -> Result<MachineLog, LabError> {
-        log.finish()?;
-        let bytes = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        let report = LogReader::new(&bytes[..])?.summarise(&Filter::default())?;
-        Ok(MachineLog { report, bytes })
-    }
-}
-
-impl Write for Memory {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

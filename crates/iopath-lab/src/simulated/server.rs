@@ -11,18 +11,19 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
-use iopath_core::buffered::{BufferedPath, Geometry, Step};
-use iopath_core::cache::{CacheConfig, Frame, IoTag, Outcome};
+use iopath_core::buffered::{BufferedPath, Geometry};
+use iopath_core::cache::{CacheConfig, Frame, Outcome};
 use iopath_core::elevator::ElevatorSpec;
 use iopath_core::readahead::{ReadaheadConfig, WindowPolicy};
 use iopath_core::{
-    Bio, BlockDevice, Busy, Completion, Instant, Io, IoError, Limits, Op, Page, Priority, QueueConfig,
-    QueuedDevice, SECTOR_BYTES, Stream, Tag,
+    BlockDevice, Busy, Completion, Instant, Io, IoError, Limits, Op, Page, QueueConfig, QueuedDevice,
+    SECTOR_BYTES, Stream, Tag,
 };
 use iopath_model::event_loop::earlier;
 
 use super::buffered::call::Caller;
 use super::contexts::{ContextTimes, Contexts};
+use super::page_io::PageIo;
 use super::span::{FrameSpans, Span};
 use super::unplug::{Unplug, Unplugger};
 
@@ -65,10 +66,7 @@ pub(crate) struct ServerSettings {
 /// A target in front of an array.
 pub(crate) struct Server<D: BlockDevice<Memory = Span>> {
     limits: Limits,
-    path: BufferedPath<FrameSpans>,
-    queue: QueuedDevice<Contexts<D>>,
-    unplugger: Unplugger,
-    completion_unplugs: bool,
+    pages: PageIo<Contexts<D>>,
     command: Duration,
     page: Duration,
     threads: Vec<Thread>,
@@ -137,10 +135,12 @@ impl<D: BlockDevice<Memory = Span>> Server<D> {
         };
         Self {
             limits,
-            path: BufferedPath::new(cache, readahead, geometry, FrameSpans { page_bytes: PAGE_BYTES }),
-            queue: QueuedDevice::new(Contexts::new(array, of_queue, contexts), &queue),
-            unplugger: Unplugger::new(unplug),
-            completion_unplugs: settings.completion_unplugs,
+            pages: PageIo {
+                path: BufferedPath::new(cache, readahead, geometry, FrameSpans { page_bytes: PAGE_BYTES }),
+                queue: QueuedDevice::new(Contexts::new(array, of_queue, contexts), &queue),
+                unplugger: Unplugger::new(unplug),
+                completion_unplugs: settings.completion_unplugs,
+            },
             command,
             page,
             threads: (0..threads).map(|_| Thread::new(Page::MAX)).collect(),
@@ -159,7 +159,7 @@ impl<D: BlockDevice<Memory = Span>> Server<D> {
     fn advance(&mut self, now: Instant) {
         loop {
             self.pump(now);
-            if let Some(ready) = self.path.poll_ready() {
+            if let Some(ready) = self.pages.path.poll_ready() {
                 let number = ready.waiter as u32;
                 let thread = &mut self.threads[number as usize];
                 thread.outcome = Some(ready.outcome);
@@ -190,43 +190,8 @@ impl<D: BlockDevice<Memory = Span>> Server<D> {
 
     /// Moves page I/O between the cache, the queue and the array.
     fn pump(&mut self, now: Instant) {
-        loop {
-            while let Some(step) = self.path.poll_step(now) {
-                let Step::Submit(bio) = step else { continue };
-                let (stream, priority, token) =
-                    (Stream(self.current), Priority::default(), u64::from(bio.tag.0));
-                let queued = Bio {
-                    op: bio.op,
-                    extent: bio.extent,
-                    memory: bio.memory,
-                    fua: false,
-                    stream,
-                    priority,
-                    token,
-                };
-                if self.queue.device().idles_for(stream) {
-                    self.unplugger.handle_ready_device();
-                }
-                if let Err(why) = self.queue.submit_bio(queued, now) {
-                    self.path.handle_refused(bio, &why, now);
-                }
-            }
-            self.unplugger.unplug(&mut self.queue, now);
-            self.queue.collect(now);
-            self.queue.dispatch(now);
-            self.queue.commit(now);
-            let mut has_completed = false;
-            while let Some(done) = self.queue.poll_completion() {
-                has_completed = true;
-                if self.completion_unplugs {
-                    self.unplugger.handle_ready_device();
-                }
-                self.path.handle_completion(IoTag(done.token as u32), done.result, now);
-            }
-            if !has_completed {
-                return;
-            }
-        }
+        let stream = Stream(self.current);
+        self.pages.pump(stream, |contexts| contexts.idles_for(stream), now);
     }
 
     /// Reads pages of the thread's command until it waits, copies or replies.
@@ -252,13 +217,13 @@ impl<D: BlockDevice<Memory = Span>> Server<D> {
             copied += 1;
             command.at = (command.at / u64::from(PAGE_BYTES) + 1) * u64::from(PAGE_BYTES);
         }
-        self.unplugger.handle_windows(self.path.readahead().stats().windows);
+        self.pages.handle_windows();
         let until = now + self.page * copied;
         let thread = &mut self.threads[number as usize];
         thread.command = Some(command);
         if command.at < command.end && copied < COPIED_MAX {
             thread.busy_until = Some(until);
-            self.unplugger.handle_wait();
+            self.pages.unplugger.handle_wait();
         } else {
             self.compute(number, until);
         }
@@ -268,18 +233,22 @@ impl<D: BlockDevice<Memory = Span>> Server<D> {
     /// each entry by itself.
     fn pin(&mut self, number: u32, command: Command, now: Instant) -> Result<Option<Frame>, IoError> {
         let page = u64::from(PAGE_BYTES);
-        let range = self.path.geometry().pages(command.at, (command.end - command.at).min(page));
+        let range = self.pages.path.geometry().pages(command.at, (command.end - command.at).min(page));
         let previous_end = &mut self.threads[number as usize].previous_end;
-        self.path.readahead_mut().select_file(number as usize, *previous_end);
+        self.pages.path.readahead_mut().select_file(number as usize, *previous_end);
         *previous_end = range.end();
-        let mut caller =
-            Caller { path: &mut self.path, waiter: number.into(), hits: &mut self.hits, is_timed: true };
+        let mut caller = Caller {
+            path: &mut self.pages.path,
+            waiter: number.into(),
+            hits: &mut self.hits,
+            is_timed: true,
+        };
         caller.pin(range, now)
     }
 
     fn unpin(&mut self, frame: Frame) {
-        if self.path.cache().hot().unpin(frame) {
-            self.path.handle_unpinned();
+        if self.pages.path.cache().hot().unpin(frame) {
+            self.pages.path.handle_unpinned();
         }
     }
 
@@ -324,8 +293,6 @@ impl<D: BlockDevice<Memory = Span>> BlockDevice for Server<D> {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let io = earlier(self.path.poll_timeout(), self.queue.poll_timeout());
-        let work = earlier(io, self.unplugger.poll_timeout());
-        earlier(work, self.busy.peek().map(|Reverse((until, ..))| *until))
+        earlier(self.pages.poll_timeout(), self.busy.peek().map(|Reverse((until, ..))| *until))
     }
 }

@@ -1,5 +1,5 @@
 //! The interface of a top half in virtual time. A top half is the part above the queue: direct I/O (`direct.rs`) or the
-//! page cache (`buffered.rs`). It runs the jobs of a repetition on one volume. `several.rs` combines the volumes of a
+//! page cache (`buffered.rs`). It runs the jobs of a repetition on one volume. `volumes.rs` combines the volumes of a
 //! machine.
 
 use std::ops::ControlFlow;

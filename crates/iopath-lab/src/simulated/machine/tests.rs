@@ -1,5 +1,6 @@
 //! A machine on devices with known times: volumes and workloads at the same time, cut transfers, logs.
 
+use iopath_log::Filter;
 use iopath_model::{Model, ModelDevice};
 
 use super::*;

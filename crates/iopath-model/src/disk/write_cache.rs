@@ -17,7 +17,7 @@ pub(crate) struct Run {
 
 /// The cached writes, by sector. Adjacent ones are one run.
 #[derive(Debug)]
-pub(crate) struct Dirty {
+pub(crate) struct WriteCache {
     runs: Vec<Run>,
     /// Sectors in the cache, including those being written to the medium.
     sectors: u64,
@@ -30,7 +30,7 @@ pub(crate) struct Dirty {
     flushes: VecDeque<(u64, iopath_core::Tag)>,
 }
 
-impl Dirty {
+impl WriteCache {
     pub(crate) fn new(sectors_max: u64, runs_max: u32) -> Self {
         let runs_max = runs_max as usize;
         let runs = Vec::with_capacity(runs_max + 1);
@@ -102,7 +102,7 @@ impl Dirty {
         taken
     }
 
-    /// Call this when the run from [`Dirty::take`] is on the medium.
+    /// Call this when the run from [`WriteCache::take`] is on the medium.
     pub(crate) fn written(&mut self) {
         if let Some(run) = self.in_transfer.take() {
             self.sectors -= run.end - run.start;
@@ -132,49 +132,49 @@ mod tests {
     use super::*;
     use crate::disk::geometry::Zone;
 
-    fn rig() -> (Dirty, Geometry) {
+    fn rig() -> (WriteCache, Geometry) {
         let zones = [Zone { cylinders: 100, sectors_per_track: 100 }];
-        (Dirty::new(1000, 4), Geometry::new(&zones, 2, 1_000_000, 0, 0))
+        (WriteCache::new(1000, 4), Geometry::new(&zones, 2, 1_000_000, 0, 0))
     }
 
     #[test]
     fn adjacent_and_overlapping_writes_are_one_run() {
-        let (mut dirty, geometry) = rig();
+        let (mut cache, geometry) = rig();
         for (start, end) in [(10, 20), (40, 50), (20, 30), (25, 42)] {
-            dirty.insert(start, end, &geometry);
+            cache.insert(start, end, &geometry);
         }
-        let runs: Vec<_> = dirty.runs().iter().map(|run| (run.start, run.end, run.oldest)).collect();
-        assert_eq!((runs, dirty.sectors), (vec![(10, 50, 1)], 40));
-        assert!(dirty.contains(12, 50) && !dirty.contains(12, 51) && !dirty.contains(9, 11));
+        let runs: Vec<_> = cache.runs().iter().map(|run| (run.start, run.end, run.oldest)).collect();
+        assert_eq!((runs, cache.sectors), (vec![(10, 50, 1)], 40));
+        assert!(cache.contains(12, 50) && !cache.contains(12, 51) && !cache.contains(9, 11));
     }
 
     #[test]
     fn a_flush_waits_for_the_writes_before_it_only() {
-        let (mut dirty, geometry) = rig();
-        dirty.insert(0, 10, &geometry);
+        let (mut cache, geometry) = rig();
+        cache.insert(0, 10, &geometry);
         let tag = iopath_core::Tag::from_bits(5);
-        dirty.flush(tag);
-        dirty.insert(500, 510, &geometry);
-        assert_eq!(dirty.pop_flushed(), None);
-        let taken = dirty.take(0, 6, &geometry);
-        assert_eq!((taken.start, taken.end, dirty.runs()[0].start), (0, 6, 6));
-        dirty.written();
-        assert_eq!(dirty.pop_flushed(), None, "4 sectors are left");
-        dirty.take(0, 100, &geometry);
-        assert_eq!(dirty.pop_flushed(), None, "the run is in transfer");
-        dirty.written();
-        assert_eq!((dirty.pop_flushed(), dirty.sectors), (Some(tag), 10));
+        cache.flush(tag);
+        cache.insert(500, 510, &geometry);
+        assert_eq!(cache.pop_flushed(), None);
+        let taken = cache.take(0, 6, &geometry);
+        assert_eq!((taken.start, taken.end, cache.runs()[0].start), (0, 6, 6));
+        cache.written();
+        assert_eq!(cache.pop_flushed(), None, "4 sectors are left");
+        cache.take(0, 100, &geometry);
+        assert_eq!(cache.pop_flushed(), None, "the run is in transfer");
+        cache.written();
+        assert_eq!((cache.pop_flushed(), cache.sectors), (Some(tag), 10));
     }
 
     #[test]
     fn the_cache_has_room_by_sectors_and_by_runs() {
-        let (mut dirty, geometry) = rig();
-        assert!(dirty.has_room(5000), "a write larger than the cache passes through an empty one");
-        dirty.insert(0, 900, &geometry);
-        assert!(dirty.has_room(100) && !dirty.has_room(101));
+        let (mut cache, geometry) = rig();
+        assert!(cache.has_room(5000), "a write larger than the cache passes through an empty one");
+        cache.insert(0, 900, &geometry);
+        assert!(cache.has_room(100) && !cache.has_room(101));
         for start in [2000, 4000, 6000] {
-            dirty.insert(start, start + 1, &geometry);
+            cache.insert(start, start + 1, &geometry);
         }
-        assert!(!dirty.has_room(1), "four runs");
+        assert!(!cache.has_room(1), "four runs");
     }
 }

@@ -10,14 +10,14 @@ use super::system::{System, Watch};
 
 /// The volumes of a machine.
 #[derive(Default)]
-pub(super) struct Several {
+pub(super) struct Volumes {
     volumes: Vec<Box<dyn System>>,
     /// Whether jobs were started since the last advance. They run at once, although `poll_timeout` of their volumes does
     /// not report them.
     has_started: bool,
 }
 
-impl Several {
+impl Volumes {
     pub(super) fn push(&mut self, volume: Box<dyn System>) {
         self.volumes.push(volume);
     }
@@ -58,7 +58,7 @@ impl Several {
     }
 }
 
-impl Process for Several {
+impl Process for Volumes {
     #[inline]
     fn advance(&mut self, now: Instant) {
         let all = std::mem::take(&mut self.has_started);
