@@ -1,10 +1,11 @@
-//! Development tasks: `cargo xtask test | tidy | bench | torture | explore | fsx | sanitize`.
+//! Development tasks: `cargo xtask test | tidy | bench | torture | explore | fsx | fuzz | sanitize`.
 //!
 //! Contains no product code. No crate depends on it: it checks the product from outside.
 
 mod bench;
 mod explore;
 mod fsx;
+mod fuzz;
 mod refuse;
 mod sanitize;
 mod seed;
@@ -39,6 +40,8 @@ enum Command {
     Explore(explore::Options),
     /// Run fsx, in one process and in several, on a volume mounted with FUSE
     Fsx(fsx::Options),
+    /// Run the fuzz targets: state machines that read bytes of a stranger
+    Fuzz(fuzz::Options),
     /// Run tests under Miri, `ThreadSanitizer` and `AddressSanitizer`, with a nightly toolchain
     Sanitize(sanitize::Options),
     /// Run a command without access to `io_uring`
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Command::Torture(options) => torture::run(&options),
         Command::Explore(options) => explore::run(&options),
         Command::Fsx(options) => fsx::run(&options),
+        Command::Fuzz(options) => fuzz::run(&options),
         Command::Sanitize(options) => sanitize::run(&options),
         Command::WithoutIoUring { command } => refuse::run_without_io_uring(&command),
     };

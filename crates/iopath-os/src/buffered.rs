@@ -59,7 +59,7 @@ use wait::Locked;
 pub use borrow::PageGuard;
 pub use direct::DirectGuard;
 pub use iopath_core::buffered::Advice;
-pub use requests::{CacheQueue, CacheRequest, Completed};
+pub use requests::{BorrowedBytes, CacheQueue, CacheRequest, Completed};
 
 /// The configuration of a buffered volume.
 #[derive(Debug)]

@@ -26,8 +26,8 @@ mod thread_queue;
 
 pub use aligned::{AlignedBuf, NoMemory, page_bytes};
 pub use buffered::{
-    Advice, Buffered, BufferedConfig, BufferedError, BufferedStats, CacheQueue, CacheRequest, Completed,
-    DirectGuard, PageGuard,
+    Advice, BorrowedBytes, Buffered, BufferedConfig, BufferedError, BufferedStats, CacheQueue, CacheRequest,
+    Completed, DirectGuard, PageGuard,
 };
 pub use clock::now;
 pub use cpu::{CpuTimes, process_cpu_times};

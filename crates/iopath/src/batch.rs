@@ -13,7 +13,7 @@ use crate::volume::Volume;
 use buffered::BufferedBatch;
 use direct::DirectBatch;
 use iopath_core::{LogSink, QueueStats};
-use iopath_os::{BufferPool, Notifier, PoolBuf};
+use iopath_os::{BorrowedBytes, BufferPool, Notifier, PoolBuf};
 
 pub use options::BatchOptions;
 pub use request::Request;
@@ -165,6 +165,18 @@ impl<T: Threading> Batch<T> {
     /// An unused buffer; `None` if all are in use. A batch has one buffer for each request that may be in flight.
     pub fn buffer(&self) -> Option<PoolBuf> {
         self.pool.take()
+    }
+
+    /// Borrows `bytes` bytes at `offset` in the page cache, if all of their pages are cached: no copy, lock or system call, and no
+    /// request in flight. The bytes do not change until they are dropped; a write to the range uses another copy of the page.
+    ///
+    /// `None`: read the bytes with a request. A page is missing, or the range is not wholly in the volume, or it overlaps a write
+    /// of this batch in flight, or this batch has borrowed a sixteenth of the cache, or the batch is direct.
+    pub fn borrow(&self, offset: u64, bytes: usize) -> Option<BorrowedBytes> {
+        match &self.io {
+            BatchIo::Direct(_) => None,
+            BatchIo::Buffered(io) => io.borrow(offset, bytes),
+        }
     }
 
     /// Queues a request. [`Batch::submit`] or [`Batch::wait`] submits it. This method submits all queued requests when

@@ -106,9 +106,9 @@ pub use iopath_core::{
 };
 pub use iopath_core::{elevator, log, mapper};
 pub use iopath_os::{
-    Advice, AlignedBuf, BufferedStats, Engine, EngineError, Fallback, Fault, Faults, FileMap, FileMapError,
-    MappedError, MemoryConfig, MemoryDevice, MemoryDisk, MemoryTail, NoMemory, PoolBuf, Reason, StripedError,
-    UnknownEngine, WaitError, target,
+    Advice, AlignedBuf, BorrowedBytes, BufferedStats, Engine, EngineError, Fallback, Fault, Faults, FileMap,
+    FileMapError, MappedError, MemoryConfig, MemoryDevice, MemoryDisk, MemoryTail, NoMemory, PoolBuf, Reason,
+    StripedError, UnknownEngine, WaitError, target,
 };
 pub use options::{IoMode, Options, Readahead, Unaligned};
 pub use source::stripe::Member;

@@ -1,9 +1,12 @@
 //! An export as one worker uses it: a volume and a batch of its I/O. It has no knowledge of connections.
 
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use iopath::{BatchOptions, Completion, ErrorKind, LocalBatch, PoolBuf, Refused, Request, Volume};
+use iopath::{
+    BatchOptions, BorrowedBytes, Completion, ErrorKind, LocalBatch, PoolBuf, Refused, Request, Volume,
+};
 
 use crate::errno::Errno;
 
@@ -23,11 +26,30 @@ pub(super) enum Io {
     Zeroes { offset: u64, length: u64 },
 }
 
+/// Bytes for a reply.
+#[derive(Debug)]
+pub(super) enum Data {
+    /// The first bytes of a buffer that the device read into.
+    Buffer(PoolBuf, usize),
+    /// Pages of the page cache.
+    Pages(BorrowedBytes),
+}
+
+impl Data {
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Buffer(_, length) => *length,
+            Self::Pages(pages) => pages.len(),
+        }
+    }
+}
+
 /// The result of an I/O.
 #[derive(Debug)]
 pub(super) struct Done {
     pub(super) token: u64,
-    pub(super) buffer: Option<PoolBuf>,
+    /// The bytes of a read.
+    pub(super) data: Option<Data>,
     pub(super) result: Result<usize, (Errno, String)>,
 }
 
@@ -37,7 +59,9 @@ pub(super) struct Backing {
     volume: Volume,
     batch: LocalBatch,
     /// I/O that completed without the batch.
-    completed: Vec<Done>,
+    completed: VecDeque<Done>,
+    /// The descriptor was readable, until the next poll of the batch, which clears it.
+    is_notified: bool,
 }
 
 impl Backing {
@@ -46,7 +70,7 @@ impl Backing {
         let mut batch =
             volume.local_batch(&BatchOptions::new(DEPTH, PIECE)).map_err(|error| error.to_string())?;
         let ready = batch.completion_fd().map_err(|error| error.to_string())?;
-        Ok((Self { volume, batch, completed: Vec::new() }, ready))
+        Ok((Self { volume, batch, completed: VecDeque::new(), is_notified: false }, ready))
     }
 
     pub(super) fn volume(&self) -> &Volume {
@@ -56,6 +80,13 @@ impl Backing {
     /// An unused buffer.
     pub(super) fn buffer(&self) -> Option<PoolBuf> {
         self.batch.buffer()
+    }
+
+    /// Completes a read from the page cache, without a copy, if all of its pages are cached.
+    pub(super) fn read_cached(&mut self, offset: u64, length: usize, token: u64) -> bool {
+        let Some(pages) = self.batch.borrow(offset, length) else { return false };
+        self.completed.push_back(Done { token, data: Some(Data::Pages(pages)), result: Ok(length) });
+        true
     }
 
     /// Queues an I/O, which may complete at once. The caller has checked [`Backing::has_room`].
@@ -89,7 +120,7 @@ impl Backing {
                 Err(error)
             };
             let result = result.map_err(|error| (errno_of(&error), error.to_string()));
-            self.completed.push(Done { token, buffer, result });
+            self.completed.push_back(Done { token, data: data_of(buffer, &result), result });
         }
     }
 
@@ -113,6 +144,11 @@ impl Backing {
         Ok(length)
     }
 
+    /// The descriptor is readable.
+    pub(super) fn handle_notification(&mut self) {
+        self.is_notified = true;
+    }
+
     /// Submits queued I/O.
     pub(super) fn submit(&mut self) {
         self.batch.submit();
@@ -120,18 +156,26 @@ impl Backing {
 
     /// The next completed I/O.
     pub(super) fn poll(&mut self) -> Option<Done> {
-        if let Some(done) = self.completed.pop() {
+        if let Some(done) = self.completed.pop_front() {
             return Some(done);
+        }
+        // A poll may cost a system call, which clears the descriptor.
+        if self.batch.in_flight() == 0 && !std::mem::take(&mut self.is_notified) {
+            return None;
         }
         let Completion { token, buffer, result } = self.batch.poll()?;
         let result = result.map_err(|error| (errno_of(&error), error.to_string()));
-        Some(Done { token, buffer, result })
+        Some(Done { token, data: data_of(buffer, &result), result })
     }
 
     /// The longest time until the next [`Backing::poll`].
     pub(super) fn next_timeout(&self) -> Option<Duration> {
         if self.completed.is_empty() { self.batch.next_timeout() } else { Some(Duration::ZERO) }
     }
+}
+
+fn data_of<E>(buffer: Option<PoolBuf>, result: &Result<usize, E>) -> Option<Data> {
+    buffer.zip(result.as_ref().ok()).map(|(buffer, length)| Data::Buffer(buffer, *length))
 }
 
 /// An I/O whose ends lie inside of blocks.

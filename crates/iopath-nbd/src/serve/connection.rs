@@ -257,7 +257,7 @@ impl Connection {
         loop {
             let step = match &mut active.receive {
                 Receive::Head => {
-                    if self.in_flight >= IN_FLIGHT_MAX {
+                    if self.in_flight >= IN_FLIGHT_MAX || self.outbox.is_full() {
                         self.reading = Reading::Stalled;
                         return Ok(());
                     }

@@ -149,6 +149,11 @@ impl Core {
         });
     }
 
+    /// A descriptor of a batch is readable: the next [`Core::poll`] polls all batches.
+    pub(super) fn handle_notification(&mut self) {
+        self.backings.iter_mut().flatten().for_each(Backing::handle_notification);
+    }
+
     /// Submits queued I/O.
     pub(super) fn submit_all(&mut self) {
         self.backings.iter_mut().flatten().for_each(Backing::submit);

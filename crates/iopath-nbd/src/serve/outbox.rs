@@ -1,16 +1,20 @@
-//! Replies that wait for the socket. Data stays in the buffers that the device read into: it is not copied.
+//! Replies that wait for the socket. Data stays in the buffers that the device read into, or in the pages of the page
+//! cache: it is not copied.
 
-use iopath::PoolBuf;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 
 use arrayvec::ArrayVec;
 
+use super::backing::Data;
 use super::quota::Hold;
 use super::stream::Stream;
 
-/// Parts of one system call.
-const PARTS_MAX: usize = 128;
+/// Slices of one system call: 1 MiB of scattered pages, and heads.
+const SLICES_MAX: usize = 288;
+
+/// Bytes of replies without data that wait for one client. Above, the server reads no further requests of it.
+const TEXT_MAX: usize = 128 << 10;
 
 /// A part of the byte stream.
 #[derive(Debug)]
@@ -19,16 +23,34 @@ enum Part {
     Head(crate::ReplyHead),
     /// A reply without data that is longer than a head.
     Text(Vec<u8>),
-    /// The first bytes of a buffer, and the permission that ends with it.
-    Data(PoolBuf, usize, #[expect(dead_code, reason = "its drop ends the permission")] Hold),
+    /// Data, and the permission that ends with it.
+    Data(Data, #[expect(dead_code, reason = "its drop ends the permission")] Hold),
 }
 
 impl Part {
-    fn bytes(&self) -> &[u8] {
+    fn len(&self) -> usize {
         match self {
-            Self::Head(head) => head,
-            Self::Text(text) => text,
-            Self::Data(buffer, length, _) => &buffer[..*length],
+            Self::Head(head) => head.len(),
+            Self::Text(text) => text.len(),
+            Self::Data(data, _) => data.len(),
+        }
+    }
+
+    /// Appends the bytes from `skip` on, as far as there is room.
+    fn append<'a>(&'a self, mut skip: usize, slices: &mut ArrayVec<IoSlice<'a>, SLICES_MAX>) {
+        let mut append = |bytes: &'a [u8]| {
+            let skipped = skip.min(bytes.len());
+            skip -= skipped;
+            // A full list ends the system call early; the next call continues.
+            if skipped < bytes.len() {
+                let _ = slices.try_push(IoSlice::new(&bytes[skipped..]));
+            }
+        };
+        match self {
+            Self::Head(head) => append(head),
+            Self::Text(text) => append(text),
+            Self::Data(Data::Buffer(buffer, length), _) => append(&buffer[..*length]),
+            Self::Data(Data::Pages(pages), _) => pages.slices().for_each(append),
         }
     }
 }
@@ -39,6 +61,8 @@ pub(super) struct Outbox {
     parts: VecDeque<Part>,
     /// Bytes of the first part that are sent.
     sent: usize,
+    /// Bytes of all parts without data. The buffers and pages of data have limits of their own.
+    text_bytes: usize,
 }
 
 impl Outbox {
@@ -46,27 +70,40 @@ impl Outbox {
         self.parts.is_empty()
     }
 
+    /// Whether the client must read replies before the server accepts further requests.
+    pub(super) fn is_full(&self) -> bool {
+        self.text_bytes >= TEXT_MAX
+    }
+
     pub(super) fn push_head(&mut self, head: crate::ReplyHead) {
+        self.text_bytes += head.len();
         self.parts.push_back(Part::Head(head));
     }
 
     pub(super) fn push_text(&mut self, text: Vec<u8>) {
         if !text.is_empty() {
+            self.text_bytes += text.len();
             self.parts.push_back(Part::Text(text));
         }
     }
 
-    pub(super) fn push_data(&mut self, buffer: PoolBuf, length: usize, hold: Hold) {
-        self.parts.push_back(Part::Data(buffer, length, hold));
+    pub(super) fn push_data(&mut self, data: Data, hold: Hold) {
+        self.parts.push_back(Part::Data(data, hold));
     }
 
     /// Sends as much as the socket accepts. Returns the number of bytes.
     pub(super) fn send(&mut self, stream: &mut Stream) -> io::Result<usize> {
         let mut total = 0;
         while !self.parts.is_empty() {
-            let mut slices = ArrayVec::<IoSlice<'_>, PARTS_MAX>::new();
-            slices.extend(self.parts.iter().take(PARTS_MAX).map(|part| IoSlice::new(part.bytes())));
-            slices[0] = IoSlice::new(&self.parts[0].bytes()[self.sent..]);
+            let mut slices = ArrayVec::new();
+            let mut skip = self.sent;
+            for part in &self.parts {
+                part.append(skip, &mut slices);
+                skip = 0;
+                if slices.is_full() {
+                    break;
+                }
+            }
             let sent = stream.send(&slices)?;
             drop(slices);
             let Some(count) = sent else { break };
@@ -81,13 +118,16 @@ impl Outbox {
     /// Removes sent bytes and releases their buffers.
     fn advance(&mut self, mut count: usize) {
         while let Some(first) = self.parts.front() {
-            let left = first.bytes().len() - self.sent;
+            let left = first.len() - self.sent;
             if count < left {
                 self.sent += count;
                 return;
             }
             count -= left;
             self.sent = 0;
+            if !matches!(first, Part::Data(..)) {
+                self.text_bytes -= first.len();
+            }
             self.parts.pop_front();
         }
     }

@@ -52,6 +52,12 @@ impl Stream {
         }
     }
 
+    /// Whether a receive of fewer bytes than there was room for shows that the socket is empty. Encrypted bytes may have
+    /// arrived without the rest of their record, or wait in the TLS session.
+    pub(super) fn is_plain(&self) -> bool {
+        self.tls.is_none()
+    }
+
     /// Sends bytes: `Ok(None)` if the socket is full.
     pub(super) fn send(&mut self, parts: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
         match &mut self.tls {

@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 use iopath::PoolBuf;
 
-use super::backing::{Backing, Done, Io, PIECE};
+use super::backing::{Backing, Data, Done, Io, PIECE};
 use super::outbox::Outbox;
 use super::quota::{Hold, Quota};
 use crate::errno::Errno;
@@ -12,6 +12,9 @@ use crate::server::Operation;
 
 /// Pieces of one read that are in flight or wait for an earlier one.
 const WINDOW: usize = 8;
+
+/// Buffers and borrowed parts of the page cache that one connection may hold, if it needs no further buffer.
+const CACHED_MAX: u32 = 64;
 
 /// Progress of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +33,7 @@ struct Piece {
     offset: u64,
     length: usize,
     /// The data, once it has arrived.
-    buffer: Option<PoolBuf>,
+    data: Option<Data>,
     hold: Hold,
 }
 
@@ -144,15 +147,23 @@ impl Transfer {
         match &mut self.kind {
             Kind::Read { pieces, .. } => {
                 while self.next < self.end && !pieces.is_full() && self.error.is_none() {
-                    let Some(hold) = quota.take(share) else { return false };
-                    let buffer = if backing.has_room() { backing.buffer() } else { None };
-                    let Some(buffer) = buffer else { return false };
                     let (offset, length) = (self.next, (self.end - self.next).min(PIECE as u64) as usize);
-                    let number = ((offset - self.start) / PIECE as u64) as u32;
-                    pieces.push(Piece { offset, length, buffer: None, hold });
+                    let token = token(((offset - self.start) / PIECE as u64) as u32);
+                    // Cached pages need no buffer.
+                    let cached =
+                        quota.take(CACHED_MAX).filter(|_| backing.read_cached(offset, length, token));
+                    let hold = if let Some(hold) = cached {
+                        hold
+                    } else {
+                        let Some(hold) = quota.take(share) else { return false };
+                        let buffer = if backing.has_room() { backing.buffer() } else { None };
+                        let Some(buffer) = buffer else { return false };
+                        backing.queue(Io::Read { buffer, offset, length }, token);
+                        hold
+                    };
+                    pieces.push(Piece { offset, length, data: None, hold });
                     self.next += length as u64;
                     self.in_flight += 1;
-                    backing.queue(Io::Read { buffer, offset, length }, token(number));
                 }
                 true
             }
@@ -197,7 +208,7 @@ impl Transfer {
                 let piece =
                     pieces.iter_mut().find(|piece| piece.offset == offset).expect("the piece is in flight");
                 if count == piece.length {
-                    piece.buffer = done.buffer;
+                    piece.data = done.data;
                 } else {
                     let end = offset + count as u64;
                     failure = Some((Errno::IO, format!("the target ended at byte {end}: it was truncated")));
@@ -215,8 +226,8 @@ impl Transfer {
     /// Appends the parts of the reply that are complete.
     pub(super) fn reply(&mut self, outbox: &mut Outbox) -> Progress {
         if let Kind::Read { pieces, has_begun } = &mut self.kind {
-            while self.error.is_none() && pieces.first().is_some_and(|piece| piece.buffer.is_some()) {
-                let Piece { offset, length, buffer, hold } = pieces.remove(0);
+            while self.error.is_none() && pieces.first().is_some_and(|piece| piece.data.is_some()) {
+                let Piece { offset, length, data, hold } = pieces.remove(0);
                 let is_whole = offset == self.start && offset + length as u64 == self.end;
                 if is_whole {
                     outbox.push_head(self.writer.read(self.cookie, offset, length as u32));
@@ -226,7 +237,7 @@ impl Transfer {
                     outbox.push_head(self.writer.read(self.cookie, offset, (self.end - self.start) as u32));
                 }
                 *has_begun = true;
-                outbox.push_data(buffer.expect("it has arrived"), length, hold);
+                outbox.push_data(data.expect("it has arrived"), hold);
                 if offset + length as u64 == self.end {
                     if !is_whole && self.format != ReplyFormat::Simple {
                         outbox.push_head(self.writer.done(self.cookie, self.start));

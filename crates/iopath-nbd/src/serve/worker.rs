@@ -216,8 +216,7 @@ impl Worker {
                     self.add(stream, now)?;
                 }
             }
-            // `Worker::advance` polls all batches.
-            IO => {}
+            IO => self.core.handle_notification(),
             key => {
                 let key = key as usize;
                 if self.connections.contains(key) {

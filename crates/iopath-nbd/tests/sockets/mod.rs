@@ -53,7 +53,12 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn connect(socket: &Path, options: ClientOptions) -> Self {
-        Self::negotiate(socket, options, None).expect("the server accepts the client")
+        Self::try_connect(socket, options).expect("the server accepts the client")
+    }
+
+    /// As [`Client::connect`]; `None` if there is no server, or it closed the socket.
+    pub(crate) fn try_connect(socket: &Path, options: ClientOptions) -> Option<Self> {
+        Self::negotiate(socket, options, None)
     }
 
     /// A client with TLS, for a certificate of `localhost`. `None`: the server closed the connection.
@@ -62,7 +67,7 @@ impl Client {
     }
 
     fn negotiate(socket: &Path, options: ClientOptions, tls: Option<&TlsClient>) -> Option<Self> {
-        let mut stream = Transport { socket: UnixStream::connect(socket).unwrap(), tls: None };
+        let mut stream = Transport { socket: UnixStream::connect(socket).ok()?, tls: None };
         let mut handshake = ClientHandshake::new(options);
         let mut input = Vec::new();
         loop {
@@ -98,9 +103,18 @@ impl Client {
 
     /// Executes a request; `memory` is the data of a write or receives that of a read.
     pub(crate) fn execute(&mut self, operation: ClientOperation, memory: &mut [u8]) -> Result<(), Errno> {
-        self.stream.send(&self.requests.submit(operation, 0).unwrap()).unwrap();
+        self.try_execute(operation, memory).expect("the server closed the socket")
+    }
+
+    /// As [`Client::execute`]; `None` if the server closed the socket.
+    pub(crate) fn try_execute(
+        &mut self,
+        operation: ClientOperation,
+        memory: &mut [u8],
+    ) -> Option<Result<(), Errno>> {
+        self.stream.send(&self.requests.submit(operation, 0).unwrap()).ok()?;
         if matches!(operation, ClientOperation::Write { .. }) {
-            self.stream.send(memory).unwrap();
+            self.stream.send(memory).ok()?;
         }
         loop {
             let used = match self.requests.expected() {
@@ -119,11 +133,11 @@ impl Client {
                         memory[start as usize..(start + length) as usize].fill(0);
                     }
                     ClientEvent::Extents { extents, .. } => self.extents = extents,
-                    ClientEvent::Completed { result, .. } => return result,
+                    ClientEvent::Completed { result, .. } => return Some(result),
                 }
             }
-            if used == 0 {
-                assert!(self.stream.receive(&mut self.input), "the server closed the socket");
+            if used == 0 && !self.stream.receive(&mut self.input) {
+                return None;
             }
         }
     }

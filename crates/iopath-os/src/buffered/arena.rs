@@ -45,6 +45,11 @@ impl Arena {
         Ok(Self { buffers, regions, region_shift, page_shift, pool })
     }
 
+    /// The number of frames.
+    pub(super) const fn frames(&self) -> u32 {
+        self.buffers.len() as u32
+    }
+
     /// Bytes of a page.
     pub(super) const fn page_bytes(&self) -> usize {
         1 << self.page_shift

@@ -2,6 +2,7 @@
 
 use iopath_core::cache::Frame;
 
+use super::arena::Arena;
 use super::{Buffered, BufferedError, Shared};
 
 /// The maximum number of pages borrowed without an allocation.
@@ -18,9 +19,9 @@ pub struct PageGuard<'a> {
     bytes: usize,
 }
 
-/// The frames: a few inline, more on the heap.
+/// Frames: a few inline, more on the heap.
 #[derive(Debug)]
-struct Frames {
+pub(super) struct Frames {
     few: [Frame; INLINE],
     count: usize,
     more: Vec<Frame>,
@@ -120,23 +121,8 @@ impl PageGuard<'_> {
     /// The pieces in order. Pages that are adjacent in memory form one piece.
     #[inline]
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
-        let (mut next, mut from, mut left) = (0, self.from, self.bytes);
-        std::iter::from_fn(move || {
-            if left == 0 {
-                return None;
-            }
-            let (first, start) = (self.frames.get(next), from);
-            let arena = &self.shared.arena;
-            let mut bytes = left.min(self.shared.page_bytes - start);
-            next += 1;
-            while bytes < left && arena.is_followed_by(self.frames.get(next - 1), self.frames.get(next)) {
-                bytes += (left - bytes).min(self.shared.page_bytes);
-                next += 1;
-            }
-            (from, left) = (0, left - bytes);
-            // SAFETY: all of them are pinned until this is dropped, and each is followed by the next.
-            Some(unsafe { arena.run(first, start, bytes) })
-        })
+        // SAFETY: all frames are pinned until this is dropped.
+        unsafe { self.frames.slices(&self.shared.arena, self.shared.page_bytes, self.from, self.bytes) }
     }
 
     /// Copies all bytes into `target`, which must have the same length.
@@ -161,14 +147,15 @@ impl Drop for PageGuard<'_> {
 }
 
 impl Frames {
-    const NONE: Self = Self { few: [Frame(0); INLINE], count: 0, more: Vec::new() };
+    /// No frame.
+    pub(super) const NONE: Self = Self { few: [Frame(0); INLINE], count: 0, more: Vec::new() };
 
     #[inline]
     const fn one(frame: Frame) -> Self {
         Self { few: [frame; INLINE], count: 1, more: Vec::new() }
     }
 
-    fn push(&mut self, frame: Frame) {
+    pub(super) fn push(&mut self, frame: Frame) {
         match self.few.get_mut(self.count) {
             Some(place) => *place = frame,
             None => self.more.push(frame),
@@ -176,8 +163,43 @@ impl Frames {
         self.count += 1;
     }
 
+    /// The number of frames.
+    pub(super) const fn count(&self) -> usize {
+        self.count
+    }
+
     #[inline]
-    fn get(&self, number: usize) -> Frame {
+    pub(super) fn get(&self, number: usize) -> Frame {
         if number < INLINE { self.few[number] } else { self.more[number - INLINE] }
+    }
+
+    /// `bytes` bytes from position `from` of the first frame on, in order. Frames that are adjacent in memory form one piece.
+    ///
+    /// # Safety
+    /// All frames are pinned as long as the slices exist.
+    #[inline]
+    pub(super) unsafe fn slices<'a>(
+        &'a self,
+        arena: &'a Arena,
+        page_bytes: usize,
+        from: usize,
+        bytes: usize,
+    ) -> impl Iterator<Item = &'a [u8]> {
+        let (mut next, mut from, mut left) = (0, from, bytes);
+        std::iter::from_fn(move || {
+            if left == 0 {
+                return None;
+            }
+            let (first, start) = (self.get(next), from);
+            let mut bytes = left.min(page_bytes - start);
+            next += 1;
+            while bytes < left && arena.is_followed_by(self.get(next - 1), self.get(next)) {
+                bytes += (left - bytes).min(page_bytes);
+                next += 1;
+            }
+            (from, left) = (0, left - bytes);
+            // SAFETY: all of them are pinned, as the caller promises, and each is followed by the next.
+            Some(unsafe { arena.run(first, start, bytes) })
+        })
     }
 }

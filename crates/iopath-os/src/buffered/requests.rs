@@ -13,6 +13,7 @@
 //!
 //! If two requests overlap and at least one is not a read, they are executed in the order in which they were queued.
 
+mod borrow;
 mod clear;
 mod order;
 mod read;
@@ -34,8 +35,10 @@ use super::waiter::{Owner, RequestId};
 use super::{Buffered, BufferedError, Shared};
 use crate::clock;
 use crate::device::Notifier;
+use borrow::Pins;
 use request::{Progress, Request, Stage};
 
+pub use borrow::BorrowedBytes;
 pub use request::{CacheRequest, Completed};
 
 /// The requests of one owner in a [`Buffered`]. It may move between threads.
@@ -44,6 +47,8 @@ pub use request::{CacheRequest, Completed};
 #[derive(Debug)]
 pub struct CacheQueue {
     shared: Arc<Shared>,
+    /// The pages that the owner has borrowed.
+    pins: Arc<Pins>,
     /// The key of its [`Owner`].
     owner: usize,
     depth: u32,
@@ -85,8 +90,10 @@ impl Buffered {
         let mut state = self.shared.lock();
         let block_bytes = u64::from(state.path.geometry().block_bytes);
         let owner = state.owners.insert(Owner::default());
+        let pins = Pins::new(&self.shared, self.shared.arena.frames());
         drop(state);
         CacheQueue {
+            pins,
             shared: Arc::clone(&self.shared),
             owner,
             depth,

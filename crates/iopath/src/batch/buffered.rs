@@ -5,7 +5,7 @@ use super::{BatchOptions, Completion, Refused, Request};
 use crate::error::{Cause, Error, ErrorKind, OpenError, Result};
 use crate::volume::Volume;
 use iopath_core::{IoError, LogSink, Op, QueueStats};
-use iopath_os::{Buffered, BufferedError, CacheQueue, CacheRequest, Completed, Notifier};
+use iopath_os::{BorrowedBytes, Buffered, BufferedError, CacheQueue, CacheRequest, Completed, Notifier};
 use std::io;
 use std::time::Duration;
 
@@ -38,6 +38,10 @@ impl BufferedBatch {
             let depth = self.requests.in_flight();
             Refused { error: self.volume.error(ErrorKind::BatchFull { depth }), buffer }
         })
+    }
+
+    pub(super) fn borrow(&self, offset: u64, bytes: usize) -> Option<BorrowedBytes> {
+        self.requests.borrow(offset, bytes)
     }
 
     pub(super) fn submit(&mut self) {

@@ -1,0 +1,110 @@
+//! Borrowed pages for the owner of a request queue: an event loop sends cached bytes from the pages, without a copy.
+//! Guards of blocking callers, which have a lifetime, are in `borrow.rs` of the parent.
+
+use std::sync::Arc;
+
+use iopath_core::Op;
+
+use super::super::borrow::Frames;
+use super::{CacheQueue, Shared};
+use crate::sync::atomic::{AtomicU32, Ordering};
+
+/// Share of the frames of the cache that one queue may borrow. With the at most eight queues of a server, at least half of
+/// the cache remains for misses.
+const SHARE: u32 = 16;
+
+/// The frames that the pages of one queue hold. Each queue has its own, so that owners on different threads do not share a
+/// reference count.
+#[derive(Debug)]
+pub(super) struct Pins {
+    shared: Arc<Shared>,
+    held: AtomicU32,
+    limit: u32,
+}
+
+impl Pins {
+    pub(super) fn new(shared: &Arc<Shared>, frames: u32) -> Arc<Self> {
+        Arc::new(Self { shared: Arc::clone(shared), held: AtomicU32::new(0), limit: frames / SHARE })
+    }
+}
+
+/// Bytes of the page cache, borrowed with [`CacheQueue::borrow`]. They do not change until this is dropped, and their pages
+/// are not evicted.
+#[derive(Debug)]
+pub struct BorrowedBytes {
+    pins: Arc<Pins>,
+    frames: Frames,
+    /// The position of the first byte in the first frame.
+    from: usize,
+    bytes: usize,
+}
+
+impl CacheQueue {
+    /// Borrows `bytes` bytes at `offset` if all of their pages are cached. Never waits.
+    ///
+    /// `None` also if the range is not wholly in the volume, if it overlaps a write of this queue in flight, or if this queue
+    /// has borrowed a sixteenth of the cache: read the bytes with a request then.
+    pub fn borrow(&self, offset: u64, bytes: usize) -> Option<BorrowedBytes> {
+        let shared = &*self.shared;
+        let failed_before = shared.failed_resizes();
+        if shared.before_end(offset, bytes) < bytes
+            || self.conflict(Op::Read, offset, bytes as u64, self.queued).is_some()
+        {
+            return None;
+        }
+        let (_, from) = shared.locate(offset);
+        let count = (from + bytes).div_ceil(shared.page_bytes) as u32;
+        // Only the owner adds, so the check and the addition need not be one step.
+        if self.pins.held.load(Ordering::Relaxed) + count > self.pins.limit {
+            return None;
+        }
+        let pins = Arc::clone(&self.pins);
+        // Dropped if a page is absent, which unpins the pages so far.
+        let mut borrowed = BorrowedBytes { pins, frames: Frames::NONE, from, bytes: 0 };
+        while borrowed.bytes < bytes {
+            let (at, left) = (offset + borrowed.bytes as u64, bytes - borrowed.bytes);
+            let (page, from) = shared.locate(at);
+            let pinned = shared.try_pin(page)?;
+            self.pins.held.fetch_add(1, Ordering::Relaxed);
+            borrowed.frames.push(pinned.frame);
+            borrowed.bytes += left.min(shared.page_bytes - from);
+            if pinned.is_marked {
+                shared.handle_marker(shared.range(at, left));
+            }
+        }
+        let is_current =
+            shared.failed_resizes() == failed_before && shared.before_end(offset, bytes) == bytes;
+        is_current.then(|| {
+            shared.borrowed_hits.add(count.into());
+            borrowed
+        })
+    }
+}
+
+impl BorrowedBytes {
+    /// The number of bytes.
+    pub const fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether there are no bytes.
+    pub const fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// The pieces in order. Pages that are adjacent in memory form one piece.
+    #[inline]
+    pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
+        let Shared { arena, page_bytes, .. } = &*self.pins.shared;
+        // SAFETY: all frames are pinned until this is dropped.
+        unsafe { self.frames.slices(arena, *page_bytes, self.from, self.bytes) }
+    }
+}
+
+impl Drop for BorrowedBytes {
+    #[inline]
+    fn drop(&mut self) {
+        (0..self.frames.count()).for_each(|number| self.pins.shared.unpin(self.frames.get(number)));
+        self.pins.held.fetch_sub(self.frames.count() as u32, Ordering::Relaxed);
+    }
+}

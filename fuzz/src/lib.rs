@@ -1,0 +1,8 @@
+//! Drivers of the fuzz targets: each passes arbitrary bytes to one state machine and asserts the promises of its
+//! documentation. They have no sockets and no threads. The targets themselves are in `targets/`.
+
+mod client;
+mod server;
+
+pub use client::{Peer, drive_client};
+pub use server::drive_server;
