@@ -66,7 +66,7 @@ fn build() -> Result<PathBuf> {
     let host = host()?;
     let status = workspace::cargo()
         .current_dir(workspace::root().join("fuzz"))
-        .args(["build", "--release", "--bins", "--locked", "--target", &host])
+        .args(["build", "--release", "--bins", "--target", &host])
         .env("CARGO_TARGET_DIR", target_dir())
         .env("RUSTFLAGS", FLAGS)
         .status()?;
