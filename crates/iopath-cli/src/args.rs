@@ -33,7 +33,7 @@ use iopath_lab::paths::{PATHS, find_path};
 use iopath_lab::{
     BlockSize, CacheSettings, Depth, DeviceDepth, Distribution, End, Engine, Field, Jobs, LabError,
     LatencySampling, LogSettings, ModelHost, Rate, RateProcess, ReadShare, Readahead, Repetitions, Rw, Shape,
-    Sizes, Verify, Workload,
+    Sizes, SteadyState, Verify, Workload,
 };
 use std::num::NonZeroU64;
 use std::path::PathBuf;
@@ -206,6 +206,14 @@ pub(crate) struct RunArgs {
     /// End at the first fault that --verify finds
     #[arg(long, requires = "verify")]
     pub(crate) verify_fatal: bool,
+    /// End each repetition when it is steady, at --runtime at the latest: in one window, no sample deviates from the mean
+    /// by more than DEVIATION, and the straight line through the samples changes by at most SLOPE, for reads and writes
+    /// apart; default: iops:10%:10%
+    #[arg(long, num_args = 0..=1, default_missing_value = "iops", requires = "runtime", value_parser = |text: &str| text.parse::<SteadyState>(), value_name = "iops|bw[:DEVIATION[:SLOPE]]")]
+    pub(crate) steady_state: Option<SteadyState>,
+    /// The window of --steady-state, of ten samples; default: 10s
+    #[arg(long, value_parser = duration, value_name = "TIME", requires = "steady_state")]
+    pub(crate) steady_window: Option<Duration>,
     /// Number of repetitions; default: 3, and 1 of a job file
     #[arg(long, value_parser = count, value_name = "N")]
     pub(crate) repeat: Option<u32>,
@@ -342,6 +350,10 @@ impl RunArgs {
                 backlog: self.verify_backlog,
                 fatal: self.verify_fatal,
             }),
+            steady_state: self.steady_state.map(|steady| match self.steady_window {
+                Some(window) => steady.in_window(window),
+                None => steady,
+            }),
             repetitions: Repetitions::new(self.repeat.unwrap_or(3))?,
             warm: self.warm,
             latency_sampling: LatencySampling::new(self.latency_every)?,
@@ -377,6 +389,8 @@ fn vary<T: Copy>(
 
 /// The options of a workload that a job file sets itself, or does not have.
 const NOT_WITH_JOBFILE: [&str; 25] = [
+    "steady_state",
+    "steady_window",
     "rate_process",
     "bssplit",
     "skip",
@@ -399,8 +413,6 @@ const NOT_WITH_JOBFILE: [&str; 25] = [
     "latency_every",
     "rwmixread",
     "seed",
-    "log",
-    "log_limit",
     "host",
 ];
 
@@ -452,6 +464,7 @@ pub(crate) fn run_flag(field: Field) -> Option<&'static str> {
         Field::Rate => "--rate",
         Field::FlushEvery => "--fsync",
         Field::Verify => "--verify",
+        Field::SteadyState => "--steady-state",
         Field::Repetitions => "--repeat",
         Field::Warm => "--warm",
         Field::LatencySampling => "--latency-every",

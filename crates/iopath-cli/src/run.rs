@@ -77,7 +77,7 @@ fn run_jobs(
 ) -> anyhow::Result<()> {
     let named = settings.named_files(jobs);
     let targets: Vec<&Path> = named.iter().map(|file| model_file(file).unwrap_or(file)).collect();
-    let output = Output::new(&args.show, &targets, None)?.in_format(args.format.format)?;
+    let output = Output::new(&args.show, &targets, args.log.as_deref())?.in_format(args.format.format)?;
     for warning in &jobs.warnings {
         eprintln!("iopath: {warning}");
     }

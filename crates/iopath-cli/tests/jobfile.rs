@@ -132,6 +132,63 @@ fn a_mixed_job_has_reads_and_writes_apart() {
 }
 
 #[test]
+fn a_job_file_runs_on_a_model_with_a_log_and_ends_at_its_steady_state() {
+    let (directory, file) = with_file(
+        "[global]\nioengine=libaio\ndirect=1\niodepth=4\nsize=64m\n[writes]\nrw=randwrite\nfsync=8\nruntime=60\n\
+         time_based\nss=iops:30%\nss_dur=2\nss_interval=200ms\n",
+    );
+    let log = directory.path().join("run.log");
+    let args = ["--target", "model:cloud", "--log", log.to_str().unwrap()];
+    let report = json_of(&run(&file, &[&args[..], &["--json"]].concat()));
+    assert_eq!(report["clock"], "virtual");
+    let job = &report["runs"][0];
+    assert_eq!(
+        (job["path"].as_str(), job["steady_state"]["reached"].as_bool()),
+        (Some("iopath-direct"), Some(true))
+    );
+    assert!(job["flushes"]["count"].as_u64().unwrap() > 1, "{job}");
+    assert!(job["seconds"].as_f64().unwrap() < 30.0, "{job}");
+    let text = String::from_utf8(run(&file, &args).stdout).unwrap();
+    assert!(text.contains("steady state of writes: after "), "{text}");
+    let page = iopath(&["log", log.to_str().unwrap()]).output().unwrap();
+    assert!(page.status.success() && String::from_utf8_lossy(&page.stdout).contains("flush"));
+}
+
+#[test]
+fn a_run_on_storage_ends_at_its_steady_state_or_says_that_it_was_not_reached() {
+    let directory = tempfile::tempdir().unwrap();
+    let with = |runtime: &str, criterion: &str| {
+        let steady = format!("--steady-state={criterion}");
+        let args = [
+            "run",
+            "--path",
+            "kernel-buffered",
+            "--size",
+            "1m",
+            "--repeat",
+            "1",
+            "--runtime",
+            runtime,
+            "--json",
+        ];
+        let mut run = iopath(&args);
+        json_of(
+            &run.args([&*steady, "--steady-window", "500ms", "--target"])
+                .arg(directory.path())
+                .output()
+                .unwrap(),
+        )
+    };
+    let steady = &with("60", "iops:1000%:1000%")["runs"][0];
+    assert_eq!(steady["steady_state"]["reached"], true, "{steady}");
+    let reached = steady["steady_state"]["repeats"][0]["reached_seconds"].as_f64().unwrap();
+    assert!((0.5..30.0).contains(&reached) && steady["seconds"].as_f64().unwrap() < 40.0, "{reached}");
+    let never = &with("1", "bw:0%:0%")["runs"][0];
+    assert_eq!(never["steady_state"]["reached"], false);
+    assert!(never["warnings"].to_string().contains("the steady state was not reached in 1 of 1"), "{never}");
+}
+
+#[test]
 fn a_distribution_of_a_single_workload_changes_its_offsets() {
     let run = |distribution: &str| {
         let args = [

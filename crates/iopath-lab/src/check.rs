@@ -1,5 +1,7 @@
 //! Checks a workload against the capabilities of its path. Does not examine the target: `target.rs` does.
 
+use std::time::Duration;
+
 use iopath_core::SECTOR_BYTES;
 
 use crate::cache::CacheSettings;
@@ -7,12 +9,16 @@ use crate::field::Field;
 use crate::path::PathRow;
 use crate::refusal::WorkloadError;
 use crate::size::format_size;
+use crate::steady::{SAMPLES_MAX, SAMPLES_MIN};
 use crate::verify::SECTOR_BYTES as CHECKED_BYTES;
 use crate::workload::{LatencySampling, Rate, Rw, Workload};
 
 /// The range of page sizes, in bytes.
 const PAGE_BYTES_MIN: u32 = 4 << 10;
 const PAGE_BYTES_MAX: u32 = 64 << 10;
+
+/// The shortest interval between samples of a steady state with the real clock: the sampling thread may be late.
+const INTERVAL_MIN: Duration = Duration::from_millis(50);
 
 /// The fewest pages of a cache.
 const PAGES_MIN: u64 = 16;
@@ -26,6 +32,7 @@ impl Workload {
         self.check_block()?;
         self.check_sampling()?;
         self.check_verify()?;
+        self.check_steady_state()?;
         if self.rate.is_some() && !self.think.is_zero() {
             return Err(WorkloadError::TwoPaces);
         }
@@ -82,10 +89,30 @@ impl Workload {
         Err(WorkloadError::NotVerified { reason })
     }
 
+    fn check_steady_state(&self) -> Result<(), WorkloadError> {
+        let Some(steady) = &self.steady_state else { return Ok(()) };
+        let reason = if self.end.time().is_none() {
+            "a run without a steady state would not end; add a runtime"
+        } else if steady.deviation.is_none() && steady.slope.is_none() {
+            "it has no limit"
+        } else if steady.interval.is_zero() || steady.samples() < SAMPLES_MIN {
+            "the window has less than three samples; use a longer window or a shorter interval"
+        } else if steady.samples() > SAMPLES_MAX {
+            "the window has more than 10,000 samples; use a shorter window or a longer interval"
+        } else {
+            return Ok(());
+        };
+        Err(WorkloadError::NotSteady { reason })
+    }
+
     /// Makes the checks of a target on this machine, in addition to those of [`Workload::check`].
     pub(crate) fn check_on_storage(&self) -> Result<(), WorkloadError> {
         if self.host.is_some() {
             return Err(WorkloadError::OnlyVirtual { field: Field::Host });
+        }
+        if self.steady_state.is_some_and(|steady| steady.interval < INTERVAL_MIN) {
+            let reason = "samples on storage of this machine are 50 ms apart or more; use a longer window";
+            return Err(WorkloadError::NotSteady { reason });
         }
         let pace = match self.rate {
             Some(Rate::Ios(_)) => Field::RateIops,
@@ -202,14 +229,13 @@ fn check_no_cache(path: &PathRow, cache: &CacheSettings) -> Result<(), WorkloadE
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use iopath::{Engine, Readahead};
 
     use super::*;
     use crate::model_host::ModelHost;
     use crate::paths::find_path;
-    use crate::workload::{BlockSize, Depth, DeviceDepth, Jobs, Rw};
+    use crate::steady::SteadyState;
+    use crate::workload::{BlockSize, Depth, DeviceDepth, End, Jobs, Rw};
 
     fn on(path: &str) -> Workload {
         Workload { path: find_path(path).unwrap(), ..Workload::default() }
@@ -302,6 +328,29 @@ mod tests {
             let null = find_path("null").unwrap();
             Workload { elevator: None, path: null, ..paced }.check_on_storage().unwrap_err();
         }
+    }
+
+    #[test]
+    fn a_steady_state_needs_a_time_limit_and_a_window_of_some_samples() {
+        let steady = SteadyState::default();
+        let end = End::Time(Duration::from_secs(60));
+        let of = |end, steady| Workload { end, steady_state: Some(steady), ..Workload::default() };
+        of(end, steady).check().unwrap();
+        let short = SteadyState { window: Duration::from_secs(2), ..steady };
+        let long = SteadyState { interval: Duration::from_micros(1), ..steady };
+        let free = SteadyState { deviation: None, slope: None, ..steady };
+        for (workload, named) in [
+            (of(End::Pass, steady), "add a runtime"),
+            (of(end, short), "less than three samples"),
+            (of(end, long), "more than 10,000 samples"),
+            (of(end, free), "has no limit"),
+        ] {
+            let text = refused(&workload);
+            assert!(text.starts_with("steady state is not valid: ") && text.contains(named), "{text}");
+        }
+        let fast = of(end, steady.in_window(Duration::from_millis(100)));
+        fast.check().unwrap();
+        assert!(fast.check_on_storage().unwrap_err().to_string().contains("50 ms"));
     }
 
     #[test]

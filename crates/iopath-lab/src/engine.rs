@@ -2,13 +2,14 @@
 //! counters before and after. The job of a thread is in `job.rs`; `run.rs` combines the repetitions.
 
 mod counted;
+mod gate;
 mod several;
+mod watches;
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ use crate::progress::{JobSample, Progress, Sample};
 use crate::random;
 use crate::result::CacheUse;
 use crate::signals::Interruption;
+use crate::steady_detector as steady;
 use crate::storage::StorageBytes;
 use crate::target::Target;
 use crate::verify::checker::Checker;
@@ -35,6 +37,8 @@ use crate::verify::{self, Verified};
 use crate::workload::{LatencySampling, Workload};
 use counted::Counters;
 pub(crate) use counted::Transferred;
+use gate::{Gate, Leave, Phase};
+use watches::Watches;
 
 /// The interval of progress reports.
 const TICK: Duration = Duration::from_millis(100);
@@ -58,6 +62,8 @@ pub(crate) struct Measured {
     pub(crate) closed_ns: Option<Histogram<u64>>,
     /// The blocks that were checked, of a workload that verifies.
     pub(crate) verified: Option<Verified>,
+    /// Of a workload that ends at its steady state.
+    pub(crate) steady: Option<steady::Outcome>,
     /// In virtual time, that of the modelled host; none without one.
     pub(crate) cpu: Option<CpuSeconds>,
     /// The transfers of the disk: of this process if it submits them itself, else of all processes. None without a single
@@ -114,6 +120,7 @@ pub(crate) fn measure(
         repetition,
         start: Start::default(),
         ends_all: false,
+        clones: 0,
         record: records.get(index),
         until_idle: targets.len() > 1 && workload.path.capabilities.is_cached(),
     };
@@ -146,7 +153,7 @@ pub(crate) fn measure_together(
         workers,
         targets,
         gate: Gate::default(),
-        stop: AtomicBool::new(false),
+        stop: workers.iter().map(|_| AtomicBool::new(false)).collect(),
         moved: workers.iter().map(|_| Moved::default()).collect(),
         ended: workers.iter().map(|_| AtomicBool::new(false)).collect(),
         clock: Clock::start(),
@@ -182,6 +189,8 @@ pub(crate) struct Worker<'a> {
     pub(crate) start: Start,
     /// Whether the end of the job ends all jobs.
     pub(crate) ends_all: bool,
+    /// The number of its workload: jobs with the same number are steady together.
+    pub(crate) clones: usize,
     /// The expected content, of a workload that verifies.
     pub(crate) record: Option<&'a Record>,
     /// Whether the last job on a disk ends when that disk is idle: readahead may continue after the last transfer.
@@ -211,6 +220,8 @@ pub(crate) struct Together {
     pub(crate) jobs: Vec<JobResult>,
     /// The blocks that each worker has checked.
     pub(crate) verified: Vec<Option<Verified>>,
+    /// The steady states, each with the number of the workload.
+    pub(crate) steady: Vec<(usize, steady::Outcome)>,
     pub(crate) cpu: CpuSeconds,
     /// Transfers of the disk and of the storage of each target. See [`Measured`].
     pub(crate) transfers: Vec<Transferred>,
@@ -224,7 +235,8 @@ impl Together {
         let Transferred { device, storage } = self.transfers.into_iter().next().unwrap_or_default();
         let (cpu, warnings) = (Some(self.cpu), self.warnings);
         let verified = all_verified(self.verified.iter().map(Option::as_ref));
-        Measured { verified, cpu, device, storage, warnings, ..Measured::of_jobs(&self.jobs) }
+        let steady = self.steady.first().map(|(_, outcome)| *outcome);
+        Measured { verified, steady, cpu, device, storage, warnings, ..Measured::of_jobs(&self.jobs) }
     }
 }
 
@@ -237,56 +249,13 @@ enum Outcome {
     Panicked(Box<dyn Any + Send>),
 }
 
-/// The phases of a repetition, in order. The measured phase is `Run`: threads connect before it and drop their connections
-/// after it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-enum Phase {
-    #[default]
-    Connect,
-    Run,
-    /// The counters were read: connections may be dropped.
-    Drop,
-    /// The repetition has ended, or a job has no thread or no connection: threads end.
-    Leave,
-}
-
-/// Jobs wait here for the next phase, which only the coordinator sets. The number of waiting threads is not fixed.
-#[derive(Debug, Default)]
-struct Gate {
-    phase: Mutex<Phase>,
-    changed: Condvar,
-}
-
-impl Gate {
-    fn set(&self, phase: Phase) {
-        *self.phase.lock().unwrap_or_else(PoisonError::into_inner) = phase;
-        self.changed.notify_all();
-    }
-
-    /// Waits for this phase or a later one, and returns the present phase.
-    fn wait_for(&self, phase: Phase) -> Phase {
-        let present = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
-        let reached = self.changed.wait_while(present, |present| *present < phase);
-        *reached.unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Sets the last phase when it is dropped.
-struct Leave<'a>(&'a Gate);
-
-impl Drop for Leave<'_> {
-    fn drop(&mut self) {
-        self.0.set(Phase::Leave);
-    }
-}
-
 /// The jobs of one repetition.
 struct Jobs<'a> {
     workers: &'a [Worker<'a>],
     targets: &'a [&'a Target],
     gate: Gate,
-    /// Set when a job fails, or ends all others: the others then stop.
-    stop: AtomicBool,
+    /// Set for each job when a job fails or ends all others, and when the job is steady: it then stops.
+    stop: Vec<AtomicBool>,
     moved: Vec<Moved>,
     /// Whether each job has ended.
     ended: Vec<AtomicBool>,
@@ -313,7 +282,7 @@ impl Jobs<'_> {
         }
         let ran = catch_unwind(AssertUnwindSafe(|| self.run(number, &mut *connection)));
         if worker.ends_all || !matches!(ran, Ok(Ok(_))) {
-            self.stop.store(true, Ordering::Relaxed);
+            self.stop_all();
         }
         report(ran.map_or_else(Outcome::Panicked, |ran| Outcome::Ran(number, ran)));
         self.gate.wait_for(Phase::Drop);
@@ -333,8 +302,9 @@ impl Jobs<'_> {
             flush_every: workload.flush_every,
             flush: workload.rw.writes(),
             clock: self.clock,
-            stop: &self.stop,
+            stop: &self.stop[number],
             moved: &self.moved[number],
+            counts: workload.steady_state.is_some(),
         };
         let pace = |start_ns| Pace::of(workload, worker.repetition, worker.job, start_ns);
         let mut verified = None;
@@ -363,19 +333,21 @@ impl Jobs<'_> {
         outcomes: &Receiver<Outcome>,
         progress: &mut dyn Progress,
     ) -> Result<Together, LabError> {
-        let connected = self.gather(outcomes, &mut |_| ());
+        let connected = self.gather(outcomes, TICK, &mut |_| ());
         if !connected.iter().all(|outcome| matches!(outcome, Outcome::Connected(_))) {
             return Err(first_error(connected, self.workers));
         }
         let before = Counters::before(self.targets);
+        let mut watches = Watches::new(self.workers, self.clock.now_ns());
         self.gate.set(Phase::Run);
         let mut is_interrupted = false;
-        let ran = self.gather(outcomes, &mut |done| {
+        let ran = self.gather(outcomes, watches.tick(), &mut |done| {
+            watches.poll(&self.moved, &self.stop, self.clock);
             progress.advance(done);
             progress.sample(&self.sample(done));
             if Interruption::is_requested() {
                 is_interrupted = true;
-                self.stop.store(true, Ordering::Relaxed);
+                self.stop_all();
             }
         });
         let after = Counters::after(self.targets);
@@ -396,14 +368,24 @@ impl Jobs<'_> {
         }
         let (jobs, verified) = jobs.into_iter().flatten().unzip();
         let (cpu, transfers) = after.since(&before);
-        Ok(Together { jobs, verified, cpu, transfers, warnings: warnings(connected) })
+        let (steady, warnings) = (watches.outcomes(), warnings(connected));
+        Ok(Together { jobs, verified, steady, cpu, transfers, warnings })
+    }
+
+    fn stop_all(&self) {
+        self.stop.iter().for_each(|stop| stop.store(true, Ordering::Relaxed));
     }
 
     /// One outcome of each job.
-    fn gather(&self, outcomes: &Receiver<Outcome>, advance: &mut dyn FnMut(f64)) -> Vec<Outcome> {
+    fn gather(
+        &self,
+        outcomes: &Receiver<Outcome>,
+        tick: Duration,
+        advance: &mut dyn FnMut(f64),
+    ) -> Vec<Outcome> {
         let mut gathered = Vec::with_capacity(self.moved.len());
         while gathered.len() < self.moved.len() {
-            match outcomes.recv_timeout(TICK) {
+            match outcomes.recv_timeout(tick) {
                 Ok(outcome) => gathered.push(outcome),
                 Err(RecvTimeoutError::Timeout) => advance(self.done()),
                 Err(RecvTimeoutError::Disconnected) => unreachable!("the caller holds a sender"),
@@ -510,6 +492,7 @@ impl Measured {
             flush_ns: sum_of_latencies(jobs.iter().filter_map(|job| job.flush_ns.as_deref())),
             closed_ns: sum_of_latencies(jobs.iter().filter_map(|job| job.closed_ns.as_deref())),
             verified: None,
+            steady: None,
             cpu: None,
             storage: None,
             device: None,

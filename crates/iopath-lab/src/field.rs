@@ -34,6 +34,8 @@ pub enum Field {
     FlushEvery,
     /// Whether data is verified.
     Verify,
+    /// When a repetition is steady.
+    SteadyState,
     /// The number of measurements.
     Repetitions,
     /// Whether caches stay filled.
@@ -69,7 +71,7 @@ pub type FieldNames = fn(Field) -> Option<&'static str>;
 
 impl Field {
     /// All fields.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::Path,
         Self::Target,
         Self::Pattern,
@@ -83,6 +85,7 @@ impl Field {
         Self::Rate,
         Self::FlushEvery,
         Self::Verify,
+        Self::SteadyState,
         Self::Repetitions,
         Self::Warm,
         Self::LatencySampling,
@@ -115,6 +118,7 @@ impl Field {
             Self::Rate => "rate of bytes",
             Self::FlushEvery => "number of writes between flushes",
             Self::Verify => "verification",
+            Self::SteadyState => "steady state",
             Self::Repetitions => "number of repetitions",
             Self::Warm => "warm start",
             Self::LatencySampling => "latency sampling",

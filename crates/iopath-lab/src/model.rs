@@ -101,10 +101,6 @@ impl Workload {
         if self.verify.is_some() {
             return Err(WorkloadError::NotVerified { reason: "a model holds no data" });
         }
-        if self.flush_every.is_some() {
-            let reason = "jobs on a modelled target flush at their end only";
-            return Err(WorkloadError::NotVirtual { field: Field::FlushEvery, reason });
-        }
         let (page, block) = (self.cache.page_bytes(), model.align_bytes());
         if path.capabilities.cache && !page.is_multiple_of(block) {
             let range = format!("a multiple of {block}, the block size of {}", model.name().display());

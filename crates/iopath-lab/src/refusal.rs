@@ -82,6 +82,11 @@ pub enum WorkloadError {
         /// The reason.
         reason: &'static str,
     },
+    /// A criterion of a steady state that cannot be met or measured.
+    NotSteady {
+        /// The reason.
+        reason: &'static str,
+    },
     /// Flushes between transfers with sampled latencies.
     FlushesSampled,
     /// Virtual time ends before the run.
@@ -223,6 +228,7 @@ impl WorkloadError {
                 "pattern rewrite has one block size, without gaps and runs; use another pattern".to_owned()
             }
             Self::NotVerified { reason } => format!("{} is not possible: {reason}", name(Field::Verify)),
+            Self::NotSteady { reason } => format!("{} is not valid: {reason}", name(Field::SteadyState)),
             Self::FlushesSampled => format!(
                 "{} and {} exclude each other; omit one of them",
                 name(Field::FlushEvery),

@@ -4,6 +4,7 @@
 mod distribution;
 mod origin;
 mod several;
+mod steady;
 mod workload;
 
 use schemars::JsonSchema;
@@ -12,7 +13,8 @@ use serde::{Deserialize, Serialize};
 pub use distribution::{LatencyDistribution, PERCENTILES};
 pub use origin::Origin;
 pub use several::{Skipped, TargetResult, TargetsEnd};
-pub use workload::WorkloadFacts;
+pub use steady::{SteadyRepeat, SteadyStateResult, SteadyWindow};
+pub use workload::{VerifyFacts, WorkloadFacts};
 
 /// The name and version of the schema.
 pub const SCHEMA: &str = "iopath.result/1";
@@ -209,6 +211,9 @@ pub struct RunResult {
     /// The blocks that were checked, of a run that verifies its data; none for other runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verify: Option<VerifyResult>,
+    /// When the steady state was reached, of a run that ends with it; none for other runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steady_state: Option<SteadyStateResult>,
     /// CPU cost, over all repetitions. In virtual time, that of the modelled host; none without one.
     pub cpu: Option<Cpu>,
     /// The modelled host; none without one.

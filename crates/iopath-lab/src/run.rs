@@ -2,9 +2,9 @@
 
 use std::num::NonZeroU64;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use iopath_log::{LogInfo, LogOptions, LogWriter, SyncLogWriter, Totals};
+use iopath_log::{LogWriter, SyncLogWriter};
 
 use crate::conditions::{Conditions, Repeated};
 use crate::counters::idle_busy_cpus;
@@ -12,13 +12,13 @@ use crate::engine::{CpuSeconds, Measured, all_verified, measure, read_back};
 use crate::error::LabError;
 use crate::host::memory_available_bytes;
 use crate::job::tally::{latencies, sum_of_latencies};
-use crate::model::ModelTarget;
 use crate::model_host::ModelHost;
 use crate::parallel;
 use crate::path::{IoPath, OpenSpec};
 use crate::progress::{Progress, Stage};
 use crate::rates::{device, directions, per_second, repeat_direction};
 pub(crate) use crate::rates::{latency, spread};
+use crate::request_log::{missed, over_limit, start_log, start_virtual_log};
 use crate::result::{
     Clock, Cpu, Device, FlushResult, Host, LatencyDistribution, ModelHostFacts, Repeat, RepeatDirections,
     RunResult, WorkloadFacts,
@@ -26,20 +26,17 @@ use crate::result::{
 use crate::served::served;
 use crate::signals::Interruption;
 use crate::simulated::Simulation;
+use crate::steady_detector;
 use crate::storage::Resident;
 use crate::target::Target;
 use crate::verify::Verified;
 use crate::verify::record::Record;
 use crate::warnings;
-use crate::workload::{DeviceDepth, End, Jobs, LogSettings, Rw, Workload};
+use crate::workload::{DeviceDepth, End, Jobs, Rw, Workload};
 
 /// The default duration of the sample of the idle machine. `/proc/stat` counts in ticks of 10 ms per CPU, so the sample has
 /// a resolution of 0.02 CPUs per CPU.
 pub const IDLE_SAMPLE: Duration = Duration::from_millis(500);
-
-/// The compression of a log in virtual time. The run itself compresses, at millions of records a second: this level takes
-/// about half of the CPU time of level 1, for a file half as large again.
-const VIRTUAL_LOG_LEVEL: i32 = -5;
 
 const GIB: f64 = (1u64 << 30) as f64;
 
@@ -76,7 +73,7 @@ impl Lab {
             return run_on_model(workload, target, progress);
         }
         let mut series = Series::new(workload, target)?;
-        let log = start_log(workload, target)?;
+        let log = start_log(workload, &target.names())?;
         let path = series.open(log.as_ref())?;
         if workload.warm {
             series.warm_up(&path, progress)?;
@@ -120,18 +117,14 @@ pub(crate) fn run_on_model(
     for model in target.models() {
         workload.check_on_model(model)?;
     }
-    let log = start_virtual_log(workload, target.models())?;
+    let log = start_virtual_log(workload, &target.names())?;
     // A log is completed before a signal ends the process.
     let _interruption = log.is_some().then(Interruption::catch);
     let ran = repeat_on_model(&mut series, log.as_ref(), progress);
     let finished = log.map(SyncLogWriter::finish).transpose();
     series.unless_interrupted(ran)?;
     let mut result = summarize(&series, None);
-    if let Some(Totals { records, over_limit, .. }) = finished?.filter(|totals| totals.over_limit > 0) {
-        result.warnings.push(format!(
-            "the log ends after {records} records at its size limit: {over_limit} more were dropped"
-        ));
-    }
+    result.warnings.extend(finished?.as_ref().and_then(over_limit));
     Ok(result)
 }
 
@@ -156,6 +149,14 @@ fn repeat_on_model(
     Ok(())
 }
 
+/// The result of the repetitions of a series in virtual time.
+///
+/// # Panics
+/// If no repetition was measured.
+pub(crate) fn summarize_virtual(series: &Series) -> RunResult {
+    summarize(series, None)
+}
+
 /// The result of the repetitions of a series, on this machine or in virtual time.
 fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
     let Series { ref workload, target, ref measured, has_counters, ref engine, .. } = *series;
@@ -178,6 +179,9 @@ fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
     let is_partial = complete < planned && Interruption::is_requested();
     let interrupted =
         is_partial.then(|| format!("interrupted: {complete} of {planned} repetitions are complete"));
+    let outcomes: Vec<_> = measured.iter().filter_map(|repeated| repeated.measured.steady).collect();
+    let steady = steady_detector::result(workload, &outcomes);
+    let not_steady = steady.as_ref().and_then(steady_detector::warning);
     let served = if has_counters { served(&conditions, measured) } else { None };
     RunResult {
         job: None,
@@ -212,6 +216,7 @@ fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
                 latency_ns: latency(&all),
             }),
         verify,
+        steady_state: steady,
         closed_loop_ns: sum_of_latencies(
             measured.iter().filter_map(|repeated| repeated.measured.closed_ns.as_ref()),
         )
@@ -230,6 +235,7 @@ fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
         warnings: interrupted
             .into_iter()
             .chain(faults.into_iter().flatten())
+            .chain(not_steady)
             .chain(warnings::warnings(&conditions, served.as_ref(), measured, &repeats))
             .collect(),
         repeats,
@@ -458,57 +464,12 @@ pub(crate) fn read_back_after(
 
 /// The unmeasured run before a warm measurement. It reads the range once into the page cache. On a path without a page
 /// cache, or if the range exceeds memory, it runs the workload itself, to fill the caches of the device.
-fn warm_up(workload: &Workload, target: &Target) -> Workload {
+pub(crate) fn warm_up(workload: &Workload, target: &Target) -> Workload {
     let is_in_memory = memory_available_bytes().is_none_or(|available| target.size_bytes() < available);
     if !workload.path.capabilities.is_cached() || !is_in_memory {
         return workload.clone();
     }
     Workload { rw: Rw::Read, jobs: Jobs::constant(1), end: End::Pass, ..workload.clone() }
-}
-
-/// Creates the request log of the workload.
-fn start_log(workload: &Workload, target: &Target) -> Result<Option<Arc<LogWriter>>, LabError> {
-    let Some(LogSettings { file, limit_bytes }) = &workload.log else { return Ok(None) };
-    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let info = LogInfo {
-        elevator: workload.elevator.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string),
-        target: match target.names() {
-            names if names.is_empty() => "null".to_owned(),
-            names => names.join(", "),
-        },
-        start_ns: iopath_os::now().as_nanos(),
-        started_unix_ns: since_1970.as_nanos() as u64,
-        ..LogInfo::default()
-    };
-    let defaults = LogOptions::default();
-    let limit_bytes = limit_bytes.unwrap_or(defaults.limit_bytes);
-    Ok(Some(Arc::new(LogWriter::create(file, &info, &LogOptions { limit_bytes, ..defaults })?)))
-}
-
-/// Creates the request log of a workload on a model. Nothing in it is of this machine or of this moment.
-fn start_virtual_log(workload: &Workload, models: &[ModelTarget]) -> Result<Option<SyncLogWriter>, LabError> {
-    let Some(LogSettings { file, limit_bytes }) = &workload.log else { return Ok(None) };
-    let info = LogInfo {
-        elevator: workload.elevator.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string),
-        target: models.iter().map(|model| model.name().to_string_lossy()).collect::<Vec<_>>().join(", "),
-        clock: "virtual".to_owned(),
-        ..LogInfo::default()
-    };
-    let defaults = LogOptions::default();
-    let limit_bytes = limit_bytes.unwrap_or(defaults.limit_bytes);
-    let options = LogOptions { limit_bytes, level: VIRTUAL_LOG_LEVEL, ..defaults };
-    Ok(Some(SyncLogWriter::create(file, &info, &options)?))
-}
-
-/// A warning about missing records of the log.
-fn missed(totals: &Totals) -> Option<String> {
-    let Totals { records, missed, .. } = *totals;
-    (missed > 0).then(|| {
-        format!(
-            "the log lacks {missed} of {} records: the disk or CPU was too slow for them; log to a faster disk",
-            records + missed
-        )
-    })
 }
 
 fn drop_cached(target: &Target, progress: &mut dyn Progress) -> Result<Option<Resident>, LabError> {

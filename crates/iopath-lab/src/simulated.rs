@@ -24,9 +24,11 @@ mod queues;
 pub(crate) mod server;
 mod span;
 mod system;
+pub(crate) mod together;
 pub(crate) mod transport;
 mod unplug;
 mod volumes;
+mod watched;
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -34,12 +36,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use iopath_core::BlockDevice;
+use iopath_core::elevator::ElevatorSpec;
 use iopath_log::SyncLogWriter;
 use iopath_model::event_loop::End;
 use iopath_model::{Host, ModelDevice, Staged, Threads, VirtualClock};
 use iopath_os::system_error;
 use rand_xoshiro::rand_core::RngCore;
 
+use crate::cache::CacheSettings;
 use crate::engine::{CpuSeconds, Measured};
 use crate::error::LabError;
 use crate::job::{Job, Pace};
@@ -56,6 +60,7 @@ pub(crate) use span::Span;
 use system::System;
 pub(crate) use unplug::Unplug;
 use volumes::Volumes;
+use watched::{JobOf, Watches};
 
 /// The interval of progress reports, in real time.
 const TICK: Duration = Duration::from_millis(100);
@@ -125,13 +130,14 @@ impl<'a> Simulation<'a> {
     /// The models, their queues and page caches, in their initial state, and an idle host.
     fn open(&self, number: u32) -> Opened {
         let host = self.workload.host.as_ref().map(|host| Host::new(host.model()));
+        let spec = VolumeSpec::of(self.workload);
         let mut targets = Volumes::default();
         for (target, model) in self.models.iter().enumerate() {
             let seed = random::generator(self.seed(target), [PURPOSE, number.into()]).next_u64();
             let device = ModelDevice::<Span>::new(model.model(), seed);
             targets.push(match &host {
-                Some(host) => self.system_on(Staged::new(device, host.clone()), Some(host.threads())),
-                None => self.system_on(device, None),
+                Some(host) => system_on(Staged::new(device, host.clone()), &spec, Some(host.threads())),
+                None => system_on(device, &spec, None),
             });
         }
         if let Some(log) = self.log {
@@ -143,28 +149,6 @@ impl<'a> Simulation<'a> {
     /// The seed of a target.
     fn seed(&self, target: usize) -> u64 {
         random::of_target(self.workload.seed, target)
-    }
-
-    fn system_on<D: BlockDevice<Memory = Span> + 'static>(
-        &self,
-        device: D,
-        threads: Option<Threads>,
-    ) -> Box<dyn System> {
-        let (jobs, depth) = (self.workload.jobs.get(), self.workload.depth_in_flight());
-        let elevator = self.workload.elevator.clone().unwrap_or_default();
-        let device_depth = self.workload.device_depth.map(DeviceDepth::get);
-        if self.workload.path.capabilities.cache {
-            let cache = &self.workload.cache;
-            let unplug = Unplug::AtOnce;
-            return Box::new(Buffered::new(device, cache, &elevator, device_depth, unplug, threads));
-        }
-        // A volume has the same rule: see `Queue` in crate `iopath`.
-        if elevator.name() == "none" && jobs > 1 {
-            return Box::new(Direct::new(QueuePerJob::new(device, jobs, depth), None, threads));
-        }
-        let bios_max = jobs.saturating_mul(depth).min(SHARED_BIOS_MAX);
-        let queue = SharedQueue::new(device, bios_max, None, device_depth, &elevator);
-        Box::new(Direct::new(queue, None, threads))
     }
 
     /// Runs all jobs of a workload once on each target.
@@ -180,7 +164,7 @@ impl<'a> Simulation<'a> {
         let started = self.clock.now();
         let runtime_ns = workload.end.time().and_then(|time| u64::try_from(time.as_nanos()).ok());
         let before: Vec<_> = targets.volumes().iter().map(|target| target.counters()).collect();
-        let mut all_bytes = 0.0;
+        let (mut all_bytes, mut watches) = (0.0, Watches::default());
         for (target, model) in self.models.iter().enumerate() {
             let workload = Workload { seed: self.seed(target), ..workload.clone() };
             let size_bytes = workload.size_bytes.unwrap_or(model.size_bytes());
@@ -190,10 +174,15 @@ impl<'a> Simulation<'a> {
                 let plan = Plan::new(&workload, size_bytes, repetition, number);
                 let started_ns = started.as_nanos();
                 let pace = Pace::of(&workload, repetition, number, started_ns);
-                let job = Job::new(plan, depth, runtime_ns, started_ns).with_pace(pace);
+                let job = Job::new(plan, depth, runtime_ns, started_ns)
+                    .with_flushes(workload.flush_every)
+                    .with_pace(pace);
                 JobSetup { job, depth, block_bytes, flushes: workload.rw.writes() }
             };
             targets.start(target, (0..workload.jobs.get()).map(job).collect());
+            for job in 0..workload.jobs.get() {
+                watches.add(JobOf { volume: target, job }, 0, &workload, started.as_nanos(), false);
+            }
         }
         let mut shown = Instant::now();
         let mut watch = |moved_bytes: &dyn Fn() -> u64, now: iopath_core::Instant| {
@@ -208,7 +197,7 @@ impl<'a> Simulation<'a> {
             }
             ControlFlow::Continue(())
         };
-        let ended = targets.run(&mut self.clock, &mut watch);
+        let ended = watched::run(targets, &mut watches, &mut self.clock, &mut watch);
         match ended.map_err(|source| LabError::Simulation { target: self.name(), source })? {
             End::Done => {}
             End::Stopped => return Err(LabError::Interrupted),
@@ -233,6 +222,7 @@ impl<'a> Simulation<'a> {
             cpu: host.as_ref().zip(busy_before).map(|(host, before)| CpuSeconds::modelled(host, before)),
             device: measured.iter().map(|target| target.device).sum(),
             cache: measured.iter().map(|target| target.cache).sum(),
+            steady: watches.outcomes().first().map(|(_, outcome)| *outcome),
             targets: if measured.len() > 1 { measured } else { Vec::new() },
             ..Measured::of_jobs(&jobs)
         })
@@ -243,6 +233,51 @@ impl<'a> Simulation<'a> {
         let names: Vec<_> = self.models.iter().map(|model| model.name().to_string_lossy()).collect();
         names.join(", ").into()
     }
+}
+
+/// The top half of a volume, and its queues.
+struct VolumeSpec<'a> {
+    is_cached: bool,
+    cache: &'a CacheSettings,
+    elevator: ElevatorSpec,
+    device_depth: Option<u32>,
+    jobs: u32,
+    /// The most transfers that a job has in flight.
+    depth: u32,
+}
+
+impl<'a> VolumeSpec<'a> {
+    /// That of one workload.
+    fn of(workload: &'a Workload) -> Self {
+        Self {
+            is_cached: workload.path.capabilities.cache,
+            cache: &workload.cache,
+            elevator: workload.elevator.clone().unwrap_or_default(),
+            device_depth: workload.device_depth.map(DeviceDepth::get),
+            jobs: workload.jobs.get(),
+            depth: workload.depth_in_flight(),
+        }
+    }
+}
+
+/// A volume on a device. Without `threads`, CPU work takes no time.
+fn system_on<D: BlockDevice<Memory = Span> + 'static>(
+    device: D,
+    spec: &VolumeSpec,
+    threads: Option<Threads>,
+) -> Box<dyn System> {
+    let VolumeSpec { is_cached, cache, ref elevator, device_depth, jobs, depth } = *spec;
+    if is_cached {
+        let unplug = Unplug::AtOnce;
+        return Box::new(Buffered::new(device, cache, elevator, device_depth, unplug, threads));
+    }
+    // A volume has the same rule: see `Queue` in crate `iopath`.
+    if elevator.name() == "none" && jobs > 1 {
+        return Box::new(Direct::new(QueuePerJob::new(device, jobs, depth), None, threads));
+    }
+    let bios_max = jobs.saturating_mul(depth).min(SHARED_BIOS_MAX);
+    let queue = SharedQueue::new(device, bios_max, None, device_depth, elevator);
+    Box::new(Direct::new(queue, None, threads))
 }
 
 /// The failure of a run on `target`.

@@ -10,7 +10,7 @@ use comfy_table::{CellAlignment, Table, TableComponent};
 use crate::marks::{Mark, marks};
 use crate::result::{
     Clock, Cpu, Directions, FlushResult, GroupResult, ModelHostFacts, Report, RunResult, Skipped, Spread,
-    TargetResult,
+    SteadyRepeat, SteadyStateResult, SteadyWindow, TargetResult,
 };
 use crate::size::format_size;
 
@@ -111,7 +111,8 @@ pub fn report_table(report: &Report, width: Option<u16>) -> String {
         report.skipped.iter().map(|Skipped { workload, reason }| format!("\nskipped: {workload}: {reason}"));
     let skipped: String = skipped.collect();
     let skipped = if skipped.is_empty() { skipped } else { format!("\n{skipped}") };
-    self::table(&report.runs, width) + &groups + &verified(&report.runs) + &wrapped(&skipped, width)
+    let steady = wrapped(&steady(&report.runs), width);
+    self::table(&report.runs, width) + &groups + &verified(&report.runs) + &steady + &wrapped(&skipped, width)
 }
 
 /// A run among others, in words.
@@ -143,6 +144,41 @@ fn verified(runs: &[RunResult]) -> String {
         lines.extend(["\nverified ", name, &format!(": {blocks} blocks, {bytes}: {faults}")]);
     }
     if lines.is_empty() { lines } else { format!("\n{lines}") }
+}
+
+/// A line for each run that ends at its steady state.
+fn steady(runs: &[RunResult]) -> String {
+    let mut lines = String::new();
+    for run in runs {
+        let Some(SteadyStateResult { metric, repeats, .. }) = &run.steady_state else { continue };
+        let name = run.job.as_ref().map_or(&run.path, |job| &job.name);
+        let reached: Vec<String> = repeats
+            .iter()
+            .map(|repeat| match repeat.reached_seconds {
+                Some(seconds) => format!("after {} s{}", digits(seconds), steady_rates(repeat, metric)),
+                None => "not reached".to_owned(),
+            })
+            .collect();
+        lines.extend(["\nsteady state of ", name, ": ", &reached.join(", ")]);
+    }
+    if lines.is_empty() { lines } else { format!("\n{lines}") }
+}
+
+/// The means of a steady window.
+fn steady_rates(repeat: &SteadyRepeat, metric: &str) -> String {
+    let rate = |mean: f64| {
+        if metric == "iops" {
+            format!("{} IOPS", digits(mean))
+        } else {
+            format!("{} MB/s", digits(mean / 1e6))
+        }
+    };
+    let of = |name: &str, window: &Option<SteadyWindow>| {
+        window.as_ref().map(|window| format!("{name} {}", rate(window.mean)))
+    };
+    let both: Vec<String> =
+        [of("reads", &repeat.read), of("writes", &repeat.write)].into_iter().flatten().collect();
+    if both.is_empty() { String::new() } else { format!(" ({})", both.join(", ")) }
 }
 
 /// A table of reads and writes of the runs that have both, and of flushes between transfers.
@@ -378,6 +414,7 @@ mod tests {
             job: None,
             directions: None,
             flushes: None,
+            steady_state: None,
             verify: None,
             closed_loop_ns: None,
             block_sizes: None,

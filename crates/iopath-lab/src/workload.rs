@@ -14,6 +14,7 @@ use crate::path::PathRow;
 use crate::paths::kernel_buffered;
 pub use crate::pattern::Rw;
 use crate::shape::Shape;
+use crate::steady::SteadyState;
 pub use crate::values::{BlockSize, Depth, DeviceDepth, Jobs, LatencySampling, ReadShare, Repetitions};
 
 /// The default size of a scratch file, and of a path without a target, in bytes.
@@ -117,6 +118,16 @@ pub enum RateProcess {
     Poisson,
 }
 
+impl RateProcess {
+    /// The name in options and results, as fio's.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Linear => "linear",
+            Self::Poisson => "poisson",
+        }
+    }
+}
+
 /// One measurement. `iopath run` builds it from its arguments.
 #[derive(Debug, Clone)]
 pub struct Workload {
@@ -156,6 +167,8 @@ pub struct Workload {
     pub flush_every: Option<NonZeroU64>,
     /// Whether writes carry checksums, offsets and generations that reads check; unset does not.
     pub verify: Option<Verify>,
+    /// The criterion at which each repetition ends, before its time limit; unset ends at the limit.
+    pub steady_state: Option<SteadyState>,
     /// The number of measurements.
     pub repetitions: Repetitions,
     /// If set, an unmeasured pass reads the range before the first repetition, and caches stay filled. If not, the lab
@@ -207,6 +220,7 @@ impl Default for Workload {
             rate_process: RateProcess::Linear,
             flush_every: None,
             verify: None,
+            steady_state: None,
             repetitions: Repetitions::constant(3),
             warm: false,
             latency_sampling: LatencySampling::ALL,
@@ -228,6 +242,14 @@ impl Workload {
     /// The transfers in flight per job on this path.
     pub fn depth_in_flight(&self) -> u32 {
         if self.path.capabilities.synchronous { 1 } else { self.depth.get() }
+    }
+
+    /// Whether it has reads and writes.
+    pub(crate) fn directions(&self) -> [bool; 2] {
+        match (self.rw, self.read_share.get()) {
+            (Rw::Rw | Rw::RandRw, share) => [share > 0, share < 100],
+            (rw, _) => [rw.reads(), rw.writes()],
+        }
     }
 
     /// Whether transfers wait for a time: a rate or a think time.

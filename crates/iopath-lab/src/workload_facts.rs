@@ -1,13 +1,16 @@
 //! The settings of a workload for its result. The type is in `result/workload.rs`.
 
-use crate::result::WorkloadFacts;
+use std::num::NonZeroU64;
+
+use crate::result::{VerifyFacts, WorkloadFacts};
 use crate::target::Target;
-use crate::workload::{DeviceDepth, Rw, Workload};
+use crate::workload::{DeviceDepth, Rw, Verify, Workload};
 
 impl WorkloadFacts {
     /// The settings of a workload on a target.
     pub(crate) fn of(workload: &Workload, target: &Target, engine: Option<&str>) -> Self {
         let elevator = || workload.elevator.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string);
+        let shape = &workload.shape;
         let is_mixed = matches!(workload.rw, Rw::Rw | Rw::RandRw);
         Self {
             seed: workload.seed,
@@ -18,6 +21,18 @@ impl WorkloadFacts {
             repetitions: workload.repetitions.get(),
             read_percent: is_mixed.then(|| workload.read_share.get()),
             distribution: workload.rw.is_random().then(|| workload.distribution.to_string()),
+            align_bytes: shape.align_bytes,
+            skip_bytes: (shape.skip_bytes != 0).then_some(shape.skip_bytes),
+            random_run: (shape.random_run > 1).then_some(shape.random_run),
+            random_percent: (shape.random_percent < 100).then_some(shape.random_percent),
+            ios_max: shape.ios_max,
+            rate_process: workload.rate.map(|_| workload.rate_process.name().to_owned()),
+            flush_every: workload.flush_every.map(NonZeroU64::get),
+            verify: workload.verify.map(|Verify { after, backlog, fatal }| VerifyFacts {
+                after,
+                backlog: backlog.map(NonZeroU64::get),
+                fatal,
+            }),
             elevator: workload.path.capabilities.queue.then(elevator),
             engine: engine.map(str::to_owned),
             device_depth: workload.device_depth.map(DeviceDepth::get),

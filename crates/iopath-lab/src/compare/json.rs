@@ -56,6 +56,10 @@ impl<'a> Node<'a> {
         self.value.as_u64().ok_or_else(|| self.expected("a whole number"))
     }
 
+    pub(crate) fn signed(&self) -> Result<i64, CompareError> {
+        self.value.as_i64().ok_or_else(|| self.expected("a whole number"))
+    }
+
     pub(crate) fn text(&self) -> Result<&'a str, CompareError> {
         self.value.as_str().ok_or_else(|| self.expected("a text"))
     }

@@ -105,6 +105,12 @@ fn of_run(from: &Node, mut run: Run, read: &mut Vec<Run>) -> Result<(), CompareE
     run.identity("bs", from.get("block_bytes")?.whole()?);
     run.identity("iodepth", from.get("io_depth")?.whole()?);
     run.identity("numjobs", from.get("jobs")?.whole()?);
+    if let Some(sizes) = from.find("block_sizes") {
+        run.identity("bssplit", sizes.text()?);
+    }
+    if let Some(steady) = from.find("steady_state") {
+        run.setting("steady-state", steady.get("metric")?.text()?);
+    }
     if let Some(think) = from.find("think_ns") {
         run.identity("thinktime", format!("{} ns", think.whole()?));
     }
@@ -163,6 +169,21 @@ fn of_workload(workload: &Node, run: &mut Run) -> Result<(), CompareError> {
     if let Some(distribution) = workload.find("distribution") {
         run.identity("random-distribution", distribution.text()?);
     }
+    // A key that is absent has its default value: a comparison names the difference.
+    for (name, key) in [
+        ("ba", "align_bytes"),
+        ("skip", "skip_bytes"),
+        ("random-run", "random_run"),
+        ("percentage-random", "random_percent"),
+        ("number-ios", "ios_max"),
+        ("fsync", "flush_every"),
+    ] {
+        let value = workload.find(key).map(|value| value.signed()).transpose()?;
+        run.identity(name, value.map_or_else(|| "default".to_owned(), |number| number.to_string()));
+    }
+    let process = workload.find("rate_process").map(|value| value.text()).transpose()?;
+    run.identity("rate-process", process.unwrap_or("linear"));
+    run.identity("verify", workload.find("verify").is_some());
     for key in ["elevator", "engine"] {
         if let Some(value) = workload.find(key) {
             run.setting(key, value.text()?);

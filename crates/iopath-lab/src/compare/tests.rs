@@ -138,6 +138,29 @@ fn different_conditions_are_refused_by_name_unless_they_are_intended() {
 }
 
 #[test]
+fn workloads_of_another_order_or_verification_are_not_compared() {
+    let mut a = result(&[1e8, 1.01e8, 0.99e8]);
+    a["runs"][0]["workload"] = json!({"distribution": "random"});
+    of(&a, &a, "").unwrap();
+    for (key, value, name) in [
+        ("skip_bytes", json!(-8192), "skip"),
+        ("random_run", json!(8), "random-run"),
+        ("random_percent", json!(30), "percentage-random"),
+        ("align_bytes", json!(512), "ba"),
+        ("ios_max", json!(1000), "number-ios"),
+        ("rate_process", json!("poisson"), "rate-process"),
+        ("flush_every", json!(4), "fsync"),
+        ("verify", json!({"after": true, "backlog": null, "fatal": false}), "verify"),
+    ] {
+        let mut b = a.clone();
+        b["runs"][0]["workload"][key] = value;
+        let error = of(&a, &b, "").unwrap_err().to_string();
+        assert!(error.contains(name), "{key}: {error}");
+        assert_eq!(of(&a, &b, name).unwrap().runs[0].differences[0].key, name);
+    }
+}
+
+#[test]
 fn runs_of_a_sweep_find_their_partners_and_a_selection_chooses() {
     let mut a = result(&[1e8, 1.01e8, 0.99e8]);
     let mut other = result(&[2e8, 2.02e8, 1.98e8])["runs"][0].clone();

@@ -64,6 +64,7 @@ impl Together {
             storage: self.transfers.first().and_then(|first| first.storage).filter(|_| of_process),
             cache: used.iter().copied().sum(),
             targets: each,
+            steady: self.steady.first().map(|(_, outcome)| *outcome),
             verified: all_verified(self.verified.iter().map(Option::as_ref)),
             warnings: self.warnings,
             ..all

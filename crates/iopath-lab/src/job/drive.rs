@@ -13,6 +13,7 @@ use super::tally::{JobResult, Tally};
 use super::{Job, Pace, Start};
 use crate::path::{Connection, Done, Transfer};
 use crate::plan::Plan;
+use crate::steady_detector::Count;
 
 /// The longest sleep of a job with a pace: then it publishes its progress.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
@@ -35,13 +36,25 @@ impl Clock {
     }
 }
 
-/// The bytes that a job has moved and its last latency, for the progress. One cache line, which the job writes without locks.
-/// Aligned, to avoid false sharing between jobs.
+/// The bytes that a job has moved and its last latency, for the progress, and its transfers of each direction. One cache line,
+/// which the job writes without locks. Aligned, to avoid false sharing between jobs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Moved {
     pub(crate) bytes: AtomicU64,
     pub(crate) latency_ns: AtomicU64,
+    /// Transfers and bytes of reads and of writes, if [`JobContext::counts`].
+    directions: [[AtomicU64; 2]; 2],
+}
+
+impl Moved {
+    /// The reads and writes so far.
+    pub(crate) fn counts(&self) -> [Count; 2] {
+        [0, 1].map(|index| {
+            let [ios, bytes] = &self.directions[index];
+            Count { ios: ios.load(Ordering::Relaxed), bytes: bytes.load(Ordering::Relaxed) }
+        })
+    }
 }
 
 /// The reason for the early end of a job.
@@ -68,6 +81,8 @@ pub(crate) struct JobContext<'a> {
     /// Set when another job failed.
     pub(crate) stop: &'a AtomicBool,
     pub(crate) moved: &'a Moved,
+    /// Whether the job publishes the transfers of each direction.
+    pub(crate) counts: bool,
 }
 
 impl JobContext<'_> {
@@ -104,7 +119,18 @@ impl JobContext<'_> {
     pub(crate) fn publish(&self, tally: &Tally) -> bool {
         self.moved.bytes.store(tally.moved_bytes(), Ordering::Relaxed);
         self.moved.latency_ns.store(tally.last_latency_ns(), Ordering::Relaxed);
+        if self.counts {
+            self.publish_counts(tally);
+        }
         self.stop.load(Ordering::Relaxed)
+    }
+
+    #[cold]
+    fn publish_counts(&self, tally: &Tally) {
+        for ([ios, bytes], count) in self.moved.directions.iter().zip(tally.counts()) {
+            ios.store(count.ios, Ordering::Relaxed);
+            bytes.store(count.bytes, Ordering::Relaxed);
+        }
     }
 
     /// Sleeps until a time, a tenth of a second at most. Returns the time.

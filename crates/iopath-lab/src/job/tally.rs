@@ -3,6 +3,7 @@
 use hdrhistogram::Histogram;
 
 use crate::path::{Direction, Transfer};
+use crate::steady_detector::Count;
 
 /// The histogram records longer latencies as this value: one hour, in nanoseconds.
 const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
@@ -156,6 +157,14 @@ impl Tally {
     pub(crate) fn moved_bytes(&self) -> u64 {
         let [reading, writing] = &self.directions;
         reading.bytes + writing.bytes
+    }
+
+    /// The reads and writes so far.
+    pub(crate) fn counts(&self) -> [Count; 2] {
+        [0, 1].map(|index| {
+            let OneDirection { ios, bytes, .. } = self.directions[index];
+            Count { ios, bytes }
+        })
     }
 
     /// The result of a job that ended at `now_ns`.

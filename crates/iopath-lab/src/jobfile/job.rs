@@ -1,14 +1,17 @@
 //! A job of a job file: the values of its keys. `keys.rs` sets them; `members.rs` makes workloads of them.
 
 use std::num::NonZeroU64;
+use std::path::Path;
 use std::time::Duration;
 
 use super::error::{At, JobFileError};
 use super::value::Amount;
 use crate::field::Field;
+use crate::model::is_model;
 use crate::path::PathRow;
 use crate::refusal::WorkloadError;
 use crate::shape::Sizes;
+use crate::steady::{Limit, SteadyMetric, SteadyState};
 use crate::workload::{Distribution, RateProcess, Rw, Verify};
 
 /// The access that `ioengine` names.
@@ -92,6 +95,14 @@ pub struct Job {
     pub verifies: bool,
     /// The settings of `do_verify`, `verify_fatal` and `verify_backlog`.
     pub verify: Verify,
+    /// `steadystate`.
+    pub steady: Option<SteadyKey>,
+    /// `steadystate_duration`; unset or 0 switches the detection off.
+    pub steady_window: Option<Duration>,
+    /// `steadystate_ramp_time`.
+    pub steady_ramp: Duration,
+    /// `steadystate_check_interval`.
+    pub steady_interval: Duration,
     /// Limits for reads and writes in bytes per second.
     pub rate_bytes: [Option<u64>; 2],
     /// Limits for reads and writes in transfers per second.
@@ -116,6 +127,22 @@ pub struct Job {
     pub given: Vec<[String; 2]>,
 }
 
+/// The value of `steadystate`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SteadyKey {
+    /// The quantity.
+    pub metric: SteadyMetric,
+    /// Whether the limit is that of the slope, else that of the deviation from the mean.
+    pub is_slope: bool,
+    /// The limit; of the slope, from one sample to the next one.
+    pub limit: Limit,
+}
+
+impl SteadyKey {
+    /// fio's default.
+    const DEFAULT: Self = Self { metric: SteadyMetric::Iops, is_slope: true, limit: Limit::Percent(0.01) };
+}
+
 /// The key for a field of a workload, or the option of `iopath run` that job files lack. Messages use these names.
 pub fn key_of(field: Field) -> Option<&'static str> {
     Some(match field {
@@ -132,6 +159,7 @@ pub fn key_of(field: Field) -> Option<&'static str> {
         Field::Rate => "rate",
         Field::FlushEvery => "fsync",
         Field::Verify => "verify",
+        Field::SteadyState => "steadystate",
         Field::Repetitions => "--repeat",
         Field::Warm => "pre_read",
         Field::ReadShare => "rwmixread",
@@ -143,7 +171,8 @@ pub fn key_of(field: Field) -> Option<&'static str> {
         Field::DeviceDepth => "--device-depth",
         Field::Engine => "--engine",
         Field::Overwrite => "--overwrite",
-        Field::LatencySampling | Field::Log | Field::Host => return None,
+        Field::Log => "--log",
+        Field::LatencySampling | Field::Host => return None,
     })
 }
 
@@ -182,6 +211,10 @@ impl Job {
             flush_every: None,
             verifies: false,
             verify: Verify::default(),
+            steady: None,
+            steady_window: None,
+            steady_ramp: Duration::ZERO,
+            steady_interval: Duration::from_secs(1),
             rate_bytes: [None; 2],
             rate_ios: [None; 2],
             rate_process: RateProcess::Linear,
@@ -194,6 +227,34 @@ impl Job {
             is_repeatable: true,
             given: Vec::new(),
         }
+    }
+
+    /// Whether it names a model, in virtual time.
+    pub(super) fn is_on_model(&self) -> bool {
+        matches!(&self.files[..], [file] if is_model(Path::new(file)))
+    }
+
+    /// The criterion that ends the job; none without a window, which is fio's default.
+    pub(super) fn steady_state(&self) -> Result<Option<SteadyState>, JobFileError> {
+        let Some(window) = self.steady_window.filter(|window| !window.is_zero()) else {
+            return match self.steady {
+                Some(_) => Err(self.problem("steadystate needs a window; add steadystate_duration")),
+                None => Ok(None),
+            };
+        };
+        let given = self.steady.unwrap_or(SteadyKey::DEFAULT);
+        let settings = SteadyState {
+            metric: given.metric,
+            window,
+            interval: self.steady_interval,
+            ramp: self.steady_ramp,
+            deviation: (!given.is_slope).then_some(given.limit),
+            slope: None,
+        };
+        // The limit of fio is the change from one sample to the next one.
+        let distances = settings.samples().saturating_sub(1) as f64;
+        let slope = given.is_slope.then(|| given.limit.times(distances));
+        Ok(Some(SteadyState { slope, ..settings }))
     }
 
     /// The error of a workload that its path or target refuses, with the names of keys.

@@ -11,8 +11,11 @@ use super::job::{IoEngine, Job};
 use super::places::{Access, Place};
 use super::range::{Range, block_bytes, shape};
 use crate::job::Start;
+use crate::model::ModelTarget;
 use crate::path::PathRow;
-use crate::paths::{kernel_buffered, kernel_direct, kernel_mmap, kernel_uring, null};
+use crate::paths::{
+    iopath_buffered, iopath_direct, kernel_buffered, kernel_direct, kernel_mmap, kernel_uring, null,
+};
 use crate::random;
 use crate::refusal::WorkloadError;
 use crate::workload::{BlockSize, Depth, Jobs, Rate, ReadShare, Workload};
@@ -22,6 +25,9 @@ const PURPOSE: u64 = 0xF10;
 
 /// The path of a job, and a warning if it differs from the engine that the job names.
 pub(super) fn path(job: &Job) -> Result<(&'static PathRow, Option<String>), JobFileError> {
+    if job.is_on_model() {
+        return Ok((path_on_model(job)?, None));
+    }
     let row = match (job.engine, job.direct) {
         (IoEngine::Synchronous, false) => &kernel_buffered::ROW,
         (IoEngine::Synchronous, true) => &kernel_direct::ROW,
@@ -46,6 +52,19 @@ pub(super) fn path(job: &Job) -> Result<(&'static PathRow, Option<String>), JobF
     Ok((row, None))
 }
 
+/// The path of a job on a model, which no code of the kernel can access.
+fn path_on_model(job: &Job) -> Result<&'static PathRow, JobFileError> {
+    Ok(match (job.engine, job.direct) {
+        (IoEngine::Synchronous | IoEngine::Asynchronous, true) => &iopath_direct::ROW,
+        (IoEngine::Synchronous | IoEngine::Asynchronous | IoEngine::Mapped, false) => &iopath_buffered::ROW,
+        (IoEngine::Mapped, true) => {
+            return Err(job.problem("a mapped file has no direct I/O; remove direct=1"));
+        }
+        (IoEngine::Null, _) => &null::ROW,
+        (IoEngine::Path(row), _) => row,
+    })
+}
+
 /// One clone of a job, ready for its thread.
 #[derive(Debug)]
 pub(super) struct Member {
@@ -65,12 +84,13 @@ impl Member {
         self.workload.rw.writes() && self.workload.verify.is_some_and(|verify| verify.after)
     }
 
-    /// The clone of an access to a target of `file_bytes`. `number` is that of the job; `base` has the settings that a job
+    /// The clone of an access to a target of `file_bytes`, which may be a model. `number` is that of the job; `base` has the settings that a job
     /// file has not.
     pub(super) fn of(
         access: &Access,
         number: usize,
         file_bytes: u64,
+        model: Option<&ModelTarget>,
         base: &Workload,
     ) -> Result<Self, JobFileError> {
         let Access { job, path, clone, ref place } = *access;
@@ -83,7 +103,10 @@ impl Member {
         }
         let is_paced = !job.think.is_zero();
         // As in fio, a think time follows each transfer, so one is in flight.
-        let depth = if is_paced { 1 } else { job.depth };
+        // The paths of models are not synchronous.
+        let is_synchronous =
+            model.is_some() && matches!(job.engine, IoEngine::Synchronous | IoEngine::Mapped);
+        let depth = if is_paced || is_synchronous { 1 } else { job.depth };
         let workload = Workload {
             path,
             target: match place {
@@ -103,13 +126,14 @@ impl Member {
             rate_process: job.rate_process,
             flush_every: job.flush_every.filter(|_| job.rw.writes()),
             verify: job.verifies.then_some(job.verify),
+            steady_state: job.steady_state()?,
             warm: job.pre_read,
             seed: seed(job, number, clone),
             distribution: job.distribution.clone(),
             read_share: ReadShare::new(job.read_percent).map_err(|error| job.refused(&error))?,
             ..base.clone()
         };
-        check(&workload, range.end_bytes).map_err(|error| job.refused(&error))?;
+        check(&workload, range.end_bytes, model).map_err(|error| job.refused(&error))?;
         Ok(Self {
             job: number,
             place: place.clone(),
@@ -122,11 +146,14 @@ impl Member {
 }
 
 /// The checks of a workload that need no target.
-fn check(workload: &Workload, size_bytes: u64) -> Result<(), WorkloadError> {
+fn check(workload: &Workload, size_bytes: u64, model: Option<&ModelTarget>) -> Result<(), WorkloadError> {
     workload.check()?;
     workload.check_size(size_bytes)?;
     workload.check_warm(size_bytes)?;
-    workload.check_on_storage()
+    match model {
+        Some(model) => workload.check_on_model(model),
+        None => workload.check_on_storage(),
+    }
 }
 
 /// A workload for the results of all clones of a job.

@@ -8,10 +8,12 @@ use crate::conditions::Repeated;
 use crate::engine::{CpuSeconds, Measured, Transferred};
 use crate::error::LabError;
 use crate::job::tally::{JobResult, latencies};
+use crate::model::ModelTarget;
 use crate::path::IoPath;
 use crate::progress::Progress;
 use crate::result::{GroupResult, Host, JobFacts, RunResult};
-use crate::run::{Lab, Series, cpu_sum, device_sum, latency, repeat, spread};
+use crate::run::{Lab, Series, cpu_sum, device_sum, latency, repeat, spread, summarize_virtual};
+use crate::steady_detector::Outcome;
 use crate::storage::Resident;
 use crate::target::Target;
 use crate::verify::Verified;
@@ -26,12 +28,12 @@ impl GroupMeasured {
     /// `transferred` is of the only target of the group; empty for several.
     pub(super) fn new(
         jobs: &[JobResult],
-        cpu: CpuSeconds,
+        cpu: Option<CpuSeconds>,
         transferred: Transferred,
         warnings: Vec<String>,
     ) -> Self {
         let Transferred { device, storage } = transferred;
-        let measured = Measured { cpu: Some(cpu), device, storage, warnings, ..Measured::of_jobs(jobs) };
+        let measured = Measured { cpu, device, storage, warnings, ..Measured::of_jobs(jobs) };
         Self { measured }
     }
 }
@@ -85,10 +87,11 @@ impl<'a> JobSeries<'a> {
         &mut self,
         clones: &[JobResult],
         verified: Option<Verified>,
+        steady: Option<Outcome>,
         group: &GroupMeasured,
         resident: Option<Resident>,
     ) {
-        let of_job = Measured { verified, ..Measured::of_jobs(clones) };
+        let of_job = Measured { verified, steady, ..Measured::of_jobs(clones) };
         if of_job.ios == 0 {
             self.unmeasured += 1;
             self.last_unmeasured = Some(Repeated { measured: of_job, resident });
@@ -104,15 +107,21 @@ impl<'a> JobSeries<'a> {
         self.series.push(Repeated { measured, resident });
     }
 
-    /// The result of the measured repetitions; of an empty one, if none was measured.
-    pub(super) fn result(mut self, lab: &Lab, group: u32) -> RunResult {
-        let target = self.series.target().file().map(|file| file.display().to_string());
+    /// The result of the measured repetitions; of an empty one, if none was measured. In virtual time, there is no lab.
+    pub(super) fn result(mut self, lab: Option<&Lab>, group: u32) -> RunResult {
+        let target = self.series.target();
+        let target = target.model().map(ModelTarget::name).or(target.file());
+        let target = target.map(|target| target.display().to_string());
         let Job { name, given, .. } = self.job;
         let facts = JobFacts { name: name.clone(), group, target, options: given.clone() };
         if let Some(empty) = self.last_unmeasured.take().filter(|_| self.series.is_empty()) {
             self.series.push(empty);
         }
-        let mut result = RunResult { job: Some(facts), ..lab.summarize(&self.series) };
+        let summary = match lab {
+            Some(lab) => lab.summarize(&self.series),
+            None => summarize_virtual(&self.series),
+        };
+        let mut result = RunResult { job: Some(facts), ..summary };
         if self.unmeasured > 0 {
             result.warnings.push(format!(
                 "job {} ended before its measurement began in {} of {} repetitions: a job with exitall ended the group; \
@@ -129,13 +138,13 @@ pub(super) fn group_result(
     number: u32,
     jobs: Vec<String>,
     measured: &[GroupMeasured],
-    host: &Host,
+    host: Option<&Host>,
 ) -> GroupResult {
     let mut latency_ns = latencies();
     let mut repeats = Vec::with_capacity(measured.len());
     for GroupMeasured { measured } in measured {
         latency_ns.add(&measured.latency_ns).expect("all histograms have the same bounds");
-        repeats.push(repeat(measured, None, Some(host)));
+        repeats.push(repeat(measured, None, host));
     }
     GroupResult {
         number,

@@ -2,12 +2,16 @@
 //! repetition is in `engine.rs`, the results of jobs and groups are in `jobfile/results.rs`.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
+
+use iopath_log::LogWriter;
 
 use super::JobFile;
 use super::error::JobFileError;
 use super::job::{IoEngine, Job};
 use super::members::{Member, path};
+use super::on_models::{OnModels, are_models};
 use super::places::{Access, Place, Planned, Prepared, plan, prepare};
 use super::results::{GroupMeasured, JobSeries, group_result};
 use super::value::Amount;
@@ -18,6 +22,7 @@ use crate::host::memory_available_bytes;
 use crate::path::{IoPath, OpenSpec, PathRow};
 use crate::progress::{Progress, Stage};
 use crate::refusal::WorkloadError;
+use crate::request_log::{missed, start_log};
 use crate::result::{Report, TargetFacts};
 use crate::run::{IDLE_SAMPLE, Lab, read_back_after};
 use crate::signals::Interruption;
@@ -63,15 +68,16 @@ impl JobFile {
         let flat: Vec<Access> = accesses.iter().flatten().cloned().collect();
         let base = &settings.base;
         let planned = plan(&flat, base.overwrite, progress)?;
-        if let Some(model) = planned.iter().find_map(Planned::model) {
-            let access = flat.iter().find(|access| access.place == Place::Present(model.name().to_owned()));
-            let job = access.map_or(&jobs[0], |access| access.job);
-            return Err(job.problem("job files run on storage of this machine only; name a file or a device"));
-        }
         // A file that cannot be run is refused before a scratch file is filled, which can take minutes.
         let members = members(&accesses, &planned, base)?;
-        check_memory(&members)?;
         let sizes: Vec<usize> = self.groups().iter().map(|group| group.len()).collect();
+        if are_models(&flat, &planned)? {
+            let prepared = prepare(planned, base.seed, progress)?;
+            let virtually =
+                OnModels { jobs: &jobs, members: &members, sizes: &sizes, prepared: &prepared, base };
+            return virtually.run(progress);
+        }
+        check_memory(&members)?;
         let records = verified::records(&jobs, &members, &sizes)?;
         probe(&members, &planned, base.seed)?;
         let prepared = prepare(planned, base.seed, progress)?;
@@ -83,14 +89,23 @@ impl JobFile {
         );
         report.more_targets =
             prepared.iter().skip(1).filter_map(|prepared| TargetFacts::of(&prepared.target)).collect();
-        let mut rest = &members[..];
+        let names: Vec<String> = prepared.iter().flat_map(|prepared| prepared.target.names()).collect();
+        let log = start_log(base, &names)?;
+        let (mut rest, mut repetitions) = (&members[..], 0);
         for (index, size) in sizes.iter().enumerate() {
             let (group, after) = rest.split_at(*size);
             rest = after;
             let number = index as u32 + 1;
-            let group = Group { number, jobs: &jobs, members: group, prepared: &prepared, records: &records };
+            let group = Group {
+                number,
+                jobs: &jobs,
+                members: group,
+                prepared: &prepared,
+                records: &records,
+                log: log.as_ref(),
+            };
             progress.stage(&Stage::Jobs { names: group.names(), number: group.number, count: sizes.len() });
-            let (runs, result) = match group.run(&lab, progress) {
+            let (runs, result) = match group.run(&lab, &mut repetitions, progress) {
                 Err(JobFileError::Lab(LabError::Interrupted)) if !report.runs.is_empty() => break,
                 ran => ran?,
             };
@@ -106,6 +121,9 @@ impl JobFile {
             if Interruption::is_requested() {
                 break;
             }
+        }
+        if let Some(log) = log.and_then(Arc::into_inner) {
+            warnings.extend(missed(&log.finish().map_err(LabError::from)?));
         }
         if let Some(first) = report.runs.first_mut() {
             first.warnings.extend(warnings);
@@ -175,7 +193,8 @@ fn members(
 ) -> Result<Vec<Vec<Member>>, JobFileError> {
     let of_job = |(number, clones): (usize, &Vec<Access>)| {
         let member = |access: &Access| {
-            Member::of(access, number, Planned::of(planned, &access.place).size_bytes, base)
+            let planned = Planned::of(planned, &access.place);
+            Member::of(access, number, planned.size_bytes, planned.model(), base)
         };
         clones.iter().map(member).collect()
     };
@@ -230,6 +249,8 @@ struct Group<'a> {
     prepared: &'a [Prepared],
     /// The expected content of the targets of jobs that verify.
     records: &'a [PlaceRecord],
+    /// The request log of the whole file.
+    log: Option<&'a Arc<LogWriter>>,
 }
 
 /// An open path, and the members that share it: the same path to the same target.
@@ -259,6 +280,7 @@ impl<'a> Group<'a> {
     fn run(
         &self,
         lab: &Lab,
+        repetitions: &mut u32,
         progress: &mut dyn Progress,
     ) -> Result<(Vec<crate::RunResult>, crate::result::GroupResult), JobFileError> {
         let is_alone = self.members.len() == 1;
@@ -277,36 +299,42 @@ impl<'a> Group<'a> {
         for number in 1..=count {
             let resident = self.drop_caches(&opened, progress)?;
             progress.stage(&Stage::Repeat { number, count });
+            *repetitions += 1;
+            if let Some(log) = self.log {
+                log.begin_repeat(*repetitions, iopath_os::now());
+            }
             let together = match measure_together(&self.workers(&opened, number), &targets, progress) {
                 // The complete repetitions are the result.
                 Err(LabError::Interrupted) if !measured.is_empty() => break,
                 measured => measured?,
             };
-            let Together { jobs, mut verified, cpu, transfers, warnings } = together;
+            let Together { jobs, mut verified, steady, cpu, transfers, warnings } = together;
             self.read_back(&opened, &mut verified, progress)?;
             let transferred = match &transfers[..] {
                 [one] => *one,
                 _ => Transferred::default(),
             };
-            let group = GroupMeasured::new(&jobs, cpu, transferred, warnings);
+            let group = GroupMeasured::new(&jobs, Some(cpu), transferred, warnings);
             let (mut rest, mut verified) = (&jobs[..], &verified[..]);
             for (series, members) in series.iter_mut().zip(self.members) {
                 let (clones, after) = rest.split_at(members.len());
                 let (of_job, verified_after) = verified.split_at(members.len());
                 verified = verified_after;
                 let of_job = all_verified(of_job.iter().map(Option::as_ref));
-                series.push(clones, of_job, &group, Self::resident(&resident, members));
+                let of_clones = steady.iter().find(|(clones, _)| *clones == members[0].job);
+                let steady = of_clones.map(|(_, outcome)| *outcome);
+                series.push(clones, of_job, steady, &group, Self::resident(&resident, members));
                 rest = after;
             }
             measured.push(group);
         }
         let result = |(series, members): (JobSeries, &Vec<Member>)| {
-            let mut result = series.result(lab, self.number);
+            let mut result = series.result(Some(lab), self.number);
             result.warnings.extend(self.stays_cached(members));
             result
         };
         let runs = series.into_iter().zip(self.members).map(result).collect();
-        Ok((runs, group_result(self.number, self.names(), &measured, lab.host())))
+        Ok((runs, group_result(self.number, self.names(), &measured, Some(lab.host()))))
     }
 
     /// Reads the blocks back that the jobs have written, one target after another.
@@ -413,7 +441,7 @@ impl<'a> Group<'a> {
                 device_depth: workload.device_depth.map(DeviceDepth::get),
                 engine: workload.engine.unwrap_or_default(),
                 cache: &workload.cache,
-                log: None,
+                log: self.log,
             })?;
             opened.push(Opened { place, row, path });
         }
@@ -442,6 +470,7 @@ impl<'a> Group<'a> {
                 repetition: if member.workload.warm { 0 } else { number },
                 start: member.start,
                 ends_all: member.ends_all,
+                clones: member.job,
                 record: member.workload.verify.and_then(|_| PlaceRecord::of(self.records, &member.place)),
                 until_idle: false,
             });

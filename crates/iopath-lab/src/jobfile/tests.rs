@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::shape::Sizes;
+use crate::steady::{Limit, SteadyMetric, SteadyState};
 use crate::workload::Rw;
 
 /// No files, no variables.
@@ -74,6 +75,27 @@ fn keys_have_the_meaning_of_fio() {
     assert_eq!(job.rate_bytes, [Some(1 << 20), Some(2 << 20)]);
     assert_eq!((job.size, job.offset), (Some(Amount::Bytes(12288)), Amount::Percent(10)));
     assert_eq!(job.sizes.each_ref().map(Sizes::max), [4096, 8192]);
+}
+
+#[test]
+fn steady_state_has_the_criteria_of_fio() {
+    let of = |keys: &str| parse(&format!("[a]\n{keys}\n")).jobs[0].steady_state();
+    assert_eq!(of("size=1m").unwrap(), None);
+    assert_eq!(of("ss=iops:2%\nss_dur=0").ok(), None, "a criterion without a window");
+    let deviation = of("ss=bw:15%\nss_dur=20\nss_ramp=3").unwrap().unwrap();
+    let seconds =
+        |steady: &SteadyState| [steady.window, steady.interval, steady.ramp].map(|time| time.as_secs());
+    assert_eq!((deviation.metric, seconds(&deviation)), (SteadyMetric::Throughput, [20, 1, 3]));
+    assert_eq!((deviation.deviation, deviation.slope), (Some(Limit::Percent(15.0)), None));
+    // 20 samples have 19 distances. fio limits the change from one sample to the next.
+    let slope = of("steadystate=iops_slope:2\nsteadystate_duration=10\nsteadystate_check_interval=500ms");
+    let slope = slope.unwrap().unwrap();
+    assert_eq!((slope.metric, slope.samples()), (SteadyMetric::Iops, 20));
+    assert_eq!((slope.deviation, slope.slope), (None, Some(Limit::Absolute(38.0))));
+    for value in ["iops", "lat:1%", "iops:", "iops:-1", "bw_slope:x%"] {
+        let error = refused(&format!("[a]\nss={value}\n"));
+        assert!(error.contains("is not valid; use iops, bw, iops_slope or bw_slope"), "{error}");
+    }
 }
 
 #[test]

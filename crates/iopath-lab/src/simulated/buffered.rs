@@ -34,6 +34,7 @@ use crate::cache::{CacheSettings, used_between};
 use crate::counters::DiskCounters;
 use crate::job::tally::JobResult;
 use crate::result::CacheUse;
+use crate::steady_detector::Count;
 use call::{Call, Caller, Next};
 
 /// The maximum number of bios between cache and device, as in a volume.
@@ -219,6 +220,9 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
             if let Call::None = call {
                 *call = match job.poll_transfer(now.as_nanos()) {
                     Some((_, transfer)) => Call::new(transfer),
+                    None if job.needs_flush() => {
+                        Call::Flush { is_begun: false, outcome: None, started: Some(now) }
+                    }
                     None if !job.is_done() => {
                         // A job with a pace has nothing in flight and waits for its next transfer.
                         let until = job.poll_timeout().map_or(now, Instant::from_nanos);
@@ -226,7 +230,7 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
                         self.jobs[number].state.phase = Phase::Asleep { sleep };
                         return;
                     }
-                    None if *flushes => Call::Flush { is_begun: false, outcome: None },
+                    None if *flushes => Call::Flush { is_begun: false, outcome: None, started: None },
                     None => return self.end_job(number, now),
                 };
             }
@@ -244,7 +248,14 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
                     let sleep = self.sleep(number, until);
                     self.jobs[number].state.phase = Phase::Asleep { sleep };
                 }
-                Ok(Next::End) => self.end_job(number, now),
+                Ok(Next::End) => {
+                    if let Call::Flush { started: Some(started), .. } = *call {
+                        job.handle_flush((now - started).as_nanos() as u64);
+                        *call = Call::None;
+                        continue;
+                    }
+                    self.end_job(number, now);
+                }
                 Err(error) => self.fail(number, error),
             }
             return;
@@ -368,6 +379,18 @@ impl<D: BlockDevice<Memory = Span>> System for Buffered<D> {
 
     fn counters(&self) -> DiskCounters {
         self.pages.queue.device().counters()
+    }
+
+    fn counts(&self, job: u32) -> [Count; 2] {
+        self.jobs.counts(job)
+    }
+
+    fn has_ended(&self, job: u32) -> bool {
+        self.jobs.has_ended(job)
+    }
+
+    fn stop(&mut self, job: u32) {
+        self.jobs.stop(job);
     }
 
     fn cache_use(&self) -> Option<CacheUse> {

@@ -24,9 +24,11 @@ use super::system::{System, Watch, run_jobs};
 use crate::counters::DiskCounters;
 use crate::job::tally::JobResult;
 use crate::path::{Direction, Transfer};
+use crate::steady_detector::Count;
 
-/// The slot in the token of a job's flush. No transfer uses this slot.
+/// The slots in the tokens of a job's flushes: at its end, and between transfers. No transfer uses these slots.
 const FLUSH: u32 = u32::MAX;
+const FLUSH_BETWEEN: u32 = u32::MAX - 1;
 
 /// The jobs of one repetition, and their queues.
 #[derive(Debug)]
@@ -87,6 +89,8 @@ struct State {
     due: VecDeque<u32>,
     /// The earliest timer of the job.
     timer: Option<Instant>,
+    /// The start of the flush in flight; none without one.
+    flush_started: Option<Instant>,
 }
 
 /// The bios that a thread submits when its CPU work is done. Each variant has the slot.
@@ -123,6 +127,9 @@ impl<Q: Queues> Direct<Q> {
             }
             return;
         }
+        if slot == FLUSH_BETWEEN {
+            return self.handle_flushed(number, done.result, now);
+        }
         let runner = &mut self.jobs[number];
         if let Err(error) = done.result {
             let transfer = runner.job.transfer(slot);
@@ -146,6 +153,18 @@ impl<Q: Queues> Direct<Q> {
         self.wake(number);
     }
 
+    /// A flush between transfers has completed.
+    #[cold]
+    fn handle_flushed(&mut self, number: u32, result: Result<(), IoError>, now: Instant) {
+        let Runner { job, state, .. } = &mut self.jobs[number];
+        let started = state.flush_started.take().unwrap_or(now);
+        job.handle_flush((now - started).as_nanos() as u64);
+        match result {
+            Ok(()) => self.wake(number),
+            Err(error) => self.jobs.fail(SimError::Flush(error)),
+        }
+    }
+
     #[inline]
     fn wake(&mut self, number: u32) {
         let state = &mut self.jobs[number].state;
@@ -157,7 +176,11 @@ impl<Q: Queues> Direct<Q> {
 
     /// Submits the next transfers of a job. Ends the job if its plan is complete.
     fn poll_job(&mut self, number: u32, now: Instant) {
-        self.jobs[number].state.is_runnable = false;
+        let state = &mut self.jobs[number].state;
+        state.is_runnable = false;
+        if state.flush_started.is_some() {
+            return;
+        }
         if self.threads.is_some() {
             if self.begin_work(number, now) {
                 return;
@@ -168,6 +191,11 @@ impl<Q: Queues> Direct<Q> {
             }
         }
         let job = &self.jobs[number].job;
+        if job.needs_flush() {
+            self.jobs[number].state.flush_started = Some(now);
+            let flush = Bio::flush(token(number, FLUSH_BETWEEN)).on_stream(Stream(number));
+            return self.submit(number, flush, now);
+        }
         if !job.is_done() {
             if let Some(due_ns) = job.poll_timeout() {
                 self.set_timer(number, Instant::from_nanos(due_ns));
@@ -175,6 +203,7 @@ impl<Q: Queues> Direct<Q> {
             return;
         }
         if self.jobs[number].flushes {
+            self.jobs[number].state.flush_started = Some(now);
             self.submit(number, Bio::flush(token(number, FLUSH)).on_stream(Stream(number)), now);
         } else {
             self.jobs.end(number, now);
@@ -327,7 +356,17 @@ impl<Q: Queues> System for Direct<Q> {
             let pieces = if is_cut { vec![Pieces::default(); setup.depth as usize] } else { Vec::new() };
             let (buffer_stride, due, timer) =
                 (u64::from(setup.block_bytes) + gap_bytes, VecDeque::new(), None);
-            let state = State { is_runnable: true, buffers, buffer_stride, pieces, on_cpu: None, due, timer };
+            let (on_cpu, flush_started) = (None, None);
+            let state = State {
+                is_runnable: true,
+                buffers,
+                buffer_stride,
+                pieces,
+                on_cpu,
+                due,
+                timer,
+                flush_started,
+            };
             buffers += u64::from(setup.depth) * buffer_stride;
             state
         };
@@ -356,6 +395,18 @@ impl<Q: Queues> System for Direct<Q> {
 
     fn counters(&self) -> DiskCounters {
         self.queues.counters()
+    }
+
+    fn counts(&self, job: u32) -> [Count; 2] {
+        self.jobs.counts(job)
+    }
+
+    fn has_ended(&self, job: u32) -> bool {
+        self.jobs.has_ended(job)
+    }
+
+    fn stop(&mut self, job: u32) {
+        self.jobs.stop(job);
     }
 }
 

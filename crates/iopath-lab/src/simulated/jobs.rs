@@ -8,6 +8,7 @@ use iopath_core::{Instant, IoError};
 use crate::job::Job;
 use crate::job::tally::JobResult;
 use crate::path::Transfer;
+use crate::steady_detector::Count;
 
 /// A job to start, and the settings of its workload that a top half needs.
 #[derive(Debug)]
@@ -78,6 +79,21 @@ impl<S> Jobs<S> {
     /// Whether all jobs have ended, or one has failed.
     pub(super) const fn is_done(&self) -> bool {
         self.unfinished == 0 || self.failure.is_some()
+    }
+
+    /// The reads and writes of a job so far.
+    pub(super) fn counts(&self, number: u32) -> [Count; 2] {
+        self[number].job.tally().counts()
+    }
+
+    /// Whether a job has ended.
+    pub(super) fn has_ended(&self, number: u32) -> bool {
+        self[number].ended.is_some()
+    }
+
+    /// Ends a job: no further transfers. It ends at its next completion, or at the time for which it waits.
+    pub(super) fn stop(&mut self, number: u32) {
+        self[number].job.stop();
     }
 
     /// The measurements of jobs that have all ended, in the order of the jobs.

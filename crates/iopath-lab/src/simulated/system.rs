@@ -12,6 +12,7 @@ use super::jobs::{JobSetup, SimError};
 use crate::counters::DiskCounters;
 use crate::job::tally::JobResult;
 use crate::result::CacheUse;
+use crate::steady_detector::Count;
 
 /// May stop a run: receives the bytes moved so far and the time.
 pub(super) type Watch<'a> = &'a mut dyn FnMut(&dyn Fn() -> u64, Instant) -> ControlFlow<()>;
@@ -38,6 +39,15 @@ pub(super) trait System: Process {
 
     /// Requests of the device so far.
     fn counters(&self) -> DiskCounters;
+
+    /// The reads and writes of a job so far.
+    fn counts(&self, job: u32) -> [Count; 2];
+
+    /// Whether a job has ended.
+    fn has_ended(&self, job: u32) -> bool;
+
+    /// Ends a job: no further transfers. It ends at its next completion, or at the time for which it waits.
+    fn stop(&mut self, job: u32);
 
     /// Counters of the page cache since [`System::start`]; none without a page cache.
     fn cache_use(&self) -> Option<CacheUse> {

@@ -45,6 +45,11 @@ impl Volumes {
         event_loop::run(self, clock, &mut |volumes, now| watch(&|| volumes.moved_bytes(), now))
     }
 
+    /// Replaces a volume whose jobs have ended.
+    pub(super) fn replace(&mut self, volume: usize, by: Box<dyn System>) {
+        self.volumes[volume] = by;
+    }
+
     /// Starts the log of each queue of each volume.
     pub(super) fn start_logs(&mut self, sink: &mut dyn FnMut() -> Box<dyn LogSink>) {
         for volume in &mut self.volumes {
@@ -53,7 +58,7 @@ impl Volumes {
     }
 
     /// Bytes that all jobs have moved so far.
-    fn moved_bytes(&self) -> u64 {
+    pub(super) fn moved_bytes(&self) -> u64 {
         self.volumes.iter().map(|volume| volume.moved_bytes()).sum()
     }
 }

@@ -16,6 +16,7 @@ pub(crate) fn run(path: &str, rw: Rw, block_bytes: u32, io_depth: u32, mbs: &[f6
         job: None,
         directions: None,
         flushes: None,
+        steady_state: None,
         verify: None,
         closed_loop_ns: None,
         block_sizes: None,

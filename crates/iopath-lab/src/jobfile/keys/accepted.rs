@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use super::{Key, Support};
 use crate::jobfile::given::{self, Given, Refused};
-use crate::jobfile::job::{IoEngine, Job};
+use crate::jobfile::job::{IoEngine, Job, SteadyKey};
 use crate::paths::find_path;
 use crate::shape::Sizes;
+use crate::steady::SteadyMetric;
 use crate::workload::{RateProcess, Rw};
 
 const fn yes(
@@ -161,6 +162,26 @@ pub(super) const KEYS: &[Key] = &[
         job.start_delay = given.seconds()?;
         Ok(())
     }),
+    yes(
+        &["steadystate", "ss"],
+        "`iops:LIMIT`, `bw:LIMIT`, `iops_slope:LIMIT` or `bw_slope:LIMIT`; see *Steady state*",
+        steady_state,
+    ),
+    yes(
+        &["steadystate_duration", "ss_dur"],
+        "`--steady-window`; 0 is off",
+        set!(steady_window = Some(seconds)),
+    ),
+    yes(
+        &["steadystate_ramp_time", "ss_ramp"],
+        "the time between the start of the measurement and the first sample",
+        set!(steady_ramp = seconds),
+    ),
+    yes(
+        &["steadystate_check_interval", "ss_interval"],
+        "the time between samples; default: 1 s",
+        set!(steady_interval = seconds),
+    ),
     partly(&["thinktime"], "`--thinktime`, with a depth of 1 as in fio", set!(think = micros)),
     partly(&["thinktime_blocks"], "1", |_, given| given.only(&["1"], "a job pauses after each transfer")),
     partly(
@@ -317,6 +338,21 @@ fn rw(job: &mut Job, given: &Given) -> Result<(), Refused> {
     } else {
         job.skip_bytes = given.signed(modifier)?;
     }
+    Ok(())
+}
+
+fn steady_state(job: &mut Job, given: &Given) -> Result<(), Refused> {
+    const EXPECTED: Refused =
+        Refused::Expected("iops, bw, iops_slope or bw_slope, a colon, and a limit: iops:10%, bw_slope:0.1%");
+    let (criterion, limit) = given.text()?.split_once(':').ok_or(EXPECTED)?;
+    let (metric, is_slope) = match criterion {
+        "iops" => (SteadyMetric::Iops, false),
+        "iops_slope" => (SteadyMetric::Iops, true),
+        "bw" => (SteadyMetric::Throughput, false),
+        "bw_slope" => (SteadyMetric::Throughput, true),
+        _ => return Err(EXPECTED),
+    };
+    job.steady = Some(SteadyKey { metric, is_slope, limit: limit.parse().map_err(|_| EXPECTED)? });
     Ok(())
 }
 

@@ -88,19 +88,6 @@ pub(super) const KEYS: &[Key] = &[
         &["latency_target", "latency_window", "latency_percentile", "latency_run", "max_latency"],
         "the depth is fixed",
     ),
-    no(
-        &[
-            "steadystate",
-            "ss",
-            "steadystate_duration",
-            "ss_dur",
-            "steadystate_ramp_time",
-            "ss_ramp",
-            "steadystate_check_interval",
-            "ss_interval",
-        ],
-        "a job ends by time or bytes",
-    ),
     switch(&["ramp_size"], "the time before the measurement is ramp_time"),
     switch(&["flow", "flow_id", "flow_sleep"], "jobs do not wait for each other"),
     no(

@@ -39,6 +39,8 @@ pub(super) enum Call {
     Flush {
         is_begun: bool,
         outcome: Option<Outcome>,
+        /// The start of a flush between transfers; none for the flush at the end of a job.
+        started: Option<Instant>,
     },
     /// The transfer is complete, and its time has passed.
     Done,
@@ -103,7 +105,7 @@ impl Call {
             Self::Write { write, outcome, copied, is_begun } => {
                 caller.write(write, outcome, copied, is_begun, now)?
             }
-            Self::Flush { is_begun, outcome } => match outcome.take() {
+            Self::Flush { is_begun, outcome, .. } => match outcome.take() {
                 None if *is_begun => Next::Wait,
                 None => {
                     *is_begun = true;
