@@ -194,8 +194,8 @@ pub(crate) fn result(workload: &Workload, outcomes: &[Outcome]) -> Option<Steady
 
 /// A warning if a repetition has ended without a steady state.
 pub(crate) fn warning(result: &SteadyStateResult) -> Option<String> {
-    let missed = result.repeats.iter().filter(|repeat| repeat.reached_seconds.is_none());
-    let (count, last) = (missed.clone().count(), missed.last()?);
+    let mut missed = result.repeats.iter().filter(|repeat| repeat.reached_seconds.is_none());
+    let (count, last) = (missed.clone().count(), missed.next_back()?);
     let of_direction = |name: &str, window: &Option<SteadyWindow>| {
         let SteadyWindow { deviation_percent, slope_percent, .. } = window.as_ref()?;
         Some(format!("{name}: deviation {deviation_percent:.1}%, slope {slope_percent:+.1}%"))

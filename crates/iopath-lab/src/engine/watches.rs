@@ -60,7 +60,9 @@ impl Watches {
                 counts.iter_mut().zip(moved[*number].counts()).for_each(|(sum, count)| *sum += count);
             }
             if detector.handle_counts(counts, now_ns) {
-                workers.iter().for_each(|number| stop[*number].store(true, Ordering::Relaxed));
+                for number in &*workers {
+                    stop[*number].store(true, Ordering::Relaxed);
+                }
             }
         }
     }

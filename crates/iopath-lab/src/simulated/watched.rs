@@ -77,8 +77,8 @@ pub(super) fn run(
     if watches.is_empty() {
         return volumes.run(clock, watch);
     }
-    let mut watched = Watched { volumes, watches };
-    event_loop::run(&mut watched, clock, &mut |watched, now| watch(&|| watched.volumes.moved_bytes(), now))
+    let mut process = Watched { volumes, watches };
+    event_loop::run(&mut process, clock, &mut |process, now| watch(&|| process.volumes.moved_bytes(), now))
 }
 
 /// The volumes of a run with watches.
