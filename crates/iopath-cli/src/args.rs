@@ -69,7 +69,7 @@ pub(crate) enum Command {
     Sweep(Box<SweepArgs>),
     /// Show the settings of a block device; set them, restore them, or find better ones for a workload
     Tune(TuneArgs),
-    /// Serve files and block devices over NBD
+    /// Serve files, block devices and modelled disks over NBD
     Serve(ServeArgs),
     /// List the I/O schedulers (elevators) and their settings
     Elevators(JsonArgs),

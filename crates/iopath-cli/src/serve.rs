@@ -1,12 +1,18 @@
 //! `iopath serve`: serves files and block devices over NBD.
 
 use crate::args::{ServeArgs, TlsMode};
+use crate::destination::{self, Destination};
 use crate::output::{plain, print};
 use iopath_lab::serve::{Listen, ServeRequest, ServeTlsRequest, serve};
 use iopath_lab::size::format_size;
+use iopath_lab::workload::LogSettings;
 use std::io::{IsTerminal, Write, stderr};
+use std::path::{Path, PathBuf};
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
+    let targets: Vec<&Path> = args.target.iter().map(PathBuf::as_path).collect();
+    let log: Vec<_> = args.log.iter().map(|file| Destination::log(file, args.force)).collect();
+    destination::check(&log, &targets)?;
     let serving = serve(&ServeRequest {
         targets: args.target.clone(),
         names: args.export.clone(),
@@ -17,28 +23,35 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         cache_bytes: args.cache,
         is_writable: args.writable,
         overwrite: args.overwrite,
+        log: args.log.clone().map(|file| LogSettings { file, limit_bytes: args.log_limit }),
         threads: args.threads,
         connections_max: args.connections,
     })?;
-    for uri in &serving.uris {
-        print(&format!("{uri}\n"))?;
+    if !serving.is_activated {
+        for uri in &serving.uris {
+            print(&format!("{uri}\n"))?;
+        }
     }
     let is_terminal = stderr().is_terminal();
-    let totals = serving.run(|rates, messages| {
+    let clear = if is_terminal { "\r\x1b[K" } else { "" };
+    let end = serving.run(|rates, messages| {
         let mut stderr = stderr().lock();
-        let clear = if is_terminal { "\r\x1b[K" } else { "" };
         for message in messages {
             let _ = writeln!(stderr, "{clear}iopath: closed a connection: {}", plain(message));
         }
         if is_terminal {
-            let (iops, mb) = (rates.requests_per_s, rates.bytes_per_s / 1e6);
-            let _ = write!(stderr, "{clear}{} clients, {iops:.0} IOPS, {mb:.1} MB/s ", rates.connections);
+            let _ = write!(stderr, "{clear}{rates} ");
             let _ = stderr.flush();
         }
     })?;
-    let clear = if is_terminal { "\r\x1b[K" } else { "" };
+    let totals = end.totals;
     let bytes = format_size(totals.bytes);
     eprintln!("{clear}iopath: served {} connections, {} requests, {bytes}", totals.accepted, totals.requests);
+    if let Some(missed) = end.log.map(|log| log.missed + log.over_limit).filter(|missed| *missed > 0) {
+        eprintln!(
+            "iopath: the log misses {missed} records: the storage of the log is too slow, or --log-limit too small"
+        );
+    }
     Ok(())
 }
 

@@ -1,41 +1,17 @@
 //! `iopath serve` as a process: its URI, its end on a signal, and targets that it refuses.
 
+mod serving;
 mod support;
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Child, ChildStdout, Stdio};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use serving::{Serving, client, succeeds};
 use support::{iopath, scratch_directory};
-
-struct Serving {
-    child: Child,
-    stdout: BufReader<ChildStdout>,
-}
-
-impl Serving {
-    fn start(arguments: &[&str]) -> Self {
-        let mut command = iopath(arguments);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let stdout = BufReader::new(child.stdout.take().unwrap());
-        Self { child, stdout }
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.stdout.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
-    }
-
-    /// Ends the process and returns its exit code and messages.
-    fn end(mut self, signal: Signal) -> (Option<i32>, String) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
-        let mut stderr = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
-        (self.child.wait().unwrap().code(), stderr)
-    }
-}
 
 #[test]
 fn a_server_prints_its_uris_and_ends_on_a_signal() {
@@ -92,10 +68,7 @@ fn a_server_with_a_certificate_refuses_plain_clients_unless_it_allows_them() {
         let encrypted =
             format!("nbds+unix:///disk?socket={socket}&tls-certificates={}", folder.path().display());
         for (uri, is_accepted) in [(plain, accepts_plain), (encrypted, accepts_tls)] {
-            let Ok(output) = std::process::Command::new("nbdinfo").args(["--size", &uri]).output() else {
-                eprintln!("skipped: nbdinfo is not installed");
-                continue;
-            };
+            let Some(output) = client("nbdinfo", &["--size", &uri]) else { continue };
             assert_eq!(output.status.success(), is_accepted, "{mode:?} {uri}: {output:?}");
         }
         assert_eq!(serving.end(Signal::TERM).0, Some(0));
@@ -127,4 +100,78 @@ fn targets_and_places_that_cannot_be_served_are_refused_by_name() {
         assert_eq!(stderr.lines().count(), 1, "{stderr}");
     }
     assert_eq!(std::fs::read(&file).unwrap().len(), 1 << 20, "a refused socket destroyed a file");
+}
+
+/// A client that asks for 8 MiB and does not read them.
+fn deaf_client(socket: &str, export: &str) -> UnixStream {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    let mut sent = b"\0\0\0\x03IHAVEOPT\0\0\0\x01".to_vec();
+    sent.extend((export.len() as u32).to_be_bytes());
+    sent.extend(export.as_bytes());
+    for cookie in 0..8u64 {
+        sent.extend([0x25, 0x60, 0x95, 0x13, 0, 0, 0, 0]);
+        sent.extend(cookie.to_be_bytes());
+        sent.extend([0; 8]);
+        sent.extend((1u32 << 20).to_be_bytes());
+    }
+    stream.write_all(&sent).unwrap();
+    // The greeting, the reply to the option, and the start of the first reply.
+    stream.read_exact(&mut [0; 18 + 10 + 16]).unwrap();
+    stream
+}
+
+#[test]
+fn the_first_signal_completes_requests_and_the_second_ends_the_server_at_once() {
+    let Some(folder) = scratch_directory() else { return };
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (file, socket) = (path("disk"), path("socket"));
+    std::fs::write(&file, vec![7; 1 << 20]).unwrap();
+    for reads_on in [true, false] {
+        let mut serving = Serving::start(&["serve", &file, "--unix", &socket]);
+        serving.line();
+        let mut stream = deaf_client(&socket, "disk");
+        std::thread::sleep(Duration::from_millis(300));
+        kill_process(Pid::from_child(&serving.child), Signal::TERM).unwrap();
+        std::thread::sleep(Duration::from_millis(700));
+        assert!(serving.child.try_wait().unwrap().is_none(), "the server dropped replies");
+        if reads_on {
+            let mut rest = Vec::new();
+            stream.read_to_end(&mut rest).unwrap();
+            assert!(rest.len() > 1 << 20, "{} bytes after the signal", rest.len());
+            assert_eq!(serving.child.wait().unwrap().code(), Some(0));
+        } else {
+            kill_process(Pid::from_child(&serving.child), Signal::TERM).unwrap();
+            assert_eq!(serving.child.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
+            let _ = std::fs::remove_file(&socket);
+        }
+    }
+}
+
+#[test]
+fn the_log_has_the_requests_of_each_client_as_a_stream() {
+    let Some(folder) = scratch_directory() else { return };
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (file, socket, log) = (path("disk"), path("socket"), path("log"));
+    std::fs::write(&file, vec![7; 4 << 20]).unwrap();
+    let mut serving = Serving::start(&["serve", &file, "--unix", &socket, "--log", &log]);
+    let uri = serving.line();
+    for _ in 0..2 {
+        if succeeds("nbdcopy", &["--connections=1", &uri, "null:"]).is_none() {
+            return;
+        }
+    }
+    let (code, stderr) = serving.end(Signal::TERM);
+    assert_eq!(code, Some(0), "{stderr}");
+    let output = iopath(&["log", &log, "--json"]).output().unwrap();
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let streams = summary["streams"].as_array().unwrap();
+    let mut numbers: Vec<(u64, u64)> = streams
+        .iter()
+        .map(|stream| (stream["stream"].as_u64().unwrap(), stream["bytes"].as_u64().unwrap()))
+        .collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, [(1, 4 << 20), (2, 4 << 20)], "{summary}");
+    // The file of a user is not replaced.
+    let refused = iopath(&["serve", &file, "--unix", &socket, "--log", &file, "--force"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("is the target"), "{refused:?}");
 }

@@ -1,22 +1,33 @@
 //! Serves targets over NBD: opens them, starts the server, and stops it on a signal. The server itself: `iopath-nbd`.
 
+mod error;
+mod log;
+mod modelled;
+mod service;
+
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use iopath::{IoMode, OpenError, Options, Unaligned, Volume};
+use iopath::{IoMode, Options, Unaligned, Volume};
 use iopath_core::elevator::ElevatorSpec;
+use iopath_log::{LogWriter, Totals};
 pub use iopath_nbd::Listen;
 use iopath_nbd::{
-    NbdUri, Place, ServeOptions, ServeTls, ServeTotals, Served, Server, TlsError, TlsFiles, TlsServer,
+    Listener, NbdUri, Place, ServeOptions, ServeTls, ServeTotals, Served, Server, TlsError, TlsFiles,
+    TlsServer,
 };
 use signal_hook::flag;
-use thiserror::Error;
 
+pub use error::ServeError;
+pub use modelled::ModelledError;
+
+use crate::model::ModelTarget;
 use crate::signals::ending_signals;
+use crate::workload::LogSettings;
 
 /// Interval of reports.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -71,11 +82,11 @@ pub struct ServeTlsRequest {
 /// Targets and their server.
 #[derive(Clone, Debug)]
 pub struct ServeRequest {
-    /// Files and block devices.
+    /// Files, block devices and models (`model:NAME`).
     pub targets: Vec<PathBuf>,
     /// Names of the exports, in the order of the targets; a target without a name has that of its file.
     pub names: Vec<String>,
-    /// The place; `None` for a unix socket of its own.
+    /// The place; `None` for the sockets of the service manager, or else for a unix socket of its own.
     pub listen: Option<Listen>,
     /// The encryption of connections; `None`: the server refuses TLS.
     pub tls: Option<ServeTlsRequest>,
@@ -89,44 +100,12 @@ pub struct ServeRequest {
     pub is_writable: bool,
     /// Clients may write to a device with a signature.
     pub overwrite: bool,
-    /// Threads, or one for each processor.
+    /// The request log.
+    pub log: Option<LogSettings>,
+    /// Threads; by default one for each processor, or one for a model: requests of one queue are ordered and merged.
     pub threads: Option<u32>,
     /// Connections at the same time.
     pub connections_max: Option<u32>,
-}
-
-/// A target that cannot be served.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum ServeError {
-    /// It cannot be opened.
-    #[error(transparent)]
-    Open(#[from] OpenError),
-    /// No socket.
-    #[error("cannot listen on {place}: {source}")]
-    Listen {
-        /// The place.
-        place: String,
-        /// The cause.
-        source: std::io::Error,
-    },
-    /// A certificate or key that cannot be used.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// Two exports with one name.
-    #[error("two exports have the name {0:?}; name them with --export, once for each target")]
-    SameName(String),
-    /// More names than targets.
-    #[error("{names} names for {targets} targets")]
-    Names {
-        /// Names.
-        names: usize,
-        /// Targets.
-        targets: usize,
-    },
-    /// The server failed, or a flush at its end.
-    #[error("the server ended with an error: {0}")]
-    Server(std::io::Error),
 }
 
 /// Counters since the last report.
@@ -140,12 +119,31 @@ pub struct ServeRates {
     pub bytes_per_s: f64,
 }
 
+impl std::fmt::Display for ServeRates {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { connections, requests_per_s, bytes_per_s } = self;
+        write!(f, "{connections} clients, {requests_per_s:.0} IOPS, {:.1} MB/s", bytes_per_s / 1e6)
+    }
+}
+
+/// The end of a server.
+#[derive(Clone, Copy, Debug)]
+pub struct ServeEnd {
+    /// Counters since the start.
+    pub totals: ServeTotals,
+    /// Records of the request log.
+    pub log: Option<Totals>,
+}
+
 /// A running server.
 #[derive(Debug)]
 pub struct Serving {
     server: Server,
-    /// A URI for each export.
+    log: Option<Arc<LogWriter>>,
+    /// A URI for each place and export.
     pub uris: Vec<String>,
+    /// The service manager opened the sockets, so that clients have their address already.
+    pub is_activated: bool,
     /// Set by the first signal.
     stop: Arc<AtomicBool>,
 }
@@ -155,25 +153,35 @@ pub struct Serving {
 /// # Errors
 /// [`ServeError`]: a target cannot be opened, or the place is in use.
 pub fn serve(request: &ServeRequest) -> Result<Serving, ServeError> {
-    let names = names(request)?;
+    let find =
+        |target: &PathBuf| ModelTarget::find(target).map_err(|error| ServeError::Model(Box::new(error)));
+    let models = request.targets.iter().map(find).collect::<Result<Vec<_>, _>>()?;
+    let names = names(request, &models)?;
     let exports = request
         .targets
         .iter()
         .zip(&names)
-        .map(|(target, name)| {
-            let volume = open(target, request)?;
+        .zip(&models)
+        .map(|((target, name), model)| {
+            let volume = match model {
+                None => Volume::open(target, &options_of(request))?,
+                Some(model) => modelled::open(model, options_of(request))?,
+            };
             let description = target.display().to_string();
             Ok(Served { name: name.clone(), description, volume, is_writable: request.is_writable })
         })
-        .collect::<Result<Vec<_>, OpenError>>()?;
+        .collect::<Result<Vec<_>, ServeError>>()?;
     let tls = request.tls.as_ref().map(load_tls).transpose()?;
     let is_tls = tls.is_some();
-    let listen = request.listen.clone().unwrap_or_else(default_place);
+    let log = request.log.as_ref().map(|settings| log::create(settings, request)).transpose()?;
+    let (listeners, is_activated) = listeners(request)?;
     let default = ServeOptions::default();
+    let workers = if models.iter().any(Option::is_some) { 1 } else { default.workers };
     let options = ServeOptions {
-        workers: request.threads.map_or(default.workers, |count| count as usize),
+        workers: request.threads.map_or(workers, |count| count as usize),
         connections_max: request.connections_max.unwrap_or(default.connections_max),
         tls,
+        log: log.as_ref().map(log::sinks),
         ..default
     };
     // Before the place is known to others, so that no signal is missed.
@@ -183,14 +191,18 @@ pub fn serve(request: &ServeRequest) -> Result<Serving, ServeError> {
         let _ = flag::register_conditional_default(signal, Arc::clone(&stop));
         let _ = flag::register(signal, Arc::clone(&stop));
     }
-    let server = Server::start(&listen, &exports, &options)
-        .map_err(|source| ServeError::Listen { place: text_of(&listen), source })?;
-    let place = match server.listen() {
-        Listen::Unix(path) => Place::Unix(path.clone()),
-        Listen::Tcp(address) => Place::Tcp { host: address.ip().to_string(), port: address.port() },
+    let server = Server::start_on(listeners, &exports, &options).map_err(ServeError::Server)?;
+    let uri = |place: &Listen, name: &String| {
+        let place = match place {
+            Listen::Unix(path) => Place::Unix(path.clone()),
+            Listen::Tcp(address) => Place::Tcp { host: address.ip().to_string(), port: address.port() },
+        };
+        NbdUri { place, is_tls, export: name.clone() }.to_string()
     };
-    let uri = |name: &String| NbdUri { place: place.clone(), is_tls, export: name.clone() }.to_string();
-    Ok(Serving { uris: names.iter().map(uri).collect(), server, stop })
+    let uris: Vec<String> =
+        server.places().iter().flat_map(|place| names.iter().map(move |name| uri(place, name))).collect();
+    service::is_ready(&format!("serving {}", uris.join(" ")));
+    Ok(Serving { server, log, uris, is_activated, stop })
 }
 
 impl Serving {
@@ -198,9 +210,9 @@ impl Serving {
     /// the process at once. `report` is called every second, with messages about closed connections.
     ///
     /// # Errors
-    /// [`ServeError::Server`]: a thread of the server failed, or the flush.
-    pub fn run(self, mut report: impl FnMut(&ServeRates, &[String])) -> Result<ServeTotals, ServeError> {
-        let (mut before, mut at) = (self.server.totals(), Instant::now());
+    /// [`ServeError::Server`]: a thread of the server failed, or the flush. [`ServeError::Log`]: the log is incomplete.
+    pub fn run(self, mut report: impl FnMut(&ServeRates, &[String])) -> Result<ServeEnd, ServeError> {
+        let (mut before, mut at) = (ServeTotals::default(), Instant::now());
         while !self.stop.load(Ordering::Acquire) {
             thread::sleep(POLL);
             let elapsed = at.elapsed();
@@ -214,16 +226,21 @@ impl Serving {
                 requests_per_s: rate(now.requests, before.requests),
                 bytes_per_s: rate(now.bytes, before.bytes),
             };
+            if now != before {
+                service::status(&rates.to_string());
+            }
             report(&rates, &self.server.take_messages());
             (before, at) = (now, Instant::now());
         }
-        let totals = self.server.totals();
-        self.server.stop().map_err(ServeError::Server)?;
-        Ok(totals)
+        service::is_stopping();
+        let Self { server, log, .. } = self;
+        let totals = server.stop().map_err(ServeError::Server);
+        let log = log::finish(log)?;
+        Ok(ServeEnd { totals: totals?, log })
     }
 }
 
-fn open(target: &Path, request: &ServeRequest) -> Result<Volume, OpenError> {
+fn options_of(request: &ServeRequest) -> Options {
     let mut options = Options::new()
         .mode(request.mode.0)
         .write(request.is_writable)
@@ -236,7 +253,7 @@ fn open(target: &Path, request: &ServeRequest) -> Result<Volume, OpenError> {
     if let Some(bytes) = request.cache_bytes {
         options = options.cache_bytes(bytes);
     }
-    Volume::open(target, &options)
+    options
 }
 
 fn load_tls(request: &ServeTlsRequest) -> Result<ServeTls, TlsError> {
@@ -245,20 +262,38 @@ fn load_tls(request: &ServeTlsRequest) -> Result<ServeTls, TlsError> {
     Ok(ServeTls { server, is_required: request.is_required })
 }
 
-fn names(request: &ServeRequest) -> Result<Vec<String>, ServeError> {
+fn names(request: &ServeRequest, models: &[Option<ModelTarget>]) -> Result<Vec<String>, ServeError> {
     let (names, targets) = (request.names.len(), request.targets.len());
     if names > targets {
         return Err(ServeError::Names { names, targets });
     }
-    let of_file = |target: &PathBuf| target.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let of_target = |(target, model): (&PathBuf, &Option<ModelTarget>)| match model {
+        Some(model) => model.model().name().to_owned(),
+        None => target.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+    };
     let mut all = request.names.clone();
-    all.extend(request.targets[names..].iter().map(of_file));
+    all.extend(request.targets[names..].iter().zip(&models[names..]).map(of_target));
     for (index, name) in all.iter().enumerate() {
         if all[..index].contains(name) {
             return Err(ServeError::SameName(name.clone()));
         }
     }
     Ok(all)
+}
+
+/// The sockets, and whether the service manager opened them.
+fn listeners(request: &ServeRequest) -> Result<(Vec<Listener>, bool), ServeError> {
+    let inherited = service::sockets().map_err(ServeError::Inherited)?;
+    match (&request.listen, inherited.is_empty()) {
+        (Some(_), false) => Err(ServeError::TwoPlaces),
+        (None, false) => Ok((inherited, true)),
+        (listen, true) => {
+            let listen = listen.clone().unwrap_or_else(default_place);
+            let bound = Listener::bind(&listen);
+            let bound = bound.map_err(|source| ServeError::Listen { place: text_of(&listen), source })?;
+            Ok((vec![bound], false))
+        }
+    }
 }
 
 /// A unix socket in the directory of the user's sockets, or else in that of temporary files.

@@ -8,38 +8,31 @@ mod connection;
 mod core;
 mod encryption;
 mod input;
+mod listener;
 mod outbox;
 mod quota;
+mod request_log;
 mod stream;
+mod timer;
 mod transfer;
 mod worker;
+mod zeroes;
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
-use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use iopath::Volume;
-use rustix::fs::Mode;
-
 use self::core::Core;
 pub use self::encryption::ServeTls;
-use self::worker::{Listener, Mailbox, Shared, Worker};
+pub use self::listener::{Listen, Listener};
+pub use self::request_log::RequestLog;
+use self::worker::{Mailbox, Shared, Worker};
 use crate::export::{BlockSizes, Export};
 use crate::protocol::TransmissionFlags;
-
-/// The place at which a server accepts connections.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Listen {
-    /// A unix socket, created with mode 0600 and removed at the end.
-    Unix(PathBuf),
-    /// A TCP port; port 0 selects a free one.
-    Tcp(SocketAddr),
-}
+use iopath::Volume;
 
 /// A volume under a name.
 #[derive(Clone, Debug)]
@@ -67,13 +60,15 @@ pub struct ServeOptions {
     pub patience: Duration,
     /// The encryption of connections; `None`: the server refuses TLS.
     pub tls: Option<ServeTls>,
+    /// The request log.
+    pub log: Option<RequestLog>,
 }
 
 impl Default for ServeOptions {
-    /// A thread for each processor, at most 8; 1,024 connections; 30 s; no TLS.
+    /// A thread for each processor, at most 8; 1,024 connections; 30 s; no TLS and no log.
     fn default() -> Self {
         let workers = std::thread::available_parallelism().map_or(1, |count| count.get().min(8));
-        Self { workers, connections_max: 1024, patience: Duration::from_secs(30), tls: None }
+        Self { workers, connections_max: 1024, patience: Duration::from_secs(30), tls: None, log: None }
     }
 }
 
@@ -93,7 +88,9 @@ pub struct ServeTotals {
 /// A running server. Dropping it stops it.
 #[derive(Debug)]
 pub struct Server {
-    listen: Listen,
+    places: Vec<Listen>,
+    /// Sockets to remove at the end.
+    files: Vec<PathBuf>,
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<io::Result<()>>>,
     /// The volumes that clients may write.
@@ -101,13 +98,24 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts to serve.
+    /// Starts to serve at one place.
     ///
     /// # Errors
     ///
     /// The place is in use, or the system refuses a socket or thread.
     pub fn start(listen: &Listen, served: &[Served], options: &ServeOptions) -> io::Result<Self> {
-        let (listener, listen) = bind(listen)?;
+        Self::start_on(vec![Listener::bind(listen)?], served, options)
+    }
+
+    /// Starts to serve on sockets that listen already.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses a thread.
+    pub fn start_on(listeners: Vec<Listener>, served: &[Served], options: &ServeOptions) -> io::Result<Self> {
+        listeners.iter().try_for_each(Listener::prepare)?;
+        let places = listeners.iter().filter_map(Listener::place).collect();
+        let files = listeners.iter().filter_map(Listener::file).collect();
         let exports: Arc<[Export]> = served.iter().map(export_of).collect();
         let volumes: Arc<[Volume]> = served.iter().map(|served| served.volume.clone()).collect();
         let workers = options.workers.max(1);
@@ -122,22 +130,23 @@ impl Server {
         });
         let writable =
             served.iter().filter(|served| served.is_writable).map(|served| served.volume.clone()).collect();
-        let mut started = Self { listen, shared: Arc::clone(&shared), threads: Vec::new(), writable };
-        let mut listener = Some(listener);
+        let mut started = Self { places, files, shared: Arc::clone(&shared), threads: Vec::new(), writable };
+        let mut listeners = Some(listeners);
         for number in 0..workers {
-            let (shared, listener) = (Arc::clone(&shared), listener.take());
-            let (exports, volumes, tls) = (Arc::clone(&exports), Arc::clone(&volumes), options.tls.clone());
+            let (shared, listeners) = (Arc::clone(&shared), listeners.take().unwrap_or_default());
+            let (exports, volumes, options) = (Arc::clone(&exports), Arc::clone(&volumes), options.clone());
             // A batch stays on its thread, so the worker is made there.
-            let run = move || Worker::new(number, shared, listener, Core::new(exports, volumes, tls))?.run();
+            let run =
+                move || Worker::new(number, shared, listeners, Core::new(exports, volumes, &options))?.run();
             started.threads.push(std::thread::Builder::new().name(format!("nbd-{number}")).spawn(run)?);
         }
         Ok(started)
     }
 
-    /// The place, with the port that the system selected.
+    /// The places, with the ports that the system selected. A unix socket without a file has none.
     #[must_use]
-    pub fn listen(&self) -> &Listen {
-        &self.listen
+    pub fn places(&self) -> &[Listen] {
+        &self.places
     }
 
     /// Connections and completed requests.
@@ -160,15 +169,17 @@ impl Server {
         self.shared.messages.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
     }
 
-    /// Accepts no further connections and requests, completes the requests in flight, and flushes the volumes.
+    /// Accepts no further connections and requests, completes the requests in flight, and flushes the volumes. Returns the
+    /// counters at the end.
     ///
     /// # Errors
     ///
     /// The error of an event loop, or of a flush.
-    pub fn stop(mut self) -> io::Result<()> {
+    pub fn stop(mut self) -> io::Result<ServeTotals> {
         let served = self.join();
         let flush = |volume: &Volume| volume.flush().map_err(io::Error::from);
-        served.and(self.writable.iter().try_for_each(flush))
+        served.and(self.writable.iter().try_for_each(flush))?;
+        Ok(self.totals())
     }
 
     fn join(&mut self) -> io::Result<()> {
@@ -179,7 +190,7 @@ impl Server {
             let ended = thread.join().unwrap_or_else(|_| Err(io::Error::other("a worker panicked")));
             result = result.and(ended);
         }
-        if let Listen::Unix(path) = &self.listen {
+        for path in self.files.drain(..) {
             // The socket may be gone already.
             let _ = std::fs::remove_file(path);
         }
@@ -193,35 +204,17 @@ impl Drop for Server {
     }
 }
 
-fn bind(listen: &Listen) -> io::Result<(Listener, Listen)> {
-    Ok(match listen {
-        Listen::Unix(path) => {
-            // The mask applies to the whole process, and only for the time of this call.
-            let mask = rustix::process::umask(Mode::from_raw_mode(0o177));
-            let listener = UnixListener::bind(path);
-            rustix::process::umask(mask);
-            let listener = listener?;
-            listener.set_nonblocking(true)?;
-            (Listener::Unix(listener), listen.clone())
-        }
-        Listen::Tcp(address) => {
-            let listener = TcpListener::bind(address)?;
-            listener.set_nonblocking(true)?;
-            let address = listener.local_addr()?;
-            (Listener::Tcp(listener), Listen::Tcp(address))
-        }
-    })
-}
-
 fn export_of(served: &Served) -> Export {
     use TransmissionFlags as Flags;
     let volume = &served.volume;
     let always = Flags::SEND_FLUSH | Flags::SEND_CACHE | Flags::CAN_MULTI_CONN;
-    let flags = if served.is_writable {
-        Flags::SEND_FUA | Flags::SEND_TRIM | Flags::SEND_WRITE_ZEROES
-    } else {
-        Flags::READ_ONLY
-    };
+    let mut flags = if served.is_writable { Flags::SEND_FUA } else { Flags::READ_ONLY };
+    if served.is_writable {
+        let support = volume.range_support();
+        flags.set(Flags::SEND_TRIM, support.discard);
+        flags.set(Flags::SEND_WRITE_ZEROES, support.zero);
+        flags.set(Flags::SEND_FAST_ZERO, support.zero && support.discard_zeroes);
+    }
     let preferred = volume.facts().block_bytes.max(4096).next_power_of_two();
     Export {
         name: served.name.clone(),

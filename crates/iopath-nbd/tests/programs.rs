@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use iopath::{IoMode, Options, Unaligned, Volume};
 use iopath_nbd::{
     BlockState, ClientOperation, ClientOptions, Listen, NbdUri, Place, ReplyFormat, ServeOptions, Served,
-    Server,
+    Server, TransmissionFlags,
 };
 
 use crate::sockets::Client;
@@ -133,6 +133,8 @@ fn nbdcopy_copies_in_both_directions_and_keeps_holes() {
         ours.fill();
         run("nbdcopy", &["--flush", &file, &ours.uri]);
         assert!(ours.bytes() == pattern());
+        let blocks = std::fs::metadata(ours.path("disk")).unwrap().blocks();
+        assert!(blocks * 512 < SIZE as u64, "the copy of a sparse file occupies {blocks} sectors");
     }
 }
 
@@ -151,6 +153,101 @@ fn qemu_img_converts_compares_and_maps() {
         run("qemu-img", &["convert", "-n", "-f", "raw", "-O", "raw", &file, uri]);
         assert!(ours.bytes() == pattern());
         run("qemu-img", &["bench", "-f", "raw", "-c", "200", "-d", "16", "-s", "4096", uri]);
+    }
+}
+
+/// Runs a script with libnbd's module for Python. False: it is not installed.
+fn python(script: &str, arguments: &[&str]) -> bool {
+    const PYTHON: &str = "/usr/bin/python3";
+    let found = Command::new(PYTHON).args(["-c", "import nbd"]).stderr(Stdio::null()).status();
+    if !found.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: libnbd's module for Python is not installed");
+        return false;
+    }
+    run(PYTHON, &[&["-c", script][..], arguments].concat());
+    true
+}
+
+#[test]
+fn libnbd_for_python_finds_holes_and_fast_zeroes_exact() {
+    for ours in ours() {
+        let script = r#"
+import errno, nbd, sys
+h = nbd.NBD()
+h.add_meta_context("base:allocation")
+h.connect_uri(sys.argv[1])
+MIB = 1 << 20
+def extents():
+    found = []
+    def extent(context, offset, entries, error):
+        found.extend(zip(entries[::2], entries[1::2]))
+    h.block_status(h.get_size(), 0, extent)
+    return found
+assert extents() == [(MIB, 0), (2 * MIB, 3), (MIB, 0)], extents()
+h.pwrite(b"x" * 4096, 2 * MIB)
+h.flush()
+assert extents() == [(MIB, 0), (MIB, 3), (4096, 0), (MIB - 4096, 3), (MIB, 0)], extents()
+assert h.can_fast_zero() and h.can_trim() and h.can_fua() and h.can_df() and h.can_cache()
+h.zero(4096, 2 * MIB, nbd.CMD_FLAG_FAST_ZERO)
+h.flush()
+assert h.pread(4096, 2 * MIB) == bytes(4096)
+assert extents() == [(MIB, 0), (2 * MIB, 3), (MIB, 0)], extents()
+# Parts of blocks are written, which is not faster than a write.
+try:
+    h.zero(100, 5000, nbd.CMD_FLAG_FAST_ZERO)
+    raise SystemExit("a slow write of zeroes was accepted as a fast one")
+except nbd.Error as error:
+    assert error.errno == "ENOTSUP", error.errno
+h.zero(100, 5000)
+assert h.pread(100, 5000) == bytes(100) and h.pread(1, 4999) != b"\0" and h.pread(1, 5100) != b"\0"
+h.zero(65536, 131072, nbd.CMD_FLAG_NO_HOLE | nbd.CMD_FLAG_FAST_ZERO)
+assert h.pread(65536, 131072) == bytes(65536)
+h.trim(MIB, 3 * MIB, nbd.CMD_FLAG_FUA)
+assert extents()[-1] == (3 * MIB, 3), extents()
+h.cache(MIB, 0)
+def chunk(data, offset, status, error):
+    assert len(data) in (65536, 4096) and offset >= 0
+h.pread_structured(65536, 0, chunk, nbd.CMD_FLAG_DF)
+h.shutdown()
+"#;
+        if !python(script, &[&ours.uri]) {
+            return;
+        }
+    }
+}
+
+#[test]
+fn fast_zeroes_are_offered_only_where_they_are_fast() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let disk = iopath::MemoryDisk::new(&iopath::MemoryConfig::of_bytes(SIZE as u64)).unwrap();
+    let volume = Volume::memory(&disk, &Options::new().write(true)).unwrap();
+    let served = Served { name: String::new(), description: String::new(), volume, is_writable: true };
+    let _server = Server::start(&Listen::Unix(socket.clone()), &[served], &ServeOptions::default()).unwrap();
+    let flags = Client::connect(&socket, ClientOptions::export("")).negotiated.flags;
+    assert!(flags.contains(TransmissionFlags::SEND_WRITE_ZEROES));
+    assert!(!flags.contains(TransmissionFlags::SEND_FAST_ZERO), "a disk in memory writes each zero");
+}
+
+#[test]
+fn qemu_storage_daemon_writes_through_the_export() {
+    if !is_installed("qemu-storage-daemon") || !is_installed("nbdcopy") {
+        return;
+    }
+    for ours in ours() {
+        let (file, again) = (ours.path("copy"), ours.path("again"));
+        run("nbdcopy", &[&ours.uri, &file]);
+        ours.fill();
+        let node = format!(
+            "driver=nbd,node-name=n,server.type=unix,server.path={},export=disk one",
+            ours.path("socket")
+        );
+        let listen = format!("addr.type=unix,addr.path={again}");
+        let export = "type=nbd,id=e,node-name=n,name=again,writable=on";
+        let arguments = ["--blockdev", &node, "--nbd-server", &listen, "--export", export];
+        let _daemon = Peer::start("qemu-storage-daemon", &arguments, Path::new(&again));
+        run("nbdcopy", &["--flush", &file, &format!("nbd+unix:///again?socket={again}")]);
+        assert!(ours.bytes() == pattern());
     }
 }
 

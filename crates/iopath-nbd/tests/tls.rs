@@ -204,7 +204,7 @@ fn of_libnbd(certificates: &Certificates, folder: &Path) -> Vec<(Server, String)
     let of_unix =
         format!("nbds+unix:///disk?socket={}/socket&tls-certificates={directory}", folder.display());
     let tcp = start(&Listen::Tcp(([127, 0, 0, 1], 0).into()), &options);
-    let Listen::Tcp(address) = tcp.listen() else { panic!("a port") };
+    let [Listen::Tcp(address)] = tcp.places() else { panic!("a port") };
     let of_tcp = format!("nbds://localhost:{}/disk?tls-certificates={directory}", address.port());
     vec![(unix, of_unix), (tcp, of_tcp)]
 }
@@ -229,7 +229,7 @@ fn libnbd_copies_in_both_directions_over_tls() {
 fn qemu_reads_and_writes_over_tls() {
     let (certificates, folder) = (Certificates::new(), tempfile::tempdir().unwrap());
     let servers = of_libnbd(&certificates, folder.path());
-    let Listen::Tcp(address) = servers[1].0.listen() else { panic!("a port") };
+    let [Listen::Tcp(address)] = servers[1].0.places() else { panic!("a port") };
     let credentials =
         format!("tls-creds-x509,id=tls,endpoint=client,dir={}", certificates.folder().display());
     let image = format!(

@@ -45,7 +45,7 @@ impl Setup {
         };
         let served = [served("disk", true), served("fixed", false)];
         let started = Server::start(&self.listen, &served, &ServeOptions::default()).unwrap();
-        self.listen = started.listen().clone();
+        self.listen = started.places()[0].clone();
         self.server = Some(started);
     }
 

@@ -3,7 +3,7 @@
 //! It is not a pool, and it is independent of I/O. A caller that passes parts of it to the kernel must keep the region
 //! alive and track the parts in flight.
 
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 
 use thiserror::Error;
@@ -40,6 +40,8 @@ pub struct AlignedBuf {
     len: usize,
     /// The size of the mapping, in bytes: `len` rounded up to whole pages or huge pages, at least one page.
     taken: usize,
+    /// Only written pages take memory.
+    is_sparse: bool,
 }
 
 // SAFETY: this value alone owns the region, and no thread is bound to it; shared references give only `&[u8]`.
@@ -65,6 +67,32 @@ impl AlignedBuf {
         Self::mapped(len, len.next_multiple_of(HUGE_PAGE_BYTES)).or_else(|_| Self::new(len))
     }
 
+    /// Reserves addresses for `len` zeroed bytes. Only written pages take memory, so `len` may exceed the memory of the
+    /// machine. There is no error later: a write of a page for which there is no memory ends the process.
+    pub(crate) fn sparse(len: usize) -> Result<Self, NoMemory> {
+        let page = page_bytes();
+        let taken = len.max(1).checked_next_multiple_of(page).filter(|&taken| isize::try_from(taken).is_ok());
+        let taken =
+            taken.ok_or_else(|| NoMemory { bytes: len, source: std::io::ErrorKind::OutOfMemory.into() })?;
+        let start = system::reserve(taken, page).map_err(|source| NoMemory { bytes: len, source })?;
+        Ok(Self { start, len, taken, is_sparse: true })
+    }
+
+    /// Zeroes a range. A sparse region releases the memory of whole pages.
+    pub(crate) fn clear(&mut self, range: Range<usize>) {
+        let page = page_bytes();
+        let first = range.start.next_multiple_of(page).min(range.end);
+        let last = (range.end / page * page).max(first);
+        assert!(range.end <= self.len, "the range lies within the region");
+        // SAFETY: the pages lie within the region, which `&mut self` owns, and zeroes replace their bytes.
+        if self.is_sparse && unsafe { system::release_pages(self.start.as_ptr().add(first), last - first) } {
+            self[range.start..first].fill(0);
+            self[last..range.end].fill(0);
+        } else {
+            self[range].fill(0);
+        }
+    }
+
     /// Maps `bytes` bytes, rounded up to whole pages, for a region of `len` bytes.
     fn mapped(len: usize, bytes: usize) -> Result<Self, NoMemory> {
         let page = page_bytes();
@@ -78,7 +106,7 @@ impl AlignedBuf {
             // SAFETY: the region was just mapped, and this value owns it.
             unsafe { system::advise_huge(start.as_ptr(), taken) };
         }
-        Ok(Self { start, len, taken })
+        Ok(Self { start, len, taken, is_sparse: false })
     }
 
     /// The requested length, in bytes.
@@ -155,6 +183,24 @@ pub(crate) mod system {
         NonNull::new(start.cast::<u8>()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
 
+    /// As [`take`], without a reservation of memory.
+    pub(super) fn reserve(bytes: usize, _page: usize) -> io::Result<NonNull<u8>> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: as in `take`.
+        let start =
+            unsafe { mmap_anonymous(ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags)? };
+        NonNull::new(start.cast::<u8>()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+    }
+
+    /// Replaces whole pages by zeroes that take no memory. False: the kernel refuses, and nothing has changed.
+    ///
+    /// # Safety
+    /// The range is part of a mapping of this module, and no reference to it is in use.
+    pub(super) unsafe fn release_pages(start: *mut u8, bytes: usize) -> bool {
+        // SAFETY: the caller's promise. A private anonymous page that was released reads as zeroes.
+        unsafe { madvise(start.cast::<c_void>(), bytes, Advice::LinuxDontNeed) }.is_ok()
+    }
+
     /// A kernel without huge pages refuses the advice, and the region keeps its small pages.
     ///
     /// # Safety
@@ -184,6 +230,16 @@ pub(crate) mod system {
         let layout = Layout::from_size_align(bytes, page).map_err(|_| io::ErrorKind::OutOfMemory)?;
         // SAFETY: `bytes` is at least one page, so the layout is not empty.
         NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+    }
+
+    pub(super) fn reserve(bytes: usize, page: usize) -> io::Result<NonNull<u8>> {
+        take(bytes, page)
+    }
+
+    /// # Safety
+    /// None: the function does nothing.
+    pub(super) unsafe fn release_pages(_start: *mut u8, _bytes: usize) -> bool {
+        false
     }
 
     /// # Safety
@@ -244,6 +300,21 @@ mod tests {
         assert_eq!(buf.len(), 1 << 20);
         let error = AlignedBuf::for_transfers(usize::MAX).unwrap_err();
         assert_eq!(error.bytes, usize::MAX);
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn a_sparse_region_exceeds_the_memory_and_reads_zeroes_after_a_clear() {
+        const LEN: usize = 1 << 44;
+        let mut buf = AlignedBuf::sparse(LEN).unwrap();
+        for at in [0, LEN / 2, LEN - 10_000] {
+            buf[at..at + 10_000].fill(7);
+        }
+        buf.clear(LEN / 2 + 5000..LEN - 5000);
+        assert!(buf[LEN / 2..LEN / 2 + 5000].iter().all(|&byte| byte == 7));
+        assert!(buf[LEN / 2 + 5000..LEN / 2 + 10_000].iter().all(|&byte| byte == 0));
+        assert!(buf[LEN - 10_000..LEN - 5000].iter().all(|&byte| byte == 0));
+        assert!(buf[LEN - 5000..].iter().all(|&byte| byte == 7));
     }
 
     #[test]

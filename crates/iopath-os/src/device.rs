@@ -9,6 +9,7 @@ mod null;
 mod remote;
 mod stripe;
 mod threads;
+mod timed;
 mod transfer;
 mod uring;
 
@@ -33,6 +34,7 @@ pub use remote::{
 pub use stripe::{Striped, StripedError};
 pub(crate) use threads::{OWN_SEGMENTS_MAX, read_now};
 pub use threads::{Threads, ThreadsConfig};
+pub use timed::{Timed, Timing};
 pub use uring::{AnyThread, OneThread, Uring, UringConfig};
 pub(crate) use uring::{Refused, Stage};
 
@@ -181,6 +183,10 @@ pub const DEVICES: &[DeviceKind] = &[
     DeviceKind { name: "uring", about: "a file or block device through io_uring" },
     DeviceKind { name: "threads", about: "a file or block device through preadv2 and pwritev2 on threads" },
     DeviceKind { name: "memory", about: "bytes in memory, with a write cache that a crash loses" },
+    DeviceKind {
+        name: "timed",
+        about: "bytes in memory, each request at the time at which a modelled device completes it",
+    },
     DeviceKind { name: "mapped", about: "a file on one of these, mapped to blocks anywhere on the device" },
     DeviceKind { name: "stripe", about: "several of these as one, chunk by chunk (RAID 0)" },
     DeviceKind { name: "remote", about: "an export of a server, over sockets" },

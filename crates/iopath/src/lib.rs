@@ -108,9 +108,9 @@ pub use iopath_core::{elevator, log, mapper};
 pub use iopath_os::{
     Advice, AlignedBuf, BorrowedBytes, BufferedStats, Engine, EngineError, Fallback, Fault, Faults, FileMap,
     FileMapError, MappedError, MemoryConfig, MemoryDevice, MemoryDisk, MemoryTail, NoMemory, PoolBuf, Reason,
-    StripedError, UnknownEngine, WaitError, target,
+    StripedError, Timing, UnknownEngine, WaitError, target,
 };
 pub use options::{IoMode, Options, Readahead, Unaligned};
 pub use source::stripe::Member;
 pub use source::threading::{AnyThread, OneThread, Threading};
-pub use volume::{Cursor, Direct, PageGuard, Volume};
+pub use volume::{Cursor, Direct, PageGuard, RangeSupport, Volume};

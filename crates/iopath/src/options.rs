@@ -1,7 +1,7 @@
 //! The options of a volume. Plain data: `source.rs` applies them.
 
 use iopath_core::mapper::Boundary;
-use iopath_os::{Engine, Faults};
+use iopath_os::{Engine, Faults, Timing};
 
 /// The path of reads and writes to the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -71,6 +71,7 @@ pub struct Options {
     pub(crate) readahead: Readahead,
     pub(crate) boundary: Boundary,
     pub(crate) faults: Option<Faults>,
+    pub(crate) timing: Option<Timing>,
 }
 
 impl Default for Options {
@@ -93,6 +94,7 @@ impl Default for Options {
             readahead: Readahead::Auto,
             boundary: Boundary::Once,
             faults: None,
+            timing: None,
         }
     }
 }
@@ -276,6 +278,14 @@ impl Options {
     #[must_use]
     pub fn faults(mut self, faults: &Faults) -> Self {
         self.faults = Some(faults.clone());
+        self
+    }
+
+    /// The times of a modelled device, for a disk in memory: each request completes when the model completes it. Other
+    /// sources ignore it.
+    #[must_use]
+    pub fn timing(mut self, timing: &Timing) -> Self {
+        self.timing = Some(timing.clone());
         self
     }
 }

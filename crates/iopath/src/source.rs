@@ -13,7 +13,7 @@ use iopath_os::target::guard::Contents;
 use iopath_os::target::{DioAlignment, Kind, Target, open_exclusive};
 use iopath_os::{
     BufferPool, EngineConfig, Fallback, Faulty, FileMap, Geometry, Mapped, MemoryDisk, REQUEST_BYTES,
-    RealDevice, Remote, Runner, StripedError, limits_of,
+    RealDevice, Remote, Runner, StripedError, Timed, limits_of,
 };
 use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};
@@ -114,8 +114,15 @@ impl Source {
     pub(crate) fn memory(disk: &MemoryDisk, options: &Options) -> Result<(Self, Target), OpenError> {
         let tuning = Tuning::new(options.elevator.parse()?, options.device_depth.unwrap_or(DEVICE_DEPTH));
         let mut limits = disk.limits();
+        if let Some(timing) = &options.timing {
+            limits = timing.limits_on(&limits);
+        }
         let block = u64::from(limits.logical_block_bytes);
         let request_bytes_max = options.request_bytes_max.unwrap_or(REQUEST_BYTES);
+        let request_bytes_max = match &options.timing {
+            Some(_) => request_bytes_max.min(limits.request_bytes_max),
+            None => request_bytes_max,
+        };
         limits.request_bytes_max = (request_bytes_max / block * block).max(block);
         let target = Target::of_memory(disk.size_bytes());
         let backing = Backing::Memory(disk.clone());
@@ -228,7 +235,10 @@ impl Source {
         let mut on: On<dyn RealDevice + Send> = match backing {
             Backing::File(file) => On::of(self.options.engine.open_shared(file, &self.limits, engine)?),
             Backing::Stripe(members) => members.open_shared(self.options.engine, engine)?,
-            Backing::Memory(disk) => On::memory(Box::new(disk.open_with(self.limits.clone()))),
+            Backing::Memory(disk) => match &self.options.timing {
+                None => On::memory(Box::new(disk.open_with(self.limits.clone()))),
+                Some(timing) => On::memory(Box::new(Timed::new(disk.open_with(self.limits.clone()), timing))),
+            },
             Backing::Remote(remote) => On::remote(Box::new(remote.device(&self.limits, engine.depth))),
             Backing::Mapped(mapped) => {
                 let on = self.shared_device(&mapped.below, engine)?;

@@ -31,6 +31,7 @@ use std::sync::{Arc, PoisonError};
 pub use buffered::PageGuard;
 pub use cursor::Cursor;
 pub use direct::Direct;
+pub use range::RangeSupport;
 
 /// The path of a read or write.
 enum Route<'a> {

@@ -1,6 +1,6 @@
 //! The command line of `iopath serve`.
 
-use super::values::{count, elevator, size};
+use super::values::{count, elevator, log_file, size};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use iopath_core::elevator::ElevatorSpec;
@@ -20,10 +20,10 @@ pub(crate) enum TlsMode {
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Files and block devices. The first one is also the default export
+    /// Files, block devices and modelled disks (model:NAME, in real time). The first one is also the default export
     #[arg(required = true)]
     pub(crate) target: Vec<PathBuf>,
-    /// Listen on a unix socket, with mode 0600; default: a socket of its own in the directory of temporary files
+    /// Listen on a unix socket, with mode 0600; default: the sockets of the service manager, or else a socket of its own in the directory of temporary files
     #[arg(long, value_name = "PATH", conflicts_with = "listen")]
     pub(crate) unix: Option<PathBuf>,
     /// Listen on a TCP port, encrypted only with --tls-cert. A port alone is that of 127.0.0.1; port 0 selects a free one
@@ -59,6 +59,15 @@ pub(crate) struct ServeArgs {
     /// With --writable: serve a device with a recognised signature, such as that of a filesystem
     #[arg(long, requires = "writable")]
     pub(crate) overwrite: bool,
+    /// Write the request log to a file, for `iopath log`. Each connection is a stream, numbered from 1
+    #[arg(long, value_name = "FILE", value_parser = log_file)]
+    pub(crate) log: Option<PathBuf>,
+    /// Maximum size of the request log
+    #[arg(long, value_parser = size, value_name = "SIZE", requires = "log")]
+    pub(crate) log_limit: Option<u64>,
+    /// Replace an existing file that is not a log of iopath
+    #[arg(long, requires = "log")]
+    pub(crate) force: bool,
     /// Threads; default: one for each processor, at most 8
     #[arg(long, value_parser = count, value_name = "N")]
     pub(crate) threads: Option<u32>,

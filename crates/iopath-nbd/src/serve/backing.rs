@@ -5,9 +5,10 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use iopath::{
-    BatchOptions, BorrowedBytes, Completion, ErrorKind, LocalBatch, PoolBuf, Refused, Request, Volume,
+    BatchOptions, BorrowedBytes, Completion, ErrorKind, LocalBatch, PoolBuf, Refused, Request, Stream, Volume,
 };
 
+use super::request_log::RequestLog;
 use crate::errno::Errno;
 
 /// Bytes of a buffer. Longer requests are transferred in pieces of this size.
@@ -66,9 +67,12 @@ pub(super) struct Backing {
 
 impl Backing {
     /// A backing, and the descriptor that becomes readable when I/O completes.
-    pub(super) fn new(volume: Volume) -> Result<(Self, OwnedFd), String> {
+    pub(super) fn new(volume: Volume, log: Option<&RequestLog>) -> Result<(Self, OwnedFd), String> {
         let mut batch =
             volume.local_batch(&BatchOptions::new(DEPTH, PIECE)).map_err(|error| error.to_string())?;
+        if let Some(log) = log {
+            batch.start_log(log.sink());
+        }
         let ready = batch.completion_fd().map_err(|error| error.to_string())?;
         Ok((Self { volume, batch, completed: VecDeque::new(), is_notified: false }, ready))
     }
@@ -90,7 +94,7 @@ impl Backing {
     }
 
     /// Queues an I/O, which may complete at once. The caller has checked [`Backing::has_room`].
-    pub(super) fn queue(&mut self, io: Io, token: u64) {
+    pub(super) fn queue(&mut self, io: Io, token: u64, stream: Stream) {
         let length = match &io {
             Io::Read { length, .. } | Io::Write { length, .. } => *length,
             Io::Flush | Io::Discard { .. } | Io::Zeroes { .. } => 0,
@@ -111,7 +115,7 @@ impl Backing {
                 (Request::write_zeroes(offset, length), Unaligned::Zeroes { offset, length })
             }
         };
-        if let Err(Refused { error, mut buffer }) = self.batch.queue(request.token(token)) {
+        if let Err(Refused { error, mut buffer }) = self.batch.queue(request.token(token).stream(stream)) {
             let is_unaligned =
                 matches!(error.kind(), ErrorKind::Unaligned { .. } | ErrorKind::UnalignedMemory { .. });
             let result = if is_unaligned {

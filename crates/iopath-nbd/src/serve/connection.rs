@@ -13,6 +13,7 @@ use super::outbox::Outbox;
 use super::quota::{Hold, Quota};
 use super::stream::Stream;
 use super::transfer::{Progress, Transfer};
+use super::zeroes::Zeroes;
 use crate::errno::Errno;
 use crate::meta::{BlockExtent, BlockState};
 use crate::reply::ReplyWriter;
@@ -76,6 +77,8 @@ enum Receive {
 struct Active {
     export: usize,
     requests: ServerRequests,
+    /// The connection, in the request log.
+    stream: iopath::Stream,
     writer: ReplyWriter,
     input: Input,
     receive: Receive,
@@ -244,6 +247,7 @@ impl Connection {
         self.phase = Phase::Transmission(Active {
             export: session.export,
             requests: ServerRequests::new(session, &core.exports[session.export]),
+            stream: iopath::Stream(self.stream.number),
             writer: ReplyWriter::new(session.format),
             input,
             receive: Receive::Head,
@@ -325,10 +329,17 @@ impl Active {
         let Some((request, head, payload)) = decoded else { return Ok(Step::NeedsInput) };
         self.input.consume(head);
         let (cookie, offset) = (request.cookie, request.offset);
+        let mut zeroes = None;
         let operation = match self.requests.check(&request) {
             Ok(Operation::Disconnect) => return Ok(Step::Disconnects),
             Ok(Operation::Read { in_one_chunk: true, length, .. }) if length > ONE_CHUNK_MAX => {
                 Err((Errno::OVERFLOW, "too long for one chunk of data"))
+            }
+            Ok(operation @ Operation::WriteZeroes { offset, length, no_hole, must_be_fast, .. }) => {
+                zeroes =
+                    Zeroes { offset, length, no_hole, must_be_fast }.io(core.backing(self.export).volume());
+                let refusal = (Errno::NOT_SUPPORTED, "zeroing this range is not faster than a write");
+                zeroes.as_ref().map(|_| operation).ok_or(refusal)
             }
             other => other,
         };
@@ -354,7 +365,7 @@ impl Active {
                 });
             }
             Ok(operation) => {
-                let transfer = Transfer::new(&operation, self.requests.format(), cookie);
+                let transfer = Transfer::new(&operation, self.requests.format(), cookie, self.stream, zeroes);
                 let needs_data = transfer.needs_data() && payload > 0;
                 let transfer = core.start(transfer, key, self.export, self.quota.clone());
                 if needs_data {

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use iopath::{PoolBuf, Volume};
 use slab::Slab;
 
+use super::ServeOptions;
 use super::backing::{Backing, DEPTH, Done};
 use super::encryption::ServeTls;
 use super::quota::{Hold, Quota};
+use super::request_log::RequestLog;
 use super::transfer::Transfer;
 use crate::export::Export;
 
@@ -30,6 +32,7 @@ pub(super) struct Core {
     /// The encryption of connections, if the server has a certificate.
     pub(super) tls: Option<ServeTls>,
     volumes: Arc<[Volume]>,
+    log: Option<RequestLog>,
     backings: Vec<Option<Backing>>,
     /// Descriptors of new backings, for the event loop.
     pub(super) new_descriptors: Vec<OwnedFd>,
@@ -45,12 +48,13 @@ pub(super) struct Core {
 }
 
 impl Core {
-    pub(super) fn new(exports: Arc<[Export]>, volumes: Arc<[Volume]>, tls: Option<ServeTls>) -> Self {
+    pub(super) fn new(exports: Arc<[Export]>, volumes: Arc<[Volume]>, options: &ServeOptions) -> Self {
         let backings = volumes.iter().map(|_| None).collect();
         Self {
             exports,
-            tls,
+            tls: options.tls.clone(),
             volumes,
+            log: options.log.clone(),
             backings,
             new_descriptors: Vec::new(),
             transfers: Slab::new(),
@@ -64,7 +68,7 @@ impl Core {
     /// Opens the batch of an export at its first use.
     pub(super) fn open(&mut self, export: usize) -> Result<(), String> {
         if self.backings[export].is_none() {
-            let (backing, descriptor) = Backing::new(self.volumes[export].clone())?;
+            let (backing, descriptor) = Backing::new(self.volumes[export].clone(), self.log.as_ref())?;
             self.backings[export] = Some(backing);
             self.new_descriptors.push(descriptor);
         }

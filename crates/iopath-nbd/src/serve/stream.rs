@@ -20,11 +20,13 @@ pub(super) struct Stream {
     socket: Socket,
     /// The encryption, once the client has asked for it.
     tls: Option<Box<TlsSession>>,
+    /// The number of the connection, from 1: the stream of its I/O.
+    pub(super) number: u32,
 }
 
 impl Stream {
     pub(super) fn new(socket: Socket) -> Self {
-        Self { socket, tls: None }
+        Self { socket, tls: None, number: 0 }
     }
 
     /// Prepares the socket: no blocking, and no delay of small replies.

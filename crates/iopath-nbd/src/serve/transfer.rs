@@ -1,7 +1,7 @@
 //! A request in execution: the I/O that it needs, in pieces, and its reply. It has no knowledge of sockets.
 
 use arrayvec::ArrayVec;
-use iopath::PoolBuf;
+use iopath::{PoolBuf, Stream};
 
 use super::backing::{Backing, Data, Done, Io, PIECE};
 use super::outbox::Outbox;
@@ -64,6 +64,8 @@ pub(super) struct Transfer {
     writer: ReplyWriter,
     format: ReplyFormat,
     cookie: u64,
+    /// The connection, in the request log.
+    stream: Stream,
     kind: Kind,
     start: u64,
     end: u64,
@@ -74,8 +76,15 @@ pub(super) struct Transfer {
 }
 
 impl Transfer {
-    /// A transfer for an operation with I/O, in a connection with replies of `format`.
-    pub(super) fn new(operation: &Operation, format: ReplyFormat, cookie: u64) -> Self {
+    /// A transfer for an operation with I/O, in a connection with replies of `format`. `zeroes` is the I/O of a write of
+    /// zeroes.
+    pub(super) fn new(
+        operation: &Operation,
+        format: ReplyFormat,
+        cookie: u64,
+        stream: Stream,
+        zeroes: Option<Io>,
+    ) -> Self {
         let (kind, start, length) = match *operation {
             Operation::Read { offset, length, .. } => {
                 (Kind::Read { pieces: ArrayVec::new(), has_begun: false }, offset, length.into())
@@ -87,7 +96,8 @@ impl Transfer {
                 (Kind::Other { io: Some(Io::Discard { offset, length }), then_flush: fua }, offset, 0)
             }
             Operation::WriteZeroes { offset, length, fua, .. } => {
-                (Kind::Other { io: Some(Io::Zeroes { offset, length }), then_flush: fua }, offset, 0)
+                let io = zeroes.unwrap_or(Io::Zeroes { offset, length });
+                (Kind::Other { io: Some(io), then_flush: fua }, offset, 0)
             }
             Operation::Flush
             | Operation::Cache { .. }
@@ -99,6 +109,7 @@ impl Transfer {
             writer,
             format,
             cookie,
+            stream,
             kind,
             start,
             end: start + length,
@@ -158,7 +169,7 @@ impl Transfer {
                         let Some(hold) = quota.take(share) else { return false };
                         let buffer = if backing.has_room() { backing.buffer() } else { None };
                         let Some(buffer) = buffer else { return false };
-                        backing.queue(Io::Read { buffer, offset, length }, token);
+                        backing.queue(Io::Read { buffer, offset, length }, token, self.stream);
                         hold
                     };
                     pieces.push(Piece { offset, length, data: None, hold });
@@ -173,7 +184,7 @@ impl Transfer {
                 }
                 if let Some(io) = io.take() {
                     self.in_flight += 1;
-                    backing.queue(io, token(0));
+                    backing.queue(io, token(0), self.stream);
                 }
                 true
             }
@@ -190,7 +201,8 @@ impl Transfer {
         if self.error.is_none() {
             self.in_flight += 1;
             holds.push(hold);
-            backing.queue(Io::Write { buffer, offset, length, is_durable: *is_durable }, token);
+            let write = Io::Write { buffer, offset, length, is_durable: *is_durable };
+            backing.queue(write, token, self.stream);
         }
     }
 

@@ -2,9 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::TcpListener;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixListener;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,42 +13,22 @@ use slab::Slab;
 
 use super::connection::{Closed, Connection, Reading};
 use super::core::Core;
-use super::stream::{Socket, Stream};
+use super::listener::Listener;
+use super::stream::Stream;
+use super::timer::Timer;
 
-/// Number of the listener among the events.
-const LISTENER: u64 = u64::MAX;
+/// Number of the first listener among the events; connections have lower numbers.
+const LISTENERS: u64 = 1 << 63;
 /// Number of the wake-up among the events.
 const WAKE: u64 = u64::MAX - 1;
 /// Number of all completions of I/O among the events.
 const IO: u64 = u64::MAX - 2;
 
+/// Streams of connections: the request log has 16 bits for a stream, and stream 0 is the server.
+const STREAMS_MAX: u64 = 0xfffe;
+
 /// Interval of the search for silent clients.
 const CHECK: Duration = Duration::from_secs(1);
-
-/// A socket that accepts connections.
-#[derive(Debug)]
-pub(super) enum Listener {
-    Unix(UnixListener),
-    Tcp(TcpListener),
-}
-
-impl Listener {
-    fn accept(&self) -> io::Result<Stream> {
-        Ok(Stream::new(match self {
-            Self::Unix(listener) => Socket::Unix(listener.accept()?.0),
-            Self::Tcp(listener) => Socket::Tcp(listener.accept()?.0),
-        }))
-    }
-}
-
-impl AsFd for Listener {
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        match self {
-            Self::Unix(listener) => listener.as_fd(),
-            Self::Tcp(listener) => listener.as_fd(),
-        }
-    }
-}
 
 /// State that all workers and the caller share.
 #[derive(Debug)]
@@ -123,9 +101,11 @@ impl Mailbox {
 pub(super) struct Worker {
     number: usize,
     shared: Arc<Shared>,
-    listener: Option<Listener>,
+    listeners: Vec<Listener>,
     epoll: OwnedFd,
     core: Core,
+    /// Ends the wait for events at the next timeout of the I/O.
+    timer: Timer,
     /// Descriptors of batches, which must stay open as long as the event loop watches them.
     descriptors: Vec<OwnedFd>,
     connections: Slab<Watched>,
@@ -144,24 +124,27 @@ struct Watched {
 }
 
 impl Worker {
-    /// A worker. The first worker of a server has the listener.
+    /// A worker. The first worker of a server has the listeners.
     pub(super) fn new(
         number: usize,
         shared: Arc<Shared>,
-        listener: Option<Listener>,
+        listeners: Vec<Listener>,
         core: Core,
     ) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &shared.workers[number].wake, EventData::new_u64(WAKE), EventFlags::IN)?;
-        if let Some(listener) = &listener {
-            epoll::add(&epoll, listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
+        let timer = Timer::new()?;
+        epoll::add(&epoll, &timer, EventData::new_u64(IO), EventFlags::IN)?;
+        for (number, listener) in (LISTENERS..).zip(&listeners) {
+            epoll::add(&epoll, listener, EventData::new_u64(number), EventFlags::IN)?;
         }
         Ok(Self {
             number,
             shared,
-            listener,
+            listeners,
             epoll,
             core,
+            timer,
             descriptors: Vec::new(),
             connections: Slab::new(),
             touched: Vec::new(),
@@ -199,8 +182,10 @@ impl Worker {
         }
     }
 
-    fn wait(&self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
-        let timeout = self.core.next_timeout().map_or(CHECK, |timeout| timeout.min(CHECK));
+    fn wait(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
+        let next = self.core.next_timeout();
+        self.timer.set(next.filter(|time| !time.is_zero()))?;
+        let timeout = next.filter(Duration::is_zero).unwrap_or(CHECK);
         let timeout = Timespec::try_from(timeout).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
@@ -210,13 +195,13 @@ impl Worker {
 
     fn handle_event(&mut self, event: epoll::Event, now: Instant) -> io::Result<()> {
         match event.data.u64() {
-            LISTENER => self.accept(),
             WAKE => {
                 for stream in self.shared.workers[self.number].take() {
                     self.add(stream, now)?;
                 }
             }
             IO => self.core.handle_notification(),
+            number if number >= LISTENERS => self.accept((number - LISTENERS) as usize),
             key => {
                 let key = key as usize;
                 if self.connections.contains(key) {
@@ -228,16 +213,17 @@ impl Worker {
         Ok(())
     }
 
-    /// Accepts waiting connections, and distributes them among the workers.
-    fn accept(&mut self) {
-        let Some(listener) = &self.listener else { return };
+    /// Accepts waiting connections of a listener, and distributes them among the workers.
+    fn accept(&mut self, listener: usize) {
+        let Some(listener) = self.listeners.get(listener) else { return };
         // An error is that of one connection, or a lack of descriptors, which passes when connections end.
-        while let Ok(stream) = listener.accept() {
+        while let Ok(mut stream) = listener.accept() {
             if self.shared.connections.fetch_add(1, Ordering::AcqRel) >= self.shared.connections_max {
                 self.shared.connections.fetch_sub(1, Ordering::AcqRel);
                 continue;
             }
-            self.shared.accepted.fetch_add(1, Ordering::Relaxed);
+            let accepted = self.shared.accepted.fetch_add(1, Ordering::Relaxed);
+            stream.number = (accepted % STREAMS_MAX) as u32 + 1;
             self.shared.workers[self.next_mailbox].put(stream);
             self.next_mailbox = (self.next_mailbox + 1) % self.shared.workers.len();
         }
@@ -380,7 +366,7 @@ impl Worker {
 
     /// Accepts nothing more, and ends the connections after their requests in flight.
     fn stop(&mut self) {
-        self.listener = None;
+        self.listeners.clear();
         for stream in self.shared.workers[self.number].take() {
             drop(stream);
             self.shared.connections.fetch_sub(1, Ordering::AcqRel);

@@ -35,12 +35,16 @@ pub struct MemoryConfig {
     pub cache_bytes: u64,
     /// Whether it supports forced unit access.
     pub fua: bool,
+    /// Whether only written pages take memory. Such a disk may be larger than the memory of the machine; a write for
+    /// which there is no memory ends the process. It has no write cache.
+    pub is_sparse: bool,
 }
 
 impl MemoryConfig {
     /// A disk of zeroes with blocks of 512 bytes, no memory alignment and no write cache.
     pub const fn of_bytes(size_bytes: u64) -> Self {
-        Self { size_bytes, block_bytes: 512, memory_align_bytes: 1, cache_bytes: 0, fua: true }
+        let (block_bytes, memory_align_bytes) = (512, 1);
+        Self { size_bytes, block_bytes, memory_align_bytes, cache_bytes: 0, fua: true, is_sparse: false }
     }
 }
 
@@ -81,9 +85,14 @@ struct Medium {
 impl MemoryDisk {
     /// A disk of zeroes.
     pub fn new(config: &MemoryConfig) -> Result<Self, NoMemory> {
-        let bytes = take(config.size_bytes, config.block_bytes)?;
+        let bytes = if config.is_sparse {
+            AlignedBuf::sparse(whole_blocks(config.size_bytes, config.block_bytes)?)?
+        } else {
+            take(config.size_bytes, config.block_bytes)?
+        };
         let cache = match config.cache_bytes / SECTOR_BYTES {
             0 => None,
+            _ if config.is_sparse => None,
             sectors => Some(WriteCache::new(take(config.size_bytes, config.block_bytes)?, sectors)?),
         };
         let medium = Mutex::new(Medium { size_bytes: config.size_bytes, bytes, cache });
@@ -119,7 +128,8 @@ impl MemoryDisk {
 
     /// The limits of a device opened now.
     pub fn limits(&self) -> Limits {
-        let MemoryConfig { block_bytes, memory_align_bytes, cache_bytes, fua, .. } = self.shared.config;
+        let MemoryConfig { block_bytes, memory_align_bytes, fua, .. } = self.shared.config;
+        let has_cache = self.medium().cache.is_some();
         let bytes = self.medium().bytes.len() as u64;
         Limits {
             depth_max: DEPTH_MAX,
@@ -127,7 +137,7 @@ impl MemoryDisk {
             memory_align_bytes,
             discard_bytes_max: bytes,
             write_zeroes_bytes_max: bytes,
-            volatile_cache: cache_bytes > 0,
+            volatile_cache: has_cache,
             fua,
             ..Limits::with_capacity(bytes / SECTOR_BYTES)
         }
@@ -219,11 +229,11 @@ impl Medium {
         if range.end > self.bytes.len() {
             return Err(IoError::EndOfDevice);
         }
-        let bytes = &mut self.bytes[range];
         match io.op {
-            Op::Read | Op::Write => transfer(io, bytes),
-            Op::Discard | Op::WriteZeroes | Op::Flush => bytes.fill(0),
+            Op::Read | Op::Write => transfer(io, &mut self.bytes[range.clone()]),
+            Op::Discard | Op::WriteZeroes | Op::Flush => self.bytes.clear(range.clone()),
         }
+        let bytes = &self.bytes[range];
         match &mut self.cache {
             Some(cache) if io.op.is_write() => {
                 Ok(Some(cache.wrote(io.extent.start(), bytes, io.fua && supports_fua)))

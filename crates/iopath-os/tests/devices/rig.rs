@@ -1,5 +1,6 @@
 //! Creates a device of each kind on a scratch file, and memory for its requests.
 
+use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -7,11 +8,14 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use iopath_core::mapper::{Boundary, FileLayout};
-use iopath_core::{Completion, Extent, Io, IoError, Limits, Op, StripeConfig, Tag};
+use iopath_core::{
+    BlockDevice, Busy, Completion, Duration, Extent, Instant, Io, IoError, LengthOnly, Limits, Op,
+    StripeConfig, Tag,
+};
 use iopath_os::{
     AlignedBuf, AnyThread, BufferPool, Fault, Faults, Faulty, FileMap, Geometry, Mapped, MemoryConfig,
-    MemoryDisk, OneThread, RealDevice, Segment, Striped, Threads, ThreadsConfig, Uring, UringConfig,
-    limits_of, now,
+    MemoryDisk, OneThread, RealDevice, Segment, Striped, Threads, ThreadsConfig, Timed, Timing, Uring,
+    UringConfig, limits_of, now,
 };
 
 /// The logical block size of the scratch files, as on most disks with 4 KiB sectors.
@@ -101,6 +105,7 @@ pub(crate) const ROWS: &[Row] = &[
         files: Files::Cached,
         open: Place::Memory(|disk| with_faults(Box::new(disk.open()))),
     },
+    Row { name: "timed", files: Files::Cached, open: Place::Memory(open_timed) },
     Row {
         name: "mapped, identity, memory",
         files: Files::Cached,
@@ -143,6 +148,50 @@ pub(crate) const ROWS: &[Row] = &[
     },
     Row { name: "remote", files: Files::InMemory, open: Place::Remote },
 ];
+
+/// A disk in memory on which each request takes 50 µs.
+fn open_timed(disk: &MemoryDisk) -> Box<dyn RealDevice> {
+    let model = Constant { limits: disk.limits(), submitted: Vec::new(), in_flight: VecDeque::new() };
+    Box::new(Timed::new(disk.open(), &Timing::new(Box::new(model))))
+}
+
+/// A model that completes each request 50 µs after its commit.
+struct Constant {
+    limits: Limits,
+    submitted: Vec<Tag>,
+    in_flight: VecDeque<(Instant, Tag)>,
+}
+
+impl BlockDevice for Constant {
+    type Memory = LengthOnly;
+
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn submit(&mut self, io: &Io<'_, LengthOnly>, _now: Instant) -> Result<(), Busy> {
+        if self.submitted.len() + self.in_flight.len() >= self.limits.depth_max as usize {
+            return Err(Busy { tag: io.tag });
+        }
+        self.submitted.push(io.tag);
+        Ok(())
+    }
+
+    fn commit(&mut self, now: Instant) {
+        let due = now + Duration::from_micros(50);
+        self.in_flight.extend(self.submitted.drain(..).map(|tag| (due, tag)));
+    }
+
+    fn poll_completion(&mut self, now: Instant) -> Option<Completion> {
+        let (_, tag) = self.in_flight.front().copied().filter(|(due, _)| *due <= now)?;
+        self.in_flight.pop_front();
+        Some(Completion { tag, result: Ok(()) })
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.in_flight.front().map(|(due, _)| *due)
+    }
+}
 
 fn open_memory(disk: &MemoryDisk) -> Box<dyn RealDevice> {
     Box::new(disk.open_with(Limits { request_bytes_max: 16 << 10, ..disk.limits() }))

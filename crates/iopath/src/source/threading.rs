@@ -4,7 +4,7 @@
 use super::{Backing, On, Source};
 use crate::error::OpenError;
 use crate::queues::{Devices, Opened, Queue, Shape};
-use iopath_os::{BufferPool, EngineConfig, Faulty, Mapped, RealDevice};
+use iopath_os::{BufferPool, EngineConfig, Faulty, Mapped, RealDevice, Timed};
 use std::fmt;
 
 /// The threads that may use a batch. Sealed: [`AnyThread`] and [`OneThread`].
@@ -81,7 +81,10 @@ impl Source {
         let mut on: On<dyn RealDevice> = match backing {
             Backing::File(file) => On::of(self.options.engine.open(file, &self.limits, engine)?),
             Backing::Stripe(members) => members.open(self.options.engine, engine)?,
-            Backing::Memory(disk) => On::memory(Box::new(disk.open_with(self.limits.clone()))),
+            Backing::Memory(disk) => match &self.options.timing {
+                None => On::memory(Box::new(disk.open_with(self.limits.clone()))),
+                Some(timing) => On::memory(Box::new(Timed::new(disk.open_with(self.limits.clone()), timing))),
+            },
             Backing::Remote(remote) => On::remote(Box::new(remote.device(&self.limits, engine.depth))),
             Backing::Mapped(mapped) => {
                 let on = self.local_device(&mapped.below, engine)?;

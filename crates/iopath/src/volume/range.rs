@@ -14,7 +14,29 @@ use std::ops::Range;
 /// Written to the parts of blocks at the ends of a range.
 static ZEROES: [u8; 4096] = [0; 4096];
 
+/// The operations on ranges that a volume supports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RangeSupport {
+    /// [`Volume::discard`].
+    pub discard: bool,
+    /// [`Volume::discard`] makes whole blocks read as zeroes, and neither the kernel nor iopath writes them: it changes
+    /// metadata, or the device has a command for it. Without such a command it fails.
+    pub discard_zeroes: bool,
+    /// [`Volume::write_zeroes`]. The kernel may write each block.
+    pub zero: bool,
+}
+
 impl Volume {
+    /// The operations on ranges that the volume supports: none if it is open for reading.
+    #[must_use]
+    pub fn range_support(&self) -> RangeSupport {
+        let limits = &self.source().limits;
+        let discard = limits.sectors_max(Op::Discard) > 0;
+        let zero = limits.sectors_max(Op::WriteZeroes) > 0;
+        // `FALLOC_FL_PUNCH_HOLE` of files and block devices: see `limits_of`.
+        RangeSupport { discard, discard_zeroes: discard && matches!(self.backing(), Backing::File(_)), zero }
+    }
+
     /// Frees the space of `bytes` bytes at `offset`, whose content the caller no longer needs.
     ///
     /// A volume with a page cache or a bounce buffer accepts any range, and zeroes parts of blocks at its ends. Other volumes

@@ -1,0 +1,58 @@
+//! The reasons why targets cannot be served.
+
+use iopath::OpenError;
+use iopath_log::LogError;
+use iopath_nbd::TlsError;
+use thiserror::Error;
+
+use super::modelled::ModelledError;
+use crate::error::LabError;
+
+/// A target that cannot be served.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// It cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// A model that does not exist or is not valid.
+    #[error(transparent)]
+    Model(Box<LabError>),
+    /// A model that cannot be served.
+    #[error(transparent)]
+    Modelled(#[from] ModelledError),
+    /// No socket.
+    #[error("cannot listen on {place}: {source}")]
+    Listen {
+        /// The place.
+        place: String,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// Sockets of the service manager that cannot be used.
+    #[error("the socket that the service manager passed (LISTEN_FDS) cannot be used: {0}")]
+    Inherited(std::io::Error),
+    /// A place beside the sockets of the service manager.
+    #[error("the service manager passed sockets (LISTEN_FDS); omit --unix and --listen")]
+    TwoPlaces,
+    /// The request log.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// A certificate or key that cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// Two exports with one name.
+    #[error("two exports have the name {0:?}; name them with --export, once for each target")]
+    SameName(String),
+    /// More names than targets.
+    #[error("{names} names for {targets} targets")]
+    Names {
+        /// Names.
+        names: usize,
+        /// Targets.
+        targets: usize,
+    },
+    /// The server failed, or a flush at its end.
+    #[error("the server ended with an error: {0}")]
+    Server(std::io::Error),
+}
