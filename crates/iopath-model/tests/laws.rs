@@ -188,6 +188,41 @@ fn no_layer_exceeds_the_limit_of_its_mechanism() {
     }
 }
 
+/// The bytes a second of a link are those of its frames less their overhead. The devices behind it are much faster.
+#[test]
+fn a_link_bounds_and_reaches_the_rate_of_the_devices_behind_it() {
+    const FLASH: &str = "kind = 'stripe'\nmembers = 4\nchunk_kib = 128\ndevice.base = 'ssd-nvme'\n";
+    let link_mb = 1000.0 / 8.0 * 1448.0 / (1448.0 + 90.0);
+    let models = [
+        ("target with a stripe", 1.0, format!("base = 'iscsi-gbe'\n[device]\n{FLASH}")),
+        (
+            "delay around a target with a stripe",
+            1.0,
+            format!("kind = 'delay'\ndelay_us = 100\n[device]\nbase = 'iscsi-gbe'\n[device.device]\n{FLASH}"),
+        ),
+        (
+            "stripe of targets",
+            4.0,
+            "kind = 'stripe'\nmembers = 4\nchunk_kib = 128\n[device]\nbase = 'iscsi-gbe'\n\
+             [device.device]\nbase = 'ssd-nvme'\n"
+                .to_owned(),
+        ),
+    ];
+    for (name, links, text) in models {
+        let model = Model::parse(name, &text).unwrap();
+        for op in [Op::Read, Op::Write] {
+            for depth in [1, 32] {
+                let done =
+                    Rig::new(device(&model)).keep(depth, 2000, |n| (op, u64::from(n) * 256, 128 << 10));
+                let (rate, most) = (mb_per_s(&done), links * link_mb);
+                assert!(rate <= most * 1.001, "{name}, {op}, depth {depth}: {rate} of {most} MB/s");
+                let is_full = depth > 1 && op == Op::Read;
+                assert!(!is_full || rate >= most * 0.9, "{name}, {op}, depth {depth}: {rate} of {most} MB/s");
+            }
+        }
+    }
+}
+
 /// The delay of a layer bounds the rate from outside: a depth of requests in each delay.
 #[test]
 fn a_delay_bounds_the_rate_by_the_depth() {
