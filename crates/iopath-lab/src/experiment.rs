@@ -119,6 +119,7 @@ mod tests {
     use super::*;
 
     const DOCUMENTATION: &str = include_str!("../../../docs/experiments.md");
+    const README: &str = include_str!("../../../README.md");
 
     #[test]
     fn ids_are_unique_and_found() {
@@ -162,6 +163,20 @@ mod tests {
             for parameter in calibrated {
                 assert!(seen.insert(parameter.source), "{id}: two constants are {}", parameter.source);
             }
+        }
+    }
+
+    /// The row of an experiment in the table of verdicts, the first table of a page with such rows.
+    fn verdict_row<'a>(page: &'a str, id: &str) -> Option<&'a str> {
+        page.lines().find(|line| line.starts_with(&format!("| `{id}` |")) && line.matches(" | ").count() == 5)
+    }
+
+    #[test]
+    fn the_readme_has_the_verdicts_of_the_documentation() {
+        for Experiment { id, .. } in EXPERIMENTS {
+            let row = verdict_row(DOCUMENTATION, id);
+            assert!(row.is_some(), "docs/experiments.md has no verdict of {id}");
+            assert_eq!(verdict_row(README, id), row, "README.md");
         }
     }
 
