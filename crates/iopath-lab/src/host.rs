@@ -59,7 +59,18 @@ impl TargetFacts {
         if let Some(model) = target.model() {
             return Some(Self::of_model(model));
         }
-        let info = target.info()?;
+        let Some(info) = target.info() else {
+            // A stripe has no properties of one file.
+            return Some(Self {
+                path: target.file()?.display().to_string(),
+                kind: "stripe".to_owned(),
+                scratch: target.is_scratch(),
+                size_bytes: target.size_bytes(),
+                filesystem: None,
+                direct_align_bytes: target.direct_align_bytes().ok(),
+                disk: None,
+            });
+        };
         Some(Self {
             path: info.path.display().to_string(),
             kind: if info.kind == Kind::BlockDevice { "block device" } else { "file" }.to_owned(),

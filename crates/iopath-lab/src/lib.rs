@@ -57,6 +57,7 @@ pub mod stats;
 pub mod steady;
 mod steady_detector;
 mod storage;
+mod stripe_name;
 pub mod survey;
 pub mod sweep;
 mod sweep_error;

@@ -11,6 +11,7 @@ use crate::field::Field;
 use crate::model_host::{is_file, read};
 use crate::paths::PATHS;
 use crate::refusal::WorkloadError;
+use crate::stripe_name::StripeName;
 use crate::workload::{LatencySampling, Workload};
 
 /// The prefix of a target that is a model. Write a file with such a name as `./model:NAME`.
@@ -40,6 +41,9 @@ impl ModelTarget {
     /// # Errors
     /// [`LabError`]: there is no such preset, the file cannot be read, or a parameter is wrong.
     pub fn find(target: &Path) -> Result<Option<Self>, LabError> {
+        if let Some(stripe) = StripeName::find(target)? {
+            return Self::striped(target, &stripe);
+        }
         let Some(name) = target.to_str().and_then(|name| name.strip_prefix(PREFIX)) else { return Ok(None) };
         let (name, parameters) = name.split_once(PARAMETERS).unwrap_or((name, ""));
         let parameters: Vec<(&str, &str)> = parameters
@@ -52,6 +56,43 @@ impl ModelTarget {
         } else {
             Model::preset_with(name, &parameters)?
         };
+        Ok(Some(Self { name: target.to_owned(), model }))
+    }
+
+    /// A stripe of models; none if no member is a model.
+    fn striped(target: &Path, stripe: &StripeName) -> Result<Option<Self>, LabError> {
+        let models = stripe.members.iter().filter(|member| is_model(member)).count();
+        if models == 0 {
+            return Ok(None);
+        }
+        let refused = |reason| WorkloadError::Stripe { target: target.to_owned(), reason };
+        if models < stripe.members.len() {
+            return Err(WorkloadError::SeveralTargets.into());
+        }
+        let first = stripe.members.first().and_then(|member| member.to_str()?.strip_prefix(PREFIX));
+        let first = first.ok_or(refused("a model has a name"))?;
+        if stripe.members.iter().any(|member| *member != stripe.members[0]) {
+            return Err(refused("all members of a modelled stripe are the same model").into());
+        }
+        let (name, parameters) = first.split_once(PARAMETERS).unwrap_or((first, ""));
+        if is_file(name) {
+            return Err(
+                refused("write a model file of kind stripe, with the file as its table device").into()
+            );
+        }
+        let parameters: Vec<(String, &str)> = parameters
+            .split('&')
+            .filter(|parameter| !parameter.is_empty())
+            .map(|parameter| parameter.split_once('=').unwrap_or((parameter, "")))
+            .map(|(name, value)| (format!("device.{name}"), value))
+            .collect();
+        let parameters: Vec<(&str, &str)> =
+            parameters.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        let (members, chunk_kib) = (stripe.members.len(), stripe.chunk_bytes as f64 / 1024.0);
+        let text = format!(
+            "kind = \"stripe\"\nmembers = {members}\nchunk_kib = {chunk_kib:?}\n\n[device]\nbase = {name:?}\n"
+        );
+        let model = Model::parse_with(&target.to_string_lossy(), &text, &parameters)?;
         Ok(Some(Self { name: target.to_owned(), model }))
     }
 
@@ -136,7 +177,11 @@ impl Workload {
 
 /// Whether a target names a model, which may not exist.
 pub(crate) fn is_model(target: &Path) -> bool {
-    target.to_str().is_some_and(|name| name.starts_with(PREFIX))
+    let is_name = |path: &Path| path.to_str().is_some_and(|name| name.starts_with(PREFIX));
+    match StripeName::find(target) {
+        Ok(Some(stripe)) => stripe.members.iter().any(|member| is_name(member)),
+        _ => is_name(target),
+    }
 }
 
 /// The model file that a target names; none if it names a preset or no model.

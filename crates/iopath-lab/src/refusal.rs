@@ -69,6 +69,20 @@ pub enum WorkloadError {
         /// The field.
         field: Field,
     },
+    /// The name of a stripe is malformed, or its members cannot be striped.
+    Stripe {
+        /// The target as given.
+        target: PathBuf,
+        /// The reason.
+        reason: &'static str,
+    },
+    /// A path of the kernel on a stripe of iopath.
+    NoStripe {
+        /// The path.
+        path: &'static str,
+        /// The paths that access stripes.
+        known: Vec<&'static str>,
+    },
     /// Several targets, and only some of them are models.
     SeveralTargets,
     /// A request log of several workloads.
@@ -211,6 +225,13 @@ impl WorkloadError {
                 name(Field::Depth),
                 name(Field::Jobs),
                 name(Field::LatencySampling)
+            ),
+            Self::Stripe { target, reason } => {
+                format!("{} {} is not valid: {reason}", name(Field::Target), target.display())
+            }
+            Self::NoStripe { path, known } => format!(
+                "path {path} does not access stripes, which iopath makes itself; use path {}",
+                known.join(" or ")
             ),
             Self::SeveralTargets => format!(
                 "several targets at the same time are all models (model:NAME or model:FILE.toml), or all on this machine: \

@@ -107,7 +107,7 @@ pub struct TargetFacts {
     /// The file or device, symbolic links resolved; bytes that are not UTF-8 are replaced. Of a model, its name after
     /// `model:`.
     pub path: String,
-    /// `file`, `block device` or `model`.
+    /// `file`, `block device`, `stripe` or `model`.
     pub kind: String,
     /// Whether it was a scratch file, removed since.
     pub scratch: bool,

@@ -302,6 +302,7 @@ impl<'a> Series<'a> {
         for one in target.each() {
             workload.check_size(one.size_bytes())?;
         }
+        target.check_path(workload)?;
         target.check_alignment(workload)?;
         let sizes = target.models().iter().map(|model| workload.size_bytes.unwrap_or(model.size_bytes()));
         workload.check_warm(sizes.max().unwrap_or(target.size_bytes()))?;

@@ -2,18 +2,21 @@
 //! workload may access. Does not transfer them.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use iopath_os::target::extents::{extents, first_unwritten};
 use iopath_os::target::guard::Contents;
 use iopath_os::target::{self, DioAlignment, Kind, TargetError, open_exclusive};
 
 use crate::error::LabError;
-use crate::model::ModelTarget;
+use crate::model::{ModelTarget, is_model};
+use crate::paths::PATHS;
 use crate::progress::{Progress, Silent, Stage};
+use crate::random;
 use crate::refusal::WorkloadError;
 use crate::scratch::Scratch;
 use crate::storage::{Resident, Storage};
+use crate::stripe_name::StripeName;
 use crate::workload::{DEFAULT_SIZE_BYTES, Workload};
 
 /// The properties of a file or device, as the system reports them.
@@ -29,6 +32,8 @@ pub struct Target {
     info: Option<TargetInfo>,
     /// The models; none where the target is real.
     models: Vec<ModelTarget>,
+    /// The stripe that iopath makes of targets; none for other targets.
+    stripe: Option<Striped>,
     /// Further targets of this machine, for the same workload at the same time.
     more: Vec<Self>,
     size_bytes: u64,
@@ -39,6 +44,14 @@ pub struct Target {
     storage: Storage,
     /// Prevents mounts of a block device during writes to it.
     _claim: Option<File>,
+}
+
+/// A stripe of targets of this machine.
+#[derive(Debug)]
+struct Striped {
+    /// The name, with the files of the members.
+    path: PathBuf,
+    members: Vec<Target>,
 }
 
 impl Target {
@@ -74,6 +87,9 @@ impl Target {
             return Ok(Self::none(workload.size_bytes.unwrap_or(DEFAULT_SIZE_BYTES)));
         }
         let target = workload.target.as_deref().ok_or(WorkloadError::NoTarget { path: path.name })?;
+        if let Some(stripe) = StripeName::find(target)? {
+            return Self::striped(&stripe, workload, progress);
+        }
         let info = inspect(target)?;
         if info.kind == Kind::Directory {
             let size_bytes = workload.size_bytes.unwrap_or(DEFAULT_SIZE_BYTES);
@@ -89,11 +105,56 @@ impl Target {
         }
     }
 
+    /// A stripe of files, devices, and scratch files in directories.
+    fn striped(
+        stripe: &StripeName,
+        workload: &Workload,
+        progress: &mut dyn Progress,
+    ) -> Result<Self, LabError> {
+        check_path_of_stripe(workload)?;
+        if stripe.members.iter().any(|member| is_model(member)) {
+            return Err(WorkloadError::SeveralTargets.into());
+        }
+        let share = |bytes| stripe.member_bytes(bytes);
+        let mut members = Vec::with_capacity(stripe.members.len());
+        for (number, member) in stripe.members.iter().enumerate() {
+            let is_scratch = member.is_dir();
+            let default = is_scratch.then_some(DEFAULT_SIZE_BYTES);
+            let of_member = Workload {
+                path: workload.path,
+                target: Some(member.clone()),
+                rw: workload.rw,
+                size_bytes: workload.size_bytes.or(default).map(share),
+                seed: random::of_target(workload.seed, number),
+                overwrite: workload.overwrite,
+                ..Workload::default()
+            };
+            members.push(Self::real(&of_member, progress)?);
+        }
+        let files: Vec<PathBuf> =
+            members.iter().filter_map(|member| Some(member.file()?.to_owned())).collect();
+        let least = members.iter().map(|member| member.size_bytes).min().unwrap_or(0);
+        let named = StripeName { members: files, ..stripe.clone() };
+        let (target, has) = (named.target(), stripe.size_bytes(least));
+        let wanted = workload.size_bytes.unwrap_or(workload.size_bytes_min());
+        if wanted > has {
+            return Err(WorkloadError::TooSmall { target, has, wanted }.into());
+        }
+        let size_bytes = workload.size_bytes.unwrap_or(has);
+        Ok(Self { stripe: Some(Striped { path: target, members }), ..Self::none(size_bytes) })
+    }
+
+    /// The members of a stripe; none of other targets.
+    fn members(&self) -> &[Self] {
+        self.stripe.as_ref().map_or(&[], |stripe| &stripe.members)
+    }
+
     /// No target, for paths without one.
     pub fn none(size_bytes: u64) -> Self {
         Self {
             info: None,
             models: Vec::new(),
+            stripe: None,
             more: Vec::new(),
             size_bytes,
             scratch: None,
@@ -204,9 +265,10 @@ impl Target {
         self.models.iter().map(|model| model.name().display().to_string()).collect()
     }
 
-    /// The file or device; none without a target, and for a model.
+    /// The file or device, or the name of a stripe; none without a target, and for a model.
     pub fn file(&self) -> Option<&Path> {
-        self.info.as_ref().map(|info| info.path.as_path())
+        let file = self.info.as_ref().map(|info| info.path.as_path());
+        file.or(self.stripe.as_ref().map(|stripe| stripe.path.as_path()))
     }
 
     /// The properties of the file or device; none without a target.
@@ -216,7 +278,7 @@ impl Target {
 
     /// Whether it is a scratch file.
     pub fn is_scratch(&self) -> bool {
-        self.scratch.is_some()
+        self.scratch.is_some() || (self.stripe.is_some() && self.members().iter().all(Self::is_scratch))
     }
 
     /// The bytes that may be accessed, from offset zero. Of several models without a size in the workload, the least.
@@ -248,8 +310,17 @@ impl Target {
         if let Some(model) = self.model() {
             return Ok(model.align_bytes());
         }
+        let of_members = self.members().iter().map(Self::direct_align_bytes);
+        if let Some(largest) = of_members.collect::<Result<Vec<_>, _>>()?.into_iter().max() {
+            return Ok(largest);
+        }
         let Some(file) = self.file() else { return Ok(1) };
         Ok(DioAlignment::discover(file)?.offset_bytes)
+    }
+
+    /// Refuses a path of the kernel on a stripe of iopath.
+    pub(crate) fn check_path(&self, workload: &Workload) -> Result<(), WorkloadError> {
+        if self.each().any(|one| one.stripe.is_some()) { check_path_of_stripe(workload) } else { Ok(()) }
     }
 
     /// Refuses blocks and a first byte that are not aligned for direct I/O. A page cache of iopath accepts any block, but uses direct I/O
@@ -292,7 +363,7 @@ impl Target {
     /// target.
     pub(crate) fn drop_cached(&self) -> Result<Option<Resident>, LabError> {
         let mut all: Option<Resident> = None;
-        for one in self.each() {
+        for one in self.each().flat_map(|one| std::iter::once(one).chain(one.members())) {
             let Some(resident) = one.storage.drop_cached()? else { continue };
             let sum = all.get_or_insert_default();
             sum.bytes += resident.bytes;
@@ -300,6 +371,16 @@ impl Target {
         }
         Ok(all)
     }
+}
+
+/// Only iopath's own code makes a stripe, so only its paths access one.
+fn check_path_of_stripe(workload: &Workload) -> Result<(), WorkloadError> {
+    let path = workload.path;
+    if path.capabilities.runs_on_models() {
+        return Ok(());
+    }
+    let known = PATHS.iter().filter(|row| row.capabilities.runs_on_models()).map(|row| row.name);
+    Err(WorkloadError::NoStripe { path: path.name, known: known.collect() })
 }
 
 /// None for a device, and where the filesystem does not support FIEMAP.

@@ -12,6 +12,7 @@ use crate::error::LabError;
 use crate::model::ModelTarget;
 use crate::path::PathRow;
 use crate::progress::Progress;
+use crate::stripe_name::StripeName;
 use crate::target::Target;
 use crate::workload::{BlockSize, Rw, Workload};
 
@@ -23,7 +24,7 @@ const LINKS_MAX: u32 = 40;
 pub(super) enum Place {
     /// No target: a path without a device, with this size in bytes.
     None(u64),
-    /// A file or device that exists, or a model.
+    /// A file or device that exists, a model, or a stripe.
     Present(PathBuf),
     /// A name that does not exist: a scratch file in its directory.
     Named(PathBuf),
@@ -50,7 +51,7 @@ impl Place {
                 return Err(job.problem(problem));
             }
         };
-        if ModelTarget::find(file)?.is_some() {
+        if ModelTarget::find(file)?.is_some() || StripeName::find(file).map_err(LabError::from)?.is_some() {
             return Ok(Self::Present(file.to_owned()));
         }
         let file = if job.directories.is_empty() { file.to_owned() } else { directory(0).join(file) };

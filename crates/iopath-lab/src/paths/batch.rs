@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use crate::error::LabError;
 use crate::path::{Connection, Direction, Done, IoPath, JobSpec, OpenSpec, Transfer};
 use crate::random;
+use crate::stripe_name::StripeName;
 
 /// Opens a target as a volume for batches.
 pub(super) fn open(spec: &OpenSpec, mode: IoMode) -> Result<Box<dyn IoPath>, LabError> {
@@ -27,8 +28,16 @@ pub(super) fn open(spec: &OpenSpec, mode: IoMode) -> Result<Box<dyn IoPath>, Lab
     if let Some(requests) = spec.device_depth {
         options = options.device_depth(requests);
     }
-    let volume = Volume::open(spec.file(), &options)?;
+    let volume = open_volume(spec.file(), &options)?;
     Ok(Box::new(VolumePath { volume, target: spec.file().to_owned(), log: spec.log.cloned() }))
+}
+
+/// Opens a file, a device or a stripe.
+pub(super) fn open_volume(target: &Path, options: &Options) -> Result<Volume, LabError> {
+    Ok(match StripeName::find(target)? {
+        Some(StripeName { chunk_bytes, members }) => Volume::open_stripe(&members, chunk_bytes, options)?,
+        None => Volume::open(target, options)?,
+    })
 }
 
 struct VolumePath {

@@ -10,7 +10,7 @@ use iopath::{AlignedBuf, BufferedStats, IoMode, Options, Volume};
 use iopath_log::LogWriter;
 use iopath_os::kernel::Stamp;
 
-use super::batch::io_error;
+use super::batch::{io_error, open_volume};
 use crate::error::LabError;
 use crate::path::{Capabilities, Connection, Direction, Done, IoPath, JobSpec, OpenSpec, PathRow, Transfer};
 use crate::random;
@@ -78,7 +78,7 @@ impl BufferedPath {
         if let Some(volume) = &opened.volume {
             return Ok(volume.clone());
         }
-        let volume = Volume::open(&self.target, &self.options)?;
+        let volume = open_volume(&self.target, &self.options)?;
         if let Some(log) = &self.log {
             volume.start_log(Box::new(log.add_queue())).expect("the volume has a page cache");
         }
