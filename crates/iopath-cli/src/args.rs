@@ -13,11 +13,11 @@ mod values;
 
 pub(crate) use compare::CompareArgs;
 pub(crate) use fit::FitArgs;
-pub(crate) use format::{GeneralFormat, RunFormat};
+pub(crate) use format::{GeneralFormat, PERFTEST, RunFormat, SweepFormat};
 pub(crate) use log::{LogArgs, LogFile, SummaryArgs};
 pub(crate) use report::ReportArgs;
 pub(crate) use serve::{ServeArgs, TlsMode};
-pub(crate) use sweep::{SweepArgs, SweepFormat};
+pub(crate) use sweep::SweepArgs;
 pub(crate) use tune::TuneArgs;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -72,7 +72,7 @@ pub(crate) enum Command {
     /// Serve files, block devices and modelled disks over NBD
     Serve(ServeArgs),
     /// List the I/O schedulers (elevators) and their settings
-    Elevators(JsonArgs),
+    Elevators(ElevatorsArgs),
     /// Summarise a request log on one page, or write it as text
     #[command(args_conflicts_with_subcommands = true)]
     Log(LogArgs),
@@ -500,6 +500,16 @@ pub(crate) struct MapArgs {
     /// Show all extents, not only the first 24
     #[arg(long)]
     pub(crate) all: bool,
+    #[command(flatten)]
+    pub(crate) format: GeneralFormat,
+    #[command(flatten)]
+    pub(crate) json: JsonArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ElevatorsArgs {
+    #[command(flatten)]
+    pub(crate) format: GeneralFormat,
     #[command(flatten)]
     pub(crate) json: JsonArgs,
 }

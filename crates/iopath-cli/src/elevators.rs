@@ -1,10 +1,9 @@
 //! `iopath elevators`: the I/O schedulers (elevators) with their settings.
 
-use crate::args::JsonArgs;
-use crate::output::Json;
+use crate::args::ElevatorsArgs;
+use crate::output::Output;
 use iopath_lab::elevators::ElevatorList;
 
-pub(crate) fn list(args: &JsonArgs) -> anyhow::Result<()> {
-    let list = ElevatorList::all();
-    Json::new(args, &[], None)?.show(|| list.to_json(), list.text().trim_end())
+pub(crate) fn list(args: &ElevatorsArgs) -> anyhow::Result<()> {
+    Output::plain(&args.json, &[])?.in_format(args.format.format)?.present(&ElevatorList::all())
 }

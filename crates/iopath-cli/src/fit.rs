@@ -12,7 +12,7 @@ use std::path::Path;
 
 pub(crate) fn run(args: &FitArgs) -> anyhow::Result<()> {
     let source = model_file(&args.source).unwrap_or(&args.source);
-    let output = Output::with_model(&args.show, source, &args.output)?;
+    let output = Output::with_model(&args.show, source, &args.output)?.in_format(args.format.format)?;
     let options = FitOptions { source: args.source.clone(), time: args.time, overwrite: args.overwrite };
     let mut bar = Bar::new(output.has_fancy_stderr());
     let fitted = fit(&options, &mut bar);
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &FitArgs) -> anyhow::Result<()> {
         let _ = write!(text, "\n\nWritten to {file}; use it as --target {target}");
     }
     // The report is shown even if the file cannot be written, because the fit took long.
-    output.show(|| fitted.report.to_json(), &text)?;
+    output.present_as(&fitted.report, || text)?;
     written
 }
 

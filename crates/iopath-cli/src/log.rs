@@ -1,7 +1,7 @@
 //! `iopath log`: a request log on one page, as JSON, or line by line.
 
 use crate::args::{LogArgs, LogFile, SummaryArgs};
-use crate::output::{Json, plain};
+use crate::output::{Output, plain};
 use anyhow::{Context, anyhow};
 use clap::error::ErrorKind;
 use iopath_lab::table::terminal_width;
@@ -21,11 +21,11 @@ pub(crate) fn log(args: &LogArgs) -> anyhow::Result<()> {
 fn summary(args: &SummaryArgs) -> anyhow::Result<()> {
     let file = &args.file;
     let filter = filter(file)?;
-    let json = Json::new(&args.json, &[&file.file], None)?;
+    let output = Output::plain(&args.json, &[&file.file])?.in_format(args.format.format)?;
     let report = open(file).and_then(|log| log.summarise(&filter)).map_err(|error| with_name(file, error))?;
     let text = terminal_width().map_or_else(|| report.to_string(), |width| report.page(width).to_string());
-    json.show(|| report.to_json(), text.trim_end())?;
-    if json.is_alone() && report.is_empty() {
+    output.present_as(&report, || text.clone())?;
+    if output.is_alone() && report.is_empty() {
         eprintln!("iopath: {text}");
     }
     warn(file, report.damage.as_ref());

@@ -1,16 +1,16 @@
 //! `iopath map`: the extents of a file, and the requests of direct reads.
 
 use crate::args::MapArgs;
-use crate::output::Json;
+use crate::output::Output;
 use iopath_lab::map::{MapOptions, map};
 
 pub(crate) fn run(args: &MapArgs) -> anyhow::Result<()> {
-    let json = Json::new(&args.json, &[&args.file], None)?;
+    let output = Output::plain(&args.json, &[&args.file])?.in_format(args.format.format)?;
     let options =
         MapOptions { file: args.file.clone(), block_bytes: args.bs.clone(), boundary: args.boundary };
     let map = map(&options)?;
     for warning in &map.warnings {
         eprintln!("iopath: {warning}");
     }
-    json.show(|| map.to_json(), &map.text(args.all))
+    output.present_as(&map, || map.text(args.all))
 }

@@ -67,6 +67,11 @@ impl<'a> Output<'a> {
         Ok(Self { json: Json::new(&args.json, targets, log)?, format: None, is_plain: args.no_color })
     }
 
+    /// For a command without colours and progress bars. Fails as [`Json::new`] does.
+    pub(crate) fn plain(args: &'a JsonArgs, targets: &[&Path]) -> anyhow::Result<Self> {
+        Ok(Self { json: Json::new(args, targets, None)?, format: None, is_plain: true })
+    }
+
     /// For a command that writes a model file. Fails as [`Json::new`] does.
     pub(crate) fn with_model(args: &'a ShowArgs, target: &Path, model: &Path) -> anyhow::Result<Self> {
         let model = Destination::model(model, args.json.force);
@@ -100,27 +105,39 @@ impl<'a> Output<'a> {
 
     /// Shows results on stdout in the selected format, and writes the JSON to its file.
     pub(crate) fn present(&self, document: &dyn Document) -> anyhow::Result<()> {
-        let view = View { width: table::terminal_width(), is_fancy: self.has_fancy_stdout() };
+        self.present_as(document, || document.text(self.view()))
+    }
+
+    /// As [`Output::present`], with another text than that of the document.
+    pub(crate) fn present_as(
+        &self,
+        document: &dyn Document,
+        text: impl FnOnce() -> String,
+    ) -> anyhow::Result<()> {
         let json = || document.json();
-        match self.format {
+        match self.format.filter(|format| !format.is_text()) {
             Some(format) if format.is_json() => {
                 let text = Origin::of_process(self.json.started).stamp(&document.json());
                 self.json.show(json, text.trim_end())
             }
-            Some(format) => self.json.show(json, (format.render)(document, view).trim_end()),
+            Some(format) => self.json.show(json, (format.render)(document, self.view()).trim_end()),
             None if self.json.is_alone() => self.json.show(json, ""),
-            None => self.json.show(json, &document.text(view)),
+            None => self.json.show(json, text().trim_end()),
         }
+    }
+
+    fn view(&self) -> View {
+        View { width: table::terminal_width(), is_fancy: self.has_fancy_stdout() }
+    }
+
+    /// Whether JSON replaces the text on stdout.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.json.is_alone()
     }
 
     /// Whether stdout has the usual text.
     pub(crate) fn is_text(&self) -> bool {
         self.format.is_none() && !self.json.is_alone()
-    }
-
-    /// Shows results as text and JSON, according to the options.
-    pub(crate) fn show(&self, json: impl FnOnce() -> String, text: &str) -> anyhow::Result<()> {
-        self.json.show(json, text)
     }
 }
 

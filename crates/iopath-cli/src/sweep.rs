@@ -1,14 +1,17 @@
 //! `iopath sweep`: measures a matrix of workloads and settings, and shows tables and a heat map.
 
-use crate::args::{SweepArgs, SweepFormat};
+use crate::args::{PERFTEST, SweepArgs};
 use crate::output::{plain, print};
 use crate::progress::Bar;
 use anyhow::bail;
+use iopath_lab::format::View;
+use iopath_lab::result::Origin;
 use iopath_lab::sweep::{Sweep, SweepFile};
 use iopath_lab::{LabError, SweepError, before_end, table};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::time::SystemTime;
 
 /// The results file, for the message of an interruption.
 static RESULTS: OnceLock<PathBuf> = OnceLock::new();
@@ -18,13 +21,14 @@ pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<()> {
         let matrix = args.matrix()?;
         SweepFile::check_replaceable(&args.output).map_err(LabError::from)?;
         let arguments = std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
-        let file = SweepFile::new(arguments, args.seed, matrix.axes, matrix.values);
+        let mut file = SweepFile::new(arguments, args.seed, matrix.axes, matrix.values);
+        file.origin = Some(Origin::of_process(SystemTime::now()));
         return measure(args, &matrix.cells, file, &args.output);
     };
     let file = SweepFile::read(path).map_err(LabError::from)?;
     let args = SweepArgs::of(&file.arguments)?;
     if file.complete {
-        return show(&file, args.format);
+        return show(&file, &args);
     }
     let matrix = args.matrix()?;
     let values = file.cells.iter().map(|cell| &cell.values);
@@ -56,7 +60,7 @@ fn measure(
         }
         return Err(error.into());
     }
-    show(&file, args.format)?;
+    show(&file, args)?;
     let first = file.cells.iter().find_map(|cell| cell.skipped.as_ref());
     match first {
         Some(reason) if file.counts()[0] == 0 => bail!("no cell could be measured: {}", plain(reason)),
@@ -64,14 +68,14 @@ fn measure(
     }
 }
 
-fn show(file: &SweepFile, format: SweepFormat) -> anyhow::Result<()> {
-    let text = match format {
-        SweepFormat::Table => file.text(table::terminal_width()),
-        SweepFormat::Json => file.to_json().trim_end().to_owned(),
-        SweepFormat::Csv => file.csv(),
-        SweepFormat::Perftest => file.perftest(),
+fn show(file: &SweepFile, args: &SweepArgs) -> anyhow::Result<()> {
+    let view = View { width: table::terminal_width(), is_fancy: false };
+    let text = match args.format.format {
+        Some(format) if format.name == PERFTEST => file.perftest(),
+        Some(format) => (format.render)(file, view),
+        None => file.text(view.width),
     };
-    print(&format!("{text}\n"))
+    print(&format!("{}\n", text.trim_end()))
 }
 
 /// Names the command that continues the sweep.

@@ -7,7 +7,7 @@ use crate::progress::Bar;
 use iopath_lab::device_settings::{Change, Leftover, SettingsDevice, restore_all, restore_killed};
 use iopath_lab::jobfile::{JobFile, System};
 use iopath_lab::tune::{JobWorkload, Limits, OneWorkload, TuneReport, candidates, set, try_settings};
-use iopath_lab::{LabError, SettingsError, table};
+use iopath_lab::{LabError, SettingsError};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -19,7 +19,7 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<ExitCode> {
         return restore(args.device.as_deref());
     }
     restore_after_kill();
-    let output = Output::new(&args.show, &[], None)?;
+    let output = Output::new(&args.show, &[], None)?.in_format(args.format.format)?;
     let device = args.device.as_deref().expect("the device is required without --restore");
     if args.trial {
         return try_candidates(args, device, &output);
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<ExitCode> {
         }
         report.map_err(LabError::from)?
     };
-    output.show(|| report.to_json(), &report.text(table::terminal_width()))?;
+    output.present(&report)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -61,7 +61,7 @@ fn try_candidates(args: &TuneArgs, device: &Path, output: &Output) -> anyhow::Re
     for note in &report.notes {
         eprintln!("iopath: {}", plain(note));
     }
-    output.show(|| report.to_json(), &report.text(table::terminal_width()))?;
+    output.present(&report)?;
     Ok(ExitCode::SUCCESS)
 }
 

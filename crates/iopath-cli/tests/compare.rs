@@ -264,7 +264,7 @@ fn strict_refuses_a_comparison_without_a_verdict() {
     let [one, two] = [one.to_str().unwrap(), two.to_str().unwrap()];
     assert_eq!(compare(&[one, two]).status.code(), Some(0), "one repetition has no interval");
     assert_eq!(compare(&[one, two, "--strict"]).status.code(), Some(4));
-    let live = ["--live", "true", "sleep 0.1", "--repetitions-max", "8", "--strict"];
+    let live = ["--live", "true", "sleep 0.4", "--repetitions-max", "14", "--strict"];
     assert_eq!(compare(&live).status.code(), Some(3), "a regression keeps its code");
 }
 

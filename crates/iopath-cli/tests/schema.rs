@@ -3,47 +3,13 @@
 mod support;
 
 use std::fs;
-use std::path::Path;
 
 use serde_json::{Value, json};
+use support::schema::check;
 use support::{iopath, json_of};
 
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
-}
-
-/// Forbids unknown keys: readers ignore them, and the program writes none.
-fn forbid_unknown(schema: &mut Value) {
-    match schema {
-        Value::Object(fields) => {
-            if fields.contains_key("properties") {
-                fields.insert("additionalProperties".to_owned(), json!(false));
-            }
-            fields.values_mut().for_each(forbid_unknown);
-        }
-        Value::Array(values) => values.iter_mut().for_each(forbid_unknown),
-        _ => {}
-    }
-}
-
-/// Checks a document of the program that these arguments printed.
-fn check(document: &Value, args: &[&str]) {
-    let name = document["schema"].as_str().unwrap_or_else(|| panic!("{args:?} has no schema: {document}"));
-    let file = format!("{}.json", name.strip_prefix("iopath.").unwrap().replace('/', "-"));
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema").join(file);
-    let mut schema: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
-    assert!(jsonschema::meta::is_valid(&schema), "{} is no JSON Schema", path.display());
-    forbid_unknown(&mut schema);
-    let validator = jsonschema::validator_for(&schema).unwrap();
-    let errors: Vec<String> =
-        validator.iter_errors(document).map(|error| format!("{}: {error}", error.instance_path())).collect();
-    assert!(errors.is_empty(), "{args:?}: {errors:#?}");
-    let origin = &document["origin"];
-    assert_eq!(origin["version"], env!("CARGO_PKG_VERSION"), "{args:?}");
-    let command: Vec<&str> =
-        origin["command"].as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect();
-    assert!(args.iter().all(|arg| command.contains(arg)), "{args:?}: {command:?}");
-    assert!(origin["started"].as_str().unwrap().ends_with('Z'), "{origin}");
 }
 
 /// The checked output of a command.
@@ -158,6 +124,31 @@ fn other_documents_are_valid() {
     let elevators = document(&["elevators"]);
     assert!(elevators["elevators"].as_array().unwrap().len() > 4);
     assert_eq!(document(&["experiment", "closest", "--set", "ios=1000"])["host"], Value::Null);
+    let sweep = folder.path().join("sweep.json");
+    let args = [
+        "sweep",
+        "--path",
+        "iopath-direct",
+        "--target",
+        "model:ide-2001",
+        "--size",
+        "1m",
+        "--bs",
+        "3,4k,64k",
+    ];
+    let output = iopath(&args).arg("--output").arg(&sweep).args(["--format", "json"]).output().unwrap();
+    let shown = json_of(&output);
+    check(&shown, &args);
+    assert_eq!(shown, serde_json::from_slice::<Value>(&fs::read(&sweep).unwrap()).unwrap());
+    assert!(shown["cells"][0]["skipped"].is_string(), "{shown}");
+    // The settings of any block device; a container may have none.
+    let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let devices = devices.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut outputs = devices.map(|name| iopath(&["tune", &name, "--json", "-"]).output().unwrap());
+    match outputs.find(|output| output.status.success()) {
+        Some(output) => check(&json_of(&output), &["tune"]),
+        None => eprintln!("skipped tune: no block device here"),
+    }
     let model = folder.path().join("model.toml");
     document(&["fit", "model:ssd-sata", "--output", model.to_str().unwrap(), "--time", "2s"]);
     let file = folder.path().join("file");

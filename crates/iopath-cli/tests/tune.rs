@@ -200,6 +200,7 @@ fn a_trial_keeps_what_is_better_with_confidence_until_a_restore() {
     let args = [&[device, "--try", "readahead=4k,2m", "--json"], &WORKLOAD[..]].concat();
     let report = json_of(&rig.tune(&args));
     assert_eq!(report["schema"], "iopath.tune-trial/1");
+    support::schema::check(&report, &args);
     let winner = report["winner"].as_str().unwrap();
     let now = format!("read_ahead_kb={}", rig.value("read_ahead_kb"));
     if report["verdict"] == "better" {

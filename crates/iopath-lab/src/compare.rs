@@ -99,7 +99,7 @@ pub fn compare_files(options: &CompareOptions) -> Result<Comparison, CompareErro
     let decisions = verdict::decide(&compared, options.threshold.ln_1p(), ALPHA);
     let report =
         report::report(options.sides.clone(), options.threshold, &matched.pairs, &compared, decisions);
-    let notes = one_execution(&files, &report).into_iter().collect();
+    let notes = report.notes.iter().cloned().chain(one_execution(&files, &report)).collect();
     let (metric, vary, unmatched) = (options.metric.clone(), options.vary.clone(), matched.unmatched);
     Ok(Comparison { metric, vary, unmatched, notes, ..report })
 }
@@ -139,9 +139,11 @@ pub fn compare_live(
     let (comparison, error) = live::run(&plan, &mut commands, |pair| {
         progress.stage(&Stage::Pair { number: pair, max: plan.pairs_max });
     });
-    let notes = commands.notes();
     let (metric, host) = (options.metric.clone(), Some(Host::here(None)));
-    let comparison = comparison.map(|comparison| Comparison { host, metric, notes, ..comparison });
+    let comparison = comparison.map(|mut comparison| {
+        comparison.notes.append(&mut commands.notes());
+        Comparison { host, metric, ..comparison }
+    });
     Ok(LiveEnd { comparison, error, signal: commands.received })
 }
 

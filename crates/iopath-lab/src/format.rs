@@ -2,14 +2,20 @@
 
 mod comparison;
 mod csv;
+mod elevators;
 mod experiments;
 mod fio_json;
+mod fit;
 mod json;
+mod log;
+mod map;
 mod markdown;
 mod perftest;
 mod result;
 mod survey;
+mod sweep;
 mod text;
+mod tune;
 
 use crate::result::Report;
 
@@ -46,9 +52,16 @@ pub struct View {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Records {
     /// The names of the columns.
-    pub head: Vec<&'static str>,
+    pub head: Vec<String>,
     /// The values; an unknown value is empty.
     pub rows: Vec<Vec<String>>,
+}
+
+impl Records {
+    /// A table with these columns.
+    fn new(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Self {
+        Self { head: names(head), rows: rows.into_iter().collect() }
+    }
 }
 
 /// A part of a text: a table, and paragraphs below it.
@@ -89,10 +102,19 @@ impl Format {
         FORMATS.iter().find(|format| format.name == name)
     }
 
+    /// Whether it is the default: text for a terminal.
+    pub fn is_text(&self) -> bool {
+        self.name == text::ROW.name
+    }
+
     /// Whether it is the JSON of iopath, to which the program adds its origin.
     pub fn is_json(&self) -> bool {
         self.name == json::ROW.name
     }
+}
+
+fn names(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
 }
 
 /// A number without rounding; empty if it is unknown.

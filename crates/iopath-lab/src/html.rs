@@ -8,6 +8,7 @@ mod chart;
 mod compared;
 mod experiments;
 mod facts;
+mod general;
 mod input;
 mod log_page;
 mod log_series;
@@ -21,6 +22,7 @@ mod script;
 mod series;
 mod svg;
 mod sweeps;
+mod verified;
 
 use std::path::PathBuf;
 
@@ -67,6 +69,11 @@ pub fn page(options: &PageOptions) -> Result<String, PageError> {
         options.files.iter().map(|file| input::read(file)).collect::<Result<_, _>>()?;
     let mut palette = Palette::default();
     let mut findings = Vec::new();
+    // Damaged data is more important than any figure.
+    for (source, report) in results(&sources) {
+        let name = if sources.len() > 1 { short_name(&source.name) } else { String::new() };
+        findings.extend(verified::statements(&name, report));
+    }
     let mut sections = Vec::new();
     let compared = compare_results(&sources, options);
     for (_, comparison) in &compared {
@@ -119,12 +126,17 @@ fn content(source: &Source, number: usize, palette: &mut Palette) -> (Vec<Statem
                 (run_table::runs(&report.runs))
                 (run_table::groups(report))
                 (run_table::skipped(report))
+                (verified::section(report))
             };
             (run_findings::of_report(report), body)
         }
         Content::Comparison(comparison) => (compared::statements(comparison), compared::section(comparison)),
         Content::Experiments(list) => (experiments::statements(list), experiments::section(list)),
         Content::Sweep(sweep) => (sweeps::statements(sweep), sweeps::section(sweep, palette)),
+        Content::Settings(of) => (general::of_settings(&of.document), general::section(&of.document)),
+        Content::Trial(of) => (general::of_trial(&of.document), general::trial_section(&of.document)),
+        Content::Fit(of) => (general::of_fit(&of.document), general::fit_section(&of.document)),
+        Content::Map(of) => (general::of_map(&of.document), general::section(&of.document)),
         Content::Log(log) => (log_page::statements(log), log_page::section(log, number)),
     }
 }
@@ -189,15 +201,28 @@ fn comparison_sections(compared: &Comparisons, overlaid: &Markup) -> Vec<Section
 }
 
 fn conditions(sources: &[Source]) -> Section {
+    let others: Vec<_> = sources
+        .iter()
+        .filter_map(|source| {
+            let (host, target) = match &source.content {
+                Content::Sweep(sweep) => (sweep.host.as_ref(), sweep.target.as_ref()),
+                Content::Fit(of) => (of.document.host.as_ref(), of.document.target.as_ref()),
+                Content::Map(of) => (of.document.host.as_ref(), None),
+                _ => (None, None),
+            };
+            (host.is_some() || target.is_some()).then_some((source, host, target))
+        })
+        .collect();
     let body = html! {
         @for (source, report) in results(sources) {
             @if sources.len() > 1 { h3 { (short_name(&source.name)) } }
             (run_table::conditions(report))
         }
-        @for sweep in sources.iter().filter_map(|source| match &source.content { Content::Sweep(sweep) => Some(sweep), _ => None }) {
-            (run_table::machine_and_target(sweep.host.as_ref(), sweep.target.as_ref()))
+        @for (source, host, target) in &others {
+            @if sources.len() > 1 { h3 { (short_name(&source.name)) } }
+            (run_table::machine_and_target(*host, *target))
         }
-        @if !sources.iter().any(|source| matches!(source.content, Content::Results(_) | Content::Sweep(_))) { p class="note" { "The files name no machine." } }
+        @if others.is_empty() && results(sources).next().is_none() { p class="note" { "The files name no machine." } }
     };
     Section { title: "Machine and settings".to_owned(), subtitle: String::new(), body }
 }
@@ -217,6 +242,10 @@ fn commands(sources: &[Source]) -> Section {
                 },
                 Content::Comparison(comparison) => { (origin(source, comparison.origin.as_ref())) },
                 Content::Experiments(list) => { (origin(source, list.origin.as_ref())) },
+                Content::Settings(of) => { (origin(source, of.origin.as_ref())) },
+                Content::Trial(of) => { (origin(source, of.origin.as_ref())) },
+                Content::Fit(of) => { (origin(source, of.origin.as_ref())) },
+                Content::Map(of) => { (origin(source, of.origin.as_ref())) },
                 Content::Results(_) | Content::Log(_) => {},
             }
         }
@@ -252,6 +281,10 @@ fn title(sources: &[Source]) -> String {
         Content::Comparison(_) => "Comparison".to_owned(),
         Content::Experiments(_) => "Published effects, re-enacted".to_owned(),
         Content::Sweep(_) => "Sweep".to_owned(),
+        Content::Settings(of) => format!("Settings of {}", of.document.device),
+        Content::Trial(of) => format!("Settings of {}: trial", of.document.device),
+        Content::Fit(of) => format!("Model of kind {}", of.document.kind),
+        Content::Map(of) => format!("Extents of {}", short_name(&of.document.path)),
         Content::Log(log) if log.summary.log.target.is_empty() => "Request log".to_owned(),
         Content::Log(log) => format!("Requests to {}", log.summary.log.target),
     }
@@ -292,6 +325,10 @@ fn subtitle(source: &Source) -> String {
         Content::Comparison(_) => format!("{}: comparison", source.name),
         Content::Experiments(_) => format!("{}: experiments", source.name),
         Content::Sweep(sweep) => format!("{}: sweep of {} cells", source.name, sweep.cells.len()),
+        Content::Settings(_) => format!("{}: settings of a device", source.name),
+        Content::Trial(_) => format!("{}: trial of settings", source.name),
+        Content::Fit(_) => format!("{}: fit of a model", source.name),
+        Content::Map(_) => format!("{}: map of a file", source.name),
         Content::Log(_) => format!("{}: request log", source.name),
     }
 }

@@ -6,7 +6,7 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Value, json};
 
 use crate::result::Origin;
-use crate::{compare, elevators, experiment, fit, map, result, tune};
+use crate::{compare, elevators, experiment, fit, map, result, sweep, tune};
 
 /// The schema of a document.
 #[derive(Debug, Clone, Copy)]
@@ -20,11 +20,13 @@ pub struct SchemaRow {
 pub static SCHEMAS: &[SchemaRow] = &[
     row::<result::Report>(result::SCHEMA),
     row::<compare::Comparison>(compare::SCHEMA),
+    row::<sweep::SweepFile>(sweep::SCHEMA),
     row::<experiment::ExperimentsDocument<'static>>(experiment::EXPERIMENTS_SCHEMA),
     row::<fit::FitReport>(fit::SCHEMA),
     row::<map::FileMap>(map::SCHEMA),
     row::<elevators::ElevatorList>(elevators::SCHEMA),
     row::<tune::TuneReport>(tune::SCHEMA),
+    row::<tune::TrialReport>(tune::TRIAL_SCHEMA),
     row::<iopath_log::Report>(iopath_log::SUMMARY_SCHEMA),
 ];
 

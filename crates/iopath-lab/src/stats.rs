@@ -2,12 +2,14 @@
 //! histograms. Comparisons of two samples are in `stats/contrast.rs`.
 
 pub(crate) mod contrast;
+pub(crate) mod frequency;
 pub(crate) mod holm;
 #[cfg(test)]
 pub(crate) mod noise;
 pub(crate) mod ratio;
 pub(crate) mod student;
 pub(crate) mod trend;
+pub(crate) mod trimmed;
 
 /// Statistics of a sample.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -17,6 +17,7 @@ mod model_settings;
 mod view;
 
 pub use file::{Cell, SCHEMA, SweepFile};
+pub(crate) use matrix::OF_WORKLOAD;
 pub use matrix::{Axis, CELLS_MAX, product};
 pub use measure::{Planned, Sweep};
 pub use model_settings::set_on_model;

@@ -15,5 +15,5 @@ mod workload;
 
 pub use change::{ChangedSetting, SCHEMA, SettingFacts, TuneReport, set};
 pub use halving::{Limits, TrialVerdict};
-pub use trial::{CandidateFacts, Measure, TrialReport, candidates, try_settings};
+pub use trial::{CandidateFacts, Measure, SCHEMA as TRIAL_SCHEMA, TrialReport, candidates, try_settings};
 pub use workload::{JobWorkload, OneWorkload};

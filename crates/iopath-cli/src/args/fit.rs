@@ -1,7 +1,7 @@
 //! The command line of `iopath fit`.
 
-use super::ShowArgs;
 use super::values::{fit_time, model_output};
+use super::{GeneralFormat, ShowArgs};
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,6 +21,8 @@ pub(crate) struct FitArgs {
     /// Allow writing to a file or device that is not a scratch file of iopath. Destroys its content
     #[arg(long)]
     pub(crate) overwrite: bool,
+    #[command(flatten)]
+    pub(crate) format: GeneralFormat,
     #[command(flatten)]
     pub(crate) show: ShowArgs,
 }

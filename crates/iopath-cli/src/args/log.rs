@@ -1,7 +1,7 @@
 //! The options of `iopath log`. The command is in `log.rs` of the crate.
 
-use super::JsonArgs;
 use super::values::{event, repeat, sectors, stream, time_offset};
+use super::{GeneralFormat, JsonArgs};
 use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
 use iopath_core::Extent;
 use iopath_core::log::Event;
@@ -19,6 +19,8 @@ pub(crate) enum LogArgs {
 pub(crate) struct SummaryArgs {
     #[command(flatten)]
     pub(crate) file: LogFile,
+    #[command(flatten)]
+    pub(crate) format: GeneralFormat,
     #[command(flatten)]
     pub(crate) json: JsonArgs,
 }

@@ -1,8 +1,8 @@
 //! The command line of `iopath sweep`: lists of values, and the options of `iopath run` that all cells share.
 
-use super::{Cli, Command, RunArgs};
+use super::{Cli, Command, RunArgs, SweepFormat};
 use crate::args::values::seed;
-use clap::{Args, Parser, ValueEnum};
+use clap::{Args, Parser};
 use iopath_lab::device_settings::{Change, SettingName};
 use iopath_lab::sweep::{Axis, Planned, product, set_on_model};
 use iopath_lab::{LabError, SweepError};
@@ -54,8 +54,7 @@ pub(crate) struct SweepArgs {
     /// Continue an interrupted sweep: the options are those of FILE. Shows the results of a complete one
     #[arg(long, value_name = "FILE", exclusive = true)]
     pub(crate) resume: Option<PathBuf>,
-    /// The format of the results on stdout
-    #[arg(long, value_enum, default_value = "table")]
+    #[command(flatten)]
     pub(crate) format: SweepFormat,
     /// No colours and no progress bars (like `NO_COLOR`)
     #[arg(long)]
@@ -63,19 +62,6 @@ pub(crate) struct SweepArgs {
     /// Further options of `iopath run` for all cells, after --
     #[arg(last = true, value_name = "RUN OPTIONS")]
     pub(crate) run: Vec<String>,
-}
-
-/// The format of a sweep.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum SweepFormat {
-    /// Tables and a heat map
-    Table,
-    /// The results file
-    Json,
-    /// A line for each cell
-    Csv,
-    /// The classic table of block sizes
-    Perftest,
 }
 
 /// The matrix of a sweep.

@@ -1,7 +1,7 @@
 //! The command line of `iopath tune`.
 
 use super::values::{duration, percentage, seed};
-use super::{Cli, Command, RunArgs, ShowArgs};
+use super::{Cli, Command, GeneralFormat, RunArgs, ShowArgs};
 use clap::{Args, Parser};
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ pub(crate) struct TuneArgs {
     #[arg(value_name = "NAME=VALUE")]
     pub(crate) changes: Vec<String>,
     /// Restore the settings of DEVICE, or of all devices, that iopath has changed
-    #[arg(long, conflicts_with_all = ["changes", "keep", "json", "force", "trial"])]
+    #[arg(long, conflicts_with_all = ["changes", "keep", "json", "force", "format", "trial"])]
     pub(crate) restore: bool,
     /// Keep the new values: --restore does not undo them. They last until the next boot
     #[arg(long, requires = "changes", conflicts_with = "trial")]
@@ -33,6 +33,8 @@ pub(crate) struct TuneArgs {
     /// Seed of the order of measurements
     #[arg(long, default_value_t = 1, value_parser = seed, value_name = "N", requires = "trial")]
     pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) format: GeneralFormat,
     #[command(flatten)]
     pub(crate) show: ShowArgs,
     /// The workload: options of `iopath run`, or a job file

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // Each test program uses its own part of this.
 
+pub(crate) mod schema;
+
 use serde_json::Value;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};

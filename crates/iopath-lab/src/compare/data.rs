@@ -46,6 +46,9 @@ pub(crate) const METRICS: [Metric; 9] = [THROUGHPUT, IOPS, TIME, LATENCY, P50, P
 /// The key of the medium that served a run.
 pub(crate) const SERVED_BY: &str = "served-by";
 
+/// The value of a condition that a workload lacks, such as a rate: a workload with a rate differs from one without.
+pub(crate) const NONE: &str = "none";
+
 /// A condition of a measurement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fact {
@@ -107,6 +110,12 @@ impl Run {
     /// Adds a fact that may differ.
     pub(crate) fn setting(&mut self, key: &str, value: impl Into<Value>) {
         self.facts.push(Fact { key: key.to_owned(), value: value.into().0, is_identity: false });
+    }
+
+    /// Adds a fact that must be equal on both sides, instead of one with this name.
+    pub(crate) fn replace(&mut self, key: &str, value: &str) {
+        self.facts.retain(|fact| fact.key != key);
+        self.identity(key, value);
     }
 
     /// Adds a metric, if each repetition has its value.

@@ -1,6 +1,6 @@
 //! Reads fio's JSON (`--output-format=json` and `json+`). One file is one repetition: fio has one aggregate for each job.
 
-use super::data::{CPU, IOPS, LATENCY, P50, P90, P99, P999, Run, THROUGHPUT};
+use super::data::{CPU, IOPS, LATENCY, NONE, P50, P90, P99, P999, Run, THROUGHPUT};
 use super::json::Node;
 use crate::compare_error::CompareError;
 use crate::size::parse_size;
@@ -10,7 +10,7 @@ const GIB: f64 = (1u64 << 30) as f64;
 const DIRECTIONS: [&str; 3] = ["read", "write", "trim"];
 
 /// Job options that describe the workload: fio's name, the name of the fact, and fio's default.
-const OPTIONS: [(&str, &str, Option<&str>); 12] = [
+const OPTIONS: [(&str, &str, Option<&str>); 24] = [
     ("rw", "rw", Some("read")),
     ("bs", "bs", Some("4k")),
     ("iodepth", "iodepth", Some("1")),
@@ -21,8 +21,20 @@ const OPTIONS: [(&str, &str, Option<&str>); 12] = [
     ("filename", "target", None),
     ("directory", "directory", None),
     ("rwmixread", "rwmixread", Some("50")),
-    ("rate_iops", "rate-iops", None),
-    ("rate", "rate", None),
+    ("rate_iops", "rate-iops", Some(NONE)),
+    ("rate", "rate", Some(NONE)),
+    ("rate_process", "rate-process", Some(NONE)),
+    ("thinktime", "thinktime", Some(NONE)),
+    ("bssplit", "bssplit", Some(NONE)),
+    ("bsrange", "bsrange", Some(NONE)),
+    ("random_distribution", "random-distribution", Some("random")),
+    ("fsync", "fsync", Some(NONE)),
+    ("verify", "verify", Some(NONE)),
+    ("zero_buffers", "zero_buffers", Some(NONE)),
+    ("buffer_compress_percentage", "buffer_compress_percentage", Some(NONE)),
+    ("buffer_pattern", "buffer_pattern", Some(NONE)),
+    ("dedupe_percentage", "dedupe_percentage", Some(NONE)),
+    ("offset", "offset", Some("0")),
 ];
 
 /// Other names of options.

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::data::{METRICS, Run, differences};
 use crate::compare_error::CompareError;
-use crate::stats::Summary;
+use crate::stats::trimmed::Location;
 
 /// The name that permits every difference.
 const ALL: &str = "all";
@@ -141,7 +141,8 @@ fn not_a_repetition(run: &Run, file: &[Run], name: &str) -> CompareError {
     CompareError::Selection(format!("the files {name} are not repetitions of the same workloads{cause}"))
 }
 
-/// Executions of one workload as the repetitions of one run: each is represented by the geometric mean of its values.
+/// Executions of one workload as the repetitions of one run: each is represented by the trimmed geometric mean of its
+/// values.
 pub(super) fn join(executions: &[&Run]) -> Run {
     let mut joined = executions[0].clone();
     joined.samples.clear();
@@ -149,7 +150,7 @@ pub(super) fn join(executions: &[&Run]) -> Run {
         let mean = |run: &&Run| {
             let values = run.values(metric)?;
             let logs: Vec<f64> = values.iter().map(|value| value.ln()).collect();
-            Summary::of(&logs).map(|summary| summary.mean.exp())
+            Location::trimmed(&logs).map(|location| location.mean.exp())
         };
         joined.sample(metric, executions.iter().map(mean).collect());
     }

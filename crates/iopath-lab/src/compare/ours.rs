@@ -1,38 +1,38 @@
-//! Reads results of iopath, `iopath.result/1` (docs/result.md). Ignores unknown keys.
+//! Reads results of iopath, `iopath.result/1` (docs/result.md) and `iopath.sweep/1` (docs/sweep.md). Ignores unknown keys.
 
-use super::data::{CPU, IOPS, LATENCY, Metric, P50, P90, P99, P999, Run, SERVED_BY, THROUGHPUT};
+use super::data::{CPU, IOPS, LATENCY, Metric, NONE, P50, P90, P99, P999, Run, SERVED_BY, THROUGHPUT};
 use super::json::Node;
 use crate::compare_error::CompareError;
 use crate::size::format_size;
-
-/// The schema of results, without its version.
-const SCHEMA: &str = "iopath.result/";
+use crate::{result, sweep};
 
 /// Whether a document is JSON of iopath.
 pub(super) fn is_ours(root: &Node) -> bool {
     root.find("schema").is_some_and(|schema| schema.text().is_ok_and(|name| name.starts_with("iopath.")))
 }
 
-/// The runs of a result.
+/// The runs of a result or a sweep.
 pub(super) fn read(root: &Node) -> Result<Vec<Run>, CompareError> {
     let schema = root.get("schema")?;
-    if schema.text()? != "iopath.result/1" {
-        let problem = format!("`{}` cannot be compared, only {SCHEMA}1 can", schema.text()?);
-        return Err(schema.error(&problem));
+    match schema.text()? {
+        result::SCHEMA => of_result(root),
+        sweep::SCHEMA => of_sweep(root),
+        other => {
+            let known = [result::SCHEMA, sweep::SCHEMA].join(" and ");
+            Err(schema.error(&format!("`{other}` cannot be compared, only {known} can")))
+        }
     }
-    let mut common = Run::default();
-    common.identity("tool", "iopath");
-    if let Some(host) = root.find("host") {
-        of_host(&host, &mut common)?;
+}
+
+fn of_result(root: &Node) -> Result<Vec<Run>, CompareError> {
+    let mut common = common(root)?;
+    if let Some(target) = root.find("target") {
+        of_target(&target, &mut common)?;
+        of_disk(&target, &mut common)?;
     }
-    let target = root.find("target");
-    if let Some(target) = &target {
-        of_target(target, &mut common)?;
-    }
-    if let Some(more) = root.find("more_targets") {
-        let names: Result<Vec<_>, _> = more.elements()?.iter().map(|one| one.get("path")?.text()).collect();
-        common.identity("more-targets", names?.join(", "));
-    }
+    let more = root.find("more_targets").map_or_else(|| Ok(Vec::new()), |more| more.elements())?;
+    let names: Vec<_> = more.iter().map(|one| one.get("path")?.text()).collect::<Result<_, _>>()?;
+    common.identity("more-targets", if names.is_empty() { NONE.to_owned() } else { names.join(", ") });
     let runs = root.get("runs")?.elements()?;
     let names: Vec<Option<&str>> = runs.iter().map(job_name).collect::<Result<_, _>>()?;
     let mut read = Vec::new();
@@ -44,6 +44,41 @@ pub(super) fn read(root: &Node) -> Result<Vec<Run>, CompareError> {
         of_run(run, own, &mut read)?;
     }
     Ok(read)
+}
+
+/// The measured cells. The value of each list is a condition: the settings of the device are not in the runs.
+fn of_sweep(root: &Node) -> Result<Vec<Run>, CompareError> {
+    let mut common = common(root)?;
+    if let Some(target) = root.find("target") {
+        of_target(&target, &mut common)?;
+    }
+    let axes = root.get("axes")?.elements()?;
+    let axes: Vec<&str> = axes.iter().map(|axis| axis.get("name")?.text()).collect::<Result<_, _>>()?;
+    let mut read = Vec::new();
+    for cell in root.get("cells")?.elements()? {
+        let Some(run) = cell.find("run") else { continue };
+        let first = read.len();
+        of_run(&run, common.clone(), &mut read)?;
+        let values = cell.get("values")?.elements()?;
+        if values.len() != axes.len() {
+            return Err(cell.error("its values are not those of the lists"));
+        }
+        for (name, value) in axes.iter().zip(&values).filter(|(name, _)| !sweep::OF_WORKLOAD.contains(name)) {
+            let value = value.text()?;
+            read[first..].iter_mut().for_each(|run| run.replace(name, value));
+        }
+    }
+    if read.is_empty() { Err(root.get("cells")?.error("no cell is measured")) } else { Ok(read) }
+}
+
+/// The tool and the machine.
+fn common(root: &Node) -> Result<Run, CompareError> {
+    let mut common = Run::default();
+    common.identity("tool", "iopath");
+    if let Some(host) = root.find("host") {
+        of_host(&host, &mut common)?;
+    }
+    Ok(common)
 }
 
 fn job_name<'a>(run: &Node<'a>) -> Result<Option<&'a str>, CompareError> {
@@ -81,11 +116,18 @@ fn of_target(target: &Node, run: &mut Run) -> Result<(), CompareError> {
     if let Some(filesystem) = target.find("filesystem") {
         run.identity("filesystem", filesystem.text()?);
     }
-    let Some(disk) = target.find("disk") else { return Ok(()) };
-    run.identity("disk", disk.get("name")?.text()?);
-    if let Some(model) = disk.find("model") {
-        run.identity("disk-model", model.text()?);
+    if let Some(disk) = target.find("disk") {
+        run.identity("disk", disk.get("name")?.text()?);
+        if let Some(model) = disk.find("model") {
+            run.identity("disk-model", model.text()?);
+        }
     }
+    Ok(())
+}
+
+/// The settings of the disk that people vary.
+fn of_disk(target: &Node, run: &mut Run) -> Result<(), CompareError> {
+    let Some(disk) = target.find("disk") else { return Ok(()) };
     if let Some(scheduler) = disk.find("scheduler") {
         run.setting("scheduler", scheduler.text()?);
     }
@@ -105,17 +147,14 @@ fn of_run(from: &Node, mut run: Run, read: &mut Vec<Run>) -> Result<(), CompareE
     run.identity("bs", from.get("block_bytes")?.whole()?);
     run.identity("iodepth", from.get("io_depth")?.whole()?);
     run.identity("numjobs", from.get("jobs")?.whole()?);
-    if let Some(sizes) = from.find("block_sizes") {
-        run.identity("bssplit", sizes.text()?);
-    }
+    let sizes = from.find("block_sizes").map(|sizes| sizes.text()).transpose()?;
+    run.identity("bssplit", sizes.unwrap_or(NONE));
+    let think = from.find("think_ns").map(|think| think.whole()).transpose()?;
+    run.identity("thinktime", think.map_or_else(|| NONE.to_owned(), |think| format!("{think} ns")));
+    let rate = from.find("rate_iops").map(|rate| rate.number()).transpose()?;
+    run.identity("rate-iops", rate.map_or_else(|| NONE.to_owned(), |rate| rate.to_string()));
     if let Some(steady) = from.find("steady_state") {
         run.setting("steady-state", steady.get("metric")?.text()?);
-    }
-    if let Some(think) = from.find("think_ns") {
-        run.identity("thinktime", format!("{} ns", think.whole()?));
-    }
-    if let Some(rate) = from.find("rate_iops") {
-        run.identity("rate-iops", rate.number()?.to_string());
     }
     run.identity("warm", from.get("warm")?.flag()?);
     if let Some(served_by) = from.find("served_by") {
@@ -125,9 +164,8 @@ fn of_run(from: &Node, mut run: Run, read: &mut Vec<Run>) -> Result<(), CompareE
             medium => run.identity(SERVED_BY, medium),
         }
     }
-    if let Some(host) = from.find("model_host") {
-        run.identity("host", host.get("name")?.text()?);
-    }
+    let host = from.find("model_host").map(|host| host.get("name")?.text()).transpose()?;
+    run.identity("host", host.unwrap_or(NONE));
     if let Some(every) = from.find("latency_every") {
         run.setting("latency-every", every.whole()?);
     }
@@ -163,6 +201,12 @@ fn of_run(from: &Node, mut run: Run, read: &mut Vec<Run>) -> Result<(), CompareE
 
 /// The settings that change the transfers are conditions, others are settings.
 fn of_workload(workload: &Node, run: &mut Run) -> Result<(), CompareError> {
+    if let (Some(start), Some(end)) = (workload.find("start_bytes"), workload.find("size_bytes")) {
+        run.identity("range", format!("{}..{}", format_size(start.whole()?), format_size(end.whole()?)));
+    }
+    if let Some(seconds) = workload.find("runtime_seconds") {
+        run.setting("runtime", format!("{} s", seconds.number()?));
+    }
     if let Some(percent) = workload.find("read_percent") {
         run.identity("rwmixread", percent.whole()?);
     }

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::data::{Run, differences};
-use super::verdict::{Compared, Decision, Verdict};
+use super::verdict::{Compared, Decision, STALL, Verdict};
 use crate::result::Host;
 
 /// The name and version of the schema.
@@ -97,9 +97,10 @@ pub struct MetricComparison {
     pub metric: String,
     /// The unit of `means`.
     pub unit: String,
-    /// Geometric means of A and of B; none if a value is 0.
+    /// Trimmed geometric means of A and of B; none if a value is 0.
     pub means: Option<[f64; 2]>,
-    /// The difference of B from A as a fraction of A: the ratio of the means less 1.
+    /// The difference of B from A as a fraction of A: the ratio of the means less 1, or of live pairs the trimmed mean of their
+    /// ratios.
     pub difference: Option<f64>,
     /// The 95% confidence interval of the difference.
     pub ci95: Option<[f64; 2]>,
@@ -151,8 +152,20 @@ pub(super) fn report(
         regression: runs.iter().any(|run| run.metrics[0].verdict.is_regression()),
         runs,
         unmatched: Default::default(),
-        notes: Vec::new(),
+        notes: stalls(compared).into_iter().collect(),
     }
+}
+
+/// The note about stalls in the primary metrics, which their differences do not contain.
+fn stalls(compared: &[Vec<Compared>]) -> Option<String> {
+    let of = |side: usize| compared.iter().map(|run| run[0].stalls[side]).sum::<usize>();
+    let [a, b] = [of(0), of(1)];
+    (a + b > 0).then(|| {
+        format!(
+            "Stalls: {a} in A, {b} in B. These repetitions took at least {STALL} times as long as the median of their side. The \
+             difference does not contain the slowest and the fastest tenth, and at least one each of five or more repetitions."
+        )
+    })
 }
 
 fn of_run([a, b]: &[Run; 2], compared: &[Compared], decisions: Vec<Decision>) -> RunComparison {

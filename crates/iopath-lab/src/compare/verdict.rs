@@ -3,10 +3,12 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::data::{IOPS, METRICS, Metric, P99, Run, THROUGHPUT};
+use super::data::{IOPS, METRICS, Metric, NONE, P99, Run, THROUGHPUT, TIME};
 use crate::compare_error::CompareError;
+use crate::stats::Summary;
 use crate::stats::contrast::Contrast;
-use crate::stats::{holm, trend};
+use crate::stats::trimmed::Location;
+use crate::stats::{frequency, holm, trend};
 
 /// The outcome of a comparison: B relative to A.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize)]
@@ -45,6 +47,12 @@ impl Verdict {
     }
 }
 
+/// A repetition that takes this many times as long as the median one is a stall.
+pub(super) const STALL: f64 = 2.0;
+
+/// The share of the error rate at which the frequencies of stalls are compared.
+const STALLS_SHARE: f64 = 0.2;
+
 /// How the n-th repetitions of both sides relate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Design {
@@ -58,12 +66,14 @@ pub(super) enum Design {
 #[derive(Debug, Clone)]
 pub(super) struct Compared {
     pub(super) metric: Metric,
-    /// Geometric means of A and B; none if a value is 0.
+    /// Trimmed geometric means of A and B; none if a value is 0.
     pub(super) means: Option<[f64; 2]>,
     pub(super) contrast: Option<Contrast>,
     pub(super) counts: [usize; 2],
     /// Repetitions of A and B without any transfer.
     pub(super) stopped: [usize; 2],
+    /// Repetitions of A and B that took at least [`STALL`] times as long as the median one.
+    pub(super) stalls: [usize; 2],
     /// The logarithm by which the values may change between A and B by their trend alone; 0 without a significant trend.
     pub(super) drift: f64,
 }
@@ -98,7 +108,8 @@ pub(super) fn compare(
         return Err(CompareError::Selection(format!("A and B have no {name}; use one of: {}", known())));
     }
     drop_redundant(&mut metrics, [a, b], requested);
-    let has_rate = ["rate", "rate-iops"].iter().any(|key| a.fact(key).is_some() && b.fact(key).is_some());
+    let has = |run: &Run, key: &str| run.fact(key).is_some_and(|rate| rate != NONE);
+    let has_rate = ["rate", "rate-iops"].iter().any(|key| has(a, key) && has(b, key));
     // A rate fixes the throughput; the latency shows whether the storage keeps up.
     let primary = requested.or((has_rate && metrics.contains(&P99)).then_some(P99.name));
     if let Some(at) = primary.and_then(|name| metrics.iter().position(|metric| metric.name == name)) {
@@ -133,11 +144,14 @@ fn compare_metric(metric: Metric, runs: [&Run; 2], design: Design) -> Compared {
         trend::significant_slope(a, b).filter(|_| design == Design::Independent && contrast.is_some());
     // From the middle of A to the middle of B, if B follows A; twice as far for a pause of unknown length.
     let drift = slope.map_or(0.0, |slope| slope.abs() * (a.len() + b.len()) as f64);
-    let mean =
-        |values: &[f64]| (values.iter().map(|value| value.ln()).sum::<f64>() / values.len() as f64).exp();
+    let mean = |values: &[f64]| {
+        let logs: Vec<f64> = values.iter().map(|value| value.ln()).collect();
+        Location::trimmed(&logs).map_or(f64::NAN, |location| location.mean.exp())
+    };
     Compared {
         metric,
         stopped: runs.map(stopped),
+        stalls: [a, b].map(|values| stalls(metric, values)),
         means: contrast.map(|_| [mean(a), mean(b)]),
         contrast,
         counts: [a.len(), b.len()],
@@ -151,6 +165,19 @@ fn stopped(run: &Run) -> usize {
     rates.iter().filter(|rate| **rate == 0.0).count()
 }
 
+/// The repetitions of a rate or a time that took at least [`STALL`] times as long as the median one. Not of latencies: their
+/// percentiles are measures of stalls themselves.
+fn stalls(metric: Metric, values: &[f64]) -> usize {
+    if ![THROUGHPUT, IOPS, TIME].contains(&metric) {
+        return 0;
+    }
+    let Some(Summary { median, .. }) = Summary::of(values) else { return 0 };
+    let is_stall = |value: f64| {
+        if metric.is_higher_better { value * STALL <= median } else { value >= median * STALL }
+    };
+    values.iter().filter(|value| is_stall(**value)).count()
+}
+
 /// Decides all metrics of all runs, at an error rate of `alpha` for the primary metrics together, and for the others
 /// together. `margin` is the logarithm of the largest ratio that counts as the same.
 pub(super) fn decide(runs: &[Vec<Compared>], margin: f64, alpha: f64) -> Vec<Vec<Decision>> {
@@ -161,7 +188,10 @@ pub(super) fn decide(runs: &[Vec<Compared>], margin: f64, alpha: f64) -> Vec<Vec
     let mut others = holm::significant(&others, alpha).into_iter();
     let decide_run = |(run, first): (&Vec<Compared>, bool)| {
         let significant = std::iter::once(first).chain(others.by_ref().take(run.len() - 1));
-        run.iter().zip(significant).map(|(one, is)| decide_one(one, margin, alpha, is)).collect()
+        let stalls_alpha = alpha * STALLS_SHARE / runs.len() as f64;
+        let decide =
+            |(one, is): (&Compared, bool)| with_stalls(one, decide_one(one, margin, alpha, is), stalls_alpha);
+        run.iter().zip(significant).map(decide).collect()
     };
     runs.iter().zip(primary).map(decide_run).collect()
 }
@@ -206,6 +236,27 @@ fn decide_one(compared: &Compared, margin: f64, alpha: f64, is_significant: bool
     }
     let reason = excludes_one.then_some("not significant among all metrics or runs");
     inconclusive(interval, more(compared, &contrast, (high - low) / 2.0, margin), reason)
+}
+
+/// The decision with regard to stalls. The trimmed means do not contain them, so a side that stalls significantly more often is
+/// slower even if its other repetitions are not.
+fn with_stalls(compared: &Compared, decision: Decision, alpha: f64) -> Decision {
+    let p = frequency::p_value(compared.stalls, compared.counts);
+    if p.is_none_or(|p| p > alpha) {
+        return decision;
+    }
+    let ([stalls_a, stalls_b], [a, b]) = (compared.stalls, compared.counts);
+    let is_worse = stalls_b * a > stalls_a * b;
+    let text = format!(
+        "{stalls_a} of {a} repetitions of A and {stalls_b} of {b} of B took at least {STALL} times as long as the median"
+    );
+    let verdict = match decision.verdict {
+        Verdict::Faster if is_worse => Verdict::Inconclusive,
+        Verdict::Slower if !is_worse => Verdict::Inconclusive,
+        _ if is_worse => Verdict::Slower,
+        _ => Verdict::Faster,
+    };
+    Decision { verdict, interval: decision.interval, more: None, reason: Some(text) }
 }
 
 /// The decision if only one side has repetitions without a transfer. Such a repetition is a failure and not noise: its rate

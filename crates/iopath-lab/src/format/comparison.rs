@@ -59,7 +59,7 @@ impl Document for Comparison {
                 ]);
             }
         }
-        Records { head: COLUMNS.to_vec(), rows }
+        Records::new(&COLUMNS, rows)
     }
 
     fn sections(&self) -> Vec<Section> {

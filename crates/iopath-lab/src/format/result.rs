@@ -65,10 +65,7 @@ impl Document for Report {
     }
 
     fn records(&self) -> Records {
-        Records {
-            head: COLUMNS.to_vec(),
-            rows: self.runs.iter().flat_map(of_run).chain(groups(self)).collect(),
-        }
+        Records::new(&COLUMNS, self.runs.iter().flat_map(of_run).chain(groups(self)))
     }
 
     fn sections(&self) -> Vec<Section> {

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use iopath_log::{LogError, is_log};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use thiserror::Error;
@@ -12,8 +13,11 @@ use thiserror::Error;
 use super::facts::{Compared, Experiments};
 use super::log_series::LogFacts;
 use crate::bounded;
-use crate::result::Report;
+use crate::fit::FitReport;
+use crate::map::FileMap;
+use crate::result::{Origin, Report};
 use crate::sweep::SweepFile;
+use crate::tune::{TrialReport, TuneReport};
 
 /// The largest file of results.
 const BYTES_MAX: u64 = 256 << 20;
@@ -31,7 +35,7 @@ pub enum PageError {
     },
     /// It is neither a result nor a log.
     #[error(
-        "{} is neither a result (--json FILE of run, survey, compare or experiment; the file of sweep) nor a request log (run --log FILE)",
+        "{} is neither a result (--json FILE of run, survey, compare, experiment, tune, fit or map; the file of sweep) nor a request log (run --log FILE)",
         file.display()
     )]
     Unknown {
@@ -39,12 +43,14 @@ pub enum PageError {
         file: PathBuf,
     },
     /// It is a result of iopath of another kind.
-    #[error("{} is of kind {schema}, which a report does not show; it shows results of run, survey, sweep, compare and experiment, and request logs", file.display())]
+    #[error("{} is of kind {schema}, which a report does not show: {remedy}", file.display())]
     Schema {
         /// The file.
         file: PathBuf,
         /// Its schema.
         schema: String,
+        /// The file to name instead, or the kinds that a report shows.
+        remedy: &'static str,
     },
     /// It has the schema, but not its keys.
     #[error("{} is not a complete {schema}: {source}", file.display())]
@@ -82,7 +88,35 @@ pub(super) enum Content {
     Comparison(Box<Compared>),
     Experiments(Experiments),
     Sweep(Box<SweepFile>),
+    Settings(Box<WithOrigin<TuneReport>>),
+    Trial(Box<WithOrigin<TrialReport>>),
+    Fit(Box<WithOrigin<FitReport>>),
+    Map(Box<WithOrigin<FileMap>>),
     Log(Box<LogFacts>),
+}
+
+/// A document, and the command that wrote it; none in files of earlier versions.
+#[derive(Debug, Deserialize)]
+pub(super) struct WithOrigin<T> {
+    #[serde(default)]
+    pub(super) origin: Option<Origin>,
+    #[serde(flatten)]
+    pub(super) document: T,
+}
+
+/// The remedy for a document that is not shown.
+fn remedy(schema: &str) -> &'static str {
+    match schema {
+        iopath_log::SUMMARY_SCHEMA => {
+            "it is the summary of a request log; name the log itself (run --log FILE)"
+        }
+        crate::elevators::SCHEMA => {
+            "it is the list of elevators and has no figures; `iopath elevators` shows it"
+        }
+        _ => {
+            "it shows results of run, survey, sweep, compare, experiment, tune, fit and map, and request logs"
+        }
+    }
 }
 
 /// Reads a file.
@@ -108,7 +142,14 @@ fn parse(file: &Path, bytes: &[u8]) -> Result<Content, PageError> {
         crate::compare::SCHEMA => typed(file, schema, value).map(Content::Comparison),
         crate::experiment::EXPERIMENTS_SCHEMA => typed(file, schema, value).map(Content::Experiments),
         crate::sweep::SCHEMA => typed(file, schema, value).map(Content::Sweep),
-        other if other.starts_with("iopath.") => Err(PageError::Schema { file: file.to_owned(), schema }),
+        crate::tune::SCHEMA => typed(file, schema, value).map(Content::Settings),
+        crate::tune::TRIAL_SCHEMA => typed(file, schema, value).map(Content::Trial),
+        crate::fit::SCHEMA => typed(file, schema, value).map(Content::Fit),
+        crate::map::SCHEMA => typed(file, schema, value).map(Content::Map),
+        other if other.starts_with("iopath.") => {
+            let remedy = remedy(other);
+            Err(PageError::Schema { file: file.to_owned(), schema, remedy })
+        }
         _ => Err(unknown()),
     }
 }
@@ -134,12 +175,27 @@ mod tests {
         message
     }
 
+    /// A page shows each kind of document, or names the remedy.
+    #[test]
+    fn every_schema_has_a_section_or_a_refusal_with_a_remedy() {
+        for row in crate::schema::SCHEMAS {
+            let text = message(&format!("{{\"schema\": \"{}\"}}", row.name));
+            let is_shown = text.contains(&format!("is not a complete {}", row.name));
+            let is_refused = text.contains("does not show: it is the ");
+            assert!(is_shown != is_refused, "{text}");
+            let expected = [iopath_log::SUMMARY_SCHEMA, crate::elevators::SCHEMA].contains(&row.name);
+            assert_eq!(is_refused, expected, "{text}");
+        }
+    }
+
     #[test]
     fn a_file_that_is_no_result_is_named() {
         for content in ["", "notes", "{}", "[1]", "{\"schema\": \"other/1\"}", "{\"schema\": 1}"] {
             assert!(message(content).contains("is neither a result"), "{content}");
         }
-        assert!(message("{\"schema\": \"iopath.map/1\"}").contains("kind iopath.map/1"));
+        assert!(
+            message("{\"schema\": \"iopath.settings-journal/1\"}").contains("kind iopath.settings-journal/1")
+        );
         assert!(message("{\"schema\": \"iopath.result/1\"}").contains("not a complete iopath.result/1"));
         let missing = read(Path::new("no-such.json")).unwrap_err().to_string();
         assert!(missing.starts_with("cannot read no-such.json: "), "{missing}");

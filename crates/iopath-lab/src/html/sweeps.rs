@@ -8,10 +8,7 @@ use super::parts::{Heat, Palette, Statement, facts, heat};
 use super::series::{Group, groups};
 use super::{run_findings, run_table, runs};
 use crate::result::RunResult;
-use crate::sweep::SweepFile;
-
-/// The lists of workloads; the others are settings, whose values name the lines of a chart.
-const OF_WORKLOAD: [&str; 5] = ["path", "rw", "bs", "iodepth", "numjobs"];
+use crate::sweep::{OF_WORKLOAD, SweepFile};
 
 /// The measured cells, each with the values of its settings in words.
 fn measured(sweep: &SweepFile) -> Vec<(String, &RunResult)> {

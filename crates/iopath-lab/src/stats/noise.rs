@@ -16,15 +16,34 @@ pub(crate) enum Noise {
     Outliers,
     /// Normal with 3%, and a decline by 5% in the first repetitions, the same in both samples.
     Trend,
+    /// Student's t distribution with 3 degrees of freedom, 3%: heavy tails on both sides.
+    HeavyTails,
+    /// Normal with 3%; one repetition in fifty takes 3 to 10 times as long.
+    Stalls,
+    /// Normal with 2% around two levels: three repetitions in ten reach 85%.
+    Bimodal,
     /// Log-normal; the deviation of the second sample is 0.1, that of the first 0.02.
     Unequal,
 }
 
 /// Every kind.
-pub(crate) const KINDS: [Noise; 5] =
-    [Noise::Gaussian, Noise::LogNormal, Noise::Outliers, Noise::Trend, Noise::Unequal];
+pub(crate) const KINDS: [Noise; 8] = [
+    Noise::Gaussian,
+    Noise::LogNormal,
+    Noise::Outliers,
+    Noise::Trend,
+    Noise::HeavyTails,
+    Noise::Stalls,
+    Noise::Bimodal,
+    Noise::Unequal,
+];
 
 impl Noise {
+    /// Whether single repetitions take several times as long as the others.
+    pub(crate) fn has_stalls(self) -> bool {
+        matches!(self, Self::Outliers | Self::Stalls)
+    }
+
     /// Two samples with these numbers of repetitions. The second one is `change` times as large.
     pub(crate) fn samples(self, seed: u64, repetitions: [usize; 2], change: f64) -> Vec<Vec<f64>> {
         let mut generator = generator(seed, [self as u64, 1]);
@@ -44,11 +63,23 @@ impl Noise {
             Self::Outliers if uniform(generator) < 0.1 => 0.8 * (1.0 + 0.03 * noise),
             Self::Outliers => 1.0 + 0.03 * noise,
             Self::Trend => (1.0 + 0.03 * noise) * (0.95 + 0.05 * (-(repetition as f64) / 3.0).exp()),
+            Self::HeavyTails => {
+                let squares: f64 = (0..3).map(|_| normal(generator).powi(2)).sum();
+                1.0 + 0.03 * noise / (squares / 3.0).sqrt()
+            }
+            Self::Stalls => (1.0 + 0.03 * noise) / stall(generator),
+            Self::Bimodal => (1.0 + 0.02 * noise) * if uniform(generator) < 0.3 { 0.85 } else { 1.0 },
             // A geometric mean of 1, so that the true ratio is exactly the change.
             Self::Unequal => ([0.02, 0.10][sample] * noise).exp(),
         }
         .max(0.01)
     }
+}
+
+/// The factor by which a repetition takes longer: 3 to 10 for one in fifty, and 1 for the others.
+pub(crate) fn stall(generator: &mut Xoshiro256PlusPlus) -> f64 {
+    let (event, length) = (uniform(generator), uniform(generator));
+    if event < 0.02 { 3.0 + 7.0 * length } else { 1.0 }
 }
 
 /// A number from 0 to 1, both excluded.

@@ -33,7 +33,7 @@ impl Ratio {
     /// The ratio of two samples, pair by pair. Ignores values without a partner. None without a pair, or if a ratio has no
     /// logarithm.
     pub(crate) fn of(over: &[f64], under: &[f64]) -> Option<Self> {
-        Contrast::paired(under, over).map(|contrast| Self {
+        Contrast::paired_means(under, over).map(|contrast| Self {
             mean: contrast.log_ratio.exp(),
             ci95: contrast.interval(0.05).map(|ends| ends.map(f64::exp)),
         })

@@ -6,11 +6,12 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::matrix::Axis;
 use crate::bounded;
-use crate::result::{Host, RunResult, TargetFacts};
+use crate::result::{Host, Origin, RunResult, TargetFacts};
 use crate::sweep_error::SweepError;
 
 /// The name and version of the schema.
@@ -20,10 +21,13 @@ pub const SCHEMA: &str = "iopath.sweep/1";
 const BYTES_MAX: u64 = 1 << 30;
 
 /// A sweep with the results so far.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct SweepFile {
     /// [`SCHEMA`].
     pub schema: String,
+    /// The program, and the command that began the sweep; none in files of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
     /// The arguments of the command, for `--resume`.
     pub arguments: Vec<String>,
     /// The seed of the order of measurement.
@@ -43,7 +47,7 @@ pub struct SweepFile {
 }
 
 /// A cell of the matrix.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, JsonSchema, Serialize, Deserialize)]
 pub struct Cell {
     /// The value of each axis.
     pub values: Vec<String>,
@@ -69,7 +73,8 @@ impl SweepFile {
     pub fn new(arguments: Vec<String>, seed: u64, axes: Vec<Axis>, cells: Vec<Vec<String>>) -> Self {
         let cells = cells.into_iter().map(|values| Cell { values, ..Cell::default() }).collect();
         let (schema, complete) = (SCHEMA.to_owned(), false);
-        Self { schema, arguments, seed, complete, device: None, host: None, target: None, axes, cells }
+        let (origin, device, host, target) = (None, None, None, None);
+        Self { schema, origin, arguments, seed, complete, device, host, target, axes, cells }
     }
 
     /// Reads a file.

@@ -1,4 +1,4 @@
-//! A sweep for other programs: CSV, and the classic table of block sizes (`blockdev-perftest`). JSON is the results file.
+//! A sweep for other programs: the records of CSV, and the classic table of block sizes (`blockdev-perftest`). JSON is the results file.
 
 use std::fmt::Write as _;
 
@@ -21,11 +21,10 @@ fn mib_per_second(run: &RunResult) -> [f64; 2] {
 }
 
 impl SweepFile {
-    /// One line for each measured cell: the values of all axes, the block size, the seconds of each repetition, mean and standard
-    /// deviation of the throughput in MiB/s, IOPS, and latencies in nanoseconds. `iopath compare` reads it.
-    pub fn csv(&self) -> String {
+    /// The columns, and one record for each measured cell: the values of all axes, the block size, the seconds of each
+    /// repetition, mean and standard deviation of the throughput in MiB/s, IOPS. `iopath compare` reads them as CSV.
+    pub(crate) fn cell_records(&self) -> (Vec<String>, Vec<Vec<String>>) {
         let repeats = self.runs().map(|(_, run)| run.repeats.len()).max().unwrap_or(0);
-        let mut writer = csv::Writer::from_writer(Vec::new());
         let axes = self.axes.iter().map(|axis| axis.name.clone()).filter(|name| name != "bs");
         let mut head: Vec<String> = axes.collect();
         head.push("block_bytes".to_owned());
@@ -33,8 +32,7 @@ impl SweepFile {
             head.extend((1..=repeats).map(|number| format!("{direction}{number}_s")));
         }
         head.extend(["mean_mib_per_s", "stddev_mib_per_s", "iops"].map(str::to_owned));
-        let _ = writer.write_record(&head);
-        for (cell, run) in self.runs() {
+        let record = |(cell, run): (&Cell, &RunResult)| {
             let values = self.axes.iter().zip(&cell.values).filter(|(axis, _)| axis.name != "bs");
             let mut row: Vec<String> = values.map(|(_, value)| value.clone()).collect();
             row.push(run.block_bytes.to_string());
@@ -47,10 +45,9 @@ impl SweepFile {
             }
             let [mean, stddev] = mib_per_second(run);
             row.extend([format!("{mean:.3}"), format!("{stddev:.3}"), format!("{:.3}", run.iops.mean)]);
-            let _ = writer.write_record(&row);
-        }
-        let bytes = writer.into_inner().unwrap_or_default();
-        String::from_utf8_lossy(&bytes).trim_end().to_owned()
+            row
+        };
+        (head, self.runs().map(record).collect())
     }
 
     /// The classic tables of block sizes, one for each combination of the other values: bytes, the seconds of each repetition,

@@ -1,10 +1,14 @@
 //! The axes of a sweep, the product of their values, and the order of measurement. Does not know the meaning of a value.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::random;
 use crate::size::parse_size;
 use crate::sweep_error::SweepError;
+
+/// The lists that are options of a workload; the others are settings.
+pub(crate) const OF_WORKLOAD: [&str; 5] = ["path", "rw", "bs", "iodepth", "numjobs"];
 
 /// The maximum number of cells.
 pub const CELLS_MAX: usize = 10_000;
@@ -13,7 +17,7 @@ pub const CELLS_MAX: usize = 10_000;
 const PURPOSE: u64 = 0x5EE9;
 
 /// A condition that varies.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Axis {
     /// The name, as in options: `bs`, or that of a setting.
     pub name: String,

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use comfy_table::ContentArrangement;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::device_settings::{Change, Session, Setting, SettingsDevice, Until, pending};
 use crate::settings_error::SettingsError;
@@ -18,7 +18,7 @@ pub const SCHEMA: &str = "iopath.tune/1";
 const WIDTH_MIN: u16 = 60;
 
 /// The settings of a device: the output of `--json`.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct TuneReport {
     /// [`SCHEMA`].
     pub schema: String,
@@ -29,15 +29,15 @@ pub struct TuneReport {
     /// The settings, in the order of writes.
     pub settings: Vec<SettingFacts>,
     /// The settings that this command changed, those that the kernel changed with them included.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<ChangedSetting>,
     /// Whether `--restore` does not restore these changes.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub kept: bool,
 }
 
 /// A setting of a device.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct SettingFacts {
     /// The name in sysfs.
     pub name: String,
@@ -50,12 +50,12 @@ pub struct SettingFacts {
     /// The meaning; empty if it is unknown.
     pub about: String,
     /// The value that `iopath tune --restore` restores; none if it is unchanged.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<String>,
 }
 
 /// A setting that changed.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct ChangedSetting {
     /// The name in sysfs.
     pub name: String,

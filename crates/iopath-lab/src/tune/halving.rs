@@ -5,7 +5,8 @@
 //! twice the repetitions of the previous one. The winner of a selection looks better than it is, so the confirmation uses new
 //! measurements only: pairs of base and winner, evaluated as by `compare --live`.
 
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::compare::looks::Looks;
 use crate::random;
@@ -29,7 +30,7 @@ pub struct Limits {
 }
 
 /// The verdict about the winner.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TrialVerdict {
     /// Significantly better than the base.
@@ -40,6 +41,18 @@ pub enum TrialVerdict {
     Worse,
     /// Neither, after the maximum number of pairs.
     Inconclusive,
+}
+
+impl TrialVerdict {
+    /// The name in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Better => "better",
+            Self::Same => "same",
+            Self::Worse => "worse",
+            Self::Inconclusive => "inconclusive",
+        }
+    }
 }
 
 /// The outcome of a search.

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use comfy_table::CellAlignment;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::change::set;
 use super::halving::{Limits, TrialVerdict, search};
@@ -18,7 +19,7 @@ use crate::sweep::{Axis, product};
 use crate::table::{digits, ruled, wrapped};
 
 /// The name and version of the schema.
-const SCHEMA: &str = "iopath.tune-trial/1";
+pub const SCHEMA: &str = "iopath.tune-trial/1";
 
 /// The maximum number of candidates.
 const CANDIDATES_MAX: usize = 64;
@@ -43,9 +44,9 @@ pub trait Measure {
 }
 
 /// The result of a trial: the output of `--json`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct TrialReport {
-    /// `iopath.tune-trial/1`.
+    /// [`SCHEMA`].
     pub schema: String,
     /// The kernel's name of the disk.
     pub device: String,
@@ -70,7 +71,7 @@ pub struct TrialReport {
 }
 
 /// A candidate.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct CandidateFacts {
     /// Its settings, or `present`.
     pub settings: String,
@@ -249,6 +250,11 @@ impl TrialReport {
         for column in table.column_iter_mut().skip(1) {
             column.set_cell_alignment(CellAlignment::Right);
         }
+        format!("{}\n\n{}", table.trim_fmt(), wrapped(&self.outcome(), width))
+    }
+
+    /// The difference of the winner, and the verdict, in two sentences.
+    pub(crate) fn outcome(&self) -> String {
         let percent = |fraction: f64| format!("{:+.1}%", fraction * 100.0);
         let winner = self.winner.as_deref().unwrap_or("none");
         let interval = self.ci95.map_or_else(String::new, |[low, high]| {
@@ -272,6 +278,6 @@ impl TrialReport {
                  (--runtime) may decide."
             ),
         };
-        format!("{}\n\n{}", table.trim_fmt(), wrapped(&end, width))
+        end
     }
 }

@@ -391,7 +391,7 @@ impl Report {
 
 impl Reasons {
     /// Each reason by its name, in the order of the page.
-    pub(super) const fn rows(&self) -> [(&'static str, u64); 11] {
+    pub const fn rows(&self) -> [(&'static str, u64); 11] {
         [
             ("not adjacent", self.not_adjacent),
             ("direction", self.direction),

@@ -1,0 +1,119 @@
+//! The verification of a result on a page: its outcome as a finding, and the first faults. `verify` found them.
+
+use maud::{Markup, html};
+
+use super::facts::Tone;
+use super::parts::{Statement, table};
+use crate::result::{Report, RunResult, VerifyFault, VerifyResult};
+use crate::size::format_size;
+
+/// The outcome of each kind: runs with faults, each with a statement, and the runs without any.
+pub(super) fn statements(name: &str, report: &Report) -> Vec<Statement> {
+    let verified = || report.runs.iter().filter_map(|run| Some((run, run.verify.as_ref()?)));
+    let mut list: Vec<Statement> = verified()
+        .filter(|(_, verify)| verify.faults() > 0)
+        .map(|(run, verify)| faulty(run, verify))
+        .collect();
+    let clean = || verified().filter(|(_, verify)| verify.faults() == 0);
+    let blocks: u64 = clean().map(|(_, verify)| verify.blocks).sum();
+    if clean().next().is_some() {
+        let bytes = clean().map(|(_, verify)| verify.bytes).sum();
+        let text = format!("The verification of {blocks} blocks found no fault");
+        let evidence = format!("{} read back and compared", format_size(bytes));
+        list.push(Statement::new(Tone::Good, "verification", text, evidence));
+    }
+    for statement in &mut list {
+        if !name.is_empty() {
+            statement.tag = format!("{name} · {}", statement.tag);
+        }
+    }
+    list
+}
+
+fn faulty(run: &RunResult, verify: &VerifyResult) -> Statement {
+    let counts = [
+        (verify.lost, "lost"),
+        (verify.stale, "stale"),
+        (verify.torn, "torn"),
+        (verify.misdirected, "misdirected"),
+        (verify.corrupt, "corrupt"),
+    ];
+    let counts = counts.into_iter().filter(|(count, _)| *count > 0);
+    let counts: Vec<String> = counts.map(|(count, kind)| format!("{count} {kind}")).collect();
+    let text = format!(
+        "{}: the verification found {} faults in {} blocks: {}",
+        crate::table::name(run),
+        verify.faults(),
+        verify.blocks,
+        counts.join(", ")
+    );
+    let first = verify
+        .first
+        .first()
+        .map(|fault| format!("the first: {} at offset {}, {} bytes", fault.kind, fault.offset, fault.bytes));
+    Statement::new(Tone::Bad, "verification", text, first.unwrap_or_default())
+}
+
+/// The first faults of each run as a table; nothing without faults.
+pub(super) fn section(report: &Report) -> Markup {
+    let head =
+        ["run", "kind", "offset", "bytes", "first bad byte", "expected write", "found write", "belongs to"];
+    let head = head.map(str::to_owned);
+    let shown = |value: Option<u64>| value.map_or_else(|| "–".to_owned(), |value| value.to_string());
+    let row = |run: &RunResult, fault: &VerifyFault| {
+        vec![
+            crate::table::name(run),
+            fault.kind.clone(),
+            fault.offset.to_string(),
+            fault.bytes.to_string(),
+            fault.first_bad.to_string(),
+            shown(fault.expected.map(u64::from)),
+            shown(fault.found),
+            shown(fault.belongs_to),
+        ]
+    };
+    let faults = report.runs.iter().flat_map(|run| {
+        let first = run.verify.iter().flat_map(|verify| &verify.first);
+        first.map(move |fault| row(run, fault))
+    });
+    let rows: Vec<Vec<String>> = faults.collect();
+    html! {
+        @if !rows.is_empty() {
+            h4 { "The first faults of the verification" }
+            (table(&head, &rows))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::survey::fixtures::run;
+    use crate::workload::Rw;
+
+    #[test]
+    fn a_fault_is_a_failure_and_a_clean_run_a_success() {
+        let mut runs = [1, 2].map(|_| run("kernel-direct", Rw::Write, 4096, 1, &[100.0, 101.0], 0.5));
+        runs[0].verify = Some(VerifyResult { blocks: 10, bytes: 40960, ..VerifyResult::default() });
+        let fault = VerifyFault {
+            kind: "<script>".to_owned(),
+            offset: 8192,
+            bytes: 4096,
+            first_bad: 8200,
+            expected: Some(2),
+            found: None,
+            belongs_to: None,
+        };
+        let faulty =
+            VerifyResult { blocks: 5, torn: 1, lost: 2, first: vec![fault], ..VerifyResult::default() };
+        runs[1].verify = Some(faulty);
+        let report = Report::new(None, None, runs.into());
+        let list = statements("", &report);
+        assert_eq!((list[0].tone, list[1].tone), (Tone::Bad, Tone::Good), "{list:?}");
+        assert!(list[0].text.contains("found 3 faults in 5 blocks: 2 lost, 1 torn"), "{list:?}");
+        assert!(list[1].text.contains("10 blocks found no fault"), "{list:?}");
+        let html = section(&report).into_string();
+        assert!(html.contains(">8200<") && html.contains("&lt;script&gt;"), "{html}");
+        assert!(statements("", &Report::new(None, None, Vec::new())).is_empty());
+    }
+}
