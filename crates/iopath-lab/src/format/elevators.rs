@@ -23,7 +23,7 @@ impl Document for ElevatorList {
             let of_setting = |setting: &SettingFacts| {
                 let SettingFacts { name, unit, default, min, max, about } = setting;
                 let numbers = [default, min, max].map(ToString::to_string);
-                [&first[..], &[name.clone(), unit.clone()], &numbers, &[about.clone()]].concat()
+                [&first[..], &[name.clone(), unit.clone()], &numbers, std::slice::from_ref(about)].concat()
             };
             elevator.settings.iter().map(of_setting).collect()
         };

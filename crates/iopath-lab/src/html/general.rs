@@ -1,6 +1,8 @@
 //! Documents without charts of their own on a page: settings and trials, fitted models, maps of files. Shows their tables,
 //! those of Markdown. The statements are in each kind's own words; nothing is computed here.
 
+use std::fmt::Write as _;
+
 use maud::{Markup, html};
 
 use super::facts::Tone;
@@ -107,7 +109,7 @@ pub(super) fn of_fit(fit: &FitReport) -> Vec<Statement> {
         percent(fit.error.max)
     );
     if let Some(floor) = fit.noise_floor {
-        evidence += &format!("; the error of a perfect model is about {}", percent(floor));
+        let _ = write!(evidence, "; the error of a perfect model is about {}", percent(floor));
     }
     let mut list = vec![Statement::new(Tone::Plain, "fit", text, evidence)];
     list.extend(
