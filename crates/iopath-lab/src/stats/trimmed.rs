@@ -4,7 +4,7 @@
 //! A stall of the storage makes one repetition several times as long as the others. It moves the mean and multiplies the
 //! standard deviation. The trimmed mean ignores a tenth of the values at each end, so a few stalls have no influence. Its
 //! standard error follows from the winsorised variance, in which the nearest remaining value replaces each ignored one (Tukey
-//! and McLaughlin, 1963; Yuen, 1974; Wilcox, *Introduction to Robust Estimation and Hypothesis Testing*). A fifth, as Wilcox
+//! and `McLaughlin`, 1963; Yuen, 1974; Wilcox, *Introduction to Robust Estimation and Hypothesis Testing*). A fifth, as Wilcox
 //! recommends, would resist more stalls, and needs twice as many repetitions where the storage has two levels of speed.
 
 use super::Summary;

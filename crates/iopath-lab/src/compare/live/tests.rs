@@ -60,11 +60,10 @@ impl Executor for Synthetic {
             Course::LogNormal => (0.2 * noise).exp(),
             Course::Drift => (1.0 + 0.02 * noise) * 0.99f64.powf(at),
             Course::Outliers if uniform(&mut self.generator) < 0.1 => 0.8 * (1.0 + 0.02 * noise),
-            Course::Outliers => 1.0 + 0.02 * noise,
             Course::Wave => (1.0 + 0.02 * noise) * (1.0 + 0.1 * (at / 15.0 * std::f64::consts::TAU).sin()),
             Course::Stalls => (1.0 + 0.03 * noise) / stall(&mut self.generator),
             Course::Bimodal if uniform(&mut self.generator) < 0.3 => 0.85 * (1.0 + 0.02 * noise),
-            Course::Bimodal => 1.0 + 0.02 * noise,
+            Course::Outliers | Course::Bimodal => 1.0 + 0.02 * noise,
         };
         self.executions += 1;
         let mut run = Run::default();
