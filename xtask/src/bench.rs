@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: measures iopath and its peers (other programs or paths) in alternating runs, and compares them.
 //! `bench/figures.rs` lists the comparisons with other programs. `bench/queue.rs` measures the queue alone,
-//! `bench/log.rs` the request log, `bench/models.rs` the models, and `bench/buffered.rs` the buffered path.
+//! `bench/log.rs` the request log, `bench/models.rs` the models, `bench/buffered.rs` the buffered path, and `bench/nbd.rs`
+//! the NBD server.
 //!
 //! The ratios apply to this machine at this time. The bench does not test their significance.
 
@@ -11,6 +12,7 @@ mod figures;
 mod lines;
 mod log;
 mod models;
+mod nbd;
 mod queue;
 mod report;
 mod scratch;
@@ -59,7 +61,8 @@ pub(crate) struct Options {
 /// failed. The table shows missed goals, which are not failures.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let (contests, crate_benches) = selected(options.only.as_deref())?;
-    if !contests.is_empty() || buffered::is_selected(options.only.as_deref()) {
+    let only = options.only.as_deref();
+    if !contests.is_empty() || buffered::is_selected(only) || nbd::is_selected(only) {
         build_release()?;
     }
     let scratch = Scratch::folder()?;
@@ -95,6 +98,18 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             Err(error) => {
                 failed = true;
                 eprintln!("failed: the buffered path: {error:#}");
+            }
+        }
+    }
+    if nbd::is_selected(options.only.as_deref()) {
+        let measured = scratch
+            .file(options.scratch_mib)
+            .and_then(|target| nbd::measure(options.runs, options.seconds, &target));
+        match measured {
+            Ok(measured) => figures.extend(measured),
+            Err(error) => {
+                failed = true;
+                eprintln!("failed: the NBD server: {error:#}");
             }
         }
     }
@@ -135,8 +150,10 @@ fn selected(only: Option<&str>) -> Result<(Vec<&'static Contest>, Vec<&'static C
     let is_selected = |name: &str| only.is_none_or(|text| name.contains(text));
     let contests: Vec<_> = CONTESTS.iter().filter(|contest| is_selected(contest.name)).collect();
     let crate_benches: Vec<_> = CRATE_BENCHES.iter().filter(|bench| is_selected(bench.name)).collect();
-    if contests.is_empty() && crate_benches.is_empty() && !buffered::is_selected(only) {
-        let others = CRATE_BENCHES.iter().map(|bench| bench.name).chain(buffered::names());
+    let is_other = buffered::is_selected(only) || nbd::is_selected(only);
+    if contests.is_empty() && crate_benches.is_empty() && !is_other {
+        let others =
+            CRATE_BENCHES.iter().map(|bench| bench.name).chain(buffered::names()).chain(nbd::names());
         let names: Vec<_> = CONTESTS.iter().map(|contest| contest.name).chain(others).collect();
         bail!(
             "no contest has `{}` in its name; use a part of: {}",

@@ -254,7 +254,7 @@ fn build() -> Result<PathBuf> {
 }
 
 /// Installs the program fsx below target/, unless it is already installed.
-fn install() -> Result<PathBuf> {
+pub(crate) fn install() -> Result<PathBuf> {
     let root = workspace::target_dir().join(format!("fsx-{FSX_VERSION}"));
     let program = root.join("bin").join(FSX);
     if program.exists() {

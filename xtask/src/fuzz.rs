@@ -16,8 +16,9 @@ const TARGETS: &[&str] = &["nbd-server", "nbd-client"];
 /// Memory of a target, in MiB. A target that exceeds it fails.
 const MEMORY_MIB: u32 = 512;
 
-/// Seconds for one input. A target that exceeds it fails.
-const INPUT_SECONDS: u32 = 10;
+/// Seconds for one input. A target that exceeds it fails. An input takes less than a millisecond; the limit is that of the
+/// clock, so a busy machine must not reach it.
+const INPUT_SECONDS: u32 = 60;
 
 /// Longest input in bytes: longer than any recorded session.
 const INPUT_MAX: u32 = 64 << 10;

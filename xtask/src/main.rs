@@ -1,4 +1,4 @@
-//! Development tasks: `cargo xtask test | tidy | bench | torture | explore | fsx | fuzz | sanitize`.
+//! Development tasks: `cargo xtask test | tidy | bench | torture | explore | fsx | fuzz | guest | sanitize`.
 //!
 //! Contains no product code. No crate depends on it: it checks the product from outside.
 
@@ -6,6 +6,7 @@ mod bench;
 mod explore;
 mod fsx;
 mod fuzz;
+mod guest;
 mod refuse;
 mod sanitize;
 mod seed;
@@ -42,6 +43,8 @@ enum Command {
     Fsx(fsx::Options),
     /// Run the fuzz targets: state machines that read bytes of a stranger
     Fuzz(fuzz::Options),
+    /// Boot a Linux guest in QEMU that uses an export of `iopath serve` as its disk
+    Guest(guest::Options),
     /// Run tests under Miri, `ThreadSanitizer` and `AddressSanitizer`, with a nightly toolchain
     Sanitize(sanitize::Options),
     /// Run a command without access to `io_uring`
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         Command::Explore(options) => explore::run(&options),
         Command::Fsx(options) => fsx::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
+        Command::Guest(options) => guest::run(&options),
         Command::Sanitize(options) => sanitize::run(&options),
         Command::WithoutIoUring { command } => refuse::run_without_io_uring(&command),
     };

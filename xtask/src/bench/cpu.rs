@@ -33,6 +33,11 @@ pub(super) fn idle_cores(time: Duration) -> Result<f64> {
     Ok(first.usage_until(&Sample::of(None)?).machine_cores)
 }
 
+/// CPU time of the process `pid` so far, in seconds.
+pub(super) fn process_seconds(pid: u32) -> Result<f64> {
+    Ok(Sample::of(Some(pid))?.process_ticks as f64 / TICKS_PER_SECOND)
+}
+
 /// The counters at one point in time.
 #[derive(Debug, Clone, Copy)]
 struct Sample {

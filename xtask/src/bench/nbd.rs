@@ -1,0 +1,304 @@
+//! `iopath serve` against other NBD servers, over a unix socket and with fio's nbd engine as the client. The data is cached in
+//! all servers: in the page cache of iopath, in that of the kernel, or in the memory of the server.
+//!
+//! The CPU time is that of the server alone, over the whole run of the client.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use super::contest::median;
+use super::cpu;
+use super::figures::Goal;
+use super::report::Figure;
+use super::side::{TargetFile, number};
+use crate::workspace;
+
+/// The start of the names of all figures, for `--only`.
+const NAME: &str = "nbd";
+
+/// Longest time until a server accepts clients: it allocates its cache first.
+const START: Duration = Duration::from_secs(60);
+
+/// A server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Peer {
+    Ours,
+    NbdkitFile,
+    NbdkitMemory,
+    QemuStorageDaemon,
+}
+
+/// The load of one or several clients.
+#[derive(Debug, Clone, Copy)]
+struct Load {
+    block_size: &'static str,
+    depth: u32,
+    connections: u32,
+}
+
+/// A load, and the goals for the rate and for the CPU time of a request against each peer.
+struct Row {
+    name: &'static str,
+    load: Load,
+    peers: &'static [(Peer, Goal, Goal)],
+}
+
+const ROWS: &[Row] = &[
+    Row {
+        name: "nbd, 4 KiB random read, depth 32",
+        load: Load { block_size: "4k", depth: 32, connections: 1 },
+        peers: &[
+            (Peer::NbdkitFile, Goal::AtLeast(1.5), Goal::AtMost(1.0)),
+            (Peer::NbdkitMemory, Goal::AtLeast(1.0), Goal::AtMost(1.0)),
+            (Peer::QemuStorageDaemon, Goal::Free, Goal::AtMost(1.0)),
+        ],
+    },
+    Row {
+        name: "nbd, 1 MiB random read, depth 4",
+        load: Load { block_size: "1m", depth: 4, connections: 1 },
+        peers: &[
+            (Peer::NbdkitFile, Goal::AtLeast(1.3), Goal::AtMost(1.0)),
+            (Peer::QemuStorageDaemon, Goal::Free, Goal::AtMost(1.0)),
+        ],
+    },
+];
+
+/// The sum of 64 connections against that of 4.
+const MANY: Load = Load { block_size: "4k", depth: 8, connections: 64 };
+const FEW: Load = Load { connections: 4, ..MANY };
+
+/// Whether `--only` selects these figures.
+pub(super) fn is_selected(only: Option<&str>) -> bool {
+    only.is_none_or(|text| NAME.contains(text) || names().any(|name| name.contains(text)))
+}
+
+/// The names of the figures.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    ROWS.iter().map(|row| row.name).chain(["nbd, 64 connections against 4"])
+}
+
+/// Requests a second, and CPU time of the server for each, in microseconds.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    iops: f64,
+    cpu_us: f64,
+}
+
+/// Measures all figures, with `runs` alternating runs of each side. Prints a line for a missing program.
+pub(super) fn measure(runs: u32, seconds: u32, target: &TargetFile) -> Result<Vec<Figure>> {
+    let has_engine =
+        Command::new("fio").arg("--enghelp=nbd").output().is_ok_and(|output| output.status.success());
+    if !has_engine {
+        eprintln!("skipped: {NAME}: no fio with the engine nbd is installed (package fio)");
+        return Ok(Vec::new());
+    }
+    let mut figures = Vec::new();
+    for row in ROWS {
+        let is_installed = |peer: &Peer| {
+            let program = peer.program();
+            let is_found = workspace::find_program(program).is_some();
+            if !is_found {
+                eprintln!("skipped: {} against {}: {program} is not installed", row.name, peer.label());
+            }
+            is_found
+        };
+        let peers: Vec<_> = row.peers.iter().filter(|(peer, ..)| is_installed(peer)).collect();
+        let mut sides = vec![(Peer::Ours, row.load)];
+        sides.extend(peers.iter().map(|(peer, ..)| (*peer, row.load)));
+        let measured = alternate(row.name, &sides, runs, seconds, target)?;
+        for ((peer, rate, cost), theirs) in peers.into_iter().zip(&measured[1..]) {
+            figures.extend(pair(row.name, peer.label(), (measured[0], *theirs), (*rate, *cost)));
+        }
+    }
+    let name = "nbd, 64 connections against 4";
+    let measured = alternate(name, &[(Peer::Ours, MANY), (Peer::Ours, FEW)], runs, seconds, target)?;
+    figures.extend(pair(name, "4 connections", (measured[0], measured[1]), (Goal::AtLeast(1.0), Goal::Free)));
+    Ok(figures)
+}
+
+fn pair(
+    name: &str,
+    peer: &'static str,
+    (ours, theirs): (Run, Run),
+    (rate, cost): (Goal, Goal),
+) -> [Figure; 2] {
+    let figure = |metric: &str, unit, value, peer_value, goal| Figure {
+        name: format!("{name}: {metric}"),
+        unit,
+        peer,
+        value,
+        peer_value,
+        goal,
+    };
+    [
+        figure("IOPS", "I/O/s", ours.iops, theirs.iops, rate),
+        figure("CPU per I/O, server", "µs", ours.cpu_us, theirs.cpu_us, cost),
+    ]
+}
+
+/// The medians of each side, from runs in alternating order.
+fn alternate(
+    name: &str,
+    sides: &[(Peer, Load)],
+    runs: u32,
+    seconds: u32,
+    target: &TargetFile,
+) -> Result<Vec<Run>> {
+    let mut measured = vec![Vec::new(); sides.len()];
+    for run in 0..runs {
+        eprintln!("{name}: run {} of {runs}", run + 1);
+        let mut order: Vec<usize> = (0..sides.len()).collect();
+        if run % 2 == 1 {
+            order.reverse();
+        }
+        for side in order {
+            let (peer, load) = sides[side];
+            measured[side].push(run_once(peer, load, seconds, target)?);
+        }
+    }
+    let median_of = |runs: &Vec<Run>, value: fn(&Run) -> f64| median(runs.iter().map(value).collect());
+    Ok(measured
+        .iter()
+        .map(|runs| Run { iops: median_of(runs, |run| run.iops), cpu_us: median_of(runs, |run| run.cpu_us) })
+        .collect())
+}
+
+fn run_once(peer: Peer, load: Load, seconds: u32, target: &TargetFile) -> Result<Run> {
+    // Not in the scratch folder: the path of a socket has at most 107 bytes.
+    let socket = std::env::temp_dir().join(format!("iopath-bench-{}.sock", std::process::id()));
+    let _ = std::fs::remove_file(&socket);
+    let server = Started::new(peer, target, &socket)?;
+    let warm_up = if peer == Peer::NbdkitMemory { "--rw=write" } else { "--rw=read" };
+    fio(&socket, target, &[warm_up, "--bs=1m", "--iodepth=4"])?;
+    let before = cpu::process_seconds(server.0.id())?;
+    let result = fio(
+        &socket,
+        target,
+        &[
+            "--rw=randread",
+            &format!("--bs={}", load.block_size),
+            &format!("--iodepth={}", load.depth),
+            &format!("--numjobs={}", load.connections),
+            &format!("--runtime={seconds}"),
+            "--time_based",
+            "--norandommap",
+            "--randrepeat=0",
+            "--group_reporting",
+        ],
+    )?;
+    let cpu_seconds = cpu::process_seconds(server.0.id())? - before;
+    let ios = number(&result, "/jobs/0/read/total_ios")?;
+    Ok(Run { iops: number(&result, "/jobs/0/read/iops")?, cpu_us: cpu_seconds * 1e6 / ios })
+}
+
+/// Runs fio on the export, and parses its JSON.
+fn fio(socket: &Path, target: &TargetFile, arguments: &[&str]) -> Result<Value> {
+    let output = Command::new("fio")
+        .args(["--name=nbd", "--thread", "--ioengine=nbd", "--output-format=json"])
+        .arg(format!("--uri=nbd+unix:///?socket={}", socket.display()))
+        .arg(format!("--size={}m", target.mib))
+        .args(arguments)
+        .output()
+        .context("cannot run fio")?;
+    ensure!(output.status.success(), "fio: {}", String::from_utf8_lossy(&output.stderr).trim());
+    let text = String::from_utf8(output.stdout)?;
+    let json = text.find('{').with_context(|| format!("fio printed no JSON: {text}"))?;
+    Ok(serde_json::from_str(&text[json..])?)
+}
+
+/// A running server.
+struct Started(Child);
+
+impl Started {
+    fn new(peer: Peer, target: &TargetFile, socket: &Path) -> Result<Self> {
+        let mut command = peer.command(target, socket);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut started = Self(command.spawn().with_context(|| format!("cannot run {}", peer.label()))?);
+        let limit = Instant::now() + START;
+        while std::os::unix::net::UnixStream::connect(socket).is_err() {
+            if let Some(status) = started.0.try_wait()? {
+                bail!("{command:?}: {status}");
+            }
+            ensure!(Instant::now() < limit, "{command:?} accepts no client");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(started)
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Peer {
+    const fn label(self) -> &'static str {
+        match self {
+            Self::Ours => "iopath serve",
+            Self::NbdkitFile => "nbdkit file",
+            Self::NbdkitMemory => "nbdkit memory",
+            Self::QemuStorageDaemon => "qemu-storage-daemon",
+        }
+    }
+
+    const fn program(self) -> &'static str {
+        match self {
+            Self::Ours => "iopath",
+            Self::NbdkitFile | Self::NbdkitMemory => "nbdkit",
+            Self::QemuStorageDaemon => "qemu-storage-daemon",
+        }
+    }
+
+    /// The command that serves `target` as the default export.
+    fn command(self, target: &TargetFile, socket: &Path) -> Command {
+        let file = &target.path;
+        let path = |name: &str, path: &PathBuf| format!("{name}{}", path.display());
+        let socket = socket.to_path_buf();
+        let mut command = match self {
+            Self::Ours => Command::new(workspace::target_dir().join("release/iopath")),
+            _ => Command::new(self.program()),
+        };
+        match self {
+            Self::Ours => command
+                .args(["serve", "--path", "iopath-buffered", "--cache", &format!("{}m", target.mib * 2)])
+                .arg("--unix")
+                .arg(socket)
+                .arg(file),
+            Self::NbdkitFile => command.args(["-f", "-r", "-U"]).arg(socket).arg("file").arg(file),
+            Self::NbdkitMemory => {
+                command.args(["-f", "-U"]).arg(socket).args(["memory", &format!("{}M", target.mib)])
+            }
+            Self::QemuStorageDaemon => command
+                .args(["--blockdev", &path("driver=file,node-name=file,read-only=on,filename=", file)])
+                .args(["--nbd-server", &path("addr.type=unix,max-connections=0,addr.path=", &socket)])
+                .args(["--export", "type=nbd,id=export,node-name=file,name="]),
+        };
+        command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_name_selects_the_figures() {
+        assert!(is_selected(None) && is_selected(Some("nbd")) && is_selected(Some("64 connections")));
+        assert!(!is_selected(Some("zram")));
+    }
+
+    #[test]
+    fn every_server_serves_the_same_file_at_the_same_socket() {
+        let target = TargetFile { path: "t/disk".into(), mib: 64 };
+        for peer in [Peer::Ours, Peer::NbdkitFile, Peer::QemuStorageDaemon] {
+            let command = format!("{:?}", peer.command(&target, Path::new("t/socket")));
+            assert!(command.contains("t/disk") && command.contains("t/socket"), "{command}");
+        }
+    }
+}
