@@ -8,6 +8,7 @@ use iopath::OpenError;
 use iopath_log::LogError;
 use iopath_model::ModelError;
 use iopath_model::event_loop::LoopError;
+use iopath_nbd::{ConnectError, UriError};
 use iopath_os::NoMemory;
 use iopath_os::kernel::Direction;
 use iopath_os::target::{DioError, ExtentError, Refusal, ResidencyError, TargetError};
@@ -41,6 +42,12 @@ pub enum LabError {
         /// The target as given.
         target: PathBuf,
     },
+    /// A target that looks like an NBD URI, and is none.
+    #[error(transparent)]
+    Uri(#[from] UriError),
+    /// A server that cannot be reached, or refuses the export.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
     /// The file of a model does not exist.
     #[error("model file {} does not exist", file.display())]
     NoModelFile {

@@ -73,7 +73,12 @@ impl TargetFacts {
         };
         Some(Self {
             path: info.path.display().to_string(),
-            kind: if info.kind == Kind::BlockDevice { "block device" } else { "file" }.to_owned(),
+            kind: match info.kind {
+                Kind::BlockDevice => "block device",
+                Kind::Remote => "remote export",
+                _ => "file",
+            }
+            .to_owned(),
             scratch: target.is_scratch(),
             size_bytes: info.size_bytes,
             filesystem: info.filesystem.as_ref().map(|filesystem| filesystem.name.clone()),

@@ -18,6 +18,7 @@ pub mod elevators;
 mod engine;
 pub mod error;
 pub mod experiment;
+mod export;
 pub mod field;
 pub mod fit;
 mod fit_error;

@@ -14,6 +14,7 @@ use iopath_log::LogWriter;
 
 use crate::cache::CacheSettings;
 use crate::error::LabError;
+use crate::export::RemoteTarget;
 
 pub use iopath_os::kernel::{Direction, Done, Transfer};
 
@@ -62,7 +63,7 @@ impl Capabilities {
         self.direct || self.cache
     }
 
-    /// Whether a model can take the place of the target: iopath's own code leads to it, and no code of the kernel.
+    /// Whether a model or an export of a server can be the target: iopath's own code leads to it, and no code of the kernel.
     pub fn runs_on_models(self) -> bool {
         self.queue && self.needs_target
     }
@@ -78,6 +79,8 @@ impl Capabilities {
 pub struct OpenSpec<'a> {
     /// The file or device; present if and only if the path needs a target.
     pub target: Option<&'a Path>,
+    /// The open export, if the target is one.
+    pub remote: Option<&'a RemoteTarget>,
     /// Whether the workload writes.
     pub writes: bool,
     /// The bytes to access, from offset zero.

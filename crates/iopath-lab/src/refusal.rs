@@ -52,6 +52,20 @@ pub enum WorkloadError {
         /// The names of the paths that run on a model.
         known: Vec<&'static str>,
     },
+    /// The path accesses storage of this machine only, and the target is an export of a server.
+    NotRemote {
+        /// The path's name.
+        path: &'static str,
+        /// The target.
+        target: PathBuf,
+        /// The names of the paths that run on an export.
+        known: Vec<&'static str>,
+    },
+    /// A workload that writes, on an export that the server does not let clients write.
+    ReadOnlyExport {
+        /// The target.
+        target: PathBuf,
+    },
     /// The setting has no meaning in virtual time.
     NotVirtual {
         /// The field.
@@ -206,6 +220,16 @@ impl WorkloadError {
             Self::NoCache { path, field } => format!(
                 "path {path} has no iopath page cache and does not accept {}; omit it, or use path iopath-buffered",
                 name(*field)
+            ),
+            Self::NotRemote { path, target, known } => format!(
+                "{path} needs a file or device of this machine, and {} is an export of a server; use {} {}",
+                target.display(),
+                name(Field::Path),
+                known.join(" or ")
+            ),
+            Self::ReadOnlyExport { target } => format!(
+                "{} is read-only: the server permits no writes; use a workload that reads, or start the server with writes",
+                target.display()
             ),
             Self::NoModel { path, target, known } => format!(
                 "path {path} accesses storage of this machine only, and {} is a model; use path {}",

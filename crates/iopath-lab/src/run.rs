@@ -348,6 +348,7 @@ impl<'a> Series<'a> {
         let open = |target: &Target| {
             let path = (workload.path.open)(&OpenSpec {
                 target: target.file(),
+                remote: target.remote(),
                 depth: workload.depth_in_flight(),
                 writes: workload.rw.writes(),
                 size_bytes: target.size_bytes(),

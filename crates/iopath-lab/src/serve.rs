@@ -6,7 +6,7 @@ mod modelled;
 mod service;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -25,6 +25,7 @@ use signal_hook::flag;
 pub use error::ServeError;
 pub use modelled::ModelledError;
 
+use crate::export::RemoteTarget;
 use crate::model::ModelTarget;
 use crate::signals::ending_signals;
 use crate::workload::LogSettings;
@@ -164,7 +165,7 @@ pub fn serve(request: &ServeRequest) -> Result<Serving, ServeError> {
         .zip(&models)
         .map(|((target, name), model)| {
             let volume = match model {
-                None => Volume::open(target, &options_of(request))?,
+                None => open(target, &options_of(request))?,
                 Some(model) => modelled::open(model, options_of(request))?,
             };
             let description = target.display().to_string();
@@ -260,6 +261,14 @@ fn load_tls(request: &ServeTlsRequest) -> Result<ServeTls, TlsError> {
     let files = TlsFiles { certificate: request.certificate.clone(), key: request.key.clone() };
     let server = TlsServer::load(&files, request.client_ca.as_deref())?;
     Ok(ServeTls { server, is_required: request.is_required })
+}
+
+/// Opens a file, a device or an export of another server.
+fn open(target: &Path, options: &Options) -> Result<Volume, ServeError> {
+    match RemoteTarget::find(target).map_err(|error| ServeError::Model(Box::new(error)))? {
+        Some(remote) => Ok(remote.volume(options)?),
+        None => Ok(Volume::open(target, options)?),
+    }
 }
 
 fn names(request: &ServeRequest, models: &[Option<ModelTarget>]) -> Result<Vec<String>, ServeError> {

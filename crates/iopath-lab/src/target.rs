@@ -1,4 +1,4 @@
-//! The target of a measurement: a scratch file, an existing file or block device, a model, or none. Decides which bytes a
+//! The target of a measurement: a scratch file, an existing file or block device, an export of a server, a model, or none. Decides which bytes a
 //! workload may access. Does not transfer them.
 
 use std::fs::File;
@@ -9,6 +9,7 @@ use iopath_os::target::guard::Contents;
 use iopath_os::target::{self, DioAlignment, Kind, TargetError, open_exclusive};
 
 use crate::error::LabError;
+use crate::export::RemoteTarget;
 use crate::model::{ModelTarget, is_model};
 use crate::paths::PATHS;
 use crate::progress::{Progress, Silent, Stage};
@@ -30,6 +31,8 @@ const PROBE_BYTES: u64 = 64 << 10;
 pub struct Target {
     /// None for a path without a target, and for a model.
     info: Option<TargetInfo>,
+    /// The open export, if the target is one.
+    remote: Option<RemoteTarget>,
     /// The models; none where the target is real.
     models: Vec<ModelTarget>,
     /// The stripe that iopath makes of targets; none for other targets.
@@ -87,6 +90,9 @@ impl Target {
             return Ok(Self::none(workload.size_bytes.unwrap_or(DEFAULT_SIZE_BYTES)));
         }
         let target = workload.target.as_deref().ok_or(WorkloadError::NoTarget { path: path.name })?;
+        if let Some(remote) = RemoteTarget::find(target)? {
+            return Self::exported(remote, workload);
+        }
         if let Some(stripe) = StripeName::find(target)? {
             return Self::striped(&stripe, workload, progress);
         }
@@ -153,6 +159,7 @@ impl Target {
     pub fn none(size_bytes: u64) -> Self {
         Self {
             info: None,
+            remote: None,
             models: Vec::new(),
             stripe: None,
             more: Vec::new(),
@@ -194,8 +201,15 @@ impl Target {
     /// The first `size_bytes` of this target, for reads while this target exists.
     pub(crate) fn first(&self, size_bytes: u64) -> Self {
         let size_bytes = size_bytes.min(self.size_bytes);
-        let storage = self.info.as_ref().map_or_else(Storage::none, |info| Storage::of(info, size_bytes));
-        Self { info: self.info.clone(), unwritten: self.unwritten, storage, ..Self::none(size_bytes) }
+        let local = self.info.as_ref().filter(|_| self.remote.is_none());
+        let storage = local.map_or_else(Storage::none, |info| Storage::of(info, size_bytes));
+        Self {
+            info: self.info.clone(),
+            remote: self.remote.clone(),
+            unwritten: self.unwritten,
+            storage,
+            ..Self::none(size_bytes)
+        }
     }
 
     /// A user's file or block device. Writes need permission, and no other user of the device.
@@ -213,6 +227,32 @@ impl Target {
             return Err(WorkloadError::TooSmall { target: info.path, has, wanted }.into());
         }
         Ok(Self { _claim: claim, ..Self::of(info, workload.size_bytes.unwrap_or(has)) })
+    }
+
+    /// An export of a server. Writes need permission, here and at the server; the server knows other users of the data.
+    fn exported(remote: RemoteTarget, workload: &Workload) -> Result<Self, LabError> {
+        let info = remote.info()?;
+        let path = workload.path;
+        if !path.capabilities.runs_on_models() {
+            let known = PATHS.iter().filter(|row| row.capabilities.runs_on_models()).map(|row| row.name);
+            let (target, known) = (info.path, known.collect());
+            return Err(WorkloadError::NotRemote { path: path.name, target, known }.into());
+        }
+        if workload.rw.writes() {
+            if remote.is_read_only() {
+                return Err(WorkloadError::ReadOnlyExport { target: info.path }.into());
+            }
+            if !workload.overwrite {
+                return Err(WorkloadError::Overwrite { target: info.path }.into());
+            }
+        }
+        let (has, wanted) = (info.size_bytes, workload.size_bytes.unwrap_or(workload.size_bytes_min()));
+        if wanted > has {
+            return Err(WorkloadError::TooSmall { target: info.path, has, wanted }.into());
+        }
+        let size_bytes = workload.size_bytes.unwrap_or(has);
+        // No page cache of this machine lies above the export, and no counter shows transfers of the server's storage.
+        Ok(Self { info: Some(info), remote: Some(remote), ..Self::none(size_bytes) })
     }
 
     /// Models. They hold no data, so writing to them needs no permission.
@@ -235,6 +275,11 @@ impl Target {
         let unwritten = unwritten(&info, size_bytes);
         let storage = Storage::of(&info, size_bytes);
         Self { info: Some(info), unwritten, storage, ..Self::none(size_bytes) }
+    }
+
+    /// The open export, if the target is one.
+    pub(crate) fn remote(&self) -> Option<&RemoteTarget> {
+        self.remote.as_ref()
     }
 
     /// The model, the first of several; none where the target is real.
@@ -309,6 +354,9 @@ impl Target {
     pub fn direct_align_bytes(&self) -> Result<u32, LabError> {
         if let Some(model) = self.model() {
             return Ok(model.align_bytes());
+        }
+        if let Some(remote) = &self.remote {
+            return Ok(remote.align_bytes());
         }
         let of_members = self.members().iter().map(Self::direct_align_bytes);
         if let Some(largest) = of_members.collect::<Result<Vec<_>, _>>()?.into_iter().max() {

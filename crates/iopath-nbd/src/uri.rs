@@ -55,7 +55,10 @@ pub enum UriError {
     #[error("the export of {0:?} is not valid UTF-8, or has a NUL byte, or more than 4096 bytes")]
     Export(String),
     /// A parameter that would be ignored.
-    #[error("{parameter:?} in {uri:?} is not a parameter of an NBD URI; iopath knows socket")]
+    #[error(
+        "{parameter:?} in {uri:?} is not a parameter of an NBD URI; iopath knows socket, connections, \
+         connect-time, silence-time, reconnect-time and reconnect-attempts, each with a number"
+    )]
     Parameter {
         /// The URI.
         uri: String,

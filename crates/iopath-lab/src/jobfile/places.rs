@@ -9,6 +9,7 @@ use super::error::JobFileError;
 use super::job::Job;
 use super::range::{Range, file_bytes_of};
 use crate::error::LabError;
+use crate::export::is_remote;
 use crate::model::ModelTarget;
 use crate::path::PathRow;
 use crate::progress::Progress;
@@ -51,7 +52,10 @@ impl Place {
                 return Err(job.problem(problem));
             }
         };
-        if ModelTarget::find(file)?.is_some() || StripeName::find(file).map_err(LabError::from)?.is_some() {
+        let is_named = || -> Result<bool, LabError> {
+            Ok(ModelTarget::find(file)?.is_some() || StripeName::find(file)?.is_some())
+        };
+        if is_remote(file) || is_named()? {
             return Ok(Self::Present(file.to_owned()));
         }
         let file = if job.directories.is_empty() { file.to_owned() } else { directory(0).join(file) };

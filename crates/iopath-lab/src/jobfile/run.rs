@@ -434,6 +434,7 @@ impl<'a> Group<'a> {
             let target = self.target(place);
             let path = (row.open)(&OpenSpec {
                 target: target.file(),
+                remote: target.remote(),
                 depth: sharing().map(|other| other.workload.depth_in_flight()).max().unwrap_or(1),
                 writes: sharing().any(|other| other.workload.rw.writes()),
                 size_bytes: target.size_bytes(),

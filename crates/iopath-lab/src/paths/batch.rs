@@ -16,6 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::error::LabError;
+use crate::export::RemoteTarget;
 use crate::path::{Connection, Direction, Done, IoPath, JobSpec, OpenSpec, Transfer};
 use crate::random;
 use crate::stripe_name::StripeName;
@@ -28,12 +29,19 @@ pub(super) fn open(spec: &OpenSpec, mode: IoMode) -> Result<Box<dyn IoPath>, Lab
     if let Some(requests) = spec.device_depth {
         options = options.device_depth(requests);
     }
-    let volume = open_volume(spec.file(), &options)?;
+    let volume = open_volume(spec.file(), spec.remote, &options)?;
     Ok(Box::new(VolumePath { volume, target: spec.file().to_owned(), log: spec.log.cloned() }))
 }
 
-/// Opens a file, a device or a stripe.
-pub(super) fn open_volume(target: &Path, options: &Options) -> Result<Volume, LabError> {
+/// Opens a file, a device, a stripe or an export.
+pub(super) fn open_volume(
+    target: &Path,
+    remote: Option<&RemoteTarget>,
+    options: &Options,
+) -> Result<Volume, LabError> {
+    if let Some(remote) = remote {
+        return Ok(remote.volume(options)?);
+    }
     Ok(match StripeName::find(target)? {
         Some(StripeName { chunk_bytes, members }) => Volume::open_stripe(&members, chunk_bytes, options)?,
         None => Volume::open(target, options)?,

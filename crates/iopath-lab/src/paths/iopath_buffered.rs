@@ -12,6 +12,7 @@ use iopath_os::kernel::Stamp;
 
 use super::batch::{io_error, open_volume};
 use crate::error::LabError;
+use crate::export::RemoteTarget;
 use crate::path::{Capabilities, Connection, Direction, Done, IoPath, JobSpec, OpenSpec, PathRow, Transfer};
 use crate::random;
 
@@ -43,6 +44,7 @@ fn open(spec: &OpenSpec) -> Result<Box<dyn IoPath>, LabError> {
     }
     let path = BufferedPath {
         target: spec.file().to_owned(),
+        remote: spec.remote.cloned(),
         options,
         touch_bytes: cache.borrow.then_some(cache.page_bytes() as usize),
         log: spec.log.cloned(),
@@ -54,6 +56,7 @@ fn open(spec: &OpenSpec) -> Result<Box<dyn IoPath>, LabError> {
 
 struct BufferedPath {
     target: PathBuf,
+    remote: Option<RemoteTarget>,
     options: Options,
     /// Set if reads borrow pages: the stride of the bytes that the job reads, one byte per page.
     touch_bytes: Option<usize>,
@@ -78,7 +81,7 @@ impl BufferedPath {
         if let Some(volume) = &opened.volume {
             return Ok(volume.clone());
         }
-        let volume = open_volume(&self.target, &self.options)?;
+        let volume = open_volume(&self.target, self.remote.as_ref(), &self.options)?;
         if let Some(log) = &self.log {
             volume.start_log(Box::new(log.add_queue())).expect("the volume has a page cache");
         }

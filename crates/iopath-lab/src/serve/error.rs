@@ -15,7 +15,7 @@ pub enum ServeError {
     /// It cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// A model that does not exist or is not valid.
+    /// A model or NBD URI that does not exist or is not valid.
     #[error(transparent)]
     Model(Box<LabError>),
     /// A model that cannot be served.

@@ -3,13 +3,14 @@
 
 use std::net::ToSocketAddrs;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use iopath::remote::{Remote, RemoteAddress, RemoteError, RemoteProtocol, RemoteSession};
 use thiserror::Error;
 
 use crate::client::coverage::Coverage;
 use crate::client::link::{Common, Link, Patience};
-use crate::uri::{NbdUri, Place};
+use crate::uri::{NbdUri, Place, UriError};
 
 /// The options of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +26,50 @@ impl Default for ConnectOptions {
     fn default() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Self { connections: processors.min(4), patience: Patience::default() }
+    }
+}
+
+impl ConnectOptions {
+    /// A URI and the options in its query: `connections=N`, `connect-time=S`, `silence-time=S`, `reconnect-time=S`,
+    /// `reconnect-attempts=N`, with times in seconds. Unless set, the default. Other programs refuse these parameters.
+    ///
+    /// # Errors
+    /// [`UriError`]: not an NBD URI, or a parameter that is unknown or no number.
+    ///
+    /// ```
+    /// let text = "nbd+unix:///disk?socket=/run/nbd&reconnect-time=5&connections=2";
+    /// let (uri, options) = iopath_nbd::ConnectOptions::parse(text)?;
+    /// assert_eq!(uri.to_string(), "nbd+unix:///disk?socket=/run/nbd");
+    /// assert_eq!((options.connections, options.patience.reconnect.as_secs()), (2, 5));
+    /// # Ok::<(), iopath_nbd::UriError>(())
+    /// ```
+    pub fn parse(text: &str) -> Result<(NbdUri, Self), UriError> {
+        let (place, query) = text.split_once('?').map_or((text, ""), |(place, query)| (place, query));
+        let (mut options, mut others, mut no_time) = (Self::default(), Vec::new(), Duration::ZERO);
+        for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
+            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            let Patience { connect, silence, reconnect, reconnect_attempts } = &mut options.patience;
+            let time = match name {
+                "connect-time" => connect,
+                "silence-time" => silence,
+                "reconnect-time" => reconnect,
+                "connections" | "reconnect-attempts" => &mut no_time,
+                _ => {
+                    others.push(parameter);
+                    continue;
+                }
+            };
+            let refused = || UriError::Parameter { uri: text.to_owned(), parameter: parameter.to_owned() };
+            let number: u32 = value.parse().map_err(|_| refused())?;
+            *time = Duration::from_secs(number.into());
+            match name {
+                "reconnect-attempts" => *reconnect_attempts = number,
+                "connections" => options.connections = number.max(1) as usize,
+                _ => {}
+            }
+        }
+        let query = if others.is_empty() { String::new() } else { format!("?{}", others.join("&")) };
+        Ok((format!("{place}{query}").parse()?, options))
     }
 }
 

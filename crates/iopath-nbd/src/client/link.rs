@@ -504,3 +504,6 @@ fn io_error(errno: Errno) -> IoError {
         other => IoError::Os(other.code().cast_signed()),
     }
 }
+
+#[cfg(test)]
+mod tests;

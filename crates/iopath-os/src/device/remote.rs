@@ -46,6 +46,9 @@ const DEPTH_MAX: u32 = 4096;
 /// The maximum number of connections of one device.
 const CONNECTIONS_MAX: usize = 64;
 
+/// The time for all connections after the first. A server may leave them waiting: `qemu-nbd` does so above `--shared`.
+const FURTHER_TIME: Duration = Duration::from_secs(1);
+
 /// The export of a server could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("{server} cannot be opened: {reason}")]
@@ -93,11 +96,15 @@ impl Remote {
         let mut threads = vec![first];
         let more = if facts.permits_connections { 1..count } else { 1..1 };
         let more: Vec<_> = more.map(|number| (number, start(number, &shared))).collect();
+        let end = std::time::Instant::now() + FURTHER_TIME;
         for (number, started) in more {
             let Ok((thread, opened)) = started else { continue };
             threads.push(thread);
-            if matches!(opened.recv(), Ok(Ok(_))) {
+            let left = end.saturating_duration_since(std::time::Instant::now());
+            if matches!(opened.recv_timeout(left), Ok(Ok(_))) {
                 shared.mailboxes[number].set_used();
+            } else {
+                shared.mailboxes[number].close();
             }
         }
         Ok(Self { open: Arc::new(Open { shared, facts, threads }) })

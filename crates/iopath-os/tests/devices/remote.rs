@@ -116,8 +116,8 @@ impl RemoteSession for Session {
         self.events.push_back(RemoteEvent::Ready(self.facts.take().map(Box::new)));
     }
 
-    fn handle_lost(&mut self, reason: &str, _now: Instant) {
-        panic!("the server of the test does not end: {reason}");
+    fn handle_lost(&mut self, _reason: &str, _now: Instant) {
+        assert!(self.requests.iter().all(Option::is_none), "the server of the test does not end");
     }
 
     fn handle_timeout(&mut self, _now: Instant) {}

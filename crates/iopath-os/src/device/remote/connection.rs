@@ -293,10 +293,13 @@ impl Connection {
 impl Drop for Connection {
     /// Ends the session in good order. If the thread panics, its requests fail, so that no device waits for them forever.
     fn drop(&mut self) {
-        if let Some(stream) = &self.stream
-            && self.phase == Phase::Connected
-        {
-            self.wire.send_last(stream, &mut *self.session);
+        let stream = self.stream.as_ref().filter(|_| self.phase == Phase::Connected);
+        if !std::thread::panicking() {
+            if let Some(stream) = stream {
+                self.wire.send_last(stream, &mut *self.session);
+            }
+            // Others must not route flushes to this connection.
+            self.session.handle_lost("the connection is closed", clock::now());
         }
         self.close();
         self.mailbox().close();

@@ -1,0 +1,89 @@
+//! Commands on an NBD URI: `iopath run`, `iopath log` and `iopath serve` on exports of `iopath serve`.
+
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Output, Stdio};
+
+use support::{iopath, json_of, scratch_directory};
+
+/// A running `iopath serve`, killed at the end.
+struct Serving {
+    child: Child,
+    uris: Vec<String>,
+}
+
+impl Serving {
+    fn start(arguments: &[&str], count: usize) -> Self {
+        let mut command = iopath(&["serve"]);
+        let mut child = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().take(count);
+        let uris = lines.collect::<Result<_, _>>().unwrap();
+        Self { child, uris }
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn run(arguments: &[&str]) -> Output {
+    iopath(&[&["run", "--repeat", "1"], arguments].concat()).output().unwrap()
+}
+
+fn refusal(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    assert!(!output.status.success(), "{arguments:?} was not refused");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn commands_measure_exports_of_servers() {
+    let Some(folder) = scratch_directory() else { return };
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (one, two, log) = (path("one"), path("two"), path("run.log"));
+    for file in [&one, &two] {
+        std::fs::write(file, vec![7; 16 << 20]).unwrap();
+    }
+    let socket = |name: &str| std::env::temp_dir().join(format!("iopath-{}-{name}", std::process::id()));
+    let (writable, fixed, proxy) = (socket("w"), socket("r"), socket("p"));
+    let writable = Serving::start(&[&one, &two, "--writable", "--unix", writable.to_str().unwrap()], 2);
+    let fixed = Serving::start(&[&one, "--unix", fixed.to_str().unwrap()], 1);
+    let [first, second] = [0, 1].map(|number| writable.uris[number].as_str());
+    for path in ["iopath-direct", "iopath-buffered", "iopath-raw"] {
+        let output = run(&["--path", path, "--rw", "read", "--bs", "16k", "--target", first, "--json", "-"]);
+        let result = json_of(&output);
+        assert_eq!(result["target"]["kind"], "remote export", "{path}");
+    }
+    // Logs, stripes, proxies.
+    let stripe = format!("stripe:128k:{first},{second}");
+    let logged = run(&["--path", "iopath-direct", "--bs", "64k", "--target", &stripe, "--log", &log]);
+    assert!(logged.status.success(), "{}", String::from_utf8_lossy(&logged.stderr));
+    let summary = iopath(&["log", &log]).output().unwrap();
+    assert!(summary.status.success(), "{}", String::from_utf8_lossy(&summary.stderr));
+    let proxy = Serving::start(&[&fixed.uris[0], "--export", "again", "--unix", proxy.to_str().unwrap()], 1);
+    let through = run(&["--path", "iopath-buffered", "--bs", "64k", "--target", &proxy.uris[0]]);
+    assert!(through.status.success(), "{}", String::from_utf8_lossy(&through.stderr));
+    let job = path("job.fio");
+    let of_uri =
+        format!("[read]\nrw=read\nbs=64k\nsize=4m\nfilename={}\n", fixed.uris[0].replace(':', "\\:"));
+    std::fs::write(&job, of_uri).unwrap();
+    let jobs = iopath(&["run", &job, "--path", "iopath-direct"]).output().unwrap();
+    assert!(jobs.status.success(), "{}", String::from_utf8_lossy(&jobs.stderr));
+    // Writes need permission, here and at the server.
+    let write = ["--path", "iopath-direct", "--rw", "randwrite", "--bs", "4k", "--size", "4m", "--verify"];
+    let refused = refusal(&[&write[..], &["--target", first]].concat());
+    assert!(refused.contains("--overwrite"), "{refused}");
+    let refused = refusal(&[&write[..], &["--overwrite", "--target", &fixed.uris[0]]].concat());
+    assert!(refused.contains("read-only"), "{refused}");
+    let written = run(&[&write[..], &["--overwrite", "--target", first]].concat());
+    assert!(written.status.success(), "{}", String::from_utf8_lossy(&written.stderr));
+    // Paths of the kernel need a file or device.
+    let refused = refusal(&["--path", "kernel-direct", "--target", first]);
+    assert!(refused.contains("export of a server") && refused.contains("iopath-direct"), "{refused}");
+    let refused = refusal(&["--path", "iopath-direct", "--target", "nbd+unix:///x?socket=/no/such/socket"]);
+    assert!(refused.contains("nbd+unix:///x?socket=/no/such/socket"), "{refused}");
+}
