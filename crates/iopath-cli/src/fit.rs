@@ -1,13 +1,12 @@
 //! `iopath fit`: fits a model to a target or a request log, writes its file, and shows its error.
 
 use crate::args::FitArgs;
-use crate::output::Output;
+use crate::output::{Output, replace};
 use crate::progress::Bar;
 use anyhow::Context;
 use iopath_lab::fit::{FitOptions, fit};
 use iopath_lab::{model_file, table};
 use std::fmt::Write;
-use std::fs;
 use std::path::Path;
 
 pub(crate) fn run(args: &FitArgs) -> anyhow::Result<()> {
@@ -21,7 +20,7 @@ pub(crate) fn run(args: &FitArgs) -> anyhow::Result<()> {
     for warning in &fitted.report.warnings {
         eprintln!("iopath: {warning}");
     }
-    let written = fs::write(&args.output, &fitted.file).with_context(|| {
+    let written = replace(&args.output, fitted.file.as_bytes()).with_context(|| {
         format!("cannot write the model to {}; name another file (--output)", args.output.display())
     });
     let mut text = fitted.report.text(table::terminal_width());

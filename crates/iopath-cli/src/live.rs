@@ -12,7 +12,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use iopath_lab::before_end;
+use iopath_lab::{Interruption, before_end};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::Show;
@@ -70,12 +70,14 @@ impl Live {
         }
     }
 
-    /// As Ctrl-C, which a terminal in raw mode passes as a key. The first one may only request the end of the run.
+    /// The first time, requests the end of the run with the results so far. The second time, or in a command without partial
+    /// results, ends the process as SIGINT does.
     fn stop(&mut self) {
-        if self.is_stopping {
-            restore();
+        if !self.is_stopping && Interruption::is_caught() {
+            self.is_stopping = true;
+            return Interruption::request();
         }
-        self.is_stopping = true;
+        restore();
         let _ = kill_process(getpid(), Signal::INT);
     }
 }

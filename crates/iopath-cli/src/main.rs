@@ -21,11 +21,13 @@ mod sweep;
 mod tasks;
 mod tune;
 
+use anyhow::Context;
 use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
 use iopath_lab::LabError;
 use iopath_lab::jobfile::JobFileError;
 use iopath_os::HugePages;
+use std::io::Write;
 use std::process::ExitCode;
 
 /// Allocates the tables of large queues and logs on huge pages.
@@ -101,8 +103,14 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
 fn usage(error: &clap::Error) -> ExitCode {
     use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
     if !error.use_stderr() {
-        let _ = error.print();
-        return ExitCode::SUCCESS;
+        let written = error.print().and_then(|()| std::io::stdout().flush());
+        return match written.context("cannot write to stdout") {
+            Err(error) if !output::is_broken_pipe(&error) => {
+                eprintln!("iopath: {}", output::one_line(&error));
+                ExitCode::from(FAILURE)
+            }
+            _ => ExitCode::SUCCESS,
+        };
     }
     if error.kind() == DisplayHelpOnMissingArgumentOrSubcommand {
         let _ = error.print();

@@ -8,8 +8,9 @@ use iopath_lab::format::{Document, Format, View};
 use iopath_lab::result::Origin;
 use iopath_lab::table;
 use std::error::Error;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -49,7 +50,7 @@ impl<'a> Json<'a> {
         let (Some(path), Some(results)) = (&self.args.json, Destination::results(self.args)) else {
             return Ok(());
         };
-        fs::write(path, json()).with_context(|| results.cannot_write())
+        replace(path, json().as_bytes()).with_context(|| results.cannot_write())
     }
 }
 
@@ -145,6 +146,26 @@ impl<'a> Output<'a> {
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("cannot write to stdout")
+}
+
+/// Writes a file as a whole: after an error, for example of a full disk, its former content is unchanged, and a new file does
+/// not exist. A FIFO, a device, a link and a file in a directory that cannot be changed are written in place.
+pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let former = match fs::symlink_metadata(path) {
+        Ok(former) if former.is_file() && former.nlink() == 1 => Some(former.permissions()),
+        Ok(_) => return fs::write(path, content),
+        Err(_) => None,
+    };
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(format!(".{}.new", std::process::id()));
+    let new = path.with_file_name(name);
+    let Ok(mut file) = File::create_new(&new) else { return fs::write(path, content) };
+    let written = file.write_all(content).and_then(|()| file.sync_all());
+    let permitted = written.and_then(|()| former.map_or(Ok(()), |former| file.set_permissions(former)));
+    permitted.and_then(|()| fs::rename(&new, path)).inspect_err(|_| {
+        let _ = fs::remove_file(&new);
+    })
 }
 
 /// Escapes control characters for a terminal: a file name may contain them.

@@ -2,10 +2,9 @@
 
 use crate::args::ReportArgs;
 use crate::destination::{self, Destination, is_stdout};
-use crate::output::print;
+use crate::output::{print, replace};
 use anyhow::Context;
 use iopath_lab::html::{PageOptions, page};
-use std::fs;
 use std::path::{Path, PathBuf};
 
 pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
@@ -23,5 +22,5 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
     // The page must not replace a result that it shows.
     let inputs: Vec<&Path> = results.iter().map(PathBuf::as_path).collect();
     destination::check(&[destination], &inputs)?;
-    fs::write(output, page(&options)?).with_context(|| destination.cannot_write())
+    replace(output, page(&options)?.as_bytes()).with_context(|| destination.cannot_write())
 }

@@ -124,6 +124,9 @@ fn show(report: &Report, classic: &dyn Fn(&Report) -> Option<String>, output: &O
     if let Some(classic) = classic(report).filter(|_| output.is_text()) {
         print(&format!("\n{classic}\n"))?;
     }
+    if let Some(failure) = &report.failure {
+        bail!("{failure}; the results have the complete repetitions before it");
+    }
     let verified = report.runs.iter().filter_map(|run| run.verify.as_ref());
     match verified.map(VerifyResult::faults).sum() {
         0 => Ok(()),

@@ -68,6 +68,30 @@ fn q_ends_a_long_run_and_restores_the_terminal() {
 }
 
 #[test]
+fn q_prints_the_complete_repetitions_as_a_success() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let record = folder.path().join("record");
+    let program = env!("CARGO_BIN_EXE_iopath");
+    let run = format!("'{program}' run --path null --runtime 1s --repeat 60");
+    let line = format!("stty cols 100 rows 30; {run}; echo exit code $?");
+    let Some(mut child) = on_a_terminal(&record, &line) else { return };
+    let mut keyboard = child.stdin.take().unwrap();
+    assert!(within_10_s(|| text(&record).contains("IOPS")), "no view: {:?}", text(&record));
+    std::thread::sleep(Duration::from_millis(2500));
+    keyboard.write_all(b"q").unwrap();
+    keyboard.flush().unwrap();
+    // The first line of the record has the command.
+    let has_ended = within_10_s(|| text(&record).contains("exit code 0"));
+    drop(keyboard);
+    let _ = child.kill();
+    child.wait().unwrap();
+    let text = text(&record);
+    let (_, after) = text.rsplit_once(LEAVE).expect("the view was left");
+    assert!(has_ended && after.contains("exit code 0"), "{after:?}");
+    assert!(after.contains("of 60 repetitions are complete") && after.contains("CPU s/GiB"), "{after:?}");
+}
+
+#[test]
 fn a_signal_restores_the_terminal() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let record = folder.path().join("record");

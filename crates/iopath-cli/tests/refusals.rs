@@ -5,12 +5,13 @@ mod loops;
 mod support;
 
 use loops::{Alone, Loop, run, text};
+use std::io::Read;
 use std::path::Path;
 use support::iopath;
 
 /// Writing to `target` is refused in one line with its name and `reason`, and its content is unchanged.
 fn refused(target: &Path, reason: &str) {
-    let before = std::fs::read(target).unwrap();
+    let before = start_of(target);
     for path in ["kernel-direct", "iopath-direct"] {
         let args = ["run", "--path", path, "--rw", "write", "--size", "1m", "--repeat", "1", "--overwrite"];
         let run = iopath(&args).arg("--target").arg(target).output().unwrap();
@@ -19,7 +20,15 @@ fn refused(target: &Path, reason: &str) {
         assert_eq!(run.status.code(), Some(1), "{path} on {}: {stderr}", target.display());
         assert!(line.contains(text(target)) && line.contains(reason), "{line}");
     }
-    assert!(std::fs::read(target).unwrap() == before, "{} was written to", target.display());
+    assert!(start_of(target) == before, "{} was written to", target.display());
+}
+
+/// The first bytes of a target, where a refused write would begin. They have the header of a swap area, which the kernel does
+/// not change; it may write further pages at any time.
+fn start_of(target: &Path) -> Vec<u8> {
+    let mut start = vec![0; 4096];
+    std::fs::File::open(target).unwrap().read_exact(&mut start).unwrap();
+    start
 }
 
 #[test]
@@ -29,7 +38,9 @@ fn a_mounted_device_its_disk_its_image_and_a_signature_are_refused() {
     let partition = or_skip!(device.partition(1, 8, 16));
     or_skip!(run("mkfs.ext4", &["-q", text(&partition)]));
     refused(&partition, "ext");
-    or_skip!(device.mount(&partition));
+    let mounted = or_skip!(device.mount(&partition));
+    // A writable filesystem updates its superblock and its tables at any time.
+    or_skip!(run("mount", &["-o", "remount,ro", text(&mounted)]));
     let (disk, image) = (device.device.clone(), device.image.clone());
     refused(&partition, "mounted");
     refused(&disk, "mounted");

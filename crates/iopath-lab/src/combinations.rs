@@ -56,7 +56,7 @@ pub fn report_all(workloads: &[Workload], progress: &mut dyn Progress) -> Result
         return skips.report(Report::new(None, None, Vec::new()));
     }
     let lab = Lab::new(IDLE_SAMPLE, progress);
-    measure(&mut series, &mut skips, progress)?;
+    let failure = measure(&mut series, &mut skips, progress)?;
     let runs: Vec<_> = series
         .iter()
         .flatten()
@@ -65,7 +65,8 @@ pub fn report_all(workloads: &[Workload], progress: &mut dyn Progress) -> Result
         .collect();
     let facts = target.as_ref().and_then(TargetFacts::of);
     let more_targets = target.as_ref().map_or_else(Vec::new, TargetFacts::of_further);
-    skips.report(Report { more_targets, ..Report::new(Some(lab.host().clone()), facts, runs) })
+    let failure = failure.map(|error| error.to_string());
+    skips.report(Report { more_targets, failure, ..Report::new(Some(lab.host().clone()), facts, runs) })
 }
 
 /// The rounds of all series that are not skipped.
@@ -73,7 +74,7 @@ fn measure(
     series: &mut [Option<Series>],
     skips: &mut Skips,
     progress: &mut dyn Progress,
-) -> Result<(), LabError> {
+) -> Result<Option<LabError>, LabError> {
     let first = &skips.workloads[0];
     let rounds = first.repetitions.get();
     for round in 1..=rounds {
@@ -88,19 +89,22 @@ fn measure(
                 }
                 one.measure(&path, &mut quiet)
             });
-            if matches!(measured, Err(LabError::Interrupted)) {
-                return if round > 1 || series.iter().flatten().any(|one| !one.is_empty()) {
-                    Ok(())
-                } else {
-                    measured
-                };
+            let is_measured = series.iter().flatten().any(|one| !one.is_empty());
+            if matches!(measured, Err(LabError::Interrupted)) && is_measured {
+                return Ok(None);
             }
-            if skips.unless_refused(number, measured)?.is_none() {
-                series[number] = None;
+            match skips.unless_refused(number, measured) {
+                Ok(Some(())) => {}
+                Ok(None) => series[number] = None,
+                Err(error) if is_measured => {
+                    series.iter_mut().flatten().for_each(Series::end_by_failure);
+                    return Ok(Some(error));
+                }
+                Err(error) => return Err(error),
             }
         }
     }
-    Ok(())
+    Ok(None)
 }
 
 /// The combinations in a random order.

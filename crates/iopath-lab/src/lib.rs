@@ -116,8 +116,9 @@ pub fn report(workload: &Workload, progress: &mut dyn Progress) -> Result<Report
         return Ok(Report { more_targets, ..Report::new(None, TargetFacts::of(&target), vec![result]) });
     }
     let lab = Lab::new(IDLE_SAMPLE, progress);
-    let result = lab.run(workload, &target, progress)?;
+    let (result, failure) = lab.run_until_failure(workload, &target, progress)?;
     let more_targets = TargetFacts::of_further(&target);
     let host = Some(lab.host().clone());
-    Ok(Report { more_targets, ..Report::new(host, TargetFacts::of(&target), vec![result]) })
+    let failure = failure.map(|error| error.to_string());
+    Ok(Report { more_targets, failure, ..Report::new(host, TargetFacts::of(&target), vec![result]) })
 }

@@ -47,6 +47,10 @@ pub struct Report {
     pub skipped: Vec<Skipped>,
     /// Their interpretation.
     pub findings: Vec<Finding>,
+    /// The error that ended the measurement after some complete repetitions. Not in the JSON, in which the runs are
+    /// `partial` and have a warning.
+    #[serde(skip)]
+    pub failure: Option<String>,
 }
 
 impl Report {
@@ -64,6 +68,7 @@ impl Report {
             groups: Vec::new(),
             skipped: Vec::new(),
             findings: Vec::new(),
+            failure: None,
         }
     }
 
@@ -231,7 +236,7 @@ pub struct RunResult {
     /// The ends and the fairness of several targets; none for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub targets_end: Option<TargetsEnd>,
-    /// Whether a signal ended the run before its last repetition: `repeats` has the complete ones.
+    /// Whether a signal or a failure ended the run before its last repetition: `repeats` has the complete ones.
     #[serde(default, skip_serializing_if = "is_false")]
     pub partial: bool,
     /// Reasons to doubt the figures, in words.

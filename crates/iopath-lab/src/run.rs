@@ -69,8 +69,19 @@ impl Lab {
         target: &Target,
         progress: &mut dyn Progress,
     ) -> Result<RunResult, LabError> {
+        let (result, failure) = self.run_until_failure(workload, target, progress)?;
+        failure.map_or(Ok(result), Err)
+    }
+
+    /// As [`Lab::run`], but a failure after a complete repetition is returned with the repetitions before it.
+    pub(crate) fn run_until_failure(
+        &self,
+        workload: &Workload,
+        target: &Target,
+        progress: &mut dyn Progress,
+    ) -> Result<(RunResult, Option<LabError>), LabError> {
         if target.model().is_some() {
-            return run_on_model(workload, target, progress);
+            return Ok((run_on_model(workload, target, progress)?, None));
         }
         let mut series = Series::new(workload, target)?;
         let log = start_log(workload, &target.names())?;
@@ -86,13 +97,13 @@ impl Lab {
             }
             series.measure(&path, progress)
         });
-        series.unless_interrupted(measured)?;
+        let failure = series.until_failure(measured)?;
         drop(path);
         let mut result = self.summarize(&series);
         if let Some(log) = log.and_then(Arc::into_inner) {
             result.warnings.extend(missed(&log.finish()?));
         }
-        Ok(result)
+        Ok((result, failure))
     }
 
     /// The result of the repetitions measured so far.
@@ -176,9 +187,10 @@ fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
     let verified = all_verified(measured.iter().map(|repeated| repeated.measured.verified.as_ref()));
     let (verify, faults) = verified.map(|verified| verified.result()).unzip();
     let (complete, planned) = (measured.len() as u32, workload.repetitions.get());
-    let is_partial = complete < planned && Interruption::is_requested();
-    let interrupted =
-        is_partial.then(|| format!("interrupted: {complete} of {planned} repetitions are complete"));
+    let is_partial = complete < planned && (series.has_failed || Interruption::is_requested());
+    let cause = if series.has_failed { "failed" } else { "interrupted" };
+    let ended_early =
+        is_partial.then(|| format!("{cause}: {complete} of {planned} repetitions are complete"));
     let outcomes: Vec<_> = measured.iter().filter_map(|repeated| repeated.measured.steady).collect();
     let steady = steady_detector::result(workload, &outcomes);
     let not_steady = steady.as_ref().and_then(steady_detector::warning);
@@ -232,7 +244,7 @@ fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
         targets: parallel::targets(&target.names(), measured),
         targets_end: parallel::ends(measured),
         partial: is_partial,
-        warnings: interrupted
+        warnings: ended_early
             .into_iter()
             .chain(faults.into_iter().flatten())
             .chain(not_steady)
@@ -291,6 +303,8 @@ pub(crate) struct Series<'a> {
     measured: Vec<Repeated>,
     /// Whether the counters of the system show this workload alone.
     has_counters: bool,
+    /// Whether a failure has ended the series after a complete repetition.
+    has_failed: bool,
     /// The I/O engine of the open path, on a path with a queue.
     engine: OnceLock<&'static str>,
 }
@@ -317,6 +331,7 @@ impl<'a> Series<'a> {
             target,
             measured: Vec::new(),
             has_counters: true,
+            has_failed: false,
             engine: OnceLock::new(),
         })
     }
@@ -328,6 +343,7 @@ impl<'a> Series<'a> {
             target,
             measured: Vec::new(),
             has_counters: is_alone,
+            has_failed: false,
             engine: OnceLock::new(),
         }
     }
@@ -432,6 +448,28 @@ impl<'a> Series<'a> {
             LabError::Interrupted if !self.is_empty() => Ok(()),
             other => Err(other),
         })
+    }
+
+    /// The failure after which the repetitions so far remain the result; none after an interruption.
+    ///
+    /// # Errors
+    /// [`LabError`]: no repetition is complete.
+    pub(crate) fn until_failure(
+        &mut self,
+        result: Result<(), LabError>,
+    ) -> Result<Option<LabError>, LabError> {
+        match self.unless_interrupted(result) {
+            Err(error) if !self.is_empty() => {
+                self.has_failed = true;
+                Ok(Some(error))
+            }
+            ended => ended.map(|()| None),
+        }
+    }
+
+    /// Marks the repetitions so far as those before a failure of this or another series.
+    pub(crate) fn end_by_failure(&mut self) {
+        self.has_failed = true;
     }
 
     /// Whether nothing was measured yet.

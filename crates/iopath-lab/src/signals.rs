@@ -46,7 +46,13 @@ impl Interruption {
         Self(())
     }
 
-    /// Requests the end of the measurement, as the first signal does. The process does not end.
+    /// Whether a value exists: then [`Interruption::request`] ends the measurement with its results.
+    pub fn is_caught() -> bool {
+        CATCHING.load(Ordering::SeqCst) > 0
+    }
+
+    /// Requests the end of the measurement, as the first signal does. The process does not end. A signal after it ends the
+    /// process at once.
     pub fn request() {
         REQUESTED.store(true, Ordering::SeqCst);
     }
@@ -95,6 +101,7 @@ fn start() {
             for signal in signals.forever() {
                 let is_caught = CATCHING.load(Ordering::SeqCst) > 0;
                 let is_first = is_caught
+                    && !Interruption::is_requested()
                     && RECEIVED.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst).is_ok();
                 if is_first {
                     REQUESTED.store(true, Ordering::SeqCst);

@@ -94,7 +94,13 @@ impl LogFile {
         options: &LogOptions,
         marks: Receiver<Mark>,
     ) -> Result<Self, LogError> {
-        Self::new(|| Ok(Box::new(open_empty(path)?)), path, info, options, marks)
+        let is_new = fs::symlink_metadata(path).is_err();
+        let file = Self::new(|| Ok(Box::new(open_empty(path)?)), path, info, options, marks);
+        // A full disk refuses the first bytes of an empty file.
+        if is_new && matches!(file, Err(LogError::Open { .. })) {
+            let _ = fs::remove_file(path);
+        }
+        file
     }
 
     /// Calls `open` if the options are valid, and writes the header. `path` is for messages.

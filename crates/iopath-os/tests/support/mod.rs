@@ -42,6 +42,17 @@ pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
     }
 }
 
+/// Repeats a step for some seconds while its device is busy: udev opens a device for a moment after each change.
+fn again_while_busy(step: impl Fn() -> Result<String, String>) -> Result<String, String> {
+    for _ in 0..50 {
+        match step() {
+            Err(why) if why.contains("busy") => std::thread::sleep(std::time::Duration::from_millis(100)),
+            ended => return ended,
+        }
+    }
+    step()
+}
+
 /// The commands to run at the end of a test, in reverse order.
 #[derive(Debug, Default)]
 pub(crate) struct Cleanup(Vec<Vec<String>>);
@@ -57,7 +68,7 @@ impl Drop for Cleanup {
     fn drop(&mut self) {
         for command in self.0.iter().rev() {
             let words: Vec<&str> = command.iter().map(String::as_str).collect();
-            if let Err(why) = run(words[0], &words[1..]) {
+            if let Err(why) = again_while_busy(|| run(words[0], &words[1..])) {
                 eprintln!("not cleaned up: {why}");
             }
         }
@@ -72,7 +83,10 @@ pub(crate) struct Alone(File);
 impl Alone {
     /// Waits until no other test uses loop devices.
     pub(crate) fn wait() -> Result<Self, String> {
-        let path = std::env::temp_dir().join("iopath-tests-of-loop-devices.lock");
+        // One lock for all: `TMPDIR` may differ between the tests of several users.
+        let shared = Path::new("/tmp");
+        let directory = if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() };
+        let path = directory.join("iopath-tests-of-loop-devices.lock");
         // An existing file is opened read-only, since another user may own it.
         let file = File::open(&path).or_else(|_| File::create_new(&path)).or_else(|_| File::open(&path));
         let file = file.map_err(|e| format!("{}: {e}", path.display()))?;
@@ -100,7 +114,7 @@ impl Loop {
         let image = dir.path().join("image");
         File::create(&image).and_then(|file| file.set_len(mib << 20)).map_err(|e| e.to_string())?;
         let arguments = [&["--find", "--partscan", "--show"], options, &[text(&image)]].concat();
-        let device = run("losetup", &arguments)?;
+        let device = again_while_busy(|| run("losetup", &arguments))?;
         let mut cleanup = Cleanup::default();
         cleanup.add(&["losetup", "--detach", &device]);
         Ok(Self { device: device.into(), image, cleanup, dir })
@@ -111,7 +125,7 @@ impl Loop {
     pub(crate) fn partition(&mut self, number: u32, start_mib: u64, mib: u64) -> Result<PathBuf, String> {
         let (number, start, sectors) =
             (number.to_string(), (start_mib * 2048).to_string(), (mib * 2048).to_string());
-        run("addpart", &[text(&self.device), &number, &start, &sectors])?;
+        again_while_busy(|| run("addpart", &[text(&self.device), &number, &start, &sectors]))?;
         self.cleanup.add(&["delpart", text(&self.device), &number]);
         Ok(format!("{}p{number}", self.device.display()).into())
     }

@@ -1,0 +1,165 @@
+//! Full disks, targets that shrink, and closed streams: a clear line, no remains, and the results so far. Tests that mount print
+//! a line and are skipped where that is refused.
+
+#[path = "../../iopath-os/tests/support/mod.rs"]
+mod loops;
+mod support;
+
+use loops::{Cleanup, run, text};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use support::{iopath, json_of, within_10_s};
+
+/// A filesystem of 256 KiB in memory.
+struct Small {
+    // This field precedes the directory, so that the filesystem is unmounted before the directory is removed.
+    _mounted: Cleanup,
+    directory: tempfile::TempDir,
+}
+
+impl Small {
+    fn new() -> Result<Self, String> {
+        let directory = tempfile::tempdir().map_err(|e| e.to_string())?;
+        let mut mounted = Cleanup::default();
+        run("mount", &["-t", "tmpfs", "-o", "size=256k", "tmpfs", text(directory.path())])?;
+        mounted.add(&["umount", text(directory.path())]);
+        Ok(Self { _mounted: mounted, directory })
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Occupies all free space.
+    fn fill(&self) {
+        let filled = fs::write(self.file("fill"), vec![1; 1 << 20]);
+        assert!(filled.is_err(), "the filesystem has no limit");
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.directory.path()).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+/// The exit code and the last line of stderr.
+fn end(output: &Output) -> (Option<i32>, String) {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!stderr.contains("panicked"), "{stderr}");
+    (output.status.code(), stderr.lines().last().unwrap_or_default().to_owned())
+}
+
+const SHORT: [&str; 9] = ["run", "--path", "null", "--size", "1m", "--runtime", "50ms", "--repeat", "1"];
+
+#[test]
+fn a_full_disk_leaves_no_remains_and_keeps_former_results() {
+    let small = or_skip!(Small::new());
+    let former = small.file("former.json");
+    assert!(iopath(&SHORT).arg("--json").arg(&former).status().unwrap().success());
+    let before = fs::read(&former).unwrap();
+    small.fill();
+    for name in ["former.json", "new.json"] {
+        let output = iopath(&SHORT).arg("--json").arg(small.file(name)).output().unwrap();
+        let (code, line) = end(&output);
+        assert_eq!(code, Some(1), "{line}");
+        assert!(line.contains(name) && line.contains("(--json): No space left on device"), "{line}");
+        assert!(String::from_utf8_lossy(&output.stdout).contains("IOPS"), "the table is printed");
+    }
+    let (code, line) = end(&iopath(&SHORT).arg("--log").arg(small.file("log")).output().unwrap());
+    assert!(code == Some(1) && line.contains("cannot open log") && line.contains("No space"), "{line}");
+    let report = iopath(&["report"]).arg(&former).arg("-o").arg(small.file("page.html")).output().unwrap();
+    let (code, line) = end(&report);
+    assert!(code == Some(1) && line.contains("page.html") && line.contains("No space"), "{line}");
+    assert_eq!(small.names(), ["fill", "former.json"]);
+    assert!(fs::read(&former).unwrap() == before, "the former results are lost");
+}
+
+#[test]
+fn a_disk_that_a_log_fills_has_a_log_without_damage() {
+    let small = or_skip!(Small::new());
+    let log = small.file("log");
+    let mut command = iopath(&["run", "--path", "null", "--rw", "randread", "--runtime", "1500ms"]);
+    command.args(["--rate-iops", "200000", "--repeat", "2", "--log"]).arg(&log);
+    let (_, line) = end(&command.output().unwrap());
+    let length = fs::metadata(&log).unwrap().len();
+    let summary = json_of(&iopath(&["log"]).arg(&log).arg("--json").output().unwrap());
+    assert!(summary["records"].as_u64().unwrap() > 1000, "{length} bytes: {line}: {summary}");
+}
+
+/// Runs until stderr has `line`, then truncates the target. The output after the end.
+fn shrunk(command: &mut Command, target: &Path, line: &str) -> Output {
+    let errors = tempfile::NamedTempFile::new().unwrap();
+    let child = command.stdout(Stdio::piped()).stderr(errors.reopen().unwrap()).spawn().unwrap();
+    let begun = within_10_s(|| fs::read_to_string(errors.path()).unwrap().contains(line));
+    fs::File::options().write(true).open(target).unwrap().set_len(64 << 10).unwrap();
+    let mut output = child.wait_with_output().unwrap();
+    output.stderr = fs::read(errors.path()).unwrap();
+    assert!(begun, "{}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+#[test]
+fn a_target_that_shrinks_keeps_the_complete_repetitions() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let (target, json) = (directory.path().join("target"), directory.path().join("r.json"));
+    for sizes in ["4k", "4k,8k"] {
+        fs::write(&target, vec![7; 8 << 20]).unwrap();
+        let mut command = iopath(&["run", "--path", "kernel-buffered", "--rw", "randread", "--bs", sizes]);
+        command.args(["--runtime", "200ms", "--repeat", "100", "--target"]);
+        command.arg(&target).arg("--json").arg(&json);
+        let output = shrunk(&mut command, &target, "measuring, 3 of 100");
+        let (code, line) = end(&output);
+        assert_eq!(code, Some(1), "{line}");
+        assert!(line.contains(text(&target)) && line.contains("shrank during the run"), "{line}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            stderr.contains("failed: ") && stderr.contains("of 100 repetitions are complete"),
+            "{stderr}"
+        );
+        assert!(String::from_utf8_lossy(&output.stdout).contains("IOPS"), "the table is printed");
+        let report: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+        for run in report["runs"].as_array().unwrap() {
+            assert_eq!(run["partial"], true);
+            let repeats = run["repeats"].as_array().unwrap().len();
+            assert!((2..100).contains(&repeats), "{repeats}");
+        }
+    }
+}
+
+#[test]
+fn closed_and_full_streams_are_no_panic() {
+    let program = env!("CARGO_BIN_EXE_iopath");
+    for arguments in ["elevators", "man", "--help", "--version", "run --help", "completions bash"] {
+        let shell = |streams: &str| {
+            let line = format!("'{program}' {arguments} {streams}");
+            end(&Command::new("sh").args(["-c", &line]).output().unwrap())
+        };
+        assert_eq!(shell(">&-").0, Some(0), "{arguments}");
+        assert_eq!(shell("<&- >/dev/null").0, Some(0), "{arguments}");
+        assert_eq!(shell("2>&- >/dev/null").0, Some(0), "{arguments}");
+        if Path::new("/dev/full").exists() {
+            let (code, line) = shell(">/dev/full");
+            assert!(code == Some(1) && line.contains("cannot write to stdout"), "{arguments}: {line}");
+        }
+    }
+}
+
+#[test]
+fn names_of_files_do_not_control_the_terminal() {
+    let name = "/tmp/no such\n\u{1b}[2J\u{7}\u{9b}31m\u{202e}file";
+    let run_on = ["run", "--path", "kernel-buffered", "--target"];
+    for arguments in [&run_on[..], &["survey"], &["map"], &["log"], &["report", "-o", "-"], &["compare", "a"]]
+    {
+        let output = iopath(arguments).arg(name).output().unwrap();
+        let (code, _) = end(&output);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(code.is_some_and(|code| code > 0), "{arguments:?}: {stderr}");
+        let controls = stderr.chars().filter(|letter| letter.is_control() && *letter != '\n').count();
+        assert_eq!(controls, 0, "{arguments:?}: {stderr:?}");
+    }
+}
