@@ -107,7 +107,8 @@ pub(crate) struct HelpArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct SurveyArgs {
-    /// A directory (survey uses a temporary scratch file there), a file or a block device (survey only reads it)
+    /// A directory (survey uses a temporary scratch file there), a file or a block device (survey only reads it), or a modelled
+    /// disk (model:NAME)
     #[arg(default_value = ".")]
     pub(crate) target: PathBuf,
     /// Total time (90s, 5m; a plain number is seconds)
@@ -116,6 +117,9 @@ pub(crate) struct SurveyArgs {
     /// Allow writing to a file or device that is not a scratch file of iopath. Destroys its content
     #[arg(long)]
     pub(crate) overwrite: bool,
+    /// Measure and explain the tool, too: the queue without a device, the engine, iopath against the kernel
+    #[arg(long)]
+    pub(crate) all: bool,
     #[command(flatten)]
     pub(crate) format: GeneralFormat,
     #[command(flatten)]

@@ -1,8 +1,8 @@
 //! `iopath serve`: serves files and block devices over NBD.
 
 use crate::args::{ServeArgs, TlsMode};
-use crate::destination::{self, Destination};
-use crate::output::{plain, print};
+use crate::output::{Json, plain};
+use iopath_lab::exports::{Export, Exports};
 use iopath_lab::serve::{Listen, ServeRequest, ServeTlsRequest, serve};
 use iopath_lab::size::format_size;
 use iopath_lab::workload::LogSettings;
@@ -11,8 +11,7 @@ use std::path::{Path, PathBuf};
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let targets: Vec<&Path> = args.target.iter().map(PathBuf::as_path).collect();
-    let log: Vec<_> = args.log.iter().map(|file| Destination::log(file, args.force)).collect();
-    destination::check(&log, &targets)?;
+    let json = Json::new(&args.json, &targets, args.log.as_deref())?;
     let serving = serve(&ServeRequest {
         targets: args.target.clone(),
         names: args.export.clone(),
@@ -27,10 +26,14 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         threads: args.threads,
         connections_max: args.connections,
     })?;
-    if !serving.is_activated {
-        for uri in &serving.uris {
-            print(&format!("{uri}\n"))?;
-        }
+    let exports = args
+        .target
+        .iter()
+        .zip(&serving.uris)
+        .map(|(target, uri)| Export { target: target.display().to_string(), uri: uri.clone() });
+    let exports = Exports::of_process(exports.collect());
+    if !serving.is_activated || args.json.json.is_some() {
+        json.show(|| exports.to_json(), &serving.uris.join("\n"))?;
     }
     let is_terminal = stderr().is_terminal();
     let clear = if is_terminal { "\r\x1b[K" } else { "" };

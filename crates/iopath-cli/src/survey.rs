@@ -7,7 +7,12 @@ use iopath_lab::survey::{SurveyOptions, survey};
 
 pub(crate) fn run(args: &SurveyArgs) -> anyhow::Result<()> {
     let output = Output::new(&args.show, &[&args.target], None)?.in_format(args.format.format)?;
-    let options = SurveyOptions { target: args.target.clone(), time: args.time, overwrite: args.overwrite };
+    let options = SurveyOptions {
+        target: args.target.clone(),
+        time: args.time,
+        overwrite: args.overwrite,
+        all: args.all,
+    };
     let mut bar = Bar::new(output.has_fancy_stderr());
     let surveyed = survey(&options, &mut bar);
     bar.finish();

@@ -1,7 +1,7 @@
 //! `iopath sweep`: measures a matrix of workloads and settings, and shows tables and a heat map.
 
 use crate::args::{PERFTEST, SweepArgs};
-use crate::output::{plain, print};
+use crate::output::{Json, plain};
 use crate::progress::Bar;
 use anyhow::bail;
 use iopath_lab::format::View;
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<()> {
     let file = SweepFile::read(path).map_err(LabError::from)?;
     let args = SweepArgs::of(&file.arguments)?;
     if file.complete {
-        return show(&file, &args);
+        return show(&file, &args, Json::new(&args.json, &[path], None)?);
     }
     let matrix = args.matrix()?;
     let values = file.cells.iter().map(|cell| &cell.values);
@@ -45,6 +45,8 @@ fn measure(
     mut file: SweepFile,
     path: &Path,
 ) -> anyhow::Result<()> {
+    let targets: Vec<&Path> = args.target.as_deref().into_iter().chain([path]).collect();
+    let json = Json::new(&args.json, &targets, None)?;
     let _ = RESULTS.set(path.to_owned());
     before_end(say_resume);
     let mut bar = Bar::new(!args.no_color && table::is_fancy(&io::stderr()));
@@ -60,7 +62,7 @@ fn measure(
         }
         return Err(error.into());
     }
-    show(&file, args)?;
+    show(&file, args, json)?;
     let first = file.cells.iter().find_map(|cell| cell.skipped.as_ref());
     match first {
         Some(reason) if file.counts()[0] == 0 => bail!("no cell could be measured: {}", plain(reason)),
@@ -68,14 +70,14 @@ fn measure(
     }
 }
 
-fn show(file: &SweepFile, args: &SweepArgs) -> anyhow::Result<()> {
+fn show(file: &SweepFile, args: &SweepArgs, json: Json) -> anyhow::Result<()> {
     let view = View { width: table::terminal_width(), is_fancy: false };
     let text = match args.format.format {
         Some(format) if format.name == PERFTEST => file.perftest(),
         Some(format) => (format.render)(file, view),
         None => file.text(view.width),
     };
-    print(&format!("{}\n", text.trim_end()))
+    json.show(|| file.to_json(), text.trim_end())
 }
 
 /// Names the command that continues the sweep.

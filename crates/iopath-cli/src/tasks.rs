@@ -110,7 +110,7 @@ pub(crate) static TASKS: &[Task] = &[
                 "iopath run --path kernel-direct,iopath-direct --target . --size 64m --bs 4k,64k --runtime 300ms",
             ),
         ],
-        more: "docs/compare.md, docs/tutorial.md",
+        more: "docs/compare.md, docs/tutorial.md; iopath compare --help has the options",
     },
     Task {
         name: "regression",

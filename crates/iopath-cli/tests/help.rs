@@ -101,6 +101,37 @@ fn examples_run_as_they_are_shown() {
     }
 }
 
+/// Commands without a result of their own, and the reason.
+const WITHOUT_RESULT: [(&str, &str); 4] = [
+    ("completions", "prints a script"),
+    ("man", "prints pages"),
+    ("help", "prints text"),
+    ("report", "writes a page of results that have JSON"),
+];
+
+#[test]
+fn every_command_with_a_result_has_the_same_json_option() {
+    let all = shown(&["help"]);
+    let lines = all.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let commands: Vec<String> = lines.take_while(|line| !line.is_empty()).filter_map(name).collect();
+    assert!(commands.len() > 12, "{commands:?}");
+    let option = |command: &str| {
+        let help = shown(&[command, "--help"]);
+        let lines: Vec<&str> = help.lines().map(str::trim).collect();
+        let at = lines.iter().position(|line| line.starts_with("--json"))?;
+        let end = lines[at + 1..].iter().position(|line| line.starts_with('-'))?;
+        let words = lines[at..=at + end].join(" ");
+        Some(words.split_whitespace().collect::<Vec<_>>().join(" "))
+    };
+    let expected = option("survey").unwrap();
+    assert!(expected.starts_with("--json [<FILE>]"), "{expected}");
+    for command in &commands {
+        let is_exempt = WITHOUT_RESULT.iter().any(|(name, _)| name == command);
+        let found = option(command);
+        assert_eq!(found.as_deref(), (!is_exempt).then_some(expected.as_str()), "{command}");
+    }
+}
+
 #[test]
 fn help_of_a_command_is_that_of_its_flag() {
     for names in [&["run"][..], &["log", "dump"], &["help"]] {

@@ -82,6 +82,8 @@ fn results_of_this_machine_are_valid() {
         assert_eq!(workload["elevator"].is_string(), !path.starts_with("kernel"), "{path}: {workload}");
     }
     document(&["survey", target, "--time", "2s"]);
+    document(&["survey", target, "--time", "2s", "--all"]);
+    document(&["survey", "model:cloud", "--time", "60s"]);
 }
 
 #[test]

@@ -31,6 +31,18 @@ fn a_server_prints_its_uris_and_ends_on_a_signal() {
         assert!(stderr.contains("served 0 connections"), "{stderr}");
         assert!(!std::path::Path::new(&socket).exists());
     }
+    let mut serving = Serving::start(&["serve", &one, &two, "--unix", &socket, "--json", "-"]);
+    let mut json = String::new();
+    while !json.ends_with("\n}\n") {
+        json += &(serving.line() + "\n");
+        assert!(json.len() < 10_000, "{json}");
+    }
+    let exports: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(exports["schema"], "iopath.serve/1");
+    assert_eq!(exports["pid"], serving.child.id());
+    assert_eq!(exports["exports"][1]["target"], two.as_str());
+    assert_eq!(exports["exports"][1]["uri"], format!("nbd+unix:///two?socket={socket}"));
+    assert_eq!(serving.end(Signal::TERM).0, Some(0));
     let mut serving = Serving::start(&["serve", &one, "--listen", "0"]);
     assert!(serving.line().starts_with("nbd://127.0.0.1:"));
     assert_eq!(serving.end(Signal::TERM).0, Some(0));

@@ -146,7 +146,16 @@ fn a_file_in_memory_is_served_by_memory_and_no_survey_recommends_it() {
     let findings = report["findings"].as_array().unwrap();
     let ids: Vec<&str> = findings.iter().map(|finding| finding["id"].as_str().unwrap()).collect();
     assert!(ids.contains(&"cache") && ids.contains(&"no-disk"), "{ids:?}");
-    for id in ["sequential-read", "sequential-write", "random-read", "direct-read", "direct-write"] {
+    for id in [
+        "sequential-read",
+        "sequential-write",
+        "random-read",
+        "random-write",
+        "durable-write",
+        "mixed",
+        "direct-read",
+        "direct-write",
+    ] {
         assert!(!ids.contains(&id), "{id} recommends memory: {findings:#?}");
     }
 }

@@ -59,6 +59,20 @@ const MODEL: [&str; 8] =
     ["--path", "iopath-direct", "--target", "model:ssd-nvme", "--size", "4m", "--repeat", "2"];
 
 #[test]
+fn the_json_is_that_of_the_results_file_with_its_origin() {
+    let rig = Rig::new();
+    let cells = ["--path", "iopath-direct", "--target", "model:cloud", "--bs", "4k,8k", "--size", "1m"];
+    let alone = support::json_of(&rig.sweep(&[&cells[..], &["--json", "-"]].concat()));
+    assert_eq!(alone["schema"], "iopath.sweep/1");
+    assert!(alone["origin"]["command"].as_array().unwrap().iter().any(|word| word == "sweep"), "{alone:#}");
+    let file = rig.directory.path().join("copy.json");
+    let shown = rig.sweep(&[&cells[..], &["--json", text(&file)]].concat());
+    assert!(String::from_utf8_lossy(&shown.stdout).contains("best"), "{shown:?}");
+    let copy: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    assert_eq!(copy["cells"], alone["cells"]);
+}
+
+#[test]
 fn a_sweep_of_a_model_measures_every_combination_and_shows_each_axis_and_a_map() {
     let rig = Rig::new();
     let args =

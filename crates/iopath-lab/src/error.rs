@@ -57,10 +57,10 @@ pub enum LabError {
     /// There is no such model, or its parameters are wrong.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// A survey of a model.
-    #[error("a survey measures storage of this machine; use iopath run --target {}", target.display())]
-    SurveyOfModel {
-        /// The target as given.
+    /// A survey of a stripe or of a remote export.
+    #[error("{} consists of other targets or lies on another machine, and a survey measures one file, device, directory or model of this machine; survey a member, or measure it with iopath run --target {}", target.display(), target.display())]
+    NotSurveyed {
+        /// The target.
         target: PathBuf,
     },
     /// The simulation cannot continue.
@@ -309,7 +309,7 @@ impl LabError {
             Self::Settings(error) => error.is_usage(),
             Self::Sweep(error) => error.is_usage(),
             Self::Unknown { .. }
-            | Self::SurveyOfModel { .. }
+            | Self::NotSurveyed { .. }
             | Self::Parameter(_)
             | Self::Setting { .. }
             | Self::NotOnTarget { .. }

@@ -376,6 +376,8 @@ mod tests {
             id: BAD.to_owned(),
             text: BAD.to_owned(),
             evidence: BAD.to_owned(),
+            confidence: None,
+            doubts: vec![BAD.to_owned()],
         }];
         let file = write(&folder, "x<script>alert(2)<&script>'\".json", &bad);
         let page =

@@ -19,6 +19,7 @@ mod engine;
 pub mod error;
 pub mod experiment;
 mod export;
+pub mod exports;
 pub mod field;
 pub mod fit;
 mod fit_error;

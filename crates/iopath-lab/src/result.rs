@@ -45,6 +45,9 @@ pub struct Report {
     /// The combinations of lists that cannot run; empty for other runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<Skipped>,
+    /// Measurements that a survey left out, with the reasons; empty for other runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
     /// Their interpretation.
     pub findings: Vec<Finding>,
     /// The error that ended the measurement after some complete repetitions. Not in the JSON, in which the runs are
@@ -67,6 +70,7 @@ impl Report {
             runs,
             groups: Vec::new(),
             skipped: Vec::new(),
+            left_out: Vec::new(),
             findings: Vec::new(),
             failure: None,
         }
@@ -588,4 +592,33 @@ pub struct Finding {
     pub text: String,
     /// The figures that show it.
     pub evidence: String,
+    /// How sure it is; none in results of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confidence: Option<Confidence>,
+    /// The reasons that lower the confidence, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub doubts: Vec<String>,
+}
+
+/// How sure a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Confidence {
+    /// A fact that the system reports, or steady measurements without a reason for doubt.
+    High,
+    /// One reason for doubt: noise, a cache that answered other runs, no known disk, other programs.
+    Medium,
+    /// Several reasons for doubt, or a comparison that is inconclusive.
+    Low,
+}
+
+impl Confidence {
+    /// The name, as in the JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::High => "high",
+            Self::Medium => "medium",
+            Self::Low => "low",
+        }
+    }
 }

@@ -6,7 +6,7 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Value, json};
 
 use crate::result::Origin;
-use crate::{compare, elevators, experiment, fit, map, result, sweep, tune};
+use crate::{compare, elevators, experiment, exports, fit, map, result, sweep, tune};
 
 /// The schema of a document.
 #[derive(Debug, Clone, Copy)]
@@ -27,6 +27,7 @@ pub static SCHEMAS: &[SchemaRow] = &[
     row::<elevators::ElevatorList>(elevators::SCHEMA),
     row::<tune::TuneReport>(tune::SCHEMA),
     row::<tune::TrialReport>(tune::TRIAL_SCHEMA),
+    row::<exports::Exports>(exports::SCHEMA),
     row::<iopath_log::Report>(iopath_log::SUMMARY_SCHEMA),
 ];
 

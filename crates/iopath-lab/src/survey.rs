@@ -1,13 +1,17 @@
 //! A survey recommends path, block size and depth for a target, and reports the CPU cost and anomalies. It measures many
 //! short workloads in turns within a given time. `survey/plan.rs` selects the workloads, `survey/schedule.rs` their order,
-//! `survey/findings.rs` interprets the figures, `survey/view.rs` prints them.
+//! `survey/prepare.rs` opens the target, `survey/modelled.rs` measures a model in virtual time, `survey/findings.rs`
+//! interprets the figures, `survey/view.rs` prints them.
 
+pub(crate) mod cell;
 mod compare;
 mod figures;
 mod findings;
 #[cfg(test)]
 pub(crate) mod fixtures;
+mod modelled;
 mod plan;
+mod prepare;
 mod schedule;
 mod view;
 
@@ -15,21 +19,23 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use iopath::Volume;
-use iopath_os::target::{Backing, Kind};
+use iopath_os::target::Backing;
 
 use crate::counters::idle_busy_cpus;
 use crate::error::LabError;
 use crate::model::is_model;
-use crate::paths::{PATHS, find_path};
-use crate::progress::{Progress, Silent, Stage};
+use crate::paths::PATHS;
+use crate::progress::{Progress, Stage};
 use crate::result::{Report, RunResult, TargetFacts};
 use crate::run::{IDLE_SAMPLE, Lab, Series};
 use crate::target::{Target, TargetInfo, inspect};
-use crate::workload::{BlockSize, End, Repetitions, Rw, Workload};
+use crate::workload::Rw;
+use cell::{Cell, Constraints, HIT_BYTES};
 use compare::CpuOf;
 use figures::{EngineFacts, Facts, Figures};
 use findings::findings;
-use plan::{Cell, Constraints, HIT_BYTES, Plan};
+use plan::Plan;
+use prepare::{Prepared, prepare};
 use schedule::Schedule;
 
 /// The default time limit of a survey.
@@ -41,22 +47,8 @@ pub const TIME_MIN: Duration = Duration::from_secs(2);
 /// Turns end within this share of the time. The rest is a reserve for transfers in flight and for stalls.
 const BEGIN_SHARE: f64 = 0.95;
 
-/// The share of the time for writing the scratch file, at the measured speed.
-const SCRATCH_SHARE: f64 = 0.08;
-
-/// Sizes of scratch files: the small file that measures the speed, and the range of the real file.
-const PROBE_BYTES: u64 = 16 << 20;
-const SCRATCH_BYTES_MIN: u64 = 32 << 20;
-const SCRATCH_BYTES_MAX: u64 = 1 << 30;
-
-/// A scratch file has at most this part of the free space, but at least `SCRATCH_BYTES_MIN`.
-const FREE_PART: u64 = 4;
-
-/// The smallest target: a few blocks of the smallest size.
-const TARGET_BYTES_MIN: u64 = 64 << 10;
-
-/// The duration of reading a user's target to measure its speed.
-const PROBE_TIME: Duration = Duration::from_millis(100);
+/// The beginnings of targets that consist of others, or that another machine serves.
+const COMPOSED: [&str; 3] = ["stripe:", "nbd:", "nbd+"];
 
 /// The duration of the sample of the idle load before each round.
 const ROUND_IDLE_SAMPLE: Duration = Duration::from_millis(200);
@@ -64,12 +56,14 @@ const ROUND_IDLE_SAMPLE: Duration = Duration::from_millis(200);
 /// The options of a survey.
 #[derive(Debug, Clone)]
 pub struct SurveyOptions {
-    /// A directory (for a temporary scratch file), a file or a block device.
+    /// A directory (for a temporary scratch file), a file, a block device or a model (`model:NAME`).
     pub target: PathBuf,
     /// The time limit.
     pub time: Duration,
     /// Whether a user's file or device may be overwritten.
     pub overwrite: bool,
+    /// Whether to measure and explain the tool itself: the queue without a device, the engine, iopath against the kernel.
+    pub all: bool,
 }
 
 /// The results of a survey.
@@ -77,8 +71,6 @@ pub struct SurveyOptions {
 pub struct Survey {
     /// The figures and findings, for other programs.
     pub report: Report,
-    /// Measurements that were left out, with the reasons.
-    pub left_out: Vec<String>,
     /// The maximum repetitions of a cell, and the time of each.
     rounds: u32,
     slice: Duration,
@@ -91,97 +83,53 @@ pub fn survey(options: &SurveyOptions, progress: &mut dyn Progress) -> Result<Su
     let clock = Instant::now();
     let progress = &mut Overall { inner: progress, clock, time: options.time };
     if is_model(&options.target) {
-        return Err(LabError::SurveyOfModel { target: options.target.clone() });
+        return modelled::survey(options, clock, progress);
     }
+    refuse_composed(&options.target)?;
     let info = inspect(&options.target)?;
     let lab = Lab::new(IDLE_SAMPLE.min(options.time / 10), progress);
-    let (target, speed) = prepare(info, options, &lab, progress)?;
-    let mut facts = facts_of(&target, &lab);
+    let Prepared { target, speed, random_write_speed } = prepare(info, options, &lab, progress)?;
+    let mut facts = Facts { has_tool: options.all, ..facts_of(&target, &lab) };
     let deadline = options.time.mul_f64(BEGIN_SHARE);
     let constraints = Constraints {
         time: deadline.saturating_sub(clock.elapsed()),
         speed,
+        random_write_speed,
         size_bytes: target.size_bytes(),
         writes: options.overwrite || target.is_scratch(),
         direct_align_bytes: target.direct_align_bytes().ok(),
         is_cached_beneath: target.storage().cached_files().next().is_some(),
+        has_tool: options.all,
     };
     let none = Target::none(target.size_bytes());
     let part = target.first(HIT_BYTES);
     let mut turns = Turns::new(&constraints, &target, &part, &none)?;
     turns.measure(clock, deadline, &mut facts, progress)?;
     let Turns { plan, series, mut left_out, .. } = turns;
+    let measured = plan.cells.iter().zip(&series).filter(|(_, series)| !series.is_empty());
+    let runs = measured.map(|(cell, series)| (cell, lab.summarize(series)));
+    // A write of a durable cell without a flush within its slice is not a durable write.
     let mut runs: Vec<RunResult> =
-        series.iter().filter(|series| !series.is_empty()).map(|series| lab.summarize(series)).collect();
+        runs.filter(|(cell, run)| cell.is_durable == run.flushes.is_some()).map(|(_, run)| run).collect();
     left_out.extend(unmeasured(&plan.cells, &series, &left_out));
     if let Err(error) = target.direct_align_bytes() {
         left_out.push(format!("direct I/O: {error}"));
     }
     runs.sort_by_key(order);
     let findings = findings(&Figures { runs: &runs, facts: &facts });
-    let report = Report { findings, ..Report::new(Some(lab.host().clone()), TargetFacts::of(&target), runs) };
+    let report = Report::new(Some(lab.host().clone()), TargetFacts::of(&target), runs);
+    let report = Report { left_out, findings, ..report };
     let (rounds, slice, cpu_of) = (plan.rounds, plan.slice, facts.cpu_of());
-    Ok(Survey { report, left_out, rounds, slice, cpu_of, took: clock.elapsed() })
+    Ok(Survey { report, rounds, slice, cpu_of, took: clock.elapsed() })
 }
 
-/// The target to measure, and its speed in bytes per second.
-fn prepare(
-    info: TargetInfo,
-    options: &SurveyOptions,
-    lab: &Lab,
-    progress: &mut dyn Progress,
-) -> Result<(Target, f64), LabError> {
-    if info.kind == Kind::Directory {
-        return scratch(&info, options.time, progress);
+/// Refuses a target that consists of others, and a remote one: no kernel path reaches it.
+fn refuse_composed(target: &Path) -> Result<(), LabError> {
+    let is_composed = |name: &str| COMPOSED.iter().any(|prefix| name.starts_with(prefix));
+    if target.to_str().is_some_and(is_composed) && !target.exists() {
+        return Err(LabError::NotSurveyed { target: target.to_owned() });
     }
-    if info.size_bytes < TARGET_BYTES_MIN {
-        let (has, needed) = (info.size_bytes, TARGET_BYTES_MIN);
-        return Err(LabError::TooSmallToSurvey { target: info.path, has, needed });
-    }
-    let rw = if options.overwrite { Rw::Write } else { Rw::Read };
-    let (target, overwrite) = (Some(options.target.clone()), options.overwrite);
-    let workload = Workload { target, rw, overwrite, ..Workload::default() };
-    let target = Target::prepare(&workload, progress)?;
-    let speed = read_speed(&target, lab)?;
-    Ok((target, speed))
-}
-
-/// A scratch file of a size that the speed and free space of the directory allow.
-fn scratch(
-    directory: &TargetInfo,
-    time: Duration,
-    progress: &mut dyn Progress,
-) -> Result<(Target, f64), LabError> {
-    let timed = |bytes: u64, progress: &mut dyn Progress| {
-        let begun = Instant::now();
-        let target = Target::scratch(&directory.path, bytes, 1, progress)?;
-        Ok::<_, LabError>((target, bytes as f64 / begun.elapsed().as_secs_f64()))
-    };
-    let (_, speed) = timed(PROBE_BYTES, &mut Silent)?;
-    let free = directory.filesystem.as_ref().and_then(|filesystem| filesystem.available_bytes);
-    timed(scratch_bytes(speed, time, free), progress)
-}
-
-/// The size of the scratch file, in whole MiB.
-fn scratch_bytes(speed: f64, time: Duration, free: Option<u64>) -> u64 {
-    let fits_time = (speed * time.as_secs_f64() * SCRATCH_SHARE) as u64;
-    let fits_space = free.map_or(u64::MAX, |free| free / FREE_PART);
-    let bytes = fits_time.min(fits_space).clamp(SCRATCH_BYTES_MIN, SCRATCH_BYTES_MAX);
-    bytes - bytes % (1 << 20)
-}
-
-/// The speed of a user's target, read in large blocks, in bytes per second.
-fn read_speed(target: &Target, lab: &Lab) -> Result<f64, LabError> {
-    let path = if target.direct_align_bytes().is_ok() { "kernel-direct" } else { "kernel-buffered" };
-    let block_bytes = if target.size_bytes() >= 1 << 20 { 1 << 20 } else { 16 << 10 };
-    let workload = Workload {
-        path: find_path(path)?,
-        block_size: BlockSize::constant(block_bytes),
-        end: End::Time(PROBE_TIME),
-        repetitions: Repetitions::constant(1),
-        ..Workload::default()
-    };
-    Ok(lab.run(&workload, target, &mut Silent)?.bytes_per_second.mean)
+    Ok(())
 }
 
 /// The cells of a plan with their measurements.
@@ -286,6 +234,8 @@ fn facts_of(target: &Target, lab: &Lab) -> Facts {
     let filesystem = info.and_then(|info| info.filesystem.as_ref());
     let compressing = filesystem.filter(|filesystem| filesystem.compresses() && !target.is_scratch());
     Facts {
+        is_model: false,
+        has_tool: false,
         disk: TargetFacts::of(target).and_then(|facts| facts.disk),
         no_disk: info.and_then(no_disk),
         cached_files: target.storage().cached_files().map(Path::to_owned).collect(),
@@ -344,17 +294,6 @@ impl Progress for Overall<'_> {
 mod tests {
     use super::*;
 
-    const MIB: u64 = 1 << 20;
-
-    #[test]
-    fn the_scratch_file_fits_time_and_space() {
-        let seconds = Duration::from_secs;
-        assert_eq!(scratch_bytes(2e9, seconds(90), None), SCRATCH_BYTES_MAX);
-        assert_eq!(scratch_bytes(1e7, seconds(90), None), 68 * MIB);
-        assert_eq!(scratch_bytes(1e6, seconds(90), None), SCRATCH_BYTES_MIN);
-        assert_eq!(scratch_bytes(2e9, seconds(90), Some(400 * MIB)), 100 * MIB);
-    }
-
     #[test]
     fn the_load_is_known_only_if_each_sample_is_known() {
         assert_eq!(max_load(Some(0.1), Some(0.2)), Some(0.2));
@@ -366,5 +305,13 @@ mod tests {
         assert!(is_refusal(&LabError::UringRefused { source: std::io::ErrorKind::PermissionDenied.into() }));
         let gone = LabError::Missing { target: "f".into() };
         assert!(!is_refusal(&gone));
+    }
+    #[test]
+    fn a_stripe_and_a_remote_export_are_refused_by_name() {
+        for target in ["stripe:128k:a,b", "nbd://host/export", "nbd+unix:///?socket=/run/nbd"] {
+            let error = refuse_composed(Path::new(target)).unwrap_err();
+            assert!(error.is_usage() && error.to_string().contains(target), "{error}");
+        }
+        refuse_composed(Path::new("stripes")).unwrap();
     }
 }

@@ -26,7 +26,13 @@ fn report() -> Report {
         run => runs.push(run.unwrap()),
     }
     let mut report = Report::new(Some(lab.host().clone()), TargetFacts::of(&target), runs);
-    let finding = Finding { id: "best".to_owned(), text: "text".to_owned(), evidence: "evidence".to_owned() };
+    let finding = Finding {
+        id: "best".to_owned(),
+        text: "text".to_owned(),
+        evidence: "evidence".to_owned(),
+        confidence: None,
+        doubts: Vec::new(),
+    };
     report.findings.push(finding);
     report
 }

@@ -1,5 +1,6 @@
 //! The command line of `iopath serve`.
 
+use super::JsonArgs;
 use super::values::{count, elevator, log_file, size};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
@@ -65,13 +66,12 @@ pub(crate) struct ServeArgs {
     /// Maximum size of the request log
     #[arg(long, value_parser = size, value_name = "SIZE", requires = "log")]
     pub(crate) log_limit: Option<u64>,
-    /// Replace an existing file that is not a log of iopath
-    #[arg(long, requires = "log")]
-    pub(crate) force: bool,
     /// Threads; default: one for each processor, at most 8
     #[arg(long, value_parser = count, value_name = "N")]
     pub(crate) threads: Option<u32>,
     /// Connections at the same time; further ones are closed at once; default: 1024
     #[arg(long, value_parser = count, value_name = "N")]
     pub(crate) connections: Option<u32>,
+    #[command(flatten)]
+    pub(crate) json: JsonArgs,
 }

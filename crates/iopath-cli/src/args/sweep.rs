@@ -1,6 +1,6 @@
 //! The command line of `iopath sweep`: lists of values, and the options of `iopath run` that all cells share.
 
-use super::{Cli, Command, RunArgs, SweepFormat};
+use super::{Cli, Command, JsonArgs, RunArgs, SweepFormat};
 use crate::args::values::seed;
 use clap::{Args, Parser};
 use iopath_lab::device_settings::{Change, SettingName};
@@ -56,6 +56,8 @@ pub(crate) struct SweepArgs {
     pub(crate) resume: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) format: SweepFormat,
+    #[command(flatten)]
+    pub(crate) json: JsonArgs,
     /// No colours and no progress bars (like `NO_COLOR`)
     #[arg(long)]
     pub(crate) no_color: bool,

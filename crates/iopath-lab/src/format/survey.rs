@@ -19,7 +19,8 @@ impl Document for Survey {
     fn sections(&self) -> Vec<Section> {
         let mut sections = result::sections(&self.report);
         if let Some(last) = sections.last_mut() {
-            last.paragraphs.extend(self.left_out.iter().map(|left_out| format!("Left out: {left_out}")));
+            last.paragraphs
+                .extend(self.report.left_out.iter().map(|left_out| format!("Left out: {left_out}")));
         }
         sections
     }

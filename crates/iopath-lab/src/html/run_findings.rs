@@ -1,6 +1,8 @@
 //! Statements about measured workloads: the findings of a survey as they are, or the fastest and the cheapest run of each
 //! group. Two runs are ranked only if their difference is significant. Does not draw.
 
+use std::fmt::Write;
+
 use super::facts::Tone;
 use super::parts::Statement;
 use super::series::{Group, Run, has_target};
@@ -24,7 +26,12 @@ const WARNINGS_MAX: usize = 8;
 pub(super) fn of_report(report: &Report) -> Vec<Statement> {
     let finding = |finding: &crate::result::Finding| {
         let tone = if DOUBTS.contains(&finding.id.as_str()) { Tone::Warn } else { Tone::Plain };
-        Statement::new(tone, &finding.id.replace('-', " "), finding.text.clone(), finding.evidence.clone())
+        let mut evidence = finding.evidence.clone();
+        if let Some(confidence) = finding.confidence {
+            let words = [&[confidence.name().to_owned()], &finding.doubts[..]].concat();
+            let _ = write!(evidence, ". Confidence: {}", words.join("; "));
+        }
+        Statement::new(tone, &finding.id.replace('-', " "), finding.text.clone(), evidence)
     };
     report.findings.iter().map(finding).chain(doubts(report)).collect()
 }

@@ -48,15 +48,22 @@ pub(crate) enum CpuOf {
     Machine,
     /// CPU time of this process only, for a machine that other programs use.
     Process,
+    /// Not known: a model without a modelled host. Each cost is 0.
+    Unknown,
 }
 
 impl CpuOf {
+    /// Whether costs are known.
+    pub(crate) fn is_known(self) -> bool {
+        self != Self::Unknown
+    }
+
     fn seconds(self, repeat: &Repeat) -> f64 {
-        let cpu = cpu_of(repeat);
-        let process = cpu.user_seconds + cpu.system_seconds;
+        let process = |cpu: &Cpu| cpu.user_seconds + cpu.system_seconds;
         match self {
-            Self::Machine => cpu.machine_seconds.max(process),
-            Self::Process => process,
+            Self::Unknown => 0.0,
+            Self::Machine => cpu_of(repeat).machine_seconds.max(process(cpu_of(repeat))),
+            Self::Process => process(cpu_of(repeat)),
         }
     }
 
@@ -78,7 +85,7 @@ impl CpuOf {
     fn sum(self, run: &RunResult) -> f64 {
         let sum = |of: Self| run.repeats.iter().map(|repeat| of.seconds(repeat)).sum::<f64>();
         match self {
-            Self::Process => sum(self),
+            Self::Process | Self::Unknown => sum(self),
             Self::Machine => {
                 let machine: f64 = run.repeats.iter().map(|repeat| cpu_of(repeat).machine_seconds).sum();
                 machine.max(sum(Self::Process))
@@ -87,9 +94,9 @@ impl CpuOf {
     }
 }
 
-/// A survey measures on this machine, so each repeat has a CPU cost.
+/// A survey of storage measures on this machine, so each repeat has a CPU cost.
 fn cpu_of(repeat: &Repeat) -> &Cpu {
-    repeat.cpu.as_ref().expect("a survey measures in real time")
+    repeat.cpu.as_ref().expect("a survey of storage measures in real time")
 }
 
 /// The recommended measurement of several measurements of the same kind.

@@ -15,6 +15,10 @@ const BUSY_MAX: f64 = 0.05;
 /// Facts about the target and the machine.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Facts {
+    /// The target is a model.
+    pub(crate) is_model: bool,
+    /// Whether findings about the tool itself are wanted.
+    pub(crate) has_tool: bool,
     pub(crate) disk: Option<DiskFacts>,
     /// The reason why no single disk is known.
     pub(crate) no_disk: Option<String>,
@@ -48,7 +52,13 @@ impl Facts {
 
     /// The CPU time that counts as cost.
     pub(crate) fn cpu_of(&self) -> CpuOf {
-        if self.is_busy() { CpuOf::Process } else { CpuOf::Machine }
+        if self.is_model {
+            CpuOf::Unknown
+        } else if self.is_busy() {
+            CpuOf::Process
+        } else {
+            CpuOf::Machine
+        }
     }
 }
 
@@ -64,6 +74,11 @@ impl<'a> Figures<'a> {
     /// are ranked and recommended.
     pub(crate) fn of(&self, rw: Rw) -> Vec<&'a RunResult> {
         self.runs.iter().filter(|run| is_table_run(run, rw) && is_ranked(run)).collect()
+    }
+
+    /// The writes with a flush after each that storage served.
+    pub(crate) fn durable(&self) -> Vec<&'a RunResult> {
+        self.runs.iter().filter(|run| is_durable(run) && is_ranked(run)).collect()
     }
 
     /// The random reads of one path at one depth.
@@ -96,9 +111,14 @@ impl<'a> Figures<'a> {
     }
 }
 
-/// Whether the tables by block size and of random reads show a run.
+/// Whether the tables by block size and of random transfers show a run.
 pub(crate) fn is_table_run(run: &RunResult, rw: Rw) -> bool {
-    !run.warm && run.cache.is_none() && run.rw == rw.name() && run.path != "null"
+    !run.warm && run.cache.is_none() && run.rw == rw.name() && run.path != "null" && !is_durable(run)
+}
+
+/// Whether a flush followed each write of a run.
+pub(crate) fn is_durable(run: &RunResult) -> bool {
+    run.flushes.is_some()
 }
 
 /// Whether comparisons include a run: all runs except cold runs that memory served.

@@ -1,6 +1,6 @@
 //! Results with given figures, for tests.
 
-use crate::result::{Clock, Cpu, Device, Latency, Repeat, RunResult, ServedBy, Spread};
+use crate::result::{Clock, Cpu, Device, FlushResult, Latency, Repeat, RunResult, ServedBy, Spread};
 use crate::stats::Summary;
 use crate::workload::Rw;
 
@@ -49,6 +49,12 @@ pub(crate) fn run(path: &str, rw: Rw, block_bytes: u32, io_depth: u32, mbs: &[f6
         warnings: Vec::new(),
         repeats,
     }
+}
+
+/// The same run with a flush after each write.
+pub(crate) fn with_flushes(run: RunResult) -> RunResult {
+    let flushes = FlushResult { every: 1, count: run.ios, latency_ns: run.latency_ns };
+    RunResult { flushes: Some(flushes), ..run }
 }
 
 fn repeat(block_bytes: u32, bytes_per_second: f64, cost: f64) -> Repeat {

@@ -1,25 +1,23 @@
 //! Selects the workloads of a survey and their duration, from the time limit and the speed of the target. Does not measure,
 //! and does not read the clock: see `schedule.rs`.
 
-use std::fmt;
 use std::time::Duration;
 
-use crate::cache::CacheSettings;
-use crate::error::LabError;
+use super::cell::{Cell, Constraints, Hit};
 use crate::paths::find_path;
 use crate::size::format_size;
-use crate::workload::{BlockSize, Depth, End, Rw, Workload};
+use crate::workload::Rw;
 
 /// Block sizes of the sequential part, in bytes, the most informative first. For lack of time, the plan removes the last.
 const BLOCKS: [u32; 8] = [1 << 20, 4 << 10, 64 << 10, 16 << 20, 256 << 10, 16 << 10, 4 << 20, 64 << 20];
 
-/// The block of random reads, in bytes.
-const RANDOM_BLOCK: u32 = 4 << 10;
+/// The block of random transfers, in bytes.
+pub(crate) const RANDOM_BLOCK: u32 = 4 << 10;
 
 /// Paths of the sequential part, in the order of the table's columns.
 pub(crate) const PATHS: [&str; 4] = ["kernel-buffered", "kernel-direct", "kernel-uring", "iopath-direct"];
 
-/// Random reads: path and depth.
+/// Random reads and writes: path and depth.
 const RANDOM: [(&str, u32); 6] = [
     ("kernel-buffered", 1),
     ("kernel-direct", 1),
@@ -28,6 +26,17 @@ const RANDOM: [(&str, u32); 6] = [
     ("kernel-uring", DEEP),
     ("iopath-direct", DEEP),
 ];
+
+/// Random reads and writes at the same time: path and depth.
+const MIXED: [(&str, u32); 4] =
+    [("kernel-buffered", 1), ("kernel-direct", 1), ("kernel-uring", DEEP), ("iopath-direct", DEEP)];
+
+/// Writes with a flush after each: paths. The depth is 1, because the next write waits for the flush.
+const DURABLE: [&str; 3] = ["kernel-buffered", "kernel-direct", "iopath-direct"];
+
+/// Random reads and writes of a model: depths on its only path.
+const MODEL_PATH: &str = "iopath-direct";
+const MODEL_DEPTHS: [u32; 5] = [1, 4, 16, 64, 256];
 
 /// The cells that compare page caches. The sequential part has the other cells of `kernel-buffered`.
 const CACHED: [(&str, Rw, u32, Option<Hit>); 6] = [
@@ -39,12 +48,11 @@ const CACHED: [(&str, Rw, u32, Option<Hit>); 6] = [
     ("iopath-buffered", Rw::RandRead, RANDOM_BLOCK, Some(Hit::Borrowed)),
 ];
 
-/// The size of iopath-buffered's page cache, and the part of the target for measuring hits, in bytes.
-const CACHE_BYTES: u64 = 64 << 20;
-pub(crate) const HIT_BYTES: u64 = 32 << 20;
+/// The greater depth of random transfers.
+pub(crate) const DEEP: u32 = 32;
 
-/// The greater depth of random reads.
-const DEEP: u32 = 32;
+/// The measurements that only a target for writes has, besides sequential writes.
+const SMALL_WRITES: &str = "random writes, fsync latency, mixed reads and writes";
 
 /// The depth of sequential transfers on an asynchronous path, and the maximum bytes in flight.
 const SEQUENTIAL_DEPTH: u32 = 8;
@@ -63,167 +71,90 @@ const SLICE_MAX: Duration = Duration::from_secs(2);
 /// The minimum if the time is too short for [`SLICE_MIN`] even with one block size.
 const SLICE_SHORTEST: Duration = Duration::from_millis(20);
 
-/// The time of a turn in addition to the slice: dropping caches, opening, starting threads, reading counters.
-const TURN_OVERHEAD: Duration = Duration::from_millis(15);
-
-/// The speed of allocating and filling buffers, in bytes per second: a low estimate.
-const FILL_SPEED: f64 = 1e9;
-
-/// Random reads through a page cache end after this part of the target: then at most one in 20 is a hit.
-const CACHED_RANDOM_PART: u64 = 10;
-
-/// The maximum bytes that one turn writes: flash wears out.
-const WRITE_BYTES_MAX: u64 = 128 << 20;
-
-/// A read of cached data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Hit {
-    Copied,
-    /// Borrowed from iopath's page cache.
-    Borrowed,
-}
-
-/// One workload of the survey.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Cell {
-    pub(crate) path: &'static str,
-    pub(crate) rw: Rw,
-    pub(crate) block_bytes: u32,
-    pub(crate) io_depth: u32,
-    /// Set if the page cache serves the reads.
-    pub(crate) hit: Option<Hit>,
-}
-
-impl Cell {
-    fn in_flight_bytes(self) -> u64 {
-        u64::from(self.block_bytes) * u64::from(self.io_depth)
-    }
-
-    /// The time of a turn in addition to its slice, on a target of that speed. It includes the completion of the transfers
-    /// in flight at the end of the slice.
-    fn overhead(self, speed: f64) -> Duration {
-        let bytes = self.in_flight_bytes() as f64;
-        let completing = if self.path == "null" { 0.0 } else { bytes / speed };
-        let warming = if self.hit.is_some() { HIT_BYTES as f64 / speed } else { 0.0 };
-        let cache = if self.has_own_cache() { CACHE_BYTES as f64 / FILL_SPEED } else { 0.0 };
-        TURN_OVERHEAD + Duration::from_secs_f64(bytes / FILL_SPEED + completing + warming + cache)
-    }
-
-    /// The workload over `constraints.size_bytes` for a turn of `slice`. Sequential reads through a page cache end with the
-    /// target, random reads after a part of it: a second pass would read from memory. Writes are limited to the bytes that
-    /// the target can write in that time: otherwise the final flush would dominate the figures.
-    pub(crate) fn workload(self, constraints: &Constraints, slice: Duration) -> Result<Workload, LabError> {
-        let is_cached = self.path == "kernel-buffered"
-            || self.has_own_cache()
-            || constraints.is_cached_beneath && self.path != "null";
-        let io_bytes = match self.rw {
-            _ if self.hit.is_some() => None,
-            Rw::Write => {
-                let bytes = (constraints.speed * slice.as_secs_f64()) as u64;
-                Some(bytes.clamp(self.block_bytes.into(), WRITE_BYTES_MAX))
-            }
-            Rw::Read if is_cached => Some(constraints.size_bytes),
-            Rw::RandRead if is_cached => Some(constraints.size_bytes / CACHED_RANDOM_PART),
-            _ => None,
-        };
-        Ok(Workload {
-            path: find_path(self.path)?,
-            rw: self.rw,
-            block_size: BlockSize::new(self.block_bytes)?,
-            depth: Depth::new(self.io_depth)?,
-            end: End::new(Some(slice), io_bytes),
-            warm: self.hit.is_some(),
-            cache: CacheSettings {
-                cache_bytes: self.has_own_cache().then_some(CACHE_BYTES),
-                borrow: self.hit == Some(Hit::Borrowed),
-                ..CacheSettings::default()
-            },
-            ..Workload::default()
-        })
-    }
-
-    fn has_own_cache(self) -> bool {
-        find_path(self.path).is_ok_and(|row| row.capabilities.cache)
-    }
-}
-
-impl fmt::Display for Cell {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { path, rw, block_bytes, io_depth, hit } = self;
-        let how = match rw {
-            _ if hit.is_some() => "hits",
-            Rw::RandRead => "random reads",
-            Rw::Write => "writes",
-            _ => "reads",
-        };
-        write!(f, "{path}, {how} of {}, depth {io_depth}", format_size(u64::from(*block_bytes)))
-    }
-}
-
-/// The constraints of a plan.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Constraints {
-    /// The time for all rounds.
-    pub(crate) time: Duration,
-    /// The target's speed, in bytes per second.
-    pub(crate) speed: f64,
-    /// Its size.
-    pub(crate) size_bytes: u64,
-    /// Whether it may be written to.
-    pub(crate) writes: bool,
-    /// The alignment of direct I/O, in bytes; none where it is refused.
-    pub(crate) direct_align_bytes: Option<u32>,
-    /// Whether direct reads also pass through a page cache: of a file beneath a loop device.
-    pub(crate) is_cached_beneath: bool,
-}
-
 /// The cells in the order of their turns. Each turn lasts `slice`; each cell has at most `rounds` turns.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) cells: Vec<Cell>,
     pub(crate) rounds: u32,
     pub(crate) slice: Duration,
-    /// Block sizes that this survey leaves out, with the reasons.
+    /// Measurements that this survey leaves out, with the reasons.
     pub(crate) left_out: Vec<String>,
 }
 
 impl Plan {
     pub(crate) fn new(constraints: &Constraints) -> Self {
-        let fits = |block: &u32| u64::from(*block) * BLOCKS_IN_TARGET_MIN <= constraints.size_bytes;
-        let (mut blocks, too_large): (Vec<u32>, Vec<u32>) = BLOCKS.into_iter().partition(fits);
+        let (mut blocks, too_large) = fitting_blocks(constraints.size_bytes);
         let mut no_time = Vec::new();
-        let mut has_caches = true;
+        let mut parts = Parts { caches: true, small_writes: constraints.writes };
         let (cells, rounds, slice) = loop {
-            let cells = cells(&blocks, has_caches, constraints);
+            let cells = cells(&blocks, parts, constraints);
             if let Some((rounds, slice)) = fit(&cells, constraints) {
                 break (cells, rounds, slice);
             }
-            if blocks.len() <= 1 && has_caches {
-                has_caches = false;
-                continue;
-            }
-            if blocks.len() <= 1 {
+            if blocks.len() > 1 {
+                no_time.extend(blocks.pop());
+            } else if parts.caches {
+                parts.caches = false;
+            } else if parts.small_writes {
+                parts.small_writes = false;
+            } else {
                 let slice = slice(&cells, ROUNDS_MIN, constraints).unwrap_or_default().max(SLICE_SHORTEST);
                 break (cells, ROUNDS_MIN, slice);
             }
-            no_time.extend(blocks.pop());
         };
-        let target = format_size(constraints.size_bytes);
-        let mut left_out = Vec::new();
-        left_out
-            .extend(names(too_large).map(|blocks| format!("{blocks}: too large for a target of {target}")));
-        left_out
-            .extend(names(no_time).map(|blocks| format!("{blocks}: not enough time; use a longer --time")));
-        if !has_caches {
-            left_out.push("page caches: not enough time; use a longer --time".to_owned());
+        let mut left_out = too_large_for(constraints.size_bytes, too_large);
+        let no_time = names(no_time);
+        let caches = (!parts.caches).then(|| "page caches".to_owned());
+        let small_writes = (constraints.writes && !parts.small_writes).then(|| SMALL_WRITES.to_owned());
+        let short = no_time.into_iter().chain(caches).chain(small_writes);
+        left_out.extend(short.map(|part| format!("{part}: not enough time; use a longer --time")));
+        if !constraints.writes {
+            left_out.push(format!(
+                "sequential writes, {SMALL_WRITES}: an existing file or device is only read; name a directory to use a \
+                 scratch file"
+            ));
         }
         Self { cells, rounds, slice, left_out }
+    }
+
+    /// The cells of a model, which run one after another in virtual time, and the block sizes that are left out.
+    pub(crate) fn of_model(size_bytes: u64, align_bytes: u32) -> (Vec<Cell>, Vec<String>) {
+        let (mut blocks, too_large) = fitting_blocks(size_bytes);
+        blocks.sort_unstable();
+        let is_aligned = |block: &u32| block.is_multiple_of(align_bytes);
+        let mut cells = Vec::new();
+        for rw in [Rw::RandRead, Rw::RandWrite, Rw::RandRw] {
+            let depths = MODEL_DEPTHS.into_iter().filter(|_| is_aligned(&RANDOM_BLOCK));
+            cells.extend(depths.map(|depth| Cell::new(MODEL_PATH, rw, RANDOM_BLOCK, depth)));
+        }
+        for rw in [Rw::Read, Rw::Write] {
+            let blocks = blocks.iter().copied().filter(is_aligned);
+            cells.extend(blocks.map(|block| Cell::new(MODEL_PATH, rw, block, depth(MODEL_PATH, block))));
+        }
+        (cells, too_large_for(size_bytes, too_large))
     }
 
     /// The expected time of a turn of each cell.
     pub(crate) fn costs(&self, speed: f64) -> Vec<Duration> {
         self.cells.iter().map(|cell| self.slice + cell.overhead(speed)).collect()
     }
+}
+
+/// The parts of a plan besides sequential transfers and random reads.
+#[derive(Debug, Clone, Copy)]
+struct Parts {
+    caches: bool,
+    small_writes: bool,
+}
+
+/// The block sizes that fit into a target, and the others.
+fn fitting_blocks(size_bytes: u64) -> (Vec<u32>, Vec<u32>) {
+    BLOCKS.into_iter().partition(|block| u64::from(*block) * BLOCKS_IN_TARGET_MIN <= size_bytes)
+}
+
+fn too_large_for(size_bytes: u64, blocks: Vec<u32>) -> Vec<String> {
+    let target = format_size(size_bytes);
+    names(blocks).map(|blocks| format!("{blocks}: too large for a target of {target}")).into_iter().collect()
 }
 
 /// Block sizes in words, if there are any.
@@ -249,44 +180,43 @@ fn slice(cells: &[Cell], rounds: u32, constraints: &Constraints) -> Option<Durat
     Some((left / cells.len() as u32).min(SLICE_MAX))
 }
 
-/// All cells, in the order of turns: the tool itself, then all paths at each block size. Random reads and page caches follow
-/// the first block size.
-fn cells(blocks: &[u32], has_caches: bool, constraints: &Constraints) -> Vec<Cell> {
-    let mut cells =
-        vec![Cell { path: "null", rw: Rw::RandRead, block_bytes: RANDOM_BLOCK, io_depth: DEEP, hit: None }];
+/// All cells, in the order of turns: all paths at each block size. Random transfers and page caches follow the first block
+/// size.
+fn cells(blocks: &[u32], parts: Parts, constraints: &Constraints) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    if constraints.has_tool {
+        cells.push(Cell::new("null", Rw::RandRead, RANDOM_BLOCK, DEEP));
+    }
     let directions: &[Rw] = if constraints.writes { &[Rw::Read, Rw::Write] } else { &[Rw::Read] };
     for (index, &block_bytes) in blocks.iter().enumerate() {
         for &rw in directions {
             let paths = PATHS.into_iter().filter(|path| suits(path, block_bytes, constraints));
-            cells.extend(paths.map(|path| Cell {
-                path,
-                rw,
-                block_bytes,
-                io_depth: depth(path, block_bytes),
-                hit: None,
-            }));
+            cells.extend(paths.map(|path| Cell::new(path, rw, block_bytes, depth(path, block_bytes))));
         }
         if index == 0 {
-            let random = RANDOM.into_iter().filter(|(path, _)| suits(path, RANDOM_BLOCK, constraints));
-            cells.extend(random.map(|(path, io_depth)| Cell {
-                path,
-                rw: Rw::RandRead,
-                block_bytes: RANDOM_BLOCK,
-                io_depth,
-                hit: None,
-            }));
-            let cached = CACHED.into_iter().filter(|(path, rw, block_bytes, _)| {
-                has_caches && suits(path, *block_bytes, constraints) && (constraints.writes || !rw.writes())
-            });
-            cells.extend(cached.map(|(path, rw, block_bytes, hit)| Cell {
-                path,
-                rw,
-                block_bytes,
-                io_depth: 1,
-                hit,
-            }));
+            cells.extend(small(parts, constraints));
         }
     }
+    cells
+}
+
+/// The cells of small blocks: random transfers, writes with flushes, page caches.
+fn small(parts: Parts, constraints: &Constraints) -> Vec<Cell> {
+    let random = |rw: Rw, rows: &'static [(&'static str, u32)]| {
+        rows.iter().map(move |(path, io_depth)| Cell::new(path, rw, RANDOM_BLOCK, *io_depth))
+    };
+    let mut cells: Vec<Cell> = random(Rw::RandRead, &RANDOM).collect();
+    if parts.small_writes {
+        cells.extend(random(Rw::RandWrite, &RANDOM));
+        let durable = |path| Cell { is_durable: true, ..Cell::new(path, Rw::Write, RANDOM_BLOCK, 1) };
+        cells.extend(DURABLE.map(durable));
+        cells.extend(random(Rw::RandRw, &MIXED));
+    }
+    if parts.caches {
+        let cached = CACHED.into_iter().filter(|(_, rw, ..)| constraints.writes || !rw.writes());
+        cells.extend(cached.map(|(path, rw, block, hit)| Cell { hit, ..Cell::new(path, rw, block, 1) }));
+    }
+    cells.retain(|cell| suits(cell.path, cell.block_bytes, constraints));
     cells
 }
 
@@ -323,13 +253,22 @@ mod tests {
             writes: true,
             direct_align_bytes: Some(4096),
             is_cached_beneath: false,
+            random_write_speed: 4e7,
+            has_tool: false,
         }
     }
 
     #[test]
     fn paths_are_in_the_table() {
         let cached = CACHED.map(|(path, ..)| path);
-        for path in PATHS.into_iter().chain(RANDOM.map(|(path, _)| path)).chain(cached).chain(["null"]) {
+        for path in PATHS
+            .into_iter()
+            .chain(RANDOM.map(|(path, _)| path))
+            .chain(MIXED.map(|(path, _)| path))
+            .chain(DURABLE)
+            .chain(cached)
+            .chain(["null", MODEL_PATH])
+        {
             find_path(path).unwrap();
         }
     }
@@ -338,7 +277,7 @@ mod tests {
     fn a_fast_disk_has_all_cells() {
         let plan = Plan::new(&constraints(75, 5e8));
         assert_eq!(plan.left_out, Vec::<String>::new());
-        assert_eq!(plan.cells.len(), 1 + 8 * 4 * 2 + 6 + 6);
+        assert_eq!(plan.cells.len(), 8 * 4 * 2 + 6 + (6 + 3 + 4) + 6);
         assert!(plan.rounds >= 4 && plan.slice >= SLICE_MIN, "{} × {:?}", plan.rounds, plan.slice);
     }
 
@@ -376,6 +315,10 @@ mod tests {
         let plan = Plan::new(&constraints(2, 1e9));
         assert!(!plan.cells.is_empty() && plan.cells.iter().all(|cell| !cell.has_own_cache()));
         assert!(
+            plan.cells.iter().any(|cell| cell.rw == Rw::Write)
+                && plan.cells.iter().all(|cell| !cell.is_durable)
+        );
+        assert!(
             plan.left_out.iter().any(|left| left.starts_with("page caches: not enough time")),
             "{:?}",
             plan.left_out
@@ -386,6 +329,10 @@ mod tests {
     fn a_read_only_survey_plans_no_writes() {
         let plan = Plan::new(&Constraints { writes: false, ..constraints(75, 1e9) });
         assert!(plan.cells.iter().all(|cell| !cell.rw.writes()));
+        let said = plan.left_out.join("\n");
+        for part in ["random writes", "fsync", "mixed", "is only read"] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
     }
 
     #[test]
@@ -408,32 +355,23 @@ mod tests {
     }
 
     #[test]
-    fn direct_reads_through_a_cache_beneath_end_with_the_target() {
-        let constraints = Constraints { is_cached_beneath: true, ..constraints(75, 1e8) };
-        let workload = |path, rw| {
-            let cell = Cell { path, rw, block_bytes: 4096, io_depth: 1, hit: None };
-            cell.workload(&constraints, SLICE_MIN).unwrap().end.bytes()
+    fn the_tool_itself_is_measured_only_on_request() {
+        let has_null = |has_tool| {
+            let plan = Plan::new(&Constraints { has_tool, ..constraints(75, 5e8) });
+            plan.cells.iter().any(|cell| cell.path == "null")
         };
-        assert_eq!(workload("kernel-direct", Rw::Read), Some(GIB));
-        assert_eq!(workload("kernel-uring", Rw::RandRead), Some(GIB / 10));
-        assert_eq!(workload("null", Rw::RandRead), None);
+        assert!(has_null(true) && !has_null(false));
     }
 
     #[test]
-    fn reads_through_the_cache_end_with_the_target_and_writes_with_their_share() {
-        let constraints = constraints(75, 1e8);
-        let slice = Duration::from_millis(100);
-        let workload = |path, rw| {
-            Cell { path, rw, block_bytes: 4096, io_depth: 1, hit: None }
-                .workload(&constraints, slice)
-                .unwrap()
-                .end
-        };
-        assert_eq!(workload("kernel-buffered", Rw::Read).bytes(), Some(GIB));
-        assert_eq!(workload("kernel-buffered", Rw::RandRead).bytes(), Some(GIB / 10));
-        assert_eq!(workload("kernel-direct", Rw::Read).bytes(), None);
-        assert_eq!(workload("kernel-direct", Rw::RandRead).bytes(), None);
-        assert_eq!(workload("kernel-direct", Rw::Write).bytes(), Some(10_000_000));
-        assert_eq!(workload("kernel-direct", Rw::Write).time(), Some(slice));
+    fn a_model_is_measured_on_the_path_that_models_have_and_at_several_depths() {
+        let (cells, left_out) = Plan::of_model(GIB, 4096);
+        assert!(left_out.is_empty() && cells.iter().all(|cell| cell.path == MODEL_PATH && !cell.is_durable));
+        let depths = cells.iter().filter(|cell| cell.rw == Rw::RandRead).count();
+        assert_eq!((cells.len(), depths), (2 * 8 + 3 * 5, 5));
+        let (coarse, _) = Plan::of_model(GIB, 16 << 10);
+        assert!(!coarse.is_empty() && coarse.iter().all(|cell| cell.block_bytes >= 16 << 10));
+        let (_, left_out) = Plan::of_model(1 << 20, 512);
+        assert_eq!(left_out, ["blocks of 1 MiB, 4 MiB, 16 MiB, 64 MiB: too large for a target of 1 MiB"]);
     }
 }

@@ -1,24 +1,23 @@
-//! Formats a survey: two tables by block size, one of random reads, one of page caches, the findings. Does not interpret
-//! the results.
+//! Formats a survey: the findings, each headed by its confidence, then two tables by block size, those of random transfers
+//! and of writes with fsync, and one of page caches. Does not interpret the results. `view/style.rs` breaks lines and tables.
+
+mod style;
 
 use std::fmt::Write as _;
 
-use comfy_table::{Cell, CellAlignment, Color, Table};
+use comfy_table::{Cell, Color};
 
 use super::Survey;
+use super::cell::MIXED_READS;
 use super::compare::{self, Choice, CpuOf, rate};
-use super::figures::{is_ranked, is_table_run};
+use super::figures::{is_durable, is_ranked, is_table_run};
 use super::plan::PATHS;
-use crate::result::RunResult;
+use crate::result::{Clock, RunResult};
 use crate::size::format_size;
-use crate::table::{self, digits, ruled, time};
+use crate::table::{digits, time};
 use crate::warnings::CV_MAX;
 use crate::workload::Rw;
-
-/// The width without a terminal, and the range for paragraphs: longer lines are hard to read.
-const WIDTH: usize = 80;
-const WIDTH_MIN: usize = 40;
-const WIDTH_MAX: usize = 100;
+use style::{Style, colored, right};
 
 const LEGEND: &str = "▲ fastest, △ not significantly different, ▼ slowest, ~ CV > 10%";
 const LEGEND_MEMORY: &str = ", m served by memory, not ranked";
@@ -26,32 +25,42 @@ const LEGEND_MEMORY: &str = ", m served by memory, not ranked";
 impl Survey {
     /// The report as text for `width` columns (80 if none is given), with colours on a terminal that shows them.
     pub fn text(&self, is_fancy: bool, width: Option<u16>) -> String {
-        let style = Style { is_fancy, width: width.map_or(WIDTH, usize::from).max(WIDTH_MIN) };
+        let style = Style::new(is_fancy, width);
         let mut text = style.wrap(&self.heading(), "", "");
+        text.push_str("\nFindings\n");
+        for (number, finding) in (1..).zip(&self.report.findings) {
+            text.push_str(&style.finding(number, finding));
+        }
+        if self.report.findings.is_empty() {
+            text.push_str(&style.wrap("None: there is no measurement that storage served.", "", "  "));
+        }
+        let costs = if self.cpu_of.is_known() { ", CPU s/GiB" } else { "" };
         for (rw, title) in [(Rw::Read, "Sequential reads"), (Rw::Write, "Sequential writes, flush included")]
         {
             let runs = self.runs(rw);
             if !runs.is_empty() {
-                let table = self.sequential(&runs, style);
-                let _ = write!(text, "\n{title}: MB/s, CPU s/GiB\n{table}");
+                let title = style.wrap(&format!("{title}: MB/s{costs}"), "", "  ");
+                let _ = write!(text, "\n{title}{}", self.sequential(&runs, style));
             }
         }
-        let _ = write!(
-            text,
-            "\n{}\nRandom reads of 4 KiB\n{}",
-            style.wrap(&self.legend(), "", "  "),
-            self.random(style)
-        );
-        text.push_str(&self.caches(style));
-        for left_out in &self.left_out {
-            text.push_str(&style.wrap(&format!("Left out: {left_out}"), "", "  "));
+        let mixed = format!("Random transfers of 4 KiB, {MIXED_READS}% reads, flush included");
+        for (rw, title) in [
+            (Rw::RandRead, "Random reads of 4 KiB"),
+            (Rw::RandWrite, "Random writes of 4 KiB, flush included"),
+            (Rw::RandRw, mixed.as_str()),
+        ] {
+            let runs = self.runs(rw);
+            if !runs.is_empty() {
+                let title = style.wrap(title, "", "  ");
+                let _ = write!(text, "\n{title}{}", self.random(&runs, rw, style));
+            }
         }
-        text.push_str("\nFindings\n");
-        for (number, finding) in (1..).zip(&self.report.findings) {
-            text.push_str(&style.wrap(&finding.text, &format!("{number:>2}. "), "    "));
-            let evidence = style.wrap(&finding.evidence, "    ", "    ");
-            let (dim, plain) = if is_fancy { ("\x1b[2m", "\x1b[0m") } else { ("", "") };
-            let _ = write!(text, "{dim}{evidence}{plain}");
+        text.push_str(&self.durable(style));
+        text.push_str(&self.caches(style));
+        text.push('\n');
+        text.push_str(&style.wrap(&self.legend(), "", "  "));
+        for left_out in &self.report.left_out {
+            text.push_str(&style.wrap(&format!("Left out: {left_out}"), "", "  "));
         }
         text.pop();
         text
@@ -61,7 +70,11 @@ impl Survey {
     fn heading(&self) -> String {
         let mut target = String::new();
         if let Some(facts) = &self.report.target {
-            let kind = if facts.scratch { "scratch file" } else { &facts.kind };
+            let kind = match facts.kind.as_str() {
+                _ if facts.scratch => "scratch file".to_owned(),
+                "model" => facts.path.clone(),
+                kind => kind.to_owned(),
+            };
             let _ = write!(target, "{kind} of {}", format_size(facts.size_bytes));
             if let Some(filesystem) = &facts.filesystem {
                 let _ = write!(target, " on {filesystem}");
@@ -71,15 +84,21 @@ impl Survey {
             }
         }
         let cpu = match self.cpu_of {
-            CpuOf::Machine => "of the whole machine, less its idle load",
-            CpuOf::Process => "of this process only, because other programs use the machine",
+            CpuOf::Machine => " CPU time: of the whole machine, less its idle load.",
+            CpuOf::Process => " CPU time: of this process only, because other programs use the machine.",
+            CpuOf::Unknown => "",
         };
-        format!(
-            "Target: {target}. Figures: medians of up to {} rounds of {} ms, cold. CPU time: {cpu}. Duration: {} s.",
-            self.rounds,
-            self.slice.as_millis(),
-            self.took.as_secs()
-        )
+        let (rounds, took, slice) = (self.rounds, self.took.as_secs(), self.slice.as_millis());
+        let how = if self.is_virtual() {
+            format!("medians of {rounds} repetitions of at most {slice} ms of virtual time")
+        } else {
+            format!("medians of up to {rounds} rounds of {slice} ms, cold")
+        };
+        format!("Target: {target}. Figures: {how}.{cpu} Duration: {took} s.")
+    }
+
+    fn is_virtual(&self) -> bool {
+        self.report.clock == Clock::Virtual
     }
 
     fn legend(&self) -> String {
@@ -150,96 +169,77 @@ impl Survey {
     }
 
     fn figure(&self, run: &RunResult, choice: Option<&Choice>) -> Cell {
-        let (mbs, cost) = (digits(rate(run) / 1e6), digits(self.cpu_of.cost(run)));
+        let mbs = digits(rate(run) / 1e6);
+        let cost = if self.cpu_of.is_known() {
+            format!(" {:>5}", digits(self.cpu_of.cost(run)))
+        } else {
+            String::new()
+        };
         let (sign, color) = mark(run, choice);
-        colored(right(format!("{mbs:>5} {cost:>5} {sign}{}", variation(run))), color)
+        colored(right(format!("{mbs:>5}{cost} {sign}{}", variation(run))), color)
     }
 
-    /// One row for each path and depth, and the cost of the tool itself.
-    fn random(&self, style: Style) -> String {
-        let runs = self.runs(Rw::RandRead);
-        let [first, rest @ ..] = ["path", "depth", "IOPS", "p50", "p99", "CPU µs/IO", ""];
-        let header: Vec<Cell> = std::iter::once(Cell::new(first)).chain(rest.map(right)).collect();
-        let choice = self.choice(&runs);
-        let null = self.report.runs.iter().find(|run| run.path == "null");
+    /// One row for each path and depth; of reads, with the cost of the tool itself if it was measured. Of a mix, reads and
+    /// writes have latencies of their own.
+    fn random(&self, runs: &[&RunResult], rw: Rw, style: Style) -> String {
+        let has_cost = self.cpu_of.is_known();
+        let latencies: &[&str] = if rw == Rw::RandRw {
+            &["read p50", "read p99", "write p50", "write p99"]
+        } else {
+            &["p50", "p99"]
+        };
+        let cost = has_cost.then_some("CPU µs/IO");
+        let rest = ["depth", "IOPS"].iter().chain(latencies).copied().chain(cost).chain([""]);
+        let header: Vec<Cell> = std::iter::once(Cell::new("path")).chain(rest.map(right)).collect();
+        let choice = self.choice(runs);
+        let null = self.report.runs.iter().find(|run| run.path == "null" && rw == Rw::RandRead);
         let rows = runs.iter().copied().chain(null).map(|run| {
             let (sign, color) = if run.path == "null" { (' ', None) } else { mark(run, choice.as_ref()) };
             let path = if run.path == "null" { "null (no device)" } else { &run.path };
-            let cells = [
-                run.io_depth.to_string(),
-                digits(rate(run) / f64::from(run.block_bytes)),
-                time(run.latency_ns.p50),
-                time(run.latency_ns.p99),
-                digits(self.cpu_of.per_io_us(run)),
-                format!("{sign}{}", variation(run)),
-            ];
+            let mut cells = vec![run.io_depth.to_string(), digits(rate(run) / f64::from(run.block_bytes))];
+            match &run.directions {
+                Some(both) if rw == Rw::RandRw => {
+                    for latency in [both.read.latency_ns, both.write.latency_ns] {
+                        cells.extend([time(latency.p50), time(latency.p99)]);
+                    }
+                }
+                _ => {
+                    cells.extend([time(run.latency_ns.p50), time(run.latency_ns.p99)]);
+                    cells.extend(std::iter::repeat_n("-".to_owned(), latencies.len() - 2));
+                }
+            }
+            cells.extend(has_cost.then(|| digits(self.cpu_of.per_io_us(run))));
+            cells.push(format!("{sign}{}", variation(run)));
             let first = std::iter::once(Cell::new(path));
-            first.chain(cells.map(right)).map(|cell| colored(cell, color)).collect()
+            first.chain(cells.into_iter().map(right)).map(|cell| colored(cell, color)).collect()
         });
         style.table(&header, &rows.collect::<Vec<_>>(), 2)
     }
-}
 
-/// The form of the output.
-#[derive(Debug, Clone, Copy)]
-struct Style {
-    is_fancy: bool,
-    /// In columns of text.
-    width: usize,
-}
-
-impl Style {
-    /// A table. If it is wider than the output, its columns continue in further parts below; each part has the first `keys`
-    /// columns.
-    fn table(self, header: &[Cell], rows: &[Vec<Cell>], keys: usize) -> String {
-        let mut text = String::new();
-        let mut first = keys;
-        while first < header.len() {
-            let part = |end: usize, is_fancy: bool| {
-                let columns: Vec<usize> = (0..keys).chain(first..end).collect();
-                let pick =
-                    |cells: &[Cell]| columns.iter().map(|&column| cells[column].clone()).collect::<Vec<_>>();
-                let mut table = plain_table(is_fancy);
-                table.set_header(pick(header)).add_rows(rows.iter().map(|row| pick(row)));
-                table.trim_fmt()
-            };
-            let widest = |table: &str| table.lines().map(|line| line.chars().count()).max().unwrap_or(0);
-            let fits = |end: &usize| widest(&part(*end, false)) <= self.width;
-            let end = (first + 1..=header.len()).rev().find(fits).unwrap_or(first + 1);
-            if !text.is_empty() {
-                text.push('\n');
-            }
-            text.push_str(&part(end, self.is_fancy));
-            text.push('\n');
-            first = end;
+    /// One row for each path of writes with a flush after each.
+    fn durable(&self, style: Style) -> String {
+        let runs: Vec<&RunResult> = self.report.runs.iter().filter(|run| is_durable(run)).collect();
+        if runs.is_empty() {
+            return String::new();
         }
-        text
-    }
-
-    /// Breaks text between words. The first line begins with one indent, the others with another.
-    fn wrap(self, text: &str, first: &str, rest: &str) -> String {
-        table::wrap(text, first, rest, self.width.min(WIDTH_MAX))
-    }
-}
-
-fn plain_table(is_fancy: bool) -> Table {
-    let mut table = ruled();
-    if is_fancy {
-        table.enforce_styling()
-    } else {
-        table.force_no_tty()
-    };
-    table
-}
-
-fn right(text: impl ToString) -> Cell {
-    Cell::new(text).set_alignment(CellAlignment::Right)
-}
-
-fn colored(cell: Cell, color: Option<Color>) -> Cell {
-    match color {
-        Some(color) => cell.fg(color),
-        None => cell,
+        let head = ["writes/s", "write p50", "fsync p50", "fsync p99", ""];
+        let header: Vec<Cell> = std::iter::once(Cell::new("path")).chain(head.map(right)).collect();
+        let choice = self.choice(&runs);
+        let rows = runs.iter().copied().filter_map(|run| {
+            let (sign, color) = mark(run, choice.as_ref());
+            let flush = run.flushes.as_ref()?.latency_ns;
+            let cells = [
+                digits(rate(run) / f64::from(run.block_bytes)),
+                time(run.latency_ns.p50),
+                time(flush.p50),
+                time(flush.p99),
+                format!("{sign}{}", variation(run)),
+            ];
+            let first = std::iter::once(Cell::new(&run.path));
+            Some(first.chain(cells.map(right)).map(|cell| colored(cell, color)).collect())
+        });
+        let title = style.wrap("Durable writes of 4 KiB: an fsync after each, depth 1", "", "  ");
+        format!("\n{title}{}", style.table(&header, &rows.collect::<Vec<_>>(), 1))
     }
 }
 
@@ -264,7 +264,8 @@ mod tests {
 
     use super::super::fixtures::run;
     use super::*;
-    use crate::result::{Finding, Host, Report, ServedBy};
+    use crate::result::{Confidence, Finding, Host, Report, ServedBy};
+    use crate::survey::fixtures::with_flushes;
 
     fn survey() -> Survey {
         let host = Host {
@@ -277,14 +278,26 @@ mod tests {
         let mut runs = Vec::new();
         for path in PATHS {
             runs.push(run(path, Rw::Read, 4096, 1, &[100.0, 101.0], 0.1));
-            runs.push(run(path, Rw::RandRead, 4096, 1, &[10.0, 10.1], 0.1));
+            for rw in [Rw::RandRead, Rw::RandWrite, Rw::RandRw] {
+                runs.push(run(path, rw, 4096, 1, &[10.0, 10.1], 0.1));
+            }
+            runs.push(with_flushes(run(path, Rw::Write, 4096, 1, &[1.0, 1.1], 0.1)));
         }
         runs[0].served_by = Some(ServedBy::Memory);
         let text = "a sentence of many words that does not fit on one line of a narrow terminal".to_owned();
-        let finding = Finding { id: "best".to_owned(), text: text.clone(), evidence: text };
+        let finding = Finding {
+            id: "best".to_owned(),
+            text: text.clone(),
+            evidence: text,
+            confidence: Some(Confidence::Low),
+            doubts: vec!["measured once".to_owned(), "no disk".to_owned()],
+        };
         Survey {
-            report: Report { findings: vec![finding], ..Report::new(Some(host), None, runs) },
-            left_out: Vec::new(),
+            report: Report {
+                findings: vec![finding],
+                left_out: vec!["page caches: not enough time".to_owned()],
+                ..Report::new(Some(host), None, runs)
+            },
             rounds: 3,
             slice: Duration::from_millis(120),
             cpu_of: CpuOf::Process,
@@ -294,12 +307,13 @@ mod tests {
 
     #[test]
     fn no_line_is_wider_than_the_terminal_and_no_column_is_lost() {
-        for width in [40, 60, 80, 120] {
+        for width in [20, 40, 60, 80, 120] {
             let text = survey().text(false, Some(width));
             for line in text.lines() {
                 assert!(line.chars().count() <= usize::from(width), "{width}: {line}");
             }
-            for word in PATHS.into_iter().chain(["IOPS", "p50", "p99", "CPU µs/IO"]) {
+            for word in PATHS.into_iter().chain(["IOPS", "p50", "p99", "CPU", "µs/IO", "fsync", "writes/s"])
+            {
                 assert!(text.contains(word), "{word} at {width}:\n{text}");
             }
         }
@@ -315,5 +329,22 @@ mod tests {
         let cells: Vec<&str> = line.split_whitespace().collect();
         assert_eq!(cells[2..5], ["100", "0.100", "m"], "{text}");
         assert!(cells.contains(&"▲") && text.contains(", m served by"), "{text}");
+    }
+    #[test]
+    fn findings_come_first_and_each_is_headed_by_its_confidence() {
+        let text = survey().text(false, None);
+        let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part} is missing:\n{text}"));
+        assert!(at("Low confidence: measured once; no disk") < at("a sentence of many words"));
+        assert!(at("a sentence of many words") < at("Sequential reads: MB/s"), "{text}");
+        assert!(at("Durable writes of 4 KiB") < at("Left out: page caches"), "{text}");
+    }
+
+    #[test]
+    fn a_survey_in_virtual_time_has_no_cpu_cost() {
+        let mut survey = survey();
+        survey.cpu_of = CpuOf::Unknown;
+        survey.report.clock = Clock::Virtual;
+        let text = survey.text(false, None);
+        assert!(text.contains("of virtual time") && !text.contains("CPU"), "{text}");
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use comfy_table::ContentArrangement;
+use comfy_table::{ColumnConstraint, ContentArrangement};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -116,6 +116,10 @@ impl TuneReport {
                 row.insert(2, before.clone().unwrap_or_default());
             }
             table.add_row(row);
+        }
+        // A name that is broken in two cannot be copied.
+        if let Some(names) = table.column_mut(0) {
+            names.set_constraint(ColumnConstraint::ContentWidth);
         }
         let heading = wrapped(&format!("Settings of {}\n\n", self.description), width);
         let note = has_before.then(|| {

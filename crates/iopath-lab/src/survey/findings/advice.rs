@@ -1,5 +1,6 @@
 //! Recommends path, block size and depth, and states the CPU cost that direct I/O saves.
 
+use super::Found;
 use crate::result::RunResult;
 use crate::survey::compare::{Choice, CpuOf, Outcome, Ratio, median, rate, rates};
 use crate::survey::figures::{Figures, is_direct, mb, name};
@@ -12,41 +13,50 @@ const CPU_RATIO_MIN: f64 = 1.10;
 /// Findings do not state a smaller difference in throughput.
 const RATE_RATIO_MIN: f64 = 1.05;
 
-pub(super) fn sequential_read(figures: &Figures) -> Option<(String, String)> {
+pub(super) fn sequential_read<'a>(figures: &Figures<'a>) -> Option<Found<'a>> {
     sequential(figures, Rw::Read, "Sequential reads")
 }
 
-pub(super) fn sequential_write(figures: &Figures) -> Option<(String, String)> {
+pub(super) fn sequential_write<'a>(figures: &Figures<'a>) -> Option<Found<'a>> {
     sequential(figures, Rw::Write, "Sequential writes, flush included")
 }
 
-fn sequential(figures: &Figures, rw: Rw, what: &str) -> Option<(String, String)> {
+fn sequential<'a>(figures: &Figures<'a>, rw: Rw, what: &str) -> Option<Found<'a>> {
     let runs = figures.of(rw);
     let cpu = figures.cpu();
     let choice = Choice::of(&runs, cpu)?;
     let chosen = choice.chosen;
-    let figure = format!("{}: {} at {} CPU s/GiB", name(chosen), mb(rate(chosen)), digits(cpu.cost(chosen)));
-    let text = if runs.len() > 1 && choice.good.len() == runs.len() {
-        let relation = if has_inconclusive(&choice) {
+    let cost =
+        if cpu.is_known() { format!(" at {} CPU s/GiB", digits(cpu.cost(chosen))) } else { String::new() };
+    let figure = format!("{}: {}{cost}", name(chosen), mb(rate(chosen)));
+    let are_all_good = runs.len() > 1 && choice.good.len() == runs.len();
+    let is_inconclusive = are_all_good && has_inconclusive(&choice);
+    let text = if are_all_good {
+        let relation = if is_inconclusive {
             "the comparison of paths and block sizes is inconclusive"
         } else {
             "paths and block sizes are not significantly different"
         };
-        format!("{what}: {relation}. The lowest CPU cost has {figure}.")
+        let reason = if cpu.is_known() { "Lowest CPU cost" } else { "Fewest bytes in flight" };
+        format!("{what}: {relation}. {reason}: {figure}.")
     } else {
         format!("{what}: use {figure}.")
     } + once(chosen);
     let side = |run| format!("{}, {}", name(run), mb(rate(run)));
+    let reason = if cpu.is_known() {
+        "a CPU cost near the lowest (within 15% or 0.01 s/GiB), and then the fewest bytes in flight"
+    } else {
+        "the fewest bytes in flight"
+    };
     let evidence = format!(
         "fastest: {}; slowest: {}; as good as the fastest (within 5%, or within 25% and not significantly slower): {} \
-         of {} combinations. Recommended among them: a CPU cost near the lowest (within 15% or \
-         0.01 s/GiB), and then the fewest bytes in flight",
+         of {} combinations. Recommended among them: {reason}",
         side(choice.fastest),
         side(choice.slowest),
         choice.good.len(),
         runs.len(),
     );
-    Some((text, evidence))
+    Some(Found::measured(text, evidence, vec![chosen, choice.fastest]).inconclusive(is_inconclusive))
 }
 
 /// Whether a comparison with the fastest measurement is inconclusive.
@@ -56,23 +66,26 @@ fn has_inconclusive(choice: &Choice) -> bool {
     ratios.into_iter().any(|ratio| ratio.outcome() == Outcome::Inconclusive)
 }
 
-pub(super) fn random_read(figures: &Figures) -> Option<(String, String)> {
-    let runs = figures.of(Rw::RandRead);
+pub(super) fn random_read<'a>(figures: &Figures<'a>) -> Option<Found<'a>> {
+    depth_advice(figures, Rw::RandRead, "Random reads of 4 KiB")
+}
+
+/// Recommends path and depth of a random pattern.
+pub(super) fn depth_advice<'a>(figures: &Figures<'a>, rw: Rw, what: &str) -> Option<Found<'a>> {
+    let runs = figures.of(rw);
     let cpu = figures.cpu();
     let choice = Choice::of(&runs, cpu)?;
     let singles: Vec<&RunResult> = runs.iter().copied().filter(|run| run.io_depth == 1).collect();
     let single = Choice::of(&singles, cpu)?.fastest;
     let figure = |run: &RunResult| {
-        format!(
-            "{} IOPS, p50 {}, {} µs of CPU per I/O",
-            digits(iops(run)),
-            time(run.latency_ns.p50),
-            digits(cpu.per_io_us(run))
-        )
+        let cost = format!(", {} µs of CPU per I/O", digits(cpu.per_io_us(run)));
+        let cost = if cpu.is_known() { cost } else { String::new() };
+        format!("{} IOPS, p50 {}{cost}", digits(iops(run)), time(run.latency_ns.p50))
     };
     let chosen = choice.chosen;
-    let gain = Ratio::of(&rates(chosen), &rates(single)).filter(|_| chosen.io_depth > 1);
-    let gain = gain.map_or_else(String::new, |gain| match gain.outcome() {
+    let outcome = Ratio::of(&rates(chosen), &rates(single)).filter(|_| chosen.io_depth > 1);
+    let is_inconclusive = outcome.is_some_and(|gain| gain.outcome() == Outcome::Inconclusive);
+    let gain = outcome.map_or_else(String::new, |gain| match gain.outcome() {
         Outcome::Higher => format!(" That is {} times the throughput of depth 1.", digits(gain.mean)),
         Outcome::Lower | Outcome::NotDifferent => {
             " That is not significantly different from depth 1.".to_owned()
@@ -80,7 +93,7 @@ pub(super) fn random_read(figures: &Figures) -> Option<(String, String)> {
         Outcome::Inconclusive | Outcome::Single => " The comparison with depth 1 is inconclusive.".to_owned(),
     });
     let text = format!(
-        "Random reads of 4 KiB: use {} at depth {}: {}.{gain}{}",
+        "{what}: use {} at depth {}: {}.{gain}{}",
         chosen.path,
         chosen.io_depth,
         figure(chosen),
@@ -94,14 +107,14 @@ pub(super) fn random_read(figures: &Figures) -> Option<(String, String)> {
         single.path,
         figure(single)
     );
-    Some((text, evidence))
+    Some(Found::measured(text, evidence, vec![chosen, choice.fastest, single]).inconclusive(is_inconclusive))
 }
 
 fn iops(run: &RunResult) -> f64 {
     median(&run.repeats.iter().map(|repeat| repeat.iops).collect::<Vec<_>>())
 }
 
-pub(super) fn direct_read(figures: &Figures) -> Option<(String, String)> {
+pub(super) fn direct_read<'a>(figures: &Figures<'a>) -> Option<Found<'a>> {
     direct_or_buffered(
         figures,
         Rw::Read,
@@ -110,17 +123,18 @@ pub(super) fn direct_read(figures: &Figures) -> Option<(String, String)> {
     )
 }
 
-pub(super) fn direct_write(figures: &Figures) -> Option<(String, String)> {
+pub(super) fn direct_write<'a>(figures: &Figures<'a>) -> Option<Found<'a>> {
     direct_or_buffered(figures, Rw::Write, "writes", "")
 }
 
 /// Compares the recommended run through the page cache with the recommended direct run.
-fn direct_or_buffered(figures: &Figures, rw: Rw, what: &str, scope: &str) -> Option<(String, String)> {
+fn direct_or_buffered<'a>(figures: &Figures<'a>, rw: Rw, what: &str, scope: &str) -> Option<Found<'a>> {
     let cpu = figures.cpu();
     let (direct, buffered): (Vec<_>, Vec<_>) = figures.of(rw).into_iter().partition(|run| is_direct(run));
     let direct = Choice::of(&direct, cpu)?.chosen;
     let buffered = Choice::of(&buffered, cpu)?.chosen;
-    let throughput = throughput(&Ratio::of(&rates(direct), &rates(buffered))?);
+    let rate_ratio = Ratio::of(&rates(direct), &rates(buffered))?;
+    let throughput = throughput(&rate_ratio);
     let ratio = Ratio::of(&cpu.per_gib(buffered), &cpu.per_gib(direct))?;
     let costs = [cpu.cost(direct), cpu.cost(buffered)];
     let [direct_cost, buffered_cost] = costs.map(digits);
@@ -157,11 +171,13 @@ fn direct_or_buffered(figures: &Figures, rw: Rw, what: &str, scope: &str) -> Opt
     };
     let side = |run| format!("{}: {}", name(run), mb(rate(run)));
     let evidence = format!("{}; {}{interval}; {}", side(direct), side(buffered), scope_of(cpu));
-    Some((format!("{text} {throughput}{}{scope}", once(direct)), evidence))
+    let text = format!("{text} {throughput}{}{scope}", once(direct));
+    let is_inconclusive = [ratio.outcome(), rate_ratio.outcome()].contains(&Outcome::Inconclusive);
+    Some(Found::measured(text, evidence, vec![direct, buffered]).inconclusive(is_inconclusive))
 }
 
 /// A sentence about a run that was measured only once.
-fn once(run: &RunResult) -> &'static str {
+pub(super) fn once(run: &RunResult) -> &'static str {
     if run.repeats.len() > 1 {
         return "";
     }
@@ -170,6 +186,7 @@ fn once(run: &RunResult) -> &'static str {
 
 fn scope_of(cpu: CpuOf) -> &'static str {
     match cpu {
+        CpuOf::Unknown => "CPU time is not known",
         CpuOf::Machine => "CPU time of the whole machine, less its idle load",
         CpuOf::Process => {
             "CPU time of this process only, because other programs used the machine: write-back and interrupts are \
@@ -205,8 +222,8 @@ mod tests {
         Facts { cores: 2, busy_cpus: Some(0.0), ..Facts::default() }
     }
 
-    fn text(runs: &[RunResult], find: fn(&Figures) -> Option<(String, String)>) -> Option<String> {
-        find(&Figures { runs, facts: &facts() }).map(|(text, _)| text)
+    fn text(runs: &[RunResult], find: for<'a> fn(&Figures<'a>) -> Option<Found<'a>>) -> Option<String> {
+        find(&Figures { runs, facts: &facts() }).map(|found| found.text)
     }
 
     const STEADY: [f64; 4] = [100.0, 101.0, 99.0, 100.0];

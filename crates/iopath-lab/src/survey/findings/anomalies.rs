@@ -1,5 +1,6 @@
 //! Findings on properties of the storage that affect its settings, and on anomalies: dips and variation.
 
+use super::Found;
 use crate::result::{DiskFacts, RunResult};
 use crate::size::format_size;
 use crate::survey::compare::{self, Ratio, rate, rates};
@@ -22,7 +23,7 @@ const SEEK_MIN_NS: u64 = 1_000_000;
 /// A readahead of this many requests of the largest size is more than a stream needs.
 const READAHEAD_REQUESTS_MAX: u64 = 8;
 
-pub(super) fn command_queueing(figures: &Figures) -> Option<(String, String)> {
+pub(super) fn command_queueing<'a>(figures: &Figures<'a>) -> Option<Found<'a>> {
     let disk = figures.facts.disk.as_ref()?;
     let pair = |path| Some((figures.random(path, 1)?, figures.random(path, 32)?));
     let (single, deep) = pair("kernel-uring").or_else(|| pair("iopath-direct"))?;
@@ -55,10 +56,10 @@ pub(super) fn command_queueing(figures: &Figures) -> Option<(String, String)> {
         digits(gain.mean),
         time(median_ns)
     );
-    Some((text, evidence))
+    Some(Found::measured(text, evidence, vec![single, deep]))
 }
 
-pub(super) fn readahead(figures: &Figures) -> Option<(String, String)> {
+pub(super) fn readahead<'a>(figures: &Figures<'a>) -> Option<Found<'a>> {
     let DiskFacts { name, read_ahead_kb: Some(ahead), max_sectors_kb: Some(request), .. } =
         figures.facts.disk.as_ref()?
     else {
@@ -71,7 +72,7 @@ pub(super) fn readahead(figures: &Figures) -> Option<(String, String)> {
             "The kernel's readahead on {name} is {ahead} KiB, less than its largest request of {request} KiB: buffered \
              streams reach the disk in small requests. To change it: echo {request} > {setting}"
         );
-        return Some((text, evidence));
+        return Some(Found::fact(text, evidence));
     }
     (*ahead >= request * READAHEAD_REQUESTS_MAX).then(|| {
         let text = format!(
@@ -80,7 +81,7 @@ pub(super) fn readahead(figures: &Figures) -> Option<(String, String)> {
             ahead / request,
             request
         );
-        (text, evidence)
+        Found::fact(text, evidence)
     })
 }
 
@@ -98,7 +99,7 @@ fn mean_request(figures: &Figures) -> String {
     })
 }
 
-pub(super) fn dip(figures: &Figures) -> Option<(String, String)> {
+pub(super) fn dip<'a>(figures: &Figures<'a>) -> Option<Found<'a>> {
     let mut dips: Vec<[&RunResult; 3]> = Vec::new();
     for rw in [Rw::Read, Rw::Write] {
         for path in crate::survey::plan::PATHS {
@@ -124,10 +125,11 @@ pub(super) fn dip(figures: &Figures) -> Option<(String, String)> {
         mb(rate(at)),
     );
     let side = |run: &RunResult| format!("{} with {}", mb(rate(run)), format_size(run.block_bytes.into()));
-    Some((text, format!("{} and {}; both differences are significant", side(before), side(after))))
+    let evidence = format!("{} and {}; both differences are significant", side(before), side(after));
+    Some(Found::measured(text, evidence, vec![before, at, after]))
 }
 
-pub(super) fn variation(figures: &Figures) -> Option<(String, String)> {
+pub(super) fn variation<'a>(figures: &Figures<'a>) -> Option<Found<'a>> {
     let moving: Vec<&RunResult> = figures.runs.iter().filter(|run| run.path != "null").collect();
     let cv = |run: &RunResult| compare::cv(run).filter(|cv| *cv > CV_MAX);
     let noisy = moving.iter().filter(|run| cv(run).is_some()).count();
@@ -147,7 +149,7 @@ pub(super) fn variation(figures: &Figures) -> Option<(String, String)> {
     );
     let evidence =
         format!("highest CV: {:.0}%, {} ({}), median {}", most * 100.0, name(run), run.rw, mb(rate(run)));
-    Some((text, evidence))
+    Some(Found::fact(text, evidence))
 }
 
 #[cfg(test)]
@@ -187,19 +189,22 @@ mod tests {
     fn a_fast_device_that_gains_by_depth_supports_command_queueing() {
         // 40 MB/s of 4 KiB are 100 µs each.
         let runs = [random(1, &steady(0.4)), random(32, &steady(4.0))];
-        let (text, evidence) = command_queueing(&Figures { runs: &runs, facts: &facts(disk()) }).unwrap();
+        let Found { text, evidence, .. } =
+            command_queueing(&Figures { runs: &runs, facts: &facts(disk()) }).unwrap();
         assert!(text.contains("(elevator) `none`. The kernel uses `mq-deadline`"), "{text}");
         assert!(text.ends_with("echo none > /sys/block/vda/queue/scheduler"), "{text}");
         assert!(evidence.contains("10.0 times") && evidence.contains("although sysfs"), "{evidence}");
         let fit = DiskFacts { scheduler: Some("none".to_owned()), rotational: Some(false), ..disk() };
-        let (text, evidence) = command_queueing(&Figures { runs: &runs, facts: &facts(fit) }).unwrap();
+        let Found { text, evidence, .. } =
+            command_queueing(&Figures { runs: &runs, facts: &facts(fit) }).unwrap();
         assert!(text.ends_with("The kernel uses `none`, too.") && !evidence.contains("sysfs"), "{text}");
     }
 
     #[test]
     fn a_small_or_uncertain_gain_or_slow_seeks_do_not_show_command_queueing() {
         let facts = facts(disk());
-        let find = |runs: &[RunResult]| command_queueing(&Figures { runs, facts: &facts });
+        let find =
+            |runs: &[RunResult]| command_queueing(&Figures { runs, facts: &facts }).map(|found| found.text);
         assert_eq!(find(&[random(1, &steady(0.4)), random(32, &steady(1.0))]), None, "2.5 times");
         assert_eq!(find(&[random(1, &[40.0, 40.0]), random(32, &[100.0, 900.0])]), None, "uncertain");
         // 0.4 MB/s of 4 KiB are 10 ms each: an array of disks with heads.
@@ -212,7 +217,9 @@ mod tests {
         let runs = [run("kernel-buffered", Rw::Read, 4096, 1, &STEADY, 0.3)];
         let find = |ahead, request| {
             let disk = DiskFacts { read_ahead_kb: ahead, max_sectors_kb: request, ..disk() };
-            readahead(&Figures { runs: &runs, facts: &facts(disk) })
+            let facts = facts(disk);
+            let found = readahead(&Figures { runs: &runs, facts: &facts });
+            found.map(|found| (found.text, found.evidence))
         };
         let (text, evidence) = find(Some(128), Some(1280)).unwrap();
         assert!(text.contains("largest request of 1280 KiB") && text.contains("echo 1280 >"), "{text}");
@@ -229,7 +236,11 @@ mod tests {
             let point = |block, mbs: &[f64]| run("kernel-buffered", Rw::Read, block, 1, mbs, 0.3);
             vec![point(4 << 20, &steady(9.0)), point(256 << 10, &steady(8.0)), point(1 << 20, middle)]
         };
-        let find = |runs: &[RunResult]| dip(&Figures { runs, facts: &Facts::default() });
+        let facts = Facts::default();
+        let find = |runs: &[RunResult]| {
+            let found = dip(&Figures { runs, facts: &facts });
+            found.map(|found| (found.text, found.evidence))
+        };
         let (text, evidence) = find(&curve(&steady(3.0))).unwrap();
         assert!(text.starts_with("Anomaly: kernel-buffered with blocks of 1 MiB (read) is slower"), "{text}");
         assert_eq!(
@@ -247,14 +258,15 @@ mod tests {
             run("kernel-direct", Rw::Read, 4096, 1, &[100.0, 150.0, 80.0], 0.3),
             run("kernel-direct", Rw::Read, 8192, 1, &STEADY, 0.3),
         ];
-        let (text, evidence) = variation(&Figures { runs: &runs, facts: &facts(disk()) }).unwrap();
+        let Found { text, evidence, .. } =
+            variation(&Figures { runs: &runs, facts: &facts(disk()) }).unwrap();
         assert!(text.starts_with("CV > 10% in 1 of 2") && text.contains("check the storage"), "{text}");
         assert!(
             evidence.contains("33%, kernel-direct with blocks of 4 KiB (read), median 100 MB/s"),
             "{evidence}"
         );
         let busy = Facts { busy_cpus: Some(1.5), ..facts(disk()) };
-        let (text, _) = variation(&Figures { runs: &runs, facts: &busy }).unwrap();
+        let Found { text, .. } = variation(&Figures { runs: &runs, facts: &busy }).unwrap();
         assert!(text.contains("up to 1.50 of 2 CPUs"), "{text}");
         assert_eq!(variation(&Figures { runs: &runs[1..], facts: &busy }), None);
     }

@@ -1,5 +1,6 @@
 //! Compares the kernel's page cache with iopath's. The comparison of buffered with direct I/O is in `advice.rs`.
 
+use super::Found;
 use crate::result::RunResult;
 use crate::size::format_size;
 use crate::survey::compare::{Outcome, Ratio, median, rate, rates};
@@ -17,7 +18,7 @@ const HIT_BLOCK: u32 = 4 << 10;
 const FACTOR_MIN: f64 = 1.1;
 
 /// Sequential reads of cold data.
-pub(super) fn cold(figures: &Figures) -> Option<(String, String)> {
+pub(super) fn cold<'a>(figures: &Figures<'a>) -> Option<Found<'a>> {
     let of = |path: &str, block| figures.cached(path, Rw::Read, block, false, false);
     let both = |block| Some((block, of("iopath-buffered", block)?, of("kernel-buffered", block)?));
     let (block, ours, kernel) = BLOCKS.into_iter().find_map(both)?;
@@ -47,11 +48,13 @@ pub(super) fn cold(figures: &Figures) -> Option<(String, String)> {
     };
     let text =
         format!("Sequential reads of {} through a page cache: {verdict}. {costs}", format_size(block.into()));
-    Some((text, format!("iopath-buffered {}, kernel-buffered {}", mb(rate(ours)), mb(rate(kernel)))))
+    let evidence = format!("iopath-buffered {}, kernel-buffered {}", mb(rate(ours)), mb(rate(kernel)));
+    let is_inconclusive = matches!(speed.outcome(), Outcome::Inconclusive | Outcome::Single);
+    Some(Found::measured(text, evidence, vec![ours, kernel]).inconclusive(is_inconclusive))
 }
 
 /// Hits, and the proper use of each page cache.
-pub(super) fn hits(figures: &Figures) -> Option<(String, String)> {
+pub(super) fn hits<'a>(figures: &Figures<'a>) -> Option<Found<'a>> {
     let of = |path: &str, borrows| figures.cached(path, Rw::RandRead, HIT_BLOCK, true, borrows);
     let (ours, kernel) = (of("iopath-buffered", false)?, of("kernel-buffered", false)?);
     let ratio = |run: &RunResult| Ratio::of(&rates(run), &rates(kernel));
@@ -88,7 +91,8 @@ pub(super) fn hits(figures: &Figures) -> Option<(String, String)> {
         each(ours),
         each(kernel)
     );
-    Some((text, evidence))
+    let is_inconclusive = copied.outcome() == Outcome::Inconclusive;
+    Some(Found::measured(text, evidence, vec![ours, kernel]).inconclusive(is_inconclusive))
 }
 
 #[cfg(test)]
@@ -109,9 +113,9 @@ mod tests {
         RunResult { warm, cache, ..run }
     }
 
-    fn text(runs: &[RunResult], find: fn(&Figures) -> Option<(String, String)>) -> Option<String> {
+    fn text(runs: &[RunResult], find: for<'a> fn(&Figures<'a>) -> Option<Found<'a>>) -> Option<String> {
         let facts = Facts { cores: 2, busy_cpus: Some(0.0), memory_bytes: 8 << 30, ..Facts::default() };
-        find(&Figures { runs, facts: &facts }).map(|(text, _)| text)
+        find(&Figures { runs, facts: &facts }).map(|found| found.text)
     }
 
     fn steady(mbs: f64) -> [f64; 4] {

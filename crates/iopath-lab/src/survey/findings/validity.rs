@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::Found;
 use crate::result::{RunResult, ServedBy};
 use crate::size::format_size;
 use crate::survey::compare::{CpuOf, Outcome, Ratio, median, rates};
@@ -10,7 +11,7 @@ use crate::table::digits;
 use crate::workload::Rw;
 
 /// Memory served some runs, or may have served them.
-pub(super) fn cache(figures: &Figures) -> Option<(String, String)> {
+pub(super) fn cache<'a>(figures: &Figures<'a>) -> Option<Found<'a>> {
     let facts = figures.facts;
     let cold: Vec<&RunResult> = figures.runs.iter().filter(|run| run.served_by.is_some()).collect();
     let by_memory: Vec<&RunResult> =
@@ -38,7 +39,7 @@ pub(super) fn cache(figures: &Figures) -> Option<(String, String)> {
              recommendations ignore them."
         ),
     };
-    Some((text, reasons.join("; ")))
+    Some(Found::fact(text, reasons.join("; ")))
 }
 
 fn beneath(file: &Path) -> String {
@@ -70,15 +71,18 @@ fn transferred(run: &RunResult) -> Option<u64> {
     bytes.sum()
 }
 
-pub(super) fn no_disk(figures: &Figures) -> Option<(String, String)> {
+pub(super) fn no_disk<'a>(figures: &Figures<'a>) -> Option<Found<'a>> {
     let reason = figures.facts.no_disk.as_ref()?;
     let text =
         format!("The target does not lie on a single known disk ({reason}): disk requests are not counted.");
-    Some((text, "neither sysfs nor the mount table names a disk".to_owned()))
+    Some(Found::fact(text, "neither sysfs nor the mount table names a disk".to_owned()))
 }
 
 /// iopath's queue against the bare `io_uring` of the kernel, at the same depth.
-pub(super) fn iopath_kernel(figures: &Figures) -> Option<(String, String)> {
+pub(super) fn iopath_kernel<'a>(figures: &Figures<'a>) -> Option<Found<'a>> {
+    if !figures.facts.has_tool {
+        return None;
+    }
     let ours = figures.random("iopath-direct", 32)?;
     let kernel = figures.random("kernel-uring", 32)?;
     let cpu = figures.cpu();
@@ -100,11 +104,14 @@ pub(super) fn iopath_kernel(figures: &Figures) -> Option<(String, String)> {
         digits(cpu.per_io_us(ours)),
         digits(cpu.per_io_us(kernel))
     );
-    Some((text, format!("ratio of IOPS {} to {} (95% interval), round by round", digits(low), digits(high))))
+    let evidence =
+        format!("ratio of IOPS {} to {} (95% interval), round by round", digits(low), digits(high));
+    let is_inconclusive = rate.outcome() == Outcome::Inconclusive;
+    Some(Found::measured(text, evidence, vec![ours, kernel]).inconclusive(is_inconclusive))
 }
 
-pub(super) fn tool_cost(figures: &Figures) -> Option<(String, String)> {
-    let null = figures.null()?;
+pub(super) fn tool_cost<'a>(figures: &Figures<'a>) -> Option<Found<'a>> {
+    let null = figures.null().filter(|_| figures.facts.has_tool)?;
     let cost_us = CpuOf::Process.per_io_us(null);
     let iops = median(&null.repeats.iter().map(|repeat| repeat.iops).collect::<Vec<_>>());
     let share = figures.random("iopath-direct", 32).map(|real| cost_us / figures.cpu().per_io_us(real));
@@ -116,17 +123,21 @@ pub(super) fn tool_cost(figures: &Figures) -> Option<(String, String)> {
         "null, the queue without a device: {} million I/Os per second on one core",
         digits(iops / 1e6)
     );
-    Some((text, evidence))
+    Some(Found::measured(text, evidence, vec![null]))
 }
 
-pub(super) fn engine(figures: &Figures) -> Option<(String, String)> {
+/// The engine of iopath's paths: always if it is a fallback, which may be slow.
+pub(super) fn engine<'a>(figures: &Figures<'a>) -> Option<Found<'a>> {
     let engine = figures.facts.engine.as_ref()?;
+    if engine.fallback.is_none() && !figures.facts.has_tool {
+        return None;
+    }
     let engine_name = if engine.name == "uring" { "io_uring" } else { engine.name.as_str() };
     let text = match &engine.fallback {
         None => format!("iopath's paths use {engine_name}."),
         Some(fallback) => format!("iopath's paths: {fallback}."),
     };
-    Some((text, "engine selected at open".to_owned()))
+    Some(Found::fact(text, "engine selected at open".to_owned()))
 }
 
 #[cfg(test)]
@@ -138,7 +149,7 @@ mod tests {
     const STEADY: [f64; 4] = [100.0, 101.0, 99.0, 100.0];
 
     fn facts() -> Facts {
-        Facts { cores: 2, busy_cpus: Some(0.0), ..Facts::default() }
+        Facts { cores: 2, busy_cpus: Some(0.0), has_tool: true, ..Facts::default() }
     }
 
     fn read(path: &str) -> RunResult {
@@ -160,7 +171,10 @@ mod tests {
             repeat.storage_read_bytes = Some(1 << 20);
         }
         let good = [read("kernel-buffered")];
-        let found = |runs: &[RunResult], facts: Facts| cache(&Figures { runs, facts: &facts }).unwrap();
+        let found = |runs: &[RunResult], facts: Facts| {
+            let found = cache(&Figures { runs, facts: &facts }).unwrap();
+            (found.text, found.evidence)
+        };
         let looped = Facts { cached_files: vec!["/tmp/image".into()], ..facts() };
         let (text, evidence) = found(&[good[0].clone(), helped], looped);
         assert!(text.contains("memory, not storage, served 1 of 2 runs"), "{text}");
@@ -180,7 +194,7 @@ mod tests {
     #[test]
     fn a_missing_disk_is_stated_with_the_reason() {
         let memory = Facts { no_disk: Some("tmpfs lies in memory".to_owned()), ..facts() };
-        let (text, _) = no_disk(&Figures { runs: &[], facts: &memory }).unwrap();
+        let Found { text, .. } = no_disk(&Figures { runs: &[], facts: &memory }).unwrap();
         assert!(text.contains("tmpfs lies in memory"), "{text}");
         assert_eq!(no_disk(&Figures { runs: &[], facts: &facts() }), None);
     }
@@ -190,7 +204,7 @@ mod tests {
         let random =
             |path, times: f64| run(path, Rw::RandRead, 4096, 32, &STEADY.map(|mbs| mbs * times), 1.0);
         let find =
-            |runs: &[RunResult]| iopath_kernel(&Figures { runs, facts: &facts() }).map(|(text, _)| text);
+            |runs: &[RunResult]| iopath_kernel(&Figures { runs, facts: &facts() }).map(|found| found.text);
         let text = find(&[random("iopath-direct", 1.5), random("kernel-uring", 1.0)]).unwrap();
         assert!(text.contains("iopath-direct has 1.50 times the IOPS of kernel-uring"), "{text}");
         let mut noisy = random("iopath-direct", 1.0);
@@ -209,7 +223,7 @@ mod tests {
             run("null", Rw::RandRead, 4096, 32, &STEADY, 0.01),
             run("iopath-direct", Rw::RandRead, 4096, 32, &STEADY, 1.0),
         ];
-        let find = |runs: &[RunResult]| tool_cost(&Figures { runs, facts: &facts() }).map(|(text, _)| text);
+        let find = |runs: &[RunResult]| tool_cost(&Figures { runs, facts: &facts() }).map(|found| found.text);
         let text = find(&runs).unwrap();
         assert!(text.contains("0.038 µs") && text.contains("1.00% of a random"), "{text}");
         assert!(find(&runs[..1]).unwrap().ends_with("of CPU per I/O."));
@@ -218,7 +232,7 @@ mod tests {
 
     #[test]
     fn the_engine_is_named_with_the_reason_for_a_fallback() {
-        let said = |facts: &Facts| engine(&Figures { runs: &[], facts }).map(|(text, _)| text);
+        let said = |facts: &Facts| engine(&Figures { runs: &[], facts }).map(|found| found.text);
         let with = |fallback: Option<&str>| {
             let engine = EngineFacts { name: "threads".to_owned(), fallback: fallback.map(str::to_owned) };
             said(&Facts { engine: Some(engine), ..facts() })

@@ -1,0 +1,108 @@
+//! A survey of a modelled disk, in virtual time: the same tables and findings without paths of the kernel, page caches and
+//! CPU cost. The result is the same on every machine, unless the time limit ends it.
+
+use std::time::{Duration, Instant};
+
+use super::cell::{Cell, MIXED_READS};
+use super::compare::CpuOf;
+use super::figures::{Facts, Figures};
+use super::findings::findings;
+use super::plan::Plan;
+use super::{BEGIN_SHARE, Survey, SurveyOptions, order};
+use crate::error::LabError;
+use crate::paths::find_path;
+use crate::progress::{Progress, Stage};
+use crate::result::{Report, TargetFacts};
+use crate::run::run_on_model;
+use crate::target::Target;
+use crate::workload::{BlockSize, Depth, End, ReadShare, Repetitions, Workload};
+
+/// The repetitions of each cell, and the virtual time of each.
+const REPETITIONS: u32 = 3;
+const SLICE: Duration = Duration::from_secs(2);
+
+/// The maximum number of transfers of a repetition: it bounds the real time of fast models.
+const TRANSFERS_MAX: u64 = 20_000;
+
+/// Parts of a survey that a model does not have.
+const LEFT_OUT: [&str; 2] = [
+    "paths of the kernel, page caches: a model has only iopath's queue",
+    "fsync latency: jobs on a model flush at their end only",
+];
+
+/// Surveys a model.
+pub(super) fn survey(
+    options: &SurveyOptions,
+    clock: Instant,
+    progress: &mut dyn Progress,
+) -> Result<Survey, LabError> {
+    let any = Workload {
+        path: find_path("iopath-direct")?,
+        target: Some(options.target.clone()),
+        ..Workload::default()
+    };
+    let target = Target::prepare(&any, progress)?;
+    let (cells, mut left_out) = Plan::of_model(target.size_bytes(), target.direct_align_bytes()?);
+    let deadline = options.time.mul_f64(BEGIN_SHARE);
+    let mut runs = Vec::new();
+    for (number, cell) in (1..).zip(&cells) {
+        if clock.elapsed() > deadline {
+            let missed = cells.len() - runs.len();
+            left_out.push(format!(
+                "{missed} of {} measurements: not enough time; use a longer --time",
+                cells.len()
+            ));
+            break;
+        }
+        progress.stage(&Stage::Combination { name: cell.to_string(), number, count: cells.len() as u32 });
+        runs.push(run_on_model(&workload(*cell)?, &target, progress)?);
+        progress.advance(0.0);
+    }
+    runs.sort_by_key(order);
+    let facts = Facts { is_model: true, ..Facts::default() };
+    let findings = findings(&Figures { runs: &runs, facts: &facts });
+    left_out.extend(LEFT_OUT.map(str::to_owned));
+    let report = Report { left_out, findings, ..Report::new(None, TargetFacts::of(&target), runs) };
+    Ok(Survey { report, rounds: REPETITIONS, slice: SLICE, cpu_of: CpuOf::Unknown, took: clock.elapsed() })
+}
+
+fn workload(cell: Cell) -> Result<Workload, LabError> {
+    let bytes = TRANSFERS_MAX * u64::from(cell.block_bytes);
+    Ok(Workload {
+        path: find_path(cell.path)?,
+        rw: cell.rw,
+        block_size: BlockSize::new(cell.block_bytes)?,
+        depth: Depth::new(cell.io_depth)?,
+        read_share: ReadShare::new(MIXED_READS)?,
+        repetitions: Repetitions::constant(REPETITIONS),
+        end: End::TimeOrBytes(SLICE, bytes),
+        ..Workload::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::progress::Silent;
+    use crate::result::{Clock, Confidence};
+
+    fn surveyed(target: &str) -> Survey {
+        let time = Duration::from_secs(600);
+        let options = SurveyOptions { target: target.into(), time, overwrite: false, all: false };
+        survey(&options, Instant::now(), &mut Silent).unwrap()
+    }
+
+    #[test]
+    fn a_model_has_the_findings_of_a_disk_and_the_same_result_each_time() {
+        let first = surveyed("model:hdd-20tb");
+        assert_eq!(first.report.clock, Clock::Virtual);
+        let ids: Vec<&str> = first.report.findings.iter().map(|finding| finding.id.as_str()).collect();
+        for id in ["sequential-read", "sequential-write", "random-read", "random-write", "mixed"] {
+            assert!(ids.contains(&id), "{id}: {ids:?}");
+        }
+        assert!(first.report.findings.iter().all(|finding| finding.confidence != Some(Confidence::High)));
+        let text = first.text(false, None);
+        assert!(text.contains("Left out: fsync latency") && !text.contains("CPU"), "{text}");
+        assert_eq!(first.report, surveyed("model:hdd-20tb").report);
+    }
+}
