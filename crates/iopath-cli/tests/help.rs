@@ -8,20 +8,24 @@ use std::process::{Command, Output};
 
 use support::iopath;
 
-/// Parts of examples that need a device or run until a signal.
-const NOT_RUN: [&str; 3] = ["/dev/", "iopath serve", "iopath fit"];
+/// Parts of examples that need a device, run until a signal, or take long.
+const NOT_RUN: [&str; 4] = ["/dev/", "iopath serve", "iopath fit", "iopath experiment"];
 
 /// Long times and large files of examples, and those of the test.
-const SHORTER: [(&str, &str); 11] = [
+const SHORTER: [(&str, &str); 15] = [
+    ("--iodepth 1,2,4,8,16,32,64", "--iodepth 1,2"),
+    ("--bs 4k,16k,64k", "--bs 4k,16k"),
+    ("--repeat 10", "--repeat 2"),
+    ("--repeat 5", "--repeat 2"),
     ("--size 256m", "--size 4m"),
     ("--size 64m", "--size 4m"),
-    ("--iodepth 1..64", "--iodepth 1..4"),
+    ("--iodepth 1..64", "--iodepth 1..2"),
     ("--runtime 10s", "--runtime 100ms"),
     ("--runtime 500ms", "--runtime 20ms"),
     ("--runtime 300ms", "--runtime 20ms"),
     ("--runtime 200ms", "--runtime 10ms"),
     ("--runtime 1s", "--runtime 50ms"),
-    ("--time-max 20s", "--time-max 2s"),
+    ("--time-max 20s", "--time-max 1s"),
     ("--time 30s", "--time 2s"),
     ("iopath survey . --json", "iopath survey . --time 2s --json"),
 ];
