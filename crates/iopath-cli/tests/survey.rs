@@ -235,7 +235,8 @@ fn a_model_is_surveyed_in_virtual_time() {
         .map(|finding| finding["id"].as_str().unwrap())
         .collect();
     assert!(ids.contains(&"sequential-read") && ids.contains(&"random-write"), "{ids:?}");
-    assert!(report["left_out"].to_string().contains("fsync"), "{}", report["left_out"]);
+    assert!(ids.contains(&"durable-write"), "{ids:?}");
+    assert!(report["left_out"].to_string().contains("page caches"), "{}", report["left_out"]);
     assert_refused(&self::survey(Path::new("model:no-such"), &[]), 2, &["`no-such`"]);
 }
 

@@ -57,8 +57,8 @@ pub enum LabError {
     /// There is no such model, or its parameters are wrong.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// A survey of a stripe or of a remote export.
-    #[error("{} consists of other targets or lies on another machine, and a survey measures one file, device, directory or model of this machine; survey a member, or measure it with iopath run --target {}", target.display(), target.display())]
+    /// A survey of a stripe, or of an export of a server.
+    #[error("a survey measures one file, device, directory or model, not {}; survey a member of a stripe, or use iopath run --target {}", target.display(), target.display())]
     NotSurveyed {
         /// The target.
         target: PathBuf,

@@ -2,6 +2,7 @@
 //! docs/schema/result-1.json is its JSON Schema. Does not measure. An incompatible change needs a new version in [`SCHEMA`].
 
 mod distribution;
+mod finding;
 mod origin;
 mod several;
 mod steady;
@@ -11,6 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use distribution::{LatencyDistribution, PERCENTILES};
+pub use finding::{Confidence, Finding};
 pub use origin::Origin;
 pub use several::{Skipped, TargetResult, TargetsEnd};
 pub use steady::{SteadyRepeat, SteadyStateResult, SteadyWindow};
@@ -581,44 +583,4 @@ pub struct CacheUse {
     pub writing: u64,
     /// At the end: the readahead window, in bytes.
     pub readahead_bytes: u64,
-}
-
-/// An interpretation of the measurements.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
-pub struct Finding {
-    /// The finding's name, the same in every version.
-    pub id: String,
-    /// The finding, in words.
-    pub text: String,
-    /// The figures that show it.
-    pub evidence: String,
-    /// How sure it is; none in results of earlier versions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub confidence: Option<Confidence>,
-    /// The reasons that lower the confidence, in words.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub doubts: Vec<String>,
-}
-
-/// How sure a finding is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Confidence {
-    /// A fact that the system reports, or steady measurements without a reason for doubt.
-    High,
-    /// One reason for doubt: noise, a cache that answered other runs, no known disk, other programs.
-    Medium,
-    /// Several reasons for doubt, or a comparison that is inconclusive.
-    Low,
-}
-
-impl Confidence {
-    /// The name, as in the JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::High => "high",
-            Self::Medium => "medium",
-            Self::Low => "low",
-        }
-    }
 }

@@ -1,6 +1,7 @@
 //! A survey of a modelled disk, in virtual time: the same tables and findings without paths of the kernel, page caches and
 //! CPU cost. The result is the same on every machine, unless the time limit ends it.
 
+use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
 use super::cell::{Cell, MIXED_READS};
@@ -24,11 +25,8 @@ const SLICE: Duration = Duration::from_secs(2);
 /// The maximum number of transfers of a repetition: it bounds the real time of fast models.
 const TRANSFERS_MAX: u64 = 20_000;
 
-/// Parts of a survey that a model does not have.
-const LEFT_OUT: [&str; 2] = [
-    "paths of the kernel, page caches: a model has only iopath's queue",
-    "fsync latency: jobs on a model flush at their end only",
-];
+/// The parts of a survey that a model does not have.
+const LEFT_OUT: &str = "paths of the kernel, page caches: a model has only iopath's queue";
 
 /// Surveys a model.
 pub(super) fn survey(
@@ -61,7 +59,7 @@ pub(super) fn survey(
     runs.sort_by_key(order);
     let facts = Facts { is_model: true, ..Facts::default() };
     let findings = findings(&Figures { runs: &runs, facts: &facts });
-    left_out.extend(LEFT_OUT.map(str::to_owned));
+    left_out.push(LEFT_OUT.to_owned());
     let report = Report { left_out, findings, ..Report::new(None, TargetFacts::of(&target), runs) };
     Ok(Survey { report, rounds: REPETITIONS, slice: SLICE, cpu_of: CpuOf::Unknown, took: clock.elapsed() })
 }
@@ -74,6 +72,7 @@ fn workload(cell: Cell) -> Result<Workload, LabError> {
         block_size: BlockSize::new(cell.block_bytes)?,
         depth: Depth::new(cell.io_depth)?,
         read_share: ReadShare::new(MIXED_READS)?,
+        flush_every: NonZeroU64::new(u64::from(cell.is_durable)),
         repetitions: Repetitions::constant(REPETITIONS),
         end: End::TimeOrBytes(SLICE, bytes),
         ..Workload::default()
@@ -97,12 +96,14 @@ mod tests {
         let first = surveyed("model:hdd-20tb");
         assert_eq!(first.report.clock, Clock::Virtual);
         let ids: Vec<&str> = first.report.findings.iter().map(|finding| finding.id.as_str()).collect();
-        for id in ["sequential-read", "sequential-write", "random-read", "random-write", "mixed"] {
+        for id in
+            ["sequential-read", "sequential-write", "random-read", "random-write", "durable-write", "mixed"]
+        {
             assert!(ids.contains(&id), "{id}: {ids:?}");
         }
         assert!(first.report.findings.iter().all(|finding| finding.confidence != Some(Confidence::High)));
         let text = first.text(false, None);
-        assert!(text.contains("Left out: fsync latency") && !text.contains("CPU"), "{text}");
+        assert!(text.contains("Left out: paths of the kernel") && !text.contains("CPU"), "{text}");
         assert_eq!(first.report, surveyed("model:hdd-20tb").report);
     }
 }

@@ -127,6 +127,9 @@ impl Plan {
             let depths = MODEL_DEPTHS.into_iter().filter(|_| is_aligned(&RANDOM_BLOCK));
             cells.extend(depths.map(|depth| Cell::new(MODEL_PATH, rw, RANDOM_BLOCK, depth)));
         }
+        if is_aligned(&RANDOM_BLOCK) {
+            cells.push(Cell { is_durable: true, ..Cell::new(MODEL_PATH, Rw::Write, RANDOM_BLOCK, 1) });
+        }
         for rw in [Rw::Read, Rw::Write] {
             let blocks = blocks.iter().copied().filter(is_aligned);
             cells.extend(blocks.map(|block| Cell::new(MODEL_PATH, rw, block, depth(MODEL_PATH, block))));
@@ -366,9 +369,9 @@ mod tests {
     #[test]
     fn a_model_is_measured_on_the_path_that_models_have_and_at_several_depths() {
         let (cells, left_out) = Plan::of_model(GIB, 4096);
-        assert!(left_out.is_empty() && cells.iter().all(|cell| cell.path == MODEL_PATH && !cell.is_durable));
+        assert!(left_out.is_empty() && cells.iter().all(|cell| cell.path == MODEL_PATH));
         let depths = cells.iter().filter(|cell| cell.rw == Rw::RandRead).count();
-        assert_eq!((cells.len(), depths), (2 * 8 + 3 * 5, 5));
+        assert_eq!((cells.len(), depths), (2 * 8 + 3 * 5 + 1, 5));
         let (coarse, _) = Plan::of_model(GIB, 16 << 10);
         assert!(!coarse.is_empty() && coarse.iter().all(|cell| cell.block_bytes >= 16 << 10));
         let (_, left_out) = Plan::of_model(1 << 20, 512);
