@@ -70,7 +70,7 @@ pub(crate) enum Command {
     /// Show the settings of a block device; set them, restore them, or find better ones for a workload
     Tune(TuneArgs),
     /// Serve files, block devices and modelled disks over NBD
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// List the I/O schedulers (elevators) and their settings
     Elevators(ElevatorsArgs),
     /// Summarise a request log on one page, or write it as text

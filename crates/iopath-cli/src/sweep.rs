@@ -77,7 +77,8 @@ fn show(file: &SweepFile, args: &SweepArgs, json: Json) -> anyhow::Result<()> {
         Some(format) => (format.render)(file, view),
         None => file.text(view.width),
     };
-    json.show(|| file.to_json(), text.trim_end())
+    // The copy has the origin of this command.
+    json.show(|| SweepFile { origin: None, ..file.clone() }.to_json(), text.trim_end())
 }
 
 /// Names the command that continues the sweep.

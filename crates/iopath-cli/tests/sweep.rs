@@ -62,7 +62,9 @@ const MODEL: [&str; 8] =
 fn the_json_is_that_of_the_results_file_with_its_origin() {
     let rig = Rig::new();
     let cells = ["--path", "iopath-direct", "--target", "model:cloud", "--bs", "4k,8k", "--size", "1m"];
-    let alone = support::json_of(&rig.sweep(&[&cells[..], &["--json", "-"]].concat()));
+    let output = rig.sweep(&[&cells[..], &["--json", "-"]].concat());
+    assert_eq!(String::from_utf8_lossy(&output.stdout).matches("\"origin\":").count(), 1);
+    let alone = support::json_of(&output);
     assert_eq!(alone["schema"], "iopath.sweep/1");
     assert!(alone["origin"]["command"].as_array().unwrap().iter().any(|word| word == "sweep"), "{alone:#}");
     let file = rig.directory.path().join("copy.json");
