@@ -27,20 +27,20 @@ use iopath_core::mapper::Boundary;
 use iopath_lab::cache::parse_readahead;
 use iopath_lab::experiment::EXPERIMENTS;
 use iopath_lab::field::FieldNames;
-use iopath_lab::jobfile::{RunSettings, key_of};
+use iopath_lab::jobfile::{Amount, RunSettings, key_of};
 use iopath_lab::path::PathRow;
 use iopath_lab::paths::{PATHS, find_path};
 use iopath_lab::{
     BlockSize, CacheSettings, Depth, DeviceDepth, Distribution, End, Engine, Field, Jobs, LabError,
     LatencySampling, LogSettings, ModelHost, Rate, RateProcess, ReadShare, Readahead, Repetitions, Rw, Shape,
-    Sizes, SteadyState, Verify, Workload,
+    Sizes, SteadyState, Target, Verify, Workload,
 };
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 use values::{
     count, described, duration, elevator, elevators_help, log_file, page_bytes, percent, positive,
-    positive_count, rate, rate_process, read_size, seed, signed_size, size, survey_time,
+    positive_count, rate, rate_process, read_size, seed, signed_size, size, size_or_share, survey_time,
 };
 
 /// Measures block I/O paths: throughput, CPU cost, request sizes, latency, and their causes.
@@ -175,9 +175,10 @@ pub(crate) struct RunArgs {
     /// Threads that run the workload concurrently
     #[arg(long, default_value = "1", value_delimiter = ',', value_parser = count, value_name = "N")]
     pub(crate) numjobs: Vec<u32>,
-    /// Bytes to access from the start of the target; default: all of a file or device, 1g of a scratch file
-    #[arg(long, value_parser = size, value_name = "SIZE")]
-    pub(crate) size: Option<u64>,
+    /// Bytes to access from the start of the target, or percent of a file, device or model (20%); default: all of it, 1g of
+    /// a scratch file
+    #[arg(long, value_parser = size_or_share, value_name = "SIZE")]
+    pub(crate) size: Option<Amount>,
     /// The first byte to access; default: 0
     #[arg(long, default_value = "0", value_parser = size, value_name = "SIZE")]
     pub(crate) offset: u64,
@@ -318,6 +319,19 @@ impl RunArgs {
         })
     }
 
+    /// The size in bytes. A share is a multiple of the largest block, as the last block of a pass is whole.
+    fn size_bytes(&self) -> Result<Option<u64>, LabError> {
+        let of_split = self.bssplit.iter().map(|sizes| u64::from(sizes.max())).max();
+        let align_bytes = of_split.or(self.bs.iter().copied().max()).unwrap_or(1);
+        Ok(match self.size {
+            None => None,
+            Some(Amount::Bytes(bytes)) => Some(bytes),
+            Some(Amount::Percent(percent)) => {
+                Some(Target::share_bytes(&self.targets(), percent, align_bytes)?)
+            }
+        })
+    }
+
     /// The workload of these arguments, with the first value of each list.
     pub(crate) fn workload(&self) -> Result<Workload, LabError> {
         let default = Workload::default();
@@ -342,7 +356,7 @@ impl RunArgs {
             },
             depth: self.iodepth.first().map_or(Ok(default.depth), |depth| Depth::new(*depth))?,
             jobs: self.numjobs.first().map_or(Ok(default.jobs), |jobs| Jobs::new(*jobs))?,
-            size_bytes: self.size.map(|bytes| bytes.saturating_add(self.offset)),
+            size_bytes: self.size_bytes()?.map(|bytes| bytes.saturating_add(self.offset)),
             start_bytes: self.offset,
             end: End::new(self.runtime, None),
             think: self.thinktime.unwrap_or_default(),
@@ -427,7 +441,7 @@ impl RunArgs {
         let base = Workload { target: None, more_targets: Vec::new(), repetitions, ..self.workload()? };
         Ok(RunSettings {
             target: self.targets().first().cloned(),
-            size_bytes: self.size,
+            size_bytes: self.size_bytes()?,
             runtime: self.runtime,
             path: self.path.first().copied(),
             base,

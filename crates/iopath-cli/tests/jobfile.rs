@@ -155,6 +155,26 @@ fn a_job_file_runs_on_a_model_with_a_log_and_ends_at_its_steady_state() {
 }
 
 #[test]
+fn a_size_in_percent_is_of_the_target_with_and_without_a_job_file() {
+    let (directory, file) = with_file("[a]\nsize=1m\nbs=4k\n");
+    let data = directory.path().join("data");
+    fs::write(&data, vec![1; 1_000_000]).unwrap();
+    let args = ["--size", "50%", "--json", "--target", data.to_str().unwrap()];
+    // 500,000 bytes hold 122 whole blocks.
+    assert_eq!(json_of(&run(&file, &args))["runs"][0]["bytes"], 122 * 4096);
+    let single = iopath(&["run", "--path", "kernel-buffered", "--repeat", "1"]).args(args).output().unwrap();
+    assert_eq!(json_of(&single)["runs"][0]["bytes"], 122 * 4096);
+    for (size, named) in
+        [("0%", "use 1% to 100%"), ("101%", "use 1% to 100%"), ("50%", "has no size of its own")]
+    {
+        let args = ["run", "--path", "kernel-buffered", "--size", size, "--target", "."];
+        let output = iopath(&args).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{size}");
+        assert!(stderr(&output).contains(named), "{size}: {}", stderr(&output));
+    }
+}
+
+#[test]
 fn a_run_on_storage_ends_at_its_steady_state_or_says_that_it_was_not_reached() {
     let directory = tempfile::tempdir().unwrap();
     let with = |runtime: &str, criterion: &str| {

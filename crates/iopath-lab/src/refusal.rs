@@ -97,6 +97,11 @@ pub enum WorkloadError {
         /// The paths that access stripes.
         known: Vec<&'static str>,
     },
+    /// A share of a target without a size of its own.
+    NoSize {
+        /// The target.
+        target: PathBuf,
+    },
     /// Several targets, and only some of them are models.
     SeveralTargets,
     /// A request log of several workloads.
@@ -256,6 +261,11 @@ impl WorkloadError {
             Self::NoStripe { path, known } => format!(
                 "path {path} does not access stripes, which iopath makes itself; use path {}",
                 known.join(" or ")
+            ),
+            Self::NoSize { target } => format!(
+                "{} in percent needs a file, a device or a model, and {} has no size of its own; use bytes",
+                name(Field::Size),
+                target.display()
             ),
             Self::SeveralTargets => format!(
                 "several targets at the same time are all models (model:NAME or model:FILE.toml), or all on this machine: \

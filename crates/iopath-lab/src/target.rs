@@ -82,6 +82,30 @@ impl Target {
         Ok(Self { more, ..first })
     }
 
+    /// A share of existing files, devices or models: percent of the smallest of them, rounded down to a multiple of
+    /// `align_bytes`.
+    ///
+    /// # Errors
+    /// [`LabError`]: a target is a directory or a stripe on this machine, which has no size of its own, or cannot be
+    /// examined.
+    pub fn share_bytes(targets: &[PathBuf], percent: u32, align_bytes: u64) -> Result<u64, LabError> {
+        let no_size = |target: &Path| WorkloadError::NoSize { target: target.to_owned() };
+        let size = |target: &PathBuf| {
+            if let Some(model) = ModelTarget::find(target)? {
+                return Ok(model.size_bytes());
+            }
+            if StripeName::find(target)?.is_some() {
+                return Err(no_size(target).into());
+            }
+            let info = inspect(target)?;
+            if info.kind == Kind::Directory { Err(no_size(target).into()) } else { Ok(info.size_bytes) }
+        };
+        let sizes = targets.iter().map(size).collect::<Result<Vec<u64>, LabError>>()?;
+        let least = sizes.into_iter().min().ok_or_else(|| no_size(Path::new(".")))?;
+        let share = (u128::from(least) * u128::from(percent) / 100) as u64;
+        Ok(share - share % align_bytes.max(1))
+    }
+
     /// Opens or creates one target on this machine.
     fn real(workload: &Workload, progress: &mut dyn Progress) -> Result<Self, LabError> {
         workload.check_on_storage()?;

@@ -5,6 +5,7 @@ use iopath_core::elevator::ElevatorSpec;
 use iopath_core::log::Event;
 use iopath_core::{Extent, Sector};
 use iopath_lab::fit;
+use iopath_lab::jobfile::Amount;
 use iopath_lab::size::parse_size;
 use iopath_lab::survey::TIME_MIN;
 use iopath_lab::{ELEVATORS, RateProcess};
@@ -33,6 +34,13 @@ pub(super) fn elevators_help() -> String {
 
 pub(super) fn size(text: &str) -> Result<u64, String> {
     parse_size(text).map_err(|error| error.to_string())
+}
+
+/// A size in bytes, or 1% to 100% of an existing target.
+pub(super) fn size_or_share(text: &str) -> Result<Amount, String> {
+    let Some(percent) = text.strip_suffix('%') else { return size(text).map(Amount::Bytes) };
+    let percent = percent.parse().ok().filter(|percent| (1..=100).contains(percent));
+    percent.map(Amount::Percent).ok_or_else(|| format!("`{text}` is no share; use 1% to 100%"))
 }
 
 /// A whole number below 2^32. The workload checks its range.
