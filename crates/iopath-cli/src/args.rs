@@ -7,6 +7,7 @@ mod format;
 mod log;
 mod report;
 mod serve;
+mod size;
 mod sweep;
 mod tune;
 mod values;
@@ -33,7 +34,7 @@ use iopath_lab::paths::{PATHS, find_path};
 use iopath_lab::{
     BlockSize, CacheSettings, Depth, DeviceDepth, Distribution, End, Engine, Field, Jobs, LabError,
     LatencySampling, LogSettings, ModelHost, Rate, RateProcess, ReadShare, Readahead, Repetitions, Rw, Shape,
-    Sizes, SteadyState, Target, Verify, Workload,
+    Sizes, SteadyState, Verify, Workload,
 };
 use std::num::NonZeroU64;
 use std::path::PathBuf;
@@ -316,19 +317,6 @@ impl RunArgs {
         vary(&workloads, &self.numjobs, |workload, jobs| {
             workload.jobs = Jobs::new(jobs)?;
             Ok(())
-        })
-    }
-
-    /// The size in bytes. A share is a multiple of the largest block, as the last block of a pass is whole.
-    fn size_bytes(&self) -> Result<Option<u64>, LabError> {
-        let of_split = self.bssplit.iter().map(|sizes| u64::from(sizes.max())).max();
-        let align_bytes = of_split.or(self.bs.iter().copied().max()).unwrap_or(1);
-        Ok(match self.size {
-            None => None,
-            Some(Amount::Bytes(bytes)) => Some(bytes),
-            Some(Amount::Percent(percent)) => {
-                Some(Target::share_bytes(&self.targets(), percent, align_bytes)?)
-            }
         })
     }
 
