@@ -113,6 +113,9 @@ fn remedy(schema: &str) -> &'static str {
         crate::elevators::SCHEMA => {
             "it is the list of elevators and has no figures; `iopath elevators` shows it"
         }
+        crate::exports::SCHEMA => {
+            "it is the list of exports of a server and has no figures; a client uses it"
+        }
         _ => {
             "it shows results of run, survey, sweep, compare, experiment, tune, fit and map, and request logs"
         }
@@ -183,7 +186,8 @@ mod tests {
             let is_shown = text.contains(&format!("is not a complete {}", row.name));
             let is_refused = text.contains("does not show: it is the ");
             assert!(is_shown != is_refused, "{text}");
-            let expected = [iopath_log::SUMMARY_SCHEMA, crate::elevators::SCHEMA].contains(&row.name);
+            let expected = [iopath_log::SUMMARY_SCHEMA, crate::elevators::SCHEMA, crate::exports::SCHEMA]
+                .contains(&row.name);
             assert_eq!(is_refused, expected, "{text}");
         }
     }

@@ -124,7 +124,7 @@ impl Cell {
         let block_bytes = u64::from(self.block_bytes);
         let random_part = constraints.size_bytes / CACHED_RANDOM_PART;
         let small_writes = (constraints.random_write_speed * slice.as_secs_f64()) as u64;
-        let small_writes = small_writes.clamp(RANDOM_WRITES_MIN * block_bytes, WRITE_BYTES_MAX);
+        let small_writes = small_writes.min(WRITE_BYTES_MAX).max(RANDOM_WRITES_MIN * block_bytes);
         match self.rw {
             _ if self.hit.is_some() => None,
             Rw::Write if self.is_durable => Some(WRITE_BYTES_MAX),
@@ -218,6 +218,19 @@ mod tests {
         let fast = Constraints { random_write_speed: 8e7, ..constraints };
         assert_eq!(end(&fast, "kernel-buffered", Rw::RandWrite).bytes(), Some(8_000_000));
         assert_eq!(bytes("kernel-uring", Rw::RandWrite), Some(WRITE_BYTES_MAX), "the slice ends it");
+    }
+
+    #[test]
+    fn every_block_size_has_a_workload_at_every_speed() {
+        for speed in [1.0, 1e5, 1e9, 1e12] {
+            let constraints = Constraints { speed, random_write_speed: speed, ..constraints() };
+            for rw in Rw::ALL {
+                for block_bytes in [4 << 10, 64 << 20] {
+                    let cell = Cell::new("kernel-buffered", rw, block_bytes, 1);
+                    assert!(cell.workload(&constraints, SLICE).is_ok(), "{cell}");
+                }
+            }
+        }
     }
 
     #[test]
