@@ -1,4 +1,4 @@
-//! Commands on an NBD URI: `iopath run`, `iopath log` and `iopath serve` on exports of `iopath serve`.
+//! Commands on an NBD URI: `iopath run`, `iopath survey`, `iopath log` and `iopath serve` on exports of `iopath serve`.
 
 mod support;
 
@@ -86,4 +86,11 @@ fn commands_measure_exports_of_servers() {
     assert!(refused.contains("export of a server") && refused.contains("iopath-direct"), "{refused}");
     let refused = refusal(&["--path", "iopath-direct", "--target", "nbd+unix:///x?socket=/no/such/socket"]);
     assert!(refused.contains("nbd+unix:///x?socket=/no/such/socket"), "{refused}");
+    // A survey only reads, with the paths of iopath.
+    let survey = json_of(&iopath(&["survey", first, "--time", "3s", "--json", "-"]).output().unwrap());
+    assert_eq!(survey["target"]["kind"], "remote export");
+    let paths: Vec<_> =
+        survey["runs"].as_array().unwrap().iter().map(|run| run["path"].as_str().unwrap()).collect();
+    assert!(paths.contains(&"iopath-direct"), "{paths:?}");
+    assert!(!paths.iter().any(|path| path.starts_with("kernel")), "{paths:?}");
 }

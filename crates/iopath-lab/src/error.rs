@@ -57,8 +57,8 @@ pub enum LabError {
     /// There is no such model, or its parameters are wrong.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// A survey of a stripe, or of an export of a server.
-    #[error("a survey measures one file, device, directory or model, not {}; survey a member of a stripe, or use iopath run --target {}", target.display(), target.display())]
+    /// A survey of a stripe.
+    #[error("{} is a stripe, and a survey measures one file, device, directory, model or NBD export; survey a member, or use iopath run --target {}", target.display(), target.display())]
     NotSurveyed {
         /// The target.
         target: PathBuf,

@@ -23,6 +23,7 @@ use iopath_os::target::Backing;
 
 use crate::counters::idle_busy_cpus;
 use crate::error::LabError;
+use crate::export::is_remote;
 use crate::model::is_model;
 use crate::paths::PATHS;
 use crate::progress::{Progress, Stage};
@@ -47,8 +48,8 @@ pub const TIME_MIN: Duration = Duration::from_secs(2);
 /// Turns end within this share of the time. The rest is a reserve for transfers in flight and for stalls.
 const BEGIN_SHARE: f64 = 0.95;
 
-/// The beginnings of targets that consist of others, or that another machine serves.
-const COMPOSED: [&str; 3] = ["stripe:", "nbd:", "nbd+"];
+/// The beginning of a target that consists of others.
+const STRIPE: &str = "stripe:";
 
 /// The duration of the sample of the idle load before each round.
 const ROUND_IDLE_SAMPLE: Duration = Duration::from_millis(200);
@@ -85,8 +86,8 @@ pub fn survey(options: &SurveyOptions, progress: &mut dyn Progress) -> Result<Su
     if is_model(&options.target) {
         return modelled::survey(options, clock, progress);
     }
-    refuse_composed(&options.target)?;
-    let info = inspect(&options.target)?;
+    refuse_stripe(&options.target)?;
+    let info = if is_remote(&options.target) { None } else { Some(inspect(&options.target)?) };
     let lab = Lab::new(IDLE_SAMPLE.min(options.time / 10), progress);
     let Prepared { target, speed, random_write_speed } = prepare(info, options, &lab, progress)?;
     let mut facts = Facts { has_tool: options.all, ..facts_of(&target, &lab) };
@@ -98,6 +99,7 @@ pub fn survey(options: &SurveyOptions, progress: &mut dyn Progress) -> Result<Su
         size_bytes: target.size_bytes(),
         writes: options.overwrite || target.is_scratch(),
         direct_align_bytes: target.direct_align_bytes().ok(),
+        is_remote: target.remote().is_some(),
         is_cached_beneath: target.storage().cached_files().next().is_some(),
         has_tool: options.all,
     };
@@ -123,10 +125,10 @@ pub fn survey(options: &SurveyOptions, progress: &mut dyn Progress) -> Result<Su
     Ok(Survey { report, rounds, slice, cpu_of, took: clock.elapsed() })
 }
 
-/// Refuses a target that consists of others, and a remote one: no kernel path reaches it.
-fn refuse_composed(target: &Path) -> Result<(), LabError> {
-    let is_composed = |name: &str| COMPOSED.iter().any(|prefix| name.starts_with(prefix));
-    if target.to_str().is_some_and(is_composed) && !target.exists() {
+/// Refuses a target that consists of others on this machine.
+fn refuse_stripe(target: &Path) -> Result<(), LabError> {
+    let is_stripe = target.to_str().is_some_and(|name| name.starts_with(STRIPE));
+    if is_stripe && !target.exists() && !is_remote(target) {
         return Err(LabError::NotSurveyed { target: target.to_owned() });
     }
     Ok(())
@@ -241,7 +243,10 @@ fn facts_of(target: &Target, lab: &Lab) -> Facts {
         cached_files: target.storage().cached_files().map(Path::to_owned).collect(),
         unwritten: target.unwritten(),
         compressing: compressing.map(|filesystem| filesystem.name.clone()),
-        engine: target.file().and_then(engine_facts),
+        engine: match target.remote() {
+            Some(_) => Some(EngineFacts { name: "remote".to_owned(), fallback: None }),
+            None => target.file().and_then(engine_facts),
+        },
         cores: lab.host().cores,
         memory_bytes: lab.host().memory_bytes,
         busy_cpus: lab.host().idle_busy_cpus,
@@ -309,9 +314,9 @@ mod tests {
     #[test]
     fn a_stripe_and_a_remote_export_are_refused_by_name() {
         for target in ["stripe:128k:a,b", "nbd://host/export", "nbd+unix:///?socket=/run/nbd"] {
-            let error = refuse_composed(Path::new(target)).unwrap_err();
+            let error = refuse_stripe(Path::new(target)).unwrap_err();
             assert!(error.is_usage() && error.to_string().contains(target), "{error}");
         }
-        refuse_composed(Path::new("stripes")).unwrap();
+        refuse_stripe(Path::new("stripes")).unwrap();
     }
 }

@@ -69,6 +69,8 @@ pub(crate) struct Constraints {
     pub(crate) writes: bool,
     /// The alignment of direct I/O, in bytes; none where it is refused.
     pub(crate) direct_align_bytes: Option<u32>,
+    /// Whether it is an export of a server, which only paths of iopath access.
+    pub(crate) is_remote: bool,
     /// Whether direct reads also pass through a page cache: of a file beneath a loop device.
     pub(crate) is_cached_beneath: bool,
     /// Whether the cost of the tool is measured.
@@ -179,6 +181,7 @@ mod tests {
             size_bytes: GIB,
             writes: true,
             direct_align_bytes: Some(4096),
+            is_remote: false,
             is_cached_beneath: false,
             has_tool: false,
         }

@@ -226,6 +226,9 @@ fn small(parts: Parts, constraints: &Constraints) -> Vec<Cell> {
 /// Whether a path can transfer blocks of this size on the target.
 fn suits(path: &str, block_bytes: u32, constraints: &Constraints) -> bool {
     let Ok(row) = find_path(path).map(|row| row.capabilities) else { return false };
+    if constraints.is_remote && row.needs_target && !row.queue {
+        return false;
+    }
     if row.cache {
         // The page cache accepts any block, and uses direct I/O itself.
         return constraints.direct_align_bytes.is_some();
@@ -255,6 +258,7 @@ mod tests {
             size_bytes: GIB,
             writes: true,
             direct_align_bytes: Some(4096),
+            is_remote: false,
             is_cached_beneath: false,
             random_write_speed: 4e7,
             has_tool: false,

@@ -9,6 +9,7 @@ use iopath_os::target::Kind;
 use super::SurveyOptions;
 use super::plan::RANDOM_BLOCK;
 use crate::error::LabError;
+use crate::export::is_remote;
 use crate::paths::find_path;
 use crate::progress::{Progress, Silent};
 use crate::run::Lab;
@@ -44,28 +45,38 @@ pub(super) struct Prepared {
 
 /// Opens or creates the target to measure, and measures its speeds.
 pub(super) fn prepare(
-    info: TargetInfo,
+    info: Option<TargetInfo>,
     options: &SurveyOptions,
     lab: &Lab,
     progress: &mut dyn Progress,
 ) -> Result<Prepared, LabError> {
-    if info.kind == Kind::Directory {
-        let (target, speed) = scratch(&info, options.time, progress)?;
+    if let Some(info) = info.as_ref().filter(|info| info.kind == Kind::Directory) {
+        let (target, speed) = scratch(info, options.time, progress)?;
         let random_write_speed = random_write_speed(&target, lab, options.time)?;
         return Ok(Prepared { target, speed, random_write_speed });
     }
-    if info.size_bytes < TARGET_BYTES_MIN {
-        let (has, needed) = (info.size_bytes, TARGET_BYTES_MIN);
-        return Err(LabError::TooSmallToSurvey { target: info.path, has, needed });
+    if let Some(info) = info {
+        check_size(&info)?;
     }
     let rw = if options.overwrite { Rw::Write } else { Rw::Read };
     let (target, overwrite) = (Some(options.target.clone()), options.overwrite);
-    let workload = Workload { target, rw, overwrite, ..Workload::default() };
+    let path =
+        if is_remote(&options.target) { find_path("iopath-direct")? } else { Workload::default().path };
+    let workload = Workload { path, target, rw, overwrite, ..Workload::default() };
     let target = Target::prepare(&workload, progress)?;
+    target.info().map_or(Ok(()), check_size)?;
     let speed = read_speed(&target, lab)?;
     let random_write_speed =
         if options.overwrite { random_write_speed(&target, lab, options.time)? } else { speed };
     Ok(Prepared { target, speed, random_write_speed })
+}
+
+fn check_size(info: &TargetInfo) -> Result<(), LabError> {
+    if info.size_bytes < TARGET_BYTES_MIN {
+        let (has, needed) = (info.size_bytes, TARGET_BYTES_MIN);
+        return Err(LabError::TooSmallToSurvey { target: info.path.clone(), has, needed });
+    }
+    Ok(())
 }
 
 /// A scratch file of a size that the speed and free space of the directory allow.
@@ -94,7 +105,11 @@ fn scratch_bytes(speed: f64, time: Duration, free: Option<u64>) -> u64 {
 
 /// The speed of a user's target, read in large blocks, in bytes per second.
 fn read_speed(target: &Target, lab: &Lab) -> Result<f64, LabError> {
-    let path = if target.direct_align_bytes().is_ok() { "kernel-direct" } else { "kernel-buffered" };
+    let path = match target.direct_align_bytes() {
+        Ok(_) if target.remote().is_some() => "iopath-direct",
+        Ok(_) => "kernel-direct",
+        Err(_) => "kernel-buffered",
+    };
     let block_bytes = if target.size_bytes() >= 1 << 20 { 1 << 20 } else { 16 << 10 };
     let workload = Workload {
         path: find_path(path)?,
@@ -111,8 +126,13 @@ fn read_speed(target: &Target, lab: &Lab) -> Result<f64, LabError> {
 fn random_write_speed(target: &Target, lab: &Lab, time: Duration) -> Result<f64, LabError> {
     let is_aligned = |align: u32| RANDOM_BLOCK.is_multiple_of(align);
     let is_direct = target.direct_align_bytes().is_ok_and(is_aligned);
+    let path = match target.remote() {
+        Some(_) => "iopath-direct",
+        None if is_direct => "kernel-direct",
+        None => "kernel-buffered",
+    };
     let workload = Workload {
-        path: find_path(if is_direct { "kernel-direct" } else { "kernel-buffered" })?,
+        path: find_path(path)?,
         rw: Rw::RandWrite,
         block_size: BlockSize::constant(RANDOM_BLOCK),
         end: End::Time(PROBE_TIME.min(time / PROBE_PART)),
