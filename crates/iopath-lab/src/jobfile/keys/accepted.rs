@@ -236,7 +236,11 @@ pub(super) const KEYS: &[Key] = &[
     ),
     no_effect(&["verify_async", "verify_async_cpus"], "the thread of the job checks its blocks"),
     // The files.
-    partly(&["filename"], "one file, device or model (`model\\:NAME`); see *Files*", set!(files = list)),
+    partly(
+        &["filename"],
+        "one file, device, model (`model\\:NAME`) or NBD export (`nbd\\://SERVER/EXPORT`); see *Files*",
+        set!(files = list),
+    ),
     yes(
         &["directory"],
         "the directory of the files; several are distributed to the clones",
