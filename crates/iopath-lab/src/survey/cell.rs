@@ -55,6 +55,7 @@ pub(crate) struct Cell {
 }
 
 /// The constraints of a plan.
+#[expect(clippy::struct_excessive_bools, reason = "facts of the target, independent of each other")]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Constraints {
     /// The time for all rounds.
