@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::iopath;
+use crate::support::{iopath, with_default_signals};
 
 /// A running `iopath serve`.
 pub(crate) struct Serving {
@@ -17,7 +17,7 @@ pub(crate) struct Serving {
 
 impl Serving {
     pub(crate) fn start(arguments: &[&str]) -> Self {
-        Self::spawn(iopath(arguments))
+        Self::spawn(with_default_signals(&iopath(arguments)))
     }
 
     pub(crate) fn spawn(mut command: Command) -> Self {
