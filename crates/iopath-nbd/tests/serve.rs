@@ -73,6 +73,19 @@ fn every_format_and_path_reads_what_it_wrote_at_odd_offsets_and_lengths() {
     }
 }
 
+/// All pieces of a window are then complete at once, and the rest of the read must follow.
+#[test]
+fn a_long_read_is_complete_if_all_but_its_first_piece_is_cached() {
+    const PIECE: u32 = 128 << 10;
+    const LENGTH: u32 = 2 << 20;
+    let setup = Setup::new(IoMode::Buffered, &ServeOptions::default());
+    let mut client = setup.client(ReplyFormat::Structured);
+    let mut data = vec![0; LENGTH as usize];
+    let rest = ClientOperation::Read { offset: PIECE.into(), length: LENGTH - PIECE };
+    client.execute(rest, &mut data[PIECE as usize..]).unwrap();
+    client.execute(ClientOperation::Read { offset: 0, length: LENGTH }, &mut data).unwrap();
+}
+
 #[test]
 fn an_error_of_the_device_reaches_the_client_for_that_request_only() {
     let setup = Setup::direct();

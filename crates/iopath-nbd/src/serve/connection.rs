@@ -182,7 +182,8 @@ impl Connection {
     /// Appends the reply of a transfer, as far as it is complete.
     pub(super) fn reply(&mut self, transfer: usize, core: &mut Core) -> Result<(), Closed> {
         match core.transfer(transfer).reply(&mut self.outbox) {
-            Progress::Waits => {}
+            // The reply has freed places for further pieces, perhaps all of them.
+            Progress::Waits => core.submit(transfer),
             Progress::Replied => {
                 core.finish(transfer);
                 self.in_flight -= 1;

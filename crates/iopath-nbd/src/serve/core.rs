@@ -107,7 +107,7 @@ impl Core {
     }
 
     /// Queues I/O of a transfer, now or when there is room.
-    fn submit(&mut self, key: usize) {
+    pub(super) fn submit(&mut self, key: usize) {
         let share = self.share();
         let Entry { transfer, export, quota, .. } = &mut self.transfers[key];
         let backing = self.backings[*export].as_mut().expect("the connection opened it");
@@ -178,7 +178,6 @@ impl Core {
         let entry = &mut self.transfers[key];
         entry.transfer.handle_done(number, done);
         if let Some(connection) = entry.connection {
-            self.submit(key);
             return Some((key, connection));
         }
         if entry.transfer.is_idle() {
