@@ -2,7 +2,7 @@
 //! its content. `map/requests.rs` counts the requests, `map/view.rs` prints the map.
 
 mod requests;
-mod view;
+pub(crate) mod view;
 
 use std::fs::File;
 use std::path::PathBuf;

@@ -1,9 +1,8 @@
 //! Maps of files for the general formats.
 
 use super::{Document, Records, Section, View, names, number};
-use crate::map::{FileMap, MapExtent, Requests};
-use crate::size::format_size;
-use crate::table::mean_size;
+use crate::map::view::{REQUEST_COLUMNS, request_row};
+use crate::map::{FileMap, MapExtent};
 
 impl Document for FileMap {
     fn text(&self, _view: View) -> String {
@@ -30,21 +29,10 @@ impl Document for FileMap {
     }
 
     fn sections(&self) -> Vec<Section> {
-        let row = |requests: &Requests| {
-            let mean = requests.request_bytes as f64 / requests.requests as f64;
-            vec![
-                format_size(requests.block_bytes),
-                requests.reads.to_string(),
-                requests.requests.to_string(),
-                if requests.requests == 0 { "-".to_owned() } else { mean_size(mean) },
-                requests.requests_of_a_read_max.to_string(),
-                format_size(requests.zero_bytes),
-            ]
-        };
         let requests = Section {
             title: "Requests of direct reads".to_owned(),
-            head: names(&["block", "reads", "requests", "mean size", "max requests per read", "zeroes"]),
-            rows: self.requests.iter().map(row).collect(),
+            head: names(&REQUEST_COLUMNS),
+            rows: self.requests.iter().map(request_row).collect(),
             texts: 0,
             paragraphs: Vec::new(),
         };

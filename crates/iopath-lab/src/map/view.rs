@@ -9,6 +9,10 @@ use super::{BoundaryName, FileMap, MapExtent, Requests};
 use crate::size::format_size;
 use crate::table::{mean_size, ruled};
 
+/// The columns of [`request_row`].
+pub(crate) const REQUEST_COLUMNS: [&str; 6] =
+    ["block", "reads", "requests", "mean size", "max requests per read", "zeroes"];
+
 /// The maximum number of rows in the table of extents, unless the caller requests all.
 const ROWS_MAX: usize = 24;
 
@@ -85,7 +89,7 @@ impl FileMap {
     fn request_table(&self) -> String {
         let has_metadata = self.mapped_by == "blocks";
         let has_other = self.requests.iter().any(|requests| requests.other_bytes > 0);
-        let mut columns = vec!["block", "reads", "requests", "mean size", "max requests per read", "zeroes"];
+        let mut columns = REQUEST_COLUMNS.to_vec();
         columns.extend(has_metadata.then_some("indirect blocks"));
         columns.extend(has_other.then_some("not counted"));
         let rows = self.requests.iter().map(|requests| {
@@ -116,7 +120,8 @@ fn row(extent: &MapExtent) -> Vec<String> {
     vec![extent.logical_bytes.to_string(), physical, format_size(extent.bytes), state]
 }
 
-fn request_row(requests: &Requests) -> Vec<String> {
+/// The requests of direct reads of one size.
+pub(crate) fn request_row(requests: &Requests) -> Vec<String> {
     let mean = requests.request_bytes as f64 / requests.requests as f64;
     vec![
         format_size(requests.block_bytes),
