@@ -10,9 +10,6 @@ use iopath_os::target::Target as TargetInfo;
 use crate::error::LabError;
 use crate::stripe_name::StripeName;
 
-/// Prefix of a stripe: `stripe:CHUNK:URI,URI…`.
-const STRIPE: &str = "stripe:";
-
 /// Open exports of servers. A clone uses the same connections.
 #[derive(Debug, Clone)]
 pub struct RemoteTarget {
@@ -24,9 +21,8 @@ pub struct RemoteTarget {
 
 /// Whether a target is an export of a server, or a stripe of them.
 pub(crate) fn is_remote(target: &Path) -> bool {
-    target.to_str().is_some_and(|name| {
-        NbdUri::is_one(name) || name.strip_prefix(STRIPE).is_some_and(|stripe| stripe.contains("://"))
-    })
+    let is_stripe_of_uris = || StripeName::parts(target).is_some_and(|parts| parts.contains("://"));
+    target.to_str().is_some_and(NbdUri::is_one) || is_stripe_of_uris()
 }
 
 impl RemoteTarget {

@@ -19,12 +19,17 @@ pub(crate) struct StripeName {
 }
 
 impl StripeName {
+    /// The chunk and the members as text; none if the target names something else.
+    pub(crate) fn parts(target: &Path) -> Option<&str> {
+        target.to_str()?.strip_prefix(PREFIX)
+    }
+
     /// The stripe that a target names; none if it names something else.
     ///
     /// # Errors
     /// [`WorkloadError::Stripe`]: the chunk or the members are malformed.
     pub(crate) fn find(target: &Path) -> Result<Option<Self>, WorkloadError> {
-        let Some(text) = target.to_str().and_then(|name| name.strip_prefix(PREFIX)) else { return Ok(None) };
+        let Some(text) = Self::parts(target) else { return Ok(None) };
         let refused = |reason| WorkloadError::Stripe { target: target.to_owned(), reason };
         let (chunk, members) = text.split_once(':').ok_or(refused("use stripe:CHUNK:MEMBER,MEMBER"))?;
         let chunk_bytes = parse_size(chunk).ok().filter(|bytes| *bytes > 0);
@@ -33,7 +38,7 @@ impl StripeName {
         if members.len() < 2 || members.iter().any(|member| member.as_os_str().is_empty()) {
             return Err(refused("it has two members or more, separated by commas"));
         }
-        if members.iter().any(|member| member.to_string_lossy().starts_with(PREFIX)) {
+        if members.iter().any(|member| Self::parts(member).is_some()) {
             return Err(refused("a member of a stripe is no stripe"));
         }
         Ok(Some(Self { chunk_bytes, members }))

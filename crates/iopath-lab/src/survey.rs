@@ -29,6 +29,7 @@ use crate::paths::PATHS;
 use crate::progress::{Progress, Stage};
 use crate::result::{Report, RunResult, TargetFacts};
 use crate::run::{IDLE_SAMPLE, Lab, Series};
+use crate::stripe_name::StripeName;
 use crate::target::{Target, TargetInfo, inspect};
 use crate::workload::Rw;
 use cell::{Cell, Constraints, HIT_BYTES};
@@ -47,9 +48,6 @@ pub const TIME_MIN: Duration = Duration::from_secs(2);
 
 /// Turns end within this share of the time. The rest is a reserve for transfers in flight and for stalls.
 const BEGIN_SHARE: f64 = 0.95;
-
-/// The beginning of a target that consists of others.
-const STRIPE: &str = "stripe:";
 
 /// The duration of the sample of the idle load before each round.
 const ROUND_IDLE_SAMPLE: Duration = Duration::from_millis(200);
@@ -127,8 +125,7 @@ pub fn survey(options: &SurveyOptions, progress: &mut dyn Progress) -> Result<Su
 
 /// Refuses a target that consists of others on this machine.
 fn refuse_stripe(target: &Path) -> Result<(), LabError> {
-    let is_stripe = target.to_str().is_some_and(|name| name.starts_with(STRIPE));
-    if is_stripe && !target.exists() && !is_remote(target) {
+    if StripeName::parts(target).is_some() && !target.exists() && !is_remote(target) {
         return Err(LabError::NotSurveyed { target: target.to_owned() });
     }
     Ok(())
@@ -311,6 +308,7 @@ mod tests {
         let gone = LabError::Missing { target: "f".into() };
         assert!(!is_refusal(&gone));
     }
+
     #[test]
     fn a_stripe_is_refused_by_name() {
         let error = refuse_stripe(Path::new("stripe:128k:a,b")).unwrap_err();
