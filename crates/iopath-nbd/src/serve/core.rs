@@ -23,6 +23,8 @@ struct Entry {
     connection: Option<usize>,
     export: usize,
     quota: Quota,
+    /// Whether it is in the list of those that wait, once.
+    is_hungry: bool,
 }
 
 /// The exports and transfers of one worker.
@@ -88,7 +90,13 @@ impl Core {
         export: usize,
         quota: Quota,
     ) -> usize {
-        let key = self.transfers.insert(Entry { transfer, connection: Some(connection), export, quota });
+        let key = self.transfers.insert(Entry {
+            transfer,
+            connection: Some(connection),
+            export,
+            quota,
+            is_hungry: false,
+        });
         self.submit(key);
         key
     }
@@ -109,9 +117,10 @@ impl Core {
     /// Queues I/O of a transfer, now or when there is room.
     pub(super) fn submit(&mut self, key: usize) {
         let share = self.share();
-        let Entry { transfer, export, quota, .. } = &mut self.transfers[key];
+        let Entry { transfer, export, quota, is_hungry, .. } = &mut self.transfers[key];
         let backing = self.backings[*export].as_mut().expect("the connection opened it");
-        if !transfer.submit(backing, quota, share, |number| token(key, number)) {
+        let is_submitted = transfer.submit(backing, quota, share, |number| token(key, number));
+        if !is_submitted && !std::mem::replace(is_hungry, true) {
             self.hungry.push_back(key);
         }
     }
@@ -119,7 +128,9 @@ impl Core {
     /// Queues I/O that waited for a buffer or room.
     pub(super) fn retry(&mut self) {
         for _ in 0..self.hungry.len() {
-            if let Some(key) = self.hungry.pop_front().filter(|key| self.transfers.contains(*key)) {
+            let Some(key) = self.hungry.pop_front() else { return };
+            if let Some(entry) = self.transfers.get_mut(key) {
+                entry.is_hungry = false;
                 self.submit(key);
             }
         }
