@@ -3,6 +3,7 @@
 mod failures;
 mod logged;
 mod peers;
+mod programs;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use anyhow::Result;
 
 use crate::{explore, tidy, torture, workspace};
 use logged::Logged;
+use programs::TestRun;
 
 /// Crates whose property tests run with optimisation (profile `checked`), because they run many operations.
 const OPTIMISED: &[&str] = &["iopath-core"];
@@ -143,35 +145,28 @@ fn docs() -> Result<Outcome> {
 }
 
 fn test() -> Result<Outcome> {
-    let mut tests = Logged::new("test", workspace::cargo()).args(["test", "--workspace", "--no-fail-fast"]);
-    for name in OPTIMISED {
-        tests = tests.args(["--exclude", name]);
-    }
-    tests.run_tests(&[])
+    let mut selection = vec!["--workspace"];
+    selection.extend(OPTIMISED.iter().flat_map(|name| ["--exclude", name]));
+    TestRun { name: "test", selection, ..TestRun::default() }.run()
 }
 
 fn test_optimised() -> Result<Outcome> {
-    let tests = Logged::new("test-optimised", workspace::cargo()).args([
-        "test",
-        "--profile",
-        "checked",
-        "--no-fail-fast",
-    ]);
-    select(tests, OPTIMISED).run_tests(&[])
+    let (name, selection) = ("test-optimised", packages(OPTIMISED));
+    TestRun { name, selection, profile: Some("checked"), ..TestRun::default() }.run()
 }
 
 fn test_without_io_uring() -> Result<Outcome> {
-    // The running program: cargo may have put a newer xtask at its path in the meantime.
-    let mut xtask = Command::new("/proc/self/exe");
-    xtask
-        .current_dir(workspace::root())
-        .args(["without-io-uring", "--"])
-        .arg(workspace::cargo().get_program());
-    let tests = Logged::new("test-without-uring", xtask)
-        .args(["test", "--no-fail-fast"])
-        .env(torture::ENGINE_VARIABLE, "threads");
-    // Experiments run in virtual time, without an engine: the first pass has tested them.
-    select(tests, WITH_IO).run_tests(&["experiment"])
+    TestRun {
+        name: "test-without-uring",
+        selection: packages(WITH_IO),
+        // The running program: cargo may have put a newer xtask at its path in the meantime.
+        wrapper: ["/proc/self/exe", "without-io-uring", "--"].map(Into::into).into(),
+        variable: Some((torture::ENGINE_VARIABLE, "threads")),
+        // Experiments run in virtual time, without an engine: the first pass has tested them.
+        skipped: &["experiment"],
+        ..TestRun::default()
+    }
+    .run()
 }
 
 /// A part of `cargo xtask torture` with a fixed seed, so that only a change of the code can cause a failure. Races of threads
@@ -230,11 +225,8 @@ fn fsx() -> Result<Outcome> {
     Ok(Outcome::Passed(summary.ok_or_else(|| anyhow::anyhow!("no operation was run"))?.to_owned()))
 }
 
-fn select(mut tests: Logged, crates: &[&str]) -> Logged {
-    for name in crates {
-        tests = tests.args(["--package", name]);
-    }
-    tests
+fn packages(crates: &[&'static str]) -> Vec<&'static str> {
+    crates.iter().flat_map(|name| ["--package", name]).collect()
 }
 
 fn deny() -> Result<Outcome> {

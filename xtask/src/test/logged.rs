@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use super::{Outcome, failures};
+use super::failures;
 use crate::workspace;
 
 /// The number of lines to print from the log of a command that failed without a failed test.
@@ -42,7 +42,7 @@ impl Logged {
     /// Runs the command and returns the log. If the command fails, prints the output of failed tests, or else the end of the
     /// log, and returns an error.
     pub(super) fn run(mut self) -> Result<String> {
-        let path = self.log_path()?;
+        let path = log_path(self.name)?;
         let log = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
         self.command.stdout(log.try_clone()?).stderr(log);
         let status = self
@@ -57,46 +57,28 @@ impl Logged {
         bail!("{status}; the whole log is in {}", self.shown_path())
     }
 
-    /// Runs `cargo test …` and counts the tests. Fails if no test ran. The tests leave out each test whose name contains one
-    /// of `skipped`.
-    pub(super) fn run_tests(self, skipped: &[&str]) -> Result<Outcome> {
-        let shown_path = self.shown_path();
-        let skips = skipped.iter().flat_map(|part| ["--skip", part]);
-        let log = self.args(["--", "--show-output"]).args(skips).run()?;
-        let count = TestCount::of(&log);
-        if count.passed == 0 {
-            bail!("no test ran: see {shown_path}");
-        }
-        let skips = skip_lines(&log);
-        let mut note = count.to_string();
-        for line in skips {
-            note.push_str("\n    ");
-            note.push_str(line);
-        }
-        Ok(Outcome::Passed(note))
-    }
-
-    fn log_path(&self) -> Result<PathBuf> {
-        let dir = workspace::target_dir().join("xtask");
-        fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
-        Ok(dir.join(format!("{}.log", self.name)))
-    }
-
     fn shown_path(&self) -> String {
         format!("target/xtask/{}.log", self.name)
     }
 }
 
+/// The file for the log of this name: `target/xtask/NAME.log`.
+pub(super) fn log_path(name: &str) -> Result<PathBuf> {
+    let dir = workspace::target_dir().join("xtask");
+    fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    Ok(dir.join(format!("{name}.log")))
+}
+
 /// The sums of the lines `test result: …` of a run.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct TestCount {
-    passed: u64,
+pub(super) struct TestCount {
+    pub(super) passed: u64,
     failed: u64,
     ignored: u64,
 }
 
 impl TestCount {
-    fn of(log: &str) -> Self {
+    pub(super) fn of(log: &str) -> Self {
         let mut sum = Self::default();
         for line in log.lines().filter(|line| line.starts_with("test result: ")) {
             sum.passed += number_before(line, " passed");
@@ -123,7 +105,7 @@ fn number_before(line: &str, word: &str) -> u64 {
 }
 
 /// The distinct lines in which tests report skipped checks.
-fn skip_lines(log: &str) -> BTreeSet<&str> {
+pub(super) fn skip_lines(log: &str) -> BTreeSet<&str> {
     let is_skip = |line: &&str| {
         line.starts_with("skipped") || line.starts_with("skipping") || line.starts_with("skip:")
     };
