@@ -11,6 +11,7 @@ mod size;
 mod sweep;
 mod tune;
 mod values;
+mod whatif;
 
 pub(crate) use compare::CompareArgs;
 pub(crate) use fit::FitArgs;
@@ -20,6 +21,7 @@ pub(crate) use report::ReportArgs;
 pub(crate) use serve::{ServeArgs, TlsMode};
 pub(crate) use sweep::SweepArgs;
 pub(crate) use tune::TuneArgs;
+pub(crate) use whatif::WhatIfArgs;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
@@ -66,6 +68,9 @@ pub(crate) enum Command {
     Experiment(ExperimentArgs),
     /// Fit a model to a target or to a request log, for runs in virtual time; state its error
     Fit(FitArgs),
+    /// Replay recorded requests on a model under other elevators, depths and request sizes; compare and judge
+    #[command(name = "whatif")]
+    WhatIf(Box<WhatIfArgs>),
     /// Measure a matrix of paths, block sizes, depths and settings; tables and a heat map
     Sweep(Box<SweepArgs>),
     /// Show the settings of a block device; set them, restore them, or find better ones for a workload

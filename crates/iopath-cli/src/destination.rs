@@ -5,6 +5,7 @@ use crate::args::JsonArgs;
 use anyhow::{Context, bail, ensure};
 use iopath_lab::fit::FILE_START;
 use iopath_lab::html::PAGE_START;
+use iopath_lab::whatif::LINES_START;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -54,6 +55,18 @@ impl<'a> Destination<'a> {
     /// The file of a fitted model.
     pub(crate) fn model(path: &'a Path, force: bool) -> Self {
         Self { path, content: "the model", option: "--output", is_ours: is_fitted, takes_fifo: false, force }
+    }
+
+    /// The lines of JSON of a study.
+    pub(crate) fn lines(path: &'a Path, force: bool) -> Self {
+        Self {
+            path,
+            content: "the lines",
+            option: "--json-lines",
+            is_ours: |path| starts_with(path, LINES_START),
+            takes_fifo: true,
+            force,
+        }
     }
 
     /// The page of a report.

@@ -20,6 +20,7 @@ mod survey;
 mod sweep;
 mod tasks;
 mod tune;
+mod whatif;
 
 use anyhow::Context;
 use args::{Cli, Command};
@@ -83,6 +84,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Sweep(args) => sweep::run(args),
         Command::Experiment(args) => experiment::run(args),
         Command::Fit(args) => fit::run(args),
+        Command::WhatIf(args) => whatif::run(args),
         Command::Serve(args) => serve::run(args),
         Command::Elevators(args) => elevators::list(args),
         Command::Log(args) => log::log(args),

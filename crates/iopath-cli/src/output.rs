@@ -83,6 +83,16 @@ impl<'a> Output<'a> {
         })
     }
 
+    /// For a command that also writes lines of JSON to a file. Fails as [`Json::new`] does.
+    pub(crate) fn with_lines(
+        args: &'a ShowArgs,
+        targets: &[&Path],
+        lines: Option<&Path>,
+    ) -> anyhow::Result<Self> {
+        let lines = lines.map(|lines| Destination::lines(lines, args.json.force));
+        Ok(Self { json: Json::beside(&args.json, targets, lines)?, format: None, is_plain: args.no_color })
+    }
+
     /// Whether stderr may have progress bars.
     pub(crate) fn has_fancy_stderr(&self) -> bool {
         !self.is_plain && table::is_fancy(&io::stderr())

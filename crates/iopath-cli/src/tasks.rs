@@ -219,6 +219,26 @@ pub(crate) static TASKS: &[Task] = &[
         more: "docs/models.md, docs/fit.md, docs/experiments.md",
     },
     Task {
+        name: "whatif",
+        question: "what would another elevator, depth or request size have done",
+        text: "Record a request log of the workload, and replay it on a model of the device. A log of a model is replayed on \
+               this model. For a log of a real device, whatif fits a model first. The tables have the differences from the \
+               recorded run and from the recorded settings, and the verdict says whether they are larger than their \
+               intervals and the error of the model.",
+        examples: &[
+            example(
+                "Record random reads of four threads on a modelled hard disk",
+                "iopath run --path iopath-direct --target model:hdd-20tb --size 4g --rw randread --numjobs 4 --iodepth 8 \
+                 --elevator deadline --device-depth 4 --runtime 5s --repeat 1 --log run.log",
+            ),
+            example(
+                "Replay them with other elevators",
+                "iopath whatif run.log --elevator none,deadline,fair --closed",
+            ),
+        ],
+        more: "docs/whatif.md, docs/fit.md",
+    },
+    Task {
         name: "settings",
         question: "which kernel settings of a device are better for a workload",
         text: "`iopath tune` shows the settings with their meaning. It writes a journal before each change, so `--restore` \

@@ -21,6 +21,7 @@ use crate::settings::ParameterError;
 use crate::settings_error::SettingsError;
 use crate::size::format_size;
 use crate::sweep_error::SweepError;
+use crate::whatif_error::WhatIfError;
 
 /// A failure of a measurement, before it begins or while it runs.
 ///
@@ -280,6 +281,9 @@ pub enum LabError {
     /// A sweep cannot begin, continue, or keep its results.
     #[error(transparent)]
     Sweep(Box<SweepError>),
+    /// Recorded requests cannot be replayed, or parts of a study cannot be joined.
+    #[error(transparent)]
+    WhatIf(Box<WhatIfError>),
     /// The request log cannot be written.
     #[error(transparent)]
     Log(#[from] LogError),
@@ -300,6 +304,12 @@ impl From<SweepError> for LabError {
     }
 }
 
+impl From<WhatIfError> for LabError {
+    fn from(error: WhatIfError) -> Self {
+        Self::WhatIf(Box::new(error))
+    }
+}
+
 impl LabError {
     /// Whether the arguments are invalid on every machine and target.
     pub fn is_usage(&self) -> bool {
@@ -308,6 +318,7 @@ impl LabError {
             Self::Compare(error) => error.is_usage(),
             Self::Settings(error) => error.is_usage(),
             Self::Sweep(error) => error.is_usage(),
+            Self::WhatIf(error) => error.is_usage(),
             Self::Unknown { .. }
             | Self::NotSurveyed { .. }
             | Self::Parameter(_)

@@ -24,6 +24,7 @@ mod plan;
 mod prepare;
 pub mod report;
 mod search;
+mod stated;
 mod view;
 mod workloads;
 
@@ -49,6 +50,7 @@ use view::noise_text;
 use workloads::{Workloads, measure};
 
 pub use draft::FILE_START;
+pub use stated::stated_error;
 
 /// The default time limit of a fit.
 pub const DEFAULT_TIME: Duration = Duration::from_secs(75);
@@ -329,16 +331,9 @@ impl Found {
         let mut report = FitReport { source: measured.to_owned(), ..report };
         report.warnings.extend(prediction_warning(report.error.median));
         let percent = |fraction: f64| format!("{:.1}%", fraction * 100.0);
-        let ErrorSummary { median, p90, max } = report.error;
         let mut comment = vec![
             format!("{} {} to {measured}", FILE_START.trim_start_matches("# "), env!("CARGO_PKG_VERSION")),
-            format!(
-                "Error on {} figures held back from the fit: median {}, p90 {}, largest {}.",
-                report.held_back.len(),
-                percent(median),
-                percent(p90),
-                percent(max)
-            ),
+            stated::held_back_line(report.held_back.len(), &report.error),
             format!(
                 "Error on the {} figures of the training: median {}.",
                 report.training.len(),

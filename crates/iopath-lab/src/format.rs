@@ -16,6 +16,7 @@ mod survey;
 mod sweep;
 mod text;
 mod tune;
+mod whatif;
 
 use crate::result::Report;
 

@@ -69,6 +69,8 @@ pub mod tune;
 mod values;
 pub mod verify;
 mod warnings;
+pub mod whatif;
+mod whatif_error;
 pub mod workload;
 mod workload_facts;
 
@@ -92,6 +94,7 @@ pub use signals::{Interruption, before_end};
 pub use steady::SteadyState;
 pub use sweep_error::SweepError;
 pub use target::{Target, TargetInfo};
+pub use whatif_error::WhatIfError;
 pub use workload::{
     BlockSize, Depth, DeviceDepth, Distribution, End, Jobs, LatencySampling, LogSettings, Rate, RateProcess,
     ReadShare, Repetitions, Rw, Verify, Workload,

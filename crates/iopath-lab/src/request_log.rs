@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use iopath_log::{LogInfo, LogOptions, LogWriter, SyncLogWriter, Totals};
 
 use crate::error::LabError;
-use crate::workload::{LogSettings, Workload};
+use crate::workload::{DeviceDepth, LogSettings, Workload};
 
 /// The compression of a log in virtual time. The run itself compresses, at millions of records a second: this level takes
 /// about half of the CPU time of level 1, for a file half as large again.
@@ -18,6 +18,7 @@ pub(crate) fn start_log(workload: &Workload, targets: &[String]) -> Result<Optio
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let info = LogInfo {
         elevator: workload.elevator.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string),
+        device_depth: workload.device_depth.map(DeviceDepth::get),
         target: if targets.is_empty() { "null".to_owned() } else { targets.join(", ") },
         start_ns: iopath_os::now().as_nanos(),
         started_unix_ns: since_1970.as_nanos() as u64,
@@ -36,6 +37,7 @@ pub(crate) fn start_virtual_log(
     let Some(LogSettings { file, limit_bytes }) = &workload.log else { return Ok(None) };
     let info = LogInfo {
         elevator: workload.elevator.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string),
+        device_depth: workload.device_depth.map(DeviceDepth::get),
         target: models.join(", "),
         clock: "virtual".to_owned(),
         ..LogInfo::default()

@@ -6,7 +6,7 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Value, json};
 
 use crate::result::Origin;
-use crate::{compare, elevators, experiment, exports, fit, map, result, sweep, tune};
+use crate::{compare, elevators, experiment, exports, fit, map, result, sweep, tune, whatif};
 
 /// The schema of a document.
 #[derive(Debug, Clone, Copy)]
@@ -23,6 +23,7 @@ pub static SCHEMAS: &[SchemaRow] = &[
     row::<sweep::SweepFile>(sweep::SCHEMA),
     row::<experiment::ExperimentsDocument<'static>>(experiment::EXPERIMENTS_SCHEMA),
     row::<fit::FitReport>(fit::SCHEMA),
+    row::<whatif::WhatIfReport>(whatif::SCHEMA),
     row::<map::FileMap>(map::SCHEMA),
     row::<elevators::ElevatorList>(elevators::SCHEMA),
     row::<tune::TuneReport>(tune::SCHEMA),

@@ -20,7 +20,7 @@ mod jobs;
 pub(crate) mod machine;
 mod page_io;
 mod ports;
-mod queues;
+pub(crate) mod queues;
 pub(crate) mod server;
 mod span;
 mod system;
@@ -67,6 +67,11 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// Separates the random numbers of a model from those of plans, which have the same seed.
 const PURPOSE: u64 = 0x30DE1;
+
+/// The seed of a model, for a repetition of a workload with this seed.
+pub(crate) fn model_seed(seed: u64, repetition: u32) -> u64 {
+    random::generator(seed, [PURPOSE, repetition.into()]).next_u64()
+}
 
 /// Modelled targets in virtual time, for the repetitions of one workload on each of them at the same time.
 pub(crate) struct Simulation<'a> {
@@ -133,8 +138,7 @@ impl<'a> Simulation<'a> {
         let spec = VolumeSpec::of(self.workload);
         let mut targets = Volumes::default();
         for (target, model) in self.models.iter().enumerate() {
-            let seed = random::generator(self.seed(target), [PURPOSE, number.into()]).next_u64();
-            let device = ModelDevice::<Span>::new(model.model(), seed);
+            let device = ModelDevice::<Span>::new(model.model(), model_seed(self.seed(target), number));
             targets.push(match &host {
                 Some(host) => system_on(Staged::new(device, host.clone()), &spec, Some(host.threads())),
                 None => system_on(device, &spec, None),

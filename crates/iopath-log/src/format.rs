@@ -64,6 +64,8 @@ const INFO_BYTES_MAX: usize = 2500;
 pub struct LogInfo {
     /// The elevator when the log began.
     pub elevator: String,
+    /// The maximum number of requests at the device, if the run limited it.
+    pub device_depth: Option<u32>,
     /// The target of the I/O.
     pub target: String,
     /// The clock of all times: `monotonic`, or `virtual` for modelled disks.
@@ -80,6 +82,7 @@ impl Default for LogInfo {
     fn default() -> Self {
         Self {
             elevator: String::new(),
+            device_depth: None,
             target: String::new(),
             clock: "monotonic".to_owned(),
             start_ns: 0,

@@ -94,6 +94,18 @@ pub(super) static VERBS: &[Verb] = &[
         ],
     ),
     verb(
+        "whatif",
+        "docs/whatif.md, docs/fit.md",
+        &[
+            "Replays the requests of request logs and CSV files on a model, in virtual time, under each combination of \
+           elevators, request sizes, depths, merges and priorities. It prints throughput, latencies, requests at the device, \
+           seeks, utilisation and fairness, their differences from the reference and from the recorded run with 95% \
+           intervals, and a verdict. The verdict includes the error of the model, as `iopath fit` states it.",
+            "Requests are due at their recorded times, or, with --closed, after the completions that they followed. With \
+           --shard, several processes run a study together, and --merge-parts joins their parts.",
+        ],
+    ),
+    verb(
         "sweep",
         "docs/sweep.md",
         &[

@@ -13,13 +13,13 @@ use super::span::Span;
 use crate::counters::DiskCounters;
 
 /// The maximum number of bios in a shared queue, as in a volume; further bios wait in their jobs.
-pub(super) const SHARED_BIOS_MAX: u32 = 4096;
+pub(crate) const SHARED_BIOS_MAX: u32 = 4096;
 
 /// The maximum number of plugged requests, as in a volume.
 pub(super) const PLUG_REQUESTS: u32 = 32;
 
 /// The queues between the jobs and the device.
-pub(super) trait Queues {
+pub(crate) trait Queues {
     /// Moves completions from the device to the queues.
     fn collect(&mut self, now: Instant);
 
@@ -45,14 +45,14 @@ pub(super) trait Queues {
 
 /// One queue for all jobs, because an elevator belongs to the device.
 #[derive(Debug)]
-pub(super) struct SharedQueue<D: BlockDevice> {
+pub(crate) struct SharedQueue<D: BlockDevice> {
     queue: QueuedDevice<Counted<D>>,
 }
 
 impl<D: BlockDevice<Memory = Span>> SharedQueue<D> {
     /// A queue for at most `bios_max` bios in flight, and at most `device_depth` requests at the device (by default, the
     /// limit of the device). It allocates `requests_max` requests, by default enough for all bios.
-    pub(super) fn new(
+    pub(crate) fn new(
         device: D,
         bios_max: u32,
         requests_max: Option<u32>,
@@ -112,7 +112,7 @@ impl<D: BlockDevice<Memory = Span>> Queues for SharedQueue<D> {
 
 /// A queue for each job, without an elevator, over one device.
 #[derive(Debug)]
-pub(super) struct QueuePerJob<D: BlockDevice> {
+pub(crate) struct QueuePerJob<D: BlockDevice> {
     hub: Rc<RefCell<Hub<Counted<D>>>>,
     queues: Vec<QueuedDevice<Port<Counted<D>>>>,
     /// Queues with completions that were not polled.
@@ -123,7 +123,7 @@ pub(super) struct QueuePerJob<D: BlockDevice> {
 
 impl<D: BlockDevice<Memory = Span>> QueuePerJob<D> {
     /// A queue for each of `jobs`, of `depth` bios each.
-    pub(super) fn new(device: D, jobs: u32, depth: u32) -> Self {
+    pub(crate) fn new(device: D, jobs: u32, depth: u32) -> Self {
         let config = QueueConfig {
             bios_max: depth,
             requests_max: depth,

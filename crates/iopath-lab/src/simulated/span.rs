@@ -11,6 +11,13 @@ pub(crate) struct Span {
     pub(super) bytes: u64,
 }
 
+impl Span {
+    /// `bytes` bytes from `address` on.
+    pub(crate) const fn at(address: u64, bytes: u64) -> Self {
+        Self { address, bytes }
+    }
+}
+
 impl Memory for Span {
     #[inline]
     fn bytes(&self) -> u64 {

@@ -1,0 +1,124 @@
+//! Plans a study before it reads a trace: the alternatives of each input, the reference among them, and the number of each
+//! cell. Each process of a study plans the same cells.
+
+use std::path::{Path, PathBuf};
+
+use iopath_core::elevator::ElevatorSpec;
+use iopath_log::LogReader;
+
+use super::alternative::{Alternative, Axes, names};
+use super::report::Study;
+use crate::error::LabError;
+use crate::model::is_model;
+use crate::whatif_error::WhatIfError;
+
+/// An input with its alternatives.
+#[derive(Debug)]
+pub(super) struct Planned {
+    pub(super) path: PathBuf,
+    pub(super) is_log: bool,
+    /// The models; none is a model to be fitted to the log.
+    pub(super) targets: Vec<Option<PathBuf>>,
+    /// The model on which the log was recorded in virtual time.
+    pub(super) recorded_on: Option<PathBuf>,
+    pub(super) alternatives: Vec<Alternative>,
+    pub(super) names: Vec<String>,
+    /// The index of the alternative with which the others are compared.
+    pub(super) reference: usize,
+    /// The number of the first cell.
+    pub(super) first_cell: u64,
+}
+
+/// A model that is fitted to the log itself, as the report names it.
+pub(super) const FITTED: &str = "fitted to the log";
+
+impl Planned {
+    /// The name of a target.
+    pub(super) fn target_name(&self, target: usize) -> String {
+        match self.targets.get(target) {
+            Some(Some(path)) => path.display().to_string(),
+            _ => FITTED.to_owned(),
+        }
+    }
+}
+
+/// Plans the cells of all inputs.
+///
+/// # Errors
+/// An input cannot be opened, or has no model.
+pub(super) fn plan(inputs: &[PathBuf], axes: &Axes) -> Result<Vec<Planned>, LabError> {
+    let mut first_cell = 0;
+    let mut planned = Vec::with_capacity(inputs.len());
+    for path in inputs {
+        let one = plan_one(path, axes, first_cell)?;
+        first_cell += one.alternatives.len() as u64;
+        planned.push(one);
+    }
+    Ok(planned)
+}
+
+fn plan_one(path: &Path, axes: &Axes, first_cell: u64) -> Result<Planned, LabError> {
+    let is_log = iopath_log::is_log(path).map_err(LabError::open(path, false));
+    let is_log = match is_log {
+        Err(_) if path.is_dir() => return Err(WhatIfError::NoTrace { path: path.to_owned() }.into()),
+        other => other?,
+    };
+    if !axes.readaheads.is_empty() {
+        return Err(WhatIfError::NoAccesses { path: path.to_owned() }.into());
+    }
+    let header = if is_log { Some(LogReader::open(path)?.info().clone()) } else { None };
+    let recorded_on = header
+        .as_ref()
+        .filter(|header| header.clock == "virtual")
+        .map(|header| PathBuf::from(&header.target));
+    let targets: Vec<Option<PathBuf>> = if !axes.targets.is_empty() {
+        axes.targets.iter().cloned().map(Some).collect()
+    } else if let Some(target) = recorded_on.clone().filter(|target| is_model(target)) {
+        vec![Some(target)]
+    } else if is_log {
+        vec![None]
+    } else {
+        return Err(WhatIfError::NoTarget { path: path.to_owned() }.into());
+    };
+    let (elevator, depth) = match &header {
+        Some(header) => (header.elevator.parse().unwrap_or_default(), header.device_depth),
+        None => (ElevatorSpec::default(), None),
+    };
+    let base = Alternative::first(elevator, depth);
+    let mut alternatives = axes.product(&base)?;
+    let mut reference = 0;
+    if is_log {
+        let words = |one: &Alternative| one.words(&one.target.to_string());
+        let recorded = alternatives.iter().position(|one| words(one) == words(&base));
+        reference = recorded.unwrap_or_else(|| {
+            alternatives.insert(0, base);
+            0
+        });
+    }
+    let mut planned = Planned {
+        path: path.to_owned(),
+        is_log,
+        targets,
+        recorded_on,
+        alternatives,
+        names: Vec::new(),
+        reference,
+        first_cell,
+    };
+    let words: Vec<_> =
+        planned.alternatives.iter().map(|one| one.words(&planned.target_name(one.target))).collect();
+    planned.names = names(&words);
+    Ok(planned)
+}
+
+/// The id of a study: a checksum of the version, the options and the cells.
+pub(super) fn study_id(planned: &[Planned], study: &Study) -> String {
+    let mut text = format!("{}\n{study:?}\n", env!("CARGO_PKG_VERSION"));
+    for one in planned {
+        text += &one.path.display().to_string();
+        for alternative in &one.alternatives {
+            text += &format!("\n{:?}", alternative.words(&one.target_name(alternative.target)));
+        }
+    }
+    format!("{:08x}", crc32fast::hash(text.as_bytes()))
+}

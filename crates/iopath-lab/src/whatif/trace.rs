@@ -1,0 +1,310 @@
+//! The recorded requests of one input in memory: 24 bytes each, and 8 for a completion. Readers (`csv.rs`, `log.rs`) fill it;
+//! `replay.rs` submits it. It does not simulate.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use iopath_core::Op;
+use iopath_core::elevator::ElevatorSpec;
+
+use super::request::{Found, Request};
+use super::tally::Tally;
+
+/// The maximum number of windows of an input: the blocks of the bootstrap.
+pub(crate) const WINDOWS_MAX: usize = 32;
+
+/// The minimum number of requests of a window.
+const WINDOW_MIN: usize = 20;
+
+/// Marks a completion that the input does not have.
+pub(crate) const UNKNOWN: u64 = u64::MAX;
+
+/// The completion of the same stream that a request follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Link {
+    /// The request whose completion is the last of the stream before the submission; [`Link::NONE`] without one.
+    pub(crate) after: u32,
+    /// The time from that completion to the submission. Without one: the time of the submission.
+    pub(crate) think_ns: u64,
+}
+
+impl Link {
+    pub(crate) const NONE: u32 = u32::MAX;
+}
+
+/// The requests of one recorded device, in the order of submission.
+#[derive(Debug, Default)]
+pub(crate) struct Trace {
+    /// The name of the device; empty if the input has only one.
+    pub(crate) device: String,
+    pub(crate) requests: Vec<Request>,
+    /// The recorded completion of each request, or [`UNKNOWN`]; empty if the input has none.
+    pub(crate) done_ns: Vec<u64>,
+    links: OnceLock<Vec<Link>>,
+}
+
+impl Trace {
+    /// The dependency of each request.
+    pub(crate) fn links(&self) -> &[Link] {
+        self.links.get_or_init(|| links(&self.requests, &self.done_ns))
+    }
+}
+
+/// The dependencies of requests in the order of submission.
+fn links(requests: &[Request], done_ns: &[u64]) -> Vec<Link> {
+    #[derive(Default)]
+    struct Stream {
+        in_flight: BinaryHeap<Reverse<(u64, u32)>>,
+        last: Option<(u64, u32)>,
+    }
+    let mut streams: HashMap<u16, Stream> = HashMap::new();
+    let link = |(index, (request, done)): (usize, (&Request, &u64))| {
+        let stream = streams.entry(request.stream).or_default();
+        while let Some(&Reverse(first)) = stream.in_flight.peek().filter(|first| first.0.0 <= request.at_ns) {
+            stream.in_flight.pop();
+            stream.last = Some(first);
+        }
+        if *done != UNKNOWN {
+            stream.in_flight.push(Reverse((*done, index as u32)));
+        }
+        match stream.last {
+            Some((done, after)) => Link { after, think_ns: request.at_ns - done },
+            None => Link { after: Link::NONE, think_ns: request.at_ns },
+        }
+    };
+    requests.iter().zip(done_ns).enumerate().map(link).collect()
+}
+
+/// A recorded input.
+#[derive(Debug)]
+pub(crate) struct Input {
+    pub(crate) name: PathBuf,
+    /// One trace for each recorded device.
+    pub(crate) devices: Vec<Trace>,
+    /// The recorded number of each stream.
+    pub(crate) streams: Vec<u32>,
+    /// The number of windows.
+    pub(crate) windows: usize,
+    /// The recorded run, if the input has its completions.
+    pub(crate) recorded: Option<Tally>,
+    /// The settings of the recorded run; none for CSV.
+    pub(crate) setup: Option<Setup>,
+    /// Facts about the input that limit the conclusions, in words.
+    pub(crate) notes: Vec<String>,
+}
+
+/// The settings of a recorded run, from the header of its log.
+#[derive(Debug, Clone)]
+pub(crate) struct Setup {
+    pub(crate) target: String,
+    /// The elevator; none if this program has no elevator of the recorded name.
+    pub(crate) elevator: Option<ElevatorSpec>,
+    /// Whether the times are virtual.
+    pub(crate) is_virtual: bool,
+    /// The number of queues of the run.
+    pub(crate) queues: usize,
+}
+
+/// What a model must accept to replay an input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Needs {
+    /// The end of the highest request.
+    pub(crate) end: u64,
+    /// The largest request.
+    pub(crate) sectors_max: u64,
+    /// All start sectors and lengths, combined by a bitwise or: their common alignment.
+    pub(crate) bits: u64,
+    pub(crate) has_discard: bool,
+    pub(crate) has_write_zeroes: bool,
+}
+
+impl Input {
+    /// The number of requests.
+    pub(crate) fn len(&self) -> usize {
+        self.devices.iter().map(|device| device.requests.len()).sum()
+    }
+
+    /// Whether the completion of a request is known.
+    pub(crate) fn has_completions(&self) -> bool {
+        self.devices.iter().any(|device| !device.done_ns.is_empty())
+    }
+
+    /// The time from the first to the last submission, in nanoseconds.
+    pub(crate) fn span_ns(&self) -> u64 {
+        let times =
+            || self.devices.iter().flat_map(|device| [device.requests.first(), device.requests.last()]);
+        let first = times().flatten().map(|request| request.at_ns).min().unwrap_or(0);
+        times().flatten().map(|request| request.at_ns).max().unwrap_or(0) - first
+    }
+
+    pub(crate) fn needs(&self) -> Needs {
+        let mut needs = Needs::default();
+        for request in self.devices.iter().flat_map(|device| &device.requests) {
+            let sectors = u64::from(request.sectors);
+            needs.end = needs.end.max(request.sector + sectors);
+            needs.sectors_max = needs.sectors_max.max(sectors);
+            needs.bits |= request.sector | sectors;
+            match request.op() {
+                Op::Discard => needs.has_discard = true,
+                Op::WriteZeroes => needs.has_write_zeroes = true,
+                _ => {}
+            }
+        }
+        needs
+    }
+}
+
+/// The maximum number of streams of an input.
+pub(crate) const STREAMS_MAX: usize = 1 << 16;
+
+/// Collects requests in any order.
+#[derive(Debug, Default)]
+pub(crate) struct Builder {
+    requests: Vec<Request>,
+    done_ns: Vec<u64>,
+    /// The recorded device of each request; empty while all are of device 0.
+    devices: Vec<u32>,
+    streams: Vec<u32>,
+    known: HashMap<u32, u16>,
+}
+
+impl Builder {
+    /// Adds a request, and returns its number. None if the input has too many streams or requests.
+    pub(crate) fn push(&mut self, found: &Found) -> Option<usize> {
+        let number = self.requests.len();
+        let stream = match self.known.get(&found.stream) {
+            Some(stream) => *stream,
+            None => {
+                let stream = u16::try_from(self.streams.len()).ok()?;
+                self.streams.push(found.stream);
+                self.known.insert(found.stream, stream);
+                stream
+            }
+        };
+        if number >= Link::NONE as usize {
+            return None;
+        }
+        if found.device != 0 && self.devices.is_empty() {
+            self.devices = vec![0; number];
+        }
+        if found.device != 0 || !self.devices.is_empty() {
+            self.devices.push(found.device);
+        }
+        self.requests.push(Request::new(found, stream));
+        Some(number)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Records the completion of a request.
+    pub(crate) fn complete(&mut self, number: usize, done_ns: u64) {
+        if self.done_ns.len() <= number {
+            self.done_ns.resize(self.requests.len(), UNKNOWN);
+        }
+        self.done_ns[number] = done_ns.max(self.requests[number].at_ns);
+    }
+
+    /// The requests in the order of submission, with their windows, as one trace for each device.
+    pub(crate) fn finish(mut self) -> Built {
+        if !self.done_ns.is_empty() {
+            self.done_ns.resize(self.requests.len(), UNKNOWN);
+        }
+        let count = self.requests.len();
+        let windows = (count / WINDOW_MIN).clamp(1, WINDOWS_MAX);
+        if !self.requests.is_sorted_by_key(|request| request.at_ns) {
+            let mut order: Vec<u32> = (0..count as u32).collect();
+            order.sort_by_key(|index| self.requests[*index as usize].at_ns);
+            let at = |index: &u32| *index as usize;
+            self.requests = order.iter().map(|index| self.requests[at(index)]).collect();
+            if !self.done_ns.is_empty() {
+                self.done_ns = order.iter().map(|index| self.done_ns[at(index)]).collect();
+            }
+            if !self.devices.is_empty() {
+                self.devices = order.iter().map(|index| self.devices[at(index)]).collect();
+            }
+        }
+        for (index, request) in self.requests.iter_mut().enumerate() {
+            request.window = (index * windows / count.max(1)) as u8;
+        }
+        Built { windows, devices: self.by_device(), streams: std::mem::take(&mut self.streams) }
+    }
+
+    fn by_device(&mut self) -> Vec<Trace> {
+        let (requests, done_ns) = (std::mem::take(&mut self.requests), std::mem::take(&mut self.done_ns));
+        if self.devices.is_empty() {
+            return vec![Trace { requests, done_ns, ..Trace::default() }];
+        }
+        let mut names = self.devices.clone();
+        names.sort_unstable();
+        names.dedup();
+        let trace = |name: &u32| {
+            let indices = || (0..requests.len()).filter(|index| self.devices[*index] == *name);
+            Trace {
+                device: name.to_string(),
+                requests: indices().map(|index| requests[index]).collect(),
+                done_ns: indices().filter_map(|index| done_ns.get(index).copied()).collect(),
+                ..Trace::default()
+            }
+        };
+        names.iter().map(trace).collect()
+    }
+}
+
+/// The result of a [`Builder`].
+#[derive(Debug)]
+pub(crate) struct Built {
+    pub(crate) windows: usize,
+    pub(crate) devices: Vec<Trace>,
+    pub(crate) streams: Vec<u32>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(at_ns: u64, stream: u32, device: u32) -> Found {
+        Found { at_ns, op: Op::Read, is_fua: false, sector: at_ns, sectors: 8, stream, device }
+    }
+
+    #[test]
+    fn requests_are_in_the_order_of_submission_and_keep_their_completions() {
+        let mut builder = Builder::default();
+        for at_ns in [30, 10, 20] {
+            let number = builder.push(&found(at_ns, 7, 0)).unwrap();
+            builder.complete(number, at_ns + 5);
+        }
+        let Built { devices, streams, windows } = builder.finish();
+        let times: Vec<u64> = devices[0].requests.iter().map(|request| request.at_ns).collect();
+        assert_eq!((times, devices[0].done_ns.clone()), (vec![10, 20, 30], vec![15, 25, 35]));
+        assert_eq!((streams, windows), (vec![7], 1));
+    }
+
+    #[test]
+    fn each_device_has_a_trace_of_its_own() {
+        let mut builder = Builder::default();
+        for (at_ns, device) in [(1, 0), (2, 5), (3, 0), (4, 2)] {
+            builder.push(&found(at_ns, device, device)).unwrap();
+        }
+        let built = builder.finish();
+        let devices: Vec<_> =
+            built.devices.iter().map(|trace| (trace.device.as_str(), trace.requests.len())).collect();
+        assert_eq!(devices, [("0", 2), ("2", 1), ("5", 1)]);
+    }
+
+    #[test]
+    fn a_request_follows_the_last_completion_of_its_stream() {
+        let mut builder = Builder::default();
+        // Stream 0: two in flight, then one after each completion. Stream 1 is independent.
+        for (at_ns, stream, done_ns) in [(0, 0, 40), (0, 0, 10), (5, 1, 8), (12, 0, 50), (40, 0, 60)] {
+            let number = builder.push(&found(at_ns, stream, 0)).unwrap();
+            builder.complete(number, done_ns);
+        }
+        let built = builder.finish();
+        let links: Vec<_> = built.devices[0].links().iter().map(|link| (link.after, link.think_ns)).collect();
+        assert_eq!(links, [(Link::NONE, 0), (Link::NONE, 0), (Link::NONE, 5), (1, 2), (0, 0)]);
+    }
+}

@@ -1,0 +1,204 @@
+//! The verdict of an input: the best alternative, if it is better than all others by more than the intervals and the error of
+//! the model. Does not compute the differences.
+
+use super::figures::{Better, METRICS};
+use super::report::{CellReport, Verdict};
+
+/// An alternative with its difference from the reference, larger is better.
+#[derive(Debug, Clone, Copy)]
+struct Rated<'a> {
+    cell: &'a CellReport,
+    fraction: f64,
+    low: f64,
+    high: f64,
+}
+
+/// The verdict; none without a second alternative or an interval.
+pub(super) fn verdict(cells: &[CellReport], by: &str) -> Option<Verdict> {
+    let index = METRICS.iter().position(|metric| metric.name == by)?;
+    let metric = &METRICS[index];
+    let reference = cells.iter().find(|cell| cell.reference)?;
+    if cells.len() < 2 {
+        return None;
+    }
+    let rate = |cell| rated(cell, index, metric.better);
+    let Some(mut all) = cells.iter().map(rate).collect::<Option<Vec<Rated<'_>>>>() else {
+        return Some(Verdict {
+            by: by.to_owned(),
+            winner: None,
+            best: Vec::new(),
+            text: format!("no verdict by {by}: the trace has too few requests for intervals"),
+        });
+    };
+    all.sort_by(|a, b| b.fraction.total_cmp(&a.fraction).then(a.cell.number.cmp(&b.cell.number)));
+    let best = all[0];
+    let ties: Vec<Rated<'_>> = all.iter().copied().filter(|other| is_tied(&best, other)).collect();
+    let names: Vec<String> = ties.iter().map(|one| one.cell.name.clone()).collect();
+    let error = error_text(&ties);
+    let has_reference = ties.iter().any(|one| one.cell.reference);
+    let text = match (ties.len(), has_reference) {
+        (1, true) => format!("best by {by}: {}, the reference; {error}", reference.name),
+        (1, false) => {
+            let change = change_text(best.cell, index);
+            format!("best by {by}: {}, {change} against {}; {error}", best.cell.name, reference.name)
+        }
+        (count, true) if count == cells.len() => format!("no difference by {by} {}", beyond(&ties)),
+        (_, true) => format!(
+            "no difference by {by} {} between the best and the reference {}: {}; {error}",
+            beyond(&ties),
+            reference.name,
+            names.join("; ")
+        ),
+        (_, false) => format!(
+            "better than the reference {} by {by}, without a difference between them {}: {}; {error}",
+            reference.name,
+            beyond(&ties),
+            names.join("; ")
+        ),
+    };
+    Some(Verdict {
+        by: by.to_owned(),
+        winner: (ties.len() == 1).then(|| best.cell.name.clone()),
+        best: names,
+        text,
+    })
+}
+
+fn rated(cell: &CellReport, metric: usize, better: Better) -> Option<Rated<'_>> {
+    if cell.reference {
+        return Some(Rated { cell, fraction: 0.0, low: 0.0, high: 0.0 });
+    }
+    let change = cell.against_reference?.all()[metric]?;
+    let [low, high] = change.interval?;
+    Some(if better == Better::Less {
+        // A latency of a half is a rate of two.
+        let inverse = |fraction: f64| 1.0 / (1.0 + fraction).max(f64::MIN_POSITIVE) - 1.0;
+        Rated { cell, fraction: inverse(change.fraction), low: inverse(high), high: inverse(low) }
+    } else {
+        Rated { cell, fraction: change.fraction, low, high }
+    })
+}
+
+/// Whether an alternative does not differ from the best beyond the intervals and the error of the model.
+fn is_tied(best: &Rated<'_>, other: &Rated<'_>) -> bool {
+    if best.cell.number == other.cell.number {
+        return true;
+    }
+    let ratio = (1.0 + best.fraction) / (1.0 + other.fraction).max(f64::MIN_POSITIVE) - 1.0;
+    best.low <= other.high || ratio <= error_of(&[*best, *other]).unwrap_or(0.0)
+}
+
+/// The largest known error of the models.
+fn error_of(rated: &[Rated<'_>]) -> Option<f64> {
+    rated.iter().filter_map(|one| one.cell.model_error.median).reduce(f64::max)
+}
+
+fn beyond(rated: &[Rated<'_>]) -> String {
+    match error_of(rated) {
+        Some(error) if error > 0.0 => {
+            format!("beyond the error of the model ({:.1}%) and the intervals", error * 100.0)
+        }
+        _ => "beyond the intervals".to_owned(),
+    }
+}
+
+fn error_text(rated: &[Rated<'_>]) -> String {
+    match error_of(rated) {
+        Some(error) if error > 0.0 => format!("the error of the model is {:.1}%", error * 100.0),
+        Some(_) => "the model is the recorded device".to_owned(),
+        None => "the error of the model is unknown".to_owned(),
+    }
+}
+
+fn change_text(cell: &CellReport, metric: usize) -> String {
+    let change = cell.against_reference.and_then(|changes| changes.all()[metric]);
+    change.map_or_else(String::new, |change| {
+        let percent = |fraction: f64| format!("{:+.1}%", fraction * 100.0);
+        let interval = change.interval.map(|[low, high]| format!(" [{}, {}]", percent(low), percent(high)));
+        percent(change.fraction) + &interval.unwrap_or_default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figures::{Change, Changes, Figures};
+    use super::super::report::ModelError;
+    use super::*;
+
+    fn cell(number: u64, mean: Option<(f64, f64, f64)>, error: Option<f64>) -> CellReport {
+        let change = mean.map(|(fraction, low, high)| Change { fraction, interval: Some([low, high]) });
+        CellReport {
+            number,
+            name: ["none", "deadline", "fair", "ascend"][number as usize].to_owned(),
+            reference: number == 0,
+            target: "model:m".to_owned(),
+            model_error: ModelError { median: error, source: String::new() },
+            elevator: String::new(),
+            max_sectors_bytes: None,
+            depth: None,
+            merge: true,
+            priority: String::new(),
+            figures: Figures::default(),
+            against_reference: (number > 0).then(|| Changes { mean: change, ..Changes::default() }),
+            against_recorded: None,
+        }
+    }
+
+    fn of(cells: &[CellReport]) -> Verdict {
+        verdict(cells, "mean").unwrap()
+    }
+
+    #[test]
+    fn an_alternative_wins_if_intervals_and_error_allow() {
+        let cells = |error| {
+            [
+                cell(0, None, error),
+                cell(1, Some((-0.2, -0.22, -0.18)), error),
+                cell(2, Some((-0.05, -0.06, -0.04)), error),
+            ]
+        };
+        let sure = of(&cells(Some(0.05)));
+        assert_eq!(sure.winner.as_deref(), Some("deadline"));
+        assert!(sure.text.contains("-20.0% [-22.0%, -18.0%] against none; the error of the model is 5.0%"));
+        assert!(of(&cells(None)).text.ends_with("the error of the model is unknown"));
+        let unsure = of(&cells(Some(0.3)));
+        assert_eq!((unsure.winner.as_deref(), unsure.best.len()), (None, 3));
+        assert!(
+            unsure.text.starts_with("no difference by mean beyond the error of the model (30.0%)"),
+            "{unsure:?}"
+        );
+    }
+
+    #[test]
+    fn overlapping_intervals_are_a_tie() {
+        let tied = of(&[
+            cell(0, None, None),
+            cell(1, Some((-0.2, -0.3, -0.1)), None),
+            cell(2, Some((-0.15, -0.25, -0.05)), None),
+        ]);
+        assert_eq!(
+            (tied.winner.as_deref(), tied.best),
+            (None, vec!["deadline".to_owned(), "fair".to_owned()])
+        );
+        assert!(
+            tied.text.starts_with("better than the reference none by mean, without a difference"),
+            "{}",
+            tied.text
+        );
+    }
+
+    #[test]
+    fn the_reference_may_be_the_best() {
+        let verdict = of(&[cell(0, None, Some(0.0)), cell(1, Some((0.2, 0.1, 0.3)), Some(0.0))]);
+        assert_eq!(verdict.winner.as_deref(), Some("none"));
+        assert_eq!(verdict.text, "best by mean: none, the reference; the model is the recorded device");
+    }
+
+    #[test]
+    fn without_intervals_there_is_no_verdict() {
+        let mut cells = [cell(0, None, None), cell(1, Some((0.2, 0.1, 0.3)), None)];
+        cells[1].against_reference.as_mut().unwrap().mean.as_mut().unwrap().interval = None;
+        assert!(of(&cells).text.contains("too few requests"));
+        assert!(verdict(&cells[..1], "mean").is_none(), "one alternative has no verdict");
+    }
+}

@@ -1,0 +1,355 @@
+//! Replays of recorded requests: a run on a model and its replay on the same model are the same, figures computed by hand,
+//! and results that depend neither on threads nor on shares.
+
+use std::fs;
+use std::num::NonZeroU64;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use iopath_lab::paths::find_path;
+use iopath_lab::progress::Silent;
+use iopath_lab::whatif::{Axes, CellReport, InputReport, WhatIf, WhatIfReport, parse_elevators};
+use iopath_lab::{
+    BlockSize, Depth, DeviceDepth, End, Jobs, LogSettings, Rate, RateProcess, Repetitions, Rw, Workload,
+};
+
+const MIB: u64 = 1 << 20;
+
+/// A disk whose figures follow from its parameters: a fixed latency for each request, and one request at a time for depth 1.
+fn steady(latency_us: u32, depth: u32) -> String {
+    format!(
+        "kind = \"cloud\"\ncapacity_gib = 1\nlatency_min_us = {latency_us}\nlatency_p50_us = {latency_us}\n\
+         latency_p99_us = {latency_us}\nlatency_max_us = {latency_us}\nsustained_iops = 1e6\nburst_iops = 1e6\n\
+         credits = 0\nio_unit_kib = 1024\nsustained_mib_per_s = 1e5\nburst_mib_per_s = 1e5\ncredits_mib = 0\n\
+         depth_max = {depth}\n"
+    )
+}
+
+/// Files of a test.
+struct Files {
+    directory: tempfile::TempDir,
+}
+
+impl Files {
+    fn new() -> Self {
+        Self { directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.directory.path().join(name);
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// The name of a model in a file.
+    fn model(&self, name: &str, text: &str) -> PathBuf {
+        PathBuf::from(format!("model:{}", self.write(&format!("{name}.toml"), text).display()))
+    }
+
+    /// The log of a workload.
+    fn log(&self, name: &str, workload: &Workload) -> PathBuf {
+        let file = self.directory.path().join(name);
+        let log = Some(LogSettings { file: file.clone(), limit_bytes: None });
+        iopath_lab::report(&Workload { log, ..workload.clone() }, &mut Silent).unwrap();
+        file
+    }
+}
+
+fn on(target: impl Into<PathBuf>) -> Workload {
+    Workload {
+        path: find_path("iopath-direct").unwrap(),
+        target: Some(target.into()),
+        repetitions: Repetitions::constant(1),
+        ..Workload::default()
+    }
+}
+
+fn study(input: &Path) -> WhatIf {
+    WhatIf {
+        inputs: vec![input.to_owned()],
+        axes: Axes::default(),
+        speed: 1.0,
+        closed: false,
+        seeds: 1,
+        by: None,
+        wrap: false,
+        shard: None,
+        threads: Some(1),
+    }
+}
+
+fn run(study: &WhatIf) -> WhatIfReport {
+    study.run(&mut Silent).unwrap()
+}
+
+/// The only input of a study.
+fn input(study: &WhatIf) -> InputReport {
+    run(study).inputs.remove(0)
+}
+
+/// The only alternative of a study.
+fn cell(study: &WhatIf) -> CellReport {
+    input(study).cells.remove(0)
+}
+
+fn error(study: &WhatIf) -> String {
+    study.run(&mut Silent).unwrap_err().to_string()
+}
+
+fn near(value: f64, expected: f64, tolerance: f64) {
+    assert!((value - expected).abs() <= expected.abs() * tolerance, "{value} is not {expected}");
+}
+
+fn with_target(study: WhatIf, target: &Path) -> WhatIf {
+    WhatIf { axes: Axes { targets: vec![target.to_owned()], ..study.axes }, ..study }
+}
+
+/// The replay of a recorded run on its model, with its settings, has the figures of the run: each request has the same latency.
+fn assert_reproduced(name: &str, workload: &Workload) {
+    let files = Files::new();
+    let log = files.log("run.log", workload);
+    for closed in [false, true] {
+        let input = input(&WhatIf { closed, ..study(&log) });
+        let recorded = input.recorded.expect("the log has completions");
+        let replayed = input.cells.last().unwrap().figures;
+        assert!(input.requests > 500, "{name}: {}", input.requests);
+        assert_eq!(replayed, recorded, "{name}, closed: {closed}");
+    }
+}
+
+#[test]
+fn a_replay_on_the_recorded_model_has_the_recorded_latencies() {
+    for target in ["model:cloud", "model:hdd-20tb", "model:ssd-nvme", "model:sata-2006"] {
+        for (elevator, jobs, depth) in [("none", 1, 1), ("none", 3, 8), ("deadline", 4, 16), ("fair", 2, 4)] {
+            for rw in [Rw::RandRw, Rw::Read] {
+                let workload = Workload {
+                    rw,
+                    jobs: Jobs::new(jobs).unwrap(),
+                    depth: Depth::new(depth).unwrap(),
+                    elevator: Some(elevator.parse().unwrap()),
+                    device_depth: (elevator != "none").then(|| DeviceDepth::new(4).unwrap()),
+                    size_bytes: Some(64 * MIB),
+                    end: End::Time(Duration::from_secs(if target == "model:ssd-nvme" { 1 } else { 20 })),
+                    block_size: BlockSize::new(16384).unwrap(),
+                    ..on(target)
+                };
+                let workload = if target == "model:ssd-nvme" {
+                    Workload { end: End::Time(Duration::from_millis(100)), ..workload }
+                } else {
+                    workload
+                };
+                assert_reproduced(&format!("{target} {elevator} {jobs} {depth} {}", rw.name()), &workload);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_replay_of_requests_at_random_times_has_the_recorded_latencies() {
+    let workload = Workload {
+        rw: Rw::RandRw,
+        rate: Some(Rate::Ios(NonZeroU64::new(150).unwrap())),
+        rate_process: RateProcess::Poisson,
+        depth: Depth::new(32).unwrap(),
+        elevator: Some("closest".parse().unwrap()),
+        size_bytes: Some(1024 * MIB),
+        end: End::Time(Duration::from_secs(10)),
+        ..on("model:hdd-20tb")
+    };
+    assert_reproduced("poisson", &workload);
+}
+
+#[test]
+fn figures_of_a_trace_computed_by_hand() {
+    let files = Files::new();
+    let model = files.model("steady", &steady(1000, 1));
+    // Each request takes 1 ms, one after another: the latencies are 1, 1.5 and 1 ms; the last ends at 11 ms.
+    let trace = files
+        .write("t.csv", "time_ns,op,sector,sectors\n0,read,0,8\n500000,write,800,16\n10000000,read,0,8\n");
+    let study = with_target(study(&trace), &model);
+    let figures = cell(&study).figures;
+    near(figures.mean_ns, (1.0 + 1.5 + 1.0) / 3.0 * 1e6, 1e-3);
+    near(figures.bytes_per_s, 16384.0 / 11e-3, 1e-3);
+    near(figures.iops, 3.0 / 11e-3, 1e-3);
+    near(figures.utilisation, 3.0 / 11.0, 1e-3);
+    near(figures.device_ios, 3.0, 0.0);
+    near(figures.request_bytes, 16384.0 / 3.0, 1e-9);
+    // From 8 to 800, and from 816 back to 0.
+    near(figures.seek_bytes, (792.0 + 816.0) / 2.0 * 512.0, 1e-9);
+    // At a tenth of the speed, no request waits for another.
+    let slow = cell(&WhatIf { speed: 0.1, ..study.clone() }).figures;
+    near(slow.mean_ns, 1e6, 1e-3);
+    near(slow.iops, 3.0 / 101e-3, 1e-3);
+    // Without a limit of one request at a time, none waits either.
+    let wide = files.model("wide", &steady(1000, 8));
+    near(cell(&with_target(study.clone(), &wide)).figures.mean_ns, 1e6, 1e-3);
+    let axes = Axes { targets: vec![wide], depths: vec![1, 8], ..Axes::default() };
+    let depths = input(&WhatIf { axes, ..study }).cells;
+    near(depths[0].figures.mean_ns, 3.5e6 / 3.0, 1e-3);
+    near(depths[1].figures.mean_ns, 1e6, 1e-3);
+}
+
+#[test]
+fn limits_of_requests_and_merges_are_alternatives() {
+    let files = Files::new();
+    let model = files.model("steady", &steady(1000, 1));
+    // While the first request is at the device, four adjacent ones wait in the elevator.
+    let trace = files.write(
+        "t.csv",
+        "time_ns,op,sector,sectors\n0,read,9000,8\n1000,read,0,8\n2000,read,8,8\n3000,read,16,8\n4000,read,24,8\n",
+    );
+    let axes = Axes {
+        targets: vec![model],
+        elevators: parse_elevators("deadline").unwrap(),
+        max_sectors_bytes: vec![4096, 8192, MIB],
+        merges: vec![true, false],
+        ..Axes::default()
+    };
+    let cells = input(&WhatIf { axes, ..study(&trace) }).cells;
+    let of = |name: &str| cells.iter().find(|cell| cell.name == name).unwrap().figures.device_ios;
+    let shown: Vec<f64> =
+        ["max 1 MiB", "max 8 KiB", "max 4 KiB", "max 1 MiB, unmerged"].into_iter().map(of).collect();
+    assert_eq!(shown, [2.0, 3.0, 5.0, 5.0]);
+}
+
+#[test]
+fn a_closed_replay_keeps_dependencies_and_an_open_one_the_times() {
+    let files = Files::new();
+    let [fast, slow] =
+        [("fast", 1000), ("slow", 3000)].map(|(name, latency)| files.model(name, &steady(latency, 1)));
+    // One request at a time, with 1 ms of thought after each: 600 requests in 1.2 s.
+    let workload = Workload {
+        rw: Rw::RandRead,
+        think: Duration::from_millis(1),
+        end: End::Time(Duration::from_millis(1200)),
+        ..on(fast)
+    };
+    let log = files.log("run.log", &workload);
+    let study = with_target(study(&log), &slow);
+    let closed = input(&WhatIf { closed: true, ..study.clone() });
+    let recorded = closed.recorded.unwrap();
+    near(recorded.iops, 500.0, 0.01);
+    // 3 ms of latency and 1 ms of thought.
+    near(closed.cells[0].figures.iops, 250.0, 0.01);
+    near(closed.cells[0].figures.mean_ns, 3e6, 1e-3);
+    near(closed.cells[0].against_recorded.unwrap().iops.unwrap().fraction, -0.5, 0.01);
+    // A request each 2 ms, and 3 ms for each: the n-th request waits for n ms.
+    let open = cell(&study).figures;
+    near(open.iops, 333.0, 0.01);
+    near(open.mean_ns, 3e6 + 1e6 * closed.requests as f64 / 2.0, 0.01);
+}
+
+#[test]
+fn each_disk_of_a_trace_is_a_model_of_its_own() {
+    let files = Files::new();
+    let model = files.model("steady", &steady(1000, 1));
+    let lines: String = (0..40).map(|number| format!("0,read,0,8,{}\n", number % 4)).collect();
+    let trace = files.write("t.csv", &format!("time_ns,op,sector,sectors,disk\n{lines}"));
+    let input = input(&with_target(study(&trace), &model));
+    assert_eq!((input.devices, input.streams), (4, 4));
+    // Ten requests of each disk, one after another: 1 to 10 ms.
+    near(input.cells[0].figures.mean_ns, 5.5e6, 1e-3);
+    near(input.cells[0].figures.iops, 40.0 / 10e-3, 1e-3);
+    near(input.cells[0].figures.fairness, 1.0, 1e-9);
+}
+
+/// A log and a trace with three alternatives each.
+fn matrix(files: &Files) -> WhatIf {
+    let workload = Workload {
+        rw: Rw::RandRw,
+        jobs: Jobs::new(4).unwrap(),
+        depth: Depth::new(8).unwrap(),
+        size_bytes: Some(512 * MIB),
+        end: End::Time(Duration::from_secs(8)),
+        ..on("model:cloud")
+    };
+    let log = files.log("run.log", &workload);
+    let line = |number: u64| {
+        let sector = number * 7_919_000 % 1_800_000 / 8 * 8;
+        format!("{},{},{sector},8,{}\n", number * 300_000, ["read", "write"][number as usize % 2], number % 3)
+    };
+    let lines: String = (0..800).map(line).collect();
+    let trace = files.write("t.csv", &format!("time_ns,op,sector,sectors,stream\n{lines}"));
+    let axes = Axes {
+        targets: vec![PathBuf::from("model:cloud")],
+        elevators: parse_elevators("none,deadline,ascend").unwrap(),
+        ..Axes::default()
+    };
+    WhatIf { axes, inputs: vec![log, trace], seeds: 3, ..study(Path::new("")) }
+}
+
+#[test]
+fn results_depend_neither_on_threads_nor_on_shares() {
+    let files = Files::new();
+    let study = matrix(&files);
+    let whole = run(&study);
+    let cells: Vec<usize> = whole.inputs.iter().map(|input| input.cells.len()).collect();
+    assert_eq!(cells, [3, 3]);
+    assert!(whole.inputs.iter().all(|input| input.verdict.is_some()));
+    assert_eq!(run(&WhatIf { threads: Some(4), ..study.clone() }), whole);
+    for count in [2, 4, 7] {
+        let part = |number: u64| {
+            let shard = Some(format!("{number}/{count}").parse().unwrap());
+            let part = run(&WhatIf { shard, ..study.clone() });
+            files.write(&format!("{number}-{count}.json"), &part.to_json())
+        };
+        // In another order than that of the shares.
+        let parts: Vec<PathBuf> = (1..=count).rev().map(part).collect();
+        let merged = WhatIfReport::merge(&parts).unwrap();
+        assert_eq!(merged.to_json(), whole.to_json(), "{count} shares");
+        assert_eq!(merged.to_json_lines(), whole.to_json_lines());
+        assert_eq!(merged.text(Some(100)), whole.text(Some(100)));
+        let missing = WhatIfReport::merge(&parts[..1]).unwrap_err().to_string();
+        assert!(missing.contains("of 6 cells"), "{missing}");
+        let twice =
+            WhatIfReport::merge(&[parts[count as usize - 1].clone(), parts[count as usize - 1].clone()]);
+        assert!(twice.unwrap_err().to_string().contains("name each part once"));
+    }
+    let other = run(&WhatIf { seeds: 2, shard: "2/2".parse().ok(), ..study });
+    let other = files.write("other.json", &other.to_json());
+    let mixed = WhatIfReport::merge(&[files.directory.path().join("1-2.json"), other]).unwrap_err();
+    assert!(mixed.to_string().contains("of another study"), "{mixed}");
+}
+
+#[test]
+fn requests_that_a_model_cannot_execute_are_refused_with_both_sizes() {
+    let files = Files::new();
+    let model = files.model("steady", &steady(1000, 1));
+    let head = "time_ns,op,sector,sectors\n";
+    let far = files.write("far.csv", &format!("{head}0,read,3000000,8\n1,read,8,8\n"));
+    let far = with_target(study(&far), &model);
+    let text = error(&far);
+    assert!(text.contains("up to sector 3000008") && text.contains("has 2097152 sectors"), "{text}");
+    assert!(text.contains("--wrap"), "{text}");
+    near(cell(&WhatIf { wrap: true, ..far }).figures.device_ios, 2.0, 0.0);
+    let trim = files.write("trim.csv", &format!("{head}0,discard,0,8\n"));
+    assert!(error(&with_target(study(&trim), &model)).contains("does not support that"));
+    let none = files.write("none.csv", &format!("{head}0,read,0,8\n"));
+    assert!(error(&study(&none)).contains("--target model:"));
+    assert!(error(&WhatIf { closed: true, ..with_target(study(&none), &model) }).contains("latency_ns"));
+    assert!(error(&with_target(study(&none), Path::new("disk.img"))).contains("is no model"));
+    let readahead = Axes { readaheads: vec![iopath_lab::Readahead::Off], ..Axes::default() };
+    let text = error(&WhatIf { axes: readahead, ..study(&none) });
+    assert!(text.contains("no file accesses"), "{text}");
+}
+
+#[test]
+fn the_recorded_settings_are_the_reference_even_if_no_list_has_them() {
+    let files = Files::new();
+    let workload = Workload {
+        rw: Rw::RandRead,
+        depth: Depth::new(8).unwrap(),
+        elevator: Some("deadline".parse().unwrap()),
+        size_bytes: Some(256 * MIB),
+        end: End::Time(Duration::from_secs(2)),
+        ..on("model:hdd-20tb")
+    };
+    let log = files.log("run.log", &workload);
+    let axes = Axes { elevators: parse_elevators("none,closest").unwrap(), ..Axes::default() };
+    let input = input(&WhatIf { axes, ..study(&log) });
+    let names: Vec<_> = input.cells.iter().map(|cell| (cell.name.as_str(), cell.reference)).collect();
+    assert_eq!(names, [("deadline", true), ("none", false), ("closest", false)]);
+    assert_eq!(input.cells[0].model_error.median, Some(0.0), "the log was recorded on this model");
+    let changes = input.cells[0].against_recorded.unwrap();
+    near(changes.mean.unwrap().fraction.abs(), 0.0, 0.0);
+}
