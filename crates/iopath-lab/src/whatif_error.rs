@@ -10,8 +10,16 @@ use crate::size::format_size;
 /// An input, alternative or part that cannot be used.
 #[derive(Debug, Error)]
 pub enum WhatIfError {
-    /// The input is a directory.
-    #[error("{} is a directory; name a request log of iopath, or a CSV file", path.display())]
+    /// The input cannot be opened.
+    #[error("cannot open {}: {source}; name a request log of iopath, or a CSV file", path.display())]
+    Open {
+        /// The input.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The input is a directory or a device.
+    #[error("{} is not a regular file; name a request log of iopath, or a CSV file", path.display())]
     NoTrace {
         /// The input.
         path: PathBuf,

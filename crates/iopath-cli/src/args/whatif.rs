@@ -38,7 +38,7 @@ pub(crate) struct WhatIfArgs {
     #[arg(long, value_name = "on|off,...", value_delimiter = ',', value_parser = switch())]
     pub(crate) merge: Vec<bool>,
     /// Priorities rt, be and idle of streams, reads or writes: `same,0=rt+writes=idle`
-    #[arg(long, value_name = "same|WHO=CLASS+...,...", value_delimiter = ',', value_parser = |text: &str| text.parse::<Priorities>())]
+    #[arg(long, value_name = "same|SELECTOR=CLASS+...,...", value_delimiter = ',', value_parser = |text: &str| text.parse::<Priorities>())]
     pub(crate) priority: Vec<Priorities>,
     /// The speed of the replay: 0.1 stretches the recorded times by ten
     #[arg(long, value_name = "X", default_value = "1", value_parser = speed)]

@@ -16,8 +16,8 @@ pub(super) fn held_back_line(figures: usize, error: &ErrorSummary) -> String {
 
 /// The median error that the file of a fitted model states, as a fraction; none if the file is not of a fit.
 pub fn stated_error(file: &str) -> Option<f64> {
-    let comment = file.lines().take_while(|line| line.starts_with('#'));
-    let line = comment.filter_map(|line| line.strip_prefix("# ")?.strip_prefix(BEGIN)).next()?;
+    let mut comment = file.lines().take_while(|line| line.starts_with('#'));
+    let line = comment.find_map(|line| line.strip_prefix("# ")?.strip_prefix(BEGIN))?;
     let (_, figures) = line.split_once(HELD_BACK)?;
     let percent: f64 = figures.split_once('%')?.0.parse().ok()?;
     (percent.is_finite() && percent >= 0.0).then_some(percent / 100.0)

@@ -73,14 +73,14 @@ impl Document for WhatIfReport {
 
     fn sections(&self) -> Vec<Section> {
         let mut sections = Vec::new();
-        let head = |first: &str| {
-            std::iter::once(first)
-                .chain(METRICS.iter().map(|metric| metric.title))
-                .map(str::to_owned)
-                .collect()
+        let head = |first: &str| -> Vec<String> {
+            let titles = METRICS.iter().map(|metric| metric.title);
+            std::iter::once(first).chain(titles).map(str::to_owned).collect()
         };
         for input in &self.inputs {
-            let named = |name: String, cells: Vec<String>| std::iter::once(name).chain(cells).collect();
+            let named = |name: String, cells: Vec<String>| -> Vec<String> {
+                std::iter::once(name).chain(cells).collect()
+            };
             let recorded = input.recorded.iter().map(|figures| named("recorded".to_owned(), shown(figures)));
             let cells = input.cells.iter().map(|cell| named(name_of(cell), shown(&cell.figures)));
             let verdict = input.verdict.iter().map(|verdict| format!("Verdict: {}", verdict.text));

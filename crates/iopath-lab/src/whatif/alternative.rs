@@ -66,29 +66,26 @@ impl Axes {
             return Err(WhatIfError::TooMany { alternatives: count, max: ALTERNATIVES_MAX });
         }
         let mut all = vec![base.clone()];
-        vary(&mut all, 0..self.targets.len(), |one, value| one.target = value);
-        vary(&mut all, &self.elevators, |one, value| one.elevator = value.clone());
-        vary(&mut all, &self.max_sectors_bytes, |one, value| one.max_request_bytes = Some(*value));
-        vary(&mut all, &self.depths, |one, value| one.depth = Some(*value));
-        vary(&mut all, &self.merges, |one, value| one.is_merged = *value);
-        vary(&mut all, &self.priorities, |one, value| one.priorities = value.clone());
+        let targets: Vec<usize> = (0..self.targets.len()).collect();
+        vary(&mut all, &targets, |one, value| one.target = value);
+        vary(&mut all, &self.elevators, |one, value| one.elevator = value);
+        vary(&mut all, &self.max_sectors_bytes, |one, value| one.max_request_bytes = Some(value));
+        vary(&mut all, &self.depths, |one, value| one.depth = Some(value));
+        vary(&mut all, &self.merges, |one, value| one.is_merged = value);
+        vary(&mut all, &self.priorities, |one, value| one.priorities = value);
         Ok(all)
     }
 }
 
 /// Replaces each alternative by one for each value. Without a value, changes nothing.
-fn vary<T: Clone>(
-    all: &mut Vec<Alternative>,
-    values: impl IntoIterator<Item = T> + Clone,
-    set: impl Fn(&mut Alternative, T),
-) {
-    if values.clone().into_iter().next().is_none() {
+fn vary<T: Clone>(all: &mut Vec<Alternative>, values: &[T], set: impl Fn(&mut Alternative, T)) {
+    if values.is_empty() {
         return;
     }
     let varied = all.iter().flat_map(|one| {
-        values.clone().into_iter().map(|value| {
+        values.iter().map(|value| {
             let mut one = one.clone();
-            set(&mut one, value);
+            set(&mut one, value.clone());
             one
         })
     });

@@ -83,7 +83,7 @@ impl Metric {
     }
 
     /// Its value, in the unit of the column.
-    pub(crate) fn value(&self, figures: &Figures) -> f64 {
+    pub fn value(&self, figures: &Figures) -> f64 {
         (self.of)(figures)
     }
 
@@ -143,9 +143,9 @@ pub struct Changes {
 
 impl Changes {
     /// From the changes in the order of [`METRICS`].
-    pub(crate) fn of(all: [Option<Change>; 11]) -> Self {
+    pub(crate) fn of(all: &[Option<Change>; 11]) -> Self {
         let [throughput, iops, mean, p50, p99, p999, device_ios, request_size, seek, utilisation, fairness] =
-            all;
+            *all;
         Self { throughput, iops, mean, p50, p99, p999, device_ios, request_size, seek, utilisation, fairness }
     }
 

@@ -4,13 +4,14 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use iopath_core::elevator::ElevatorSpec;
 use iopath_core::log::Event;
 use iopath_core::{Op, Record};
 use iopath_log::{End, Entry, LogInfo, LogReader};
 
 use super::request::Found;
 use super::tally::{Tally, Usage};
-use super::trace::{Builder, Built, Input, STREAMS_MAX, Setup, UNKNOWN};
+use super::trace::{Builder, Built, Input, STREAMS_MAX, UNKNOWN};
 use crate::error::LabError;
 use crate::whatif_error::WhatIfError;
 
@@ -168,8 +169,7 @@ impl Follower {
                 "the log has {repeats} repetitions: the replay does not reset the model between them"
             ));
         }
-        let elevator = info.elevator.parse().ok();
-        if elevator.is_none() {
+        if info.elevator.parse::<ElevatorSpec>().is_err() {
             notes.push(format!(
                 "the recorded elevator `{}` is not one of iopath: none is the reference",
                 info.elevator
@@ -184,12 +184,7 @@ impl Follower {
             streams,
             windows,
             recorded: None,
-            setup: Some(Setup {
-                target: info.target.clone(),
-                elevator,
-                is_virtual: info.clock == "virtual",
-                queues: queues.into(),
-            }),
+            queues: queues.into(),
             notes,
         };
         input.recorded = recorded(&input, &dispatched);
@@ -200,11 +195,9 @@ impl Follower {
 /// The recorded run; none without a completion. `dispatched` is in the order of dispatch.
 fn recorded(input: &Input, dispatched: &[Dispatched]) -> Option<Tally> {
     let trace = input.devices.first().filter(|trace| !trace.done_ns.is_empty())?;
-    let mut tally = Tally::new(input.windows, input.streams.len());
-    for (request, done_ns) in trace.requests.iter().zip(&trace.done_ns) {
-        if request.op().has_memory() && *done_ns != UNKNOWN {
-            tally.complete(request, request.at_ns, *done_ns);
-        }
+    let mut tally = Tally::new(input.windows, input.streams.len(), &trace.requests);
+    for (request, done_ns) in trace.completions() {
+        tally.complete(request, request.at_ns, done_ns);
     }
     let (mut head, mut busy_until, mut next) = (None, 0, 0);
     for request in dispatched {

@@ -1,6 +1,7 @@
 //! Plans a study before it reads a trace: the alternatives of each input, the reference among them, and the number of each
 //! cell. Each process of a study plans the same cells.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use iopath_core::elevator::ElevatorSpec;
@@ -58,11 +59,13 @@ pub(super) fn plan(inputs: &[PathBuf], axes: &Axes) -> Result<Vec<Planned>, LabE
 }
 
 fn plan_one(path: &Path, axes: &Axes, first_cell: u64) -> Result<Planned, LabError> {
-    let is_log = iopath_log::is_log(path).map_err(LabError::open(path, false));
-    let is_log = match is_log {
-        Err(_) if path.is_dir() => return Err(WhatIfError::NoTrace { path: path.to_owned() }.into()),
-        other => other?,
-    };
+    // A device or a FIFO could have no end.
+    let metadata =
+        std::fs::metadata(path).map_err(|source| WhatIfError::Open { path: path.to_owned(), source })?;
+    if !metadata.is_file() {
+        return Err(WhatIfError::NoTrace { path: path.to_owned() }.into());
+    }
+    let is_log = iopath_log::is_log(path).map_err(LabError::open(path, false))?;
     if !axes.readaheads.is_empty() {
         return Err(WhatIfError::NoAccesses { path: path.to_owned() }.into());
     }
@@ -117,7 +120,8 @@ pub(super) fn study_id(planned: &[Planned], study: &Study) -> String {
     for one in planned {
         text += &one.path.display().to_string();
         for alternative in &one.alternatives {
-            text += &format!("\n{:?}", alternative.words(&one.target_name(alternative.target)));
+            let words = alternative.words(&one.target_name(alternative.target));
+            let _ = write!(text, "\n{words:?}");
         }
     }
     format!("{:08x}", crc32fast::hash(text.as_bytes()))

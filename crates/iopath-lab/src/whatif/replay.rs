@@ -80,7 +80,7 @@ impl Run<'_> {
                 None => sum = Some(of_device),
             }
         }
-        Ok(sum.unwrap_or_else(|| Tally::new(1, 1)))
+        Ok(sum.unwrap_or_else(|| Tally::new(1, 1, &[])))
     }
 
     fn device(&self, trace: &Trace, number: usize, stop: &AtomicBool) -> Result<Tally, Failure> {
@@ -92,7 +92,7 @@ impl Run<'_> {
         let device = Metered::new(model, tighter, gauge.clone());
         let streams = self.input.streams.len();
         // A volume has the same rule: without an elevator, each thread has a queue.
-        let had_queues = self.input.setup.as_ref().is_some_and(|setup| setup.queues > 1);
+        let had_queues = self.input.queues > 1;
         if elevator.name() == "none" && had_queues && depth.is_none() && streams <= QUEUES_MAX {
             let queues = QueuePerJob::new(device, streams.max(1) as u32, QUEUE_BIOS_MAX);
             self.timed(trace, queues, gauge, stop)
@@ -137,7 +137,7 @@ impl Run<'_> {
             in_flight: 0,
             window: 0,
             gauge,
-            tally: Tally::new(self.input.windows, self.input.streams.len()),
+            tally: Tally::new(self.input.windows, self.input.streams.len(), &trace.requests),
             failure: None,
         };
         let mut watch = |_: &Replay<'_, Q, S>, _: Instant| {
@@ -224,7 +224,8 @@ impl<Q: Queues, S: Source> Replay<'_, Q, S> {
     #[inline]
     fn submit(&mut self, index: usize, now: Instant) -> bool {
         let request = &self.requests[index];
-        match self.queues.submit(request.stream.into(), self.bio(index, request), now) {
+        let bio = self.bio(index, request);
+        match self.queues.submit(request.stream.into(), bio, now) {
             Ok(()) => self.in_flight += 1,
             Err(SubmitError::QueueFull(_)) => return false,
             Err(refused) => {

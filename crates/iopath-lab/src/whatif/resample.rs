@@ -48,7 +48,7 @@ pub(crate) fn changes(of: &[Digest], from: &[Digest]) -> Changes {
         let interval = drawn.as_ref().and_then(|drawn| interval(drawn, index, fraction));
         *change = Some(Change { fraction, interval });
     }
-    Changes::of(changes)
+    Changes::of(&changes)
 }
 
 fn fraction(after: f64, before: f64) -> Option<f64> {
@@ -112,7 +112,7 @@ mod tests {
             builder.push(&found).unwrap();
         }
         let built = builder.finish();
-        let mut tally = Tally::new(built.windows, 1);
+        let mut tally = Tally::new(built.windows, 1, &built.devices[0].requests);
         for (number, request) in built.devices[0].requests.iter().enumerate() {
             let due_ns = request.at_ns;
             tally.complete(request, due_ns, due_ns + latency_ns(number as u64));

@@ -88,8 +88,8 @@ impl Source for Open<'_> {
     }
 }
 
-/// A request that has not completed.
-const PENDING: u64 = u64::MAX;
+/// The end of the requests of a stream.
+const END: u32 = u32::MAX;
 
 /// Recorded dependencies and think times. The requests of a stream keep their order.
 #[derive(Debug)]
@@ -97,54 +97,75 @@ pub(super) struct Closed<'a> {
     requests: &'a [Request],
     links: &'a [Link],
     stretch: Stretch,
-    /// The next request of each stream.
-    heads: Vec<Option<u32>>,
-    /// The request after each request in its stream; [`Link::NONE`] after the last.
+    streams: Vec<Stream>,
+    /// The request after each request in its stream; [`END`] after the last.
     following: Vec<u32>,
-    /// Heads whose time is known.
+    /// The first requests of streams whose time is known.
     timers: BinaryHeap<Reverse<(u64, u32)>>,
     /// The time at which each submitted request was due.
     due_ns: Vec<u64>,
+    /// The completions of each stream, one stream after the other.
     done_ns: Vec<u64>,
     left: usize,
+}
+
+/// The progress of a stream.
+#[derive(Debug, Clone, Copy)]
+struct Stream {
+    /// The next request to submit.
+    head: u32,
+    completions: u32,
+    /// The position of its first completion in [`Closed::done_ns`].
+    first: usize,
 }
 
 impl<'a> Closed<'a> {
     /// For a trace with completions.
     pub(super) fn new(trace: &'a Trace, stretch: Stretch) -> Self {
         let requests = &trace.requests;
-        let streams = requests.iter().map(|request| usize::from(request.stream) + 1).max().unwrap_or(0);
-        let (mut heads, mut following) = (vec![None; streams], vec![Link::NONE; requests.len()]);
+        let count = requests.iter().map(|request| usize::from(request.stream) + 1).max().unwrap_or(0);
+        let mut streams = vec![Stream { head: END, completions: 0, first: 0 }; count];
+        let mut following = vec![END; requests.len()];
         for (index, request) in requests.iter().enumerate().rev() {
-            let head = &mut heads[usize::from(request.stream)];
-            following[index] = head.unwrap_or(Link::NONE);
-            *head = Some(index as u32);
+            let stream = &mut streams[usize::from(request.stream)];
+            following[index] = std::mem::replace(&mut stream.head, index as u32);
+            stream.first += 1;
+        }
+        let mut first = 0;
+        for stream in &mut streams {
+            first += std::mem::replace(&mut stream.first, first);
         }
         let mut closed = Self {
             requests,
             links: trace.links(),
             stretch,
+            streams,
             following,
             timers: BinaryHeap::new(),
             due_ns: vec![0; requests.len()],
-            done_ns: vec![PENDING; requests.len()],
+            done_ns: vec![0; requests.len()],
             left: requests.len(),
-            heads: heads.clone(),
         };
-        for head in heads.into_iter().flatten() {
-            closed.schedule(head, 0);
+        for stream in 0..count {
+            closed.schedule(stream, 0);
         }
         closed
     }
 
-    /// Sets the timer of a head, if its dependency has completed. It is not due before `earliest_ns`.
-    fn schedule(&mut self, head: u32, earliest_ns: u64) {
-        let Link { after, think_ns } = self.links[head as usize];
-        let since_ns = if after == Link::NONE { 0 } else { self.done_ns[after as usize] };
-        if since_ns != PENDING {
-            let due_ns = since_ns.saturating_add(self.stretch.of(think_ns)).max(earliest_ns);
-            self.timers.push(Reverse((due_ns, head)));
+    /// Sets the timer of the next request of a stream, if the completion that it follows has occurred. The request is not due
+    /// before `earliest_ns`.
+    fn schedule(&mut self, stream: usize, earliest_ns: u64) {
+        let Stream { head, completions, first } = self.streams[stream];
+        if head == END {
+            return;
         }
+        let Link { after, think_ns } = self.links[head as usize];
+        if after > completions {
+            return;
+        }
+        let since_ns = (after as usize).checked_sub(1).map_or(0, |last| self.done_ns[first + last]);
+        let due_ns = since_ns.saturating_add(self.stretch.of(think_ns)).max(earliest_ns);
+        self.timers.push(Reverse((due_ns, head)));
     }
 }
 
@@ -160,11 +181,8 @@ impl Source for Closed<'_> {
         let index = head as usize;
         self.due_ns[index] = due_ns;
         let stream = usize::from(self.requests[index].stream);
-        let next = self.following[index];
-        self.heads[stream] = (next != Link::NONE).then_some(next);
-        if next != Link::NONE {
-            self.schedule(next, due_ns);
-        }
+        self.streams[stream].head = self.following[index];
+        self.schedule(stream, due_ns);
         Some(index)
     }
 
@@ -173,10 +191,14 @@ impl Source for Closed<'_> {
     }
 
     fn handle_done(&mut self, index: usize, now_ns: u64) {
-        self.done_ns[index] = now_ns;
-        let head = self.heads[usize::from(self.requests[index].stream)];
-        if let Some(head) = head.filter(|head| self.links[*head as usize].after as usize == index) {
-            self.schedule(head, now_ns);
+        let number = usize::from(self.requests[index].stream);
+        let stream = &mut self.streams[number];
+        self.done_ns[stream.first + stream.completions as usize] = now_ns;
+        stream.completions += 1;
+        let Stream { head, completions, .. } = *stream;
+        // Otherwise the request has a timer, or waits for a further completion.
+        if head != END && self.links[head as usize].after == completions {
+            self.schedule(number, now_ns);
         }
     }
 

@@ -47,7 +47,7 @@ pub(super) fn run(options: &WhatIf, progress: &mut dyn Progress) -> Result<WhatI
     };
     let list = shared.cells(options.shard);
     let results = shared.run(&list, options.threads, progress)?;
-    let report = shared.report(study, options.shard, results);
+    let report = report(study, options.shard, results);
     Ok(if options.shard.is_some() { report } else { report.with_verdicts() })
 }
 
@@ -137,12 +137,10 @@ impl Shared {
                 });
             }
             drop(sender);
-            let mut count = 0;
-            for (index, done) in receiver {
-                count += 1;
+            for (number, (index, done)) in (1..).zip(receiver) {
                 if let Ok(Done { cell, facts }) = &done {
                     let name = format!("{}: {}", facts.name, cell.name);
-                    progress.stage(&Stage::Cell { name, number: count, count: list.len() as u32 });
+                    progress.stage(&Stage::Cell { name, number, count: list.len() as u32 });
                 }
                 results[index] = Some(done);
             }
@@ -252,20 +250,20 @@ impl Shared {
         }
         Ok(tallies.iter().map(Tally::digest).collect())
     }
+}
 
-    /// The report of the results, which are in the order of the cells.
-    fn report(&self, study: Study, shard: Option<Shard>, results: Vec<Done>) -> WhatIfReport {
-        let mut inputs: BTreeMap<u64, InputReport> = BTreeMap::new();
-        for Done { cell, facts } in results {
-            inputs.entry(facts.number).or_insert(facts).cells.push(cell);
-        }
-        WhatIfReport {
-            schema: SCHEMA.to_owned(),
-            origin: None,
-            shard,
-            study,
-            inputs: inputs.into_values().collect(),
-        }
+/// The report of the results, which are in the order of the cells.
+fn report(study: Study, shard: Option<Shard>, results: Vec<Done>) -> WhatIfReport {
+    let mut inputs: BTreeMap<u64, InputReport> = BTreeMap::new();
+    for Done { cell, facts } in results {
+        inputs.entry(facts.number).or_insert(facts).cells.push(cell);
+    }
+    WhatIfReport {
+        schema: SCHEMA.to_owned(),
+        origin: None,
+        shard,
+        study,
+        inputs: inputs.into_values().collect(),
     }
 }
 

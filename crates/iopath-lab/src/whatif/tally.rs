@@ -13,15 +13,16 @@ const LATENCY_MAX_NS: u64 = 86_400_000_000_000;
 const DIGITS: u8 = 2;
 
 /// The sums of a window.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 struct Window {
     /// Completed reads and writes.
     ios: u64,
     bytes: u64,
     latency_ns: u128,
     histogram: Histogram<u32>,
-    /// The last completion of its requests.
-    last_ns: u64,
+    /// The time at which as many requests had completed as this window and the windows before have. Not the last
+    /// completion of its own requests: one late request would shift the whole window.
+    end_ns: u64,
     device: Usage,
 }
 
@@ -55,7 +56,7 @@ type OfStream = (u64, u128);
 const STREAM_SUMS_MAX: usize = 1 << 18;
 
 /// The sums of one replay.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Tally {
     windows: Vec<Window>,
     /// The sums of each stream: of each window, or of all windows together.
@@ -64,18 +65,32 @@ pub(crate) struct Tally {
     /// The first submission.
     first_ns: u64,
     devices: usize,
+    completed: u64,
+    /// The number of requests of each window and the windows before.
+    ends: Vec<u64>,
+    /// The number of windows that have ended.
+    ended: usize,
 }
 
 impl Tally {
-    /// No requests yet.
-    pub(crate) fn new(windows: usize, streams: usize) -> Self {
+    /// For these requests, none of which has completed.
+    pub(crate) fn new(windows: usize, streams: usize, requests: &[Request]) -> Self {
+        let mut ends = vec![0; windows];
+        for request in requests.iter().filter(|request| request.op().has_memory()) {
+            ends[usize::from(request.window)] += 1;
+        }
+        let mut sum = 0;
+        for end in &mut ends {
+            sum += *end;
+            *end = sum;
+        }
         let window = Window {
             ios: 0,
             bytes: 0,
             latency_ns: 0,
             histogram: Histogram::new_with_bounds(1, LATENCY_MAX_NS, DIGITS)
                 .expect("the bounds are constants in order"),
-            last_ns: 0,
+            end_ns: 0,
             device: Usage::default(),
         };
         let of_streams = if windows * streams <= STREAM_SUMS_MAX { windows } else { 1 };
@@ -85,10 +100,13 @@ impl Tally {
             stream_count: streams,
             first_ns: u64::MAX,
             devices: 1,
+            completed: 0,
+            ends,
+            ended: 0,
         }
     }
 
-    /// A read or write that was due at `due_ns` has completed.
+    /// A read or write that was due at `due_ns` has completed. Calls are in the order of completion.
     #[inline]
     pub(crate) fn complete(&mut self, request: &Request, due_ns: u64, done_ns: u64) {
         let latency_ns = done_ns - due_ns;
@@ -98,7 +116,11 @@ impl Tally {
         window.bytes += request.bytes();
         window.latency_ns += u128::from(latency_ns);
         window.histogram.saturating_record(latency_ns);
-        window.last_ns = window.last_ns.max(done_ns);
+        self.completed += 1;
+        while self.ends.get(self.ended).is_some_and(|end| *end <= self.completed) {
+            self.windows[self.ended].end_ns = done_ns;
+            self.ended += 1;
+        }
         let base = if self.streams.len() == self.stream_count { 0 } else { number * self.stream_count };
         let stream = &mut self.streams[base + usize::from(request.stream)];
         stream.0 += 1;
@@ -118,7 +140,7 @@ impl Tally {
             window.bytes += other.bytes;
             window.latency_ns += other.latency_ns;
             window.histogram.add(&other.histogram).expect("all histograms have the same bounds");
-            window.last_ns = window.last_ns.max(other.last_ns);
+            window.end_ns = window.end_ns.max(other.end_ns);
             window.device.add(&other.device);
         }
         for (stream, other) in self.streams.iter_mut().zip(&other.streams) {
@@ -129,17 +151,12 @@ impl Tally {
         self.devices += other.devices;
     }
 
-    /// The number of completed reads and writes.
-    pub(crate) fn ios(&self) -> u64 {
-        self.windows.iter().map(|window| window.ios).sum()
-    }
-
     /// The same sums in the form that selections of windows need.
     pub(crate) fn digest(&self) -> Digest {
         let mut until = self.first_ns;
         let window = |window: &Window| {
             let before = until;
-            until = until.max(window.last_ns);
+            until = until.max(window.end_ns);
             Part {
                 ios: window.ios,
                 bytes: window.bytes,
@@ -243,15 +260,14 @@ impl Digest {
         }
         let seconds = span_ns as f64 / 1e9;
         let per = |sum: f64, by: f64| if by > 0.0 { sum / by } else { 0.0 };
-        let [p50_ns, p99_ns, p999_ns] =
-            [0.5, 0.99, 0.999].map(|share| self.quantile(&scratch.counts, ios, share));
+        let [p50, p99, p999] = [0.5, 0.99, 0.999].map(|share| self.quantile(&scratch.counts, ios, share));
         Figures {
             bytes_per_s: per(bytes as f64, seconds),
             iops: per(ios as f64, seconds),
             mean_ns: per(latency_ns, ios as f64),
-            p50_ns,
-            p99_ns,
-            p999_ns,
+            p50_ns: p50,
+            p99_ns: p99,
+            p999_ns: p999,
             device_ios: device.ios as f64,
             request_bytes: per(device.bytes as f64, device.ios as f64),
             seek_bytes: per(device.distance_sectors as f64 * 512.0, device.moves as f64),
@@ -326,8 +342,9 @@ mod tests {
     #[test]
     fn figures_of_requests_computed_by_hand() {
         // 40 requests, one each µs; 36 take 1 µs, 4 take 101 µs: the mean is 11 µs.
-        let mut tally = Tally::new(2, 2);
-        for (number, request) in requests(40, 2).iter().enumerate() {
+        let requests = requests(40, 2);
+        let mut tally = Tally::new(2, 2, &requests);
+        for (number, request) in requests.iter().enumerate() {
             let due_ns = number as u64 * 1000;
             let latency_ns = if number % 10 == 9 { 101_000 } else { 1000 };
             tally.complete(request, due_ns, due_ns + latency_ns);
@@ -335,7 +352,7 @@ mod tests {
         let usage = Usage { ios: 20, bytes: 163_840, moves: 19, distance_sectors: 190, busy_ns: 70_000 };
         tally.add_usage(0, &usage);
         let figures = tally.digest().all();
-        // The last completion is that of request 39: at 140 µs.
+        // The last completion is that of request 39: at 140 µs. The calls are not in order, which matters only to windows.
         assert!(near(figures.bytes_per_s, 163_840.0 / 140e-6, 1e-9), "{figures:?}");
         assert!(near(figures.iops, 40.0 / 140e-6, 1e-9) && near(figures.mean_ns, 11_000.0, 1e-9));
         assert!(near(figures.p50_ns, 1000.0, 0.004) && near(figures.p99_ns, 101_000.0, 0.004), "{figures:?}");
@@ -348,8 +365,9 @@ mod tests {
 
     #[test]
     fn a_selection_may_repeat_a_window() {
-        let mut tally = Tally::new(2, 1);
-        for (number, request) in requests(40, 1).iter().enumerate() {
+        let requests = requests(40, 1);
+        let mut tally = Tally::new(2, 1, &requests);
+        for (number, request) in requests.iter().enumerate() {
             let latency_ns = if number < 20 { 1000 } else { 3000 };
             tally.complete(request, number as u64 * 1000, number as u64 * 1000 + latency_ns);
         }
@@ -362,9 +380,10 @@ mod tests {
     #[test]
     fn devices_in_use_at_the_same_time_share_the_duration() {
         let one = |shift: u64| {
-            let mut tally = Tally::new(1, 1);
-            for request in requests(10, 1) {
-                tally.complete(&request, shift, shift + 1000);
+            let requests = requests(10, 1);
+            let mut tally = Tally::new(1, 1, &requests);
+            for request in &requests {
+                tally.complete(request, shift, shift + 1000);
             }
             tally.add_usage(0, &Usage { busy_ns: 1000, ..Usage::default() });
             tally

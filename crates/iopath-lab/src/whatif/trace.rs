@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use iopath_core::Op;
-use iopath_core::elevator::ElevatorSpec;
 
 use super::request::{Found, Request};
 use super::tally::Tally;
@@ -24,21 +23,15 @@ pub(crate) const UNKNOWN: u64 = u64::MAX;
 /// The completion of the same stream that a request follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Link {
-    /// The request whose completion is the last of the stream before the submission; [`Link::NONE`] without one.
+    /// The request follows the completion of this number: 1 is the first of the stream, 0 is none.
     pub(crate) after: u32,
     /// The time from that completion to the submission. Without one: the time of the submission.
     pub(crate) think_ns: u64,
 }
 
-impl Link {
-    pub(crate) const NONE: u32 = u32::MAX;
-}
-
 /// The requests of one recorded device, in the order of submission.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
-    /// The name of the device; empty if the input has only one.
-    pub(crate) device: String,
     pub(crate) requests: Vec<Request>,
     /// The recorded completion of each request, or [`UNKNOWN`]; empty if the input has none.
     pub(crate) done_ns: Vec<u64>,
@@ -46,35 +39,69 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
+    /// The completed reads and writes, in the order of completion, each with its time.
+    pub(crate) fn completions(&self) -> impl Iterator<Item = (&Request, u64)> {
+        let is_counted = |index: &usize| {
+            self.requests[*index].op().has_memory()
+                && self.done_ns.get(*index).is_some_and(|done_ns| *done_ns != UNKNOWN)
+        };
+        let mut order: Vec<usize> = (0..self.requests.len()).filter(is_counted).collect();
+        order.sort_by_key(|index| self.done_ns[*index]);
+        order.into_iter().map(|index| (&self.requests[index], self.done_ns[index]))
+    }
+
     /// The dependency of each request.
     pub(crate) fn links(&self) -> &[Link] {
         self.links.get_or_init(|| links(&self.requests, &self.done_ns))
     }
 }
 
-/// The dependencies of requests in the order of submission.
-fn links(requests: &[Request], done_ns: &[u64]) -> Vec<Link> {
-    #[derive(Default)]
-    struct Stream {
-        in_flight: BinaryHeap<Reverse<(u64, u32)>>,
-        last: Option<(u64, u32)>,
+/// The completions of a stream, while its dependencies are determined.
+#[derive(Debug, Default)]
+struct Completions {
+    in_flight: BinaryHeap<Reverse<u64>>,
+    count: u32,
+    /// The time of the last completion.
+    last_ns: u64,
+    /// The number of completions at that time, and of requests that follow them.
+    last: u32,
+    followers: u32,
+}
+
+impl Completions {
+    /// The number of the completion that a request follows that was submitted at `at_ns`. Each of several simultaneous
+    /// completions is followed by one request, and the last one by all further requests. So a stream that refills its slots
+    /// refills each of them at its own time, and a stream that waits for a batch waits for the whole batch.
+    fn before(&mut self, at_ns: u64) -> u32 {
+        while let Some(&Reverse(done_ns)) = self.in_flight.peek().filter(|first| first.0 <= at_ns) {
+            self.in_flight.pop();
+            if done_ns > self.last_ns {
+                (self.last_ns, self.last, self.followers) = (done_ns, 0, 0);
+            }
+            self.count += 1;
+            self.last += 1;
+        }
+        self.followers = (self.followers + 1).min(self.last);
+        self.count - self.last + self.followers
     }
-    let mut streams: HashMap<u16, Stream> = HashMap::new();
-    let link = |(index, (request, done)): (usize, (&Request, &u64))| {
+}
+
+/// The dependencies of requests in the order of submission.
+///
+/// A request follows a number of completions, not the completion of a certain request: a program with several requests in flight
+/// submits the next one when any of them completes, and an alternative may complete them in another order.
+fn links(requests: &[Request], done_ns: &[u64]) -> Vec<Link> {
+    let mut streams: HashMap<u16, Completions> = HashMap::new();
+    let link = |(request, done): (&Request, &u64)| {
         let stream = streams.entry(request.stream).or_default();
-        while let Some(&Reverse(first)) = stream.in_flight.peek().filter(|first| first.0.0 <= request.at_ns) {
-            stream.in_flight.pop();
-            stream.last = Some(first);
-        }
+        let after = stream.before(request.at_ns);
         if *done != UNKNOWN {
-            stream.in_flight.push(Reverse((*done, index as u32)));
+            stream.in_flight.push(Reverse(*done));
         }
-        match stream.last {
-            Some((done, after)) => Link { after, think_ns: request.at_ns - done },
-            None => Link { after: Link::NONE, think_ns: request.at_ns },
-        }
+        let since_ns = if after > 0 { stream.last_ns } else { 0 };
+        Link { after, think_ns: request.at_ns - since_ns }
     };
-    requests.iter().zip(done_ns).enumerate().map(link).collect()
+    requests.iter().zip(done_ns).map(link).collect()
 }
 
 /// A recorded input.
@@ -89,22 +116,10 @@ pub(crate) struct Input {
     pub(crate) windows: usize,
     /// The recorded run, if the input has its completions.
     pub(crate) recorded: Option<Tally>,
-    /// The settings of the recorded run; none for CSV.
-    pub(crate) setup: Option<Setup>,
+    /// The number of queues of the recorded run.
+    pub(crate) queues: usize,
     /// Facts about the input that limit the conclusions, in words.
     pub(crate) notes: Vec<String>,
-}
-
-/// The settings of a recorded run, from the header of its log.
-#[derive(Debug, Clone)]
-pub(crate) struct Setup {
-    pub(crate) target: String,
-    /// The elevator; none if this program has no elevator of the recorded name.
-    pub(crate) elevator: Option<ElevatorSpec>,
-    /// Whether the times are virtual.
-    pub(crate) is_virtual: bool,
-    /// The number of queues of the run.
-    pub(crate) queues: usize,
 }
 
 /// What a model must accept to replay an input.
@@ -174,16 +189,15 @@ impl Builder {
     /// Adds a request, and returns its number. None if the input has too many streams or requests.
     pub(crate) fn push(&mut self, found: &Found) -> Option<usize> {
         let number = self.requests.len();
-        let stream = match self.known.get(&found.stream) {
-            Some(stream) => *stream,
-            None => {
-                let stream = u16::try_from(self.streams.len()).ok()?;
-                self.streams.push(found.stream);
-                self.known.insert(found.stream, stream);
-                stream
-            }
+        let stream = if let Some(stream) = self.known.get(&found.stream) {
+            *stream
+        } else {
+            let stream = u16::try_from(self.streams.len()).ok()?;
+            self.streams.push(found.stream);
+            self.known.insert(found.stream, stream);
+            stream
         };
-        if number >= Link::NONE as usize {
+        if number >= u32::MAX as usize {
             return None;
         }
         if found.device != 0 && self.devices.is_empty() {
@@ -244,7 +258,6 @@ impl Builder {
         let trace = |name: &u32| {
             let indices = || (0..requests.len()).filter(|index| self.devices[*index] == *name);
             Trace {
-                device: name.to_string(),
                 requests: indices().map(|index| requests[index]).collect(),
                 done_ns: indices().filter_map(|index| done_ns.get(index).copied()).collect(),
                 ..Trace::default()
@@ -290,21 +303,37 @@ mod tests {
             builder.push(&found(at_ns, device, device)).unwrap();
         }
         let built = builder.finish();
-        let devices: Vec<_> =
-            built.devices.iter().map(|trace| (trace.device.as_str(), trace.requests.len())).collect();
-        assert_eq!(devices, [("0", 2), ("2", 1), ("5", 1)]);
+        let devices: Vec<Vec<u64>> =
+            built.devices.iter().map(|trace| trace.requests.iter().map(|one| one.at_ns).collect()).collect();
+        assert_eq!(devices, [vec![1, 3], vec![4], vec![2]]);
+    }
+
+    /// The dependencies of requests with these times, streams and completions.
+    fn links_of(requests: &[(u64, u32, u64)]) -> Vec<(u32, u64)> {
+        let mut builder = Builder::default();
+        for (at_ns, stream, done_ns) in requests {
+            let number = builder.push(&found(*at_ns, *stream, 0)).unwrap();
+            builder.complete(number, *done_ns);
+        }
+        let built = builder.finish();
+        built.devices[0].links().iter().map(|link| (link.after, link.think_ns)).collect()
     }
 
     #[test]
     fn a_request_follows_the_last_completion_of_its_stream() {
-        let mut builder = Builder::default();
         // Stream 0: two in flight, then one after each completion. Stream 1 is independent.
-        for (at_ns, stream, done_ns) in [(0, 0, 40), (0, 0, 10), (5, 1, 8), (12, 0, 50), (40, 0, 60)] {
-            let number = builder.push(&found(at_ns, stream, 0)).unwrap();
-            builder.complete(number, done_ns);
-        }
-        let built = builder.finish();
-        let links: Vec<_> = built.devices[0].links().iter().map(|link| (link.after, link.think_ns)).collect();
-        assert_eq!(links, [(Link::NONE, 0), (Link::NONE, 0), (Link::NONE, 5), (1, 2), (0, 0)]);
+        let links = links_of(&[(0, 0, 40), (0, 0, 10), (5, 1, 8), (12, 0, 50), (40, 0, 60)]);
+        assert_eq!(links, [(0, 0), (0, 0), (0, 5), (1, 2), (2, 0)]);
+    }
+
+    #[test]
+    fn simultaneous_completions_are_followed_by_one_request_each_and_a_batch_by_the_last() {
+        // Three complete together; four follow, of which the last two follow the third completion.
+        let links =
+            links_of(&[(0, 0, 9), (0, 0, 9), (0, 0, 9), (9, 0, 20), (9, 0, 21), (9, 0, 22), (10, 0, 30)]);
+        assert_eq!(links[3..], [(1, 0), (2, 0), (3, 0), (3, 1)]);
+        // A batch that completes at different times: all of the next batch follow the last.
+        let links = links_of(&[(0, 0, 9), (0, 0, 7), (10, 0, 20), (10, 0, 21)]);
+        assert_eq!(links[2..], [(2, 1), (2, 1)]);
     }
 }

@@ -44,13 +44,12 @@ pub(super) fn verdict(cells: &[CellReport], by: &str) -> Option<Verdict> {
         }
         (count, true) if count == cells.len() => format!("no difference by {by} {}", beyond(&ties)),
         (_, true) => format!(
-            "no difference by {by} {} between the best and the reference {}: {}; {error}",
+            "best by {by}, without a difference between them {}: {}; {error}",
             beyond(&ties),
-            reference.name,
             names.join("; ")
         ),
         (_, false) => format!(
-            "better than the reference {} by {by}, without a difference between them {}: {}; {error}",
+            "best by {by}, better than the reference {}, without a difference between them {}: {}; {error}",
             reference.name,
             beyond(&ties),
             names.join("; ")
@@ -181,7 +180,7 @@ mod tests {
             (None, vec!["deadline".to_owned(), "fair".to_owned()])
         );
         assert!(
-            tied.text.starts_with("better than the reference none by mean, without a difference"),
+            tied.text.starts_with("best by mean, better than the reference none, without a difference"),
             "{}",
             tied.text
         );

@@ -21,7 +21,7 @@ impl WhatIfReport {
         let mut text = wrapped(&self.head(), width);
         for input in &self.inputs {
             text.push('\n');
-            text += &self.input(input, width);
+            text += &input.text(width);
         }
         let is_marked = text.contains(NOT_SIGNIFICANT);
         if is_marked {
@@ -46,31 +46,31 @@ impl WhatIfReport {
         }
         text + "\n"
     }
+}
 
-    fn input(&self, input: &InputReport, width: Option<u16>) -> String {
-        let mut text = wrapped(&input.head(), width) + "\n";
-        text += &figures_table(input, width);
+impl InputReport {
+    fn text(&self, width: Option<u16>) -> String {
+        let mut text = wrapped(&self.head(), width) + "\n";
+        text += &figures_table(self, width);
         text.push('\n');
-        if let Some(reference) = input.cells.iter().find(|cell| cell.reference) {
+        if let Some(reference) = self.cells.iter().find(|cell| cell.reference) {
             let title = format!("Against {}", reference.name);
-            let rows = input.cells.iter().filter_map(|cell| Some((cell, cell.against_reference?)));
+            let rows = self.cells.iter().filter_map(|cell| Some((cell, cell.against_reference?)));
             text += &changes_table(&title, &rows.collect::<Vec<_>>(), width);
         }
         let rows: Vec<_> =
-            input.cells.iter().filter_map(|cell| Some((cell, cell.against_recorded?))).collect();
+            self.cells.iter().filter_map(|cell| Some((cell, cell.against_recorded?))).collect();
         text += &changes_table("Against the recorded run", &rows, width);
         let mut lines = String::new();
-        if let Some(verdict) = &input.verdict {
+        if let Some(verdict) = &self.verdict {
             let _ = writeln!(lines, "\nVerdict: {}", verdict.text);
         }
-        for note in &input.notes {
+        for note in &self.notes {
             let _ = writeln!(lines, "Note: {note}");
         }
         text + &wrapped(lines.trim_end(), width) + "\n"
     }
-}
 
-impl InputReport {
     /// The input and its models in words.
     pub(crate) fn head(&self) -> String {
         let of = |count: u64, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
@@ -120,7 +120,7 @@ pub(crate) fn shown(figures: &Figures) -> Vec<String> {
         of_device(format!("{:.0}", figures.device_ios)),
         of_device(crate::table::mean_size(figures.request_bytes)),
         of_device(distance(figures.seek_bytes)),
-        of_device(format!("{:.0}%", figures.utilisation * 100.0)),
+        of_device(format!("{}%", digits(figures.utilisation * 100.0))),
         format!("{:.2}", figures.fairness),
     ]
 }
