@@ -71,6 +71,19 @@ fn after(text: &str, mark: &str) -> Option<f64> {
     number.parse().ok()
 }
 
+/// The latency in a line of ioping: `4 KiB <<< file (…): request=2 time=91.2 us`.
+fn microseconds(line: &str) -> Option<f64> {
+    let (_, time) = line.split_once("time=")?;
+    let (number, unit) = time.split_once(' ')?;
+    let unit = match unit.split_whitespace().next()? {
+        "ns" => 1e-3,
+        "us" => 1.0,
+        "ms" => 1e3,
+        _ => return None,
+    };
+    Some(number.parse::<f64>().ok()? * unit)
+}
+
 fn output(command: &mut Command) -> String {
     let run = command.env("LC_ALL", "C").output().unwrap();
     String::from_utf8_lossy(&run.stdout).into_owned() + &String::from_utf8_lossy(&run.stderr)
@@ -98,14 +111,15 @@ fn drop_pages(file: &Path) {
     output(Command::new("dd").args([&format!("if={file}"), "iflag=nocache", "count=0"]));
 }
 
-/// The ratio of the medians of nine alternating measurements; a line with both.
+/// The ratio of the medians of alternating measurements; a line with both.
 fn compared(
     name: &str,
+    rounds: usize,
     mut ours: impl FnMut() -> Option<f64>,
     mut theirs: impl FnMut() -> Option<f64>,
 ) -> f64 {
     let (mut all_ours, mut all_theirs) = (Vec::new(), Vec::new());
-    for _ in 0..9 {
+    for _ in 0..rounds {
         all_ours.extend(ours());
         all_theirs.extend(theirs());
     }
@@ -128,18 +142,19 @@ fn presets_measure_what_their_programs_measure() {
     assert!(filled.contains("536870912"), "{filled}");
     // One job of a preset, on this file. bonnie++ reads from the page cache what it has written.
     let jobs = directory.path().join("jobs.fio");
-    let run_of = |preset: &str, job: &str, more: &[&str]| {
+    let run_of = |preset: &str, job: &str, file: &Path, size: &str| {
         let text = iopath_lab::preset::find_preset(preset).unwrap().text;
         std::fs::write(&jobs, text.replace("[input]\n", "[input]\npre_read=1\n")).unwrap();
-        let mut run = iopath(&["run", "--section", job, "--size", "512m", "--json", "-", "--overwrite"]);
-        let report = json_of(&run.args(more).arg("--target").arg(&file).arg(&jobs).output().unwrap());
+        let mut run = iopath(&["run", "--section", job, "--size", size, "--json", "-", "--overwrite"]);
+        let report = json_of(&run.arg("--target").arg(file).arg(&jobs).output().unwrap());
         let runs = report["runs"].as_array().unwrap().clone();
         runs.into_iter().find(|run| run["job"]["name"] == job).unwrap()
     };
     let mut ratios = Vec::new();
     let rate = |text: String| Some(bytes as f64 / after(&text, "copied,")? / 1e6);
-    let iopath_rate =
-        |job: &str| run_of("perftest", job, &[])["bytes_per_second"]["mean"].as_f64().map(|rate| rate / 1e6);
+    let iopath_rate = |job: &str| {
+        run_of("perftest", job, &file, "512m")["bytes_per_second"]["mean"].as_f64().map(|rate| rate / 1e6)
+    };
     for (job, block) in [("read-1m", "bs=1M"), ("read-64k", "bs=64k")] {
         let theirs = || {
             drop_pages(&file);
@@ -147,38 +162,41 @@ fn presets_measure_what_their_programs_measure() {
                 Command::new("dd").arg(format!("if={}", file.display())).args(["of=/dev/null", block]),
             ))
         };
-        ratios.push(compared(&format!("dd {job}, MB/s"), || iopath_rate(job), theirs));
+        ratios.push(compared(&format!("dd {job}, MB/s"), 9, || iopath_rate(job), theirs));
     }
     if has("ioping") {
         let theirs = || {
             drop_pages(&file);
-            let text = output(
-                Command::new("ioping").args(["-D", "-B", "-c", "100", "-i", "10ms", "-s", "4k"]).arg(&file),
-            );
-            let mean = text.split_whitespace().nth(5)?.parse::<f64>().ok()?;
-            Some(mean / 1e3)
+            let ioping = ["-D", "-c", "100", "-i", "10ms", "-s", "4k", "-S", "512m"];
+            let text = output(Command::new("ioping").args(ioping).arg(&file));
+            let times: Vec<f64> = text.lines().filter_map(microseconds).collect();
+            (!times.is_empty()).then(|| median(times))
         };
-        let ours = || run_of("ping", "ping", &[])["latency_ns"]["mean"].as_f64().map(|ns| ns / 1e3);
-        ratios.push(compared("ioping, µs", ours, theirs));
+        // The median: a stall of a few milliseconds in one of a hundred requests would decide the mean.
+        let ours = || run_of("ping", "ping", &file, "512m")["latency_ns"]["p50"].as_f64().map(|ns| ns / 1e3);
+        ratios.push(compared("ioping, median, µs", 9, ours, theirs));
     } else {
         println!("skipped: no ioping");
     }
-    if has("bonnie++") {
-        let input = || {
-            let text = output(
-                Command::new("bonnie++")
-                    .args(["-q", "-f", "-n", "0", "-s", "512:8k", "-r", "256", "-u", "root", "-d"])
-                    .arg(directory.path()),
-            );
+    // bonnie++ prints no rate for a phase of less than half a second, so its file is in memory and large.
+    let memory = tempfile::tempdir_in("/dev/shm").ok().filter(|_| has("bonnie++"));
+    if let Some(memory) = memory {
+        let (size, file) = ("8g", memory.path().join("file"));
+        let bonnie = ["-q", "-f", "-n", "0", "-s", "8192:8k", "-r", "4096", "-u", "root", "-d"];
+        let theirs = || {
+            let text = output(Command::new("bonnie++").args(bonnie).arg(memory.path()));
             // The CSV line: name and settings in front, block output, its CPU, rewrite, its CPU, character input, block input.
             let line = text.lines().find(|line| line.starts_with("1.") || line.starts_with("2."))?;
             line.split(',').nth(17)?.parse::<f64>().ok()
         };
-        let ours =
-            || run_of("bonnie", "input", &[])["bytes_per_second"]["mean"].as_f64().map(|rate| rate / 1024.0);
-        ratios.push(compared("bonnie++ block input, K/s", ours, input));
+        let ours = || {
+            let run = run_of("bonnie", "input", &file, size);
+            std::fs::remove_file(&file).unwrap();
+            run["bytes_per_second"]["mean"].as_f64().map(|rate| rate / 1024.0)
+        };
+        ratios.push(compared("bonnie++ block input, K/s", 3, ours, theirs));
     } else {
-        println!("skipped: no bonnie++");
+        println!("skipped: no bonnie++, or no file system in memory");
     }
     assert!(ratios.iter().all(|ratio| (0.95..=1.05).contains(ratio)), "{ratios:?}");
 }
