@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use io_uring::{IoUring, opcode};
-use iopath_core::{BlockDevice, Busy, Completion, Instant, Io, IoError, Limits};
+use iopath_core::{BlockDevice, Busy, Completion, Instant, Io, IoError, Limits, Op};
 
 use super::transfer::{Step, Transfer, skip};
 use super::{Notifier, RealDevice, WaitError, Watch};
@@ -82,6 +82,8 @@ pub struct Uring<T> {
     retry_at: Option<Instant>,
     /// The entry that ends a watch is in flight.
     ends_watch: bool,
+    lone_flush: LoneFlush,
+    is_of_one_thread: bool,
     #[cfg(test)]
     shortage: Option<Arc<tests::Shortage>>,
     threads: PhantomData<T>,
@@ -107,6 +109,20 @@ impl Uring<AnyThread> {
     pub(crate) fn try_new(file: Arc<File>, limits: &Limits, config: &UringConfig) -> Result<Self, Refused> {
         Self::open(file, limits, config, false)
     }
+}
+
+/// A flush that was submitted while nothing else was in flight, on a ring of one thread.
+///
+/// The kernel executes a flush of a ring in a worker thread. If the caller only waits for that flush, the two changes between
+/// threads are pure cost, so the caller executes it itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LoneFlush {
+    /// There is no such flush.
+    None,
+    /// The flush of this slot. Its entry is not in the ring.
+    Submitted(u32),
+    /// The flush of this slot has been executed, with this result, and has not been polled.
+    Executed(u32, i32),
 }
 
 // SAFETY: the ring was set up without `SINGLE_ISSUER`, so any thread may enter it; the raw pointers in slots and
@@ -147,6 +163,8 @@ impl<T> Uring<T> {
             fresh: false,
             retry_at: None,
             ends_watch: false,
+            lone_flush: LoneFlush::None,
+            is_of_one_thread: one,
             #[cfg(test)]
             shortage: None,
             threads: PhantomData,
@@ -192,6 +210,24 @@ impl<T> Uring<T> {
         // which waits for all completions when dropped; the file is registered.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.expect("the ring has an entry for each slot, and a slot has one entry at a time");
+    }
+
+    /// Writes the entry of a lone flush into the ring, because other work follows before a wait for the flush.
+    fn push_lone_flush(&mut self) {
+        if let LoneFlush::Submitted(slot) = self.lone_flush {
+            self.lone_flush = LoneFlush::None;
+            self.push(slot);
+        }
+    }
+
+    /// Executes a lone flush in the calling thread.
+    fn execute_lone_flush(&mut self, slot: u32) {
+        self.syscalls += 1;
+        let returned = match self.file.sync_data() {
+            Ok(()) => 0,
+            Err(error) => -error.raw_os_error().unwrap_or(libc::EIO),
+        };
+        self.lone_flush = LoneFlush::Executed(slot, returned);
     }
 
     /// Enters the kernel: submits all entries in the ring, then waits for `completions`.
@@ -279,8 +315,13 @@ impl<T> Uring<T> {
         }
     }
 
+    fn flushes_executed(&self) -> u32 {
+        u32::from(matches!(self.lone_flush, LoneFlush::Executed(..)))
+    }
+
     fn completions_ready(&mut self) -> u32 {
-        self.ring.completion().len() as u32
+        let executed = self.flushes_executed();
+        executed + self.ring.completion().len() as u32
     }
 }
 
@@ -306,11 +347,17 @@ impl<T> BlockDevice for Uring<T> {
     fn submit(&mut self, io: &Io<'_, Segment>, _now: Instant) -> Result<(), Busy> {
         let Some(&slot) = self.free.last() else { return Err(Busy { tag: io.tag }) };
         self.take_memory(slot, io);
+        let is_lone = self.in_flight() == 0;
         self.free.pop();
         let request = &mut self.slots[slot as usize];
         request.tag = io.tag;
         request.transfer = Transfer::new(io, self.limits.capacity);
-        self.push(slot);
+        self.push_lone_flush();
+        if io.op == Op::Flush && is_lone && self.is_of_one_thread && self.notifier.is_none() {
+            self.lone_flush = LoneFlush::Submitted(slot);
+        } else {
+            self.push(slot);
+        }
         Ok(())
     }
 
@@ -318,6 +365,7 @@ impl<T> BlockDevice for Uring<T> {
     /// take; the latest time for that is [`BlockDevice::poll_timeout`]. If there was an error, the next wait returns
     /// it.
     fn commit(&mut self, _now: Instant) {
+        self.push_lone_flush();
         if self.notifier.is_some() && self.completions_ready() > 0 {
             // The kernel has notified of these, but that notification may have ended an earlier wait.
             self.notifier.iter().for_each(Notifier::notify);
@@ -328,6 +376,13 @@ impl<T> BlockDevice for Uring<T> {
     }
 
     fn poll_completion(&mut self, _now: Instant) -> Option<Completion> {
+        if let LoneFlush::Executed(slot, returned) = self.lone_flush {
+            self.lone_flush = LoneFlush::None;
+            if let Some(result) = self.after_call(slot, returned) {
+                self.free.push(slot);
+                return Some(Completion { tag: self.slots[slot as usize].tag, result });
+            }
+        }
         let mut has_entered = false;
         loop {
             let Some(entry) = self.ring.completion().next() else {
@@ -363,11 +418,18 @@ impl<T> BlockDevice for Uring<T> {
 // SAFETY: a request is reported as completed after the kernel has completed its last entry, and drop waits for all.
 unsafe impl<T> RealDevice for Uring<T> {
     fn commit_and_wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError> {
+        match self.lone_flush {
+            // A timeout may be shorter than the flush.
+            LoneFlush::Submitted(slot) if completions > 0 && timeout.is_none() => {
+                self.execute_lone_flush(slot);
+            }
+            _ => self.push_lone_flush(),
+        }
         let wanted = completions.min(self.in_flight());
         if self.ring.submission().is_empty() && self.completions_ready() >= wanted {
             return Ok(());
         }
-        Ok(self.enter(wanted, timeout)?)
+        Ok(self.enter(wanted - self.flushes_executed().min(wanted), timeout)?)
     }
 
     fn watch(&self) -> Arc<dyn Watch> {
@@ -413,7 +475,9 @@ impl<T> Drop for Uring<T> {
     /// Waits until the kernel uses no memory of a request. Uncommitted requests are not begun.
     fn drop(&mut self) {
         let not_begun = self.ring.submission().len() as u32;
-        let mut in_kernel = self.in_flight() + u32::from(self.ends_watch) - not_begun;
+        // A lone flush has no entry.
+        let lone = u32::from(self.lone_flush != LoneFlush::None);
+        let mut in_kernel = self.in_flight() + u32::from(self.ends_watch) - not_begun - lone;
         loop {
             in_kernel -= self.ring.completion().count() as u32;
             if in_kernel == 0 {

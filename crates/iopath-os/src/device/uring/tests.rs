@@ -317,3 +317,68 @@ fn a_stale_flag_makes_a_poll_enter_the_kernel_once() {
     }
     assert!(may_hold_back(true, true, false), "the notification of a held-back completion has ended a wait");
 }
+
+/// Submits a flush.
+fn submit_flush(device: &mut dyn RealDevice) {
+    let flush = Io::new(Tag::from_bits(99), Op::Flush, Extent::EMPTY, &[]);
+    device.submit(&flush, clock::now()).unwrap();
+}
+
+#[test]
+fn a_flush_alone_in_flight_is_executed_by_the_thread_that_waits_for_it() {
+    // The ring accepts no entry, so only a flush without an entry completes.
+    let shortage = Shortage::new(0, u32::MAX, Answer::Error(libc::EAGAIN));
+    let Some(mut device) = ring::<OneThread>(true, &shortage) else { return };
+    for round in 1..=3 {
+        submit_flush(&mut device);
+        assert_eq!((device.in_flight(), device.poll_completion(clock::now())), (1, None));
+        device.commit_and_wait(1, None).unwrap();
+        device.commit_and_wait(1, None).unwrap();
+        assert_eq!(device.syscalls(), round, "the second wait has nothing to wait for");
+        let completion = device.poll_completion(clock::now()).unwrap();
+        assert_eq!((completion.tag, completion.result), (Tag::from_bits(99), Ok(())));
+        assert_eq!(device.in_flight(), 0);
+    }
+}
+
+#[test]
+fn a_flush_beside_other_work_or_on_a_ring_of_several_threads_has_an_entry() {
+    let shortage = Shortage::new(0, 0, Answer::Error(libc::EAGAIN));
+    let Some(mut device) = ring::<OneThread>(true, &shortage) else { return };
+    let mut memory = AlignedBuf::new(2 * BLOCK as usize).unwrap();
+    let complete = |device: &mut dyn RealDevice, count: u32| {
+        device.commit_and_wait(count, Some(PATIENCE)).unwrap();
+        let results: Vec<_> = std::iter::from_fn(|| device.poll_completion(clock::now())).collect();
+        assert!(results.len() as u32 == count && results.iter().all(|it| it.result.is_ok()), "{results:?}");
+    };
+    submit_flush(&mut device);
+    assert!(device.ring.submission().is_empty());
+    let reads = submit(&mut device, &mut memory);
+    assert_eq!(device.ring.submission().len() as u32, reads + 1, "work after the flush");
+    complete(&mut device, reads + 1);
+
+    submit_flush(&mut device);
+    device.commit(clock::now());
+    complete(&mut device, 1);
+
+    submit_flush(&mut device);
+    complete(&mut device, 1); // With a timeout.
+
+    let Some(mut shared) = ring::<AnyThread>(false, &shortage) else { return };
+    submit_flush(&mut shared);
+    assert_eq!(shared.ring.submission().len(), 1);
+    complete(&mut shared, 1);
+}
+
+#[test]
+fn a_device_with_a_flush_that_was_not_executed_or_not_polled_can_be_dropped() {
+    let shortage = Shortage::new(0, 0, Answer::Error(libc::EAGAIN));
+    for is_executed in [false, true] {
+        let Some(mut device) = ring::<OneThread>(true, &shortage) else { return };
+        submit_flush(&mut device);
+        if is_executed {
+            device.commit_and_wait(1, None).unwrap();
+        }
+        drop(device);
+    }
+}
