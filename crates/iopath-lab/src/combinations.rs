@@ -141,7 +141,7 @@ fn prepare(
 
 /// Measures the workloads in virtual time, one after another.
 fn on_models(mut skips: Skips, progress: &mut dyn Progress) -> Result<Report, LabError> {
-    let (mut runs, mut facts) = (Vec::new(), None);
+    let (mut runs, mut facts, mut failure) = (Vec::new(), None, None);
     let count = skips.workloads.len();
     for (number, workload) in skips.workloads.iter().enumerate() {
         progress.stage(&Stage::Combination {
@@ -156,13 +156,21 @@ fn on_models(mut skips: Skips, progress: &mut dyn Progress) -> Result<Report, La
         if matches!(ran, Err(LabError::Interrupted)) && !runs.is_empty() {
             break;
         }
-        if let Some((result, first, further)) = skips.unless_refused(number, ran)? {
-            runs.push(result);
-            facts = facts.or(Some((first, further)));
+        match skips.unless_refused(number, ran) {
+            Ok(Some((result, first, further))) => {
+                runs.push(result);
+                facts = facts.or(Some((first, further)));
+            }
+            Ok(None) => {}
+            Err(error) if !runs.is_empty() => {
+                failure = Some(error.to_string());
+                break;
+            }
+            Err(error) => return Err(error),
         }
     }
     let (first, more_targets) = facts.unwrap_or_default();
-    skips.report(Report { more_targets, ..Report::new(None, first, runs) })
+    skips.report(Report { more_targets, failure, ..Report::new(None, first, runs) })
 }
 
 /// The combinations that cannot run.

@@ -8,12 +8,11 @@ use super::error::JobFileError;
 use super::job::Job;
 use super::members::Member;
 use super::places::{Access, Place, Planned, Prepared};
-use super::results::{GroupMeasured, JobSeries, group_result};
+use super::results::{GroupMeasured, GroupRun, JobSeries, end_early, group_result};
 use crate::engine::Transferred;
-use crate::error::LabError;
 use crate::progress::{Progress, Stage};
 use crate::request_log::{over_limit, start_virtual_log};
-use crate::result::{GroupResult, Report, RunResult, TargetFacts};
+use crate::result::{Report, TargetFacts};
 use crate::run::warm_up;
 use crate::signals::Interruption;
 use crate::simulated::together::{ModelMeasured, ModelVolume, ModelWorker, Together};
@@ -60,18 +59,15 @@ impl OnModels<'_> {
             let group = Group { number: index as u32 + 1, of: self, members, log: log.as_ref() };
             let (number, count) = (group.number, self.sizes.len());
             progress.stage(&Stage::Jobs { names: group.names(), number, count });
-            let (runs, result) = match group.run(&mut clock, &mut repetitions, progress) {
-                Err(JobFileError::Lab(LabError::Interrupted)) if !report.runs.is_empty() => {
-                    warnings.push(format!("interrupted in group {number} of {count}: it has no results"));
-                    break;
-                }
+            let ran = match group.run(&mut clock, &mut repetitions, progress) {
+                Err(error) if !report.runs.is_empty() => GroupRun::without_results(&error),
                 ran => ran?,
             };
-            report.clock = runs.first().map_or(report.clock, |run| run.clock);
-            report.runs.extend(runs);
-            report.groups.push(result);
-            if Interruption::is_requested() {
-                warnings.push(format!("interrupted in group {number} of {count}: later groups did not run"));
+            report.clock = ran.runs.first().map_or(report.clock, |run| run.clock);
+            if let Some(warning) = ran.end(number, count) {
+                warnings.push(warning);
+            }
+            if ran.add_to(&mut report) {
                 break;
             }
         }
@@ -158,7 +154,7 @@ impl<'a> Group<'a> {
         clock: &mut VirtualClock,
         repetitions: &mut u32,
         progress: &mut dyn Progress,
-    ) -> Result<(Vec<RunResult>, GroupResult), JobFileError> {
+    ) -> Result<GroupRun, JobFileError> {
         let (of, is_alone) = (self.of, self.members.len() == 1);
         let mut series = Vec::with_capacity(self.members.len());
         for members in self.members {
@@ -183,7 +179,7 @@ impl<'a> Group<'a> {
             clones: member.job,
         };
         let workers: Vec<ModelWorker> = self.all().map(worker).collect();
-        let mut measured = Vec::new();
+        let (mut measured, mut failure) = (Vec::new(), None);
         let count = of.base.repetitions.get();
         for number in 1..=count {
             progress.stage(&Stage::Repeat { number, count });
@@ -191,15 +187,19 @@ impl<'a> Group<'a> {
             if let Some(log) = self.log {
                 log.begin_repeat(*repetitions, clock.now());
             }
-            let ran = match together.measure(&workers, number, clock, progress) {
+            match together.measure(&workers, number, clock, progress) {
+                Ok(ran) => measured.push(Self::push(&mut series, self.members, &ran)),
                 // The complete repetitions are the result.
-                Err(LabError::Interrupted) if !measured.is_empty() => break,
-                ran => ran?,
-            };
-            measured.push(Self::push(&mut series, self.members, &ran));
+                Err(error) if !measured.is_empty() => {
+                    failure = end_early(&mut series, &error);
+                    break;
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
         let runs = series.into_iter().map(|series| series.result(None, self.number)).collect();
-        Ok((runs, group_result(self.number, self.names(), &measured, None)))
+        let group = group_result(self.number, self.names(), &measured, None);
+        Ok(GroupRun { runs, group: Some(group), failure })
     }
 
     /// Adds a repetition to the results of each job. Returns that of the group.

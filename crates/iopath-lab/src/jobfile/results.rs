@@ -11,8 +11,9 @@ use crate::job::tally::{JobResult, latencies};
 use crate::model::ModelTarget;
 use crate::path::IoPath;
 use crate::progress::Progress;
-use crate::result::{GroupResult, Host, JobFacts, RunResult};
+use crate::result::{GroupResult, Host, JobFacts, Report, RunResult};
 use crate::run::{Lab, Series, cpu_sum, device_sum, latency, repeat, spread, summarize_virtual};
+use crate::signals::Interruption;
 use crate::steady_detector::Outcome;
 use crate::storage::Resident;
 use crate::target::Target;
@@ -36,6 +37,58 @@ impl GroupMeasured {
         let measured = Measured { cpu, device, storage, warnings, ..Measured::of_jobs(jobs) };
         Self { measured }
     }
+}
+
+/// The results of a group: those of its complete repetitions.
+pub(super) struct GroupRun {
+    /// Of each job.
+    pub(super) runs: Vec<RunResult>,
+    /// The sums; none without a complete repetition.
+    pub(super) group: Option<GroupResult>,
+    /// The error that ended the group; none for a signal.
+    pub(super) failure: Option<String>,
+}
+
+impl GroupRun {
+    /// A group that ended before its first complete repetition.
+    pub(super) fn without_results(error: &JobFileError) -> Self {
+        let is_interruption = matches!(error, JobFileError::Lab(LabError::Interrupted));
+        Self { runs: Vec::new(), group: None, failure: (!is_interruption).then(|| error.to_string()) }
+    }
+
+    /// A warning if a signal or a failure ended group `number` of `count`, and results are missing therefore.
+    pub(super) fn end(&self, number: u32, count: usize) -> Option<String> {
+        let cause = match &self.failure {
+            Some(_) => "failed",
+            None if Interruption::is_requested() => "interrupted",
+            None => return None,
+        };
+        let missing = match (self.group.is_some(), (number as usize) < count) {
+            (true, true) => "later groups did not run",
+            (false, true) => "it has no results, and later groups did not run",
+            (false, false) => "it has no results",
+            (true, false) => return None,
+        };
+        Some(format!("{cause} in group {number} of {count}: {missing}"))
+    }
+
+    /// Adds the results to a report. Returns whether the report ends with them.
+    pub(super) fn add_to(self, report: &mut Report) -> bool {
+        let Self { runs, group, failure } = self;
+        report.runs.extend(runs);
+        report.groups.extend(group);
+        report.failure = failure;
+        report.failure.is_some() || Interruption::is_requested()
+    }
+}
+
+/// Ends the series of a group at an error. Returns its text, unless it is that of a signal.
+pub(super) fn end_early(series: &mut [JobSeries], error: &LabError) -> Option<String> {
+    if matches!(error, LabError::Interrupted) {
+        return None;
+    }
+    series.iter_mut().for_each(|series| series.series.end_by_failure());
+    Some(error.to_string())
 }
 
 /// The repetitions of one job.

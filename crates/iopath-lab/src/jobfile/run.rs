@@ -13,7 +13,7 @@ use super::job::{IoEngine, Job};
 use super::members::{Member, path};
 use super::on_models::{OnModels, are_models};
 use super::places::{Access, Place, Planned, Prepared, plan, prepare};
-use super::results::{GroupMeasured, JobSeries, group_result};
+use super::results::{GroupMeasured, GroupRun, JobSeries, end_early, group_result};
 use super::value::Amount;
 use super::verified::{self, PlaceRecord};
 use crate::engine::{Together, Transferred, Worker, all_verified, measure_together};
@@ -105,20 +105,14 @@ impl JobFile {
                 log: log.as_ref(),
             };
             progress.stage(&Stage::Jobs { names: group.names(), number: group.number, count: sizes.len() });
-            let (runs, result) = match group.run(&lab, &mut repetitions, progress) {
-                Err(JobFileError::Lab(LabError::Interrupted)) if !report.runs.is_empty() => break,
+            let ran = match group.run(&lab, &mut repetitions, progress) {
+                Err(error) if !report.runs.is_empty() => GroupRun::without_results(&error),
                 ran => ran?,
             };
-            if Interruption::is_requested() {
-                warnings.push(format!(
-                    "interrupted in group {} of {}: later groups did not run",
-                    index + 1,
-                    sizes.len()
-                ));
+            if let Some(warning) = ran.end(number, sizes.len()) {
+                warnings.push(warning);
             }
-            report.runs.extend(runs);
-            report.groups.push(result);
-            if Interruption::is_requested() {
+            if ran.add_to(&mut report) {
                 break;
             }
         }
@@ -282,7 +276,7 @@ impl<'a> Group<'a> {
         lab: &Lab,
         repetitions: &mut u32,
         progress: &mut dyn Progress,
-    ) -> Result<(Vec<crate::RunResult>, crate::result::GroupResult), JobFileError> {
+    ) -> Result<GroupRun, JobFileError> {
         let is_alone = self.members.len() == 1;
         let mut series = Vec::with_capacity(self.members.len());
         for members in self.members {
@@ -295,38 +289,23 @@ impl<'a> Group<'a> {
             series[self.index(member)].warm_up(&*Self::path(&opened, member).path, member, progress)?;
         }
         let mut measured = Vec::new();
+        let mut failure = None;
         let count = self.members[0][0].workload.repetitions.get();
         for number in 1..=count {
-            let resident = self.drop_caches(&opened, progress)?;
             progress.stage(&Stage::Repeat { number, count });
             *repetitions += 1;
             if let Some(log) = self.log {
                 log.begin_repeat(*repetitions, iopath_os::now());
             }
-            let together = match measure_together(&self.workers(&opened, number), &targets, progress) {
+            match self.repeat(&opened, &targets, &mut series, number, progress) {
+                Ok(group) => measured.push(group),
                 // The complete repetitions are the result.
-                Err(LabError::Interrupted) if !measured.is_empty() => break,
-                measured => measured?,
-            };
-            let Together { jobs, mut verified, steady, cpu, transfers, warnings } = together;
-            self.read_back(&opened, &mut verified, progress)?;
-            let transferred = match &transfers[..] {
-                [one] => *one,
-                _ => Transferred::default(),
-            };
-            let group = GroupMeasured::new(&jobs, Some(cpu), transferred, warnings);
-            let (mut rest, mut verified) = (&jobs[..], &verified[..]);
-            for (series, members) in series.iter_mut().zip(self.members) {
-                let (clones, after) = rest.split_at(members.len());
-                let (of_job, verified_after) = verified.split_at(members.len());
-                verified = verified_after;
-                let of_job = all_verified(of_job.iter().map(Option::as_ref));
-                let of_clones = steady.iter().find(|(clones, _)| *clones == members[0].job);
-                let steady = of_clones.map(|(_, outcome)| *outcome);
-                series.push(clones, of_job, steady, &group, Self::resident(&resident, members));
-                rest = after;
+                Err(error) if !measured.is_empty() => {
+                    failure = end_early(&mut series, &error);
+                    break;
+                }
+                Err(error) => return Err(error.into()),
             }
-            measured.push(group);
         }
         let result = |(series, members): (JobSeries, &Vec<Member>)| {
             let mut result = series.result(Some(lab), self.number);
@@ -334,7 +313,40 @@ impl<'a> Group<'a> {
             result
         };
         let runs = series.into_iter().zip(self.members).map(result).collect();
-        Ok((runs, group_result(self.number, self.names(), &measured, Some(lab.host()))))
+        let group = group_result(self.number, self.names(), &measured, Some(lab.host()));
+        Ok(GroupRun { runs, group: Some(group), failure })
+    }
+
+    /// Measures one repetition, and adds it to the series of the jobs.
+    fn repeat(
+        &self,
+        opened: &[Opened<'a>],
+        targets: &[&Target],
+        series: &mut [JobSeries],
+        number: u32,
+        progress: &mut dyn Progress,
+    ) -> Result<GroupMeasured, LabError> {
+        let resident = self.drop_caches(opened, progress)?;
+        let together = measure_together(&self.workers(opened, number), targets, progress)?;
+        let Together { jobs, mut verified, steady, cpu, transfers, warnings } = together;
+        self.read_back(opened, &mut verified, progress)?;
+        let transferred = match &transfers[..] {
+            [one] => *one,
+            _ => Transferred::default(),
+        };
+        let group = GroupMeasured::new(&jobs, Some(cpu), transferred, warnings);
+        let (mut rest, mut verified) = (&jobs[..], &verified[..]);
+        for (series, members) in series.iter_mut().zip(self.members) {
+            let (clones, after) = rest.split_at(members.len());
+            let (of_job, verified_after) = verified.split_at(members.len());
+            verified = verified_after;
+            let of_job = all_verified(of_job.iter().map(Option::as_ref));
+            let of_clones = steady.iter().find(|(clones, _)| *clones == members[0].job);
+            let steady = of_clones.map(|(_, outcome)| *outcome);
+            series.push(clones, of_job, steady, &group, Self::resident(&resident, members));
+            rest = after;
+        }
+        Ok(group)
     }
 
     /// Reads the blocks back that the jobs have written, one target after another.
