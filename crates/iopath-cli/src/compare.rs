@@ -1,7 +1,7 @@
 //! `iopath compare`: compares results or commands, shows the verdict, and ends with exit code 3 on a regression.
 
 use crate::args::CompareArgs;
-use crate::output::Output;
+use crate::output::{Output, note};
 use crate::progress::Bar;
 use iopath_lab::LabError;
 use iopath_lab::compare::{Comparison, LiveEnd, compare_files, compare_live, input_files};
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     if let Some(signal) = signal {
         let pairs =
             comparison.as_ref().and_then(|comparison| comparison.live.as_ref()).map_or(0, |live| live.pairs);
-        eprintln!("iopath: interrupted after {pairs} pairs");
+        note(format_args!("interrupted after {pairs} pairs"));
         return Ok(ExitCode::from(u8::try_from(SIGNALLED + signal).unwrap_or(1)));
     }
     Ok(comparison.map_or(ExitCode::SUCCESS, |comparison| code(&comparison, args.strict)))

@@ -1,7 +1,7 @@
 //! `iopath fit`: fits a model to a target or a request log, writes its file, and shows its error.
 
 use crate::args::FitArgs;
-use crate::output::{Output, replace};
+use crate::output::{Output, note, replace};
 use crate::progress::Bar;
 use anyhow::Context;
 use iopath_lab::fit::{FitOptions, fit};
@@ -17,9 +17,7 @@ pub(crate) fn run(args: &FitArgs) -> anyhow::Result<()> {
     let fitted = fit(&options, &mut bar);
     bar.finish();
     let fitted = fitted?;
-    for warning in &fitted.report.warnings {
-        eprintln!("iopath: {warning}");
-    }
+    fitted.report.warnings.iter().for_each(note);
     let written = replace(&args.output, fitted.file.as_bytes()).with_context(|| {
         format!("cannot write the model to {}; name another file (--output)", args.output.display())
     });

@@ -1,7 +1,7 @@
 //! `iopath log`: a request log on one page, as JSON, or line by line.
 
 use crate::args::{LogArgs, LogFile, SummaryArgs};
-use crate::output::{Output, plain};
+use crate::output::{Output, note};
 use anyhow::{Context, anyhow};
 use clap::error::ErrorKind;
 use iopath_lab::table::terminal_width;
@@ -26,7 +26,7 @@ fn summary(args: &SummaryArgs) -> anyhow::Result<()> {
     let text = terminal_width().map_or_else(|| report.to_string(), |width| report.page(width).to_string());
     output.present_as(&report, || text.clone())?;
     if output.is_alone() && report.is_empty() {
-        eprintln!("iopath: {text}");
+        note(&text);
     }
     warn(file, report.damage.as_ref());
     Ok(())
@@ -39,7 +39,7 @@ fn dump(file: &LogFile) -> anyhow::Result<()> {
     let dumped = dumped.map_err(|error| with_name(file, error))?;
     out.flush().context("cannot write the dump")?;
     if let Some(contents) = dumped.contents.filter(|_| dumped.lines == 0) {
-        eprintln!("iopath: {contents}");
+        note(contents);
     }
     warn(file, dumped.end.damage.as_ref());
     Ok(())
@@ -68,7 +68,7 @@ fn with_name(file: &LogFile, error: LogError) -> anyhow::Error {
 /// Warns about damage. The log is read up to the damage.
 fn warn(file: &LogFile, damage: Option<&Damage>) {
     if let Some(damage) = damage {
-        eprintln!("iopath: {}", plain(&format!("{}: {damage}", file.file.display())));
+        note(format_args!("{}: {damage}", file.file.display()));
     }
 }
 

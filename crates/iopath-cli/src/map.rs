@@ -1,7 +1,7 @@
 //! `iopath map`: the extents of a file, and the requests of direct reads.
 
 use crate::args::MapArgs;
-use crate::output::Output;
+use crate::output::{Output, note};
 use iopath_lab::map::{MapOptions, map};
 
 pub(crate) fn run(args: &MapArgs) -> anyhow::Result<()> {
@@ -9,8 +9,6 @@ pub(crate) fn run(args: &MapArgs) -> anyhow::Result<()> {
     let options =
         MapOptions { file: args.file.clone(), block_bytes: args.bs.clone(), boundary: args.boundary };
     let map = map(&options)?;
-    for warning in &map.warnings {
-        eprintln!("iopath: {warning}");
-    }
+    map.warnings.iter().for_each(note);
     output.present_as(&map, || map.text(args.all))
 }

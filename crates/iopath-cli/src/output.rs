@@ -7,9 +7,10 @@ use clap::error::ErrorKind;
 use iopath_lab::format::{Document, Format, View};
 use iopath_lab::result::Origin;
 use iopath_lab::table;
+use iopath_log::{escape_json, for_terminal};
 use std::error::Error;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::SystemTime;
@@ -42,7 +43,7 @@ impl<'a> Json<'a> {
 
     /// Writes the text to stdout and the JSON, with its origin, to its file; or the JSON alone to stdout.
     pub(crate) fn show(self, json: impl FnOnce() -> String, text: &str) -> anyhow::Result<()> {
-        let json = || Origin::of_process(self.started).stamp(&json());
+        let json = || escape_json(&Origin::of_process(self.started).stamp(&json()));
         if self.is_alone() {
             return print(&format!("{}\n", json().trim_end()));
         }
@@ -129,11 +130,16 @@ impl<'a> Output<'a> {
         match self.format.filter(|format| !format.is_text()) {
             Some(format) if format.is_json() => {
                 let text = Origin::of_process(self.json.started).stamp(&document.json());
+                self.json.show(json, escape_json(text.trim_end()).as_str())
+            }
+            Some(format) => {
+                let text = (format.render)(document, self.view());
+                // A program reads the exact values.
+                let text = if io::stdout().is_terminal() { for_terminal(&text, false) } else { text.into() };
                 self.json.show(json, text.trim_end())
             }
-            Some(format) => self.json.show(json, (format.render)(document, self.view()).trim_end()),
             None if self.json.is_alone() => self.json.show(json, ""),
-            None => self.json.show(json, text().trim_end()),
+            None => self.json.show(json, for_terminal(&text(), self.has_fancy_stdout()).trim_end()),
         }
     }
 
@@ -178,14 +184,15 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     })
 }
 
-/// Escapes control characters for a terminal: a file name may contain them.
+/// One line for a terminal: a file name may contain ends of lines, control characters, and characters that change the writing
+/// direction.
 pub(crate) fn plain(line: &str) -> String {
-    let escape = |char: char| match char {
-        '\n' => " ".to_owned(),
-        control if control.is_control() => control.escape_default().to_string(),
-        other => other.to_string(),
-    };
-    line.chars().map(escape).collect()
+    for_terminal(line, false).replace(['\n', '\t'], " ")
+}
+
+/// Prints a line on stderr, after the name of the program.
+pub(crate) fn note(line: impl std::fmt::Display) {
+    eprintln!("iopath: {}", plain(&line.to_string()));
 }
 
 /// The error and its causes on one line, without repetition.

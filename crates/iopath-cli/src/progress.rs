@@ -9,6 +9,7 @@ use iopath_lab::table::digits;
 use iopath_os::process_cpu_times;
 
 use crate::live::{History, Live};
+use crate::output::{note, plain};
 
 /// Steps of a bar.
 const STEPS: u64 = 1000;
@@ -78,24 +79,25 @@ impl Progress for Bar {
         if let Stage::Repeat { count, .. } = stage {
             self.count = *count;
         }
-        self.history.begin(stage.to_string());
+        let name = plain(&stage.to_string());
+        self.history.begin(name.clone());
         self.line = Instant::now();
         if let Some(live) = &mut self.live {
             return live.refresh(&self.history);
         }
         match (&self.meter, stage) {
             // Turns are short and many, so the bar covers all of them.
-            (Some(bar), Stage::Turn { .. }) => bar.set_message(stage.to_string()),
+            (Some(bar), Stage::Turn { .. }) => bar.set_message(name),
             (Some(bar), _) => {
                 bar.reset();
-                bar.set_message(stage.to_string());
+                bar.set_message(name);
             }
             (None, Stage::Turn { round, rounds, left, .. }) if *round != self.round => {
                 self.round = *round;
-                eprintln!("iopath: round {round} of {rounds}, {} s left", left.as_secs());
+                note(format_args!("round {round} of {rounds}, {} s left", left.as_secs()));
             }
             (None, Stage::Turn { .. }) => {}
-            (None, _) => eprintln!("iopath: {stage}"),
+            (None, _) => note(stage),
         }
     }
 
@@ -120,7 +122,7 @@ impl Progress for Bar {
             }
         } else if self.line.elapsed() >= LINE && !self.history.points.is_empty() {
             self.line = Instant::now();
-            eprintln!("iopath: {}", figures(&self.history));
+            note(figures(&self.history));
         }
     }
 }

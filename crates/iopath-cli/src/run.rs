@@ -1,7 +1,7 @@
 //! `iopath run`: measures one workload with repetitions, or the jobs of a job file, and shows a table.
 
 use crate::args::RunArgs;
-use crate::output::{Output, print};
+use crate::output::{Output, note, print};
 use crate::progress::Bar;
 use anyhow::bail;
 use clap::error::ErrorKind;
@@ -9,6 +9,7 @@ use iopath_lab::jobfile::{JobFile, JobFileError, RunSettings, System};
 use iopath_lab::preset::{PRESETS, Preset, find_preset};
 use iopath_lab::result::VerifyResult;
 use iopath_lab::{Interruption, LabError, Repetitions, Report, model_file, table};
+use iopath_log::for_terminal;
 use std::path::Path;
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
@@ -78,9 +79,7 @@ fn run_jobs(
     let named = settings.named_files(jobs);
     let targets: Vec<&Path> = named.iter().map(|file| model_file(file).unwrap_or(file)).collect();
     let output = Output::new(&args.show, &targets, args.log.as_deref())?.in_format(args.format.format)?;
-    for warning in &jobs.warnings {
-        eprintln!("iopath: {warning}");
-    }
+    jobs.warnings.iter().for_each(note);
     let _interruption = Interruption::catch();
     let mut bar = Bar::new(output.has_fancy_stderr());
     let report = jobs.run(settings, &mut bar);
@@ -106,7 +105,7 @@ fn show_unless_interrupted(
         matches!(lab, Some(LabError::Interrupted))
     };
     if let Some(error) = report.as_ref().err().filter(|error| is_interrupted(error)) {
-        eprintln!("iopath: {error}");
+        note(error);
     }
     show(&report?, classic, output)
 }
@@ -115,14 +114,14 @@ fn show(report: &Report, classic: &dyn Fn(&Report) -> Option<String>, output: &O
     for run in &report.runs {
         for warning in &run.warnings {
             match &report.runs[..] {
-                [_] => eprintln!("iopath: {warning}"),
-                _ => eprintln!("iopath: {}: {warning}", table::name(run)),
+                [_] => note(warning),
+                _ => note(format_args!("{}: {warning}", table::name(run))),
             }
         }
     }
     output.present(report)?;
     if let Some(classic) = classic(report).filter(|_| output.is_text()) {
-        print(&format!("\n{classic}\n"))?;
+        print(&format!("\n{}\n", for_terminal(&classic, false)))?;
     }
     if let Some(failure) = &report.failure {
         bail!("{failure}; the results have the complete repetitions before it");

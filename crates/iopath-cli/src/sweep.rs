@@ -1,13 +1,14 @@
 //! `iopath sweep`: measures a matrix of workloads and settings, and shows tables and a heat map.
 
 use crate::args::{PERFTEST, SweepArgs};
-use crate::output::{Json, plain};
+use crate::output::{Json, note, plain};
 use crate::progress::Bar;
 use anyhow::bail;
 use iopath_lab::format::View;
 use iopath_lab::result::Origin;
 use iopath_lab::sweep::{Sweep, SweepFile};
 use iopath_lab::{LabError, SweepError, before_end, table};
+use iopath_log::for_terminal;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -53,9 +54,7 @@ fn measure(
     let mut notes = Vec::new();
     let measured = Sweep { cells, path, names: crate::args::run_flag }.run(&mut file, &mut notes, &mut bar);
     bar.finish();
-    for note in &notes {
-        eprintln!("iopath: {}", plain(note));
-    }
+    notes.iter().for_each(note);
     if let Err(error) = measured {
         if file.counts() != [0, 0] {
             say_resume();
@@ -78,15 +77,16 @@ fn show(file: &SweepFile, args: &SweepArgs, json: Json) -> anyhow::Result<()> {
         None => file.text(view.width),
     };
     // The copy has the origin of this command.
-    json.show(|| SweepFile { origin: None, ..file.clone() }.to_json(), text.trim_end())
+    let text = for_terminal(text.trim_end(), false);
+    json.show(|| SweepFile { origin: None, ..file.clone() }.to_json(), &text)
 }
 
 /// Names the command that continues the sweep.
 fn say_resume() {
     if let Some(path) = RESULTS.get() {
-        eprintln!(
-            "iopath: the completed cells are kept; continue with: iopath sweep --resume {}",
-            plain(&path.display().to_string())
-        );
+        note(format_args!(
+            "the completed cells are kept; continue with: iopath sweep --resume {}",
+            path.display()
+        ));
     }
 }

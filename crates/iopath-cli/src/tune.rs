@@ -2,7 +2,7 @@
 //! processes are restored.
 
 use crate::args::TuneArgs;
-use crate::output::{Output, plain, print};
+use crate::output::{Output, note, plain, print};
 use crate::progress::Bar;
 use iopath_lab::device_settings::{Change, Leftover, SettingsDevice, restore_all, restore_killed};
 use iopath_lab::jobfile::{JobFile, System};
@@ -30,9 +30,7 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<ExitCode> {
     } else {
         let mut notes = Vec::new();
         let report = set(device, &changes, args.keep, &mut notes);
-        for note in &notes {
-            eprintln!("iopath: {}", plain(note));
-        }
+        notes.iter().for_each(note);
         report.map_err(LabError::from)?
     };
     output.present(&report)?;
@@ -58,9 +56,7 @@ fn try_candidates(args: &TuneArgs, device: &Path, output: &Output) -> anyhow::Re
     };
     bar.finish();
     let report = report?;
-    for note in &report.notes {
-        eprintln!("iopath: {}", plain(note));
-    }
+    report.notes.iter().for_each(note);
     output.present(&report)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -79,7 +75,7 @@ fn restore(device: Option<&Path>) -> anyhow::Result<ExitCode> {
             }
             Leftover::Damaged { .. } | Leftover::Failed(_) => {
                 failed = true;
-                eprintln!("iopath: {}", plain(&outcome.to_string()));
+                note(outcome);
             }
         }
     }
@@ -94,7 +90,7 @@ pub(crate) fn restore_after_kill() {
     for outcome in restore_killed() {
         // Without the rights to restore them, a later command of the administrator does.
         if !matches!(outcome, Leftover::Failed(SettingsError::State { .. })) {
-            eprintln!("iopath: {}", plain(&outcome.to_string()));
+            note(outcome);
         }
     }
 }

@@ -149,17 +149,35 @@ fn closed_and_full_streams_are_no_panic() {
     }
 }
 
+/// A name with control characters and one that changes the writing direction.
+const HOSTILE: &str = "no such\n\u{1b}[2J\u{7}\u{9b}31m\u{202e}file";
+
+/// Fails if a text could control the terminal.
+fn check_plain(text: &[u8], arguments: &[&str]) {
+    let text = std::str::from_utf8(text).unwrap();
+    let is_refused = |letter: &char| letter.is_control() && *letter != '\n' || *letter == '\u{202e}';
+    assert_eq!(text.chars().filter(is_refused).count(), 0, "{arguments:?}: {text:?}");
+}
+
 #[test]
 fn names_of_files_do_not_control_the_terminal() {
-    let name = "/tmp/no such\n\u{1b}[2J\u{7}\u{9b}31m\u{202e}file";
-    let run_on = ["run", "--path", "kernel-buffered", "--target"];
+    let missing = format!("/tmp/{HOSTILE}");
+    let run_on = ["run", "--path", "kernel-buffered", "--size", "64k", "--repeat", "1", "--target"];
     for arguments in [&run_on[..], &["survey"], &["map"], &["log"], &["report", "-o", "-"], &["compare", "a"]]
     {
-        let output = iopath(arguments).arg(name).output().unwrap();
-        let (code, _) = end(&output);
-        let stderr = String::from_utf8(output.stderr).unwrap();
-        assert!(code.is_some_and(|code| code > 0), "{arguments:?}: {stderr}");
-        let controls = stderr.chars().filter(|letter| letter.is_control() && *letter != '\n').count();
-        assert_eq!(controls, 0, "{arguments:?}: {stderr:?}");
+        let output = iopath(arguments).arg(&missing).output().unwrap();
+        assert!(end(&output).0.is_some_and(|code| code > 0), "{arguments:?}");
+        check_plain(&output.stderr, arguments);
     }
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let target = directory.path().join(HOSTILE);
+    fs::write(&target, [7; 1 << 16]).unwrap();
+    for arguments in [&run_on[..], &["map"], &["map", "--json"]] {
+        let output = iopath(arguments).arg(&target).output().unwrap();
+        assert_eq!(end(&output).0, Some(0), "{arguments:?}");
+        check_plain(&output.stderr, arguments);
+        check_plain(&output.stdout, arguments);
+    }
+    let map = json_of(&iopath(&["map", "--json", "-"]).arg(&target).output().unwrap());
+    assert_eq!(map["path"].as_str(), target.to_str(), "an escape in JSON has the same value");
 }

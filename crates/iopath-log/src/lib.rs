@@ -56,5 +56,5 @@ pub use summary::{
     Contents, Depth, ElevatorChange, ErrorCount, EventCounts, Flow, OpCounts, Page, Plugging, Reasons,
     RepeatShare, Report, SUMMARY_SCHEMA, Seeks, SizeClass, Slow, Stage, Stages, StreamShare,
 };
-pub use text::Plain;
+pub use text::{Plain, escape_json, for_terminal};
 pub use writer::{LogOptions, LogWriter, SyncLogWriter, SyncSink};

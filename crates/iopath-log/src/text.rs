@@ -1,5 +1,7 @@
-//! Escapes text from a log for a terminal. A log is untrusted input, and control characters would control the terminal.
+//! Escapes text for a terminal: text from a log, and names of files. Both are untrusted input, and control characters would
+//! control the terminal.
 
+use std::borrow::Cow;
 use std::fmt::{self, Write};
 
 /// Longer texts are truncated.
@@ -24,9 +26,49 @@ impl fmt::Display for Plain<'_> {
     }
 }
 
+/// The text with each character for which `is_refused` is true as an escape such as `\u{1b}`.
+fn escape_if(text: &str, is_refused: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&is_refused) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for char in text.chars() {
+        if is_refused(char) {
+            escaped.extend(char.escape_default());
+        } else {
+            escaped.push(char);
+        }
+    }
+    Cow::Owned(escaped)
+}
+
+/// The text without characters that control a terminal or change the writing direction, except ends of lines, tabs and, if
+/// `has_colors`, sequences that select a colour or an attribute (`ESC [ … m`). The other characters are escaped as `\u{1b}`.
+pub fn for_terminal(text: &str, has_colors: bool) -> Cow<'_, str> {
+    let is_refused = |char| is_control(char) && !matches!(char, '\n' | '\t');
+    if !has_colors || !text.contains('\x1b') {
+        return escape_if(text, is_refused);
+    }
+    let mut parts = text.split('\x1b');
+    let mut escaped = escape_if(parts.next().unwrap_or_default(), is_refused).into_owned();
+    for part in parts {
+        escaped.push_str(if selects_color(part) { "\x1b" } else { "\\u{1b}" });
+        escaped.push_str(&escape_if(part, is_refused));
+    }
+    Cow::Owned(escaped)
+}
+
+/// Whether this text after an escape character selects a colour or an attribute.
+fn selects_color(text: &str) -> bool {
+    let parameters = text.strip_prefix('[');
+    let end = parameters
+        .and_then(|text| text.trim_start_matches(|char: char| char.is_ascii_digit() || char == ';').chars().next());
+    end == Some('m')
+}
+
 /// Escapes the characters in JSON that control a terminal. They occur only in strings, and there `\u` with four digits
 /// is the same character.
-pub(crate) fn escape_json(json: &str) -> String {
+pub fn escape_json(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
     for char in json.chars() {
         // Line ends occur between strings only.
@@ -66,6 +108,16 @@ mod tests {
         ] {
             assert_eq!(Plain(text).to_string(), shown);
         }
+    }
+
+    #[test]
+    fn lines_tabs_and_colors_remain_and_other_controls_are_escaped() {
+        let text = "a\tb\n\x1b[1;32mgreen\x1b[0m \x1b[2J \x1b]0;title\x07 \u{202e}exe \x1b";
+        let end = "\\u{1b}[2J \\u{1b}]0;title\\u{7} \\u{202e}exe \\u{1b}";
+        assert_eq!(for_terminal(text, true), format!("a\tb\n\x1b[1;32mgreen\x1b[0m {end}"));
+        let colors = "\\u{1b}[1;32mgreen\\u{1b}[0m";
+        assert_eq!(for_terminal(text, false), format!("a\tb\n{colors} {end}"));
+        assert!(matches!(for_terminal("plain ö", true), Cow::Borrowed(_)));
     }
 
     #[test]
