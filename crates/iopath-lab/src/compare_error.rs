@@ -8,7 +8,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum CompareError {
     /// A file cannot be read.
-    #[error("cannot read {file}: {source}")]
+    #[error("cannot read {file}: {source}{}", if is_missing(source) { "; `iopath run --json FILE` writes a result" } else { "" })]
     Read {
         /// The file.
         file: String,
@@ -65,6 +65,10 @@ pub enum CompareError {
         /// The problem.
         problem: String,
     },
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
 }
 
 impl CompareError {

@@ -1,10 +1,10 @@
 //! The list of I/O schedulers (elevators) and their settings, as text and as JSON of schema `iopath.elevators/1`.
 
-use std::fmt::Write;
-
 use iopath::ELEVATORS;
 use schemars::JsonSchema;
 use serde::Serialize;
+
+use crate::table::wrap;
 
 /// The name and version of the schema.
 pub const SCHEMA: &str = "iopath.elevators/1";
@@ -73,13 +73,14 @@ impl ElevatorList {
         serde_json::to_string_pretty(self).expect("JSON can represent all fields") + "\n"
     }
 
-    /// A line for each elevator and each setting.
-    pub fn text(&self) -> String {
+    /// A paragraph for each elevator and each setting, in lines of `width` columns; of any length if none is given.
+    pub fn text(&self, width: Option<u16>) -> String {
+        let width = width.map_or(usize::MAX, usize::from);
         let mut text = String::new();
         for kind in ELEVATORS {
-            let _ = writeln!(text, "{}: {}", kind.name, kind.about);
+            text += &wrap(&format!("{}: {}", kind.name, kind.about), "", "  ", width);
             for tunable in kind.tunables() {
-                let _ = writeln!(text, "    {tunable}");
+                text += &wrap(&tunable.to_string(), "    ", "      ", width);
             }
         }
         text

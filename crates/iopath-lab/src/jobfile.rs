@@ -61,6 +61,9 @@ impl JobFile {
         environment: &dyn Environment,
         lenient: bool,
     ) -> Result<Self, JobFileError> {
+        if bytes.contains(&0) {
+            return Err(JobFileError::Binary { file: name.to_owned() });
+        }
         let sections = syntax::sections(name, bytes, environment)?;
         let mut defaults: Vec<&RawOption> = Vec::new();
         let mut file = Self { name: name.to_owned(), jobs: Vec::new(), warnings: Vec::new() };

@@ -1,21 +1,29 @@
 //! The schema of results for other programs, `iopath.result/1`; docs/result.md documents each field, and
 //! docs/schema/result-1.json is its JSON Schema. Does not measure. An incompatible change needs a new version in [`SCHEMA`].
 
+mod directions;
 mod distribution;
+mod figures;
 mod finding;
+mod host;
 mod origin;
 mod several;
 mod steady;
+mod verify;
 mod workload;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use directions::{DirectionResult, Directions, RepeatDirection, RepeatDirections};
 pub use distribution::{LatencyDistribution, PERCENTILES};
+pub use figures::{CacheFacts, CacheUse, Cpu, Device, Latency, Spread};
 pub use finding::{Confidence, Finding};
+pub use host::{DiskFacts, Host, ModelHostFacts, TargetFacts};
 pub use origin::Origin;
-pub use several::{Skipped, TargetResult, TargetsEnd};
+pub use several::{GroupResult, JobFacts, Skipped, TargetResult, TargetsEnd};
 pub use steady::{SteadyRepeat, SteadyStateResult, SteadyWindow};
+pub use verify::{VerifyFault, VerifyResult};
 pub use workload::{VerifyFacts, WorkloadFacts};
 
 /// The name and version of the schema.
@@ -94,63 +102,6 @@ pub enum Clock {
     Real,
     /// Virtual time: the storage is a model.
     Virtual,
-}
-
-/// The machine that measured.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
-pub struct Host {
-    /// The kernel's release, as in `uname -r`.
-    pub kernel: String,
-    /// The CPU's model.
-    pub cpu: String,
-    /// CPUs that this process may use.
-    pub cores: u32,
-    /// Memory in bytes.
-    pub memory_bytes: u64,
-    /// CPUs that other programs kept busy before the first run; subtracted from the machine's CPU time. None without
-    /// `/proc/stat`.
-    pub idle_busy_cpus: Option<f64>,
-}
-
-/// The target of the runs.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
-pub struct TargetFacts {
-    /// The file or device, symbolic links resolved; bytes that are not UTF-8 are replaced. Of a model, its name after
-    /// `model:`.
-    pub path: String,
-    /// `file`, `block device`, `stripe` or `model`.
-    pub kind: String,
-    /// Whether it was a scratch file, removed since.
-    pub scratch: bool,
-    /// Its size in bytes.
-    pub size_bytes: u64,
-    /// The type of its filesystem; none for a block device.
-    pub filesystem: Option<String>,
-    /// The alignment of offsets and lengths for direct I/O, in bytes; none if direct I/O is refused.
-    pub direct_align_bytes: Option<u32>,
-    /// The disk beneath; none without a single disk.
-    pub disk: Option<DiskFacts>,
-}
-
-/// The disk beneath a target, as sysfs describes it.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
-pub struct DiskFacts {
-    /// The kernel's name of the disk.
-    pub name: String,
-    /// The model name that the drive reports.
-    pub model: Option<String>,
-    /// Whether the driver reports it as rotational.
-    pub rotational: Option<bool>,
-    /// Its logical block size, in bytes.
-    pub logical_block_bytes: Option<u32>,
-    /// Its physical block size: the smallest write without read-modify-write, in bytes.
-    pub physical_block_bytes: Option<u32>,
-    /// The kernel's I/O scheduler (elevator).
-    pub scheduler: Option<String>,
-    /// The kernel's readahead, in KiB.
-    pub read_ahead_kb: Option<u64>,
-    /// The largest request that the kernel submits, in KiB.
-    pub max_sectors_kb: Option<u64>,
 }
 
 /// One workload with its repetitions.
@@ -254,57 +205,6 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// Reads and writes apart.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
-pub struct Directions {
-    /// The reads.
-    pub read: DirectionResult,
-    /// The writes.
-    pub write: DirectionResult,
-}
-
-/// The transfers of one direction. The time of both directions is the same, so rates add up to those of the run.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
-pub struct DirectionResult {
-    /// Bytes transferred, over all repetitions.
-    pub bytes: u64,
-    /// Transfers, over all repetitions.
-    pub ios: u64,
-    /// Throughput.
-    pub bytes_per_second: Spread,
-    /// Transfers per second.
-    pub iops: Spread,
-    /// From submission to completion, over all repetitions.
-    pub latency_ns: Latency,
-    /// More of these latencies; none in results of earlier versions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub latency_distribution: Option<LatencyDistribution>,
-}
-
-/// Reads and writes of one repetition.
-#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
-pub struct RepeatDirections {
-    /// The reads.
-    pub read: RepeatDirection,
-    /// The writes.
-    pub write: RepeatDirection,
-}
-
-/// The transfers of one direction in one repetition.
-#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
-pub struct RepeatDirection {
-    /// Bytes transferred.
-    pub bytes: u64,
-    /// Transfers.
-    pub ios: u64,
-    /// Throughput, in bytes per second.
-    pub bytes_per_second: f64,
-    /// Transfers per second.
-    pub iops: f64,
-    /// From submission to completion.
-    pub latency_ns: Latency,
-}
-
 /// Flushes between transfers.
 #[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct FlushResult {
@@ -314,103 +214,6 @@ pub struct FlushResult {
     pub count: u64,
     /// From the last completion before the flush to its own completion, over all repetitions.
     pub latency_ns: Latency,
-}
-
-/// The blocks that were checked, over all repetitions.
-#[derive(Debug, Clone, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
-pub struct VerifyResult {
-    /// Checked blocks. A block that was read several times counts several times.
-    pub blocks: u64,
-    /// Checked bytes.
-    pub bytes: u64,
-    /// Blocks with the content from before their last write.
-    pub lost: u64,
-    /// Reads of an old content, although another read has returned a newer one.
-    pub stale: u64,
-    /// Blocks with parts of several writes.
-    pub torn: u64,
-    /// Blocks with the content of another offset.
-    pub misdirected: u64,
-    /// Blocks with a content of no write.
-    pub corrupt: u64,
-    /// The first faults, 20 at most.
-    pub first: Vec<VerifyFault>,
-}
-
-impl VerifyResult {
-    /// Faults of all kinds.
-    pub fn faults(&self) -> u64 {
-        self.lost + self.stale + self.torn + self.misdirected + self.corrupt
-    }
-}
-
-/// A block with an unexpected content.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
-pub struct VerifyFault {
-    /// `lost`, `stale`, `torn`, `misdirected` or `corrupt`.
-    pub kind: String,
-    /// The block, in bytes from the start of the target.
-    pub offset: u64,
-    /// Its size in bytes.
-    pub bytes: u32,
-    /// The first byte that differs, from the start of the target.
-    pub first_bad: u64,
-    /// The number of the last write of the block; none in a run that only reads.
-    pub expected: Option<u32>,
-    /// The number of the write that the content is of, 0 for before the run; none for a content of no write.
-    pub found: Option<u64>,
-    /// The offset that the content belongs to, of a misdirected write.
-    pub belongs_to: Option<u64>,
-}
-
-/// A job of a job file.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
-pub struct JobFacts {
-    /// Its name.
-    pub name: String,
-    /// Its group, from 1. The jobs of a group run at the same time.
-    pub group: u32,
-    /// The file or device of its first clone; none without a target.
-    pub target: Option<String>,
-    /// The keys of the job file that apply to it, with those of `[global]`, in their order; a bare key has the value 1.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub options: Vec<[String; 2]>,
-}
-
-/// Jobs of a job file that ran at the same time, together.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
-pub struct GroupResult {
-    /// Its number, from 1.
-    pub number: u32,
-    /// The names of its jobs.
-    pub jobs: Vec<String>,
-    /// Bytes transferred, over all repetitions.
-    pub bytes: u64,
-    /// Transfers, over all repetitions.
-    pub ios: u64,
-    /// From the start of the first job to the end of the last one, over all repetitions, in seconds.
-    pub seconds: f64,
-    /// Throughput.
-    pub bytes_per_second: Spread,
-    /// Transfers per second.
-    pub iops: Spread,
-    /// From submission to completion, over all repetitions.
-    pub latency_ns: Latency,
-    /// CPU cost, over all repetitions.
-    pub cpu: Option<Cpu>,
-    /// Transfers of the disk, over all repetitions; none without a single disk, and with several targets.
-    pub device: Option<Device>,
-}
-
-/// A modelled host.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
-pub struct ModelHostFacts {
-    /// The name of the preset or file, as given.
-    pub name: String,
-    /// Its processors.
-    pub cpus: u32,
-    /// The share of its CPU time that was not used, from 0 to 1, over all repetitions.
-    pub idle: f64,
 }
 
 /// The medium that served a cold run.
@@ -474,113 +277,3 @@ pub struct Repeat {
     pub storage_written_bytes: Option<u64>,
 }
 
-/// A quantity over the repetitions.
-#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
-pub struct Spread {
-    /// Arithmetic mean.
-    pub mean: f64,
-    /// Standard deviation of the sample; none for a single repetition.
-    pub stddev: Option<f64>,
-    /// The 95% confidence interval of the mean (Student's t), low and high; none for a single repetition.
-    pub ci95: Option<[f64; 2]>,
-}
-
-/// Latencies in nanoseconds, with three digits.
-#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
-pub struct Latency {
-    /// Minimum.
-    pub min: u64,
-    /// Arithmetic mean.
-    pub mean: f64,
-    /// 50th percentile.
-    pub p50: u64,
-    /// 90th percentile.
-    pub p90: u64,
-    /// 99th percentile.
-    pub p99: u64,
-    /// 99.9th percentile.
-    pub p999: u64,
-    /// Maximum.
-    pub max: u64,
-}
-
-/// CPU time.
-#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
-pub struct Cpu {
-    /// Of this process in user mode, in seconds.
-    pub user_seconds: f64,
-    /// Of this process in kernel mode, in seconds.
-    pub system_seconds: f64,
-    /// Of the whole machine, less its idle load, in seconds. Includes interrupts and kernel threads.
-    pub machine_seconds: f64,
-    /// CPU seconds per GiB: of the machine, or of the process if that is more (the machine's time has a resolution of
-    /// 10 ms).
-    pub seconds_per_gib: f64,
-    /// CPU microseconds per transfer, counted the same way.
-    pub microseconds_per_io: f64,
-}
-
-/// Transfers of a disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
-pub struct Device {
-    /// Read requests it completed.
-    pub reads: u64,
-    /// Bytes it read.
-    pub read_bytes: u64,
-    /// Write requests it completed.
-    pub writes: u64,
-    /// Bytes it wrote.
-    pub written_bytes: u64,
-}
-
-impl Device {
-    /// The mean size of a request in bytes; none without requests.
-    pub fn mean_io_bytes(&self) -> Option<f64> {
-        let ios = self.reads + self.writes;
-        (ios > 0).then(|| (self.read_bytes + self.written_bytes) as f64 / ios as f64)
-    }
-}
-
-/// Settings and counters of iopath's page cache.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
-pub struct CacheFacts {
-    /// Its memory in bytes.
-    pub cache_bytes: u64,
-    /// The size of a page in bytes.
-    pub page_bytes: u32,
-    /// `auto`, `off`, or the maximum in bytes.
-    pub readahead: String,
-    /// Whether reads borrowed the cached bytes instead of copying them.
-    pub borrow: bool,
-    /// Its counters.
-    pub used: CacheUse,
-}
-
-/// Counters of iopath's page cache, in pages. They do not include open and close.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema, Serialize, Deserialize)]
-pub struct CacheUse {
-    /// Reads that found their page in the cache, counted per page.
-    pub hits: u64,
-    /// Reads and partial writes that did not find their page.
-    pub misses: u64,
-    /// Reads and writes that found a transfer of their page in flight.
-    pub joins: u64,
-    /// Pages read before they were requested: by readahead, or as the rest of a longer read.
-    pub readahead: u64,
-    /// Pages of `readahead` that were read later.
-    pub readahead_used: u64,
-    /// Pages of `readahead` that were evicted unread.
-    pub readahead_wasted: u64,
-    /// Pages read from the device.
-    pub pages_read: u64,
-    /// Pages written to the device.
-    pub pages_written: u64,
-    /// Clean pages that were evicted.
-    pub evicted: u64,
-    /// At the end: dirty pages.
-    pub dirty: u64,
-    /// At the end: pages in write-back.
-    pub writing: u64,
-    /// At the end: the readahead window, in bytes.
-    pub readahead_bytes: u64,
-}

@@ -13,7 +13,7 @@ use crate::reader::{End, LogReader};
 use crate::summary::{Contents, Seen};
 use crate::text::Plain;
 use iopath_core::log::{Event, Step, Subject};
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::io::{Read, Write};
 
 /// The result of a dump.
@@ -38,7 +38,7 @@ impl<R: Read> LogReader<R> {
         let matcher = Matcher::new(filter, start_ns);
         let mut seen = (!matcher.passes_all()).then(Seen::default);
         let mut block = Block::default();
-        let mut lines = 0;
+        let (mut lines, mut line) = (0, String::new());
         while self.read_block(&mut block)? {
             for entry in block.entries() {
                 if let Some(seen) = &mut seen {
@@ -46,7 +46,10 @@ impl<R: Read> LogReader<R> {
                 }
                 if matcher.passes(&entry) {
                     lines += 1;
-                    writeln!(out, "{}", Line { entry, start_ns }).map_err(LogError::Output)?;
+                    line.clear();
+                    // Writing to a string cannot fail.
+                    let _ = write!(line, "{}", Line { entry, start_ns });
+                    writeln!(out, "{}", line.trim_end()).map_err(LogError::Output)?;
                 }
             }
         }

@@ -4,8 +4,8 @@ use super::{Document, Records, Section, View, names};
 use crate::elevators::{ElevatorFacts, ElevatorList, SettingFacts};
 
 impl Document for ElevatorList {
-    fn text(&self, _view: View) -> String {
-        Self::text(self)
+    fn text(&self, view: View) -> String {
+        Self::text(self, view.width)
     }
 
     fn json(&self) -> String {

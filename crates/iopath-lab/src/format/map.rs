@@ -1,7 +1,7 @@
 //! Maps of files for the general formats.
 
 use super::{Document, Records, Section, View, names, number};
-use crate::map::view::{REQUEST_COLUMNS, request_row};
+use crate::map::view::RequestTable;
 use crate::map::{FileMap, MapExtent};
 
 impl Document for FileMap {
@@ -29,12 +29,13 @@ impl Document for FileMap {
     }
 
     fn sections(&self) -> Vec<Section> {
+        let RequestTable { head, rows, cut } = self.request_table();
         let requests = Section {
             title: "Requests of direct reads".to_owned(),
-            head: names(&REQUEST_COLUMNS),
-            rows: self.requests.iter().map(request_row).collect(),
+            head: names(&head),
+            rows,
             texts: 0,
-            paragraphs: Vec::new(),
+            paragraphs: self.request_limits().into_iter().flatten().chain(cut).collect(),
         };
         let extents = Section {
             title: "Extents and holes".to_owned(),

@@ -75,12 +75,18 @@ pub enum JobFileError {
         source: io::Error,
     },
     /// The job file itself cannot be read.
-    #[error("cannot read job file {file}: {source}")]
+    #[error("cannot read job file {file}: {source}{}", if is_too_large(source) { no_target(file) } else { String::new() })]
     Read {
         /// The file.
         file: String,
         /// The system's error.
         source: io::Error,
+    },
+    /// The file has binary data.
+    #[error("{file} is no job file, because it has binary data{}", no_target(file))]
+    Binary {
+        /// The file.
+        file: String,
     },
     /// The value of a key is not valid.
     #[error("{at}: `{key}={value}` is not valid; use {expected}")]
@@ -131,6 +137,15 @@ pub enum JobFileError {
     /// A target cannot be prepared, or a measurement failed.
     #[error(transparent)]
     Lab(#[from] LabError),
+}
+
+/// The remedy for a file that was to be measured.
+fn no_target(file: &str) -> String {
+    format!("; to measure a file, use --target {file}")
+}
+
+fn is_too_large(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::FileTooLarge
 }
 
 impl JobFileError {

@@ -10,7 +10,7 @@ use crate::size::format_size;
 use crate::table::{mean_size, ruled};
 
 /// The columns of [`request_row`].
-pub(crate) const REQUEST_COLUMNS: [&str; 6] =
+const REQUEST_COLUMNS: [&str; 6] =
     ["block", "reads", "requests", "mean size", "max requests per read", "zeroes"];
 
 /// The maximum number of rows in the table of extents, unless the caller requests all.
@@ -29,22 +29,29 @@ impl FileMap {
                 let _ = writeln!(text, "… {} more: --all", rows.len() - shown);
             }
         }
-        if let (Some(limits), false) = (&self.limits, self.requests.is_empty()) {
-            let _ = write!(
-                text,
-                "\nDirect reads: alignment {}, requests of up to {}",
-                format_size(limits.align_bytes.into()),
-                format_size(limits.request_bytes_max)
-            );
-            if let Some(chunk_bytes) = limits.chunk_bytes {
-                let _ = write!(text, ", not across multiples of {}", format_size(chunk_bytes));
+        if let Some(limits) = self.request_limits() {
+            for line in limits {
+                let _ = write!(text, "\n{line}");
             }
-            if let Some(boundary) = limits.boundary {
-                let _ = write!(text, "\n{}", at_boundaries(boundary));
-            }
-            let _ = write!(text, "\n{}", self.request_table());
+            let table = self.request_table();
+            let _ = write!(text, "\n{}", self::table(&table.head, table.head.len(), &table.rows));
+            text.extend(table.cut);
         }
         text.trim_end().to_owned()
+    }
+
+    /// The limits of direct reads, and the effect of boundaries; none without requests.
+    pub(crate) fn request_limits(&self) -> Option<Vec<String>> {
+        let limits = self.limits.as_ref().filter(|_| !self.requests.is_empty())?;
+        let mut first = format!(
+            "Direct reads: alignment {}, requests of up to {}",
+            format_size(limits.align_bytes.into()),
+            format_size(limits.request_bytes_max)
+        );
+        if let Some(chunk_bytes) = limits.chunk_bytes {
+            let _ = write!(first, ", not across multiples of {}", format_size(chunk_bytes));
+        }
+        Some([Some(first), limits.boundary.map(|boundary| at_boundaries(boundary).to_owned())].into_iter().flatten().collect())
     }
 
     pub(crate) fn heading(&self) -> String {
@@ -86,30 +93,38 @@ impl FileMap {
         rows
     }
 
-    fn request_table(&self) -> String {
+    /// The requests of direct reads, one row for each size.
+    pub(crate) fn request_table(&self) -> RequestTable {
         let has_metadata = self.mapped_by == "blocks";
         let has_other = self.requests.iter().any(|requests| requests.other_bytes > 0);
-        let mut columns = REQUEST_COLUMNS.to_vec();
-        columns.extend(has_metadata.then_some("indirect blocks"));
-        columns.extend(has_other.then_some("not counted"));
+        let mut head = REQUEST_COLUMNS.to_vec();
+        head.extend(has_metadata.then_some("indirect blocks"));
+        head.extend(has_other.then_some("not counted"));
         let rows = self.requests.iter().map(|requests| {
             let mut row = request_row(requests);
             row.extend(has_metadata.then(|| requests.metadata_requests.to_string()));
             row.extend(has_other.then(|| format_size(requests.other_bytes)));
             row
         });
-        let mut text = table(&columns, columns.len(), &rows.collect::<Vec<_>>());
-        if let Some(cut) = self.requests.iter().find(|requests| requests.covered_bytes < self.size_bytes) {
-            let _ = write!(
-                text,
+        let cut = self.requests.iter().find(|requests| requests.covered_bytes < self.size_bytes).map(|cut| {
+            format!(
                 "The first {} only: {} reads of {}.",
                 format_size(cut.covered_bytes),
                 cut.reads,
                 format_size(cut.block_bytes)
-            );
-        }
-        text
+            )
+        });
+        RequestTable { rows: rows.collect(), head, cut }
     }
+}
+
+/// The requests of direct reads.
+pub(crate) struct RequestTable {
+    /// The columns, all of them numbers.
+    pub(crate) head: Vec<&'static str>,
+    pub(crate) rows: Vec<Vec<String>>,
+    /// A sentence, if the table covers the begin of the file only.
+    pub(crate) cut: Option<String>,
 }
 
 fn row(extent: &MapExtent) -> Vec<String> {
@@ -121,7 +136,7 @@ fn row(extent: &MapExtent) -> Vec<String> {
 }
 
 /// The requests of direct reads of one size.
-pub(crate) fn request_row(requests: &Requests) -> Vec<String> {
+fn request_row(requests: &Requests) -> Vec<String> {
     let mean = requests.request_bytes as f64 / requests.requests as f64;
     vec![
         format_size(requests.block_bytes),

@@ -1,9 +1,10 @@
-//! Results of several workloads or targets: the workloads that cannot run, each target, and the ends of the targets.
+//! Results of several workloads, jobs or targets: the workloads that cannot run, each target and the ends of the targets, jobs and
+//! groups of jobs.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Device, Latency, Spread};
+use super::figures::{Cpu, Device, Latency, Spread};
 
 /// A workload that was not measured.
 #[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
@@ -45,5 +46,44 @@ pub struct TargetResult {
     /// From submission to completion, over all repetitions.
     pub latency_ns: Latency,
     /// Requests of the device, over all repetitions.
+    pub device: Option<Device>,
+}
+
+/// A job of a job file.
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+pub struct JobFacts {
+    /// Its name.
+    pub name: String,
+    /// Its group, from 1. The jobs of a group run at the same time.
+    pub group: u32,
+    /// The file or device of its first clone; none without a target.
+    pub target: Option<String>,
+    /// The keys of the job file that apply to it, with those of `[global]`, in their order; a bare key has the value 1.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<[String; 2]>,
+}
+
+/// Jobs of a job file that ran at the same time, together.
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+pub struct GroupResult {
+    /// Its number, from 1.
+    pub number: u32,
+    /// The names of its jobs.
+    pub jobs: Vec<String>,
+    /// Bytes transferred, over all repetitions.
+    pub bytes: u64,
+    /// Transfers, over all repetitions.
+    pub ios: u64,
+    /// From the start of the first job to the end of the last one, over all repetitions, in seconds.
+    pub seconds: f64,
+    /// Throughput.
+    pub bytes_per_second: Spread,
+    /// Transfers per second.
+    pub iops: Spread,
+    /// From submission to completion, over all repetitions.
+    pub latency_ns: Latency,
+    /// CPU cost, over all repetitions.
+    pub cpu: Option<Cpu>,
+    /// Transfers of the disk, over all repetitions; none without a single disk, and with several targets.
     pub device: Option<Device>,
 }

@@ -6,6 +6,7 @@ use comfy_table::CellAlignment;
 
 use super::file::{Cell, SweepFile};
 use crate::result::RunResult;
+use crate::size::format_size;
 use crate::stats::ratio::{Outcome, Ratio};
 use crate::table::{digits, ruled, wrapped};
 
@@ -61,8 +62,16 @@ impl SweepFile {
         // The parameters of a model vary from cell to cell.
         let name = |path: &str| path.split_once('?').map_or(path, |(model, _)| model).to_owned();
         let target = self.target.as_ref().map(|target| {
-            let path = if target.kind == "model" { name(&target.path) } else { target.path.clone() };
-            format!(" of {path}")
+            let named = match &target.filesystem {
+                _ if target.kind == "model" => name(&target.path),
+                // The file no longer exists.
+                Some(filesystem) if target.scratch => {
+                    format!("a scratch file of {} on {filesystem}", format_size(target.size_bytes))
+                }
+                None if target.scratch => format!("a scratch file of {}", format_size(target.size_bytes)),
+                _ => target.path.clone(),
+            };
+            format!(" of {named}")
         });
         let target = target.unwrap_or_default();
         let open = self.cells.len() - measured - skipped;

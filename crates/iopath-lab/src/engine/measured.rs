@@ -1,0 +1,126 @@
+//! The measurements of one repetition, from the results of its jobs and the counters of the system. Does not measure.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use iopath_model::Host;
+
+use crate::counters::DiskCounters;
+use crate::job::tally::{JobResult, OneDirection, latencies, sum_of_latencies};
+use crate::result::CacheUse;
+use crate::steady_detector::Outcome;
+use crate::storage::StorageBytes;
+use crate::verify::Verified;
+
+/// The measurements of one repetition.
+#[derive(Debug)]
+pub(crate) struct Measured {
+    pub(crate) read_bytes: u64,
+    pub(crate) written_bytes: u64,
+    pub(crate) ios: u64,
+    /// From the first job's start to the last job's end.
+    pub(crate) seconds: f64,
+    /// From the first job's start to the first job's end.
+    pub(crate) first_ended_seconds: f64,
+    pub(crate) latency_ns: Histogram<u64>,
+    /// Reads and writes, if there were both.
+    pub(crate) directions: Option<[OneDirection; 2]>,
+    /// The latencies of flushes between transfers; none without any.
+    pub(crate) flush_ns: Option<Histogram<u64>>,
+    /// The latencies from the submission on, of jobs with a rate.
+    pub(crate) closed_ns: Option<Histogram<u64>>,
+    /// The blocks that were checked, of a workload that verifies.
+    pub(crate) verified: Option<Verified>,
+    /// Of a workload that ends at its steady state.
+    pub(crate) steady: Option<Outcome>,
+    /// In virtual time, that of the modelled host; none without one.
+    pub(crate) cpu: Option<CpuSeconds>,
+    /// The transfers of the disk: of this process if it submits them itself, else of all processes. None without a single
+    /// disk.
+    pub(crate) device: Option<DiskCounters>,
+    /// Bytes that the storage transferred; none where no counter shows them.
+    pub(crate) storage: Option<StorageBytes>,
+    /// Counters of iopath's page cache.
+    pub(crate) cache: Option<CacheUse>,
+    /// With several targets: each of them, in their order.
+    pub(crate) targets: Vec<Self>,
+    /// Warnings of the connections.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// CPU time of one repetition, in seconds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CpuSeconds {
+    /// Of this process.
+    pub(crate) user: f64,
+    pub(crate) system: f64,
+    /// Of the whole machine, including other programs; none where `/proc/stat` cannot be read.
+    pub(crate) machine_busy: Option<f64>,
+}
+
+impl CpuSeconds {
+    /// The CPU time of a modelled host since `before`. All of it is kernel time: the jobs compute nothing.
+    pub(crate) fn modelled(host: &Host, before: Duration) -> Self {
+        let system = host.busy().saturating_sub(before).as_secs_f64();
+        Self { user: 0.0, system, machine_busy: Some(system) }
+    }
+}
+
+impl Measured {
+    /// What the jobs have measured themselves, without any counter of the system.
+    pub(crate) fn of_jobs(jobs: &[JobResult]) -> Self {
+        let mut latency_ns = latencies();
+        for job in jobs {
+            latency_ns.add(&job.latency_ns).expect("all histograms have the same bounds");
+        }
+        // A job that ended before its measurement began has no time, unless no job has one.
+        let is_measured = jobs.iter().any(|job| job.ios > 0);
+        let timed = || jobs.iter().filter(|job| job.ios > 0 || !is_measured);
+        let started_ns = timed().map(|job| job.started_ns).min().unwrap_or(0);
+        let first_ended_ns = timed().map(|job| job.ended_ns).min().unwrap_or(0);
+        let ended_ns = timed().map(|job| job.ended_ns).max().unwrap_or(0);
+        Self {
+            read_bytes: jobs.iter().map(|job| job.read_bytes).sum(),
+            written_bytes: jobs.iter().map(|job| job.written_bytes).sum(),
+            ios: jobs.iter().map(|job| job.ios).sum(),
+            seconds: Duration::from_nanos(ended_ns - started_ns).as_secs_f64(),
+            first_ended_seconds: Duration::from_nanos(first_ended_ns - started_ns).as_secs_f64(),
+            latency_ns,
+            directions: directions(jobs),
+            flush_ns: sum_of_latencies(jobs.iter().filter_map(|job| job.flush_ns.as_deref())),
+            closed_ns: sum_of_latencies(jobs.iter().filter_map(|job| job.closed_ns.as_deref())),
+            verified: None,
+            steady: None,
+            cpu: None,
+            storage: None,
+            device: None,
+            cache: None,
+            targets: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Bytes moved in both directions.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.read_bytes + self.written_bytes
+    }
+}
+
+/// The sums of reads and of writes; none unless there are both.
+fn directions(jobs: &[JobResult]) -> Option<[OneDirection; 2]> {
+    let is_used = |bytes: fn(&JobResult) -> u64| jobs.iter().any(|job| bytes(job) > 0);
+    if !is_used(|job| job.read_bytes) || !is_used(|job| job.written_bytes) {
+        return None;
+    }
+    let mut sums = [OneDirection::none(), OneDirection::none()];
+    for job in jobs {
+        if let Some(directions) = &job.directions {
+            sums.iter_mut().zip(&**directions).for_each(|(sum, direction)| sum.add(direction));
+            continue;
+        }
+        let index = usize::from(job.written_bytes > 0);
+        let bytes = job.read_bytes + job.written_bytes;
+        sums[index].add(&OneDirection { bytes, ios: job.ios, latency_ns: job.latency_ns.clone() });
+    }
+    Some(sums)
+}

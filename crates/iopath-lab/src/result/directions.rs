@@ -1,0 +1,58 @@
+//! Reads and writes of a result apart.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::distribution::LatencyDistribution;
+use super::figures::{Latency, Spread};
+
+/// Reads and writes apart.
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+pub struct Directions {
+    /// The reads.
+    pub read: DirectionResult,
+    /// The writes.
+    pub write: DirectionResult,
+}
+
+/// The transfers of one direction. The time of both directions is the same, so rates add up to those of the run.
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+pub struct DirectionResult {
+    /// Bytes transferred, over all repetitions.
+    pub bytes: u64,
+    /// Transfers, over all repetitions.
+    pub ios: u64,
+    /// Throughput.
+    pub bytes_per_second: Spread,
+    /// Transfers per second.
+    pub iops: Spread,
+    /// From submission to completion, over all repetitions.
+    pub latency_ns: Latency,
+    /// More of these latencies; none in results of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_distribution: Option<LatencyDistribution>,
+}
+
+/// Reads and writes of one repetition.
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
+pub struct RepeatDirections {
+    /// The reads.
+    pub read: RepeatDirection,
+    /// The writes.
+    pub write: RepeatDirection,
+}
+
+/// The transfers of one direction in one repetition.
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
+pub struct RepeatDirection {
+    /// Bytes transferred.
+    pub bytes: u64,
+    /// Transfers.
+    pub ios: u64,
+    /// Throughput, in bytes per second.
+    pub bytes_per_second: f64,
+    /// Transfers per second.
+    pub iops: f64,
+    /// From submission to completion.
+    pub latency_ns: Latency,
+}

@@ -1,0 +1,115 @@
+//! The figures of a result: spreads, latencies, CPU cost, transfers of disks, and counters of the page cache.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A quantity over the repetitions.
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
+pub struct Spread {
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Standard deviation of the sample; none for a single repetition.
+    pub stddev: Option<f64>,
+    /// The 95% confidence interval of the mean (Student's t), low and high; none for a single repetition.
+    pub ci95: Option<[f64; 2]>,
+}
+
+/// Latencies in nanoseconds, with three digits.
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
+pub struct Latency {
+    /// Minimum.
+    pub min: u64,
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// 50th percentile.
+    pub p50: u64,
+    /// 90th percentile.
+    pub p90: u64,
+    /// 99th percentile.
+    pub p99: u64,
+    /// 99.9th percentile.
+    pub p999: u64,
+    /// Maximum.
+    pub max: u64,
+}
+
+/// CPU time.
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
+pub struct Cpu {
+    /// Of this process in user mode, in seconds.
+    pub user_seconds: f64,
+    /// Of this process in kernel mode, in seconds.
+    pub system_seconds: f64,
+    /// Of the whole machine, less its idle load, in seconds. Includes interrupts and kernel threads.
+    pub machine_seconds: f64,
+    /// CPU seconds per GiB: of the machine, or of the process if that is more (the machine's time has a resolution of
+    /// 10 ms).
+    pub seconds_per_gib: f64,
+    /// CPU microseconds per transfer, counted the same way.
+    pub microseconds_per_io: f64,
+}
+
+/// Transfers of a disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+pub struct Device {
+    /// Read requests it completed.
+    pub reads: u64,
+    /// Bytes it read.
+    pub read_bytes: u64,
+    /// Write requests it completed.
+    pub writes: u64,
+    /// Bytes it wrote.
+    pub written_bytes: u64,
+}
+
+impl Device {
+    /// The mean size of a request in bytes; none without requests.
+    pub fn mean_io_bytes(&self) -> Option<f64> {
+        let ios = self.reads + self.writes;
+        (ios > 0).then(|| (self.read_bytes + self.written_bytes) as f64 / ios as f64)
+    }
+}
+
+/// Settings and counters of iopath's page cache.
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+pub struct CacheFacts {
+    /// Its memory in bytes.
+    pub cache_bytes: u64,
+    /// The size of a page in bytes.
+    pub page_bytes: u32,
+    /// `auto`, `off`, or the maximum in bytes.
+    pub readahead: String,
+    /// Whether reads borrowed the cached bytes instead of copying them.
+    pub borrow: bool,
+    /// Its counters.
+    pub used: CacheUse,
+}
+
+/// Counters of iopath's page cache, in pages. They do not include open and close.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema, Serialize, Deserialize)]
+pub struct CacheUse {
+    /// Reads that found their page in the cache, counted per page.
+    pub hits: u64,
+    /// Reads and partial writes that did not find their page.
+    pub misses: u64,
+    /// Reads and writes that found a transfer of their page in flight.
+    pub joins: u64,
+    /// Pages read before they were requested: by readahead, or as the rest of a longer read.
+    pub readahead: u64,
+    /// Pages of `readahead` that were read later.
+    pub readahead_used: u64,
+    /// Pages of `readahead` that were evicted unread.
+    pub readahead_wasted: u64,
+    /// Pages read from the device.
+    pub pages_read: u64,
+    /// Pages written to the device.
+    pub pages_written: u64,
+    /// Clean pages that were evicted.
+    pub evicted: u64,
+    /// At the end: dirty pages.
+    pub dirty: u64,
+    /// At the end: pages in write-back.
+    pub writing: u64,
+    /// At the end: the readahead window, in bytes.
+    pub readahead_bytes: u64,
+}
