@@ -5,7 +5,7 @@ use crate::output::{Output, note, replace};
 use crate::progress::Bar;
 use anyhow::Context;
 use iopath_lab::fit::{FitOptions, fit};
-use iopath_lab::{model_file, table};
+use iopath_lab::{before_end, model_file, table};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -13,6 +13,7 @@ pub(crate) fn run(args: &FitArgs) -> anyhow::Result<()> {
     let source = model_file(&args.source).unwrap_or(&args.source);
     let output = Output::with_model(&args.show, source, &args.output)?.in_format(args.format.format)?;
     let options = FitOptions { source: args.source.clone(), time: args.time, overwrite: args.overwrite };
+    before_end(say_no_model);
     let mut bar = Bar::new(output.has_fancy_stderr());
     let fitted = fit(&options, &mut bar);
     bar.finish();
@@ -29,6 +30,11 @@ pub(crate) fn run(args: &FitArgs) -> anyhow::Result<()> {
     // The report is shown even if the file cannot be written, because the fit took long.
     output.present_as(&fitted.report, || text)?;
     written
+}
+
+/// A part of the measurements gives no model.
+fn say_no_model() {
+    note("interrupted: no model was written");
 }
 
 /// The value of `--target` for a model file. Without a directory and without `.toml`, the name would be that of a preset.

@@ -4,7 +4,9 @@ use crate::args::{JsonArgs, ShowArgs};
 use crate::destination::{self, Destination, is_stdout};
 use anyhow::Context;
 use clap::error::ErrorKind;
+use iopath_lab::LabError;
 use iopath_lab::format::{Document, Format, View};
+use iopath_lab::jobfile::JobFileError;
 use iopath_lab::result::Origin;
 use iopath_lab::table;
 use iopath_log::{escape_json, for_terminal};
@@ -188,6 +190,17 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
 /// direction.
 pub(crate) fn plain(line: &str) -> String {
     for_terminal(line, false).replace(['\n', '\t'], " ")
+}
+
+/// Prints an error that is the consequence of a signal: the process ends by that signal, without a message of its own.
+pub(crate) fn note_interruption(error: &anyhow::Error) {
+    let lab = match error.downcast_ref() {
+        Some(JobFileError::Lab(error)) => Some(error),
+        _ => error.downcast_ref(),
+    };
+    if matches!(lab, Some(LabError::Interrupted)) {
+        note(error);
+    }
 }
 
 /// Prints a line on stderr, after the name of the program.

@@ -1,14 +1,14 @@
 //! `iopath run`: measures one workload with repetitions, or the jobs of a job file, and shows a table.
 
 use crate::args::RunArgs;
-use crate::output::{Output, note, print};
+use crate::output::{Output, note, note_interruption, print};
 use crate::progress::Bar;
 use anyhow::bail;
 use clap::error::ErrorKind;
-use iopath_lab::jobfile::{JobFile, JobFileError, RunSettings, System};
+use iopath_lab::jobfile::{JobFile, RunSettings, System};
 use iopath_lab::preset::{PRESETS, Preset, find_preset};
 use iopath_lab::result::VerifyResult;
-use iopath_lab::{Interruption, LabError, Repetitions, Report, model_file, table};
+use iopath_lab::{Interruption, Repetitions, Report, model_file, table};
 use iopath_log::for_terminal;
 use std::path::Path;
 
@@ -93,21 +93,7 @@ fn show_unless_interrupted(
     classic: &dyn Fn(&Report) -> Option<String>,
     output: &Output,
 ) -> anyhow::Result<()> {
-    let is_interrupted = |error: &anyhow::Error| {
-        let job_file = error.downcast_ref::<JobFileError>();
-        let lab = job_file.map_or_else(
-            || error.downcast_ref(),
-            |error| match error {
-                JobFileError::Lab(error) => Some(error),
-                _ => None,
-            },
-        );
-        matches!(lab, Some(LabError::Interrupted))
-    };
-    if let Some(error) = report.as_ref().err().filter(|error| is_interrupted(error)) {
-        note(error);
-    }
-    show(&report?, classic, output)
+    show(&report.inspect_err(note_interruption)?, classic, output)
 }
 
 fn show(report: &Report, classic: &dyn Fn(&Report) -> Option<String>, output: &Output) -> anyhow::Result<()> {

@@ -1,8 +1,10 @@
 //! `iopath survey`: measures a target on every path in a given time, and shows tables and findings.
 
 use crate::args::SurveyArgs;
-use crate::output::Output;
+use crate::output::{Output, note_interruption};
 use crate::progress::Bar;
+use anyhow::bail;
+use iopath_lab::Interruption;
 use iopath_lab::survey::{SurveyOptions, survey};
 
 pub(crate) fn run(args: &SurveyArgs) -> anyhow::Result<()> {
@@ -13,9 +15,15 @@ pub(crate) fn run(args: &SurveyArgs) -> anyhow::Result<()> {
         overwrite: args.overwrite,
         all: args.all,
     };
+    // Dropped after the results are shown: then the signal ends the process.
+    let _interruption = Interruption::catch();
     let mut bar = Bar::new(output.has_fancy_stderr());
     let surveyed = survey(&options, &mut bar);
     bar.finish();
-    let surveyed = surveyed?;
-    output.present(&surveyed)
+    let surveyed = surveyed.map_err(Into::into).inspect_err(note_interruption)?;
+    output.present(&surveyed)?;
+    match &surveyed.report.failure {
+        Some(failure) => bail!("{failure}; the results have the measurements before it"),
+        None => Ok(()),
+    }
 }

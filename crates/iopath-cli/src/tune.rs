@@ -2,12 +2,13 @@
 //! processes are restored.
 
 use crate::args::TuneArgs;
-use crate::output::{Output, note, plain, print};
+use crate::output::{Output, note, note_interruption, plain, print};
 use crate::progress::Bar;
 use iopath_lab::device_settings::{Change, Leftover, SettingsDevice, restore_all, restore_killed};
 use iopath_lab::jobfile::{JobFile, System};
 use iopath_lab::tune::{JobWorkload, Limits, OneWorkload, TuneReport, candidates, set, try_settings};
-use iopath_lab::{LabError, SettingsError};
+use anyhow::bail;
+use iopath_lab::{Interruption, LabError, SettingsError};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -42,6 +43,8 @@ fn try_candidates(args: &TuneArgs, device: &Path, output: &Output) -> anyhow::Re
     let run = args.run_args()?;
     let device = SettingsDevice::find(device).map_err(LabError::from)?;
     let candidates = candidates(&device, &args.changes)?;
+    // Dropped after the results are shown: then the signal ends the process.
+    let _interruption = Interruption::catch();
     let limits = Limits { pairs_max: args.repetitions_max, threshold: args.threshold, seed: args.seed };
     let mut bar = Bar::new(output.has_fancy_stderr());
     let report = if let Some(file) = &run.jobfile {
@@ -55,10 +58,13 @@ fn try_candidates(args: &TuneArgs, device: &Path, output: &Output) -> anyhow::Re
         try_settings(device, &candidates, &limits, &mut workload, &mut bar)
     };
     bar.finish();
-    let report = report?;
+    let report = report.map_err(Into::into).inspect_err(note_interruption)?;
     report.notes.iter().for_each(note);
     output.present(&report)?;
-    Ok(ExitCode::SUCCESS)
+    match &report.failure {
+        Some(failure) => bail!("{failure}; the results have the measurements before it"),
+        None => Ok(ExitCode::SUCCESS),
+    }
 }
 
 fn restore(device: Option<&Path>) -> anyhow::Result<ExitCode> {

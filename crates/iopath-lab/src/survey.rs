@@ -30,6 +30,7 @@ use crate::progress::{Progress, Stage};
 use crate::result::{Report, RunResult, TargetFacts};
 use crate::run::{IDLE_SAMPLE, Lab, Series};
 use crate::stripe_name::StripeName;
+use crate::signals::Interruption;
 use crate::target::{Target, TargetInfo, inspect};
 use crate::workload::Rw;
 use cell::{Cell, Constraints, HIT_BYTES};
@@ -104,21 +105,25 @@ pub fn survey(options: &SurveyOptions, progress: &mut dyn Progress) -> Result<Su
     let none = Target::none(target.size_bytes());
     let part = target.first(HIT_BYTES);
     let mut turns = Turns::new(&constraints, &target, &part, &none)?;
-    turns.measure(clock, deadline, &mut facts, progress)?;
-    let Turns { plan, series, mut left_out, .. } = turns;
+    let failure = turns.measure(clock, deadline, &mut facts, progress)?;
+    let Turns { plan, mut series, mut left_out, .. } = turns;
+    if failure.is_some() {
+        series.iter_mut().for_each(Series::end_by_failure);
+    }
     let measured = plan.cells.iter().zip(&series).filter(|(_, series)| !series.is_empty());
     let runs = measured.map(|(cell, series)| (cell, lab.summarize(series)));
     // A write of a durable cell without a flush within its slice is not a durable write.
     let mut runs: Vec<RunResult> =
         runs.filter(|(cell, run)| cell.is_durable == run.flushes.is_some()).map(|(_, run)| run).collect();
-    left_out.extend(unmeasured(&plan.cells, &series, &left_out));
+    left_out.extend(unmeasured(&plan.cells, &series, &left_out, end(failure.as_ref(), clock.elapsed())));
     if let Err(error) = target.direct_align_bytes() {
         left_out.push(format!("direct I/O: {error}"));
     }
     runs.sort_by_key(order);
     let findings = findings(&Figures { runs: &runs, facts: &facts });
     let report = Report::new(Some(lab.host().clone()), TargetFacts::of(&target), runs);
-    let report = Report { left_out, findings, ..report };
+    let failure = failure.map(|error| error.to_string());
+    let report = Report { left_out, findings, failure, ..report };
     let (rounds, slice, cpu_of) = (plan.rounds, plan.slice, facts.cpu_of());
     Ok(Survey { report, rounds, slice, cpu_of, took: clock.elapsed() })
 }
@@ -162,14 +167,15 @@ impl<'a> Turns<'a> {
         Ok(Self { plan, series, costs, left_out })
     }
 
-    /// Measures in turns until the deadline. Measures the load by other programs before each round.
+    /// Measures in turns until the deadline, a signal or a failure. Measures the load by other programs before each round. Returns
+    /// the failure, if there are measurements before it.
     fn measure(
         &mut self,
         clock: Instant,
         deadline: Duration,
         facts: &mut Facts,
         progress: &mut dyn Progress,
-    ) -> Result<(), LabError> {
+    ) -> Result<Option<LabError>, LabError> {
         let mut schedule = Schedule::new(&self.costs, self.plan.rounds, deadline);
         let mut round = 0;
         while let Some(turn) = schedule.poll_turn(clock.elapsed()) {
@@ -197,11 +203,13 @@ impl<'a> Turns<'a> {
                         self.plan.cells.iter().enumerate().filter(|(_, other)| other.path == cell.path);
                     same.for_each(|(index, _)| schedule.handle_refused(index));
                 }
-                Err(error) => return Err(error),
+                Err(error) if self.series.iter().all(Series::is_empty) => return Err(error),
+                Err(LabError::Interrupted) => break,
+                Err(error) => return Ok(Some(error)),
             }
             progress.advance(0.0);
         }
-        Ok(())
+        Ok(None)
     }
 }
 
@@ -215,17 +223,35 @@ fn is_refusal(error: &LabError) -> bool {
     matches!(error, LabError::UringRefused { .. } | LabError::Direct(_))
 }
 
-/// Cells of the plan that were not measured for lack of time.
-fn unmeasured(cells: &[Cell], series: &[Series], left_out: &[String]) -> Option<String> {
+/// The end of a survey before its time; none for a complete one.
+fn end(failure: Option<&LabError>, elapsed: Duration) -> Option<String> {
+    let cause = match failure {
+        Some(_) => "failed",
+        None if Interruption::is_requested() => "interrupted",
+        None => return None,
+    };
+    Some(format!("{cause} after {} s", elapsed.as_secs()))
+}
+
+/// Cells of the plan that were not measured: for lack of time, or because of an early end.
+fn unmeasured(
+    cells: &[Cell],
+    series: &[Series],
+    left_out: &[String],
+    early_end: Option<String>,
+) -> Option<String> {
     let refused = |cell: &Cell| left_out.iter().any(|left| left.starts_with(&format!("{}: ", cell.path)));
     let missed =
         cells.iter().zip(series).filter(|(cell, series)| series.is_empty() && !refused(cell)).count();
-    (missed > 0).then(|| {
-        format!(
+    match early_end {
+        Some(end) if missed == 0 => Some(format!("further repetitions: {end}")),
+        Some(end) => Some(format!("{missed} of {} measurements: {end}", cells.len())),
+        None if missed == 0 => None,
+        None => Some(format!(
             "{missed} of {} measurements: not enough time, because the storage became slower; use a longer --time",
             cells.len()
-        )
-    })
+        )),
+    }
 }
 
 fn facts_of(target: &Target, lab: &Lab) -> Facts {

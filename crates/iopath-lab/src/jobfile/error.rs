@@ -134,6 +134,9 @@ pub enum JobFileError {
         /// The jobs of the file.
         known: Vec<String>,
     },
+    /// A measurement failed after some results.
+    #[error("{0}")]
+    Failed(String),
     /// A target cannot be prepared, or a measurement failed.
     #[error(transparent)]
     Lab(#[from] LabError),
@@ -152,7 +155,7 @@ impl JobFileError {
     /// Whether the file is invalid on every machine and target.
     pub fn is_usage(&self) -> bool {
         match self {
-            Self::Read { .. } | Self::Include { .. } => false,
+            Self::Read { .. } | Self::Include { .. } | Self::Failed(_) => false,
             Self::Lab(error) => error.is_usage(),
             _ => true,
         }

@@ -53,7 +53,15 @@ pub(super) fn survey(
             break;
         }
         progress.stage(&Stage::Combination { name: cell.to_string(), number, count: cells.len() as u32 });
-        runs.push(run_on_model(&workload(*cell)?, &target, progress)?);
+        match run_on_model(&workload(*cell)?, &target, progress) {
+            Ok(run) => runs.push(run),
+            Err(LabError::Interrupted) if !runs.is_empty() => {}
+            Err(error) => return Err(error),
+        }
+        if let Some(end) = super::end(None, clock.elapsed()) {
+            left_out.push(format!("{} of {} measurements: {end}", cells.len() - runs.len(), cells.len()));
+            break;
+        }
         progress.advance(0.0);
     }
     runs.sort_by_key(order);

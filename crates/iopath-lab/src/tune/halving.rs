@@ -62,8 +62,8 @@ pub(super) struct Outcome {
     pub(super) values: Vec<Vec<f64>>,
     /// The round in which a candidate was removed, from 1; 0 for the winner and the base.
     pub(super) removed: Vec<u32>,
-    /// The number of the winner, from 1.
-    pub(super) winner: usize,
+    /// The number of the winner, from 1; none before the last round.
+    pub(super) winner: Option<usize>,
     pub(super) verdict: TrialVerdict,
     /// The ratio of winner to base in the confirmation, less 1, and its interval.
     pub(super) difference: f64,
@@ -71,17 +71,33 @@ pub(super) struct Outcome {
     pub(super) pairs: u32,
 }
 
-/// Searches among the candidates 1 to `count`; 0 is the base. `measure` returns a positive number, the larger the better.
-///
-/// # Errors
-/// The first error of `measure`.
+/// Searches among the candidates 1 to `count`; 0 is the base. `measure` returns a positive number, the larger the better. The first
+/// error of `measure` ends the search: it is returned with the outcome so far.
 pub(super) fn search<E>(
     count: usize,
     limits: &Limits,
     mut measure: impl FnMut(usize) -> Result<f64, E>,
-) -> Result<Outcome, E> {
-    let mut values: Vec<Vec<f64>> = vec![Vec::new(); count + 1];
-    let mut removed = vec![0; count + 1];
+) -> (Outcome, Option<E>) {
+    let mut outcome = Outcome {
+        values: vec![Vec::new(); count + 1],
+        removed: vec![0; count + 1],
+        winner: None,
+        verdict: TrialVerdict::Inconclusive,
+        difference: 0.0,
+        interval: None,
+        pairs: 0,
+    };
+    let error = rounds(&mut outcome, limits, &mut measure).err();
+    (outcome, error)
+}
+
+/// The rounds and the confirmation of a search.
+fn rounds<E>(
+    outcome: &mut Outcome,
+    limits: &Limits,
+    measure: &mut dyn FnMut(usize) -> Result<f64, E>,
+) -> Result<(), E> {
+    let count = outcome.values.len() - 1;
     let mut alive: Vec<usize> = (1..=count).collect();
     let mut generator = random::generator(limits.seed, [PURPOSE, 0]);
     let (mut round, mut repetitions) = (0, REPETITIONS[0]);
@@ -93,30 +109,23 @@ pub(super) fn search<E>(
                 order.swap(last, random::below(&mut generator, last as u64 + 1) as usize);
             }
             for number in order {
-                values[number].push(measure(number)?);
+                outcome.values[number].push(measure(number)?);
             }
         }
         // The n-th values of two remaining candidates were measured at about the same time.
+        let values = &outcome.values;
         let score = |number: usize| {
             Contrast::paired(&values[0], &values[number]).map_or(f64::MIN, |one| one.log_ratio)
         };
         alive.sort_by(|a, b| score(*b).total_cmp(&score(*a)));
         for loser in alive.split_off(alive.len().div_ceil(2)) {
-            removed[loser] = round;
+            outcome.removed[loser] = round;
         }
         repetitions = (repetitions * 2).min(REPETITIONS[1]);
     }
     let winner = alive.first().copied().unwrap_or(0);
+    outcome.winner = Some(winner);
     let (mut looks, mut base, mut best) = (Looks::new(limits.pairs_max), Vec::new(), Vec::new());
-    let mut outcome = Outcome {
-        values,
-        removed,
-        winner,
-        verdict: TrialVerdict::Inconclusive,
-        difference: 0.0,
-        interval: None,
-        pairs: 0,
-    };
     let mut is_base_first = random::below(&mut generator, 2) == 0;
     for pair in 1..=limits.pairs_max {
         // Opposite orders of two pairs cancel a linear drift.
@@ -137,7 +146,7 @@ pub(super) fn search<E>(
             break;
         }
     }
-    Ok(outcome)
+    Ok(())
 }
 
 /// The verdict that an interval of the logarithm of the ratio permits.
@@ -164,7 +173,7 @@ mod tests {
         let measure = |number: usize| {
             Ok::<f64, ()>(drawn.next().unwrap() * if number == 0 { 1.0 } else { ratios[number - 1] })
         };
-        search(ratios.len(), &Limits { seed: trial, ..LIMITS }, measure).unwrap()
+        search(ratios.len(), &Limits { seed: trial, ..LIMITS }, measure).0
     }
 
     #[test]
@@ -172,7 +181,7 @@ mod tests {
         let ratios = [1.0, 0.9, 1.2, 1.0, 1.05, 0.7, 1.0, 1.1];
         let found = (0..200).filter(|trial| {
             let outcome = searched(*trial, &ratios);
-            outcome.winner == 3 && outcome.verdict == TrialVerdict::Better
+            outcome.winner == Some(3) && outcome.verdict == TrialVerdict::Better
         });
         let found = found.count();
         eprintln!("the best of 8 is found in {found} of 200 searches");
@@ -191,12 +200,11 @@ mod tests {
     #[test]
     fn each_round_removes_half_and_doubles_the_repetitions() {
         let mut counts = [0; 9];
-        let outcome = search(8, &LIMITS, |number| {
+        let (outcome, _) = search(8, &LIMITS, |number| {
             counts[number] += 1;
             Ok::<f64, ()>(100.0 + number as f64 * 10.0)
-        })
-        .unwrap();
-        assert_eq!((outcome.winner, outcome.verdict, outcome.pairs), (8, TrialVerdict::Better, 5));
+        });
+        assert_eq!((outcome.winner, outcome.verdict, outcome.pairs), (Some(8), TrialVerdict::Better, 5));
         assert_eq!(outcome.removed, [0, 1, 1, 1, 1, 2, 2, 3, 0]);
         let rounds: Vec<usize> = outcome.values.iter().map(Vec::len).collect();
         assert_eq!(rounds, [14, 2, 2, 2, 2, 6, 6, 14, 14]);
@@ -204,10 +212,21 @@ mod tests {
     }
 
     #[test]
-    fn a_single_candidate_is_only_confirmed_and_an_error_ends_the_search() {
-        let outcome =
-            search(1, &LIMITS, |number| Ok::<f64, ()>(if number == 0 { 2.0 } else { 1.0 })).unwrap();
-        assert_eq!((outcome.winner, outcome.verdict), (1, TrialVerdict::Worse));
-        assert_eq!(search(3, &LIMITS, |number| if number == 2 { Err("gone") } else { Ok(1.0) }), Err("gone"));
+    fn a_single_candidate_is_only_confirmed() {
+        let (outcome, _) =
+            search(1, &LIMITS, |number| Ok::<f64, ()>(if number == 0 { 2.0 } else { 1.0 }));
+        assert_eq!((outcome.winner, outcome.verdict), (Some(1), TrialVerdict::Worse));
+    }
+
+    #[test]
+    fn an_error_ends_the_search_with_the_values_so_far() {
+        let mut left = 17;
+        let (outcome, error) = search(3, &LIMITS, |_| {
+            left -= 1;
+            if left > 0 { Ok(1.0) } else { Err("gone") }
+        });
+        assert_eq!((error, outcome.winner, outcome.verdict), (Some("gone"), None, TrialVerdict::Inconclusive));
+        assert_eq!(outcome.values.iter().map(Vec::len).sum::<usize>(), 16);
+        assert_eq!(outcome.removed.iter().filter(|round| **round == 1).count(), 1, "the first round is complete");
     }
 }

@@ -68,6 +68,17 @@ pub struct TrialReport {
     pub set: bool,
     /// Candidates that the device does not accept, with the reason, and settings that another program changed.
     pub notes: Vec<String>,
+    /// Whether a signal or a failure ended the search: `candidates` has the measurements before it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub partial: bool,
+    /// The error that ended the search. Not in the JSON.
+    #[serde(skip)]
+    pub failure: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// A candidate.
@@ -137,7 +148,7 @@ pub fn candidates(device: &SettingsDevice, lists: &[String]) -> Result<Vec<Vec<C
 }
 
 /// Measures candidates, and sets the best one if it is better with confidence, until `iopath tune --restore`. Otherwise all
-/// settings are as before.
+/// settings are as before. A signal or a failure after the first measurement ends the search with a partial report.
 ///
 /// # Errors
 /// [`JobFileError`]: the workload cannot run, no candidate can be set, or the settings are not restored.
@@ -165,7 +176,7 @@ pub fn try_settings(
         return Err(LabError::from(SettingsError::NoDevice { device: name, reason }).into());
     }
     let mut count = 0;
-    let outcome = search(valid.len(), limits, |number| {
+    let (outcome, error) = search(valid.len(), limits, |number| {
         count += 1;
         let changes = if number == 0 { &[][..] } else { valid[number - 1] };
         progress.stage(&Stage::Trial { number: count, candidate: text_of(changes) });
@@ -173,7 +184,11 @@ pub fn try_settings(
         let value = measure.measure()?;
         notes.extend(session.drift().iter().map(|drift| format!("{}: {drift}", text_of(changes))));
         Ok::<f64, JobFileError>(value)
-    })?;
+    });
+    let error = match error {
+        Some(error) if outcome.values.iter().all(Vec::is_empty) => return Err(error),
+        error => error,
+    };
     session.end().map_err(LabError::from)?;
     let mean = |values: &[f64]| {
         let logs = values.iter().map(|value| value.ln()).sum::<f64>();
@@ -188,24 +203,30 @@ pub fn try_settings(
             removed: Some(*removed).filter(|round| *round > 0),
         }
     });
-    let winner = valid[outcome.winner - 1];
-    let is_better = outcome.verdict == TrialVerdict::Better;
-    if is_better {
-        set(Path::new(&name), winner, false, &mut notes).map_err(LabError::from)?;
+    let winner = outcome.winner.map(|number| valid[number - 1]);
+    let better = winner.filter(|_| outcome.verdict == TrialVerdict::Better);
+    if let Some(better) = better {
+        set(Path::new(&name), better, false, &mut notes).map_err(LabError::from)?;
     }
     Ok(TrialReport {
         schema: SCHEMA.to_owned(),
         unit: measure.unit().to_owned(),
         candidates: facts.collect(),
-        winner: Some(text_of(winner)),
+        winner: winner.map(text_of),
         verdict: outcome.verdict,
         difference: outcome.difference,
         ci95: outcome.interval,
         pairs: outcome.pairs,
-        set: is_better,
+        set: better.is_some(),
         device: name,
         notes,
+        partial: error.is_some(),
+        failure: error.filter(|error| !is_interruption(error)).map(|error| error.to_string()),
     })
+}
+
+fn is_interruption(error: &JobFileError) -> bool {
+    matches!(error, JobFileError::Lab(LabError::Interrupted))
 }
 
 /// Whether the device refuses one candidate and may accept others.
@@ -255,6 +276,10 @@ impl TrialReport {
 
     /// The difference of the winner, and the verdict, in two sentences.
     pub(crate) fn outcome(&self) -> String {
+        if self.partial {
+            let cause = if self.failure.is_some() { "failed" } else { "was interrupted" };
+            return format!("The search {cause}. All settings of {} are as before.", self.device);
+        }
         let percent = |fraction: f64| format!("{:+.1}%", fraction * 100.0);
         let winner = self.winner.as_deref().unwrap_or("none");
         let interval = self.ci95.map_or_else(String::new, |[low, high]| {

@@ -8,6 +8,7 @@ use crate::model::is_model;
 use crate::progress::{Progress, Silent};
 use crate::run::{IDLE_SAMPLE, Lab};
 use crate::settings_error::SettingsError;
+use crate::signals::Interruption;
 use crate::target::Target;
 use crate::workload::{Repetitions, Workload};
 
@@ -87,6 +88,13 @@ impl Measure for JobWorkload<'_> {
 
     fn measure(&mut self) -> Result<f64, JobFileError> {
         let report = self.jobs.run(self.settings, &mut Silent)?;
+        if let Some(failure) = report.failure {
+            return Err(JobFileError::Failed(failure));
+        }
+        // The results of a part of the groups are not comparable.
+        if Interruption::is_requested() {
+            return Err(LabError::Interrupted.into());
+        }
         let (bytes, seconds) = match &report.groups[..] {
             [] => report
                 .runs
