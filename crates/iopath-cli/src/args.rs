@@ -220,7 +220,7 @@ pub(crate) struct RunArgs {
     /// End each repetition when it is steady, at --runtime at the latest: in one window, no sample deviates from the mean
     /// by more than DEVIATION, and the straight line through the samples changes by at most SLOPE, for reads and writes
     /// apart; default: iops:10%:10%
-    #[arg(long, num_args = 0..=1, default_missing_value = "iops", requires = "runtime", value_parser = |text: &str| text.parse::<SteadyState>(), value_name = "iops|bw[:DEVIATION[:SLOPE]]")]
+    #[arg(long, num_args = 0..=1, default_missing_value = "iops", requires = "runtime", value_parser = |text: &str| text.parse::<SteadyState>(), value_name = "iops|bw|lat[:DEVIATION[:SLOPE]]")]
     pub(crate) steady_state: Option<SteadyState>,
     /// The window of --steady-state, of ten samples; default: 10s
     #[arg(long, value_parser = duration, value_name = "TIME", requires = "steady_state")]

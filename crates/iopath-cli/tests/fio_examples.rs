@@ -43,7 +43,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("dedupe-global", "dedupe_mode"),
     ("disk-zone-profile", "zonemode"),
     ("enospc-pressure", "continue_on_error"),
-    ("example_latency_steadystate", "steadystate=lat"),
+    ("example_latency_steadystate", "write_lat_log"),
     ("exitwhat", "exit_what=stonewall"),
     ("fixed-rate-submission", "io_submit_mode"),
     ("flow", "flow"),

@@ -29,6 +29,8 @@ pub enum SteadyMetric {
     Iops,
     /// Bytes a second.
     Throughput,
+    /// The mean latency of the transfers of a sample, in nanoseconds.
+    Latency,
 }
 
 impl SteadyMetric {
@@ -37,6 +39,7 @@ impl SteadyMetric {
         match self {
             Self::Iops => "iops",
             Self::Throughput => "bw",
+            Self::Latency => "lat",
         }
     }
 }
@@ -46,7 +49,7 @@ impl SteadyMetric {
 pub enum Limit {
     /// Percent of the mean of the window.
     Percent(f64),
-    /// Transfers or bytes a second.
+    /// Transfers a second, bytes a second, or nanoseconds.
     Absolute(f64),
 }
 
@@ -129,7 +132,7 @@ impl Default for SteadyState {
 
 /// A malformed criterion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("not a criterion: use METRIC[:DEVIATION[:SLOPE]], as iops, bw:5% or iops:10%:2%")]
+#[error("not a criterion: use METRIC[:DEVIATION[:SLOPE]], as iops, lat, bw:5% or iops:10%:2%")]
 pub struct BadSteadyState;
 
 impl FromStr for SteadyState {
@@ -141,6 +144,7 @@ impl FromStr for SteadyState {
         let metric = match parts.next() {
             Some("iops") => SteadyMetric::Iops,
             Some("bw") => SteadyMetric::Throughput,
+            Some("lat") => SteadyMetric::Latency,
             _ => return Err(BadSteadyState),
         };
         let mut limit = |default| match parts.next() {
@@ -193,7 +197,8 @@ mod tests {
         assert_eq!((parsed.deviation, parsed.slope), (Some(Limit::Percent(5.0)), Some(Limit::Percent(1.5))));
         assert_eq!("iops".parse::<SteadyState>().unwrap(), SteadyState::default());
         assert_eq!("iops:300".parse::<SteadyState>().unwrap().deviation, Some(Limit::Absolute(300.0)));
-        for text in ["", "lat", "iops:", "iops:x", "iops:-1%", "iops:nan", "iops:inf%", "iops:1%:1%:1%"] {
+        assert_eq!("lat:5%".parse::<SteadyState>().unwrap().metric, SteadyMetric::Latency);
+        for text in ["", "p99", "iops:", "iops:x", "iops:-1%", "iops:nan", "iops:inf%", "iops:1%:1%:1%"] {
             assert_eq!(text.parse::<SteadyState>(), Err(BadSteadyState), "{text}");
         }
     }

@@ -8,21 +8,26 @@ use crate::result::{SteadyRepeat, SteadyStateResult, SteadyWindow};
 use crate::steady::{Limit, SAMPLES_MAX, SAMPLES_MIN, SteadyMetric, SteadyState};
 use crate::workload::Workload;
 
-/// Transfers and bytes.
+/// Transfers, bytes and latencies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Count {
     pub(crate) ios: u64,
     pub(crate) bytes: u64,
+    /// Transfers whose latency was measured, and the sum of these latencies.
+    pub(crate) timed: u64,
+    pub(crate) latency_ns: u64,
 }
 
 impl std::ops::AddAssign for Count {
     fn add_assign(&mut self, other: Self) {
         self.ios += other.ios;
         self.bytes += other.bytes;
+        self.timed += other.timed;
+        self.latency_ns += other.latency_ns;
     }
 }
 
-/// The figures of a window, in transfers or bytes a second.
+/// The figures of a window, in transfers or bytes a second, or in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Window {
     pub(crate) mean: f64,
@@ -113,14 +118,15 @@ impl Detector {
         if let Some((last_ns, last)) = self.last {
             let seconds = (now_ns - last_ns) as f64 / 1e9;
             for (samples, (count, before)) in self.samples.iter_mut().zip(counts.iter().zip(&last)) {
-                let done = match self.settings.metric {
-                    SteadyMetric::Iops => count.ios.saturating_sub(before.ios),
-                    SteadyMetric::Throughput => count.bytes.saturating_sub(before.bytes),
+                let sample = match self.settings.metric {
+                    SteadyMetric::Iops => count.ios.saturating_sub(before.ios) as f64 / seconds,
+                    SteadyMetric::Throughput => count.bytes.saturating_sub(before.bytes) as f64 / seconds,
+                    SteadyMetric::Latency => mean_latency(count, before),
                 };
                 if samples.len() == self.samples_max {
                     samples.pop_front();
                 }
-                samples.push_back(done as f64 / seconds);
+                samples.push_back(sample);
             }
         }
         self.last = Some((now_ns, counts));
@@ -159,6 +165,12 @@ impl Detector {
     pub(crate) fn outcome(&self) -> Outcome {
         Outcome { reached: self.reached, windows: self.windows() }
     }
+}
+
+/// The mean latency between two counts; 0 without a transfer, which is no latency of a storage.
+fn mean_latency(count: &Count, before: &Count) -> f64 {
+    let timed = count.timed.saturating_sub(before.timed);
+    count.latency_ns.saturating_sub(before.latency_ns) as f64 / timed.max(1) as f64
 }
 
 fn nanoseconds(time: Duration) -> u64 {
@@ -233,7 +245,7 @@ mod tests {
         assert!(!detector.handle_counts(counts, 5 * SECOND_NS));
         for second in 1..=seconds {
             for (count, rate) in counts.iter_mut().zip(rates(second)) {
-                *count += Count { ios: rate, bytes: rate * 4096 };
+                *count += Count { ios: rate, bytes: rate * 4096, ..Count::default() };
             }
             let now_ns = detector.poll_timeout().unwrap();
             assert_eq!(now_ns, (5 + second) * SECOND_NS);
@@ -268,7 +280,7 @@ mod tests {
         let mut second = 0;
         while detector.outcome().reached.is_none() {
             if second > 0 {
-                count += Count { ios: cliff(second)[1], bytes: 0 };
+                count += Count { ios: cliff(second)[1], ..Count::default() };
             }
             detector.handle_counts([Count::default(), count], second * SECOND_NS);
             second += 1;
@@ -327,12 +339,32 @@ mod tests {
     fn a_late_sample_has_the_rate_of_its_own_time() {
         let mut detector = Detector::of(&workload(Rw::Read, "iops:1%:1%"), 0).unwrap();
         let mut now_ns = 0;
-        let at = |now_ns: u64| [Count { ios: now_ns / 1_000_000, bytes: 0 }, Count::default()];
+        let at =
+            |now_ns: u64| [Count { ios: now_ns / 1_000_000, ..Count::default() }, Count::default()];
         for late_ms in [0, 0, 130, 900, 20, 2_500, 0, 0, 0, 0, 0] {
             now_ns = detector.poll_timeout().unwrap().max(now_ns) + late_ms * 1_000_000;
             detector.handle_counts(at(now_ns), now_ns);
         }
         assert!(detector.outcome().reached.is_some());
+    }
+
+    #[test]
+    fn a_latency_is_steady_apart_from_the_rate() {
+        // Mean latencies of a second, in microseconds: falling for 20 s, then steady. The rate is random.
+        let latency = |second: u64| if second <= 20 { 500 - 20 * second } else { 100 + second % 2 };
+        let mut detector = Detector::of(&workload(Rw::Read, "lat:5%:5%"), 0).unwrap();
+        let mut count = Count::default();
+        for second in 0..60 {
+            let timed = 1000 + second * 7919 % 500;
+            if detector.handle_counts([count, Count::default()], second * SECOND_NS) {
+                break;
+            }
+            let latency_ns = timed * latency(second + 1) * 1000;
+            count += Count { timed, latency_ns, ios: timed, bytes: 0 };
+        }
+        assert_eq!(detector.outcome().reached, Some(Duration::from_secs(30)), "ten samples after the change");
+        let [read, _] = detector.outcome().windows;
+        assert!((100_000.0..101_001.0).contains(&read.unwrap().mean), "{read:?}");
     }
 
     #[test]

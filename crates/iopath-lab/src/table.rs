@@ -166,12 +166,10 @@ fn steady(runs: &[RunResult]) -> String {
 
 /// The means of a steady window.
 fn steady_rates(repeat: &SteadyRepeat, metric: &str) -> String {
-    let rate = |mean: f64| {
-        if metric == "iops" {
-            format!("{} IOPS", digits(mean))
-        } else {
-            format!("{} MB/s", digits(mean / 1e6))
-        }
+    let rate = |mean: f64| match metric {
+        "iops" => format!("{} IOPS", digits(mean)),
+        "lat" => time(mean as u64),
+        _ => format!("{} MB/s", digits(mean / 1e6)),
     };
     let of = |name: &str, window: &Option<SteadyWindow>| {
         window.as_ref().map(|window| format!("{name} {}", rate(window.mean)))

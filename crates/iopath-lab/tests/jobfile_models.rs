@@ -115,13 +115,18 @@ fn a_job_with_steadystate_ends_and_others_continue() {
     let report = run(
         "model:cloud",
         "[global]\nsize=1g\ndirect=1\nioengine=libaio\nrw=randread\nruntime=30\ntime_based\n\
-         [steady]\nss=iops:20%\nss_dur=5\nss_interval=500ms\nnumjobs=2\n[other]\n",
+         [steady]\nss=iops:20%\nss_dur=5\nss_interval=500ms\nnumjobs=2\n[latency]\nss=lat:20%\nss_dur=5\n[other]\n",
     );
     let steady = job(&report, "steady").steady_state.as_ref().unwrap();
     assert!(steady.reached && steady.slope_limit.is_none());
     assert_eq!((steady.interval_seconds, steady.deviation_limit.as_deref()), (0.5, Some("20%")));
     let reached = steady.repeats[0].reached_seconds.unwrap();
     assert!(reached >= 5.0 && (job(&report, "steady").seconds - reached).abs() < 0.1, "{reached}");
+    let latency = job(&report, "latency").steady_state.as_ref().unwrap();
+    let mean = latency.repeats[0].read.as_ref().expect("a complete window").mean;
+    let p50 = job(&report, "latency").latency_ns.p50 as f64;
+    assert!(latency.reached && latency.metric == "lat", "{latency:?}");
+    assert!((0.2..5.0).contains(&(mean / p50)), "mean {mean} ns, p50 {p50} ns");
     assert!(job(&report, "other").steady_state.is_none());
     assert!((30.0..30.1).contains(&job(&report, "other").seconds));
 }

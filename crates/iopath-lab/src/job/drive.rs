@@ -43,16 +43,17 @@ impl Clock {
 pub(crate) struct Moved {
     pub(crate) bytes: AtomicU64,
     pub(crate) latency_ns: AtomicU64,
-    /// Transfers and bytes of reads and of writes, if [`JobContext::counts`].
-    directions: [[AtomicU64; 2]; 2],
+    /// The [`Count`] of reads and of writes, if [`JobContext::counts`].
+    directions: [[AtomicU64; 4]; 2],
 }
 
 impl Moved {
     /// The reads and writes so far.
     pub(crate) fn counts(&self) -> [Count; 2] {
         [0, 1].map(|index| {
-            let [ios, bytes] = &self.directions[index];
-            Count { ios: ios.load(Ordering::Relaxed), bytes: bytes.load(Ordering::Relaxed) }
+            let [ios, bytes, timed, latency_ns] =
+                self.directions[index].each_ref().map(|value| value.load(Ordering::Relaxed));
+            Count { ios, bytes, timed, latency_ns }
         })
     }
 }
@@ -127,9 +128,11 @@ impl JobContext<'_> {
 
     #[cold]
     fn publish_counts(&self, tally: &Tally) {
-        for ([ios, bytes], count) in self.moved.directions.iter().zip(tally.counts()) {
-            ios.store(count.ios, Ordering::Relaxed);
-            bytes.store(count.bytes, Ordering::Relaxed);
+        for (published, count) in self.moved.directions.iter().zip(tally.counts()) {
+            let Count { ios, bytes, timed, latency_ns } = count;
+            for (place, value) in published.iter().zip([ios, bytes, timed, latency_ns]) {
+                place.store(value, Ordering::Relaxed);
+            }
         }
     }
 

@@ -66,6 +66,8 @@ pub(crate) struct Tally {
     started_ns: u64,
     /// Reads and writes.
     directions: [OneDirection; 2],
+    /// The recorded latencies of reads and of writes: their number and their sum.
+    timed: [[u64; 2]; 2],
     /// The last latency, its direction, and how often it occurred in a row: the transfers of one batch have equal
     /// latencies. The histogram records them together.
     last_ns: u64,
@@ -81,6 +83,7 @@ impl Tally {
         Self {
             started_ns,
             directions,
+            timed: [[0; 2]; 2],
             last_ns: 0,
             last_direction: Direction::Read,
             last_count: 0,
@@ -141,8 +144,11 @@ impl Tally {
 
     fn record_last(&mut self) {
         if self.last_count > 0 {
-            let direction = &mut self.directions[index(self.last_direction)];
-            direction.latency_ns.saturating_record_n(self.last_ns, self.last_count);
+            let index = index(self.last_direction);
+            self.directions[index].latency_ns.saturating_record_n(self.last_ns, self.last_count);
+            let [count, sum_ns] = &mut self.timed[index];
+            *count += self.last_count;
+            *sum_ns = sum_ns.wrapping_add(self.last_ns.wrapping_mul(self.last_count));
         }
         self.last_count = 0;
     }
@@ -163,7 +169,12 @@ impl Tally {
     pub(crate) fn counts(&self) -> [Count; 2] {
         [0, 1].map(|index| {
             let OneDirection { ios, bytes, .. } = self.directions[index];
-            Count { ios, bytes }
+            let [mut timed, mut latency_ns] = self.timed[index];
+            if self::index(self.last_direction) == index {
+                timed += self.last_count;
+                latency_ns += self.last_ns * self.last_count;
+            }
+            Count { ios, bytes, timed, latency_ns }
         })
     }
 

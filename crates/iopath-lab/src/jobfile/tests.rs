@@ -92,9 +92,11 @@ fn steady_state_has_the_criteria_of_fio() {
     let slope = slope.unwrap().unwrap();
     assert_eq!((slope.metric, slope.samples()), (SteadyMetric::Iops, 20));
     assert_eq!((slope.deviation, slope.slope), (None, Some(Limit::Absolute(38.0))));
-    for value in ["iops", "lat:1%", "iops:", "iops:-1", "bw_slope:x%"] {
+    let latency = of("ss=lat_slope:1%\nss_dur=10").unwrap().unwrap();
+    assert_eq!((latency.metric, latency.slope), (SteadyMetric::Latency, Some(Limit::Percent(9.0))));
+    for value in ["iops", "p99:1%", "iops:", "iops:-1", "bw_slope:x%"] {
         let error = refused(&format!("[a]\nss={value}\n"));
-        assert!(error.contains("is not valid; use iops, bw, iops_slope or bw_slope"), "{error}");
+        assert!(error.contains("is not valid; use iops, bw or lat"), "{error}");
     }
 }
 

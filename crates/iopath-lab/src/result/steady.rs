@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// The criterion that was to end each repetition, and when it was met.
 #[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct SteadyStateResult {
-    /// `iops` (transfers a second) or `bw` (bytes a second).
+    /// `iops` (transfers a second), `bw` (bytes a second) or `lat` (the mean latency in nanoseconds).
     pub metric: String,
     /// The time that the criterion covers, in seconds.
     pub window_seconds: f64,
@@ -36,7 +36,7 @@ pub struct SteadyRepeat {
 /// The samples of a window.
 #[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct SteadyWindow {
-    /// Their mean, in transfers or bytes a second.
+    /// Their mean, in the unit of the metric.
     pub mean: f64,
     /// The largest difference between a sample and the mean, in percent of the mean.
     pub deviation_percent: f64,

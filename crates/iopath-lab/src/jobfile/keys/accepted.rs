@@ -164,7 +164,7 @@ pub(super) const KEYS: &[Key] = &[
     }),
     yes(
         &["steadystate", "ss"],
-        "`iops:LIMIT`, `bw:LIMIT`, `iops_slope:LIMIT` or `bw_slope:LIMIT`; see *Steady state*",
+        "`iops`, `bw` or `lat`, or one of them with `_slope`, a colon, and a limit; see *Steady state*",
         steady_state,
     ),
     yes(
@@ -347,13 +347,15 @@ fn rw(job: &mut Job, given: &Given) -> Result<(), Refused> {
 
 fn steady_state(job: &mut Job, given: &Given) -> Result<(), Refused> {
     const EXPECTED: Refused =
-        Refused::Expected("iops, bw, iops_slope or bw_slope, a colon, and a limit: iops:10%, bw_slope:0.1%");
+        Refused::Expected("iops, bw or lat, or one of them with _slope, a colon, and a limit: iops:10%, bw_slope:0.1%");
     let (criterion, limit) = given.text()?.split_once(':').ok_or(EXPECTED)?;
     let (metric, is_slope) = match criterion {
         "iops" => (SteadyMetric::Iops, false),
         "iops_slope" => (SteadyMetric::Iops, true),
         "bw" => (SteadyMetric::Throughput, false),
         "bw_slope" => (SteadyMetric::Throughput, true),
+        "lat" => (SteadyMetric::Latency, false),
+        "lat_slope" => (SteadyMetric::Latency, true),
         _ => return Err(EXPECTED),
     };
     job.steady = Some(SteadyKey { metric, is_slope, limit: limit.parse().map_err(|_| EXPECTED)? });
