@@ -57,6 +57,7 @@ pub(crate) mod fixtures {
             flush_ns: None,
             closed_ns: None,
             verified: None,
+            course: None,
             steady: None,
             cpu: None,
             device: None,

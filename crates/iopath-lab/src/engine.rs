@@ -2,6 +2,7 @@
 //! counters before and after. The job of a thread is in `job.rs`; `run.rs` combines the repetitions.
 
 mod counted;
+mod course;
 mod gate;
 mod measured;
 mod several;
@@ -23,7 +24,7 @@ use crate::path::{Connection, IoPath, JobSpec};
 use crate::plan::Plan;
 use crate::progress::{JobSample, Progress, Sample};
 use crate::random;
-use crate::result::CacheUse;
+use crate::result::{CacheUse, Course};
 use crate::signals::Interruption;
 use crate::steady_detector as steady;
 use crate::target::Target;
@@ -33,6 +34,7 @@ use crate::verify::{self, Verified};
 use crate::workload::{LatencySampling, Workload};
 use counted::Counters;
 pub(crate) use counted::Transferred;
+use course::CourseRecorder;
 use gate::{Gate, Leave, Phase};
 pub(crate) use measured::{CpuSeconds, Measured};
 use watches::Watches;
@@ -168,6 +170,8 @@ pub(crate) struct Together {
     pub(crate) cpu: CpuSeconds,
     /// Transfers of the disk and of the storage of each target. See [`Measured`].
     pub(crate) transfers: Vec<Transferred>,
+    /// The course over time, of all jobs together.
+    pub(crate) course: Option<Course>,
     /// The warnings of all connections, each once.
     pub(crate) warnings: Vec<String>,
 }
@@ -179,7 +183,8 @@ impl Together {
         let (cpu, warnings) = (Some(self.cpu), self.warnings);
         let verified = all_verified(self.verified.iter().map(Option::as_ref));
         let steady = self.steady.first().map(|(_, outcome)| *outcome);
-        Measured { verified, steady, cpu, device, storage, warnings, ..Measured::of_jobs(&self.jobs) }
+        let course = self.course;
+        Measured { verified, steady, cpu, device, storage, course, warnings, ..Measured::of_jobs(&self.jobs) }
     }
 }
 
@@ -283,11 +288,13 @@ impl Jobs<'_> {
         let before = Counters::before(self.targets);
         let mut watches = Watches::new(self.workers, self.clock.now_ns());
         self.gate.set(Phase::Run);
-        let mut is_interrupted = false;
+        let (mut is_interrupted, mut recorder) = (false, CourseRecorder::default());
         let ran = self.gather(outcomes, watches.tick(), &mut |done| {
             watches.poll(&self.moved, &self.stop, self.clock);
             progress.advance(done);
-            progress.sample(&self.sample(done));
+            let sample = self.sample(done);
+            recorder.add(self.clock.now_ns(), sample.jobs.iter().map(|job| job.bytes).sum());
+            progress.sample(&sample);
             if Interruption::is_requested() {
                 is_interrupted = true;
                 self.stop_all();
@@ -309,10 +316,14 @@ impl Jobs<'_> {
         if is_interrupted {
             return Err(LabError::Interrupted);
         }
-        let (jobs, verified) = jobs.into_iter().flatten().unzip();
+        let (jobs, verified): (Vec<JobResult>, _) = jobs.into_iter().flatten().unzip();
         let (cpu, transfers) = after.since(&before);
         let (steady, warnings) = (watches.outcomes(), warnings(connected));
-        Ok(Together { jobs, verified, steady, cpu, transfers, warnings })
+        let started_ns = jobs.iter().map(|job| job.started_ns).min().unwrap_or(0);
+        let ended_ns = jobs.iter().map(|job| job.ended_ns).max().unwrap_or(0);
+        let bytes = jobs.iter().map(|job| job.read_bytes + job.written_bytes).sum();
+        let course = recorder.course(started_ns, ended_ns, bytes);
+        Ok(Together { jobs, verified, steady, cpu, transfers, course, warnings })
     }
 
     fn stop_all(&self) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use iopath::{BufferedStats, Engine};
-use iopath_core::SECTOR_BYTES;
+use iopath_core::{Instant, SECTOR_BYTES};
 use iopath_core::elevator::ElevatorSpec;
 use iopath_log::LogWriter;
 
@@ -163,12 +163,22 @@ pub trait Connection {
     /// The number of slots; slots are numbered from 0.
     fn depth(&self) -> u32;
 
+    /// Begins a batch of submissions at this time, which the job has just read. A path with a clock of its own need not read it again.
+    fn begin_batch(&mut self, now: Instant) {
+        let _ = now;
+    }
+
     /// Queues or submits a transfer in a free slot. An error ends the run.
     fn submit(&mut self, slot: u32, transfer: Transfer) -> io::Result<()>;
 
     /// Submits queued transfers, waits for at least one completion, and adds all completions to `done`. Called only with
     /// transfers in flight. An error of the path itself ends the run; the error of one transfer is in its `Done`.
     fn reap(&mut self, done: &mut Vec<Done>) -> io::Result<()>;
+
+    /// The time of the completions of the last reap, on a path that has read the clock then.
+    fn completed_at(&self) -> Option<Instant> {
+        None
+    }
 
     /// As [`Connection::reap`], but returns after `wait` at the latest, possibly without a completion. A synchronous path
     /// need not implement it: its transfers are short of a free slot, never of time.

@@ -1,6 +1,7 @@
 //! The schema of results for other programs, `iopath.result/1`; docs/result.md documents each field, and
 //! docs/schema/result-1.json is its JSON Schema. Does not measure. An incompatible change needs a new version in [`SCHEMA`].
 
+mod course;
 mod directions;
 mod distribution;
 mod figures;
@@ -15,6 +16,7 @@ mod workload;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use course::Course;
 pub use directions::{DirectionResult, Directions, RepeatDirection, RepeatDirections};
 pub use distribution::{LatencyDistribution, PERCENTILES};
 pub use figures::{CacheFacts, CacheUse, Cpu, Device, Latency, Spread};
@@ -259,6 +261,9 @@ pub struct Repeat {
     /// Reads and writes apart; none unless every repetition of the run has both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directions: Option<RepeatDirections>,
+    /// The course over time; none of a repetition below about a second, in virtual time, and of a job that runs beside others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub course: Option<Course>,
     /// CPU cost. In virtual time, that of the modelled host; none without one.
     pub cpu: Option<Cpu>,
     /// Transfers of the disk; none without a single disk.

@@ -281,6 +281,7 @@ pub(crate) fn repeat(measured: &Measured, resident: Option<Resident>, host: Opti
             read: repeat_direction(read, seconds),
             write: repeat_direction(write, seconds),
         }),
+        course: measured.course.clone(),
         cpu: measured.cpu.map(cost),
         device: measured.device.map(device),
         cache: measured.cache,

@@ -126,6 +126,7 @@ mod tests {
             iops: 1.0,
             latency_ns,
             directions: None,
+            course: None,
             cpu: None,
             device: None,
             cache: None,

@@ -65,6 +65,20 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         Self { pump: QueuedDevice::new(device, config), jobs, now: Instant::ZERO }
     }
 
+    /// Begins a batch of jobs at this time, which the caller has just read: [`Runner::queue`] then does not read the clock for the
+    /// first job.
+    #[inline]
+    pub fn begin_batch(&mut self, now: Instant) {
+        self.now = now.max(self.now);
+        self.pump.plug();
+    }
+
+    /// The time at which the runner has last read the clock or begun a batch. After [`Runner::wait`], that of the completions.
+    #[inline]
+    pub const fn now(&self) -> Instant {
+        self.now
+    }
+
     /// Queues a job. It stays plugged until [`Runner::submit`] or [`Runner::wait`]. A plug that overflows is dispatched
     /// at once, so that the device starts before the last job of a large batch is queued.
     ///

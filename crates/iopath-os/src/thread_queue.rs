@@ -23,6 +23,24 @@ pub enum ThreadQueue<O: ?Sized + RealDevice, S: ?Sized + RealDevice> {
 }
 
 impl<O: ?Sized + RealDevice, S: ?Sized + RealDevice> ThreadQueue<O, S> {
+    /// Begins a batch at this time: see [`Runner::begin_batch`]. Does nothing for a shared queue, whose time is that of the thread
+    /// that dispatches.
+    #[inline]
+    pub fn begin_batch(&mut self, now: Instant) {
+        if let Self::Own(runner) = self {
+            runner.begin_batch(now);
+        }
+    }
+
+    /// The time of the last completions: see [`Runner::now`]. None for a shared queue.
+    #[inline]
+    pub const fn completed_at(&self) -> Option<Instant> {
+        match self {
+            Self::Own(runner) => Some(runner.now()),
+            Self::Shared(_) => None,
+        }
+    }
+
     /// Queues a job: see [`Runner::queue`].
     #[inline]
     pub fn queue(&mut self, job: Job) -> Result<(), Refused> {

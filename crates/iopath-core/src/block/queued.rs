@@ -95,6 +95,15 @@ impl<D: BlockDevice> QueuedDevice<D> {
         self.is_plugged
     }
 
+    /// Plugs the queue until [`QueuedDevice::unplug`]. Does nothing if it is plugged.
+    #[inline]
+    pub fn plug(&mut self) {
+        if !self.is_plugged {
+            self.is_plugged = true;
+            self.queue.plug();
+        }
+    }
+
     /// Submits a bio to the queue. Plugs the queue if it is not plugged, so that the bio can merge with others until
     /// [`QueuedDevice::unplug`].
     ///
@@ -102,10 +111,7 @@ impl<D: BlockDevice> QueuedDevice<D> {
     /// The queue's: see [`RequestQueue::submit_bio`]. The bio is in the error.
     #[inline]
     pub fn submit_bio(&mut self, bio: Bio<D::Memory>, now: Instant) -> Result<(), SubmitError<D::Memory>> {
-        if !self.is_plugged {
-            self.is_plugged = true;
-            self.queue.plug();
-        }
+        self.plug();
         self.queue.submit_bio(bio, now)
     }
 

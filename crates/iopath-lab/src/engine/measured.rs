@@ -7,7 +7,7 @@ use iopath_model::Host;
 
 use crate::counters::DiskCounters;
 use crate::job::tally::{JobResult, OneDirection, latencies, sum_of_latencies};
-use crate::result::CacheUse;
+use crate::result::{CacheUse, Course};
 use crate::steady_detector::Outcome;
 use crate::storage::StorageBytes;
 use crate::verify::Verified;
@@ -31,6 +31,8 @@ pub(crate) struct Measured {
     pub(crate) closed_ns: Option<Histogram<u64>>,
     /// The blocks that were checked, of a workload that verifies.
     pub(crate) verified: Option<Verified>,
+    /// The course over time, of all jobs together; none in virtual time.
+    pub(crate) course: Option<Course>,
     /// Of a workload that ends at its steady state.
     pub(crate) steady: Option<Outcome>,
     /// In virtual time, that of the modelled host; none without one.
@@ -90,6 +92,7 @@ impl Measured {
             flush_ns: sum_of_latencies(jobs.iter().filter_map(|job| job.flush_ns.as_deref())),
             closed_ns: sum_of_latencies(jobs.iter().filter_map(|job| job.closed_ns.as_deref())),
             verified: None,
+            course: None,
             steady: None,
             cpu: None,
             storage: None,

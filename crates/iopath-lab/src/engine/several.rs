@@ -65,6 +65,7 @@ impl Together {
             cache: used.iter().copied().sum(),
             targets: each,
             steady: self.steady.first().map(|(_, outcome)| *outcome),
+            course: self.course,
             verified: all_verified(self.verified.iter().map(Option::as_ref)),
             warnings: self.warnings,
             ..all

@@ -52,6 +52,7 @@ fn charts_of(group: &Group, palette: &mut Palette) -> Markup {
         @if group.runs.len() <= LINES_MAX {
             (figure(percentiles(group, palette)))
             (figure(repetitions(group, is_random, palette)))
+            (figure(course(group, is_random, palette)))
         }
     }
 }
@@ -230,6 +231,48 @@ fn repetitions(group: &Group, is_random: bool, palette: &mut Palette) -> Chart {
         y: Axis::new(unit(is_random), Quantity::Number, Scale::Linear),
         series,
         marks: Vec::new(),
+        group: None,
+    }
+}
+
+/// The rate over time, one repetition after another. Empty unless the repetitions of a run are long enough.
+fn course(group: &Group, is_random: bool, palette: &mut Palette) -> Chart {
+    let line = |run: &Run, colour| {
+        let (mut points, mut begin) = (Vec::new(), 0.0);
+        for repeat in &run.result.repeats {
+            let Some(course) = &repeat.course else { continue };
+            let length = course.interval_seconds;
+            // The I/Os of an interval follow from its bytes.
+            let scale = if is_random { repeat.ios as f64 / repeat.bytes.max(1) as f64 } else { 1e-6 };
+            for (number, bytes) in course.bytes.iter().enumerate() {
+                points.push(Point::new(begin + (number as f64 + 0.5) * length, *bytes as f64 * scale / length));
+            }
+            begin += length * course.bytes.len() as f64;
+        }
+        Series { name: run.label.clone(), colour, kind: Kind::Trace, points }
+    };
+    let series = group
+        .runs
+        .iter()
+        .map(|run| line(run, palette.colour(if group.dimension.is_some() { &run.label } else { &run.name })))
+        .collect();
+    // The begins of the repetitions of a single run; several runs have different ones.
+    let marks = match &group.runs[..] {
+        [run] if run.result.repeats.len() > 1 => {
+            let courses = run.result.repeats.iter().filter_map(|repeat| repeat.course.as_ref());
+            let lengths = courses.map(|course| course.interval_seconds * course.bytes.len() as f64);
+            let begins = lengths.scan(0.0, |end, length| Some(std::mem::replace(end, *end + length)));
+            (1..).zip(begins).map(|(number, begin)| (begin, format!("repetition {number}"))).collect()
+        }
+        _ => Vec::new(),
+    };
+    Chart {
+        title: "Course over time".to_owned(),
+        note: "Repetitions one after another, without the time between them.".to_owned(),
+        x: Axis::new("measured time, s", Quantity::Number, Scale::Linear),
+        y: Axis::new(unit(is_random), Quantity::Number, Scale::Linear),
+        series,
+        marks,
         group: None,
     }
 }

@@ -6,7 +6,9 @@ use std::io;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use iopath_core::Instant;
 
 use super::sampled::SampledJob;
 use super::tally::{JobResult, Tally};
@@ -18,21 +20,32 @@ use crate::steady_detector::Count;
 /// The longest sleep of a job with a pace: then it publishes its progress.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
-/// Nanoseconds since a moment that all jobs of a repetition share.
+/// Nanoseconds since a moment that all jobs of a repetition share, on the clock of the queues.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
-    zero: Instant,
+    zero_ns: u64,
 }
 
 impl Clock {
     pub(crate) fn start() -> Self {
-        Self { zero: Instant::now() }
+        Self { zero_ns: iopath_os::now().as_nanos() }
     }
 
     #[inline]
     pub(crate) fn now_ns(self) -> u64 {
-        let elapsed = self.zero.elapsed();
-        elapsed.as_secs() * 1_000_000_000 + u64::from(elapsed.subsec_nanos())
+        self.ns_of(iopath_os::now())
+    }
+
+    /// A time of the queues on this clock.
+    #[inline]
+    fn ns_of(self, time: Instant) -> u64 {
+        time.as_nanos().saturating_sub(self.zero_ns)
+    }
+
+    /// A time of this clock on that of the queues.
+    #[inline]
+    fn instant(self, ns: u64) -> Instant {
+        Instant::from_nanos(self.zero_ns.saturating_add(ns))
     }
 }
 
@@ -170,6 +183,7 @@ pub(crate) fn run(
     let mut job = context.job(plan, depth, pace, now_ns);
     loop {
         // The reap freed the slots: its reading of the clock is also the submission time.
+        connection.begin_batch(context.clock.instant(now_ns));
         while let Some((slot, transfer)) = job.poll_transfer(now_ns) {
             connection.submit(slot, transfer).map_err(|error| JobError::Transfer(transfer, error))?;
         }
@@ -188,7 +202,10 @@ pub(crate) fn run(
             continue;
         }
         reap(connection, &mut done, &job, now_ns)?;
-        now_ns = context.clock.now_ns();
+        now_ns = connection.completed_at().map_or_else(
+            || context.clock.now_ns(),
+            |completed| context.clock.ns_of(completed).max(now_ns),
+        );
         for Done { slot, result } in done.drain(..) {
             result.map_err(|error| JobError::Transfer(job.transfer(slot), error))?;
             job.handle_done(slot, now_ns);

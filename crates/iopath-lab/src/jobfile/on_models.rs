@@ -205,7 +205,7 @@ impl<'a> Group<'a> {
     /// Adds a repetition to the results of each job. Returns that of the group.
     fn push(series: &mut [JobSeries], members: &[Vec<Member>], ran: &ModelMeasured) -> GroupMeasured {
         let transferred = Transferred { device: Some(ran.device), storage: None };
-        let group = GroupMeasured::new(&ran.jobs, None, transferred, Vec::new());
+        let group = GroupMeasured::new(&ran.jobs, None, transferred, None, Vec::new());
         let mut rest = &ran.jobs[..];
         for (series, members) in series.iter_mut().zip(members) {
             let (clones, after) = rest.split_at(members.len());

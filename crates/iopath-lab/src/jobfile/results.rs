@@ -11,7 +11,7 @@ use crate::job::tally::{JobResult, latencies};
 use crate::model::ModelTarget;
 use crate::path::IoPath;
 use crate::progress::Progress;
-use crate::result::{GroupResult, Host, JobFacts, Report, RunResult};
+use crate::result::{Course, GroupResult, Host, JobFacts, Report, RunResult};
 use crate::run::{Lab, Series, cpu_sum, device_sum, latency, repeat, spread, summarize_virtual};
 use crate::signals::Interruption;
 use crate::steady_detector::Outcome;
@@ -31,10 +31,11 @@ impl GroupMeasured {
         jobs: &[JobResult],
         cpu: Option<CpuSeconds>,
         transferred: Transferred,
+        course: Option<Course>,
         warnings: Vec<String>,
     ) -> Self {
         let Transferred { device, storage } = transferred;
-        let measured = Measured { cpu, device, storage, warnings, ..Measured::of_jobs(jobs) };
+        let measured = Measured { cpu, device, storage, course, warnings, ..Measured::of_jobs(jobs) };
         Self { measured }
     }
 }
@@ -152,8 +153,9 @@ impl<'a> JobSeries<'a> {
         }
         let GroupMeasured { measured: group } = group;
         let measured = if self.is_alone {
-            let warnings = group.warnings.clone();
-            Measured { cpu: group.cpu, device: group.device, storage: group.storage, warnings, ..of_job }
+            let Measured { cpu, device, storage, ref course, ref warnings, .. } = *group;
+            let (course, warnings) = (course.clone(), warnings.clone());
+            Measured { cpu, device, storage, course, warnings, ..of_job }
         } else {
             of_job
         };

@@ -328,13 +328,13 @@ impl<'a> Group<'a> {
     ) -> Result<GroupMeasured, LabError> {
         let resident = self.drop_caches(opened, progress)?;
         let together = measure_together(&self.workers(opened, number), targets, progress)?;
-        let Together { jobs, mut verified, steady, cpu, transfers, warnings } = together;
+        let Together { jobs, mut verified, steady, cpu, transfers, course, warnings } = together;
         self.read_back(opened, &mut verified, progress)?;
         let transferred = match &transfers[..] {
             [one] => *one,
             _ => Transferred::default(),
         };
-        let group = GroupMeasured::new(&jobs, Some(cpu), transferred, warnings);
+        let group = GroupMeasured::new(&jobs, Some(cpu), transferred, course, warnings);
         let (mut rest, mut verified) = (&jobs[..], &verified[..]);
         for (series, members) in series.iter_mut().zip(self.members) {
             let (clones, after) = rest.split_at(members.len());

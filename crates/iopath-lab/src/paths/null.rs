@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use iopath_core::{Extent, Limits, Op, Priority, QueueConfig, SECTOR_BYTES, Stream};
+use iopath_core::{Extent, Instant, Limits, Op, Priority, QueueConfig, SECTOR_BYTES, Stream};
 use iopath_log::LogWriter;
 use iopath_os::{
     BufferPool, CompletedJob, Job, Null, PoolBuf, Runner, SharedQueue, ThreadQueue, system_error,
@@ -98,6 +98,10 @@ impl Connection for NullConnection {
         self.depth
     }
 
+    fn begin_batch(&mut self, now: Instant) {
+        self.queue.begin_batch(now);
+    }
+
     fn submit(&mut self, slot: u32, transfer: Transfer) -> io::Result<()> {
         let op = match transfer.direction {
             Direction::Read => Op::Read,
@@ -124,6 +128,10 @@ impl Connection for NullConnection {
             done.push(Done { slot: token as u32, result: result.map_err(system_error) });
         }
         Ok(())
+    }
+
+    fn completed_at(&self) -> Option<Instant> {
+        self.queue.completed_at()
     }
 
     fn flush(&mut self) -> io::Result<()> {
