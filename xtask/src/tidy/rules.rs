@@ -22,6 +22,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule { name: "file-length", check: file_length },
     Rule { name: "no-machine", check: no_machine },
     Rule { name: "no-stub", check: no_stub },
+    Rule { name: "steady-clock", check: steady_clock },
     Rule { name: "starvation-bound", check: starvation_bound },
     Rule { name: "whitespace", check: whitespace },
     Rule { name: "plain-words", check: plain_words },
@@ -37,6 +38,15 @@ const OS_MODULES: &[&str] = &["fs", "net", "process", "thread", "time"];
 
 /// Crates that only call the operating system.
 const OS_CRATES: &[&str] = &["libc", "rustix", "io_uring"];
+
+/// The files that state when a run, a log or a result began.
+const DATES: &[&str] = &[
+    "crates/iopath-cli/src/output.rs",
+    "crates/iopath-cli/src/sweep.rs",
+    "crates/iopath-lab/src/format/fio_json.rs",
+    "crates/iopath-lab/src/request_log.rs",
+    "crates/iopath-lab/src/serve/log.rs",
+];
 
 /// iopath-core is sans-I/O: it makes no system call and reads no clock.
 fn core_without_os(tree: &Tree) -> Vec<Finding> {
@@ -155,6 +165,18 @@ fn no_stub(tree: &Tree) -> Vec<Finding> {
         is_name && tokens.get(at + 1).is_some_and(|token| token.text == "!")
     };
     words(tree.rust_files(), is_stub, "a stub", "implement it, or remove it")
+}
+
+/// Times are of `CLOCK_MONOTONIC`: a step of the date must not end a run, change a latency or a timeout.
+fn steady_clock(tree: &Tree) -> Vec<Finding> {
+    let is_date = |tokens: &[Token], at: usize| {
+        let path: Vec<&str> = tokens[at..].iter().take(4).map(|token| token.text.as_str()).collect();
+        path == ["SystemTime", ":", ":", "now"] || tokens[at].text == "Realtime"
+    };
+    let sources = tree.rust_files().filter(|file| file.path.starts_with("crates/") && file.path.contains("/src/"));
+    let others = sources.filter(|file| !DATES.contains(&file.path.as_str()));
+    let way_out = "use std::time::Instant or iopath_os::now; add a file that shows a date to DATES";
+    words(others, is_date, "the date as a clock", way_out)
 }
 
 /// The doc comment of an elevator states its starvation bound.
@@ -296,6 +318,16 @@ mod tests {
             lines(no_stub, IN_LAB, "// todo!\nfn todo() -> &'static str {\n    \"todo!\"\n}"),
             NOTHING
         );
+    }
+
+    #[test]
+    fn the_date_is_no_clock() {
+        let text = "use std::time::SystemTime;\nfn f() {\n    let begun = SystemTime::now();\n}";
+        assert_eq!(lines(steady_clock, IN_LAB, text), [3]);
+        assert_eq!(lines(steady_clock, DATES[0], text), NOTHING);
+        assert_eq!(lines(steady_clock, "crates/iopath-lab/tests/run.rs", text), NOTHING);
+        assert_eq!(lines(steady_clock, IN_LAB, "let begun = Instant::now(); // SystemTime::now()"), NOTHING);
+        assert_eq!(lines(steady_clock, IN_LAB, "clock_gettime(ClockId::Realtime)"), [1]);
     }
 
     #[test]
