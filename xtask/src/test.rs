@@ -22,6 +22,21 @@ const OPTIMISED: &[&str] = &["iopath-core"];
 /// Crates with real I/O. Their tests run a second time without `io_uring`.
 const WITH_IO: &[&str] = &["iopath-os", "iopath", "iopath-lab", "iopath-cli"];
 
+/// Tests without an engine, by a part of their names: experiments and simulations in virtual time, statistics, formats. The pass
+/// without `io_uring` omits them.
+const WITHOUT_ENGINE: &[&str] = &[
+    "experiment",
+    "compare::",
+    "fit::",
+    "format::",
+    "halving::",
+    "html::",
+    "jobfile::",
+    "plan::",
+    "simulated::",
+    "stats::",
+];
+
 /// The result of a step that did not fail.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
@@ -162,8 +177,7 @@ fn test_without_io_uring() -> Result<Outcome> {
         // The running program: cargo may have put a newer xtask at its path in the meantime.
         wrapper: ["/proc/self/exe", "without-io-uring", "--"].map(Into::into).into(),
         variable: Some((torture::ENGINE_VARIABLE, "threads")),
-        // Experiments run in virtual time, without an engine: the first pass has tested them.
-        skipped: &["experiment"],
+        skipped: WITHOUT_ENGINE,
         ..TestRun::default()
     }
     .run()

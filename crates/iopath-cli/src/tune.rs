@@ -4,10 +4,10 @@
 use crate::args::TuneArgs;
 use crate::output::{Output, note, note_interruption, plain, print};
 use crate::progress::Bar;
+use anyhow::bail;
 use iopath_lab::device_settings::{Change, Leftover, SettingsDevice, restore_all, restore_killed};
 use iopath_lab::jobfile::{JobFile, System};
 use iopath_lab::tune::{JobWorkload, Limits, OneWorkload, TuneReport, candidates, set, try_settings};
-use anyhow::bail;
 use iopath_lab::{Interruption, LabError, SettingsError};
 use std::path::Path;
 use std::process::ExitCode;

@@ -38,14 +38,66 @@ const COMMANDS: &[(&[&str], &[&str])] = &[
 ];
 
 /// Options whose values could make an execution long, or name a place outside of the scratch directory.
-const LEFT_OUT: &[&str] = &["--runtime", "--repeat", "--size", "--live", "--set", "--help", "--host", "--io-size"];
+const LEFT_OUT: &[&str] =
+    &["--runtime", "--repeat", "--size", "--live", "--set", "--help", "--host", "--io-size"];
 
 const VALUES: &[&str] = &[
-    "0", "1", "2", "16", "64k", "4k,8k", "4k..64k", "1m", "-1", "18446744073709551616", "1e9", "NaN", "50%", "10ms", "1s",
-    "null", "kernel-buffered", "iopath-direct,iopath-buffered", "randread", "read,write", "rewrite", "deadline", "none",
-    "target", "folder", "jobs.fio", "missing", "result.json", "log", "new.json", "-", "", " ", "=", ":", "a=b", "@", "é\u{202e}",
-    "model:hdd-20tb", "model:", "model:missing", "stripe:64k:target,target", "stripe:0:", "nbd://", "zipf:1.2", "poisson",
-    "json", "csv", "markdown", "fio-json", "perftest", "iops:10%", "lat:5%", "4k/50:64k/50", "bash", "database",
+    "0",
+    "1",
+    "2",
+    "16",
+    "64k",
+    "4k,8k",
+    "4k..64k",
+    "1m",
+    "-1",
+    "18446744073709551616",
+    "1e9",
+    "NaN",
+    "50%",
+    "10ms",
+    "1s",
+    "null",
+    "kernel-buffered",
+    "iopath-direct,iopath-buffered",
+    "randread",
+    "read,write",
+    "rewrite",
+    "deadline",
+    "none",
+    "target",
+    "folder",
+    "jobs.fio",
+    "missing",
+    "result.json",
+    "log",
+    "new.json",
+    "-",
+    "",
+    " ",
+    "=",
+    ":",
+    "a=b",
+    "@",
+    "é\u{202e}",
+    "model:hdd-20tb",
+    "model:",
+    "model:missing",
+    "stripe:64k:target,target",
+    "stripe:0:",
+    "nbd://",
+    "zipf:1.2",
+    "poisson",
+    "json",
+    "csv",
+    "markdown",
+    "fio-json",
+    "perftest",
+    "iops:10%",
+    "lat:5%",
+    "4k/50:64k/50",
+    "bash",
+    "database",
 ];
 
 /// A generator of splitmix64.
@@ -148,11 +200,16 @@ fn any_arguments_are_executed_or_refused() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let file = |name: &str| directory.path().join(name);
     fs::create_dir(file("folder")).unwrap();
-    fs::write(file("jobs.fio"), "[one]\nioengine=null\n[two]\nstonewall\nrw=randread\nbs=8k\nfilename=target\n").unwrap();
+    fs::write(
+        file("jobs.fio"),
+        "[one]\nioengine=null\n[two]\nstonewall\nrw=randread\nbs=8k\nfilename=target\n",
+    )
+    .unwrap();
     let refresh = || {
         fs::write(file("target"), vec![7; 1 << 20]).unwrap();
         let mut first = iopath(&["run", "--path", "null", "--size", "64k", "--repeat", "2", "--force"]);
-        let made = first.arg("--json").arg(file("result.json")).arg("--log").arg(file("log")).output().unwrap();
+        let made =
+            first.arg("--json").arg(file("result.json")).arg("--log").arg(file("log")).output().unwrap();
         assert!(made.status.success(), "{made:?}");
     };
     refresh();

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use iopath::{BufferedStats, Engine};
-use iopath_core::{Instant, SECTOR_BYTES};
 use iopath_core::elevator::ElevatorSpec;
+use iopath_core::{Instant, SECTOR_BYTES};
 use iopath_log::LogWriter;
 
 use crate::cache::CacheSettings;

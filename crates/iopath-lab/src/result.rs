@@ -281,4 +281,3 @@ pub struct Repeat {
     #[serde(default)]
     pub storage_written_bytes: Option<u64>,
 }
-

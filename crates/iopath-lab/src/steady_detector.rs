@@ -339,8 +339,7 @@ mod tests {
     fn a_late_sample_has_the_rate_of_its_own_time() {
         let mut detector = Detector::of(&workload(Rw::Read, "iops:1%:1%"), 0).unwrap();
         let mut now_ns = 0;
-        let at =
-            |now_ns: u64| [Count { ios: now_ns / 1_000_000, ..Count::default() }, Count::default()];
+        let at = |now_ns: u64| [Count { ios: now_ns / 1_000_000, ..Count::default() }, Count::default()];
         for late_ms in [0, 0, 130, 900, 20, 2_500, 0, 0, 0, 0, 0] {
             now_ns = detector.poll_timeout().unwrap().max(now_ns) + late_ms * 1_000_000;
             detector.handle_counts(at(now_ns), now_ns);

@@ -61,8 +61,9 @@ pub fn for_terminal(text: &str, has_colors: bool) -> Cow<'_, str> {
 /// Whether this text after an escape character selects a colour or an attribute.
 fn selects_color(text: &str) -> bool {
     let parameters = text.strip_prefix('[');
-    let end = parameters
-        .and_then(|text| text.trim_start_matches(|char: char| char.is_ascii_digit() || char == ';').chars().next());
+    let end = parameters.and_then(|text| {
+        text.trim_start_matches(|char: char| char.is_ascii_digit() || char == ';').chars().next()
+    });
     end == Some('m')
 }
 

@@ -44,7 +44,9 @@ impl CourseRecorder {
         let mut samples = vec![(started_ns, 0)];
         // The counters of the jobs may include transfers before the measurement, such as those of a ramp.
         let before = self.samples.iter().rev().find(|(at, _)| *at <= started_ns).map_or(0, |(_, sum)| *sum);
-        samples.extend(self.samples.iter().filter(inside).map(|(at, sum)| (*at, sum.saturating_sub(before).min(bytes))));
+        samples.extend(
+            self.samples.iter().filter(inside).map(|(at, sum)| (*at, sum.saturating_sub(before).min(bytes))),
+        );
         if samples.len() < SAMPLES_MIN {
             return None;
         }

@@ -245,7 +245,8 @@ fn course(group: &Group, is_random: bool, palette: &mut Palette) -> Chart {
             // The I/Os of an interval follow from its bytes.
             let scale = if is_random { repeat.ios as f64 / repeat.bytes.max(1) as f64 } else { 1e-6 };
             for (number, bytes) in course.bytes.iter().enumerate() {
-                points.push(Point::new(begin + (number as f64 + 0.5) * length, *bytes as f64 * scale / length));
+                points
+                    .push(Point::new(begin + (number as f64 + 0.5) * length, *bytes as f64 * scale / length));
             }
             begin += length * course.bytes.len() as f64;
         }

@@ -202,10 +202,9 @@ pub(crate) fn run(
             continue;
         }
         reap(connection, &mut done, &job, now_ns)?;
-        now_ns = connection.completed_at().map_or_else(
-            || context.clock.now_ns(),
-            |completed| context.clock.ns_of(completed).max(now_ns),
-        );
+        now_ns = connection
+            .completed_at()
+            .map_or_else(|| context.clock.now_ns(), |completed| context.clock.ns_of(completed).max(now_ns));
         for Done { slot, result } in done.drain(..) {
             result.map_err(|error| JobError::Transfer(job.transfer(slot), error))?;
             job.handle_done(slot, now_ns);

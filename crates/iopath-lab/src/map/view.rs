@@ -51,7 +51,12 @@ impl FileMap {
         if let Some(chunk_bytes) = limits.chunk_bytes {
             let _ = write!(first, ", not across multiples of {}", format_size(chunk_bytes));
         }
-        Some([Some(first), limits.boundary.map(|boundary| at_boundaries(boundary).to_owned())].into_iter().flatten().collect())
+        Some(
+            [Some(first), limits.boundary.map(|boundary| at_boundaries(boundary).to_owned())]
+                .into_iter()
+                .flatten()
+                .collect(),
+        )
     }
 
     pub(crate) fn heading(&self) -> String {

@@ -213,8 +213,7 @@ mod tests {
 
     #[test]
     fn a_single_candidate_is_only_confirmed() {
-        let (outcome, _) =
-            search(1, &LIMITS, |number| Ok::<f64, ()>(if number == 0 { 2.0 } else { 1.0 }));
+        let (outcome, _) = search(1, &LIMITS, |number| Ok::<f64, ()>(if number == 0 { 2.0 } else { 1.0 }));
         assert_eq!((outcome.winner, outcome.verdict), (Some(1), TrialVerdict::Worse));
     }
 
@@ -225,8 +224,15 @@ mod tests {
             left -= 1;
             if left > 0 { Ok(1.0) } else { Err("gone") }
         });
-        assert_eq!((error, outcome.winner, outcome.verdict), (Some("gone"), None, TrialVerdict::Inconclusive));
+        assert_eq!(
+            (error, outcome.winner, outcome.verdict),
+            (Some("gone"), None, TrialVerdict::Inconclusive)
+        );
         assert_eq!(outcome.values.iter().map(Vec::len).sum::<usize>(), 16);
-        assert_eq!(outcome.removed.iter().filter(|round| **round == 1).count(), 1, "the first round is complete");
+        assert_eq!(
+            outcome.removed.iter().filter(|round| **round == 1).count(),
+            1,
+            "the first round is complete"
+        );
     }
 }

@@ -346,8 +346,9 @@ fn rw(job: &mut Job, given: &Given) -> Result<(), Refused> {
 }
 
 fn steady_state(job: &mut Job, given: &Given) -> Result<(), Refused> {
-    const EXPECTED: Refused =
-        Refused::Expected("iops, bw or lat, or one of them with _slope, a colon, and a limit: iops:10%, bw_slope:0.1%");
+    const EXPECTED: Refused = Refused::Expected(
+        "iops, bw or lat, or one of them with _slope, a colon, and a limit: iops:10%, bw_slope:0.1%",
+    );
     let (criterion, limit) = given.text()?.split_once(':').ok_or(EXPECTED)?;
     let (metric, is_slope) = match criterion {
         "iops" => (SteadyMetric::Iops, false),
