@@ -132,6 +132,68 @@ fn a_target_that_shrinks_keeps_the_complete_repetitions() {
 }
 
 #[test]
+fn a_failure_in_a_later_group_keeps_the_groups_before_it() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let file = |name: &str| directory.path().join(name);
+    let (target, json, jobs) = (file("target"), file("r.json"), file("jobs.fio"));
+    fs::write(&target, vec![7; 8 << 20]).unwrap();
+    let keys = format!("filename={}\nrw=randread\ntime_based\nruntime=60\n", target.display());
+    fs::write(&jobs, format!("[first]\nioengine=null\nsize=1m\n[second]\nstonewall\n{keys}[third]\nstonewall\n{keys}"))
+        .unwrap();
+    let mut command = iopath(&["run"]);
+    command.arg(&jobs).arg("--json").arg(&json);
+    let output = shrunk(&mut command, &target, "group 2 of 3");
+    let (code, line) = end(&output);
+    assert_eq!(code, Some(1), "{line}");
+    assert!(line.contains(text(&target)) && line.contains("shrank during the run"), "{line}");
+    let report: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    let names: Vec<&Value> = report["runs"].as_array().unwrap().iter().map(|run| &run["job"]["name"]).collect();
+    assert_eq!((names, report["groups"].as_array().unwrap().len()), (vec![&Value::from("first")], 1));
+    let warnings = report["runs"][0]["warnings"].to_string();
+    assert!(
+        warnings.contains("failed in group 2 of 3: it has no results, and later groups did not run"),
+        "{warnings}"
+    );
+    assert!(String::from_utf8_lossy(&output.stdout).contains("first"), "the table is printed");
+}
+
+#[test]
+fn a_sweep_on_a_full_disk_ends_with_one_line() {
+    let small = or_skip!(Small::new());
+    small.fill();
+    let mut command = iopath(&["sweep", "--path", "null", "--bs", "4k,8k", "--size", "64k", "--runtime", "50ms"]);
+    let (code, line) = end(&command.args(["--output"]).arg(small.file("sweep.json")).output().unwrap());
+    assert_eq!(code, Some(1), "{line}");
+    assert!(line.contains("sweep.json") && line.contains("No space left on device"), "{line}");
+    assert_eq!(small.names(), ["fill"]);
+}
+
+/// The devices that disappear during a run: a loop device whose file shrinks.
+#[test]
+fn a_device_that_loses_its_medium_keeps_the_complete_repetitions() {
+    let alone = or_skip!(loops::Alone::wait());
+    let device = or_skip!(loops::Loop::new(&alone, 8, &[]));
+    let json = tempfile::NamedTempFile::new().unwrap();
+    let name = text(&device.device).to_owned();
+    for path in ["kernel-direct", "iopath-direct"] {
+        let arguments = ["run", "--path", path, "--rw", "randread", "--runtime", "200ms", "--repeat", "100"];
+        fs::File::options().write(true).open(&device.image).unwrap().set_len(8 << 20).unwrap();
+        let mut command = iopath(&arguments);
+        command.args(["--force", "--target", &name, "--json"]).arg(json.path());
+        let output = shrunk(&mut command, &device.image, "measuring, 3 of 100");
+        let (code, line) = end(&output);
+        if code == Some(1) && line.contains("direct I/O") {
+            eprintln!("skipped {path}: {line}");
+            continue;
+        }
+        assert_eq!(code, Some(1), "{path}: {line}");
+        assert!(line.contains(&name) && line.contains("the results have the complete repetitions"), "{path}: {line}");
+        let report: Value = serde_json::from_slice(&fs::read(json.path()).unwrap()).unwrap();
+        assert_eq!(report["runs"][0]["partial"], true, "{path}");
+    }
+}
+
+#[test]
 fn closed_and_full_streams_are_no_panic() {
     let program = env!("CARGO_BIN_EXE_iopath");
     for arguments in ["elevators", "man", "--help", "--version", "run --help", "completions bash"] {

@@ -70,33 +70,7 @@ fn has_runs(output: &Output) -> bool {
 }
 
 #[test]
-fn the_json_has_runs_and_findings_and_no_file_remains() {
-    let directory = tempfile::tempdir().unwrap();
-    let is_complete = |output: &Output| {
-        let report = json(output);
-        has_writes(&report) && report["findings"].as_array().unwrap().len() >= 2
-    };
-    let output = survey_until(directory.path(), &["--json", "-"], is_complete);
-    let report = json(&output);
-    assert_eq!(report["schema"], "iopath.result/1");
-    assert!(report["findings"].as_array().unwrap().len() >= 2, "{:#}", report["findings"]);
-    assert!(report["runs"].as_array().unwrap().iter().all(|run| run["path"] != "null"), "only with --all");
-    for finding in report["findings"].as_array().unwrap() {
-        for key in ["id", "text", "evidence"] {
-            assert!(!finding[key].as_str().unwrap().is_empty(), "{finding}");
-        }
-        assert!(["high", "medium", "low"].contains(&finding["confidence"].as_str().unwrap()), "{finding}");
-    }
-    assert!(has_writes(&report));
-    assert_eq!(report["target"]["scratch"], true);
-    assert_eq!(names(directory.path()), Vec::<String>::new());
-    let progress = text(&output.stderr);
-    assert!(progress.contains("round 1 of") && progress.lines().count() < 20, "{progress}");
-    assert!(!progress.contains('\x1b'), "{progress}");
-}
-
-#[test]
-fn the_report_has_tables_and_findings_without_colours_in_eighty_columns() {
+fn a_survey_has_findings_and_tables_in_eighty_columns_and_the_same_as_json() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("result.json");
     let parts = [
@@ -123,7 +97,17 @@ fn the_report_has_tables_and_findings_without_colours_in_eighty_columns() {
         assert!(line.chars().count() <= 80, "{} columns: {line}", line.chars().count());
     }
     let report: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
-    assert!(report["findings"].as_array().unwrap().len() >= 2);
+    assert_eq!(report["schema"], "iopath.result/1");
+    assert!(report["findings"].as_array().unwrap().len() >= 2, "{:#}", report["findings"]);
+    for finding in report["findings"].as_array().unwrap() {
+        for key in ["id", "text", "evidence"] {
+            assert!(!finding[key].as_str().unwrap().is_empty(), "{finding}");
+        }
+        assert!(["high", "medium", "low"].contains(&finding["confidence"].as_str().unwrap()), "{finding}");
+    }
+    assert!(report["runs"].as_array().unwrap().iter().all(|run| run["path"] != "null"), "only with --all");
+    assert!(has_writes(&report));
+    assert_eq!(report["target"]["scratch"], true);
     assert!(shown.find("Findings") < shown.find("Sequential reads: MB/s"), "findings come first:\n{shown}");
     assert!(!shown.contains("null (no device)"), "{shown}");
     let runs = report["runs"].as_array().unwrap();
@@ -132,13 +116,16 @@ fn the_report_has_tables_and_findings_without_colours_in_eighty_columns() {
     let mixed = runs.iter().find(|run| run["rw"] == "randrw").unwrap();
     let [reads, ios] = [&mixed["directions"]["read"]["ios"], &mixed["ios"]].map(|ios| ios.as_f64().unwrap());
     assert!(ios < 100.0 || (0.5..0.9).contains(&(reads / ios)), "70% of {ios} are reads: {reads}");
-    assert_eq!(names(directory.path()), ["result.json"]);
+    assert_eq!(names(directory.path()), ["result.json"], "no scratch file remains");
+    let progress = text(&output.stderr);
+    assert!(progress.contains("round 1 of") && progress.lines().count() < 20, "{progress}");
+    assert!(!progress.contains('\x1b'), "{progress}");
 }
 
 #[test]
 fn the_report_fits_the_width_of_the_terminal() {
     let directory = tempfile::tempdir().unwrap();
-    for columns in ["20", "60", "200"] {
+    for columns in ["20", "200"] {
         let output =
             iopath(&["--time", TIME]).arg(directory.path()).env("COLUMNS", columns).output().unwrap();
         let shown = text(&output.stdout);
@@ -167,6 +154,36 @@ fn a_file_is_written_to_only_with_permission() {
     assert!(has_writes(&report));
     let bytes = fs::read(file.path()).unwrap();
     assert!(bytes.len() as u64 == 4 * MIB && bytes[0..4096] != [7; 4096]);
+}
+
+#[test]
+fn an_interrupt_keeps_the_measurements_so_far() {
+    let directory = tempfile::tempdir().unwrap();
+    let (json, errors) = (directory.path().join("result.json"), directory.path().join("errors"));
+    let mut command = iopath(&["--time", "60s", "--json"]);
+    command.arg(&json).arg(directory.path());
+    let child = support::with_default_signals(&command)
+        .stdout(Stdio::piped())
+        .stderr(fs::File::create(&errors).unwrap())
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    while !fs::read_to_string(&errors).unwrap().contains("round 1 of") {
+        assert!(begun.elapsed() < Duration::from_secs(30), "no round began");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.signal(), Some(SIGINT), "{}", fs::read_to_string(&errors).unwrap());
+    let report: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    assert!(!report["runs"].as_array().unwrap().is_empty(), "{report:#}");
+    assert!(report["left_out"].to_string().contains("interrupted after "), "{}", report["left_out"]);
+    let shown = text(&output.stdout);
+    assert!(shown.contains("Left out") && shown.contains("interrupted after"), "{shown}");
+    let mut names = names(directory.path());
+    names.sort();
+    assert_eq!(names, ["errors", "result.json"], "no scratch file remains");
 }
 
 #[test]

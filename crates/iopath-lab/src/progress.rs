@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use crate::size::format_size;
 
+/// The names of jobs that a stage shows.
+const NAMES_MAX: usize = 8;
+
 /// The stage of a measurement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stage {
@@ -112,7 +115,12 @@ impl fmt::Display for Stage {
             Self::Repeat { number, count } => write!(f, "measuring, {number} of {count}"),
             Self::Combination { name, number, count } => write!(f, "measuring, {number} of {count}: {name}"),
             Self::Jobs { names, number, count } => {
-                write!(f, "group {number} of {count}: {}", names.join(", "))
+                let shown = names.len().min(NAMES_MAX);
+                write!(f, "group {number} of {count}: {}", names[..shown].join(", "))?;
+                match names.len() - shown {
+                    0 => Ok(()),
+                    others => write!(f, " and {others} others"),
+                }
             }
             Self::Pair { number, max } => write!(f, "executing pair {number} of at most {max}"),
             Self::Cell { name, number, count } => write!(f, "cell {number} of {count}: {name}"),
