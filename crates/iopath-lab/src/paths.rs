@@ -10,6 +10,7 @@ pub(crate) mod kernel_buffered;
 pub(crate) mod kernel_direct;
 pub(crate) mod kernel_mmap;
 pub(crate) mod kernel_uring;
+mod noop;
 pub(crate) mod null;
 
 use crate::error::LabError;
@@ -25,6 +26,7 @@ pub static PATHS: &[&PathRow] = &[
     &iopath_raw::ROW,
     &iopath_buffered::ROW,
     &null::ROW,
+    &noop::ROW,
 ];
 
 /// The row of a path.
