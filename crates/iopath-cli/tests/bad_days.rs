@@ -138,8 +138,11 @@ fn a_failure_in_a_later_group_keeps_the_groups_before_it() {
     let (target, json, jobs) = (file("target"), file("r.json"), file("jobs.fio"));
     fs::write(&target, vec![7; 8 << 20]).unwrap();
     let keys = format!("filename={}\nrw=randread\ntime_based\nruntime=60\n", target.display());
-    fs::write(&jobs, format!("[first]\nioengine=null\nsize=1m\n[second]\nstonewall\n{keys}[third]\nstonewall\n{keys}"))
-        .unwrap();
+    fs::write(
+        &jobs,
+        format!("[first]\nioengine=null\nsize=1m\n[second]\nstonewall\n{keys}[third]\nstonewall\n{keys}"),
+    )
+    .unwrap();
     let mut command = iopath(&["run"]);
     command.arg(&jobs).arg("--json").arg(&json);
     let output = shrunk(&mut command, &target, "group 2 of 3");
@@ -147,7 +150,8 @@ fn a_failure_in_a_later_group_keeps_the_groups_before_it() {
     assert_eq!(code, Some(1), "{line}");
     assert!(line.contains(text(&target)) && line.contains("shrank during the run"), "{line}");
     let report: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
-    let names: Vec<&Value> = report["runs"].as_array().unwrap().iter().map(|run| &run["job"]["name"]).collect();
+    let names: Vec<&Value> =
+        report["runs"].as_array().unwrap().iter().map(|run| &run["job"]["name"]).collect();
     assert_eq!((names, report["groups"].as_array().unwrap().len()), (vec![&Value::from("first")], 1));
     let warnings = report["runs"][0]["warnings"].to_string();
     assert!(
@@ -161,7 +165,8 @@ fn a_failure_in_a_later_group_keeps_the_groups_before_it() {
 fn a_sweep_on_a_full_disk_ends_with_one_line() {
     let small = or_skip!(Small::new());
     small.fill();
-    let mut command = iopath(&["sweep", "--path", "null", "--bs", "4k,8k", "--size", "64k", "--runtime", "50ms"]);
+    let mut command =
+        iopath(&["sweep", "--path", "null", "--bs", "4k,8k", "--size", "64k", "--runtime", "50ms"]);
     let (code, line) = end(&command.args(["--output"]).arg(small.file("sweep.json")).output().unwrap());
     assert_eq!(code, Some(1), "{line}");
     assert!(line.contains("sweep.json") && line.contains("No space left on device"), "{line}");
@@ -187,7 +192,10 @@ fn a_device_that_loses_its_medium_keeps_the_complete_repetitions() {
             continue;
         }
         assert_eq!(code, Some(1), "{path}: {line}");
-        assert!(line.contains(&name) && line.contains("the results have the complete repetitions"), "{path}: {line}");
+        assert!(
+            line.contains(&name) && line.contains("the results have the complete repetitions"),
+            "{path}: {line}"
+        );
         let report: Value = serde_json::from_slice(&fs::read(json.path()).unwrap()).unwrap();
         assert_eq!(report["runs"][0]["partial"], true, "{path}");
     }

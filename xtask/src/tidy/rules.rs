@@ -173,7 +173,8 @@ fn steady_clock(tree: &Tree) -> Vec<Finding> {
         let path: Vec<&str> = tokens[at..].iter().take(4).map(|token| token.text.as_str()).collect();
         path == ["SystemTime", ":", ":", "now"] || tokens[at].text == "Realtime"
     };
-    let sources = tree.rust_files().filter(|file| file.path.starts_with("crates/") && file.path.contains("/src/"));
+    let sources =
+        tree.rust_files().filter(|file| file.path.starts_with("crates/") && file.path.contains("/src/"));
     let others = sources.filter(|file| !DATES.contains(&file.path.as_str()));
     let way_out = "use std::time::Instant or iopath_os::now; add a file that shows a date to DATES";
     words(others, is_date, "the date as a clock", way_out)

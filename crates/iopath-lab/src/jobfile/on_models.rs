@@ -10,6 +10,7 @@ use super::members::Member;
 use super::places::{Access, Place, Planned, Prepared};
 use super::results::{GroupMeasured, GroupRun, JobSeries, end_early, group_result};
 use crate::engine::Transferred;
+use crate::error::LabError;
 use crate::progress::{Progress, Stage};
 use crate::request_log::{over_limit, start_virtual_log};
 use crate::result::{Report, TargetFacts};

@@ -25,7 +25,6 @@ use crate::refusal::WorkloadError;
 use crate::request_log::{missed, start_log};
 use crate::result::{Report, TargetFacts};
 use crate::run::{IDLE_SAMPLE, Lab, read_back_after};
-use crate::signals::Interruption;
 use crate::storage;
 use crate::target::Target;
 use crate::verify::Verified;
