@@ -40,8 +40,8 @@ fn a_thousand_jobs_run_together() {
 fn a_job_file_of_a_thousand_jobs_has_a_result_for_each() {
     let directory = directory();
     let file = directory.path().join("jobs.fio");
-    let jobs: String = (0..1000).map(|number| format!("[job{number}]\n")).collect();
-    fs::write(&file, format!("[global]\nioengine=null\nsize=64k\n{jobs}")).unwrap();
+    let jobs: Vec<String> = (0..1000).map(|number| format!("[job{number}]\n")).collect();
+    fs::write(&file, format!("[global]\nioengine=null\nsize=64k\n{}", jobs.concat())).unwrap();
     let output = iopath(&["run"]).arg(&file).args(["--json", "-"]).output().unwrap();
     let (code, line) = end(&output);
     if code == Some(1) && line.contains("cannot start the thread") {
@@ -60,7 +60,7 @@ fn a_hundred_targets_are_read_at_the_same_time() {
     let mut command = iopath(&["run", "--path", "kernel-buffered", "--repeat", "1", "--json", "-"]);
     for number in 0..100 {
         let file = directory.path().join(format!("target-{number}"));
-        fs::write(&file, [7; 64 << 10]).unwrap();
+        fs::write(&file, vec![7; 64 << 10]).unwrap();
         command.arg("--target").arg(&file);
     }
     let output = command.output().unwrap();
@@ -82,7 +82,7 @@ fn tables_fit_twenty_columns() {
     };
     let file = directory();
     let target = file.path().join("t");
-    fs::write(&target, [7; 64 << 10]).unwrap();
+    fs::write(&target, vec![7; 64 << 10]).unwrap();
     let short = ["--path", "null", "--size", "64k", "--repeat", "2"];
     let lists: [&[&str]; 4] =
         [&["run"], &["run", "--bs", "4k,8k"], &["elevators"], &["run", "--preset", "list"]];

@@ -184,7 +184,7 @@ impl Together {
         let verified = all_verified(self.verified.iter().map(Option::as_ref));
         let steady = self.steady.first().map(|(_, outcome)| *outcome);
         let course = self.course;
-        Measured { verified, steady, cpu, device, storage, course, warnings, ..Measured::of_jobs(&self.jobs) }
+        Measured { verified, course, steady, cpu, device, storage, warnings, ..Measured::of_jobs(&self.jobs) }
     }
 }
 

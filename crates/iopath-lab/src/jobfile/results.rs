@@ -35,7 +35,7 @@ impl GroupMeasured {
         warnings: Vec<String>,
     ) -> Self {
         let Transferred { device, storage } = transferred;
-        let measured = Measured { cpu, device, storage, course, warnings, ..Measured::of_jobs(jobs) };
+        let measured = Measured { course, cpu, device, storage, warnings, ..Measured::of_jobs(jobs) };
         Self { measured }
     }
 }
@@ -88,7 +88,9 @@ pub(super) fn end_early(series: &mut [JobSeries], error: &LabError) -> Option<St
     if matches!(error, LabError::Interrupted) {
         return None;
     }
-    series.iter_mut().for_each(|series| series.series.end_by_failure());
+    for series in series {
+        series.series.end_by_failure();
+    }
     Some(error.to_string())
 }
 
@@ -155,7 +157,7 @@ impl<'a> JobSeries<'a> {
         let measured = if self.is_alone {
             let Measured { cpu, device, storage, ref course, ref warnings, .. } = *group;
             let (course, warnings) = (course.clone(), warnings.clone());
-            Measured { cpu, device, storage, course, warnings, ..of_job }
+            Measured { course, cpu, device, storage, warnings, ..of_job }
         } else {
             of_job
         };
