@@ -61,7 +61,7 @@ fn main() -> ExitCode {
                 Some(LabError::Parameter(refused)) => output::plain(&format!("--set: {refused}")),
                 _ => output::one_line(&error),
             };
-            eprintln!("iopath: {line}");
+            output::note(line);
             let is_usage =
                 lab_error.is_some_and(LabError::is_usage) || job_error.is_some_and(JobFileError::is_usage);
             ExitCode::from(if is_usage { USAGE } else { FAILURE })
@@ -108,7 +108,7 @@ fn usage(error: &clap::Error) -> ExitCode {
         let written = error.print().and_then(|()| std::io::stdout().flush());
         return match written.context("cannot write to stdout") {
             Err(error) if !output::is_broken_pipe(&error) => {
-                eprintln!("iopath: {}", output::one_line(&error));
+                output::note(output::one_line(&error));
                 ExitCode::from(FAILURE)
             }
             _ => ExitCode::SUCCESS,
@@ -118,7 +118,7 @@ fn usage(error: &clap::Error) -> ExitCode {
         let _ = error.print();
     } else {
         let line = option_of_run(error).unwrap_or_else(|| output::usage_line(&error.to_string()));
-        eprintln!("iopath: {line}");
+        output::note(line);
     }
     ExitCode::from(USAGE)
 }

@@ -8,6 +8,7 @@ use clap::error::ErrorKind;
 use iopath_lab::jobfile::{JobFile, RunSettings, System};
 use iopath_lab::preset::{PRESETS, Preset, find_preset};
 use iopath_lab::result::VerifyResult;
+use iopath_lab::table::wrap;
 use iopath_lab::{Interruption, Repetitions, Report, model_file, table};
 use iopath_log::for_terminal;
 use std::path::Path;
@@ -64,9 +65,13 @@ fn run_preset(args: &RunArgs, preset: &Preset) -> anyhow::Result<()> {
     run_jobs(args, &jobs, &settings, &|report| preset.table(report))
 }
 
+/// The indent of the further lines of a preset, below its description.
+const PRESET_INDENT: &str = "           ";
+
 fn list_presets() -> anyhow::Result<()> {
-    let lines = PRESETS.iter().map(|preset| format!("{:<10} {}\n", preset.name, preset.about));
-    print(&lines.collect::<String>())
+    let width = table::terminal_width().map_or(usize::MAX, usize::from);
+    let line = |preset: &Preset| wrap(preset.about, &format!("{:<10} ", preset.name), PRESET_INDENT, width);
+    print(&PRESETS.iter().map(line).collect::<String>())
 }
 
 /// `classic` is the table of a preset.

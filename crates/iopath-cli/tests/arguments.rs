@@ -31,7 +31,7 @@ const COMMANDS: &[(&[&str], &[&str])] = &[
     (&["log", "dump"], &[]),
     (&["map"], &[]),
     (&["elevators"], &[]),
-    (&["experiment", "freelist"], &["--model"]),
+    (&["experiment", "freelist"], &["--set", "total_mib=1"]),
     (&["completions"], &[]),
     (&["man"], &[]),
     (&["help"], &[]),
@@ -149,7 +149,7 @@ fn arguments(random: &mut Random, command: &[&str], fixed: &[&str], options: &[S
     }
     if random.below(10) > 0 {
         arguments.extend(fixed.iter().map(|word| (*word).to_owned()));
-    } else if command[0] == "run" || command[0] == "sweep" {
+    } else if !fixed.is_empty() {
         // Without them, the arguments have to be refused.
         arguments.push("--no-such-option".to_owned());
     }

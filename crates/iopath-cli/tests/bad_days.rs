@@ -242,7 +242,7 @@ fn names_of_files_do_not_control_the_terminal() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let target = directory.path().join(HOSTILE);
     fs::write(&target, vec![7; 1 << 16]).unwrap();
-    for arguments in [&run_on[..], &["map"], &["map", "--json"]] {
+    for arguments in [&run_on[..], &["map"], &["map", "--json", "-"]] {
         let output = iopath(arguments).arg(&target).output().unwrap();
         assert_eq!(end(&output).0, Some(0), "{arguments:?}");
         check_plain(&output.stderr, arguments);
