@@ -6,10 +6,14 @@ mod loops;
 mod support;
 
 use loops::{Alone, Loop, text};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use support::{iopath, json_of, within_10_s};
+use std::time::Duration;
+use support::{iopath, json_of, with_default_signals, within_10_s};
 
 /// A loop device, and a directory of journals.
 struct Rig {
@@ -233,6 +237,34 @@ fn a_trial_without_a_better_candidate_restores_all_settings() {
     let stderr = String::from_utf8_lossy(&all.stderr).into_owned();
     assert!(success(&all).contains("read_ahead_kb=") && stderr.contains("nr_requests=1024"), "{stderr}");
     assert_eq!(names.map(|name| rig.value(name)), before);
+}
+
+#[test]
+fn an_interrupted_trial_shows_its_measurements_and_restores_all_settings() {
+    let rig = or_skip!(Rig::new());
+    let device = text(&rig.device.device);
+    let before = rig.value("nomerges");
+    let json = rig.state.path().join("trial.json");
+    let args = [
+        &["tune", device, "--try", "nomerges=1,2", "--json"],
+        &[text(&json)][..],
+        &WORKLOAD[..8],
+        &["300ms"],
+    ];
+    let mut command = with_default_signals(&rig.iopath(&args.concat()));
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    assert!(within_10_s(|| rig.value("nomerges") != before), "a candidate is set");
+    std::thread::sleep(Duration::from_secs(2));
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.signal(), Some(Signal::INT.as_raw()), "{output:?}");
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(shown.contains("was interrupted") && shown.contains("present"), "{shown}");
+    let report: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    assert_eq!((&report["partial"], &report["set"]), (&true.into(), &false.into()), "{report}");
+    let measured = report["candidates"].as_array().unwrap().iter();
+    assert!(measured.map(|one| one["repetitions"].as_u64().unwrap()).sum::<u64>() > 0, "{report}");
+    assert_eq!(rig.value("nomerges"), before);
 }
 
 #[test]

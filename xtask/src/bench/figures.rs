@@ -151,11 +151,25 @@ pub(super) const CONTESTS: &[Contest] = &[
         goals: &[(Metric::Iops, Goal::AtLeast(1.0))],
     },
     Contest {
-        name: "null, overhead of the lab, depth 32",
+        name: "null, lab and queue, depth 32",
         target: Target::Nothing,
         ours: Side::iopath("null", "randread", "4k", &["--iodepth", "32", "--elevator", "none"]),
         peer: Side::fio("fio null", "randread", "4k", &["--ioengine=null", "--iodepth=32", "--size=1g"]),
         goals: &[(Metric::Iops, Goal::AtLeast(5.0)), (Metric::ProcessCpu, Goal::AtMost(0.2))],
+    },
+    Contest {
+        name: "noop, overhead of the lab, depth 32",
+        target: Target::Nothing,
+        ours: Side::iopath("noop", "randread", "4k", &["--iodepth", "32"]),
+        peer: Side::fio("fio null", "randread", "4k", &["--ioengine=null", "--iodepth=32", "--size=1g"]),
+        goals: &[(Metric::Iops, Goal::AtLeast(5.0)), (Metric::ProcessCpu, Goal::AtMost(0.2))],
+    },
+    Contest {
+        name: "null, lab and queue, depth 1",
+        target: Target::Nothing,
+        ours: Side::iopath("null", "randread", "4k", &["--iodepth", "1", "--elevator", "none"]),
+        peer: Side::fio("fio null", "randread", "4k", &["--ioengine=null", "--iodepth=1", "--size=1g"]),
+        goals: &[(Metric::Iops, Goal::AtLeast(1.0)), (Metric::ProcessCpu, Goal::AtMost(1.0))],
     },
     Contest {
         name: "null, 2 threads against 1, depth 32",

@@ -9,12 +9,13 @@ mod merge;
 mod order;
 mod plug;
 mod refusal;
+mod scheduler;
 mod split;
 mod tune;
 
 use crate::block::bio::{Bio, BioDone, Op};
 use crate::block::device::Io;
-use crate::block::elevator::{Elevator, ElevatorSpec};
+use crate::block::elevator::ElevatorSpec;
 use crate::block::limits::Limits;
 use crate::block::log::{Event, Log, Subject};
 use crate::block::merge::NoMerge;
@@ -27,6 +28,7 @@ use flush::Flush;
 use order::Order;
 use plug::Plug;
 pub use refusal::SubmitError;
+use scheduler::Scheduler;
 use std::collections::VecDeque;
 
 /// The size of a queue and its elevator. All memory is allocated when the queue is made.
@@ -120,7 +122,7 @@ pub struct RequestQueue<M> {
     requests: RequestTable,
     order: Order,
     plug: Plug,
-    elevator: Box<dyn Elevator>,
+    elevator: Scheduler,
     /// The kind and settings of `elevator`.
     spec: ElevatorSpec,
     flush: Flush,
@@ -163,7 +165,7 @@ impl<M: Memory> RequestQueue<M> {
             bios: BioTable::new(bio_slots),
             order: Order::new(bio_slots),
             plug: Plug::new((config.plug_requests_max as usize).clamp(1, requests_max)),
-            elevator: config.elevator.build(requests.capacity()),
+            elevator: Scheduler::new(&config.elevator, requests.capacity()),
             spec: config.elevator.clone(),
             flush: Flush::new(flush_tag, bios_max as usize),
             requeued: VecDeque::with_capacity(depth as usize),
@@ -231,7 +233,7 @@ impl<M: Memory> RequestQueue<M> {
         let tags = self.plug.take();
         self.log_unplug(tags.len(), now);
         // The insert of a single request would wait for its prefetch.
-        if tags.len() > 1 {
+        if tags.len() > 1 && self.elevator.prefetches() {
             self.prefetch(&tags);
         }
         for tag in &tags {

@@ -82,6 +82,11 @@ impl ElevatorSpec {
         self.kind.name == other.kind.name && std::ptr::fn_addr_eq(self.kind.build, other.kind.build)
     }
 
+    /// Whether it is `none`.
+    pub(crate) fn is_none(&self) -> bool {
+        self.is_of_kind(&Self::default())
+    }
+
     /// The name of the elevator.
     pub const fn name(&self) -> &'static str {
         self.kind.name

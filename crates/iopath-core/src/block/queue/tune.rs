@@ -1,6 +1,7 @@
 //! Changes the elevator of a queue in use, or its tunables. The tunables themselves are in `elevator/settings.rs`.
 
 use super::RequestQueue;
+use super::scheduler::Scheduler;
 use crate::block::bio::Stream;
 use crate::block::elevator::{ElevatorError, ElevatorSpec};
 use crate::block::request::Tag;
@@ -10,7 +11,7 @@ use crate::time::Instant;
 impl<M: Memory> RequestQueue<M> {
     /// Replaces the elevator; the new one gets the queued requests, oldest first. Allocates. Weights of streams are lost.
     pub fn set_elevator(&mut self, spec: &ElevatorSpec, now: Instant) {
-        let mut next = spec.build(self.requests.capacity());
+        let mut next = Scheduler::new(spec, self.requests.capacity());
         let mut queued: Vec<Tag> = std::iter::from_fn(|| self.elevator.take_any(&self.requests)).collect();
         queued.sort_by_key(|tag| self.requests[*tag].arrived());
         for tag in queued {
