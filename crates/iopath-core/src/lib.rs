@@ -36,7 +36,7 @@ mod time;
 
 pub use block::bio::{Bio, BioDone, Op, Priority, Stream};
 pub use block::device::{BlockDevice, Busy, Completion, Io, OwnedIo, Segments};
-pub use block::fault::{Fault, FaultPlan, FaultSource, FaultyDevice, Outcome};
+pub use block::fault::{Damage, FAULTS, Fault, FaultKind, FaultPlan, FaultSource, FaultyDevice, Outcome};
 pub use block::limits::Limits;
 pub use block::log::{LogSink, Record, RecordBatch};
 pub use block::merge::{NoMerge, Side};

@@ -1,7 +1,7 @@
 //! The guarantees of a disk in memory beyond those of all devices: engines can share it, and it simulates power
 //! failures.
 
-use iopath_core::{Extent, Instant, Io, IoError, Op, Tag};
+use iopath_core::{BlockDevice, Damage, Duration, Extent, Instant, Io, IoError, Op, Tag};
 use iopath_os::{Fault, Faults, Faulty, MemoryConfig, MemoryDevice, MemoryDisk, RealDevice, Segment};
 use std::collections::BTreeSet;
 use std::ptr::NonNull;
@@ -195,6 +195,51 @@ fn a_failed_flush_loses_only_the_writes_that_it_covers() {
         assert_eq!(sectors(&disk), left, "reads return the saved contents");
     }
     assert_eq!(outcomes.len(), 4, "any of them: {outcomes:?}");
+}
+
+#[test]
+fn bit_rot_changes_one_bit_of_the_medium_and_survives_a_crash() {
+    let disk = disk(4, 16);
+    write(&mut disk.open(), 0, 4, 0xff);
+    flush(&mut disk.open());
+    let faults = Faults::new(2);
+    faults.rot(&disk);
+    faults.keep_damage();
+    let mut device = Faulty::new(Box::new(disk.open()), &faults);
+    let within = Extent::from_bytes(1024, 512).unwrap();
+    faults.add(Fault::bit_rot().within(within).times(1));
+    let mut bytes = vec![0; 4 * SECTOR];
+    run(&mut device, Op::Read, 0, &mut bytes).unwrap();
+    let [Damage::BitFlipped { offset, bit }] = faults.take_damage()[..] else { panic!("one bit") };
+    assert!(within.offset() <= offset && offset < within.end().offset());
+    let mut expected = vec![0xff; 4 * SECTOR];
+    expected[offset as usize] ^= 1 << bit;
+    assert_eq!(bytes, expected, "the read that follows finds it");
+    disk.crash(|_| 0);
+    run(&mut disk.open(), Op::Read, 0, &mut bytes).unwrap();
+    assert_eq!(bytes, expected);
+}
+
+#[test]
+fn a_wait_ends_with_a_delay_or_a_release() {
+    let disk = disk(1, 0);
+    let faults = Faults::new(2);
+    let mut device = Faulty::new(Box::new(disk.open()), &faults);
+    faults.add(Fault::delay(Duration::from_millis(3)).times(1));
+    run(&mut device, Op::Write, 0, &mut [1; SECTOR]).unwrap();
+    assert_eq!((sectors(&disk), faults.injected()), (vec![1], 1));
+
+    faults.add(Fault::stuck());
+    let mut bytes = [2; SECTOR];
+    submit(&mut device, Op::Write, 0, &mut bytes, false);
+    device.commit_and_wait(1, Some(Duration::from_millis(5))).unwrap();
+    assert_eq!(device.poll_completion(Instant::ZERO), None, "no time ends the wait");
+    assert_eq!(sectors(&disk), [1]);
+    let other = faults.clone();
+    let stopper = std::thread::spawn(move || other.stop());
+    end(&mut device).unwrap();
+    stopper.join().unwrap();
+    assert_eq!(sectors(&disk), [2]);
 }
 
 #[test]

@@ -65,8 +65,8 @@
 //! [`OpenError`] has the reason why a target cannot be opened, and the remedy.
 //!
 //! # Tests of programs
-//! A [`MemoryDisk`] loses unflushed writes when its power fails. [`Faults`] inject errors, short transfers and delays into any
-//! volume.
+//! A [`MemoryDisk`] loses unflushed writes when its power fails. [`Faults`] inject errors, short transfers, latency
+//! spikes, stuck requests, torn, lost and misdirected writes, and bit rot into any volume.
 
 #![warn(clippy::missing_errors_doc)]
 
@@ -101,8 +101,8 @@ pub use iopath_core::mapper::{
 };
 pub use iopath_core::readahead::ReadaheadStats;
 pub use iopath_core::{
-    Duration, Extent, IoError, Limits, LogSink, Op, Priority, QueueStats, Record, RecordBatch, Sector,
-    Stream, StripeError,
+    Damage, Duration, Extent, IoError, Limits, LogSink, Op, Priority, QueueStats, Record, RecordBatch,
+    Sector, Stream, StripeError,
 };
 pub use iopath_core::{elevator, log, mapper};
 pub use iopath_os::{

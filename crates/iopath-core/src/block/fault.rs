@@ -1,22 +1,32 @@
-//! A device that injects faults into another: errors after part of a request, short transfers, requests out of order.
-//! `fault/plan.rs` decides which requests fail.
+//! A device that injects faults into another: it changes, delays, divides or omits the requests that it passes on.
+//! `fault/kind.rs` lists the faults; `fault/plan.rs` decides which requests get one. This device sees no bytes: a fault
+//! that needs them, bit rot, is executed by their owner in [`FaultSource::on_damage`]. A power failure is no fault of a
+//! request: the owner of the bytes chooses the unflushed writes that survive.
 
+mod kind;
 mod plan;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 
 use crate::block::bio::Op;
 use crate::block::device::{BlockDevice, Busy, Completion, Io, OwnedIo};
 use crate::block::limits::Limits;
+use crate::block::request::Tag;
 use crate::error::IoError;
 use crate::memory::Memory;
-use crate::sector::SECTOR_BYTES;
+use crate::sector::{Extent, SECTOR_BYTES, Sector};
 use crate::time::{Duration, Instant};
 
-pub use plan::{Fault, FaultPlan, FaultSource, Outcome};
+pub use kind::{Damage, FAULTS, Fault, FaultKind, Outcome};
+pub use plan::{FaultPlan, FaultSource};
 
 /// The delay before a retry at the inner device, when it is busy while it has no request of this device.
 const RETRY_AFTER: Duration = Duration::from_millis(1);
+
+/// The number of random places tried for a misdirected write.
+const PLACES_MAX: u32 = 8;
 
 /// A device with faults. Each transfer of a request is one request of the inner device. After a short transfer, the
 /// device submits the rest.
@@ -30,6 +40,10 @@ pub struct FaultyDevice<D: BlockDevice, F = FaultPlan> {
     requests: Vec<Request<D::Memory>>,
     /// Requests with a transfer at the inner device.
     at_inner: u32,
+    /// Delayed and stuck requests.
+    held: u32,
+    /// The extents of misdirected writes at the inner device, which get no other request meanwhile.
+    misdirected: Vec<(Tag, Extent)>,
     completed: VecDeque<Completion>,
     /// Unused segment lists.
     spare: Vec<Vec<D::Memory>>,
@@ -51,6 +65,10 @@ struct Request<M> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Waiting,
+    /// Delayed or stuck: waits until this time, if any, or until the number of releases differs from this one.
+    Held(Option<Instant>, u64),
+    /// Its delay is over: the next transfer has no fault.
+    Released,
     /// A transfer with this outcome is at the inner device.
     AtInner(Outcome),
 }
@@ -59,7 +77,8 @@ impl<D: BlockDevice, F: FaultSource> FaultyDevice<D, F> {
     /// Injects the faults of `faults` into `inner`, which must have no request in flight.
     pub fn new(inner: D, faults: F) -> Self {
         let (requests, completed, spare) = (Vec::new(), VecDeque::new(), Vec::new());
-        Self { inner, faults, requests, at_inner: 0, completed, spare, now: Instant::ZERO }
+        let (at_inner, held, misdirected, now) = (0, 0, Vec::new(), Instant::ZERO);
+        Self { inner, faults, requests, at_inner, held, misdirected, completed, spare, now }
     }
 
     /// The inner device.
@@ -87,8 +106,13 @@ impl<D: BlockDevice, F: FaultSource> FaultyDevice<D, F> {
         self.completed.len() as u32
     }
 
-    /// Collects the inner device's completions and submits further transfers to it. While any request waits, at least
-    /// one transfer is at the inner device. Commit the inner device afterwards.
+    /// Delayed and stuck requests. The inner device has no notification for the end of their wait.
+    pub const fn held(&self) -> u32 {
+        self.held
+    }
+
+    /// Collects the inner device's completions and submits further transfers to it. While any request waits that is
+    /// neither delayed nor stuck, at least one transfer is at the inner device. Commit the inner device afterwards.
     pub fn advance(&mut self, now: Instant) {
         self.collect(now);
         self.begin_waiting(now);
@@ -98,10 +122,11 @@ impl<D: BlockDevice, F: FaultSource> FaultyDevice<D, F> {
 
     /// Begins the waiting requests: all, or a random choice of them when shuffled.
     fn begin_waiting(&mut self, now: Instant) {
+        self.release_due(now);
         let is_shuffled = self.faults.is_shuffled();
         let mut index = 0;
         while index < self.requests.len() {
-            let waits = self.requests[index].stage == Stage::Waiting;
+            let waits = self.can_begin(&self.requests[index]);
             // If a request completes at once, another request moves to its index.
             if !waits || is_shuffled && self.faults.below(2) == 0 || !self.begin(index, now) {
                 index += 1;
@@ -111,38 +136,106 @@ impl<D: BlockDevice, F: FaultSource> FaultyDevice<D, F> {
 
     /// Begins a request if none is at the inner device, so that the shuffle cannot hold all requests back.
     fn begin_one(&mut self, now: Instant) {
-        if !self.requests.is_empty() && self.at_inner == 0 && self.completed.is_empty() {
-            let any =
-                if self.faults.is_shuffled() { self.faults.below(self.requests.len() as u64) } else { 0 };
-            self.begin(any as usize, now);
+        if self.requests.is_empty() || self.at_inner > 0 || !self.completed.is_empty() {
+            return;
         }
+        let waiting = |device: &Self, index: &usize| device.can_begin(&device.requests[*index]);
+        let count = (0..self.requests.len()).filter(|index| waiting(self, index)).count();
+        let any = if count > 1 && self.faults.is_shuffled() { self.faults.below(count as u64) } else { 0 };
+        let nth = (0..self.requests.len()).filter(|index| waiting(self, index)).nth(any as usize);
+        if let Some(index) = nth {
+            self.begin(index, now);
+        }
+    }
+
+    fn can_begin(&self, request: &Request<D::Memory>) -> bool {
+        let waits = matches!(request.stage, Stage::Waiting | Stage::Released);
+        waits && !self.misdirected.iter().any(|(_, place)| place.overlaps(request.io.extent))
     }
 
     /// Submits the next transfer of a request. Returns whether the request has completed instead.
     fn begin(&mut self, index: usize, now: Instant) -> bool {
-        let Self { inner, faults, requests, spare, .. } = self;
-        let block = u64::from(inner.limits().logical_block_bytes);
-        let request = &mut requests[index];
-        let Request { ref io, done, is_stalled, .. } = *request;
+        let block = u64::from(self.inner.limits().logical_block_bytes);
+        let Request { ref io, done, is_stalled, stage } = self.requests[index];
+        let (tag, op) = (io.tag, io.op);
         let rest = io.extent.split_at(done / SECTOR_BYTES).1;
-        let outcome = faults.draw(io.op, rest, block, if is_stalled { block } else { 1 });
-        let bytes = match outcome {
-            Outcome::Whole => rest.bytes(),
-            Outcome::Short(bytes) | Outcome::Error(bytes, _) => bytes / block * block,
+        let outcome = match stage {
+            Stage::Waiting => self.faults.draw(op, rest, block, if is_stalled { block } else { 1 }),
+            Stage::Held(..) | Stage::Released | Stage::AtInner(_) => Outcome::Whole,
         };
-        if bytes == 0 && outcome != Outcome::Whole {
+        let (bytes, place) = match outcome {
+            Outcome::Delayed(_) | Outcome::Stuck => {
+                self.hold(index, outcome, now);
+                return false;
+            }
+            Outcome::Short(bytes) | Outcome::Error(bytes, _) => (bytes / block * block, rest.start()),
+            Outcome::Omitted { moved, .. } => (moved, rest.start()),
+            Outcome::Misdirected => (rest.bytes(), self.other_place(op, rest).unwrap_or(rest).start()),
+            Outcome::BitFlipped { bit } => {
+                let (offset, bit) = (rest.offset() + bit / 8, (bit % 8) as u8);
+                self.faults.on_damage(Damage::BitFlipped { offset, bit });
+                (rest.bytes(), rest.start())
+            }
+            Outcome::Whole => (rest.bytes(), rest.start()),
+        };
+        if bytes == 0 && op != Op::Flush || matches!(outcome, Outcome::Error(0, _)) {
+            self.report(outcome, rest, rest);
             return self.end_transfer(index, outcome, Ok(()));
         }
+        let Self { inner, requests, spare, .. } = self;
+        let request = &mut requests[index];
         let mut segments = spare.pop().unwrap_or_default();
         segments.clear();
-        part_of(&io.segments, done, bytes, &mut segments);
-        let part = rest.split_at(bytes / SECTOR_BYTES).0;
-        if inner.submit(&io.part(part, &segments), now).is_ok() {
+        part_of(&request.io.segments, done, bytes, &mut segments);
+        let part = Extent::new(place, bytes / SECTOR_BYTES).expect("a place is on the device");
+        let is_accepted = inner.submit(&request.io.part(part, &segments), now).is_ok();
+        spare.push(segments);
+        if is_accepted {
             request.stage = Stage::AtInner(outcome);
             self.at_inner += 1;
+            if outcome == Outcome::Misdirected && part.start() != rest.start() {
+                self.misdirected.push((tag, part));
+            }
+            self.report(outcome, rest, part);
         }
-        spare.push(segments);
         false
+    }
+
+    fn hold(&mut self, index: usize, outcome: Outcome, now: Instant) {
+        let until = match outcome {
+            Outcome::Delayed(delay) => Some(now + delay),
+            _ => None,
+        };
+        self.requests[index].stage = Stage::Held(until, self.faults.releases());
+        self.held += 1;
+    }
+
+    /// A random place for a misdirected write, outside all requests.
+    fn other_place(&mut self, op: Op, extent: Extent) -> Option<Extent> {
+        let Self { inner, faults, requests, .. } = self;
+        let limits = inner.limits();
+        let block = limits.block_sectors();
+        let places = limits.capacity.checked_sub(extent.sectors())? / block + 1;
+        (0..PLACES_MAX).find_map(|_| {
+            let place = Extent::new(Sector(faults.below(places) * block), extent.sectors())?;
+            let is_free = !requests.iter().any(|request| request.io.extent.overlaps(place));
+            (is_free && limits.fits(op, place)).then_some(place)
+        })
+    }
+
+    /// Reports the damage of a silent fault of a transfer: `rest` is the rest of its request, `place` the extent written.
+    fn report(&mut self, outcome: Outcome, rest: Extent, place: Extent) {
+        match outcome {
+            Outcome::Omitted { moved, omitted } => {
+                let after = rest.split_at(moved / SECTOR_BYTES).1;
+                self.faults.on_damage(Damage::NotWritten(after.split_at(omitted / SECTOR_BYTES).0));
+            }
+            Outcome::Misdirected if place != rest => {
+                self.faults.on_damage(Damage::NotWritten(rest));
+                self.faults.on_damage(Damage::Overwritten(place));
+            }
+            _ => {}
+        }
     }
 
     /// Processes the end of a transfer. Returns whether its request has completed.
@@ -151,7 +244,6 @@ impl<D: BlockDevice, F: FaultSource> FaultyDevice<D, F> {
         let request = &mut self.requests[index];
         let result = match (result, outcome) {
             (Err(error), _) | (Ok(()), Outcome::Error(_, error)) => Err(error),
-            (Ok(()), Outcome::Whole) => Ok(()),
             (Ok(()), Outcome::Short(bytes)) => {
                 // A transfer continues at a whole block.
                 request.done += bytes / block * block;
@@ -159,6 +251,15 @@ impl<D: BlockDevice, F: FaultSource> FaultyDevice<D, F> {
                 request.stage = Stage::Waiting;
                 return false;
             }
+            (Ok(()), Outcome::Omitted { moved, omitted }) => {
+                request.done += moved + omitted;
+                if request.done < request.io.extent.bytes() {
+                    request.stage = Stage::Waiting;
+                    return false;
+                }
+                Ok(())
+            }
+            (Ok(()), _) => Ok(()),
         };
         let OwnedIo { tag, op, segments, .. } = self.requests.swap_remove(index).io;
         if op == Op::Flush && matches!(outcome, Outcome::Error(..)) {
@@ -167,6 +268,33 @@ impl<D: BlockDevice, F: FaultSource> FaultyDevice<D, F> {
         self.spare.push(segments);
         self.completed.push_back(Completion { tag, result });
         true
+    }
+
+    /// Ends the waits of held requests that are over.
+    fn release_due(&mut self, now: Instant) {
+        if self.held == 0 {
+            return;
+        }
+        let releases = self.faults.releases();
+        for request in &mut self.requests {
+            if let Stage::Held(until, held_at) = request.stage
+                && (held_at != releases || until.is_some_and(|until| until <= now))
+            {
+                request.stage = Stage::Released;
+                self.held -= 1;
+            }
+        }
+    }
+
+    /// The time at which the first wait of a held request ends.
+    fn held_until(&self) -> Option<Instant> {
+        let releases = self.faults.releases();
+        let ends = self.requests.iter().filter_map(|request| match request.stage {
+            Stage::Held(until, held_at) if held_at == releases => until,
+            Stage::Held(..) => Some(self.now),
+            Stage::Waiting | Stage::Released | Stage::AtInner(_) => None,
+        });
+        ends.min()
     }
 
     fn collect(&mut self, now: Instant) {
@@ -178,6 +306,7 @@ impl<D: BlockDevice, F: FaultSource> FaultyDevice<D, F> {
                 unreachable!("completed before it was submitted")
             };
             self.at_inner -= 1;
+            self.misdirected.retain(|(misdirected, _)| *misdirected != tag);
             self.end_transfer(index, outcome, result);
         }
     }
@@ -232,102 +361,13 @@ impl<D: BlockDevice, F: FaultSource> BlockDevice for FaultyDevice<D, F> {
         self.completed.pop_front()
     }
 
-    /// The earliest of three times: now, if completions are ready; after a short delay, if the inner device refuses
-    /// every request; the inner device's own time.
+    /// The earliest of four times: now, if completions are ready; the end of a delay; after a short time, if the inner
+    /// device refuses every request; the inner device's own time.
     fn poll_timeout(&self) -> Option<Instant> {
         let ready = (!self.completed.is_empty()).then_some(self.now);
-        let is_refused = !self.requests.is_empty() && self.at_inner == 0;
+        let is_refused = self.requests.len() > self.held as usize && self.at_inner == 0;
         let retry = is_refused.then(|| self.now + RETRY_AFTER);
-        [ready, retry, self.inner.poll_timeout()].into_iter().flatten().min()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::block::request::Tag;
-    use crate::block::timed_disk::{SERVICE, TimedDisk};
-    use crate::memory::LengthOnly;
-    use crate::sector::{Extent, Sector};
-
-    /// Reads `count` extents of 16 blocks and follows the timeout. Returns the completions in order, and the time at
-    /// the end.
-    fn run(device: &mut FaultyDevice<TimedDisk>, count: u32) -> (Vec<(u64, Completion)>, Instant) {
-        let (mut now, mut completions) = (Instant::ZERO, Vec::new());
-        for index in 0..count {
-            let extent = Extent::new(Sector(u64::from(index) * 128), 128).unwrap();
-            let memory = [LengthOnly::new(20_480), LengthOnly::new(45_056)];
-            device.submit(&Io::new(Tag::from_bits(index), Op::Read, extent, &memory), now).unwrap();
-        }
-        device.commit(now);
-        while device.in_flight() > 0 {
-            now = now.max(device.poll_timeout().expect("requests in flight have a time"));
-            while let Some(done) = device.poll_completion(now) {
-                completions.push((now.saturating_since(Instant::ZERO).as_micros() as u64, done));
-            }
-            device.commit(now);
-        }
-        (completions, now)
-    }
-
-    fn faulty(seed: u64, is_shuffled: bool) -> FaultyDevice<TimedDisk> {
-        let mut plan = FaultPlan::new(seed);
-        plan.add(Fault::error(IoError::Media).one_in(7));
-        plan.add(Fault::short().one_in(2));
-        plan.shuffle(is_shuffled);
-        FaultyDevice::new(TimedDisk::new(64, 4096), plan)
-    }
-
-    #[test]
-    fn a_seed_decides_faults_and_order_in_virtual_time() {
-        let lives: Vec<_> = [1, 1, 2].map(|seed| run(&mut faulty(seed, true), 64)).into();
-        assert_eq!(lives[0], lives[1]);
-        assert_ne!(lives[0], lives[2]);
-        for (completions, _) in &lives {
-            assert_eq!(completions.len(), 64, "each request completes once");
-            let failed = completions.iter().filter(|(_, done)| done.result.is_err()).count();
-            assert!((1..63).contains(&failed), "{failed} of 64 failed");
-            assert!(!completions.is_sorted_by_key(|(_, done)| done.tag.to_bits()), "the order is shuffled");
-        }
-    }
-
-    #[test]
-    fn a_short_transfer_is_continued_at_a_whole_block_until_all_is_done() {
-        for seed in 0..50 {
-            let mut plan = FaultPlan::new(seed);
-            plan.add(Fault::short());
-            let mut device = FaultyDevice::new(TimedDisk::new(64, 4096), plan);
-            let (completions, end) = run(&mut device, 4);
-            assert!(completions.iter().all(|(_, done)| done.result.is_ok()));
-            assert_eq!(device.inner().sectors_moved, 4 * 128, "each sector moves once");
-            assert!(end > Instant::ZERO + SERVICE, "more than one transfer each");
-        }
-    }
-
-    #[test]
-    fn an_error_in_an_extent_moves_no_sector_of_it() {
-        let bad = Extent::new(Sector(128 + 64), 8).unwrap();
-        let mut plan = FaultPlan::new(3);
-        plan.add(Fault::error(IoError::Media).within(bad).times(1));
-        let mut device = FaultyDevice::new(TimedDisk::new(64, 4096), plan);
-        let (completions, _) = run(&mut device, 2);
-        let failed: Vec<_> = completions.iter().filter(|(_, done)| done.result.is_err()).collect();
-        assert!(matches!(failed[..], [(_, Completion { result: Err(IoError::Media), .. })]));
-        assert!(device.inner().sectors_moved <= 128 + 64);
-        assert_eq!(device.faults_mut().injected(), 1);
-    }
-
-    #[test]
-    fn a_completion_without_a_request_at_the_inner_device_is_due_at_once() {
-        let mut plan = FaultPlan::new(0);
-        plan.add(Fault::error(IoError::Media).on(Op::Flush));
-        let mut device = FaultyDevice::new(TimedDisk::new(64, 4096), plan);
-        let now = Instant::ZERO + SERVICE;
-        let io = Io::new(Tag::from_bits(0), Op::Flush, Extent::EMPTY, &[]);
-        device.submit(&io, now).unwrap();
-        device.commit(now);
-        assert_eq!(device.poll_timeout(), Some(now));
-        assert!(device.poll_completion(now).is_some_and(|done| done.result == Err(IoError::Media)));
-        assert_eq!(device.poll_timeout(), None);
+        let held = if self.held > 0 { self.held_until() } else { None };
+        [ready, retry, held, self.inner.poll_timeout()].into_iter().flatten().min()
     }
 }

@@ -83,6 +83,18 @@ impl Disk {
         }
     }
 
+    /// The bytes on the medium.
+    #[allow(dead_code, reason = "only some of the tests that share this file inspect or damage the medium")]
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        self.shared.borrow().bytes.clone()
+    }
+
+    /// Changes one bit on the medium.
+    #[allow(dead_code, reason = "see `bytes`")]
+    pub(crate) fn flip(&self, offset: u64, bit: u8) {
+        self.shared.borrow_mut().bytes[offset as usize] ^= 1 << bit;
+    }
+
     fn execute(&self, request: &Request) {
         let bytes = &mut self.shared.borrow_mut().bytes;
         let range =

@@ -3,15 +3,19 @@
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 use iopath_core::{
-    BlockDevice, Busy, Completion, Duration, Extent, Fault, FaultPlan, FaultSource, FaultyDevice, Instant,
-    Io, Limits, Op, Outcome,
+    BlockDevice, Busy, Completion, Damage, Duration, Extent, Fault, FaultPlan, FaultSource, FaultyDevice,
+    Instant, Io, Limits, Op, Outcome,
 };
 
 use super::{MemoryDisk, Notifier, RealDevice, WaitError};
 use crate::clock;
 use crate::memory::Segment;
+
+/// The time between polls of a device with delayed or stuck requests. Their release has no notification.
+const HELD_POLL: Duration = Duration::from_millis(1);
 
 /// A fault plan shared by devices. Clones are the same plan: a change applies to every device that has one, from the
 /// next request on. The same requests in the same order get the same faults.
@@ -38,12 +42,16 @@ struct Shared {
     plan: FaultPlan,
     /// Loses data when a flush fails.
     disk: Option<MemoryDisk>,
+    /// Its bits change by bit rot.
+    rotting: Option<MemoryDisk>,
 }
 
 impl Faults {
     /// A plan without rules.
     pub fn new(seed: u64) -> Self {
-        Self { shared: Arc::new(Mutex::new(Shared { plan: FaultPlan::new(seed), disk: None })) }
+        Self {
+            shared: Arc::new(Mutex::new(Shared { plan: FaultPlan::new(seed), disk: None, rotting: None })),
+        }
     }
 
     /// Adds a rule. The first rule that applies to a request decides.
@@ -64,6 +72,31 @@ impl Faults {
     /// Makes each failed flush lose a random part of the unflushed data of `disk`.
     pub fn lose_on_failed_flush(&self, disk: &MemoryDisk) {
         self.lock().disk = Some(disk.clone());
+    }
+
+    /// Applies bit rot to the medium of `disk`. Without a disk, bit rot has no effect.
+    pub fn rot(&self, disk: &MemoryDisk) {
+        self.lock().rotting = Some(disk.clone());
+    }
+
+    /// Ends the wait of delayed and stuck requests.
+    pub fn release(&self) {
+        self.lock().plan.release();
+    }
+
+    /// Ends all faults: removes the rules, ends the shuffle and releases delayed and stuck requests.
+    pub fn stop(&self) {
+        self.lock().plan.stop();
+    }
+
+    /// Keeps the damage of silent faults from now on, for [`Faults::take_damage`].
+    pub fn keep_damage(&self) {
+        self.lock().plan.keep_damage();
+    }
+
+    /// The damage of silent faults since the last call.
+    pub fn take_damage(&self) -> Vec<Damage> {
+        self.lock().plan.take_damage()
     }
 
     /// Faults injected so far.
@@ -90,10 +123,22 @@ impl FaultSource for Faults {
     }
 
     fn on_failed_flush(&mut self) {
-        let Shared { plan, disk } = &mut *self.lock();
+        let Shared { plan, disk, .. } = &mut *self.lock();
         if let Some(disk) = disk {
             disk.lose_unsaved(|versions| plan.below(u64::from(versions) + 1) as u32);
         }
+    }
+
+    fn releases(&self) -> u64 {
+        self.lock().plan.releases()
+    }
+
+    fn on_damage(&mut self, damage: Damage) {
+        let Shared { plan, rotting, .. } = &mut *self.lock();
+        if let (Damage::BitFlipped { offset, bit }, Some(disk)) = (damage, rotting) {
+            disk.flip_bit(offset, bit);
+        }
+        plan.on_damage(damage);
     }
 }
 
@@ -147,15 +192,24 @@ impl<D: ?Sized + RealDevice> BlockDevice for Faulty<D> {
 // only while one is; `FaultyDevice` accesses no memory. The inner device is dropped first and waits for its requests.
 unsafe impl<D: ?Sized + RealDevice> RealDevice for Faulty<D> {
     fn commit_and_wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError> {
-        let now = clock::now();
         let wanted = completions.min(self.in_flight());
         loop {
+            let now = clock::now();
             self.device.advance(now);
             if self.device.ready() >= wanted {
                 self.device.inner_mut().commit(now);
                 return Ok(());
             }
-            self.device.inner_mut().commit_and_wait(1, timeout)?;
+            if self.device.held() == 0 {
+                self.device.inner_mut().commit_and_wait(1, timeout)?;
+            } else {
+                let step = timeout.map_or(HELD_POLL, |timeout| timeout.min(HELD_POLL));
+                if self.device.inner().in_flight() == 0 {
+                    thread::sleep(step);
+                } else {
+                    self.device.inner_mut().commit_and_wait(1, Some(step))?;
+                }
+            }
             if timeout.is_some() {
                 return Ok(());
             }

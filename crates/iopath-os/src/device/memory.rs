@@ -180,6 +180,17 @@ impl MemoryDisk {
         self.medium().lose(Loss::Flush, choose);
     }
 
+    /// Changes one bit of the byte at `offset`, both of the bytes that reads return and of the medium. A version in the
+    /// write cache keeps its bytes. Ignores an offset past the end.
+    pub fn flip_bit(&self, offset: u64, bit: u8) {
+        let Medium { bytes, cache, .. } = &mut *self.medium();
+        let Some(byte) = usize::try_from(offset).ok().filter(|offset| *offset < bytes.len()) else { return };
+        bytes[byte] ^= 1 << (bit % 8);
+        if let Some(cache) = cache {
+            cache.flip_bit(byte, bit);
+        }
+    }
+
     /// Sectors with a version that is not on the medium.
     pub fn unsaved_sectors(&self) -> usize {
         self.medium().cache.as_ref().map_or(0, WriteCache::unsaved_sectors)

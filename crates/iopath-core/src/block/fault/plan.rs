@@ -1,83 +1,15 @@
 //! Selects the requests that fail, by rules and by random numbers from a seed. `fault.rs` executes the failures.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{RngCore, SeedableRng};
 
+use super::kind::{Damage, Fault, Kind, Outcome};
 use crate::block::bio::Op;
-use crate::error::IoError;
 use crate::sector::Extent;
-
-/// A rule: a fault, and the requests that get it.
-///
-/// ```
-/// use iopath_core::{Extent, Fault, IoError, Op};
-///
-/// let bad_sector = Fault::error(IoError::Media).on(Op::Read).within(Extent::from_bytes(8192, 512).unwrap());
-/// let short_transfers = Fault::short().one_in(20);
-/// let first_flush = Fault::error(IoError::Media).on(Op::Flush).times(1);
-/// # let _ = (bad_sector, short_transfers, first_flush);
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
-    kind: Kind,
-    op: Option<Op>,
-    extent: Option<Extent>,
-    one_in: u64,
-    times: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Error(IoError),
-    Short,
-}
-
-impl Fault {
-    /// The device executes a random number of blocks of the request, from none to all, then fails the request with
-    /// `error`. With [`Fault::within`], it executes at most the blocks before the extent of the rule.
-    pub const fn error(error: IoError) -> Self {
-        Self { kind: Kind::Error(error), op: None, extent: None, one_in: 1, times: u64::MAX }
-    }
-
-    /// A transfer moves fewer bytes than the request has; the device continues with the rest.
-    pub const fn short() -> Self {
-        Self { kind: Kind::Short, op: None, extent: None, one_in: 1, times: u64::MAX }
-    }
-
-    /// Limits the rule to requests of this operation.
-    #[must_use]
-    pub const fn on(mut self, op: Op) -> Self {
-        self.op = Some(op);
-        self
-    }
-
-    /// Limits the rule to requests that overlap `extent`.
-    #[must_use]
-    pub const fn within(mut self, extent: Extent) -> Self {
-        self.extent = Some(extent);
-        self
-    }
-
-    /// Limits the rule to one in `requests` requests, chosen at random.
-    #[must_use]
-    pub const fn one_in(mut self, requests: u64) -> Self {
-        self.one_in = requests;
-        self
-    }
-
-    /// Limits the rule to its first `times` faults.
-    #[must_use]
-    pub const fn times(mut self, times: u64) -> Self {
-        self.times = times;
-        self
-    }
-
-    fn applies_to(&self, op: Op, extent: Extent) -> bool {
-        let moves_bytes = self.kind != Kind::Short || op.has_memory();
-        let is_within = self.extent.is_none_or(|within| within.overlaps(extent));
-        self.times > 0 && moves_bytes && self.op.is_none_or(|only| only == op) && is_within
-    }
-}
+use crate::time::Duration;
 
 /// Decides the faults of a [`FaultyDevice`](crate::FaultyDevice). [`FaultPlan`] implements it. A host can implement it
 /// for a plan that several devices share.
@@ -92,19 +24,44 @@ pub trait FaultSource {
     /// A random number below `bound`.
     fn below(&mut self, bound: u64) -> u64;
 
+    /// The number of releases so far. A release ends the wait of delayed and stuck requests.
+    fn releases(&self) -> u64 {
+        0
+    }
+
     /// A flush has failed: a host with a volatile cache can lose data here.
     fn on_failed_flush(&mut self) {}
+
+    /// A silent fault damages the medium. The host flips the bit of a [`Damage::BitFlipped`] at once: the read that finds
+    /// it follows. The device has done all other damage itself.
+    fn on_damage(&mut self, _damage: Damage) {}
 }
 
-/// The outcome of a transfer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// The transfer is complete.
-    Whole,
-    /// The transfer moves this many bytes.
-    Short(u64),
-    /// The transfer moves this many bytes, then the request fails.
-    Error(u64, IoError),
+/// A source that devices of one thread share, so that the owner of the plan can change it.
+impl<F: FaultSource> FaultSource for Rc<RefCell<F>> {
+    fn draw(&mut self, op: Op, extent: Extent, block_bytes: u64, moved_min: u64) -> Outcome {
+        self.borrow_mut().draw(op, extent, block_bytes, moved_min)
+    }
+
+    fn is_shuffled(&self) -> bool {
+        self.borrow().is_shuffled()
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.borrow_mut().below(bound)
+    }
+
+    fn releases(&self) -> u64 {
+        self.borrow().releases()
+    }
+
+    fn on_failed_flush(&mut self) {
+        self.borrow_mut().on_failed_flush();
+    }
+
+    fn on_damage(&mut self, damage: Damage) {
+        self.borrow_mut().on_damage(damage);
+    }
 }
 
 /// Rules and a seed. The same requests in the same order get the same faults.
@@ -114,13 +71,16 @@ pub struct FaultPlan {
     rules: Vec<Fault>,
     is_shuffled: bool,
     injected: u64,
+    releases: u64,
+    /// The damage since the last [`FaultPlan::take_damage`], if kept.
+    damage: Option<Vec<Damage>>,
 }
 
 impl FaultPlan {
     /// A plan without rules.
     pub fn new(seed: u64) -> Self {
         let random = Xoshiro256PlusPlus::seed_from_u64(seed);
-        Self { random, rules: Vec::new(), is_shuffled: false, injected: 0 }
+        Self { random, rules: Vec::new(), is_shuffled: false, injected: 0, releases: 0, damage: None }
     }
 
     /// Adds a rule. The first rule that applies to a request decides.
@@ -128,7 +88,7 @@ impl FaultPlan {
         self.rules.push(fault);
     }
 
-    /// Removes all rules.
+    /// Removes all rules. Delayed and stuck requests still wait.
     pub fn clear(&mut self) {
         self.rules.clear();
     }
@@ -136,6 +96,29 @@ impl FaultPlan {
     /// Sets whether requests are executed in random order, each after a random delay.
     pub const fn shuffle(&mut self, is_shuffled: bool) {
         self.is_shuffled = is_shuffled;
+    }
+
+    /// Ends the wait of delayed and stuck requests. Poll the devices afterwards: they have a timeout that is due.
+    pub const fn release(&mut self) {
+        self.releases += 1;
+    }
+
+    /// Ends all faults: removes the rules, ends the shuffle and releases delayed and stuck requests.
+    pub fn stop(&mut self) {
+        self.clear();
+        self.shuffle(false);
+        self.release();
+    }
+
+    /// Keeps the damage of silent faults from now on, for [`FaultPlan::take_damage`]. The list has no limit: take the
+    /// damage often.
+    pub fn keep_damage(&mut self) {
+        self.damage.get_or_insert_default();
+    }
+
+    /// The damage of silent faults since the last call, in the order of the faults.
+    pub fn take_damage(&mut self) -> Vec<Damage> {
+        self.damage.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Faults injected so far.
@@ -146,25 +129,16 @@ impl FaultPlan {
 
 impl FaultSource for FaultPlan {
     fn draw(&mut self, op: Op, extent: Extent, block_bytes: u64, moved_min: u64) -> Outcome {
-        let bytes = extent.bytes();
         let Self { rules, random, injected, .. } = self;
         for rule in rules.iter_mut().filter(|rule| rule.applies_to(op, extent)) {
             if rule.one_in > 1 && below(random, rule.one_in) > 0 {
                 continue;
             }
-            let outcome = match rule.kind {
-                Kind::Short if bytes <= moved_min => continue,
-                Kind::Short => Outcome::Short(moved_min + below(random, bytes - moved_min)),
-                Kind::Error(error) => {
-                    let within = rule.extent.unwrap_or(Extent::EMPTY);
-                    let before = within.offset().saturating_sub(extent.offset());
-                    let most = if within.is_empty() { bytes } else { before.min(bytes) };
-                    Outcome::Error(below(random, most / block_bytes + 1) * block_bytes, error)
-                }
-            };
-            rule.times -= 1;
-            *injected += 1;
-            return outcome;
+            if let Some(outcome) = outcome_of(rule, extent, block_bytes, moved_min, random) {
+                rule.times -= 1;
+                *injected += 1;
+                return outcome;
+            }
         }
         Outcome::Whole
     }
@@ -176,6 +150,57 @@ impl FaultSource for FaultPlan {
     fn below(&mut self, bound: u64) -> u64 {
         below(&mut self.random, bound)
     }
+
+    fn releases(&self) -> u64 {
+        self.releases
+    }
+
+    fn on_damage(&mut self, damage: Damage) {
+        if let Some(kept) = &mut self.damage {
+            kept.push(damage);
+        }
+    }
+}
+
+/// The outcome of a transfer of `extent` by a rule that applies to it, or `None` if the extent is too small for the fault.
+fn outcome_of(
+    rule: &Fault,
+    extent: Extent,
+    block_bytes: u64,
+    moved_min: u64,
+    random: &mut Xoshiro256PlusPlus,
+) -> Option<Outcome> {
+    let (bytes, blocks) = (extent.bytes(), extent.bytes() / block_bytes);
+    Some(match rule.kind {
+        Kind::Error(error) => {
+            let within = rule.extent.unwrap_or(Extent::EMPTY);
+            let before = within.offset().saturating_sub(extent.offset());
+            let most = if within.is_empty() { bytes } else { before.min(bytes) };
+            Outcome::Error(below(random, most / block_bytes + 1) * block_bytes, error)
+        }
+        Kind::Short if bytes <= moved_min => return None,
+        Kind::Short => Outcome::Short(moved_min + below(random, bytes - moved_min)),
+        Kind::Delay(longest) => {
+            let nanos = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
+            Outcome::Delayed(Duration::from_nanos(1 + below(random, nanos)))
+        }
+        Kind::Stuck => Outcome::Stuck,
+        Kind::TornWrite if blocks < 2 => return None,
+        Kind::TornWrite => {
+            let omitted = 1 + below(random, blocks - 1);
+            let moved = below(random, blocks - omitted + 1);
+            Outcome::Omitted { moved: moved * block_bytes, omitted: omitted * block_bytes }
+        }
+        Kind::LostWrite => Outcome::Omitted { moved: 0, omitted: bytes },
+        Kind::MisdirectedWrite => Outcome::Misdirected,
+        Kind::BitRot => {
+            let within = rule.extent.unwrap_or(extent);
+            let start = within.offset().max(extent.offset());
+            let end = within.end().offset().min(extent.end().offset());
+            let bit = (start - extent.offset()) * 8 + below(random, (end - start) * 8);
+            Outcome::BitFlipped { bit }
+        }
+    })
 }
 
 /// A number below `bound`, by multiply and shift.

@@ -179,6 +179,11 @@ impl WriteCache {
         Ok(())
     }
 
+    /// Changes one bit of a byte of the medium.
+    pub(super) fn flip_bit(&mut self, byte: usize, bit: u8) {
+        self.medium[byte] ^= 1 << (bit % 8);
+    }
+
     /// The number of the oldest version.
     fn first(&self) -> u64 {
         self.next - self.versions.len() as u64
