@@ -1,14 +1,18 @@
 //! Modelled requests a second of processor time: `cargo bench -p iopath-lab --bench simulated`. Each case is a run of
-//! `iopath run` on a model, with all its parts: jobs, queue, elevator, device, latencies and, where named, the request log.
+//! `iopath run` on a model, with all its parts: jobs, queue, elevator, device, latencies and, where named, the request log; or a
+//! replay of `iopath whatif`.
 //!
 //! Prints a line for each case: its name, a tab, and requests a second. A run has one thread, so that processor time is the
 //! time on one processor that does nothing else.
 
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::time::Duration;
 
 use iopath_lab::paths::find_path;
 use iopath_lab::progress::Silent;
+use iopath_lab::whatif::{Axes, WhatIf, parse_elevators};
 use iopath_lab::{BlockSize, Depth, DeviceDepth, End, LogSettings, Repetitions, Rw, Workload};
 use iopath_os::process_cpu_times;
 
@@ -60,6 +64,58 @@ fn main() {
     for case in CASES {
         println!("{}\t{:.0}", case.name, rate(case, &directory.path().join("log")));
     }
+    let trace = directory.path().join("trace.csv");
+    write_trace(&trace).expect("a trace");
+    for elevator in ["none", "deadline"] {
+        println!("replay, flash, {elevator}\t{:.0}", replay_rate(&trace, elevator));
+    }
+}
+
+/// Requests of the replayed trace.
+const REPLAYED: u32 = 1 << 19;
+
+/// Alternatives beyond the first: the difference of two studies is the time of their replays, without that of the file.
+const FURTHER: u32 = 3;
+
+/// Random reads of 4 KiB of one stream, at a rate that the device can serve.
+fn write_trace(path: &Path) -> io::Result<()> {
+    let mut file = BufWriter::new(File::create(path)?);
+    writeln!(file, "time_ns,op,sector,sectors")?;
+    let mut random = 1_u64;
+    for number in 0..REPLAYED {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        writeln!(file, "{},read,{},8", u64::from(number) * 4000, (random >> 40) * 8)?;
+    }
+    file.flush()
+}
+
+/// Replayed requests a second of processor time.
+fn replay_rate(trace: &Path, elevator: &str) -> f64 {
+    let spent = |depths: Vec<u32>| {
+        let study = WhatIf {
+            inputs: vec![trace.to_owned()],
+            axes: Axes {
+                targets: vec!["model:ssd-nvme".into()],
+                elevators: parse_elevators(elevator).expect("an elevator of the table"),
+                depths,
+                ..Axes::default()
+            },
+            speed: 1.0,
+            closed: false,
+            seeds: 1,
+            by: None,
+            wrap: false,
+            shard: None,
+            threads: Some(1),
+        };
+        let before = process_cpu_times();
+        study.run(&mut Silent).expect("a model cannot fail");
+        let after = process_cpu_times();
+        (after.user + after.system).saturating_sub(before.user + before.system)
+    };
+    let first = spent(vec![1024]);
+    let all = spent((0..=FURTHER).map(|less| 1024 - less).collect());
+    f64::from(REPLAYED * FURTHER) / all.saturating_sub(first).as_secs_f64()
 }
 
 /// Requests a second of processor time.

@@ -15,8 +15,12 @@ pub(super) const NAME: &str = "models";
 const MQSIM: f64 = 33_000.0;
 
 /// The requests a second to reach, by the name of the case.
-const GOALS: &[(&str, f64)] =
-    &[("disk, deadline", 3e6), ("disk, deadline, log", 3e6), ("flash, deadline", 5e6)];
+const GOALS: &[(&str, f64)] = &[
+    ("disk, deadline", 3e6),
+    ("disk, deadline, log", 3e6),
+    ("flash, deadline", 5e6),
+    ("replay, flash, none", 3e6),
+];
 
 pub(super) fn measure(runs: u32) -> Result<Vec<Figure>> {
     Ok(figures(&lines::medians(NAME, runs.div_ceil(2), || lines::run("iopath-lab", "simulated", &[]))?))

@@ -53,7 +53,7 @@ const TIME_MAX_NS: u64 = 1 << 62;
 pub(super) fn read(path: &Path) -> Result<Input, LabError> {
     let file = File::open(path).map_err(LabError::open(path, false))?;
     let reader = BufReader::with_capacity(1 << 18, file);
-    let mut reader = ReaderBuilder::new().flexible(true).trim(csv::Trim::All).from_reader(reader);
+    let mut reader = ReaderBuilder::new().flexible(true).from_reader(reader);
     let head = reader.byte_headers().map_err(|error| bad_line(path, &error))?.clone();
     let columns = columns(path, &head)?;
     let mut parser = Parser { path, columns, line: 1 };
@@ -118,7 +118,7 @@ fn recorded(input: &Input) -> Option<Tally> {
 fn columns(path: &Path, head: &ByteRecord) -> Result<[Option<usize>; COLUMNS.len()], LabError> {
     let mut found = [None; COLUMNS.len()];
     for (position, name) in head.iter().enumerate() {
-        let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+        let name = String::from_utf8_lossy(name.trim_ascii()).to_ascii_lowercase();
         let error = |problem: String| {
             LabError::from(WhatIfError::Line {
                 path: path.to_owned(),
@@ -201,7 +201,7 @@ impl Parser<'_> {
 
     /// The value of a column; none if the file or the line has none.
     fn value<'r>(&self, record: &'r ByteRecord, column: usize) -> Option<&'r [u8]> {
-        record.get(self.columns[column]?).filter(|value| !value.is_empty())
+        record.get(self.columns[column]?).map(<[u8]>::trim_ascii).filter(|value| !value.is_empty())
     }
 
     fn number(&self, record: &ByteRecord, column: usize, max: u64) -> Result<u64, LabError> {

@@ -91,7 +91,7 @@ impl WhatIfReport {
     /// The report with the verdict of each input.
     pub(crate) fn with_verdicts(mut self) -> Self {
         for input in &mut self.inputs {
-            input.verdict = verdict(&input.cells, &self.study.by);
+            input.verdict = verdict(input, &self.study.by);
         }
         self
     }

@@ -54,6 +54,8 @@ pub struct InputReport {
     pub number: u64,
     /// The file.
     pub name: String,
+    /// Whether it is a request log: the reference has the recorded settings, unless a list replaces the model.
+    pub log: bool,
     /// Recorded requests.
     pub requests: u64,
     /// Recorded devices. Each has a model of its own.
@@ -139,6 +141,9 @@ impl WhatIfReport {
 pub struct Verdict {
     /// The figure that decides.
     pub by: String,
+    /// The error of the model, as a fraction: the larger of the stated error and, for a log of the modelled device, the
+    /// deviation of the replay with the recorded settings from the recorded run. Null if no error is stated.
+    pub error: Option<f64>,
     /// The best alternative; null if there is no difference from others.
     pub winner: Option<String>,
     /// The alternatives that do not differ from the best, the best first.

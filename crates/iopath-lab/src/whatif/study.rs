@@ -188,7 +188,7 @@ impl Shared {
             against_reference,
             against_recorded,
         };
-        let facts = facts(input, &loaded);
+        let facts = facts(input, planned.is_log, &loaded);
         drop(loaded);
         self.release(input, list);
         Ok(Done { cell, facts })
@@ -268,11 +268,12 @@ fn report(study: Study, shard: Option<Shard>, results: Vec<Done>) -> WhatIfRepor
 }
 
 /// The facts of an input, without cells.
-fn facts(number: usize, loaded: &Loaded) -> InputReport {
+fn facts(number: usize, is_log: bool, loaded: &Loaded) -> InputReport {
     let Loaded { input, recorded, .. } = loaded;
     InputReport {
         number: number as u64,
         name: input.name.display().to_string(),
+        log: is_log,
         requests: input.len() as u64,
         devices: input.devices.len() as u64,
         streams: input.streams.len() as u64,

@@ -291,17 +291,19 @@ impl Digest {
 
     /// Jain's index of the streams; the share of a stream is the inverse of its mean latency.
     fn fairness(&self, selected: impl Iterator<Item = usize>, scratch: &mut Scratch) -> f64 {
-        let has_windows = self.streams.len() > self.stream_count;
-        let selected: Box<dyn Iterator<Item = usize>> =
-            if has_windows { Box::new(selected) } else { Box::new(std::iter::once(0)) };
         scratch.streams.clear();
         scratch.streams.resize(self.stream_count, (0.0, 0.0));
-        for window in selected {
+        let mut add = |window: usize| {
             let of_window = &self.streams[window * self.stream_count..][..self.stream_count];
             for (sum, (ios, latency_ns)) in scratch.streams.iter_mut().zip(of_window) {
                 sum.0 += ios;
                 sum.1 += latency_ns;
             }
+        };
+        if self.streams.len() > self.stream_count {
+            selected.for_each(add);
+        } else {
+            add(0);
         }
         let shares = scratch.streams.iter().filter(|(ios, _)| *ios > 0.0);
         let shares: Vec<f64> = shares.map(|(ios, latency_ns)| ios / latency_ns.max(1.0)).collect();

@@ -82,14 +82,11 @@ impl InputReport {
         let mut models: Vec<String> = Vec::new();
         for cell in &self.cells {
             let error = match cell.model_error.median {
-                Some(median) if median > 0.0 => format!("error {:.1}%, ", median * 100.0),
-                _ => "error ".to_owned(),
+                Some(median) if median > 0.0 => format!("{:.1}%, ", median * 100.0),
+                Some(_) => "none, ".to_owned(),
+                None => String::new(),
             };
-            let source = match cell.model_error.median {
-                Some(0.0) => "none: ".to_owned() + &cell.model_error.source,
-                _ => cell.model_error.source.clone(),
-            };
-            let model = format!("{} ({error}{source})", cell.target);
+            let model = format!("{} (error: {error}{})", cell.target, cell.model_error.source);
             if !models.contains(&model) {
                 models.push(model);
             }
@@ -120,9 +117,15 @@ pub(crate) fn shown(figures: &Figures) -> Vec<String> {
         of_device(format!("{:.0}", figures.device_ios)),
         of_device(crate::table::mean_size(figures.request_bytes)),
         of_device(distance(figures.seek_bytes)),
-        of_device(format!("{}%", digits(figures.utilisation * 100.0))),
+        of_device(share(figures.utilisation)),
         format!("{:.2}", figures.fairness),
     ]
+}
+
+/// A share in percent, with decimals below 10%.
+fn share(fraction: f64) -> String {
+    let percent = fraction * 100.0;
+    if percent < 10.0 { format!("{}%", digits(percent)) } else { format!("{percent:.0}%") }
 }
 
 /// A mean distance: whole KiB below 1 MiB.
