@@ -219,7 +219,7 @@ pub(crate) static TASKS: &[Task] = &[
         more: "docs/models.md, docs/fit.md, docs/experiments.md",
     },
     Task {
-        name: "whatif",
+        name: "predict",
         question: "what would another elevator, depth or request size have done",
         text: "Record a request log of the workload, and replay it on a model of the device. A log of a model is replayed on \
                this model. For a log of a real device, whatif fits a model first. The tables have the differences from the \

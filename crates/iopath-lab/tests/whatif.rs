@@ -372,3 +372,58 @@ fn the_recorded_settings_are_the_reference_even_if_no_list_has_them() {
     let changes = input.cells[0].against_recorded.unwrap();
     near(changes.mean.unwrap().fraction.abs(), 0.0, 0.0);
 }
+
+#[test]
+fn a_closed_replay_predicts_runs_with_other_elevators() {
+    const ELEVATORS: &str = "ascend,two-list,closest,deadline,fair";
+    let random = Workload {
+        rw: Rw::RandRw,
+        jobs: Jobs::new(4_u32).unwrap(),
+        depth: Depth::new(8_u32).unwrap(),
+        device_depth: Some(DeviceDepth::new(2_u32).unwrap()),
+        size_bytes: Some(20 << 30),
+        end: End::Time(Duration::from_secs(30)),
+        block_size: BlockSize::new(16_384_u32).unwrap(),
+        ..on("model:sata-2006")
+    };
+    let streams = Workload {
+        rw: Rw::Read,
+        depth: Depth::new(4_u32).unwrap(),
+        device_depth: Some(DeviceDepth::new(1_u32).unwrap()),
+        size_bytes: Some(4 << 30),
+        end: End::Time(Duration::from_secs(20)),
+        block_size: BlockSize::new(65_536_u32).unwrap(),
+        ..Workload { target: Some("model:fc15k-2002".into()), ..random.clone() }
+    };
+    for workload in [random, streams] {
+        let files = Files::new();
+        let with =
+            |elevator: &str| Workload { elevator: Some(elevator.parse().unwrap()), ..workload.clone() };
+        let log = files.log("run.log", &with("deadline"));
+        let axes = Axes { elevators: parse_elevators(ELEVATORS).unwrap(), ..Axes::default() };
+        let predicted = input(&WhatIf { closed: true, axes, ..study(&log) });
+        for (elevator, cell) in ELEVATORS.split(',').zip(&predicted.cells) {
+            let measured = iopath_lab::run(&with(elevator), &mut Silent).unwrap().bytes_per_second.mean;
+            let deviation = cell.figures.bytes_per_s / measured - 1.0;
+            assert!(deviation.abs() < 0.05, "{elevator}: {deviation:+.3} of {measured}");
+        }
+    }
+}
+
+#[test]
+fn the_stated_error_of_a_model_file_is_in_the_verdict() {
+    let files = Files::new();
+    let comment = "# Fitted by iopath 1 to a disk\n\
+        # Error on 19 figures held back from the fit: median 5.4%, p90 23.6%, largest 57.3%.\n";
+    let model = files.model("fitted", &(comment.to_owned() + &steady(1000, 1)));
+    let lines: String = (0..400_u32).fold(String::new(), |lines, number| {
+        lines + &format!("{},read,{},8\n", number * 900_000, number * 8)
+    });
+    let trace = files.write("t.csv", &format!("time_ns,op,sector,sectors\n{lines}"));
+    let axes = Axes { targets: vec![model], merges: vec![true, false], ..Axes::default() };
+    let input = input(&WhatIf { axes, ..study(&trace) });
+    near(input.cells[0].model_error.median.unwrap(), 0.054, 1e-9);
+    let verdict = input.verdict.unwrap();
+    near(verdict.error.unwrap(), 0.054, 1e-9);
+    assert!(verdict.text.ends_with("The error of the model is 5.4%."), "{}", verdict.text);
+}
