@@ -5,7 +5,7 @@ mod support;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Output, Stdio};
 
-use support::{iopath, json_of, scratch_directory};
+use support::{iopath, json_of, scratch_directory, within_10_s};
 
 /// A running `iopath serve`, killed at the end.
 struct Serving {
@@ -93,4 +93,33 @@ fn commands_measure_exports_of_servers() {
         survey["runs"].as_array().unwrap().iter().map(|run| run["path"].as_str().unwrap()).collect();
     assert!(paths.contains(&"iopath-direct"), "{paths:?}");
     assert!(!paths.iter().any(|path| path.starts_with("kernel")), "{paths:?}");
+}
+
+#[test]
+fn a_server_that_ends_during_a_run_keeps_the_complete_repetitions() {
+    let Some(folder) = scratch_directory() else { return };
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (file, json) = (path("one"), path("result.json"));
+    std::fs::write(&file, vec![7; 8 << 20]).unwrap();
+    let socket = std::env::temp_dir().join(format!("iopath-{}-ends", std::process::id()));
+    let mut serving = Serving::start(&[&file, "--unix", socket.to_str().unwrap()], 1);
+    let errors = tempfile::NamedTempFile::new().unwrap();
+    let read = || std::fs::read_to_string(errors.path()).unwrap();
+    let mut command = iopath(&["run", "--path", "iopath-direct", "--rw", "randread", "--iodepth", "4"]);
+    command.args(["--runtime", "200ms", "--repeat", "100", "--target", &serving.uris[0], "--json", &json]);
+    let child = command.stdout(Stdio::piped()).stderr(errors.reopen().unwrap()).spawn().unwrap();
+    let begun = within_10_s(|| read().contains("measuring, 3 of 100"));
+    serving.child.kill().unwrap();
+    let output = child.wait_with_output().unwrap();
+    let _ = std::fs::remove_file(socket);
+    assert!(begun && output.status.code() == Some(1), "{}", read());
+    let stderr = read();
+    let line = stderr.lines().last().unwrap();
+    for part in
+        [serving.uris[0].as_str(), "the server has ended", "the results have the complete repetitions"]
+    {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    assert_eq!(report["runs"][0]["partial"], true);
 }

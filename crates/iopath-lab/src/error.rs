@@ -182,7 +182,7 @@ pub enum LabError {
     /// The system cannot start another thread.
     #[error(
         "cannot start the thread of job {} of {jobs}: {source}; raise the limit of processes and threads (ulimit -u, \
-         or pids.max of the control group), or use fewer jobs", job + 1
+         or pids.max of the control group) or of memory (ulimit -v), or use fewer jobs", job + 1
     )]
     NoThread {
         /// The job, from 0.
@@ -394,6 +394,9 @@ fn advice(error: &io::Error) -> &'static str {
         Some(Errno::IO) => "EIO: the device failed or was removed; the kernel's log (dmesg) has the cause",
         Some(Errno::INVAL) => {
             "EINVAL: the target refuses direct I/O at this offset, length or memory address"
+        }
+        Some(Errno::NOTCONN | Errno::CONNRESET | Errno::CONNREFUSED | Errno::PIPE | Errno::TIMEDOUT) => {
+            "the server has ended, or the connection to it is lost and could not be made anew"
         }
         Some(Errno::NOSPC) => "ENOSPC: free some space, or access fewer bytes",
         _ => "the kernel's log (dmesg) may have the cause",
