@@ -96,6 +96,7 @@ fn commands_measure_exports_of_servers() {
 }
 
 #[test]
+#[ignore = "the client tries for half a minute to connect anew"]
 fn a_server_that_ends_during_a_run_keeps_the_complete_repetitions() {
     let Some(folder) = scratch_directory() else { return };
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
