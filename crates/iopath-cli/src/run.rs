@@ -115,7 +115,7 @@ fn show(report: &Report, classic: &dyn Fn(&Report) -> Option<String>, output: &O
         print(&format!("\n{}\n", for_terminal(&classic, false)))?;
     }
     if let Some(failure) = &report.failure {
-        bail!("{failure}; the results have the complete repetitions before it");
+        bail!("{failure}; the results have the complete repetitions");
     }
     let verified = report.runs.iter().filter_map(|run| run.verify.as_ref());
     match verified.map(VerifyResult::faults).sum() {

@@ -80,15 +80,27 @@ fn a_full_disk_leaves_no_remains_and_keeps_former_results() {
 }
 
 #[test]
-fn a_disk_that_a_log_fills_has_a_log_without_damage() {
+fn a_disk_that_a_log_fills_keeps_the_results_and_the_log_so_far() {
     let small = or_skip!(Small::new());
     let log = small.file("log");
     let mut command = iopath(&["run", "--path", "null", "--rw", "randread", "--runtime", "1500ms"]);
     command.args(["--rate-iops", "200000", "--repeat", "2", "--log"]).arg(&log);
-    let (_, line) = end(&command.output().unwrap());
-    let length = fs::metadata(&log).unwrap().len();
+    let output = command.output().unwrap();
+    let (code, line) = end(&output);
+    assert_eq!(code, Some(1), "{line}");
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert!(table.contains("IOPS") && table.contains("null"), "{table}");
     let summary = json_of(&iopath(&["log"]).arg(&log).arg("--json").output().unwrap());
-    assert!(summary["records"].as_u64().unwrap() > 1000, "{length} bytes: {line}: {summary}");
+    let records = summary["records"].as_u64().unwrap();
+    let parts = [
+        "cannot write log",
+        text(&log),
+        "No space left on device",
+        &format!("it ends after {records} records"),
+        "the results have the complete repetitions",
+    ];
+    assert!(records > 1000 && parts.iter().all(|part| line.contains(part)), "{records} records: {line}");
+    assert_eq!(fs::metadata(&log).unwrap().len(), 256 << 10, "the log fills the disk");
 }
 
 /// Runs until stderr has `line`, then truncates the target. The output after the end.

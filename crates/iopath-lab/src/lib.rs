@@ -114,15 +114,14 @@ pub fn run(workload: &Workload, progress: &mut dyn Progress) -> Result<RunResult
 /// As [`run`].
 pub fn report(workload: &Workload, progress: &mut dyn Progress) -> Result<Report, LabError> {
     let target = Target::prepare(workload, progress)?;
-    if target.model().is_some() {
-        let result = run::run_on_model(workload, &target, progress)?;
-        let more_targets = TargetFacts::of_further(&target);
-        return Ok(Report { more_targets, ..Report::new(None, TargetFacts::of(&target), vec![result]) });
-    }
-    let lab = Lab::new(IDLE_SAMPLE, progress);
-    let (result, failure) = lab.run_until_failure(workload, &target, progress)?;
+    let (host, (result, failure)) = if target.model().is_some() {
+        (None, run::run_on_model_until_failure(workload, &target, progress)?)
+    } else {
+        let lab = Lab::new(IDLE_SAMPLE, progress);
+        let ran = lab.run_until_failure(workload, &target, progress)?;
+        (Some(lab.host().clone()), ran)
+    };
     let more_targets = TargetFacts::of_further(&target);
-    let host = Some(lab.host().clone());
     let failure = failure.map(|error| error.to_string());
     Ok(Report { more_targets, failure, ..Report::new(host, TargetFacts::of(&target), vec![result]) })
 }

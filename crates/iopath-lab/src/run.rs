@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use iopath_log::SyncLogWriter;
+use iopath_log::{LogWriter, SyncLogWriter};
 
 use crate::conditions::{Conditions, Repeated};
 use crate::counters::idle_busy_cpus;
@@ -80,7 +80,7 @@ impl Lab {
         progress: &mut dyn Progress,
     ) -> Result<(RunResult, Option<LabError>), LabError> {
         if target.model().is_some() {
-            return Ok((run_on_model(workload, target, progress)?, None));
+            return run_on_model_until_failure(workload, target, progress);
         }
         let mut series = Series::new(workload, target)?;
         let log = start_log(workload, &target.names())?;
@@ -96,11 +96,13 @@ impl Lab {
             }
             series.measure(&path, progress)
         });
-        let failure = series.until_failure(measured)?;
+        let mut failure = series.until_failure(measured)?;
         drop(path);
         let mut result = self.summarize(&series);
-        if let Some(log) = log.and_then(Arc::into_inner) {
-            result.warnings.extend(missed(&log.finish()?));
+        match log.and_then(Arc::into_inner).map(LogWriter::finish).transpose() {
+            Ok(totals) => result.warnings.extend(totals.as_ref().and_then(missed)),
+            // The results do not need the log.
+            Err(error) => failure = failure.or(Some(error.into())),
         }
         Ok((result, failure))
     }
@@ -123,6 +125,16 @@ pub(crate) fn run_on_model(
     target: &Target,
     progress: &mut dyn Progress,
 ) -> Result<RunResult, LabError> {
+    let (result, failure) = run_on_model_until_failure(workload, target, progress)?;
+    failure.map_or(Ok(result), Err)
+}
+
+/// As [`run_on_model`], but a failure after a complete repetition is returned with the repetitions before it.
+pub(crate) fn run_on_model_until_failure(
+    workload: &Workload,
+    target: &Target,
+    progress: &mut dyn Progress,
+) -> Result<(RunResult, Option<LabError>), LabError> {
     let mut series = Series::new(workload, target)?;
     for model in target.models() {
         workload.check_on_model(model)?;
@@ -132,10 +144,13 @@ pub(crate) fn run_on_model(
     let _interruption = log.is_some().then(Interruption::catch);
     let ran = repeat_on_model(&mut series, log.as_ref(), progress);
     let finished = log.map(SyncLogWriter::finish).transpose();
-    series.unless_interrupted(ran)?;
+    let mut failure = series.until_failure(ran)?;
     let mut result = summarize(&series, None);
-    result.warnings.extend(finished?.as_ref().and_then(over_limit));
-    Ok(result)
+    match finished {
+        Ok(totals) => result.warnings.extend(totals.as_ref().and_then(over_limit)),
+        Err(error) => failure = failure.or(Some(error.into())),
+    }
+    Ok((result, failure))
 }
 
 fn repeat_on_model(

@@ -196,7 +196,7 @@ mod tests {
         history.begin("measuring, 2 of 3".to_owned());
         for step in 0..40_u64 {
             let done = step * 40_960_000 + if step % 2 == 0 { 8_192_000 } else { 0 };
-            let jobs = [("disk-a", done, 100_000 + step * 5000), ("disk-b\u{1b}[2J", done / 2, 3_000_000)];
+            let jobs = [("disk-a", done, 100_000 + step * 5000), ("disk-b\u{1b}[2J\u{202e}", done / 2, 3_000_000)];
             history.add(&sample(step * 500, &jobs), Duration::from_millis(step * 250));
         }
         history
@@ -220,7 +220,7 @@ mod tests {
         let is_braille = |letter: char| ('\u{2801}'..='\u{28ff}').contains(&letter);
         assert!(text.chars().filter(|letter| is_braille(*letter)).count() > 40, "no lines:\n{text}");
         assert!(text.chars().filter(|letter| "░▒▓█".contains(*letter)).count() > 40, "no strip:\n{text}");
-        assert!(!text.contains('\u{1b}'), "a name controls the terminal");
+        assert!(!text.contains(['\u{1b}', '\u{202e}']), "a name controls the terminal");
     }
 
     #[test]
@@ -228,6 +228,20 @@ mod tests {
         let text = text(20, 6, &history());
         for part in ["50% measuring", "MB/s", "IOPS", "latency", "CPU", "q: stop"] {
             assert!(text.contains(part), "{part}:\n{text}");
+        }
+    }
+
+    #[test]
+    fn usual_terminals_show_both_charts_side_by_side() {
+        for (width, height) in [(80, 24), (120, 40)] {
+            let text = text(width, height, &history());
+            let both = text.lines().find(|line| line.contains("MB/s") && line.contains("IOPS"));
+            assert!(both.is_some_and(|line| line.contains('┌')), "{width}×{height}:\n{text}");
+            for part in ["measuring, 2 of 3", "50%", "latency, p50", "disk-a", "disk-b", "CPU ", "q: stop"] {
+                assert!(text.contains(part), "{width}×{height}: {part}:\n{text}");
+            }
+            let strip = text.lines().filter(|line| line.contains(['░', '▒', '▓', '█']) && line.contains('│'));
+            assert!(strip.count() >= 2, "latencies of two targets: {width}×{height}:\n{text}");
         }
     }
 

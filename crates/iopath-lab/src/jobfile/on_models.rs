@@ -72,8 +72,11 @@ impl OnModels<'_> {
                 break;
             }
         }
-        let totals = log.map(SyncLogWriter::finish).transpose().map_err(LabError::from)?;
-        warnings.extend(totals.as_ref().and_then(over_limit));
+        match log.map(SyncLogWriter::finish).transpose() {
+            Ok(totals) => warnings.extend(totals.as_ref().and_then(over_limit)),
+            // The results do not need the log.
+            Err(error) => report.failure = report.failure.or(Some(LabError::from(error).to_string())),
+        }
         if let Some(first) = report.runs.first_mut() {
             first.warnings.extend(warnings);
         }

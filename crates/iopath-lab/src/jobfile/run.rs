@@ -116,7 +116,11 @@ impl JobFile {
             }
         }
         if let Some(log) = log.and_then(Arc::into_inner) {
-            warnings.extend(missed(&log.finish().map_err(LabError::from)?));
+            match log.finish() {
+                Ok(totals) => warnings.extend(missed(&totals)),
+                // The results do not need the log.
+                Err(error) => report.failure = report.failure.or(Some(LabError::from(error).to_string())),
+            }
         }
         if let Some(first) = report.runs.first_mut() {
             first.warnings.extend(warnings);
