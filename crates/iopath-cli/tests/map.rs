@@ -173,6 +173,19 @@ fn the_boundary_every_block_adds_requests_to_a_block_mapped_file() {
             // Of 1,024 blocks, the inode points to 12, an indirect block to 256, and those below a double one to 256, 256 and
             // 244.
             assert_eq!(once.1, 5);
+            let shown = |format: &[&str]| {
+                let output =
+                    iopath(&["map", text(&path), "--bs", "1m", "--boundary", "once"]).args(format).output();
+                String::from_utf8(output.unwrap().stdout).unwrap()
+            };
+            let (plain, markdown) = (shown(&[]), shown(&["--format", "markdown"]));
+            for part in [
+                "Direct reads: alignment",
+                "Boundaries: a request ends before an indirect block",
+                "indirect blocks",
+            ] {
+                assert!(plain.contains(part) && markdown.contains(part), "{part}: {plain}\n{markdown}");
+            }
         } else {
             assert_eq!([every, once, ignore], [once; 3], "{name}");
             assert_eq!(once.1, 0);

@@ -196,7 +196,8 @@ mod tests {
         history.begin("measuring, 2 of 3".to_owned());
         for step in 0..40_u64 {
             let done = step * 40_960_000 + if step % 2 == 0 { 8_192_000 } else { 0 };
-            let jobs = [("disk-a", done, 100_000 + step * 5000), ("disk-b\u{1b}[2J\u{202e}", done / 2, 3_000_000)];
+            let jobs =
+                [("disk-a", done, 100_000 + step * 5000), ("disk-b\u{1b}[2J\u{202e}", done / 2, 3_000_000)];
             history.add(&sample(step * 500, &jobs), Duration::from_millis(step * 250));
         }
         history

@@ -361,3 +361,30 @@ pub(super) fn tiles(run: &RunResult) -> Markup {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::series::groups;
+    use super::*;
+    use crate::result::Course;
+    use crate::survey::fixtures::run;
+    use crate::workload::Rw;
+
+    #[test]
+    fn the_course_over_time_has_each_repetition_and_marks_its_begin() {
+        let mut measured = run("kernel-direct", Rw::Read, 4096, 1, &[100.0, 200.0], 0.1);
+        for (repeat, bytes) in measured.repeats.iter_mut().zip([vec![1_000_000, 3_000_000], vec![2_000_000]])
+        {
+            repeat.course = Some(Course { interval_seconds: 0.5, bytes });
+        }
+        let groups = groups(&[("", &measured)]);
+        let chart = course(&groups[0], false, &mut Palette::default());
+        let points: Vec<(f64, f64)> = chart.series[0].points.iter().map(|point| (point.x, point.y)).collect();
+        assert_eq!(points, [(0.25, 2.0), (0.75, 6.0), (1.25, 4.0)], "MB/s in the middle of each interval");
+        let marks: Vec<(f64, &str)> = chart.marks.iter().map(|(at, label)| (*at, label.as_str())).collect();
+        assert_eq!(marks, [(0.0, "repetition 1"), (1.0, "repetition 2")]);
+        measured.repeats.iter_mut().for_each(|repeat| repeat.course = None);
+        let groups = super::super::series::groups(&[("", &measured)]);
+        assert!(course(&groups[0], false, &mut Palette::default()).cleaned().is_empty());
+    }
+}
