@@ -12,6 +12,7 @@ use crate::format::{Document, Section};
 use crate::map::FileMap;
 use crate::table::digits;
 use crate::tune::{TrialReport, TrialVerdict, TuneReport};
+use crate::whatif::{InputReport, WhatIfReport};
 
 /// The tables of a document, with their paragraphs.
 pub(super) fn section(document: &dyn Document) -> Markup {
@@ -154,6 +155,18 @@ pub(super) fn of_map(map: &FileMap) -> Vec<Statement> {
         map.warnings.iter().map(|warning| Statement::new(Tone::Warn, "warning", warning.clone(), "")),
     );
     list
+}
+
+/// The verdict of each input.
+pub(super) fn of_whatif(report: &WhatIfReport) -> Vec<Statement> {
+    let of_input = |input: &InputReport| {
+        let verdict = input.verdict.as_ref().map_or("no verdict", |verdict| verdict.text.as_str());
+        let text = format!("{}: {verdict}", input.name);
+        let mut list = vec![Statement::new(Tone::Plain, "what if", text, "")];
+        list.extend(input.notes.iter().map(|note| Statement::new(Tone::Warn, "note", note.clone(), "")));
+        list
+    };
+    report.inputs.iter().flat_map(of_input).collect()
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use crate::map::FileMap;
 use crate::result::{Origin, Report};
 use crate::sweep::SweepFile;
 use crate::tune::{TrialReport, TuneReport};
+use crate::whatif::WhatIfReport;
 
 /// The largest file of results.
 const BYTES_MAX: u64 = 256 << 20;
@@ -35,7 +36,7 @@ pub enum PageError {
     },
     /// It is neither a result nor a log.
     #[error(
-        "{} is neither a result (--json FILE of run, survey, compare, experiment, tune, fit or map; the file of sweep) nor a request log (run --log FILE)",
+        "{} is neither a result (--json FILE of run, survey, compare, experiment, tune, fit, map or whatif; the file of sweep) nor a request log (run --log FILE)",
         file.display()
     )]
     Unknown {
@@ -92,6 +93,7 @@ pub(super) enum Content {
     Trial(Box<WithOrigin<TrialReport>>),
     Fit(Box<WithOrigin<FitReport>>),
     Map(Box<WithOrigin<FileMap>>),
+    WhatIf(Box<WhatIfReport>),
     Log(Box<LogFacts>),
 }
 
@@ -117,7 +119,7 @@ fn remedy(schema: &str) -> &'static str {
             "it is the list of exports of a server and has no figures; a client uses it"
         }
         _ => {
-            "it shows results of run, survey, sweep, compare, experiment, tune, fit and map, and request logs"
+            "it shows results of run, survey, sweep, compare, experiment, tune, fit, map and whatif, and request logs"
         }
     }
 }
@@ -149,6 +151,7 @@ fn parse(file: &Path, bytes: &[u8]) -> Result<Content, PageError> {
         crate::tune::TRIAL_SCHEMA => typed(file, schema, value).map(Content::Trial),
         crate::fit::SCHEMA => typed(file, schema, value).map(Content::Fit),
         crate::map::SCHEMA => typed(file, schema, value).map(Content::Map),
+        crate::whatif::SCHEMA => typed(file, schema, value).map(Content::WhatIf),
         other if other.starts_with("iopath.") => {
             let remedy = remedy(other);
             Err(PageError::Schema { file: file.to_owned(), schema, remedy })
