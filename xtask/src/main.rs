@@ -1,4 +1,4 @@
-//! Development tasks: `cargo xtask test | tidy | bench | torture | explore | fsx | fuzz | guest | sanitize`.
+//! Development tasks: `cargo xtask test | tidy | bench | torture | explore | fsx | fuzz | guest | mutants | sanitize`.
 //!
 //! Contains no product code. No crate depends on it: it checks the product from outside.
 
@@ -7,6 +7,7 @@ mod explore;
 mod fsx;
 mod fuzz;
 mod guest;
+mod mutants;
 mod refuse;
 mod sanitize;
 mod seed;
@@ -45,6 +46,8 @@ enum Command {
     Fuzz(fuzz::Options),
     /// Boot a Linux guest in QEMU that uses an export of `iopath serve` as its disk
     Guest(guest::Options),
+    /// Put deliberate bugs into a copy of the tree, and measure how soon the simulator finds each
+    Mutants(mutants::Options),
     /// Run tests under Miri, `ThreadSanitizer` and `AddressSanitizer`, with a nightly toolchain
     Sanitize(sanitize::Options),
     /// Run a command without access to `io_uring`
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         Command::Fsx(options) => fsx::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Guest(options) => guest::run(&options),
+        Command::Mutants(options) => mutants::run(&options),
         Command::Sanitize(options) => sanitize::run(&options),
         Command::WithoutIoUring { command } => refuse::run_without_io_uring(&command),
     };
