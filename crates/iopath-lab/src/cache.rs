@@ -70,7 +70,7 @@ pub fn parse_readahead(text: &str) -> Result<Readahead, String> {
     Ok(if matches!(parsed, Readahead::Linux(0) | Readahead::Bytes(0)) { Readahead::Off } else { parsed })
 }
 
-fn readahead_text(readahead: Readahead) -> String {
+pub(crate) fn readahead_text(readahead: Readahead) -> String {
     match readahead {
         Readahead::Auto => "auto".to_owned(),
         Readahead::Off => "off".to_owned(),

@@ -12,6 +12,7 @@
 //! A run has one thread and only the virtual clock, and each source of random numbers has a seed. So the same workload
 //! gives the same results and the same log on every machine.
 
+pub(crate) mod accesses;
 mod buffered;
 pub(crate) mod contexts;
 mod counted;
@@ -52,6 +53,7 @@ use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::random;
 use crate::workload::{DeviceDepth, Workload};
+use accesses::{Accesses, CachedThreads};
 use buffered::Buffered;
 use direct::Direct;
 use jobs::{JobSetup, SimError};
@@ -237,6 +239,19 @@ impl<'a> Simulation<'a> {
         let names: Vec<_> = self.models.iter().map(|model| model.name().to_string_lossy()).collect();
         names.join(", ").into()
     }
+}
+
+/// Recorded accesses of threads to a page cache above a device.
+pub(crate) fn cached_threads<D: BlockDevice<Memory = Span>, A: Accesses>(
+    device: D,
+    cache: &CacheSettings,
+    elevator: &ElevatorSpec,
+    device_depth: Option<u32>,
+    threads: usize,
+    accesses: A,
+) -> CachedThreads<D, A> {
+    let pages = buffered::page_io(device, cache, elevator, device_depth, Unplug::AtOnce);
+    CachedThreads::new(pages, threads, accesses)
 }
 
 /// The top half of a volume, and its queues.

@@ -56,6 +56,13 @@ pub enum WhatIfError {
         /// The column.
         column: &'static str,
     },
+    /// A CSV file has the ranges of requests and of accesses.
+    #[error("{} has the columns sector and offset: requests have sector and sectors, accesses above a page cache offset and bytes; \
+             remove one pair", path.display())]
+    BothRanges {
+        /// The file.
+        path: PathBuf,
+    },
     /// The input has no requests.
     #[error("{} has no requests; record some first", path.display())]
     Empty {
@@ -139,7 +146,7 @@ pub enum WhatIfError {
     },
     /// Readahead needs the accesses above the cache.
     #[error("{} has no file accesses, so another readahead or cache cannot be replayed: it only has the requests below the \
-             cache; record with a log of file accesses", path.display())]
+             cache; a CSV file with the columns time_ns,op,offset,bytes has accesses", path.display())]
     NoAccesses {
         /// The input.
         path: PathBuf,

@@ -427,3 +427,49 @@ fn the_stated_error_of_a_model_file_is_in_the_verdict() {
     near(verdict.error.unwrap(), 0.054, 1e-9);
     assert!(verdict.text.ends_with("The error of the model is 5.4%."), "{}", verdict.text);
 }
+
+#[test]
+fn accesses_are_replayed_through_the_page_cache() {
+    const ACCESSES: u64 = 1024;
+    let files = Files::new();
+    let readahead = [iopath_lab::Readahead::Off, iopath_lab::Readahead::Linux(128 << 10)];
+    // A reader that does not pause: each access follows the one before by a nanosecond.
+    let lines = (0..ACCESSES).fold(String::new(), |lines, number| {
+        lines + &format!("{},read,{},16384,1\n", number * 2, number * 16_384)
+    });
+    let trace = files.write("t.csv", &format!("time_ns,op,offset,bytes,latency_ns\n{lines}"));
+    let axes = Axes {
+        targets: vec!["model:sata-2006".into()],
+        readaheads: readahead.to_vec(),
+        caches_bytes: vec![64 * MIB],
+        ..Axes::default()
+    };
+    let input = input(&WhatIf { closed: true, axes, ..study(&trace) });
+    assert!(input.accesses, "{input:?}");
+    for (readahead, cell) in readahead.into_iter().zip(&input.cells) {
+        let cache = iopath_lab::CacheSettings {
+            cache_bytes: Some(64 * MIB),
+            readahead: Some(readahead),
+            ..iopath_lab::CacheSettings::default()
+        };
+        let workload = Workload {
+            path: find_path("iopath-buffered").unwrap(),
+            rw: Rw::Read,
+            block_size: BlockSize::new(16_384_u32).unwrap(),
+            size_bytes: Some(ACCESSES * 16_384),
+            cache,
+            ..on("model:sata-2006")
+        };
+        let measured = iopath_lab::run(&workload, &mut Silent).unwrap();
+        near(cell.figures.bytes_per_s, measured.bytes_per_second.mean, 0.01);
+        let device = measured.device.unwrap();
+        near(cell.figures.device_ios, device.reads as f64, 0.01);
+    }
+    let [off, linux] = [0, 1].map(|cell: usize| input.cells[cell].figures);
+    near(off.device_ios, ACCESSES as f64, 0.0);
+    assert!(linux.device_ios < off.device_ios / 4.0 && linux.p50_ns < off.p50_ns, "{linux:?} {off:?}");
+    let both = files.write("both.csv", "time_ns,op,offset,bytes,sector,sectors\n0,read,0,8,0,8\n");
+    assert!(error(&study(&both)).contains("remove one pair"));
+    let part = files.write("part.csv", "time_ns,op,offset\n0,read,0\n");
+    assert!(error(&study(&part)).contains("has no column bytes"));
+}

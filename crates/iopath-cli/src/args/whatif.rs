@@ -1,6 +1,6 @@
 //! The command line of `iopath whatif`: inputs, lists of alternatives, and shares of a study.
 
-use super::values::{count, elevators_help};
+use super::values::{count, elevators_help, size};
 use super::{GeneralFormat, ShowArgs};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -28,9 +28,12 @@ pub(crate) struct WhatIfArgs {
     /// Largest requests at the device
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = parse_max_sectors)]
     pub(crate) max_sectors: Vec<u64>,
-    /// Readahead of the page cache. Needs a log of the file accesses above the cache
+    /// Readahead of the page cache. Needs accesses: a CSV file with the columns offset and bytes
     #[arg(long, value_name = "auto|off|SIZE|linux:SIZE,...", value_delimiter = ',', value_parser = parse_readahead)]
     pub(crate) readahead: Vec<Readahead>,
+    /// Memory of the page cache. Needs accesses, as --readahead
+    #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = size)]
+    pub(crate) cache: Vec<u64>,
     /// Maximum numbers of requests in flight at the device
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = depth)]
     pub(crate) depth: Vec<u32>,
@@ -61,7 +64,7 @@ pub(crate) struct WhatIfArgs {
     #[arg(long, value_name = "I/N|auto", value_parser = shard)]
     pub(crate) shard: Option<Shard>,
     /// Join the parts of a study that processes with --shard have written with --json
-    #[arg(long, value_name = "PART", num_args = 1.., conflicts_with_all = ["inputs", "target", "elevator", "max_sectors", "readahead", "depth", "merge", "priority", "closed", "by", "wrap", "shard"])]
+    #[arg(long, value_name = "PART", num_args = 1.., conflicts_with_all = ["inputs", "target", "elevator", "max_sectors", "readahead", "cache", "depth", "merge", "priority", "closed", "by", "wrap", "shard"])]
     pub(crate) merge_parts: Vec<PathBuf>,
     /// Number of threads; default: that of the CPUs. The results do not depend on it
     #[arg(long, value_name = "N", value_parser = threads)]
@@ -92,6 +95,7 @@ impl WhatIfArgs {
                 merges: self.merge.clone(),
                 priorities: self.priority.clone(),
                 readaheads: self.readahead.clone(),
+                caches_bytes: self.cache.clone(),
             },
             speed: self.speed,
             closed: self.closed,

@@ -26,7 +26,7 @@ impl Document for WhatIfReport {
             "depth",
         ]
         .into_iter()
-        .chain(["merge", "priority", "reference"])
+        .chain(["merge", "priority", "readahead", "cache_bytes", "reference"])
         .map(str::to_owned)
         .collect();
         head.extend(METRICS.iter().map(|metric| metric.column().to_owned()));
@@ -41,7 +41,7 @@ impl Document for WhatIfReport {
         for input in &self.inputs {
             if let Some(recorded) = &input.recorded {
                 let mut row = vec![input.name.clone(), String::new(), "recorded".to_owned()];
-                row.resize(11, String::new());
+                row.resize(13, String::new());
                 row.extend(METRICS.iter().map(|metric| metric.value(recorded).to_string()));
                 row.resize(columns, String::new());
                 rows.push(row);
@@ -58,6 +58,8 @@ impl Document for WhatIfReport {
                     number(cell.depth),
                     cell.merge.to_string(),
                     cell.priority.clone(),
+                    cell.readahead.clone().unwrap_or_default(),
+                    number(cell.cache_bytes),
                     cell.reference.to_string(),
                 ];
                 row.extend(METRICS.iter().map(|metric| metric.value(&cell.figures).to_string()));

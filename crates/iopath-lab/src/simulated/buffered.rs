@@ -102,36 +102,9 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
         unplug: Unplug,
         threads: Option<Threads>,
     ) -> Self {
-        let limits = device.limits().clone();
-        let (cache_bytes, page_bytes) = (cache.cache_bytes(), cache.page_bytes());
-        let readahead = match cache.readahead() {
-            Readahead::Auto => Some(ReadaheadConfig::for_device(cache_bytes, page_bytes, &limits)),
-            Readahead::Off => None,
-            Readahead::Bytes(bytes) => ReadaheadConfig::limited(bytes, cache_bytes, page_bytes, &limits),
-            Readahead::Linux(bytes) => ReadaheadConfig::linux(bytes, cache_bytes, page_bytes, &limits),
-        };
-        let geometry = Geometry {
-            page_bytes,
-            block_bytes: limits.logical_block_bytes,
-            size_bytes: limits.capacity * SECTOR_BYTES,
-            writes_last_block: true,
-        };
-        let config = CacheConfig::for_device(cache_bytes, page_bytes, &limits);
-        let depth = device_depth.unwrap_or(DEVICE_DEPTH).min(limits.depth_max);
-        let queue = QueueConfig {
-            bios_max: BIOS_MAX,
-            requests_max: BIOS_MAX.max(depth),
-            depth,
-            plug_requests_max: unplug.plug_requests_max(),
-            elevator: elevator.clone(),
-        };
+        let pages = page_io(Counted::new(device), cache, elevator, device_depth, unplug);
         Self {
-            pages: PageIo {
-                path: BufferedPath::new(config, readahead, geometry, FrameSpans { page_bytes }),
-                queue: QueuedDevice::new(Counted::new(device), &queue),
-                unplugger: Unplugger::new(unplug),
-                completion_unplugs: false,
-            },
+            pages,
             threads,
             bios: 0,
             jobs: Jobs::none(),
@@ -311,6 +284,45 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
             readahead: *self.pages.path.readahead().stats(),
             readahead_bytes: self.pages.path.readahead().distance_bytes(),
         }
+    }
+}
+
+/// An empty cache in front of a device.
+pub(super) fn page_io<D: BlockDevice<Memory = Span>>(
+    device: D,
+    cache: &CacheSettings,
+    elevator: &ElevatorSpec,
+    device_depth: Option<u32>,
+    unplug: Unplug,
+) -> PageIo<D> {
+    let limits = device.limits().clone();
+    let (cache_bytes, page_bytes) = (cache.cache_bytes(), cache.page_bytes());
+    let readahead = match cache.readahead() {
+        Readahead::Auto => Some(ReadaheadConfig::for_device(cache_bytes, page_bytes, &limits)),
+        Readahead::Off => None,
+        Readahead::Bytes(bytes) => ReadaheadConfig::limited(bytes, cache_bytes, page_bytes, &limits),
+        Readahead::Linux(bytes) => ReadaheadConfig::linux(bytes, cache_bytes, page_bytes, &limits),
+    };
+    let geometry = Geometry {
+        page_bytes,
+        block_bytes: limits.logical_block_bytes,
+        size_bytes: limits.capacity * SECTOR_BYTES,
+        writes_last_block: true,
+    };
+    let config = CacheConfig::for_device(cache_bytes, page_bytes, &limits);
+    let depth = device_depth.unwrap_or(DEVICE_DEPTH).min(limits.depth_max);
+    let queue = QueueConfig {
+        bios_max: BIOS_MAX,
+        requests_max: BIOS_MAX.max(depth),
+        depth,
+        plug_requests_max: unplug.plug_requests_max(),
+        elevator: elevator.clone(),
+    };
+    PageIo {
+        path: BufferedPath::new(config, readahead, geometry, FrameSpans { page_bytes }),
+        queue: QueuedDevice::new(device, &queue),
+        unplugger: Unplugger::new(unplug),
+        completion_unplugs: false,
     }
 }
 

@@ -8,6 +8,7 @@ use iopath::Readahead;
 use iopath_core::elevator::ElevatorSpec;
 use iopath_core::{Op, Priority};
 
+use crate::cache::{CacheSettings, readahead_text};
 use crate::size::{format_size, parse_size};
 use crate::whatif_error::WhatIfError;
 
@@ -29,8 +30,10 @@ pub struct Axes {
     pub merges: Vec<bool>,
     /// Priorities.
     pub priorities: Vec<Priorities>,
-    /// Readahead of the page cache, for logs of file accesses.
+    /// Readahead of the page cache, for file accesses.
     pub readaheads: Vec<Readahead>,
+    /// Memory of the page cache in bytes, for file accesses.
+    pub caches_bytes: Vec<u64>,
 }
 
 /// One combination of values.
@@ -45,6 +48,8 @@ pub(crate) struct Alternative {
     pub(crate) depth: Option<u32>,
     pub(crate) is_merged: bool,
     pub(crate) priorities: Priorities,
+    /// The page cache of file accesses.
+    pub(crate) cache: CacheSettings,
 }
 
 impl Axes {
@@ -60,6 +65,8 @@ impl Axes {
             self.depths.len(),
             self.merges.len(),
             self.priorities.len(),
+            self.readaheads.len(),
+            self.caches_bytes.len(),
         ];
         let count = lengths.iter().fold(1_usize, |product, length| product.saturating_mul((*length).max(1)));
         if count > ALTERNATIVES_MAX {
@@ -73,7 +80,14 @@ impl Axes {
         vary(&mut all, &self.depths, |one, value| one.depth = Some(value));
         vary(&mut all, &self.merges, |one, value| one.is_merged = value);
         vary(&mut all, &self.priorities, |one, value| one.priorities = value);
+        vary(&mut all, &self.readaheads, |one, value| one.cache.readahead = Some(value));
+        vary(&mut all, &self.caches_bytes, |one, value| one.cache.cache_bytes = Some(value));
         Ok(all)
+    }
+
+    /// Whether a list is of the page cache.
+    pub(crate) fn has_cache(&self) -> bool {
+        !(self.readaheads.is_empty() && self.caches_bytes.is_empty())
     }
 }
 
@@ -102,11 +116,17 @@ impl Alternative {
             depth,
             is_merged: true,
             priorities: Priorities::default(),
+            cache: CacheSettings::default(),
         }
     }
 
+    /// The readahead in words; none for the default.
+    pub(crate) fn readahead(&self) -> Option<String> {
+        self.cache.readahead.map(readahead_text)
+    }
+
     /// The values in words. The name of the model is that of the caller.
-    pub(crate) fn words(&self, target: &str) -> [String; 6] {
+    pub(crate) fn words(&self, target: &str) -> Words {
         [
             target.to_owned(),
             self.elevator.to_string(),
@@ -114,15 +134,20 @@ impl Alternative {
             self.depth.map_or_else(String::new, |depth| format!("depth {depth}")),
             (if self.is_merged { "" } else { "unmerged" }).to_owned(),
             self.priorities.to_string(),
+            self.readahead().map_or_else(String::new, |readahead| format!("readahead {readahead}")),
+            self.cache.cache_bytes.map_or_else(String::new, |bytes| format!("cache {}", format_size(bytes))),
         ]
     }
 }
 
+/// The values of an alternative in words.
+type Words = [String; 8];
+
 /// The names of alternatives: the values that differ between them, or the elevator if none differs.
-pub(crate) fn names(words: &[[String; 6]]) -> Vec<String> {
+pub(crate) fn names(words: &[Words]) -> Vec<String> {
     let differs: Vec<usize> =
-        (0..6).filter(|axis| words.iter().any(|one| one[*axis] != words[0][*axis])).collect();
-    let name = |one: &[String; 6]| {
+        (0..words[0].len()).filter(|axis| words.iter().any(|one| one[*axis] != words[0][*axis])).collect();
+    let name = |one: &Words| {
         let shown = differs.iter().map(|axis| one[*axis].as_str()).filter(|word| !word.is_empty());
         let name = shown.collect::<Vec<_>>().join(", ");
         if differs.is_empty() {

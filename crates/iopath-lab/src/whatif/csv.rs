@@ -6,7 +6,7 @@ use std::io::BufReader;
 use std::path::Path;
 
 use csv::{ByteRecord, ReaderBuilder};
-use iopath_core::{Extent, Op, Sector};
+use iopath_core::{Extent, Op, SECTOR_BYTES, Sector};
 
 use super::request::Found;
 use super::tally::Tally;
@@ -15,15 +15,24 @@ use crate::error::LabError;
 use crate::whatif_error::WhatIfError;
 
 /// The columns, and whether a file must have them.
-const COLUMNS: [(&str, bool); 7] = [
+const COLUMNS: [(&str, bool); 9] = [
     ("time_ns", true),
     ("op", true),
-    ("sector", true),
-    ("sectors", true),
+    ("sector", false),
+    ("sectors", false),
     ("stream", false),
     ("disk", false),
     ("latency_ns", false),
+    ("offset", false),
+    ("bytes", false),
 ];
+
+/// The positions of columns in [`COLUMNS`].
+const SECTOR: usize = 2;
+const OFFSET: usize = 7;
+
+/// The largest access in bytes.
+const ACCESS_BYTES_MAX: u64 = 1 << 30;
 
 /// The names of operations.
 const OPS: [(&str, Op); 11] = [
@@ -46,6 +55,17 @@ const SECTORS_MAX: u64 = u32::MAX as u64;
 /// The maximum time: 146 years, as of a model.
 const TIME_MAX_NS: u64 = 1 << 62;
 
+/// Whether a file has accesses above a page cache: columns `offset` and `bytes` instead of `sector` and `sectors`.
+///
+/// # Errors
+/// The file cannot be read, or its head is wrong.
+pub(super) fn has_accesses(path: &Path) -> Result<bool, LabError> {
+    let file = File::open(path).map_err(LabError::open(path, false))?;
+    let mut reader = ReaderBuilder::new().flexible(true).from_reader(BufReader::new(file));
+    let head = reader.byte_headers().map_err(|error| bad_line(path, &error))?.clone();
+    Ok(columns(path, &head)?[OFFSET].is_some())
+}
+
 /// Reads a file.
 ///
 /// # Errors
@@ -56,6 +76,7 @@ pub(super) fn read(path: &Path) -> Result<Input, LabError> {
     let mut reader = ReaderBuilder::new().flexible(true).from_reader(reader);
     let head = reader.byte_headers().map_err(|error| bad_line(path, &error))?.clone();
     let columns = columns(path, &head)?;
+    let has_accesses = columns[OFFSET].is_some();
     let mut parser = Parser { path, columns, line: 1 };
     let (mut builder, mut record) = (Builder::default(), ByteRecord::new());
     while reader.read_byte_record(&mut record).map_err(|error| bad_line(path, &error))? {
@@ -88,6 +109,7 @@ pub(super) fn read(path: &Path) -> Result<Input, LabError> {
         streams,
         windows,
         recorded: None,
+        has_accesses,
         queues: 1,
         notes: Vec::new(),
     };
@@ -137,9 +159,21 @@ fn columns(path: &Path, head: &ByteRecord) -> Result<[Option<usize>; COLUMNS.len
         }
     }
     let missing = COLUMNS.iter().zip(&found).find(|((_, needed), found)| *needed && found.is_none());
+    let missing = missing.map(|((name, _), _)| *name);
+    // One of two pairs of columns has the range.
+    let of_pair = |first: usize| match [found[first], found[first + 1]] {
+        [Some(_), Some(_)] => Ok(true),
+        [None, None] => Ok(false),
+        [None, Some(_)] => Err(COLUMNS[first].0),
+        [Some(_), None] => Err(COLUMNS[first + 1].0),
+    };
+    let ranges = of_pair(SECTOR).and_then(|sectors| Ok([sectors, of_pair(OFFSET)?]));
+    let missing = missing.map_or(ranges, Err);
     match missing {
-        None => Ok(found),
-        Some(((name, _), _)) => Err(WhatIfError::NoColumn { path: path.to_owned(), column: name }.into()),
+        Ok([true, false] | [false, true]) => Ok(found),
+        Ok([false, false]) => Err(WhatIfError::NoColumn { path: path.to_owned(), column: "sector" }.into()),
+        Ok([true, true]) => Err(WhatIfError::BothRanges { path: path.to_owned() }.into()),
+        Err(column) => Err(WhatIfError::NoColumn { path: path.to_owned(), column }.into()),
     }
 }
 
@@ -161,7 +195,8 @@ struct Parser<'a> {
 
 impl Parser<'_> {
     fn request(&self, record: &ByteRecord) -> Result<(Found, Option<u64>), LabError> {
-        let [time, op, sector, sectors, stream, disk, latency] = [0, 1, 2, 3, 4, 5, 6];
+        let [time, op, sector, sectors, stream, disk, latency, offset, bytes] = [0, 1, 2, 3, 4, 5, 6, 7, 8];
+        let has_accesses = self.columns[OFFSET].is_some();
         let columns = self.columns.iter().flatten().count();
         if let Some(extra) = record.get(columns) {
             let problem = "the line has more values than the head has columns; remove it";
@@ -178,15 +213,29 @@ impl Parser<'_> {
             Some(_) => self.number(record, column, max).map(Some),
             None => Ok(None),
         };
+        if has_accesses && !(is_flush || op.has_memory()) {
+            return Err(self.error(
+                "op",
+                text,
+                "a page cache executes read, write and flush; remove the line",
+            ));
+        }
         let (start, length) = if is_flush {
             (0, 0)
+        } else if has_accesses {
+            let offset = self.number(record, offset, Sector::MAX.offset())?;
+            let length = self.number(record, bytes, ACCESS_BYTES_MAX)?;
+            // Whole sectors: the cache transfers whole pages.
+            let end = offset.saturating_add(length).div_ceil(SECTOR_BYTES);
+            (offset / SECTOR_BYTES, if length == 0 { 0 } else { end - offset / SECTOR_BYTES })
         } else {
             (self.number(record, sector, Sector::MAX.0)?, self.number(record, sectors, SECTORS_MAX)?)
         };
         if !is_flush && (length == 0 || Extent::new(Sector(start), length).is_none()) {
-            let value = record.get(self.columns[sectors].unwrap_or(0)).unwrap_or_default();
+            let column = if has_accesses { bytes } else { sectors };
+            let value = record.get(self.columns[column].unwrap_or(0)).unwrap_or_default();
             return Err(self.error(
-                COLUMNS[sectors].0,
+                COLUMNS[column].0,
                 value,
                 "a request has one sector at least and ends below sector 2^55; remove the line",
             ));

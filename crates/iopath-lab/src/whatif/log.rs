@@ -184,6 +184,7 @@ impl Follower {
             streams,
             windows,
             recorded: None,
+            has_accesses: false,
             queues: queues.into(),
             notes,
         };

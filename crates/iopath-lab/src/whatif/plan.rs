@@ -8,6 +8,7 @@ use iopath_core::elevator::ElevatorSpec;
 use iopath_log::LogReader;
 
 use super::alternative::{Alternative, Axes, names};
+use super::csv;
 use super::report::Study;
 use crate::error::LabError;
 use crate::model::is_model;
@@ -66,7 +67,8 @@ fn plan_one(path: &Path, axes: &Axes, first_cell: u64) -> Result<Planned, LabErr
         return Err(WhatIfError::NoTrace { path: path.to_owned() }.into());
     }
     let is_log = iopath_log::is_log(path).map_err(LabError::open(path, false))?;
-    if !axes.readaheads.is_empty() {
+    let has_accesses = !is_log && csv::has_accesses(path)?;
+    if axes.has_cache() && !has_accesses {
         return Err(WhatIfError::NoAccesses { path: path.to_owned() }.into());
     }
     let header = if is_log { Some(LogReader::open(path)?.info().clone()) } else { None };

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use iopath_core::{Bio, BioDone, Extent, Instant, IoError, SECTOR_BYTES, Sector, Stream, SubmitError};
+use iopath_core::{Bio, BioDone, Extent, Instant, SECTOR_BYTES, Sector, Stream, SubmitError};
 use iopath_model::event_loop::{End, LoopError, Process, earlier, run};
 use iopath_model::{Model, ModelDevice, VirtualClock};
 
@@ -24,6 +24,8 @@ use super::trace::{Input, Trace};
 use crate::random::of_target;
 use crate::simulated::queues::{QueuePerJob, Queues, SHARED_BIOS_MAX, SharedQueue};
 use crate::simulated::{Span, model_seed};
+
+mod cached;
 
 /// The seeds are those of the first repetition of a run, so a replay repeats it.
 const REPETITION: u32 = 1;
@@ -51,7 +53,7 @@ pub(crate) enum Failure {
     /// A request failed.
     Io {
         request: Request,
-        error: IoError,
+        error: String,
     },
     /// The queue refused a request.
     Refused(String),
@@ -90,6 +92,9 @@ impl Run<'_> {
         let model =
             ModelDevice::<Span>::new(self.model, model_seed(of_target(self.seed, number), REPETITION));
         let device = Metered::new(model, tighter, gauge.clone());
+        if self.input.has_accesses {
+            return cached::tally(self, trace, device, gauge, stop);
+        }
         let streams = self.input.streams.len();
         // A volume has the same rule: without an elevator, each thread has a queue.
         let had_queues = self.input.queues > 1;
@@ -185,7 +190,7 @@ impl<Q: Queues, S: Source> Replay<'_, Q, S> {
         self.in_flight -= 1;
         let request = &self.requests[index];
         if let Err(error) = done.result {
-            self.failure.get_or_insert(Failure::Io { request: *request, error });
+            self.failure.get_or_insert(Failure::Io { request: *request, error: error.to_string() });
         }
         if request.op().has_memory() {
             self.tally.complete(request, self.source.due_ns(index), now.as_nanos());

@@ -62,6 +62,8 @@ pub struct InputReport {
     pub devices: u64,
     /// Streams.
     pub streams: u64,
+    /// Whether the requests are accesses to a file above a page cache.
+    pub accesses: bool,
     /// The time from the first to the last submission, in seconds.
     pub seconds: f64,
     /// Windows of the resampling.
@@ -99,6 +101,10 @@ pub struct CellReport {
     pub merge: bool,
     /// The priorities; empty if all are best effort.
     pub priority: String,
+    /// The readahead of the page cache; null for the default, and without a page cache.
+    pub readahead: Option<String>,
+    /// The memory of the page cache in bytes; null for the default, and without a page cache.
+    pub cache_bytes: Option<u64>,
     /// The figures: the means of all seeds.
     pub figures: Figures,
     /// The differences from the reference; null for the reference.

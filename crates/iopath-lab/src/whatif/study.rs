@@ -184,6 +184,8 @@ impl Shared {
             depth: alternative.depth,
             merge: alternative.is_merged,
             priority: alternative.priorities.to_string(),
+            readahead: alternative.readahead(),
+            cache_bytes: alternative.cache.cache_bytes,
             figures: mean(&digests),
             against_reference,
             against_recorded,
@@ -277,6 +279,7 @@ fn facts(number: usize, is_log: bool, loaded: &Loaded) -> InputReport {
         requests: input.len() as u64,
         devices: input.devices.len() as u64,
         streams: input.streams.len() as u64,
+        accesses: input.has_accesses,
         seconds: input.span_ns() as f64 / 1e9,
         windows: input.windows as u64,
         recorded: recorded.as_ref().map(Digest::all),
@@ -292,7 +295,8 @@ fn load(planned: &Planned, timing: Timing, wraps: bool) -> Result<Loaded, LabErr
     if timing.is_closed && !input.has_completions() {
         return Err(WhatIfError::NoCompletions { path: planned.path.clone() }.into());
     }
-    let needs = input.needs();
+    // The cache reads and writes whole pages.
+    let needs = if input.has_accesses { Needs { bits: 0, ..input.needs() } } else { input.needs() };
     let model = |target: usize| {
         let (model, error) = match &planned.targets[target] {
             Some(path) => of_target(path, planned)?,
@@ -377,13 +381,10 @@ fn failed(failure: Failure, path: &Path, target: &Path) -> LabError {
     match failure {
         Failure::Stopped => LabError::Interrupted,
         Failure::Loop(source) => LabError::Simulation { target: target.to_owned(), source },
-        Failure::Io { request, error } => WhatIfError::Failed {
-            path,
-            sector: request.sector,
-            sectors: request.sectors.into(),
-            error: error.to_string(),
+        Failure::Io { request, error } => {
+            WhatIfError::Failed { path, sector: request.sector, sectors: request.sectors.into(), error }
+                .into()
         }
-        .into(),
         Failure::Refused(problem) => WhatIfError::Refused { path, problem }.into(),
     }
 }

@@ -116,6 +116,8 @@ pub(crate) struct Input {
     pub(crate) windows: usize,
     /// The recorded run, if the input has its completions.
     pub(crate) recorded: Option<Tally>,
+    /// Whether the requests are accesses to a file above a page cache, not requests below it.
+    pub(crate) has_accesses: bool,
     /// The number of queues of the recorded run.
     pub(crate) queues: usize,
     /// Facts about the input that limit the conclusions, in words.

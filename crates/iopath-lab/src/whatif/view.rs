@@ -94,7 +94,11 @@ impl InputReport {
         format!(
             "{}: {} on {}{devices}, {} s; {}",
             self.name,
-            of(self.requests, "request"),
+            if self.accesses {
+                of(self.requests, "access").replace("accesss", "accesses")
+            } else {
+                of(self.requests, "request")
+            },
             of(self.streams, "stream"),
             digits(self.seconds),
             models.join("; ")

@@ -17,7 +17,7 @@ const CALL_MIN: Duration = Duration::from_nanos(1);
 
 /// A call and its progress.
 #[derive(Debug)]
-pub(super) enum Call {
+pub(in crate::simulated) enum Call {
     /// No call is in progress.
     None,
     /// The bytes from `at` to `end` are not read yet.
@@ -48,7 +48,7 @@ pub(super) enum Call {
 
 /// The next step of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
+pub(in crate::simulated) enum Next {
     /// The call waits until the state machine returns the number of its job with an outcome.
     Wait,
     /// The transfer completes at this time.
@@ -62,7 +62,7 @@ pub(super) enum Next {
 }
 
 impl Call {
-    pub(super) fn new(transfer: Transfer) -> Self {
+    pub(in crate::simulated) fn new(transfer: Transfer) -> Self {
         let Transfer { direction, offset, bytes } = transfer;
         let (outcome, is_begun) = (None, false);
         match direction {
@@ -77,12 +77,12 @@ impl Call {
         }
     }
 
-    pub(super) const fn is_done(&self) -> bool {
+    pub(in crate::simulated) const fn is_done(&self) -> bool {
         matches!(self, Self::Done)
     }
 
     /// Stores the outcome of the wait.
-    pub(super) fn set_outcome(&mut self, of_wait: Outcome) {
+    pub(in crate::simulated) fn set_outcome(&mut self, of_wait: Outcome) {
         match self {
             Self::Read { outcome, .. } | Self::Write { outcome, .. } | Self::Flush { outcome, .. } => {
                 *outcome = Some(of_wait);
@@ -93,7 +93,7 @@ impl Call {
 
     /// Runs the call until it waits, has CPU work (if the caller is timed) or is complete. `hits` counts the pages that
     /// were found without a call of the state machine.
-    pub(super) fn step<F: Frames>(
+    pub(in crate::simulated) fn step<F: Frames>(
         &mut self,
         caller: &mut Caller<'_, F>,
         now: Instant,
