@@ -48,7 +48,9 @@ fn commands_measure_exports_of_servers() {
     for file in [&one, &two] {
         std::fs::write(file, vec![7; 16 << 20]).unwrap();
     }
-    let socket = |name: &str| std::env::temp_dir().join(format!("iopath-{}-{name}", std::process::id()));
+    // The scratch directory may have a path that is too long for a socket.
+    let sockets = tempfile::tempdir().unwrap();
+    let socket = |name: &str| sockets.path().join(name);
     let (writable, fixed, proxy) = (socket("w"), socket("r"), socket("p"));
     let writable = Serving::start(&[&one, &two, "--writable", "--unix", writable.to_str().unwrap()], 2);
     let fixed = Serving::start(&[&one, "--unix", fixed.to_str().unwrap()], 1);
@@ -102,7 +104,8 @@ fn a_server_that_ends_during_a_run_keeps_the_complete_repetitions() {
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (file, json) = (path("one"), path("result.json"));
     std::fs::write(&file, vec![7; 8 << 20]).unwrap();
-    let socket = std::env::temp_dir().join(format!("iopath-{}-ends", std::process::id()));
+    let sockets = tempfile::tempdir().unwrap();
+    let socket = sockets.path().join("ends");
     let mut serving = Serving::start(&[&file, "--unix", socket.to_str().unwrap()], 1);
     let errors = tempfile::NamedTempFile::new().unwrap();
     let read = || std::fs::read_to_string(errors.path()).unwrap();
@@ -112,7 +115,6 @@ fn a_server_that_ends_during_a_run_keeps_the_complete_repetitions() {
     let begun = within_10_s(|| read().contains("measuring, 3 of 100"));
     serving.child.kill().unwrap();
     let output = child.wait_with_output().unwrap();
-    let _ = std::fs::remove_file(socket);
     assert!(begun && output.status.code() == Some(1), "{}", read());
     let stderr = read();
     let line = stderr.lines().last().unwrap();

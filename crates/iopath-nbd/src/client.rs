@@ -3,6 +3,7 @@
 mod chunks;
 mod connect;
 mod coverage;
+mod encryption;
 mod error;
 mod handshake;
 mod limits;
@@ -11,6 +12,7 @@ mod requests;
 mod slots;
 
 pub use connect::{ConnectError, ConnectOptions, connect};
+pub use encryption::TlsOptions;
 pub use error::ClientError;
 pub use handshake::{ClientHandshake, ClientOptions, ClientProgress, ClientTls, Negotiated};
 pub use link::Patience;

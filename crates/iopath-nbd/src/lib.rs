@@ -50,7 +50,7 @@ mod wire;
 pub use client::{
     ClientError, ClientEvent, ClientHandshake, ClientOperation, ClientOptions, ClientProgress,
     ClientRequests, ClientTls, ConnectError, ConnectOptions, Expected, Negotiated, Patience, RequestHead,
-    SubmitError, connect,
+    SubmitError, TlsOptions, connect,
 };
 pub use errno::Errno;
 pub use export::{BlockSizes, Export};

@@ -5,11 +5,17 @@ use std::io::{self, IoSlice, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustls::client::WantsClientCert;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::ring::default_provider;
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use rustls::{ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig, ServerConnection};
+use rustls::{
+    ClientConfig, ClientConnection, Connection, DigitallySignedStruct, RootCertStore, ServerConfig,
+    ServerConnection, SignatureScheme,
+};
 use thiserror::Error;
 
 /// Bytes that a connection encrypts before the socket accepts them.
@@ -108,6 +114,28 @@ impl TlsClient {
             .with_safe_default_protocol_versions()
             .map_err(|error| unusable(ca, &error))?
             .with_root_certificates(authorities(ca)?);
+        Self::build(builder, files)
+    }
+
+    /// A client that accepts every certificate of a server. The connection is encrypted, but an attacker in the network can
+    /// read and change it. `files` as in [`TlsClient::load`].
+    ///
+    /// # Errors
+    /// As [`TlsServer::load`].
+    pub fn without_verification(files: Option<&TlsFiles>) -> Result<Self, TlsError> {
+        let provider = Arc::new(default_provider());
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .expect("the provider has cipher suites of each version")
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Unverified(provider)));
+        Self::build(builder, files)
+    }
+
+    fn build(
+        builder: rustls::ConfigBuilder<ClientConfig, WantsClientCert>,
+        files: Option<&TlsFiles>,
+    ) -> Result<Self, TlsError> {
         let config = match files {
             None => builder.with_no_client_auth(),
             Some(files) => {
@@ -212,6 +240,12 @@ impl TlsSession {
         self.0.wants_write()
     }
 
+    /// Whether plain bytes can be received without the socket.
+    #[must_use]
+    pub fn has_input(&self) -> bool {
+        !self.0.is_handshaking() && !self.0.wants_read()
+    }
+
     /// Whether the handshake is incomplete.
     #[must_use]
     pub fn is_handshaking(&self) -> bool {
@@ -222,6 +256,47 @@ impl TlsSession {
     pub fn close(&mut self, socket: &mut impl Write) {
         self.0.send_close_notify();
         let _ = self.flush(socket);
+    }
+}
+
+/// Accepts every certificate; checks that the server has its key.
+#[derive(Debug)]
+struct Unverified(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Unverified {
+    fn verify_server_cert(
+        &self,
+        _certificate: &CertificateDer<'_>,
+        _chain: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
     }
 }
 

@@ -54,10 +54,14 @@ pub enum UriError {
     /// Not UTF-8, or with NUL.
     #[error("the export of {0:?} is not valid UTF-8, or has a NUL byte, or more than 4096 bytes")]
     Export(String),
+    /// A parameter of TLS that would have no effect.
+    #[error("{0:?} has a parameter of TLS, but its scheme has none; use nbds or nbds+unix")]
+    NoTls(String),
     /// A parameter that would be ignored.
     #[error(
         "{parameter:?} in {uri:?} is not a parameter of an NBD URI; iopath knows socket, connections, \
-         connect-time, silence-time, reconnect-time and reconnect-attempts, each with a number"
+         connect-time, silence-time, reconnect-time and reconnect-attempts, each with a number, and tls-certificates, \
+         tls-verify-peer, tls-hostname and tls-type=x509; pre-shared keys and anonymous TLS are not supported"
     )]
     Parameter {
         /// The URI.

@@ -142,7 +142,7 @@ fn an_unknown_export_and_a_missing_server_are_errors_that_name_the_uri() {
     let gone = connect(&setup.uri("disk"), &ConnectOptions::default()).unwrap_err().to_string();
     assert!(gone.contains("nbd+unix:///disk?socket=") && gone.contains("connect"), "{gone}");
     let tls = NbdUri { is_tls: true, ..setup.uri("disk") };
-    assert!(connect(&tls, &ConnectOptions::default()).unwrap_err().to_string().contains("TLS"));
+    assert!(connect(&tls, &ConnectOptions::default()).unwrap_err().to_string().contains("tls-certificates"));
 }
 
 #[test]

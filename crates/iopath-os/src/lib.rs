@@ -34,9 +34,9 @@ pub use cpu::{CpuTimes, process_cpu_times};
 pub use device::{
     AnyThread, DEVICES, DeviceKind, Fault, Faults, Faulty, FileMap, FileMapError, Incoming, Mapped,
     MappedError, MemoryConfig, MemoryDevice, MemoryDisk, MemoryTail, Notifier, Null, OneThread, Outgoing,
-    RealDevice, Remote, RemoteAddress, RemoteDevice, RemoteError, RemoteEvent, RemoteFacts, RemoteProtocol,
-    RemoteRequest, RemoteSession, Striped, StripedError, Threads, ThreadsConfig, Timed, Timing, Uring,
-    UringConfig, WaitError, Watch,
+    RealDevice, Remote, RemoteAddress, RemoteDevice, RemoteEncryption, RemoteError, RemoteEvent, RemoteFacts,
+    RemoteProtocol, RemoteRequest, RemoteSession, RemoteSocket, Striped, StripedError, Threads,
+    ThreadsConfig, Timed, Timing, Uring, UringConfig, WaitError, Watch,
 };
 pub use engine::{
     Comparison, Engine, EngineConfig, Fallback, OpenError as EngineError, Opened, Rate, Reason, UnknownEngine,

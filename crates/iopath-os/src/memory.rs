@@ -77,6 +77,22 @@ impl Segment {
         }
     }
 
+    /// Appends the bytes from `from` to `to` to `target`.
+    ///
+    /// # Safety
+    /// The promise of [`Segment::new`] for memory that is written from holds now.
+    pub(crate) unsafe fn append_to(self, from: usize, to: usize, target: &mut Vec<u8>) {
+        assert!(from <= to && to <= self.bytes, "the range reaches past the segment");
+        let mut at = from;
+        while at < to {
+            let count = (to - at).min(SECTOR - at % SECTOR);
+            let source = std::ptr::with_exposed_provenance(self.address() + at);
+            // SAFETY: within the segment, which is initialised and not written now; one sector lies in one allocation.
+            target.extend_from_slice(unsafe { std::slice::from_raw_parts(source, count) });
+            at += count;
+        }
+    }
+
     /// Copies to `target`, which has the same length.
     ///
     /// # Safety

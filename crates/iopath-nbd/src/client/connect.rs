@@ -9,29 +9,35 @@ use iopath::remote::{Remote, RemoteAddress, RemoteError, RemoteProtocol, RemoteS
 use thiserror::Error;
 
 use crate::client::coverage::Coverage;
+use crate::client::encryption::{Encryption, TlsOptions};
 use crate::client::link::{Common, Link, Patience};
+use crate::tls::TlsError;
 use crate::uri::{NbdUri, Place, UriError};
 
 /// The options of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectOptions {
     /// Connections, if the server states that they are consistent with each other (`NBD_FLAG_CAN_MULTI_CONN`); else one.
     pub connections: usize,
     /// Limits of attempts and times.
     pub patience: Patience,
+    /// TLS; used only if the URI asks for it.
+    pub tls: TlsOptions,
 }
 
 impl Default for ConnectOptions {
     /// A connection for each processor, at most 4.
     fn default() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { connections: processors.min(4), patience: Patience::default() }
+        Self { connections: processors.min(4), patience: Patience::default(), tls: TlsOptions::default() }
     }
 }
 
 impl ConnectOptions {
     /// A URI and the options in its query: `connections=N`, `connect-time=S`, `silence-time=S`, `reconnect-time=S`,
     /// `reconnect-attempts=N`, with times in seconds. Unless set, the default. Other programs refuse these parameters.
+    /// Those of TLS are known to other programs: `tls-certificates=FOLDER`, `tls-verify-peer=0|1`, `tls-hostname=NAME`,
+    /// `tls-type=x509`.
     ///
     /// # Errors
     /// [`UriError`]: not an NBD URI, or a parameter that is unknown or no number.
@@ -45,9 +51,16 @@ impl ConnectOptions {
     /// ```
     pub fn parse(text: &str) -> Result<(NbdUri, Self), UriError> {
         let (place, query) = text.split_once('?').map_or((text, ""), |(place, query)| (place, query));
+        let mut has_tls = false;
         let (mut options, mut others, mut no_time) = (Self::default(), Vec::new(), Duration::ZERO);
         for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            let refused = || UriError::Parameter { uri: text.to_owned(), parameter: parameter.to_owned() };
+            if name.starts_with("tls-") {
+                options.tls.set(name, value).ok_or_else(refused)?;
+                has_tls = true;
+                continue;
+            }
             let Patience { connect, silence, reconnect, reconnect_attempts } = &mut options.patience;
             let time = match name {
                 "connect-time" => connect,
@@ -59,7 +72,6 @@ impl ConnectOptions {
                     continue;
                 }
             };
-            let refused = || UriError::Parameter { uri: text.to_owned(), parameter: parameter.to_owned() };
             let number: u32 = value.parse().map_err(|_| refused())?;
             *time = Duration::from_secs(number.into());
             match name {
@@ -69,7 +81,8 @@ impl ConnectOptions {
             }
         }
         let query = if others.is_empty() { String::new() } else { format!("?{}", others.join("&")) };
-        Ok((format!("{place}{query}").parse()?, options))
+        let uri: NbdUri = format!("{place}{query}").parse()?;
+        if has_tls && !uri.is_tls { Err(UriError::NoTls(text.to_owned())) } else { Ok((uri, options)) }
     }
 }
 
@@ -88,9 +101,20 @@ pub enum ConnectError {
         /// The error of the resolver.
         source: std::io::Error,
     },
-    /// Encryption.
-    #[error("{server} cannot be opened: this version of iopath has no TLS; use nbd or nbd+unix")]
+    /// The certificates cannot be used.
+    #[error("{server} cannot be opened: {source}")]
     Tls {
+        /// The server, as a URI.
+        server: String,
+        /// The file and the cause.
+        source: TlsError,
+    },
+    /// No authority to verify the server with.
+    #[error(
+        "{server} cannot be opened: add tls-certificates=FOLDER to the URI, a folder with ca-cert.pem and for client \
+         certificates client-cert.pem and client-key.pem; or tls-verify-peer=0, which accepts every server"
+    )]
+    NoCertificates {
         /// The server, as a URI.
         server: String,
     },
@@ -137,9 +161,6 @@ impl RemoteProtocol for Nbd {
 /// ```
 pub fn connect(uri: &NbdUri, options: &ConnectOptions) -> Result<Remote, ConnectError> {
     let server = uri.to_string();
-    if uri.is_tls {
-        return Err(ConnectError::Tls { server });
-    }
     let address = match &uri.place {
         Place::Unix(path) => RemoteAddress::Unix(path.clone()),
         Place::Tcp { host, port } => match (host.as_str(), *port).to_socket_addrs() {
@@ -147,7 +168,9 @@ pub fn connect(uri: &NbdUri, options: &ConnectOptions) -> Result<Remote, Connect
             Err(source) => return Err(ConnectError::Host { server, source }),
         },
     };
+    let encryption = if uri.is_tls { Some(encryption(uri, &options.tls, &server)?) } else { None };
     let common = Common {
+        encryption,
         server,
         export: uri.export.clone(),
         patience: options.patience,
@@ -155,4 +178,21 @@ pub fn connect(uri: &NbdUri, options: &ConnectOptions) -> Result<Remote, Connect
         negotiated: OnceLock::new(),
     };
     Ok(Remote::open(Arc::new(Nbd(Arc::new(common))), address, options.connections)?)
+}
+
+/// The encryption of the connections to `uri`.
+fn encryption(uri: &NbdUri, options: &TlsOptions, server: &str) -> Result<Encryption, ConnectError> {
+    let server = || server.to_owned();
+    let failed = |source| ConnectError::Tls { server: server(), source };
+    let client = options.load().map_err(failed)?;
+    let client = client.ok_or_else(|| ConnectError::NoCertificates { server: server() })?;
+    let host = match &uri.place {
+        Place::Tcp { host, .. } => host,
+        Place::Unix(_) => "localhost",
+    };
+    let hostname = options.hostname.as_deref().unwrap_or(host).to_owned();
+    let encryption = Encryption { client, hostname };
+    // A wrong name is an error now, not after the connect.
+    encryption.start().map_err(failed)?;
+    Ok(encryption)
 }

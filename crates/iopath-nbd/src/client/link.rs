@@ -10,14 +10,17 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
-use iopath::remote::{Incoming, Instant, Outgoing, RemoteEvent, RemoteRequest, RemoteSession};
+use iopath::remote::{
+    Incoming, Instant, Outgoing, RemoteEncryption, RemoteEvent, RemoteRequest, RemoteSession,
+};
 use iopath::{Duration, IoError, Op};
 
 use crate::client::coverage::{Coverage, Flush, Route};
+use crate::client::encryption::Encryption;
 use crate::client::limits::{facts_of, is_compatible};
 use crate::client::{
-    ClientEvent, ClientHandshake, ClientOperation, ClientOptions, ClientProgress, ClientRequests, Expected,
-    Negotiated,
+    ClientEvent, ClientHandshake, ClientOperation, ClientOptions, ClientProgress, ClientRequests, ClientTls,
+    Expected, Negotiated,
 };
 use crate::errno::Errno;
 
@@ -62,6 +65,8 @@ pub(crate) struct Common {
     pub(crate) server: String,
     pub(crate) export: String,
     pub(crate) patience: Patience,
+    /// `None`: without TLS.
+    pub(crate) encryption: Option<Encryption>,
     pub(crate) coverage: Coverage,
     /// The export as the first connection negotiated it.
     pub(crate) negotiated: OnceLock<Negotiated>,
@@ -115,6 +120,8 @@ pub(crate) struct Link {
     has_opened: bool,
     failure: Option<String>,
     events: VecDeque<RemoteEvent>,
+    /// Of this stream, until the caller has it.
+    encryption: Option<Box<dyn RemoteEncryption>>,
 }
 
 impl Link {
@@ -133,6 +140,7 @@ impl Link {
             has_opened: false,
             failure: None,
             events: VecDeque::new(),
+            encryption: None,
         }
     }
 
@@ -253,7 +261,14 @@ impl Link {
                 return Err("the server sent bytes before the first request".to_owned());
             }
             Ok(ClientProgress::Transmission(negotiated)) => self.handle_negotiated(negotiated, now),
-            Ok(ClientProgress::StartTls | ClientProgress::Listed(_)) => {
+            Ok(ClientProgress::StartTls) => {
+                let encryption =
+                    self.common.encryption.as_ref().expect("only an encrypted client asks for TLS");
+                self.encryption = Some(encryption.start().map_err(|error| error.to_string())?);
+                // The options wait in the encryption until the handshake of TLS is complete.
+                handshake.tls_started();
+            }
+            Ok(ClientProgress::Listed(_)) => {
                 return Err("the server answered a question that was not asked".to_owned());
             }
             Err(error) => return Err(error.to_string()),
@@ -375,8 +390,10 @@ impl RemoteSession for Link {
         let options = ClientOptions {
             format: crate::ReplyFormat::Structured,
             wants_allocation: false,
+            tls: if self.common.encryption.is_some() { ClientTls::Required } else { ClientTls::Off },
             ..ClientOptions::export(self.common.export.clone())
         };
+        self.encryption = None;
         let handshake = Box::new(ClientHandshake::new(options));
         self.state = State::Negotiating { handshake, input: Vec::new(), until };
     }
@@ -465,6 +482,10 @@ impl RemoteSession for Link {
         let handled = requests.handle_data(count).map_err(|error| error.to_string());
         self.handle_replies();
         handled.inspect_err(|reason| self.refuse(reason.clone()))
+    }
+
+    fn poll_encryption(&mut self) -> Option<Box<dyn RemoteEncryption>> {
+        self.encryption.take()
     }
 
     fn poll_event(&mut self) -> Option<RemoteEvent> {

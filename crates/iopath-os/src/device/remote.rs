@@ -36,7 +36,8 @@ use job::Job;
 use mailbox::Mailbox;
 
 pub use session::{
-    Incoming, Outgoing, RemoteEvent, RemoteFacts, RemoteProtocol, RemoteRequest, RemoteSession,
+    Incoming, Outgoing, RemoteEncryption, RemoteEvent, RemoteFacts, RemoteProtocol, RemoteRequest,
+    RemoteSession, RemoteSocket,
 };
 pub use stream::RemoteAddress;
 

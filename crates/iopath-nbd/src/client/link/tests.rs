@@ -59,6 +59,7 @@ impl World {
             | Flags::CAN_MULTI_CONN;
         let exports: Arc<[Export]> = Arc::new([Export { flags, ..Export::new("disk", SIZE) }]);
         let common = Arc::new(Common {
+            encryption: None,
             server: "nbd://test/disk".to_owned(),
             export: "disk".to_owned(),
             patience,

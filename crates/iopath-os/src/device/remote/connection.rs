@@ -175,13 +175,13 @@ impl Connection {
     }
 
     fn send(&mut self) {
-        let Some(stream) = &self.stream else { return };
+        let Some(stream) = &mut self.stream else { return };
         let progress = self.wire.send(stream, &mut *self.session, &mut self.entries);
         self.handle_progress(progress);
     }
 
     fn receive(&mut self) {
-        let Some(stream) = &self.stream else { return };
+        let Some(stream) = &mut self.stream else { return };
         let progress = self.wire.receive(stream, &mut *self.session, &mut self.entries);
         self.handle_progress(progress);
     }
@@ -197,7 +197,7 @@ impl Connection {
 
     /// Closes the stream. Neither kernel nor thread accesses the memory of a request afterwards.
     fn close(&mut self) {
-        if let Some(stream) = self.stream.take() {
+        if let Some(mut stream) = self.stream.take() {
             stream.shut_down();
         }
         self.phase = Phase::Closed;
@@ -293,7 +293,7 @@ impl Connection {
 impl Drop for Connection {
     /// Ends the session in good order. If the thread panics, its requests fail, so that no device waits for them forever.
     fn drop(&mut self) {
-        let stream = self.stream.as_ref().filter(|_| self.phase == Phase::Connected);
+        let stream = self.stream.as_mut().filter(|_| self.phase == Phase::Connected);
         if !std::thread::panicking() {
             if let Some(stream) = stream {
                 self.wire.send_last(stream, &mut *self.session);

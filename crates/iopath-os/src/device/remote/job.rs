@@ -105,6 +105,21 @@ impl Job {
         appended
     }
 
+    /// Appends copies of the bytes of a write from byte `start` to byte `end`.
+    pub(super) fn append_bytes(&self, start: u64, end: u64, target: &mut Vec<u8>) {
+        assert!(self.request.op == Op::Write, "only writes have data");
+        let mut at = 0;
+        for segment in &self.segments {
+            let next = at + segment.len() as u64;
+            let (from, to) = (start.max(at), end.min(next));
+            if from < to {
+                // SAFETY: the memory of a write that has not completed.
+                unsafe { segment.append_to((from - at) as usize, (to - at) as usize, target) };
+            }
+            at = next;
+        }
+    }
+
     /// Copies received bytes into the memory of a read, from byte `start` on.
     ///
     /// # Panics

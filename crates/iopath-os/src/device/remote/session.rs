@@ -2,6 +2,7 @@
 //! crate.
 
 use std::fmt;
+use std::io::{self, Read, Write};
 
 use iopath_core::{Instant, IoError, Limits, Op};
 
@@ -94,6 +95,42 @@ pub enum RemoteEvent {
     },
 }
 
+/// The socket below an encryption. It does not block: [`io::ErrorKind::WouldBlock`].
+pub trait RemoteSocket: Read + Write {}
+
+impl<T: Read + Write> RemoteSocket for T {}
+
+/// The encryption of one stream. The socket is an argument; none of the functions waits.
+pub trait RemoteEncryption: fmt::Debug + Send {
+    /// Encrypts and sends bytes: `None` if the socket is full. The socket may not have accepted all that are reported:
+    /// [`RemoteEncryption::has_output`].
+    ///
+    /// # Errors
+    /// The stream is of no further use.
+    fn send(&mut self, socket: &mut dyn RemoteSocket, bytes: &[u8]) -> io::Result<Option<usize>>;
+
+    /// Receives plain bytes: `None` if the socket has no more for now, `Some(0)` at the end of the stream.
+    ///
+    /// # Errors
+    /// As [`RemoteEncryption::send`].
+    fn receive(&mut self, socket: &mut dyn RemoteSocket, buffer: &mut [u8]) -> io::Result<Option<usize>>;
+
+    /// Sends encrypted bytes that the socket did not accept earlier.
+    ///
+    /// # Errors
+    /// As [`RemoteEncryption::send`].
+    fn flush(&mut self, socket: &mut dyn RemoteSocket) -> io::Result<()>;
+
+    /// Whether encrypted bytes wait for the socket.
+    fn has_output(&self) -> bool;
+
+    /// Whether plain bytes can be received without the socket.
+    fn has_input(&self) -> bool;
+
+    /// States the end of the stream to the peer, as far as the socket accepts it.
+    fn close(&mut self, socket: &mut dyn RemoteSocket);
+}
+
 /// One connection as a state machine. It negotiates, encodes requests, decodes replies, and connects again after a loss.
 ///
 /// After each call of a `handle` function, the caller executes all events ([`RemoteSession::poll_event`]). The memory of
@@ -138,6 +175,11 @@ pub trait RemoteSession: fmt::Debug + Send {
     /// # Errors
     /// As [`RemoteSession::handle_input`].
     fn handle_data(&mut self, count: u32, now: Instant) -> Result<(), String>;
+
+    /// The encryption of all further bytes of this stream, in both directions; `None` if nothing changes.
+    fn poll_encryption(&mut self) -> Option<Box<dyn RemoteEncryption>> {
+        None
+    }
 
     /// The next event.
     fn poll_event(&mut self) -> Option<RemoteEvent>;

@@ -1,14 +1,16 @@
 //! A stream socket without blocking: connect, send from many pieces of memory, receive into them. No protocol.
 //!
-//! An encrypted stream would be a further kind here: it encrypts on send, and decrypts into a buffer of its own.
+//! The bytes of an encrypted stream pass through its encryption, which keeps those that wait for the socket.
 
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+
+use super::session::RemoteEncryption;
 
 /// The address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +50,30 @@ pub(super) enum Moved {
 
 /// A connected or connecting socket.
 #[derive(Debug)]
-pub(super) struct Stream(OwnedFd);
+pub(super) struct Stream {
+    socket: OwnedFd,
+    encryption: Option<Box<dyn RemoteEncryption>>,
+}
+
+/// The socket below an encryption.
+struct Socket<'a>(BorrowedFd<'a>);
+
+impl Read for Socket<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::io::read(self.0, buffer)?)
+    }
+}
+
+impl Write for Socket<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // A peer that closed the socket is an error, not a signal.
+        Ok(rustix::net::send(self.0, bytes, SendFlags::NOSIGNAL)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 impl Stream {
     /// Starts to connect to choice number `choice`. `true`: it is connected.
@@ -73,15 +98,70 @@ impl Stream {
             }
         };
         match connected {
-            Ok(()) => Ok((Self(socket), true)),
-            Err(Errno::INPROGRESS) => Ok((Self(socket), false)),
+            Ok(()) => Ok((Self { socket, encryption: None }, true)),
+            Err(Errno::INPROGRESS) => Ok((Self { socket, encryption: None }, false)),
             Err(error) => Err(error.into()),
         }
     }
 
     /// The result of a connect, after the socket has become writable.
     pub(super) fn connected(&self) -> io::Result<()> {
-        Ok(sockopt::socket_error(&self.0)??)
+        Ok(sockopt::socket_error(&self.socket)??)
+    }
+
+    /// Encrypts all further bytes.
+    pub(super) fn encrypt(&mut self, encryption: Box<dyn RemoteEncryption>) {
+        self.encryption = Some(encryption);
+    }
+
+    /// Whether bytes pass through [`Stream::send_encrypted`] and [`Stream::receive_encrypted`] only.
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.encryption.is_some()
+    }
+
+    /// Whether bytes that were sent still wait for the socket.
+    pub(super) fn has_output(&self) -> bool {
+        self.encryption.as_ref().is_some_and(|encryption| encryption.has_output())
+    }
+
+    /// Whether bytes can be received that no wait for the socket announces.
+    pub(super) fn has_input(&self) -> bool {
+        self.encryption.as_ref().is_some_and(|encryption| encryption.has_input())
+    }
+
+    /// Sends the bytes that wait for the socket.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        match &mut self.encryption {
+            Some(encryption) => encryption.flush(&mut Socket(self.socket.as_fd())),
+            None => Ok(()),
+        }
+    }
+
+    /// Encrypts and sends `bytes`. The socket may not have accepted all of them: [`Stream::has_output`].
+    pub(super) fn send_encrypted(&mut self, bytes: &[u8]) -> Moved {
+        let Some(encryption) = &mut self.encryption else { return Moved::Blocked };
+        match encryption.send(&mut Socket(self.socket.as_fd()), bytes) {
+            Ok(Some(count)) => Moved::Bytes(count),
+            Ok(None) => Moved::Blocked,
+            Err(error) => Moved::Failed(error),
+        }
+    }
+
+    /// Receives until `buffer` is full, or the socket is empty.
+    pub(super) fn receive_encrypted(&mut self, buffer: &mut [u8]) -> Moved {
+        let Some(encryption) = &mut self.encryption else { return Moved::Blocked };
+        let (mut socket, mut total) = (Socket(self.socket.as_fd()), 0);
+        while total < buffer.len() {
+            match encryption.receive(&mut socket, &mut buffer[total..]) {
+                Ok(Some(count)) if count > 0 => total += count,
+                // The next call reports an end or an error again.
+                _ if total > 0 => break,
+                Ok(Some(_)) => return Moved::End,
+                Ok(None) => return Moved::Blocked,
+                Err(error) => return Moved::Failed(error),
+            }
+        }
+        Moved::Bytes(total)
     }
 
     /// Sends the bytes of `iovecs`.
@@ -95,7 +175,7 @@ impl Stream {
         message.msg_iovlen = iovecs.len() as _;
         // A peer that closed the socket is an error, not a signal.
         // SAFETY: the caller's promise covers the memory; the message lives during the call.
-        let sent = unsafe { libc::sendmsg(self.0.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
+        let sent = unsafe { libc::sendmsg(self.socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
         moved(sent as i64, false)
     }
 
@@ -106,20 +186,23 @@ impl Stream {
     pub(super) unsafe fn receive(&self, iovecs: &mut [libc::iovec]) -> Moved {
         // SAFETY: the caller's promise covers the memory.
         let received =
-            unsafe { libc::readv(self.0.as_raw_fd(), iovecs.as_ptr(), i32::from(iovecs.len() as u16)) };
+            unsafe { libc::readv(self.socket.as_raw_fd(), iovecs.as_ptr(), i32::from(iovecs.len() as u16)) };
         moved(received as i64, true)
     }
 
     /// Ends the stream for both directions, so that the server drops requests of it that it has not started.
-    pub(super) fn shut_down(&self) {
+    pub(super) fn shut_down(&mut self) {
+        if let Some(encryption) = &mut self.encryption {
+            encryption.close(&mut Socket(self.socket.as_fd()));
+        }
         // Fails only if the stream has ended already.
-        let _ = rustix::net::shutdown(&self.0, Shutdown::Both);
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
     }
 }
 
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.socket.as_fd()
     }
 }
 

@@ -18,6 +18,9 @@ const INPUT_BYTES_MAX: usize = 2 << 20;
 /// them then arrives in the memory of its read, without a copy.
 const HEADS_BYTES: usize = 64;
 
+/// Bytes passed to the encryption in one call: a few records of TLS.
+const PLAIN_BYTES: usize = 64 << 10;
+
 /// Pieces of output that wait for the socket.
 const PARTS_MAX: usize = 128;
 
@@ -55,6 +58,8 @@ pub(super) struct Wire {
     heads_sent: usize,
     parts: VecDeque<Part>,
     iovecs: Vec<libc::iovec>,
+    /// Output of an encrypted stream. The memory of requests is copied before its encryption.
+    plain: Vec<u8>,
     /// Received bytes that are not handled lie at `input[..input_end]`.
     input: Vec<u8>,
     input_end: usize,
@@ -73,6 +78,7 @@ impl Wire {
             heads_sent: 0,
             parts: VecDeque::new(),
             iovecs: Vec::with_capacity(IOVECS_MAX),
+            plain: Vec::new(),
             input: vec![0; INPUT_BYTES],
             input_end: 0,
             is_blocked: false,
@@ -91,24 +97,33 @@ impl Wire {
     /// Sends as much as the socket accepts. Appends the keys of writes whose data has been sent to `sent`.
     pub(super) fn send(
         &mut self,
-        stream: &Stream,
+        stream: &mut Stream,
         session: &mut dyn RemoteSession,
         entries: &mut Entries,
     ) -> Progress {
+        if let Err(error) = stream.flush() {
+            return Progress::Lost(error.to_string());
+        }
         loop {
             self.encode(session, entries);
             if self.parts.is_empty() {
                 return Progress::Waits;
             }
-            let wanted = self.describe_output(entries);
             self.syscalls += 1;
-            // SAFETY: `heads` lives during the call. The other iovecs describe the memory of writes that have not
-            // completed, as the makers of the segments promised.
-            match unsafe { stream.send(&mut self.iovecs) } {
+            let (sent, wanted) = if stream.is_encrypted() {
+                self.collect_output(entries);
+                (stream.send_encrypted(&self.plain), 0)
+            } else {
+                let wanted = self.describe_output(entries);
+                // SAFETY: `heads` lives during the call. The other iovecs describe the memory of writes that have not
+                // completed, as the makers of the segments promised.
+                (unsafe { stream.send(&mut self.iovecs) }, wanted)
+            };
+            match sent {
                 Moved::Bytes(count) => {
                     session.handle_sent(clock::now());
                     self.note_sent(count as u64, entries);
-                    self.is_blocked = (count as u64) < wanted;
+                    self.is_blocked = (count as u64) < wanted || stream.has_output();
                 }
                 Moved::Blocked => self.is_blocked = true,
                 Moved::End => return Progress::Lost("the server closed the connection".to_owned()),
@@ -121,11 +136,15 @@ impl Wire {
     }
 
     /// Sends the end of the session, if nothing else is being sent. Does not wait for the socket.
-    pub(super) fn send_last(&mut self, stream: &Stream, session: &mut dyn RemoteSession) {
+    pub(super) fn send_last(&mut self, stream: &mut Stream, session: &mut dyn RemoteSession) {
         if !self.parts.is_empty() {
             return;
         }
         session.disconnect(&mut self.heads);
+        if stream.is_encrypted() {
+            stream.send_encrypted(&self.heads);
+            return;
+        }
         self.iovecs.clear();
         let (iov_base, iov_len) = (self.heads.as_ptr().cast_mut().cast(), self.heads.len());
         self.iovecs.push(libc::iovec { iov_base, iov_len });
@@ -179,6 +198,29 @@ impl Wire {
         total
     }
 
+    /// Copies the output to `plain`, up to its maximum.
+    fn collect_output(&mut self, entries: &mut Entries) {
+        self.plain.clear();
+        let mut head = self.heads_sent;
+        for part in &self.parts {
+            let room = PLAIN_BYTES - self.plain.len();
+            match *part {
+                Part::Heads(count) => {
+                    let now = count.min(room);
+                    self.plain.extend_from_slice(&self.heads[head..head + now]);
+                    head += now;
+                }
+                Part::Data { key, start, end } => {
+                    let end = end.min(start + room as u64);
+                    entries.job(key).append_bytes(start, end, &mut self.plain);
+                }
+            }
+            if self.plain.len() == PLAIN_BYTES {
+                break;
+            }
+        }
+    }
+
     fn note_sent(&mut self, mut count: u64, entries: &mut Entries) {
         while count > 0 {
             match self.parts.front_mut().expect("only the output is sent") {
@@ -211,18 +253,28 @@ impl Wire {
     /// Receives and handles as much as the socket has.
     pub(super) fn receive(
         &mut self,
-        stream: &Stream,
+        stream: &mut Stream,
         session: &mut dyn RemoteSession,
         entries: &mut Entries,
     ) -> Progress {
-        for _ in 0..RECEIVES_MAX {
-            let (data, wanted) = self.describe_input(session, entries);
+        let mut calls = 0;
+        // Bytes that are decrypted already are not announced by a further wait for the socket.
+        while calls < RECEIVES_MAX || stream.has_input() {
+            calls += 1;
             self.syscalls += 1;
-            // SAFETY: `input` lives during the call. The other iovecs describe the memory of one read that has not
-            // completed, as the makers of the segments promised.
-            let count = match unsafe { stream.receive(&mut self.iovecs) } {
+            let (received, data, wanted) = if stream.is_encrypted() {
+                let room = &mut self.input[self.input_end..];
+                let wanted = room.len() as u64;
+                (stream.receive_encrypted(room), 0, wanted)
+            } else {
+                let (data, wanted) = self.describe_input(session, entries);
+                // SAFETY: `input` lives during the call. The other iovecs describe the memory of one read that has not
+                // completed, as the makers of the segments promised.
+                (unsafe { stream.receive(&mut self.iovecs) }, data, wanted)
+            };
+            let count = match received {
                 Moved::Bytes(count) => count as u64,
-                Moved::Blocked => return Progress::Waits,
+                Moved::Blocked => break,
                 Moved::End => return Progress::Lost("the server closed the connection".to_owned()),
                 Moved::Failed(error) => return Progress::Lost(error.to_string()),
             };
@@ -234,10 +286,16 @@ impl Wire {
             if self.handle(session, entries).is_err() {
                 return Progress::Violated;
             }
+            if let Some(encryption) = session.poll_encryption() {
+                stream.encrypt(encryption);
+                break;
+            }
             if count < wanted {
                 break;
             }
         }
+        // A handshake or a change of keys sends bytes, too.
+        self.is_blocked |= stream.has_output();
         Progress::Waits
     }
 
