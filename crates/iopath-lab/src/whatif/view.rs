@@ -138,10 +138,13 @@ fn distance(bytes: f64) -> String {
     format_size(if bytes < 1 << 20 { bytes >> 10 << 10 } else { bytes })
 }
 
-/// A difference in percent, with a mark if it is not significant.
+/// A difference in percent, or as a factor from 11 on, with a mark if it is not significant.
 pub(crate) fn change_text(change: Option<Change>) -> String {
     let Some(change) = change else { return "-".to_owned() };
     let mark = if change.is_significant() || change.interval.is_none() { "" } else { NOT_SIGNIFICANT };
+    if change.fraction >= 10.0 {
+        return format!("×{}{mark}", digits(1.0 + change.fraction));
+    }
     format!("{:+.1}%{mark}", change.fraction * 100.0)
 }
 
@@ -179,4 +182,18 @@ fn table(title: &str, rows: impl Iterator<Item = (String, Vec<String>)>, width: 
         column.set_cell_alignment(CellAlignment::Right);
     }
     table.trim_fmt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_are_percentages_and_large_ones_are_factors() {
+        let shown = |fraction, interval| change_text(Some(Change { fraction, interval }));
+        assert_eq!(shown(0.123, Some([0.1, 0.2])), "+12.3%");
+        assert_eq!(shown(-0.5, Some([-0.6, 0.1])), "-50.0%~");
+        assert_eq!(shown(57.5, None), "×58.5");
+        assert_eq!(change_text(None), "-");
+    }
 }
