@@ -8,6 +8,7 @@ mod cursor;
 mod direct;
 mod elevator;
 mod extend;
+mod holes;
 mod open;
 mod range;
 mod resize;

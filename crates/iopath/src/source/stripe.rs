@@ -2,7 +2,7 @@
 
 use super::On;
 use crate::error::OpenError;
-use iopath_core::{Limits, StripeConfig};
+use iopath_core::{Limits, SECTOR_SHIFT, StripeConfig};
 use iopath_os::target::Target;
 use iopath_os::{Engine, EngineConfig, RealDevice, Remote, Striped, StripedError};
 use std::collections::BTreeSet;
@@ -31,8 +31,15 @@ pub(crate) enum Part {
 /// The members of a stripe.
 #[derive(Debug)]
 pub(crate) struct Members {
-    pub(super) parts: Vec<(Part, Limits)>,
+    pub(crate) parts: Vec<(Part, Limits)>,
     pub(super) config: StripeConfig,
+}
+
+impl Members {
+    /// Consecutive bytes on one member.
+    pub(crate) const fn chunk_bytes(&self) -> u64 {
+        self.config.chunk_sectors << SECTOR_SHIFT
+    }
 }
 
 /// The share of each member in a stripe of `create_bytes`.

@@ -1,14 +1,14 @@
 //! Operations on ranges without data of the caller: discard, zero, allocate, flush, find data.
 
 use super::Volume;
+use super::holes::data_ranges;
 use crate::error::{ErrorKind, Result};
 use crate::source::Backing;
 use iopath_core::{Extent, IoError, Op};
 use iopath_os::io_error_of;
 use iopath_os::target::Kind;
-use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
+use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
-use std::fs::File;
 use std::ops::Range;
 
 /// Written to the parts of blocks at the ends of a range.
@@ -97,10 +97,12 @@ impl Volume {
     }
 
     /// The ranges with data in the `bytes` bytes at `offset`, in ascending order. The rest are holes, which read as zeroes
-    /// (`SEEK_DATA` and `SEEK_HOLE`). Space that is allocated and not yet written counts as a hole.
+    /// (`SEEK_DATA` and `SEEK_HOLE`, the mapping of a mapped file). Space that is allocated and not yet written counts as a
+    /// hole.
     ///
     /// Dirty pages of the range are written back first. A source without a record of holes reports the whole range: block
-    /// devices, stripes, mapped files, disks in memory, and some filesystems.
+    /// devices, disks in memory, exports of servers, some filesystems, and mapped files from the first metadata on that is not
+    /// in memory. A stripe has the holes of its members.
     ///
     /// # Errors
     /// [`Error`](crate::Error) if dirty pages cannot be written back, or the system refuses.
@@ -113,15 +115,8 @@ impl Volume {
         let (start, blocks_end) = (offset / block * block, end.next_multiple_of(block));
         let extent = Extent::from_bytes(start, blocks_end - start).unwrap_or_default();
         let _guard = self.begin_direct(Op::Read, extent)?;
-        match self.backing() {
-            Backing::File(file) if self.is_regular_file() => {
-                let failed = |errno: Errno| {
-                    self.io_error(Op::Read, offset, bytes, io_error_of(Op::Read, &errno.into()))
-                };
-                data_ranges(file, offset..end).map_err(failed)
-            }
-            _ => Ok(std::iter::once(offset..end).collect()),
-        }
+        data_ranges(self.backing(), offset..end)
+            .map_err(|errno| self.io_error(Op::Read, offset, bytes, io_error_of(Op::Read, &errno.into())))
     }
 
     /// Makes all writes to the `bytes` bytes at `offset` durable that returned before this call. Dirty pages outside the range
@@ -175,31 +170,4 @@ impl Volume {
     pub(super) fn is_regular_file(&self) -> bool {
         self.facts().target.kind == Kind::RegularFile
     }
-}
-
-/// Finds data with `lseek(2)`. Moves the file position, which no other code uses.
-fn data_ranges(file: &File, range: Range<u64>) -> Result<Vec<Range<u64>>, Errno> {
-    let mut found = Vec::new();
-    let mut offset = range.start;
-    while offset < range.end {
-        let data = match seek(file, SeekFrom::Data(offset)) {
-            Ok(data) => data,
-            // No data after the offset.
-            Err(Errno::NXIO) => break,
-            // The filesystem does not record holes.
-            Err(Errno::INVAL | Errno::OPNOTSUPP) => offset,
-            Err(errno) => return Err(errno),
-        };
-        if data >= range.end {
-            break;
-        }
-        let hole = match seek(file, SeekFrom::Hole(data)) {
-            Ok(hole) => hole.min(range.end),
-            Err(Errno::NXIO | Errno::INVAL | Errno::OPNOTSUPP) => range.end,
-            Err(errno) => return Err(errno),
-        };
-        found.push(data..hole);
-        offset = hole;
-    }
-    Ok(found)
 }
