@@ -63,6 +63,28 @@ fn the_complete_repetitions_are_printed_and_written_and_marked_as_partial() {
 }
 
 #[test]
+fn a_job_file_keeps_the_groups_before_a_signal() {
+    let directory = directory();
+    let (file, json) = (directory.path().join("jobs.fio"), directory.path().join("result.json"));
+    let jobs = "[global]\nioengine=null\nsize=1m\n[first]\n[second]\nstonewall\ntime_based\nruntime=100\n[third]\nstonewall\n";
+    std::fs::write(&file, jobs).unwrap();
+    let mut command = iopath(&["run"]);
+    command.arg(&file).arg("--json").arg(&json);
+    let output = interrupted(spawn(&command), 2500, Signal::INT);
+    assert_eq!(output.status.signal(), Some(Signal::INT.as_raw()), "{output:?}");
+    let report = report(&json);
+    let names: Vec<&Value> =
+        report["runs"].as_array().unwrap().iter().map(|run| &run["job"]["name"]).collect();
+    assert_eq!(names, ["first"]);
+    let lines = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        lines.contains("interrupted in group 2 of 3: it has no results, and later groups did not run"),
+        "{lines}"
+    );
+    assert!(String::from_utf8_lossy(&output.stdout).contains("first"));
+}
+
+#[test]
 fn the_scratch_file_is_removed_and_without_a_repetition_there_is_no_result() {
     let directory = directory();
     let args = ["run", "--path", "kernel-buffered", "--size", "1m", "--runtime", "100s", "--target"];
