@@ -88,6 +88,21 @@ struct Figures<'a> {
     device: Option<&'a Device>,
 }
 
+/// The figures that runs, directions, targets and groups have by the same names.
+macro_rules! figures {
+    ($of:expr, $seconds:expr) => {
+        Figures {
+            bytes: $of.bytes,
+            ios: $of.ios,
+            seconds: $seconds,
+            rates: [&$of.bytes_per_second, &$of.iops],
+            latency: &$of.latency_ns,
+            cpu: None,
+            device: None,
+        }
+    };
+}
+
 impl Figures<'_> {
     fn cells(&self) -> Vec<String> {
         let Self { bytes, ios, seconds, rates, latency, cpu, device } = self;
@@ -140,40 +155,15 @@ fn of_run(run: &RunResult) -> Vec<Vec<String>> {
         let ends = [number(facts.map(|facts| facts.seed)), run.warnings.join("; ")];
         [conditions(part, target), figures.cells(), ends.to_vec()].concat()
     };
-    let whole = Figures {
-        bytes: run.bytes,
-        ios: run.ios,
-        seconds: run.seconds,
-        rates: [&run.bytes_per_second, &run.iops],
-        latency: &run.latency_ns,
-        cpu: run.cpu.as_ref(),
-        device: run.device.as_ref(),
-    };
+    let whole = Figures { cpu: run.cpu.as_ref(), device: run.device.as_ref(), ..figures!(run, run.seconds) };
     let mut rows = vec![row("run", None, &whole)];
     if let Some(both) = &run.directions {
         for (name, part) in [("read", &both.read), ("write", &both.write)] {
-            let figures = Figures {
-                bytes: part.bytes,
-                ios: part.ios,
-                seconds: run.seconds,
-                rates: [&part.bytes_per_second, &part.iops],
-                latency: &part.latency_ns,
-                cpu: None,
-                device: None,
-            };
-            rows.push(row(name, None, &figures));
+            rows.push(row(name, None, &figures!(part, run.seconds)));
         }
     }
     for target in &run.targets {
-        let figures = Figures {
-            bytes: target.bytes,
-            ios: target.ios,
-            seconds: target.seconds,
-            rates: [&target.bytes_per_second, &target.iops],
-            latency: &target.latency_ns,
-            cpu: None,
-            device: target.device.as_ref(),
-        };
+        let figures = Figures { device: target.device.as_ref(), ..figures!(target, target.seconds) };
         rows.push(row("target", Some(&target.target), &figures));
     }
     rows
@@ -186,13 +176,9 @@ fn groups(report: &Report) -> impl Iterator<Item = Vec<String>> {
         conditions[1] = group.jobs.join(", ");
         conditions[2] = group.number.to_string();
         let figures = Figures {
-            bytes: group.bytes,
-            ios: group.ios,
-            seconds: group.seconds,
-            rates: [&group.bytes_per_second, &group.iops],
-            latency: &group.latency_ns,
             cpu: group.cpu.as_ref(),
             device: group.device.as_ref(),
+            ..figures!(group, group.seconds)
         };
         [conditions, figures.cells(), vec![String::new(); 2]].concat()
     })
