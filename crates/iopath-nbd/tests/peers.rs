@@ -189,6 +189,14 @@ fn the_block_sizes_of_a_server_are_respected() {
 }
 
 #[test]
+fn a_server_with_a_limited_rate_serves_every_request() {
+    let size = SIZE.to_string();
+    let arguments = ["-f", "-U", "SOCKET", "--filter=rate", "memory", &size, "rate=200M", "burstiness=0.1"];
+    let Some(peer) = Peer::start("nbdkit", &arguments) else { return };
+    exercise(&peer.volume("", &writable()), 512, 1, 40);
+}
+
+#[test]
 fn errors_of_a_server_fail_their_request_only() {
     let size = SIZE.to_string();
     let arguments =

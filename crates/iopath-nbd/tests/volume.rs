@@ -241,3 +241,44 @@ fn a_server_that_stays_away_is_an_error_that_names_it_within_the_limit() {
         volume.read_exact_at(&mut [0; 4096], 4096).unwrap();
     }
 }
+
+/// Unmounts at drop.
+struct Mounted(TempDir);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+fn a_full_disk_of_the_server_reaches_the_client_as_enospc() {
+    let mounted = Mounted(tempfile::tempdir().unwrap());
+    let mut mount = std::process::Command::new("mount");
+    mount.args(["-t", "tmpfs", "-o", "size=2m", "tmpfs"]).arg(mounted.0.path());
+    if !mount.output().is_ok_and(|output| output.status.success()) {
+        return println!("skipped: no tmpfs can be mounted");
+    }
+    let file = mounted.0.path().join("disk");
+    std::fs::File::create(&file).unwrap().set_len(SIZE).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for mode in [IoMode::Direct, IoMode::Buffered] {
+        let open = Options::new().mode(mode).write(true).unaligned(Unaligned::Bounce);
+        let volume = match Volume::open(&file, &open) {
+            Ok(volume) => volume,
+            Err(error) => return println!("skipped: {error}"),
+        };
+        let served =
+            Served { name: "disk".to_owned(), description: String::new(), volume, is_writable: true };
+        let socket = folder.path().join(format!("{mode:?}"));
+        let _server =
+            Server::start(&Listen::Unix(socket.clone()), &[served], &ServeOptions::default()).unwrap();
+        let uri = NbdUri { place: Place::Unix(socket), is_tls: false, export: "disk".to_owned() };
+        let remote = connect(&uri, &ConnectOptions::default()).unwrap();
+        let volume = Volume::remote(&remote, &Options::new().write(true)).unwrap();
+        let written = volume.write_all_at(&pattern(6 << 20, 1), 0).and_then(|()| volume.flush());
+        assert_eq!(written.unwrap_err().errno(), IoError::NoSpace.errno(), "{mode:?}");
+        // The connection is kept, and other requests succeed.
+        volume.read_exact_at(&mut [0; 4096], 0).unwrap();
+    }
+}
