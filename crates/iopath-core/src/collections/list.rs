@@ -87,6 +87,18 @@ impl<T: Member> Links<T> {
         list.len += 1;
     }
 
+    /// Adds a member directly before `next`, which is in `list`. The member must be in no list.
+    pub(crate) fn insert_before(&mut self, list: &mut List<T>, next: T, member: T) {
+        let Link { before, .. } = self.links[next.index()];
+        self.links[member.index()] = Link { before, after: next.bits() };
+        self.links[next.index()].before = member.bits();
+        match self.link(before) {
+            Some(before) => before.after = member.bits(),
+            None => list.front = member.bits(),
+        }
+        list.len += 1;
+    }
+
     /// Removes and returns the oldest member.
     #[inline]
     pub(crate) fn pop_front(&mut self, list: &mut List<T>) -> Option<T> {

@@ -115,6 +115,31 @@ fn a_borrowed_page_is_written_in_another_frame() {
 }
 
 #[test]
+fn a_page_that_moves_to_another_frame_stays_as_old_as_it_is() {
+    let mut cache = cache(8);
+    let later = NOW + cache.config().expire / 2;
+    write(&mut cache, 0, NOW);
+    write(&mut cache, 1, later);
+    // Page 1 is overwritten while it is borrowed, page 0 likewise: page 0 moves last.
+    for page in [1, 0] {
+        let borrowed = cache.hot().try_pin(Page(page)).unwrap().frame;
+        let WriteStep::Copy { to, .. } = cache.begin_write(Page(page), Part::Some, 0) else {
+            panic!("written in place")
+        };
+        cache.hot().unpin(borrowed);
+        cache.end_write(to, later);
+    }
+    // Page 1 is held by a writer while page 0 becomes due.
+    let WriteStep::Into(held) = cache.begin_write(Page(1), Part::Some, 0) else { panic!("not in place") };
+    let due = cache.poll_timeout().expect("page 0 is dirty");
+    assert_eq!(due, NOW + cache.config().expire);
+    let ios = all_io(&mut cache, due);
+    assert_eq!(ios.iter().map(|io| io.pages.start()).collect::<Vec<_>>(), [Page(0)], "due, so it is written");
+    finish(&mut cache, &ios, Ok(()));
+    cache.end_write(held, later);
+}
+
+#[test]
 fn dirty_and_borrowed_pages_are_never_evicted() {
     let mut cache = cache(4);
     write(&mut cache, 0, NOW);

@@ -93,15 +93,11 @@ impl PageCache {
         if self.writeback.writes == self.config.writes_max {
             return None;
         }
-        let may_go =
-            |frame: &u32| !self.frames[*frame as usize].is_held && !self.awaits_earlier_write(*frame);
-        let mut oldest_first =
-            self.links.iter(&self.aged).filter(may_go).map(|frame| &self.frames[frame as usize]);
         if self.starved.is_empty() {
-            return Some(oldest_first.next()?.since + self.config.expire);
+            return Some(self.writable_by_age().next()?.since + self.config.expire);
         }
         // Pages that have not failed are written at once. Failed pages are in no order of time.
-        oldest_first
+        self.writable_by_age()
             .map(|meta| if meta.is_failed { meta.since + self.retry_after() } else { meta.since })
             .min()
     }
@@ -274,10 +270,17 @@ impl PageCache {
         Some(NextWrite { page: Page(next.0), frame: next.1, epoch: u64::MAX, end: Page::MAX })
     }
 
-    /// Whether a page has been dirty for `expire`.
+    /// Dirty frames whose write can begin, oldest first.
+    fn writable_by_age(&self) -> impl Iterator<Item = &Meta> {
+        let may_go =
+            |frame: &u32| !self.frames[*frame as usize].is_held && !self.awaits_earlier_write(*frame);
+        self.links.iter(&self.aged).filter(may_go).map(|frame| &self.frames[frame as usize])
+    }
+
+    /// Whether a page that can be written has been dirty for `expire`: the condition of [`PageCache::poll_timeout`], so that
+    /// no driver wakes up for nothing.
     fn has_old(&self, now: Instant) -> bool {
-        let oldest = self.aged.front().map(|frame| &self.frames[frame as usize]);
-        oldest.is_some_and(|meta| meta.since + self.config.expire <= now)
+        self.writable_by_age().next().is_some_and(|meta| meta.since + self.config.expire <= now)
     }
 
     /// Whether an earlier write of the frame's page is in flight.

@@ -169,7 +169,8 @@ impl PageCache {
         self.hot.insert(old.page, to);
         self.held.push(to);
         if is_dirty {
-            self.links.push_back(&mut self.aged, to);
+            // The page stays as old as it is.
+            self.links.insert_before(&mut self.aged, from, to);
         }
         match old.state {
             State::Writing => self.orphan_write(from),

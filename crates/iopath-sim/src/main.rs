@@ -1,0 +1,93 @@
+//! The program of `cargo xtask sim`: runs seeds on several threads, and prints failures, counts and coverage.
+
+use std::panic;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use clap::Parser;
+use iopath_sim::{Counts, Coverage};
+
+/// Simulates whole systems in virtual time, and checks every byte
+#[derive(Debug, Parser)]
+struct Options {
+    /// Run this seed
+    #[arg(long, conflicts_with_all = ["seconds", "from"])]
+    seed: Option<u64>,
+    /// Run seeds from this one on, instead of new ones
+    #[arg(long)]
+    from: Option<u64>,
+    /// Run seeds for this time
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    /// Threads
+    #[arg(long)]
+    jobs: Option<usize>,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    // A failure is printed with its seed, not as a panic.
+    panic::set_hook(Box::new(|_| ()));
+    if let Some(seed) = options.seed {
+        return one(seed);
+    }
+    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
+    many(options.from.unwrap_or(nanos / 1_000_000 * 1_000_000), &options)
+}
+
+fn one(seed: u64) -> ExitCode {
+    let mut coverage = Coverage::default();
+    match iopath_sim::run_seed(seed, &mut coverage) {
+        Ok(counts) => {
+            print!("{}", coverage.report());
+            println!("seed {seed}: {} calls, hash {:016x}", counts.calls, counts.hash);
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            println!("{}", iopath_sim::shrink(seed, failure));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs seeds until the time is over or one fails.
+fn many(first: u64, options: &Options) -> ExitCode {
+    let (started, next, has_failed) = (Instant::now(), AtomicU64::new(first), AtomicBool::new(false));
+    let total = Mutex::new((Counts::default(), Coverage::default()));
+    let jobs = options.jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
+    let work = || {
+        let (mut counts, mut coverage) = (Counts::default(), Coverage::default());
+        while started.elapsed() < Duration::from_secs(options.seconds) && !has_failed.load(Ordering::Relaxed)
+        {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            match iopath_sim::run_seed(seed, &mut coverage) {
+                Ok(run) => counts += run,
+                Err(failure) => {
+                    if !has_failed.swap(true, Ordering::Relaxed) {
+                        println!("{}", iopath_sim::shrink(seed, failure));
+                    }
+                }
+            }
+        }
+        let mut total = total.lock().expect("no thread panics while it holds the lock");
+        total.0 += counts;
+        total.1 += &coverage;
+    };
+    thread::scope(|scope| (0..jobs).for_each(|_| drop(scope.spawn(work))));
+    let (counts, coverage) = total.into_inner().expect("no thread panics while it holds the lock");
+    print!("{}", coverage.report());
+    let seconds = started.elapsed().as_secs_f64();
+    let Counts { runs, calls, failed, requests, faults, bytes, damaged, .. } = counts;
+    println!(
+        "sim: {runs} runs, seeds {first} to {}, {calls} calls ({:.0} a second), {failed} failed, {requests} requests, \
+         {faults} faults, {} MiB checked, {damaged} damaged cells, {} states, {seconds:.0} s",
+        first + runs.saturating_sub(1),
+        calls as f64 / seconds,
+        bytes >> 20,
+        coverage.states(),
+    );
+    if has_failed.into_inner() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}

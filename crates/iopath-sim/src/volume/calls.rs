@@ -1,0 +1,624 @@
+//! The calls of programs on a volume: buffered reads and writes page by page, direct I/O through a queue, flushes. A call that
+//! waits is a state; `Volume::advance` continues it.
+
+use iopath_core::buffered::{Advice, BufferedWrite, ReadStep, Starvation, TakeStep};
+use iopath_core::cache::{DirectStep, DirectTag, Forced, Frame, Outcome};
+use iopath_core::{Bio, Duration, Extent, Instant, IoError, Op, PageRange, Priority, Stream, SubmitError};
+
+use super::{PAGE, Volume};
+use crate::arena::{Arena, Span};
+use crate::contents::{ANY, NO_QUEUE, Reader, fill};
+use crate::scenario::{Do, Layout};
+
+/// A call in progress.
+#[derive(Debug)]
+pub(super) struct Call {
+    kind: Kind,
+    /// The bytes of the volume.
+    offset: u64,
+    bytes: u64,
+    /// The event at which the model begins to count it.
+    start: u64,
+    token: u64,
+    /// Its write is in the model.
+    is_begun: bool,
+    stage: Stage,
+    /// A caller that lacks a frame, and the time of its next check.
+    starvation: Option<(Starvation, Instant)>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Read {
+        done: u64,
+        hold: Duration,
+    },
+    Write {
+        write: BufferedWrite,
+        hold: Duration,
+    },
+    Direct {
+        op: Op,
+        forced: bool,
+        queue: usize,
+        stream: u32,
+        memory: Option<Span>,
+        gate: Option<DirectTag>,
+    },
+    /// A flush of the page cache, or of a queue.
+    Flush {
+        queue: usize,
+    },
+    WriteBack,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// It can continue now.
+    Ready,
+    /// The path will name it.
+    Waiting,
+    /// It borrows a page.
+    Holding {
+        until: Instant,
+        frame: Frame,
+        bytes: Vec<u8>,
+    },
+    /// It copies into pages.
+    Filling {
+        until: Instant,
+        then_waits: bool,
+        early: Option<Outcome>,
+    },
+    AtDevice,
+    /// Its forced write waits for a flush.
+    Forcing(Forced),
+}
+
+impl Call {
+    /// The time at which it continues.
+    pub(super) fn due(&self) -> Option<Instant> {
+        match self.stage {
+            Stage::Holding { until, .. } | Stage::Filling { until, .. } => Some(until),
+            _ => self.starvation.as_ref().map(|(_, check)| *check),
+        }
+    }
+
+    pub(super) const fn oldest(&self) -> u64 {
+        self.start
+    }
+
+    pub(super) const fn holds_page(&self) -> bool {
+        matches!(self.stage, Stage::Holding { .. } | Stage::Filling { .. })
+    }
+
+    pub(super) const fn waits_for_gate(&self) -> bool {
+        matches!(self.stage, Stage::Waiting) && matches!(self.kind, Kind::Direct { .. })
+    }
+
+    pub(super) const fn waits_for_frame(&self) -> bool {
+        self.starvation.is_some()
+    }
+
+    /// Releases its memory: power has failed.
+    pub(super) fn abandon(self, arena: &Arena) {
+        if let Kind::Direct { memory: Some(memory), .. } = self.kind {
+            arena.release(memory);
+        }
+    }
+}
+
+impl Volume {
+    /// Begins the call of an action, if it fits the volume.
+    pub(crate) fn begin(&mut self, what: &Do, now: Instant) {
+        if self.calls_in_progress() >= self.plan.calls_max {
+            return;
+        }
+        let is_buffered = self.path.is_some();
+        match *what {
+            Do::Read { at, len, hold } if is_buffered => {
+                let (offset, bytes) = self.range(at, len);
+                self.add(Kind::Read { done: 0, hold }, offset, bytes, "read", now);
+            }
+            Do::Write { at, len, hold } if is_buffered => {
+                let (offset, bytes) = self.range(at, len);
+                let write = BufferedWrite::new(offset, bytes as usize).expect("it has offsets");
+                self.add(Kind::Write { write, hold }, offset, bytes, "write", now);
+            }
+            Do::Read { at, len, .. } => self.begin_direct(Op::Read, at, len, false, 0, 0, now),
+            Do::Write { at, len, .. } => self.begin_direct(Op::Write, at, len, false, 0, 0, now),
+            Do::Direct { op, at, len, forced, queue, stream } => {
+                self.begin_direct(op, at, len, forced, queue, stream, now);
+            }
+            Do::Flush { queue } => {
+                self.add(Kind::Flush { queue }, 0, 0, "flush", now);
+            }
+            Do::WriteBack { at, len } if is_buffered => {
+                let (offset, bytes) = self.range(at, len);
+                self.add(Kind::WriteBack, offset, bytes, "write back", now);
+            }
+            Do::Prefetch { at, len } => self.advise(at, len, Advice::WillNeed),
+            Do::DropPages { at, len } => self.advise(at, len, Advice::DontNeed),
+            _ => {}
+        }
+    }
+
+    fn advise(&mut self, at: u64, len: u64, advice: Advice) {
+        let (offset, bytes) = self.range(at, len);
+        if let Some(path) = &mut self.path {
+            path.advise(offset, bytes, advice);
+        }
+    }
+
+    /// A range in cells, limited to the volume.
+    fn range(&self, at: u64, len: u64) -> (u64, u64) {
+        let offset = (at * 64).min(self.plan.bytes - 64);
+        (offset, (len * 64).min(self.plan.bytes - offset))
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the fields of an action")]
+    fn begin_direct(
+        &mut self,
+        op: Op,
+        at: u64,
+        len: u64,
+        forced: bool,
+        queue: usize,
+        stream: u32,
+        now: Instant,
+    ) {
+        let unsupported = matches!(op, Op::Discard | Op::WriteZeroes) && !self.has_discard();
+        let (offset, bytes) = self.range(at, len);
+        let start = offset / 512 * 512;
+        let end = (offset + bytes).next_multiple_of(512).min(self.plan.bytes / 512 * 512);
+        if unsupported || start >= end {
+            return;
+        }
+        let memory = op.has_memory().then(|| self.arena.take((end - start) as usize));
+        let forced = forced && op == Op::Write;
+        let kind = Kind::Direct { op, forced, queue, stream, memory, gate: None };
+        self.add(kind, start, end - start, "direct", now);
+    }
+
+    fn has_discard(&self) -> bool {
+        let limits = self.queues[0].device.queue().limits();
+        limits.discard_bytes_max > 0 && limits.write_zeroes_bytes_max > 0
+    }
+
+    fn add(&mut self, kind: Kind, offset: u64, bytes: u64, what: &'static str, now: Instant) {
+        let start = self.tick();
+        self.writes += 1;
+        let (token, stage) = (self.writes, Stage::Ready);
+        let call = Call { kind, offset, bytes, start, token, is_begun: false, stage, starvation: None };
+        let index = match self.calls.iter().position(Option::is_none) {
+            Some(index) => index,
+            None => {
+                self.calls.push(None);
+                self.calls.len() - 1
+            }
+        };
+        self.log(now, index, what, offset, bytes);
+        let is_buffered_write = matches!(call.kind, Kind::Write { .. });
+        self.calls[index] = Some(call);
+        if is_buffered_write {
+            self.begin_model_write(index);
+        }
+    }
+
+    fn call(&mut self, index: usize) -> &mut Call {
+        self.calls[index].as_mut().expect("the call is in progress")
+    }
+
+    /// Adds the write of a call to the model: from now on, a read may return it.
+    fn begin_model_write(&mut self, index: usize) {
+        let clock = self.tick();
+        let queue_of = self.model_queue(index);
+        let Call { kind, offset, bytes, start, token, is_begun, .. } = self.call(index);
+        (*start, *is_begun) = (clock, true);
+        let token = match kind {
+            Kind::Direct { op: Op::WriteZeroes, .. } => 0,
+            Kind::Direct { op: Op::Discard, .. } => ANY,
+            _ => *token,
+        };
+        let range = *offset..*offset + *bytes;
+        self.contents.begin_write(&range, token, clock, queue_of);
+    }
+
+    /// The queue whose order the model may rely on: direct I/O of a volume with a page cache waits for pages first.
+    fn model_queue(&mut self, index: usize) -> u8 {
+        let has_path = self.path.is_some();
+        match self.call(index).kind {
+            Kind::Direct { queue, .. } if !has_path => queue as u8,
+            _ => NO_QUEUE,
+        }
+    }
+
+    /// Continues all calls that can continue. Returns whether any did.
+    pub(super) fn advance_calls(&mut self, now: Instant) -> bool {
+        let mut is_changed = false;
+        for index in 0..self.calls.len() {
+            let Some(call) = &self.calls[index] else { continue };
+            let is_due = call.due().is_some_and(|due| due <= now);
+            match call.stage {
+                Stage::Ready => is_changed |= self.step(index, now),
+                Stage::Holding { .. } if is_due => {
+                    is_changed = true;
+                    self.end_hold(index, now);
+                }
+                Stage::Filling { .. } if is_due => {
+                    is_changed = true;
+                    self.end_fill(index, now);
+                }
+                Stage::Waiting => is_changed |= self.check_starvation(index, now),
+                _ => {}
+            }
+        }
+        is_changed
+    }
+
+    /// Continues a call that is ready. Returns whether it made progress.
+    fn step(&mut self, index: usize, now: Instant) -> bool {
+        match self.call(index).kind {
+            Kind::Read { .. } => self.read_page(index, now),
+            Kind::Write { .. } => self.take_pages(index, now),
+            Kind::Direct { .. } => return self.submit_direct(index, now),
+            Kind::Flush { queue } => match &mut self.path {
+                Some(path) => {
+                    path.flush(index as u64);
+                    self.call(index).stage = Stage::Waiting;
+                }
+                None => return self.submit(index, queue, Op::Flush, None, now),
+            },
+            Kind::WriteBack => {
+                let Call { offset, bytes, .. } = *self.call(index);
+                let range = PageRange::touched_by(offset, bytes, PAGE as u32);
+                self.call(index).stage = Stage::Waiting;
+                self.path.as_mut().expect("of a page cache").write_back(range, index as u64);
+            }
+        }
+        true
+    }
+
+    fn read_page(&mut self, index: usize, now: Instant) {
+        let clock = self.tick();
+        let call = self.call(index);
+        let Kind::Read { done, .. } = call.kind else { unreachable!("a read") };
+        if done == call.bytes {
+            return self.end(index, Ok(()), now);
+        }
+        // Each page is a read of its own: the model orders it by its own start.
+        call.start = clock;
+        let range = PageRange::touched_by(call.offset + done, call.bytes - done, PAGE as u32);
+        let path = self.path.as_mut().expect("of a page cache");
+        if let Ok(pinned) = path.cache().hot().try_pin(range.start()) {
+            if pinned.is_marked {
+                path.handle_marker(range, now);
+            }
+            return self.read_pinned(index, pinned.frame, now);
+        }
+        match path.read(range, index as u64, now) {
+            ReadStep::Pinned(frame) => self.read_pinned(index, frame, now),
+            ReadStep::Wait { .. } => self.call(index).stage = Stage::Waiting,
+            ReadStep::End => panic!("rule 5: a read at byte {} finds the end", self.call(index).offset),
+        }
+    }
+
+    fn read_pinned(&mut self, index: usize, frame: Frame, now: Instant) {
+        let whole = self.frames.expect("of a page cache").whole(frame);
+        let call = self.call(index);
+        let Kind::Read { done, hold } = &mut call.kind else { unreachable!("only reads get pins") };
+        let at = call.offset + *done;
+        let in_page = (at % PAGE) as usize;
+        let bytes = (PAGE - at % PAGE).min(call.bytes - *done);
+        *done += bytes;
+        let (hold, reader) = (*hold, Reader { start: call.start, queue: NO_QUEUE });
+        let copy = self.arena.with(whole, |memory| memory.to_vec());
+        self.check_read(at, &copy[in_page..in_page + bytes as usize], reader);
+        // Rule 5: the bytes of a page past the end of the volume are zeroes.
+        let end = self.plan.bytes.saturating_sub(at / PAGE * PAGE).min(PAGE) as usize;
+        assert!(copy[end..].iter().all(|byte| *byte == 0), "rule 5: bytes past the end are not zeroes");
+        if hold == Duration::ZERO {
+            self.unpin(frame);
+            self.call(index).stage = Stage::Ready;
+        } else {
+            self.call(index).stage = Stage::Holding { until: now + hold, frame, bytes: copy };
+        }
+    }
+
+    fn unpin(&mut self, frame: Frame) {
+        let path = self.path.as_mut().expect("of a page cache");
+        if path.cache().hot().unpin(frame) {
+            path.handle_unpinned();
+        }
+    }
+
+    fn end_hold(&mut self, index: usize, now: Instant) {
+        let stage = std::mem::replace(&mut self.call(index).stage, Stage::Ready);
+        let Stage::Holding { frame, bytes, .. } = stage else { unreachable!("it holds a page") };
+        let whole = self.frames.expect("of a page cache").whole(frame);
+        let is_same = self.arena.with(whole, |memory| *memory == bytes[..]);
+        assert!(is_same, "rule 2: the bytes of a borrowed page change at {now:?}");
+        self.unpin(frame);
+    }
+
+    fn take_pages(&mut self, index: usize, now: Instant) {
+        let call = self.calls[index].as_mut().expect("in progress");
+        let Kind::Write { write, hold } = &mut call.kind else { unreachable!("a write") };
+        let path = self.path.as_mut().expect("of a page cache");
+        if write.is_all_taken() && write.pieces().is_empty() {
+            path.take_pause();
+            return self.end(index, Ok(()), now);
+        }
+        let step = match path.take_pages(write, index as u64) {
+            Ok(step) => step,
+            Err(error) => return self.end(index, Err(error), now),
+        };
+        let (until, then_waits) = (now + *hold, step == TakeStep::FillThenWait);
+        self.fill_pieces(index);
+        self.call(index).stage = Stage::Filling { until, then_waits, early: None };
+    }
+
+    /// Writes the bytes of the call into the pages that it holds.
+    fn fill_pieces(&mut self, index: usize) {
+        let frames = self.frames.expect("of a page cache");
+        let mut sources = Vec::new();
+        let call = self.calls[index].as_mut().expect("in progress");
+        let (offset, token) = (call.offset, call.token);
+        let Kind::Write { write, .. } = &mut call.kind else { unreachable!("a write") };
+        for piece in write.pieces_mut() {
+            let whole = frames.whole(piece.frame);
+            if let Some(from) = piece.copy_from.take() {
+                let copy = self.arena.with(frames.whole(from), |bytes| bytes.to_vec());
+                self.arena.with(whole, |bytes| bytes.copy_from_slice(&copy));
+                sources.push(from);
+            }
+            self.arena.with(whole, |memory| {
+                let bytes = &mut memory[piece.to..piece.to + (piece.end - piece.start)];
+                fill(offset + piece.start as u64, bytes, token);
+                if piece.is_rest_zero {
+                    memory[piece.to + (piece.end - piece.start)..].fill(0);
+                }
+            });
+        }
+        sources.into_iter().for_each(|frame| self.unpin(frame));
+    }
+
+    fn end_fill(&mut self, index: usize, now: Instant) {
+        let call = self.calls[index].as_mut().expect("in progress");
+        let Stage::Filling { then_waits, early, .. } = call.stage else { unreachable!("it fills pages") };
+        let Kind::Write { write, .. } = &mut call.kind else { unreachable!("a write") };
+        self.path.as_mut().expect("of a page cache").release_pages(write, now);
+        call.stage = if then_waits { Stage::Waiting } else { Stage::Ready };
+        if let Some(outcome) = early {
+            self.wake(index, outcome, now);
+        }
+    }
+
+    fn submit_direct(&mut self, index: usize, now: Instant) -> bool {
+        let call = self.calls[index].as_mut().expect("in progress");
+        let Kind::Direct { op, queue, memory, gate, .. } = &mut call.kind else { unreachable!("direct") };
+        let (op, memory, is_gated, queue) = (*op, *memory, gate.is_some(), *queue);
+        if self.path.is_none() {
+            return self.submit(index, queue, op, memory, now);
+        }
+        if is_gated {
+            // Queue 0 belongs to the cache.
+            return self.submit(index, queue + 1, op, memory, now);
+        }
+        if op == Op::Discard {
+            // The cache drops dirty pages at once, before the discard reaches the device.
+            self.begin_model_write(index);
+        }
+        let Some(path) = &mut self.path else { unreachable!("checked before") };
+        let call = self.calls[index].as_mut().expect("in progress");
+        let unit_bytes = if matches!(self.plan.layout, Layout::Mapped { .. }) { 4096 } else { 1 };
+        let (offset, bytes) = (call.offset, call.bytes);
+        call.stage = Stage::Waiting;
+        if let DirectStep::Go(tag) = path.begin_direct(op, offset, bytes, unit_bytes, index as u64) {
+            self.pass_gate(index, tag);
+        }
+        true
+    }
+
+    /// The direct I/O may begin: the pages of its range are written back or dropped.
+    fn pass_gate(&mut self, index: usize, tag: DirectTag) {
+        let call = self.call(index);
+        let Kind::Direct { op, gate, .. } = &mut call.kind else { unreachable!("direct") };
+        *gate = Some(tag);
+        call.stage = Stage::Ready;
+        let begins = op.is_write() && !call.is_begun;
+        if begins {
+            self.begin_model_write(index);
+        }
+    }
+
+    /// Submits the bio of a call. Returns false if the queue is full.
+    fn submit(&mut self, index: usize, queue: usize, op: Op, memory: Option<Span>, now: Instant) -> bool {
+        let has_path = self.path.is_some();
+        let call = self.calls[index].as_mut().expect("in progress");
+        let (offset, bytes, token) = (call.offset, call.bytes, call.token);
+        let (fua, stream) = match call.kind {
+            // With a page cache, only the cache flushes the device: it forces the write.
+            Kind::Direct { forced, stream, .. } => (forced && !has_path, Stream(stream)),
+            _ => (false, Stream(0)),
+        };
+        let extent = match op {
+            Op::Flush => Extent::EMPTY,
+            _ => Extent::from_bytes(offset, bytes).expect("whole sectors"),
+        };
+        if let (Op::Write, Some(memory)) = (op, memory) {
+            self.arena.with(memory, |memory| fill(offset, memory, token));
+        }
+        let bio =
+            Bio { op, extent, memory, fua, stream, priority: Priority::BestEffort, token: index as u64 };
+        let target = &mut self.queues[queue];
+        if let Err(why) = target.device.submit_bio(bio, now) {
+            assert!(matches!(why, SubmitError::QueueFull(_)), "rule 8: the queue refuses a valid bio: {why}");
+            let refused = why.into_bio();
+            assert_eq!(
+                (refused.token, refused.extent),
+                (index as u64, extent),
+                "rule 8: another bio comes back"
+            );
+            return false;
+        }
+        target.submitted.push_back((index as u64, op, extent));
+        let call = self.call(index);
+        call.stage = Stage::AtDevice;
+        if !has_path {
+            if op.is_write() {
+                self.begin_model_write(index);
+            } else {
+                let clock = self.tick();
+                self.call(index).start = clock;
+            }
+        }
+        true
+    }
+
+    /// The bio of a call has completed.
+    pub(super) fn at_device_done(&mut self, index: usize, result: Result<(), IoError>, now: Instant) {
+        let has_path = self.path.is_some();
+        let call = self.calls[index].as_mut().expect("in progress");
+        assert!(matches!(call.stage, Stage::AtDevice), "rule 8: call {index} completes twice");
+        let Kind::Direct { forced, gate, .. } = &mut call.kind else { return self.end(index, result, now) };
+        let (forced, gate) = (*forced, gate.take());
+        if let (true, Some(tag)) = (has_path, gate) {
+            let path = self.path.as_mut().expect("it gave the tag");
+            if forced && result.is_ok() {
+                let mark = path.end_forced(tag);
+                path.await_forced(mark, index as u64);
+                self.call(index).stage = Stage::Forcing(mark);
+                return;
+            }
+            path.end_direct(tag);
+        }
+        self.end(index, result, now);
+    }
+
+    /// The path knows the outcome of a call that waits.
+    pub(super) fn wake(&mut self, index: usize, outcome: Outcome, now: Instant) {
+        let call = self.calls[index].as_mut().expect("rule 8: a call that has ended is woken");
+        call.starvation = None;
+        match &mut call.stage {
+            Stage::Filling { then_waits: true, early, .. } => {
+                assert_eq!(early.replace(outcome), None, "rule 8: call {index} is woken twice");
+                return;
+            }
+            Stage::Forcing(mark) => {
+                let mark = *mark;
+                let known = self.path.as_ref().and_then(|path| path.forced(mark));
+                let result = known.expect("rule 1: a forced write is woken without a result");
+                return self.end(index, result, now);
+            }
+            Stage::Waiting => {}
+            stage => panic!("rule 8: call {index} is woken in stage {stage:?}: {outcome:?}"),
+        }
+        match outcome {
+            Outcome::Pinned(frame) => self.read_pinned(index, frame, now),
+            Outcome::Writable(_) => {
+                let geometry = *self.path.as_ref().expect("of a page cache").geometry();
+                let call = self.calls[index].as_mut().expect("in progress");
+                let Kind::Write { write, hold } = &mut call.kind else {
+                    unreachable!("only writes get frames")
+                };
+                write.handle_outcome(outcome, &geometry).expect("a page is present");
+                call.stage = Stage::Filling { until: now + *hold, then_waits: false, early: None };
+                self.fill_pieces(index);
+            }
+            Outcome::Direct(tag) => self.pass_gate(index, tag),
+            Outcome::Retry => call.stage = Stage::Ready,
+            Outcome::Done => self.end(index, Ok(()), now),
+            Outcome::Failed(error) => self.end(index, Err(error), now),
+        }
+    }
+
+    /// A caller that lacks a frame checks from time to time whether it may still get one.
+    fn check_starvation(&mut self, index: usize, now: Instant) -> bool {
+        let Some(path) = &mut self.path else { return false };
+        let call = self.calls[index].as_mut().expect("in progress");
+        if !path.is_starved(index as u64) {
+            call.starvation = None;
+            return false;
+        }
+        let Some((starvation, check)) = &mut call.starvation else {
+            let mut starvation = Starvation::default();
+            let check = starvation.next_check(now);
+            call.starvation = Some((starvation, check));
+            return true;
+        };
+        if *check > now {
+            return false;
+        }
+        if path.fail_starved(index as u64, starvation).is_some() {
+            // The pins of other calls are the cause, not a fault.
+            call.starvation = None;
+            self.failed_calls += 1;
+            self.finish(index, false, now);
+            return true;
+        }
+        *check = starvation.next_check(now);
+        true
+    }
+
+    fn end(&mut self, index: usize, result: Result<(), IoError>, now: Instant) {
+        self.log_result(now, index, "ends", result);
+        if let Err(error) = result {
+            self.failed(error);
+        }
+        self.finish(index, result.is_ok(), now);
+    }
+
+    /// Removes a call, and checks what it has returned.
+    fn finish(&mut self, index: usize, is_ok: bool, _now: Instant) {
+        let queue = self.model_queue(index);
+        let clock = self.tick();
+        let call = self.calls[index].take().expect("in progress");
+        self.completed_calls += 1;
+        let Call { kind, offset, bytes, start, is_begun, .. } = call;
+        let range = offset..offset + bytes;
+        if is_begun {
+            let is_forced = matches!(kind, Kind::Direct { forced: true, .. });
+            self.contents.end_write(&range, start, clock, is_ok, is_forced);
+        }
+        match kind {
+            Kind::Direct { op, forced, memory, .. } => {
+                if let (true, Some(memory)) = (is_ok, memory) {
+                    let copy = self.arena.with(memory, |bytes| bytes.to_vec());
+                    self.check_read(offset, &copy, Reader { start, queue });
+                }
+                if let Some(memory) = memory {
+                    self.arena.release(memory);
+                }
+                if op.is_write() && forced && is_ok {
+                    self.check_medium();
+                }
+            }
+            Kind::Flush { .. } if is_ok => self.flushed(start),
+            Kind::Flush { .. } | Kind::WriteBack | Kind::Read { .. } | Kind::Write { .. } => {}
+        }
+    }
+
+    /// Reads the whole volume, and flushes it: the last calls of a run.
+    pub(crate) fn begin_last_calls(&mut self, now: Instant) {
+        self.add(Kind::Flush { queue: 0 }, 0, 0, "flush", now);
+    }
+
+    /// Reads all bytes, through the page cache if there is one, and by direct I/O.
+    pub(crate) fn begin_last_reads(&mut self, now: Instant) {
+        for page in 0..self.plan.bytes.div_ceil(PAGE) {
+            let offset = page * PAGE;
+            let bytes = PAGE.min(self.plan.bytes - offset);
+            if self.path.is_some() {
+                let kind = Kind::Read { done: 0, hold: Duration::ZERO };
+                self.add(kind, offset, bytes, "last read", now);
+            }
+            self.begin_direct(Op::Read, offset / 64, bytes / 64, false, 0, 0, now);
+        }
+    }
+
+    /// Drops all pages that are not dirty, so that the next reads come from the disks.
+    pub(crate) fn drop_pages(&mut self) {
+        self.advise(0, u64::MAX / 64, Advice::DontNeed);
+    }
+}
