@@ -1,4 +1,4 @@
-//! Development tasks: `cargo xtask test | tidy | bench | torture | explore | fsx | fuzz | guest | mutants | sanitize`.
+//! Development tasks: `cargo xtask test | tidy | bench | torture | explore | fsx | fuzz | guest | sim | mutants | sanitize`.
 //!
 //! Contains no product code. No crate depends on it: it checks the product from outside.
 
@@ -11,6 +11,7 @@ mod mutants;
 mod refuse;
 mod sanitize;
 mod seed;
+mod sim;
 mod test;
 mod tidy;
 mod torture;
@@ -46,6 +47,8 @@ enum Command {
     Fuzz(fuzz::Options),
     /// Boot a Linux guest in QEMU that uses an export of `iopath serve` as its disk
     Guest(guest::Options),
+    /// Simulate whole systems in virtual time, with faults and power failures, and check each byte
+    Sim(sim::Options),
     /// Put deliberate bugs into a copy of the tree, and measure how soon the simulator finds each
     Mutants(mutants::Options),
     /// Run tests under Miri, `ThreadSanitizer` and `AddressSanitizer`, with a nightly toolchain
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         Command::Fsx(options) => fsx::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Guest(options) => guest::run(&options),
+        Command::Sim(options) => sim::run(&options),
         Command::Mutants(options) => mutants::run(&options),
         Command::Sanitize(options) => sanitize::run(&options),
         Command::WithoutIoUring { command } => refuse::run_without_io_uring(&command),

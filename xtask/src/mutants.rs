@@ -75,7 +75,7 @@ fn start(mutant: &Mutant, program: PathBuf, seed: u64, seconds: u64) -> JoinHand
     std::thread::spawn(move || {
         let start = Instant::now();
         let mut simulator = Command::new(&program);
-        simulator.args(["--seconds", &seconds.to_string(), "--from", &seed.to_string()]);
+        simulator.args(["--no-shrink", "--seconds", &seconds.to_string(), "--from", &seed.to_string()]);
         let output = simulator.stdin(Stdio::null()).output();
         let output = output.with_context(|| format!("cannot run {}", program.display()))?;
         let took = start.elapsed();

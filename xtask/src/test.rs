@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use crate::{explore, tidy, torture, workspace};
+use crate::{explore, sim, tidy, torture, workspace};
 use logged::Logged;
 use programs::TestRun;
 
 /// Crates whose property tests run with optimisation (profile `checked`), because they run many operations.
-const OPTIMISED: &[&str] = &["iopath-core"];
+const OPTIMISED: &[&str] = &["iopath-core", "iopath-sim"];
 
 /// Crates with real I/O. Their tests run a second time without `io_uring`.
 const WITH_IO: &[&str] = &["iopath-os", "iopath", "iopath-lab", "iopath-cli"];
@@ -63,6 +63,7 @@ const STEPS: &[Step] = &[
     Step { name: "test-optimised", quick: true, run: test_optimised },
     Step { name: "torture", quick: false, run: torture },
     Step { name: "explore", quick: false, run: explore },
+    Step { name: "sim", quick: false, run: sim },
     Step { name: "fsx", quick: false, run: fsx },
     Step { name: "test-without-uring", quick: false, run: test_without_io_uring },
     Step { name: "deny", quick: false, run: deny },
@@ -70,7 +71,7 @@ const STEPS: &[Step] = &[
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Skip the slow steps: docs, torture, explore, fsx, the second pass without `io_uring`, dependencies
+    /// Skip the slow steps: docs, torture, explore, sim, fsx, the second pass without `io_uring`, dependencies
     #[arg(long)]
     quick: bool,
     /// Run only the step of this name
@@ -224,6 +225,14 @@ fn explore() -> Result<Outcome> {
     anyhow::ensure!(!counts.is_empty(), "nothing was explored");
     let (schedules, scenarios) = (counts.iter().sum::<u64>(), counts.len());
     Ok(Outcome::Passed(format!("{schedules} schedules of {scenarios} scenarios")))
+}
+
+/// Two minutes of processor time of `cargo xtask sim` on two processors, with new seeds each time.
+fn sim() -> Result<Outcome> {
+    let options = sim::Options { seed: None, from: None, minutes: 1.0, jobs: Some(2) };
+    let log = Logged::new("sim", sim::command(&options)?).run()?;
+    let summary = log.lines().find_map(|line| line.strip_prefix("sim: "));
+    Ok(Outcome::Passed(summary.ok_or_else(|| anyhow::anyhow!("no run has ended"))?.to_owned()))
 }
 
 /// Two minutes of `cargo xtask fsx`, with new seeds each time.

@@ -33,6 +33,10 @@ struct Entry {
     /// It has ended without an error.
     is_complete: bool,
     is_durable: bool,
+    /// A failed flush may have lost it. Until a flush succeeds, a read may return older bytes.
+    is_at_risk: bool,
+    /// It was in progress when its owner accepted a loss: the part that had reached the device may be lost.
+    is_doomed: bool,
 }
 
 impl Entry {
@@ -84,8 +88,16 @@ pub(crate) enum Found {
 impl Contents {
     /// A volume of zeroes, or of any bytes.
     pub(crate) fn new(bytes: u64) -> Self {
-        let entry =
-            Entry { token: 0, start: 0, end: 0, queue: NO_QUEUE, is_complete: true, is_durable: true };
+        let entry = Entry {
+            token: 0,
+            start: 0,
+            end: 0,
+            queue: NO_QUEUE,
+            is_complete: true,
+            is_durable: true,
+            is_at_risk: false,
+            is_doomed: false,
+        };
         let cells = bytes.div_ceil(CELL) as usize;
         Self { cells: vec![vec![entry]; cells], damaged: vec![false; cells] }
     }
@@ -96,7 +108,16 @@ impl Contents {
     }
 
     pub(crate) fn begin_write(&mut self, bytes: &Range<u64>, token: u64, start: u64, queue: u8) {
-        let entry = Entry { token, start, end: NEVER, queue, is_complete: false, is_durable: false };
+        let entry = Entry {
+            token,
+            start,
+            end: NEVER,
+            queue,
+            is_complete: false,
+            is_durable: false,
+            is_at_risk: false,
+            is_doomed: false,
+        };
         for cell in self.cells(bytes) {
             self.cells[cell].push(entry);
         }
@@ -114,7 +135,8 @@ impl Contents {
         for cell in self.cells(bytes) {
             let entries = &mut self.cells[cell];
             let entry = entries.iter_mut().rfind(|entry| entry.start == start).expect("it has begun");
-            *entry = Entry { end, is_complete: is_ok, is_durable: is_ok && is_durable, ..*entry };
+            let is_complete = is_ok && !entry.is_doomed;
+            *entry = Entry { end, is_complete, is_durable: is_complete && is_durable, ..*entry };
         }
     }
 
@@ -127,11 +149,25 @@ impl Contents {
             }
             for entry in entries.iter_mut().filter(|entry| entry.end < start && entry.is_complete) {
                 entry.is_durable = true;
+                entry.is_at_risk = false;
             }
             let durable = entries.iter().rfind(|entry| entry.is_durable && entry.end < oldest).copied();
             if let Some(durable) = durable {
                 entries.retain(|entry| !entry.is_before(&durable));
             }
+        }
+    }
+
+    /// A failed flush may have lost each write that is not durable, and what the device has executed of those in progress.
+    pub(crate) fn put_at_risk(&mut self) {
+        let unflushed = self.cells.iter_mut().flatten().filter(|entry| !entry.is_durable);
+        unflushed.for_each(|entry| entry.is_at_risk = true);
+    }
+
+    /// The owner accepts the loss: each write at risk is a failed write.
+    pub(crate) fn accept_loss(&mut self) {
+        for entry in self.cells.iter_mut().flatten().filter(|entry| entry.is_at_risk) {
+            (entry.is_doomed, entry.is_complete, entry.is_at_risk) = (entry.end == NEVER, false, false);
         }
     }
 
@@ -147,7 +183,7 @@ impl Contents {
             let hides = |later: &Entry| {
                 let is_ordered = later.queue == reader.queue && reader.queue != NO_QUEUE;
                 let is_over = later.end < reader.start || is_ordered && later.start < reader.start;
-                later.is_complete && is_over && candidate.is_before(later)
+                later.is_complete && !later.is_at_risk && is_over && candidate.is_before(later)
             };
             let is_ahead =
                 candidate.queue == reader.queue && reader.queue != NO_QUEUE && candidate.start > reader.start;
@@ -195,7 +231,10 @@ impl Contents {
                 Found::Foreign(_) => ANY,
             };
             let (is_complete, is_durable) = (true, true);
-            let entry = Entry { token, start: now, end: now, queue: NO_QUEUE, is_complete, is_durable };
+            let (is_at_risk, is_doomed) = (false, false);
+            let queue = NO_QUEUE;
+            let entry =
+                Entry { token, start: now, end: now, queue, is_complete, is_durable, is_at_risk, is_doomed };
             self.cells[cell].clear();
             self.cells[cell].push(entry);
         }

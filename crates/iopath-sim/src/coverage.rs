@@ -27,7 +27,7 @@ states! {
     has_cache,
     /// mapped file
     is_mapped,
-    /// queue: requests wait for dispatch
+    /// queue: bios wait or are merged
     is_queued,
     /// queue: requests in flight
     is_in_flight,

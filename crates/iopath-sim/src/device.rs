@@ -4,13 +4,52 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use iopath_core::mapped::{EngineId, MappedDevice, MappedFile, MappedHost};
-use iopath_core::{BlockDevice, Busy, Completion, FaultPlan, FaultyDevice, Instant, Io, Limits, Stripe};
+use iopath_core::{
+    BlockDevice, Busy, Completion, Damage, Extent, FaultPlan, FaultSource, FaultyDevice, Instant, Io, Limits,
+    Op, Outcome, Stripe,
+};
 
 use crate::arena::{Arena, Span};
 use crate::disk::Port;
 
 /// The faults of one disk, shared by its ports.
-pub(crate) type Faults = Rc<RefCell<FaultPlan>>;
+pub(crate) type Faults = Rc<RefCell<DiskFaults>>;
+
+/// A plan of faults, and the loss of a write cache.
+#[derive(Debug)]
+pub(crate) struct DiskFaults {
+    pub(crate) plan: FaultPlan,
+    /// A failed flush loses the bytes of the write cache.
+    pub(crate) flush_loses: bool,
+    /// A flush has failed, and the write cache has not lost its bytes yet.
+    pub(crate) is_cache_lost: bool,
+}
+
+impl FaultSource for DiskFaults {
+    fn draw(&mut self, op: Op, extent: Extent, block_bytes: u64, moved_min: u64) -> Outcome {
+        self.plan.draw(op, extent, block_bytes, moved_min)
+    }
+
+    fn is_shuffled(&self) -> bool {
+        self.plan.is_shuffled()
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.plan.below(bound)
+    }
+
+    fn releases(&self) -> u64 {
+        self.plan.releases()
+    }
+
+    fn on_failed_flush(&mut self) {
+        self.is_cache_lost |= self.flush_loses;
+    }
+
+    fn on_damage(&mut self, damage: Damage) {
+        self.plan.on_damage(damage);
+    }
+}
 
 /// A disk with faults.
 pub(crate) type Faulty = FaultyDevice<Port, Faults>;
@@ -25,7 +64,7 @@ pub(crate) enum Below {
 /// The device of a queue.
 #[derive(Debug)]
 pub(crate) enum Device {
-    Disks(Below),
+    Disks(Box<Below>),
     Mapped(Box<MappedDevice<Below, Host>>),
 }
 

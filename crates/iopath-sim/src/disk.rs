@@ -141,6 +141,14 @@ impl Platter {
         self.free_at.fill(Instant::ZERO);
     }
 
+    /// The write cache loses its bytes.
+    pub(crate) fn lose_cache(&mut self) {
+        for sector in std::mem::take(&mut self.unflushed).into_keys() {
+            let place = sector as usize * SECTOR..(sector as usize + 1) * SECTOR;
+            self.bytes[place.clone()].copy_from_slice(&self.medium[place]);
+        }
+    }
+
     /// Changes a bit of the medium and of the bytes that a read returns.
     pub(crate) fn flip(&mut self, offset: u64, bit: u8) {
         for bytes in [&mut self.bytes, &mut self.medium] {
@@ -197,7 +205,9 @@ impl Request {
 
 fn gather(memory: &[Span], arena: &Arena) -> Vec<u8> {
     let mut all = Vec::new();
-    memory.iter().for_each(|span| arena.with(*span, |bytes| all.extend_from_slice(bytes)));
+    for span in memory {
+        arena.with(*span, |bytes| all.extend_from_slice(bytes));
+    }
     all
 }
 

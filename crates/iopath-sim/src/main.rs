@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
-use iopath_sim::{Counts, Coverage};
+use iopath_sim::{Counts, Coverage, Failure};
 
 /// Simulates whole systems in virtual time, and checks every byte
 #[derive(Debug, Parser)]
@@ -25,6 +25,9 @@ struct Options {
     /// Threads
     #[arg(long)]
     jobs: Option<usize>,
+    /// Print a failure as it is, without making it shorter
+    #[arg(long)]
+    no_shrink: bool,
 }
 
 fn main() -> ExitCode {
@@ -32,13 +35,13 @@ fn main() -> ExitCode {
     // A failure is printed with its seed, not as a panic.
     panic::set_hook(Box::new(|_| ()));
     if let Some(seed) = options.seed {
-        return one(seed);
+        return one(seed, &options);
     }
     let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
     many(options.from.unwrap_or(nanos / 1_000_000 * 1_000_000), &options)
 }
 
-fn one(seed: u64) -> ExitCode {
+fn one(seed: u64, options: &Options) -> ExitCode {
     let mut coverage = Coverage::default();
     match iopath_sim::run_seed(seed, &mut coverage) {
         Ok(counts) => {
@@ -47,9 +50,17 @@ fn one(seed: u64) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(failure) => {
-            println!("{}", iopath_sim::shrink(seed, failure));
+            report(seed, failure, options);
             ExitCode::FAILURE
         }
+    }
+}
+
+fn report(seed: u64, failure: Failure, options: &Options) {
+    if options.no_shrink {
+        println!("seed {seed} fails at event {}: {}", failure.step, failure.message);
+    } else {
+        println!("{}", iopath_sim::shrink(seed, failure));
     }
 }
 
@@ -67,7 +78,7 @@ fn many(first: u64, options: &Options) -> ExitCode {
                 Ok(run) => counts += run,
                 Err(failure) => {
                     if !has_failed.swap(true, Ordering::Relaxed) {
-                        println!("{}", iopath_sim::shrink(seed, failure));
+                        report(seed, failure, options);
                     }
                 }
             }

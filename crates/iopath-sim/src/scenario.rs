@@ -18,6 +18,7 @@ pub(crate) struct Scenario {
 }
 
 /// A volume: its path, its layout on disks, and the faults of these.
+#[allow(clippy::struct_excessive_bools, reason = "independent features")]
 #[derive(Debug, Clone)]
 pub(crate) struct VolumePlan {
     pub(crate) bytes: u64,
@@ -44,6 +45,11 @@ pub(crate) struct VolumePlan {
     pub(crate) elevator: String,
     pub(crate) faults: Vec<Fault>,
     pub(crate) is_shuffled: bool,
+    pub(crate) flush_loses: bool,
+    /// Sectors that a request to a plain disk must not cross; 0 for none.
+    pub(crate) chunk_sectors: u64,
+    /// Its queues stay plugged while calls wait.
+    pub(crate) stays_plugged: bool,
     /// The maximum number of calls at the same time.
     pub(crate) calls_max: usize,
     pub(crate) seed: u64,
@@ -175,6 +181,9 @@ impl VolumePlan {
             elevator: random.pick(ELEVATORS).name.to_owned(),
             faults,
             is_shuffled: random.one_in(3),
+            flush_loses: random.one_in(3),
+            chunk_sectors: if layout == Layout::Plain { *random.pick(&[0, 0, 8, 24]) } else { 0 },
+            stays_plugged: random.one_in(3),
             calls_max: random.between(1, 24) as usize,
             seed: random.seed(),
         }
@@ -305,10 +314,13 @@ impl Mix {
             0 => Do::Read { at, len, hold },
             1 => Do::Write { at, len, hold },
             2 => {
+                let is_mapped = matches!(plan.layout, Layout::Mapped { .. });
                 let op = match random.below(16) {
                     0..7 => Op::Read,
-                    7..14 => Op::Write,
+                    7..13 => Op::Write,
+                    13 if !is_mapped => Op::Write,
                     14 => Op::WriteZeroes,
+                    // Discards move the extents of a mapped file.
                     _ => Op::Discard,
                 };
                 let (forced, stream) = (random.one_in(5), random.below(4) as u32);

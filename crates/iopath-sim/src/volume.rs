@@ -20,7 +20,7 @@ use iopath_core::{
 use crate::arena::{Arena, PageFrames, Span};
 use crate::contents::{Contents, Reader};
 use crate::coverage::{Coverage, State};
-use crate::device::{Below, Device, Faults, Faulty, Host};
+use crate::device::{Below, Device, DiskFaults, Faults, Faulty, Host};
 use crate::disk::{DiskConfig, Platter, Port};
 use crate::random::Random;
 use crate::scenario::{Layout, VolumePlan};
@@ -85,6 +85,7 @@ impl Volume {
             depth_max: plan.disk_depth,
             discard_bytes_max: if plan.has_discard { 1 << 20 } else { 0 },
             write_zeroes_bytes_max: if plan.has_discard { 1 << 16 } else { 0 },
+            chunk_sectors: plan.chunk_sectors,
             volatile_cache: plan.has_write_cache,
             fua: plan.has_fua && plan.has_write_cache,
             ..Limits::with_capacity(capacity)
@@ -106,7 +107,9 @@ impl Volume {
                 plan.faults.iter().for_each(|fault| faults.add(fault.clone()));
                 faults.shuffle(plan.is_shuffled);
                 faults.keep_damage();
-                Rc::new(RefCell::new(faults))
+                // The model of a mapped file cannot know which metadata a failed flush has lost.
+                let flush_loses = plan.flush_loses && !is_mapped;
+                Rc::new(RefCell::new(DiskFaults { plan: faults, flush_loses, is_cache_lost: false }))
             })
             .collect();
         let mut volume = Self {
@@ -197,7 +200,7 @@ impl Volume {
                 let mapped = MappedDevice::new(below, host.clone(), engine, boundary);
                 Device::Mapped(Box::new(mapped.expect("the file fits the disks")))
             }
-            _ => Device::Disks(below),
+            _ => Device::Disks(Box::new(below)),
         };
         let plan = &self.plan;
         let config = QueueConfig {
@@ -301,7 +304,11 @@ impl Volume {
 
     fn advance_queue(&mut self, index: usize, now: Instant) -> bool {
         let queue = &mut self.queues[index].device;
-        queue.unplug(now);
+        if self.plan.stays_plugged {
+            queue.empty_plug(now);
+        } else {
+            queue.unplug(now);
+        }
         queue.collect(now);
         queue.dispatch(now);
         queue.commit(now);
@@ -341,10 +348,20 @@ impl Volume {
     }
 
     fn take_damage(&mut self) {
+        for (platter, faults) in self.platters.iter().zip(&self.faults) {
+            if std::mem::take(&mut faults.borrow_mut().is_cache_lost) {
+                platter.borrow_mut().lose_cache();
+                self.contents.put_at_risk();
+                if self.path.is_none() {
+                    // Without a page cache, a program must write again after a failed flush.
+                    self.contents.accept_loss();
+                }
+            }
+        }
         if self.plan.layout != Layout::Plain {
             return;
         }
-        let damage = self.faults[0].borrow_mut().take_damage();
+        let damage = self.faults[0].borrow_mut().plan.take_damage();
         for damage in damage {
             let range = match damage {
                 Damage::NotWritten(extent) | Damage::Overwritten(extent) => {
@@ -399,7 +416,7 @@ impl Volume {
     }
 
     pub(crate) fn injected(&self) -> u64 {
-        self.faults.iter().map(|faults| faults.borrow().injected()).sum()
+        self.faults.iter().map(|faults| faults.borrow().plan.injected()).sum()
     }
 
     pub(crate) fn executed(&self) -> u64 {
@@ -407,14 +424,15 @@ impl Volume {
     }
 
     pub(crate) fn release_stuck(&mut self) {
-        self.faults.iter().for_each(|faults| faults.borrow_mut().release());
+        self.faults.iter().for_each(|faults| faults.borrow_mut().plan.release());
         if let Some(path) = &mut self.path {
             path.accept_loss();
+            self.contents.accept_loss();
         }
     }
 
     pub(crate) fn stop_faults(&mut self) {
-        self.faults.iter().for_each(|faults| faults.borrow_mut().stop());
+        self.faults.iter().for_each(|faults| faults.borrow_mut().plan.stop());
     }
 
     /// Power fails, and the volume is opened again. Checks that the medium has only bytes that may be left.
@@ -535,7 +553,7 @@ impl Volume {
         State {
             has_cache: self.path.is_some(),
             is_mapped: self.host.is_some(),
-            is_queued: queues().any(|queue| queue.has_dispatchable()),
+            is_queued: queues().any(|queue| queue.bios_in() > queue.in_flight()),
             is_in_flight: queues().any(|queue| queue.in_flight() > 0),
             is_full: queues().any(|queue| queue.bios_in() >= self.plan.bios_max),
             has_held: queues().any(|queue| queue.stats().held > 0),

@@ -27,6 +27,7 @@ pub(super) struct Call {
     starvation: Option<(Starvation, Instant)>,
 }
 
+#[allow(clippy::large_enum_variant, reason = "few calls at a time")]
 #[derive(Debug)]
 enum Kind {
     Read {
@@ -190,13 +191,9 @@ impl Volume {
         self.writes += 1;
         let (token, stage) = (self.writes, Stage::Ready);
         let call = Call { kind, offset, bytes, start, token, is_begun: false, stage, starvation: None };
-        let index = match self.calls.iter().position(Option::is_none) {
-            Some(index) => index,
-            None => {
-                self.calls.push(None);
-                self.calls.len() - 1
-            }
-        };
+        let free = self.calls.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.calls.len());
+        self.calls.resize_with(self.calls.len().max(index + 1), || None);
         self.log(now, index, what, offset, bytes);
         let is_buffered_write = matches!(call.kind, Kind::Write { .. });
         self.calls[index] = Some(call);
@@ -380,7 +377,9 @@ impl Volume {
                 }
             });
         }
-        sources.into_iter().for_each(|frame| self.unpin(frame));
+        for frame in sources {
+            self.unpin(frame);
+        }
     }
 
     fn end_fill(&mut self, index: usize, now: Instant) {

@@ -1,0 +1,44 @@
+//! `cargo xtask sim`: runs the simulator (`crates/iopath-sim`) on one seed, or on new seeds for some time.
+
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::{seed, workspace};
+
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Options {
+    /// Run only this seed, and print the coverage and a hash of its events
+    #[arg(long, value_name = "N", conflicts_with_all = ["from", "minutes"])]
+    pub(crate) seed: Option<u64>,
+    /// The first seed; each further run uses the next number [default: the time]
+    #[arg(long, value_name = "N")]
+    pub(crate) from: Option<u64>,
+    /// Time of the simulation
+    #[arg(long, value_name = "N", default_value_t = 1.0)]
+    pub(crate) minutes: f64,
+    /// Threads [default: one for each processor]
+    #[arg(long, value_name = "N")]
+    pub(crate) jobs: Option<usize>,
+}
+
+/// Runs the simulator. Returns false if a run failed.
+pub(crate) fn run(options: &Options) -> Result<bool> {
+    Ok(command(options)?.status().context("cannot run cargo")?.success())
+}
+
+/// The cargo command for these options.
+pub(crate) fn command(options: &Options) -> Result<Command> {
+    let mut command = workspace::cargo();
+    command.args(["run", "--quiet", "--profile", "checked", "--package", "iopath-sim", "--"]);
+    if let Some(seed) = options.seed {
+        command.args(["--seed", &seed.to_string()]);
+        return Ok(command);
+    }
+    // The time is in the upper bits, so runs that start in different seconds have no seed in common.
+    let from = options.from.map_or_else(|| seed::or_time(None).map(|time| time << 20), Ok)?;
+    let seconds = (options.minutes.clamp(0.0, 1e6) * 60.0).ceil() as u64;
+    command.args(["--from", &from.to_string(), "--seconds", &seconds.to_string()]);
+    command.args(options.jobs.map(|jobs| format!("--jobs={jobs}")));
+    Ok(command)
+}
