@@ -193,6 +193,23 @@ fn old_pages_are_written_back_and_young_pages_are_not() {
 }
 
 #[test]
+fn a_page_that_is_written_again_stays_as_old_as_it_is() {
+    let mut cache = cache(1024);
+    write(&mut cache, 3, NOW);
+    write(&mut cache, 4, NOW);
+    let due = cache.poll_timeout().expect("two pages are dirty");
+    let ios = all_io(&mut cache, due);
+    assert_eq!(ios.len(), 1);
+    // A younger page becomes dirty before the run fails. The pages of the run are old, and are written alone at once.
+    write(&mut cache, 9, due);
+    finish(&mut cache, &ios, Err(IoError::Media));
+    assert_eq!(cache.poll_timeout(), Some(due));
+    let mut pages: Vec<_> = all_io(&mut cache, due).iter().map(|io| io.pages.start().0).collect();
+    pages.sort_unstable();
+    assert_eq!(pages, [3, 4]);
+}
+
+#[test]
 fn a_flush_writes_pages_that_were_dirty_at_its_call_and_no_others() {
     let mut cache = cache(10_000);
     for page in 0..100 {

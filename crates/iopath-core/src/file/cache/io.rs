@@ -369,7 +369,7 @@ impl PageCache {
         let meta = self.meta(frame);
         meta.state = State::Dirty;
         meta.is_alone |= is_alone;
-        self.links.push_back(&mut self.aged, frame);
+        self.restore_age(frame);
         self.enqueue_dirty(frame);
     }
 

@@ -205,6 +205,17 @@ impl PageCache {
         }
     }
 
+    /// Adds a frame that became dirty earlier to the frames by age. They stay in the order of `since`, because write-back
+    /// by age starts when the first of them is old.
+    pub(super) fn restore_age(&mut self, frame: u32) {
+        let since = self.meta(frame).since;
+        let younger = self.links.iter(&self.aged).find(|other| self.frames[*other as usize].since > since);
+        match younger {
+            Some(younger) => self.links.insert_before(&mut self.aged, younger, frame),
+            None => self.links.push_back(&mut self.aged, frame),
+        }
+    }
+
     /// Adds a dirty frame to the index of write-back.
     pub(super) fn enqueue_dirty(&mut self, frame: u32) {
         let Meta { page, epoch, .. } = *self.meta(frame);
