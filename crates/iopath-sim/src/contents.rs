@@ -24,6 +24,7 @@ pub(crate) const NO_QUEUE: u8 = u8::MAX;
 const NEVER: u64 = u64::MAX;
 
 /// A write, as a cell records it.
+#[allow(clippy::struct_excessive_bools, reason = "independent facts")]
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     token: u64,

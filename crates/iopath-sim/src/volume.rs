@@ -1,7 +1,9 @@
-//! A volume of a run: its disks, queues, page cache and calls in progress, and the model of its bytes. `calls.rs` executes the
-//! calls; this file builds the volume, advances it, and checks it as a whole.
+//! A volume of a run: its disks, queues, page cache and calls in progress, and the model of its bytes. `calls.rs` and
+//! `direct.rs` execute the calls; this file builds the volume, advances it, and checks it as a whole.
 
+mod call;
 mod calls;
+mod direct;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -25,7 +27,7 @@ use crate::disk::{DiskConfig, Platter, Port};
 use crate::random::Random;
 use crate::scenario::{Layout, VolumePlan};
 use crate::trace::{Event, Trace};
-use calls::Call;
+use call::Call;
 
 pub(crate) const PAGE: u64 = 4096;
 
@@ -51,6 +53,8 @@ pub(crate) struct Volume {
     frames: Option<PageFrames>,
     host: Option<Host>,
     contents: Contents,
+    /// A silent fault may have changed the bytes of the last block past the end.
+    is_end_damaged: bool,
     calls: Vec<Option<Call>>,
     /// Counts the events that the model orders.
     clock: u64,
@@ -124,6 +128,7 @@ impl Volume {
             frames: None,
             host: None,
             contents: Contents::new(plan.bytes),
+            is_end_damaged: false,
             calls: Vec::new(),
             clock: 1,
             writes: 0,
@@ -304,12 +309,13 @@ impl Volume {
 
     fn advance_queue(&mut self, index: usize, now: Instant) -> bool {
         let queue = &mut self.queues[index].device;
+        // A completion can give its slot to a waiting bio, which the plug then holds.
+        queue.collect(now);
         if self.plan.stays_plugged {
             queue.empty_plug(now);
         } else {
             queue.unplug(now);
         }
-        queue.collect(now);
         queue.dispatch(now);
         queue.commit(now);
         let mut is_changed = false;
@@ -372,6 +378,7 @@ impl Volume {
                     offset..offset + 1
                 }
             };
+            self.is_end_damaged |= range.end > self.plan.bytes;
             self.contents.damage(&range);
         }
     }

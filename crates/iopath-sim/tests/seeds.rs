@@ -8,9 +8,17 @@ const FAILED: &[(u64, &str)] = &[
         2102,
         "a page that moved to another frame was no longer in the order of age: the time of write-back was due for ever",
     ),
+    (154, "the same"),
+    (416, "the same"),
     (8, "a direct write that failed at the gate had not begun (simulator)"),
-    (3274, "readahead goes on after the last call (simulator)"),
-    (4970, "a discard drops dirty pages at its call (simulator)"),
+    (568, "readahead goes on after the last call (simulator)"),
+    (689, "the same"),
+    (3274, "the same"),
+    (793, "a discard drops dirty pages at its call (simulator)"),
+    (1955, "the same"),
+    (4970, "the same"),
+    (1387, "a completion gives its slot to a bio that the plug then holds (simulator)"),
+    (17891, "a bit past the end of the volume rots (simulator)"),
 ];
 
 #[test]
@@ -29,5 +37,5 @@ fn a_seed_fixes_every_event() {
     }
     assert_ne!(run(0).hash, run(1).hash);
     // The same on every machine, and with and without optimisation.
-    assert_eq!(run(3).hash, 0x1915_a259_81d1_a81d);
+    assert_eq!(run(3).hash, 0x4b9c_f2cc_6b5c_b8f5);
 }

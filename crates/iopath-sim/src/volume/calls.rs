@@ -1,113 +1,14 @@
-//! The calls of programs on a volume: buffered reads and writes page by page, direct I/O through a queue, flushes. A call that
-//! waits is a state; `Volume::advance` continues it.
+//! The calls of programs on a volume: buffered reads and writes page by page, flushes and write-back. A call that waits is a
+//! state; `Volume::advance` continues it. `direct.rs` has direct I/O.
 
 use iopath_core::buffered::{Advice, BufferedWrite, ReadStep, Starvation, TakeStep};
-use iopath_core::cache::{DirectStep, DirectTag, Forced, Frame, Outcome};
-use iopath_core::{Bio, Duration, Extent, Instant, IoError, Op, PageRange, Priority, Stream, SubmitError};
+use iopath_core::cache::{Frame, Outcome};
+use iopath_core::{Duration, Instant, IoError, Op, PageRange};
 
+use super::call::{Call, Kind, Stage};
 use super::{PAGE, Volume};
-use crate::arena::{Arena, Span};
 use crate::contents::{ANY, NO_QUEUE, Reader, fill};
-use crate::scenario::{Do, Layout};
-
-/// A call in progress.
-#[derive(Debug)]
-pub(super) struct Call {
-    kind: Kind,
-    /// The bytes of the volume.
-    offset: u64,
-    bytes: u64,
-    /// The event at which the model begins to count it.
-    start: u64,
-    token: u64,
-    /// Its write is in the model.
-    is_begun: bool,
-    stage: Stage,
-    /// A caller that lacks a frame, and the time of its next check.
-    starvation: Option<(Starvation, Instant)>,
-}
-
-#[allow(clippy::large_enum_variant, reason = "few calls at a time")]
-#[derive(Debug)]
-enum Kind {
-    Read {
-        done: u64,
-        hold: Duration,
-    },
-    Write {
-        write: BufferedWrite,
-        hold: Duration,
-    },
-    Direct {
-        op: Op,
-        forced: bool,
-        queue: usize,
-        stream: u32,
-        memory: Option<Span>,
-        gate: Option<DirectTag>,
-    },
-    /// A flush of the page cache, or of a queue.
-    Flush {
-        queue: usize,
-    },
-    WriteBack,
-}
-
-#[derive(Debug)]
-enum Stage {
-    /// It can continue now.
-    Ready,
-    /// The path will name it.
-    Waiting,
-    /// It borrows a page.
-    Holding {
-        until: Instant,
-        frame: Frame,
-        bytes: Vec<u8>,
-    },
-    /// It copies into pages.
-    Filling {
-        until: Instant,
-        then_waits: bool,
-        early: Option<Outcome>,
-    },
-    AtDevice,
-    /// Its forced write waits for a flush.
-    Forcing(Forced),
-}
-
-impl Call {
-    /// The time at which it continues.
-    pub(super) fn due(&self) -> Option<Instant> {
-        match self.stage {
-            Stage::Holding { until, .. } | Stage::Filling { until, .. } => Some(until),
-            _ => self.starvation.as_ref().map(|(_, check)| *check),
-        }
-    }
-
-    pub(super) const fn oldest(&self) -> u64 {
-        self.start
-    }
-
-    pub(super) const fn holds_page(&self) -> bool {
-        matches!(self.stage, Stage::Holding { .. } | Stage::Filling { .. })
-    }
-
-    pub(super) const fn waits_for_gate(&self) -> bool {
-        matches!(self.stage, Stage::Waiting) && matches!(self.kind, Kind::Direct { .. })
-    }
-
-    pub(super) const fn waits_for_frame(&self) -> bool {
-        self.starvation.is_some()
-    }
-
-    /// Releases its memory: power has failed.
-    pub(super) fn abandon(self, arena: &Arena) {
-        if let Kind::Direct { memory: Some(memory), .. } = self.kind {
-            arena.release(memory);
-        }
-    }
-}
+use crate::scenario::Do;
 
 impl Volume {
     /// Begins the call of an action, if it fits the volume.
@@ -202,12 +103,12 @@ impl Volume {
         }
     }
 
-    fn call(&mut self, index: usize) -> &mut Call {
+    pub(super) fn call(&mut self, index: usize) -> &mut Call {
         self.calls[index].as_mut().expect("the call is in progress")
     }
 
     /// Adds the write of a call to the model: from now on, a read may return it.
-    fn begin_model_write(&mut self, index: usize) {
+    pub(super) fn begin_model_write(&mut self, index: usize) {
         let clock = self.tick();
         let queue_of = self.model_queue(index);
         let Call { kind, offset, bytes, start, token, is_begun, .. } = self.call(index);
@@ -313,7 +214,8 @@ impl Volume {
         self.check_read(at, &copy[in_page..in_page + bytes as usize], reader);
         // Rule 5: the bytes of a page past the end of the volume are zeroes.
         let end = self.plan.bytes.saturating_sub(at / PAGE * PAGE).min(PAGE) as usize;
-        assert!(copy[end..].iter().all(|byte| *byte == 0), "rule 5: bytes past the end are not zeroes");
+        let are_zeroes = copy[end..].iter().all(|byte| *byte == 0);
+        assert!(are_zeroes || self.is_end_damaged, "rule 5: bytes past the end are not zeroes");
         if hold == Duration::ZERO {
             self.unpin(frame);
             self.call(index).stage = Stage::Ready;
@@ -393,108 +295,6 @@ impl Volume {
         }
     }
 
-    fn submit_direct(&mut self, index: usize, now: Instant) -> bool {
-        let call = self.calls[index].as_mut().expect("in progress");
-        let Kind::Direct { op, queue, memory, gate, .. } = &mut call.kind else { unreachable!("direct") };
-        let (op, memory, is_gated, queue) = (*op, *memory, gate.is_some(), *queue);
-        if self.path.is_none() {
-            return self.submit(index, queue, op, memory, now);
-        }
-        if is_gated {
-            // Queue 0 belongs to the cache.
-            return self.submit(index, queue + 1, op, memory, now);
-        }
-        if op == Op::Discard {
-            // The cache drops dirty pages at once, before the discard reaches the device.
-            self.begin_model_write(index);
-        }
-        let Some(path) = &mut self.path else { unreachable!("checked before") };
-        let call = self.calls[index].as_mut().expect("in progress");
-        let unit_bytes = if matches!(self.plan.layout, Layout::Mapped { .. }) { 4096 } else { 1 };
-        let (offset, bytes) = (call.offset, call.bytes);
-        call.stage = Stage::Waiting;
-        if let DirectStep::Go(tag) = path.begin_direct(op, offset, bytes, unit_bytes, index as u64) {
-            self.pass_gate(index, tag);
-        }
-        true
-    }
-
-    /// The direct I/O may begin: the pages of its range are written back or dropped.
-    fn pass_gate(&mut self, index: usize, tag: DirectTag) {
-        let call = self.call(index);
-        let Kind::Direct { op, gate, .. } = &mut call.kind else { unreachable!("direct") };
-        *gate = Some(tag);
-        call.stage = Stage::Ready;
-        let begins = op.is_write() && !call.is_begun;
-        if begins {
-            self.begin_model_write(index);
-        }
-    }
-
-    /// Submits the bio of a call. Returns false if the queue is full.
-    fn submit(&mut self, index: usize, queue: usize, op: Op, memory: Option<Span>, now: Instant) -> bool {
-        let has_path = self.path.is_some();
-        let call = self.calls[index].as_mut().expect("in progress");
-        let (offset, bytes, token) = (call.offset, call.bytes, call.token);
-        let (fua, stream) = match call.kind {
-            // With a page cache, only the cache flushes the device: it forces the write.
-            Kind::Direct { forced, stream, .. } => (forced && !has_path, Stream(stream)),
-            _ => (false, Stream(0)),
-        };
-        let extent = match op {
-            Op::Flush => Extent::EMPTY,
-            _ => Extent::from_bytes(offset, bytes).expect("whole sectors"),
-        };
-        if let (Op::Write, Some(memory)) = (op, memory) {
-            self.arena.with(memory, |memory| fill(offset, memory, token));
-        }
-        let bio =
-            Bio { op, extent, memory, fua, stream, priority: Priority::BestEffort, token: index as u64 };
-        let target = &mut self.queues[queue];
-        if let Err(why) = target.device.submit_bio(bio, now) {
-            assert!(matches!(why, SubmitError::QueueFull(_)), "rule 8: the queue refuses a valid bio: {why}");
-            let refused = why.into_bio();
-            assert_eq!(
-                (refused.token, refused.extent),
-                (index as u64, extent),
-                "rule 8: another bio comes back"
-            );
-            return false;
-        }
-        target.submitted.push_back((index as u64, op, extent));
-        let call = self.call(index);
-        call.stage = Stage::AtDevice;
-        if !has_path {
-            if op.is_write() {
-                self.begin_model_write(index);
-            } else {
-                let clock = self.tick();
-                self.call(index).start = clock;
-            }
-        }
-        true
-    }
-
-    /// The bio of a call has completed.
-    pub(super) fn at_device_done(&mut self, index: usize, result: Result<(), IoError>, now: Instant) {
-        let has_path = self.path.is_some();
-        let call = self.calls[index].as_mut().expect("in progress");
-        assert!(matches!(call.stage, Stage::AtDevice), "rule 8: call {index} completes twice");
-        let Kind::Direct { forced, gate, .. } = &mut call.kind else { return self.end(index, result, now) };
-        let (forced, gate) = (*forced, gate.take());
-        if let (true, Some(tag)) = (has_path, gate) {
-            let path = self.path.as_mut().expect("it gave the tag");
-            if forced && result.is_ok() {
-                let mark = path.end_forced(tag);
-                path.await_forced(mark, index as u64);
-                self.call(index).stage = Stage::Forcing(mark);
-                return;
-            }
-            path.end_direct(tag);
-        }
-        self.end(index, result, now);
-    }
-
     /// The path knows the outcome of a call that waits.
     pub(super) fn wake(&mut self, index: usize, outcome: Outcome, now: Instant) {
         let call = self.calls[index].as_mut().expect("rule 8: a call that has ended is woken");
@@ -560,7 +360,7 @@ impl Volume {
         true
     }
 
-    fn end(&mut self, index: usize, result: Result<(), IoError>, now: Instant) {
+    pub(super) fn end(&mut self, index: usize, result: Result<(), IoError>, now: Instant) {
         self.log_result(now, index, "ends", result);
         if let Err(error) = result {
             self.failed(error);

@@ -1,0 +1,106 @@
+//! A call of a program as a state: its kind, its progress, and its place in the model. `calls.rs` and `direct.rs` continue it.
+
+use iopath_core::buffered::{BufferedWrite, Starvation};
+use iopath_core::cache::{DirectTag, Forced, Frame, Outcome};
+use iopath_core::{Duration, Instant, Op};
+
+use crate::arena::{Arena, Span};
+
+/// A call in progress.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) kind: Kind,
+    /// The bytes of the volume.
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+    /// The event at which the model begins to count it.
+    pub(super) start: u64,
+    pub(super) token: u64,
+    /// Its write is in the model.
+    pub(super) is_begun: bool,
+    pub(super) stage: Stage,
+    /// A caller that lacks a frame, and the time of its next check.
+    pub(super) starvation: Option<(Starvation, Instant)>,
+}
+
+#[allow(clippy::large_enum_variant, reason = "few calls at a time")]
+#[derive(Debug)]
+pub(super) enum Kind {
+    Read {
+        done: u64,
+        hold: Duration,
+    },
+    Write {
+        write: BufferedWrite,
+        hold: Duration,
+    },
+    Direct {
+        op: Op,
+        forced: bool,
+        queue: usize,
+        stream: u32,
+        memory: Option<Span>,
+        gate: Option<DirectTag>,
+    },
+    /// A flush of the page cache, or of a queue.
+    Flush {
+        queue: usize,
+    },
+    WriteBack,
+}
+
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// It can continue now.
+    Ready,
+    /// The path will name it.
+    Waiting,
+    /// It borrows a page.
+    Holding {
+        until: Instant,
+        frame: Frame,
+        bytes: Vec<u8>,
+    },
+    /// It copies into pages.
+    Filling {
+        until: Instant,
+        then_waits: bool,
+        early: Option<Outcome>,
+    },
+    AtDevice,
+    /// Its forced write waits for a flush.
+    Forcing(Forced),
+}
+
+impl Call {
+    /// The time at which it continues.
+    pub(super) fn due(&self) -> Option<Instant> {
+        match self.stage {
+            Stage::Holding { until, .. } | Stage::Filling { until, .. } => Some(until),
+            _ => self.starvation.as_ref().map(|(_, check)| *check),
+        }
+    }
+
+    pub(super) const fn oldest(&self) -> u64 {
+        self.start
+    }
+
+    pub(super) const fn holds_page(&self) -> bool {
+        matches!(self.stage, Stage::Holding { .. } | Stage::Filling { .. })
+    }
+
+    pub(super) const fn waits_for_gate(&self) -> bool {
+        matches!(self.stage, Stage::Waiting) && matches!(self.kind, Kind::Direct { .. })
+    }
+
+    pub(super) const fn waits_for_frame(&self) -> bool {
+        self.starvation.is_some()
+    }
+
+    /// Releases its memory: power has failed.
+    pub(super) fn abandon(self, arena: &Arena) {
+        if let Kind::Direct { memory: Some(memory), .. } = self.kind {
+            arena.release(memory);
+        }
+    }
+}
