@@ -92,7 +92,8 @@ impl Coverage {
                 (_, missing) => format!("never with: {}", missing.join("; ")),
             };
             let percent = count as f64 * 100.0 / all as f64;
-            writeln!(text, "{:<44} {percent:6.2}%  {never}", name.trim()).expect("a string");
+            let line = format!("{:<44} {percent:6.2}%  {never}", name.trim());
+            writeln!(text, "{}", line.trim_end()).expect("a string");
         }
         text
     }

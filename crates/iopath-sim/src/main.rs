@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use iopath_sim::{Counts, Coverage, Failure};
@@ -16,9 +16,9 @@ struct Options {
     /// Run this seed
     #[arg(long, conflicts_with_all = ["seconds", "from"])]
     seed: Option<u64>,
-    /// Run seeds from this one on, instead of new ones
-    #[arg(long)]
-    from: Option<u64>,
+    /// Run seeds from this one on
+    #[arg(long, default_value_t = 1)]
+    from: u64,
     /// Run seeds for this time
     #[arg(long, default_value_t = 60)]
     seconds: u64,
@@ -37,8 +37,7 @@ fn main() -> ExitCode {
     if let Some(seed) = options.seed {
         return one(seed, &options);
     }
-    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
-    many(options.from.unwrap_or(nanos / 1_000_000 * 1_000_000), &options)
+    many(options.from, &options)
 }
 
 fn one(seed: u64, options: &Options) -> ExitCode {

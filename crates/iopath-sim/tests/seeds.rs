@@ -6,7 +6,7 @@ use iopath_sim::Coverage;
 const FAILED: &[(u64, &str)] = &[
     (
         2102,
-        "a page that moved to another frame was no longer in the order of age: the time of write-back was due for ever",
+        "a page that moved to another frame was no longer in the order of age: the time of write-back was always due",
     ),
     (154, "the same"),
     (416, "the same"),
