@@ -306,14 +306,20 @@ fn a_signal_in_a_sweep_restores_all_settings_and_leaves_a_file_to_resume() {
 fn a_second_command_on_the_device_is_refused_and_drift_is_reported() {
     let on = or_skip!(OnDevice::new());
     let before = on.values();
-    let child = on.started(&before);
+    let mut child = on.started(&before);
     let second = on.rig.command(&["tune", text(&on.device.device), "readahead=1m"]).output().unwrap();
     let stderr = String::from_utf8_lossy(&second.stderr).into_owned();
     assert!(second.status.code() == Some(1) && stderr.contains("(iopath sweep)"), "{stderr}");
-    // As udev does: another program changes a setting while a cell runs.
+    // As udev does: another program changes a setting while a cell runs. It does so again and again, because the sweep
+    // compares the settings at the start of a cell with those at its end.
     let device = on.device.device.file_name().unwrap();
     let attribute = Path::new("/sys/block").join(device).join("queue/nomerges");
-    fs::write(&attribute, "2").unwrap();
+    while child.try_wait().unwrap().is_none() {
+        for value in ["2", "0"] {
+            fs::write(&attribute, value).unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(110));
+        }
+    }
     let output = child.wait_with_output().unwrap();
     fs::write(&attribute, "0").unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
