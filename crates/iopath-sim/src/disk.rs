@@ -261,7 +261,8 @@ impl BlockDevice for Port {
     }
 
     fn submit(&mut self, io: &Io<'_, Span>, _now: Instant) -> Result<(), Busy> {
-        let in_service = self.platter.borrow().in_service[self.number].len();
+        // All queues share the room of the disk, so a queue may find it busy.
+        let in_service: usize = self.platter.borrow().in_service.iter().map(Vec::len).sum();
         if self.submitted.len() + in_service >= self.limits.depth_max as usize {
             return Err(Busy { tag: io.tag });
         }
