@@ -240,7 +240,6 @@ impl Volume {
             for queue in 0..self.queues.len() {
                 is_changed |= self.advance_queue(queue, now);
             }
-            self.take_damage();
             while let Some(ready) = self.path.as_mut().and_then(BufferedPath::poll_ready) {
                 is_changed = true;
                 self.wake(ready.waiter as usize, ready.outcome, now);
@@ -318,6 +317,8 @@ impl Volume {
         }
         queue.dispatch(now);
         queue.commit(now);
+        // Before a completion: a lost write may complete at once.
+        self.take_damage();
         let mut is_changed = false;
         while let Some(done) = self.queues[index].device.poll_completion() {
             is_changed = true;
