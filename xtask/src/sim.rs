@@ -17,6 +17,9 @@ pub(crate) struct Options {
     /// Time of the simulation
     #[arg(long, value_name = "N", default_value_t = 1.0)]
     pub(crate) minutes: f64,
+    /// Draw only the features of the first version of the simulator, for seeds that failed then
+    #[arg(long)]
+    pub(crate) first_features: bool,
     /// Threads [default: one for each processor]
     #[arg(long, value_name = "N")]
     pub(crate) jobs: Option<usize>,
@@ -31,6 +34,9 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
 pub(crate) fn command(options: &Options) -> Result<Command> {
     let mut command = workspace::cargo();
     command.args(["run", "--quiet", "--profile", "checked", "--package", "iopath-sim", "--"]);
+    if options.first_features {
+        command.arg("--first-features");
+    }
     if let Some(seed) = options.seed {
         command.args(["--seed", &seed.to_string()]);
         return Ok(command);

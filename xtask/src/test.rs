@@ -229,7 +229,7 @@ fn explore() -> Result<Outcome> {
 
 /// Two minutes of processor time of `cargo xtask sim` on two processors, with new seeds each time.
 fn sim() -> Result<Outcome> {
-    let options = sim::Options { seed: None, from: None, minutes: 1.0, jobs: Some(2) };
+    let options = sim::Options { seed: None, from: None, minutes: 1.0, first_features: false, jobs: Some(2) };
     let log = Logged::new("sim", sim::command(&options)?).run()?;
     let summary = log.lines().find_map(|line| line.strip_prefix("sim: "));
     Ok(Outcome::Passed(summary.ok_or_else(|| anyhow::anyhow!("no run has ended"))?.to_owned()))

@@ -141,6 +141,14 @@ impl Contents {
         }
     }
 
+    /// The discard that began at `start` has left zeroes.
+    pub(crate) fn punched(&mut self, bytes: &Range<u64>, start: u64) {
+        for cell in self.cells(bytes) {
+            let discard = self.cells[cell].iter_mut().rfind(|entry| entry.start == start);
+            discard.expect("it has begun").token = 0;
+        }
+    }
+
     /// A flush that began at `start` has succeeded: it covers all writes that had ended. No call in progress began before
     /// `oldest`.
     pub(crate) fn flushed(&mut self, start: u64, oldest: u64) {
@@ -194,9 +202,23 @@ impl Contents {
 
     /// Checks bytes that a power failure could leave on the medium.
     pub(crate) fn check_survivor(&self, offset: u64, bytes: &[u8]) -> Result<u64, Wrong> {
-        self.check(offset, bytes, |entries, candidate| {
-            !entries.iter().any(|later| later.is_durable && candidate.is_before(later))
-        })
+        self.check(offset, bytes, is_left)
+    }
+
+    /// Checks all bytes that a power failure has left of a file without a journal: a block may be stale until the last write to
+    /// any part of it is durable.
+    pub(crate) fn check_reopened(&self, bytes: &[u8], block_bytes: u64) -> Result<u64, Wrong> {
+        let mut damaged = 0;
+        for (block, bytes) in (0..).zip(bytes.chunks(block_bytes as usize)) {
+            let offset = block * block_bytes;
+            let is_durable = |entries: &Vec<Entry>| {
+                entries.iter().all(|entry| entry.is_durable || !is_left(entries, entry))
+            };
+            if self.cells[self.cells(&(offset..offset + block_bytes))].iter().all(is_durable) {
+                damaged += self.check(offset, bytes, is_left)?;
+            }
+        }
+        Ok(damaged)
     }
 
     fn check(
@@ -240,6 +262,11 @@ impl Contents {
             self.cells[cell].push(entry);
         }
     }
+}
+
+/// Whether a power failure may leave this write: no durable write has replaced it.
+fn is_left(entries: &[Entry], entry: &Entry) -> bool {
+    !entries.iter().any(|later| later.is_durable && entry.is_before(later))
 }
 
 /// Fills bytes with the pattern of a write.
@@ -319,6 +346,22 @@ mod tests {
         assert!(contents.check_survivor(64, &[0; 128]).is_err());
         assert!(contents.check_survivor(64, &bytes_of(1)).is_ok());
         assert!(contents.check_survivor(64, &bytes_of(2)).is_ok(), "a later write may be there");
+    }
+
+    #[test]
+    fn without_a_journal_a_block_may_be_stale_until_it_is_durable() {
+        let mut contents = Contents::new(1024);
+        contents.begin_write(&(64..192), 1, 10, NO_QUEUE);
+        contents.end_write(&(64..192), 10, 12, true, false);
+        let stale = [[7; 512], [0; 512]].concat();
+        assert!(contents.check_survivor(0, &stale).is_err());
+        assert!(contents.check_reopened(&stale, 512).is_ok());
+        assert!(contents.check_reopened(&[7; 1024], 512).is_err(), "the second block was never written");
+        contents.flushed(13, 13);
+        assert!(contents.check_reopened(&stale, 512).is_err());
+        let mut whole = vec![0; 1024];
+        fill(64, &mut whole[64..192], 1);
+        assert!(contents.check_reopened(&whole, 512).is_ok());
     }
 
     #[test]

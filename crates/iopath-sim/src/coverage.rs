@@ -1,6 +1,6 @@
 //! Counts the states that runs reach, so that a state which no run reaches is visible.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::ops::AddAssign;
 
@@ -18,6 +18,16 @@ macro_rules! states {
             fn bits(self) -> u32 {
                 [$(self.$name,)+].iter().rev().fold(0, |bits, bit| bits << 1 | u32::from(*bit))
             }
+
+            fn from_bits(bits: u32) -> Self {
+                let mut rest = bits;
+                let mut next = || {
+                    let bit = rest & 1 > 0;
+                    rest >>= 1;
+                    bit
+                };
+                Self { $($name: next(),)+ }
+            }
         }
     };
 }
@@ -33,6 +43,8 @@ states! {
     is_in_flight,
     /// queue: full
     is_full,
+    /// plug: holds the bios of a batch
+    is_plugged,
     /// queue: has held an overlapping bio
     has_held,
     /// cache: dirty pages
@@ -49,9 +61,95 @@ states! {
     waits_for_gate,
     /// gate: a call waits for a frame
     waits_for_frame,
+    /// mapper: the file is being resized
+    is_resizing,
     /// mapper: a task waits for another engine
     is_blocked,
 }
+
+/// A part of the path, and its levels: each level holds if its condition does and no later one. The first holds otherwise.
+struct Part {
+    name: &'static str,
+    levels: &'static [Level],
+}
+
+/// A name and a condition.
+type Level = (&'static str, fn(State) -> bool);
+
+/// The parts whose levels the report combines.
+const PARTS: [Part; 5] = [
+    Part {
+        name: "queue",
+        levels: &[
+            ("idle", |_| true),
+            ("in flight", |state| state.is_in_flight),
+            ("queued", |state| state.is_queued),
+            ("full", |state| state.is_full),
+        ],
+    },
+    Part { name: "plug", levels: &[("off", |_| true), ("batch", |state| state.is_plugged)] },
+    Part {
+        name: "gate",
+        levels: &[
+            ("open", |_| true),
+            ("waits for a frame", |state| state.waits_for_frame),
+            ("waits for pages", |state| state.waits_for_gate),
+        ],
+    },
+    Part {
+        name: "cache",
+        levels: &[
+            ("none", |_| true),
+            ("clean", |state| state.has_cache),
+            ("dirty", |state| state.is_dirty),
+            ("writing", |state| state.is_writing),
+            ("failed", |state| state.has_failed),
+            ("lost", |state| state.has_loss),
+        ],
+    },
+    Part {
+        name: "mapper",
+        levels: &[
+            ("none", |_| true),
+            ("mapped", |state| state.is_mapped),
+            ("claims wait", |state| state.is_blocked),
+        ],
+    },
+];
+
+impl Part {
+    fn level(&self, state: State) -> usize {
+        self.levels.iter().rposition(|(_, holds)| holds(state)).expect("the first always holds")
+    }
+}
+
+/// A level of each part.
+type Combination = [usize; PARTS.len()];
+
+/// Whether a combination can exist: the gate belongs to a page cache.
+fn is_possible(combination: &Combination) -> bool {
+    let [_, _, gate, cache, _] = *combination;
+    gate == 0 || cache > 0
+}
+
+fn combinations() -> impl Iterator<Item = Combination> {
+    let all: usize = PARTS.iter().map(|part| part.levels.len()).product();
+    let combination = |mut number: usize| {
+        std::array::from_fn(|part| {
+            let levels = PARTS[part].levels.len();
+            let level = number % levels;
+            number /= levels;
+            level
+        })
+    };
+    (0..all).map(combination).filter(is_possible)
+}
+
+/// A level of some parts; any of the others.
+type Pattern = [Option<usize>; PARTS.len()];
+
+/// The maximum number of lines for combinations that no run reached.
+const MISSING_MAX: usize = 40;
 
 /// The states of all runs.
 #[derive(Debug, Clone, Default)]
@@ -95,8 +193,53 @@ impl Coverage {
             let line = format!("{:<44} {percent:6.2}%  {never}", name.trim());
             writeln!(text, "{}", line.trim_end()).expect("a string");
         }
+        text.push_str(&self.report_of_combinations());
         text
     }
+
+    /// The number of combinations of levels that runs have reached, and those that none has.
+    fn report_of_combinations(&self) -> String {
+        let of = |bits: &u32| PARTS.each_ref().map(|part| part.level(State::from_bits(*bits)));
+        let reached: BTreeSet<Combination> = self.reached.keys().map(of).collect();
+        let (all, missing) = (combinations().count(), missing(&reached));
+        let count = combinations().filter(|combination| reached.contains(combination)).count();
+        let mut text = PARTS.map(|part| part.name).join(" × ");
+        writeln!(text, ": {count} of {all} combinations").expect("a string");
+        for pattern in missing.iter().take(MISSING_MAX) {
+            let levels = PARTS.iter().zip(pattern).filter_map(|(part, level)| {
+                let (name, _) = part.levels[(*level)?];
+                Some(format!("{} {name}", part.name))
+            });
+            writeln!(text, "never reached: {}", levels.collect::<Vec<_>>().join(", ")).expect("a string");
+        }
+        if missing.len() > MISSING_MAX {
+            writeln!(text, "never reached: {} other groups", missing.len() - MISSING_MAX).expect("a string");
+        }
+        text
+    }
+}
+
+/// The combinations that were not reached, in groups as large as possible.
+fn missing(reached: &BTreeSet<Combination>) -> Vec<Pattern> {
+    let is_in = |pattern: &Pattern, combination: &Combination| {
+        pattern.iter().zip(combination).all(|(level, other)| level.is_none_or(|level| level == *other))
+    };
+    let is_missing = |pattern: &Pattern| !reached.iter().any(|combination| is_in(pattern, combination));
+    let mut patterns: Vec<Pattern> = Vec::new();
+    for combination in combinations().filter(|combination| !reached.contains(combination)) {
+        if patterns.iter().any(|pattern| is_in(pattern, &combination)) {
+            continue;
+        }
+        let mut pattern = combination.map(Some);
+        for part in 0..PARTS.len() {
+            let level = pattern[part].take();
+            if !is_missing(&pattern) {
+                pattern[part] = level;
+            }
+        }
+        patterns.push(pattern);
+    }
+    patterns
 }
 
 impl AddAssign<&Self> for Coverage {
@@ -122,5 +265,24 @@ mod tests {
         assert!(line("mapped file").contains("never reached"), "{report}");
         assert!(line("page cache").contains("100.00%"), "{report}");
         assert!(line("cache: dirty pages").contains("never with: mapped file"), "{report}");
+    }
+
+    #[test]
+    fn combinations_that_no_run_reaches_are_counted_and_named() {
+        let mut coverage = Coverage::default();
+        let all = combinations().count();
+        assert_eq!(all, 4 * 2 * 3 * (1 + 3 * 5));
+        let state = State { has_cache: true, is_dirty: true, waits_for_gate: true, ..State::default() };
+        assert_eq!(State::from_bits(state.bits()).bits(), state.bits());
+        coverage.add(state);
+        let report = coverage.report();
+        assert!(report.contains(&format!("cache × mapper: 1 of {all} combinations")), "{report}");
+        // All of the others, in groups.
+        let groups =
+            ["queue in flight", "queue queued", "queue full", "plug batch", "mapper mapped", "cache clean"];
+        for group in groups {
+            assert!(report.contains(&format!("never reached: {group}\n")), "{report}");
+        }
+        assert!(!report.contains("never reached: gate waits for pages\n"), "{report}");
     }
 }

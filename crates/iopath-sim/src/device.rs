@@ -9,7 +9,7 @@ use iopath_core::{
     Op, Outcome, Stripe,
 };
 
-use crate::arena::{Arena, Span};
+use crate::arena::{Arena, Owner, Span};
 use crate::disk::Port;
 
 /// The faults of one disk, shared by its ports.
@@ -130,7 +130,7 @@ impl Drop for Owned {
 
 impl Host {
     pub(crate) fn new(file: MappedFile, arena: &Arena) -> Self {
-        let zeroes = arena.take(1 << 16);
+        let zeroes = arena.take(1 << 16, Owner::Library);
         arena.with(zeroes, |bytes| bytes.fill(0));
         Self { file: Rc::new(RefCell::new(file)), arena: arena.clone(), zeroes }
     }
@@ -162,7 +162,7 @@ impl MappedHost for Host {
     }
 
     fn buffer(&self, bytes: usize) -> Option<Owned> {
-        Some(Owned { span: self.arena.take(bytes), arena: self.arena.clone() })
+        Some(Owned { span: self.arena.take(bytes, Owner::Library), arena: self.arena.clone() })
     }
 
     fn memory_of(&self, buffer: &mut Owned) -> Span {

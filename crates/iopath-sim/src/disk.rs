@@ -10,7 +10,7 @@ use iopath_core::{
     BlockDevice, Busy, Completion, Duration, Extent, Instant, Io, Limits, Memory, Op, SECTOR_BYTES, Tag,
 };
 
-use crate::arena::{Arena, Span};
+use crate::arena::{Arena, Moved, Span};
 use crate::random::Random;
 
 const SECTOR: usize = SECTOR_BYTES as usize;
@@ -47,6 +47,7 @@ pub(crate) struct Platter {
     head: u64,
     free_at: Vec<Instant>,
     executed: u64,
+    moved: Moved,
     /// Requests in service, by port.
     in_service: Vec<Vec<Request>>,
 }
@@ -93,6 +94,7 @@ impl Platter {
             head: 0,
             free_at,
             executed: 0,
+            moved: Moved::default(),
             in_service: Vec::new(),
             config,
         }))
@@ -106,6 +108,11 @@ impl Platter {
     /// The number of requests executed.
     pub(crate) const fn executed(&self) -> u64 {
         self.executed
+    }
+
+    /// The bytes that the disk has moved.
+    pub(crate) const fn moved(&self) -> Moved {
+        self.moved
     }
 
     /// All contents of a sector that a power failure could leave.
@@ -228,6 +235,9 @@ impl Port {
         assert_eq!(length, expected, "the memory of {request:?} has another length");
         let platter = &mut *self.platter.borrow_mut();
         platter.executed += 1;
+        for span in &request.memory {
+            platter.moved.add(self.arena.owner(*span), span.bytes());
+        }
         match request.op {
             Op::Flush => platter.flush(request.covers),
             Op::Read => {

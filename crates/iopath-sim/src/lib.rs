@@ -16,10 +16,13 @@ mod contents;
 mod coverage;
 mod device;
 mod disk;
+mod elevator;
+mod map;
 mod random;
 mod run;
 mod scenario;
 mod shrink;
+mod space;
 mod trace;
 mod volume;
 
@@ -27,12 +30,14 @@ use std::fmt;
 
 pub use coverage::Coverage;
 pub use run::{Counts, Failure};
+pub use scenario::Draw;
 use scenario::Scenario;
 
 /// A failing run, made shorter.
 #[derive(Debug)]
 pub struct Report {
     seed: u64,
+    draw: Draw,
     actions: usize,
     failure: Failure,
     shortest: Scenario,
@@ -43,22 +48,23 @@ pub struct Report {
 ///
 /// # Errors
 /// If a rule is violated.
-pub fn run_seed(seed: u64, coverage: &mut Coverage) -> Result<Counts, Failure> {
-    run::run(&Scenario::draw(seed), coverage)
+pub fn run_seed(seed: u64, draw: Draw, coverage: &mut Coverage) -> Result<Counts, Failure> {
+    run::run(&Scenario::draw(seed, draw), coverage)
 }
 
 /// Makes the failing scenario of a seed shorter.
-pub fn shrink(seed: u64, failure: Failure) -> Report {
-    let scenario = Scenario::draw(seed);
+pub fn shrink(seed: u64, draw: Draw, failure: Failure) -> Report {
+    let scenario = Scenario::draw(seed, draw);
     let actions = scenario.actions.len();
     let (shortest, shortest_failure) = shrink::shrink(&scenario, failure.clone());
-    Report { seed, actions, failure, shortest, shortest_failure }
+    Report { seed, draw, actions, failure, shortest, shortest_failure }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "seed {} fails at event {}: {}", self.seed, self.failure.step, self.failure.message)?;
-        writeln!(f, "again: cargo xtask sim --seed {}", self.seed)?;
+        let draw = if self.draw == Draw::First { " --first-features" } else { "" };
+        writeln!(f, "again: cargo xtask sim --seed {}{draw}", self.seed)?;
         writeln!(f, "\n{} of {} actions fail as well:", self.shortest.actions.len(), self.actions)?;
         for volume in &self.shortest.volumes {
             writeln!(f, "  {volume:?}")?;

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use iopath_sim::{Counts, Coverage, Failure};
+use iopath_sim::{Counts, Coverage, Draw, Failure};
 
 /// Simulates whole systems in virtual time, and checks every byte
 #[derive(Debug, Parser)]
@@ -25,9 +25,18 @@ struct Options {
     /// Threads
     #[arg(long)]
     jobs: Option<usize>,
+    /// Draw only the features of the first version of the simulator
+    #[arg(long)]
+    first_features: bool,
     /// Print a failure as it is, without making it shorter
     #[arg(long)]
     no_shrink: bool,
+}
+
+impl Options {
+    const fn draw(&self) -> Draw {
+        if self.first_features { Draw::First } else { Draw::All }
+    }
 }
 
 fn main() -> ExitCode {
@@ -42,7 +51,7 @@ fn main() -> ExitCode {
 
 fn one(seed: u64, options: &Options) -> ExitCode {
     let mut coverage = Coverage::default();
-    match iopath_sim::run_seed(seed, &mut coverage) {
+    match iopath_sim::run_seed(seed, options.draw(), &mut coverage) {
         Ok(counts) => {
             print!("{}", coverage.report());
             println!("seed {seed}: {} calls, hash {:016x}", counts.calls, counts.hash);
@@ -59,7 +68,7 @@ fn report(seed: u64, failure: Failure, options: &Options) {
     if options.no_shrink {
         println!("seed {seed} fails at event {}: {}", failure.step, failure.message);
     } else {
-        println!("{}", iopath_sim::shrink(seed, failure));
+        println!("{}", iopath_sim::shrink(seed, options.draw(), failure));
     }
 }
 
@@ -73,7 +82,7 @@ fn many(first: u64, options: &Options) -> ExitCode {
         while started.elapsed() < Duration::from_secs(options.seconds) && !has_failed.load(Ordering::Relaxed)
         {
             let seed = next.fetch_add(1, Ordering::Relaxed);
-            match iopath_sim::run_seed(seed, &mut coverage) {
+            match iopath_sim::run_seed(seed, options.draw(), &mut coverage) {
                 Ok(run) => counts += run,
                 Err(failure) => {
                     if !has_failed.swap(true, Ordering::Relaxed) {
@@ -90,13 +99,14 @@ fn many(first: u64, options: &Options) -> ExitCode {
     let (counts, coverage) = total.into_inner().expect("no thread panics while it holds the lock");
     print!("{}", coverage.report());
     let seconds = started.elapsed().as_secs_f64();
-    let Counts { runs, calls, failed, requests, faults, bytes, damaged, .. } = counts;
+    let Counts { runs, calls, failed, requests, faults, bytes, direct, damaged, .. } = counts;
     println!(
         "sim: {runs} runs, seeds {first} to {}, {calls} calls ({:.0} a second), {failed} failed, {requests} requests, \
-         {faults} faults, {} MiB checked, {damaged} damaged cells, {} states, {seconds:.0} s",
+         {faults} faults, {} MiB checked, {} MiB direct without a copy, {damaged} damaged cells, {} states, {seconds:.0} s",
         first + runs.saturating_sub(1),
         calls as f64 / seconds,
         bytes >> 20,
+        direct >> 20,
         coverage.states(),
     );
     if has_failed.into_inner() { ExitCode::FAILURE } else { ExitCode::SUCCESS }

@@ -28,6 +28,8 @@ pub struct Counts {
     pub faults: u64,
     /// Bytes that reads returned and the model has checked.
     pub bytes: u64,
+    /// Bytes of direct I/O that disks moved from and to the memory of programs, without a copy.
+    pub direct: u64,
     /// Cells of 64 bytes that silent faults had damaged, as a checksum shows.
     pub damaged: u64,
     /// A hash of all events.
@@ -42,6 +44,7 @@ impl AddAssign for Counts {
         self.requests += other.requests;
         self.faults += other.faults;
         self.bytes += other.bytes;
+        self.direct += other.direct;
         self.damaged += other.damaged;
         self.hash ^= other.hash;
     }
@@ -88,6 +91,7 @@ struct World {
     at_this_time: u64,
     random: Random,
     trace: Trace,
+    direct_bytes: u64,
 }
 
 impl World {
@@ -96,7 +100,7 @@ impl World {
         let volumes = scenario.volumes.iter().enumerate();
         let volumes = volumes.map(|(number, plan)| Volume::new(number, plan, &arena, trace)).collect();
         let random = Random::new(scenario.seed ^ 1);
-        Self { volumes, now: Instant::ZERO, at_this_time: 0, random, trace: trace.clone() }
+        Self { volumes, now: Instant::ZERO, at_this_time: 0, random, trace: trace.clone(), direct_bytes: 0 }
     }
 
     fn act(&mut self, actions: &[Action], coverage: &mut Coverage) {
@@ -115,6 +119,8 @@ impl World {
         let volume = &mut self.volumes[action.volume];
         match &action.what {
             Do::SetElevator(name) => volume.set_elevator(name, now),
+            Do::Advise(advice) => volume.advise_pattern(*advice),
+            Do::SetTunable { tunable, value } => volume.set_tunable(*tunable, *value),
             Do::SetDepth(depth) => volume.set_depth(*depth),
             Do::SetWeight(stream, weight) => volume.set_weight(*stream, *weight),
             Do::ForgetMetadata => volume.forget_metadata(),
@@ -160,6 +166,7 @@ impl World {
         }
         self.settle(coverage);
         self.volumes.iter().for_each(Volume::check_idle);
+        self.direct_bytes = self.volumes.iter().map(Volume::check_zero_copy).sum();
     }
 
     /// Runs until no call and no I/O is in progress.
@@ -186,6 +193,7 @@ impl World {
             requests: sum(Volume::executed),
             faults: sum(Volume::injected),
             bytes: sum(|volume| volume.checked_bytes),
+            direct: self.direct_bytes,
             damaged: sum(|volume| volume.damaged_cells),
             hash: self.trace.hash(),
         }

@@ -2,12 +2,27 @@
 //! which features and faults it uses (swarm testing: Groce and others, 2012), because a feature that is always on can hide
 //! the defects of another.
 
+use iopath_core::buffered::Advice;
 use iopath_core::elevator::{ELEVATORS, ElevatorSpec};
 use iopath_core::mapper::Boundary;
 use iopath_core::readahead::WindowPolicy;
 use iopath_core::{Duration, Fault, IoError, Op};
 
+use crate::elevator;
 use crate::random::Random;
+
+mod extras;
+
+pub(crate) use extras::Extras;
+
+/// The part of a scenario to draw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Draw {
+    /// All features.
+    All,
+    /// Only the features of the first version of the simulator. Seeds that failed then keep their scenario.
+    First,
+}
 
 /// A whole run.
 #[derive(Debug, Clone)]
@@ -53,6 +68,7 @@ pub(crate) struct VolumePlan {
     /// The maximum number of calls at the same time.
     pub(crate) calls_max: usize,
     pub(crate) seed: u64,
+    pub(crate) extras: Extras,
 }
 
 /// The location of the bytes of a volume.
@@ -95,17 +111,64 @@ pub(crate) struct Action {
 /// An action on a volume. Offsets and lengths are in cells, or in blocks for direct I/O; a volume limits them to its size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Do {
-    Read { at: u64, len: u64, hold: Duration },
-    Write { at: u64, len: u64, hold: Duration },
-    Direct { op: Op, at: u64, len: u64, forced: bool, queue: usize, stream: u32 },
-    Flush { queue: usize },
-    WriteBack { at: u64, len: u64 },
-    Prefetch { at: u64, len: u64 },
-    DropPages { at: u64, len: u64 },
+    Read {
+        at: u64,
+        len: u64,
+        hold: Duration,
+    },
+    Write {
+        at: u64,
+        len: u64,
+        hold: Duration,
+    },
+    Direct {
+        op: Op,
+        at: u64,
+        len: u64,
+        forced: bool,
+        queue: usize,
+        stream: u32,
+    },
+    /// Direct I/O one after another, `stride` cells apart, `window` of them at the same time.
+    Sweep {
+        op: Op,
+        at: u64,
+        len: u64,
+        stride: u64,
+        window: u64,
+        count: u64,
+        queue: usize,
+        stream: u32,
+    },
+    Flush {
+        queue: usize,
+    },
+    WriteBack {
+        at: u64,
+        len: u64,
+    },
+    Prefetch {
+        at: u64,
+        len: u64,
+    },
+    DropPages {
+        at: u64,
+        len: u64,
+    },
+    Advise(Advice),
     SetElevator(String),
+    /// Sets a tunable of the elevator, by its number.
+    SetTunable {
+        tunable: usize,
+        value: u64,
+    },
     SetDepth(u32),
     SetWeight(u32, u32),
     ForgetMetadata,
+    /// Moves the end of a mapped file.
+    Resize {
+        cells: u64,
+    },
     Release,
     PowerCut,
 }
@@ -114,14 +177,14 @@ const MAPPERS: [&str; 2] = ["extent", "indirect"];
 
 impl Scenario {
     /// The scenario of a seed.
-    pub(crate) fn draw(seed: u64) -> Self {
+    pub(crate) fn draw(seed: u64, draw: Draw) -> Self {
         let mut random = Random::new(seed);
         let random = &mut random;
         let count = *random.pick(&[1, 1, 1, 2, 3]);
-        let volumes: Vec<VolumePlan> = (0..count).map(|_| VolumePlan::draw(random)).collect();
+        let mut volumes: Vec<VolumePlan> = (0..count).map(|_| VolumePlan::draw(random)).collect();
         let steps = *random.pick(&[100, 400, 1500]);
         let mix = Mix::draw(random);
-        let actions = (0..steps)
+        let mut actions = (0..steps)
             .map(|_| {
                 let volume = random.below(count) as usize;
                 let pause = Duration::from_nanos(random.below(mix.pause_nanos));
@@ -129,6 +192,9 @@ impl Scenario {
                 Action { volume, pause, what }
             })
             .collect();
+        if draw == Draw::All {
+            extras::add(seed, &mut volumes, &mut actions);
+        }
         Self { seed, volumes, actions }
     }
 }
@@ -186,12 +252,13 @@ impl VolumePlan {
             stays_plugged: random.one_in(3),
             calls_max: random.between(1, 24) as usize,
             seed: random.seed(),
+            extras: Extras::NONE,
         }
     }
 
-    /// The elevator of its queues.
-    pub(crate) fn elevator(&self) -> ElevatorSpec {
-        self.elevator.parse().expect("the elevator is in the table")
+    /// The elevator of its queues, by its text.
+    pub(crate) fn elevator(&self, text: &str) -> ElevatorSpec {
+        elevator::spec(text, self.extras.checks_none)
     }
 }
 
@@ -245,15 +312,19 @@ fn draw_faults(random: &mut Random, layout: Layout, bytes: u64) -> Vec<Fault> {
     }
     // The model knows the place of a silent fault only if the sectors of the disk are those of the volume.
     if layout == Layout::Plain && random.one_in(5) {
-        let fault = match random.below(4) {
-            0 => Fault::torn_write(),
-            1 => Fault::lost_write(),
-            2 => Fault::misdirected_write(),
-            _ => Fault::bit_rot(),
-        };
+        let fault = silent_fault(random);
         rules.push(fault.one_in(rate).times(random.between(1, 3)));
     }
     rules
+}
+
+fn silent_fault(random: &mut Random) -> Fault {
+    match random.below(4) {
+        0 => Fault::torn_write(),
+        1 => Fault::lost_write(),
+        2 => Fault::misdirected_write(),
+        _ => Fault::bit_rot(),
+    }
 }
 
 /// The weights of the actions of a run.
@@ -346,14 +417,22 @@ mod tests {
 
     #[test]
     fn a_seed_draws_one_scenario() {
-        let [first, second, other] = [7, 7, 8].map(Scenario::draw);
+        let [first, second, other] = [7, 7, 8].map(|seed| Scenario::draw(seed, Draw::All));
         assert_eq!(first.actions, second.actions);
         assert_ne!(first.actions, other.actions);
     }
 
     #[test]
+    fn features_leave_the_first_part_of_a_scenario_as_it_is() {
+        let (first, all) = (Scenario::draw(7, Draw::First), Scenario::draw(7, Draw::All));
+        let mut rest = all.actions.iter();
+        assert!(first.actions.iter().all(|action| rest.any(|other| other == action)));
+        assert!(all.actions.len() > first.actions.len());
+    }
+
+    #[test]
     fn seeds_draw_each_layout_and_each_action() {
-        let scenarios: Vec<_> = (0..200).map(Scenario::draw).collect();
+        let scenarios: Vec<_> = (0..200).map(|seed| Scenario::draw(seed, Draw::All)).collect();
         let plans = || scenarios.iter().flat_map(|scenario| &scenario.volumes);
         assert!(plans().any(|plan| plan.layout == Layout::Plain && plan.cache.is_some()));
         assert!(plans().any(|plan| matches!(plan.layout, Layout::Striped { .. }) && plan.cache.is_none()));
@@ -361,5 +440,7 @@ mod tests {
         let actions = || scenarios.iter().flat_map(|scenario| &scenario.actions);
         assert!(actions().any(|action| action.what == Do::PowerCut));
         assert!(actions().any(|action| matches!(action.what, Do::Direct { op: Op::Discard, .. })));
+        assert!(actions().any(|action| matches!(action.what, Do::Sweep { .. })));
+        assert!(actions().any(|action| matches!(action.what, Do::SetTunable { .. })));
     }
 }

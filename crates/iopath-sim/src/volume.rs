@@ -1,9 +1,13 @@
-//! A volume of a run: its disks, queues, page cache and calls in progress, and the model of its bytes. `calls.rs` and
-//! `direct.rs` execute the calls; this file builds the volume, advances it, and checks it as a whole.
+//! A volume of a run: its disks, queues, page cache and calls in progress, and the model of its bytes. `calls.rs`, `direct.rs`
+//! and `resize.rs` execute the calls, `settings.rs` changes settings, `medium.rs` has silent faults and power failures. This
+//! file builds the volume, advances it, and checks it as a whole.
 
 mod call;
 mod calls;
 mod direct;
+mod medium;
+mod resize;
+mod settings;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -12,24 +16,29 @@ use std::rc::Rc;
 use iopath_core::buffered::{BufferedPath, Geometry, PageBio, Step};
 use iopath_core::cache::{CacheConfig, IoTag};
 use iopath_core::mapped::{MappedDevice, MappedFile};
-use iopath_core::mapper::FileLayout;
+use iopath_core::mapper::{FileLayout, FreeSpace, MAPPERS};
 use iopath_core::readahead::ReadaheadConfig;
 use iopath_core::{
-    Bio, Damage, Duration, Extent, FaultPlan, FaultyDevice, Instant, IoError, Limits, Op, Priority,
-    QueueConfig, QueuedDevice, Stream, Stripe, StripeConfig, SubmitError,
+    Bio, BlockDevice, Duration, Extent, FaultPlan, FaultyDevice, Instant, IoError, Limits, Op, Priority,
+    QueueConfig, QueuedDevice, Sector, Stream, Stripe, StripeConfig, SubmitError,
 };
 
-use crate::arena::{Arena, PageFrames, Span};
+use crate::arena::{Arena, Owner, PageFrames, Span};
 use crate::contents::{Contents, Reader};
 use crate::coverage::{Coverage, State};
 use crate::device::{Below, Device, DiskFaults, Faults, Faulty, Host};
 use crate::disk::{DiskConfig, Platter, Port};
-use crate::random::Random;
+use crate::map::KeptMap;
 use crate::scenario::{Layout, VolumePlan};
+use crate::space::ReusedSpace;
 use crate::trace::{Event, Trace};
 use call::Call;
+use medium::Kept;
 
 pub(crate) const PAGE: u64 = 4096;
+
+/// The chunk of a stripe below a mapped file.
+const MAPPED_CHUNK_SECTORS: u64 = 16;
 
 /// The bit of a bio's token that marks an I/O of the page cache.
 const OF_CACHE: u64 = 1 << 63;
@@ -52,9 +61,18 @@ pub(crate) struct Volume {
     path: Option<BufferedPath<PageFrames>>,
     frames: Option<PageFrames>,
     host: Option<Host>,
+    /// The map of a mapped file that survives power failures.
+    kept: Option<Kept>,
+    /// The engine that resizes a mapped file.
+    control: Option<Box<MappedDevice<Below, Host>>>,
+    /// The present size in bytes; the size of the plan is the largest.
+    size_bytes: u64,
+    /// The number of resizes begun.
+    resizes: u64,
     contents: Contents,
     /// A silent fault may have changed the bytes of the last block past the end.
     is_end_damaged: bool,
+    has_damage: bool,
     calls: Vec<Option<Call>>,
     /// Counts the events that the model orders.
     clock: u64,
@@ -63,6 +81,23 @@ pub(crate) struct Volume {
     pub(crate) damaged_cells: u64,
     pub(crate) failed_calls: u64,
     pub(crate) completed_calls: u64,
+    direct: DirectBytes,
+}
+
+/// The bytes of completed direct reads and writes.
+#[derive(Debug, Clone, Copy, Default)]
+struct DirectBytes {
+    read: u64,
+    written: u64,
+}
+
+impl DirectBytes {
+    const fn add(&mut self, op: Op, bytes: u64) {
+        match op {
+            Op::Read => self.read += bytes,
+            _ => self.written += bytes,
+        }
+    }
 }
 
 /// A queue on a device, and its bios in the order of submission, to check rule 1.
@@ -70,6 +105,8 @@ pub(crate) struct Volume {
 struct Queue {
     device: QueuedDevice<Device>,
     submitted: VecDeque<(u64, Op, Extent)>,
+    /// A batch is being submitted: the queue stays plugged until then.
+    plugged_until: Option<Instant>,
 }
 
 impl Volume {
@@ -127,8 +164,13 @@ impl Volume {
             path: None,
             frames: None,
             host: None,
+            kept: None,
+            control: None,
+            size_bytes: plan.bytes,
+            resizes: 0,
             contents: Contents::new(plan.bytes),
             is_end_damaged: false,
+            has_damage: false,
             calls: Vec::new(),
             clock: 1,
             writes: 0,
@@ -136,23 +178,45 @@ impl Volume {
             damaged_cells: 0,
             failed_calls: 0,
             completed_calls: 0,
+            direct: DirectBytes::default(),
         };
-        volume.open();
+        let file = volume.new_file();
+        volume.open(file);
         volume
     }
 
-    /// Makes queues and an empty page cache on the disks.
-    fn open(&mut self) {
-        let plan = &self.plan;
-        if let Layout::Mapped { mapper, .. } = plan.layout {
-            let capacity_bytes =
-                self.platters.iter().map(|platter| platter.borrow().bytes().len() as u64).sum();
-            let layout = FileLayout { block_bytes: 4096, size_bytes: plan.bytes, capacity_bytes };
-            let file = MappedFile::fresh(mapper, &layout).expect("the disks have room for the file");
-            self.host = Some(Host::new(file, &self.arena));
+    /// A new mapped file, if the volume is one.
+    fn new_file(&mut self) -> Option<MappedFile> {
+        let Layout::Mapped { mapper, .. } = self.plan.layout else { return None };
+        let layout = self.file_layout();
+        let first = u64::from(layout.block_bytes) / 512;
+        let all =
+            Extent::new(Sector(first), layout.capacity_sectors() - first).expect("within the address space");
+        if self.plan.extras.survives_power {
+            let map = KeptMap::new(mapper, &layout);
+            self.kept = Some(Kept::new(&map));
+            return Some(MappedFile::new(Box::new(map), Box::new(FreeSpace::new(all))));
         }
+        if self.plan.extras.reuses_space {
+            let kind = MAPPERS.iter().find(|kind| kind.name == mapper).expect("the mapper is in the table");
+            let made = (kind.make)(&layout).expect("it fits the disks");
+            return Some(MappedFile::new(made, Box::new(ReusedSpace::new(all))));
+        }
+        Some(MappedFile::fresh(mapper, &layout).expect("the disks have room for the file"))
+    }
+
+    fn file_layout(&self) -> FileLayout {
+        let capacity_bytes = self.platters.iter().map(|platter| platter.borrow().bytes().len() as u64).sum();
+        FileLayout { block_bytes: 4096, size_bytes: self.plan.bytes, capacity_bytes }
+    }
+
+    /// Makes queues and an empty page cache on the disks.
+    fn open(&mut self, file: Option<MappedFile>) {
+        self.host = file.map(|file| Host::new(file, &self.arena));
+        let plan = &self.plan;
         let count = plan.queues + usize::from(plan.cache.is_some());
         self.queues = (0..count).map(|_| self.queue()).collect();
+        self.control = if self.plan.extras.resizes { self.engine().map(Box::new) } else { None };
         let Some(cache) = self.plan.cache else { return };
         let config = CacheConfig {
             frames: cache.frames,
@@ -182,30 +246,38 @@ impl Volume {
         self.path = Some(BufferedPath::new(config, readahead, geometry, frames));
     }
 
-    fn queue(&self) -> Queue {
+    /// The disks, for one more queue.
+    fn below(&self) -> Below {
         let mut disks: Vec<Faulty> = self
             .platters
             .iter()
             .zip(&self.faults)
             .map(|(platter, faults)| FaultyDevice::new(Port::new(platter, &self.arena), Rc::clone(faults)))
             .collect();
+        if disks.len() == 1 {
+            return Below::One(disks.remove(0));
+        }
         let chunk_sectors = match self.plan.layout {
             Layout::Striped { chunk_sectors, .. } => chunk_sectors,
-            _ => 16,
+            _ => MAPPED_CHUNK_SECTORS,
         };
-        let below = if disks.len() == 1 {
-            Below::One(disks.remove(0))
-        } else {
-            let config = StripeConfig { chunk_sectors, ..StripeConfig::default() };
-            Below::Several(Stripe::new(disks, &config).expect("equal disks form a stripe"))
+        let config = StripeConfig { chunk_sectors, ..StripeConfig::default() };
+        Below::Several(Stripe::new(disks, &config).expect("equal disks form a stripe"))
+    }
+
+    /// An engine on the mapped file, if the volume is one.
+    fn engine(&self) -> Option<MappedDevice<Below, Host>> {
+        let (Some(host), Layout::Mapped { boundary, .. }) = (&self.host, self.plan.layout) else {
+            return None;
         };
-        let device = match (&self.host, self.plan.layout) {
-            (Some(host), Layout::Mapped { boundary, .. }) => {
-                let engine = host.add_engine();
-                let mapped = MappedDevice::new(below, host.clone(), engine, boundary);
-                Device::Mapped(Box::new(mapped.expect("the file fits the disks")))
-            }
-            _ => Device::Disks(Box::new(below)),
+        let engine = MappedDevice::new(self.below(), host.clone(), host.add_engine(), boundary);
+        Some(engine.expect("the file fits the disks"))
+    }
+
+    fn queue(&self) -> Queue {
+        let device = match self.engine() {
+            Some(mapped) => Device::Mapped(Box::new(mapped)),
+            None => Device::Disks(Box::new(self.below())),
         };
         let plan = &self.plan;
         let config = QueueConfig {
@@ -213,9 +285,10 @@ impl Volume {
             requests_max: plan.requests_max,
             depth: plan.depth,
             plug_requests_max: plan.plug_requests_max,
-            elevator: plan.elevator(),
+            elevator: plan.elevator(&plan.elevator),
         };
-        Queue { device: QueuedDevice::new(device, &config), submitted: VecDeque::new() }
+        let device = QueuedDevice::new(device, &config);
+        Queue { device, submitted: VecDeque::new(), plugged_until: None }
     }
 
     fn tick(&mut self) -> u64 {
@@ -240,6 +313,7 @@ impl Volume {
             for queue in 0..self.queues.len() {
                 is_changed |= self.advance_queue(queue, now);
             }
+            is_changed |= self.advance_control(now);
             while let Some(ready) = self.path.as_mut().and_then(BufferedPath::poll_ready) {
                 is_changed = true;
                 self.wake(ready.waiter as usize, ready.outcome, now);
@@ -284,15 +358,19 @@ impl Volume {
         let token = OF_CACHE | self.tick() << TAG_BITS | u64::from(tag.0);
         let (stream, priority) = (Stream(0), Priority::BestEffort);
         let queued = Bio { op, extent, memory, fua: false, stream, priority, token };
-        let Queue { device, submitted } = &mut self.queues[0];
+        let Queue { device, submitted, .. } = &mut self.queues[0];
         match device.submit_bio(queued, now) {
             Ok(()) => {
                 submitted.push_back((token, op, extent));
+                if op == Op::Flush {
+                    self.begin_store(0, token);
+                }
                 true
             }
             Err(why) => {
                 let is_full = matches!(why, SubmitError::QueueFull(_));
-                assert!(is_full, "rule 8: the queue refuses I/O of the cache: {why}");
+                let is_cut = matches!(why, SubmitError::OutOfRange { .. }) && self.resizes > 0;
+                assert!(is_full || is_cut, "rule 8: the queue refuses I/O of the cache: {why}");
                 let path = self.path.as_mut().expect("it gave the step");
                 path.handle_refused(bio, &why, now);
                 let refused = why.into_bio();
@@ -301,16 +379,19 @@ impl Volume {
                     (token, extent),
                     "rule 8: another bio comes back"
                 );
-                false
+                is_cut
             }
         }
     }
 
     fn advance_queue(&mut self, index: usize, now: Instant) -> bool {
-        let queue = &mut self.queues[index].device;
+        let Queue { device: queue, plugged_until, .. } = &mut self.queues[index];
         // A completion can give its slot to a waiting bio, which the plug then holds.
         queue.collect(now);
-        if self.plan.stays_plugged {
+        *plugged_until = plugged_until.filter(|until| *until > now);
+        if plugged_until.is_some() {
+            // A plug that is full is emptied nevertheless.
+        } else if self.plan.stays_plugged {
             queue.empty_plug(now);
         } else {
             queue.unplug(now);
@@ -323,6 +404,7 @@ impl Volume {
         while let Some(done) = self.queues[index].device.poll_completion() {
             is_changed = true;
             self.check_order(index, done.token);
+            self.end_store(index, done.token, done.result.is_ok());
             if done.token & OF_CACHE > 0 {
                 let tag = done.token as u32 & ((1 << TAG_BITS) - 1);
                 self.log_result(now, tag as usize, "cache I/O", done.result);
@@ -354,42 +436,14 @@ impl Volume {
         submitted.remove(place);
     }
 
-    fn take_damage(&mut self) {
-        for (platter, faults) in self.platters.iter().zip(&self.faults) {
-            if std::mem::take(&mut faults.borrow_mut().is_cache_lost) {
-                platter.borrow_mut().lose_cache();
-                self.contents.put_at_risk();
-                if self.path.is_none() {
-                    // Without a page cache, a program must write again after a failed flush.
-                    self.contents.accept_loss();
-                }
-            }
-        }
-        if self.plan.layout != Layout::Plain {
-            return;
-        }
-        let damage = self.faults[0].borrow_mut().plan.take_damage();
-        for damage in damage {
-            let range = match damage {
-                Damage::NotWritten(extent) | Damage::Overwritten(extent) => {
-                    extent.offset()..extent.offset() + extent.bytes()
-                }
-                Damage::BitFlipped { offset, bit } => {
-                    self.platters[0].borrow_mut().flip(offset, bit);
-                    offset..offset + 1
-                }
-            };
-            self.is_end_damaged |= range.end > self.plan.bytes;
-            self.contents.damage(&range);
-        }
-    }
-
     /// The earliest time at which the volume has work.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let path = self.path.as_ref().and_then(BufferedPath::poll_timeout);
         let queues = self.queues.iter().filter_map(|queue| queue.device.poll_timeout());
+        let plugs = self.queues.iter().filter_map(|queue| queue.plugged_until);
         let calls = self.calls.iter().flatten().filter_map(Call::due);
-        path.into_iter().chain(queues).chain(calls).min()
+        let control = self.control.as_deref().and_then(BlockDevice::poll_timeout);
+        path.into_iter().chain(queues).chain(control).chain(plugs).chain(calls).min()
     }
 
     /// The times at which the parts of the volume have work, for the message of a failure.
@@ -401,11 +455,7 @@ impl Volume {
             .iter()
             .map(|queue| {
                 let (requests, device) = (queue.device.queue(), queue.device.device());
-                (
-                    requests.poll_timeout(),
-                    iopath_core::BlockDevice::poll_timeout(device),
-                    requests.in_flight(),
-                )
+                (requests.poll_timeout(), device.poll_timeout(), requests.in_flight())
             })
             .collect();
         format!(
@@ -443,81 +493,6 @@ impl Volume {
         self.faults.iter().for_each(|faults| faults.borrow_mut().plan.stop());
     }
 
-    /// Power fails, and the volume is opened again. Checks that the medium has only bytes that may be left.
-    pub(crate) fn power_cut(&mut self, now: Instant, random: &mut Random) {
-        if matches!(self.plan.layout, Layout::Mapped { .. }) {
-            return; // The space of a mapped file is in memory only.
-        }
-        self.log(now, 0, "power cut", 0, 0);
-        for platter in &self.platters {
-            platter.borrow_mut().lose_power(&self.arena, random);
-        }
-        self.queues.clear();
-        self.path = None;
-        for call in std::mem::take(&mut self.calls).into_iter().flatten() {
-            call.abandon(&self.arena);
-        }
-        if let Some(frames) = self.frames.take() {
-            frames.release(&self.arena);
-        }
-        let bytes = self.visible_bytes();
-        self.check_survivor(0, &bytes);
-        let clock = self.tick();
-        self.contents.restart(&bytes, clock);
-        self.open();
-    }
-
-    /// The bytes of the volume on its disks.
-    fn visible_bytes(&self) -> Vec<u8> {
-        let sectors = self.plan.bytes.div_ceil(512);
-        let mut bytes = Vec::with_capacity((sectors * 512) as usize);
-        for sector in 0..sectors {
-            let (member, place) = self.locate(sector);
-            let start = place as usize * 512;
-            bytes.extend_from_slice(&self.platters[member].borrow().bytes()[start..start + 512]);
-        }
-        bytes
-    }
-
-    /// The disk and the sector of a sector of the volume.
-    fn locate(&self, sector: u64) -> (usize, u64) {
-        match self.plan.layout {
-            Layout::Striped { members, chunk_sectors } => {
-                let (chunk, rest) = (sector / chunk_sectors, sector % chunk_sectors);
-                let members = members as u64;
-                ((chunk % members) as usize, chunk / members * chunk_sectors + rest)
-            }
-            _ => (0, sector),
-        }
-    }
-
-    /// A flush that began at `start` has succeeded: all bytes that a power failure could leave must be permitted.
-    fn flushed(&mut self, start: u64) {
-        let oldest = self.calls.iter().flatten().map(Call::oldest).min().unwrap_or(u64::MAX);
-        self.contents.flushed(start, oldest);
-        self.check_medium();
-    }
-
-    fn check_medium(&mut self) {
-        if matches!(self.plan.layout, Layout::Mapped { .. }) {
-            return;
-        }
-        for sector in 0..self.plan.bytes.div_ceil(512) {
-            let (member, place) = self.locate(sector);
-            let platter = Rc::clone(&self.platters[member]);
-            for bytes in platter.borrow().survivors(place) {
-                self.check_survivor(sector * 512, bytes);
-            }
-        }
-    }
-
-    fn check_survivor(&mut self, offset: u64, bytes: &[u8]) {
-        match self.contents.check_survivor(offset, bytes) {
-            Ok(damaged) => self.damaged_cells += damaged,
-            Err(wrong) => panic!("rule 1, durability: a power failure could leave a wrong byte: {wrong}"),
-        }
-    }
-
     fn check_read(&mut self, offset: u64, bytes: &[u8], reader: Reader) {
         self.checked_bytes += bytes.len() as u64;
         match self.contents.check_read(offset, bytes, reader) {
@@ -529,28 +504,12 @@ impl Volume {
     /// A caller gets an error. Without an injected fault, no I/O fails.
     fn failed(&mut self, why: IoError) {
         self.failed_calls += 1;
-        assert!(self.injected() > 0, "rule 6: a call fails with {why:?}, and no fault was injected");
-    }
-
-    pub(crate) fn set_elevator(&mut self, name: &str, now: Instant) {
-        let spec = name.parse().expect("the elevator is in the table");
-        self.queues.iter_mut().for_each(|queue| queue.device.queue_mut().set_elevator(&spec, now));
-    }
-
-    pub(crate) fn set_depth(&mut self, depth: u32) {
-        self.queues.iter_mut().for_each(|queue| queue.device.queue_mut().set_depth(depth));
-    }
-
-    pub(crate) fn set_weight(&mut self, stream: u32, weight: u32) {
-        for queue in &mut self.queues {
-            queue.device.queue_mut().set_weight(Stream(stream), weight);
-        }
-    }
-
-    pub(crate) fn forget_metadata(&self) {
-        if let Some(host) = &self.host {
-            host.forget_metadata();
-        }
+        // An I/O past an end that has moved fails.
+        let is_cut = why == IoError::EndOfDevice && self.resizes > 0;
+        assert!(
+            is_cut || self.injected() > 0,
+            "rule 6: a call fails with {why:?}, and no fault was injected"
+        );
     }
 
     /// The state of the volume, as the coverage counts it.
@@ -564,6 +523,7 @@ impl Volume {
             is_queued: queues().any(|queue| queue.bios_in() > queue.in_flight()),
             is_in_flight: queues().any(|queue| queue.in_flight() > 0),
             is_full: queues().any(|queue| queue.bios_in() >= self.plan.bios_max),
+            is_plugged: self.queues.iter().any(|queue| queue.plugged_until.is_some()),
             has_held: queues().any(|queue| queue.stats().held > 0),
             is_dirty: stats.is_some_and(|stats| stats.dirty > 0),
             is_writing: stats.is_some_and(|stats| stats.writing > 0),
@@ -572,8 +532,31 @@ impl Volume {
             has_guard: waits(Call::holds_page),
             waits_for_gate: waits(Call::waits_for_gate),
             waits_for_frame: waits(Call::waits_for_frame),
+            is_resizing: self.is_resizing(),
             is_blocked: self.queues.iter().any(|queue| queue.device.device().is_blocked()),
         }
+    }
+
+    /// Rule 4: the disks have moved all bytes of direct I/O from and to the memory of the programs. Returns these bytes.
+    pub(crate) fn check_zero_copy(&self) -> u64 {
+        let moved =
+            |owner| self.platters.iter().map(|platter| platter.borrow().moved().of(owner)).sum::<u64>();
+        let DirectBytes { read, written } = self.direct;
+        // A read of a hole moves no bytes.
+        let is_mapped = self.host.is_some();
+        let least = if is_mapped { written } else { read + written };
+        let by_program = moved(Owner::Program);
+        // The model does not know which bytes of a lost write the disk has not moved.
+        assert!(
+            by_program >= least || self.has_damage,
+            "rule 4: direct I/O of {least} bytes moves {by_program} bytes in its memory"
+        );
+        assert!(is_mapped || moved(Owner::Library) == 0, "rule 4: direct I/O uses other memory than its own");
+        assert!(
+            self.path.is_some() || moved(Owner::Cache) == 0,
+            "rule 4: a volume without a page cache uses one"
+        );
+        read + written
     }
 
     /// Checks that nothing of the calls is left.

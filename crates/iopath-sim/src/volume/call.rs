@@ -1,6 +1,6 @@
 //! A call of a program as a state: its kind, its progress, and its place in the model. `calls.rs` and `direct.rs` continue it.
 
-use iopath_core::buffered::{BufferedWrite, Starvation};
+use iopath_core::buffered::{BufferedWrite, Resize, Starvation};
 use iopath_core::cache::{DirectTag, Forced, Frame, Outcome};
 use iopath_core::{Duration, Instant, Op};
 
@@ -18,6 +18,8 @@ pub(super) struct Call {
     pub(super) token: u64,
     /// Its write is in the model.
     pub(super) is_begun: bool,
+    /// The bytes of its write before the end of the volume. A write to the last sector loses the others.
+    pub(super) kept_bytes: u64,
     pub(super) stage: Stage,
     /// A caller that lacks a frame, and the time of its next check.
     pub(super) starvation: Option<(Starvation, Instant)>,
@@ -41,12 +43,27 @@ pub(super) enum Kind {
         stream: u32,
         memory: Option<Span>,
         gate: Option<DirectTag>,
+        sweep: Option<Sweep>,
     },
     /// A flush of the page cache, or of a queue.
     Flush {
         queue: usize,
     },
     WriteBack,
+    /// A resize of a mapped file; its range is the bytes between the old and the new end.
+    Resize {
+        size_bytes: u64,
+        /// The part of the page cache.
+        resize: Option<Resize>,
+    },
+}
+
+/// The rest of a sweep: direct I/O that begins when this one ends.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sweep {
+    /// From its offset to the next.
+    pub(super) stride_bytes: u64,
+    pub(super) left: u64,
 }
 
 #[derive(Debug)]
@@ -68,6 +85,8 @@ pub(super) enum Stage {
         early: Option<Outcome>,
     },
     AtDevice,
+    /// The file is being resized.
+    AtControl,
     /// Its forced write waits for a flush.
     Forcing(Forced),
 }

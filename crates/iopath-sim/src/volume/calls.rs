@@ -1,14 +1,33 @@
 //! The calls of programs on a volume: buffered reads and writes page by page, flushes and write-back. A call that waits is a
 //! state; `Volume::advance` continues it. `direct.rs` has direct I/O.
 
+use std::ops::Range;
+
 use iopath_core::buffered::{Advice, BufferedWrite, ReadStep, Starvation, TakeStep};
 use iopath_core::cache::{Frame, Outcome};
 use iopath_core::{Duration, Instant, IoError, Op, PageRange};
 
-use super::call::{Call, Kind, Stage};
+use super::call::{Call, Kind, Stage, Sweep};
 use super::{PAGE, Volume};
+use crate::arena::Owner;
 use crate::contents::{ANY, NO_QUEUE, Reader, fill};
-use crate::scenario::Do;
+use crate::scenario::{Do, Layout};
+
+/// A direct I/O to begin.
+#[derive(Debug, Clone, Copy)]
+struct Direct {
+    op: Op,
+    forced: bool,
+    queue: usize,
+    stream: u32,
+    sweep: Option<Sweep>,
+}
+
+impl Direct {
+    const fn of(op: Op) -> Self {
+        Self { op, forced: false, queue: 0, stream: 0, sweep: None }
+    }
+}
 
 impl Volume {
     /// Begins the call of an action, if it fits the volume.
@@ -27,10 +46,17 @@ impl Volume {
                 let write = BufferedWrite::new(offset, bytes as usize).expect("it has offsets");
                 self.add(Kind::Write { write, hold }, offset, bytes, "write", now);
             }
-            Do::Read { at, len, .. } => self.begin_direct(Op::Read, at, len, false, 0, 0, now),
-            Do::Write { at, len, .. } => self.begin_direct(Op::Write, at, len, false, 0, 0, now),
+            Do::Read { at, len, .. } => self.begin_direct(Direct::of(Op::Read), at, len, now),
+            Do::Write { at, len, .. } => self.begin_direct(Direct::of(Op::Write), at, len, now),
             Do::Direct { op, at, len, forced, queue, stream } => {
-                self.begin_direct(op, at, len, forced, queue, stream, now);
+                self.begin_direct(Direct { op, forced, queue, stream, sweep: None }, at, len, now);
+            }
+            Do::Sweep { op, at, len, stride, window, count, queue, stream } => {
+                let sweep = Some(Sweep { stride_bytes: stride * window * 64, left: count / window });
+                for nth in 0..window {
+                    let direct = Direct { op, forced: false, queue, stream, sweep };
+                    self.begin_direct(direct, at + nth * stride, len, now);
+                }
             }
             Do::Flush { queue } => {
                 self.add(Kind::Flush { queue }, 0, 0, "flush", now);
@@ -39,6 +65,7 @@ impl Volume {
                 let (offset, bytes) = self.range(at, len);
                 self.add(Kind::WriteBack, offset, bytes, "write back", now);
             }
+            Do::Resize { cells } => self.begin_resize(cells * 64, now),
             Do::Prefetch { at, len } => self.advise(at, len, Advice::WillNeed),
             Do::DropPages { at, len } => self.advise(at, len, Advice::DontNeed),
             _ => {}
@@ -54,32 +81,36 @@ impl Volume {
 
     /// A range in cells, limited to the volume.
     fn range(&self, at: u64, len: u64) -> (u64, u64) {
-        let offset = (at * 64).min(self.plan.bytes - 64);
-        (offset, (len * 64).min(self.plan.bytes - offset))
+        let offset = (at * 64).min(self.size_bytes - 64);
+        (offset, (len * 64).min(self.size_bytes - offset))
     }
 
-    #[allow(clippy::too_many_arguments, reason = "the fields of an action")]
-    fn begin_direct(
-        &mut self,
-        op: Op,
-        at: u64,
-        len: u64,
-        forced: bool,
-        queue: usize,
-        stream: u32,
-        now: Instant,
-    ) {
-        let unsupported = matches!(op, Op::Discard | Op::WriteZeroes) && !self.has_discard();
+    fn begin_direct(&mut self, direct: Direct, at: u64, len: u64, now: Instant) {
+        let Direct { op, forced, queue, stream, sweep } = direct;
+        let survives_power = self.plan.extras.survives_power;
+        let unsupported = matches!(op, Op::Discard | Op::WriteZeroes) && !self.has_discard()
+            // Its blocks could be used again before the flush.
+            || op == Op::Discard && survives_power;
         let (offset, bytes) = self.range(at, len);
         let start = offset / 512 * 512;
-        let end = (offset + bytes).next_multiple_of(512).min(self.plan.bytes / 512 * 512);
+        let end = (offset + bytes).next_multiple_of(512).min(self.size_bytes / 512 * 512);
         if unsupported || start >= end {
             return;
         }
-        let memory = op.has_memory().then(|| self.arena.take((end - start) as usize));
-        let forced = forced && op == Op::Write;
-        let kind = Kind::Direct { op, forced, queue, stream, memory, gate: None };
+        let memory = op.has_memory().then(|| self.arena.take((end - start) as usize, Owner::Program));
+        let forced = forced && op == Op::Write && (self.path.is_some() || !survives_power);
+        let kind = Kind::Direct { op, forced, queue, stream, memory, gate: None, sweep };
         self.add(kind, start, end - start, "direct", now);
+    }
+
+    /// A call of a sweep has ended: begins the next, if it is within the volume.
+    fn continue_sweep(&mut self, direct: Direct, offset: u64, bytes: u64, now: Instant) {
+        let Some(Sweep { stride_bytes, left }) = direct.sweep else { return };
+        let next = offset + stride_bytes;
+        if left > 0 && next + bytes <= self.size_bytes {
+            let sweep = Some(Sweep { stride_bytes, left: left - 1 });
+            self.begin_direct(Direct { sweep, ..direct }, next / 64, bytes / 64, now);
+        }
     }
 
     fn has_discard(&self) -> bool {
@@ -87,11 +118,21 @@ impl Volume {
         limits.discard_bytes_max > 0 && limits.write_zeroes_bytes_max > 0
     }
 
-    fn add(&mut self, kind: Kind, offset: u64, bytes: u64, what: &'static str, now: Instant) {
+    pub(super) fn add(&mut self, kind: Kind, offset: u64, bytes: u64, what: &'static str, now: Instant) {
         let start = self.tick();
         self.writes += 1;
         let (token, stage) = (self.writes, Stage::Ready);
-        let call = Call { kind, offset, bytes, start, token, is_begun: false, stage, starvation: None };
+        let call = Call {
+            kind,
+            offset,
+            bytes,
+            start,
+            token,
+            is_begun: false,
+            kept_bytes: 0,
+            stage,
+            starvation: None,
+        };
         let free = self.calls.iter().position(Option::is_none);
         let index = free.unwrap_or(self.calls.len());
         self.calls.resize_with(self.calls.len().max(index + 1), || None);
@@ -111,11 +152,12 @@ impl Volume {
     pub(super) fn begin_model_write(&mut self, index: usize) {
         let clock = self.tick();
         let queue_of = self.model_queue(index);
-        let Call { kind, offset, bytes, start, token, is_begun, .. } = self.call(index);
-        (*start, *is_begun) = (clock, true);
+        let end = self.size_bytes;
+        let Call { kind, offset, bytes, start, token, is_begun, kept_bytes, .. } = self.call(index);
+        (*start, *is_begun, *kept_bytes) = (clock, true, end.saturating_sub(*offset).min(*bytes));
         let token = match kind {
             Kind::Direct { op: Op::WriteZeroes, .. } => 0,
-            Kind::Direct { op: Op::Discard, .. } => ANY,
+            Kind::Direct { op: Op::Discard, .. } | Kind::Resize { .. } => ANY,
             _ => *token,
         };
         let range = *offset..*offset + *bytes;
@@ -167,6 +209,7 @@ impl Volume {
                 }
                 None => return self.submit(index, queue, Op::Flush, None, now),
             },
+            Kind::Resize { .. } => self.start_resize(index, now),
             Kind::WriteBack => {
                 let Call { offset, bytes, .. } = *self.call(index);
                 let range = PageRange::touched_by(offset, bytes, PAGE as u32);
@@ -197,6 +240,8 @@ impl Volume {
         match path.read(range, index as u64, now) {
             ReadStep::Pinned(frame) => self.read_pinned(index, frame, now),
             ReadStep::Wait { .. } => self.call(index).stage = Stage::Waiting,
+            // The end has moved.
+            ReadStep::End if self.resizes > 0 => self.end(index, Ok(()), now),
             ReadStep::End => panic!("rule 5: a read at byte {} finds the end", self.call(index).offset),
         }
     }
@@ -213,9 +258,12 @@ impl Volume {
         let copy = self.arena.with(whole, |memory| memory.to_vec());
         self.check_read(at, &copy[in_page..in_page + bytes as usize], reader);
         // Rule 5: the bytes of a page past the end of the volume are zeroes.
-        let end = self.plan.bytes.saturating_sub(at / PAGE * PAGE).min(PAGE) as usize;
+        let end = self.size_bytes.saturating_sub(at / PAGE * PAGE).min(PAGE) as usize;
         let are_zeroes = copy[end..].iter().all(|byte| *byte == 0);
-        assert!(are_zeroes || self.is_end_damaged, "rule 5: bytes past the end are not zeroes");
+        assert!(
+            are_zeroes || self.is_end_damaged || self.is_resizing(),
+            "rule 5: bytes past the end are not zeroes"
+        );
         if hold == Duration::ZERO {
             self.unpin(frame);
             self.call(index).stage = Stage::Ready;
@@ -310,6 +358,9 @@ impl Volume {
                 let result = known.expect("rule 1: a forced write is woken without a result");
                 return self.end(index, result, now);
             }
+            Stage::Waiting if matches!(call.kind, Kind::Resize { .. }) => {
+                return self.wake_resize(index, outcome, now);
+            }
             Stage::Waiting => {}
             stage => panic!("rule 8: call {index} is woken in stage {stage:?}: {outcome:?}"),
         }
@@ -369,19 +420,25 @@ impl Volume {
     }
 
     /// Removes a call, and checks what it has returned.
-    fn finish(&mut self, index: usize, is_ok: bool, _now: Instant) {
+    fn finish(&mut self, index: usize, is_ok: bool, now: Instant) {
         let queue = self.model_queue(index);
         let clock = self.tick();
         let call = self.calls[index].take().expect("in progress");
         self.completed_calls += 1;
-        let Call { kind, offset, bytes, start, is_begun, .. } = call;
+        let Call { kind, offset, bytes, start, is_begun, kept_bytes, .. } = call;
         let range = offset..offset + bytes;
         if is_begun {
             let is_forced = matches!(kind, Kind::Direct { forced: true, .. });
             self.contents.end_write(&range, start, clock, is_ok, is_forced);
+            if kept_bytes < bytes && !matches!(kind, Kind::Resize { .. }) {
+                self.write_zeroes_to_model(&(offset + kept_bytes..offset + bytes));
+            }
         }
         match kind {
-            Kind::Direct { op, forced, memory, .. } => {
+            Kind::Direct { op, forced, queue: of_queue, stream, memory, sweep, .. } => {
+                if is_ok && op.has_memory() {
+                    self.direct.add(op, bytes);
+                }
                 if let (true, Some(memory)) = (is_ok, memory) {
                     let copy = self.arena.with(memory, |bytes| bytes.to_vec());
                     self.check_read(offset, &copy, Reader { start, queue });
@@ -392,10 +449,36 @@ impl Volume {
                 if op.is_write() && forced && is_ok {
                     self.check_medium();
                 }
+                if op == Op::Discard && is_ok && matches!(self.plan.layout, Layout::Mapped { .. }) {
+                    self.zeroed(&range, start);
+                }
+                let direct = Direct { op, forced, queue: of_queue, stream, sweep };
+                self.continue_sweep(direct, offset, bytes, now);
             }
             Kind::Flush { .. } if is_ok => self.flushed(start),
-            Kind::Flush { .. } | Kind::WriteBack | Kind::Read { .. } | Kind::Write { .. } => {}
+            Kind::Resize { .. } if is_ok && is_begun => self.zeroed(&range, start),
+            Kind::Resize { .. }
+            | Kind::Flush { .. }
+            | Kind::WriteBack
+            | Kind::Read { .. }
+            | Kind::Write { .. } => {}
         }
+    }
+
+    /// Rule 5: a discard of a mapped file has succeeded, and left a hole.
+    fn zeroed(&mut self, range: &Range<u64>, start: u64) {
+        if self.path.is_none() {
+            return self.contents.punched(range, start);
+        }
+        // Dirty pages were dropped when it began, so a read that began before its end may have older bytes.
+        self.write_zeroes_to_model(range);
+    }
+
+    fn write_zeroes_to_model(&mut self, range: &Range<u64>) {
+        let start = self.tick();
+        self.contents.begin_write(range, 0, start, NO_QUEUE);
+        let end = self.tick();
+        self.contents.end_write(range, start, end, true, false);
     }
 
     /// Reads the whole volume, and flushes it: the last calls of a run.
@@ -405,14 +488,14 @@ impl Volume {
 
     /// Reads all bytes, through the page cache if there is one, and by direct I/O.
     pub(crate) fn begin_last_reads(&mut self, now: Instant) {
-        for page in 0..self.plan.bytes.div_ceil(PAGE) {
+        for page in 0..self.size_bytes.div_ceil(PAGE) {
             let offset = page * PAGE;
-            let bytes = PAGE.min(self.plan.bytes - offset);
+            let bytes = PAGE.min(self.size_bytes - offset);
             if self.path.is_some() {
                 let kind = Kind::Read { done: 0, hold: Duration::ZERO };
                 self.add(kind, offset, bytes, "last read", now);
             }
-            self.begin_direct(Op::Read, offset / 64, bytes / 64, false, 0, 0, now);
+            self.begin_direct(Direct::of(Op::Read), offset / 64, bytes / 64, now);
         }
     }
 

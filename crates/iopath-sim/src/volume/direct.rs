@@ -1,13 +1,13 @@
 //! Direct I/O and flushes of queues: the gate of the page cache, the submission of a bio, and its completion.
 
 use iopath_core::cache::{DirectStep, DirectTag};
-use iopath_core::{Bio, Extent, Instant, IoError, Op, Priority, Stream, SubmitError};
+use iopath_core::{Bio, Duration, Extent, Instant, IoError, Op, Stream, SubmitError};
 
 use super::Volume;
 use super::call::{Kind, Stage};
 use crate::arena::Span;
 use crate::contents::fill;
-use crate::scenario::Layout;
+use crate::scenario::{Extras, Layout};
 
 impl Volume {
     pub(super) fn submit_direct(&mut self, index: usize, now: Instant) -> bool {
@@ -72,10 +72,17 @@ impl Volume {
         if let (Op::Write, Some(memory)) = (op, memory) {
             self.arena.with(memory, |memory| fill(offset, memory, token));
         }
-        let bio =
-            Bio { op, extent, memory, fua, stream, priority: Priority::BestEffort, token: index as u64 };
+        let Extras { priorities, plug_time, .. } = self.plan.extras;
+        let priority = priorities[stream.0 as usize];
+        let bio = Bio { op, extent, memory, fua, stream, priority, token: index as u64 };
         let target = &mut self.queues[queue];
         if let Err(why) = target.device.submit_bio(bio, now) {
+            if matches!(why, SubmitError::OutOfRange { .. }) && self.resizes > 0 {
+                // The end has moved below it.
+                self.call(index).stage = Stage::AtDevice;
+                self.at_device_done(index, Err(IoError::EndOfDevice), now);
+                return true;
+            }
             assert!(matches!(why, SubmitError::QueueFull(_)), "rule 8: the queue refuses a valid bio: {why}");
             let refused = why.into_bio();
             assert_eq!(
@@ -86,6 +93,13 @@ impl Volume {
             return false;
         }
         target.submitted.push_back((index as u64, op, extent));
+        // Queue 0 of a volume with a page cache belongs to the cache, which unplugs it.
+        if plug_time > Duration::ZERO && target.plugged_until.is_none() && (queue > 0 || !has_path) {
+            target.plugged_until = Some(now + plug_time);
+        }
+        if op == Op::Flush {
+            self.begin_store(queue, index as u64);
+        }
         let call = self.call(index);
         call.stage = Stage::AtDevice;
         if !has_path {

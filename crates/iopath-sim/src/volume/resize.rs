@@ -1,0 +1,103 @@
+//! Resizes of mapped files: truncation and growth while I/O is in flight. One at a time, by an engine of its own, as the volumes
+//! of the crate `iopath` do it.
+
+use iopath_core::buffered::ResizeStep;
+use iopath_core::cache::Outcome;
+use iopath_core::{BlockDevice, Instant, IoError, Tag};
+
+use super::Volume;
+use super::call::{Kind, Stage};
+use crate::device::Device;
+
+impl Volume {
+    /// Begins to move the end of the volume to this byte, limited to the size of the plan.
+    pub(super) fn begin_resize(&mut self, size_bytes: u64, now: Instant) {
+        let size_bytes = size_bytes.min(self.plan.bytes);
+        if self.control.is_none() || self.is_resizing() || size_bytes == self.size_bytes {
+            return;
+        }
+        let (low, high) = (size_bytes.min(self.size_bytes), size_bytes.max(self.size_bytes));
+        self.resizes += 1;
+        self.add(Kind::Resize { size_bytes, resize: None }, low, high - low, "resize", now);
+    }
+
+    pub(super) fn is_resizing(&self) -> bool {
+        self.calls.iter().flatten().any(|call| matches!(call.kind, Kind::Resize { .. }))
+    }
+
+    /// A resize is ready: the page cache goes first.
+    pub(super) fn start_resize(&mut self, index: usize, now: Instant) {
+        let Kind::Resize { size_bytes, .. } = self.call(index).kind else { unreachable!("a resize") };
+        if size_bytes < self.size_bytes {
+            // The bytes past the new end may be any until the truncation has ended.
+            self.begin_model_write(index);
+        }
+        let Some(path) = &mut self.path else { return self.resize_file(index, now) };
+        let (begun, step) = path.begin_resize(size_bytes, index as u64);
+        let call = self.call(index);
+        let Kind::Resize { resize, .. } = &mut call.kind else { unreachable!("a resize") };
+        *resize = Some(begun);
+        call.stage = Stage::Waiting;
+        if step == ResizeStep::Resize {
+            self.resize_file(index, now);
+        }
+    }
+
+    /// The page cache has an outcome for a resize that waits.
+    pub(super) fn wake_resize(&mut self, index: usize, outcome: Outcome, now: Instant) {
+        let call = self.calls[index].as_mut().expect("in progress");
+        let Kind::Resize { resize: Some(resize), .. } = &mut call.kind else { unreachable!("a resize") };
+        let path = self.path.as_mut().expect("of a page cache");
+        match path.handle_resize_outcome(resize, outcome, index as u64) {
+            Ok(ResizeStep::Wait) => {}
+            Ok(ResizeStep::Resize) => self.resize_file(index, now),
+            Err(error) => self.end(index, Err(error), now),
+        }
+    }
+
+    fn resize_file(&mut self, index: usize, now: Instant) {
+        let call = self.call(index);
+        let Kind::Resize { size_bytes, .. } = call.kind else { unreachable!("a resize") };
+        call.stage = Stage::AtControl;
+        // No I/O is submitted past the end of the file.
+        self.set_capacity(size_bytes.min(self.size_bytes));
+        let control = self.control.as_mut().expect("a resize has an engine");
+        control.resize(Tag::from_bits(index as u32), size_bytes, now);
+    }
+
+    fn set_capacity(&mut self, size_bytes: u64) {
+        let sectors = size_bytes.div_ceil(512);
+        for queue in &mut self.queues {
+            queue.device.queue_mut().set_capacity(sectors);
+            if let Device::Mapped(mapped) = queue.device.device_mut() {
+                mapped.set_capacity(sectors);
+            }
+        }
+    }
+
+    /// Advances the engine that resizes. Returns whether a resize has ended.
+    pub(super) fn advance_control(&mut self, now: Instant) -> bool {
+        let Some(control) = &mut self.control else { return false };
+        let done = control.poll_completion(now);
+        control.commit(now);
+        let Some(done) = done else { return false };
+        self.end_resize(done.tag.to_bits() as usize, done.result, now);
+        true
+    }
+
+    fn end_resize(&mut self, index: usize, result: Result<(), IoError>, now: Instant) {
+        let call = self.calls[index].as_mut().expect("in progress");
+        assert!(matches!(call.stage, Stage::AtControl), "rule 8: resize {index} completes twice");
+        let Kind::Resize { size_bytes, resize } = &mut call.kind else { unreachable!("a resize") };
+        let (size_bytes, resize) = (*size_bytes, resize.take());
+        if result.is_ok() {
+            self.size_bytes = size_bytes;
+        }
+        if let (Some(path), Some(resize)) = (&mut self.path, resize) {
+            path.end_resize(resize, result.is_ok());
+            assert_eq!(path.geometry().size_bytes, self.size_bytes, "the cache and the file have one size");
+        }
+        self.set_capacity(self.size_bytes);
+        self.end(index, result, now);
+    }
+}
