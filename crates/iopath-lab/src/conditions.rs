@@ -58,6 +58,7 @@ pub(crate) mod fixtures {
             closed_ns: None,
             verified: None,
             course: None,
+            controlled: Vec::new(),
             steady: None,
             cpu: None,
             device: None,

@@ -14,6 +14,9 @@ use crate::random::below;
 /// The maximum number of zones, as in fio.
 const ZONES_MAX: usize = 256;
 
+/// The maximum number of blocks of a sequence, as in fio.
+const SEQUENCE_MAX: usize = 64;
+
 /// An odd number that maps ranks to blocks without a visible pattern: the golden ratio of 2^64.
 const SCATTER: u64 = 0x9E37_79B9_7F4A_7C15;
 
@@ -45,6 +48,13 @@ pub enum Distribution {
     },
     /// Zones of the range, from its start.
     Zoned(Vec<Zone>),
+    /// These blocks in this order, again and again. Not random.
+    Sequence {
+        /// Numbers of blocks.
+        blocks: Vec<u64>,
+        /// Whether each pass begins after the blocks of the pass before it: then the numbers count from there.
+        moves: bool,
+    },
 }
 
 /// A zone of a range.
@@ -59,7 +69,8 @@ pub struct Zone {
 /// A text that is not a distribution.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error(
-    "use random, zipf:THETA[:CENTER], pareto:POWER[:CENTER], normal:PERCENT[:CENTER] or zoned:ACCESS/SIZE:… in percent"
+    "use random, zipf:THETA[:CENTER], pareto:POWER[:CENTER], normal:PERCENT[:CENTER], zoned:ACCESS/SIZE:… in percent, or \
+     sequence:BLOCK,…"
 )]
 pub struct BadDistribution;
 
@@ -70,6 +81,11 @@ impl FromStr for Distribution {
         let (name, rest) = text.split_once(':').unwrap_or((text, ""));
         if name == "zoned" {
             return zones(rest).map(Self::Zoned).ok_or(BadDistribution);
+        }
+        if name == "sequence" {
+            let blocks: Option<Vec<u64>> = rest.split(',').map(|block| block.trim().parse().ok()).collect();
+            let blocks = blocks.filter(|blocks| blocks.len() <= SEQUENCE_MAX).ok_or(BadDistribution)?;
+            return Ok(Self::Sequence { blocks, moves: false });
         }
         let numbers: Result<Vec<f64>, _> =
             rest.split(':').filter(|part| !part.is_empty()).map(str::parse).collect();
@@ -102,6 +118,10 @@ impl fmt::Display for Distribution {
             Self::Zoned(zones) => {
                 f.write_str("zoned")?;
                 zones.iter().try_for_each(|zone| write!(f, ":{}/{}", zone.access_percent, zone.size_percent))
+            }
+            Self::Sequence { blocks, moves } => {
+                let blocks: Vec<String> = blocks.iter().map(ToString::to_string).collect();
+                write!(f, "sequence:{}{}", blocks.join(","), if *moves { " moving" } else { "" })
             }
         }
     }
@@ -154,9 +174,18 @@ pub(crate) struct Sampler {
 enum Law {
     Uniform,
     Zipf(Zipf<f64>, Place),
-    Pareto { exponent: f64, place: Place },
+    Pareto {
+        exponent: f64,
+        place: Place,
+    },
     Normal(Normal<f64>),
     Zoned(Vec<Zone>),
+    /// The numbers, and the blocks drawn so far.
+    Sequence {
+        blocks: Vec<u64>,
+        moves: bool,
+        drawn: u64,
+    },
 }
 
 /// The block of a rank.
@@ -187,6 +216,9 @@ impl Sampler {
                     .map_or(Law::Uniform, Law::Normal)
             }
             Distribution::Zoned(ref zones) => Law::Zoned(zones.clone()),
+            Distribution::Sequence { ref blocks, moves } => {
+                Law::Sequence { blocks: blocks.clone(), moves, drawn: 0 }
+            }
             Distribution::Uniform => Law::Uniform,
         };
         Self { blocks, law }
@@ -194,17 +226,24 @@ impl Sampler {
 
     /// A block, from 0.
     #[inline]
-    pub(crate) fn draw(&self, generator: &mut Xoshiro256PlusPlus) -> u64 {
-        match &self.law {
+    pub(crate) fn draw(&mut self, generator: &mut Xoshiro256PlusPlus) -> u64 {
+        match &mut self.law {
             Law::Uniform => below(generator, self.blocks),
-            other => self.draw_by(other, generator),
+            Law::Sequence { blocks, moves, drawn } => {
+                let count = blocks.len() as u64;
+                let block = blocks[(*drawn % count) as usize];
+                let first = if *moves { *drawn - *drawn % count } else { 0 };
+                *drawn += 1;
+                block.wrapping_add(first) % self.blocks
+            }
+            _ => self.draw_by(&self.law, generator),
         }
     }
 
     fn draw_by(&self, law: &Law, generator: &mut Xoshiro256PlusPlus) -> u64 {
         let last = self.blocks - 1;
         match law {
-            Law::Uniform => below(generator, self.blocks),
+            Law::Uniform | Law::Sequence { .. } => below(generator, self.blocks),
             Law::Zipf(zipf, place) => {
                 let rank = zipf.sample(generator) as u64;
                 self.place(rank.saturating_sub(1).min(last), *place)
@@ -285,7 +324,7 @@ mod tests {
     const DRAWS: u32 = 100_000;
 
     fn counts(text: &str) -> Vec<u32> {
-        let sampler = Sampler::new(&text.parse().unwrap(), BLOCKS);
+        let mut sampler = Sampler::new(&text.parse().unwrap(), BLOCKS);
         let mut generator = generator(5, [0, 0]);
         let mut counts = vec![0; BLOCKS as usize];
         for _ in 0..DRAWS {
@@ -307,7 +346,7 @@ mod tests {
     fn the_first_draws_are_pinned() {
         let drawn =
             ["random", "zipf:1.2", "pareto:0.2:0", "normal:10", "zoned:50/5:30/15:20/80"].map(|text| {
-                let sampler = Sampler::new(&text.parse().unwrap(), BLOCKS);
+                let mut sampler = Sampler::new(&text.parse().unwrap(), BLOCKS);
                 let mut generator = generator(1, [0, 0]);
                 [(); 4].map(|()| sampler.draw(&mut generator))
             });
@@ -393,7 +432,7 @@ mod tests {
         ];
         for text in texts {
             for blocks in [1, 2, 3, 1 << 40] {
-                let sampler = Sampler::new(&text.parse().unwrap(), blocks);
+                let mut sampler = Sampler::new(&text.parse().unwrap(), blocks);
                 let mut generator = generator(3, [0, 0]);
                 assert!((0..1000).all(|_| sampler.draw(&mut generator) < blocks), "{text} {blocks}");
             }
@@ -432,5 +471,20 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Distribution>(), Err(BadDistribution), "{text}");
         }
+    }
+
+    #[test]
+    fn a_sequence_has_its_blocks_in_order_and_may_move_on() {
+        let drawn = |moves| {
+            let sequence = Distribution::Sequence { blocks: vec![2, 0, 1], moves };
+            let (mut sampler, mut generator) = (Sampler::new(&sequence, 8), generator(1, [0, 0]));
+            (0..9).map(|_| sampler.draw(&mut generator)).collect::<Vec<_>>()
+        };
+        assert_eq!(drawn(false), [2, 0, 1, 2, 0, 1, 2, 0, 1]);
+        assert_eq!(drawn(true), [2, 0, 1, 5, 3, 4, 0, 6, 7], "modulo the range");
+        assert!(
+            "sequence:".parse::<Distribution>().is_err() && "sequence:1,x".parse::<Distribution>().is_err()
+        );
+        assert_eq!("sequence:2,0".parse::<Distribution>().unwrap().to_string(), "sequence:2,0");
     }
 }

@@ -12,14 +12,16 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use crate::cache::used_between;
 use crate::error::LabError;
+use crate::job::control::{FlowShare, flows};
 use crate::job::drive::{self, Clock, JobContext, JobError, Moved};
 use crate::job::tally::JobResult;
-use crate::job::{Pace, Start};
+use crate::job::{Limits, Start};
 use crate::path::{Connection, IoPath, JobSpec};
 use crate::plan::Plan;
 use crate::progress::{JobSample, Progress, Sample};
@@ -102,6 +104,10 @@ pub(crate) fn measure_together(
         moved: workers.iter().map(|_| Moved::default()).collect(),
         ended: workers.iter().map(|_| AtomicBool::new(false)).collect(),
         clock: Clock::start(),
+        flows: flows(workers.iter().map(|worker| worker.workload.controls.flow.as_ref()))
+            .into_iter()
+            .map(Mutex::new)
+            .collect(),
     };
     let (sender, outcomes) = mpsc::channel();
     let count = workers.len() as u32;
@@ -208,6 +214,8 @@ struct Jobs<'a> {
     /// Whether each job has ended.
     ended: Vec<AtomicBool>,
     clock: Clock,
+    /// The share of each job in the I/Os of its group, until the job starts.
+    flows: Vec<Mutex<Option<FlowShare>>>,
 }
 
 impl Jobs<'_> {
@@ -218,7 +226,12 @@ impl Jobs<'_> {
             let _ = outcomes.send(outcome);
         };
         let worker = &self.workers[number];
-        let connected = catch_unwind(AssertUnwindSafe(|| connect(worker)));
+        // The buffers of the connection follow the policy of the thread.
+        let connected = catch_unwind(AssertUnwindSafe(|| {
+            let [clone, _] = worker.of_path;
+            let applied = worker.workload.controls.thread.apply(clone as usize);
+            applied.and_then(|()| connect(worker))
+        }));
         let mut connection = match connected {
             Ok(Ok(connection)) => connection,
             Ok(Err(error)) => return report(Outcome::NotConnected(error)),
@@ -254,16 +267,17 @@ impl Jobs<'_> {
             moved: &self.moved[number],
             counts: workload.steady_state.is_some(),
         };
-        let pace = |start_ns| Pace::of(workload, worker.repetition, worker.job, start_ns);
+        let flow = self.flows[number].lock().unwrap_or_else(PoisonError::into_inner).take();
+        let limits = |begin| Limits::of(workload, [worker.repetition, worker.job], flow, begin);
         let mut verified = None;
         let mut result = if let Some((settings, record)) = workload.verify.zip(worker.record) {
-            let mut checker = Checker::new(record);
-            let ran = verify::drive::run(connection, plan, pace, &context, settings, &mut checker)?;
+            let mut checker = Checker::new(record).with_dumps(settings.dump);
+            let ran = verify::drive::run(connection, plan, limits, &context, settings, &mut checker)?;
             verified = Some(checker.into_verified());
             ran
         } else {
             match workload.latency_sampling {
-                LatencySampling::ALL => drive::run(connection, plan, pace, &context),
+                LatencySampling::ALL => drive::run(connection, plan, limits, &context),
                 every => drive::run_sampled(connection, plan, &context, every.get(), worker.seed()),
             }?
         };
@@ -406,7 +420,8 @@ pub(crate) fn read_back(
         waits: false,
     };
     let mut connection = path.connect(&spec)?;
-    let mut checker = Checker::new(record);
+    let dumps = workload.verify.is_some_and(|verify| verify.dump);
+    let mut checker = Checker::new(record).with_dumps(dumps);
     let mut reads = record.reads(block_bytes);
     verify::drive::read_back(&mut *connection, &mut reads, &mut checker)
         .map_err(|error| job_error(error, target))?;

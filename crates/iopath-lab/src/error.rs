@@ -75,6 +75,18 @@ pub enum LabError {
     /// The user has ended the run before the first repetition was complete.
     #[error("interrupted before the end of the first repetition: there is no result")]
     Interrupted,
+    /// The system refuses a setting of a job's thread.
+    #[error(
+        "{setting}: the system refuses {value} for the thread of a job: {source}; use another value, or run as root"
+    )]
+    Thread {
+        /// The key of the setting.
+        setting: &'static str,
+        /// The value.
+        value: String,
+        /// The system's error.
+        source: io::Error,
+    },
     /// The target disappeared during the run.
     #[error("{} no longer exists: it was removed or renamed during the run", target.display())]
     Gone {

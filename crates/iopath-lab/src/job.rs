@@ -7,21 +7,26 @@
 //!             handle_done(slot, now) ◀───────────────────────────┘
 //! ```
 //!
-//! `job/pace.rs` delays transfers: think time and rates. `job/sampled.rs` is the job that measures one latency in many, `job/drive.rs` drives both on a connection.
+//! `job/pace.rs` delays transfers: think time and rates. `job/control.rs` limits or ends a job by its own figures or by other jobs. `job/sampled.rs` is the job that measures one latency in many, `job/drive.rs` drives both on a connection.
 
+pub(crate) mod control;
 pub(crate) mod drive;
 mod pace;
 pub(crate) mod sampled;
 pub(crate) mod tally;
 
+use pace::Due;
 pub(crate) use pace::Pace;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use tally::Tally;
+use control::{Control, FlowShare};
+use tally::{JobResult, Tally};
 
 use crate::path::{Direction, Transfer};
 use crate::plan::Plan;
+use crate::thread_settings::IoPriority;
+use crate::workload::Workload;
 
 /// The time limit of a job. The end of the plan also ends a job.
 #[derive(Debug, Clone, Copy)]
@@ -56,6 +61,47 @@ pub(crate) struct Start {
     pub(crate) ramp: Duration,
 }
 
+/// The times at which a job begins.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Begin {
+    /// The first transfer, on the clock of `now`.
+    pub(crate) started_ns: u64,
+    /// The measurement.
+    pub(crate) measured_ns: u64,
+}
+
+impl Begin {
+    /// The times of a job that would start at `now_ns` without a delay.
+    pub(crate) fn of(Start { delay, ramp }: Start, now_ns: u64) -> Self {
+        let after =
+            |ns: u64, time: Duration| ns.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        let started_ns = after(now_ns, delay);
+        Self { started_ns, measured_ns: after(started_ns, ramp) }
+    }
+}
+
+/// The conditions of a job's transfers, in addition to a free slot.
+#[derive(Debug, Default)]
+pub(crate) struct Limits {
+    pub(crate) pace: Option<Pace>,
+    pub(crate) control: Option<Box<Control>>,
+}
+
+impl Limits {
+    /// The conditions of a workload for job `job` in a repetition. `flow` is its share, if it has one.
+    pub(crate) fn of(
+        workload: &Workload,
+        [repetition, job]: [u32; 2],
+        flow: Option<FlowShare>,
+        begin: Begin,
+    ) -> Self {
+        Self {
+            pace: Pace::of(workload, repetition, job, begin.started_ns),
+            control: Control::of(workload, flow, begin.measured_ns),
+        }
+    }
+}
+
 /// A transfer in flight.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
@@ -71,10 +117,11 @@ pub(crate) struct Job {
     plan: Plan,
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// With a rate: the submission of the transfer in each slot, on the clock of `now`.
+    /// With a rate or controls: the submission of the transfer in each slot, on the clock of `now`.
     submissions: Vec<u64>,
     deadline: Deadline,
     pace: Option<Pace>,
+    control: Option<Box<Control>>,
     /// The start of a job with a delay, until it is reached.
     start_ns: Option<u64>,
     /// The start of the measurement, until it is reached; 0 afterwards.
@@ -98,6 +145,7 @@ impl Job {
             submissions: Vec::new(),
             deadline: Deadline::after(now_ns, runtime_ns),
             pace: None,
+            control: None,
             start_ns: None,
             ramp_end_ns: 0,
             flush_every: u64::MAX,
@@ -113,13 +161,10 @@ impl Job {
         if delay.is_zero() && ramp.is_zero() {
             return self;
         }
-        let after =
-            |ns: u64, time: Duration| ns.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
-        let start_ns = after(now_ns, delay);
-        let measured_ns = after(start_ns, ramp);
+        let Begin { started_ns, measured_ns } = Begin::of(start, now_ns);
         Self {
             deadline: self.deadline.later(measured_ns - now_ns),
-            start_ns: (!delay.is_zero()).then_some(start_ns),
+            start_ns: (!delay.is_zero()).then_some(started_ns),
             ramp_end_ns: if ramp.is_zero() { 0 } else { measured_ns },
             plan: if ramp.is_zero() { self.plan } else { self.plan.uncounted() },
             tally: Tally::new(measured_ns),
@@ -140,10 +185,15 @@ impl Job {
         Self { submissions, pace, ..self }
     }
 
+    /// The same job with controls.
+    pub(crate) fn with_control(self, control: Option<Box<Control>>) -> Self {
+        Self { control, ..self }
+    }
+
     /// Whether transfers wait for a time, besides a free slot.
     #[inline]
     pub(crate) const fn is_paced(&self) -> bool {
-        self.pace.is_some()
+        self.pace.is_some() || self.control.is_some()
     }
 
     /// The next transfer to submit and its slot. None while all slots are in flight, before a flush, and until
@@ -157,7 +207,7 @@ impl Job {
             }
             self.start_ns = None;
         }
-        if self.pace.is_some() && !self.is_stopped && self.writes_left > 0 {
+        if self.is_paced() && !self.is_stopped && self.writes_left > 0 {
             return self.poll_paced(now_ns);
         }
         if self.is_stopped || self.free.is_empty() || self.writes_left == 0 {
@@ -171,6 +221,12 @@ impl Job {
         self.slots[slot as usize] = Slot { transfer, submitted_ns: now_ns };
         self.count_write(transfer);
         Some((slot, transfer))
+    }
+
+    /// The priority of a transfer, if it has one of its own. Called once for each transfer.
+    #[inline]
+    pub(crate) fn priority(&mut self, transfer: Transfer) -> Option<IoPriority> {
+        self.control.as_mut()?.priority(transfer)
     }
 
     #[inline]
@@ -200,8 +256,13 @@ impl Job {
         if self.ramp_end_ns == 0 || self.end_ramp(now_ns) {
             self.tally.count(transfer);
             self.tally.measure(transfer.direction, now_ns - submitted_ns);
-            if let Some(&submitted_ns) = self.submissions.get(slot as usize) {
-                self.tally.measure_closed(now_ns - submitted_ns);
+            let submission_ns = self.submissions.get(slot as usize).copied();
+            if let Some(submission_ns) = submission_ns {
+                self.tally.measure_closed(now_ns - submission_ns);
+            }
+            if let Some(control) = &mut self.control {
+                let from_ns = [submitted_ns, submission_ns.unwrap_or(submitted_ns)];
+                self.is_stopped |= control.handle_done(transfer, from_ns, now_ns);
             }
         }
         match &mut self.pace {
@@ -215,8 +276,13 @@ impl Job {
         if self.start_ns.is_some() && !self.is_stopped {
             return self.start_ns;
         }
-        let pace = self.pace.as_ref().filter(|_| !self.is_stopped)?;
-        Some(pace.next(!self.free.is_empty())?.min(self.deadline.ns))
+        if self.is_stopped {
+            return None;
+        }
+        // A job that is ahead of the others waits for them, also if its own pace permits a transfer.
+        let waits_ns = self.control.as_ref().and_then(|control| control.poll_timeout());
+        let next_ns = waits_ns.or_else(|| self.pace.as_ref()?.next(!self.free.is_empty()))?;
+        Some(next_ns.min(self.deadline.ns))
     }
 
     /// Whether the measurement has begun at this completion. The plan counts from then on.
@@ -230,23 +296,45 @@ impl Job {
         true
     }
 
+    /// The next transfer of a job with a pace or controls.
     fn poll_paced(&mut self, now_ns: u64) -> Option<(u32, Transfer)> {
-        let pace = self.pace.as_mut()?;
         if self.plan.is_complete() {
             self.is_stopped = true;
             return None;
         }
-        self.free.extend(pace.rested(now_ns));
+        if let Some(pace) = &mut self.pace {
+            self.free.extend(pace.rested(now_ns));
+        }
         let &slot = self.free.last()?;
-        let submitted_ns = pace.start(now_ns)?;
-        let transfer = self.plan.next()?;
+        let in_flight = self.slots.len() - self.free.len();
+        if self.control.as_mut().is_some_and(|control| !control.permits(in_flight, now_ns)) {
+            return None;
+        }
+        let due = match &mut self.pace {
+            Some(pace) => pace.start(now_ns)?,
+            None => Due { ns: now_ns, direction: None },
+        };
+        let Some(transfer) = self.plan.next_in(due.direction) else {
+            self.is_stopped = true;
+            return None;
+        };
         self.free.pop();
-        self.slots[slot as usize] = Slot { transfer, submitted_ns };
+        self.slots[slot as usize] = Slot { transfer, submitted_ns: due.ns };
         if let Some(submission) = self.submissions.get_mut(slot as usize) {
             *submission = now_ns;
         }
+        if let Some(control) = &mut self.control {
+            control.handle_start();
+        }
         self.count_write(transfer);
         Some((slot, transfer))
+    }
+
+    /// Leaves the group of jobs that share their I/Os: the others then count without it. Called at the end of the job.
+    pub(crate) fn leave_flow(&mut self) {
+        if let Some(control) = &mut self.control {
+            control.leave_flow();
+        }
     }
 
     /// Ends the job: no further transfers. The transfers in flight complete.
@@ -281,9 +369,10 @@ impl Job {
         self.tally.moved_bytes()
     }
 
-    /// The measurements of a job with nothing in flight.
-    pub(crate) fn into_tally(self) -> Tally {
-        self.tally
+    /// The result of a job with nothing in flight that ended at `ended_ns`.
+    pub(crate) fn finish(self, ended_ns: u64) -> JobResult {
+        let controlled = self.control.map(|control| Box::new(control.into_result(ended_ns)));
+        JobResult { controlled, ..self.tally.finish(ended_ns) }
     }
 }
 

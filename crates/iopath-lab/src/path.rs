@@ -15,6 +15,7 @@ use iopath_log::LogWriter;
 use crate::cache::CacheSettings;
 use crate::error::LabError;
 use crate::export::RemoteTarget;
+use crate::thread_settings::IoPriority;
 
 pub use iopath_os::kernel::{Direction, Done, Transfer};
 
@@ -50,6 +51,8 @@ pub struct Capabilities {
     pub queue: bool,
     /// Has a page cache of iopath: accepts its settings, borrowing reads, and transfers of any size.
     pub cache: bool,
+    /// Each transfer may have a priority of its own.
+    pub priorities: bool,
 }
 
 impl Capabilities {
@@ -171,6 +174,12 @@ pub trait Connection {
     /// Queues or submits a transfer in a free slot. An error ends the run.
     fn submit(&mut self, slot: u32, transfer: Transfer) -> io::Result<()>;
 
+    /// As [`Connection::submit`], with a priority of its own, on a path with [`Capabilities::priorities`].
+    fn submit_prioritized(&mut self, slot: u32, transfer: Transfer, priority: IoPriority) -> io::Result<()> {
+        let _ = (slot, transfer, priority);
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Submits queued transfers, waits for at least one completion, and adds all completions to `done`. Called only with
     /// transfers in flight. An error of the path itself ends the run; the error of one transfer is in its `Done`.
     fn reap(&mut self, done: &mut Vec<Done>) -> io::Result<()>;
@@ -231,6 +240,7 @@ mod tests {
             synchronous: false,
             queue: false,
             cache: false,
+            priorities: false,
         };
         assert_eq!(none.block_multiple(), 1);
         assert_eq!(Capabilities { queue: true, ..none }.block_multiple(), 512);
@@ -245,6 +255,7 @@ mod tests {
             synchronous: false,
             queue: true,
             cache: false,
+            priorities: false,
         };
         assert!(!null.is_cached() && !null.needs_direct_io());
         let buffered = Capabilities { needs_target: true, cache: true, ..null };

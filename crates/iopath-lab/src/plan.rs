@@ -105,6 +105,15 @@ impl Plan {
         self.left = self.counted;
     }
 
+    /// The next transfer, in this direction if one is given instead of that of the mix.
+    pub(crate) fn next_in(&mut self, direction: Option<Direction>) -> Option<Transfer> {
+        let Some(direction) = direction else { return self.next() };
+        let mix = std::mem::replace(&mut self.mix, Mix::Only(direction));
+        let transfer = self.next();
+        self.mix = mix;
+        transfer
+    }
+
     #[cold]
     fn next_shaped(&mut self) -> Option<Transfer> {
         let Order::Shaped(shaped) = &mut self.order else { return None };
@@ -172,7 +181,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::shape::{Shape, Sizes};
+    use crate::shape::{Shape, Sizes, Zones};
     use crate::workload::{BlockSize, End, Jobs, ReadShare};
 
     fn workload(rw: Rw, jobs: u32) -> Workload {
@@ -320,5 +329,25 @@ mod tests {
         let bytes = |one: Transfer| if one.direction == Direction::Read { 4096 } else { 16384 };
         assert!(Plan::new(&workload, 1 << 20, 0, 0).filter(|one| one.bytes != bytes(*one)).count() <= 1);
         assert!((workload.mean_bytes() - 10240.0).abs() < 1e-9 && workload.unit_bytes() == 4096);
+    }
+
+    #[test]
+    fn zones_are_accessed_one_after_another() {
+        let zones = |transfer_kib: u64, skip_kib: u64| Shape {
+            zones: Some(Zones {
+                range_bytes: 8 << 10,
+                transfer_bytes: transfer_kib << 10,
+                skip_bytes: skip_kib << 10,
+            }),
+            ..Shape::default()
+        };
+        let offsets = |rw, shape| shaped(rw, 4, shape).iter().map(|(offset, _)| *offset).collect::<Vec<_>>();
+        let drawn = offsets(Rw::Read, zones(8, 16));
+        assert_eq!(drawn[..8], [0, 4, 24, 28, 48, 52, 0, 4], "zones of 8 KiB, 16 KiB apart, in 64 KiB");
+        assert_eq!(drawn.len(), 16, "the amount is that of a pass");
+        assert_eq!(offsets(Rw::Read, zones(4, 0))[..4], [0, 8, 16, 24], "half of each zone");
+        assert_eq!(offsets(Rw::Read, zones(16, 0))[..6], [0, 4, 0, 4, 8, 12], "each zone twice");
+        let random = offsets(Rw::RandRead, zones(8, 16));
+        assert!(random[2..4].iter().all(|offset| (24..32).contains(offset)), "{random:?}");
     }
 }

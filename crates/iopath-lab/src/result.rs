@@ -7,6 +7,7 @@ mod distribution;
 mod figures;
 mod finding;
 mod host;
+mod latency_target;
 mod origin;
 mod several;
 mod steady;
@@ -22,6 +23,7 @@ pub use distribution::{LatencyDistribution, PERCENTILES};
 pub use figures::{CacheFacts, CacheUse, Cpu, Device, Latency, Spread};
 pub use finding::{Confidence, Finding};
 pub use host::{DiskFacts, Host, ModelHostFacts, TargetFacts};
+pub use latency_target::{DepthSearchResult, LatencyTargetResult};
 pub use origin::Origin;
 pub use several::{GroupResult, JobFacts, Skipped, TargetResult, TargetsEnd};
 pub use steady::{SteadyRepeat, SteadyStateResult, SteadyWindow};
@@ -178,6 +180,9 @@ pub struct RunResult {
     /// When the steady state was reached, of a run that ends with it; none for other runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steady_state: Option<SteadyStateResult>,
+    /// The depths that keep a latency, of a job that searches them; none for other runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_target: Option<LatencyTargetResult>,
     /// CPU cost, over all repetitions. In virtual time, that of the modelled host; none without one.
     pub cpu: Option<Cpu>,
     /// The modelled host; none without one.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use iopath_log::{LogWriter, SyncLogWriter};
 
 use crate::conditions::{Conditions, Repeated};
+use crate::control_result;
 use crate::counters::idle_busy_cpus;
 use crate::engine::{CpuSeconds, Measured, all_verified};
 use crate::error::LabError;
@@ -208,6 +209,7 @@ fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
     let outcomes: Vec<_> = measured.iter().filter_map(|repeated| repeated.measured.steady).collect();
     let steady = steady_detector::result(workload, &outcomes);
     let not_steady = steady.as_ref().and_then(steady_detector::warning);
+    let controls = control_result::of(measured.iter().flat_map(|repeated| &repeated.measured.controlled));
     let served = if has_counters { served(&conditions, measured) } else { None };
     RunResult {
         job: None,
@@ -222,7 +224,7 @@ fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
         jobs: workload.jobs.get(),
         think_ns: (!workload.think.is_zero())
             .then(|| u64::try_from(workload.think.as_nanos()).unwrap_or(u64::MAX)),
-        rate_iops: workload.rate.map(|rate| rate.iops(workload.mean_bytes())),
+        rate_iops: workload.rate_iops(),
         workload: Some(WorkloadFacts::of(workload, target, engine.get().copied())),
         warm: workload.warm,
         served_by: served.as_ref().map(|served| served.by),
@@ -243,6 +245,7 @@ fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
             }),
         verify,
         steady_state: steady,
+        latency_target: controls.latency_target,
         closed_loop_ns: sum_of_latencies(
             measured.iter().filter_map(|repeated| repeated.measured.closed_ns.as_ref()),
         )
@@ -262,6 +265,7 @@ fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
             .into_iter()
             .chain(faults.into_iter().flatten())
             .chain(not_steady)
+            .chain(controls.warnings)
             .chain(warnings::warnings(&conditions, served.as_ref(), measured, &repeats))
             .collect(),
         repeats,

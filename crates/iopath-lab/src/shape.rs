@@ -28,6 +28,19 @@ pub struct Shape {
     pub random_percent: u32,
     /// The transfers of a job; unset is no limit.
     pub ios_max: Option<u64>,
+    /// Zones that the pattern accesses one after another; unset is the whole range.
+    pub zones: Option<Zones>,
+}
+
+/// Zones of a range, one after another from its start: fio's `zonemode=strided`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Zones {
+    /// The length of a zone in bytes.
+    pub range_bytes: u64,
+    /// The bytes to transfer before the next zone: less or more than its length.
+    pub transfer_bytes: u64,
+    /// The bytes between two zones.
+    pub skip_bytes: u64,
 }
 
 impl Default for Shape {
@@ -39,6 +52,7 @@ impl Default for Shape {
             random_run: 1,
             random_percent: 100,
             ios_max: None,
+            zones: None,
         }
     }
 }
@@ -59,7 +73,8 @@ impl Shape {
         let sizes = self.sizes.as_ref().map_or(u64::from(block_bytes), |sizes| {
             sizes.iter().fold(0, |unit, sizes| common(unit, sizes.unit()))
         });
-        common(common(sizes, self.align_bytes.unwrap_or(0)), self.skip_bytes.unsigned_abs())
+        let zones = self.zones.map_or(0, |zones| common(zones.range_bytes, zones.skip_bytes));
+        [self.align_bytes.unwrap_or(0), self.skip_bytes.unsigned_abs(), zones].into_iter().fold(sizes, common)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Formats results as a table of text.
 
+mod ends;
+
 use std::env;
 use std::fmt::Write as _;
 use std::io::IsTerminal;
@@ -10,7 +12,7 @@ use comfy_table::{CellAlignment, Table, TableComponent};
 use crate::marks::{Mark, marks};
 use crate::result::{
     Clock, Cpu, Directions, FlushResult, GroupResult, ModelHostFacts, Report, RunResult, Skipped, Spread,
-    SteadyRepeat, SteadyStateResult, SteadyWindow, TargetResult,
+    TargetResult,
 };
 use crate::size::format_size;
 
@@ -111,8 +113,8 @@ pub fn report_table(report: &Report, width: Option<u16>) -> String {
         report.skipped.iter().map(|Skipped { workload, reason }| format!("\nskipped: {workload}: {reason}"));
     let skipped: String = skipped.collect();
     let skipped = if skipped.is_empty() { skipped } else { format!("\n{skipped}") };
-    let steady = wrapped(&steady(&report.runs), width);
-    self::table(&report.runs, width) + &groups + &verified(&report.runs) + &steady + &wrapped(&skipped, width)
+    let ends = wrapped(&(ends::steady(&report.runs) + &ends::latency_targets(&report.runs)), width);
+    self::table(&report.runs, width) + &groups + &verified(&report.runs) + &ends + &wrapped(&skipped, width)
 }
 
 /// A run among others, in words.
@@ -144,39 +146,6 @@ fn verified(runs: &[RunResult]) -> String {
         lines.extend(["\nverified ", name, &format!(": {blocks} blocks, {bytes}: {faults}")]);
     }
     if lines.is_empty() { lines } else { format!("\n{lines}") }
-}
-
-/// A line for each run that ends at its steady state.
-fn steady(runs: &[RunResult]) -> String {
-    let mut lines = String::new();
-    for run in runs {
-        let Some(SteadyStateResult { metric, repeats, .. }) = &run.steady_state else { continue };
-        let name = run.job.as_ref().map_or(&run.path, |job| &job.name);
-        let reached: Vec<String> = repeats
-            .iter()
-            .map(|repeat| match repeat.reached_seconds {
-                Some(seconds) => format!("after {} s{}", digits(seconds), steady_rates(repeat, metric)),
-                None => "not reached".to_owned(),
-            })
-            .collect();
-        lines.extend(["\nsteady state of ", name, ": ", &reached.join(", ")]);
-    }
-    if lines.is_empty() { lines } else { format!("\n{lines}") }
-}
-
-/// The means of a steady window.
-fn steady_rates(repeat: &SteadyRepeat, metric: &str) -> String {
-    let rate = |mean: f64| match metric {
-        "iops" => format!("{} IOPS", digits(mean)),
-        "lat" => time(mean as u64),
-        _ => format!("{} MB/s", digits(mean / 1e6)),
-    };
-    let of = |name: &str, window: &Option<SteadyWindow>| {
-        window.as_ref().map(|window| format!("{name} {}", rate(window.mean)))
-    };
-    let both: Vec<String> =
-        [of("reads", &repeat.read), of("writes", &repeat.write)].into_iter().flatten().collect();
-    if both.is_empty() { String::new() } else { format!(" ({})", both.join(", ")) }
 }
 
 /// A table of reads and writes of the runs that have both, and of flushes between transfers.
@@ -393,7 +362,7 @@ pub fn wrap(text: &str, first: &str, rest: &str, width: usize) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::result::{Device, Latency};
 
@@ -405,7 +374,7 @@ mod tests {
         assert_eq!(shown, ["999 ns", "1.23 µs", "12.3 ms", "3.00 s"]);
     }
 
-    fn result() -> RunResult {
+    pub(in crate::table) fn result() -> RunResult {
         let rate =
             |mean: f64| Spread { mean, stddev: Some(mean / 10.0), ci95: Some([mean * 0.9, mean * 1.1]) };
         RunResult {
@@ -413,6 +382,7 @@ mod tests {
             directions: None,
             flushes: None,
             steady_state: None,
+            latency_target: None,
             verify: None,
             closed_loop_ns: None,
             block_sizes: None,

@@ -4,6 +4,7 @@
 
 pub(crate) mod checker;
 pub(crate) mod drive;
+mod dump;
 pub(crate) mod record;
 mod stamp;
 
@@ -11,6 +12,7 @@ use std::fmt;
 
 use crate::result::{VerifyFault, VerifyResult};
 
+pub(crate) use dump::Dump;
 pub use stamp::SECTOR_BYTES;
 
 /// A kind of fault.
@@ -103,6 +105,8 @@ pub(crate) struct Verified {
     /// Faults of each kind, in the order of [`FaultKind::ALL`].
     pub(crate) counts: [u64; FaultKind::ALL.len()],
     pub(crate) first: Vec<Fault>,
+    /// The contents of the first blocks with faults, if they are kept.
+    pub(crate) dumps: Vec<Dump>,
 }
 
 impl Verified {
@@ -112,6 +116,8 @@ impl Verified {
         self.counts.iter_mut().zip(other.counts).for_each(|(sum, count)| *sum += count);
         let room = DESCRIBED_MAX.saturating_sub(self.first.len());
         self.first.extend(other.first.iter().take(room).cloned());
+        let room = dump::BLOCKS_MAX.saturating_sub(self.dumps.len());
+        self.dumps.extend(other.dumps.iter().take(room).cloned());
     }
 
     pub(crate) fn push(&mut self, fault: Fault) {

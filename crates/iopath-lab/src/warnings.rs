@@ -81,9 +81,9 @@ fn busy(conditions: &Conditions) -> Option<String> {
 
 /// A rate that was not kept: the latencies then grow with the length of the run.
 fn below_rate(conditions: &Conditions, repeats: &[Repeat]) -> Option<String> {
-    let Workload { rate, jobs, .. } = conditions.workload;
+    let workload @ Workload { jobs, .. } = conditions.workload;
     let targets = conditions.target.count() as f64;
-    let wanted = rate.as_ref()?.iops(conditions.workload.mean_bytes()) * f64::from(jobs.get()) * targets;
+    let wanted = workload.rate_iops()? * f64::from(jobs.get()) * targets;
     let (ios, seconds) =
         repeats.iter().fold((0, 0.0), |(ios, seconds), repeat| (ios + repeat.ios, seconds + repeat.seconds));
     let reached = ios as f64 / seconds;

@@ -8,9 +8,10 @@ use iopath::Engine;
 use iopath_core::elevator::ElevatorSpec;
 
 use crate::cache::CacheSettings;
+pub use crate::controls::Controls;
 pub use crate::distribution::{BadDistribution, Distribution, Zone};
 use crate::model_host::ModelHost;
-use crate::path::PathRow;
+use crate::path::{Direction, PathRow};
 use crate::paths::kernel_buffered;
 pub use crate::pattern::Rw;
 use crate::shape::Shape;
@@ -99,12 +100,14 @@ pub struct Verify {
     pub backlog: Option<NonZeroU64>,
     /// Whether the first fault ends the job.
     pub fatal: bool,
+    /// Whether the first blocks with faults are written to files.
+    pub dump: bool,
 }
 
 impl Default for Verify {
     /// Reads all written blocks back after each repetition.
     fn default() -> Self {
-        Self { after: true, backlog: None, fatal: false }
+        Self { after: true, backlog: None, fatal: false, dump: false }
     }
 }
 
@@ -160,6 +163,9 @@ pub struct Workload {
     /// The rate at which each job starts transfers; unset is as fast as possible. A transfer that finds all of the job's
     /// depth in flight starts late. Its latency counts from the time at which it should have started.
     pub rate: Option<Rate>,
+    /// With a mixed pattern: the rate of the writes, so that [`Workload::rate`] is that of the reads. The share of reads then
+    /// follows from both.
+    pub rate_of_writes: Option<Rate>,
     /// The distances between the starts of transfers with a rate.
     pub rate_process: RateProcess,
     /// The writes of a job after which it flushes, and waits for the flush before its next transfer. Unset flushes at the
@@ -198,6 +204,8 @@ pub struct Workload {
     pub host: Option<ModelHost>,
     /// Whether a user's file or device may be written to. Scratch files need no permission.
     pub overwrite: bool,
+    /// Limits, series and thread of a job.
+    pub controls: Controls,
 }
 
 impl Default for Workload {
@@ -217,6 +225,7 @@ impl Default for Workload {
             end: End::Pass,
             think: Duration::ZERO,
             rate: None,
+            rate_of_writes: None,
             rate_process: RateProcess::Linear,
             flush_every: None,
             verify: None,
@@ -234,6 +243,7 @@ impl Default for Workload {
             log: None,
             host: None,
             overwrite: false,
+            controls: Controls::default(),
         }
     }
 }
@@ -252,9 +262,9 @@ impl Workload {
         }
     }
 
-    /// Whether transfers wait for a time: a rate or a think time.
+    /// Whether transfers wait for a time: a rate, a think time or other jobs.
     pub(crate) fn is_paced(&self) -> bool {
-        self.rate.is_some() || !self.think.is_zero()
+        self.rate.is_some() || !self.think.is_zero() || self.controls.waits()
     }
 
     /// The greatest common divisor of all sizes and of the distances between offsets, in bytes.
@@ -262,14 +272,34 @@ impl Workload {
         self.shape.unit_bytes(self.block_size.bytes())
     }
 
+    /// The transfers that each job starts in a second; none without a rate.
+    pub(crate) fn rate_iops(&self) -> Option<f64> {
+        let rate = self.rate?;
+        Some(match self.rate_of_writes {
+            None => rate.iops(self.mean_bytes()),
+            Some(of_writes) => {
+                rate.iops(self.mean_bytes_of(Direction::Read))
+                    + of_writes.iops(self.mean_bytes_of(Direction::Write))
+            }
+        })
+    }
+
     /// The mean size of the transfers in bytes.
     pub(crate) fn mean_bytes(&self) -> f64 {
-        let Some([reads, writes]) = &self.shape.sizes else { return self.block_size.bytes().into() };
         let share = match (self.rw.reads(), self.rw.writes()) {
             (true, true) => f64::from(self.read_share.get()) / 100.0,
             (reads, _) => f64::from(u8::from(reads)),
         };
-        share * reads.mean() + (1.0 - share) * writes.mean()
+        share * self.mean_bytes_of(Direction::Read) + (1.0 - share) * self.mean_bytes_of(Direction::Write)
+    }
+
+    /// The mean size of the transfers in one direction in bytes.
+    pub(crate) fn mean_bytes_of(&self, direction: Direction) -> f64 {
+        let Some([reads, writes]) = &self.shape.sizes else { return self.block_size.bytes().into() };
+        match direction {
+            Direction::Read => reads.mean(),
+            Direction::Write => writes.mean(),
+        }
     }
 
     /// The minimum number of bytes that the workload can access: one block per job.

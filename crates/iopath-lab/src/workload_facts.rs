@@ -28,7 +28,7 @@ impl WorkloadFacts {
             ios_max: shape.ios_max,
             rate_process: workload.rate.map(|_| workload.rate_process.name().to_owned()),
             flush_every: workload.flush_every.map(NonZeroU64::get),
-            verify: workload.verify.map(|Verify { after, backlog, fatal }| VerifyFacts {
+            verify: workload.verify.map(|Verify { after, backlog, fatal, .. }| VerifyFacts {
                 after,
                 backlog: backlog.map(NonZeroU64::get),
                 fatal,

@@ -87,8 +87,14 @@ fn row(failure: Failure) -> &'static PathRow {
         Failure::ReapPanics => |_| Ok(Box::new(FailingPath(Failure::ReapPanics))),
         Failure::Flush => |_| Ok(Box::new(FailingPath(Failure::Flush))),
     };
-    let capabilities =
-        Capabilities { needs_target: false, direct: false, synchronous: false, queue: false, cache: false };
+    let capabilities = Capabilities {
+        needs_target: false,
+        direct: false,
+        synchronous: false,
+        queue: false,
+        cache: false,
+        priorities: false,
+    };
     Box::leak(Box::new(PathRow { name: "failing", about: "fails", capabilities, open }))
 }
 

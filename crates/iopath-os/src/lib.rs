@@ -22,6 +22,7 @@ pub mod sync;
 mod tail;
 pub mod target;
 mod thread;
+pub mod thread_policy;
 mod thread_queue;
 
 pub use aligned::{AlignedBuf, NoMemory, page_bytes};

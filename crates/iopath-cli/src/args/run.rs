@@ -244,12 +244,14 @@ impl RunArgs {
             end: End::new(self.runtime, None),
             think: self.thinktime.unwrap_or_default(),
             rate: self.rate_iops.map(Rate::Ios).or(self.rate.map(Rate::Bytes)),
+            rate_of_writes: None,
             rate_process: self.rate_process,
             flush_every: self.fsync,
             verify: self.verify.then_some(Verify {
                 after: true,
                 backlog: self.verify_backlog,
                 fatal: self.verify_fatal,
+                dump: false,
             }),
             steady_state: self.steady_state.map(|steady| match self.steady_window {
                 Some(window) => steady.in_window(window),
@@ -272,6 +274,7 @@ impl RunArgs {
             },
             log: self.log.clone().map(|file| LogSettings { file, limit_bytes: self.log_limit }),
             host: self.host.as_deref().map(ModelHost::find).transpose()?,
+            controls: default.controls,
             overwrite: self.overwrite,
         })
     }

@@ -6,6 +6,7 @@ use hdrhistogram::Histogram;
 use iopath_model::Host;
 
 use crate::counters::DiskCounters;
+use crate::job::control::ControlEnd;
 use crate::job::tally::{JobResult, OneDirection, latencies, sum_of_latencies};
 use crate::result::{CacheUse, Course};
 use crate::steady_detector::Outcome;
@@ -33,6 +34,8 @@ pub(crate) struct Measured {
     pub(crate) verified: Option<Verified>,
     /// The course over time, of all jobs together; none in virtual time.
     pub(crate) course: Option<Course>,
+    /// The observations of the controls of each job that has any.
+    pub(crate) controlled: Vec<ControlEnd>,
     /// Of a workload that ends at its steady state.
     pub(crate) steady: Option<Outcome>,
     /// In virtual time, that of the modelled host; none without one.
@@ -93,6 +96,7 @@ impl Measured {
             closed_ns: sum_of_latencies(jobs.iter().filter_map(|job| job.closed_ns.as_deref())),
             verified: None,
             course: None,
+            controlled: jobs.iter().filter_map(|job| Some(job.controlled.as_ref()?.end)).collect(),
             steady: None,
             cpu: None,
             storage: None,

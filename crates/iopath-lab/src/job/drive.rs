@@ -12,7 +12,7 @@ use iopath_core::Instant;
 
 use super::sampled::SampledJob;
 use super::tally::{JobResult, Tally};
-use super::{Job, Pace, Start};
+use super::{Begin, Job, Limits, Start};
 use crate::path::{Connection, Done, Transfer};
 use crate::plan::Plan;
 use crate::steady_detector::Count;
@@ -105,14 +105,15 @@ impl JobContext<'_> {
         &self,
         plan: Plan,
         depth: u32,
-        pace: impl FnOnce(u64) -> Option<Pace>,
+        limits: impl FnOnce(Begin) -> Limits,
         now_ns: u64,
     ) -> Job {
-        let delay_ns = u64::try_from(self.start.delay.as_nanos()).unwrap_or(u64::MAX);
+        let Limits { pace, control } = limits(Begin::of(self.start, now_ns));
         Job::new(plan, depth, self.runtime_ns, now_ns)
             .with_start(self.start, now_ns)
             .with_flushes(self.flush_every)
-            .with_pace(pace(now_ns.saturating_add(delay_ns)))
+            .with_pace(pace)
+            .with_control(control)
     }
 
     /// Makes the flush between transfers that a job needs. Returns the time.
@@ -156,40 +157,43 @@ impl JobContext<'_> {
         self.clock.now_ns()
     }
 
-    /// Ends a job that has nothing in flight, with a flush if the job writes.
+    /// Ends a job that has nothing in flight, with a flush if the job writes. `result` gets the time of the end.
     pub(crate) fn finish(
         &self,
         connection: &mut dyn Connection,
-        tally: Tally,
+        result: impl FnOnce(u64) -> JobResult,
     ) -> Result<JobResult, JobError> {
         if self.flush {
             connection.flush().map_err(|error| JobError::Path("flush", error))?;
         }
-        Ok(tally.finish(self.clock.now_ns()))
+        Ok(result(self.clock.now_ns()))
     }
 }
 
-/// Runs a job that measures every latency. `pace` gets the time of its start. A job with a pace has one transfer in flight:
-/// the wait for a completion does not end at the time of the next transfer.
+/// Runs a job that measures every latency.
 pub(crate) fn run(
     connection: &mut dyn Connection,
     plan: Plan,
-    pace: impl FnOnce(u64) -> Option<Pace>,
+    limits: impl FnOnce(Begin) -> Limits,
     context: &JobContext,
 ) -> Result<JobResult, JobError> {
     let depth = connection.depth();
     let mut done: Vec<Done> = Vec::with_capacity(depth as usize);
     let mut now_ns = context.clock.now_ns();
-    let mut job = context.job(plan, depth, pace, now_ns);
+    let mut job = context.job(plan, depth, limits, now_ns);
     loop {
         // The reap freed the slots: its reading of the clock is also the submission time.
         connection.begin_batch(context.clock.instant(now_ns));
         while let Some((slot, transfer)) = job.poll_transfer(now_ns) {
-            connection.submit(slot, transfer).map_err(|error| JobError::Transfer(transfer, error))?;
+            let submitted = match job.priority(transfer) {
+                None => connection.submit(slot, transfer),
+                Some(priority) => connection.submit_prioritized(slot, transfer, priority),
+            };
+            submitted.map_err(|error| JobError::Transfer(transfer, error))?;
         }
         if job.is_idle() {
             if job.is_done() {
-                return context.finish(connection, job.into_tally());
+                return context.finish(connection, |ended_ns| job.finish(ended_ns));
             }
             if job.needs_flush() {
                 now_ns = context.flush(connection, &mut job, now_ns)?;
@@ -256,5 +260,5 @@ pub(crate) fn run_sampled(
             job.stop();
         }
     }
-    context.finish(connection, job.into_tally())
+    context.finish(connection, |ended_ns| job.into_tally().finish(ended_ns))
 }

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::RngCore;
 
+use crate::path::Direction;
 use crate::random::generator;
 use crate::workload::{Rate, RateProcess, Workload};
 
@@ -13,6 +14,9 @@ const SECOND_NS: u128 = 1_000_000_000;
 
 /// Separates this generator from the plan's, which has the same seed.
 const PURPOSE: u64 = 0x9A7E << 32;
+
+/// Separates the rate of writes from that of reads.
+const PURPOSE_OF_WRITES: u64 = 0x11 << 48;
 
 /// When the transfers of a job start.
 #[derive(Debug)]
@@ -23,18 +27,73 @@ pub(crate) enum Pace {
         /// Slots that rest, each with the time at which it is free again, in the order of time.
         resting: VecDeque<(u64, u32)>,
     },
-    /// Transfer number `started` starts at a fixed time, or as soon after it as a slot is free. Its latency counts from
-    /// the fixed time. So a transfer that waits for a slot has a long latency, as it has for a caller that does not slow
-    /// down with the storage: no latency is omitted (coordinated omission).
-    Rate {
-        started: u64,
-        started_ns: u64,
-        /// Time between two starts: this number of seconds, divided by `per_second`.
-        seconds: u64,
-        per_second: u64,
-        /// Random distances instead of equal ones.
-        poisson: Option<Box<Poisson>>,
-    },
+    /// One rate for all transfers.
+    Rate(Schedule),
+    /// A rate for reads and one for writes. The next transfer is the one that is due first.
+    Rates(Box<[Schedule; 2]>),
+}
+
+/// Transfer number `started` starts at a fixed time, or as soon after it as a slot is free. Its latency counts from
+/// the fixed time. So a transfer that waits for a slot has a long latency, as it has for a caller that does not slow
+/// down with the storage: no latency is omitted (coordinated omission).
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    started: u64,
+    started_ns: u64,
+    /// Time between two starts: this number of seconds, divided by `per_second`.
+    seconds: u64,
+    per_second: u64,
+    /// Random distances instead of equal ones.
+    poisson: Option<Box<Poisson>>,
+}
+
+impl Schedule {
+    /// The starts of a workload at this rate. `direction` is that of a rate for one direction.
+    fn of(
+        workload: &Workload,
+        rate: Rate,
+        direction: Option<Direction>,
+        parts: [u64; 2],
+        now_ns: u64,
+    ) -> Self {
+        let mean_bytes =
+            || direction.map_or_else(|| workload.mean_bytes(), |one| workload.mean_bytes_of(one));
+        let (seconds, per_second) = match rate {
+            Rate::Ios(ios) => (1, ios.get()),
+            Rate::Bytes(bytes) => (mean_bytes().round() as u64, bytes.get()),
+        };
+        let poisson = (workload.rate_process == RateProcess::Poisson).then(|| {
+            let mean_ns = seconds as f64 / per_second as f64 * SECOND_NS as f64;
+            Box::new(Poisson { generator: generator(workload.seed, parts), due_ns: 0.0, mean_ns })
+        });
+        Self { started: 0, started_ns: now_ns, seconds, per_second, poisson }
+    }
+
+    /// The time of the next start.
+    fn next(&self) -> u64 {
+        let after_ns = match &self.poisson {
+            Some(poisson) => poisson.due_ns as u64,
+            None => {
+                let seconds = u128::from(self.started).saturating_mul(u128::from(self.seconds));
+                let after_ns = seconds.saturating_mul(SECOND_NS) / u128::from(self.per_second);
+                u64::try_from(after_ns).unwrap_or(u64::MAX)
+            }
+        };
+        self.started_ns.saturating_add(after_ns)
+    }
+
+    /// Starts a transfer if one is due. Returns the time at which it was due.
+    fn start(&mut self, now_ns: u64) -> Option<u64> {
+        let due_ns = self.next();
+        if due_ns > now_ns {
+            return None;
+        }
+        self.started += 1;
+        if let Some(poisson) = &mut self.poisson {
+            poisson.advance();
+        }
+        Some(due_ns)
+    }
 }
 
 /// A Poisson process: independent, exponentially distributed distances.
@@ -54,20 +113,28 @@ impl Poisson {
     }
 }
 
+/// A transfer that may start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Due {
+    /// The time from which its latency counts.
+    pub(super) ns: u64,
+    /// Its direction, if the pace decides it.
+    pub(super) direction: Option<Direction>,
+}
+
 impl Pace {
     /// The pace of a workload for job `job` in a repetition that starts now; none if transfers start as soon as a slot is free.
     pub(crate) fn of(workload: &Workload, repetition: u32, job: u32, now_ns: u64) -> Option<Self> {
         if let Some(rate) = workload.rate {
-            let (seconds, per_second) = match rate {
-                Rate::Ios(ios) => (1, ios.get()),
-                Rate::Bytes(bytes) => (workload.mean_bytes().round() as u64, bytes.get()),
+            let parts = [PURPOSE ^ u64::from(repetition), job.into()];
+            let Some(of_writes) = workload.rate_of_writes else {
+                return Some(Self::Rate(Schedule::of(workload, rate, None, parts, now_ns)));
             };
-            let poisson = (workload.rate_process == RateProcess::Poisson).then(|| {
-                let parts = [PURPOSE ^ u64::from(repetition), job.into()];
-                let mean_ns = seconds as f64 / per_second as f64 * SECOND_NS as f64;
-                Box::new(Poisson { generator: generator(workload.seed, parts), due_ns: 0.0, mean_ns })
-            });
-            return Some(Self::Rate { started: 0, started_ns: now_ns, seconds, per_second, poisson });
+            let [number, job] = parts;
+            let reads = Schedule::of(workload, rate, Some(Direction::Read), parts, now_ns);
+            let parts = [number ^ PURPOSE_OF_WRITES, job];
+            let writes = Schedule::of(workload, of_writes, Some(Direction::Write), parts, now_ns);
+            return Some(Self::Rates(Box::new([reads, writes])));
         }
         let think_ns = u64::try_from(workload.think.as_nanos()).unwrap_or(u64::MAX);
         (think_ns > 0).then(|| Self::Think { think_ns, resting: VecDeque::new() })
@@ -75,7 +142,7 @@ impl Pace {
 
     /// Whether transfers have intended starts.
     pub(super) const fn is_rate(&self) -> bool {
-        matches!(self, Self::Rate { .. })
+        !matches!(self, Self::Think { .. })
     }
 
     /// The slots that are free because of a completion: this one, unless it rests.
@@ -85,7 +152,7 @@ impl Pace {
                 resting.push_back((now_ns.saturating_add(*think_ns), slot));
                 None
             }
-            Self::Rate { .. } => Some(slot),
+            Self::Rate(_) | Self::Rates(_) => Some(slot),
         }
     }
 
@@ -96,7 +163,7 @@ impl Pace {
                 resting.front().filter(|(until_ns, _)| *until_ns <= now_ns)?;
                 Some(resting.pop_front()?.1)
             }
-            Self::Rate { .. } => None,
+            Self::Rate(_) | Self::Rates(_) => None,
         })
     }
 
@@ -104,23 +171,23 @@ impl Pace {
     pub(super) fn resting(&self) -> usize {
         match self {
             Self::Think { resting, .. } => resting.len(),
-            Self::Rate { .. } => 0,
+            Self::Rate(_) | Self::Rates(_) => 0,
         }
     }
 
-    /// Starts a transfer if one is due. Returns the time from which its latency counts.
-    pub(super) fn start(&mut self, now_ns: u64) -> Option<u64> {
+    /// Starts a transfer if one is due.
+    pub(super) fn start(&mut self, now_ns: u64) -> Option<Due> {
         match self {
-            Self::Think { .. } => Some(now_ns),
-            Self::Rate { .. } => {
-                let due_ns = self.next(true).filter(|due_ns| *due_ns <= now_ns)?;
-                if let Self::Rate { started, poisson, .. } = self {
-                    *started += 1;
-                    if let Some(poisson) = poisson {
-                        poisson.advance();
-                    }
-                }
-                Some(due_ns)
+            Self::Think { .. } => Some(Due { ns: now_ns, direction: None }),
+            Self::Rate(schedule) => Some(Due { ns: schedule.start(now_ns)?, direction: None }),
+            Self::Rates(schedules) => {
+                let [reads, writes] = &mut **schedules;
+                let (schedule, direction) = if reads.next() <= writes.next() {
+                    (reads, Direction::Read)
+                } else {
+                    (writes, Direction::Write)
+                };
+                Some(Due { ns: schedule.start(now_ns)?, direction: Some(direction) })
             }
         }
     }
@@ -130,15 +197,9 @@ impl Pace {
     pub(super) fn next(&self, has_free: bool) -> Option<u64> {
         match self {
             Self::Think { resting, .. } => resting.front().map(|(until_ns, _)| *until_ns),
-            Self::Rate { .. } if !has_free => None,
-            Self::Rate { started_ns, poisson: Some(poisson), .. } => {
-                Some(started_ns.saturating_add(poisson.due_ns as u64))
-            }
-            Self::Rate { started, started_ns, seconds, per_second, poisson: None } => {
-                let seconds = u128::from(*started).saturating_mul(u128::from(*seconds));
-                let after_ns = seconds.saturating_mul(SECOND_NS) / u128::from(*per_second);
-                Some(started_ns.saturating_add(u64::try_from(after_ns).unwrap_or(u64::MAX)))
-            }
+            Self::Rate(_) | Self::Rates(_) if !has_free => None,
+            Self::Rate(schedule) => Some(schedule.next()),
+            Self::Rates(schedules) => schedules.iter().map(Schedule::next).min(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use hdrhistogram::Histogram;
 
+use super::control::Controlled;
 use crate::path::{Direction, Transfer};
 use crate::steady_detector::Count;
 
@@ -38,6 +39,8 @@ pub(crate) struct JobResult {
     pub(crate) flush_ns: Option<Box<Histogram<u64>>>,
     /// The latencies from the submission on, of a job with a rate.
     pub(crate) closed_ns: Option<Box<Histogram<u64>>>,
+    /// The observations of the controls; none of a job without any.
+    pub(crate) controlled: Option<Box<Controlled>>,
 }
 
 /// The transfers of one direction.
@@ -203,6 +206,7 @@ impl Tally {
             directions,
             flush_ns: self.flush_ns,
             closed_ns: self.closed_ns,
+            controlled: None,
         }
     }
 }

@@ -78,7 +78,7 @@ fn simulate_from(
         }
         assert!(server.queue.len() <= depth as usize);
         if job.is_done() {
-            return (job.into_tally().finish(now_ns), submitted);
+            return (job.finish(now_ns), submitted);
         }
         let due = server.poll_timeout().into_iter().chain(job.poll_timeout()).min();
         now_ns = due.expect("a completion or a start is due");
@@ -293,7 +293,7 @@ fn a_job_that_ends_in_its_ramp_has_measured_nothing() {
     let (slot, _) = job.poll_transfer(0).unwrap();
     job.stop();
     job.handle_done(slot, 100);
-    let result = job.into_tally().finish(100);
+    let result = job.finish(100);
     assert_eq!((result.ios, result.started_ns, result.ended_ns), (0, 100, 100));
 }
 
@@ -341,7 +341,7 @@ fn a_job_flushes_after_each_number_of_writes_with_nothing_in_flight() {
                 job.handle_done(slot, now_ns);
             }
         }
-        let result = job.into_tally().finish(now_ns);
+        let result = job.finish(now_ns);
         let [_, wrote] = result.directions.as_deref().unwrap();
         assert_eq!((result.ios, flushes), (40, wrote.ios / every));
         let flush_ns = result.flush_ns.unwrap();
@@ -371,7 +371,7 @@ fn a_poisson_process_has_its_mean_rate_and_exponential_distances() {
     let paced = |job| {
         let workload = Workload { rate, rate_process: RateProcess::Poisson, ..workload(Rw::Read, End::Pass) };
         let mut pace = Pace::of(&workload, 0, job, 0).unwrap();
-        (0..20_000).map(|_| pace.start(u64::MAX).unwrap()).collect::<Vec<u64>>()
+        (0..20_000).map(|_| pace.start(u64::MAX).unwrap().ns).collect::<Vec<u64>>()
     };
     let starts = paced(0);
     let mean = *starts.last().unwrap() as f64 / 19_999.0;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::shape::{BadSizes, Sizes};
+use crate::thread_settings;
 
 use super::value::{self, Amount, KbBase, TimeUnit};
 
@@ -27,6 +28,21 @@ pub(super) enum Refused {
 impl<'a> Given<'a> {
     pub(super) fn text(&self) -> Result<&'a str, Refused> {
         self.value.filter(|text| !text.is_empty()).ok_or(Refused::Expected("a value after `=`"))
+    }
+
+    /// The texts for reads and writes; none for more than three values.
+    pub(super) fn per_direction(&self) -> Option<[Option<&'a str>; 2]> {
+        value::per_direction(self.value?)
+    }
+
+    /// The bytes of a part of the value.
+    pub(super) fn bytes_of(&self, text: &str) -> Option<u64> {
+        value::bytes(text, self.base)
+    }
+
+    /// A name, if there is one.
+    pub(super) fn name(&self) -> Option<String> {
+        self.value.filter(|text| !text.is_empty()).map(str::to_owned)
     }
 
     pub(super) fn flag(&self) -> Result<bool, Refused> {
@@ -63,6 +79,28 @@ impl<'a> Given<'a> {
     pub(super) fn micros(&self) -> Result<Duration, Refused> {
         value::time(self.text()?, TimeUnit::Microseconds)
             .ok_or(Refused::Expected("microseconds, or a number with s, ms or us: 100, 2ms"))
+    }
+
+    /// Numbers and ranges, separated by commas.
+    pub(super) fn numbers(&self) -> Result<Vec<usize>, Refused> {
+        thread_settings::numbers(self.text()?)
+            .ok_or(Refused::Expected("numbers and ranges, separated by commas: 0,5,8-15"))
+    }
+
+    /// Numbers from 0 to `max`, for reads and writes.
+    pub(super) fn pair(&self, max: u64, expected: &'static str) -> Result<[Option<u64>; 2], Refused> {
+        let parsed = value::per_direction(self.text()?).ok_or(Refused::Expected(expected))?;
+        let number = |text: Option<&str>| {
+            let number = |text: &str| text.parse().ok().filter(|number| *number <= max);
+            text.map(|text| number(text).ok_or(Refused::Expected(expected))).transpose()
+        };
+        let [reads, writes] = parsed;
+        Ok([number(reads)?, number(writes)?])
+    }
+
+    pub(super) fn millis(&self) -> Result<Duration, Refused> {
+        let number = value::bytes(self.text()?, self.base).ok_or(Refused::Expected("milliseconds: 500"))?;
+        Ok(Duration::from_millis(number))
     }
 
     pub(super) fn list(&self) -> Result<Vec<String>, Refused> {

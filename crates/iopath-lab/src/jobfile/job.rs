@@ -4,6 +4,7 @@ use std::num::NonZeroU64;
 use std::path::Path;
 use std::time::Duration;
 
+use super::controls::{ControlKeys, ExitWhat};
 use super::error::{At, JobFileError};
 use super::value::Amount;
 use crate::field::Field;
@@ -43,6 +44,8 @@ pub struct Job {
     pub wait_for: Option<String>,
     /// Whether its end ends all jobs of its group.
     pub exit_all: bool,
+    /// The jobs that end then.
+    pub exit_what: ExitWhat,
     /// `ioengine`.
     pub engine: IoEngine,
     /// Whether transfers bypass the page cache.
@@ -111,6 +114,10 @@ pub struct Job {
     pub rate_process: RateProcess,
     /// How random offsets are distributed.
     pub distribution: Distribution,
+    /// Whether a sequence of blocks moves on after each pass: `random_sequence_stride`.
+    pub sequence_moves: bool,
+    /// The zones of the range, if `zonemode` is `strided`.
+    pub zones: ZoneKeys,
     /// Reads in 100 transfers of a mixed pattern.
     pub read_percent: u64,
     /// Whether the range is read before the measurement.
@@ -121,10 +128,25 @@ pub struct Job {
     pub directories: Vec<String>,
     /// `randseed`.
     pub seed: Option<u64>,
+    /// Limits, series and thread.
+    pub controls: ControlKeys,
     /// Whether each run has the same offsets.
     pub is_repeatable: bool,
     /// The keys that were applied and their values, with those of `[global]`, in their order; a bare key has the value 1.
     pub given: Vec<[String; 2]>,
+}
+
+/// The values of the keys of zones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ZoneKeys {
+    /// Whether `zonemode` is `strided`.
+    pub is_strided: bool,
+    /// `zonesize` in bytes.
+    pub size_bytes: u64,
+    /// `zonerange` in bytes; 0 is the size.
+    pub range_bytes: u64,
+    /// `zoneskip` in bytes.
+    pub skip_bytes: u64,
 }
 
 /// The value of `steadystate`.
@@ -185,6 +207,7 @@ impl Job {
             stonewall: false,
             wait_for: None,
             exit_all: false,
+            exit_what: ExitWhat::Group,
             engine: IoEngine::Synchronous,
             direct: false,
             rw: Rw::Read,
@@ -219,11 +242,14 @@ impl Job {
             rate_ios: [None; 2],
             rate_process: RateProcess::Linear,
             distribution: Distribution::Uniform,
+            sequence_moves: false,
+            zones: ZoneKeys::default(),
             read_percent: 50,
             pre_read: false,
             files: Vec::new(),
             directories: Vec::new(),
             seed: None,
+            controls: ControlKeys::default(),
             is_repeatable: true,
             given: Vec::new(),
         }

@@ -18,7 +18,7 @@ use crate::paths::{
 };
 use crate::random;
 use crate::refusal::WorkloadError;
-use crate::workload::{BlockSize, Depth, Jobs, Rate, ReadShare, Workload};
+use crate::workload::{BlockSize, Depth, Distribution, Jobs, Rate, ReadShare, Workload};
 
 /// Separates the seeds of the clones of different jobs.
 const PURPOSE: u64 = 0xF10;
@@ -107,6 +107,7 @@ impl Member {
         let is_synchronous =
             model.is_some() && matches!(job.engine, IoEngine::Synchronous | IoEngine::Mapped);
         let depth = if is_paced || is_synchronous { 1 } else { job.depth };
+        let [of_reads, of_writes] = rates(job)?;
         let workload = Workload {
             path,
             target: match place {
@@ -122,17 +123,30 @@ impl Member {
             start_bytes: range.start_bytes,
             end: range.end,
             think: job.think,
-            rate: rate(job)?,
+            rate: of_reads,
+            rate_of_writes: of_writes,
             rate_process: job.rate_process,
             flush_every: job.flush_every.filter(|_| job.rw.writes()),
             verify: job.verifies.then_some(job.verify),
             steady_state: job.steady_state()?,
             warm: job.pre_read,
             seed: seed(job, number, clone),
-            distribution: job.distribution.clone(),
+            distribution: distribution(job),
+            controls: job.controls.controls(job)?,
             read_share: ReadShare::new(job.read_percent).map_err(|error| job.refused(&error))?,
             ..base.clone()
         };
+        if workload.controls.series.is_some() && workload.repetitions.get() > 1 {
+            return Err(job.problem("a series over time (write_bw_log, write_lat_log, write_iops_log) has one repetition; remove --repeat"));
+        }
+        if !workload.controls.priorities.is_empty() && !path.capabilities.priorities {
+            let problem = format!(
+                "path {} has no priorities of single transfers (cmdprio); use ioengine=io_uring with direct=1, or prioclass \
+                 for all transfers",
+                path.name
+            );
+            return Err(job.problem(problem));
+        }
         check(&workload, range.end_bytes, model).map_err(|error| job.refused(&error))?;
         Ok(Self {
             job: number,
@@ -170,22 +184,38 @@ fn seed(job: &Job, number: usize, clone: u64) -> u64 {
     random::generator(seed, [PURPOSE + number as u64, clone]).next_u64()
 }
 
-/// The rate of the directions that the pattern has.
-fn rate(job: &Job) -> Result<Option<Rate>, JobFileError> {
-    let of_pattern = |limits: [Option<u64>; 2]| {
-        match (job.rw.reads(), job.rw.writes()) {
-        (true, true) if limits.iter().any(Option::is_some) => Err(job.problem(
-            "a rate of a mixed pattern is not supported; remove it, or use one job for reads and one for writes",
-        )),
-        (true, true) => Ok(None),
-        (true, false) => Ok(limits[0].and_then(NonZeroU64::new)),
-        _ => Ok(limits[1].and_then(NonZeroU64::new)),
+/// The distribution of random offsets.
+fn distribution(job: &Job) -> Distribution {
+    match &job.distribution {
+        Distribution::Sequence { blocks, .. } => {
+            Distribution::Sequence { blocks: blocks.clone(), moves: job.sequence_moves }
+        }
+        other => other.clone(),
     }
-    };
-    match (of_pattern(job.rate_bytes)?, of_pattern(job.rate_ios)?) {
-        (Some(_), Some(_)) => Err(job.problem("rate and rate_iops exclude each other; remove one of them")),
-        (Some(bytes), None) => Ok(Some(Rate::Bytes(bytes))),
-        (None, Some(ios)) => Ok(Some(Rate::Ios(ios))),
-        (None, None) => Ok(None),
+}
+
+/// The rate of the directions that the pattern has: one rate, or those of the reads and of the writes of a mixed pattern.
+fn rates(job: &Job) -> Result<[Option<Rate>; 2], JobFileError> {
+    let nonzero = |limits: [Option<u64>; 2]| limits.map(|limit| limit.and_then(NonZeroU64::new));
+    let (bytes, ios) = (nonzero(job.rate_bytes), nonzero(job.rate_ios));
+    let is_used = [job.rw.reads(), job.rw.writes()];
+    let mut rates = [None; 2];
+    for (direction, rate) in rates.iter_mut().enumerate().filter(|(direction, _)| is_used[*direction]) {
+        *rate = match (bytes[direction], ios[direction]) {
+            (Some(_), Some(_)) => {
+                return Err(job.problem("rate and rate_iops exclude each other; remove one of them"));
+            }
+            (Some(bytes), None) => Some(Rate::Bytes(bytes)),
+            (None, Some(ios)) => Some(Rate::Ios(ios)),
+            (None, None) => None,
+        };
+    }
+    match rates {
+        [Some(_), None] | [None, Some(_)] if is_used == [true, true] => Err(job.problem(
+            "a mixed pattern has a rate for reads and one for writes, or none; add the missing one, or use one job for \
+             reads and one for writes",
+        )),
+        [None, Some(of_writes)] => Ok([Some(of_writes), None]),
+        rates => Ok(rates),
     }
 }

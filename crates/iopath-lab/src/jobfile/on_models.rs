@@ -9,6 +9,7 @@ use super::job::Job;
 use super::members::Member;
 use super::places::{Access, Place, Planned, Prepared};
 use super::results::{GroupMeasured, GroupRun, JobSeries, end_early, group_result};
+use super::run::skips_later_groups;
 use crate::engine::Transferred;
 use crate::error::LabError;
 use crate::progress::{Progress, Stage};
@@ -68,7 +69,12 @@ impl OnModels<'_> {
             if let Some(warning) = ran.end(number, count) {
                 warnings.push(warning);
             }
+            let skip = skips_later_groups(self.jobs, members).filter(|_| (number as usize) < count);
             if ran.add_to(&mut report) {
+                break;
+            }
+            if let Some(skip) = skip {
+                warnings.push(skip);
                 break;
             }
         }
@@ -163,7 +169,7 @@ impl<'a> Group<'a> {
         let mut series = Vec::with_capacity(self.members.len());
         for members in self.members {
             let target_of = |place: &Place| &of.prepared(place).target;
-            series.push(JobSeries::new(&of.jobs[members[0].job], members, target_of, is_alone)?);
+            series.push(JobSeries::new(of.jobs, members, target_of, is_alone)?);
         }
         let places = self.places();
         let volumes = places.iter().filter_map(|place| self.volume(place)).collect();
@@ -192,7 +198,7 @@ impl<'a> Group<'a> {
                 log.begin_repeat(*repetitions, clock.now());
             }
             match together.measure(&workers, number, clock, progress) {
-                Ok(ran) => measured.push(Self::push(&mut series, self.members, &ran)),
+                Ok(ran) => measured.push(Self::push(&mut series, self.members, &ran)?),
                 // The complete repetitions are the result.
                 Err(error) if !measured.is_empty() => {
                     failure = end_early(&mut series, &error);
@@ -207,7 +213,11 @@ impl<'a> Group<'a> {
     }
 
     /// Adds a repetition to the results of each job. Returns that of the group.
-    fn push(series: &mut [JobSeries], members: &[Vec<Member>], ran: &ModelMeasured) -> GroupMeasured {
+    fn push(
+        series: &mut [JobSeries],
+        members: &[Vec<Member>],
+        ran: &ModelMeasured,
+    ) -> Result<GroupMeasured, LabError> {
         let transferred = Transferred { device: Some(ran.device), storage: None };
         let group = GroupMeasured::new(&ran.jobs, None, transferred, None, Vec::new());
         let mut rest = &ran.jobs[..];
@@ -215,8 +225,8 @@ impl<'a> Group<'a> {
             let (clones, after) = rest.split_at(members.len());
             rest = after;
             let steady = ran.steady.iter().find(|(clones, _)| *clones == members[0].job);
-            series.push(clones, None, steady.map(|(_, outcome)| *outcome), &group, None);
+            series.push(clones, None, steady.map(|(_, outcome)| *outcome), &group, None)?;
         }
-        group
+        Ok(group)
     }
 }

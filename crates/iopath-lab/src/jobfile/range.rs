@@ -1,9 +1,9 @@
 //! The bytes that a clone of a job accesses: range, amount and blocks. Percentages need the size of the file.
 
 use super::error::JobFileError;
-use super::job::Job;
+use super::job::{Job, ZoneKeys};
 use super::value::Amount;
-use crate::shape::{Shape, Sizes};
+use crate::shape::{Shape, Sizes, Zones};
 use crate::workload::End;
 
 /// The range of a clone, in bytes from the start of its file.
@@ -117,9 +117,17 @@ pub(super) fn shape(job: &Job) -> Shape {
         random_run: if is_random { job.random_run } else { 1 },
         random_percent: if is_random { job.random_percent as u32 } else { 100 },
         ios_max: None,
+        zones: zones(job),
     };
     let ios_max = job.ios.filter(|_| !shape.is_plain());
     Shape { ios_max, ..shape }
+}
+
+/// The zones of a job.
+fn zones(job: &Job) -> Option<Zones> {
+    let ZoneKeys { is_strided, size_bytes, range_bytes, skip_bytes } = job.zones;
+    let range_bytes = if range_bytes == 0 { size_bytes } else { range_bytes };
+    (is_strided && size_bytes > 0).then_some(Zones { range_bytes, transfer_bytes: size_bytes, skip_bytes })
 }
 
 /// The size of the file that a job needs: for a path without a target.

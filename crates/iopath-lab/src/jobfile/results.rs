@@ -97,6 +97,8 @@ pub(super) fn end_early(series: &mut [JobSeries], error: &LabError) -> Option<St
 /// The repetitions of one job.
 pub(super) struct JobSeries<'a> {
     job: &'a Job,
+    /// The number of its first clone among those of all jobs, from 1.
+    first: usize,
     series: Series<'a>,
     /// Whether the job is the only one of its group: then CPU time and transfers of the group are its own.
     is_alone: bool,
@@ -109,11 +111,13 @@ pub(super) struct JobSeries<'a> {
 impl<'a> JobSeries<'a> {
     /// Checks that the members suit their targets.
     pub(super) fn new(
-        job: &'a Job,
+        jobs: &'a [Job],
         members: &[Member],
         target_of: impl Fn(&Place) -> &'a Target,
         is_alone: bool,
     ) -> Result<Self, JobFileError> {
+        let (before, job) = (&jobs[..members[0].job], &jobs[members[0].job]);
+        let first = 1 + before.iter().map(|job| job.clones as usize).sum::<usize>();
         let refused = |error| match error {
             LabError::Workload(error) => job.refused(&error),
             other => JobFileError::Lab(other),
@@ -125,7 +129,7 @@ impl<'a> JobSeries<'a> {
         }
         let repetitions = workload.repetitions.get();
         let series = Series::of_part(&workload, target_of(&members[0].place), is_alone);
-        Ok(Self { job, series, is_alone, repetitions, unmeasured: 0, last_unmeasured: None })
+        Ok(Self { job, first, series, is_alone, repetitions, unmeasured: 0, last_unmeasured: None })
     }
 
     /// Reads the range of a member, unmeasured.
@@ -138,7 +142,7 @@ impl<'a> JobSeries<'a> {
         self.series.warm_up_of(path, &member.workload, progress)
     }
 
-    /// Adds a repetition: the results of the clones, and those of the group.
+    /// Adds a repetition: the results of the clones, and those of the group. Writes the series of the clones.
     pub(super) fn push(
         &mut self,
         clones: &[JobResult],
@@ -146,12 +150,20 @@ impl<'a> JobSeries<'a> {
         steady: Option<Outcome>,
         group: &GroupMeasured,
         resident: Option<Resident>,
-    ) {
+    ) -> Result<(), LabError> {
+        for (number, clone) in (self.first..).zip(clones) {
+            let Some(series) = clone.controlled.as_ref().and_then(|controlled| controlled.series.as_ref())
+            else {
+                continue;
+            };
+            let failed = |(target, source)| LabError::Io { action: "write the series to", target, source };
+            series.write(number).map_err(failed)?;
+        }
         let of_job = Measured { verified, steady, ..Measured::of_jobs(clones) };
         if of_job.ios == 0 {
             self.unmeasured += 1;
             self.last_unmeasured = Some(Repeated { measured: of_job, resident });
-            return;
+            return Ok(());
         }
         let GroupMeasured { measured: group } = group;
         let measured = if self.is_alone {
@@ -162,6 +174,7 @@ impl<'a> JobSeries<'a> {
             of_job
         };
         self.series.push(Repeated { measured, resident });
+        Ok(())
     }
 
     /// The result of the measured repetitions; of an empty one, if none was measured. In virtual time, there is no lab.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use iopath_log::LogWriter;
 
 use super::JobFile;
+use super::controls::ExitWhat;
 use super::error::JobFileError;
 use super::job::{IoEngine, Job};
 use super::members::{Member, path};
@@ -111,7 +112,12 @@ impl JobFile {
             if let Some(warning) = ran.end(number, sizes.len()) {
                 warnings.push(warning);
             }
+            let skip = skips_later_groups(&jobs, group.members).filter(|_| (number as usize) < sizes.len());
             if ran.add_to(&mut report) {
+                break;
+            }
+            if let Some(skip) = skip {
+                warnings.push(skip);
                 break;
             }
         }
@@ -196,6 +202,13 @@ fn members(
         clones.iter().map(member).collect()
     };
     accesses.iter().enumerate().map(of_job).collect()
+}
+
+/// The warning that no later group runs, if a job of this group ends all jobs.
+pub(super) fn skips_later_groups(jobs: &[Job], group: &[Vec<Member>]) -> Option<String> {
+    let ends = |job: &&Job| job.exit_all && job.exit_what == ExitWhat::All;
+    let job = group.iter().map(|members| &jobs[members[0].job]).find(ends)?;
+    Some(format!("job {} ended all jobs (exit_what=all): later groups did not run", job.name))
 }
 
 fn prepared_for<'a>(prepared: &'a [Prepared], place: &Place) -> &'a Prepared {
@@ -284,7 +297,7 @@ impl<'a> Group<'a> {
         let mut series = Vec::with_capacity(self.members.len());
         for members in self.members {
             let target_of = |place: &Place| self.target(place);
-            series.push(JobSeries::new(self.job(members), members, target_of, is_alone)?);
+            series.push(JobSeries::new(self.jobs, members, target_of, is_alone)?);
         }
         let opened = self.open()?;
         let targets = self.targets();
@@ -333,6 +346,7 @@ impl<'a> Group<'a> {
         let together = measure_together(&self.workers(opened, number), targets, progress)?;
         let Together { jobs, mut verified, steady, cpu, transfers, course, warnings } = together;
         self.read_back(opened, &mut verified, progress)?;
+        self.write_dumps(&verified)?;
         let transferred = match &transfers[..] {
             [one] => *one,
             _ => Transferred::default(),
@@ -346,7 +360,7 @@ impl<'a> Group<'a> {
             let of_job = all_verified(of_job.iter().map(Option::as_ref));
             let of_clones = steady.iter().find(|(clones, _)| *clones == members[0].job);
             let steady = of_clones.map(|(_, outcome)| *outcome);
-            series.push(clones, of_job, steady, &group, Self::resident(&resident, members));
+            series.push(clones, of_job, steady, &group, Self::resident(&resident, members))?;
             rest = after;
         }
         Ok(group)
@@ -368,6 +382,20 @@ impl<'a> Group<'a> {
             let so_far = verified[number].take();
             let after = read_back_after(path, &member.workload, target, record, so_far.as_ref(), progress)?;
             verified[number] = all_verified([so_far.as_ref(), after.as_ref()]);
+        }
+        Ok(())
+    }
+
+    /// Writes the blocks with faults of jobs that keep them.
+    fn write_dumps(&self, verified: &[Option<Verified>]) -> Result<(), LabError> {
+        for (member, verified) in self.all().zip(verified) {
+            let dumps = verified.iter().flat_map(|verified| &verified.dumps);
+            let target = self.target(&member.place).file().unwrap_or("target".as_ref());
+            let failed =
+                |(target, source)| LabError::Io { action: "write a block with a fault to", target, source };
+            for dump in dumps {
+                dump.write(Path::new(""), target).map_err(failed)?;
+            }
         }
         Ok(())
     }

@@ -139,12 +139,12 @@ fn an_unsupported_key_is_refused_with_its_name_and_line() {
 #[test]
 fn a_function_that_is_switched_off_is_accepted() {
     assert_eq!(parse("[a]\nverify=0\nzero_buffers=0\nsync=0\n").jobs.len(), 1);
-    assert!(refused("[a]\ncpus_allowed=0\n").contains("`cpus_allowed` is not supported"));
+    assert!(refused("[a]\ncgroup=0\n").contains("`cgroup` is not supported"));
 }
 
 #[test]
 fn a_key_of_global_is_reported_once() {
-    let file = JobFile::parse("f", b"[global]\nnice=5\n[a]\n[b]\nuid=1\n", &Nothing, true).unwrap();
+    let file = JobFile::parse("f", b"[global]\ncgroup=a\n[a]\n[b]\nuid=1\n", &Nothing, true).unwrap();
     assert_eq!(file.warnings.len(), 2, "{:?}", file.warnings);
 }
 

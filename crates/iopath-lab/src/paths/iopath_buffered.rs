@@ -26,6 +26,7 @@ pub(crate) static ROW: PathRow = PathRow {
         synchronous: true,
         queue: true,
         cache: true,
+        priorities: false,
     },
     open,
 };

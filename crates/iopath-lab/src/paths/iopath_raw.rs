@@ -15,6 +15,7 @@ pub(crate) static ROW: PathRow = PathRow {
         synchronous: false,
         queue: true,
         cache: false,
+        priorities: false,
     },
     open: |spec| batch::open(spec, IoMode::Raw),
 };

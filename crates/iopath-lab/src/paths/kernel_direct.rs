@@ -16,6 +16,7 @@ pub(crate) static ROW: PathRow = PathRow {
         synchronous: true,
         queue: false,
         cache: false,
+        priorities: false,
     },
     open,
 };

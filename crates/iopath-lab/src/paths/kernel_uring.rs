@@ -8,6 +8,7 @@ use iopath_os::kernel::Uring;
 use super::kernel::KernelFile;
 use crate::error::LabError;
 use crate::path::{Capabilities, Connection, Done, IoPath, OpenSpec, PathRow, Transfer};
+use crate::thread_settings::IoPriority;
 
 /// The row of the table.
 pub(crate) static ROW: PathRow = PathRow {
@@ -19,6 +20,7 @@ pub(crate) static ROW: PathRow = PathRow {
         synchronous: false,
         queue: false,
         cache: false,
+        priorities: true,
     },
     open,
 };
@@ -38,6 +40,10 @@ impl Connection for Uring {
 
     fn submit(&mut self, slot: u32, transfer: Transfer) -> io::Result<()> {
         Self::submit(self, slot, transfer)
+    }
+
+    fn submit_prioritized(&mut self, slot: u32, transfer: Transfer, priority: IoPriority) -> io::Result<()> {
+        Self::submit_prioritized(self, slot, transfer, priority)
     }
 
     fn reap(&mut self, done: &mut Vec<Done>) -> io::Result<()> {

@@ -16,6 +16,7 @@ pub(crate) static ROW: PathRow = PathRow {
         synchronous: false,
         queue: false,
         cache: false,
+        priorities: false,
     },
     open,
 };

@@ -22,6 +22,7 @@ pub(crate) static ROW: PathRow = PathRow {
         synchronous: false,
         queue: true,
         cache: false,
+        priorities: false,
     },
     open,
 };

@@ -5,7 +5,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use crate::distribution::Sampler;
 use crate::path::Direction;
 use crate::random::below;
-use crate::shape::{Shape, Sizes};
+use crate::shape::{Shape, Sizes, Zones};
 use crate::workload::Workload;
 
 /// The position and sizes of a job. Offsets are in bytes from the start of the range of the workload.
@@ -20,6 +20,33 @@ pub(super) struct Shaped {
     position: Option<u64>,
     order: Order,
     ios_left: u64,
+    zone: Option<Zone>,
+}
+
+/// The present zone.
+#[derive(Debug, Clone, Copy)]
+struct Zone {
+    settings: Zones,
+    first: u64,
+    transferred: u64,
+}
+
+impl Zone {
+    /// The next zone after the amount of this one; the first again after the last of a range from `first` to `end`.
+    fn advance(&mut self, first: u64, end: u64, min_bytes: u64) -> bool {
+        if self.transferred < self.settings.transfer_bytes {
+            return false;
+        }
+        let distance = self.settings.range_bytes.saturating_add(self.settings.skip_bytes);
+        let next = self.first.saturating_add(distance);
+        self.first = if next.saturating_add(min_bytes) <= end { next } else { first };
+        self.transferred = 0;
+        true
+    }
+
+    fn end(&self, end: u64) -> u64 {
+        self.first.saturating_add(self.settings.range_bytes).min(end)
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -40,7 +67,7 @@ enum Order {
 impl Shaped {
     /// The transfers between `first` and `end`, for a sequential pattern; in the whole range of `bytes` for a random one.
     pub(super) fn new(workload: &Workload, first: u64, end: u64, bytes: u64) -> Self {
-        let Shape { ref sizes, align_bytes, skip_bytes, random_run, random_percent, ios_max } =
+        let Shape { ref sizes, align_bytes, skip_bytes, random_run, random_percent, ios_max, zones } =
             workload.shape;
         let block_bytes = workload.block_size.bytes();
         let one = || [Sizes::Split(vec![(block_bytes, 100)]), Sizes::Split(vec![(block_bytes, 100)])];
@@ -55,7 +82,9 @@ impl Shaped {
             Order::Sequential { skip_bytes }
         };
         let (first, end) = if is_random { (0, bytes) } else { (first, end) };
-        Self { sizes, min_bytes, first, end, position: None, order, ios_left: ios_max.unwrap_or(u64::MAX) }
+        let zone = zones.map(|settings| Zone { settings, first, transferred: 0 });
+        let ios_left = ios_max.unwrap_or(u64::MAX);
+        Self { sizes, min_bytes, first, end, position: None, order, ios_left, zone }
     }
 
     /// Offset and size of the next transfer; none after the last. `left`: the bytes that remain.
@@ -73,17 +102,27 @@ impl Shaped {
             Direction::Read => self.sizes[0].draw(generator),
             Direction::Write => self.sizes[1].draw(generator),
         };
-        let offset = self.offset(generator, size.into());
+        let (mut first, mut end) = (self.first, self.end);
+        if let Some(zone) = &mut self.zone {
+            if zone.advance(first, end, self.min_bytes) {
+                self.position = None;
+            }
+            (first, end) = (zone.first, zone.end(end));
+        }
+        let offset = self.offset(generator, size.into(), [first, end]);
         // The last transfers of a range or of an amount are smaller than drawn: a multiple of the smallest size.
-        let most = left.min(self.end.saturating_sub(offset));
+        let most = left.min(end.saturating_sub(offset));
         let bytes = if u64::from(size) <= most { size.into() } else { most - most % self.min_bytes };
         let bytes = bytes.max(self.min_bytes);
         self.position = Some(offset + bytes);
+        if let Some(zone) = &mut self.zone {
+            zone.transferred += bytes;
+        }
         Some((offset, bytes as u32))
     }
 
-    fn offset(&mut self, generator: &mut Xoshiro256PlusPlus, size: u64) -> u64 {
-        let (first, end, min_bytes) = (self.first, self.end, self.min_bytes);
+    fn offset(&mut self, generator: &mut Xoshiro256PlusPlus, size: u64, [first, end]: [u64; 2]) -> u64 {
+        let min_bytes = self.min_bytes;
         let fits = |offset: &u64| *offset >= first && offset.saturating_add(min_bytes) <= end;
         match &mut self.order {
             Order::Sequential { skip_bytes: skip } => {
@@ -99,9 +138,13 @@ impl Shaped {
                     return position;
                 }
                 *run_left = *run - 1;
-                let drawn = sampler.draw(generator) * *unit_bytes;
+                let mut drawn = sampler.draw(generator) * *unit_bytes;
+                if self.zone.is_some() {
+                    let units = ((end - first) / *unit_bytes).max(1);
+                    drawn = first + drawn % (units * *unit_bytes);
+                }
                 let last = end.saturating_sub(size);
-                drawn.min(last - last % *unit_bytes)
+                drawn.min(last - last % *unit_bytes).max(first)
             }
         }
     }

@@ -63,6 +63,7 @@ impl<S> Jobs<S> {
     /// Records the end of a job.
     pub(super) fn end(&mut self, number: u32, now: Instant) {
         self[number].ended = Some(now);
+        self[number].job.leave_flow();
         self.unfinished -= 1;
     }
 
@@ -101,7 +102,7 @@ impl<S> Jobs<S> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
-        let ended = |Runner { job, ended, .. }| Some(Job::into_tally(job).finish(ended?.as_nanos()));
+        let ended = |Runner { job, ended, .. }| Some(job.finish(ended?.as_nanos()));
         Ok(self.runners.drain(..).filter_map(ended).collect())
     }
 

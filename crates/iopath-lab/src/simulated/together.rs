@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use iopath_log::SyncLogWriter;
 use iopath_model::event_loop::End;
@@ -19,8 +19,9 @@ use super::watched::{self, JobOf, Watches};
 use super::{PURPOSE, TICK, VolumeSpec, failed, system_on};
 use crate::counters::DiskCounters;
 use crate::error::LabError;
+use crate::job::control::flows;
 use crate::job::tally::JobResult;
-use crate::job::{Job, Pace, Start};
+use crate::job::{Begin, Job, Limits, Start};
 use crate::model::ModelTarget;
 use crate::plan::Plan;
 use crate::progress::Progress;
@@ -151,23 +152,24 @@ impl<'a> Together<'a> {
         let mut watches = Watches::default();
         // The number of each worker on its volume.
         let mut numbers = Vec::with_capacity(workers.len());
-        for worker in workers {
+        let flows = flows(workers.iter().map(|worker| worker.workload.controls.flow.as_ref()));
+        for (worker, flow) in workers.iter().zip(flows) {
             let ModelWorker { volume, workload, end_bytes, start, ends_all, clones } = *worker;
             let job = setups[volume].len() as u32;
             numbers.push(job);
-            let before = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-            let begun_ns = started.as_nanos().saturating_add(before(start.delay));
-            let measured_ns = begun_ns.saturating_add(before(start.ramp));
-            watches.add(JobOf { volume, job }, clones, workload, measured_ns, ends_all);
+            let begin = Begin::of(start, started.as_nanos());
+            watches.add(JobOf { volume, job }, clones, workload, begin.measured_ns, ends_all);
             // A warm run repeats the transfers of its warm-up.
             let repetition = if workload.warm { 0 } else { repetition };
             let runtime_ns = workload.end.time().and_then(|time| u64::try_from(time.as_nanos()).ok());
             let (depth, block_bytes) = (workload.depth_in_flight(), workload.block_size.bytes());
             let plan = Plan::new(workload, end_bytes, repetition, 0);
+            let Limits { pace, control } = Limits::of(workload, [repetition, 0], flow, begin);
             let job = Job::new(plan, depth, runtime_ns, started.as_nanos())
                 .with_start(start, started.as_nanos())
                 .with_flushes(workload.flush_every)
-                .with_pace(Pace::of(workload, repetition, 0, begun_ns));
+                .with_pace(pace)
+                .with_control(control);
             setups[volume].push(JobSetup { job, depth, block_bytes, flushes: workload.rw.writes() });
         }
         for (volume, setups) in setups.into_iter().enumerate() {

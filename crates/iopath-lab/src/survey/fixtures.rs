@@ -17,6 +17,7 @@ pub(crate) fn run(path: &str, rw: Rw, block_bytes: u32, io_depth: u32, mbs: &[f6
         directions: None,
         flushes: None,
         steady_state: None,
+        latency_target: None,
         verify: None,
         closed_loop_ns: None,
         block_sizes: None,

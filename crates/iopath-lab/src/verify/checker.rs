@@ -1,5 +1,6 @@
 //! Fills the writes of one job, and checks its reads against the record. Makes no transfers.
 
+use super::dump::{BLOCKS_MAX, Dump};
 use super::record::{Expected, Record};
 use super::stamp::{SECTOR_BYTES, Sector, Stamp};
 use super::{Fault, FaultKind, Verified};
@@ -12,6 +13,8 @@ pub(crate) struct Checker<'a> {
     pub(super) verified: Verified,
     /// Reads with blocks of an older write: a second read decides whether the write is lost or the read was stale.
     suspects: Vec<Transfer>,
+    /// Whether the contents of blocks with faults are kept.
+    dumps: bool,
 }
 
 /// The content of a block.
@@ -31,7 +34,12 @@ enum Content {
 
 impl<'a> Checker<'a> {
     pub(crate) fn new(record: &'a Record) -> Self {
-        Self { record, verified: Verified::default(), suspects: Vec::new() }
+        Self { record, verified: Verified::default(), suspects: Vec::new(), dumps: false }
+    }
+
+    /// The same check, which keeps the contents of the first blocks with faults if `dumps`.
+    pub(crate) fn with_dumps(self, dumps: bool) -> Self {
+        Self { dumps, ..self }
     }
 
     /// The results. All suspects have been read again.
@@ -41,14 +49,9 @@ impl<'a> Checker<'a> {
 
     /// Fills the buffer of a write.
     pub(super) fn fill(&self, transfer: Transfer, bytes: &mut [u8]) {
-        let run = self.record.run;
         let blocks = bytes[..transfer.bytes as usize].chunks_mut(self.record.block_bytes() as usize);
         for (offset, block) in self.record.offsets(transfer).zip(blocks) {
-            let generation = self.record.next_generation(offset);
-            let sectors = (offset..).step_by(SECTOR_BYTES as usize);
-            for (offset, sector) in sectors.zip(block.chunks_mut(SECTOR_BYTES as usize)) {
-                Stamp { offset, generation, run }.put(sector);
-            }
+            self.fill_block(offset, self.record.next_generation(offset), block);
         }
     }
 
@@ -67,6 +70,7 @@ impl<'a> Checker<'a> {
                 continue;
             }
             self.count(block_bytes);
+            let faults = self.verified.faults();
             match self.content(offset, expected, block) {
                 Content::Good => self.record.handle_seen(offset),
                 Content::Older(found) if expected.seen_last => {
@@ -75,6 +79,31 @@ impl<'a> Checker<'a> {
                 Content::Older(_) => self.suspects.push(Transfer { offset, bytes: block_bytes, ..transfer }),
                 bad @ Content::Bad { .. } => self.bad(offset, expected, bad),
             }
+            if self.verified.faults() > faults {
+                self.dump(offset, expected, block);
+            }
+        }
+    }
+
+    /// Keeps the content of a block with a fault.
+    fn dump(&mut self, offset: u64, expected: Expected, block: &[u8]) {
+        if !self.dumps || self.verified.dumps.len() >= BLOCKS_MAX {
+            return;
+        }
+        let content = || {
+            let mut content = vec![0; block.len()];
+            self.fill_block(offset, expected.generation.into(), &mut content);
+            content
+        };
+        let expected = (expected.generation > 0).then(content);
+        self.verified.dumps.push(Dump { offset, received: block.to_vec(), expected });
+    }
+
+    fn fill_block(&self, offset: u64, generation: u64, block: &mut [u8]) {
+        let run = self.record.run;
+        let sectors = (offset..).step_by(SECTOR_BYTES as usize);
+        for (offset, sector) in sectors.zip(block.chunks_mut(SECTOR_BYTES as usize)) {
+            Stamp { offset, generation, run }.put(sector);
         }
     }
 
@@ -91,15 +120,17 @@ impl<'a> Checker<'a> {
     pub(super) fn check_again(&mut self, transfer: Transfer, block: &[u8]) {
         let offset = transfer.offset;
         let expected = self.record.expected(offset);
-        match self.content(offset, expected, &block[..transfer.bytes as usize]) {
+        let block = &block[..transfer.bytes as usize];
+        match self.content(offset, expected, block) {
             Content::Good => {
                 self.record.handle_seen(offset);
                 // The content of the first read is not kept.
-                self.fault(FaultKind::Stale, offset, expected, u64::from(expected.generation) - 1);
+                return self.fault(FaultKind::Stale, offset, expected, u64::from(expected.generation) - 1);
             }
             Content::Older(found) => self.fault(FaultKind::Lost, offset, expected, found),
             bad @ Content::Bad { .. } => self.bad(offset, expected, bad),
         }
+        self.dump(offset, expected, block);
     }
 
     fn count(&mut self, bytes: u32) {

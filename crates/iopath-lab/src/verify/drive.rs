@@ -4,9 +4,9 @@
 use std::collections::VecDeque;
 
 use super::checker::Checker;
-use crate::job::Pace;
 use crate::job::drive::{JobContext, JobError, reap};
 use crate::job::tally::JobResult;
+use crate::job::{Begin, Limits};
 use crate::path::{Connection, Direction, Done, Transfer};
 use crate::plan::Plan;
 use crate::workload::Verify;
@@ -15,7 +15,7 @@ use crate::workload::Verify;
 pub(crate) fn run(
     connection: &mut dyn Connection,
     plan: Plan,
-    pace: impl FnOnce(u64) -> Option<Pace>,
+    limits: impl FnOnce(Begin) -> Limits,
     context: &JobContext,
     settings: Verify,
     checker: &mut Checker,
@@ -26,7 +26,7 @@ pub(crate) fn run(
     let mut backlog: Vec<Transfer> = Vec::new();
     let backlog_max = settings.backlog.map_or(usize::MAX, |writes| writes.get() as usize);
     let mut now_ns = context.clock.now_ns();
-    let mut job = context.job(plan, connection.depth(), pace, now_ns);
+    let mut job = context.job(plan, connection.depth(), limits, now_ns);
     loop {
         while !checker.has_suspects() && backlog.len() < backlog_max {
             let Some((slot, transfer)) = held.take().or_else(|| job.poll_transfer(now_ns)) else { break };
@@ -59,7 +59,7 @@ pub(crate) fn run(
             read_back(connection, &mut backlog.drain(..), checker)?;
             now_ns = context.clock.now_ns();
         } else if job.is_done() {
-            return context.finish(connection, job.into_tally());
+            return context.finish(connection, |ended_ns| job.finish(ended_ns));
         } else if job.needs_flush() {
             now_ns = context.flush(connection, &mut job, now_ns)?;
         } else if held.is_none() {

@@ -4,11 +4,13 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use super::{Key, Support};
+use crate::jobfile::controls::{self, ExitWhat, PriorityOfSize};
 use crate::jobfile::given::{self, Given, Refused};
 use crate::jobfile::job::{IoEngine, Job, SteadyKey};
 use crate::paths::find_path;
 use crate::shape::Sizes;
 use crate::steady::SteadyMetric;
+use crate::thread_settings::{HINT_MAX, IoClass, MemoryPolicy, numbers};
 use crate::workload::{RateProcess, Rw};
 
 const fn yes(
@@ -33,15 +35,15 @@ const fn no_effect(names: &'static [&'static str], mapping: &'static str) -> Key
 
 /// A setter: evaluates the value and assigns it to a field.
 macro_rules! set {
-    ($field:ident = $value:ident) => {
+    ($($field:ident).+ = $value:ident) => {
         |job, given| {
-            job.$field = given.$value()?;
+            job.$($field).+ = given.$value()?;
             Ok(())
         }
     };
-    ($field:ident = Some($value:ident)) => {
+    ($($field:ident).+ = Some($value:ident)) => {
         |job, given| {
-            job.$field = Some(given.$value()?);
+            job.$($field).+ = Some(given.$value()?);
             Ok(())
         }
     };
@@ -60,9 +62,18 @@ pub(super) const KEYS: &[Key] = &[
     }),
     yes(&["numjobs"], "clones: one thread each, with its own seed", set!(clones = positive)),
     yes(&["exitall"], "the end of the job ends its group", set!(exit_all = flag)),
-    partly(&["exit_what"], "`group` only", |_, given| {
-        given.only(&["group"], "the end of a job ends its own group only")
-    }),
+    yes(
+        &["exit_what"],
+        "`group` and `stonewall` end the group of the job; `all` also skips later groups",
+        |job, given| {
+            job.exit_what = match given.text()? {
+                "group" | "stonewall" => ExitWhat::Group,
+                "all" => ExitWhat::All,
+                _ => return Err(Refused::Expected("group, stonewall or all")),
+            };
+            Ok(())
+        },
+    ),
     // The pattern.
     partly(
         &["rw", "readwrite"],
@@ -112,8 +123,14 @@ pub(super) const KEYS: &[Key] = &[
     }),
     partly(
         &["random_distribution"],
-        "`random`, `zipf:THETA[:CENTER]`, `pareto:POWER[:CENTER]`, `normal:PERCENT[:CENTER]`, `zoned:ACCESS/SIZE:…`",
+        "`random`, `zipf:THETA[:CENTER]`, `pareto:POWER[:CENTER]`, `normal:PERCENT[:CENTER]`, `zoned:ACCESS/SIZE:…`, \
+         `sequence:BLOCK,…`",
         random_distribution,
+    ),
+    yes(
+        &["random_sequence_stride"],
+        "1: each pass of `sequence` begins after the blocks of the pass before it",
+        set!(sequence_moves = flag),
     ),
     partly(&["percentage_random"], "`--percentage-random`; one value for all directions", |job, given| {
         if given.text()?.contains(',') {
@@ -186,7 +203,7 @@ pub(super) const KEYS: &[Key] = &[
     partly(&["thinktime_blocks"], "1", |_, given| given.only(&["1"], "a job pauses after each transfer")),
     partly(
         &["rate"],
-        "`--rate`; latencies count from the intended start; no limits for both directions of a mixed pattern",
+        "`--rate`; latencies count from the intended start; a mixed pattern has a rate for reads and one for writes, or none",
         |job, given| {
             job.rate_bytes = given.sizes()?;
             Ok(())
@@ -204,6 +221,175 @@ pub(super) const KEYS: &[Key] = &[
         };
         Ok(())
     }),
+    yes(
+        &["rate_min", "ratemin"],
+        "the least bytes a second; a job below it ends, with a warning",
+        set!(controls.rate_min = sizes),
+    ),
+    yes(
+        &["rate_iops_min"],
+        "the least transfers a second; a job below it ends, with a warning",
+        set!(controls.rate_iops_min = sizes),
+    ),
+    yes(
+        &["rate_cycle"],
+        "the time between two checks of the least rate, in milliseconds; default: 1000",
+        set!(controls.rate_cycle = Some(millis)),
+    ),
+    yes(
+        &["latency_target"],
+        "the job searches the largest depth whose transfers keep this latency; see *Latency target*",
+        set!(controls.latency_target = Some(micros)),
+    ),
+    yes(&["latency_window"], "the time at each depth", set!(controls.latency_window = micros)),
+    yes(&["latency_percentile"], "the transfers in 100 that keep the latency; default: 100", |job, given| {
+        const EXPECTED: Refused = Refused::Expected("0 to 100: 99.9");
+        let percent: f64 = given.text()?.parse().map_err(|_| EXPECTED)?;
+        if !(0.0..=100.0).contains(&percent) {
+            return Err(EXPECTED);
+        }
+        job.controls.latency_share = Some((percent * 10_000.0).round() as u32);
+        Ok(())
+    }),
+    yes(&["latency_run"], "1 continues with the depth of the search", set!(controls.latency_run = flag)),
+    yes(
+        &["flow"],
+        "the weight of the job; jobs with the same `flow_id` share their I/Os by weight",
+        |job, given| {
+            job.controls.flow = NonZeroU64::new(given.bytes()?);
+            Ok(())
+        },
+    ),
+    yes(&["flow_id"], "the number of the group of jobs with a `flow`", set!(controls.flow_id = bytes)),
+    yes(
+        &["flow_sleep"],
+        "the time after which a job that is ahead of its share tries again; 50 µs at least",
+        set!(controls.flow_sleep = micros),
+    ),
+    // The thread.
+    yes(&["cpus_allowed"], "the CPUs of the thread: `0,5,8-15`", set!(controls.thread.cpus = numbers)),
+    yes(&["cpumask"], "the CPUs of the thread, as a mask of bits", |job, given| {
+        let mask = given.positive()?;
+        job.controls.thread.cpus = (0..64).filter(|cpu| mask >> cpu & 1 == 1).collect();
+        Ok(())
+    }),
+    yes(&["cpus_allowed_policy"], "`shared`, or `split`: one CPU for each clone", |job, given| {
+        job.controls.thread.splits_cpus = match given.text()? {
+            "shared" => false,
+            "split" => true,
+            _ => return Err(Refused::Expected("shared or split")),
+        };
+        Ok(())
+    }),
+    partly(
+        &["numa_cpu_nodes"],
+        "the nodes of the CPUs of the thread: `0,2-3`; no `all`",
+        set!(controls.thread.nodes = numbers),
+    ),
+    partly(
+        &["numa_mem_policy"],
+        "`default`, `local`, `prefer:NODE`, `bind:NODES` or `interleave:NODES`; no `all`",
+        memory_policy,
+    ),
+    yes(&["nice"], "added to the nice value of the thread", |job, given| {
+        job.controls.thread.nice =
+            given.text()?.parse().map_err(|_| Refused::Expected("a whole number from -20 to 19"))?;
+        Ok(())
+    }),
+    yes(
+        &["prio"],
+        "the level of the thread's I/O priority, 0 to 7; without `prioclass`, of class 2",
+        |job, given| {
+            let number = given.bytes()?;
+            let priority = &mut job.controls.thread.priority;
+            priority.level =
+                u8::try_from(number).ok().filter(|level| *level <= 7).ok_or(Refused::Expected("0 to 7"))?;
+            if priority.class == IoClass::None {
+                priority.class = IoClass::BestEffort;
+            }
+            Ok(())
+        },
+    ),
+    yes(
+        &["prioclass"],
+        "the class of the thread's I/O priority: 0 none, 1 real time, 2 best effort, 3 idle",
+        |job, given| {
+            job.controls.thread.priority.class =
+                controls::class(given.bytes()?).ok_or(Refused::Expected("0 to 3"))?;
+            Ok(())
+        },
+    ),
+    yes(&["priohint"], "the hint of the thread's I/O priority, 0 to 1023", |job, given| {
+        let number = u16::try_from(given.bytes()?).ok().filter(|hint| *hint <= HINT_MAX);
+        job.controls.thread.priority.hint = number.ok_or(Refused::Expected("0 to 1023"))?;
+        Ok(())
+    }),
+    partly(
+        &["cmdprio_percentage"],
+        "the transfers in 100 with a priority of their own, for reads and writes; path `kernel-uring`; no figures by priority",
+        |job, given| {
+            job.controls.priority_percent = given.pair(100, "0 to 100, or READS,WRITES: 20, 20,0")?;
+            Ok(())
+        },
+    ),
+    yes(&["cmdprio_class"], "the class of these transfers; default: 1", |job, given| {
+        job.controls.priority_class = given.pair(3, "0 to 3, or READS,WRITES: 1, 1,2")?;
+        Ok(())
+    }),
+    yes(&["cmdprio"], "the level of these transfers; default: 0", |job, given| {
+        job.controls.priority_level = given.pair(7, "0 to 7, or READS,WRITES: 0, 0,4")?;
+        Ok(())
+    }),
+    yes(&["cmdprio_hint"], "the hint of these transfers; default: 0", |job, given| {
+        job.controls.priority_hint = given.pair(HINT_MAX.into(), "0 to 1023, or READS,WRITES: 0, 0,4")?;
+        Ok(())
+    }),
+    partly(
+        &["cmdprio_bssplit"],
+        "the same by size: `SIZE/PERCENT[/CLASS/LEVEL[/HINT]]:…`, for reads and writes; as `cmdprio_percentage`",
+        priorities_of_sizes,
+    ),
+    // Series over time.
+    yes(
+        &["write_bw_log"],
+        "throughput over time, as fio's file `NAME_bw.NUMBER.log`; see *Series over time*",
+        |job, given| {
+            job.controls.throughput_log = Some(given.name());
+            Ok(())
+        },
+    ),
+    yes(
+        &["write_lat_log"],
+        "latencies over time: `NAME_lat.NUMBER.log`, and from the submission `NAME_clat.NUMBER.log`",
+        |job, given| {
+            job.controls.latency_log = Some(given.name());
+            Ok(())
+        },
+    ),
+    yes(&["write_iops_log"], "transfers a second over time: `NAME_iops.NUMBER.log`", |job, given| {
+        job.controls.iops_log = Some(given.name());
+        Ok(())
+    }),
+    yes(
+        &["log_avg_msec"],
+        "the time that a line of these files covers, in milliseconds; default: a line for each transfer",
+        set!(controls.log_average = millis),
+    ),
+    yes(&["log_offset"], "1 adds the offset to each line", set!(controls.log_offset = flag)),
+    yes(&["log_prio"], "1 writes the number of the thread's priority", set!(controls.log_priority = flag)),
+    no_effect(
+        &["log_entries", "log_compression", "log_compression_cpus", "log_store_compressed"],
+        "a line needs 64 bytes of memory during the run",
+    ),
+    // Zones.
+    partly(&["zonemode"], "`none` and `strided`", |job, given| {
+        given.only(&["none", "strided"], "no zoned block devices")?;
+        job.zones.is_strided = given.text()? == "strided";
+        Ok(())
+    }),
+    yes(&["zonesize"], "the bytes to transfer in a zone before the next one", set!(zones.size_bytes = bytes)),
+    yes(&["zonerange"], "the length of a zone; default: `zonesize`", set!(zones.range_bytes = bytes)),
+    yes(&["zoneskip"], "the bytes between two zones", set!(zones.skip_bytes = bytes)),
     // The access.
     partly(&["ioengine"], "the path; see the table of engines", ioengine),
     yes(&["direct"], "selects the path together with `ioengine`", set!(direct = flag)),
@@ -212,9 +398,10 @@ pub(super) const KEYS: &[Key] = &[
         Ok(())
     }),
     yes(&["iodepth"], "`--iodepth`; a synchronous path has 1, as in fio", set!(depth = positive)),
-    partly(&["io_submit_mode"], "`inline`", |_, given| {
-        given.only(&["inline"], "the thread of a job submits its transfers")
-    }),
+    no_effect(
+        &["io_submit_mode"],
+        "`inline` and `offload`: a path with several transfers in flight does not wait in its submissions",
+    ),
     // Verification.
     partly(&["verify"], "`--verify`, in the format of iopath with any checksum of fio; no `pattern`", verify),
     yes(&["do_verify"], "0 does not read written blocks back after the job", |job, given| {
@@ -229,12 +416,26 @@ pub(super) const KEYS: &[Key] = &[
         job.verify.backlog = NonZeroU64::new(given.bytes()?);
         Ok(())
     }),
+    partly(
+        &["verify_dump"],
+        "1 writes the first 20 blocks with faults to files `NAME.OFFSET.received` and `.expected` in the current directory",
+        set!(verify.dump = flag),
+    ),
     no_effect(&["verify_interval"], "each 512 bytes have a checksum"),
+    no_effect(
+        &["verify_pattern"],
+        "the content of a verified block depends on its offset and its write, so that more faults are found",
+    ),
     no_effect(
         &["verify_write_sequence", "verify_header_seed", "experimental_verify"],
         "each write of a block has a number",
     ),
     no_effect(&["verify_async", "verify_async_cpus"], "the thread of the job checks its blocks"),
+    partly(
+        &["fill_device", "fill_fs"],
+        "the range of a file or device that exists is all of it; a file that does not exist needs a size",
+        |_, given| given.flag().map(drop),
+    ),
     // The files.
     partly(
         &["filename"],
@@ -345,6 +546,47 @@ fn rw(job: &mut Job, given: &Given) -> Result<(), Refused> {
     Ok(())
 }
 
+fn memory_policy(job: &mut Job, given: &Given) -> Result<(), Refused> {
+    const EXPECTED: Refused =
+        Refused::Expected("default, local, prefer:NODE, bind:NODES or interleave:NODES: bind:0-1");
+    let (mode, nodes) = given.text()?.split_once(':').unwrap_or((given.text()?, ""));
+    let nodes = numbers(nodes);
+    job.controls.thread.memory = match (mode, nodes) {
+        ("default" | "local", None) => MemoryPolicy::Default,
+        ("prefer", Some(nodes)) if nodes.len() == 1 => MemoryPolicy::Prefer(nodes[0]),
+        ("bind", Some(nodes)) => MemoryPolicy::Bind(nodes),
+        ("interleave", Some(nodes)) => MemoryPolicy::Interleave(nodes),
+        _ => return Err(EXPECTED),
+    };
+    Ok(())
+}
+
+fn priorities_of_sizes(job: &mut Job, given: &Given) -> Result<(), Refused> {
+    const EXPECTED: Refused = Refused::Expected(
+        "SIZE/PERCENT[/CLASS/LEVEL[/HINT]]:…, or READS,WRITES: 4k/20:64k/0, 4k/10/1/0:4k/20/2/4",
+    );
+    let directions = given.per_direction().ok_or(EXPECTED)?;
+    for (split, text) in job.controls.priority_split.iter_mut().zip(directions) {
+        let entry = |entry: &str| {
+            let mut parts = entry.split('/');
+            let bytes = u32::try_from(given.bytes_of(parts.next()?)?).ok()?;
+            let numbers: Option<Vec<u64>> = parts.map(|part| part.parse().ok()).collect();
+            let (percent, rest) = numbers.as_deref()?.split_first()?;
+            let at = |index: usize, max: u64| match rest.get(index) {
+                Some(number) if *number > max => None,
+                number => Some(number.copied()),
+            };
+            let is_complete = matches!(rest.len(), 0 | 2 | 3) && *percent <= 100;
+            let (class, level, hint) = (at(0, 3)?, at(1, 7)?, at(2, HINT_MAX.into())?);
+            is_complete.then_some(PriorityOfSize { bytes, percent: *percent as u32, class, level, hint })
+        };
+        let entries: Option<Vec<PriorityOfSize>> =
+            text.unwrap_or("").split(':').filter(|text| !text.is_empty()).map(entry).collect();
+        *split = entries.ok_or(EXPECTED)?;
+    }
+    Ok(())
+}
+
 fn steady_state(job: &mut Job, given: &Given) -> Result<(), Refused> {
     const EXPECTED: Refused = Refused::Expected(
         "iops, bw or lat, or one of them with _slope, a colon, and a limit: iops:10%, bw_slope:0.1%",
@@ -403,10 +645,10 @@ fn verify(job: &mut Job, given: &Given) -> Result<(), Refused> {
 }
 
 fn random_distribution(job: &mut Job, given: &Given) -> Result<(), Refused> {
-    const EXPECTED: &str = "random, zipf:THETA[:CENTER], pareto:POWER[:CENTER], normal:PERCENT[:CENTER] or \
-                            zoned:ACCESS/SIZE:… in percent";
+    const EXPECTED: &str = "random, zipf:THETA[:CENTER], pareto:POWER[:CENTER], normal:PERCENT[:CENTER], \
+                            zoned:ACCESS/SIZE:… in percent or sequence:BLOCK,… with 64 blocks at most";
     let text = given.text()?;
-    if text.starts_with("zoned_abs") || text.starts_with("sequence") || text.contains(',') {
+    if text.starts_with("zoned_abs") || (text.contains(',') && !text.starts_with("sequence:")) {
         return Err(Refused::Value("no such distribution for a whole job"));
     }
     job.distribution = text.parse().map_err(|_| Refused::Expected(EXPECTED))?;

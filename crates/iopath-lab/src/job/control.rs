@@ -1,0 +1,144 @@
+//! Follows the controls of a job: whether it may start a transfer now, and whether it must end. The settings are in
+//! `controls.rs`. Has no clock.
+
+mod flow;
+mod latency_target;
+mod rate_min;
+mod series;
+
+pub(crate) use flow::{FlowShare, flows};
+pub(crate) use latency_target::DepthFound;
+pub(crate) use rate_min::BelowRate;
+pub(crate) use series::SeriesFiles;
+
+use latency_target::DepthSearch;
+use rate_min::RateWatch;
+use series::Recorder;
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use crate::controls::PriorityShare;
+use crate::path::Transfer;
+use crate::random::{below, generator};
+use crate::thread_settings::IoPriority;
+use crate::workload::Workload;
+
+/// Separates this generator from the plan's, which has the same seed.
+const PURPOSE: u64 = 0x9210 << 32;
+
+/// The state of the controls of a job.
+#[derive(Debug)]
+pub(crate) struct Control {
+    flow: Option<FlowShare>,
+    search: Option<DepthSearch>,
+    rate: Option<RateWatch>,
+    recorder: Option<Recorder>,
+    priorities: Vec<PriorityShare>,
+    generator: Xoshiro256PlusPlus,
+}
+
+/// The observations of the controls of a job.
+#[derive(Debug)]
+pub(crate) struct Controlled {
+    pub(crate) end: ControlEnd,
+    /// The series of the job.
+    pub(crate) series: Option<SeriesFiles>,
+}
+
+/// The reasons of the controls to end a job.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ControlEnd {
+    /// The depth that keeps the latency target; none of a job without one.
+    pub(crate) depth: Option<DepthFound>,
+    /// The rate that ended the job.
+    pub(crate) below_rate: Option<BelowRate>,
+}
+
+impl Control {
+    /// The controls of a job of `depth` whose measurement starts at `started_ns`; none if there is nothing to follow.
+    pub(crate) fn of(workload: &Workload, flow: Option<FlowShare>, started_ns: u64) -> Option<Box<Self>> {
+        let (controls, depth) = (&workload.controls, workload.depth_in_flight());
+        let control = Self {
+            flow,
+            search: controls.latency_target.map(|target| DepthSearch::new(target, depth, started_ns)),
+            rate: controls.rate_min.map(|rate| RateWatch::new(rate, started_ns)),
+            recorder: controls
+                .series
+                .as_ref()
+                .filter(|series| series.is_used())
+                .map(|series| Recorder::new(series.clone(), controls.thread.priority, started_ns)),
+            priorities: controls.priorities.clone(),
+            generator: generator(workload.seed, [PURPOSE, 0]),
+        };
+        let Self { flow, search, rate, recorder, priorities, .. } = &control;
+        let is_limited = flow.is_some() || search.is_some() || rate.is_some();
+        (is_limited || recorder.is_some() || !priorities.is_empty()).then(|| Box::new(control))
+    }
+
+    /// The priority of a transfer, if it has one of its own.
+    pub(super) fn priority(&mut self, transfer: Transfer) -> Option<IoPriority> {
+        if self.priorities.is_empty() {
+            return None;
+        }
+        let mut left = below(&mut self.generator, 100) as u32;
+        let of_transfer = |share: &&PriorityShare| {
+            share.direction == transfer.direction && share.bytes.is_none_or(|bytes| bytes == transfer.bytes)
+        };
+        for share in self.priorities.iter().filter(of_transfer) {
+            if left < share.percent {
+                return Some(share.priority);
+            }
+            left -= share.percent;
+        }
+        None
+    }
+
+    /// Whether the job may start a transfer, besides `in_flight` others.
+    pub(super) fn permits(&mut self, in_flight: usize, now_ns: u64) -> bool {
+        self.search.as_ref().is_none_or(|search| in_flight < search.depth() as usize)
+            && self.flow.as_mut().is_none_or(|flow| flow.permits(now_ns))
+    }
+
+    /// A transfer has started.
+    pub(super) fn handle_start(&mut self) {
+        if let Some(flow) = &mut self.flow {
+            flow.handle_start();
+        }
+    }
+
+    /// A transfer that was submitted at `submitted_ns` has completed. Returns whether the job ends with it.
+    pub(super) fn handle_done(
+        &mut self,
+        transfer: Transfer,
+        [due_ns, submitted_ns]: [u64; 2],
+        now_ns: u64,
+    ) -> bool {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.handle_done(transfer, [due_ns, submitted_ns], now_ns);
+        }
+        let found = self.search.as_mut().is_some_and(|search| search.handle_done(submitted_ns, now_ns));
+        let below = self.rate.as_mut().is_some_and(|rate| rate.handle_done(transfer, now_ns));
+        found || below
+    }
+
+    /// The job has ended.
+    pub(super) fn leave_flow(&mut self) {
+        self.flow = None;
+    }
+
+    /// The time at which a job that may not start a transfer can try again.
+    pub(super) fn poll_timeout(&self) -> Option<u64> {
+        self.flow.as_ref()?.poll_timeout()
+    }
+
+    /// The observations of a job that has ended.
+    pub(super) fn into_result(self, now_ns: u64) -> Controlled {
+        Controlled {
+            end: ControlEnd {
+                depth: self.search.map(|search| search.found()),
+                below_rate: self.rate.and_then(|rate| rate.below()),
+            },
+            series: self.recorder.map(|recorder| recorder.finish(now_ns)),
+        }
+    }
+}

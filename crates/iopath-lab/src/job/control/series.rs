@@ -1,0 +1,255 @@
+//! Records the figures of a job over time, and writes them in the format of fio's logs: fio's `write_bw_log`, `write_lat_log` and
+//! `write_iops_log`. Formats nothing while the job runs.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use crate::controls::Series;
+use crate::path::{Direction, Transfer};
+use crate::thread_settings::IoPriority;
+
+/// The entries of one allocation.
+const CHUNK: usize = 1 << 16;
+
+/// One transfer, or the transfers of one direction in one interval.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    /// From the start of the job.
+    ended_ns: u64,
+    /// From the intended start and from the submission; the mean of an interval.
+    latency_ns: [u64; 2],
+    /// The length of the interval; 0 for one transfer.
+    seconds: f64,
+    ios: u64,
+    bytes: u64,
+    is_write: bool,
+    offset: u64,
+}
+
+/// docs/jobfiles.md states this size.
+const _: () = assert!(size_of::<Entry>() == 64);
+
+/// The transfers of one direction in the present interval.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sum {
+    ios: u64,
+    bytes: u64,
+    latency_ns: [u64; 2],
+}
+
+/// The entries of one job.
+#[derive(Debug)]
+pub(super) struct Recorder {
+    settings: Series,
+    priority: IoPriority,
+    started_ns: u64,
+    average_ns: u64,
+    /// The end of the present interval, from the start of the job.
+    interval_end_ns: u64,
+    sums: [Sum; 2],
+    /// Chunks of equal capacity: no entry is moved while the job runs.
+    chunks: Vec<Vec<Entry>>,
+}
+
+impl Recorder {
+    pub(super) fn new(settings: Series, priority: IoPriority, started_ns: u64) -> Self {
+        let average_ns = u64::try_from(settings.average.as_nanos()).unwrap_or(u64::MAX);
+        Self {
+            settings,
+            priority,
+            started_ns,
+            average_ns,
+            interval_end_ns: average_ns,
+            sums: [Sum::default(); 2],
+            chunks: vec![Vec::with_capacity(CHUNK)],
+        }
+    }
+
+    /// A transfer has completed.
+    pub(super) fn handle_done(&mut self, transfer: Transfer, from_ns: [u64; 2], now_ns: u64) {
+        let latency_ns = from_ns.map(|from_ns| now_ns.saturating_sub(from_ns));
+        let is_write = transfer.direction == Direction::Write;
+        let ended_ns = now_ns.saturating_sub(self.started_ns);
+        if self.average_ns == 0 {
+            let Transfer { bytes, offset, .. } = transfer;
+            self.push(Entry {
+                ended_ns,
+                latency_ns,
+                seconds: 0.0,
+                ios: 1,
+                bytes: bytes.into(),
+                is_write,
+                offset,
+            });
+            return;
+        }
+        if ended_ns >= self.interval_end_ns {
+            self.end_interval(self.interval_end_ns);
+            self.interval_end_ns = (ended_ns / self.average_ns + 1).saturating_mul(self.average_ns);
+        }
+        let sum = &mut self.sums[usize::from(is_write)];
+        sum.ios += 1;
+        sum.bytes += u64::from(transfer.bytes);
+        sum.latency_ns.iter_mut().zip(latency_ns).for_each(|(sum, one)| *sum = sum.saturating_add(one));
+    }
+
+    /// Adds an entry for each direction of the present interval, which ends at `ended_ns`.
+    fn end_interval(&mut self, ended_ns: u64) {
+        let interval_start_ns = self.interval_end_ns - self.average_ns;
+        let seconds = ended_ns.saturating_sub(interval_start_ns) as f64 / 1e9;
+        let sums = std::mem::take(&mut self.sums);
+        for (is_write, Sum { ios, bytes, latency_ns }) in [false, true].into_iter().zip(sums) {
+            if ios > 0 {
+                let latency_ns = latency_ns.map(|sum| sum / ios);
+                self.push(Entry { ended_ns, latency_ns, seconds, ios, bytes, is_write, offset: 0 });
+            }
+        }
+    }
+
+    fn push(&mut self, entry: Entry) {
+        match self.chunks.last_mut().filter(|chunk| chunk.len() < CHUNK) {
+            Some(chunk) => chunk.push(entry),
+            None => {
+                let mut chunk = Vec::with_capacity(CHUNK);
+                chunk.push(entry);
+                self.chunks.push(chunk);
+            }
+        }
+    }
+
+    /// The series of a job that has ended.
+    pub(super) fn finish(mut self, now_ns: u64) -> SeriesFiles {
+        if self.average_ns > 0 {
+            self.end_interval(now_ns.saturating_sub(self.started_ns).min(self.interval_end_ns));
+        }
+        let Self { settings, priority, chunks, .. } = self;
+        SeriesFiles { settings, priority, chunks }
+    }
+}
+
+/// The series of a job that has ended.
+#[derive(Debug)]
+pub(crate) struct SeriesFiles {
+    settings: Series,
+    priority: IoPriority,
+    chunks: Vec<Vec<Entry>>,
+}
+
+impl SeriesFiles {
+    /// Writes the files of the job with this number, from 1 on in its file.
+    ///
+    /// # Errors
+    /// The error of the system, with the name of the file.
+    pub(crate) fn write(&self, number: usize) -> Result<(), (PathBuf, io::Error)> {
+        let Series { throughput, latency, iops, .. } = &self.settings;
+        let kinds: [(&Option<PathBuf>, &str, fn(&Entry) -> u64); 4] = [
+            (throughput, "bw", Entry::kib_per_second),
+            (latency, "lat", |entry| entry.latency_ns[0]),
+            (latency, "clat", |entry| entry.latency_ns[1]),
+            (iops, "iops", Entry::iops),
+        ];
+        for (name, kind, value) in kinds {
+            let Some(name) = name else { continue };
+            let file = named(name, kind, number);
+            self.write_file(&file, value).map_err(|error| (file, error))?;
+        }
+        Ok(())
+    }
+
+    fn write_file(&self, file: &Path, value: fn(&Entry) -> u64) -> io::Result<()> {
+        let mut out = BufWriter::new(File::create(file)?);
+        for entry in self.chunks.iter().flatten() {
+            // A line of an interval has no size and no offset.
+            let bytes = if self.settings.average.is_zero() { entry.bytes } else { 0 };
+            let (ms, direction) = (entry.ended_ns / 1_000_000, u8::from(entry.is_write));
+            write!(out, "{ms}, {}, {direction}, {bytes}", value(entry))?;
+            if self.settings.has_offset {
+                write!(out, ", {}", entry.offset)?;
+            }
+            if self.settings.has_priority {
+                writeln!(out, ", {:#06x}", self.priority.number())?;
+            } else {
+                writeln!(out, ", {}", u8::from(self.priority.is_real_time()))?;
+            }
+        }
+        out.into_inner()?.sync_data()
+    }
+}
+
+impl Entry {
+    /// Throughput in KiB a second: of an interval, or of one transfer during its latency.
+    fn kib_per_second(&self) -> u64 {
+        let seconds = if self.seconds > 0.0 { self.seconds } else { self.latency_ns[1].max(1) as f64 / 1e9 };
+        (self.bytes as f64 / 1024.0 / seconds) as u64
+    }
+
+    /// Transfers a second of an interval; 1 for one transfer, as of fio.
+    fn iops(&self) -> u64 {
+        if self.seconds > 0.0 { (self.ios as f64 / self.seconds).round() as u64 } else { self.ios }
+    }
+}
+
+/// `NAME_KIND.NUMBER.log`, as of fio.
+fn named(name: &Path, kind: &str, number: usize) -> PathBuf {
+    let mut file = name.as_os_str().to_owned();
+    file.push(format!("_{kind}.{number}.log"));
+    file.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// The content of the files of a job with reads of 4 KiB, one each 10 ms, each of 2 ms, and of a write.
+    fn written(average_ms: u64, has_offset: bool) -> Vec<String> {
+        let directory = tempfile::tempdir().unwrap();
+        let name = Some(directory.path().join("j"));
+        let settings = Series {
+            throughput: name.clone(),
+            latency: name.clone(),
+            iops: name,
+            average: Duration::from_millis(average_ms),
+            has_offset,
+            has_priority: false,
+        };
+        let mut recorder = Recorder::new(settings, IoPriority::default(), 5 * MS);
+        for number in 1..=6 {
+            let now_ns = (5 + number * 10) * MS;
+            let read = Transfer { direction: Direction::Read, offset: number * 4096, bytes: 4096 };
+            recorder.handle_done(read, [now_ns - 2 * MS, now_ns - MS], now_ns);
+        }
+        let write = Transfer { direction: Direction::Write, offset: 0, bytes: 8192 };
+        recorder.handle_done(write, [60 * MS, 60 * MS], 70 * MS);
+        recorder.finish(75 * MS).write(3).unwrap();
+        let text = |kind| fs::read_to_string(directory.path().join(format!("j_{kind}.3.log"))).unwrap();
+        ["bw", "lat", "clat", "iops"].map(text).to_vec()
+    }
+
+    #[test]
+    fn each_transfer_has_a_line() {
+        let [bw, lat, clat, iops] = &written(0, true)[..] else { panic!("four files") };
+        assert!(lat.starts_with("10, 2000000, 0, 4096, 4096, 0\n20, 2000000, 0, 4096, 8192, 0\n"), "{lat}");
+        assert!(lat.ends_with("65, 10000000, 1, 8192, 0, 0\n"), "{lat}");
+        assert!(clat.starts_with("10, 1000000, 0, 4096, 4096, 0\n"), "{clat}");
+        assert!(bw.starts_with("10, 4000, 0, 4096, 4096, 0\n"), "4 KiB in 1 ms: {bw}");
+        assert!(iops.starts_with("10, 1, 0, 4096, 4096, 0\n") && iops.lines().count() == 7);
+    }
+
+    #[test]
+    fn an_interval_has_a_line_for_each_direction() {
+        let [bw, lat, _, iops] = &written(30, false)[..] else { panic!("four files") };
+        // Reads at 10 and 20 ms, at 30, 40 and 50 ms, and at 60 ms; the write at 65 ms; the job ends at 70 ms.
+        assert_eq!(
+            lat,
+            "30, 2000000, 0, 0, 0\n60, 2000000, 0, 0, 0\n70, 2000000, 0, 0, 0\n70, 10000000, 1, 0, 0\n"
+        );
+        assert_eq!(iops, "30, 67, 0, 0, 0\n60, 100, 0, 0, 0\n70, 100, 0, 0, 0\n70, 100, 1, 0, 0\n");
+        assert_eq!(bw.lines().next(), Some("30, 266, 0, 0, 0"));
+    }
+}

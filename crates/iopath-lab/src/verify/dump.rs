@@ -1,0 +1,54 @@
+//! Blocks with faults as files, for analysis with other programs: fio's `verify_dump`.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// The most blocks of a job that are kept.
+pub(super) const BLOCKS_MAX: usize = 20;
+
+/// The content of a block with a fault.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Dump {
+    /// The block, in bytes from the start of the target.
+    pub(super) offset: u64,
+    pub(super) received: Vec<u8>,
+    /// The content of its last write; none of a run that only reads.
+    pub(super) expected: Option<Vec<u8>>,
+}
+
+impl Dump {
+    /// Writes the files `NAME.OFFSET.received` and `NAME.OFFSET.expected` in a directory, with the name of the target's file.
+    ///
+    /// # Errors
+    /// The error of the system, with the name of the file.
+    pub(crate) fn write(&self, directory: &Path, target: &Path) -> Result<(), (PathBuf, io::Error)> {
+        let name = target.file_name().unwrap_or(target.as_os_str()).to_string_lossy();
+        let contents = [("received", Some(&self.received)), ("expected", self.expected.as_ref())];
+        for (kind, content) in contents {
+            let Some(content) = content else { continue };
+            let file = directory.join(format!("{name}.{}.{kind}", self.offset));
+            let written = File::create(&file).and_then(|mut to| to.write_all(content));
+            written.map_err(|error| (file, error))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_block_has_a_file_for_each_content() {
+        let directory = tempfile::tempdir().unwrap();
+        let dump = Dump { offset: 4096, received: vec![1; 512], expected: Some(vec![2; 512]) };
+        dump.write(directory.path(), Path::new("/dev/sdx")).unwrap();
+        let content = |kind| fs::read(directory.path().join(format!("sdx.4096.{kind}"))).unwrap();
+        assert_eq!((content("received"), content("expected")), (vec![1; 512], vec![2; 512]));
+        let error = dump.write(&directory.path().join("missing"), Path::new("f")).unwrap_err();
+        assert!(error.0.ends_with("missing/f.4096.received"));
+    }
+}
