@@ -71,13 +71,12 @@ impl Schedule {
 
     /// The time of the next start.
     fn next(&self) -> u64 {
-        let after_ns = match &self.poisson {
-            Some(poisson) => poisson.due_ns as u64,
-            None => {
-                let seconds = u128::from(self.started).saturating_mul(u128::from(self.seconds));
-                let after_ns = seconds.saturating_mul(SECOND_NS) / u128::from(self.per_second);
-                u64::try_from(after_ns).unwrap_or(u64::MAX)
-            }
+        let after_ns = if let Some(poisson) = &self.poisson {
+            poisson.due_ns as u64
+        } else {
+            let seconds = u128::from(self.started).saturating_mul(u128::from(self.seconds));
+            let after_ns = seconds.saturating_mul(SECOND_NS) / u128::from(self.per_second);
+            u64::try_from(after_ns).unwrap_or(u64::MAX)
         };
         self.started_ns.saturating_add(after_ns)
     }

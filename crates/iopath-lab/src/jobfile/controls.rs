@@ -23,6 +23,15 @@ pub enum ExitWhat {
     All,
 }
 
+/// The start of the names of files with series.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LogName {
+    /// The name of the job.
+    OfJob,
+    /// This name.
+    Given(String),
+}
+
 /// An entry of `cmdprio_bssplit`. Unset values are those of the keys for all sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PriorityOfSize {
@@ -72,12 +81,12 @@ pub struct ControlKeys {
     pub rate_iops_min: [Option<u64>; 2],
     /// `rate_cycle`.
     pub rate_cycle: Option<Duration>,
-    /// `write_bw_log`; the inner value is none without a name.
-    pub throughput_log: Option<Option<String>>,
+    /// `write_bw_log`.
+    pub throughput_log: Option<LogName>,
     /// `write_lat_log`.
-    pub latency_log: Option<Option<String>>,
+    pub latency_log: Option<LogName>,
     /// `write_iops_log`.
-    pub iops_log: Option<Option<String>>,
+    pub iops_log: Option<LogName>,
     /// `log_avg_msec`.
     pub log_average: Duration,
     /// `log_offset`.
@@ -109,9 +118,11 @@ impl ControlKeys {
         let (bytes, ios) = (nonzero(self.rate_min), nonzero(self.rate_iops_min));
         let has_least = bytes.iter().chain(&ios).any(Option::is_some);
         let cycle = self.rate_cycle.unwrap_or(RateMin::CYCLE);
-        let named = |log: &Option<Option<String>>| {
-            let name = log.as_ref()?.as_ref().unwrap_or(&job.name);
-            Some(PathBuf::from(name))
+        let named = |log: &Option<LogName>| {
+            log.as_ref().map(|log| match log {
+                LogName::OfJob => PathBuf::from(&job.name),
+                LogName::Given(name) => PathBuf::from(name),
+            })
         };
         let series = Series {
             throughput: named(&self.throughput_log),

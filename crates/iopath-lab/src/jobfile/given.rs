@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::shape::{BadSizes, Sizes};
 use crate::thread_settings;
 
+use super::controls::LogName;
 use super::value::{self, Amount, KbBase, TimeUnit};
 
 /// A key with its value.
@@ -40,9 +41,12 @@ impl<'a> Given<'a> {
         value::bytes(text, self.base)
     }
 
-    /// A name, if there is one.
-    pub(super) fn name(&self) -> Option<String> {
-        self.value.filter(|text| !text.is_empty()).map(str::to_owned)
+    /// The name of a file with a series; that of the job without a value.
+    pub(super) fn log_name(&self) -> LogName {
+        match self.value {
+            None | Some("") => LogName::OfJob,
+            Some(name) => LogName::Given(name.to_owned()),
+        }
     }
 
     pub(super) fn flag(&self) -> Result<bool, Refused> {

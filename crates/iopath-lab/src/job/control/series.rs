@@ -108,14 +108,10 @@ impl Recorder {
     }
 
     fn push(&mut self, entry: Entry) {
-        match self.chunks.last_mut().filter(|chunk| chunk.len() < CHUNK) {
-            Some(chunk) => chunk.push(entry),
-            None => {
-                let mut chunk = Vec::with_capacity(CHUNK);
-                chunk.push(entry);
-                self.chunks.push(chunk);
-            }
+        if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
+            self.chunks.push(Vec::with_capacity(CHUNK));
         }
+        self.chunks.last_mut().expect("there is a chunk now").push(entry);
     }
 
     /// The series of a job that has ended.
@@ -143,18 +139,22 @@ impl SeriesFiles {
     /// The error of the system, with the name of the file.
     pub(crate) fn write(&self, number: usize) -> Result<(), (PathBuf, io::Error)> {
         let Series { throughput, latency, iops, .. } = &self.settings;
-        let kinds: [(&Option<PathBuf>, &str, fn(&Entry) -> u64); 4] = [
-            (throughput, "bw", Entry::kib_per_second),
-            (latency, "lat", |entry| entry.latency_ns[0]),
-            (latency, "clat", |entry| entry.latency_ns[1]),
-            (iops, "iops", Entry::iops),
-        ];
-        for (name, kind, value) in kinds {
-            let Some(name) = name else { continue };
-            let file = named(name, kind, number);
-            self.write_file(&file, value).map_err(|error| (file, error))?;
-        }
-        Ok(())
+        self.write_kind(throughput.as_ref(), "bw", number, Entry::kib_per_second)?;
+        self.write_kind(latency.as_ref(), "lat", number, |entry| entry.latency_ns[0])?;
+        self.write_kind(latency.as_ref(), "clat", number, |entry| entry.latency_ns[1])?;
+        self.write_kind(iops.as_ref(), "iops", number, Entry::iops)
+    }
+
+    fn write_kind(
+        &self,
+        name: Option<&PathBuf>,
+        kind: &str,
+        number: usize,
+        value: fn(&Entry) -> u64,
+    ) -> Result<(), (PathBuf, io::Error)> {
+        let Some(name) = name else { return Ok(()) };
+        let file = named(name, kind, number);
+        self.write_file(&file, value).map_err(|error| (file, error))
     }
 
     fn write_file(&self, file: &Path, value: fn(&Entry) -> u64) -> io::Result<()> {

@@ -354,7 +354,7 @@ pub(super) const KEYS: &[Key] = &[
         &["write_bw_log"],
         "throughput over time, as fio's file `NAME_bw.NUMBER.log`; see *Series over time*",
         |job, given| {
-            job.controls.throughput_log = Some(given.name());
+            job.controls.throughput_log = Some(given.log_name());
             Ok(())
         },
     ),
@@ -362,12 +362,12 @@ pub(super) const KEYS: &[Key] = &[
         &["write_lat_log"],
         "latencies over time: `NAME_lat.NUMBER.log`, and from the submission `NAME_clat.NUMBER.log`",
         |job, given| {
-            job.controls.latency_log = Some(given.name());
+            job.controls.latency_log = Some(given.log_name());
             Ok(())
         },
     ),
     yes(&["write_iops_log"], "transfers a second over time: `NAME_iops.NUMBER.log`", |job, given| {
-        job.controls.iops_log = Some(given.name());
+        job.controls.iops_log = Some(given.log_name());
         Ok(())
     }),
     yes(
