@@ -1,6 +1,7 @@
 //! Job files of fio: parses them and runs them. This file has the parser of a whole file; `jobfile/syntax.rs` has its
 //! lines, `jobfile/keys.rs` its keys. docs/jobfiles.md lists the keys. `jobfile/run.rs` runs the jobs.
 
+mod control_keys;
 mod controls;
 mod environment;
 mod error;

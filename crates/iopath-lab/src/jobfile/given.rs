@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::shape::{BadSizes, Sizes};
 use crate::thread_settings;
 
-use super::controls::LogName;
+use super::control_keys::LogName;
 use super::value::{self, Amount, KbBase, TimeUnit};
 
 /// A key with its value.

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::path::Path;
 use std::time::Duration;
 
-use super::controls::{ControlKeys, ExitWhat};
+use super::control_keys::{ControlKeys, ExitWhat};
 use super::error::{At, JobFileError};
 use super::value::Amount;
 use crate::field::Field;

@@ -2,6 +2,7 @@
 //! table; a test compares both. The keys that iopath refuses are in `keys/refused.rs`.
 
 mod accepted;
+mod controls;
 mod refused;
 
 use super::given::{Given, Refused};
@@ -60,9 +61,46 @@ impl Key {
     }
 }
 
+const fn yes(
+    names: &'static [&'static str],
+    mapping: &'static str,
+    apply: fn(&mut Job, &Given) -> Result<(), Refused>,
+) -> Key {
+    Key { names, support: Support::Yes, mapping, has_off: false, apply }
+}
+
+const fn partly(
+    names: &'static [&'static str],
+    mapping: &'static str,
+    apply: fn(&mut Job, &Given) -> Result<(), Refused>,
+) -> Key {
+    Key { names, support: Support::Partly, mapping, has_off: false, apply }
+}
+
+const fn no_effect(names: &'static [&'static str], mapping: &'static str) -> Key {
+    Key { names, support: Support::NoEffect, mapping, has_off: false, apply: |_, _| Ok(()) }
+}
+
+/// A setter: evaluates the value and assigns it to a field.
+macro_rules! set {
+    ($($field:ident).+ = $value:ident) => {
+        |job, given| {
+            job.$($field).+ = given.$value()?;
+            Ok(())
+        }
+    };
+    ($($field:ident).+ = Some($value:ident)) => {
+        |job, given| {
+            job.$($field).+ = Some(given.$value()?);
+            Ok(())
+        }
+    };
+}
+use set;
+
 /// All keys in the table, in its order.
 pub fn keys() -> impl Iterator<Item = &'static Key> {
-    accepted::KEYS.iter().chain(refused::KEYS)
+    accepted::KEYS.iter().chain(controls::KEYS).chain(refused::KEYS)
 }
 
 /// The row of a key.

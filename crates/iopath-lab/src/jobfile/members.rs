@@ -6,6 +6,7 @@ use std::num::NonZeroU64;
 
 use rand_xoshiro::rand_core::RngCore;
 
+use super::controls::controls;
 use super::error::JobFileError;
 use super::job::{IoEngine, Job};
 use super::places::{Access, Place};
@@ -132,7 +133,7 @@ impl Member {
             warm: job.pre_read,
             seed: seed(job, number, clone),
             distribution: distribution(job),
-            controls: job.controls.controls(job)?,
+            controls: controls(job)?,
             read_share: ReadShare::new(job.read_percent).map_err(|error| job.refused(&error))?,
             ..base.clone()
         };

@@ -1,5 +1,6 @@
 //! The results of jobs and groups of jobs. Does not measure.
 
+use super::control_keys::ExitWhat;
 use super::error::JobFileError;
 use super::job::Job;
 use super::members::{Member, of_all_clones};
@@ -92,6 +93,13 @@ pub(super) fn end_early(series: &mut [JobSeries], error: &LabError) -> Option<St
         series.series.end_by_failure();
     }
     Some(error.to_string())
+}
+
+/// The warning that no later group runs, if a job of this group ends all jobs.
+pub(super) fn skips_later_groups(jobs: &[Job], group: &[Vec<Member>]) -> Option<String> {
+    let ends = |job: &&Job| job.exit_all && job.exit_what == ExitWhat::All;
+    let job = group.iter().map(|members| &jobs[members[0].job]).find(ends)?;
+    Some(format!("job {} ended all jobs (exit_what=all): later groups did not run", job.name))
 }
 
 /// The repetitions of one job.

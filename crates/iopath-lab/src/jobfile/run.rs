@@ -8,13 +8,12 @@ use std::time::Duration;
 use iopath_log::LogWriter;
 
 use super::JobFile;
-use super::controls::ExitWhat;
 use super::error::JobFileError;
 use super::job::{IoEngine, Job};
 use super::members::{Member, path};
 use super::on_models::{OnModels, are_models};
 use super::places::{Access, Place, Planned, Prepared, plan, prepare};
-use super::results::{GroupMeasured, GroupRun, JobSeries, end_early, group_result};
+use super::results::{GroupMeasured, GroupRun, JobSeries, end_early, group_result, skips_later_groups};
 use super::value::Amount;
 use super::verified::{self, PlaceRecord};
 use crate::engine::{Together, Transferred, Worker, all_verified, measure_together};
@@ -202,13 +201,6 @@ fn members(
         clones.iter().map(member).collect()
     };
     accesses.iter().enumerate().map(of_job).collect()
-}
-
-/// The warning that no later group runs, if a job of this group ends all jobs.
-pub(super) fn skips_later_groups(jobs: &[Job], group: &[Vec<Member>]) -> Option<String> {
-    let ends = |job: &&Job| job.exit_all && job.exit_what == ExitWhat::All;
-    let job = group.iter().map(|members| &jobs[members[0].job]).find(ends)?;
-    Some(format!("job {} ended all jobs (exit_what=all): later groups did not run", job.name))
 }
 
 fn prepared_for<'a>(prepared: &'a [Prepared], place: &Place) -> &'a Prepared {
