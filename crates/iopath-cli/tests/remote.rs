@@ -126,3 +126,51 @@ fn a_server_that_ends_during_a_run_keeps_the_complete_repetitions() {
     let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
     assert_eq!(report["runs"][0]["partial"], true);
 }
+
+/// Runs the program, and kills and restarts the server in the middle of the measurement.
+fn run_over_a_kill(serving: &mut Serving, server: &[&str], arguments: &[&str]) -> (Output, String) {
+    let errors = tempfile::NamedTempFile::new().unwrap();
+    let read = || std::fs::read_to_string(errors.path()).unwrap();
+    let mut command = iopath(&["run", "--repeat", "1", "--runtime", "1500ms", "--path", "iopath-direct"]);
+    command.args(["--target", &serving.uris[0], "--iodepth", "8", "--bs", "4k", "--verify"]).args(arguments);
+    let child = command.stdout(Stdio::piped()).stderr(errors.reopen().unwrap()).spawn().unwrap();
+    assert!(within_10_s(|| read().contains("measuring, 1 of 1")), "{}", read());
+    std::thread::sleep(std::time::Duration::from_millis(400));
+    serving.child.kill().unwrap();
+    serving.child.wait().unwrap();
+    *serving = Serving::start(server, 1);
+    (child.wait_with_output().unwrap(), read())
+}
+
+#[test]
+fn verification_over_a_killed_server_finds_no_fault_and_reports_unflushed_writes() {
+    let Some(folder) = scratch_directory() else { return };
+    let file = folder.path().join("one").to_str().unwrap().to_owned();
+    std::fs::write(&file, vec![7; 4 << 20]).unwrap();
+    let sockets = tempfile::tempdir().unwrap();
+    let socket = sockets.path().join("killed");
+    let server = [&file, "--writable", "--path", "iopath-buffered", "--unix", socket.to_str().unwrap()];
+    let mut serving = Serving::start(&server, 1);
+    let uri = serving.uris[0].clone();
+    let whole = ["--path", "iopath-direct", "--bs", "4k", "--verify", "--target", uri.as_str()];
+    let written = run(&[&whole[..], &["--rw", "write", "--overwrite"]].concat());
+    assert!(written.status.success(), "{}", String::from_utf8_lossy(&written.stderr));
+    // Flushed data survives, and reads are sent again.
+    let (output, errors) = run_over_a_kill(&mut serving, &server, &["--rw", "randread", "--json", "-"]);
+    assert!(output.status.success(), "{errors}");
+    assert_no_faults(&json_of(&output));
+    // Writes that no flush covers may be lost: the run fails, and names the server.
+    let writing = ["--rw", "randwrite", "--overwrite", "--fsync", "64"];
+    let (output, errors) = run_over_a_kill(&mut serving, &server, &writing);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    let line = errors.lines().last().unwrap();
+    assert!(line.contains(&uri) && line.contains("may have lost writes since the last flush"), "{errors}");
+    // Each block is of one write, an earlier or a later one.
+    assert_no_faults(&json_of(&run(&[&whole[..], &["--rw", "read", "--json", "-"]].concat())));
+}
+
+/// The run has checked blocks, and found no fault (exit code 0).
+fn assert_no_faults(result: &serde_json::Value) {
+    let verify = &result["runs"][0]["verify"];
+    assert!(verify["blocks"].as_u64().unwrap() > 0 && verify["first"] == serde_json::json!([]), "{verify}");
+}

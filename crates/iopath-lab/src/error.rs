@@ -241,7 +241,7 @@ pub enum LabError {
         source: iopath_core::IoError,
     },
     /// Any other operation that the system refused.
-    #[error("cannot {action} {}: {source}{}", target.display(), limit_advice(source))]
+    #[error("cannot {action} {}: {source}{}", target.display(), call_advice(action, source))]
     Io {
         /// The operation, as in "cannot open".
         action: &'static str,
@@ -376,6 +376,17 @@ fn limit_advice(error: &io::Error) -> &'static str {
         Some(Errno::NFILE) => "; the system has too many open files: raise fs.file-max",
         Some(Errno::NOMEM) => "; memory is exhausted or limited (ulimit -v, ulimit -l)",
         _ => "",
+    }
+}
+
+/// The remedy for a failed call; empty if there is none.
+fn call_advice(action: &str, error: &io::Error) -> &'static str {
+    use rustix::io::Errno;
+    match Errno::from_io_error(error) {
+        Some(Errno::NOTCONN) if action == "flush" => {
+            "; the server ended or was restarted, so it may have lost writes since the last flush: write them again"
+        }
+        _ => limit_advice(error),
     }
 }
 

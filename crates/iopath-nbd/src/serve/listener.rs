@@ -3,8 +3,9 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
 
@@ -13,7 +14,7 @@ use super::stream::{Socket, Stream};
 /// The place at which a server accepts connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
-    /// A unix socket, created with mode 0600 and removed at the end.
+    /// A unix socket, created with mode 0600 and removed at the end. Replaces the socket of a server that was killed.
     Unix(PathBuf),
     /// A TCP port; port 0 selects a free one.
     Tcp(SocketAddr),
@@ -38,7 +39,7 @@ impl Listener {
             Listen::Unix(path) => {
                 // The mask applies to the whole process, and only for the time of this call.
                 let mask = rustix::process::umask(Mode::from_raw_mode(0o177));
-                let listener = UnixListener::bind(path);
+                let listener = bind_unix(path);
                 rustix::process::umask(mask);
                 Self::Unix(listener?, Some(path.clone()))
             }
@@ -88,5 +89,49 @@ impl AsFd for Listener {
             Self::Unix(listener, _) => listener.as_fd(),
             Self::Tcp(listener) => listener.as_fd(),
         }
+    }
+}
+
+/// Binds a socket. A socket at this path that no process listens on is left from a killed server, and is removed.
+fn bind_unix(path: &Path) -> io::Result<UnixListener> {
+    match UnixListener::bind(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_abandoned(path) => {
+            std::fs::remove_file(path)?;
+            UnixListener::bind(path)
+        }
+        bound => bound,
+    }
+}
+
+/// Whether the path is a socket that refuses connections.
+fn is_abandoned(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|about| about.file_type().is_socket())
+        && UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_without_a_process_is_replaced_and_other_files_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let bind = || Listener::bind(&Listen::Unix(path.clone()));
+        let refused = |what| assert_eq!(bind().unwrap_err().kind(), io::ErrorKind::AddrInUse, "{what}");
+        let listening = bind().unwrap();
+        refused("a process listens");
+        drop(listening);
+        assert!(path.exists(), "as after SIGKILL");
+        drop(bind().unwrap());
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "data").unwrap();
+        refused("a file");
+        assert_eq!(std::fs::read(&path).unwrap(), b"data");
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let error = Listener::bind(&Listen::Unix(link)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse, "a link is not followed");
     }
 }
