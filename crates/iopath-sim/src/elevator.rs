@@ -23,11 +23,24 @@ pub(crate) fn spec(text: &str, checks_none: bool) -> ElevatorSpec {
 
 type Build = fn(usize) -> Box<dyn Elevator>;
 
-/// One for each row of [`ELEVATORS`].
-const BUILDS: [Build; 6] = [build::<0>, build::<1>, build::<2>, build::<3>, build::<4>, build::<5>];
+/// One for each row of [`ELEVATORS`], and for rows to come.
+const BUILDS: [Build; 12] = [
+    build::<0>,
+    build::<1>,
+    build::<2>,
+    build::<3>,
+    build::<4>,
+    build::<5>,
+    build::<6>,
+    build::<7>,
+    build::<8>,
+    build::<9>,
+    build::<10>,
+    build::<11>,
+];
 
 static CHECKED: LazyLock<Vec<ElevatorKind>> = LazyLock::new(|| {
-    assert_eq!(BUILDS.len(), ELEVATORS.len(), "each elevator is checked");
+    assert!(ELEVATORS.len() <= BUILDS.len(), "more elevators than checks: add some to BUILDS");
     ELEVATORS.iter().zip(BUILDS).map(|(kind, build)| ElevatorKind { build, ..*kind }).collect()
 });
 

@@ -165,6 +165,10 @@ pub(crate) enum Do {
     SetDepth(u32),
     SetWeight(u32, u32),
     ForgetMetadata,
+    /// Moves the end of another volume up by this distance.
+    Grow {
+        cells: u64,
+    },
     /// Moves the end of a mapped file.
     Resize {
         cells: u64,

@@ -166,7 +166,7 @@ impl Volume {
             host: None,
             kept: None,
             control: None,
-            size_bytes: plan.bytes,
+            size_bytes: plan.extras.first_bytes.unwrap_or(plan.bytes),
             resizes: 0,
             contents: Contents::new(plan.bytes),
             is_end_damaged: false,
@@ -217,6 +217,7 @@ impl Volume {
         let count = plan.queues + usize::from(plan.cache.is_some());
         self.queues = (0..count).map(|_| self.queue()).collect();
         self.control = if self.plan.extras.resizes { self.engine().map(Box::new) } else { None };
+        self.set_capacity(self.size_bytes);
         let Some(cache) = self.plan.cache else { return };
         let config = CacheConfig {
             frames: cache.frames,
@@ -238,7 +239,7 @@ impl Volume {
         let geometry = Geometry {
             page_bytes: PAGE as u32,
             block_bytes: 512,
-            size_bytes: self.plan.bytes,
+            size_bytes: self.size_bytes,
             writes_last_block: matches!(self.plan.layout, Layout::Mapped { .. }),
         };
         let frames = PageFrames::new(&self.arena, cache.frames, PAGE as u32);

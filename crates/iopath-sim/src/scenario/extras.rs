@@ -22,8 +22,10 @@ pub(crate) struct Extras {
     pub(crate) reuses_space: bool,
     /// Power failures hit the mapped file, too. It has no discards, because it has no journal.
     pub(crate) survives_power: bool,
-    /// A mapped file can be resized.
+    /// The size changes: a mapped file is truncated and grows, another volume grows.
     pub(crate) resizes: bool,
+    /// The size at the start, if it is not the largest one.
+    pub(crate) first_bytes: Option<u64>,
 }
 
 impl Extras {
@@ -35,6 +37,7 @@ impl Extras {
         reuses_space: false,
         survives_power: false,
         resizes: false,
+        first_bytes: None,
     };
 }
 
@@ -89,10 +92,14 @@ pub(super) fn add(seed: u64, volumes: &mut [VolumePlan], actions: &mut Vec<Actio
 
 fn add_to_volume(random: &mut Random, plan: &mut VolumePlan) {
     let is_mapped = matches!(plan.layout, Layout::Mapped { .. });
-    let has_priorities = random.one_in(3);
+    let has_priorities = random.one_in(2);
     let mut priority = || if has_priorities { *random.pick(&Priority::ALL) } else { Priority::BestEffort };
     let priorities = [(); 4].map(|()| priority());
     let survives_power = is_mapped && random.one_in(3);
+    let resizes = !survives_power && random.one_in(if is_mapped { 2 } else { 4 });
+    // The end of a stripe is the end of a sector.
+    let unit = if plan.layout == Layout::Plain && plan.cache.is_some() { 64 } else { 512 };
+    let first_bytes = random.between(1, plan.bytes / unit) * unit;
     plan.extras = Extras {
         checks_none: random.one_in(2),
         priorities,
@@ -103,7 +110,8 @@ fn add_to_volume(random: &mut Random, plan: &mut VolumePlan) {
         },
         reuses_space: is_mapped && !survives_power && random.one_in(2),
         survives_power,
-        resizes: is_mapped && !survives_power && random.one_in(2),
+        resizes,
+        first_bytes: (resizes && !is_mapped).then_some(first_bytes),
     };
     if random.one_in(2) {
         plan.elevator = elevator(random);
@@ -169,6 +177,18 @@ fn reuse(random: &mut Random, volume: usize, plan: &VolumePlan) -> [Action; 4] {
     ]
 }
 
+fn resize(random: &mut Random, plan: &VolumePlan) -> Do {
+    let cells = plan.bytes / 64;
+    if matches!(plan.layout, Layout::Mapped { .. }) {
+        // Often to its largest size, so that there is something to truncate.
+        let cells = if random.one_in(2) { cells } else { random.between(1, cells) };
+        return Do::Resize { cells };
+    }
+    // In small steps, because it only grows.
+    let unit = if plan.layout == Layout::Plain && plan.cache.is_some() { 1 } else { 8 };
+    Do::Grow { cells: random.between(1, cells.div_ceil(16 * unit)) * unit }
+}
+
 impl Features {
     fn action(&self, random: &mut Random, plan: &VolumePlan) -> Option<Do> {
         let cells = plan.bytes / 64;
@@ -176,7 +196,10 @@ impl Features {
         let queue = random.below(plan.queues as u64) as usize;
         let stream = random.below(4) as u32;
         let is_mapped = matches!(plan.layout, Layout::Mapped { .. });
-        match random.below(6) {
+        if plan.extras.resizes && random.one_in(3) {
+            return Some(resize(random, plan));
+        }
+        match random.below(5) {
             0 if self.tunes => Some(Do::SetElevator(elevator(random))),
             1 if self.tunes => {
                 let tunable = random.below(8) as usize;
@@ -197,11 +220,6 @@ impl Features {
             4 if self.punches && is_mapped => {
                 let len = len.min(64 << random.below(6));
                 Some(Do::Direct { op: Op::Discard, at, len, forced: false, queue, stream })
-            }
-            5 if plan.extras.resizes => {
-                // Often to its largest size, so that there is something to truncate.
-                let cells = if random.one_in(2) { cells } else { random.between(1, cells) };
-                Some(Do::Resize { cells })
             }
             _ => None,
         }

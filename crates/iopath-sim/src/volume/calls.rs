@@ -66,6 +66,7 @@ impl Volume {
                 self.add(Kind::WriteBack, offset, bytes, "write back", now);
             }
             Do::Resize { cells } => self.begin_resize(cells * 64, now),
+            Do::Grow { cells } => self.extend(self.size_bytes + cells * 64, now),
             Do::Prefetch { at, len } => self.advise(at, len, Advice::WillNeed),
             Do::DropPages { at, len } => self.advise(at, len, Advice::DontNeed),
             _ => {}

@@ -23,12 +23,22 @@ pub(super) struct Kept {
     begun: u64,
     /// Flushes in progress: queue, token, number, and the map when they began.
     flushes: Vec<(usize, u64, u64, Stored)>,
+    /// The time in the model of the last failed flush since which no call has flushed the volume. The page cache writes the pages
+    /// again that the flush may have lost, also to holes.
+    failed_at: Option<u64>,
 }
 
 impl Kept {
     /// Of a file that was opened: its map is stored.
     pub(super) fn new(map: &KeptMap) -> Self {
-        Self { map: map.clone(), stored: map.stored(), stored_at: 0, begun: 0, flushes: Vec::new() }
+        Self {
+            map: map.clone(),
+            stored: map.stored(),
+            stored_at: 0,
+            begun: 0,
+            flushes: Vec::new(),
+            failed_at: None,
+        }
     }
 }
 
@@ -72,7 +82,7 @@ impl Volume {
                 Damage::BitFlipped { offset, .. } => start + offset % 512..start + offset % 512 + 1,
                 _ => start..start + 512,
             };
-            self.is_end_damaged |= range.end > self.plan.bytes;
+            self.is_end_damaged |= range.end > self.size_bytes;
             self.contents.damage(&range);
         }
     }
@@ -94,17 +104,21 @@ impl Volume {
         if let Some(frames) = self.frames.take() {
             frames.release(&self.arena);
         }
-        let (bytes, file) = match self.kept.take() {
+        let (bytes, file, checked) = match self.kept.take() {
             Some(kept) => {
                 let (bytes, file) = self.reopen(&kept);
-                (bytes, Some(file))
+                let block_bytes = self.file_layout().block_bytes.into();
+                let checked = match kept.failed_at {
+                    Some(_) => Ok(0),
+                    None => self.contents.check_reopened(&bytes, block_bytes),
+                };
+                (bytes, Some(file), checked)
             }
-            None => (self.visible_bytes(), None),
-        };
-        let block_bytes = self.file_layout().block_bytes.into();
-        let checked = match file {
-            Some(_) => self.contents.check_reopened(&bytes, block_bytes),
-            None => self.contents.check_survivor(0, &bytes),
+            None => {
+                let bytes = self.visible_bytes();
+                let checked = self.contents.check_survivor(0, &bytes);
+                (bytes, None, checked)
+            }
         };
         self.judge_survivor(checked);
         let clock = self.tick();
@@ -149,10 +163,13 @@ impl Volume {
 
     /// A bio has completed. If it was a flush, the owner stores the map of its beginning, unless a later one is stored.
     pub(super) fn end_store(&mut self, queue: usize, token: u64, is_ok: bool) {
+        let (clock, has_path) = (self.clock, self.path.is_some());
         let Some(kept) = &mut self.kept else { return };
         let place = kept.flushes.iter().position(|(of, flush, ..)| (*of, *flush) == (queue, token));
         let Some((_, _, begun, stored)) = place.map(|place| kept.flushes.remove(place)) else { return };
-        if is_ok && begun > kept.stored_at {
+        if !is_ok {
+            kept.failed_at = has_path.then_some(clock);
+        } else if begun > kept.stored_at {
             (kept.stored, kept.stored_at) = (stored, begun);
         }
     }
@@ -190,6 +207,9 @@ impl Volume {
     pub(super) fn flushed(&mut self, start: u64) {
         let oldest = self.calls.iter().flatten().map(Call::oldest).min().unwrap_or(u64::MAX);
         self.contents.flushed(start, oldest);
+        if let Some(kept) = &mut self.kept {
+            kept.failed_at = kept.failed_at.filter(|failed| *failed > start);
+        }
         self.check_medium();
     }
 

@@ -1,5 +1,6 @@
-//! Resizes of mapped files: truncation and growth while I/O is in flight. One at a time, by an engine of its own, as the volumes
-//! of the crate `iopath` do it.
+//! Changes of the size of a volume while I/O is in flight: truncation and growth of mapped files, and growth of the others, as
+//! by writes that append. One truncation or growth of a mapped file at a time, by an engine of its own, as the volumes of the crate
+//! `iopath` do it.
 
 use iopath_core::buffered::ResizeStep;
 use iopath_core::cache::Outcome;
@@ -19,6 +20,20 @@ impl Volume {
         let (low, high) = (size_bytes.min(self.size_bytes), size_bytes.max(self.size_bytes));
         self.resizes += 1;
         self.add(Kind::Resize { size_bytes, resize: None }, low, high - low, "resize", now);
+    }
+
+    /// Moves the end up, at most to the size of the plan: the disks have more bytes, all zeroes.
+    pub(super) fn extend(&mut self, size_bytes: u64, now: Instant) {
+        let size_bytes = size_bytes.min(self.plan.bytes);
+        if size_bytes <= self.size_bytes {
+            return;
+        }
+        self.log(now, 0, "extend", self.size_bytes, size_bytes - self.size_bytes);
+        self.size_bytes = size_bytes;
+        if let Some(path) = &mut self.path {
+            path.extend(size_bytes);
+        }
+        self.set_capacity(size_bytes);
     }
 
     pub(super) fn is_resizing(&self) -> bool {
@@ -65,7 +80,7 @@ impl Volume {
         control.resize(Tag::from_bits(index as u32), size_bytes, now);
     }
 
-    fn set_capacity(&mut self, size_bytes: u64) {
+    pub(super) fn set_capacity(&mut self, size_bytes: u64) {
         let sectors = size_bytes.div_ceil(512);
         for queue in &mut self.queues {
             queue.device.queue_mut().set_capacity(sectors);

@@ -9,7 +9,8 @@ use crate::memory::Memory;
 use crate::time::Instant;
 
 impl<M: Memory> RequestQueue<M> {
-    /// Replaces the elevator; the new one gets the queued requests, oldest first. Allocates. Weights of streams are lost.
+    /// Replaces the elevator; the new one gets the queued requests, oldest first. Allocates. Weights of streams are lost. The
+    /// dispatches of the starvation bound count anew for each queued request.
     pub fn set_elevator(&mut self, spec: &ElevatorSpec, now: Instant) {
         let mut next = Scheduler::new(spec, self.requests.capacity());
         let mut queued: Vec<Tag> = std::iter::from_fn(|| self.elevator.take_any(&self.requests)).collect();
@@ -45,7 +46,8 @@ impl<M: Memory> RequestQueue<M> {
         self.elevator.tunable(name)
     }
 
-    /// Sets a tunable of the elevator, from the next request on.
+    /// Sets a tunable of the elevator, from the next request on. A batch in progress may end under the old value. The dispatches
+    /// of the starvation bound count anew for each queued request.
     ///
     /// # Errors
     /// If the elevator has no tunable of that name, or the value is out of its range.
