@@ -131,7 +131,7 @@ fn rate(case: &Case, log: &Path) -> f64 {
         repetitions: Repetitions::constant(1),
         device_depth: case.device_depth.map(DeviceDepth::constant),
         elevator: Some(case.elevator.parse().expect("an elevator of the table")),
-        log: case.has_log.then(|| LogSettings { file: log.to_owned(), limit_bytes: None }),
+        log: case.has_log.then(|| LogSettings { file: log.to_owned(), limit_bytes: None, accesses: false }),
         ..Workload::default()
     };
     let spent = || {

@@ -60,6 +60,9 @@ impl Workload {
         if self.latency_sampling > LatencySampling::ALL && !self.path.capabilities.synchronous {
             return Err(WorkloadError::SamplingUnsupported { path: self.path.name });
         }
+        if self.latency_sampling > LatencySampling::ALL && self.logs_accesses() {
+            return Err(WorkloadError::AccessesSampled);
+        }
         if self.latency_sampling > LatencySampling::ALL && self.flush_every.is_some() {
             return Err(WorkloadError::FlushesSampled);
         }
@@ -137,7 +140,10 @@ impl Workload {
             (Field::Elevator, self.elevator.as_ref().map(ToString::to_string)),
             (Field::DeviceDepth, self.device_depth.map(|depth| depth.to_string())),
             (Field::Engine, self.engine.map(|engine| engine.name().to_owned())),
-            (Field::Log, self.log.as_ref().map(|log| log.file.display().to_string())),
+            (
+                Field::Log,
+                self.log.as_ref().filter(|log| !log.accesses).map(|log| log.file.display().to_string()),
+            ),
         ];
         match given.into_iter().find_map(|(field, value)| Some((field, value?))) {
             Some((field, value)) => Err(WorkloadError::NoQueue { path: self.path.name, field, value }),

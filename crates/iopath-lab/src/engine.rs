@@ -16,9 +16,11 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use iopath_log::LogWriter;
+
 use crate::cache::used_between;
 use crate::error::LabError;
-use crate::job::control::{FlowShare, flows};
+use crate::job::control::{AccessSink, FlowShare, flows};
 use crate::job::drive::{self, Clock, JobContext, JobError, Moved};
 use crate::job::tally::JobResult;
 use crate::job::{Limits, Start};
@@ -45,13 +47,14 @@ use watches::Watches;
 const TICK: Duration = Duration::from_millis(100);
 
 /// Runs a workload once on an open path of each target, on all of them at the same time. `records` are those of the targets if
-/// the workload verifies.
+/// the workload verifies. `accesses` receives the accesses of all jobs.
 pub(crate) fn measure(
     paths: &[&dyn IoPath],
     workload: &Workload,
     targets: &[&Target],
     repetition: u32,
     records: &[Record],
+    accesses: Option<&LogWriter>,
     progress: &mut dyn Progress,
 ) -> Result<Measured, LabError> {
     let jobs = workload.jobs.get();
@@ -69,6 +72,7 @@ pub(crate) fn measure(
         ends_all: false,
         clones: 0,
         record: records.get(index),
+        accesses,
         until_idle: targets.len() > 1 && workload.path.capabilities.is_cached(),
     };
     let workers: Vec<Worker> = (0..targets.len())
@@ -144,6 +148,8 @@ pub(crate) struct Worker<'a> {
     pub(crate) clones: usize,
     /// The expected content, of a workload that verifies.
     pub(crate) record: Option<&'a Record>,
+    /// The log that receives its accesses.
+    pub(crate) accesses: Option<&'a LogWriter>,
     /// Whether the last job on a disk ends when that disk is idle: readahead may continue after the last transfer.
     pub(crate) until_idle: bool,
 }
@@ -268,7 +274,12 @@ impl Jobs<'_> {
             counts: workload.steady_state.is_some(),
         };
         let flow = self.flows[number].lock().unwrap_or_else(PoisonError::into_inner).take();
-        let limits = |begin| Limits::of(workload, [worker.repetition, worker.job], flow, begin);
+        let sink = worker.accesses.map(|log| AccessSink {
+            sink: Box::new(log.add_queue()),
+            stream: number as u32,
+            zero_ns: self.clock.zero_ns(),
+        });
+        let limits = |begin| Limits::of(workload, [worker.repetition, worker.job], flow, sink, begin);
         let mut verified = None;
         let mut result = if let Some((settings, record)) = workload.verify.zip(worker.record) {
             let mut checker = Checker::new(record).with_dumps(settings.dump);

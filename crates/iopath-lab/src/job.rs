@@ -20,7 +20,7 @@ pub(crate) use pace::Pace;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use control::{Control, FlowShare};
+use control::{AccessSink, Control, FlowShare};
 use tally::{JobResult, Tally};
 
 use crate::path::{Direction, Transfer};
@@ -93,11 +93,12 @@ impl Limits {
         workload: &Workload,
         [repetition, job]: [u32; 2],
         flow: Option<FlowShare>,
+        accesses: Option<AccessSink>,
         begin: Begin,
     ) -> Self {
         Self {
             pace: Pace::of(workload, repetition, job, begin.started_ns),
-            control: Control::of(workload, flow, begin.measured_ns),
+            control: Control::of(workload, flow, accesses, begin.measured_ns),
         }
     }
 }
@@ -242,7 +243,10 @@ impl Job {
     }
 
     /// A flush has completed after `latency_ns`.
-    pub(crate) fn handle_flush(&mut self, latency_ns: u64) {
+    pub(crate) fn handle_flush(&mut self, latency_ns: u64, now_ns: u64) {
+        if let Some(control) = &mut self.control {
+            control.log_flush(latency_ns, now_ns);
+        }
         self.writes_left = self.flush_every;
         if self.ramp_end_ns == 0 {
             self.tally.measure_flush(latency_ns);
@@ -253,6 +257,9 @@ impl Job {
     #[inline]
     pub(crate) fn handle_done(&mut self, slot: u32, now_ns: u64) {
         let Slot { transfer, submitted_ns } = self.slots[slot as usize];
+        if let Some(control) = &mut self.control {
+            control.log_done(slot, transfer, now_ns);
+        }
         if self.ramp_end_ns == 0 || self.end_ramp(now_ns) {
             self.tally.count(transfer);
             self.tally.measure(transfer.direction, now_ns - submitted_ns);
@@ -324,7 +331,7 @@ impl Job {
             *submission = now_ns;
         }
         if let Some(control) = &mut self.control {
-            control.handle_start();
+            control.handle_start(slot, transfer, now_ns);
         }
         self.count_write(transfer);
         Some((slot, transfer))

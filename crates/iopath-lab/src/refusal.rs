@@ -122,6 +122,8 @@ pub enum WorkloadError {
     },
     /// Flushes between transfers with sampled latencies.
     FlushesSampled,
+    /// Accesses are logged one by one.
+    AccessesSampled,
     /// Virtual time ends before the run.
     EndOfTime {
         /// The time of all repetitions, in seconds.
@@ -287,6 +289,11 @@ impl WorkloadError {
             Self::FlushesSampled => format!(
                 "{} and {} exclude each other; omit one of them",
                 name(Field::FlushEvery),
+                name(Field::LatencySampling)
+            ),
+            Self::AccessesSampled => format!(
+                "{} logs each access, and {} times one in many; omit one of them",
+                name(Field::Log),
                 name(Field::LatencySampling)
             ),
             Self::EndOfTime { seconds, seconds_max } => format!(

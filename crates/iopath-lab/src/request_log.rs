@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use iopath_log::{LogInfo, LogOptions, LogWriter, SyncLogWriter, Totals};
 
+use crate::cache::readahead_text;
 use crate::error::LabError;
 use crate::workload::{DeviceDepth, LogSettings, Workload};
 
@@ -14,15 +15,13 @@ const VIRTUAL_LOG_LEVEL: i32 = -5;
 
 /// Creates the request log of the workload. `targets` are the names in its head.
 pub(crate) fn start_log(workload: &Workload, targets: &[String]) -> Result<Option<Arc<LogWriter>>, LabError> {
-    let Some(LogSettings { file, limit_bytes }) = &workload.log else { return Ok(None) };
+    let Some(LogSettings { file, limit_bytes, .. }) = &workload.log else { return Ok(None) };
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let info = LogInfo {
-        elevator: workload.elevator.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string),
-        device_depth: workload.device_depth.map(DeviceDepth::get),
         target: if targets.is_empty() { "null".to_owned() } else { targets.join(", ") },
         start_ns: iopath_os::now().as_nanos(),
         started_unix_ns: since_1970.as_nanos() as u64,
-        ..LogInfo::default()
+        ..settings(workload)
     };
     let defaults = LogOptions::default();
     let limit_bytes = limit_bytes.unwrap_or(defaults.limit_bytes);
@@ -34,18 +33,27 @@ pub(crate) fn start_virtual_log(
     workload: &Workload,
     models: &[String],
 ) -> Result<Option<SyncLogWriter>, LabError> {
-    let Some(LogSettings { file, limit_bytes }) = &workload.log else { return Ok(None) };
-    let info = LogInfo {
-        elevator: workload.elevator.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string),
-        device_depth: workload.device_depth.map(DeviceDepth::get),
-        target: models.join(", "),
-        clock: "virtual".to_owned(),
-        ..LogInfo::default()
-    };
+    let Some(LogSettings { file, limit_bytes, .. }) = &workload.log else { return Ok(None) };
+    let info = LogInfo { target: models.join(", "), clock: "virtual".to_owned(), ..settings(workload) };
     let defaults = LogOptions::default();
     let limit_bytes = limit_bytes.unwrap_or(defaults.limit_bytes);
     let options = LogOptions { limit_bytes, level: VIRTUAL_LOG_LEVEL, ..defaults };
     Ok(Some(SyncLogWriter::create(file, &info, &options)?))
+}
+
+/// The part of the header that the workload determines. A kernel path has no elevator of iopath.
+fn settings(workload: &Workload) -> LogInfo {
+    let capabilities = workload.path.capabilities;
+    let elevator = || workload.elevator.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string);
+    let cache = capabilities.cache.then_some(&workload.cache);
+    LogInfo {
+        elevator: if capabilities.queue { elevator() } else { String::new() },
+        device_depth: workload.device_depth.map(DeviceDepth::get),
+        has_accesses: workload.logs_accesses(),
+        readahead: cache.and_then(|cache| cache.readahead).map(readahead_text),
+        cache_bytes: cache.and_then(|cache| cache.cache_bytes),
+        ..LogInfo::default()
+    }
 }
 
 /// A warning about records of a log in virtual time that its size limit excludes.

@@ -95,7 +95,8 @@ impl Lab {
             if let Some(log) = &log {
                 log.begin_repeat(number, iopath_os::now());
             }
-            series.measure(&path, progress)
+            let accesses = log.as_deref().filter(|_| workload.logs_accesses());
+            series.measure_logged(&path, accesses, progress)
         });
         let mut failure = series.until_failure(measured)?;
         drop(path);

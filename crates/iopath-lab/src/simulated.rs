@@ -47,7 +47,8 @@ use rand_xoshiro::rand_core::RngCore;
 use crate::cache::CacheSettings;
 use crate::engine::{CpuSeconds, Measured};
 use crate::error::LabError;
-use crate::job::{Job, Pace};
+use crate::job::control::AccessSink;
+use crate::job::{Begin, Job, Limits, Start};
 use crate::model::ModelTarget;
 use crate::plan::Plan;
 use crate::progress::Progress;
@@ -73,6 +74,11 @@ const PURPOSE: u64 = 0x30DE1;
 /// The seed of a model, for a repetition of a workload with this seed.
 pub(crate) fn model_seed(seed: u64, repetition: u32) -> u64 {
     random::generator(seed, [PURPOSE, repetition.into()]).next_u64()
+}
+
+/// The destination of the accesses of the job with this number, in virtual time.
+pub(crate) fn access_sink(log: Option<&SyncLogWriter>, stream: u32) -> Option<AccessSink> {
+    log.map(|log| AccessSink { sink: Box::new(log.add_queue()), stream, zero_ns: 0 })
 }
 
 /// Modelled targets in virtual time, for the repetitions of one workload on each of them at the same time.
@@ -114,7 +120,7 @@ impl<'a> Simulation<'a> {
         progress: &mut dyn Progress,
     ) -> Result<(), LabError> {
         let mut opened = self.open(0);
-        self.run(&mut opened, warm_up, 0, progress)?;
+        self.run(&mut opened, warm_up, 0, None, progress)?;
         self.opened = Some(opened);
         Ok(())
     }
@@ -127,7 +133,8 @@ impl<'a> Simulation<'a> {
         }
         // A repetition of a warm workload has the same transfers as its warm-up.
         let repetition = if self.workload.warm { 0 } else { number };
-        let measured = self.run(&mut opened, self.workload, repetition, progress)?;
+        let accesses = self.log.filter(|_| self.workload.logs_accesses());
+        let measured = self.run(&mut opened, self.workload, repetition, accesses, progress)?;
         if self.workload.warm {
             self.opened = Some(opened);
         }
@@ -157,12 +164,13 @@ impl<'a> Simulation<'a> {
         random::of_target(self.workload.seed, target)
     }
 
-    /// Runs all jobs of a workload once on each target.
+    /// Runs all jobs of a workload once on each target. `accesses` receives their accesses.
     fn run(
         &mut self,
         opened: &mut Opened,
         workload: &Workload,
         repetition: u32,
+        accesses: Option<&SyncLogWriter>,
         progress: &mut dyn Progress,
     ) -> Result<Measured, LabError> {
         let Opened { targets, host } = opened;
@@ -179,10 +187,14 @@ impl<'a> Simulation<'a> {
                 let (depth, block_bytes) = (workload.depth_in_flight(), workload.block_size.bytes());
                 let plan = Plan::new(&workload, size_bytes, repetition, number);
                 let started_ns = started.as_nanos();
-                let pace = Pace::of(&workload, repetition, number, started_ns);
+                let stream = target as u32 * workload.jobs.get() + number;
+                let sink = access_sink(accesses, stream);
+                let begin = Begin::of(Start::default(), started_ns);
+                let Limits { pace, control } = Limits::of(&workload, [repetition, number], None, sink, begin);
                 let job = Job::new(plan, depth, runtime_ns, started_ns)
                     .with_flushes(workload.flush_every)
-                    .with_pace(pace);
+                    .with_pace(pace)
+                    .with_control(control);
                 JobSetup { job, depth, block_bytes, flushes: workload.rw.writes() }
             };
             targets.start(target, (0..workload.jobs.get()).map(job).collect());

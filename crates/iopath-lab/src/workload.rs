@@ -70,6 +70,8 @@ pub struct LogSettings {
     pub file: PathBuf,
     /// Its maximum size in bytes; unset is the log's own default.
     pub limit_bytes: Option<u64>,
+    /// Whether it also has the accesses of the jobs, above the path.
+    pub accesses: bool,
 }
 
 /// A rate at which each job starts transfers.
@@ -252,6 +254,11 @@ impl Workload {
     /// The transfers in flight per job on this path.
     pub fn depth_in_flight(&self) -> u32 {
         if self.path.capabilities.synchronous { 1 } else { self.depth.get() }
+    }
+
+    /// Whether the accesses of the jobs are logged.
+    pub(crate) fn logs_accesses(&self) -> bool {
+        self.log.as_ref().is_some_and(|log| log.accesses)
     }
 
     /// Whether it has reads and writes.

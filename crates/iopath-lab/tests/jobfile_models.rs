@@ -144,7 +144,7 @@ fn flushes_and_a_warm_cache_work_as_on_storage() {
 /// The log and the result of a job file.
 fn logged(directory: &Path, name: &str) -> (Vec<u8>, String) {
     let file: PathBuf = directory.join(name);
-    let log = Some(LogSettings { file: file.clone(), limit_bytes: None });
+    let log = Some(LogSettings { file: file.clone(), limit_bytes: None, accesses: false });
     let base = Workload { log, seed: 7, ..RunSettings::default().base };
     let text = "[global]\nsize=4m\ndirect=1\nioengine=libaio\niodepth=4\n[a]\nrw=randrw\nnumjobs=2\n\
                 [b]\nstonewall\nrw=write\nfsync=16\n";

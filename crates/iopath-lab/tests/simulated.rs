@@ -204,7 +204,7 @@ fn log_on(target: PathBuf, path: &str, elevator: &str, seed: u64) -> Vec<u8> {
         read_share: ReadShare::constant(70),
         elevator: Some(elevator.parse().unwrap()),
         end: End::Time(Duration::from_secs(2)),
-        log: Some(LogSettings { file: file.clone(), limit_bytes: None }),
+        log: Some(LogSettings { file: file.clone(), limit_bytes: None, accesses: false }),
         ..on(target, path)
     };
     run(&workload);
@@ -358,7 +358,7 @@ fn several_targets_run_at_the_same_time_with_results_of_their_own() {
         more_targets: vec![fast.target(), slow.target()],
         rw: Rw::RandRead,
         size_bytes: Some(500 * 4096),
-        log: Some(LogSettings { file: log.clone(), limit_bytes: None }),
+        log: Some(LogSettings { file: log.clone(), limit_bytes: None, accesses: false }),
         ..on(slow.target(), "iopath-direct")
     };
     let report = report(&workload);

@@ -49,7 +49,7 @@ impl Files {
     /// The log of a workload.
     fn log(&self, name: &str, workload: &Workload) -> PathBuf {
         let file = self.directory.path().join(name);
-        let log = Some(LogSettings { file: file.clone(), limit_bytes: None });
+        let log = Some(LogSettings { file: file.clone(), limit_bytes: None, accesses: false });
         iopath_lab::report(&Workload { log, ..workload.clone() }, &mut Silent).unwrap();
         file
     }

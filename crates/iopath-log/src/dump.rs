@@ -12,6 +12,7 @@ use crate::names::{event_letter, event_name, op_letter, reason_name};
 use crate::reader::{End, LogReader};
 use crate::summary::{Contents, Seen};
 use crate::text::Plain;
+use iopath_core::Record;
 use iopath_core::log::{Event, Step, Subject};
 use std::fmt::{self, Write as _};
 use std::io::{Read, Write};
@@ -29,7 +30,7 @@ pub struct Dumped {
 
 impl<R: Read> LogReader<R> {
     /// Writes a line to `out` for each step that passes the filter, in file order. The steps of each queue are in time
-    /// order. A bio is printed as `b` and its number, a request as `r` and its number.
+    /// order. A bio is printed as `b` and its number, a request as `r`, an access as `a`.
     ///
     /// # Errors
     /// If the log cannot be read, or `out` cannot be written ([`LogError::Output`]).
@@ -71,15 +72,18 @@ impl fmt::Display for Line {
         let nanos = time.as_nanos().saturating_sub(self.start_ns);
         write!(f, "{queue:>5} {:>5}.{:09}  ", nanos / 1_000_000_000, nanos % 1_000_000_000)?;
         match record.step() {
-            Ok(step) => line(f, &step, &record.name()),
+            Ok(step) => line(f, &step, record),
             Err(unknown) => write!(f, "? {unknown}"),
         }
     }
 }
 
-fn line(f: &mut fmt::Formatter<'_>, step: &Step, elevator: &str) -> fmt::Result {
+fn line(f: &mut fmt::Formatter<'_>, step: &Step, record: Record) -> fmt::Result {
     let subject = match step.subject {
         Subject::Queue => "-".to_owned(),
+        Subject::Bio(number) if matches!(step.event, Event::Access | Event::AccessEnd) => {
+            format!("a{number}")
+        }
         Subject::Bio(number) => format!("b{number}"),
         Subject::Request(number) => format!("r{number}"),
     };
@@ -92,11 +96,21 @@ fn line(f: &mut fmt::Formatter<'_>, step: &Step, elevator: &str) -> fmt::Result 
         let Step { extent, stream, .. } = step;
         write!(f, "{op}{fua} {:<20} {:>5}    ", extent.to_string(), stream.0)?;
     }
-    details(f, step, elevator)
+    details(f, step, record)
+}
+
+/// The bytes of an access.
+struct Range(Record);
+
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (offset, bytes) = self.0.access_range();
+        write!(f, "{bytes} bytes at {offset}")
+    }
 }
 
 /// The details of an event.
-fn details(f: &mut fmt::Formatter<'_>, step: &Step, elevator: &str) -> fmt::Result {
+fn details(f: &mut fmt::Formatter<'_>, step: &Step, record: Record) -> fmt::Result {
     let Step { other, .. } = step;
     match step.event {
         Event::Split => write!(f, " from b{other}")?,
@@ -108,7 +122,9 @@ fn details(f: &mut fmt::Formatter<'_>, step: &Step, elevator: &str) -> fmt::Resu
         Event::Complete if *other != 0 => write!(f, " errno {other}")?,
         Event::Complete if step.is_last => f.write_str(" with its bio")?,
         Event::Clock => write!(f, " upper bits {other}")?,
-        Event::Elevator => write!(f, " {}", Plain(elevator))?,
+        Event::Access if step.extent.sectors() > 0 => write!(f, " {}", Range(record))?,
+        Event::AccessEnd if *other != 0 => write!(f, " errno {other}")?,
+        Event::Elevator => write!(f, " {}", Plain(&record.name()))?,
         Event::Missed => write!(f, " {} records", step.extent.start())?,
         _ => {}
     }
@@ -118,7 +134,7 @@ fn details(f: &mut fmt::Formatter<'_>, step: &Step, elevator: &str) -> fmt::Resu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use iopath_core::{Extent, Instant, NoMerge, Op, Record, Sector, Stream};
+    use iopath_core::{Extent, Instant, NoMerge, Op, Sector, Stream};
 
     #[test]
     fn a_line_has_the_documented_columns() {

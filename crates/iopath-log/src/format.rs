@@ -55,9 +55,9 @@ impl Kind {
 }
 
 /// Each string of the header is truncated to this length, so that the escaped JSON fits into [`HEADER_BYTES_MAX`].
-const INFO_BYTES_MAX: usize = 2500;
+const INFO_BYTES_MAX: usize = 2000;
 
-/// The header of a log. Each string is truncated to 2,500 bytes. A header read from a file is untrusted text: print it
+/// The header of a log. Each string is truncated to 2,000 bytes. A header read from a file is untrusted text: print it
 /// through [`Plain`](crate::Plain).
 #[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(default)]
@@ -76,6 +76,12 @@ pub struct LogInfo {
     pub started_unix_ns: u64,
     /// The version of the program that wrote the log.
     pub written_by: String,
+    /// Whether the log has the accesses of programs ([`Event::Access`](iopath_core::log::Event::Access)).
+    pub has_accesses: bool,
+    /// The readahead of the page cache below the accesses, as `--readahead` names it; none for the default.
+    pub readahead: Option<String>,
+    /// The memory of the page cache in bytes; none for the default.
+    pub cache_bytes: Option<u64>,
 }
 
 impl Default for LogInfo {
@@ -88,6 +94,9 @@ impl Default for LogInfo {
             start_ns: 0,
             started_unix_ns: 0,
             written_by: concat!("iopath ", env!("CARGO_PKG_VERSION")).to_owned(),
+            has_accesses: false,
+            readahead: None,
+            cache_bytes: None,
         }
     }
 }
@@ -133,12 +142,13 @@ pub(crate) fn header(info: &LogInfo) -> Vec<u8> {
         let end = ends.into_iter().find(|end| text.is_char_boundary(*end));
         text[..end.unwrap_or(0)].to_owned()
     };
-    let LogInfo { elevator, target, clock, written_by, .. } = info;
+    let LogInfo { elevator, target, clock, written_by, readahead, .. } = info;
     let info = LogInfo {
         elevator: cut(elevator),
         target: cut(target),
         clock: cut(clock),
         written_by: cut(written_by),
+        readahead: readahead.as_deref().map(cut),
         ..*info
     };
     let json = serde_json::to_vec(&info).expect("strings and numbers are always JSON");

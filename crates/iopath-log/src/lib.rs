@@ -53,8 +53,9 @@ pub use names::{event_name, event_named, op_letter, op_name, reason_name};
 pub use reader::{End, LogReader, is_log};
 pub use ring::{Producer, RingReader, ring_reader};
 pub use summary::{
-    Contents, Depth, ElevatorChange, ErrorCount, EventCounts, Flow, OpCounts, Page, Plugging, Reasons,
-    RepeatShare, Report, SUMMARY_SCHEMA, Seeks, SizeClass, Slow, Stage, Stages, StreamShare,
+    AccessCounts, Contents, Depth, ElevatorChange, ErrorCount, EventCounts, FileAccess, Flow, OpCounts, Page,
+    Plugging, Reasons, RepeatShare, Report, SUMMARY_SCHEMA, Seeks, SizeClass, Slow, Stage, Stages,
+    StreamShare,
 };
 pub use text::{Plain, escape_json, for_terminal};
 pub use writer::{LogOptions, LogWriter, SyncLogWriter, SyncSink};

@@ -24,6 +24,8 @@ const EVENTS: [(Event, &str, char); Event::ALL.len()] = [
     (Event::Clock, "clock", 'T'),
     (Event::Missed, "missed", '!'),
     (Event::Elevator, "elevator", 'E'),
+    (Event::Access, "access", 'B'),
+    (Event::AccessEnd, "access-end", 'Z'),
 ];
 
 /// The name of an event.
@@ -43,7 +45,7 @@ pub fn event_named(name: &str) -> Option<Event> {
 }
 
 fn row(event: Event) -> Option<&'static (Event, &'static str, char)> {
-    EVENTS.get(usize::from(event.code()).wrapping_sub(1))
+    EVENTS.get(Event::index_of_code(event.code()))
 }
 
 /// The name of a reason not to merge.

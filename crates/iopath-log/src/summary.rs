@@ -1,6 +1,7 @@
 //! Reads a log in one pass, follows each bio and request, and counts. Its memory does not grow with the log. The fields
 //! of the report are in `summary/report.rs`, the layout of the page in `summary/page.rs`.
 
+mod accesses;
 mod contents;
 mod depth;
 mod elevators;
@@ -22,8 +23,9 @@ mod timeline;
 pub(crate) use contents::Seen;
 pub use page::Page;
 pub use report::{
-    Contents, Depth, ElevatorChange, ErrorCount, EventCounts, Flow, OpCounts, Plugging, Reasons, RepeatShare,
-    Report, SCHEMA as SUMMARY_SCHEMA, Seeks, SizeClass, Slow, Stage, Stages, StreamShare,
+    AccessCounts, Contents, Depth, ElevatorChange, ErrorCount, EventCounts, FileAccess, Flow, OpCounts,
+    Plugging, Reasons, RepeatShare, Report, SCHEMA as SUMMARY_SCHEMA, Seeks, SizeClass, Slow, Stage, Stages,
+    StreamShare,
 };
 
 use crate::block::{Block, Mark};
@@ -47,7 +49,7 @@ impl<R: Read + Send> LogReader<R> {
         let mut summary = Summary::new(filter, info.start_ns);
         let end = self.for_each_block(|block| summary.add(block))?;
         let Summary { joins, tallies, seen, .. } = summary;
-        let queues = joins.iter().flatten().count();
+        let queues = joins.iter().flatten().filter(|join| join.is_queue()).count();
         Ok(tallies.report(Reading { info, end, queues, seen }))
     }
 }

@@ -165,6 +165,10 @@ pub(crate) struct RunArgs {
     /// Maximum size of the request log
     #[arg(long, value_parser = size, value_name = "SIZE", requires = "log")]
     pub(crate) log_limit: Option<u64>,
+    /// Also log the accesses of the jobs, above the path and its page cache, for whatif with another readahead or cache. Also
+    /// on kernel paths, whose log has no requests
+    #[arg(long, requires = "log")]
+    pub(crate) log_accesses: bool,
     /// The CPUs in front of a modelled target: a preset, or a file of parameters; default: CPU work takes no time
     #[arg(long, value_name = "NAME|FILE.toml")]
     pub(crate) host: Option<String>,
@@ -272,7 +276,11 @@ impl RunArgs {
                 readahead: self.readahead,
                 borrow: self.borrow,
             },
-            log: self.log.clone().map(|file| LogSettings { file, limit_bytes: self.log_limit }),
+            log: self.log.clone().map(|file| LogSettings {
+                file,
+                limit_bytes: self.log_limit,
+                accesses: self.log_accesses,
+            }),
             host: self.host.as_deref().map(ModelHost::find).transpose()?,
             controls: default.controls,
             overwrite: self.overwrite,

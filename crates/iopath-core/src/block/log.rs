@@ -1,13 +1,15 @@
 //! The request log of a queue: a record of 24 bytes for each step of a bio or request, and the sink for records. The ring
 //! and the file are in `iopath-log`, the format in docs/log-format.md, the calls in `queue/log.rs`.
 
+mod access;
 mod batch;
 mod collect;
 mod record;
 
+pub use access::AccessLog;
 pub use batch::RecordBatch;
 pub(crate) use collect::Log;
-pub use record::{Event, Record, Step, Subject, UnknownCode};
+pub use record::{Access, Event, Record, Step, Subject, UnknownCode};
 
 use std::fmt;
 

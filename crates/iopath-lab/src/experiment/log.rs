@@ -290,8 +290,10 @@ fn on_target(target: &mut TargetRun<'_>) -> Result<Report, LabError> {
         };
         Ok(target.measure(&workload, &file)?.iops.mean)
     };
-    let (without, with) =
-        (measure(None), measure(Some(LogSettings { file: log_file.clone(), limit_bytes: None })));
+    let (without, with) = (
+        measure(None),
+        measure(Some(LogSettings { file: log_file.clone(), limit_bytes: None, accesses: false })),
+    );
     let summary = LogReader::open(&log_file).and_then(|reader| reader.summarise(&Filter::default()));
     // The log is a file of this run; a failed removal leaves a file in the directory for temporary files.
     let _ = std::fs::remove_file(&log_file);

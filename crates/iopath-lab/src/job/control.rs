@@ -1,16 +1,19 @@
 //! Follows the controls of a job: whether it may start a transfer now, and whether it must end. The settings are in
 //! `controls.rs`. Has no clock.
 
+mod accesses;
 mod flow;
 mod latency_target;
 mod rate_min;
 mod series;
 
+pub(crate) use accesses::AccessSink;
 pub(crate) use flow::{FlowShare, flows};
 pub(crate) use latency_target::DepthFound;
 pub(crate) use rate_min::BelowRate;
 pub(crate) use series::SeriesFiles;
 
+use accesses::AccessRecorder;
 use latency_target::DepthSearch;
 use rate_min::RateWatch;
 use series::Recorder;
@@ -33,6 +36,7 @@ pub(crate) struct Control {
     search: Option<DepthSearch>,
     rate: Option<RateWatch>,
     recorder: Option<Recorder>,
+    accesses: Option<AccessRecorder>,
     priorities: Vec<PriorityShare>,
     generator: Xoshiro256PlusPlus,
 }
@@ -56,7 +60,12 @@ pub(crate) struct ControlEnd {
 
 impl Control {
     /// The controls of a job of `depth` whose measurement starts at `started_ns`; none if there is nothing to follow.
-    pub(crate) fn of(workload: &Workload, flow: Option<FlowShare>, started_ns: u64) -> Option<Box<Self>> {
+    pub(crate) fn of(
+        workload: &Workload,
+        flow: Option<FlowShare>,
+        accesses: Option<AccessSink>,
+        started_ns: u64,
+    ) -> Option<Box<Self>> {
         let (controls, depth) = (&workload.controls, workload.depth_in_flight());
         let control = Self {
             flow,
@@ -67,12 +76,14 @@ impl Control {
                 .as_ref()
                 .filter(|series| series.is_used())
                 .map(|series| Recorder::new(series.clone(), controls.thread.priority, started_ns)),
+            accesses: accesses.map(|sink| AccessRecorder::new(sink, depth)),
             priorities: controls.priorities.clone(),
             generator: generator(workload.seed, [PURPOSE, 0]),
         };
-        let Self { flow, search, rate, recorder, priorities, .. } = &control;
+        let Self { flow, search, rate, recorder, accesses, priorities, .. } = &control;
         let is_limited = flow.is_some() || search.is_some() || rate.is_some();
-        (is_limited || recorder.is_some() || !priorities.is_empty()).then(|| Box::new(control))
+        let is_recorded = recorder.is_some() || accesses.is_some();
+        (is_limited || is_recorded || !priorities.is_empty()).then(|| Box::new(control))
     }
 
     /// The priority of a transfer, if it has one of its own.
@@ -100,9 +111,26 @@ impl Control {
     }
 
     /// A transfer has started.
-    pub(super) fn handle_start(&mut self) {
+    pub(super) fn handle_start(&mut self, slot: u32, transfer: Transfer, now_ns: u64) {
+        if let Some(accesses) = &mut self.accesses {
+            accesses.begin(slot, transfer, now_ns);
+        }
         if let Some(flow) = &mut self.flow {
             flow.handle_start();
+        }
+    }
+
+    /// A transfer has completed, within the measurement or before it.
+    pub(super) fn log_done(&mut self, slot: u32, transfer: Transfer, now_ns: u64) {
+        if let Some(accesses) = &mut self.accesses {
+            accesses.end(slot, transfer, now_ns);
+        }
+    }
+
+    /// A flush has completed after `latency_ns`.
+    pub(super) fn log_flush(&mut self, latency_ns: u64, now_ns: u64) {
+        if let Some(accesses) = &mut self.accesses {
+            accesses.flush(latency_ns, now_ns);
         }
     }
 

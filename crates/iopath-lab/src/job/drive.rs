@@ -36,6 +36,11 @@ impl Clock {
         self.ns_of(iopath_os::now())
     }
 
+    /// The shared moment, on the clock of the queues.
+    pub(crate) const fn zero_ns(self) -> u64 {
+        self.zero_ns
+    }
+
     /// A time of the queues on this clock.
     #[inline]
     fn ns_of(self, time: Instant) -> u64 {
@@ -125,7 +130,7 @@ impl JobContext<'_> {
     ) -> Result<u64, JobError> {
         connection.flush().map_err(|error| JobError::Path("flush", error))?;
         let now_ns = self.clock.now_ns();
-        job.handle_flush(now_ns - started_ns);
+        job.handle_flush(now_ns - started_ns, now_ns);
         Ok(now_ns)
     }
 

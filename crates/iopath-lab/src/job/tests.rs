@@ -330,7 +330,7 @@ fn a_job_flushes_after_each_number_of_writes_with_nothing_in_flight() {
                 assert!(in_flight.is_empty());
                 assert_eq!(writes, every);
                 (writes, flushes) = (0, flushes + 1);
-                job.handle_flush(50);
+                job.handle_flush(50, now_ns);
             }
             while let Some((slot, transfer)) = job.poll_transfer(now_ns) {
                 writes += u64::from(transfer.direction == Direction::Write);

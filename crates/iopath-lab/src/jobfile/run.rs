@@ -508,6 +508,7 @@ impl<'a> Group<'a> {
                 ends_all: member.ends_all,
                 clones: member.job,
                 record: member.workload.verify.and_then(|_| PlaceRecord::of(self.records, &member.place)),
+                accesses: self.log.map(|log| &**log).filter(|_| member.workload.logs_accesses()),
                 until_idle: false,
             });
         }

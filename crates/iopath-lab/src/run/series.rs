@@ -111,7 +111,7 @@ impl<'a> Series<'a> {
     pub(crate) fn warm_up(&self, opened: &Opened, progress: &mut dyn Progress) -> Result<(), LabError> {
         progress.stage(&Stage::WarmUp);
         for (path, target) in opened.paths.iter().zip(self.target.each()) {
-            measure(&[&**path], &warm_up(&self.workload, target), &[target], 0, &[], progress)?;
+            measure(&[&**path], &warm_up(&self.workload, target), &[target], 0, &[], None, progress)?;
         }
         Ok(())
     }
@@ -124,7 +124,7 @@ impl<'a> Series<'a> {
         progress: &mut dyn Progress,
     ) -> Result<(), LabError> {
         progress.stage(&Stage::WarmUp);
-        measure(&[path], &warm_up(workload, self.target), &[self.target], 0, &[], progress).map(drop)
+        measure(&[path], &warm_up(workload, self.target), &[self.target], 0, &[], None, progress).map(drop)
     }
 
     /// Whether caches stay filled between repetitions.
@@ -134,6 +134,16 @@ impl<'a> Series<'a> {
 
     /// Measures one more repetition, cold unless the workload is warm.
     pub(crate) fn measure(&mut self, opened: &Opened, progress: &mut dyn Progress) -> Result<(), LabError> {
+        self.measure_logged(opened, None, progress)
+    }
+
+    /// As [`Series::measure`], with the accesses in a log.
+    pub(crate) fn measure_logged(
+        &mut self,
+        opened: &Opened,
+        accesses: Option<&LogWriter>,
+        progress: &mut dyn Progress,
+    ) -> Result<(), LabError> {
         let Self { workload, target, .. } = &*self;
         let number = self.measured.len() as u32 + 1;
         let resident = if workload.warm {
@@ -152,7 +162,7 @@ impl<'a> Series<'a> {
             |target: &&Target| workload.verify.map(|_| Record::of(workload, target.size_bytes())).transpose();
         let records: Vec<Record> =
             targets.iter().filter_map(|target| record(target).transpose()).collect::<Result<_, _>>()?;
-        let mut measured = measure(&paths, workload, &targets, repetition, &records, progress)?;
+        let mut measured = measure(&paths, workload, &targets, repetition, &records, accesses, progress)?;
         for ((path, target), record) in paths.iter().zip(&targets).zip(&records) {
             let read_back =
                 read_back_after(*path, workload, target, record, measured.verified.as_ref(), progress)?;

@@ -223,7 +223,7 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
                 }
                 Ok(Next::End) => {
                     if let Call::Flush { started: Some(started), .. } = *call {
-                        job.handle_flush((now - started).as_nanos() as u64);
+                        job.handle_flush((now - started).as_nanos() as u64, now.as_nanos());
                         *call = Call::None;
                         continue;
                     }

@@ -158,7 +158,7 @@ impl<Q: Queues> Direct<Q> {
     fn handle_flushed(&mut self, number: u32, result: Result<(), IoError>, now: Instant) {
         let Runner { job, state, .. } = &mut self.jobs[number];
         let started = state.flush_started.take().unwrap_or(now);
-        job.handle_flush((now - started).as_nanos() as u64);
+        job.handle_flush((now - started).as_nanos() as u64, now.as_nanos());
         match result {
             Ok(()) => self.wake(number),
             Err(error) => self.jobs.fail(SimError::Flush(error)),

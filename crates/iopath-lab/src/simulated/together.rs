@@ -16,7 +16,7 @@ use super::span::Span;
 use super::system::System;
 use super::volumes::Volumes;
 use super::watched::{self, JobOf, Watches};
-use super::{PURPOSE, TICK, VolumeSpec, failed, system_on};
+use super::{PURPOSE, TICK, VolumeSpec, access_sink, failed, system_on};
 use crate::counters::DiskCounters;
 use crate::error::LabError;
 use crate::job::control::flows;
@@ -107,7 +107,7 @@ impl<'a> Together<'a> {
             ends_all: false,
             clones: 0,
         };
-        self.run(&[worker], 0, clock, progress).map(drop)
+        self.run(&[worker], 0, false, clock, progress).map(drop)
     }
 
     /// Measures repetition `number`, from 1.
@@ -124,7 +124,7 @@ impl<'a> Together<'a> {
                 self.systems.replace(volume, system);
             }
         }
-        self.run(workers, number, clock, progress)
+        self.run(workers, number, true, clock, progress)
     }
 
     fn open(&self, number: usize, repetition: u32) -> Box<dyn System> {
@@ -144,6 +144,7 @@ impl<'a> Together<'a> {
         &mut self,
         workers: &[ModelWorker],
         repetition: u32,
+        logs: bool,
         clock: &mut VirtualClock,
         progress: &mut dyn Progress,
     ) -> Result<ModelMeasured, LabError> {
@@ -153,7 +154,7 @@ impl<'a> Together<'a> {
         // The number of each worker on its volume.
         let mut numbers = Vec::with_capacity(workers.len());
         let flows = flows(workers.iter().map(|worker| worker.workload.controls.flow.as_ref()));
-        for (worker, flow) in workers.iter().zip(flows) {
+        for ((stream, worker), flow) in (0..).zip(workers).zip(flows) {
             let ModelWorker { volume, workload, end_bytes, start, ends_all, clones } = *worker;
             let job = setups[volume].len() as u32;
             numbers.push(job);
@@ -164,7 +165,8 @@ impl<'a> Together<'a> {
             let runtime_ns = workload.end.time().and_then(|time| u64::try_from(time.as_nanos()).ok());
             let (depth, block_bytes) = (workload.depth_in_flight(), workload.block_size.bytes());
             let plan = Plan::new(workload, end_bytes, repetition, 0);
-            let Limits { pace, control } = Limits::of(workload, [repetition, 0], flow, begin);
+            let sink = access_sink(self.log.filter(|_| logs && workload.logs_accesses()), stream);
+            let Limits { pace, control } = Limits::of(workload, [repetition, 0], flow, sink, begin);
             let job = Job::new(plan, depth, runtime_ns, started.as_nanos())
                 .with_start(start, started.as_nanos())
                 .with_flushes(workload.flush_every)

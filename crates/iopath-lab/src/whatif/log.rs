@@ -1,7 +1,7 @@
 //! Reads a request log: the bios as the requests of a trace, and the recorded run with its completions and its use of the
 //! device.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
 use iopath_core::elevator::ElevatorSpec;
@@ -14,6 +14,9 @@ use super::tally::{Tally, Usage};
 use super::trace::{Builder, Built, Input, STREAMS_MAX, UNKNOWN};
 use crate::error::LabError;
 use crate::whatif_error::WhatIfError;
+
+/// The streams of a log have this number of bits.
+const STREAM_BITS: u32 = 16;
 
 /// A request at the device.
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +38,10 @@ struct Follower {
     requests: HashMap<(u16, u32), Request>,
     dispatched: Vec<Dispatched>,
     start_ns: u64,
-    queues: u16,
+    /// Whether accesses are the requests of the trace, instead of bios.
+    has_accesses: bool,
+    /// The queues that have bios.
+    queues: BTreeSet<u16>,
     repeats: u32,
     failed: u64,
     is_too_large: bool,
@@ -50,14 +56,14 @@ struct Request {
     dispatch: Option<usize>,
 }
 
-/// Reads a log.
+/// Reads a log: its bios, or its accesses above a page cache.
 ///
 /// # Errors
-/// The log cannot be read, or has no bios.
-pub(super) fn read(path: &Path) -> Result<Input, LabError> {
+/// The log cannot be read, or has no bios or accesses.
+pub(super) fn read(path: &Path, has_accesses: bool) -> Result<Input, LabError> {
     let reader = LogReader::open(path)?;
     let info = reader.info().clone();
-    let mut follower = Follower { start_ns: info.start_ns, ..Follower::default() };
+    let mut follower = Follower { start_ns: info.start_ns, has_accesses, ..Follower::default() };
     let end = reader.for_each_block(|block| {
         for entry in block.entries() {
             follower.follow(&entry);
@@ -77,10 +83,16 @@ impl Follower {
         let (record, queue) = (entry.record, entry.queue);
         let now = entry.time.as_nanos().saturating_sub(self.start_ns);
         let slot = (queue, record.tag());
-        self.queues = self.queues.max(queue.saturating_add(1));
         self.repeats = self.repeats.max(entry.repeat);
         match record.event() {
-            Some(Event::Queue) => self.queued(slot, record, now),
+            Some(Event::Queue) => {
+                self.queues.insert(queue);
+                if !self.has_accesses {
+                    self.queued(slot, record, now);
+                }
+            }
+            Some(Event::Access) if self.has_accesses => self.queued(slot, record, now),
+            Some(Event::AccessEnd) if self.has_accesses => self.completed(slot, record, now),
             // From here on, the slot is that of a piece.
             Some(Event::Split) => {
                 self.bios.remove(&slot);
@@ -127,9 +139,12 @@ impl Follower {
             is_fua: record.step().is_ok_and(|step| step.is_fua),
             sector: record.sector(),
             sectors: record.sectors() as u32,
-            stream: record.stream().0,
+            stream: self.stream(record),
             device: 0,
         };
+        if self.has_accesses && !(op.has_memory() || op == Op::Flush) {
+            return;
+        }
         if op != Op::Flush && found.sectors == 0 {
             return;
         }
@@ -141,6 +156,14 @@ impl Follower {
         }
     }
 
+    /// The stream of a bio or access. A replay through a page cache executes one access of a stream at a time, so a job with
+    /// several in flight has a stream for each slot.
+    fn stream(&self, record: Record) -> u32 {
+        let (stream, slot) = (record.stream().0, record.tag());
+        let is_first = slot == 0 || record.op() == Some(Op::Flush);
+        if !self.has_accesses || is_first { stream } else { stream | slot << STREAM_BITS }
+    }
+
     fn completed(&mut self, slot: (u16, u32), record: Record, now: u64) {
         let Some(number) = self.bios.remove(&slot) else { return };
         self.builder.complete(number, now);
@@ -148,7 +171,7 @@ impl Follower {
     }
 
     fn finish(self, path: &Path, info: &LogInfo, end: &End) -> Input {
-        let Self { builder, mut dispatched, queues, repeats, failed, .. } = self;
+        let Self { builder, mut dispatched, has_accesses, queues, repeats, failed, .. } = self;
         let mut notes = Vec::new();
         if let Some(damage) = end.damage {
             notes.push(format!("{damage}; only the part before the damage is used"));
@@ -169,7 +192,7 @@ impl Follower {
                 "the log has {repeats} repetitions: the replay does not reset the model between them"
             ));
         }
-        if info.elevator.parse::<ElevatorSpec>().is_err() {
+        if !info.elevator.is_empty() && info.elevator.parse::<ElevatorSpec>().is_err() {
             notes.push(format!(
                 "the recorded elevator `{}` is not one of iopath: none is the reference",
                 info.elevator
@@ -184,8 +207,8 @@ impl Follower {
             streams,
             windows,
             recorded: None,
-            has_accesses: false,
-            queues: queues.into(),
+            has_accesses,
+            queues: queues.len(),
             notes,
         };
         input.recorded = recorded(&input, &dispatched);

@@ -5,11 +5,12 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use iopath_core::elevator::ElevatorSpec;
-use iopath_log::LogReader;
+use iopath_log::{LogInfo, LogReader};
 
 use super::alternative::{Alternative, Axes, names};
 use super::csv;
 use super::report::Study;
+use crate::cache::{CacheSettings, parse_readahead};
 use crate::error::LabError;
 use crate::model::is_model;
 use crate::whatif_error::WhatIfError;
@@ -19,6 +20,8 @@ use crate::whatif_error::WhatIfError;
 pub(super) struct Planned {
     pub(super) path: PathBuf,
     pub(super) is_log: bool,
+    /// Whether the accesses above a page cache are replayed, not the requests below it.
+    pub(super) has_accesses: bool,
     /// The models; none is a model to be fitted to the log.
     pub(super) targets: Vec<Option<PathBuf>>,
     /// The model on which the log was recorded in virtual time.
@@ -67,11 +70,15 @@ fn plan_one(path: &Path, axes: &Axes, first_cell: u64) -> Result<Planned, LabErr
         return Err(WhatIfError::NoTrace { path: path.to_owned() }.into());
     }
     let is_log = iopath_log::is_log(path).map_err(LabError::open(path, false))?;
-    let has_accesses = !is_log && csv::has_accesses(path)?;
+    let header = if is_log { Some(LogReader::open(path)?.info().clone()) } else { None };
+    let has_accesses = match &header {
+        // A kernel path has no requests in the log.
+        Some(header) => header.has_accesses && (axes.has_cache() || header.elevator.is_empty()),
+        None => csv::has_accesses(path)?,
+    };
     if axes.has_cache() && !has_accesses {
         return Err(WhatIfError::NoAccesses { path: path.to_owned() }.into());
     }
-    let header = if is_log { Some(LogReader::open(path)?.info().clone()) } else { None };
     let recorded_on = header
         .as_ref()
         .filter(|header| header.clock == "virtual")
@@ -80,7 +87,7 @@ fn plan_one(path: &Path, axes: &Axes, first_cell: u64) -> Result<Planned, LabErr
         axes.targets.iter().cloned().map(Some).collect()
     } else if let Some(target) = recorded_on.clone().filter(|target| is_model(target)) {
         vec![Some(target)]
-    } else if is_log {
+    } else if header.as_ref().is_some_and(|header| !header.elevator.is_empty()) {
         vec![None]
     } else {
         return Err(WhatIfError::NoTarget { path: path.to_owned() }.into());
@@ -89,10 +96,14 @@ fn plan_one(path: &Path, axes: &Axes, first_cell: u64) -> Result<Planned, LabErr
         Some(header) => (header.elevator.parse().unwrap_or_default(), header.device_depth),
         None => (ElevatorSpec::default(), None),
     };
-    let base = Alternative::first(elevator, depth);
+    let mut base = Alternative::first(elevator, depth);
+    if let Some(header) = header.as_ref().filter(|_| has_accesses) {
+        base.cache = recorded_cache(header);
+    }
     let mut alternatives = axes.product(&base)?;
     let mut reference = 0;
-    if is_log {
+    // The settings of a kernel path have no equivalent here, so the first combination is the reference.
+    if header.is_some_and(|header| !header.elevator.is_empty()) {
         let words = |one: &Alternative| one.words(&one.target.to_string());
         let recorded = alternatives.iter().position(|one| words(one) == words(&base));
         reference = recorded.unwrap_or_else(|| {
@@ -103,6 +114,7 @@ fn plan_one(path: &Path, axes: &Axes, first_cell: u64) -> Result<Planned, LabErr
     let mut planned = Planned {
         path: path.to_owned(),
         is_log,
+        has_accesses,
         targets,
         recorded_on,
         alternatives,
@@ -114,6 +126,17 @@ fn plan_one(path: &Path, axes: &Axes, first_cell: u64) -> Result<Planned, LabErr
         planned.alternatives.iter().map(|one| one.words(&planned.target_name(one.target))).collect();
     planned.names = names(&words);
     Ok(planned)
+}
+
+/// The page cache of a recorded run.
+fn recorded_cache(header: &LogInfo) -> CacheSettings {
+    let default = CacheSettings::default();
+    let readahead = header.readahead.as_deref().and_then(|text| parse_readahead(text).ok());
+    CacheSettings {
+        readahead: Some(readahead.unwrap_or_else(|| default.readahead())),
+        cache_bytes: Some(header.cache_bytes.unwrap_or_else(|| default.cache_bytes())),
+        ..default
+    }
 }
 
 /// The id of a study: a checksum of the version, the options and the cells.

@@ -291,7 +291,11 @@ fn facts(number: usize, is_log: bool, loaded: &Loaded) -> InputReport {
 
 /// Reads an input and its models, and checks that they suit each other.
 fn load(planned: &Planned, timing: Timing, wraps: bool) -> Result<Loaded, LabError> {
-    let input = if planned.is_log { log::read(&planned.path)? } else { csv::read(&planned.path)? };
+    let input = if planned.is_log {
+        log::read(&planned.path, planned.has_accesses)?
+    } else {
+        csv::read(&planned.path)?
+    };
     if timing.is_closed && !input.has_completions() {
         return Err(WhatIfError::NoCompletions { path: planned.path.clone() }.into());
     }

@@ -1,5 +1,6 @@
 //! Follows each bio and request of one queue through its records. The counters are in `tallies.rs`.
 
+use super::accesses::InFlight;
 use super::report::Slow;
 use super::slots::{Budget, Slots, UNKNOWN};
 use super::stages::Stage;
@@ -99,6 +100,9 @@ pub(super) struct Join {
     queue: u16,
     bios: Slots<Bio>,
     requests: Slots<Request>,
+    accesses: InFlight,
+    /// Whether it has recorded a step of a bio, a request or itself.
+    has_steps: bool,
 }
 
 impl Join {
@@ -107,10 +111,16 @@ impl Join {
         Self { queue, ..Self::default() }
     }
 
+    /// Whether it is a queue, else a caller of accesses.
+    pub(super) const fn is_queue(&self) -> bool {
+        self.has_steps || !self.accesses.is_used
+    }
+
     /// Records are missing: the bios and requests in flight are unknown.
     pub(super) fn forget(&mut self, now: u64, tallies: &mut Tallies) {
         self.bios.forget();
         self.requests.forget();
+        self.accesses.forget();
         tallies.timeline.gap(self.queue, now);
     }
 
@@ -125,6 +135,10 @@ impl Join {
         }
         tallies.count_step(record.event_code());
         let Some(event) = record.event() else { return };
+        if matches!(event, Event::Access | Event::AccessEnd) {
+            return self.accesses.follow(event, record, now, budget, &mut tallies.accesses);
+        }
+        self.has_steps |= !matches!(event, Event::Clock | Event::Missed);
         match event {
             Event::Queue => self.queued(record.tag(), record, now, budget, tallies),
             Event::Split => self.split(record, budget, tallies),

@@ -3,7 +3,7 @@
 mod layout;
 
 use super::report::{
-    Contents, Depth, EventCounts, Reasons, Report, Seeks, SizeClass, Slow, Stage, StreamShare,
+    Contents, Depth, EventCounts, FileAccess, Reasons, Report, Seeks, SizeClass, Slow, Stage, StreamShare,
 };
 use crate::text::Plain;
 use layout::{Column, Table, bar, bar_width, bytes, count, sparkline, time, wrap};
@@ -35,13 +35,15 @@ impl Report {
 }
 
 impl EventCounts {
-    /// Steps of bios, requests and the plug: all but changes of the elevator.
+    /// Steps of bios, requests, accesses and the plug: all but changes of the elevator.
     const fn of_io(&self) -> u64 {
         let Self { queue, hold, split, slot_wait, get, back_merge, front_merge, no_merge, .. } = *self;
-        let Self { plug, unplug, insert, dispatch, requeue, complete, flush, retry, .. } = *self;
+        let Self {
+            plug, unplug, insert, dispatch, requeue, complete, flush, retry, access, access_end, ..
+        } = *self;
         let joins = back_merge + front_merge + no_merge;
         let starts = queue + hold + split + slot_wait + get + plug + unplug + insert;
-        joins + starts + dispatch + requeue + complete + flush + retry
+        joins + starts + dispatch + requeue + complete + flush + retry + access + access_end
     }
 }
 
@@ -59,6 +61,7 @@ impl Display for Page<'_> {
         }
         heading(f, report, width)?;
         repeats(f, report, width)?;
+        file_access(f, report, width)?;
         ops(f, report, width)?;
         sizes(f, &report.sizes, width)?;
         flow(f, report, width)?;
@@ -192,6 +195,41 @@ fn repeats(f: &mut Formatter<'_>, report: &Report, width: usize) -> fmt::Result 
     table.write(f, width)?;
     more(f, report.repeats.len(), "repeats")?;
     wrap(f, "The numbers below are of all repeats together; --repeat N selects one.", width)?;
+    writeln!(f)
+}
+
+fn file_access(f: &mut Formatter<'_>, report: &Report, width: usize) -> fmt::Result {
+    let Some(FileAccess { ops, unjoined }) = &report.file_access else { return Ok(()) };
+    let mut table = Table::new([
+        Column::left("file access"),
+        Column::right("accesses"),
+        Column::right("bytes").rank(1),
+        Column::right("mean size").rank(2),
+        Column::right("mean"),
+        Column::right("p50"),
+        Column::right("p99"),
+        Column::right("max").rank(3),
+    ]);
+    for row in ops {
+        table.row([
+            row.op.to_owned(),
+            count(row.accesses),
+            bytes(row.bytes as f64),
+            bytes(row.bytes as f64 / row.accesses.max(1) as f64),
+            time(row.mean_ns),
+            time(row.p50_ns as f64),
+            time(row.p99_ns as f64),
+            time(row.max_ns as f64),
+        ]);
+    }
+    table.write(f, width)?;
+    for row in ops.iter().filter(|row| row.failed > 0) {
+        writeln!(f, "FAILED: {} of {} accesses", count(row.failed), row.op)?;
+    }
+    if *unjoined > 0 {
+        let text = format!("{} accesses ended whose start is not in the log", count(*unjoined));
+        wrap(f, &text, width)?;
+    }
     writeln!(f)
 }
 

@@ -33,7 +33,7 @@ pub struct Report {
     pub contents: Option<Contents>,
     /// The position of the damage, if the log is damaged or truncated.
     pub damage: Option<Damage>,
-    /// Queues that wrote records.
+    /// Queues that wrote records, without the callers of accesses.
     pub queues: usize,
     /// Time of the first step, since the log began.
     pub first_ns: u64,
@@ -47,6 +47,8 @@ pub struct Report {
     pub events: EventCounts,
     /// Changes of the I/O scheduler (elevator), in file order: the first 64. `log.elevator` names the initial one.
     pub elevators: Vec<ElevatorChange>,
+    /// Accesses of programs, above a page cache; null in a log without them.
+    pub file_access: Option<FileAccess>,
     /// Bios queued and requests dispatched, by operation.
     pub ops: Vec<OpCounts>,
     /// The same by size.
@@ -148,6 +150,40 @@ pub struct EventCounts {
     pub flush: u64,
     pub retry: u64,
     pub elevator: u64,
+    pub access: u64,
+    pub access_end: u64,
+}
+
+/// Accesses of programs, above a page cache.
+#[derive(Debug, Clone, JsonSchema, Serialize)]
+pub struct FileAccess {
+    /// By operation.
+    pub ops: Vec<AccessCounts>,
+    /// Accesses that ended without a known start.
+    pub unjoined: u64,
+}
+
+/// Accesses of one operation.
+#[derive(Debug, Clone, Copy, JsonSchema, Serialize)]
+pub struct AccessCounts {
+    /// `read`, `write`, `flush`, `discard` or `write-zeroes`.
+    pub op: &'static str,
+    /// Accesses that began.
+    pub accesses: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Accesses that ended with an error.
+    pub failed: u64,
+    /// Accesses that ended, with a known start. The latencies are of these accesses.
+    pub completed: u64,
+    /// Mean latency.
+    pub mean_ns: f64,
+    /// Median latency, to three digits.
+    pub p50_ns: u64,
+    /// 99th percentile, to three digits.
+    pub p99_ns: u64,
+    /// Largest latency.
+    pub max_ns: u64,
 }
 
 /// A change of the elevator.

@@ -1,5 +1,6 @@
 //! Counters over all queues of a log, and the report made from them. `join.rs` changes the counters.
 
+use super::accesses::Accesses;
 use super::contents::Seen;
 use super::elevators::Changes;
 use super::repeats::{Repeats, Visit};
@@ -38,6 +39,7 @@ pub(super) struct Tallies {
     pub(super) streams: Streams,
     pub(super) repeats: Repeats,
     pub(super) slowest: Slowest,
+    pub(super) accesses: Accesses,
 }
 
 /// Counts by reason code.
@@ -72,6 +74,7 @@ impl Tallies {
             streams: Streams::default(),
             repeats: Repeats::default(),
             slowest: Slowest::default(),
+            accesses: Accesses::default(),
         }
     }
 
@@ -123,6 +126,7 @@ impl Tallies {
             repeats,
             events: self.events(),
             elevators: self.elevators.report(start_ns),
+            file_access: self.accesses.report(),
             ops: self.sizes.ops(),
             sizes: self.sizes.classes(),
             flow: self.flow(),
@@ -170,6 +174,8 @@ impl Tallies {
             flush: self.count(Event::Flush),
             retry: self.count(Event::Retry),
             elevator: self.count(Event::Elevator),
+            access: self.count(Event::Access),
+            access_end: self.count(Event::AccessEnd),
         }
     }
 }

@@ -84,6 +84,13 @@ impl Log {
         self.append(Record::new(step, now));
     }
 
+    /// Records a step that is already encoded for this time.
+    #[inline]
+    pub(crate) fn push_record(&mut self, record: Record, now: Instant) {
+        self.keep_time(now);
+        self.append(record);
+    }
+
     /// Records the `Plug` of request `tag`, or postpones it until the next step.
     #[inline]
     pub(crate) fn push_plug(&mut self, tag: Tag, step: impl FnOnce() -> Step, now: Instant) {

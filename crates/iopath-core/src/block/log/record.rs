@@ -3,7 +3,7 @@
 
 use crate::block::bio::{Bio, Op, Stream};
 use crate::block::merge::NoMerge;
-use crate::sector::{Extent, Sector};
+use crate::sector::{Extent, SECTOR_BYTES, Sector};
 use crate::time::Instant;
 
 mod parts;
@@ -71,11 +71,15 @@ pub enum Event {
     Missed = 18,
     /// The elevator was replaced by the one in [`Record::name`].
     Elevator = 19,
+    /// A program accesses a range of bytes, above a page cache: [`Record::access_range`]. The slot is the number of a bio.
+    Access = 21,
+    /// An access has ended; `other` is the errno, 0 for success.
+    AccessEnd = 22,
 }
 
 impl Event {
-    /// All events, by code, from 1 on.
-    pub const ALL: [Self; 19] = [
+    /// All events, by code, from 1 on. No event has code 20: a record with it combines steps.
+    pub const ALL: [Self; 21] = [
         Self::Queue,
         Self::Hold,
         Self::Split,
@@ -95,6 +99,8 @@ impl Event {
         Self::Clock,
         Self::Missed,
         Self::Elevator,
+        Self::Access,
+        Self::AccessEnd,
     ];
 
     /// The code in a record.
@@ -102,9 +108,18 @@ impl Event {
         self as u8
     }
 
+    /// The position in [`Event::ALL`] of the event with that code; out of range if there is none.
+    pub const fn index_of_code(code: u8) -> usize {
+        match code {
+            20 => usize::MAX,
+            ..20 => (code as usize).wrapping_sub(1),
+            21.. => code as usize - 2,
+        }
+    }
+
     /// The event with that code.
     pub fn from_code(code: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(code).wrapping_sub(1)).copied()
+        Self::ALL.get(Self::index_of_code(code)).copied()
     }
 }
 
@@ -183,6 +198,35 @@ impl Step {
         self
     }
 }
+
+/// An access of a program to a range of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Access {
+    /// [`Op::Read`], [`Op::Write`] or [`Op::Flush`]; other operations are possible.
+    pub op: Op,
+    /// The first byte.
+    pub offset: u64,
+    /// The number of bytes; 0 for a flush.
+    pub bytes: u64,
+    /// The stream of the caller.
+    pub stream: Stream,
+}
+
+impl Access {
+    /// The sectors that the range touches, and its bytes before and after the range in them.
+    fn sectors(&self) -> (Extent, u32) {
+        let start = self.offset / SECTOR_BYTES;
+        let end = self.offset.saturating_add(self.bytes);
+        let sectors = if self.bytes == 0 { 0 } else { end.div_ceil(SECTOR_BYTES) - start };
+        let Some(extent) = Extent::new(Sector(start), sectors) else { return (Extent::EMPTY, 0) };
+        let head = self.offset % SECTOR_BYTES;
+        let tail = (sectors * SECTOR_BYTES).saturating_sub(head + self.bytes) % SECTOR_BYTES;
+        (extent, (head | tail << EDGE_BITS) as u32)
+    }
+}
+
+/// Bits of the bytes before or after an access in its first or last sector.
+const EDGE_BITS: u32 = 9;
 
 /// A record has a code that this version does not define.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -281,6 +325,31 @@ impl Record {
         let Self([time, _, what]) = Self::new(&step, now);
         let rest = (letters >> 64) as u64;
         Self([time | rest << Self::TIME_BITS, letters as u64, what])
+    }
+
+    /// The record of the begin of an access.
+    #[inline]
+    pub(crate) fn access(slot: u32, access: &Access, now: Instant) -> Self {
+        let (extent, edges) = access.sectors();
+        let step = Step::new(Event::Access, Subject::Bio(slot)).with_other(edges);
+        Self::new(&Step { op: access.op, stream: access.stream, extent, ..step }, now)
+    }
+
+    /// The record of the end of an access.
+    #[inline]
+    pub(crate) fn access_end(slot: u32, access: &Access, errno: u32, now: Instant) -> Self {
+        let (extent, _) = access.sectors();
+        let step = Step::new(Event::AccessEnd, Subject::Bio(slot)).with_other(errno);
+        Self::new(&Step { op: access.op, stream: access.stream, extent, ..step }, now)
+    }
+
+    /// Offset and length in bytes of the range in a record of [`Event::Access`]. A range that was too large for a record is
+    /// clamped to whole sectors.
+    pub const fn access_range(self) -> (u64, u64) {
+        let edges = self.other() as u64;
+        let (head, tail) = (edges & low(EDGE_BITS), edges >> EDGE_BITS & low(EDGE_BITS));
+        let bytes = self.sectors() * SECTOR_BYTES;
+        (self.sector() * SECTOR_BYTES + head, bytes.saturating_sub(head + tail))
     }
 
     /// The name in a record of [`Event::Elevator`].
@@ -491,6 +560,22 @@ mod tests {
         for event in Event::ALL {
             assert_eq!(Event::from_code(event.code()), Some(event));
         }
-        assert_eq!((Event::from_code(0), Event::from_code(20)), (None, None));
+        assert_eq!([0, 20, 23, 31].map(Event::from_code), [None; 4]);
+    }
+
+    proptest! {
+        #[test]
+        fn the_range_of_an_access_survives_a_round_trip(
+            offset in 0..Record::SECTOR_MAX * SECTOR_BYTES,
+            bytes in 0..(Record::SECTORS_MAX - 1) * SECTOR_BYTES,
+        ) {
+            let access = Access { op: Op::Write, offset, bytes, stream: Stream(3) };
+            let record = Record::access(7, &access, Instant::ZERO);
+            let expected = if bytes == 0 { (offset, 0) } else { (offset, bytes) };
+            prop_assert_eq!(record.access_range(), expected);
+            prop_assert_eq!((record.event(), record.tag(), record.stream()), (Some(Event::Access), 7, Stream(3)));
+            let ended = Record::access_end(7, &access, 5, Instant::ZERO);
+            prop_assert_eq!((ended.event(), ended.other(), ended.op()), (Some(Event::AccessEnd), 5, Some(Op::Write)));
+        }
     }
 }
