@@ -119,11 +119,10 @@ fn details(f: &mut fmt::Formatter<'_>, step: &Step, record: Record) -> fmt::Resu
         Event::FrontMerge => write!(f, " before r{other}")?,
         Event::NoMerge => write!(f, " not with r{other}")?,
         Event::Unplug => write!(f, " {other} requests")?,
-        Event::Complete if *other != 0 => write!(f, " errno {other}")?,
+        Event::Complete | Event::AccessEnd if *other != 0 => write!(f, " errno {other}")?,
         Event::Complete if step.is_last => f.write_str(" with its bio")?,
         Event::Clock => write!(f, " upper bits {other}")?,
         Event::Access if step.extent.sectors() > 0 => write!(f, " {}", Range(record))?,
-        Event::AccessEnd if *other != 0 => write!(f, " errno {other}")?,
         Event::Elevator => write!(f, " {}", Plain(&record.name()))?,
         Event::Missed => write!(f, " {} records", step.extent.start())?,
         _ => {}
