@@ -1,5 +1,5 @@
 //! `cargo xtask torture`: random operations on a volume, compared byte by byte. The operations are in
-//! `crates/iopath/tests/torture`. This file sets seed, target, engine and number of operations, and builds with optimisation
+//! `crates/iopath/tests/torture`, and the server of the target `nbd` in `crates/iopath-nbd/tests/torture`. This file sets seed, target, engine and number of operations, and builds with optimisation
 //! and all assertions.
 
 use std::path::PathBuf;
@@ -20,8 +20,9 @@ pub(crate) struct Options {
     /// Number of operations
     #[arg(long, value_name = "N", default_value_t = 10_000_000)]
     pub(crate) ops: u64,
-    /// `memory`, `tmpfs` (a file on tmpfs), or the path of a new file, which is removed at the end
-    #[arg(long, value_name = "FILE|memory|tmpfs", default_value = "memory")]
+    /// `memory`, `nbd` (an export of our server, with memory behind it), `tmpfs` (a file on tmpfs), or the path of a new file,
+    /// which is removed at the end
+    #[arg(long, value_name = "FILE|memory|nbd|tmpfs", default_value = "memory")]
     pub(crate) target: PathBuf,
     /// The I/O engine for a file: `auto`, `uring` or `threads`
     #[arg(long, value_name = "NAME", default_value = "auto")]
@@ -41,17 +42,18 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
 
 /// The cargo command for these options.
 pub(crate) fn command(options: &Options) -> Result<Command> {
-    let is_keyword = ["memory", "tmpfs"].iter().any(|keyword| options.target.as_os_str() == *keyword);
-    let target = if is_keyword {
+    let is = |keyword: &str| options.target.as_os_str() == keyword;
+    let target = if ["memory", "nbd", "tmpfs"].into_iter().any(is) {
         options.target.clone()
     } else {
         // The working directory of the test is different.
         std::path::absolute(&options.target).context("the target has no absolute path")?
     };
     let seed = seed::or_time(options.seed)?;
+    let package = if is("nbd") { "iopath-nbd" } else { "iopath" };
     let mut command = workspace::cargo();
     command
-        .args(["test", "--quiet", "--profile", "checked", "--package", "iopath", "--test", "torture"])
+        .args(["test", "--quiet", "--profile", "checked", "--package", package, "--test", "torture"])
         .env("IOPATH_TORTURE_SEED", seed.to_string())
         .env("IOPATH_TORTURE_OPS", options.ops.to_string())
         .env("IOPATH_TORTURE_THREADS", options.threads.to_string())

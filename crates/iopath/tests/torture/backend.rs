@@ -1,7 +1,7 @@
-//! The storage of one trial: a disk in memory, a file or a stripe of files, optionally with a mapped file on it. Creates it,
-//! opens it as a volume, and removes it. `trial.rs` and `ops.rs` have the operations.
+//! The storage of one trial: a disk in memory, also behind a server, a file or a stripe of files, optionally with a mapped file
+//! on it. Creates it, opens it as a volume, and removes it. `trial.rs` and `ops.rs` have the operations.
 
-use crate::settings::{Settings, pick};
+use crate::settings::{Settings, Target, pick};
 use iopath::{
     AlignedBuf, Boundary, Engine, FileLayout, FileMap, MAPPERS, MapperKind, MemoryConfig, MemoryDisk,
     Options, Volume,
@@ -23,9 +23,21 @@ pub(crate) struct Backend {
     mapped: Option<(FileMap, Boundary)>,
 }
 
+/// A disk in memory behind a server.
+pub(crate) trait Export: std::fmt::Debug {
+    fn disk(&self) -> &MemoryDisk;
+    /// A volume on the export. Starts the server if none runs.
+    fn open(&self, options: &Options) -> Volume;
+    /// Ends the server.
+    fn stop(&self);
+    /// Whether the server has a page cache of its own.
+    fn is_cached(&self) -> bool;
+}
+
 #[derive(Debug)]
 enum Storage {
     Memory(MemoryDisk),
+    Export(Box<dyn Export>),
     File(Scratch),
     Stripe { members: Vec<Scratch>, chunk_bytes: u64 },
 }
@@ -33,7 +45,8 @@ enum Storage {
 impl Backend {
     /// New storage of `size` zeroes, rounded up to whole chunks on a stripe.
     pub(crate) fn new(settings: &Settings, size: usize, random: &mut Xoshiro256PlusPlus) -> Self {
-        let is_mapped = random.random_range(0..3) == 0;
+        // No volume has a mapped file on an export.
+        let is_mapped = random.random_range(0..3) == 0 && !matches!(settings.target, Target::Export(_));
         let bytes = if is_mapped { MAPPED_ON_BYTES } else { size as u64 };
         let on = match settings.target.path() {
             None => {
@@ -43,7 +56,11 @@ impl Backend {
                     fua: random.random_range(0..if settings.threads == 1 { 2 } else { 4 }) == 0,
                     ..MemoryConfig::of_bytes(bytes)
                 };
-                Storage::Memory(MemoryDisk::new(&config).expect("memory for a disk"))
+                let disk = MemoryDisk::new(&config).expect("memory for a disk");
+                match settings.target {
+                    Target::Export(export) => Storage::Export(export(disk, random)),
+                    _ => Storage::Memory(disk),
+                }
             }
             Some(path) if random.random_range(0..4) == 0 => Storage::stripe(path, bytes, random),
             Some(path) => Storage::File(Scratch::new(path.to_owned(), bytes)),
@@ -82,6 +99,8 @@ impl Backend {
         match (&self.on, mapped) {
             (Storage::Memory(disk), None) => Volume::memory(disk, &options),
             (Storage::Memory(disk), Some(file)) => Volume::memory_mapped(disk, file, &options),
+            (Storage::Export(export), None) => Ok(export.open(&options)),
+            (Storage::Export(_), Some(_)) => unreachable!("an export has no mapped file"),
             (Storage::File(scratch), None) => Volume::open(scratch.path(), &options),
             (Storage::File(scratch), Some(file)) => Volume::open_mapped(scratch.path(), file, &options),
             (Storage::Stripe { members, chunk_bytes }, None) => {
@@ -101,6 +120,11 @@ impl Backend {
                 self.open(&Options::new().write(true)).resize(size as u64).expect("a size that it can have");
             }
             Storage::Memory(disk) => disk.resize(size as u64).expect("memory for a disk"),
+            Storage::Export(export) => {
+                // A server states the size once.
+                export.stop();
+                export.disk().resize(size as u64).expect("memory for a disk");
+            }
             Storage::File(scratch) => {
                 let file = std::fs::OpenOptions::new().write(true).open(scratch.path());
                 file.and_then(|file| file.set_len(size as u64)).expect("a size that it can have");
@@ -109,8 +133,19 @@ impl Backend {
         }
     }
 
+    /// Whether its size may change while no volume is open on it.
     pub(crate) const fn can_resize(&self) -> bool {
         self.mapped.is_some() || !matches!(self.on, Storage::Stripe { .. })
+    }
+
+    /// Whether an open volume may change its size.
+    pub(crate) const fn can_resize_open(&self) -> bool {
+        self.can_resize() && !matches!(self.on, Storage::Export(_))
+    }
+
+    /// Whether there is a page cache below the volume.
+    pub(crate) fn is_cached(&self) -> bool {
+        matches!(&self.on, Storage::Export(export) if export.is_cached())
     }
 
     /// Whether a second volume can read the content of the device.
@@ -122,7 +157,7 @@ impl Backend {
     pub(crate) fn forces_by_flush(&self) -> bool {
         match &self.on {
             Storage::Memory(disk) => !disk.limits().fua,
-            Storage::File(_) | Storage::Stripe { .. } => false,
+            Storage::Export(_) | Storage::File(_) | Storage::Stripe { .. } => false,
         }
     }
 
@@ -133,9 +168,23 @@ impl Backend {
 
     /// The disk, if a power failure can lose bytes.
     pub(crate) fn crashes(&self) -> Option<&MemoryDisk> {
-        match &self.on {
-            Storage::Memory(disk) if self.mapped.is_none() && disk.limits().volatile_cache => Some(disk),
-            _ => None,
+        let disk = match &self.on {
+            Storage::Memory(disk) if self.mapped.is_none() => disk,
+            Storage::Export(export) => export.disk(),
+            _ => return None,
+        };
+        disk.limits().volatile_cache.then_some(disk)
+    }
+
+    /// The disk, if a failed flush of the volume can lose bytes. The pages of a server would still have them.
+    pub(crate) fn loses(&self) -> Option<&MemoryDisk> {
+        self.crashes().filter(|_| !self.is_cached())
+    }
+
+    /// Ends what the power failure ends beside the disk.
+    pub(crate) fn crashed(&self) {
+        if let Storage::Export(export) = &self.on {
+            export.stop();
         }
     }
 }

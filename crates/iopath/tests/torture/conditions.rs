@@ -18,6 +18,8 @@ pub(crate) struct Conditions {
     pub(crate) may_be_unsupported: bool,
     /// The volume may change its size.
     pub(crate) may_resize: bool,
+    /// The device has a page cache of its own.
+    pub(crate) is_cached_below: bool,
     /// Other workers use the volume at the same time.
     pub(crate) is_shared: bool,
     pub(crate) mode: Mode,

@@ -250,7 +250,7 @@ fn save(work: &mut Work<'_>) -> Result<(), Failure> {
 fn discard(work: &mut Work<'_>) -> Result<(), Failure> {
     let Some((offset, bytes)) = work.bytes() else { return Ok(()) };
     let is_ok = work.outcome(&work.volume.discard(offset as u64, bytes as u64))?;
-    if work.conditions.mode.is_cached {
+    if work.conditions.mode.is_cached || work.conditions.is_cached_below {
         work.worker.model.may_be_older(offset, bytes);
     }
     work.worker.model.write_failed(offset, &work.worker.source.zeroes[..bytes]);

@@ -1,8 +1,8 @@
 //! The arguments, in environment variables as `cargo xtask torture` sets them. Random choices are made elsewhere; only
 //! the helper for one choice is here.
 
-use crate::backend::Scratch;
-use iopath::{Engine, Options, Volume};
+use crate::backend::{Export, Scratch};
+use iopath::{Engine, MemoryDisk, Options, Volume};
 use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::path::{Path, PathBuf};
@@ -28,6 +28,9 @@ pub(crate) enum Target {
     File(PathBuf),
     /// The same on tmpfs, where each system call takes a microsecond.
     Tmpfs(PathBuf),
+    /// A disk in memory behind a server, which this function prepares.
+    #[allow(dead_code, reason = "used by the torture of iopath-nbd, which has these modules, too")]
+    Export(fn(MemoryDisk, &mut Xoshiro256PlusPlus) -> Box<dyn Export>),
 }
 
 impl Settings {
@@ -54,6 +57,7 @@ impl Settings {
             Target::Memory => "memory".to_owned(),
             Target::Tmpfs(_) => "tmpfs".to_owned(),
             Target::File(path) => path.display().to_string(),
+            Target::Export(_) => "nbd".to_owned(),
         };
         let (threads, engine) = (self.threads, self.engine.name());
         format!(
@@ -75,7 +79,7 @@ impl Target {
 
     pub(crate) fn path(&self) -> Option<&Path> {
         match self {
-            Self::Memory => None,
+            Self::Memory | Self::Export(_) => None,
             Self::File(path) | Self::Tmpfs(path) => Some(path),
         }
     }

@@ -99,7 +99,7 @@ impl Trial {
         let without_faults = if is_shared { 1 } else { 2 };
         let has_faults = random.random_range(0..4) >= without_faults;
         let faults = has_faults.then(|| Faults::new(random.random()));
-        if let (Some(faults), Some(disk)) = (&faults, backend.crashes()) {
+        if let (Some(faults), Some(disk)) = (&faults, backend.loses()) {
             faults.lose_on_failed_flush(disk);
         }
         if let Some(faults) = &faults {
@@ -114,9 +114,10 @@ impl Trial {
             may_fail: false,
             flush_may_fail: false,
             has_lost: false,
-            may_lose: backend.crashes().is_some(),
+            may_lose: backend.loses().is_some(),
             forces_by_flush: backend.forces_by_flush(),
-            may_resize: backend.can_resize() && (!is_shared || random.random()),
+            is_cached_below: backend.is_cached(),
+            may_resize: backend.can_resize_open() && (!is_shared || random.random()),
             is_shared,
             mode: Mode::default(),
             may_be_unsupported: !matches!(settings.target, Target::Memory),
@@ -307,6 +308,7 @@ impl Trial {
         self.workers.iter_mut().for_each(Worker::crashed);
         // Dirty pages cannot be written any more.
         self.opened = None;
+        self.backend.crashed();
         self.conditions.has_lost = false;
         self.reopen(self.end)?;
         self.check_everything()?;
