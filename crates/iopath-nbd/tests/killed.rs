@@ -48,15 +48,22 @@ fn server_process() {
     }
 }
 
-/// Starts the process that serves `disk` in this folder.
-fn start_server(folder: &Path, mode: &str) -> Child {
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "server_process", "--ignored"])
-        .env(FOLDER, folder)
-        .env(MODE, mode)
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap()
+/// The process that serves `disk` in a folder. Killed at drop, also after a failure.
+struct ServerProcess(Child);
+
+impl ServerProcess {
+    fn start(folder: &Path, mode: &str) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "server_process", "--ignored"]).env(FOLDER, folder).env(MODE, mode);
+        Self(command.stdout(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
 }
 
 /// A new file of zeroes for the server.
@@ -159,8 +166,8 @@ impl Round<'_> {
     fn run(&self) -> usize {
         let file = create_disk(self.folder);
         let socket = self.folder.join("socket");
-        let mut server =
-            start_server(self.folder, if self.seed.is_multiple_of(4) { "direct" } else { "buffered" });
+        let mode = if self.seed.is_multiple_of(4) { "direct" } else { "buffered" };
+        let server = ServerProcess::start(self.folder, mode);
         let limit = Instant::now() + Duration::from_secs(60);
         let connect = || loop {
             if let Some(client) = Client::try_connect(&socket, ClientOptions::export("")) {
@@ -175,8 +182,7 @@ impl Round<'_> {
                 scope.spawn(move || self.run_client(number, client));
             }
             thread::sleep(Duration::from_micros(2000 + Random(self.seed).below(40_000)));
-            server.kill().unwrap();
-            server.wait().unwrap();
+            drop(server);
         });
         self.check(&file)
     }
@@ -289,7 +295,7 @@ fn a_volume_that_connects_anew_loses_nothing_that_a_flush_acknowledged() {
         let serving = if seed.is_multiple_of(3) { "direct" } else { "buffered" };
         let mode = if seed.is_multiple_of(2) { IoMode::Direct } else { IoMode::Buffered };
         let file = create_disk(folder.path());
-        let mut server = start_server(folder.path(), serving);
+        let mut server = Some(ServerProcess::start(folder.path(), serving));
         let limit = Instant::now() + Duration::from_secs(60);
         let remote = loop {
             match connect(&uri, &ConnectOptions::default()) {
@@ -308,9 +314,8 @@ fn a_volume_that_connects_anew_loses_nothing_that_a_flush_acknowledged() {
                 let mut random = Random(!seed);
                 for _ in 0..3 {
                     thread::sleep(Duration::from_micros(2000 + random.below(60_000)));
-                    server.kill().unwrap();
-                    server.wait().unwrap();
-                    server = start_server(folder.path(), serving);
+                    drop(server.take());
+                    server = Some(ServerProcess::start(folder.path(), serving));
                 }
             });
             program.run(seed, || killer.is_finished());
@@ -318,8 +323,7 @@ fn a_volume_that_connects_anew_loses_nothing_that_a_flush_acknowledged() {
         for number in 0..BLOCKS {
             program.read(number, seed);
         }
-        server.kill().unwrap();
-        server.wait().unwrap();
+        drop(server);
         Round { folder: folder.path(), seed, blocks: Mutex::new(program.blocks) }.check(&file);
         losses += program.losses;
     }

@@ -1,7 +1,9 @@
 //! `iopath serve` against other NBD servers, over a unix socket and with fio's nbd engine as the client. The data is cached in
-//! all servers: in the page cache of iopath, in that of the kernel, or in the memory of the server.
+//! all servers: in the page cache of iopath, in that of the kernel, or in the memory of the server. `client.rs` compares clients.
 //!
 //! The CPU time is that of the server alone, over the whole run of the client.
+
+mod client;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -78,7 +80,7 @@ pub(super) fn is_selected(only: Option<&str>) -> bool {
 
 /// The names of the figures.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    ROWS.iter().map(|row| row.name).chain(["nbd, 64 connections against 4"])
+    ROWS.iter().map(|row| row.name).chain(["nbd, 64 connections against 4", client::NAME])
 }
 
 /// Requests a second, and CPU time of the server for each, in microseconds.
@@ -88,8 +90,15 @@ struct Run {
     cpu_us: f64,
 }
 
-/// Measures all figures, with `runs` alternating runs of each side. Prints a line for a missing program.
+/// Measures all figures: those of the servers, then those of the clients.
 pub(super) fn measure(runs: u32, seconds: u32, target: &TargetFile) -> Result<Vec<Figure>> {
+    let mut figures = measure_servers(runs, seconds, target)?;
+    figures.extend(client::measure(runs, target)?);
+    Ok(figures)
+}
+
+/// The figures of the servers, with `runs` alternating runs of each side. Prints a line for a missing program.
+fn measure_servers(runs: u32, seconds: u32, target: &TargetFile) -> Result<Vec<Figure>> {
     let has_engine =
         Command::new("fio").arg("--enghelp=nbd").output().is_ok_and(|output| output.status.success());
     if !has_engine {
@@ -168,9 +177,7 @@ fn alternate(
 }
 
 fn run_once(peer: Peer, load: Load, seconds: u32, target: &TargetFile) -> Result<Run> {
-    // Not in the scratch folder: the path of a socket has at most 107 bytes.
-    let socket = std::env::temp_dir().join(format!("iopath-bench-{}.sock", std::process::id()));
-    let _ = std::fs::remove_file(&socket);
+    let socket = socket();
     let server = Started::new(peer, target, &socket)?;
     let warm_up = if peer == Peer::NbdkitMemory { "--rw=write" } else { "--rw=read" };
     fio(&socket, target, &[warm_up, "--bs=1m", "--iodepth=4"])?;
@@ -208,6 +215,13 @@ fn fio(socket: &Path, target: &TargetFile, arguments: &[&str]) -> Result<Value> 
     let text = String::from_utf8(output.stdout)?;
     let json = text.find('{').with_context(|| format!("fio printed no JSON: {text}"))?;
     Ok(serde_json::from_str(&text[json..])?)
+}
+
+/// The path of a new socket. Not in the scratch folder: the path of a socket has at most 107 bytes.
+fn socket() -> PathBuf {
+    let socket = std::env::temp_dir().join(format!("iopath-bench-{}.sock", std::process::id()));
+    let _ = std::fs::remove_file(&socket);
+    socket
 }
 
 /// A running server.

@@ -19,6 +19,8 @@ use crate::uri::{NbdUri, Place, UriError};
 pub struct ConnectOptions {
     /// Connections, if the server states that they are consistent with each other (`NBD_FLAG_CAN_MULTI_CONN`); else one.
     pub connections: usize,
+    /// Longest request in bytes; a whole number of blocks of the server, or less. `None`: as long as the server accepts.
+    pub request_bytes_max: Option<u32>,
     /// Limits of attempts and times.
     pub patience: Patience,
     /// TLS; used only if the URI asks for it.
@@ -29,13 +31,19 @@ impl Default for ConnectOptions {
     /// A connection for each processor, at most 4.
     fn default() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { connections: processors.min(4), patience: Patience::default(), tls: TlsOptions::default() }
+        Self {
+            connections: processors.min(4),
+            request_bytes_max: None,
+            patience: Patience::default(),
+            tls: TlsOptions::default(),
+        }
     }
 }
 
 impl ConnectOptions {
-    /// A URI and the options in its query: `connections=N`, `connect-time=S`, `silence-time=S`, `reconnect-time=S`,
-    /// `reconnect-attempts=N`, with times in seconds. Unless set, the default. Other programs refuse these parameters.
+    /// A URI and the options in its query: `connections=N`, `request-size=BYTES`, `connect-time=S`, `silence-time=S`,
+    /// `reconnect-time=S`, `reconnect-attempts=N`, with times in seconds. Unless set, the default. Other programs refuse these
+    /// parameters.
     /// Those of TLS are known to other programs: `tls-certificates=FOLDER`, `tls-verify-peer=0|1`, `tls-hostname=NAME`,
     /// `tls-type=x509`.
     ///
@@ -43,10 +51,11 @@ impl ConnectOptions {
     /// [`UriError`]: not an NBD URI, or a parameter that is unknown or no number.
     ///
     /// ```
-    /// let text = "nbd+unix:///disk?socket=/run/nbd&reconnect-time=5&connections=2";
+    /// let text = "nbd+unix:///disk?socket=/run/nbd&reconnect-time=5&connections=2&request-size=65536";
     /// let (uri, options) = iopath_nbd::ConnectOptions::parse(text)?;
     /// assert_eq!(uri.to_string(), "nbd+unix:///disk?socket=/run/nbd");
     /// assert_eq!((options.connections, options.patience.reconnect.as_secs()), (2, 5));
+    /// assert_eq!(options.request_bytes_max, Some(65536));
     /// # Ok::<(), iopath_nbd::UriError>(())
     /// ```
     pub fn parse(text: &str) -> Result<(NbdUri, Self), UriError> {
@@ -66,7 +75,7 @@ impl ConnectOptions {
                 "connect-time" => connect,
                 "silence-time" => silence,
                 "reconnect-time" => reconnect,
-                "connections" | "reconnect-attempts" => &mut no_time,
+                "connections" | "request-size" | "reconnect-attempts" => &mut no_time,
                 _ => {
                     others.push(parameter);
                     continue;
@@ -77,6 +86,7 @@ impl ConnectOptions {
             match name {
                 "reconnect-attempts" => *reconnect_attempts = number,
                 "connections" => options.connections = number.max(1) as usize,
+                "request-size" => options.request_bytes_max = Some(number),
                 _ => {}
             }
         }
@@ -173,6 +183,7 @@ pub fn connect(uri: &NbdUri, options: &ConnectOptions) -> Result<Remote, Connect
         encryption,
         server,
         export: uri.export.clone(),
+        request_bytes_max: options.request_bytes_max.unwrap_or(u32::MAX),
         patience: options.patience,
         coverage: Coverage::new(options.connections.max(1)),
         negotiated: OnceLock::new(),

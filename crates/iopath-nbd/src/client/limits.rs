@@ -15,14 +15,14 @@ const ZEROES_MAX: u64 = 1 << 30;
 /// Longest read or write, where the server permits longer ones.
 const REQUEST_MAX: u32 = 32 << 20;
 
-/// The export as a device.
-pub(crate) fn facts_of(negotiated: &Negotiated) -> RemoteFacts {
+/// The export as a device, with requests of at most so many bytes.
+pub(crate) fn facts_of(negotiated: &Negotiated, request_bytes_max: u32) -> RemoteFacts {
     let Negotiated { size, flags, block_sizes, .. } = *negotiated;
     let block = block_sizes.min.max(SECTOR);
     let has = |flag| flags.contains(flag);
     let is_read_only = has(Flags::READ_ONLY);
     let zeroes = |flag| if has(flag) && !is_read_only { ZEROES_MAX } else { 0 };
-    let longest = block_sizes.max.min(REQUEST_MAX);
+    let longest = block_sizes.max.min(REQUEST_MAX).min(request_bytes_max);
     RemoteFacts {
         size_bytes: size,
         limits: Limits {
@@ -87,13 +87,19 @@ mod tests {
     #[test]
     fn limits_follow_the_sizes_and_flags_of_the_server() {
         let sizes = BlockSizes { min: 4096, preferred: 65536, max: 1 << 20 };
-        let facts = facts_of(&negotiated(Flags::SEND_FLUSH | Flags::SEND_TRIM, sizes));
+        let server = negotiated(Flags::SEND_FLUSH | Flags::SEND_TRIM, sizes);
+        let facts = facts_of(&server, u32::MAX);
         let limits = &facts.limits;
         assert_eq!((limits.logical_block_bytes, limits.request_bytes_max), (4096, 1 << 20));
         assert_eq!(limits.capacity, 245 * 8, "the last block is whole");
         assert!(limits.volatile_cache && !limits.fua && limits.discard_bytes_max > 0);
         assert_eq!(limits.write_zeroes_bytes_max, 0);
-        let facts = facts_of(&negotiated(Flags::READ_ONLY | Flags::SEND_TRIM, BlockSizes::default()));
+        // The program may ask for shorter requests: whole blocks, and one at least.
+        for (asked, longest) in [(64 << 10, 64 << 10), (10_000, 8192), (1, 4096)] {
+            assert_eq!(facts_of(&server, asked).limits.request_bytes_max, longest);
+        }
+        let facts =
+            facts_of(&negotiated(Flags::READ_ONLY | Flags::SEND_TRIM, BlockSizes::default()), u32::MAX);
         assert_eq!((facts.limits.logical_block_bytes, facts.limits.discard_bytes_max), (512, 0));
         assert!(facts.is_read_only && !facts.limits.volatile_cache);
     }

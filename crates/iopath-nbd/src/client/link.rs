@@ -64,6 +64,7 @@ impl Default for Patience {
 pub(crate) struct Common {
     pub(crate) server: String,
     pub(crate) export: String,
+    pub(crate) request_bytes_max: u32,
     pub(crate) patience: Patience,
     /// `None`: without TLS.
     pub(crate) encryption: Option<Encryption>,
@@ -247,7 +248,7 @@ impl Link {
         let requests = Box::new(ClientRequests::new(negotiated, IN_FLIGHT_MAX));
         self.state = State::Ready { requests, heard: now };
         (self.failure, self.has_given_up) = (None, false);
-        let facts = (!self.has_opened).then(|| Box::new(facts_of(&first)));
+        let facts = (!self.has_opened).then(|| Box::new(facts_of(&first, self.common.request_bytes_max)));
         self.has_opened = true;
         self.events.push_back(RemoteEvent::Ready(facts));
     }

@@ -62,6 +62,7 @@ impl World {
             encryption: None,
             server: "nbd://test/disk".to_owned(),
             export: "disk".to_owned(),
+            request_bytes_max: u32::MAX,
             patience,
             coverage: Coverage::new(1),
             negotiated: OnceLock::new(),
