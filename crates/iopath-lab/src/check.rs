@@ -45,7 +45,7 @@ impl Workload {
 
     /// iopath's queue transfers whole sectors. A page cache in front of the queue accepts any size.
     fn check_block(&self) -> Result<(), WorkloadError> {
-        if self.rw == Rw::Rewrite && !self.shape.is_plain() {
+        if matches!(self.rw, Rw::Rewrite | Rw::TrimWrite | Rw::RandTrimWrite) && !self.shape.is_plain() {
             return Err(WorkloadError::ShapeOfRewrite);
         }
         let multiple = self.path.capabilities.block_multiple();
@@ -76,7 +76,9 @@ impl Workload {
         }
         let several = self.jobs.get() > 1 && self.rw.is_random() && self.rw.writes();
         let checked = u64::from(CHECKED_BYTES);
-        let reason = if !self.path.capabilities.needs_target {
+        let reason = if self.rw.trims() {
+            "a trimmed block has no content"
+        } else if !self.path.capabilities.needs_target {
             "a path without a target transfers no data"
         } else if self.cache.borrow {
             "borrowed pages have no buffer of the job"

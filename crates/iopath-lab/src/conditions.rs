@@ -49,6 +49,7 @@ pub(crate) mod fixtures {
         let measured = Measured {
             read_bytes,
             written_bytes,
+            trimmed_bytes: 0,
             ios: 1,
             seconds: 1.0,
             first_ended_seconds: 1.0,

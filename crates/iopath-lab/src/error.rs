@@ -365,6 +365,7 @@ fn direction_name(direction: Direction) -> &'static str {
     match direction {
         Direction::Read => "read",
         Direction::Write => "write",
+        Direction::Trim => "trim",
     }
 }
 

@@ -139,6 +139,9 @@ impl Workload {
             let reason = "virtual time measures every latency at no cost";
             return Err(WorkloadError::NotVirtual { field: Field::LatencySampling, reason });
         }
+        if self.rw.trims() {
+            return Err(WorkloadError::NotVirtual { field: Field::Pattern, reason: "a model has no trims" });
+        }
         if self.verify.is_some() {
             return Err(WorkloadError::NotVerified { reason: "a model holds no data" });
         }

@@ -22,12 +22,31 @@ pub enum Rw {
     RandRw,
     /// Each block is read and then written, in order, as Bonnie's rewrite. fio has no such pattern.
     Rewrite,
+    /// Sequential trims.
+    Trim,
+    /// Random trims.
+    RandTrim,
+    /// Each block is trimmed and then written, in order.
+    TrimWrite,
+    /// Random blocks, each trimmed and then written.
+    RandTrimWrite,
 }
 
 impl Rw {
     /// All patterns.
-    pub const ALL: [Self; 7] =
-        [Self::Read, Self::Write, Self::RandRead, Self::RandWrite, Self::Rw, Self::RandRw, Self::Rewrite];
+    pub const ALL: [Self; 11] = [
+        Self::Read,
+        Self::Write,
+        Self::RandRead,
+        Self::RandWrite,
+        Self::Rw,
+        Self::RandRw,
+        Self::Rewrite,
+        Self::Trim,
+        Self::RandTrim,
+        Self::TrimWrite,
+        Self::RandTrimWrite,
+    ];
 
     /// The name that `--rw` uses, and fio if it has the pattern.
     pub fn name(self) -> &'static str {
@@ -39,22 +58,31 @@ impl Rw {
             Self::Rw => "rw",
             Self::RandRw => "randrw",
             Self::Rewrite => "rewrite",
+            Self::Trim => "trim",
+            Self::RandTrim => "randtrim",
+            Self::TrimWrite => "trimwrite",
+            Self::RandTrimWrite => "randtrimwrite",
         }
     }
 
     /// Whether it contains reads.
     pub fn reads(self) -> bool {
-        !matches!(self, Self::Write | Self::RandWrite)
+        !(matches!(self, Self::Write | Self::RandWrite) || self.trims())
     }
 
-    /// Whether it contains writes.
+    /// Whether it contains trims.
+    pub fn trims(self) -> bool {
+        matches!(self, Self::Trim | Self::RandTrim | Self::TrimWrite | Self::RandTrimWrite)
+    }
+
+    /// Whether it changes the target: it contains writes or trims.
     pub fn writes(self) -> bool {
         !matches!(self, Self::Read | Self::RandRead)
     }
 
     /// Whether offsets are random.
     pub fn is_random(self) -> bool {
-        matches!(self, Self::RandRead | Self::RandWrite | Self::RandRw)
+        matches!(self, Self::RandRead | Self::RandWrite | Self::RandRw | Self::RandTrim | Self::RandTrimWrite)
     }
 }
 
@@ -86,8 +114,9 @@ mod tests {
             assert_eq!(rw.name().parse::<Rw>().unwrap(), rw);
             assert!(rw.reads() || rw.writes());
         }
-        let text = "trim".parse::<Rw>().unwrap_err().to_string();
-        let known = "read, write, randread, randwrite, rw, randrw, rewrite";
-        assert_eq!(text, format!("unknown pattern `trim`; use one of: {known}"));
+        let text = "randtrims".parse::<Rw>().unwrap_err().to_string();
+        let known =
+            "read, write, randread, randwrite, rw, randrw, rewrite, trim, randtrim, trimwrite, randtrimwrite";
+        assert_eq!(text, format!("unknown pattern `randtrims`; use one of: {known}"));
     }
 }

@@ -32,8 +32,16 @@ pub(crate) struct Plan {
 
 #[derive(Debug, Clone)]
 enum Order {
-    Sequential { first: u64, end: u64, next: u64 },
-    Random { sampler: Sampler },
+    Sequential {
+        first: u64,
+        end: u64,
+        next: u64,
+    },
+    Random {
+        sampler: Sampler,
+        /// The block of the first of two transfers, for the second.
+        again: Option<u64>,
+    },
     Shaped(Box<Shaped>),
 }
 
@@ -42,10 +50,17 @@ enum Mix {
     Only(Direction),
     /// Reads in 100 transfers.
     Reads(u32),
-    /// Each block twice: a read, then a write.
-    Rewrite {
+    /// Each block twice: first a read or a trim, then a write.
+    Twice {
+        first: Direction,
         next: Direction,
     },
+}
+
+impl Mix {
+    const fn twice(first: Direction) -> Self {
+        Self::Twice { first, next: first }
+    }
 }
 
 impl Plan {
@@ -63,12 +78,15 @@ impl Plan {
             let end = if u64::from(job) + 1 == jobs { bytes } else { end * unit };
             Order::Shaped(Box::new(Shaped::new(workload, first * unit, end, bytes)))
         } else if workload.rw.is_random() {
-            Order::Random { sampler: Sampler::new(&workload.distribution, blocks) }
+            Order::Random { sampler: Sampler::new(&workload.distribution, blocks), again: None }
         } else {
             Order::Sequential { first, end, next: first }
         };
+        let is_twice = matches!(workload.rw, Rw::Rewrite | Rw::TrimWrite | Rw::RandTrimWrite);
         let mix = match (workload.rw.reads(), workload.rw.writes()) {
-            _ if workload.rw == Rw::Rewrite => Mix::Rewrite { next: Direction::Read },
+            _ if workload.rw == Rw::Rewrite => Mix::twice(Direction::Read),
+            _ if workload.rw.trims() && is_twice => Mix::twice(Direction::Trim),
+            _ if workload.rw.trims() => Mix::Only(Direction::Trim),
             (true, true) => Mix::Reads(workload.read_share.get()),
             (true, false) => Mix::Only(Direction::Read),
             _ => Mix::Only(Direction::Write),
@@ -79,7 +97,7 @@ impl Plan {
             // At least one block per job.
             Some(bytes) => (bytes / jobs / u64::from(block_bytes)).max(1),
             None if workload.end.time().is_some() => u64::MAX,
-            None if workload.rw == Rw::Rewrite => 2 * (end - first),
+            None if is_twice => 2 * (end - first),
             None => end - first,
         };
         Self {
@@ -121,7 +139,7 @@ impl Plan {
             return None;
         }
         let direction = match self.mix {
-            Mix::Only(direction) | Mix::Rewrite { next: direction } => direction,
+            Mix::Only(direction) | Mix::Twice { next: direction, .. } => direction,
             Mix::Reads(percent) if below(&mut self.generator, 100) < percent.into() => Direction::Read,
             Mix::Reads(_) => Direction::Write,
         };
@@ -153,10 +171,15 @@ impl Iterator for Plan {
         self.left = self.left.checked_sub(1)?;
         let block = match &mut self.order {
             Order::Shaped(_) => return None,
-            Order::Random { sampler } => sampler.draw(&mut self.generator),
+            Order::Random { sampler, again } => match (self.mix, again.take()) {
+                (Mix::Twice { first, next }, Some(block)) if next != first => block,
+                (Mix::Twice { .. }, _) => *again.insert(sampler.draw(&mut self.generator)),
+                _ => sampler.draw(&mut self.generator),
+            },
             Order::Sequential { first, end, next } => {
                 let block = *next;
-                if !matches!(self.mix, Mix::Rewrite { next: Direction::Read }) {
+                let is_first_of_two = matches!(self.mix, Mix::Twice { first, next } if first == next);
+                if !is_first_of_two {
                     *next = if block + 1 == *end { *first } else { block + 1 };
                 }
                 block
@@ -166,8 +189,8 @@ impl Iterator for Plan {
             Mix::Only(direction) => *direction,
             Mix::Reads(percent) if below(&mut self.generator, 100) < (*percent).into() => Direction::Read,
             Mix::Reads(_) => Direction::Write,
-            Mix::Rewrite { next } => {
-                let after = if *next == Direction::Read { Direction::Write } else { Direction::Read };
+            Mix::Twice { first, next } => {
+                let after = if next == first { Direction::Write } else { *first };
                 std::mem::replace(next, after)
             }
         };
@@ -258,6 +281,25 @@ mod tests {
         let (read, write) = (Direction::Read, Direction::Write);
         assert_eq!(transfers(End::Pass), [(read, 0), (write, 0), (read, 1), (write, 1)]);
         assert_eq!(transfers(End::Bytes(3 * 4096)), [(read, 0), (write, 0), (read, 1)]);
+    }
+
+    #[test]
+    fn a_trimmed_block_is_written_next() {
+        for (rw, end) in [(Rw::TrimWrite, End::Pass), (Rw::RandTrimWrite, End::Bytes(200 * 4096))] {
+            let workload = Workload { end, ..workload(rw, 1) };
+            let transfers: Vec<Transfer> = Plan::new(&workload, 100 * 4096, 0, 0).collect();
+            assert_eq!(transfers.len(), 200, "{rw}");
+            for pair in transfers.chunks(2) {
+                assert_eq!(
+                    [pair[0].direction, pair[1].direction],
+                    [Direction::Trim, Direction::Write],
+                    "{rw}"
+                );
+                assert_eq!(pair[0].offset, pair[1].offset, "{rw}");
+            }
+        }
+        let trims = Plan::new(&workload(Rw::RandTrim, 1), 100 * 4096, 0, 0);
+        assert!(trims.into_iter().all(|one| one.direction == Direction::Trim));
     }
 
     #[test]

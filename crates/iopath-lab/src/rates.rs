@@ -10,9 +10,9 @@ use crate::result::{
 };
 use crate::stats::Summary;
 
-/// The results of reads and of writes; none unless each repetition has both.
+/// The results of reads, of writes and of trims; none unless each repetition has at least two of them.
 pub(crate) fn directions<'a>(measured: impl Iterator<Item = &'a Measured>) -> Option<Directions> {
-    let repeats: Vec<(f64, &[OneDirection; 2])> =
+    let repeats: Vec<(f64, &[OneDirection; 3])> =
         measured.map(|one| Some((one.seconds, one.directions.as_ref()?))).collect::<Option<_>>()?;
     let of = |index: usize| {
         let mut sum = OneDirection::none();
@@ -31,7 +31,8 @@ pub(crate) fn directions<'a>(measured: impl Iterator<Item = &'a Measured>) -> Op
             latency_distribution: Some(LatencyDistribution::of(&sum.latency_ns)),
         }
     };
-    (!repeats.is_empty()).then(|| Directions { read: of(0), write: of(1) })
+    let has_trims = repeats.iter().any(|(_, [.., trims])| trims.ios > 0);
+    (!repeats.is_empty()).then(|| Directions { read: of(0), write: of(1), trim: has_trims.then(|| of(2)) })
 }
 
 pub(crate) fn repeat_direction(one: &OneDirection, seconds: f64) -> RepeatDirection {

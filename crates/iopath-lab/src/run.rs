@@ -297,9 +297,10 @@ pub(crate) fn repeat(measured: &Measured, resident: Option<Resident>, host: Opti
         bytes_per_second: per_second(bytes, seconds),
         iops: per_second(ios, seconds),
         latency_ns: latency(&measured.latency_ns),
-        directions: measured.directions.as_ref().map(|[read, write]| RepeatDirections {
+        directions: measured.directions.as_ref().map(|[read, write, trim]| RepeatDirections {
             read: repeat_direction(read, seconds),
             write: repeat_direction(write, seconds),
+            trim: (trim.ios > 0).then(|| repeat_direction(trim, seconds)),
         }),
         course: measured.course.clone(),
         cpu: measured.cpu.map(cost),

@@ -154,12 +154,10 @@ fn directions(runs: &[RunResult]) -> String {
     let first = if runs.iter().any(|run| run.job.is_some()) { "job" } else { "path" };
     table.set_header([first, "direction", "MB/s", "±95%", "IOPS", "p50", "p99"]);
     for run in runs {
-        let both =
-            run.directions.iter().flat_map(|Directions { read, write }| [("reads", read), ("writes", write)]);
-        for (name, direction) in both {
+        for (name, direction) in run.directions.iter().flat_map(Directions::each) {
             table.add_row([
                 run.job.as_ref().map_or(&run.path, |job| &job.name).clone(),
-                name.to_owned(),
+                format!("{name}s"),
                 digits(direction.bytes_per_second.mean / 1e6),
                 interval(&direction.bytes_per_second),
                 digits(direction.iops.mean),

@@ -305,7 +305,7 @@ impl Workload {
         let Some([reads, writes]) = &self.shape.sizes else { return self.block_size.bytes().into() };
         match direction {
             Direction::Read => reads.mean(),
-            Direction::Write => writes.mean(),
+            Direction::Write | Direction::Trim => writes.mean(),
         }
     }
 

@@ -64,7 +64,8 @@ fn every_path_transfers_every_byte_in_every_pattern() {
             let named = format!("{} {rw}: {result:?}", row.name);
             assert_eq!(result.repeats.len(), 2, "{named}");
             // A rewrite transfers each block twice.
-            let bytes = if rw == Rw::Rewrite { 8 * MIB } else { 4 * MIB };
+            let bytes =
+                if matches!(rw, Rw::Rewrite | Rw::TrimWrite | Rw::RandTrimWrite) { 8 * MIB } else { 4 * MIB };
             assert_eq!((result.bytes, result.ios), (bytes, bytes / (16 << 10)), "{named}");
             assert_eq!(result.io_depth, if row.capabilities.synchronous { 1 } else { 4 }, "{named}");
             assert!(result.latency_ns.min <= result.latency_ns.p50, "{named}");

@@ -145,6 +145,7 @@ impl Disk {
         match transfer.direction {
             Direction::Read => self.volume.read_exact_at(bytes, transfer.offset).unwrap(),
             Direction::Write => self.volume.write_at(bytes, transfer.offset).unwrap(),
+            Direction::Trim => unreachable!("a workload that verifies has no trims"),
         }
     }
 }

@@ -18,14 +18,15 @@ use crate::verify::Verified;
 pub(crate) struct Measured {
     pub(crate) read_bytes: u64,
     pub(crate) written_bytes: u64,
+    pub(crate) trimmed_bytes: u64,
     pub(crate) ios: u64,
     /// From the first job's start to the last job's end.
     pub(crate) seconds: f64,
     /// From the first job's start to the first job's end.
     pub(crate) first_ended_seconds: f64,
     pub(crate) latency_ns: Histogram<u64>,
-    /// Reads and writes, if there were both.
-    pub(crate) directions: Option<[OneDirection; 2]>,
+    /// Reads, writes and trims, if there were at least two of them.
+    pub(crate) directions: Option<[OneDirection; 3]>,
     /// The latencies of flushes between transfers; none without any.
     pub(crate) flush_ns: Option<Histogram<u64>>,
     /// The latencies from the submission on, of jobs with a rate.
@@ -87,6 +88,7 @@ impl Measured {
         Self {
             read_bytes: jobs.iter().map(|job| job.read_bytes).sum(),
             written_bytes: jobs.iter().map(|job| job.written_bytes).sum(),
+            trimmed_bytes: jobs.iter().map(|job| job.trimmed_bytes).sum(),
             ios: jobs.iter().map(|job| job.ios).sum(),
             seconds: Duration::from_nanos(ended_ns - started_ns).as_secs_f64(),
             first_ended_seconds: Duration::from_nanos(first_ended_ns - started_ns).as_secs_f64(),
@@ -107,27 +109,32 @@ impl Measured {
         }
     }
 
-    /// Bytes moved in both directions.
+    /// Bytes of all transfers.
     pub(crate) fn bytes(&self) -> u64 {
-        self.read_bytes + self.written_bytes
+        self.read_bytes + self.written_bytes + self.trimmed_bytes
     }
 }
 
-/// The sums of reads and of writes; none unless there are both.
-fn directions(jobs: &[JobResult]) -> Option<[OneDirection; 2]> {
-    let is_used = |bytes: fn(&JobResult) -> u64| jobs.iter().any(|job| bytes(job) > 0);
-    if !is_used(|job| job.read_bytes) || !is_used(|job| job.written_bytes) {
+/// The sums of reads, of writes and of trims; none unless there are at least two of them.
+fn directions(jobs: &[JobResult]) -> Option<[OneDirection; 3]> {
+    let of_job = |job: &JobResult| [job.read_bytes, job.written_bytes, job.trimmed_bytes];
+    let is_used = |index: &usize| jobs.iter().any(|job| of_job(job)[*index] > 0);
+    if (0..3).filter(is_used).count() < 2 {
         return None;
     }
-    let mut sums = [OneDirection::none(), OneDirection::none()];
+    let mut sums = [OneDirection::none(), OneDirection::none(), OneDirection::none()];
     for job in jobs {
         if let Some(directions) = &job.directions {
             sums.iter_mut().zip(&**directions).for_each(|(sum, direction)| sum.add(direction));
             continue;
         }
-        let index = usize::from(job.written_bytes > 0);
-        let bytes = job.read_bytes + job.written_bytes;
-        sums[index].add(&OneDirection { bytes, ios: job.ios, latency_ns: job.latency_ns.clone() });
+        let bytes = of_job(job);
+        let index = bytes.iter().position(|bytes| *bytes > 0).unwrap_or(0);
+        sums[index].add(&OneDirection {
+            bytes: bytes[index],
+            ios: job.ios,
+            latency_ns: job.latency_ns.clone(),
+        });
     }
     Some(sums)
 }

@@ -74,7 +74,7 @@ fn job(run: &RunResult, name: &str) -> Value {
     };
     let [user, system] = run.cpu.map_or([0.0; 2], |cpu| [cpu.user_seconds, cpu.system_seconds]).map(percent);
     let [ns, us, ms] = classes(run.latency_distribution.as_ref());
-    let [read, write] = directions(run);
+    let [read, write, trim] = directions(run);
     let mut job = json!({
         "jobname": name,
         "groupid": run.job.as_ref().map_or(0, |job| job.group.saturating_sub(1)),
@@ -84,7 +84,7 @@ fn job(run: &RunResult, name: &str) -> Value {
         "job options": options(run, name),
         "read": read,
         "write": write,
-        "trim": direction(&Part::none(), run),
+        "trim": trim,
         "job_runtime": (milliseconds * f64::from(run.jobs)) as u64,
         "usr_cpu": user,
         "sys_cpu": system,
@@ -158,14 +158,17 @@ impl Part<'_> {
     }
 }
 
-/// The sections of reads and of writes.
-fn directions(run: &RunResult) -> [Value; 2] {
+/// The sections of reads, of writes and of trims.
+fn directions(run: &RunResult) -> [Value; 3] {
     if let Some(both) = &run.directions {
         let of = |index: usize| {
-            let part = [&both.read, &both.write][index];
+            let Some(part) = [Some(&both.read), Some(&both.write), both.trim.as_ref()][index] else {
+                return direction(&Part::none(), run);
+            };
             let rates = run.repeats.iter().filter_map(|repeat| {
-                let RepeatDirection { bytes_per_second, iops, .. } =
-                    repeat.directions.map(|both| [both.read, both.write][index])?;
+                let RepeatDirection { bytes_per_second, iops, .. } = repeat
+                    .directions
+                    .and_then(|both| [Some(both.read), Some(both.write), both.trim][index])?;
                 Some([bytes_per_second, iops])
             });
             let part = Part {
@@ -177,7 +180,7 @@ fn directions(run: &RunResult) -> [Value; 2] {
             };
             direction(&part, run)
         };
-        return [of(0), of(1)];
+        return [of(0), of(1), of(2)];
     }
     let all = Part {
         bytes: run.bytes,
@@ -186,10 +189,13 @@ fn directions(run: &RunResult) -> [Value; 2] {
         latency: Some((&run.latency_ns, run.latency_distribution.as_ref())),
         repeats: run.repeats.iter().map(|repeat| [repeat.bytes_per_second, repeat.iops]).collect(),
     };
-    let [all, none] = [direction(&all, run), direction(&Part::none(), run)];
+    let (all, none) = (direction(&all, run), || direction(&Part::none(), run));
+    if run.rw.parse().is_ok_and(Rw::trims) {
+        return [none(), none(), all];
+    }
     let reads = run.rw.parse().is_ok_and(Rw::reads);
     let has_no_reads = run.workload.as_ref().is_some_and(|facts| facts.read_percent == Some(0));
-    if reads && !has_no_reads { [all, none] } else { [none, all] }
+    if reads && !has_no_reads { [all, none(), none()] } else { [none(), all, none()] }
 }
 
 fn direction(part: &Part, run: &RunResult) -> Value {

@@ -78,7 +78,7 @@ fn table(title: &str, runs: &[&RunResult]) -> String {
 
 /// The directions of a run.
 fn letters(run: &RunResult) -> &'static [char] {
-    if run.directions.is_some() {
+    if run.directions.as_ref().is_some_and(|directions| directions.trim.is_none()) {
         return &['W', 'R'];
     }
     let reads = run.rw.parse().is_ok_and(Rw::reads);

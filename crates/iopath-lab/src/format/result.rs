@@ -158,7 +158,7 @@ fn of_run(run: &RunResult) -> Vec<Vec<String>> {
     let whole = Figures { cpu: run.cpu.as_ref(), device: run.device.as_ref(), ..figures!(run, run.seconds) };
     let mut rows = vec![row("run", None, &whole)];
     if let Some(both) = &run.directions {
-        for (name, part) in [("read", &both.read), ("write", &both.write)] {
+        for (name, part) in both.each() {
             rows.push(row(name, None, &figures!(part, run.seconds)));
         }
     }
@@ -224,9 +224,9 @@ pub(super) fn sections(report: &Report) -> Vec<Section> {
         let rates = figures(&run.bytes_per_second, &run.iops, &run.latency_ns);
         runs.rows.push([&conditions[..], &rates, &[cpu]].concat());
         if let Some(both) = &run.directions {
-            for (name, part) in [("reads", &both.read), ("writes", &both.write)] {
+            for (name, part) in both.each() {
                 let rates = figures(&part.bytes_per_second, &part.iops, &part.latency_ns);
-                directions.rows.push([&[title(run), name.to_owned()], &rates[..]].concat());
+                directions.rows.push([&[title(run), format!("{name}s")], &rates[..]].concat());
             }
         }
         for target in &run.targets {

@@ -39,8 +39,7 @@ pub(super) fn runs(runs: &[RunResult]) -> Markup {
     for run in runs {
         rows.push(row(run));
         if let Some(directions) = &run.directions {
-            rows.push(direction("reads of it", &directions.read));
-            rows.push(direction("writes of it", &directions.write));
+            rows.extend(directions.each().map(|(name, one)| direction(&format!("{name}s of it"), one)));
         }
         if let Some(flushes) = &run.flushes {
             rows.push(flush(flushes));

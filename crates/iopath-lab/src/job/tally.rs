@@ -28,13 +28,14 @@ pub(crate) fn sum_of_latencies<'a>(all: impl Iterator<Item = &'a Histogram<u64>>
 pub(crate) struct JobResult {
     pub(crate) read_bytes: u64,
     pub(crate) written_bytes: u64,
+    pub(crate) trimmed_bytes: u64,
     pub(crate) ios: u64,
     /// On the clock that all jobs of a repetition share, in nanoseconds.
     pub(crate) started_ns: u64,
     pub(crate) ended_ns: u64,
     pub(crate) latency_ns: Histogram<u64>,
-    /// Reads and writes, of a job that made both.
-    pub(crate) directions: Option<Box<[OneDirection; 2]>>,
+    /// Reads, writes and trims, of a job that made at least two of them.
+    pub(crate) directions: Option<Box<[OneDirection; 3]>>,
     /// The latencies of flushes between transfers; none without any.
     pub(crate) flush_ns: Option<Box<Histogram<u64>>>,
     /// The latencies from the submission on, of a job with a rate.
@@ -67,10 +68,10 @@ impl OneDirection {
 #[derive(Debug)]
 pub(crate) struct Tally {
     started_ns: u64,
-    /// Reads and writes.
-    directions: [OneDirection; 2],
-    /// The recorded latencies of reads and of writes: their number and their sum.
-    timed: [[u64; 2]; 2],
+    /// Reads, writes and trims.
+    directions: [OneDirection; 3],
+    /// The recorded latencies of each: their number and their sum.
+    timed: [[u64; 2]; 3],
     /// The last latency, its direction, and how often it occurred in a row: the transfers of one batch have equal
     /// latencies. The histogram records them together.
     last_ns: u64,
@@ -82,11 +83,11 @@ pub(crate) struct Tally {
 
 impl Tally {
     pub(crate) fn new(started_ns: u64) -> Self {
-        let directions = [OneDirection::none(), OneDirection::none()];
+        let directions = [OneDirection::none(), OneDirection::none(), OneDirection::none()];
         Self {
             started_ns,
             directions,
-            timed: [[0; 2]; 2],
+            timed: [[0; 2]; 3],
             last_ns: 0,
             last_direction: Direction::Read,
             last_count: 0,
@@ -106,16 +107,20 @@ impl Tally {
     /// Counts transfers, without their latencies.
     #[inline]
     pub(crate) fn count_all(&mut self, transfers: &[Transfer]) {
-        let (mut all, mut read, mut reads) = (0, 0, 0);
+        let (mut all, mut read, mut reads, mut trims) = (0, 0, 0, false);
         for transfer in transfers {
             let bytes = u64::from(transfer.bytes);
             all += bytes;
+            trims |= transfer.direction == Direction::Trim;
             if transfer.direction == Direction::Read {
                 read += bytes;
                 reads += 1;
             }
         }
-        let [reading, writing] = &mut self.directions;
+        if trims {
+            return transfers.iter().for_each(|transfer| self.count(*transfer));
+        }
+        let [reading, writing, _] = &mut self.directions;
         reading.ios += reads;
         reading.bytes += read;
         writing.ios += transfers.len() as u64 - reads;
@@ -164,13 +169,12 @@ impl Tally {
 
     #[inline]
     pub(crate) fn moved_bytes(&self) -> u64 {
-        let [reading, writing] = &self.directions;
-        reading.bytes + writing.bytes
+        self.directions.iter().map(|direction| direction.bytes).sum()
     }
 
-    /// The reads and writes so far.
+    /// The reads, and the writes with the trims, so far.
     pub(crate) fn counts(&self) -> [Count; 2] {
-        [0, 1].map(|index| {
+        let [reads, mut writes, trims] = [0, 1, 2].map(|index| {
             let OneDirection { ios, bytes, .. } = self.directions[index];
             let [mut timed, mut latency_ns] = self.timed[index];
             if self::index(self.last_direction) == index {
@@ -178,26 +182,29 @@ impl Tally {
                 latency_ns += self.last_ns * self.last_count;
             }
             Count { ios, bytes, timed, latency_ns }
-        })
+        });
+        writes += trims;
+        [reads, writes]
     }
 
     /// The result of a job that ended at `now_ns`.
     pub(crate) fn finish(mut self, now_ns: u64) -> JobResult {
         self.record_last();
-        let [reading, writing] = self.directions;
-        let (read_bytes, written_bytes, ios) = (reading.bytes, writing.bytes, reading.ios + writing.ios);
-        let (latency_ns, directions) = match (reading.ios, writing.ios) {
-            (_, 0) => (reading.latency_ns, None),
-            (0, _) => (writing.latency_ns, None),
-            _ => {
-                let mut all = reading.clone();
-                all.add(&writing);
-                (all.latency_ns, Some(Box::new([reading, writing])))
-            }
+        let [read_bytes, written_bytes, trimmed_bytes] = self.directions.each_ref().map(|one| one.bytes);
+        let ios = self.directions.iter().map(|one| one.ios).sum();
+        let used = self.directions.iter().filter(|one| one.ios > 0).count();
+        let (latency_ns, directions) = if used > 1 {
+            let mut all = OneDirection::none();
+            self.directions.iter().for_each(|one| all.add(one));
+            (all.latency_ns, Some(Box::new(self.directions)))
+        } else {
+            let only = self.directions.into_iter().reduce(|one, other| if one.ios > 0 { one } else { other });
+            (only.map_or_else(latencies, |only| only.latency_ns), None)
         };
         JobResult {
             read_bytes,
             written_bytes,
+            trimmed_bytes,
             ios,
             // A job can end before its measurement begins.
             started_ns: self.started_ns.min(now_ns),
@@ -216,5 +223,6 @@ fn index(direction: Direction) -> usize {
     match direction {
         Direction::Read => 0,
         Direction::Write => 1,
+        Direction::Trim => 2,
     }
 }

@@ -302,7 +302,7 @@ fn reads_and_writes_are_measured_apart() {
     let mix = Workload { read_share: ReadShare::constant(70), ..workload(Rw::RandRw, End::Pass) };
     // Transfers of even number take 100 ns, others 300 ns: the directions have other latencies than their sum.
     let (result, transfers) = simulate(&mix, 1000, 1, |number| if number % 2 == 0 { 100 } else { 300 });
-    let [reads, writes] = result.directions.as_deref().unwrap();
+    let [reads, writes, _] = result.directions.as_deref().unwrap();
     for (side, direction) in [(reads, Direction::Read), (writes, Direction::Write)] {
         let of_side = || transfers.iter().enumerate().filter(|(_, transfer)| transfer.direction == direction);
         let slow = of_side().filter(|(number, _)| number % 2 == 1).count() as u64;
@@ -342,7 +342,7 @@ fn a_job_flushes_after_each_number_of_writes_with_nothing_in_flight() {
             }
         }
         let result = job.finish(now_ns);
-        let [_, wrote] = result.directions.as_deref().unwrap();
+        let [_, wrote, _] = result.directions.as_deref().unwrap();
         assert_eq!((result.ios, flushes), (40, wrote.ios / every));
         let flush_ns = result.flush_ns.unwrap();
         assert_eq!((flush_ns.len(), flush_ns.max()), (flushes, 50));

@@ -122,7 +122,7 @@ fn an_unsupported_key_is_refused_with_its_name_and_line() {
             "f.fio:3: key `verify_only` is not supported: a job verifies what jobs of the same file",
         ),
         ("frobnicate=1", "f.fio:3: key `frobnicate` is unknown; "),
-        ("rw=trim", "f.fio:3: `rw=trim` is not supported: no path discards blocks; "),
+        ("trim_backlog=1", "f.fio:3: key `trim_backlog` is not supported: trims are a pattern of their own"),
         ("ioengine=net", "f.fio:3: `ioengine=net` is not supported: it has no path here; "),
         ("percentage_random=50,20", "f.fio:3: `percentage_random=50,20` is not supported: "),
     ] {

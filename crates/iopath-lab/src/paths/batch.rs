@@ -97,7 +97,10 @@ struct BatchConnection {
 impl BatchConnection {
     fn complete(&mut self, completion: Completion, done: &mut Vec<Done>) {
         let Completion { token, buffer, result } = completion;
-        self.buffers[token as usize] = buffer;
+        // A trim has no buffer.
+        if buffer.is_some() {
+            self.buffers[token as usize] = buffer;
+        }
         done.push(Done { slot: token as u32, result: result.map(drop).map_err(io_error) });
     }
 }
@@ -117,6 +120,11 @@ impl Connection for BatchConnection {
         let request = match direction {
             Direction::Read => Request::read(buffer, offset),
             Direction::Write => Request::write(buffer, offset),
+            Direction::Trim => {
+                self.buffers[slot as usize] = Some(buffer);
+                let request = Request::discard(offset, bytes.into()).token(u64::from(slot));
+                return self.batch.queue(request).map_err(|refused| io_error(refused.error));
+            }
         };
         let queued = self.batch.queue(request.bytes(bytes as usize).token(u64::from(slot)));
         queued.map_err(|refused| io_error(refused.error))

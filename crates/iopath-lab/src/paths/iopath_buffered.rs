@@ -142,6 +142,7 @@ impl BufferedConnection {
         let Transfer { direction, offset, bytes } = transfer;
         let bytes = bytes as usize;
         let moved = match (direction, self.touch_bytes) {
+            (Direction::Trim, _) => self.volume.discard(offset, bytes as u64).map(|()| bytes),
             (Direction::Read, None) => self.volume.read_at(&mut self.buffer[..bytes], offset),
             (Direction::Read, Some(every)) => self.borrow(offset, bytes, every),
             (Direction::Write, _) => {

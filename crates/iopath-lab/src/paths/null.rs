@@ -43,7 +43,8 @@ fn open(spec: &OpenSpec) -> Result<Box<dyn IoPath>, LabError> {
     let capacity = spec.size_bytes.div_ceil(SECTOR_BYTES);
     let depth = spec.device_depth.unwrap_or(DEVICE_DEPTH);
     let shared = (elevator.name() != "none").then(|| {
-        let limits = Limits { depth_max: depth, ..Limits::with_capacity(capacity) };
+        let limits =
+            Limits { depth_max: depth, discard_bytes_max: u64::MAX >> 1, ..Limits::with_capacity(capacity) };
         let (bios_max, requests_max) = (SHARED_BIOS_MAX, SHARED_BIOS_MAX);
         let config = QueueConfig { bios_max, requests_max, depth, elevator, ..QueueConfig::default() };
         SharedQueue::new(Box::new(Null::new(limits)), &config)
@@ -62,7 +63,11 @@ struct NullPath {
 impl NullPath {
     /// A queue for one job.
     fn own(&self, depth: u32) -> Runner<Null> {
-        let limits = Limits { depth_max: depth, ..Limits::with_capacity(self.capacity) };
+        let limits = Limits {
+            depth_max: depth,
+            discard_bytes_max: u64::MAX >> 1,
+            ..Limits::with_capacity(self.capacity)
+        };
         let config = QueueConfig { bios_max: depth, requests_max: depth, depth, ..QueueConfig::default() };
         Runner::new(Box::new(Null::new(limits)), &config)
     }
@@ -107,13 +112,14 @@ impl Connection for NullConnection {
         let op = match transfer.direction {
             Direction::Read => Op::Read,
             Direction::Write => Op::Write,
+            Direction::Trim => Op::Discard,
         };
         let extent = Extent::from_bytes(transfer.offset, u64::from(transfer.bytes));
         let extent = extent.ok_or(io::ErrorKind::InvalidInput)?;
         let job = Job {
             op,
             extent,
-            buffer: self.idle.pop(),
+            buffer: if op.has_memory() { self.idle.pop() } else { None },
             fua: false,
             stream: self.stream,
             priority: Priority::default(),

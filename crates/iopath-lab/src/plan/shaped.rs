@@ -100,7 +100,7 @@ impl Shaped {
         self.ios_left -= 1;
         let size = match direction {
             Direction::Read => self.sizes[0].draw(generator),
-            Direction::Write => self.sizes[1].draw(generator),
+            Direction::Write | Direction::Trim => self.sizes[1].draw(generator),
         };
         let (mut first, mut end) = (self.first, self.end);
         if let Some(zone) = &mut self.zone {

@@ -1,4 +1,4 @@
-//! Reads and writes of a result apart.
+//! Reads, writes and trims of a result apart.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,13 +6,24 @@ use serde::{Deserialize, Serialize};
 use super::distribution::LatencyDistribution;
 use super::figures::{Latency, Spread};
 
-/// Reads and writes apart.
+/// Reads, writes and trims apart, of a run with at least two of them.
 #[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Directions {
     /// The reads.
     pub read: DirectionResult,
     /// The writes.
     pub write: DirectionResult,
+    /// The trims; none of a run without any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trim: Option<DirectionResult>,
+}
+
+impl Directions {
+    /// The directions with transfers, each with its name.
+    pub fn each(&self) -> impl Iterator<Item = (&'static str, &DirectionResult)> {
+        let named = [("read", Some(&self.read)), ("write", Some(&self.write)), ("trim", self.trim.as_ref())];
+        named.into_iter().filter_map(|(name, one)| Some((name, one.filter(|one| one.ios > 0)?)))
+    }
 }
 
 /// The transfers of one direction. The time of both directions is the same, so rates add up to those of the run.
@@ -40,6 +51,9 @@ pub struct RepeatDirections {
     pub read: RepeatDirection,
     /// The writes.
     pub write: RepeatDirection,
+    /// The trims; none of a run without any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trim: Option<RepeatDirection>,
 }
 
 /// The transfers of one direction in one repetition.

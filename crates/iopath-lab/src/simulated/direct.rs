@@ -460,6 +460,7 @@ fn bio(number: u32, slot: u32, transfer: Transfer, address: u64) -> Option<Bio<S
         op: match transfer.direction {
             Direction::Read => Op::Read,
             Direction::Write => Op::Write,
+            Direction::Trim => Op::Discard,
         },
         extent: Extent::from_bytes(transfer.offset, bytes)?,
         memory: Some(Span { address, bytes }),

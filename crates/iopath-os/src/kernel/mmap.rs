@@ -10,7 +10,7 @@ use std::ptr::{self, NonNull};
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 
 use super::sigbus::Watch;
-use super::{Blocking, Direction, Slots, Transfer};
+use super::{Blocking, Direction, Slots, Transfer, trim};
 
 /// A file mapped into memory, to copy from and to.
 ///
@@ -68,6 +68,9 @@ impl Blocking for Mmap {
         if end.is_none_or(|end| end > self.len as u64) {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
+        if transfer.direction == Direction::Trim {
+            return trim(&self.file, transfer);
+        }
         if transfer.direction == Direction::Write {
             if !self.writable {
                 return Err(io::Error::from_raw_os_error(libc::EBADF));
@@ -84,7 +87,7 @@ impl Blocking for Mmap {
             // are separate mappings, and any byte value is valid. The watch handles a page that the kernel cannot load.
             Direction::Read => unsafe { ptr::copy_nonoverlapping(mapped, buffer, bytes) },
             // SAFETY: as above, and the mapping is writable, as checked above.
-            Direction::Write => unsafe { ptr::copy_nonoverlapping(buffer, mapped, bytes) },
+            Direction::Write | Direction::Trim => unsafe { ptr::copy_nonoverlapping(buffer, mapped, bytes) },
         }
         self.check()
     }

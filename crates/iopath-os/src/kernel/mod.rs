@@ -23,6 +23,8 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use rustix::fs::{FallocateFlags, fallocate};
+
 pub use mmap::Mmap;
 pub use one::{Blocking, OneAtATime};
 pub use pread::Pread;
@@ -37,6 +39,8 @@ pub enum Direction {
     Read,
     /// From memory to the file.
     Write,
+    /// The range holds no data afterwards: a hole in a file (`FALLOC_FL_PUNCH_HOLE`). No memory is involved.
+    Trim,
 }
 
 /// One transfer between the file and the buffer of a slot.
@@ -67,6 +71,14 @@ pub fn open(path: &Path, writes: bool, direct: bool) -> io::Result<File> {
     OpenOptions::new().read(true).write(writes).custom_flags(flags | libc::O_CLOEXEC).open(path)
 }
 
+/// Trims the range of a transfer. The kernel executes it on a block device as write-zeroes that may unmap.
+fn trim(file: &File, transfer: Transfer) -> io::Result<()> {
+    Ok(fallocate(file, TRIM, transfer.offset, transfer.bytes.into())?)
+}
+
+/// The mode of `fallocate(2)` for a trim.
+const TRIM: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
+
 /// The next action after a transfer with `done` bytes moved `moved` more.
 ///
 /// A short transfer continues at the last multiple of `align`, since direct I/O refuses any other offset. If it makes
@@ -80,7 +92,7 @@ fn advance(transfer: Transfer, done: u32, moved: u32, align: u32) -> Progress {
     if from <= done {
         return Progress::Ended(match transfer.direction {
             Direction::Read => io::ErrorKind::UnexpectedEof,
-            Direction::Write => io::ErrorKind::WriteZero,
+            Direction::Write | Direction::Trim => io::ErrorKind::WriteZero,
         });
     }
     Progress::From(from)

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use super::{Blocking, Direction, Progress, Slots, Transfer, advance};
+use super::{Blocking, Direction, Progress, Slots, Transfer, advance, trim};
 
 /// The path of nearly every program: the thread waits in the system call.
 #[derive(Debug)]
@@ -25,6 +25,9 @@ impl Pread {
 
 impl Blocking for Pread {
     fn run(&mut self, slots: &mut Slots, slot: u32, transfer: Transfer) -> io::Result<()> {
+        if transfer.direction == Direction::Trim {
+            return trim(&self.file, transfer);
+        }
         if transfer.direction == Direction::Write {
             // SAFETY: a synchronous connection has nothing in flight between two calls.
             unsafe { slots.stamp(slot, transfer.offset) };
@@ -37,7 +40,7 @@ impl Blocking for Pread {
             let offset = transfer.offset + u64::from(from);
             let moved = match transfer.direction {
                 Direction::Read => self.file.read_at(rest, offset),
-                Direction::Write => self.file.write_at(rest, offset),
+                Direction::Write | Direction::Trim => self.file.write_at(rest, offset),
             };
             match moved {
                 Ok(moved) => match advance(transfer, from, moved as u32, self.align) {

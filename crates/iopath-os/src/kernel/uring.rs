@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
-use super::{Direction, Done, Progress, Slots, Transfer, advance};
+use super::{Direction, Done, Progress, Slots, TRIM, Transfer, advance};
 use crate::thread_policy::IoPriority;
 
 /// The number of transfers for each system call. Submitting a deep batch at once would save system calls, but leave the
@@ -201,6 +201,7 @@ impl Uring {
         let next = match u32::try_from(result) {
             Err(_) if matches!(-result, libc::EAGAIN | libc::EINTR) => from,
             Err(_) => return Some(Err(io::Error::from_raw_os_error(-result))),
+            Ok(_) if transfer.direction == Direction::Trim => return Some(Ok(())),
             Ok(moved) => match advance(transfer, from, moved, self.align) {
                 Progress::Whole => return Some(Ok(())),
                 Progress::From(next) => next,
@@ -219,6 +220,10 @@ impl Uring {
         let (bytes, offset) = (transfer.bytes - from, transfer.offset + u64::from(from));
         let priority = self.priorities[slot as usize];
         let entry: squeue::Entry = match (transfer.direction, self.buffers_registered) {
+            (Direction::Trim, _) => opcode::Fallocate::new(FILE, bytes.into())
+                .offset(offset)
+                .mode(TRIM.bits().cast_signed())
+                .build(),
             (Direction::Read, true) => opcode::ReadFixed::new(FILE, start, bytes, slot as u16)
                 .offset(offset)
                 .ioprio(priority)

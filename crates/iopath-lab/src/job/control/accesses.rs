@@ -39,6 +39,7 @@ impl AccessRecorder {
         let op = match transfer.direction {
             Direction::Read => Op::Read,
             Direction::Write => Op::Write,
+            Direction::Trim => Op::Discard,
         };
         Access { op, offset: transfer.offset, bytes: transfer.bytes.into(), stream: self.stream }
     }

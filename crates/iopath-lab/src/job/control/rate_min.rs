@@ -40,7 +40,7 @@ impl RateWatch {
 
     /// A transfer has completed. Returns whether the job ends with it.
     pub(super) fn handle_done(&mut self, transfer: Transfer, now_ns: u64) -> bool {
-        let [bytes, ios] = &mut self.moved[usize::from(transfer.direction == Direction::Write)];
+        let [bytes, ios] = &mut self.moved[usize::from(transfer.direction != Direction::Read)];
         *bytes += u64::from(transfer.bytes);
         *ios += 1;
         if now_ns < self.next_ns || self.below.is_some() {

@@ -23,7 +23,7 @@ struct Entry {
     seconds: f64,
     ios: u64,
     bytes: u64,
-    is_write: bool,
+    direction: u8,
     offset: u64,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Recorder {
     average_ns: u64,
     /// The end of the present interval, from the start of the job.
     interval_end_ns: u64,
-    sums: [Sum; 2],
+    sums: [Sum; 3],
     /// Chunks of equal capacity: no entry is moved while the job runs.
     chunks: Vec<Vec<Entry>>,
 }
@@ -61,7 +61,7 @@ impl Recorder {
             started_ns,
             average_ns,
             interval_end_ns: average_ns,
-            sums: [Sum::default(); 2],
+            sums: [Sum::default(); 3],
             chunks: vec![Vec::with_capacity(CHUNK)],
         }
     }
@@ -69,7 +69,7 @@ impl Recorder {
     /// A transfer has completed.
     pub(super) fn handle_done(&mut self, transfer: Transfer, from_ns: [u64; 2], now_ns: u64) {
         let latency_ns = from_ns.map(|from_ns| now_ns.saturating_sub(from_ns));
-        let is_write = transfer.direction == Direction::Write;
+        let direction = index(transfer.direction);
         let ended_ns = now_ns.saturating_sub(self.started_ns);
         if self.average_ns == 0 {
             let Transfer { bytes, offset, .. } = transfer;
@@ -79,7 +79,7 @@ impl Recorder {
                 seconds: 0.0,
                 ios: 1,
                 bytes: bytes.into(),
-                is_write,
+                direction: direction as u8,
                 offset,
             });
             return;
@@ -88,7 +88,7 @@ impl Recorder {
             self.end_interval(self.interval_end_ns);
             self.interval_end_ns = (ended_ns / self.average_ns + 1).saturating_mul(self.average_ns);
         }
-        let sum = &mut self.sums[usize::from(is_write)];
+        let sum = &mut self.sums[direction];
         sum.ios += 1;
         sum.bytes += u64::from(transfer.bytes);
         sum.latency_ns.iter_mut().zip(latency_ns).for_each(|(sum, one)| *sum = sum.saturating_add(one));
@@ -99,10 +99,10 @@ impl Recorder {
         let interval_start_ns = self.interval_end_ns - self.average_ns;
         let seconds = ended_ns.saturating_sub(interval_start_ns) as f64 / 1e9;
         let sums = std::mem::take(&mut self.sums);
-        for (is_write, Sum { ios, bytes, latency_ns }) in [false, true].into_iter().zip(sums) {
+        for (direction, Sum { ios, bytes, latency_ns }) in (0..).zip(sums) {
             if ios > 0 {
                 let latency_ns = latency_ns.map(|sum| sum / ios);
-                self.push(Entry { ended_ns, latency_ns, seconds, ios, bytes, is_write, offset: 0 });
+                self.push(Entry { ended_ns, latency_ns, seconds, ios, bytes, direction, offset: 0 });
             }
         }
     }
@@ -162,7 +162,7 @@ impl SeriesFiles {
         for entry in self.chunks.iter().flatten() {
             // A line of an interval has no size and no offset.
             let bytes = if self.settings.average.is_zero() { entry.bytes } else { 0 };
-            let (ms, direction) = (entry.ended_ns / 1_000_000, u8::from(entry.is_write));
+            let (ms, direction) = (entry.ended_ns / 1_000_000, entry.direction);
             write!(out, "{ms}, {}, {direction}, {bytes}", value(entry))?;
             if self.settings.has_offset {
                 write!(out, ", {}", entry.offset)?;
@@ -187,6 +187,15 @@ impl Entry {
     /// Transfers a second of an interval; 1 for one transfer, as of fio.
     fn iops(&self) -> u64 {
         if self.seconds > 0.0 { (self.ios as f64 / self.seconds).round() as u64 } else { self.ios }
+    }
+}
+
+/// The number of a direction in fio's files.
+const fn index(direction: Direction) -> usize {
+    match direction {
+        Direction::Read => 0,
+        Direction::Write => 1,
+        Direction::Trim => 2,
     }
 }
 

@@ -40,8 +40,8 @@ pub(super) const KEYS: &[Key] = &[
     // The pattern.
     partly(
         &["rw", "readwrite"],
-        "`read`, `write`, `randread`, `randwrite`, `rw`, `readwrite`, `randrw`; with `:SIZE` after a sequential one \
-         (`--skip`), and `:N` after a random one (`--random-run`)",
+        "`read`, `write`, `randread`, `randwrite`, `rw`, `readwrite`, `randrw`, `trim`, `randtrim`, `trimwrite`, `randtrimwrite`; \
+         with `:SIZE` after a sequential one (`--skip`), and `:N` after a random one (`--random-run`)",
         rw,
     ),
     yes(&["rwmixread"], "`--rwmixread`", set!(read_percent = percent)),
@@ -316,14 +316,12 @@ pub(super) const KEYS: &[Key] = &[
 ];
 
 fn rw(job: &mut Job, given: &Given) -> Result<(), Refused> {
-    const KNOWN: &str = "read, write, randread, randwrite, rw, readwrite or randrw";
+    const KNOWN: &str =
+        "read, write, randread, randwrite, rw, readwrite, randrw, trim, randtrim, trimwrite or randtrimwrite";
     let text = given.text()?;
     let (pattern, modifier) = text.split_once(':').unwrap_or((text, ""));
     job.rw = match pattern {
         "readwrite" => Rw::Rw,
-        "trim" | "randtrim" | "trimwrite" | "randtrimwrite" => {
-            return Err(Refused::Value("no path discards blocks"));
-        }
         other => other.parse().map_err(|_| Refused::Expected(KNOWN))?,
     };
     (job.skip_bytes, job.random_run) = (0, 1);

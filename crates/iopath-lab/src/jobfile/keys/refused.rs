@@ -27,7 +27,7 @@ pub(super) const KEYS: &[Key] = &[
     no(&["zonecapacity", "read_beyond_wp", "max_open_zones"], "no zoned block devices"),
     switch(
         &["trim_percentage", "trim_backlog", "trim_backlog_batch", "trim_verify_zero"],
-        "no path discards blocks",
+        "trims are a pattern of their own: rw=randtrim",
     ),
     switch(
         &["sync_file_range", "write_barrier", "sync", "end_syncfs"],

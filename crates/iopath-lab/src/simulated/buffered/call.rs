@@ -69,7 +69,8 @@ impl Call {
             Direction::Read => {
                 Self::Read { at: offset, end: offset + u64::from(bytes), outcome, copied: None, is_begun }
             }
-            Direction::Write => {
+            // A workload with trims is refused before: see `model.rs`.
+            Direction::Write | Direction::Trim => {
                 let write = BufferedWrite::new(offset, bytes as usize);
                 let write = Box::new(write.expect("a plan stays inside of the target"));
                 Self::Write { write, outcome, copied: None, is_begun }

@@ -110,7 +110,7 @@ mod tests {
             latency_ns: latency(ns),
             latency_distribution: None,
         };
-        mix.directions = Some(Directions { read: direction(500_000), write: direction(700_000) });
+        mix.directions = Some(Directions { read: direction(500_000), write: direction(700_000), trim: None });
         let mut alone = run("kernel-uring", Rw::RandRead, 4096, 32, &STEADY, 1.0);
         alone.latency_ns = latency(100_000);
         let (facts, runs) = (facts(), [mix, alone]);
