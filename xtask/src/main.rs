@@ -1,4 +1,5 @@
-//! Development tasks: `cargo xtask test | tidy | bench | torture | explore | fsx | fuzz | guest | sim | mutants | sanitize`.
+//! Development tasks: `cargo xtask test | tidy | bench | torture | explore | fsx | fuzz | guest | sim | mutants | sanitize |
+//! remote-experiment`.
 //!
 //! Contains no product code. No crate depends on it: it checks the product from outside.
 
@@ -9,6 +10,7 @@ mod fuzz;
 mod guest;
 mod mutants;
 mod refuse;
+mod remote_experiment;
 mod sanitize;
 mod seed;
 mod sim;
@@ -47,6 +49,8 @@ enum Command {
     Fuzz(fuzz::Options),
     /// Boot a Linux guest in QEMU that uses an export of `iopath serve` as its disk
     Guest(guest::Options),
+    /// Read from a server over a link of 1 Gbit/s, with the settings of a published table
+    RemoteExperiment(remote_experiment::Options),
     /// Simulate whole systems in virtual time, with faults and power failures, and check each byte
     Sim(sim::Options),
     /// Put deliberate bugs into a copy of the tree, and measure how soon the simulator finds each
@@ -72,6 +76,7 @@ fn main() -> ExitCode {
         Command::Fsx(options) => fsx::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Guest(options) => guest::run(&options),
+        Command::RemoteExperiment(options) => remote_experiment::run(&options),
         Command::Sim(options) => sim::run(&options),
         Command::Mutants(options) => mutants::run(&options),
         Command::Sanitize(options) => sanitize::run(&options),

@@ -17,10 +17,19 @@ pub(crate) fn target_dir() -> PathBuf {
     }
 }
 
-/// The cargo that runs xtask, in the root of the workspace.
+/// The cargo that runs xtask, in the root of the workspace. Without the variables that cargo sets for xtask: build scripts of
+/// dependencies depend on them, so each change between `cargo build` and `cargo xtask` would build these dependencies again.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
+    for (name, _) in std::env::vars_os() {
+        let is_of_xtask = name
+            .to_str()
+            .is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"));
+        if is_of_xtask {
+            command.env_remove(name);
+        }
+    }
     command
 }
 
@@ -57,6 +66,14 @@ mod tests {
     fn the_root_contains_the_workspace_manifest() {
         let manifest = std::fs::read_to_string(root().join("Cargo.toml")).expect("the root has a manifest");
         assert!(manifest.contains("[workspace]"));
+    }
+
+    #[test]
+    fn cargo_runs_without_the_variables_of_xtask() {
+        assert!(std::env::var_os("CARGO_PKG_NAME").is_some(), "cargo sets it for tests, too");
+        let command = cargo();
+        let is_removed = |name: &str| command.get_envs().any(|(key, value)| key == name && value.is_none());
+        assert!(is_removed("CARGO_PKG_NAME") && !is_removed("CARGO_TARGET_DIR"));
     }
 
     #[test]
