@@ -102,14 +102,15 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         }
     }
     if nbd::is_selected(options.only.as_deref()) {
-        let measured = scratch
-            .file(options.scratch_mib)
-            .and_then(|target| nbd::measure(options.runs, options.seconds, &target));
-        match measured {
-            Ok(measured) => figures.extend(measured),
-            Err(error) => {
-                failed = true;
-                eprintln!("failed: the NBD server: {error:#}");
+        let target = scratch.file(options.scratch_mib)?;
+        let servers = nbd::measure_servers(options.runs, options.seconds, &target);
+        for measured in [servers, nbd::measure_clients(options.runs, &target)] {
+            match measured {
+                Ok(measured) => figures.extend(measured),
+                Err(error) => {
+                    failed = true;
+                    eprintln!("failed: NBD: {error:#}");
+                }
             }
         }
     }

@@ -3,7 +3,7 @@
 //! `iopath` serves the volume. This file selects variants and seeds, and reports.
 
 mod diagnosis;
-mod mount;
+pub(crate) mod mount;
 mod round;
 mod scratch;
 mod server;

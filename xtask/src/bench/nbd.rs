@@ -5,6 +5,8 @@
 
 mod client;
 
+pub(super) use client::measure as measure_clients;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -90,15 +92,8 @@ struct Run {
     cpu_us: f64,
 }
 
-/// Measures all figures: those of the servers, then those of the clients.
-pub(super) fn measure(runs: u32, seconds: u32, target: &TargetFile) -> Result<Vec<Figure>> {
-    let mut figures = measure_servers(runs, seconds, target)?;
-    figures.extend(client::measure(runs, target)?);
-    Ok(figures)
-}
-
-/// The figures of the servers, with `runs` alternating runs of each side. Prints a line for a missing program.
-fn measure_servers(runs: u32, seconds: u32, target: &TargetFile) -> Result<Vec<Figure>> {
+/// Measures the figures of the servers, with `runs` alternating runs of each side. Prints a line for a missing program.
+pub(super) fn measure_servers(runs: u32, seconds: u32, target: &TargetFile) -> Result<Vec<Figure>> {
     let has_engine =
         Command::new("fio").arg("--enghelp=nbd").output().is_ok_and(|output| output.status.success());
     if !has_engine {
@@ -224,14 +219,15 @@ fn socket() -> PathBuf {
     socket
 }
 
-/// A running server.
-struct Started(Child);
+/// A running server, and its socket. Both end at drop.
+struct Started(Child, PathBuf);
 
 impl Started {
     fn new(peer: Peer, target: &TargetFile, socket: &Path) -> Result<Self> {
         let mut command = peer.command(target, socket);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut started = Self(command.spawn().with_context(|| format!("cannot run {}", peer.label()))?);
+        let child = command.spawn().with_context(|| format!("cannot run {}", peer.label()))?;
+        let mut started = Self(child, socket.to_owned());
         let limit = Instant::now() + START;
         while std::os::unix::net::UnixStream::connect(socket).is_err() {
             if let Some(status) = started.0.try_wait()? {
@@ -248,6 +244,7 @@ impl Drop for Started {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
+        let _ = std::fs::remove_file(&self.1);
     }
 }
 

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use crate::workspace;
 
 /// The reason why FUSE cannot mount on this machine; none if it can.
-pub(super) fn missing() -> Option<&'static str> {
+pub(crate) fn missing() -> Option<&'static str> {
     if !Path::new("/dev/fuse").exists() {
         return Some("/dev/fuse does not exist: run `modprobe fuse`, or allow the device in the container");
     }
@@ -20,7 +20,7 @@ fn fusermount() -> Option<PathBuf> {
 }
 
 /// Unmounts. With `lazily`, also if a process has a file open. Returns whether it succeeded.
-pub(super) fn unmount(directory: &Path, lazily: bool) -> bool {
+pub(crate) fn unmount(directory: &Path, lazily: bool) -> bool {
     let mut command = match fusermount() {
         Some(program) if !workspace::is_root() => {
             let mut command = Command::new(program);

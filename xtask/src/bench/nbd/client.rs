@@ -13,6 +13,7 @@ use super::super::figures::Goal;
 use super::super::report::Figure;
 use super::super::side::{TargetFile, number};
 use super::{Peer, Started, fio, socket};
+use crate::fsx::mount;
 use crate::workspace;
 
 pub(super) const NAME: &str = "nbd, client, sequential 16 KiB read";
@@ -48,6 +49,14 @@ impl Client {
         }
     }
 
+    /// The reason why it cannot run here.
+    fn missing(self) -> Option<&'static str> {
+        if workspace::find_program(self.program()).is_none() {
+            return Some("it is not installed");
+        }
+        mount::missing().filter(|_| self == Self::Nbdfuse)
+    }
+
     /// Reads the whole export once; in MB/s.
     fn read(self, socket: &Path, target: &TargetFile) -> Result<f64> {
         let uri = format!("nbd+unix:///?socket={}", socket.display());
@@ -60,13 +69,12 @@ impl Client {
 }
 
 /// Measures the figures, with `runs` alternating runs of each client. Prints a line for a missing program.
-pub(super) fn measure(runs: u32, target: &TargetFile) -> Result<Vec<Figure>> {
+pub(in crate::bench) fn measure(runs: u32, target: &TargetFile) -> Result<Vec<Figure>> {
     let mut clients = vec![Client::Ours];
     for client in [Client::Nbdfuse, Client::QemuImg] {
-        if workspace::find_program(client.program()).is_some() {
-            clients.push(client);
-        } else {
-            eprintln!("skipped: {NAME} against {}: it is not installed", client.program());
+        match client.missing() {
+            None => clients.push(client),
+            Some(reason) => eprintln!("skipped: {NAME} against {}: {reason}", client.label()),
         }
     }
     let socket = socket();
@@ -166,8 +174,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let unmounted = Command::new("nbdfuse").arg("-u").arg(&self.folder).status();
-        if !unmounted.is_ok_and(|status| status.success()) {
+        if !mount::unmount(&self.folder, true) {
             let _ = self.process.kill();
         }
         let _ = self.process.wait();
