@@ -118,7 +118,7 @@ impl Member {
             },
             rw: job.rw,
             block_size: BlockSize::new(block_bytes(job)).map_err(|error| job.refused(&error))?,
-            shape: shape(job),
+            shape: shape(job)?,
             depth: Depth::new(depth).map_err(|error| job.refused(&error))?,
             size_bytes: Some(range.end_bytes),
             start_bytes: range.start_bytes,

@@ -197,7 +197,7 @@ impl<'a> Group<'a> {
                 log.begin_repeat(*repetitions, clock.now());
             }
             match together.measure(&workers, number, clock, progress) {
-                Ok(ran) => measured.push(Self::push(&mut series, self.members, &ran)?),
+                Ok(ran) => measured.push(Self::push(&mut series, self.members, &ran)),
                 // The complete repetitions are the result.
                 Err(error) if !measured.is_empty() => {
                     failure = end_early(&mut series, &error);
@@ -212,11 +212,7 @@ impl<'a> Group<'a> {
     }
 
     /// Adds a repetition to the results of each job. Returns that of the group.
-    fn push(
-        series: &mut [JobSeries],
-        members: &[Vec<Member>],
-        ran: &ModelMeasured,
-    ) -> Result<GroupMeasured, LabError> {
+    fn push(series: &mut [JobSeries], members: &[Vec<Member>], ran: &ModelMeasured) -> GroupMeasured {
         let transferred = Transferred { device: Some(ran.device), storage: None };
         let group = GroupMeasured::new(&ran.jobs, None, transferred, None, Vec::new());
         let mut rest = &ran.jobs[..];
@@ -224,8 +220,8 @@ impl<'a> Group<'a> {
             let (clones, after) = rest.split_at(members.len());
             rest = after;
             let steady = ran.steady.iter().find(|(clones, _)| *clones == members[0].job);
-            series.push(clones, None, steady.map(|(_, outcome)| *outcome), &group, None)?;
+            series.push(clones, None, steady.map(|(_, outcome)| *outcome), &group, None, Vec::new());
         }
-        Ok(group)
+        group
     }
 }

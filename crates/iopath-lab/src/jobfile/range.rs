@@ -97,7 +97,7 @@ fn min_bytes(job: &Job) -> u64 {
 }
 
 /// The shape of the transfers of a job; plain if all have one size, without gaps and runs.
-pub(super) fn shape(job: &Job) -> Shape {
+pub(super) fn shape(job: &Job) -> Result<Shape, JobFileError> {
     let is_one = min_bytes(job) == block_bytes(job);
     let is_random = job.rw.is_random();
     let align_bytes =
@@ -117,17 +117,30 @@ pub(super) fn shape(job: &Job) -> Shape {
         random_run: if is_random { job.random_run } else { 1 },
         random_percent: if is_random { job.random_percent as u32 } else { 100 },
         ios_max: None,
-        zones: zones(job),
+        zones: zones(job)?,
     };
     let ios_max = job.ios.filter(|_| !shape.is_plain());
-    Shape { ios_max, ..shape }
+    Ok(Shape { ios_max, ..shape })
 }
 
 /// The zones of a job.
-fn zones(job: &Job) -> Option<Zones> {
+fn zones(job: &Job) -> Result<Option<Zones>, JobFileError> {
     let ZoneKeys { is_strided, size_bytes, range_bytes, skip_bytes } = job.zones;
     let range_bytes = if range_bytes == 0 { size_bytes } else { range_bytes };
-    (is_strided && size_bytes > 0).then_some(Zones { range_bytes, transfer_bytes: size_bytes, skip_bytes })
+    if !is_strided {
+        return Ok(None);
+    }
+    if size_bytes == 0 {
+        return Err(
+            job.problem("zonemode=strided needs the bytes to transfer in a zone; add zonesize of 1 or more")
+        );
+    }
+    if range_bytes < min_bytes(job) {
+        let problem =
+            format!("a zone of {range_bytes} bytes is smaller than a transfer; use a larger zonerange");
+        return Err(job.problem(problem));
+    }
+    Ok(Some(Zones { range_bytes, transfer_bytes: size_bytes, skip_bytes }))
 }
 
 /// The size of the file that a job needs: for a path without a target.

@@ -150,7 +150,8 @@ impl<'a> JobSeries<'a> {
         self.series.warm_up_of(path, &member.workload, progress)
     }
 
-    /// Adds a repetition: the results of the clones, and those of the group. Writes the series of the clones.
+    /// Adds a repetition: the results of the clones, and those of the group. Writes the series of the clones. `warnings` are
+    /// those of this job alone.
     pub(super) fn push(
         &mut self,
         clones: &[JobResult],
@@ -158,31 +159,35 @@ impl<'a> JobSeries<'a> {
         steady: Option<Outcome>,
         group: &GroupMeasured,
         resident: Option<Resident>,
-    ) -> Result<(), LabError> {
-        for (number, clone) in (self.first..).zip(clones) {
-            let Some(series) = clone.controlled.as_ref().and_then(|controlled| controlled.series.as_ref())
-            else {
-                continue;
-            };
-            let failed = |(target, source)| LabError::Io { action: "write the series to", target, source };
-            series.write(number).map_err(failed)?;
-        }
-        let of_job = Measured { verified, steady, ..Measured::of_jobs(clones) };
+        mut warnings: Vec<String>,
+    ) {
+        warnings.extend(self.write_series(clones));
+        let of_job = Measured { verified, steady, warnings, ..Measured::of_jobs(clones) };
         if of_job.ios == 0 {
             self.unmeasured += 1;
             self.last_unmeasured = Some(Repeated { measured: of_job, resident });
-            return Ok(());
+            return;
         }
         let GroupMeasured { measured: group } = group;
         let measured = if self.is_alone {
             let Measured { cpu, device, storage, ref course, ref warnings, .. } = *group;
-            let (course, warnings) = (course.clone(), warnings.clone());
+            let warnings = warnings.iter().chain(&of_job.warnings).cloned().collect();
+            let course = course.clone();
             Measured { course, cpu, device, storage, warnings, ..of_job }
         } else {
             of_job
         };
         self.series.push(Repeated { measured, resident });
-        Ok(())
+    }
+
+    /// Writes the series of the clones. Returns a warning for each file that cannot be written: the results remain.
+    fn write_series(&self, clones: &[JobResult]) -> Vec<String> {
+        let write = |(number, clone): (usize, &JobResult)| {
+            let series = clone.controlled.as_ref()?.series.as_ref()?;
+            let (target, source) = series.write(number).err()?;
+            Some(LabError::Io { action: "write the series to", target, source }.to_string())
+        };
+        (self.first..).zip(clones).filter_map(write).collect()
     }
 
     /// The result of the measured repetitions; of an empty one, if none was measured. In virtual time, there is no lab.

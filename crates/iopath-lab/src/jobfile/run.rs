@@ -338,7 +338,6 @@ impl<'a> Group<'a> {
         let together = measure_together(&self.workers(opened, number), targets, progress)?;
         let Together { jobs, mut verified, steady, cpu, transfers, course, warnings } = together;
         self.read_back(opened, &mut verified, progress)?;
-        self.write_dumps(&verified)?;
         let transferred = match &transfers[..] {
             [one] => *one,
             _ => Transferred::default(),
@@ -349,10 +348,11 @@ impl<'a> Group<'a> {
             let (clones, after) = rest.split_at(members.len());
             let (of_job, verified_after) = verified.split_at(members.len());
             verified = verified_after;
+            let warnings = self.write_dumps(members, of_job);
             let of_job = all_verified(of_job.iter().map(Option::as_ref));
             let of_clones = steady.iter().find(|(clones, _)| *clones == members[0].job);
             let steady = of_clones.map(|(_, outcome)| *outcome);
-            series.push(clones, of_job, steady, &group, Self::resident(&resident, members))?;
+            series.push(clones, of_job, steady, &group, Self::resident(&resident, members), warnings);
             rest = after;
         }
         Ok(group)
@@ -378,18 +378,16 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// Writes the blocks with faults of jobs that keep them.
-    fn write_dumps(&self, verified: &[Option<Verified>]) -> Result<(), LabError> {
-        for (member, verified) in self.all().zip(verified) {
-            let dumps = verified.iter().flat_map(|verified| &verified.dumps);
+    /// Writes the blocks with faults of the members that keep them. Returns a warning for each member whose blocks cannot be
+    /// written: the results remain.
+    fn write_dumps(&self, members: &[Member], verified: &[Option<Verified>]) -> Vec<String> {
+        let write = |(member, verified): (&Member, &Option<Verified>)| {
             let target = self.target(&member.place).file().unwrap_or("target".as_ref());
-            let failed =
-                |(target, source)| LabError::Io { action: "write a block with a fault to", target, source };
-            for dump in dumps {
-                dump.write(Path::new(""), target).map_err(failed)?;
-            }
-        }
-        Ok(())
+            let mut dumps = verified.as_ref()?.dumps.iter();
+            let (target, source) = dumps.find_map(|dump| dump.write(Path::new(""), target).err())?;
+            Some(LabError::Io { action: "write a block with a fault to", target, source }.to_string())
+        };
+        members.iter().zip(verified).filter_map(write).collect()
     }
 
     /// Empties the caches of each path and target, unless a job with `pre_read` uses it. Returns the bytes that are still
