@@ -74,7 +74,7 @@ pub struct RateMin {
 }
 
 impl RateMin {
-    /// The interval of checks if none is given, as of fio.
+    /// The interval of checks if none is given, as in fio.
     pub const CYCLE: Duration = Duration::from_secs(1);
 }
 

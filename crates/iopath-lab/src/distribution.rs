@@ -234,7 +234,7 @@ impl Sampler {
                 let block = blocks[(*drawn % count) as usize];
                 let first = if *moves { *drawn - *drawn % count } else { 0 };
                 *drawn += 1;
-                block.wrapping_add(first) % self.blocks
+                ((u128::from(block) + u128::from(first)) % u128::from(self.blocks)) as u64
             }
             _ => self.draw_by(&self.law, generator),
         }
@@ -482,6 +482,10 @@ mod tests {
         };
         assert_eq!(drawn(false), [2, 0, 1, 2, 0, 1, 2, 0, 1]);
         assert_eq!(drawn(true), [2, 0, 1, 5, 3, 4, 0, 6, 7], "modulo the range");
+        let last = Distribution::Sequence { blocks: vec![u64::MAX], moves: true };
+        let (mut sampler, mut generator) = (Sampler::new(&last, 10), generator(1, [0, 0]));
+        let drawn = [(); 3].map(|()| sampler.draw(&mut generator));
+        assert_eq!(drawn, [5, 6, 7], "numbers past 2^64 do not wrap");
         assert!(
             "sequence:".parse::<Distribution>().is_err() && "sequence:1,x".parse::<Distribution>().is_err()
         );

@@ -118,7 +118,7 @@ pub(crate) struct Job {
     plan: Plan,
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// With a rate or controls: the submission of the transfer in each slot, on the clock of `now`.
+    /// With a rate: the submission of the transfer in each slot, on the clock of `now`.
     submissions: Vec<u64>,
     deadline: Deadline,
     pace: Option<Pace>,
@@ -278,7 +278,7 @@ impl Job {
         }
     }
 
-    /// The time at which to poll a job with a pace or a delay again, if no transfer completes before.
+    /// The time at which to poll a job with a pace, a delay or a share again, if no transfer completes before.
     pub(crate) fn poll_timeout(&self) -> Option<u64> {
         if self.start_ns.is_some() && !self.is_stopped {
             return self.start_ns;
@@ -286,10 +286,17 @@ impl Job {
         if self.is_stopped {
             return None;
         }
-        // A job that is ahead of the others waits for them, also if its own pace permits a transfer.
+        // A job that is ahead of the others waits for them, even if its own pace permits a transfer.
         let waits_ns = self.control.as_ref().and_then(|control| control.poll_timeout());
-        let next_ns = waits_ns.or_else(|| self.pace.as_ref()?.next(!self.free.is_empty()))?;
+        let has_free = !self.free.is_empty() && self.is_below_depth();
+        let next_ns = waits_ns.or_else(|| self.pace.as_ref()?.next(has_free))?;
         Some(next_ns.min(self.deadline.ns))
+    }
+
+    /// Whether the search for a depth permits one more transfer in flight.
+    fn is_below_depth(&self) -> bool {
+        let in_flight = self.slots.len() - self.free.len();
+        self.control.as_ref().is_none_or(|control| control.is_below_depth(in_flight))
     }
 
     /// Whether the measurement has begun at this completion. The plan counts from then on.
@@ -313,8 +320,7 @@ impl Job {
             self.free.extend(pace.rested(now_ns));
         }
         let &slot = self.free.last()?;
-        let in_flight = self.slots.len() - self.free.len();
-        if self.control.as_mut().is_some_and(|control| !control.permits(in_flight, now_ns)) {
+        if !self.is_below_depth() || self.control.as_mut().is_some_and(|control| !control.permits(now_ns)) {
             return None;
         }
         let due = match &mut self.pace {

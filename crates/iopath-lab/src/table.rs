@@ -148,7 +148,7 @@ fn verified(runs: &[RunResult]) -> String {
     if lines.is_empty() { lines } else { format!("\n{lines}") }
 }
 
-/// A table of reads and writes of the runs that have both, and of flushes between transfers.
+/// A table of reads, writes and trims of the runs with at least two of them, and of flushes between transfers.
 fn directions(runs: &[RunResult]) -> String {
     let mut table = ruled();
     let first = if runs.iter().any(|run| run.job.is_some()) { "job" } else { "path" };

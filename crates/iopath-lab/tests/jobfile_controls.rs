@@ -60,6 +60,12 @@ fn the_end_of_a_job_frees_the_others_of_its_flow() {
 }
 
 #[test]
+fn a_job_with_a_flow_does_not_wait_for_a_job_that_has_not_begun() {
+    let runs = on_model("runtime=1\n[a]\nflow=1\n[b]\nflow=1\nstartdelay=2\n");
+    assert!(runs.iter().all(|run| run.ios > 10_000), "{}, {}", runs[0].ios, runs[1].ios);
+}
+
+#[test]
 fn a_latency_target_finds_the_largest_depth_that_keeps_it() {
     let search =
         "runtime=60\niodepth=256\nlatency_target=400\nlatency_window=200ms\nlatency_percentile=99\n[a]\n";
@@ -116,6 +122,42 @@ fn series_over_time_have_a_file_for_each_clone() {
     settings.base.repetitions = iopath_lab::Repetitions::constant(2);
     let refused = try_run(&format!("{ON_MODEL}{keys}[a]\n"), &settings).unwrap_err();
     assert!(refused.contains("remove --repeat"), "{refused}");
+}
+
+#[test]
+fn a_series_that_cannot_be_written_keeps_the_results() {
+    let runs = on_model("number_ios=100\nruntime=1\n[a]\nwrite_bw_log=/missing-directory/s\n[b]\n");
+    assert_eq!((runs[0].ios, runs[1].ios), (100, 100));
+    let warned = "cannot write the series to /missing-directory/s_bw.1.log";
+    assert!(runs[0].warnings.iter().any(|warning| warning.starts_with(warned)), "{:?}", runs[0].warnings);
+}
+
+#[test]
+fn a_latency_target_may_limit_the_depth_of_a_rate() {
+    let runs = on_model(
+        "runtime=5\niodepth=64\nrate_iops=200000\nlatency_target=300\nlatency_window=50ms\nlatency_run\n[a]\n",
+    );
+    let search = &runs[0].latency_target.as_ref().unwrap().searches[0];
+    assert!(search.complete && search.depth.is_some_and(|depth| depth > 1), "{search:?}");
+}
+
+#[test]
+fn a_long_sleep_of_a_flow_ends_with_the_job() {
+    let runs = on_model("runtime=1\n[a]\nflow=1\n[b]\nflow=1\nflow_sleep=10000000s\n");
+    assert!(runs.iter().all(|run| run.ios > 0 && (run.seconds - 1.0).abs() < 0.01), "{:?}", runs[0].seconds);
+    let huge = try_run(&format!("{ON_MODEL}[a]\nflow=9223372036854775808\n"), &RunSettings::default());
+    assert!(huge.unwrap_err().contains("0 to 65535"));
+}
+
+#[test]
+fn zones_have_a_size_and_room_for_a_transfer() {
+    let refused = |keys: &str| {
+        try_run(&format!("{ON_MODEL}runtime=1\n[a]\nzonemode=strided\n{keys}"), &RunSettings::default())
+            .unwrap_err()
+    };
+    assert!(refused("").contains("add zonesize"), "{}", refused(""));
+    let small = refused("zonesize=64k\nzonerange=2k\n");
+    assert!(small.contains("a zone of 2048 bytes is smaller than a transfer"), "{small}");
 }
 
 #[test]

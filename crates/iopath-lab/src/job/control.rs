@@ -104,10 +104,14 @@ impl Control {
         None
     }
 
-    /// Whether the job may start a transfer, besides `in_flight` others.
-    pub(super) fn permits(&mut self, in_flight: usize, now_ns: u64) -> bool {
+    /// Whether the latency target permits a transfer besides `in_flight` others.
+    pub(super) fn is_below_depth(&self, in_flight: usize) -> bool {
         self.search.as_ref().is_none_or(|search| in_flight < search.depth() as usize)
-            && self.flow.as_mut().is_none_or(|flow| flow.permits(now_ns))
+    }
+
+    /// Whether the share of the job permits a transfer now.
+    pub(super) fn permits(&mut self, now_ns: u64) -> bool {
+        self.flow.as_mut().is_none_or(|flow| flow.permits(now_ns))
     }
 
     /// A transfer has started.

@@ -190,11 +190,7 @@ pub(crate) fn run(
         // The reap freed the slots: its reading of the clock is also the submission time.
         connection.begin_batch(context.clock.instant(now_ns));
         while let Some((slot, transfer)) = job.poll_transfer(now_ns) {
-            let submitted = match job.priority(transfer) {
-                None => connection.submit(slot, transfer),
-                Some(priority) => connection.submit_prioritized(slot, transfer, priority),
-            };
-            submitted.map_err(|error| JobError::Transfer(transfer, error))?;
+            submit(connection, &mut job, slot, transfer)?;
         }
         if job.is_idle() {
             if job.is_done() {
@@ -222,6 +218,21 @@ pub(crate) fn run(
             job.stop();
         }
     }
+}
+
+/// Submits a transfer of a job, with its priority if it has one.
+#[inline]
+pub(crate) fn submit(
+    connection: &mut dyn Connection,
+    job: &mut Job,
+    slot: u32,
+    transfer: Transfer,
+) -> Result<(), JobError> {
+    let submitted = match job.priority(transfer) {
+        None => connection.submit(slot, transfer),
+        Some(priority) => connection.submit_prioritized(slot, transfer, priority),
+    };
+    submitted.map_err(|error| JobError::Transfer(transfer, error))
 }
 
 /// Waits for completions; of a job with a pace, until the start of its next transfer at the latest.

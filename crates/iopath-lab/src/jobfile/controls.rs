@@ -63,7 +63,7 @@ fn priorities(job: &Job) -> Result<Vec<PriorityShare>, JobFileError> {
         let split = keys.priority_split[index].iter();
         let of_sizes = split.map(|one| (Some(one.bytes), one.percent, [one.class, one.level, one.hint]));
         for (bytes, percent, [class, level, hint]) in of_all.into_iter().chain(of_sizes) {
-            // As of fio, the highest class is the default.
+            // As in fio, the highest class is the default.
             let class = class_of(class.or(keys.priority_class[index]).unwrap_or(1)).unwrap_or_default();
             let level = level.or(keys.priority_level[index]).unwrap_or(0) as u8;
             let hint = hint.or(keys.priority_hint[index]).unwrap_or(0) as u16;

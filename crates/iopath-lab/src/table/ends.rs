@@ -36,7 +36,7 @@ fn steady_rates(repeat: &SteadyRepeat, metric: &str) -> String {
     if both.is_empty() { String::new() } else { format!(" ({})", both.join(", ")) }
 }
 
-/// A line for each run that searches the largest depth that keeps a latency.
+/// A line for each run that searches for the largest depth that keeps a latency.
 pub(super) fn latency_targets(runs: &[RunResult]) -> String {
     let mut lines = String::new();
     for run in runs {

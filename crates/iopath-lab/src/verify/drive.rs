@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use super::checker::Checker;
-use crate::job::drive::{JobContext, JobError, reap};
+use crate::job::drive::{JobContext, JobError, reap, submit};
 use crate::job::tally::JobResult;
 use crate::job::{Begin, Limits};
 use crate::path::{Connection, Direction, Done, Transfer};
@@ -34,7 +34,8 @@ pub(crate) fn run(
                 held = Some((slot, transfer));
                 break;
             }
-            submit(connection, slot, transfer, checker)?;
+            fill(connection, slot, transfer, checker)?;
+            submit(connection, &mut job, slot, transfer)?;
             in_flight[slot as usize] = Some(transfer);
         }
         if in_flight.iter().any(Option::is_some) {
@@ -119,7 +120,7 @@ fn read_again(connection: &mut dyn Connection, checker: &mut Checker) -> Result<
     Ok(())
 }
 
-fn submit(
+fn fill(
     connection: &mut dyn Connection,
     slot: u32,
     transfer: Transfer,
@@ -128,7 +129,7 @@ fn submit(
     if transfer.direction == Direction::Write {
         checker.fill(transfer, connection.buffer(slot).ok_or_else(no_content)?);
     }
-    connection.submit(slot, transfer).map_err(|error| JobError::Transfer(transfer, error))
+    Ok(())
 }
 
 fn handle_done(

@@ -12,7 +12,7 @@ const SLEEP_MIN_NS: u64 = 50_000;
 /// The jobs of one group.
 #[derive(Debug, Default)]
 struct Group {
-    /// The transfers that running jobs have started.
+    /// The transfers that running jobs have started, with those that joining jobs were credited with.
     started: AtomicU64,
     /// The weights of running jobs.
     weights: AtomicU64,
@@ -24,6 +24,9 @@ pub(crate) struct FlowShare {
     group: Arc<Group>,
     weight: u64,
     sleep_ns: u64,
+    /// Whether the job has begun: before, the others count without it.
+    has_joined: bool,
+    /// The transfers it has started, and its credit.
     started: u64,
     /// The next attempt of a job that is ahead of its share.
     retry_ns: Option<u64>,
@@ -33,19 +36,32 @@ pub(crate) struct FlowShare {
 pub(crate) fn flows<'a>(settings: impl Iterator<Item = Option<&'a Flow>>) -> Vec<Option<FlowShare>> {
     let mut groups: BTreeMap<u64, Arc<Group>> = BTreeMap::new();
     let share = |flow: &Flow| {
-        let group = groups.entry(flow.group).or_default();
-        group.weights.fetch_add(flow.weight.get(), Ordering::Relaxed);
+        let group = Arc::clone(groups.entry(flow.group).or_default());
         let sleep_ns = u64::try_from(flow.sleep.as_nanos()).unwrap_or(u64::MAX).max(SLEEP_MIN_NS);
-        let group = Arc::clone(group);
-        FlowShare { group, weight: flow.weight.get(), sleep_ns, started: 0, retry_ns: None }
+        let weight = flow.weight.get();
+        FlowShare { group, weight, sleep_ns, has_joined: false, started: 0, retry_ns: None }
     };
     let mut share = share;
     settings.map(|flow| flow.map(&mut share)).collect()
 }
 
 impl FlowShare {
-    /// Whether the job is not ahead of its share.
+    /// Joins the group with a credit: its share of the transfers so far. So the others do not wait until it has caught up.
+    #[cold]
+    fn join(&mut self) {
+        let weights = self.group.weights.fetch_add(self.weight, Ordering::Relaxed);
+        let started = self.group.started.load(Ordering::Relaxed);
+        let credit = u128::from(started) * u128::from(self.weight) / u128::from(weights.max(1));
+        self.started = u64::try_from(credit).unwrap_or(u64::MAX);
+        self.group.started.fetch_add(self.started, Ordering::Relaxed);
+        self.has_joined = true;
+    }
+
+    /// Whether the job is not ahead of its share. The first call is the begin of the job.
     pub(super) fn permits(&mut self, now_ns: u64) -> bool {
+        if !self.has_joined {
+            self.join();
+        }
         let own = u128::from(self.started) * u128::from(self.group.weights.load(Ordering::Relaxed));
         let due = u128::from(self.group.started.load(Ordering::Relaxed)) * u128::from(self.weight);
         let is_ahead = own > due;
@@ -66,6 +82,9 @@ impl FlowShare {
 
 impl Drop for FlowShare {
     fn drop(&mut self) {
+        if !self.has_joined {
+            return;
+        }
         self.group.started.fetch_sub(self.started, Ordering::Relaxed);
         self.group.weights.fetch_sub(self.weight, Ordering::Relaxed);
     }
@@ -112,6 +131,17 @@ mod tests {
             flows([Some(&one), Some(&eight)].into_iter()).into_iter().flatten().collect();
         shares.pop();
         assert_eq!(started(&mut shares, 100), [100]);
+    }
+
+    #[test]
+    fn jobs_do_not_wait_for_a_job_that_has_not_begun() {
+        let (one, two) = (flow(0, 1), flow(0, 2));
+        let mut shares: Vec<_> = flows([Some(&one), Some(&two)].into_iter()).into_iter().flatten().collect();
+        assert_eq!(started(&mut shares[..1], 100), [100]);
+        assert_eq!(started(&mut shares, 0), [100, 0]);
+        let begun = started(&mut shares, 300);
+        let [first, second] = [begun[0] - 100, begun[1] - 200];
+        assert!(second.abs_diff(2 * first) <= 3, "by weight from then on: {first}, {second}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Searches the largest depth at which transfers keep a latency: fio's `latency_target`.
+//! Searches for the largest depth at which transfers keep a latency: fio's `latency_target`.
 
 use std::time::Duration;
 

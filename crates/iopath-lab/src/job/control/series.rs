@@ -184,7 +184,7 @@ impl Entry {
         (self.bytes as f64 / 1024.0 / seconds) as u64
     }
 
-    /// Transfers a second of an interval; 1 for one transfer, as of fio.
+    /// Transfers a second of an interval; 1 for one transfer, as in fio.
     fn iops(&self) -> u64 {
         if self.seconds > 0.0 { (self.ios as f64 / self.seconds).round() as u64 } else { self.ios }
     }
@@ -199,7 +199,7 @@ const fn index(direction: Direction) -> usize {
     }
 }
 
-/// `NAME_KIND.NUMBER.log`, as of fio.
+/// `NAME_KIND.NUMBER.log`, as in fio.
 fn named(name: &Path, kind: &str, number: usize) -> PathBuf {
     let mut file = name.as_os_str().to_owned();
     file.push(format!("_{kind}.{number}.log"));

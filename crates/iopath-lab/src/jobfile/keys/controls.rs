@@ -26,7 +26,7 @@ pub(super) const KEYS: &[Key] = &[
     ),
     yes(
         &["latency_target"],
-        "the job searches the largest depth whose transfers keep this latency; see *Latency target*",
+        "the job searches for the largest depth whose transfers keep this latency; see *Latency target*",
         set!(controls.latency_target = Some(micros)),
     ),
     yes(&["latency_window"], "the time at each depth", set!(controls.latency_window = micros)),
@@ -44,7 +44,9 @@ pub(super) const KEYS: &[Key] = &[
         &["flow"],
         "the weight of the job; jobs with the same `flow_id` share their I/Os by weight",
         |job, given| {
-            job.controls.flow = NonZeroU64::new(given.bytes()?);
+            let weight = u16::try_from(given.bytes()?);
+            let weight = weight.map_err(|_| Refused::Expected("a whole number from 0 to 65535"))?;
+            job.controls.flow = NonZeroU64::new(weight.into());
             Ok(())
         },
     ),
