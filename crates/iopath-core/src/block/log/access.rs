@@ -31,9 +31,4 @@ impl AccessLog {
     pub fn end(&mut self, slot: u32, access: &Access, errno: u32, now: Instant) {
         self.log.push_record(Record::access_end(slot, access, errno, now), now);
     }
-
-    /// Makes the records so far readable. Called while the caller is idle.
-    pub fn publish(&mut self) {
-        self.log.publish();
-    }
 }
