@@ -152,10 +152,10 @@ fn a_long_sleep_of_a_flow_ends_with_the_job() {
 #[test]
 fn zones_have_a_size_and_room_for_a_transfer() {
     let refused = |keys: &str| {
-        try_run(&format!("{ON_MODEL}runtime=1\n[a]\nzonemode=strided\n{keys}"), &RunSettings::default())
-            .unwrap_err()
+        try_run(&format!("{ON_MODEL}runtime=1\n[a]\n{keys}"), &RunSettings::default()).unwrap_err()
     };
-    assert!(refused("").contains("add zonesize"), "{}", refused(""));
+    assert!(refused("zonemode=strided\n").contains("add zonesize"));
+    assert!(refused("zonemode=none\nzonesize=64k\n").contains("remove zonesize"));
     let small = refused("zonesize=64k\nzonerange=2k\n");
     assert!(small.contains("a zone of 2048 bytes is smaller than a transfer"), "{small}");
 }

@@ -116,7 +116,7 @@ pub struct Job {
     pub distribution: Distribution,
     /// Whether a sequence of blocks moves on after each pass: `random_sequence_stride`.
     pub sequence_moves: bool,
-    /// The zones of the range, if `zonemode` is `strided`.
+    /// The zones of the range.
     pub zones: ZoneKeys,
     /// Reads in 100 transfers of a mixed pattern.
     pub read_percent: u64,
@@ -139,8 +139,8 @@ pub struct Job {
 /// The values of the keys of zones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ZoneKeys {
-    /// Whether `zonemode` is `strided`.
-    pub is_strided: bool,
+    /// Whether `zonemode` is `strided`; unset is `strided` with a `zonesize`, as in fio.
+    pub is_strided: Option<bool>,
     /// `zonesize` in bytes.
     pub size_bytes: u64,
     /// `zonerange` in bytes; 0 is the size.

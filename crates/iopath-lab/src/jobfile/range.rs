@@ -127,7 +127,10 @@ pub(super) fn shape(job: &Job) -> Result<Shape, JobFileError> {
 fn zones(job: &Job) -> Result<Option<Zones>, JobFileError> {
     let ZoneKeys { is_strided, size_bytes, range_bytes, skip_bytes } = job.zones;
     let range_bytes = if range_bytes == 0 { size_bytes } else { range_bytes };
-    if !is_strided {
+    if is_strided == Some(false) && size_bytes > 0 {
+        return Err(job.problem("zonemode=none has no zones; remove zonesize, or use zonemode=strided"));
+    }
+    if !is_strided.unwrap_or(size_bytes > 0) {
         return Ok(None);
     }
     if size_bytes == 0 {

@@ -172,11 +172,15 @@ pub(super) const KEYS: &[Key] = &[
         "a line needs 64 bytes of memory during the run",
     ),
     // Zones.
-    partly(&["zonemode"], "`none` and `strided`", |job, given| {
-        given.only(&["none", "strided"], "no zoned block devices")?;
-        job.zones.is_strided = given.text()? == "strided";
-        Ok(())
-    }),
+    partly(
+        &["zonemode"],
+        "`none` and `strided`; default: `strided` with a `zonesize`, else `none`",
+        |job, given| {
+            given.only(&["none", "strided"], "no zoned block devices")?;
+            job.zones.is_strided = Some(given.text()? == "strided");
+            Ok(())
+        },
+    ),
     yes(&["zonesize"], "the bytes to transfer in a zone before the next one", set!(zones.size_bytes = bytes)),
     yes(&["zonerange"], "the length of a zone; default: `zonesize`", set!(zones.range_bytes = bytes)),
     yes(&["zoneskip"], "the bytes between two zones", set!(zones.skip_bytes = bytes)),
