@@ -17,6 +17,7 @@ mod sim;
 mod test;
 mod tidy;
 mod torture;
+mod whatif_study;
 mod workspace;
 
 use std::ffi::OsString;
@@ -55,6 +56,8 @@ enum Command {
     Sim(sim::Options),
     /// Put deliberate bugs into a copy of the tree, and measure how soon the simulator finds each
     Mutants(mutants::Options),
+    /// Compare predictions of `iopath whatif` with measurements on a loop device; needs root
+    WhatifStudy(whatif_study::Options),
     /// Run tests under Miri, `ThreadSanitizer` and `AddressSanitizer`, with a nightly toolchain
     Sanitize(sanitize::Options),
     /// Run a command without access to `io_uring`
@@ -79,6 +82,7 @@ fn main() -> ExitCode {
         Command::RemoteExperiment(options) => remote_experiment::run(&options),
         Command::Sim(options) => sim::run(&options),
         Command::Mutants(options) => mutants::run(&options),
+        Command::WhatifStudy(options) => whatif_study::run(&options),
         Command::Sanitize(options) => sanitize::run(&options),
         Command::WithoutIoUring { command } => refuse::run_without_io_uring(&command),
     };
