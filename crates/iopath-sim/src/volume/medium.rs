@@ -104,21 +104,18 @@ impl Volume {
         if let Some(frames) = self.frames.take() {
             frames.release(&self.arena);
         }
-        let (bytes, file, checked) = match self.kept.take() {
-            Some(kept) => {
-                let (bytes, file) = self.reopen(&kept);
-                let block_bytes = self.file_layout().block_bytes.into();
-                let checked = match kept.failed_at {
-                    Some(_) => Ok(0),
-                    None => self.contents.check_reopened(&bytes, block_bytes),
-                };
-                (bytes, Some(file), checked)
-            }
-            None => {
-                let bytes = self.visible_bytes();
-                let checked = self.contents.check_survivor(0, &bytes);
-                (bytes, None, checked)
-            }
+        let (bytes, file, checked) = if let Some(kept) = self.kept.take() {
+            let (bytes, file) = self.reopen(&kept);
+            let block_bytes = self.file_layout().block_bytes.into();
+            let checked = match kept.failed_at {
+                Some(_) => Ok(0),
+                None => self.contents.check_reopened(&bytes, block_bytes),
+            };
+            (bytes, Some(file), checked)
+        } else {
+            let bytes = self.visible_bytes();
+            let checked = self.contents.check_survivor(0, &bytes);
+            (bytes, None, checked)
         };
         self.judge_survivor(checked);
         let clock = self.tick();
