@@ -102,7 +102,9 @@ mod tests {
 
     fn measured(rates: [f64; 3]) -> Measured {
         let mut measured = Measured::default();
-        rates.into_iter().for_each(|rate| measured.push([rate, 1.0]));
+        for rate in rates {
+            measured.push([rate, 1.0]);
+        }
         measured
     }
 
@@ -117,6 +119,7 @@ mod tests {
         assert_eq!(wrong.disagreeing, [("slow".to_owned(), "fast".to_owned())]);
         assert!(wrong.to_string().ends_with("0 of them. Not in: slow and fast."), "{wrong}");
         assert_eq!(Agreement::of(&[row("slow", &slow, 3.0), row("fast", &fast, 3.0)]).pairs, 0);
-        assert!((fast.rate() - 2.1).abs() < 1e-9 && fast.rates() == [2.0, 2.2]);
+        let [low, high] = fast.rates();
+        assert!((fast.rate() - 2.1).abs() + (low - 2.0).abs() + (high - 2.2).abs() < 1e-9);
     }
 }
