@@ -221,11 +221,14 @@ impl Program {
     fn write(&mut self, first: usize, count: usize, is_forced: bool) {
         self.version += 1;
         let blocks = &mut self.blocks[first..first + count];
-        blocks.iter_mut().for_each(|block| block.sent = self.version);
+        for block in blocks.iter_mut() {
+            block.sent = self.version;
+        }
         let (data, offset) = (blocks_of(self.version, count), (first * BLOCK) as u64);
-        let written = match is_forced {
-            true => self.volume.write_durably_at(&data, offset),
-            false => self.volume.write_all_at(&data, offset),
+        let written = if is_forced {
+            self.volume.write_durably_at(&data, offset)
+        } else {
+            self.volume.write_all_at(&data, offset)
         };
         match written {
             Ok(()) => {
