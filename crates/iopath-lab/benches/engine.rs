@@ -21,6 +21,7 @@ static NOOP: PathRow = PathRow {
         synchronous: false,
         queue: false,
         cache: false,
+        priorities: false,
     },
     open: |_: &OpenSpec| -> Result<Box<dyn IoPath>, LabError> { Ok(Box::new(Noop)) },
 };
