@@ -432,7 +432,14 @@ impl Volume {
             let is_forced = matches!(kind, Kind::Direct { forced: true, .. });
             self.contents.end_write(&range, start, clock, is_ok, is_forced);
             if kept_bytes < bytes && !matches!(kind, Kind::Resize { .. }) {
-                self.write_zeroes_to_model(&(offset + kept_bytes..offset + bytes));
+                let past_end = offset + kept_bytes..offset + bytes;
+                if self.size_bytes > past_end.start || self.is_resizing() {
+                    // The end moved meanwhile: the write was executed before that or after it.
+                    self.contents.begin_write(&past_end, 0, start, NO_QUEUE);
+                    self.contents.end_write(&past_end, start, clock, true, false);
+                } else {
+                    self.write_zeroes_to_model(&past_end);
+                }
             }
         }
         match kind {
