@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 use support::{iopath, json_of, with_default_signals, within_10_s};
@@ -27,6 +27,8 @@ impl Rig {
         let alone = Alone::wait()?;
         let device = Loop::new(&alone, 8, &[])?;
         let state = tempfile::tempdir().map_err(|error| error.to_string())?;
+        // A loop device keeps the scheduler of its last user.
+        fs::write(queue_of(&device.device).join("scheduler"), "none").map_err(|error| error.to_string())?;
         Ok(Self { device, state, _alone: alone })
     }
 
@@ -42,10 +44,14 @@ impl Rig {
 
     /// The value in sysfs; of a list, the one in brackets.
     fn value(&self, name: &str) -> String {
-        let device = self.device.device.file_name().unwrap();
-        let text = fs::read_to_string(Path::new("/sys/block").join(device).join("queue").join(name)).unwrap();
+        let text = fs::read_to_string(queue_of(&self.device.device).join(name)).unwrap();
         text.split(['[', ']']).nth(1).unwrap_or(text.trim()).to_owned()
     }
+}
+
+/// The settings of a device in sysfs.
+fn queue_of(device: &Path) -> PathBuf {
+    Path::new("/sys/block").join(device.file_name().unwrap()).join("queue")
 }
 
 fn success(output: &Output) -> String {

@@ -74,7 +74,9 @@ fn nothing_in_a_report_is_of_this_machine() {
 #[test]
 fn every_path_moves_every_byte_in_every_pattern_and_depth() {
     let paths = PATHS.iter().filter(|row| row.capabilities.runs_on_models());
-    for (row, rw) in paths.flat_map(|row| Rw::ALL.map(|rw| (row, rw))) {
+    // A model has no trims.
+    let patterns = || Rw::ALL.into_iter().filter(|rw| !rw.trims());
+    for (row, rw) in paths.flat_map(|row| patterns().map(move |rw| (row, rw))) {
         for (elevator, jobs) in [("none", 1), ("none", 3), ("deadline", 3)] {
             let workload = Workload {
                 rw,

@@ -92,6 +92,8 @@ fn a_client_refuses_replies_that_contradict_its_request() {
             chunks.iter().flat_map(|(flags, kind, payload)| chunk(*flags, *kind, cookie, payload)).collect();
         let result = feed(&mut client, &input);
         assert!(result.is_err(), "{name}: {result:?}");
+        let in_flight: Vec<u64> = client.in_flight().map(|(key, _)| key).collect();
+        assert_eq!(in_flight, [1], "{name}: a caller that connects again sends the read again");
     }
 }
 

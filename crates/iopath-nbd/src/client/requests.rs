@@ -356,19 +356,12 @@ impl ClientRequests {
         Ok(head + length)
     }
 
+    /// On an error the request stays in flight, for a caller that connects again.
     fn complete(&mut self, cookie: u64) -> Result<(), ClientError> {
-        let pending = self.slots.remove(cookie).expect("the caller found it");
-        let Pending { key, operation, chunks, error, extents } = pending;
-        let result = match (operation, error) {
-            (_, Some(error)) => Err(error),
-            (ClientOperation::Read { length, .. }, None) if chunks.total() != u64::from(length) => {
-                return Err(ClientError::Incomplete { received: chunks.total(), length: length.into() });
-            }
-            (ClientOperation::BlockStatus { .. }, None) if extents.is_empty() => {
-                return Err(ClientError::Malformed("a block status request"));
-            }
-            _ => Ok(()),
-        };
+        let pending = self.slots.get_mut(cookie).expect("the caller found it");
+        pending.check_complete()?;
+        let Pending { key, chunks, error, extents, .. } = self.slots.remove(cookie);
+        let result = error.map_or(Ok(()), Err);
         self.slots.recycle(chunks);
         if result.is_ok() && !extents.is_empty() {
             self.events.push_back(ClientEvent::Extents { key, extents });
@@ -390,6 +383,20 @@ impl Pending {
             return Err(ClientError::Range { start, end, length: whole.into() });
         }
         Ok(start)
+    }
+
+    /// Without an error of the server, a reply has all bytes of a read, and at least one extent of a block status.
+    fn check_complete(&self) -> Result<(), ClientError> {
+        match self.operation {
+            _ if self.error.is_some() => Ok(()),
+            ClientOperation::Read { length, .. } if self.chunks.total() != u64::from(length) => {
+                Err(ClientError::Incomplete { received: self.chunks.total(), length: length.into() })
+            }
+            ClientOperation::BlockStatus { .. } if self.extents.is_empty() => {
+                Err(ClientError::Malformed("a block status request"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Handles a chunk without data.

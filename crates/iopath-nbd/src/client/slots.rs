@@ -119,11 +119,11 @@ impl Slots {
         slot.pending.as_mut()
     }
 
-    pub(crate) fn remove(&mut self, cookie: u64) -> Option<Pending> {
-        self.get_mut(cookie)?;
+    /// Removes the request of a cookie that [`Slots::get_mut`] knows.
+    pub(crate) fn remove(&mut self, cookie: u64) -> Pending {
         let index = (cookie & u64::from(u32::MAX)) as u32;
         self.free.push(index);
-        self.all[index as usize].pending.take()
+        self.all[index as usize].pending.take().expect("the request is in flight")
     }
 
     /// Keeps the memory of a completed request.
