@@ -50,17 +50,17 @@ const WORKLOADS: [Workload; 3] = [
     Workload {
         name: "random",
         about: "Three random readers of 16 KiB, 8 in flight each, and a random writer of 16 KiB, 8 in flight",
-        keys: "[global]\nbs=16k\niodepth=8\n[reader]\nrw=randread\nnumjobs=3\n[writer]\nrw=randwrite\n",
+        keys: "[global]\nbs=16k\niodepth=8\n[reader]\nrw=randread\nnumjobs=3\nnumber_ios=700\n[writer]\nrw=randwrite\nnumber_ios=700\n",
     },
     Workload {
         name: "streams",
         about: "Three sequential readers of 64 KiB at distant places, 4 in flight each, and a random writer of 16 KiB, 4 in flight",
-        keys: "[global]\niodepth=4\n[reader]\nrw=read\nbs=64k\nnumjobs=3\noffset_increment=2g\nsize=2g\n[writer]\nrw=randwrite\nbs=16k\n",
+        keys: "[global]\niodepth=4\n[reader]\nrw=read\nbs=64k\nnumjobs=3\noffset_increment=2g\nsize=2g\nnumber_ios=800\n[writer]\nrw=randwrite\nbs=16k\nnumber_ios=800\n",
     },
     Workload {
         name: "log",
         about: "Two random readers of 4 KiB, 16 in flight each, and a sequential writer of 32 KiB, 4 in flight, as a database with its log",
-        keys: "[global]\n[reader]\nrw=randread\nbs=4k\niodepth=16\nnumjobs=2\n[writer]\nrw=write\nbs=32k\niodepth=4\noffset=7g\nsize=512m\n",
+        keys: "[global]\n[reader]\nrw=randread\nbs=4k\niodepth=16\nnumjobs=2\nnumber_ios=1200\n[writer]\nrw=write\nbs=32k\niodepth=4\noffset=7g\nsize=512m\nnumber_ios=500\n",
     },
 ];
 
@@ -69,9 +69,6 @@ pub(crate) struct Options {
     /// Rounds; each measures all settings once
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..))]
     rounds: u32,
-    /// Time of a measurement in seconds
-    #[arg(long, value_name = "N", default_value_t = 12)]
-    seconds: u32,
     /// Backing of the loop device: `disk` is a file on this machine, `model:NAME` a modelled disk in real time
     #[arg(long, value_name = "BACKING", default_value = "model:fc15k-2002")]
     backing: Backing,
@@ -189,10 +186,8 @@ impl Study<'_> {
     fn workload(&self, workload: &Workload) -> Result<Table> {
         let jobs = self.folder.join(format!("{}.fio", workload.name));
         let file = self.device.file().display();
-        let global = format!(
-            "[global]\nfilename={file}\ndirect=1\nioengine=io_uring\nsize=8g\ntime_based\nruntime={}\nramp_time=1\n",
-            self.options.seconds
-        );
+        // Each job has a fixed number of transfers, so all settings execute the requests that the replay has.
+        let global = format!("[global]\nfilename={file}\ndirect=1\nioengine=io_uring\nsize=8g\n");
         std::fs::write(&jobs, format!("{global}{}", workload.keys))?;
         let log = self.folder.join(format!("{}.log", workload.name));
         self.measure(&jobs, Setting::Elevator(RECORDED), 0, Some(&log))?;
