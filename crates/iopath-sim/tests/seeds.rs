@@ -30,6 +30,11 @@ const FAILED: &[(Draw, u64, &str)] = &[
         1_882_650_141_044_066,
         "a write of the last block is in flight while the file grows (simulator)",
     ),
+    (
+        Draw::All,
+        5_000_030_965,
+        "after a failed flush of the device, the page cache wrote pages that were only read, also to holes",
+    ),
 ];
 
 #[test]

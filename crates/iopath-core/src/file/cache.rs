@@ -55,6 +55,7 @@ mod forced;
 mod ghost;
 mod hot;
 mod io;
+mod page_set;
 mod range;
 mod read;
 mod replace;
@@ -67,7 +68,7 @@ mod write_behind;
 use crate::collections::list::{Links, List};
 use crate::collections::sorted::SortedSet;
 use crate::error::IoError;
-use crate::file::page::Page;
+use crate::file::page::{Page, PageRange};
 use crate::time::{Duration, Instant};
 use direct::Directs;
 use flush::Flushes;
@@ -434,7 +435,7 @@ impl PageCache {
     /// Records statistics and pending flushes of a page that leaves the cache.
     fn leave(&mut self, frame: u32) {
         let Meta { page, state, is_ahead, flushed_by, .. } = *self.meta(frame);
-        self.flushes.page_leaves(flushed_by);
+        self.flushes.pages_leave(PageRange::new(page, 1), flushed_by);
         if !is_ahead || state != State::Clean {
             return;
         }

@@ -120,13 +120,13 @@ fn a_truncation_drops_dirty_pages_and_waits_for_writers_and_the_device() {
 #[test]
 fn pages_that_a_failed_flush_may_have_lost_are_not_written_during_a_truncation() {
     let mut cache = cache(8);
-    write(&mut cache, 0, NOW);
+    write(&mut cache, 3, NOW);
     cache.flush(1);
     let ios = all_io(&mut cache, NOW);
     finish(&mut cache, &ios, Ok(()));
     let flush = all_io(&mut cache, NOW);
     assert_eq!(flush.iter().map(|io| io.op).collect::<Vec<_>>(), [Op::Flush]);
-    // A page that has left the cache may be lost: then all cached pages are written again.
+    // A page that was written, has left the cache and is read again may be lost: then it is written again.
     cache.invalidate(PageRange::ALL);
     write(&mut cache, 5, NOW);
     cache.write_back(PageRange::ALL, 2);

@@ -355,6 +355,40 @@ fn pages_being_read_while_a_flush_fails_are_read_again() {
     assert!(!cache.is_cached(Page(3)), "the device may have lost the bytes that were read");
 }
 
+/// Reads a page that is not cached.
+fn read(cache: &mut PageCache, page: u64) {
+    assert_eq!(cache.read(Page(page), 8), Lookup::Wait);
+    let ios = all_io(cache, NOW);
+    finish(cache, &ios, Ok(()));
+    let Some((8, Outcome::Pinned(frame))) = outcomes(cache).pop() else { panic!("page {page} is not read") };
+    cache.hot().unpin(frame);
+}
+
+#[test]
+fn a_failed_flush_makes_no_page_dirty_that_was_only_read() {
+    let mut cache = cache(64);
+    read(&mut cache, 1);
+    // Pages whose last write only the device has: written by direct I/O, and evicted.
+    let DirectStep::Go(tag) = cache.begin_direct(Op::Write, PageRange::new(Page(8), 2), 7) else {
+        panic!("no page is dirty")
+    };
+    cache.end_direct(tag);
+    write(&mut cache, 3, NOW);
+    cache.write_back(PageRange::ALL, 7);
+    let ios = all_io(&mut cache, NOW);
+    finish(&mut cache, &ios, Ok(()));
+    outcomes(&mut cache);
+    cache.invalidate(PageRange::new(Page(3), 1));
+    [2, 3, 4, 7, 9, 10].into_iter().for_each(|page| read(&mut cache, page));
+    flush_that_fails(&mut cache, |_| Vec::new());
+    assert_eq!(cache.loss(), Some(IoError::Media), "page 8 is not cached");
+    cache.forget_loss();
+    assert_eq!(flush_well(&mut cache), (vec![3, 9], Outcome::Done));
+    // A good flush saves what has left the cache.
+    flush_that_fails(&mut cache, |_| Vec::new());
+    assert_eq!((cache.loss(), flush_well(&mut cache)), (None, (vec![], Outcome::Done)));
+}
+
 #[test]
 fn direct_writes_in_flight_while_a_flush_fails_may_be_lost() {
     let mut cache = cache(64);

@@ -23,22 +23,12 @@ pub(super) struct Kept {
     begun: u64,
     /// Flushes in progress: queue, token, number, and the map when they began.
     flushes: Vec<(usize, u64, u64, Stored)>,
-    /// The time in the model of the last failed flush since which no call has flushed the volume. The page cache writes the pages
-    /// again that the flush may have lost, also to holes.
-    failed_at: Option<u64>,
 }
 
 impl Kept {
     /// Of a file that was opened: its map is stored.
     pub(super) fn new(map: &KeptMap) -> Self {
-        Self {
-            map: map.clone(),
-            stored: map.stored(),
-            stored_at: 0,
-            begun: 0,
-            flushes: Vec::new(),
-            failed_at: None,
-        }
+        Self { map: map.clone(), stored: map.stored(), stored_at: 0, begun: 0, flushes: Vec::new() }
     }
 }
 
@@ -107,10 +97,7 @@ impl Volume {
         let (bytes, file, checked) = if let Some(kept) = self.kept.take() {
             let (bytes, file) = self.reopen(&kept);
             let block_bytes = self.file_layout().block_bytes.into();
-            let checked = match kept.failed_at {
-                Some(_) => Ok(0),
-                None => self.contents.check_reopened(&bytes, block_bytes),
-            };
+            let checked = self.contents.check_reopened(&bytes, block_bytes);
             (bytes, Some(file), checked)
         } else {
             let bytes = self.visible_bytes();
@@ -160,13 +147,10 @@ impl Volume {
 
     /// A bio has completed. If it was a flush, the owner stores the map of its beginning, unless a later one is stored.
     pub(super) fn end_store(&mut self, queue: usize, token: u64, is_ok: bool) {
-        let (clock, has_path) = (self.clock, self.path.is_some());
         let Some(kept) = &mut self.kept else { return };
         let place = kept.flushes.iter().position(|(of, flush, ..)| (*of, *flush) == (queue, token));
         let Some((_, _, begun, stored)) = place.map(|place| kept.flushes.remove(place)) else { return };
-        if !is_ok {
-            kept.failed_at = has_path.then_some(clock);
-        } else if begun > kept.stored_at {
+        if is_ok && begun > kept.stored_at {
             (kept.stored, kept.stored_at) = (stored, begun);
         }
     }
@@ -204,9 +188,6 @@ impl Volume {
     pub(super) fn flushed(&mut self, start: u64) {
         let oldest = self.calls.iter().flatten().map(Call::oldest).min().unwrap_or(u64::MAX);
         self.contents.flushed(start, oldest);
-        if let Some(kept) = &mut self.kept {
-            kept.failed_at = kept.failed_at.filter(|failed| *failed > start);
-        }
         self.check_medium();
     }
 

@@ -162,8 +162,8 @@ impl PageCache {
         let Direct { range, stage, failures, .. } = self.directs.remove(tag.0 as usize);
         assert_eq!(stage, Stage::Going, "a direct I/O over {range} ends before it may go");
         self.drop_for_direct(range);
-        // A failing device flush may lose this write, like a page that has left the cache.
-        self.flushes.page_leaves(self.flushes.next_number());
+        // A failing device flush may lose this write, like pages that have left the cache.
+        self.flushes.pages_leave(range, self.flushes.next_number());
         self.unblock();
         failures
     }

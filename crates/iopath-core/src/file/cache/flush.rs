@@ -9,6 +9,7 @@
 //! has lost its bytes.
 
 use super::io::{IoSlot, NextWrite};
+use super::page_set::PageSet;
 use super::{Meta, Outcome, PageCache, Ready, State};
 use crate::block::bio::Op;
 use crate::error::IoError;
@@ -32,9 +33,9 @@ pub(super) struct Flushes {
     /// The number of failed device flushes, and the error of the last.
     failures: u64,
     failure: Option<IoError>,
-    /// Whether a page has left the cache whose last write-back this flush covers. Index 0: the running device flush;
-    /// index 1: the next one.
-    gone: [bool; 2],
+    /// Pages without a record of their last write, which this device flush covers: the page has left the cache since, or
+    /// direct I/O wrote it. Index 0: the running flush; index 1: the next one.
+    gone: [PageSet; 2],
     /// The error that lost bytes already reported as written back.
     lost: Option<IoError>,
 }
@@ -198,12 +199,12 @@ impl PageCache {
         self.flushes.failure = Some(error);
         // Every forced write that waits for a later flush fails with this one.
         self.flushes.wanted = self.flushes.begun;
-        let has_left = std::mem::take(&mut self.flushes.gone).contains(&true);
-        let is_lossy = has_left || self.directs.is_writing();
-        if is_lossy {
+        let has_left = self.flushes.gone.iter().any(|pages| !pages.is_empty());
+        if has_left || self.directs.is_writing() {
             self.flushes.lose(error);
         }
-        self.dirty_again(error, is_lossy, now);
+        self.dirty_again(error, now);
+        self.flushes.gone.iter_mut().for_each(PageSet::clear);
         self.flushes.fail_all(error);
         let failed = |at: ForDevice| Ready { waiter: at.waiter, outcome: Outcome::Failed(error) };
         self.ready.extend(self.flushes.waiting.drain(..).map(failed));
@@ -216,7 +217,7 @@ impl PageCache {
             Ok(()) => self.flushes.good = self.flushes.begun,
             Err(error) => self.lose_unflushed(error, now),
         }
-        self.flushes.gone[0] = false;
+        self.flushes.gone[0].clear();
         let (failed, lost) = (result.err(), self.flushes.lost);
         let ready = |ForDevice { waiter, fails_by_loss }| {
             let error = failed.or_else(|| lost.filter(|_| fails_by_loss));
@@ -227,21 +228,23 @@ impl PageCache {
 
     /// Makes pages dirty again after a failed device flush. The device may have lost all bytes written since its last
     /// good flush, including bytes written during the failed flush. Pages that left the cache and were read again have
-    /// no record of their write. If there may be such pages (`all`), all pages are written again, and pages being read
-    /// are read again, since their bytes may be from before the loss. Pages being written are written again.
-    fn dirty_again(&mut self, error: IoError, all: bool, now: Instant) {
+    /// no record of their write, but `gone` contains them. Such pages that are being read are read again, since their
+    /// bytes may be from before the loss. Pages being written are written again. All other pages stay clean: a page that
+    /// was only read is not written, because a write would allocate space for the holes of a file.
+    fn dirty_again(&mut self, error: IoError, now: Instant) {
         for frame in 0..self.frames.len() as u32 {
             let Meta { page, state, flushed_by, in_main, is_held, is_orphan, .. } = *self.meta(frame);
+            let is_gone = self.flushes.gone.iter().any(|pages| pages.contains(page));
             match state {
                 State::Writing => self.meta(frame).flush_error = Some(error),
-                State::Reading if all && !is_orphan => {
+                State::Reading if is_gone && !is_orphan => {
                     self.drop_frame(frame, false);
                     continue;
                 }
                 _ => {}
             }
             let is_lost = flushed_by > self.flushes.good;
-            let is_due = is_lost || (all && state == State::Clean);
+            let is_due = is_lost || (is_gone && state == State::Clean);
             if !is_due {
                 continue;
             }
@@ -270,7 +273,8 @@ impl Flushes {
         std::mem::swap(&mut self.waiting, &mut self.covered);
         self.is_running = true;
         self.begun += 1;
-        self.gone[0] |= std::mem::take(&mut self.gone[1]);
+        debug_assert!(self.gone[0].is_empty(), "the end of a device flush clears its pages");
+        self.gone.swap(0, 1);
         true
     }
 
@@ -311,11 +315,11 @@ impl Flushes {
         if is_next { self.waiting.push(at) } else { self.covered.push(at) }
     }
 
-    /// Records that a page leaves the cache. Device flush `flushed_by` covers the last write-back of the page.
-    pub(super) fn page_leaves(&mut self, flushed_by: u64) {
+    /// Records that pages leave the cache. Device flush `flushed_by` covers their last write.
+    pub(super) fn pages_leave(&mut self, pages: PageRange, flushed_by: u64) {
         if flushed_by > self.good {
             let is_next = flushed_by > self.begun;
-            self.gone[usize::from(is_next)] = true;
+            self.gone[usize::from(is_next)].insert(pages);
         }
     }
 

@@ -347,7 +347,7 @@ impl PageCache {
         if old.is_orphan {
             self.unsaved -= 1;
             // The page is on the device and may be read from there, also if it was dropped from the cache.
-            self.flushes.page_leaves(flushed_by);
+            self.flushes.pages_leave(PageRange::new(old.page, 1), flushed_by);
             self.end_orphan_write(frame);
         } else {
             meta.state = State::Clean;
