@@ -379,7 +379,9 @@ fn a_failed_flush_makes_no_page_dirty_that_was_only_read() {
     finish(&mut cache, &ios, Ok(()));
     outcomes(&mut cache);
     cache.invalidate(PageRange::new(Page(3), 1));
-    [2, 3, 4, 7, 9, 10].into_iter().for_each(|page| read(&mut cache, page));
+    for page in [2, 3, 4, 7, 9, 10] {
+        read(&mut cache, page);
+    }
     flush_that_fails(&mut cache, |_| Vec::new());
     assert_eq!(cache.loss(), Some(IoError::Media), "page 8 is not cached");
     cache.forget_loss();
