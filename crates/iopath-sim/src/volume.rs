@@ -67,8 +67,8 @@ pub(crate) struct Volume {
     control: Option<Box<MappedDevice<Below, Host>>>,
     /// The present size in bytes; the size of the plan is the largest.
     size_bytes: u64,
-    /// The number of resizes begun.
-    resizes: u64,
+    /// The event at which the last resize ended.
+    resized_at: u64,
     contents: Contents,
     /// A silent fault may have changed the bytes of the last block past the end.
     is_end_damaged: bool,
@@ -167,7 +167,7 @@ impl Volume {
             kept: None,
             control: None,
             size_bytes: plan.extras.first_bytes.unwrap_or(plan.bytes),
-            resizes: 0,
+            resized_at: 0,
             contents: Contents::new(plan.bytes),
             is_end_damaged: false,
             has_damage: false,
@@ -370,7 +370,8 @@ impl Volume {
             }
             Err(why) => {
                 let is_full = matches!(why, SubmitError::QueueFull(_));
-                let is_cut = matches!(why, SubmitError::OutOfRange { .. }) && self.resizes > 0;
+                let is_cut =
+                    matches!(why, SubmitError::OutOfRange { .. }) && self.is_past_end(extent.end().0 * 512);
                 assert!(is_full || is_cut, "rule 8: the queue refuses I/O of the cache: {why}");
                 let path = self.path.as_mut().expect("it gave the step");
                 path.handle_refused(bio, &why, now);
@@ -503,10 +504,12 @@ impl Volume {
     }
 
     /// A caller gets an error. Without an injected fault, no I/O fails.
-    fn failed(&mut self, why: IoError) {
+    fn failed(&mut self, index: usize, why: IoError) {
         self.failed_calls += 1;
-        // An I/O past an end that has moved fails.
-        let is_cut = why == IoError::EndOfDevice && self.resizes > 0;
+        let call = self.call(index);
+        let (start, end) = (call.start, call.offset + call.bytes);
+        // I/O past an end that has moved fails.
+        let is_cut = why == IoError::EndOfDevice && (self.is_past_end(end) || self.has_resized_since(start));
         assert!(
             is_cut || self.injected() > 0,
             "rule 6: a call fails with {why:?}, and no fault was injected"

@@ -242,7 +242,7 @@ impl Volume {
             ReadStep::Pinned(frame) => self.read_pinned(index, frame, now),
             ReadStep::Wait { .. } => self.call(index).stage = Stage::Waiting,
             // The end has moved.
-            ReadStep::End if self.resizes > 0 => self.end(index, Ok(()), now),
+            ReadStep::End if self.is_past_end(range.start().0 * PAGE + 1) => self.end(index, Ok(()), now),
             ReadStep::End => panic!("rule 5: a read at byte {} finds the end", self.call(index).offset),
         }
     }
@@ -258,11 +258,11 @@ impl Volume {
         let (hold, reader) = (*hold, Reader { start: call.start, queue: NO_QUEUE });
         let copy = self.arena.with(whole, |memory| memory.to_vec());
         self.check_read(at, &copy[in_page..in_page + bytes as usize], reader);
-        // Rule 5: the bytes of a page past the end of the volume are zeroes.
+        // Rule 5: the bytes of a page past the end of the volume are zeroes, unless the page was pinned before the end moved.
         let end = self.size_bytes.saturating_sub(at / PAGE * PAGE).min(PAGE) as usize;
         let are_zeroes = copy[end..].iter().all(|byte| *byte == 0);
         assert!(
-            are_zeroes || self.is_end_damaged || self.is_resizing(),
+            are_zeroes || self.is_end_damaged || self.has_resized_since(reader.start),
             "rule 5: bytes past the end are not zeroes"
         );
         if hold == Duration::ZERO {
@@ -415,7 +415,7 @@ impl Volume {
     pub(super) fn end(&mut self, index: usize, result: Result<(), IoError>, now: Instant) {
         self.log_result(now, index, "ends", result);
         if let Err(error) = result {
-            self.failed(error);
+            self.failed(index, error);
         }
         self.finish(index, result.is_ok(), now);
     }

@@ -77,7 +77,7 @@ impl Volume {
         let bio = Bio { op, extent, memory, fua, stream, priority, token: index as u64 };
         let target = &mut self.queues[queue];
         if let Err(why) = target.device.submit_bio(bio, now) {
-            if matches!(why, SubmitError::OutOfRange { .. }) && self.resizes > 0 {
+            if matches!(why, SubmitError::OutOfRange { .. }) && self.is_past_end(offset + bytes) {
                 // The end has moved below it.
                 self.call(index).stage = Stage::AtDevice;
                 self.at_device_done(index, Err(IoError::EndOfDevice), now);

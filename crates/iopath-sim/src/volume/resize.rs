@@ -18,7 +18,6 @@ impl Volume {
             return;
         }
         let (low, high) = (size_bytes.min(self.size_bytes), size_bytes.max(self.size_bytes));
-        self.resizes += 1;
         self.add(Kind::Resize { size_bytes, resize: None }, low, high - low, "resize", now);
     }
 
@@ -34,6 +33,16 @@ impl Volume {
             path.extend(size_bytes);
         }
         self.set_capacity(size_bytes);
+    }
+
+    /// Whether an I/O that ends at this byte may be past the end of the volume now.
+    pub(super) fn is_past_end(&self, end: u64) -> bool {
+        end > self.size_bytes || self.is_resizing()
+    }
+
+    /// Whether a call that began at this event overlaps with a resize.
+    pub(super) fn has_resized_since(&self, start: u64) -> bool {
+        self.resized_at > start || self.is_resizing()
     }
 
     pub(super) fn is_resizing(&self) -> bool {
@@ -113,6 +122,7 @@ impl Volume {
             assert_eq!(path.geometry().size_bytes, self.size_bytes, "the cache and the file have one size");
         }
         self.set_capacity(self.size_bytes);
+        self.resized_at = self.tick();
         self.end(index, result, now);
     }
 }
