@@ -58,7 +58,9 @@ pub use meta::{BASE_ALLOCATION, BlockExtent, BlockState};
 pub use protocol::{CommandFlags, DEFAULT_PORT, TransmissionFlags};
 pub use reply::{ReplyFormat, ReplyHead, ReplyWriter};
 pub use request::{Command, Request};
-pub use serve::{Listen, Listener, RequestLog, ServeOptions, ServeTls, ServeTotals, Served, Server};
+pub use serve::{
+    Listen, Listener, RequestLog, ServeOptions, ServeTls, ServeTotals, Served, Server, SocketFile,
+};
 pub use server::{
     HandshakeError, Operation, RequestError, ServerHandshake, ServerProgress, ServerRequests, ServerTls,
     Session,

@@ -12,6 +12,7 @@ mod listener;
 mod outbox;
 mod quota;
 mod request_log;
+mod socket_file;
 mod stream;
 mod timer;
 mod transfer;
@@ -19,7 +20,6 @@ mod worker;
 mod zeroes;
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -29,6 +29,7 @@ use self::core::Core;
 pub use self::encryption::ServeTls;
 pub use self::listener::{Listen, Listener};
 pub use self::request_log::RequestLog;
+pub use self::socket_file::SocketFile;
 use self::worker::{Mailbox, Shared, Worker};
 use crate::export::{BlockSizes, Export};
 use crate::protocol::TransmissionFlags;
@@ -90,7 +91,7 @@ pub struct ServeTotals {
 pub struct Server {
     places: Vec<Listen>,
     /// Sockets to remove at the end.
-    files: Vec<PathBuf>,
+    files: Vec<SocketFile>,
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<io::Result<()>>>,
     /// The volumes that clients may write.
@@ -112,10 +113,14 @@ impl Server {
     /// # Errors
     ///
     /// The system refuses a thread.
-    pub fn start_on(listeners: Vec<Listener>, served: &[Served], options: &ServeOptions) -> io::Result<Self> {
+    pub fn start_on(
+        mut listeners: Vec<Listener>,
+        served: &[Served],
+        options: &ServeOptions,
+    ) -> io::Result<Self> {
         listeners.iter().try_for_each(Listener::prepare)?;
         let places = listeners.iter().filter_map(Listener::place).collect();
-        let files = listeners.iter().filter_map(Listener::file).collect();
+        let files = listeners.iter_mut().filter_map(Listener::take_file).collect();
         let exports: Arc<[Export]> = served.iter().map(export_of).collect();
         let volumes: Arc<[Volume]> = served.iter().map(|served| served.volume.clone()).collect();
         let workers = options.workers.max(1);
@@ -190,9 +195,9 @@ impl Server {
             let ended = thread.join().unwrap_or_else(|_| Err(io::Error::other("a worker panicked")));
             result = result.and(ended);
         }
-        for path in self.files.drain(..) {
-            // The socket may be gone already.
-            let _ = std::fs::remove_file(path);
+        for file in self.files.drain(..) {
+            // A socket that stays is replaced by the next server.
+            let _ = file.remove();
         }
         result
     }

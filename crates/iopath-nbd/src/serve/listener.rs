@@ -3,12 +3,10 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
 
-use rustix::fs::Mode;
-
+use super::socket_file::SocketFile;
 use super::stream::{Socket, Stream};
 
 /// The place at which a server accepts connections.
@@ -24,7 +22,7 @@ pub enum Listen {
 #[derive(Debug)]
 pub enum Listener {
     /// A unix socket, and its file if the server removes that at its end.
-    Unix(UnixListener, Option<PathBuf>),
+    Unix(UnixListener, Option<SocketFile>),
     /// A TCP port.
     Tcp(TcpListener),
 }
@@ -37,11 +35,8 @@ impl Listener {
     pub fn bind(listen: &Listen) -> io::Result<Self> {
         Ok(match listen {
             Listen::Unix(path) => {
-                // The mask applies to the whole process, and only for the time of this call.
-                let mask = rustix::process::umask(Mode::from_raw_mode(0o177));
-                let listener = bind_unix(path);
-                rustix::process::umask(mask);
-                Self::Unix(listener?, Some(path.clone()))
+                let (listener, file) = SocketFile::bind(path)?;
+                Self::Unix(listener, Some(file))
             }
             Listen::Tcp(address) => Self::Tcp(TcpListener::bind(address)?),
         })
@@ -51,7 +46,7 @@ impl Listener {
     #[must_use]
     pub fn place(&self) -> Option<Listen> {
         match self {
-            Self::Unix(_, Some(path)) => Some(Listen::Unix(path.clone())),
+            Self::Unix(_, Some(file)) => Some(Listen::Unix(file.path().to_owned())),
             Self::Unix(listener, None) => {
                 listener.local_addr().ok()?.as_pathname().map(|path| Listen::Unix(path.to_owned()))
             }
@@ -75,9 +70,9 @@ impl Listener {
     }
 
     /// The file to remove at the end of the server.
-    pub(super) fn file(&self) -> Option<PathBuf> {
+    pub(super) fn take_file(&mut self) -> Option<SocketFile> {
         match self {
-            Self::Unix(_, file) => file.clone(),
+            Self::Unix(_, file) => file.take(),
             Self::Tcp(_) => None,
         }
     }
@@ -90,23 +85,6 @@ impl AsFd for Listener {
             Self::Tcp(listener) => listener.as_fd(),
         }
     }
-}
-
-/// Binds a socket. A socket at this path that no process listens on is left from a killed server, and is removed.
-fn bind_unix(path: &Path) -> io::Result<UnixListener> {
-    match UnixListener::bind(path) {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_abandoned(path) => {
-            std::fs::remove_file(path)?;
-            UnixListener::bind(path)
-        }
-        bound => bound,
-    }
-}
-
-/// Whether the path is a socket that refuses connections.
-fn is_abandoned(path: &Path) -> bool {
-    std::fs::symlink_metadata(path).is_ok_and(|about| about.file_type().is_socket())
-        && UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 #[cfg(test)]
