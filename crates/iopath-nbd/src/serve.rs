@@ -10,6 +10,7 @@ mod encryption;
 mod input;
 mod listener;
 mod outbox;
+mod poll_time;
 mod quota;
 mod request_log;
 mod socket_file;

@@ -14,6 +14,7 @@ use slab::Slab;
 use super::connection::{Closed, Connection, Reading};
 use super::core::Core;
 use super::listener::Listener;
+use super::poll_time::PollTime;
 use super::stream::Stream;
 use super::timer::Timer;
 
@@ -106,6 +107,7 @@ pub(super) struct Worker {
     core: Core,
     /// Ends the wait for events at the next timeout of the I/O.
     timer: Timer,
+    poll_time: PollTime,
     /// Descriptors of batches, which must stay open as long as the event loop watches them.
     descriptors: Vec<OwnedFd>,
     connections: Slab<Watched>,
@@ -145,6 +147,7 @@ impl Worker {
             epoll,
             core,
             timer,
+            poll_time: PollTime::new(std::thread::available_parallelism().map_or(1, usize::from)),
             descriptors: Vec::new(),
             connections: Slab::new(),
             touched: Vec::new(),
@@ -182,13 +185,30 @@ impl Worker {
         }
     }
 
+    /// Polls for events if recent waits were short, then sleeps until there are some.
     fn wait(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
         let next = self.core.next_timeout();
         self.timer.set(next.filter(|time| !time.is_zero()))?;
-        let timeout = next.filter(Duration::is_zero).unwrap_or(CHECK);
-        let timeout = Timespec::try_from(timeout).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
+        if next.is_some_and(|time| time.is_zero()) {
+            return self.wait_for_events(events, Duration::ZERO).map(drop);
+        }
+        let (began, poll_time) = (Instant::now(), self.poll_time.get());
+        while began.elapsed() < poll_time {
+            if self.wait_for_events(events, Duration::ZERO)? > 0 {
+                return Ok(());
+            }
+        }
+        self.wait_for_events(events, CHECK)?;
+        self.poll_time.handle_sleep(began.elapsed());
+        Ok(())
+    }
+
+    /// Waits for events, at most until the timeout. Returns their number.
+    fn wait_for_events(&self, events: &mut Vec<epoll::Event>, timeout: Duration) -> io::Result<usize> {
+        let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), Some(&timeout)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Ok(count) => Ok(count),
+            Err(rustix::io::Errno::INTR) => Ok(0),
             Err(error) => Err(error.into()),
         }
     }
