@@ -65,9 +65,11 @@ fn main() {
         println!("{}\t{:.0}", case.name, rate(case, &directory.path().join("log")));
     }
     let trace = directory.path().join("trace.csv");
-    write_trace(&trace).expect("a trace");
-    for elevator in ["none", "deadline"] {
-        println!("replay, flash, {elevator}\t{:.0}", replay_rate(&trace, elevator));
+    for (mix, write_percent, interval_nanos) in [("reads", 0, 4000), ("30% writes", 30, 9000)] {
+        write_trace(&trace, write_percent, interval_nanos).expect("a trace");
+        for elevator in ["none", "deadline"] {
+            println!("replay, flash, {mix}, {elevator}\t{:.0}", replay_rate(&trace, elevator));
+        }
     }
 }
 
@@ -77,14 +79,15 @@ const REPLAYED: u32 = 1 << 19;
 /// Alternatives beyond the first: the difference of two studies is the time of their replays, without that of the file.
 const FURTHER: u32 = 3;
 
-/// Random reads of 4 KiB of one stream, at a rate that the device can serve.
-fn write_trace(path: &Path) -> io::Result<()> {
+/// Random I/O of 4 KiB of one stream. With writes, an interval of 9 µs is near the limit of the device.
+fn write_trace(path: &Path, write_percent: u64, interval_nanos: u64) -> io::Result<()> {
     let mut file = BufWriter::new(File::create(path)?);
     writeln!(file, "time_ns,op,sector,sectors")?;
     let mut random = 1_u64;
     for number in 0..REPLAYED {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        writeln!(file, "{},read,{},8", u64::from(number) * 4000, (random >> 40) * 8)?;
+        let op = if (random >> 33) % 100 < write_percent { "write" } else { "read" };
+        writeln!(file, "{},{op},{},8", u64::from(number) * interval_nanos, (random >> 40) * 8)?;
     }
     file.flush()
 }

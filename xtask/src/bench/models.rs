@@ -19,7 +19,10 @@ const GOALS: &[(&str, f64)] = &[
     ("disk, deadline", 3e6),
     ("disk, deadline, log", 3e6),
     ("flash, deadline", 5e6),
-    ("replay, flash, none", 3e6),
+    ("replay, flash, reads, none", 3e6),
+    ("replay, flash, reads, deadline", 3e6),
+    ("replay, flash, 30% writes, none", 3e6),
+    ("replay, flash, 30% writes, deadline", 3e6),
 ];
 
 pub(super) fn measure(runs: u32) -> Result<Vec<Figure>> {
