@@ -1,9 +1,11 @@
 //! `cargo xtask remote-experiment`: the published reads from a remote target, in real life. `iopath serve` serves a loop device in
 //! a network namespace, behind a link of 1 Gbit/s (`link.rs`). The client of iopath reads it sequentially through its page cache,
-//! with the published block sizes, readahead and longest requests. Prints a table of Markdown beside the published figures.
+//! with the published block sizes, readahead and longest requests, and with `--guest` the client of the Linux kernel does, too
+//! (`kernel.rs`). Prints a table of Markdown beside the published figures.
 //!
 //! Needs root, `ip`, `tc` and `losetup`; prints a line and skips the run without them.
 
+mod kernel;
 mod link;
 mod published;
 
@@ -16,7 +18,7 @@ use serde_json::Value;
 
 use crate::workspace;
 use link::Link;
-use published::Published;
+use published::{Published, Row};
 
 /// Readahead and longest request in KiB, as published.
 const SETTINGS: [(u32, u32); 3] = [(128, 512), (512, 512), (512, 64)];
@@ -32,12 +34,15 @@ pub(crate) struct Options {
     /// Rate of the link in Mbit/s
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     mbit: u32,
+    /// Also read with the NBD client of the Linux kernel, in the guest of `cargo xtask guest`
+    #[arg(long)]
+    guest: bool,
     /// Only these block sizes in KiB
     #[arg(long, value_name = "N,...", value_delimiter = ',')]
     block_kib: Vec<u64>,
 }
 
-/// Measures and prints the table. Returns false never: a failure is an error.
+/// Measures and prints the table. Returns false if the guest failed; other failures are errors.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     if let Some(reason) = missing() {
         println!("skipped: {reason}");
@@ -63,17 +68,18 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     let mut rows = Vec::new();
     for block in blocks {
         let read = |readahead: &str, request_kib| server.read(options, block, readahead, request_kib);
-        let mut row = Vec::new();
+        let mut ours = Vec::new();
         for (readahead_kib, request_kib) in SETTINGS {
-            row.push(read(&format!("linux:{readahead_kib}k"), request_kib)?);
+            ours.push(read(&format!("linux:{readahead_kib}k"), request_kib)?);
         }
-        row.push(read("auto", 512)?);
-        let rates: Vec<_> = row.iter().map(|rate| format!("{rate:.1}")).collect();
+        let auto = read("auto", 512)?;
+        let rates: Vec<_> = ours.iter().chain([&auto]).map(|rate| format!("{rate:.1}")).collect();
         eprintln!("{} KiB blocks: {} MiB/s", block >> 10, rates.join(", "));
-        rows.push((block, row));
+        rows.push(Row { block, ours, kernel: Vec::new(), auto });
     }
+    let has_passed = !options.guest || kernel::read(&server, options, &mut rows)?;
     println!("{}", published::table(&published, &SETTINGS, &rows));
-    Ok(true)
+    Ok(has_passed)
 }
 
 /// The reason why the experiment cannot run here.
@@ -142,6 +148,11 @@ impl Server {
             bail!("iopath serve printed no URI: {status}");
         }
         Ok(Self { process, uri })
+    }
+
+    fn port(&self) -> Result<&str> {
+        let port = self.uri.strip_prefix("nbd://").and_then(|rest| rest.split(['/', ':']).nth(1));
+        port.with_context(|| format!("no port in {}", self.uri))
     }
 
     /// Reads the export through the page cache of the client; in MiB/s.

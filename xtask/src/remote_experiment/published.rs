@@ -10,6 +10,18 @@ use crate::workspace;
 /// Queue (`unpatched` or `patched`), readahead and longest request in KiB, block in bytes.
 type Key = (String, u32, u32, u64);
 
+/// Our rates of a block size in MiB/s.
+pub(super) struct Row {
+    /// In bytes.
+    pub(super) block: u64,
+    /// The client of iopath, for each setting.
+    pub(super) ours: Vec<f64>,
+    /// The client of the kernel, for each setting. Empty: not measured.
+    pub(super) kernel: Vec<f64>,
+    /// The client of iopath with the readahead `auto`.
+    pub(super) auto: f64,
+}
+
 /// The mean rates in MiB/s.
 pub(super) struct Published(BTreeMap<Key, f64>);
 
@@ -50,21 +62,28 @@ impl Published {
 }
 
 /// A row for each block size: published and our rates of each setting, then the rate of `auto`.
-pub(super) fn table(published: &Published, settings: &[(u32, u32)], rows: &[(u64, Vec<f64>)]) -> String {
+pub(super) fn table(published: &Published, settings: &[(u32, u32)], rows: &[Row]) -> String {
+    let has_kernel = rows.iter().any(|row| !row.kernel.is_empty());
     let mut text = String::from("| block |");
     for (readahead, request) in settings {
         let _ = write!(text, " {readahead}, {request}: published | ours |");
+        text.push_str(if has_kernel { " kernel |" } else { "" });
     }
     text.push_str(" auto, 512: ours |\n|---|");
-    text.push_str(&"---:|".repeat(2 * settings.len() + 1));
-    for (block, rates) in rows {
-        let size =
-            if *block < 1 << 20 { format!("{} KiB", block >> 10) } else { format!("{} MiB", block >> 20) };
+    text.push_str(&"---:|".repeat(settings.len() * if has_kernel { 3 } else { 2 } + 1));
+    for row in rows {
+        let size = match row.block {
+            block if block < 1 << 20 => format!("{} KiB", block >> 10),
+            block => format!("{} MiB", block >> 20),
+        };
         let _ = write!(text, "\n| {size} |");
-        for (setting, rate) in settings.iter().zip(rates) {
-            let _ = write!(text, " {} | {rate:.1} |", published.cell(*setting, *block));
+        for (index, (setting, rate)) in settings.iter().zip(&row.ours).enumerate() {
+            let _ = write!(text, " {} | {rate:.1} |", published.cell(*setting, row.block));
+            if let Some(kernel) = row.kernel.get(index) {
+                let _ = write!(text, " {kernel:.1} |");
+            }
         }
-        let _ = write!(text, " {:.1} |", rates[settings.len()]);
+        let _ = write!(text, " {:.1} |", row.auto);
     }
     text
 }
@@ -77,9 +96,16 @@ mod tests {
     fn our_rates_stand_beside_the_published_ones() {
         let published = Published::read().expect("the file of the experiment");
         assert_eq!(published.blocks().len(), 13);
-        let text = table(&published, &[(512, 512), (512, 64)], &[(1 << 26, vec![111.04, 112.0, 113.0])]);
-        let row = text.lines().last().expect("a row");
-        assert_eq!(row, "| 64 MiB | 204 / 201 | 111.0 | 254 / – | 112.0 | 113.0 |");
+        let mut row = Row { block: 1 << 26, ours: vec![111.04, 112.0], kernel: Vec::new(), auto: 113.0 };
+        let last = |row: &Row| {
+            let text = table(&published, &[(512, 512), (512, 64)], std::slice::from_ref(row));
+            let columns: Vec<_> = text.lines().map(|line| line.matches('|').count()).collect();
+            assert!(columns.iter().all(|count| *count == columns[0]), "{text}");
+            text.lines().last().expect("a row").to_owned()
+        };
+        assert_eq!(last(&row), "| 64 MiB | 204 / 201 | 111.0 | 254 / – | 112.0 | 113.0 |");
+        row.kernel = vec![40.0, 30.0];
+        assert_eq!(last(&row), "| 64 MiB | 204 / 201 | 111.0 | 40.0 | 254 / – | 112.0 | 30.0 | 113.0 |");
         assert!(Published::parse("queue\nunpatched,1").is_none());
     }
 }

@@ -1,43 +1,4 @@
-#!/bin/busybox sh
-# The first process of the guest of `cargo xtask guest`: uses an NBD export of the host as a disk. Prints a line for each step.
-# The kernel's command line has the variables `port` and `fsx_ops`.
-
-/bin/busybox --install -s /bin
-export PATH=/bin:/usr/bin:/usr/sbin:/sbin
-mount -t proc proc /proc
-mount -t sysfs sysfs /sys
-mount -t devtmpfs dev /dev
-mount -t tmpfs tmp /tmp
-for word in $(cat /proc/cmdline); do
-    case $word in port=* | fsx_ops=*) eval "$word" ;; esac
-done
-
-end() {
-    echo "guest: $1"
-    sync
-    poweroff -f
-}
-
-step() {
-    name=$1
-    shift
-    if "$@" >/tmp/log 2>&1; then
-        echo "guest: ok $name"
-    else
-        echo "guest: exit code $? of: $*"
-        tail -n 30 /tmp/log
-        dmesg | tail -n 20
-        end "FAILED $name"
-    fi
-}
-
-for module in failover net_failover virtio_net nbd; do
-    insmod /modules/$module.ko || end "FAILED: no module $module"
-done
-ip link set lo up
-ip addr add 10.0.2.15/24 dev eth0
-ip link set eth0 up
-sleep 1
+# The steps of `cargo xtask guest`, after `setup.sh`: use an NBD export of the host as a disk. Each step prints a line.
 
 connect() { nbd-client 10.0.2.2 "$port" /dev/nbd0 -N disk -C 2 -b 4096; }
 fill() { for n in $(seq 1 40); do head -c 100000 /dev/urandom >/mnt/file$n || return 1; done; }
