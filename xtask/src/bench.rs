@@ -103,8 +103,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     }
     if nbd::is_selected(options.only.as_deref()) {
         let target = scratch.file(options.scratch_mib)?;
-        let servers = nbd::measure_servers(options.runs, options.seconds, &target);
-        for measured in [servers, nbd::measure_clients(options.runs, &target)] {
+        for measured in nbd::measure(only, options.runs, options.seconds, &target) {
             match measured {
                 Ok(measured) => figures.extend(measured),
                 Err(error) => {

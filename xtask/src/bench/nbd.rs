@@ -1,11 +1,11 @@
 //! `iopath serve` against other NBD servers, over a unix socket and with fio's nbd engine as the client. The data is cached in
-//! all servers: in the page cache of iopath, in that of the kernel, or in the memory of the server. `client.rs` compares clients.
+//! all servers: in the page cache of iopath, in that of the kernel, or in the memory of the server. `client.rs` compares clients,
+//! `encrypted.rs` servers with TLS.
 //!
 //! The CPU time is that of the server alone, over the whole run of the client.
 
 mod client;
-
-pub(super) use client::measure as measure_clients;
+mod encrypted;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -72,6 +72,7 @@ const ROWS: &[Row] = &[
 ];
 
 /// The sum of 64 connections against that of 4.
+const MANY_NAME: &str = "nbd, 64 connections against 4";
 const MANY: Load = Load { block_size: "4k", depth: 8, connections: 64 };
 const FEW: Load = Load { connections: 4, ..MANY };
 
@@ -82,7 +83,32 @@ pub(super) fn is_selected(only: Option<&str>) -> bool {
 
 /// The names of the figures.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    ROWS.iter().map(|row| row.name).chain(["nbd, 64 connections against 4", client::NAME])
+    server_names().chain([client::NAME]).chain(encrypted::names())
+}
+
+fn server_names() -> impl Iterator<Item = &'static str> {
+    ROWS.iter().map(|row| row.name).chain([MANY_NAME])
+}
+
+/// Measures each group of figures with a selected name, with `runs` alternating runs of each side.
+pub(super) fn measure(
+    only: Option<&str>,
+    runs: u32,
+    seconds: u32,
+    target: &TargetFile,
+) -> Vec<Result<Vec<Figure>>> {
+    let is_selected = |name: &str| only.is_none_or(|text| name.contains(text));
+    let mut measured = Vec::new();
+    if server_names().any(is_selected) {
+        measured.push(measure_servers(runs, seconds, target));
+    }
+    if is_selected(client::NAME) {
+        measured.push(client::measure(runs, target));
+    }
+    if encrypted::names().any(is_selected) {
+        measured.push(encrypted::measure(runs, target));
+    }
+    measured
 }
 
 /// Requests a second, and CPU time of the server for each, in microseconds.
@@ -93,7 +119,7 @@ struct Run {
 }
 
 /// Measures the figures of the servers, with `runs` alternating runs of each side. Prints a line for a missing program.
-pub(super) fn measure_servers(runs: u32, seconds: u32, target: &TargetFile) -> Result<Vec<Figure>> {
+fn measure_servers(runs: u32, seconds: u32, target: &TargetFile) -> Result<Vec<Figure>> {
     let has_engine =
         Command::new("fio").arg("--enghelp=nbd").output().is_ok_and(|output| output.status.success());
     if !has_engine {
@@ -118,9 +144,13 @@ pub(super) fn measure_servers(runs: u32, seconds: u32, target: &TargetFile) -> R
             figures.extend(pair(row.name, peer.label(), (measured[0], *theirs), (*rate, *cost)));
         }
     }
-    let name = "nbd, 64 connections against 4";
-    let measured = alternate(name, &[(Peer::Ours, MANY), (Peer::Ours, FEW)], runs, seconds, target)?;
-    figures.extend(pair(name, "4 connections", (measured[0], measured[1]), (Goal::AtLeast(1.0), Goal::Free)));
+    let measured = alternate(MANY_NAME, &[(Peer::Ours, MANY), (Peer::Ours, FEW)], runs, seconds, target)?;
+    figures.extend(pair(
+        MANY_NAME,
+        "4 connections",
+        (measured[0], measured[1]),
+        (Goal::AtLeast(1.0), Goal::Free),
+    ));
     Ok(figures)
 }
 
@@ -224,9 +254,12 @@ struct Started(Child, PathBuf);
 
 impl Started {
     fn new(peer: Peer, target: &TargetFile, socket: &Path) -> Result<Self> {
-        let mut command = peer.command(target, socket);
+        Self::run(peer.command(target, socket), socket)
+    }
+
+    fn run(mut command: Command, socket: &Path) -> Result<Self> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = command.spawn().with_context(|| format!("cannot run {}", peer.label()))?;
+        let child = command.spawn().with_context(|| format!("cannot run {command:?}"))?;
         let mut started = Self(child, socket.to_owned());
         let limit = Instant::now() + START;
         while std::os::unix::net::UnixStream::connect(socket).is_err() {

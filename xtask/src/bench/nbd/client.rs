@@ -69,7 +69,7 @@ impl Client {
 }
 
 /// Measures the figures, with `runs` alternating runs of each client. Prints a line for a missing program.
-pub(in crate::bench) fn measure(runs: u32, target: &TargetFile) -> Result<Vec<Figure>> {
+pub(super) fn measure(runs: u32, target: &TargetFile) -> Result<Vec<Figure>> {
     let mut clients = vec![Client::Ours];
     for client in [Client::Nbdfuse, Client::QemuImg] {
         match client.missing() {
