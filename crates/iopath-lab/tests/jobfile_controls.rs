@@ -211,3 +211,15 @@ fn single_transfers_have_priorities_on_a_path_that_supports_them() {
     let refused = in_directory(directory.path(), &text("psync")).unwrap_err();
     assert!(refused.contains("path kernel-direct has no priorities of single transfers"), "{refused}");
 }
+
+#[test]
+fn the_time_between_checks_of_the_least_rate_is_not_zero() {
+    let error = try_run(
+        &format!("{ON_MODEL}runtime=1\n[a]\nrate_iops_min=1\nrate_cycle=0\n"),
+        &RunSettings::default(),
+    )
+    .unwrap_err();
+    for part in ["f.fio:12:", "rate_cycle", "0", "1 or more"] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+}

@@ -21,8 +21,13 @@ pub(super) const KEYS: &[Key] = &[
     ),
     yes(
         &["rate_cycle"],
-        "the time between two checks of the least rate, in milliseconds; default: 1000",
-        set!(controls.rate_cycle = Some(millis)),
+        "the time between two checks of the least rate, in milliseconds, 1 or more; default: 1000",
+        |job, given| {
+            let cycle = Some(given.millis()?).filter(|cycle| !cycle.is_zero());
+            let cycle = cycle.ok_or(Refused::Expected("milliseconds, 1 or more: 500"))?;
+            job.controls.rate_cycle = Some(cycle);
+            Ok(())
+        },
     ),
     yes(
         &["latency_target"],
