@@ -223,3 +223,18 @@ fn the_time_between_checks_of_the_least_rate_is_not_zero() {
         assert!(error.contains(part), "{part}: {error}");
     }
 }
+
+#[test]
+fn the_priority_shares_of_a_size_are_at_most_100_percent() {
+    let parse = |split: &str| {
+        let text = format!("[a]\nfilename=x\ncmdprio_bssplit={split}\n");
+        JobFile::parse("f.fio", text.as_bytes(), &Nothing, false).map_err(|error| error.to_string())
+    };
+    assert!(parse("4k/60:4k/40:8k/100,4k/100").is_ok());
+    for split in ["4k/60:4k/41", "8k/1,4k/60/1/0:8k/1:4k/41/2/0"] {
+        let error = parse(split).err().unwrap();
+        for part in ["f.fio:3", "cmdprio_bssplit", split, "100"] {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+    }
+}

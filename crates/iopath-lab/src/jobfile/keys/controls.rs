@@ -227,7 +227,12 @@ fn priorities_of_sizes(job: &mut Job, given: &Given) -> Result<(), Refused> {
         };
         let entries: Option<Vec<PriorityOfSize>> =
             text.unwrap_or("").split(':').filter(|text| !text.is_empty()).map(entry).collect();
-        *split = entries.ok_or(EXPECTED)?;
+        let entries = entries.ok_or(EXPECTED)?;
+        let of_size = |bytes| entries.iter().filter(move |other| other.bytes == bytes);
+        if entries.iter().any(|entry| of_size(entry.bytes).map(|one| one.percent).sum::<u32>() > 100) {
+            return Err(Refused::Expected("shares of 100 or less in total for each size: 4k/60:4k/40"));
+        }
+        *split = entries;
     }
     Ok(())
 }
