@@ -1,5 +1,7 @@
 //! The program of `cargo xtask sim`: runs seeds on several threads, and prints failures, counts and coverage.
 
+mod watchdog;
+
 use std::panic;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -9,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use iopath_sim::{Counts, Coverage, Draw, Failure};
+use watchdog::Watchdog;
 
 /// Simulates whole systems in virtual time, and checks every byte
 #[derive(Debug, Parser)]
@@ -51,7 +54,8 @@ fn main() -> ExitCode {
 
 fn one(seed: u64, options: &Options) -> ExitCode {
     let mut coverage = Coverage::default();
-    match iopath_sim::run_seed(seed, options.draw(), &mut coverage) {
+    let run = || iopath_sim::run_seed(seed, options.draw(), &mut coverage);
+    match Watchdog::new(1).watch(|watchdog| watchdog.run(0, seed, run)) {
         Ok(counts) => {
             print!("{}", coverage.report());
             println!("seed {seed}: {} calls, hash {:016x}", counts.calls, counts.hash);
@@ -77,12 +81,13 @@ fn many(first: u64, options: &Options) -> ExitCode {
     let (started, next, has_failed) = (Instant::now(), AtomicU64::new(first), AtomicBool::new(false));
     let total = Mutex::new((Counts::default(), Coverage::default()));
     let jobs = options.jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
-    let work = || {
+    let work = |watchdog: &Watchdog, number: usize| {
         let (mut counts, mut coverage) = (Counts::default(), Coverage::default());
         while started.elapsed() < Duration::from_secs(options.seconds) && !has_failed.load(Ordering::Relaxed)
         {
             let seed = next.fetch_add(1, Ordering::Relaxed);
-            match iopath_sim::run_seed(seed, options.draw(), &mut coverage) {
+            let run = || iopath_sim::run_seed(seed, options.draw(), &mut coverage);
+            match watchdog.run(number, seed, run) {
                 Ok(run) => counts += run,
                 Err(failure) => {
                     if !has_failed.swap(true, Ordering::Relaxed) {
@@ -95,7 +100,14 @@ fn many(first: u64, options: &Options) -> ExitCode {
         total.0 += counts;
         total.1 += &coverage;
     };
-    thread::scope(|scope| (0..jobs).for_each(|_| drop(scope.spawn(work))));
+    Watchdog::new(jobs).watch(|watchdog| {
+        thread::scope(|scope| {
+            for number in 0..jobs {
+                let work = &work;
+                scope.spawn(move || work(watchdog, number));
+            }
+        });
+    });
     let (counts, coverage) = total.into_inner().expect("no thread panics while it holds the lock");
     print!("{}", coverage.report());
     let seconds = started.elapsed().as_secs_f64();

@@ -64,7 +64,7 @@ pub(super) fn found_of(output: &str, took: Duration) -> Found {
     // `seed 7 fails at event 12: rule 1: …`, and at the end `sim: 3 runs, seeds 7 to 9, 1234 calls (…`.
     let failure = output.lines().find_map(|line| {
         let (seed, message) = line.strip_prefix("seed ")?.split_once(": ")?;
-        seed.contains(" fails at event ").then_some(message)
+        seed.contains(" fails").then_some(message)
     });
     let summary = output.lines().find_map(|line| line.strip_prefix("sim: "));
     let calls = summary.and_then(|line| line.split(", ").find_map(|part| part.split_once(" calls")));

@@ -84,9 +84,10 @@ impl Recorder {
             });
             return;
         }
-        if ended_ns >= self.interval_end_ns {
+        // The end of an interval belongs to it, so that no interval has a length of zero.
+        if ended_ns > self.interval_end_ns {
             self.end_interval(self.interval_end_ns);
-            self.interval_end_ns = (ended_ns / self.average_ns + 1).saturating_mul(self.average_ns);
+            self.interval_end_ns = ended_ns.div_ceil(self.average_ns).saturating_mul(self.average_ns);
         }
         let sum = &mut self.sums[direction];
         sum.ios += 1;
@@ -253,12 +254,31 @@ mod tests {
     #[test]
     fn an_interval_has_a_line_for_each_direction() {
         let [bw, lat, _, iops] = &written(30, false)[..] else { panic!("four files") };
-        // Reads at 10 and 20 ms, at 30, 40 and 50 ms, and at 60 ms; the write at 65 ms; the job ends at 70 ms.
-        assert_eq!(
-            lat,
-            "30, 2000000, 0, 0, 0\n60, 2000000, 0, 0, 0\n70, 2000000, 0, 0, 0\n70, 10000000, 1, 0, 0\n"
-        );
-        assert_eq!(iops, "30, 67, 0, 0, 0\n60, 100, 0, 0, 0\n70, 100, 0, 0, 0\n70, 100, 1, 0, 0\n");
-        assert_eq!(bw.lines().next(), Some("30, 266, 0, 0, 0"));
+        // Reads at 10, 20 and 30 ms, and at 40, 50 and 60 ms; the write at 65 ms; the job ends at 70 ms.
+        assert_eq!(lat, "30, 2000000, 0, 0, 0\n60, 2000000, 0, 0, 0\n70, 10000000, 1, 0, 0\n");
+        assert_eq!(iops, "30, 100, 0, 0, 0\n60, 100, 0, 0, 0\n70, 100, 1, 0, 0\n");
+        assert_eq!(bw.lines().next(), Some("30, 400, 0, 0, 0"));
+    }
+
+    #[test]
+    fn a_job_that_ends_with_an_interval_has_no_empty_interval() {
+        let directory = tempfile::tempdir().unwrap();
+        let name = directory.path().join("j");
+        let settings = Series {
+            throughput: None,
+            latency: None,
+            iops: Some(name.clone()),
+            average: Duration::from_millis(30),
+            has_offset: false,
+            has_priority: false,
+        };
+        let mut recorder = Recorder::new(settings, IoPriority::default(), 0);
+        let read = Transfer { direction: Direction::Read, offset: 0, bytes: 4096 };
+        for ended_ms in [20, 60] {
+            recorder.handle_done(read, [0, 0], ended_ms * MS);
+        }
+        recorder.finish(60 * MS).write(1).unwrap();
+        let iops = fs::read_to_string(named(&name, "iops", 1)).unwrap();
+        assert_eq!(iops, "30, 33, 0, 0, 0\n60, 33, 0, 0, 0\n");
     }
 }
