@@ -135,7 +135,7 @@ struct Server {
 
 impl Server {
     fn start(link: &Link, disk: &Disk) -> Result<Self> {
-        let mut command = link.remote_command(&program());
+        let mut command = link.remote_command(&workspace::iopath_path());
         command.args(["serve", "--path", "iopath-direct", "--export", "disk"]);
         command.args(["--listen", &format!("{}:0", link::SERVER)]).arg(&disk.device);
         let mut process =
@@ -157,7 +157,7 @@ impl Server {
 
     /// Reads the export through the page cache of the client; in MiB/s.
     fn read(&self, options: &Options, block: u64, readahead: &str, request_kib: u32) -> Result<f64> {
-        let mut command = Command::new(program());
+        let mut command = workspace::iopath();
         command.args(["run", "--path", "iopath-buffered", "--rw", "read", "--json", "-"]);
         command.args(["--bs", &block.to_string(), "--readahead", readahead]);
         command.args(["--size", &format!("{}m", options.mib), "--repeat", &options.repeat.to_string()]);
@@ -173,8 +173,4 @@ impl Drop for Server {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
-}
-
-fn program() -> PathBuf {
-    workspace::target_dir().join("release/iopath")
 }

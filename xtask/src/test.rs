@@ -3,11 +3,15 @@
 mod failures;
 mod logged;
 mod peers;
+mod process;
 mod programs;
+mod progress;
 
-use std::io::Write;
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -67,6 +71,7 @@ const STEPS: &[Step] = &[
     Step { name: "fsx", quick: false, run: fsx },
     Step { name: "test-without-uring", quick: false, run: test_without_io_uring },
     Step { name: "deny", quick: false, run: deny },
+    Step { name: "tree", quick: true, run: tree },
 ];
 
 #[derive(Debug, clap::Args)]
@@ -92,6 +97,7 @@ pub(crate) fn run(options: &Options) -> bool {
         eprintln!("xtask: unknown step `{only}`; use one of: {}", names.join(", "));
         return false;
     }
+    UNTRACKED.get_or_init(untracked);
     let started = Instant::now();
     let results: Vec<_> = steps.iter().map(|step| (step.name, run_step(step))).collect();
     print!("{}", summary(&results, started.elapsed()));
@@ -99,11 +105,9 @@ pub(crate) fn run(options: &Options) -> bool {
 }
 
 fn run_step(step: &Step) -> Result<Outcome> {
-    print!("{:<19}", step.name);
-    let _ = std::io::stdout().flush(); // A failure is harmless: the result is printed later.
-    let started = Instant::now();
+    progress::begin(step.name);
     let result = (step.run)();
-    let seconds = started.elapsed().as_secs_f64();
+    let seconds = progress::end(step.name).as_secs_f64();
     match &result {
         Ok(Outcome::Passed(note)) => println!("ok      {seconds:6.1} s  {note}"),
         Ok(Outcome::Skipped(reason)) => println!("skipped {seconds:6.1} s  {reason}"),
@@ -112,23 +116,32 @@ fn run_step(step: &Step) -> Result<Outcome> {
     result
 }
 
-/// The names of the failed steps, then a line with the number of steps.
+/// The skipped steps with their reasons, the names of the failed steps, then a line with the number of steps.
 fn summary(results: &[(&str, Result<Outcome>)], elapsed: Duration) -> String {
-    let failed: Vec<_> =
-        results.iter().filter(|(_, result)| result.is_err()).map(|(name, _)| *name).collect();
-    let skipped = results.iter().filter(|(_, result)| matches!(result, Ok(Outcome::Skipped(_)))).count();
-    let passed = results.len() - failed.len() - skipped;
+    let mut text = String::from("\n");
+    let (mut skipped, mut failed) = (0, Vec::new());
+    for (name, result) in results {
+        match result {
+            Ok(Outcome::Passed(_)) => {}
+            Ok(Outcome::Skipped(reason)) => {
+                skipped += 1;
+                let _ = writeln!(text, "skipped: {name}: {reason}"); // Cannot fail.
+            }
+            Err(_) => failed.push(*name),
+        }
+    }
     let verdict = match failed.as_slice() {
+        [] if skipped == 0 => "all steps passed".to_owned(),
         [] => "all steps passed, except skipped ones".to_owned(),
-        names => format!(
-            "failed: {}; run again: cargo xtask test --only {}",
-            names.join(", "),
-            names.first().unwrap_or(&"STEP")
-        ),
+        [first, ..] => {
+            format!("failed: {}; run again: cargo xtask test --only {first}", failed.join(", "))
+        }
     };
+    let passed = results.len() - failed.len() - skipped;
     let tail = if skipped == 0 { String::new() } else { format!(", {skipped} skipped") };
-    let failed = failed.len();
-    format!("\n{verdict} ({:.0} s in total)\n{passed} passed, {failed} failed{tail}\n", elapsed.as_secs_f64())
+    let (failed, seconds) = (failed.len(), elapsed.as_secs());
+    let _ = write!(text, "{verdict} ({seconds} s in total)\n{passed} passed, {failed} failed{tail}\n");
+    text
 }
 
 fn format() -> Result<Outcome> {
@@ -261,6 +274,27 @@ fn deny() -> Result<Outcome> {
     Ok(Outcome::Passed(String::new()))
 }
 
+/// The untracked files of the tree when the steps began. None without a checkout of git.
+static UNTRACKED: OnceLock<Option<BTreeSet<String>>> = OnceLock::new();
+
+/// Checks that no step left a file in the tree.
+fn tree() -> Result<Outcome> {
+    let (Some(Some(before)), Some(after)) = (UNTRACKED.get(), untracked()) else {
+        return Ok(Outcome::Skipped("git or its checkout is missing".to_owned()));
+    };
+    let left: Vec<_> = after.difference(before).cloned().collect();
+    anyhow::ensure!(left.is_empty(), "a step left files in the tree: {}", left.join(", "));
+    Ok(Outcome::Passed(String::new()))
+}
+
+/// The files that git neither tracks nor ignores. None without git or a checkout.
+fn untracked() -> Option<BTreeSet<String>> {
+    let arguments = ["ls-files", "--others", "--exclude-standard"];
+    let output = Command::new("git").current_dir(workspace::root()).args(arguments).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.lines().map(str::to_owned).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -274,6 +308,7 @@ mod tests {
         let text = summary(&results, Duration::from_secs(3));
         assert_eq!(text.lines().last(), Some("1 passed, 0 failed, 1 skipped"));
         assert!(text.contains("all steps passed, except skipped ones (3 s in total)"), "{text}");
+        assert!(text.contains("skipped: deny: not installed"), "{text}");
     }
 
     #[test]

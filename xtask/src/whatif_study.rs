@@ -93,7 +93,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     }
     let built = workspace::cargo().args(["build", "--release", "-q", "-p", "iopath-cli"]).status()?;
     ensure!(built.success(), "iopath-cli does not build");
-    let iopath = workspace::target_dir().join("release/iopath");
+    let iopath = workspace::iopath_path();
     let device = Device::start(&options.backing, &iopath, &folder)?;
     let study = Study { options, iopath, device, folder };
     if options.model == FIT {

@@ -33,6 +33,16 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
+/// The path of the program `iopath` in the profile `release`, which the caller has built.
+pub(crate) fn iopath_path() -> PathBuf {
+    target_dir().join("release/iopath")
+}
+
+/// A command of that program.
+pub(crate) fn iopath() -> Command {
+    Command::new(iopath_path())
+}
+
 /// The path of `program`: searches `PATH`, and system folders that are often missing in the `PATH` of a user.
 pub(crate) fn find_program(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -20,10 +20,13 @@ mod tests {
 
     #[test]
     fn passes_as_fast_as_the_standard_librarys() {
-        let (ours, theirs) = (now(), std::time::Instant::now());
+        // The standard library's interval contains ours, at whatever point another thread interrupts this one.
+        let theirs = std::time::Instant::now();
+        let ours = now();
         std::thread::sleep(Duration::from_millis(5));
         let passed = now().saturating_since(ours);
+        let passed_of_theirs = theirs.elapsed();
         assert!(passed >= Duration::from_millis(5), "{passed:?}");
-        assert!(passed <= theirs.elapsed() + Duration::from_millis(1), "{passed:?}");
+        assert!(passed <= passed_of_theirs, "{passed:?}, {passed_of_theirs:?}");
     }
 }

@@ -309,7 +309,7 @@ impl Program {
 }
 
 fn iopath(path: &str, arguments: &[&str], seconds: Option<u32>, target: &TargetFile) -> Command {
-    let mut command = Command::new(workspace::target_dir().join("release/iopath"));
+    let mut command = workspace::iopath();
     command.args(["run", "--path", path]).args(arguments).arg("--target").arg(&target.path);
     if !arguments.contains(&"--size") {
         command.args(["--size", &format!("{}m", target.mib)]);

@@ -1,11 +1,12 @@
 //! `iopath serve` against other NBD servers, over a unix socket and with fio's nbd engine as the client. The data is cached in
 //! all servers: in the page cache of iopath, in that of the kernel, or in the memory of the server. `client.rs` compares clients,
-//! `encrypted.rs` servers with TLS.
+//! `encrypted.rs` servers with TLS, `modelled.rs` the latency of a served model with the model.
 //!
 //! The CPU time is that of the server alone, over the whole run of the client.
 
 mod client;
 mod encrypted;
+mod modelled;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -83,7 +84,7 @@ pub(super) fn is_selected(only: Option<&str>) -> bool {
 
 /// The names of the figures.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    server_names().chain([client::NAME]).chain(encrypted::names())
+    server_names().chain([client::NAME, modelled::NAME]).chain(encrypted::names())
 }
 
 fn server_names() -> impl Iterator<Item = &'static str> {
@@ -104,6 +105,9 @@ pub(super) fn measure(
     }
     if is_selected(client::NAME) {
         measured.push(client::measure(runs, target));
+    }
+    if is_selected(modelled::NAME) {
+        measured.push(modelled::measure(runs, seconds));
     }
     if encrypted::names().any(is_selected) {
         measured.push(encrypted::measure(runs, target));
@@ -205,11 +209,11 @@ fn run_once(peer: Peer, load: Load, seconds: u32, target: &TargetFile) -> Result
     let socket = socket();
     let server = Started::new(peer, target, &socket)?;
     let warm_up = if peer == Peer::NbdkitMemory { "--rw=write" } else { "--rw=read" };
-    fio(&socket, target, &[warm_up, "--bs=1m", "--iodepth=4"])?;
+    fio(&socket, target.mib, &[warm_up, "--bs=1m", "--iodepth=4"])?;
     let before = cpu::process_seconds(server.0.id())?;
     let result = fio(
         &socket,
-        target,
+        target.mib,
         &[
             "--rw=randread",
             &format!("--bs={}", load.block_size),
@@ -227,12 +231,12 @@ fn run_once(peer: Peer, load: Load, seconds: u32, target: &TargetFile) -> Result
     Ok(Run { iops: number(&result, "/jobs/0/read/iops")?, cpu_us: cpu_seconds * 1e6 / ios })
 }
 
-/// Runs fio on the export, and parses its JSON.
-fn fio(socket: &Path, target: &TargetFile, arguments: &[&str]) -> Result<Value> {
+/// Runs fio on the first `mib` MiB of the export, and parses its JSON.
+fn fio(socket: &Path, mib: u64, arguments: &[&str]) -> Result<Value> {
     let output = Command::new("fio")
         .args(["--name=nbd", "--thread", "--ioengine=nbd", "--output-format=json"])
         .arg(format!("--uri=nbd+unix:///?socket={}", socket.display()))
-        .arg(format!("--size={}m", target.mib))
+        .arg(format!("--size={mib}m"))
         .args(arguments)
         .output()
         .context("cannot run fio")?;
@@ -305,7 +309,7 @@ impl Peer {
         let path = |name: &str, path: &PathBuf| format!("{name}{}", path.display());
         let socket = socket.to_path_buf();
         let mut command = match self {
-            Self::Ours => Command::new(workspace::target_dir().join("release/iopath")),
+            Self::Ours => workspace::iopath(),
             _ => Command::new(self.program()),
         };
         match self {

@@ -112,7 +112,7 @@ fn iopath(
     target: Option<&TargetFile>,
     seconds: u32,
 ) -> Command {
-    let mut command = Command::new(workspace::target_dir().join("release/iopath"));
+    let mut command = workspace::iopath();
     command.args(["run", "--path", path, "--rw", workload.rw, "--bs", workload.block_size]).args(more);
     if let Some(target) = target {
         command.arg("--target").arg(&target.path).args(["--size", &format!("{}m", target.mib)]);

@@ -7,11 +7,16 @@ use std::fmt;
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::failures;
+use super::{failures, progress};
 use crate::workspace;
+
+/// The interval at which a command is checked for its end.
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The number of lines to print from the log of a command that failed without a failed test.
 const TAIL_LINES: usize = 120;
@@ -45,10 +50,17 @@ impl Logged {
         let path = log_path(self.name)?;
         let log = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
         self.command.stdout(log.try_clone()?).stderr(log);
-        let status = self
+        let mut child = self
             .command
-            .status()
+            .spawn()
             .with_context(|| format!("cannot run {}", self.command.get_program().display()))?;
+        let status = loop {
+            if let Some(status) = child.try_wait()? {
+                break status;
+            }
+            progress::show_if_due(|| progress::last_line(&path));
+            thread::sleep(CHECK_INTERVAL);
+        };
         let text = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
         if status.success() {
             return Ok(text);

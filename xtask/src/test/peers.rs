@@ -30,9 +30,12 @@ const PEERS: &[Peer] = &[
     Peer { program: "dmsetup", package: "dmsetup", needed_by: "refusal of devices with holders" },
 ];
 
+/// The time for which apt waits for another program that installs packages, in seconds.
+const LOCK_TIMEOUT_S: u32 = 300;
+
 /// Installs missing programs, as root and with apt. Otherwise lists the tests that will be skipped.
 pub(super) fn install_missing() -> Outcome {
-    let missing = missing(PEERS, |program| workspace::find_program(program).is_some());
+    let missing = missing(PEERS, is_installed);
     if missing.is_empty() {
         return Outcome::Passed(format!("all {} programs are installed", PEERS.len()));
     }
@@ -45,14 +48,26 @@ pub(super) fn install_missing() -> Outcome {
     let packages = packages(&missing);
     let mut arguments = vec!["install", "--yes", "--no-install-recommends"];
     arguments.extend(&packages);
-    match apt("install-peers", &arguments).run().or_else(|error| updated.and(Err(error))) {
-        Ok(_) => Outcome::Passed(format!("installed {}", packages.join(", "))),
+    let result = apt("install-peers", &arguments).run().or_else(|error| updated.and(Err(error)));
+    // A package may lack its program, and apt may succeed in part.
+    let missing = self::missing(PEERS, is_installed);
+    match result {
+        Ok(_) if missing.is_empty() => Outcome::Passed(format!("installed {}", packages.join(", "))),
+        Ok(_) => Outcome::Skipped(format!("the packages lack programs{}", left_out(&missing))),
         Err(error) => Outcome::Skipped(format!("apt-get failed: {error}{}", left_out(&missing))),
     }
 }
 
+fn is_installed(program: &str) -> bool {
+    workspace::find_program(program).is_some()
+}
+
 fn apt(name: &'static str, arguments: &[&str]) -> Logged {
-    Logged::new(name, Command::new("apt-get")).args(arguments).env("DEBIAN_FRONTEND", "noninteractive")
+    let timeout = format!("DPkg::Lock::Timeout={LOCK_TIMEOUT_S}");
+    Logged::new(name, Command::new("apt-get"))
+        .args(["-o", &timeout])
+        .args(arguments)
+        .env("DEBIAN_FRONTEND", "noninteractive")
 }
 
 fn missing(peers: &'static [Peer], is_here: impl Fn(&str) -> bool) -> Vec<&'static Peer> {

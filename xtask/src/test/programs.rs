@@ -1,28 +1,29 @@
 //! Runs the programs that `cargo test` builds, several at a time, and counts their tests. Cargo runs one program after another,
 //! and most of our tests wait for devices and timers, so the processors would be idle for half of the time.
+//!
+//! How one program is started, watched and ended: see `process.rs`.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use super::logged::{Logged, TestCount, log_path, skip_lines};
-use super::{Outcome, failures};
+use super::process::{self, Ending};
+use super::{Outcome, failures, progress};
 use crate::workspace;
 
-/// The maximum time of one program. The slowest needs less than two minutes; a program that hangs is killed and fails.
-const TIME_MAX: Duration = Duration::from_secs(600);
-
-/// The interval at which a worker checks whether its program has ended.
-const CHECK_INTERVAL: Duration = Duration::from_millis(20);
+/// Programs that take the longest, the longest first. They start first, so that none of them runs alone at the end.
+const LONGEST: &[&str] = &["iopath_lab", "peers", "experiment_values", "survey", "floods"];
 
 /// A run of the tests of some crates.
 #[derive(Debug, Default)]
@@ -58,11 +59,18 @@ struct Ended {
     is_success: bool,
 }
 
+impl Program {
+    /// Whether this is the test program of this name. The name of the file ends with a hash.
+    fn is(&self, name: &str) -> bool {
+        self.file.rsplit_once('-').is_some_and(|(own, _)| own == name)
+    }
+}
+
 impl TestRun {
     /// Builds and runs the tests, and counts them. Fails if a test fails or none ran.
     pub(super) fn run(&self) -> Result<Outcome> {
         let artifacts = self.build()?;
-        let mut programs: VecDeque<Program> = VecDeque::new();
+        let mut programs = Vec::new();
         programs.extend(self.doc_tests(&artifacts));
         programs.extend(artifacts.iter().map(|artifact| self.program(artifact)));
         let directory = log_path(self.name)?.with_extension("");
@@ -148,60 +156,78 @@ impl TestRun {
 }
 
 /// Runs the programs, as many at a time as the machine has processors. Returns their output in the order of their ends.
-fn run_all(programs: VecDeque<Program>, directory: &Path) -> Result<Vec<Ended>> {
-    let programs = Mutex::new(programs);
-    let ended = Mutex::new(Vec::new());
+fn run_all(mut programs: Vec<Program>, directory: &Path) -> Result<Vec<Ended>> {
+    programs.sort_by_key(|program| LONGEST.iter().position(|name| program.is(name)).unwrap_or(LONGEST.len()));
+    let count = programs.len();
+    let queue = Mutex::new(VecDeque::from(programs));
+    let running = Mutex::new(Vec::new());
     let workers = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| {
-        let work = || -> Result<()> {
-            loop {
-                // A statement of its own, so that the lock is released before the program runs.
-                let next = programs.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-                let Some(program) = next else { return Ok(()) };
-                let result = run(program, directory)?;
-                ended.lock().unwrap_or_else(PoisonError::into_inner).push(result);
+        let (sender, results) = mpsc::channel();
+        for _ in 0..workers {
+            let sender = sender.clone();
+            let (queue, running) = (&queue, &running);
+            scope.spawn(move || work(queue, running, directory, &sender));
+        }
+        drop(sender);
+        let mut ended = Vec::with_capacity(count);
+        loop {
+            match results.recv_timeout(progress::INTERVAL) {
+                Ok(result) => ended.push(result?),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(ended),
             }
-        };
-        let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().try_for_each(|thread| thread.join().expect("a worker does not panic"))
-    })?;
-    Ok(ended.into_inner().unwrap_or_else(PoisonError::into_inner))
+            progress::show_if_due(|| {
+                format!("{} of {count} programs ended{}", ended.len(), of_running(&running))
+            });
+        }
+    })
+}
+
+/// The programs that run, with the times of their starts.
+type Running = Mutex<Vec<(String, Instant)>>;
+
+/// Runs programs of the queue until it is empty or the receiver of the results is gone.
+fn work(
+    queue: &Mutex<VecDeque<Program>>,
+    running: &Running,
+    directory: &Path,
+    results: &mpsc::Sender<Result<Ended>>,
+) {
+    loop {
+        // A statement of its own, so that the lock is released before the program runs.
+        let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let Some(program) = next else { return };
+        let name = program.file.clone();
+        running.lock().unwrap_or_else(PoisonError::into_inner).push((name.clone(), Instant::now()));
+        let result = run(program, directory);
+        running.lock().unwrap_or_else(PoisonError::into_inner).retain(|(other, _)| *other != name);
+        if results.send(result).is_err() {
+            return;
+        }
+    }
+}
+
+fn of_running(running: &Running) -> String {
+    let mut text = String::new();
+    for (name, started) in running.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        let separator = if text.is_empty() { "; running: " } else { ", " };
+        let _ = write!(text, "{separator}{name} ({} s)", started.elapsed().as_secs()); // Cannot fail.
+    }
+    text
 }
 
 fn run(mut program: Program, directory: &Path) -> Result<Ended> {
     let path = directory.join(format!("{}.log", program.file));
-    let output = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
-    program.command.stdout(output.try_clone()?).stderr(output);
-    let mut child = program
-        .command
-        .spawn()
-        .with_context(|| format!("cannot run {}", program.command.get_program().display()))?;
-    let status = wait(&mut child, TIME_MAX)?;
+    let ending = process::run(&mut program.command, &path)?;
     let mut log = program.header.unwrap_or_default();
     log.push_str(&String::from_utf8_lossy(&fs::read(&path)?));
-    match status {
-        Some(status) if status.success() => {}
+    let is_success = matches!(ending, Ending::Exited(status) if status.success());
+    if !is_success {
         // The form of cargo: the search for failed tests recognizes it.
-        Some(status) => writeln!(log, "\nerror: test failed: {status}")?,
-        None => writeln!(log, "\nerror: test failed: it had not ended after {} s", TIME_MAX.as_secs())?,
+        writeln!(log, "\nerror: test failed: {ending}")?;
     }
-    Ok(Ended { log, is_success: status.is_some_and(|status| status.success()) })
-}
-
-/// Waits for the end of a program. Kills it after `time_max`, and returns None then.
-fn wait(child: &mut Child, time_max: Duration) -> Result<Option<ExitStatus>> {
-    let started = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
-        }
-        if started.elapsed() > time_max {
-            child.kill()?;
-            child.wait()?;
-            return Ok(None);
-        }
-        thread::sleep(CHECK_INTERVAL);
-    }
+    Ok(Ended { log, is_success })
 }
 
 /// A test program that cargo has built.
@@ -273,8 +299,8 @@ mod tests {
     #[test]
     fn all_programs_run_and_failures_are_kept() {
         let directory = tempfile::tempdir().expect("a directory");
-        let programs = [shell("a", "echo out; echo err >&2"), shell("b", "echo died; kill -6 $$")];
-        let mut ended = run_all(programs.into(), directory.path()).expect("they can be run");
+        let programs = vec![shell("a", "echo out; echo err >&2"), shell("b", "echo died; kill -6 $$")];
+        let mut ended = run_all(programs, directory.path()).expect("they can be run");
         ended.sort_by_key(|program| !program.is_success);
         assert_eq!(ended[0].log, "     Running a (sh)\nout\nerr\n");
         assert!(ended[0].is_success && !ended[1].is_success);
@@ -283,9 +309,19 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_hangs_is_killed() {
-        let mut child = Command::new("sleep").arg("1000").spawn().expect("sleep runs");
-        assert_eq!(wait(&mut child, Duration::from_millis(10)).expect("it can be killed"), None);
-        assert!(wait(&mut child, TIME_MAX).expect("it has ended").is_some());
+    fn each_of_the_longest_programs_exists() {
+        let exists = |name: &str| {
+            let directories =
+                fs::read_dir(workspace::root().join("crates")).expect("it has crates").flatten();
+            directories.map(|entry| entry.path()).any(|directory| {
+                let is_library = directory.file_name().is_some_and(|file| file == &*name.replace('_', "-"));
+                is_library || directory.join("tests").join(name).with_extension("rs").exists()
+            })
+        };
+        for name in LONGEST {
+            assert!(exists(name), "{name} is no test program of the workspace");
+        }
+        assert!(shell("peers-0123456789abcdef", "").is("peers"));
+        assert!(!shell("more_peers-0123456789abcdef", "").is("peers"));
     }
 }

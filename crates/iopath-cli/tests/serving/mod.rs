@@ -43,7 +43,8 @@ impl Serving {
 
 /// The output of a client; `None`, with a line, if it is not installed.
 pub(crate) fn client(program: &str, arguments: &[&str]) -> Option<Output> {
-    let output = Command::new(program).args(arguments).output();
+    // Its files in the current directory, such as the verify state of fio, are outside of the tree.
+    let output = Command::new(program).args(arguments).current_dir(env!("CARGO_TARGET_TMPDIR")).output();
     if output.is_err() {
         eprintln!("skipped: {program} is not installed");
     }

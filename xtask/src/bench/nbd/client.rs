@@ -79,7 +79,7 @@ pub(super) fn measure(runs: u32, target: &TargetFile) -> Result<Vec<Figure>> {
     }
     let socket = socket();
     let _server = Started::new(Peer::Ours, target, &socket)?;
-    fio(&socket, target, &["--rw=read", "--bs=1m", "--iodepth=4"])?;
+    fio(&socket, target.mib, &["--rw=read", "--bs=1m", "--iodepth=4"])?;
     let mut rates = vec![Vec::new(); clients.len()];
     for run in 0..runs {
         eprintln!("{NAME}: run {} of {runs}", run + 1);
@@ -105,7 +105,7 @@ pub(super) fn measure(runs: u32, target: &TargetFile) -> Result<Vec<Figure>> {
 
 /// The cache is smaller than the export, so that nothing is read twice from it.
 fn ours(uri: &str, target: &TargetFile) -> Result<f64> {
-    let mut command = Command::new(workspace::target_dir().join("release/iopath"));
+    let mut command = workspace::iopath();
     command.args(["run", "--path", "iopath-buffered", "--rw", "read", "--bs", "16k", "--repeat", "1"]);
     command.args(["--cache", "16m", "--target", uri, "--size", &format!("{}m", target.mib), "--json", "-"]);
     let result: Value = serde_json::from_slice(output(command)?.as_bytes())?;
