@@ -2,6 +2,7 @@
 
 mod circles;
 mod edges;
+mod guards;
 mod modules;
 mod rules;
 mod tree;

@@ -168,7 +168,7 @@ fn a_signal_keeps_the_complete_pairs_and_ends_the_command() {
     let started = Instant::now();
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
-    assert!(started.elapsed() < Duration::from_secs(5));
+    assert!(started.elapsed() < Duration::from_secs(60));
     assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
     let stdout = text(&output.stdout);
     assert!(stdout.contains("partial: ") && stdout.contains("ended: interrupted"), "{stdout}");
@@ -179,10 +179,10 @@ fn a_signal_keeps_the_complete_pairs_and_ends_the_command() {
 #[test]
 fn a_process_left_in_the_background_does_not_delay_the_end_of_its_command() {
     let started = Instant::now();
-    let left = "sleep 30 & echo started";
+    let left = "sleep 600 & echo started";
     let output = compare(&["--live", left, "sleep 0.05", "--repetitions-max", "2", "--json", "-"]);
     let took = started.elapsed();
-    assert!(took < Duration::from_secs(15), "{took:?}");
+    assert!(took < Duration::from_secs(120), "{took:?}");
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(
         (&json["live"]["pairs"], &json["runs"][0]["metrics"][0]["metric"]),
@@ -248,7 +248,7 @@ fn a_second_signal_ends_a_command_that_ignores_the_first() {
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let started = Instant::now();
     assert_eq!(child.wait().unwrap().code(), Some(130));
-    assert!(started.elapsed() < Duration::from_secs(5));
+    assert!(started.elapsed() < Duration::from_secs(60));
 }
 
 #[test]

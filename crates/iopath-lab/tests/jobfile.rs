@@ -97,9 +97,9 @@ fn a_group_starts_after_the_group_before_it_and_jobs_of_a_group_together() {
     let report = run_in(directory.path(), text);
     assert!(begin.elapsed() >= Duration::from_millis(300 + 500));
     let [together, alone] = &report.groups[..] else { panic!("two groups") };
-    assert!((0.29..5.0).contains(&together.seconds), "{}", together.seconds);
+    assert!((0.29..60.0).contains(&together.seconds), "{}", together.seconds);
     // A delay is not part of the measurement.
-    assert!((0.29..5.0).contains(&alone.seconds), "{}", alone.seconds);
+    assert!((0.29..60.0).contains(&alone.seconds), "{}", alone.seconds);
     let sum: u64 = report.runs[..2].iter().map(|run| run.ios).sum();
     assert_eq!(together.ios, sum);
 }
@@ -108,9 +108,9 @@ fn a_group_starts_after_the_group_before_it_and_jobs_of_a_group_together() {
 fn the_end_of_a_job_with_exitall_ends_its_group() {
     let directory = tempfile::tempdir().unwrap();
     let begin = Instant::now();
-    let text = "[a]\nsize=64k\nexitall\n[b]\nsize=64k\nruntime=60\ntime_based\n";
+    let text = "[a]\nsize=64k\nexitall\n[b]\nsize=64k\nruntime=600\ntime_based\n";
     let report = run_in(directory.path(), text);
-    assert!(begin.elapsed() < Duration::from_secs(30));
+    assert!(begin.elapsed() < Duration::from_secs(120));
     assert_eq!(report.runs[0].ios, 16);
 }
 
@@ -121,7 +121,7 @@ fn a_ramp_is_not_measured() {
     let begin = Instant::now();
     let report = run_in(directory.path(), text);
     assert!(begin.elapsed() >= Duration::from_millis(500));
-    assert!((0.19..5.0).contains(&report.runs[0].seconds), "{}", report.runs[0].seconds);
+    assert!((0.19..60.0).contains(&report.runs[0].seconds), "{}", report.runs[0].seconds);
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn caches_stay_filled_for_the_targets_of_jobs_with_pre_read_only() {
 #[test]
 fn a_job_that_exitall_ends_before_its_measurement_is_kept_and_marked() {
     let directory = tempfile::tempdir().unwrap();
-    let text = "[a]\nsize=64k\nexitall\n[b]\nsize=64k\nruntime=60\ntime_based\nramp_time=60\n";
+    let text = "[a]\nsize=64k\nexitall\n[b]\nsize=64k\nruntime=600\ntime_based\nramp_time=60\n";
     let report = run_in(directory.path(), text);
     assert_eq!((report.runs[0].ios, report.runs[1].ios), (16, 0));
     assert!(report.runs[1].iops.mean.abs() < f64::EPSILON, "{:?}", report.runs[1].iops);

@@ -314,7 +314,7 @@ fn with_latency_sampling_all_transfers_are_made_and_counted() {
             ..all
         };
         if let Some(result) = run_here(&timed) {
-            assert!((0.02..5.0).contains(&result.seconds) && result.ios.is_multiple_of(64), "{result:?}");
+            assert!((0.02..60.0).contains(&result.seconds) && result.ios.is_multiple_of(64), "{result:?}");
         }
     }
 }
@@ -331,5 +331,5 @@ fn many_jobs_start_and_end_together() {
     };
     let result = run(&workload).unwrap();
     assert_eq!((result.jobs, result.bytes), (32, 3 * MIB));
-    assert!(begun.elapsed() < Duration::from_secs(30));
+    assert!(begun.elapsed() < Duration::from_secs(120));
 }

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 /// The directory for the scratch file of the child, which is this program.
 const DIRECTORY: &str = "IOPATH_TEST_DIRECTORY";
 const BYTES: u64 = 1 << 20;
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 #[test]
 #[ignore = "the child process of the other tests"]

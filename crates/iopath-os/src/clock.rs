@@ -20,7 +20,7 @@ mod tests {
 
     #[test]
     fn passes_as_fast_as_the_standard_librarys() {
-        // The standard library's interval contains ours, at whatever point another thread interrupts this one.
+        // The interval of the standard library contains ours, wherever another thread interrupts this one.
         let theirs = std::time::Instant::now();
         let ours = now();
         std::thread::sleep(Duration::from_millis(5));

@@ -4,6 +4,7 @@
 use super::Finding;
 use super::circles::no_circles;
 use super::edges::crate_edges;
+use super::guards::hang_guards;
 use super::tree::{File, Token, Tree};
 use super::words::plain_words;
 
@@ -23,6 +24,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule { name: "no-machine", check: no_machine },
     Rule { name: "no-stub", check: no_stub },
     Rule { name: "steady-clock", check: steady_clock },
+    Rule { name: "hang-guards", check: hang_guards },
     Rule { name: "starvation-bound", check: starvation_bound },
     Rule { name: "whitespace", check: whitespace },
     Rule { name: "plain-words", check: plain_words },

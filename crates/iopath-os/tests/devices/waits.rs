@@ -17,7 +17,7 @@ use iopath_os::{
 use crate::on_each_device;
 use crate::rig::{BLOCK, DEPTH, in_memory, limits, scratch, segment};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 const SECTORS: u64 = 1 << 13;
 
 type Wait<'a> = &'a dyn Fn(&mut dyn RealDevice, Duration);
