@@ -34,8 +34,9 @@ struct Entry {
     /// It has ended without an error.
     is_complete: bool,
     is_durable: bool,
-    /// A failed flush may have lost it. Until a flush succeeds, a read may return older bytes.
-    is_at_risk: bool,
+    /// A failed flush may have lost it until this event, at which a flush has succeeded. A read that began before may have
+    /// taken older bytes from the device.
+    at_risk_until: u64,
     /// It was in progress when its owner accepted a loss: the part that had reached the device may be lost.
     is_doomed: bool,
 }
@@ -96,7 +97,7 @@ impl Contents {
             queue: NO_QUEUE,
             is_complete: true,
             is_durable: true,
-            is_at_risk: false,
+            at_risk_until: 0,
             is_doomed: false,
         };
         let cells = bytes.div_ceil(CELL) as usize;
@@ -116,7 +117,7 @@ impl Contents {
             queue,
             is_complete: false,
             is_durable: false,
-            is_at_risk: false,
+            at_risk_until: 0,
             is_doomed: false,
         };
         for cell in self.cells(bytes) {
@@ -149,18 +150,19 @@ impl Contents {
         }
     }
 
-    /// A flush that began at `start` has succeeded: it covers all writes that had ended. No call in progress began before
-    /// `oldest`.
-    pub(crate) fn flushed(&mut self, start: u64, oldest: u64) {
+    /// A flush that began at `start` has succeeded at `end`: it covers all writes that had ended. No call in progress began
+    /// before `oldest`.
+    pub(crate) fn flushed(&mut self, start: u64, end: u64, oldest: u64) {
         for entries in &mut self.cells {
             if entries.len() == 1 && entries[0].is_durable {
                 continue;
             }
             for entry in entries.iter_mut().filter(|entry| entry.end < start && entry.is_complete) {
                 entry.is_durable = true;
-                entry.is_at_risk = false;
+                entry.at_risk_until = entry.at_risk_until.min(end);
             }
-            let durable = entries.iter().rfind(|entry| entry.is_durable && entry.end < oldest).copied();
+            let is_past = |entry: &&Entry| entry.end < oldest && entry.at_risk_until < oldest;
+            let durable = entries.iter().rfind(|entry| entry.is_durable && is_past(entry)).copied();
             if let Some(durable) = durable {
                 entries.retain(|entry| !entry.is_before(&durable));
             }
@@ -170,13 +172,13 @@ impl Contents {
     /// A failed flush may have lost each write that is not durable, and what the device has executed of those in progress.
     pub(crate) fn put_at_risk(&mut self) {
         let unflushed = self.cells.iter_mut().flatten().filter(|entry| !entry.is_durable);
-        unflushed.for_each(|entry| entry.is_at_risk = true);
+        unflushed.for_each(|entry| entry.at_risk_until = NEVER);
     }
 
     /// The owner accepts the loss: each write at risk is a failed write.
     pub(crate) fn accept_loss(&mut self) {
-        for entry in self.cells.iter_mut().flatten().filter(|entry| entry.is_at_risk) {
-            (entry.is_doomed, entry.is_complete, entry.is_at_risk) = (entry.end == NEVER, false, false);
+        for entry in self.cells.iter_mut().flatten().filter(|entry| entry.at_risk_until == NEVER) {
+            (entry.is_doomed, entry.is_complete, entry.at_risk_until) = (entry.end == NEVER, false, 0);
         }
     }
 
@@ -192,7 +194,8 @@ impl Contents {
             let hides = |later: &Entry| {
                 let is_ordered = later.queue == reader.queue && reader.queue != NO_QUEUE;
                 let is_over = later.end < reader.start || is_ordered && later.start < reader.start;
-                later.is_complete && !later.is_at_risk && is_over && candidate.is_before(later)
+                let is_safe = later.at_risk_until < reader.start;
+                later.is_complete && is_safe && is_over && candidate.is_before(later)
             };
             let is_ahead =
                 candidate.queue == reader.queue && reader.queue != NO_QUEUE && candidate.start > reader.start;
@@ -254,10 +257,18 @@ impl Contents {
                 Found::Foreign(_) => ANY,
             };
             let (is_complete, is_durable) = (true, true);
-            let (is_at_risk, is_doomed) = (false, false);
+            let (at_risk_until, is_doomed) = (0, false);
             let queue = NO_QUEUE;
-            let entry =
-                Entry { token, start: now, end: now, queue, is_complete, is_durable, is_at_risk, is_doomed };
+            let entry = Entry {
+                token,
+                start: now,
+                end: now,
+                queue,
+                is_complete,
+                is_durable,
+                at_risk_until,
+                is_doomed,
+            };
             self.cells[cell].clear();
             self.cells[cell].push(entry);
         }
@@ -342,10 +353,34 @@ mod tests {
         contents.end_write(&(64..192), 10, 12, true, false);
         assert!(contents.check_survivor(64, &[0; 128]).is_ok(), "unflushed");
         contents.begin_write(&(64..192), 2, 13, NO_QUEUE);
-        contents.flushed(14, 14);
+        contents.flushed(14, 15, 14);
         assert!(contents.check_survivor(64, &[0; 128]).is_err());
         assert!(contents.check_survivor(64, &bytes_of(1)).is_ok());
         assert!(contents.check_survivor(64, &bytes_of(2)).is_ok(), "a later write may be there");
+    }
+
+    #[test]
+    fn a_read_may_return_bytes_from_before_a_loss_only_if_it_began_before_the_next_good_flush() {
+        let mut contents = Contents::new(4096);
+        for (token, start) in [(1, 10), (2, 12)] {
+            contents.begin_write(&(64..192), token, start, NO_QUEUE);
+            contents.end_write(&(64..192), start, start + 1, true, false);
+        }
+        let reader = |start| Reader { start, queue: NO_QUEUE };
+        assert!(contents.check_read(64, &bytes_of(1), reader(14)).is_err(), "no flush has failed");
+        contents.put_at_risk();
+        assert!(contents.check_read(64, &bytes_of(1), reader(14)).is_ok(), "the device has lost write 2");
+        contents.flushed(16, 18, 14);
+        assert!(
+            contents.check_read(64, &bytes_of(1), reader(14)).is_ok(),
+            "taken from the device before the flush"
+        );
+        assert!(contents.check_read(64, &bytes_of(2), reader(14)).is_ok());
+        assert!(contents.check_read(64, &[7; 128], reader(14)).is_err(), "never written");
+        assert!(contents.check_read(64, &bytes_of(1), reader(19)).is_err(), "write 2 is on the medium");
+        assert!(contents.check_survivor(64, &bytes_of(1)).is_err(), "write 2 is on the medium");
+        contents.put_at_risk();
+        assert!(contents.check_read(64, &bytes_of(1), reader(19)).is_err(), "a durable write cannot be lost");
     }
 
     #[test]
@@ -357,7 +392,7 @@ mod tests {
         assert!(contents.check_survivor(0, &stale).is_err());
         assert!(contents.check_reopened(&stale, 512).is_ok());
         assert!(contents.check_reopened(&[7; 1024], 512).is_err(), "the second block was never written");
-        contents.flushed(13, 13);
+        contents.flushed(13, 14, 13);
         assert!(contents.check_reopened(&stale, 512).is_err());
         let mut whole = vec![0; 1024];
         fill(64, &mut whole[64..192], 1);

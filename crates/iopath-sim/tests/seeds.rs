@@ -40,6 +40,11 @@ const FAILED: &[(Draw, u64, &str)] = &[
         7_000_096_886,
         "a reader has pinned a page before a truncation ends, and looks at it afterwards (simulator)",
     ),
+    (
+        Draw::All,
+        1_882_850_910_548_174,
+        "a direct read took bytes that a failed flush had lost, and ended after the next good flush (simulator)",
+    ),
 ];
 
 #[test]

@@ -187,7 +187,7 @@ impl Volume {
     /// A flush that began at `start` has succeeded: all bytes that a power failure could leave must be permitted.
     pub(super) fn flushed(&mut self, start: u64) {
         let oldest = self.calls.iter().flatten().map(Call::oldest).min().unwrap_or(u64::MAX);
-        self.contents.flushed(start, oldest);
+        self.contents.flushed(start, self.clock, oldest);
         self.check_medium();
     }
 
