@@ -19,7 +19,7 @@ mod syntax;
 mod value;
 mod verified;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 pub use environment::{Environment, System};
 pub use error::{At, JobFileError, Unsupported};
@@ -38,7 +38,7 @@ pub struct JobFile {
     pub name: String,
     /// The jobs, one at least.
     pub jobs: Vec<Job>,
-    /// Keys that were ignored, each with its line. Empty unless lenient.
+    /// Keys that a section gives twice, and, if lenient, keys that were ignored. Each with its line.
     pub warnings: Vec<String>,
 }
 
@@ -71,6 +71,7 @@ impl JobFile {
         let mut file = Self { name: name.to_owned(), jobs: Vec::new(), warnings: Vec::new() };
         let mut warned = HashSet::new();
         for section in &sections {
+            file.warnings.extend(repeated(section));
             if section.is_global() {
                 defaults.extend(&section.options);
                 continue;
@@ -117,6 +118,23 @@ impl JobFile {
         }
         groups
     }
+}
+
+/// A warning for each key that a section gives again, also by another of its names. The keys of fio replace the value;
+/// `filename` adds to it.
+fn repeated(section: &Section) -> Vec<String> {
+    let mut first: HashMap<&str, &At> = HashMap::new();
+    let mut warnings = Vec::new();
+    for RawOption { at, key, value } in &section.options {
+        let name = keys::find(key).map_or(key.as_str(), |row| row.names[0]);
+        let Some(before) = first.insert(name, at) else { continue };
+        if name == "filename" {
+            continue;
+        }
+        let value = value.as_deref().map_or_else(String::new, |value| format!("={value}"));
+        warnings.push(format!("{at}: `{key}{value}` replaces the value at {before}; remove one of the two lines"));
+    }
+    warnings
 }
 
 /// A job from its section and the defaults, and the keys that were ignored.

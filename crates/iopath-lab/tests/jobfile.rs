@@ -71,7 +71,7 @@ fn jobs_that_name_one_file_share_it() {
     let directory = tempfile::tempdir().unwrap();
     let report = run_in(
         directory.path(),
-        "[global]\nfilename=/elsewhere/data\n[w]\nrw=write\nsize=1m\n[r]\nrw=read\nsize=512k\noffset=1m\n[own]\nfilename=b\nsize=64k\n",
+        "[w]\nfilename=/elsewhere/data\nrw=write\nsize=1m\n[r]\nfilename=/elsewhere/data\nrw=read\nsize=512k\noffset=1m\n[own]\nfilename=b\nsize=64k\n",
     );
     let target = |index: usize| report.runs[index].job.as_ref().unwrap().target.clone().unwrap();
     assert_eq!(target(0), target(1));
@@ -182,6 +182,7 @@ fn keys_that_are_not_valid_together_are_refused_with_the_job() {
         ("size=1m\nrate=1m\nrate_iops=5", "rate and rate_iops exclude each other"),
         ("size=1m\nrw=rw\nrate=1m,", "a mixed pattern has a rate for reads and one for writes, or none"),
         ("size=1m\nfilename=a:b", "a job has one file"),
+        ("size=1m\nfilename=a\nfilename=b", "filename names 2 (each line adds"),
         ("size=10%", "a percentage needs a file that exists"),
         ("size=1m\nnumjobs=5000", "numjobs 5000 is not valid; use 1 to 4096"),
         ("size=1m\niodepth=20000", "iodepth 20000 is not valid; use 1 to 16384"),

@@ -47,8 +47,13 @@ impl Place {
         let file = match &job.files[..] {
             [] => return Ok(Self::Own(directory(clone), number, clone)),
             [file] => Path::new(file),
-            _ => {
-                let problem = "a job has one file, and filename names several; write one job for each file";
+            several => {
+                let problem = format!(
+                    "a job has one file, and filename names {} (each line adds to those before it and of [global]): {}; \
+                     write one job for each file",
+                    several.len(),
+                    several.join(", ")
+                );
                 return Err(job.problem(problem));
             }
         };

@@ -221,3 +221,24 @@ fn sizes_gaps_and_runs_have_the_notation_of_fio() {
         assert!(refused(&format!("[a]\n{bad}\n")).contains("is not valid; use "), "{bad}");
     }
 }
+
+#[test]
+fn a_key_given_twice_in_a_section_is_reported_with_both_lines() {
+    let file = parse("[global]\nbs=4k\n[j]\nrw=read\nbs=8k\nblocksize=16k\nthread\nthread\nsize=1m\n[k]\nbs=4k\nsize=1m\n");
+    assert_eq!(
+        file.warnings,
+        [
+            "f.fio:6: `blocksize=16k` replaces the value at f.fio:5; remove one of the two lines",
+            "f.fio:8: `thread` replaces the value at f.fio:7; remove one of the two lines",
+        ]
+    );
+    assert_eq!(file.jobs.iter().map(|job| job.sizes[0].max()).collect::<Vec<_>>(), [16384, 4096]);
+}
+
+#[test]
+fn each_line_of_filename_adds_files() {
+    let file = parse("[global]\nfilename=a\n[j]\nfilename=b:c\nfilename=d\n[k]\n");
+    let files: Vec<_> = file.jobs.iter().map(|job| job.files.join(" ")).collect();
+    assert_eq!(files, ["a b c d", "a"]);
+    assert_eq!(file.warnings, [""; 0]);
+}

@@ -234,7 +234,11 @@ pub(super) const KEYS: &[Key] = &[
     partly(
         &["filename"],
         "one file, device, model (`model\\:NAME`) or NBD export (`nbd\\://SERVER/EXPORT`); see *Files*",
-        set!(files = list),
+        |job, given| {
+            // As in fio, a line adds files to those of the lines before it and of [global].
+            job.files.extend(given.list()?);
+            Ok(())
+        },
     ),
     yes(
         &["directory"],
