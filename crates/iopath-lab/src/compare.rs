@@ -5,6 +5,7 @@ mod classic;
 mod data;
 
 mod fio;
+mod fio_options;
 mod json;
 mod live;
 pub(crate) mod looks;

@@ -15,6 +15,7 @@ mod places;
 mod range;
 mod results;
 mod run;
+mod stated;
 mod syntax;
 mod value;
 mod verified;
@@ -145,9 +146,7 @@ fn job(
 ) -> Result<(Job, Vec<(At, Unsupported)>), JobFileError> {
     let options = || defaults.iter().copied().chain(&section.options);
     // The unit applies to all values of the job, wherever it stands.
-    let kb_base = options().rfind(|option| option.key == "kb_base");
-    let is_decimal = kb_base.is_some_and(|option| option.value.as_deref() == Some("1000"));
-    let base = if is_decimal { KbBase::Decimal } else { KbBase::Binary };
+    let base = kb_base(options().map(|option| (option.key.as_str(), option.value.as_deref())));
     let mut job = Job::new(section.name.clone(), section.at.clone());
     let mut ignored = Vec::new();
     for RawOption { at, key, value } in options() {
@@ -173,6 +172,14 @@ fn job(
         ignored.push((at.clone(), what));
     }
     Ok((job, ignored))
+}
+
+/// The base of the sizes of these options.
+fn kb_base<'a>(options: impl Iterator<Item = (&'a str, Option<&'a str>)>) -> KbBase {
+    match options.filter(|(key, _)| *key == "kb_base").last() {
+        Some((_, Some("1000"))) => KbBase::Decimal,
+        _ => KbBase::Binary,
+    }
 }
 
 #[cfg(test)]

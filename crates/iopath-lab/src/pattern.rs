@@ -80,6 +80,16 @@ impl Rw {
         !matches!(self, Self::Read | Self::RandRead)
     }
 
+    /// The direction of all transfers; none for a pattern with several.
+    pub fn only_direction(self) -> Option<&'static str> {
+        match self {
+            Self::Read | Self::RandRead => Some("read"),
+            Self::Write | Self::RandWrite => Some("write"),
+            Self::Trim | Self::RandTrim => Some("trim"),
+            Self::Rw | Self::RandRw | Self::Rewrite | Self::TrimWrite | Self::RandTrimWrite => None,
+        }
+    }
+
     /// Whether offsets are random.
     pub fn is_random(self) -> bool {
         matches!(self, Self::RandRead | Self::RandWrite | Self::RandRw | Self::RandTrim | Self::RandTrimWrite)

@@ -25,6 +25,7 @@ use crate::result::{
     RunResult, WorkloadFacts,
 };
 use crate::served::served;
+use crate::shape::of_both;
 use crate::signals::Interruption;
 use crate::simulated::Simulation;
 use crate::steady_detector;
@@ -218,9 +219,7 @@ fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
         clock: if host.is_some() { Clock::Real } else { Clock::Virtual },
         rw: workload.rw.name().to_owned(),
         block_bytes: workload.block_size.bytes(),
-        block_sizes: workload.shape.sizes.as_ref().map(|[reads, writes]| {
-            if reads == writes { reads.to_string() } else { format!("{reads},{writes}") }
-        }),
+        block_sizes: workload.shape.sizes.as_ref().map(of_both),
         io_depth: workload.depth_in_flight(),
         jobs: workload.jobs.get(),
         think_ns: (!workload.think.is_zero())

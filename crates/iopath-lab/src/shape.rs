@@ -228,6 +228,11 @@ impl Sizes {
     }
 }
 
+/// The sizes of reads and writes: one text if they are equal.
+pub(crate) fn of_both([reads, writes]: &[Sizes; 2]) -> String {
+    if reads == writes { reads.to_string() } else { format!("{reads},{writes}") }
+}
+
 impl std::str::FromStr for Sizes {
     type Err = BadSizes;
 

@@ -1,6 +1,10 @@
 //! The data of a comparison, independent of the format of its source: workloads with facts and samples. Does not read files.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
+
+use crate::size::format_size;
+use crate::workload::Rw;
 
 /// A quantity with one value per repetition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +49,24 @@ pub(crate) const METRICS: [Metric; 9] = [THROUGHPUT, IOPS, TIME, LATENCY, P50, P
 
 /// The key of the medium that served a run.
 pub(crate) const SERVED_BY: &str = "served-by";
+
+/// The key of the latency whose percentiles fio recorded.
+pub(crate) const LATENCY_OF: &str = "latency-of";
+
+/// The key of the number of clones that a result contains.
+pub(crate) const CLONES: &str = "clones";
+
+/// The key of the file or device.
+pub(crate) const TARGET: &str = "target";
+
+/// The key of the group of a job: it may change, but distinguishes jobs that are equal otherwise.
+pub(crate) const GROUP: &str = "group";
+
+/// The target of a run that iopath makes and removes. fio makes a file of the name in the job instead.
+pub(crate) const SCRATCH: &str = "scratch file";
+
+/// Conditions that do not distinguish the workloads of a file: they may be unknown, or are to be equal in both partners.
+const OF_PARTNERS: [&str; 3] = [SERVED_BY, LATENCY_OF, CLONES];
 
 /// The value of a condition that a workload lacks, such as a rate: a workload with a rate differs from one without.
 pub(crate) const NONE: &str = "none";
@@ -138,28 +160,33 @@ impl Run {
         Some(values)
     }
 
-    /// The facts that must be equal, without some of them, as a text that is equal for equal facts. [`SERVED_BY`] is not part
-    /// of it: it may be unknown.
-    pub(crate) fn signature(&self, except: &[String]) -> String {
-        let mut facts: Vec<&Fact> =
-            self.facts.iter().filter(|fact| fact.is_identity && fact.key != SERVED_BY).collect();
-        facts.retain(|fact| !except.contains(&fact.key));
-        facts.sort_by(|a, b| a.key.cmp(&b.key));
-        facts.iter().fold(String::new(), |mut text, Fact { key, value, .. }| {
-            let _ = writeln!(text, "{key:?}={value:?}");
+    /// The conditions that distinguish the workloads of a file.
+    pub(crate) fn distinguishing(&self) -> impl Iterator<Item = &str> {
+        let is = |fact: &&Fact| fact.is_identity && !OF_PARTNERS.contains(&fact.key.as_str());
+        self.facts.iter().filter(is).map(|fact| fact.key.as_str())
+    }
+
+    /// The values of some conditions, as a text that is equal for equal values.
+    pub(crate) fn signature(&self, keys: &BTreeSet<String>) -> String {
+        let value = |key: &str| self.facts.iter().find(|fact| fact.is_identity && fact.key == key);
+        keys.iter().fold(String::new(), |mut text, key| {
+            let _ = writeln!(text, "{key:?}={:?}", value(key).map(|fact| &fact.value));
             text
         })
     }
 
     /// The workload in words: the facts that describe the transfers.
     pub(crate) fn workload(&self) -> String {
-        let names = ["job", "path", "engine", "rw", "direction", "bs", "iodepth", "numjobs"];
+        let names = ["job", GROUP, "path", "engine", "rw", "direction", "bs", "iodepth", "numjobs"];
         let shown = names.iter().filter_map(|name| {
-            let value = self.fact(name)?;
-            Some(match *name {
-                "bs" | "iodepth" | "numjobs" => format!("{name} {value}"),
-                _ => value.to_owned(),
-            })
+            let fact = self.facts.iter().find(|fact| fact.key == *name)?;
+            match *name {
+                "bs" | "iodepth" | "numjobs" => Some(format!("{name} {}", fact.value)),
+                GROUP => fact.is_identity.then(|| format!("{name} {}", fact.value)),
+                // The pattern states its only direction.
+                "direction" => only_direction(self.fact("rw")).is_none().then(|| fact.value.clone()),
+                _ => Some(fact.value.clone()),
+            }
         });
         shown.collect::<Vec<_>>().join(", ")
     }
@@ -175,10 +202,41 @@ pub(crate) struct Difference {
 
 /// The facts that both runs have with different values.
 pub(crate) fn differences(a: &Run, b: &Run) -> Vec<Difference> {
+    let is_one_tool = a.fact("tool") == b.fact("tool");
     let differing = a.facts.iter().filter_map(|fact| {
-        let other = b.fact(&fact.key).filter(|value| *value != fact.value)?;
-        let values = [fact.value.clone(), other.to_owned()];
-        Some(Difference { key: fact.key.clone(), values, is_identity: fact.is_identity })
+        let other = b.facts.iter().find(|other| other.key == fact.key && other.value != fact.value)?;
+        let values = [fact.value.clone(), other.value.clone()];
+        let is_made_by_tool = fact.key == TARGET && !is_one_tool && values.iter().any(|one| one == SCRATCH);
+        let is_identity = fact.is_identity && other.is_identity;
+        (!is_made_by_tool).then(|| Difference { key: fact.key.clone(), values, is_identity })
     });
     differing.collect()
+}
+
+/// The direction of all transfers of a pattern.
+pub(crate) fn only_direction(rw: Option<&str>) -> Option<&'static str> {
+    rw?.parse::<Rw>().ok()?.only_direction()
+}
+
+/// The range of a workload.
+pub(crate) fn range(start_bytes: u64, end_bytes: u64) -> String {
+    format!("{}..{}", format_size(start_bytes), format_size(end_bytes))
+}
+
+/// Adds the conditions of the order of transfers.
+pub(crate) fn shape(
+    run: &mut Run,
+    align_bytes: Option<i64>,
+    skip_bytes: Option<i64>,
+    random_run: Option<i64>,
+    random_percent: Option<i64>,
+) {
+    for (name, value) in [
+        ("ba", align_bytes),
+        ("skip", skip_bytes),
+        ("random-run", random_run),
+        ("percentage-random", random_percent),
+    ] {
+        run.identity(name, value.map_or_else(|| "default".to_owned(), |number| number.to_string()));
+    }
 }

@@ -1,44 +1,13 @@
 //! Reads fio's JSON (`--output-format=json` and `json+`). One file is one repetition: fio has one aggregate for each job.
 
-use super::data::{CPU, IOPS, LATENCY, NONE, P50, P90, P99, P999, Run, THROUGHPUT};
+use super::data::{CLONES, CPU, IOPS, LATENCY, LATENCY_OF, P50, P90, P99, P999, Run, THROUGHPUT};
+use super::fio_options;
 use super::json::Node;
 use crate::compare_error::CompareError;
-use crate::size::parse_size;
 
 const GIB: f64 = (1u64 << 30) as f64;
 
 const DIRECTIONS: [&str; 3] = ["read", "write", "trim"];
-
-/// Job options that describe the workload: fio's name, the name of the fact, and fio's default.
-const OPTIONS: [(&str, &str, Option<&str>); 24] = [
-    ("rw", "rw", Some("read")),
-    ("bs", "bs", Some("4k")),
-    ("iodepth", "iodepth", Some("1")),
-    ("numjobs", "numjobs", Some("1")),
-    ("ioengine", "engine", None),
-    ("direct", "direct", Some("0")),
-    ("size", "size", None),
-    ("filename", "target", None),
-    ("directory", "directory", None),
-    ("rwmixread", "rwmixread", Some("50")),
-    ("rate_iops", "rate-iops", Some(NONE)),
-    ("rate", "rate", Some(NONE)),
-    ("rate_process", "rate-process", Some(NONE)),
-    ("thinktime", "thinktime", Some(NONE)),
-    ("bssplit", "bssplit", Some(NONE)),
-    ("bsrange", "bsrange", Some(NONE)),
-    ("random_distribution", "random-distribution", Some("random")),
-    ("fsync", "fsync", Some(NONE)),
-    ("verify", "verify", Some(NONE)),
-    ("zero_buffers", "zero_buffers", Some(NONE)),
-    ("buffer_compress_percentage", "buffer_compress_percentage", Some(NONE)),
-    ("buffer_pattern", "buffer_pattern", Some(NONE)),
-    ("dedupe_percentage", "dedupe_percentage", Some(NONE)),
-    ("offset", "offset", Some("0")),
-];
-
-/// Other names of options.
-const ALIASES: [(&str, &str); 2] = [("readwrite", "rw"), ("blocksize", "bs")];
 
 /// Whether a document is fio's.
 pub(super) fn is_fio(root: &Node) -> bool {
@@ -50,23 +19,28 @@ pub(super) fn read(root: &Node) -> Result<Vec<Run>, CompareError> {
     let version = root.get("fio version")?.text()?;
     let global = root.find("global options").map_or_else(|| Ok(Vec::new()), |options| texts(&options))?;
     let jobs = root.get("jobs")?.elements()?;
-    let mut named: Vec<(String, Vec<Node>)> = Vec::new();
+    let mut known: Vec<(Section, Vec<Node>)> = Vec::new();
     for job in jobs {
-        let name = job.get("jobname")?.text()?.to_owned();
-        match named.iter_mut().find(|(known, _)| *known == name) {
+        let section = Section::of(&job)?;
+        match known.iter_mut().find(|(other, _)| *other == section) {
             // Without group_reporting, fio lists each clone of `numjobs`.
             Some((_, clones)) => clones.push(job),
-            None => named.push((name, vec![job])),
+            None => known.push((section, vec![job])),
         }
     }
     let mut runs = Vec::new();
-    for (name, clones) in &named {
+    for (section, clones) in &known {
         let mut run = Run::default();
         run.identity("tool", "fio");
         run.setting("fio", version);
-        run.identity("job", name);
-        of_options(&clones[0], &global, &mut run)?;
-        of_clones(clones, &run, &mut runs)?;
+        run.identity("job", section.name);
+        // The groups of iopath begin at 1.
+        run.setting("group", section.group + 1);
+        let options: Vec<_> = global.iter().chain(&section.options).copied().collect();
+        if !options.is_empty() {
+            fio_options::conditions(&options, &mut run);
+        }
+        of_clones(clones, &mut run, &mut runs)?;
     }
     if runs.is_empty() {
         return Err(root.get("jobs")?.error("no job has transferred a byte"));
@@ -74,43 +48,40 @@ pub(super) fn read(root: &Node) -> Result<Vec<Run>, CompareError> {
     Ok(runs)
 }
 
+/// What distinguishes the sections of a job file in its results. Several sections may have one name.
+#[derive(Debug, PartialEq)]
+struct Section<'a> {
+    name: &'a str,
+    group: u64,
+    options: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> Section<'a> {
+    fn of(job: &Node<'a>) -> Result<Self, CompareError> {
+        Ok(Self {
+            name: job.get("jobname")?.text()?,
+            group: job.find("groupid").map_or(Ok(0), |group| group.whole())?,
+            options: job.find("job options").map_or_else(|| Ok(Vec::new()), |options| texts(&options))?,
+        })
+    }
+}
+
 fn texts<'a>(options: &Node<'a>) -> Result<Vec<(&'a str, &'a str)>, CompareError> {
     options.entries()?.into_iter().map(|(name, value)| Ok((name, value.text()?))).collect()
 }
 
-fn of_options(job: &Node, global: &[(&str, &str)], run: &mut Run) -> Result<(), CompareError> {
-    let Some(options) = job.find("job options") else { return Ok(()) };
-    let own = texts(&options)?;
-    // Options of the job override those of [global].
-    let value = |name: &str| {
-        let is = |known: &str| known == name || ALIASES.contains(&(known, name));
-        let mut all = own.iter().chain(global);
-        all.find(|(known, _)| is(known)).map(|(_, value)| *value)
-    };
-    for (name, fact, default) in OPTIONS {
-        if let Some(value) = value(name).or(default) {
-            run.identity(fact, normal(name, value));
-        }
-    }
-    Ok(())
-}
-
-/// Sizes have several spellings.
-fn normal(option: &str, value: &str) -> String {
-    match option {
-        "bs" | "size" => parse_size(value).map_or_else(|_| value.to_owned(), |bytes| bytes.to_string()),
-        _ => value.to_owned(),
-    }
-}
-
 /// The runs of one job: its clones ran at the same time, so their throughputs are added.
-fn of_clones(clones: &[Node], common: &Run, runs: &mut Vec<Run>) -> Result<(), CompareError> {
+fn of_clones(clones: &[Node], common: &mut Run, runs: &mut Vec<Run>) -> Result<(), CompareError> {
     for clone in clones {
         let error = clone.get("error")?;
         if error.whole()? != 0 {
             return Err(error.error(&format!("the job failed with error {}", error.whole()?)));
         }
     }
+    // With group_reporting, one entry has all clones.
+    let listed = clones.len() as u64;
+    let all = common.fact("numjobs").and_then(|number| number.parse().ok()).unwrap_or(1);
+    common.identity(CLONES, if listed > 1 { listed } else { all });
     let mut active = Vec::new();
     for direction in DIRECTIONS {
         let parts: Vec<Node> = clones.iter().filter_map(|clone| clone.find(direction)).collect();
@@ -128,7 +99,7 @@ fn of_clones(clones: &[Node], common: &Run, runs: &mut Vec<Run>) -> Result<(), C
         run.sample(LATENCY, mean_latency(&parts)?.map(|mean| vec![mean]));
         if let [part] = &parts[..] {
             // Percentiles of the total latency and of the completion latency are not comparable.
-            run.identity("latency-of", percentiles_of(part));
+            run.identity(LATENCY_OF, percentiles_of(part));
         }
         for (metric, key) in [(P50, "50.000000"), (P90, "90.000000"), (P99, "99.000000"), (P999, "99.900000")]
         {

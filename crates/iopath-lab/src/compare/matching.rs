@@ -1,8 +1,8 @@
 //! Pairs the runs of both sides: runs with equal conditions, and repetitions in several files. Does not compare values.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::data::{METRICS, Run, differences};
+use super::data::{GROUP, METRICS, Run, TARGET, differences};
 use crate::compare_error::CompareError;
 use crate::stats::trimmed::Location;
 
@@ -23,16 +23,19 @@ pub(super) fn pair_up(
     vary: &[String],
 ) -> Result<Matched, CompareError> {
     let vary = permitted(sides, vary)?;
-    let [a, b] = [merge_files(sides[0], names[0])?, merge_files(sides[1], names[1])?];
+    let keys = distinguishing(sides, &vary);
+    let [mut files_a, mut files_b] = sides.map(<[_]>::to_vec);
+    let keys = with_groups(&mut [&mut files_a, &mut files_b], keys);
+    let [a, b] = [merge_files(&files_a, names[0])?, merge_files(&files_b, names[1])?];
     if let ([a], [b]) = (&a[..], &b[..]) {
         check(a, b, &vary)?;
         return Ok(Matched { pairs: vec![[a.clone(), b.clone()]], unmatched: Default::default() });
     }
-    unambiguous(&a, names[0], &vary)?;
-    let partners = unambiguous(&b, names[1], &vary)?;
+    unambiguous(&a, names[0], &keys)?;
+    let partners = unambiguous(&b, names[1], &keys)?;
     let (mut pairs, mut left_a, mut is_paired) = (Vec::new(), Vec::new(), vec![false; b.len()]);
     for run in a {
-        match partners.get(&run.signature(&vary)) {
+        match partners.get(&run.signature(&keys)) {
             Some(at) => {
                 check(&run, &b[*at], &vary)?;
                 is_paired[*at] = true;
@@ -58,6 +61,38 @@ pub(super) fn pair_up(
     Ok(Matched { pairs, unmatched: [workloads(&left_a), workloads(&left_b)] })
 }
 
+/// The conditions that both sides state and that distinguish their workloads. A condition that one of two formats lacks is not
+/// compared.
+fn distinguishing(sides: [&[Vec<Run>]; 2], vary: &[String]) -> BTreeSet<String> {
+    let [a, b] = sides.map(|side| {
+        let runs = side.iter().flatten();
+        runs.flat_map(|run| run.distinguishing().map(str::to_owned)).collect::<BTreeSet<String>>()
+    });
+    let tools: BTreeSet<_> = sides.into_iter().flatten().flatten().map(|run| run.fact("tool")).collect();
+    // fio and iopath name the files that they make differently.
+    let is_named = |key: &str| key != TARGET || tools.len() == 1;
+    a.intersection(&b).filter(|key| !vary.contains(key) && is_named(key)).cloned().collect()
+}
+
+/// Makes the group a condition of the jobs of both sides that are equal otherwise in a file.
+fn with_groups(sides: &mut [&mut Vec<Vec<Run>>; 2], mut keys: BTreeSet<String>) -> BTreeSet<String> {
+    let mut twins = HashSet::new();
+    for file in sides.iter().flat_map(|side| side.iter()) {
+        let mut known = HashSet::new();
+        twins.extend(file.iter().map(|run| run.signature(&keys)).filter(|one| !known.insert(one.clone())));
+    }
+    let runs = sides.iter_mut().flat_map(|side| side.iter_mut()).flatten();
+    for run in runs.filter(|run| twins.contains(&run.signature(&keys))) {
+        if let Some(group) = run.fact(GROUP).map(str::to_owned) {
+            run.replace(GROUP, &group);
+        }
+    }
+    if !twins.is_empty() {
+        keys.insert(GROUP.to_owned());
+    }
+    keys
+}
+
 /// The facts that may differ. An unknown name is an error: it would permit nothing.
 fn permitted(sides: [&[Vec<Run>]; 2], vary: &[String]) -> Result<Vec<String>, CompareError> {
     let runs = || sides.into_iter().flatten().flatten();
@@ -73,7 +108,12 @@ fn permitted(sides: [&[Vec<Run>]; 2], vary: &[String]) -> Result<Vec<String>, Co
             "--vary {key}: the results have no such condition; use {ALL} or some of: {known}"
         )));
     }
-    Ok(vary.to_vec())
+    let mut vary = vary.to_vec();
+    if vary.iter().any(|key| key == "path") {
+        // The path determines it.
+        vary.push("direct".to_owned());
+    }
+    Ok(vary)
 }
 
 fn refused(a: &Run, b: &Run, vary: &[String]) -> Vec<(String, String, String)> {
@@ -93,10 +133,14 @@ fn check(a: &Run, b: &Run, vary: &[String]) -> Result<(), CompareError> {
 
 /// The position of each run by its conditions. Two runs of one side with equal conditions could both be the partner of a
 /// run.
-fn unambiguous(runs: &[Run], name: &str, vary: &[String]) -> Result<HashMap<String, usize>, CompareError> {
+fn unambiguous(
+    runs: &[Run],
+    name: &str,
+    keys: &BTreeSet<String>,
+) -> Result<HashMap<String, usize>, CompareError> {
     let mut known = HashMap::new();
     for (index, run) in runs.iter().enumerate() {
-        let Some(other) = known.insert(run.signature(vary), index) else { continue };
+        let Some(other) = known.insert(run.signature(keys), index) else { continue };
         let keys: Vec<String> = differences(run, &runs[other]).into_iter().map(|one| one.key).collect();
         return Err(CompareError::Selection(if keys.is_empty() {
             format!("{name} has the same workload twice: {}", run.workload())
@@ -114,11 +158,12 @@ fn merge_files(files: &[Vec<Run>], name: &str) -> Result<Vec<Run>, CompareError>
     if others.is_empty() {
         return Ok(first.clone());
     }
+    let keys = files.iter().flatten().flat_map(|run| run.distinguishing().map(str::to_owned)).collect();
     let partners = |run: &Run| -> Result<Run, CompareError> {
         let mut same = vec![run];
         for file in others {
-            let signature = run.signature(&[]);
-            let mut found = file.iter().filter(|other| other.signature(&[]) == signature);
+            let signature = run.signature(&keys);
+            let mut found = file.iter().filter(|other| other.signature(&keys) == signature);
             match (found.next(), found.next()) {
                 (Some(one), None) if refused(run, one, &[]).is_empty() => same.push(one),
                 (Some(_), None) | (None, _) => return Err(not_a_repetition(run, file, name)),

@@ -1,8 +1,12 @@
 //! Reads results of iopath, `iopath.result/1` (docs/result.md) and `iopath.sweep/1` (docs/sweep.md). Ignores unknown keys.
 
-use super::data::{CPU, IOPS, LATENCY, Metric, NONE, P50, P90, P99, P999, Run, SERVED_BY, THROUGHPUT};
+use super::data::{
+    CPU, GROUP, IOPS, LATENCY, Metric, NONE, P50, P90, P99, P999, Run, SCRATCH, SERVED_BY, THROUGHPUT,
+    only_direction, range, shape,
+};
 use super::json::Node;
 use crate::compare_error::CompareError;
+use crate::paths::find_path;
 use crate::size::format_size;
 use crate::{result, sweep};
 
@@ -34,12 +38,12 @@ fn of_result(root: &Node) -> Result<Vec<Run>, CompareError> {
     let names: Vec<_> = more.iter().map(|one| one.get("path")?.text()).collect::<Result<_, _>>()?;
     common.identity("more-targets", if names.is_empty() { NONE.to_owned() } else { names.join(", ") });
     let runs = root.get("runs")?.elements()?;
-    let names: Vec<Option<&str>> = runs.iter().map(job_name).collect::<Result<_, _>>()?;
     let mut read = Vec::new();
-    for (run, name) in runs.iter().zip(&names) {
+    for run in &runs {
         let mut own = common.clone();
-        if let Some(name) = name {
-            of_job(run, name, names.iter().filter(|other| *other == &Some(*name)).count() > 1, &mut own)?;
+        if let Some(job) = run.find("job") {
+            own.identity("job", job.get("name")?.text()?);
+            own.setting(GROUP, job.get("group")?.whole()?);
         }
         of_run(run, own, &mut read)?;
     }
@@ -81,23 +85,6 @@ fn common(root: &Node) -> Result<Run, CompareError> {
     Ok(common)
 }
 
-fn job_name<'a>(run: &Node<'a>) -> Result<Option<&'a str>, CompareError> {
-    run.find("job").map(|job| job.get("name")?.text()).transpose()
-}
-
-/// A job of a job file. Its group may change with the file; it is a part of the identity of jobs with equal names only.
-fn of_job(from: &Node, name: &str, has_twin: bool, run: &mut Run) -> Result<(), CompareError> {
-    let job = from.get("job")?;
-    let group = job.get("group")?.whole()?;
-    if has_twin {
-        run.identity("job", format!("{name} (group {group})"));
-    } else {
-        run.identity("job", name);
-        run.setting("group", group);
-    }
-    Ok(())
-}
-
 fn of_host(host: &Node, run: &mut Run) -> Result<(), CompareError> {
     run.identity("kernel", host.get("kernel")?.text()?);
     run.identity("cpu", host.get("cpu")?.text()?);
@@ -110,7 +97,7 @@ fn of_target(target: &Node, run: &mut Run) -> Result<(), CompareError> {
     // A scratch file has another name in each run.
     let is_scratch = target.get("scratch")?.flag()?;
     let path = target.get("path")?.text()?;
-    run.identity("target", if is_scratch { "scratch file" } else { path });
+    run.identity("target", if is_scratch { SCRATCH } else { path });
     run.identity("kind", target.get("kind")?.text()?);
     run.identity("size", format_size(target.get("size_bytes")?.whole()?));
     if let Some(filesystem) = target.find("filesystem") {
@@ -141,9 +128,14 @@ fn of_disk(target: &Node, run: &mut Run) -> Result<(), CompareError> {
 
 /// Adds a run, and its reads and its writes as runs of their own if each repetition has both.
 fn of_run(from: &Node, mut run: Run, read: &mut Vec<Run>) -> Result<(), CompareError> {
-    run.identity("path", from.get("path")?.text()?);
+    let path = from.get("path")?.text()?;
+    run.identity("path", path);
+    if let Ok(row) = find_path(path) {
+        run.identity("direct", row.capabilities.direct);
+    }
     run.identity("clock", from.find("clock").map_or(Ok("real"), |clock| clock.text())?);
-    run.identity("rw", from.get("rw")?.text()?);
+    let rw = from.get("rw")?.text()?;
+    run.identity("rw", rw);
     run.identity("bs", from.get("block_bytes")?.whole()?);
     run.identity("iodepth", from.get("io_depth")?.whole()?);
     run.identity("numjobs", from.get("jobs")?.whole()?);
@@ -180,6 +172,7 @@ fn of_run(from: &Node, mut run: Run, read: &mut Vec<Run>) -> Result<(), CompareE
     }
     let repeats = from.get("repeats")?.elements()?;
     let mut whole = run.clone();
+    whole.identity("direction", only_direction(Some(rw)).unwrap_or("both"));
     add_samples(&repeats, &mut whole)?;
     if repeats.iter().all(|repeat| repeat.find("cpu").is_some()) {
         whole.samples.push(sample(&repeats, CPU, &["cpu", "seconds_per_gib"])?);
@@ -202,7 +195,7 @@ fn of_run(from: &Node, mut run: Run, read: &mut Vec<Run>) -> Result<(), CompareE
 /// The settings that change the transfers are conditions, others are settings.
 fn of_workload(workload: &Node, run: &mut Run) -> Result<(), CompareError> {
     if let (Some(start), Some(end)) = (workload.find("start_bytes"), workload.find("size_bytes")) {
-        run.identity("range", format!("{}..{}", format_size(start.whole()?), format_size(end.whole()?)));
+        run.identity("range", range(start.whole()?, end.whole()?));
     }
     if let Some(seconds) = workload.find("runtime_seconds") {
         run.setting("runtime", format!("{} s", seconds.number()?));
@@ -214,20 +207,15 @@ fn of_workload(workload: &Node, run: &mut Run) -> Result<(), CompareError> {
         run.identity("random-distribution", distribution.text()?);
     }
     // A key that is absent has its default value: a comparison names the difference.
-    for (name, key) in [
-        ("ba", "align_bytes"),
-        ("skip", "skip_bytes"),
-        ("random-run", "random_run"),
-        ("percentage-random", "random_percent"),
-        ("number-ios", "ios_max"),
-        ("fsync", "flush_every"),
-    ] {
-        let value = workload.find(key).map(|value| value.signed()).transpose()?;
-        run.identity(name, value.map_or_else(|| "default".to_owned(), |number| number.to_string()));
+    let number = |key: &str| workload.find(key).map(|value| value.signed()).transpose();
+    let [align, skip] = [number("align_bytes")?, number("skip_bytes")?];
+    shape(run, align, skip, number("random_run")?, number("random_percent")?);
+    for (name, key) in [("number-ios", "ios_max"), ("fsync", "flush_every")] {
+        run.identity(name, number(key)?.map_or_else(|| NONE.to_owned(), |number| number.to_string()));
     }
     let process = workload.find("rate_process").map(|value| value.text()).transpose()?;
     run.identity("rate-process", process.unwrap_or("linear"));
-    run.identity("verify", workload.find("verify").is_some());
+    run.identity("verify", if workload.find("verify").is_some() { "iopath" } else { NONE });
     for key in ["elevator", "engine"] {
         if let Some(value) = workload.find(key) {
             run.setting(key, value.text()?);

@@ -9,6 +9,7 @@ use super::json::Node;
 use super::{classic, fio, ours};
 use crate::bounded;
 use crate::compare_error::CompareError;
+use crate::size::parse_size;
 
 /// The files of one side, as given: `FILE[,FILE…][@KEY=VALUE…]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +54,7 @@ impl Spec {
         for (key, value) in &self.selection {
             let mut known: Vec<String> =
                 left.iter().filter_map(|run| run.fact(key).map(str::to_owned)).collect();
-            left.retain(|run| run.fact(key) == Some(value));
+            left.retain(|run| run.fact(key).is_some_and(|known| is_same(known, value)));
             if left.is_empty() {
                 known.sort();
                 known.dedup();
@@ -67,6 +68,11 @@ impl Spec {
         }
         Ok(left)
     }
+}
+
+/// Whether two texts are one value: sizes have several spellings.
+fn is_same(a: &str, b: &str) -> bool {
+    a == b || matches!((parse_size(a), parse_size(b)), (Ok(a), Ok(b)) if a == b)
 }
 
 /// The largest file of results.

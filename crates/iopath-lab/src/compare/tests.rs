@@ -2,6 +2,7 @@
 
 mod documents;
 mod inputs;
+mod tools;
 
 use std::fs;
 

@@ -196,7 +196,7 @@ fn distribution(job: &Job) -> Distribution {
 }
 
 /// The rate of the directions that the pattern has: one rate, or those of the reads and of the writes of a mixed pattern.
-fn rates(job: &Job) -> Result<[Option<Rate>; 2], JobFileError> {
+pub(super) fn rates(job: &Job) -> Result<[Option<Rate>; 2], JobFileError> {
     let nonzero = |limits: [Option<u64>; 2]| limits.map(|limit| limit.and_then(NonZeroU64::new));
     let (bytes, ios) = (nonzero(job.rate_bytes), nonzero(job.rate_ios));
     let is_used = [job.rw.reads(), job.rw.writes()];

@@ -1,0 +1,73 @@
+//! The conditions of a job in fio's JSON: its options, in the terms of iopath's results. The parser of job files reads them, so
+//! that a value is the same whatever its spelling, and an absent option has its default. Does not read results.
+
+use super::data::{NONE, Run, range, shape};
+use crate::jobfile::Job;
+use crate::shape::of_both;
+
+/// Options of the content and of the place, as they are.
+const AS_GIVEN: [(&str, Option<&str>); 7] = [
+    ("filename", None),
+    ("directory", None),
+    ("size", None),
+    ("offset", None),
+    ("buffer_compress_percentage", Some(NONE)),
+    ("buffer_pattern", Some(NONE)),
+    ("dedupe_percentage", Some(NONE)),
+];
+
+/// Adds the conditions of options, of which the last one of a name counts.
+pub(super) fn conditions(options: &[(&str, &str)], run: &mut Run) {
+    let given = |name: &str| options.iter().rfind(|(known, _)| *known == name).map(|(_, value)| *value);
+    let (job, others) = Job::of_options(options);
+    run.identity("rw", job.rw.name());
+    run.identity("numjobs", job.clones);
+    run.identity("direct", job.direct);
+    if let Some(engine) = given("ioengine") {
+        run.identity("engine", engine);
+    }
+    let stated = job.stated();
+    if let Some(stated) = &stated {
+        run.identity("bs", stated.block_bytes);
+        run.identity("bssplit", stated.shape.sizes.as_ref().map_or_else(|| NONE.to_owned(), of_both));
+        run.identity("iodepth", stated.depth);
+        let rate = stated.rate_iops.map_or_else(|| NONE.to_owned(), |rate| rate.to_string());
+        run.identity("rate-iops", rate);
+        let [gap, run_length, percent] = [
+            (stated.shape.skip_bytes != 0).then_some(stated.shape.skip_bytes),
+            (stated.shape.random_run > 1).then_some(stated.shape.random_run.into()),
+            (stated.shape.random_percent < 100).then_some(stated.shape.random_percent.into()),
+        ];
+        let align = stated.shape.align_bytes.and_then(|bytes| i64::try_from(bytes).ok());
+        shape(run, align, gap, run_length, percent);
+    }
+    let bounds = stated.and_then(|stated| stated.range);
+    if let Some([start, end]) = bounds {
+        run.identity("range", range(start, end));
+    }
+    if job.is_mixed() {
+        run.identity("rwmixread", job.read_percent);
+    }
+    if job.rw.is_random() {
+        run.identity("random-distribution", job.distribution.to_string());
+    }
+    let think = (!job.think.is_zero()).then(|| format!("{} ns", job.think.as_nanos()));
+    run.identity("thinktime", think.unwrap_or_else(|| NONE.to_owned()));
+    run.identity("rate-process", job.rate_process.name());
+    let flush = job.flush_every.filter(|_| job.rw.writes());
+    run.identity("fsync", flush.map_or_else(|| NONE.to_owned(), |every| every.to_string()));
+    run.identity("verify", if job.verifies { given("verify").unwrap_or(NONE) } else { NONE });
+    let has_zeroes = given("zero_buffers").is_some_and(|value| value != "0");
+    run.identity("zero_buffers", has_zeroes);
+    for (name, default) in AS_GIVEN {
+        let is_in_range = bounds.is_some() && ["size", "offset"].contains(&name);
+        if let Some(value) = given(name).or(default).filter(|_| !is_in_range) {
+            run.identity(if name == "filename" { "target" } else { name }, value);
+        }
+    }
+    for (name, value) in others {
+        if run.fact(name).is_none() && name != "ioengine" {
+            run.identity(name, value);
+        }
+    }
+}

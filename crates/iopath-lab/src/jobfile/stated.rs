@@ -1,0 +1,62 @@
+//! What the options of a job state in the terms of a result, for comparisons with the JSON of fio. Does not run jobs.
+
+use crate::shape::Shape;
+use crate::workload::Rw;
+
+use super::given::Given;
+use super::job::{IoEngine, Job};
+use super::value::Amount;
+use super::{At, kb_base, keys, members, range};
+
+/// The quantities of a job that a result states.
+#[derive(Debug)]
+pub(crate) struct Stated {
+    pub(crate) block_bytes: u64,
+    pub(crate) shape: Shape,
+    /// The transfers in flight.
+    pub(crate) depth: u64,
+    /// The transfers per second of all directions together.
+    pub(crate) rate_iops: Option<f64>,
+    /// The first byte and the end; none if one of them depends on the file.
+    pub(crate) range: Option<[u64; 2]>,
+}
+
+impl Job {
+    /// The job of these options, and the options that iopath does not have or whose values it does not have. An option that has
+    /// no value is set to 1.
+    pub(crate) fn of_options<'a>(options: &[(&'a str, &'a str)]) -> (Self, Vec<(&'a str, &'a str)>) {
+        let valued = |value: &'a str| Some(value).filter(|value| !value.is_empty());
+        let base = kb_base(options.iter().map(|(key, value)| (*key, valued(value))));
+        let mut job = Self::new(String::new(), At { file: "".into(), line: 0 });
+        let mut others = options.to_vec();
+        others.retain(|(key, value)| {
+            let given = Given { value: valued(value), base };
+            keys::find(key).is_none_or(|row| row.apply(&mut job, &given).is_err())
+        });
+        (job, others)
+    }
+
+    /// The quantities that the job states; none for keys that are not valid together.
+    pub(crate) fn stated(&self) -> Option<Stated> {
+        let is_synchronous = matches!(self.engine, IoEngine::Synchronous | IoEngine::Mapped);
+        let [reads, writes] = members::rates(self).ok()?;
+        let mean = |direction: usize| self.sizes[direction].mean();
+        let first = usize::from(!self.rw.reads());
+        let of_writes = writes.map_or(0.0, |rate| rate.iops(mean(1)));
+        Some(Stated {
+            block_bytes: range::block_bytes(self),
+            shape: range::shape(self).ok()?,
+            depth: if is_synchronous || !self.think.is_zero() { 1 } else { self.depth },
+            rate_iops: reads.map(|rate| rate.iops(mean(first)) + of_writes),
+            range: match (self.offset, self.size) {
+                (Amount::Bytes(start), Some(Amount::Bytes(size))) => Some([start, start.checked_add(size)?]),
+                _ => None,
+            },
+        })
+    }
+
+    /// Whether the pattern has reads and writes in a given share.
+    pub(crate) fn is_mixed(&self) -> bool {
+        matches!(self.rw, Rw::Rw | Rw::RandRw)
+    }
+}
