@@ -102,7 +102,8 @@ pub struct MetricComparison {
     /// The difference of B from A as a fraction of A: the ratio of the means less 1, or of live pairs the trimmed mean of their
     /// ratios.
     pub difference: Option<f64>,
-    /// The 95% confidence interval of the difference.
+    /// The 95% confidence interval of the difference: of this metric alone, or with Holm's correction if that makes the verdict
+    /// inconclusive.
     pub ci95: Option<[f64; 2]>,
     /// The p-value of no difference, without correction for several metrics.
     pub p_value: Option<f64>,

@@ -414,3 +414,20 @@ fn a_drift_from_a_to_b_is_no_difference_once_the_repetitions_show_it() {
         assert!(count < 10 || share <= 0.05, "{count}: {share}");
     }
 }
+
+#[test]
+fn the_interval_of_an_inconclusive_metric_includes_zero() {
+    // Alone, p = 0.02 to 0.04 is significant; among the six metrics it is not.
+    let (a, b) = ([100e6, 104e6, 96e6, 101e6], [91e6, 96e6, 88e6, 95e6]);
+    let comparison = of(&result(&a), &result(&b), "").unwrap();
+    let corrected: Vec<_> = comparison.runs[0].metrics.iter().filter(|one| one.reason.is_some()).collect();
+    assert!(!corrected.is_empty(), "{}", comparison.text(None));
+    for metric in comparison.runs[0].metrics.iter().filter(|one| one.verdict != Verdict::Same) {
+        let [low, high] = metric.ci95.unwrap();
+        let is_clear = metric.verdict != Verdict::Inconclusive;
+        assert_eq!(is_clear, low > 0.0 || high < 0.0, "{}", comparison.text(None));
+    }
+    let text = comparison.text(None);
+    assert!(text.contains("latency, p50, p90, p99, p999: the interval is that of 6 comparisons"), "{text}");
+    assert!(corrected.iter().all(|one| one.p_value.unwrap() < ALPHA));
+}

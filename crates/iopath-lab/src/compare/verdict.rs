@@ -8,7 +8,8 @@ use crate::compare_error::CompareError;
 use crate::stats::Summary;
 use crate::stats::contrast::Contrast;
 use crate::stats::trimmed::Location;
-use crate::stats::{frequency, holm, trend};
+use crate::stats::holm::{self, Test};
+use crate::stats::{frequency, trend};
 
 /// The outcome of a comparison: B relative to A.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize)]
@@ -184,41 +185,43 @@ pub(super) fn decide(runs: &[Vec<Compared>], margin: f64, alpha: f64) -> Vec<Vec
     let p_value = |compared: &Compared| compared.contrast.and_then(|contrast| contrast.p_value());
     let primary: Vec<Option<f64>> = runs.iter().map(|run| p_value(&run[0])).collect();
     let others: Vec<Option<f64>> = runs.iter().flat_map(|run| &run[1..]).map(p_value).collect();
-    let primary = holm::significant(&primary, alpha);
-    let mut others = holm::significant(&others, alpha).into_iter();
-    let decide_run = |(run, first): (&Vec<Compared>, bool)| {
-        let significant = std::iter::once(first).chain(others.by_ref().take(run.len() - 1));
+    let primary = holm::decide(&primary, alpha);
+    let mut others = holm::decide(&others, alpha).into_iter();
+    let decide_run = |(run, first): (&Vec<Compared>, Test)| {
+        let tests = std::iter::once(first).chain(others.by_ref().take(run.len() - 1));
         let stalls_alpha = alpha * STALLS_SHARE / runs.len() as f64;
         let decide =
-            |(one, is): (&Compared, bool)| with_stalls(one, decide_one(one, margin, alpha, is), stalls_alpha);
-        run.iter().zip(significant).map(decide).collect()
+            |(one, test): (&Compared, Test)| with_stalls(one, decide_one(one, margin, alpha, test), stalls_alpha);
+        run.iter().zip(tests).map(decide).collect()
     };
     runs.iter().zip(primary).map(decide_run).collect()
 }
 
-fn decide_one(compared: &Compared, margin: f64, alpha: f64, is_significant: bool) -> Decision {
-    let inconclusive = |interval, more, reason: Option<&str>| Decision {
+fn decide_one(compared: &Compared, margin: f64, alpha: f64, test: Test) -> Decision {
+    let inconclusive = |interval, more, reason: Option<String>| Decision {
         verdict: Verdict::Inconclusive,
         interval,
         more,
-        reason: reason.map(str::to_owned),
+        reason,
     };
     let Some(contrast) = compared.contrast else {
-        return stop(compared).unwrap_or_else(|| inconclusive(None, None, Some("a value of 0 has no ratio")));
+        return stop(compared)
+            .unwrap_or_else(|| inconclusive(None, None, Some("a value of 0 has no ratio".to_owned())));
     };
     let Some([low, high]) = contrast.interval(alpha) else {
         // Two values have a variance, and three have one of some use.
         let fewest = compared.counts.iter().min().map_or(0, |count| *count as u32);
         return inconclusive(None, Some(3u32.saturating_sub(fewest).max(1)), None);
     };
-    let [low, high] = [low - compared.drift, high + compared.drift];
+    let with_drift = |[low, high]: [f64; 2]| [low - compared.drift, high + compared.drift];
+    let [low, high] = with_drift([low, high]);
     let interval = Some([low, high]);
     let clear = |verdict| Decision { verdict, interval, more: None, reason: None };
     if -margin <= low && high <= margin {
         return clear(Verdict::Same);
     }
     let excludes_one = low > 0.0 || high < 0.0;
-    if excludes_one && is_significant {
+    if excludes_one && test.is_significant {
         let is_better = (contrast.log_ratio > 0.0) == compared.metric.is_higher_better;
         return clear(match (compared.metric.is_cost, is_better) {
             (false, true) => Verdict::Faster,
@@ -231,11 +234,17 @@ fn decide_one(compared: &Compared, margin: f64, alpha: f64, is_significant: bool
         return inconclusive(
             interval,
             None,
-            Some("the values change from repetition to repetition; use --live"),
+            Some("the values change from repetition to repetition; use --live".to_owned()),
         );
     }
-    let reason = excludes_one.then_some("not significant among all metrics or runs");
-    inconclusive(interval, more(compared, &contrast, (high - low) / 2.0, margin), reason)
+    // The interval that decides, else the line would contradict its verdict.
+    let of_all = excludes_one.then(|| contrast.interval(test.alpha).map(with_drift)).flatten();
+    let reason = of_all.map(|_| {
+        let Test { family, .. } = test;
+        format!("the interval is that of {family} comparisons together (Holm); alone it excludes 0")
+    });
+    let [low, high] = of_all.unwrap_or([low, high]);
+    inconclusive(Some([low, high]), more(compared, &contrast, (high - low) / 2.0, margin), reason)
 }
 
 /// The decision with regard to stalls. The trimmed means do not contain them, so a side that stalls significantly more often is

@@ -50,6 +50,9 @@ impl Comparison {
         let _ = writeln!(text, "{}", if is_wide { table(&rows, &[0, 4, 5, 6]) } else { all });
         text += &self.sentence(run);
         text.push('\n');
+        for (reason, metrics) in corrected(run) {
+            text += &wrap(&format!("{}: {reason}", metrics.join(", ")), "", "  ", width.min(NOTE_WIDTH));
+        }
         text
     }
 
@@ -70,6 +73,19 @@ impl Comparison {
         };
         format!("{verdict} ({}; {repetitions}){cause}", first.metric)
     }
+}
+
+/// The causes of inconclusive verdicts that further repetitions may change, each with its metrics.
+fn corrected(run: &RunComparison) -> Vec<(&str, Vec<&str>)> {
+    let mut causes: Vec<(&str, Vec<&str>)> = Vec::new();
+    for metric in run.metrics.iter().filter(|metric| metric.more_repetitions.is_some()) {
+        let Some(reason) = metric.reason.as_deref() else { continue };
+        match causes.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, metrics)) => metrics.push(&metric.metric),
+            None => causes.push((reason, vec![&metric.metric])),
+        }
+    }
+    causes
 }
 
 const COLUMNS: [&str; 7] = ["metric", "unit", "A", "B", "difference", "95% interval", "verdict"];

@@ -1,19 +1,31 @@
 //! Holm's correction for several tests. Does not compute p-values.
 
-/// Whether each test is significant, so that the probability of one or more false alarms in the family is at most `alpha`
-/// (Holm, 1979; valid for dependent tests). A test without a p-value is not significant and not part of the family.
-pub(crate) fn significant(p_values: &[Option<f64>], alpha: f64) -> Vec<bool> {
+/// A test among several.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Test {
+    pub(crate) is_significant: bool,
+    /// The error rate at which it was decided: an interval at this rate excludes the hypothesis exactly if it is significant.
+    pub(crate) alpha: f64,
+    /// The tests of the family.
+    pub(crate) family: usize,
+}
+
+/// The outcome of each test, so that the probability of one or more false alarms in the family is at most `alpha` (Holm, 1979;
+/// valid for dependent tests). A test without a p-value is not significant and not part of the family.
+pub(crate) fn decide(p_values: &[Option<f64>], alpha: f64) -> Vec<Test> {
     let mut order: Vec<(usize, f64)> =
         p_values.iter().enumerate().filter_map(|(index, p)| Some((index, (*p)?))).collect();
     order.sort_by(|a, b| a.1.total_cmp(&b.1));
-    let mut rejected = vec![false; p_values.len()];
-    for (rank, (index, p)) in order.iter().enumerate() {
-        if *p > alpha / (order.len() - rank) as f64 {
-            break;
-        }
-        rejected[*index] = true;
+    let family = order.len();
+    let rate = |rank: usize| alpha / family.saturating_sub(rank).max(1) as f64;
+    let fails = |(rank, (_, p)): (usize, &(usize, f64))| *p > rate(rank);
+    let rejected = order.iter().enumerate().position(fails).unwrap_or(family);
+    // The limit of the first failure holds for all tests after it.
+    let mut tests = vec![Test { is_significant: false, alpha: rate(rejected), family }; p_values.len()];
+    for (rank, (index, _)) in order[..rejected].iter().enumerate() {
+        tests[*index] = Test { is_significant: true, alpha: rate(rank), family };
     }
-    rejected
+    tests
 }
 
 #[cfg(test)]
@@ -22,10 +34,20 @@ mod tests {
 
     #[test]
     fn the_smallest_p_value_has_the_strictest_limit_and_the_first_failure_ends_the_search() {
+        let significant =
+            |p: &[Option<f64>], alpha| decide(p, alpha).iter().map(|test| test.is_significant).collect::<Vec<_>>();
         let p = [Some(0.04), Some(0.001), None, Some(0.02), Some(0.9)];
         assert_eq!(significant(&p, 0.05), [false, true, false, false, false], "0.02 > 0.05 / 3");
         assert_eq!(significant(&[Some(0.04), Some(0.01)], 0.05), [true, true]);
         assert_eq!(significant(&[Some(0.03), Some(0.04)], 0.05), [false, false], "0.03 > 0.05 / 2");
         assert_eq!(significant(&[None], 0.05), [false]);
+    }
+    #[test]
+    fn each_test_has_the_rate_at_which_it_was_decided() {
+        let tests = decide(&[Some(0.02), Some(0.001), None, Some(0.9)], 0.05);
+        let rates: Vec<f64> = tests.iter().map(|test| test.alpha).collect();
+        assert_eq!(rates, [0.05 / 2.0, 0.05 / 3.0, 0.05, 0.05]);
+        let tests = decide(&[Some(0.03), Some(0.04)], 0.05);
+        assert!(tests.iter().all(|test| !test.is_significant && test.alpha == 0.025 && test.family == 2));
     }
 }
