@@ -133,7 +133,9 @@ fn repeated(section: &Section) -> Vec<String> {
             continue;
         }
         let value = value.as_deref().map_or_else(String::new, |value| format!("={value}"));
-        warnings.push(format!("{at}: `{key}{value}` replaces the value at {before}; remove one of the two lines"));
+        warnings.push(format!(
+            "{at}: `{key}{value}` replaces the value at {before}; remove one of the two lines"
+        ));
     }
     warnings
 }

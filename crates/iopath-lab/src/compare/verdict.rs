@@ -7,8 +7,8 @@ use super::data::{IOPS, METRICS, Metric, NONE, P99, Run, THROUGHPUT, TIME};
 use crate::compare_error::CompareError;
 use crate::stats::Summary;
 use crate::stats::contrast::Contrast;
-use crate::stats::trimmed::Location;
 use crate::stats::holm::{self, Test};
+use crate::stats::trimmed::Location;
 use crate::stats::{frequency, trend};
 
 /// The outcome of a comparison: B relative to A.
@@ -190,8 +190,9 @@ pub(super) fn decide(runs: &[Vec<Compared>], margin: f64, alpha: f64) -> Vec<Vec
     let decide_run = |(run, first): (&Vec<Compared>, Test)| {
         let tests = std::iter::once(first).chain(others.by_ref().take(run.len() - 1));
         let stalls_alpha = alpha * STALLS_SHARE / runs.len() as f64;
-        let decide =
-            |(one, test): (&Compared, Test)| with_stalls(one, decide_one(one, margin, alpha, test), stalls_alpha);
+        let decide = |(one, test): (&Compared, Test)| {
+            with_stalls(one, decide_one(one, margin, alpha, test), stalls_alpha)
+        };
         run.iter().zip(tests).map(decide).collect()
     };
     runs.iter().zip(primary).map(decide_run).collect()

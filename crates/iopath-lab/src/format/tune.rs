@@ -1,7 +1,6 @@
 //! Settings of a device, and trials of them, for the general formats.
 
 use super::{Document, Records, Section, View, names, number};
-use crate::table::digits;
 use crate::tune::{CandidateFacts, ChangedSetting, SettingFacts, TrialReport, TuneReport};
 
 impl Document for TuneReport {
@@ -90,6 +89,8 @@ impl Document for TrialReport {
             "mean",
             "repetitions",
             "removed_in_round",
+            "of_present",
+            "kept_from",
             "verdict",
             "difference",
             "difference_low",
@@ -97,7 +98,7 @@ impl Document for TrialReport {
             "pairs",
         ];
         let row = |candidate: &CandidateFacts| {
-            let CandidateFacts { settings, mean, repetitions, removed } = candidate;
+            let CandidateFacts { settings, mean, repetitions, removed, of_present, kept_from } = candidate;
             let is_winner = self.winner.as_ref() == Some(settings);
             let of_winner = |text: String| if is_winner { text } else { String::new() };
             let end = |index: usize| of_winner(number(self.ci95.map(|ends| ends[index])));
@@ -108,6 +109,8 @@ impl Document for TrialReport {
                 number(*mean),
                 repetitions.to_string(),
                 number(*removed),
+                number(*of_present),
+                number(*kept_from),
                 of_winner(self.verdict.name().to_owned()),
                 of_winner(self.difference.to_string()),
                 end(0),
@@ -119,22 +122,20 @@ impl Document for TrialReport {
     }
 
     fn sections(&self) -> Vec<Section> {
-        let present = self.candidates.first().and_then(|candidate| candidate.mean);
         let row = |candidate: &CandidateFacts| {
-            let CandidateFacts { settings, mean, repetitions, removed } = candidate;
-            let share = mean.zip(present).map(|(mean, present)| format!("{:.0}%", mean / present * 100.0));
-            let shown = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-            let removed = removed.map(|round| round.to_string()).unwrap_or_default();
-            vec![settings.clone(), shown(mean.map(digits)), shown(share), repetitions.to_string(), removed]
+            let [share, removed] = candidate.in_its_rounds();
+            vec![candidate.settings.clone(), share, candidate.repetitions.to_string(), removed]
         };
-        let head =
-            names(&["candidate", self.unit.as_str(), "of the present", "measured", "removed in round"]);
+        let head = names(&["candidate", "of the present", "measured", "removed"]);
         vec![Section {
             title: format!("Candidates for {}", self.device),
             head,
             rows: self.candidates.iter().map(row).collect(),
             texts: 1,
-            paragraphs: std::iter::once(self.outcome()).chain(self.notes.iter().cloned()).collect(),
+            paragraphs: [self.rounds(), self.outcome()]
+                .into_iter()
+                .chain(self.notes.iter().cloned())
+                .collect(),
         }]
     }
 }

@@ -10,7 +10,6 @@ use super::parts::{Bar, Statement, bars, table};
 use crate::fit::FitReport;
 use crate::format::{Document, Section};
 use crate::map::FileMap;
-use crate::table::digits;
 use crate::tune::{TrialReport, TrialVerdict, TuneReport};
 use crate::whatif::{InputReport, WhatIfReport};
 
@@ -74,11 +73,15 @@ pub(super) fn of_trial(trial: &TrialReport) -> Vec<Statement> {
     list
 }
 
-/// The means of the candidates, and the table of the trial.
+/// The candidates against the present settings, and the table of the trial. Bars are ratios: means of different rounds are not
+/// comparable.
 pub(super) fn trial_section(trial: &TrialReport) -> Markup {
     let bar = |candidate: &crate::tune::CandidateFacts| {
-        let value = candidate.mean?;
-        let text = format!("{} {}", digits(value), trial.unit);
+        let value = candidate.of_present?;
+        let [mut text, removed] = candidate.in_its_rounds();
+        if !removed.is_empty() {
+            text = format!("{text}, removed in {removed}");
+        }
         let is_winner = trial.winner.as_ref() == Some(&candidate.settings);
         Some(Bar {
             name: candidate.settings.clone(),
@@ -90,7 +93,7 @@ pub(super) fn trial_section(trial: &TrialReport) -> Markup {
     };
     let list: Vec<Bar> = trial.candidates.iter().filter_map(bar).collect();
     html! {
-        (bars("Candidates", "Means over the rounds in which a candidate took part: later rounds are longer.", &list))
+        (bars("Candidates", "Ratio to the present settings in the rounds that measured a candidate.", &list))
         (section(trial))
     }
 }
@@ -184,7 +187,8 @@ mod tests {
             "difference": 0.2, "ci95": [0.1, 0.3], "pairs": 7, "set": true, "notes": [BAD],
             "candidates": [
                 {"settings": "present", "mean": 100.0, "repetitions": 3, "removed": null},
-                {"settings": BAD, "mean": 120.0, "repetitions": 3, "removed": null},
+                {"settings": "x", "mean": 130.0, "repetitions": 3, "removed": 1, "of_present": 1.1, "kept_from": 1.2},
+                {"settings": BAD, "mean": 120.0, "repetitions": 3, "removed": null, "of_present": 1.2},
             ],
         }))
         .unwrap();
@@ -192,7 +196,11 @@ mod tests {
         assert!(list[0].text.contains("is better than the present settings, and is set"), "{list:?}");
         assert!(list[0].evidence.contains("+20.0%, interval +10.0% to +30.0%"), "{list:?}");
         let html = trial_section(&trial).into_string();
-        assert!(html.contains("120 IOPS") && html.contains("width:100.00%"), "{html}");
+        assert!(
+            html.contains("110%, removed in round 1, which kept 120% and more")
+                && html.contains("width:100.00%"),
+            "{html}"
+        );
         assert!(!html.contains("<script>"), "{html}");
     }
 

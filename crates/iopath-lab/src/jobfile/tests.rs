@@ -224,7 +224,9 @@ fn sizes_gaps_and_runs_have_the_notation_of_fio() {
 
 #[test]
 fn a_key_given_twice_in_a_section_is_reported_with_both_lines() {
-    let file = parse("[global]\nbs=4k\n[j]\nrw=read\nbs=8k\nblocksize=16k\nthread\nthread\nsize=1m\n[k]\nbs=4k\nsize=1m\n");
+    let file = parse(
+        "[global]\nbs=4k\n[j]\nrw=read\nbs=8k\nblocksize=16k\nthread\nthread\nsize=1m\n[k]\nbs=4k\nsize=1m\n",
+    );
     assert_eq!(
         file.warnings,
         [

@@ -34,8 +34,9 @@ mod tests {
 
     #[test]
     fn the_smallest_p_value_has_the_strictest_limit_and_the_first_failure_ends_the_search() {
-        let significant =
-            |p: &[Option<f64>], alpha| decide(p, alpha).iter().map(|test| test.is_significant).collect::<Vec<_>>();
+        let significant = |p: &[Option<f64>], alpha| {
+            decide(p, alpha).iter().map(|test| test.is_significant).collect::<Vec<_>>()
+        };
         let p = [Some(0.04), Some(0.001), None, Some(0.02), Some(0.9)];
         assert_eq!(significant(&p, 0.05), [false, true, false, false, false], "0.02 > 0.05 / 3");
         assert_eq!(significant(&[Some(0.04), Some(0.01)], 0.05), [true, true]);

@@ -55,13 +55,24 @@ impl TrialVerdict {
     }
 }
 
+/// The removal of a candidate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Removal {
+    /// The round, from 1.
+    pub(super) round: u32,
+    /// The lowest ratio to the base that was kept.
+    pub(super) kept_from: f64,
+}
+
 /// The outcome of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Outcome {
     /// The measurements of each candidate in the rounds; the base is the first one.
     pub(super) values: Vec<Vec<f64>>,
-    /// The round in which a candidate was removed, from 1; 0 for the winner and the base.
-    pub(super) removed: Vec<u32>,
+    /// The ratio of each candidate to the base in the rounds of both; none before the end of a round, and for the base.
+    pub(super) ratios: Vec<Option<f64>>,
+    /// The removal of a candidate; none for the winner and the base.
+    pub(super) removed: Vec<Option<Removal>>,
     /// The number of the winner, from 1; none before the last round.
     pub(super) winner: Option<usize>,
     pub(super) verdict: TrialVerdict,
@@ -80,7 +91,8 @@ pub(super) fn search<E>(
 ) -> (Outcome, Option<E>) {
     let mut outcome = Outcome {
         values: vec![Vec::new(); count + 1],
-        removed: vec![0; count + 1],
+        ratios: vec![None; count + 1],
+        removed: vec![None; count + 1],
         winner: None,
         verdict: TrialVerdict::Inconclusive,
         difference: 0.0,
@@ -118,8 +130,13 @@ fn rounds<E>(
             Contrast::paired(&values[0], &values[number]).map_or(f64::MIN, |one| one.log_ratio)
         };
         alive.sort_by(|a, b| score(*b).total_cmp(&score(*a)));
-        for loser in alive.split_off(alive.len().div_ceil(2)) {
-            outcome.removed[loser] = round;
+        for number in &alive {
+            outcome.ratios[*number] = Some(score(*number).exp());
+        }
+        let losers = alive.split_off(alive.len().div_ceil(2));
+        let kept_from = alive.last().map_or(0.0, |number| score(*number).exp());
+        for loser in losers {
+            outcome.removed[loser] = Some(Removal { round, kept_from });
         }
         repetitions = (repetitions * 2).min(REPETITIONS[1]);
     }
@@ -205,10 +222,31 @@ mod tests {
             Ok::<f64, ()>(100.0 + number as f64 * 10.0)
         });
         assert_eq!((outcome.winner, outcome.verdict, outcome.pairs), (Some(8), TrialVerdict::Better, 5));
-        assert_eq!(outcome.removed, [0, 1, 1, 1, 1, 2, 2, 3, 0]);
+        let removed: Vec<u32> = outcome.removed.iter().map(|one| one.map_or(0, |one| one.round)).collect();
+        assert_eq!(removed, [0, 1, 1, 1, 1, 2, 2, 3, 0]);
         let rounds: Vec<usize> = outcome.values.iter().map(Vec::len).collect();
         assert_eq!(rounds, [14, 2, 2, 2, 2, 6, 6, 14, 14]);
         assert_eq!((counts[0], counts[8]), (19, 19), "with the pairs of the confirmation");
+    }
+
+    #[test]
+    fn a_removed_candidate_is_never_better_than_those_that_its_round_kept() {
+        // The storage becomes slower with each measurement, and the candidates differ by less than that.
+        let mut speed = 1000.0;
+        let (outcome, _) = search(4, &LIMITS, |number| {
+            speed *= 0.97;
+            Ok::<f64, ()>(speed * (1.0 + number as f64 / 100.0))
+        });
+        let mean =
+            |number: usize| outcome.values[number].iter().sum::<f64>() / outcome.values[number].len() as f64;
+        let winner = outcome.winner.unwrap();
+        let mut removed = 0;
+        for (number, removal) in outcome.removed.iter().enumerate() {
+            let Some(Removal { kept_from, .. }) = removal else { continue };
+            assert!(outcome.ratios[number].unwrap() <= *kept_from, "{outcome:?}");
+            removed += usize::from(mean(number) > mean(winner));
+        }
+        assert!(removed > 0, "the means of different rounds contradict the removals: {outcome:?}");
     }
 
     #[test]
@@ -230,7 +268,7 @@ mod tests {
         );
         assert_eq!(outcome.values.iter().map(Vec::len).sum::<usize>(), 16);
         assert_eq!(
-            outcome.removed.iter().filter(|round| **round == 1).count(),
+            outcome.removed.iter().flatten().filter(|removal| removal.round == 1).count(),
             1,
             "the first round is complete"
         );

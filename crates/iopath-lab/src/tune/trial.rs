@@ -21,6 +21,9 @@ use crate::table::{digits, ruled, wrapped};
 /// The name and version of the schema.
 pub const SCHEMA: &str = "iopath.tune-trial/1";
 
+/// The name of the settings before the search.
+const PRESENT: &str = "present";
+
 /// The maximum number of candidates.
 const CANDIDATES_MAX: usize = 64;
 
@@ -92,6 +95,13 @@ pub struct CandidateFacts {
     pub repetitions: usize,
     /// The round that removed it, from 1; none for the winner and the present settings.
     pub removed: Option<u32>,
+    /// Its ratio to the present settings in the rounds that measured it. `mean` is not comparable with that of another candidate:
+    /// the rounds differ. None for the present settings and before the end of a round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of_present: Option<f64>,
+    /// The lowest ratio that the round kept which removed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_from: Option<f64>,
 }
 
 /// The candidates: all combinations of lists `NAME=A,B`, or without lists each setting alone with other values.
@@ -195,13 +205,13 @@ pub fn try_settings(
         (!values.is_empty()).then(|| (logs / values.len() as f64).exp())
     };
     let all = std::iter::once(&[][..]).chain(valid.iter().copied());
-    let facts = all.zip(outcome.values.iter().zip(&outcome.removed)).map(|(changes, (values, removed))| {
-        CandidateFacts {
-            settings: text_of(changes),
-            mean: mean(values),
-            repetitions: values.len(),
-            removed: Some(*removed).filter(|round| *round > 0),
-        }
+    let facts = all.enumerate().map(|(number, changes)| CandidateFacts {
+        settings: text_of(changes),
+        mean: mean(&outcome.values[number]),
+        repetitions: outcome.values[number].len(),
+        removed: outcome.removed[number].map(|removal| removal.round),
+        of_present: outcome.ratios[number],
+        kept_from: outcome.removed[number].map(|removal| removal.kept_from),
     });
     let winner = outcome.winner.map(|number| valid[number - 1]);
     let better = winner.filter(|_| outcome.verdict == TrialVerdict::Better);
@@ -242,9 +252,23 @@ fn is_refusal(error: &SettingsError) -> bool {
 
 fn text_of(changes: &[Change]) -> String {
     if changes.is_empty() {
-        return "present".to_owned();
+        return PRESENT.to_owned();
     }
     changes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+}
+
+impl CandidateFacts {
+    /// The ratio to the present settings, and the removal, in words.
+    pub(crate) fn in_its_rounds(&self) -> [String; 2] {
+        let percent = |ratio: f64| format!("{:.0}%", ratio * 100.0);
+        let removed = match (self.removed, self.kept_from) {
+            (Some(round), Some(kept)) => format!("round {round}, which kept {} and more", percent(kept)),
+            (Some(round), None) => format!("round {round}"),
+            (None, _) => String::new(),
+        };
+        let share = self.of_present.map_or_else(|| "-".to_owned(), percent);
+        [if self.settings == PRESENT { percent(1.0) } else { share }, removed]
+    }
 }
 
 impl TrialReport {
@@ -256,22 +280,31 @@ impl TrialReport {
     /// The report as text for `width` columns; of any width if none is given.
     pub fn text(&self, width: Option<u16>) -> String {
         let mut table = ruled();
-        table.set_header(["candidate", self.unit.as_str(), "of the present", "measured", "removed in round"]);
-        let present = self.candidates.first().and_then(|candidate| candidate.mean);
-        for CandidateFacts { settings, mean, repetitions, removed } in &self.candidates {
-            let share = mean.zip(present).map(|(mean, present)| format!("{:.0}%", mean / present * 100.0));
+        table.set_header(["candidate", "of the present", "measured", "removed"]);
+        for candidate in &self.candidates {
+            let [share, removed] = candidate.in_its_rounds();
             table.add_row([
-                settings.clone(),
-                mean.map_or_else(|| "-".to_owned(), digits),
-                share.unwrap_or_else(|| "-".to_owned()),
-                format!("{repetitions}×"),
-                removed.map_or_else(String::new, |round| round.to_string()),
+                candidate.settings.clone(),
+                share,
+                format!("{}×", candidate.repetitions),
+                removed,
             ]);
         }
-        for column in table.column_iter_mut().skip(1) {
+        for column in table.column_iter_mut().skip(1).take(2) {
             column.set_cell_alignment(CellAlignment::Right);
         }
-        format!("{}\n\n{}", table.trim_fmt(), wrapped(&self.outcome(), width))
+        let rounds = wrapped(&self.rounds(), width);
+        format!("{}\n{rounds}\n\n{}", table.trim_fmt(), wrapped(&self.outcome(), width))
+    }
+
+    /// The meaning of the ratios, with the mean of the present settings.
+    pub(crate) fn rounds(&self) -> String {
+        let present = self.candidates.first().and_then(|candidate| candidate.mean);
+        let present = present.map_or_else(String::new, |mean| format!(" ({} {})", digits(mean), self.unit));
+        format!(
+            "Each candidate is compared with the present settings{present} in the same rounds; a round keeps the better \
+             half. Ratios of different rounds are not comparable."
+        )
     }
 
     /// The difference of the winner, and the verdict, in two sentences.

@@ -60,10 +60,13 @@ fn ours(workload: Value) -> Value {
     whole["target"]["size_bytes"] = json!(16 << 20);
     let run = &mut whole["runs"][0];
     run["job"] = json!({ "name": "j", "group": 1, "target": "/scratch" });
-    run["workload"] = json!({ "start_bytes": 0, "size_bytes": 16 << 20, "runtime_seconds": 1.0, "distribution": "random" });
+    run["workload"] =
+        json!({ "start_bytes": 0, "size_bytes": 16 << 20, "runtime_seconds": 1.0, "distribution": "random" });
     for (key, value) in workload.as_object().unwrap() {
         match key.as_str() {
-            "block_bytes" | "io_depth" | "rate_iops" | "think_ns" | "block_sizes" | "path" => run[key] = value.clone(),
+            "block_bytes" | "io_depth" | "rate_iops" | "think_ns" | "block_sizes" | "path" => {
+                run[key] = value.clone()
+            }
             _ => run["workload"][key] = value.clone(),
         }
     }
@@ -74,15 +77,27 @@ fn ours(workload: Value) -> Value {
 fn a_job_of_fio_and_the_same_job_here_differ_in_the_tool_only() {
     for (options, workload) in [
         (json!({}), json!({ "block_bytes": 4096 })),
-        (json!({ "blocksize": "8k", "thinktime": "1ms" }), json!({ "block_bytes": 8192, "think_ns": 1_000_000 })),
+        (
+            json!({ "blocksize": "8k", "thinktime": "1ms" }),
+            json!({ "block_bytes": 8192, "think_ns": 1_000_000 }),
+        ),
         (json!({ "bs": "4KB", "fsync": "0", "verify": "0", "zero_buffers": "0" }), json!({})),
-        (json!({ "ioengine": "io_uring", "iodepth": "0x20" }), json!({ "path": "kernel-uring", "io_depth": 32 })),
+        (
+            json!({ "ioengine": "io_uring", "iodepth": "0x20" }),
+            json!({ "path": "kernel-uring", "io_depth": 32 }),
+        ),
         (json!({ "ioengine": "psync", "iodepth": "32" }), json!({ "io_depth": 1 })),
-        (json!({ "rate_iops": "1k", "rate_process": "poisson" }), json!({ "rate_iops": 1024.0, "rate_process": "poisson" })),
+        (
+            json!({ "rate_iops": "1k", "rate_process": "poisson" }),
+            json!({ "rate_iops": 1024.0, "rate_process": "poisson" }),
+        ),
         (json!({ "rate": "4m" }), json!({ "rate_iops": 1024.0, "rate_process": "linear" })),
         (json!({ "bssplit": "4k/50:8k" }), json!({ "block_bytes": 8192, "block_sizes": "4096/50:8192/50" })),
         (json!({ "random_distribution": "zipf:1.20" }), json!({ "distribution": "zipf:1.2" })),
-        (json!({ "filename": "x", "size": "8m", "offset": "4m" }), json!({ "start_bytes": 4 << 20, "size_bytes": 12 << 20 })),
+        (
+            json!({ "filename": "x", "size": "8m", "offset": "4m" }),
+            json!({ "start_bytes": 4 << 20, "size_bytes": 12 << 20 }),
+        ),
     ] {
         let mut given = json!({ "rw": "randread", "size": "16m", "direct": "1" });
         given.as_object_mut().unwrap().extend(options.as_object().unwrap().clone());
@@ -112,7 +127,8 @@ fn other_conditions_of_fio_and_iopath_are_named() {
         if option == "fsync" {
             given["rw"] = json!("randwrite");
         }
-        let error = of(&fio_with(&[section("j", 0, given, 1e8)]), &ours(json!({})), "tool").unwrap_err().to_string();
+        let error =
+            of(&fio_with(&[section("j", 0, given, 1e8)]), &ours(json!({})), "tool").unwrap_err().to_string();
         assert!(error.contains(key), "{error}");
     }
 }
