@@ -93,7 +93,8 @@ pub fn page(options: &PageOptions) -> Result<String, PageError> {
     let overlaid = if names.len() > 1 { runs::charts(&pooled, &mut palette) } else { Markup::default() };
     let several = sources.len() > 1;
     for (number, source) in sources.iter().enumerate() {
-        let (statements, body) = content(source, number, &mut palette);
+        let has_charts = names.len() < 2;
+        let (statements, body) = content(source, number, has_charts, &mut palette);
         findings.extend(statements.into_iter().map(|statement| of_source(statement, source, several)));
         sections.push(Section { title: short_name(&source.name), subtitle: subtitle(source), body });
     }
@@ -113,7 +114,13 @@ fn of_source(statement: Statement, source: &Source, several: bool) -> Statement 
     Statement { tag: format!("{} · {}", short_name(&source.name), statement.tag), ..statement }
 }
 
-fn content(source: &Source, number: usize, palette: &mut Palette) -> (Vec<Statement>, Markup) {
+/// The statements and the body of a file. Charts of several results are those of the comparison.
+fn content(
+    source: &Source,
+    number: usize,
+    has_charts: bool,
+    palette: &mut Palette,
+) -> (Vec<Statement>, Markup) {
     match &source.content {
         Content::Results(report) => {
             let runs: Vec<(&str, &RunResult)> = report.runs.iter().map(|run| ("", run)).collect();
@@ -121,7 +128,7 @@ fn content(source: &Source, number: usize, palette: &mut Palette) -> (Vec<Statem
             let only = report.runs.first().filter(|_| report.runs.len() == 1);
             let body = html! {
                 @if let Some(run) = only { (runs::tiles(run)) }
-                (runs::charts(&groups, palette))
+                @if has_charts { (runs::charts(&groups, palette)) }
                 h3 { "All figures" }
                 (run_table::runs(&report.runs))
                 (run_table::groups(report))
@@ -389,6 +396,18 @@ mod tests {
         assert!(!page.contains("<script>alert"), "markup");
         assert!(!page.contains("<img"), "markup");
         assert!(page.contains("&lt;script&gt;alert(2)"), "the name of the file is shown");
+    }
+
+    #[test]
+    fn charts_of_several_results_are_drawn_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let files: Vec<_> =
+            ["a.json", "b.json"].map(|name| write(&folder, name, &report(&[100.0, 101.0, 99.0]))).into();
+        let charts = |files: &[PathBuf]| {
+            page(&PageOptions::new(files.to_vec())).unwrap().matches("<h4>Latency percentiles</h4>").count()
+        };
+        assert!(charts(&files[..1]) > 0);
+        assert_eq!(charts(&files), charts(&files[..1]));
     }
 
     #[test]

@@ -2,8 +2,13 @@
 
 use super::number::{Quantity, Scale, Tick};
 
-/// The number of colours. Further series repeat them.
-pub(super) const COLOURS: usize = 8;
+/// The hues, and the shades of each.
+pub(super) const HUES: usize = 8;
+/// See [`HUES`].
+pub(super) const SHADES: usize = 3;
+
+/// The number of colours: the hues, then their further shades. Further series repeat them.
+pub(super) const COLOURS: usize = HUES * SHADES;
 
 /// A chart of lines or points.
 #[derive(Debug, Clone)]
@@ -179,7 +184,7 @@ pub(super) fn sample() -> Chart {
         note: "Bars: 95% interval.".to_owned(),
         x: Axis::new("block size", Quantity::Bytes, Scale::Log(2)),
         y: Axis::new("MB/s", Quantity::Number, Scale::Linear),
-        series: vec![line("a", 0, &[1.0, 2.0, 4.0]), line("b", 9, &[3.0, f64::NAN, 5.0])],
+        series: vec![line("a", 0, &[1.0, 2.0, 4.0]), line("b", 25, &[3.0, f64::NAN, 5.0])],
         marks: Vec::new(),
         group: None,
     }

@@ -58,7 +58,7 @@ pub(super) fn statements(compared: &Compared) -> Vec<Statement> {
     list.sort_by_key(|statement| match statement.tone {
         Tone::Bad => 0,
         Tone::Good => 1,
-        Tone::Warn => 2,
+        Tone::Warn | Tone::Doubt => 2,
         Tone::Plain => 3,
     });
     list.extend(notes);

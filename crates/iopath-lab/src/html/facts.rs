@@ -80,6 +80,8 @@ pub(super) enum Tone {
     Good,
     /// A reason to doubt.
     Warn,
+    /// A statement of low confidence.
+    Doubt,
     /// A regression or a failure.
     Bad,
 }
@@ -91,6 +93,7 @@ impl Tone {
             Self::Plain => "plain",
             Self::Good => "good",
             Self::Warn => "warn",
+            Self::Doubt => "doubt",
             Self::Bad => "bad",
         }
     }

@@ -36,8 +36,8 @@ pub(super) fn statements(log: &LogFacts) -> Vec<Statement> {
             digits(flow.bios as f64),
             digits(share),
             depth.max,
-            time(stages.d2c.p50_ns),
-            time(stages.d2c.p99_ns)
+            timed(stages.d2c.count, stages.d2c.p50_ns),
+            timed(stages.d2c.count, stages.d2c.p99_ns)
         );
         list.push(Statement::new(Tone::Plain, "requests", text, evidence));
     }
@@ -348,6 +348,11 @@ fn reasons(summary: &Report) -> Markup {
     )
 }
 
+/// A time of a stage. A log need not have the events at both of its ends.
+fn timed(count: u64, ns: u64) -> String {
+    if count == 0 { "not recorded".to_owned() } else { time(ns) }
+}
+
 fn stages(summary: &Report) -> Markup {
     let stages = &summary.stages;
     let rows = [
@@ -363,7 +368,8 @@ fn stages(summary: &Report) -> Markup {
         .map(|(name, stage)| {
             let times =
                 [stage.mean_ns as u64, stage.p50_ns, stage.p90_ns, stage.p99_ns, stage.p999_ns, stage.max_ns];
-            [name.to_owned(), stage.count.to_string()].into_iter().chain(times.map(time)).collect()
+            let times = times.map(|ns| timed(stage.count, ns));
+            [name.to_owned(), stage.count.to_string()].into_iter().chain(times).collect()
         })
         .collect();
     html! { h4 { "Stages of the path" } (table(&head, &rows)) }
@@ -401,6 +407,11 @@ fn streams(summary: &Report) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stage_that_no_record_times_has_no_times() {
+        assert_eq!([timed(0, 0), timed(1, 0)], ["not recorded", "0 ns"]);
+    }
 
     #[test]
     fn a_percentile_is_within_its_class() {

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::facts::Tone;
 use super::parts::Statement;
 use super::series::{Group, Run, has_target};
-use crate::result::{Report, RunResult, ServedBy, Spread};
+use crate::result::{Confidence, Report, RunResult, ServedBy, Spread};
 use crate::stats::contrast::Contrast;
 use crate::table::digits;
 
@@ -25,13 +25,21 @@ const WARNINGS_MAX: usize = 8;
 /// The statements about a result alone: the findings of a survey, and reasons to doubt.
 pub(super) fn of_report(report: &Report) -> Vec<Statement> {
     let finding = |finding: &crate::result::Finding| {
-        let tone = if DOUBTS.contains(&finding.id.as_str()) { Tone::Warn } else { Tone::Plain };
+        let tone = match finding.confidence {
+            _ if DOUBTS.contains(&finding.id.as_str()) => Tone::Warn,
+            Some(Confidence::Low) => Tone::Doubt,
+            _ => Tone::Plain,
+        };
         let mut evidence = finding.evidence.clone();
-        if let Some(confidence) = finding.confidence {
-            let words = [&[confidence.name().to_owned()], &finding.doubts[..]].concat();
-            let _ = write!(evidence, ". Confidence: {}", words.join("; "));
+        if !finding.doubts.is_empty() {
+            let _ = write!(evidence, ". Doubts: {}", finding.doubts.join("; "));
         }
-        Statement::new(tone, &finding.id.replace('-', " "), finding.text.clone(), evidence)
+        let tag = finding.id.replace('-', " ");
+        let tag = match finding.confidence {
+            Some(confidence) => format!("{tag} · {} confidence", confidence.name()),
+            None => tag,
+        };
+        Statement::new(tone, &tag, finding.text.clone(), evidence)
     };
     report.findings.iter().map(finding).chain(doubts(report)).collect()
 }
@@ -81,7 +89,7 @@ fn is_slower(run: &RunResult, best: &RunResult, is_random: bool) -> bool {
 }
 
 fn fastest(group: &Group) -> Option<Statement> {
-    let is_random = group.is_random();
+    let is_random = group.counts_transfers();
     let mean = |run: &Run| if is_random { run.result.iops.mean } else { run.result.bytes_per_second.mean };
     let ranked: Vec<&Run> = group.runs.iter().filter(|run| is_ranked(run.result)).collect();
     let best = ranked.iter().max_by(|a, b| mean(a).total_cmp(&mean(b)))?;
@@ -137,7 +145,7 @@ fn fastest(group: &Group) -> Option<Statement> {
 }
 
 fn cheapest(group: &Group) -> Option<Statement> {
-    let is_random = group.is_random();
+    let is_random = group.counts_transfers();
     let ranked = group.runs.iter().filter(|run| is_ranked(run.result));
     let costs: Vec<(&Run, f64, String)> = ranked
         .filter_map(|run| {
@@ -208,6 +216,7 @@ fn shape(warning: &str) -> String {
 mod tests {
     use super::super::series::groups;
     use super::*;
+    use crate::result::Finding;
     use crate::survey::fixtures::run;
     use crate::workload::Rw;
 
@@ -263,5 +272,34 @@ mod tests {
         let warnings: Vec<_> = list.iter().filter(|statement| statement.tag == "warning").collect();
         assert_eq!(warnings.len(), 1, "{list:#?}");
         assert_eq!(warnings[0].evidence, "this or another figure in 3 runs");
+    }
+
+    #[test]
+    fn random_transfers_of_several_sizes_are_ranked_by_their_bytes() {
+        // 4 KiB has more transfers per second, 64 KiB more bytes.
+        let list = found(vec![
+            run("kernel-uring", Rw::RandRead, 4096, 8, &[100.0, 101.0, 99.0], 0.5),
+            run("kernel-uring", Rw::RandRead, 65536, 8, &[900.0, 901.0, 899.0], 0.2),
+        ]);
+        assert!(list[0].text.contains("64 KiB is the fastest, 900"), "{list:#?}");
+    }
+
+    #[test]
+    fn a_finding_of_low_confidence_differs_from_one_of_high_confidence() {
+        let of = |confidence| {
+            let finding = Finding {
+                id: "random-read".to_owned(),
+                text: "use x".to_owned(),
+                evidence: "figures".to_owned(),
+                confidence: Some(confidence),
+                doubts: vec!["measured once".to_owned()],
+            };
+            let report = Report { findings: vec![finding], ..Report::new(None, None, Vec::new()) };
+            of_report(&report).remove(0)
+        };
+        let [high, low] = [of(Confidence::High), of(Confidence::Low)];
+        assert_eq!((high.tone, low.tone), (Tone::Plain, Tone::Doubt));
+        assert_eq!(low.tag, "random read · low confidence");
+        assert_eq!(low.evidence, "figures. Doubts: measured once");
     }
 }

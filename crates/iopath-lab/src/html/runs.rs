@@ -33,8 +33,7 @@ pub(super) fn charts(groups: &[Group], palette: &mut Palette) -> Markup {
 }
 
 fn charts_of(group: &Group, palette: &mut Palette) -> Markup {
-    let by_size = group.dimension == Some(Dimension::Block);
-    let is_random = group.is_random() && !by_size;
+    let is_random = group.counts_transfers();
     let parts: Vec<Markup> = match group.dimension {
         Some(dimension) => vec![
             figure(throughput(group, dimension, is_random, palette)),
@@ -43,7 +42,11 @@ fn charts_of(group: &Group, palette: &mut Palette) -> Markup {
             map(group, is_random),
         ],
         None if group.runs.len() > 1 => {
-            vec![throughput_bars(group, is_random, palette), cpu_bars(group, is_random, palette)]
+            vec![
+                throughput_bars(group, is_random, palette),
+                cpu_bars(group, is_random, palette),
+                flush_bars(group, palette),
+            ]
         }
         None => Vec::new(),
     };
@@ -100,7 +103,9 @@ fn lines(
     palette: &mut Palette,
     value: impl Fn(&RunResult) -> Option<(f64, Option<[f64; 2]>)>,
 ) -> Vec<Series> {
-    let line = |name: &str, colour| {
+    let mut line = |name: &str| {
+        let first = group.runs.iter().find(|run| run.name == name);
+        let colour = first.map_or(0, |run| group.colour(run, |run| &run.name, palette));
         let runs = group.runs.iter().filter(|run| run.name == name);
         let points = runs.filter_map(|run| {
             let (y, ends) = value(run.result)?;
@@ -108,7 +113,7 @@ fn lines(
         });
         Series { name: name.to_owned(), colour, kind: Kind::Line, points: points.collect() }
     };
-    group.names().into_iter().map(|name| line(name, palette.colour(name))).collect()
+    group.names().into_iter().map(&mut line).collect()
 }
 
 fn throughput(group: &Group, dimension: Dimension, is_random: bool, palette: &mut Palette) -> Chart {
@@ -190,11 +195,7 @@ fn percentiles(group: &Group, palette: &mut Palette) -> Chart {
     let named = [(50.0, "p50"), (90.0, "p90"), (99.0, "p99"), (99.9, "p99.9"), (99.99, "p99.99")];
     let ticks = named.map(|(percent, label)| (place(percent), label.to_owned())).into_iter();
     let ticks = ticks.chain([(MAX_PLACE, "max".to_owned())]).collect();
-    // One series of several sizes would have one colour.
-    let series = group
-        .runs
-        .iter()
-        .map(|run| line(run, palette.colour(if group.dimension.is_some() { &run.label } else { &run.name })));
+    let series = group.runs.iter().map(|run| line(run, group.colour(run, |run| &run.label, palette)));
     Chart {
         title: "Latency percentiles".to_owned(),
         note: "Logarithmic. Share of transfers that complete within the latency.".to_owned(),
@@ -218,9 +219,8 @@ fn repetitions(group: &Group, is_random: bool, palette: &mut Palette) -> Chart {
         Series { name: run.label.clone(), colour, kind: Kind::Line, points: points.collect() }
     };
     let long = group.runs.iter().filter(|run| run.result.repeats.len() >= 3);
-    let series: Vec<Series> = long
-        .map(|run| line(run, palette.colour(if group.dimension.is_some() { &run.label } else { &run.name })))
-        .collect();
+    let series: Vec<Series> =
+        long.map(|run| line(run, group.colour(run, |run| &run.label, palette))).collect();
     let count = series.iter().map(|series| series.points.len()).max().unwrap_or(0);
     let every = count.div_ceil(10).max(1);
     let ticks = (1..=count).step_by(every).map(|number| (number as f64, number.to_string())).collect();
@@ -252,11 +252,8 @@ fn course(group: &Group, is_random: bool, palette: &mut Palette) -> Chart {
         }
         Series { name: run.label.clone(), colour, kind: Kind::Trace, points }
     };
-    let series = group
-        .runs
-        .iter()
-        .map(|run| line(run, palette.colour(if group.dimension.is_some() { &run.label } else { &run.name })))
-        .collect();
+    let series =
+        group.runs.iter().map(|run| line(run, group.colour(run, |run| &run.label, palette))).collect();
     // The begins of the repetitions of a single run; several runs have different ones.
     let marks = match &group.runs[..] {
         [run] if run.result.repeats.len() > 1 => {
@@ -284,7 +281,13 @@ fn throughput_bars(group: &Group, is_random: bool, palette: &mut Palette) -> Mar
         let spread =
             ends.map_or_else(String::new, |[low, high]| format!(" ± {}", digits((high - low) / 2.0)));
         let text = format!("{}{spread} {}", digits(value), unit(is_random));
-        Bar { name: run.label.clone(), value, ends, text, colour: palette.colour(&run.name) }
+        Bar {
+            name: run.label.clone(),
+            value,
+            ends,
+            text,
+            colour: group.colour(run, |run| &run.label, palette),
+        }
     };
     let list: Vec<Bar> = group.runs.iter().map(bar).collect();
     bars(if is_random { "I/O rate" } else { "Throughput" }, &interval_note(group), &list)
@@ -296,10 +299,32 @@ fn cpu_bars(group: &Group, is_random: bool, palette: &mut Palette) -> Markup {
         let (value, unit) =
             if is_random { (cpu.microseconds_per_io, "µs/IO") } else { (cpu.seconds_per_gib, "s/GiB") };
         let text = format!("{} {unit}", digits(value));
-        Some(Bar { name: run.label.clone(), value, ends: None, text, colour: palette.colour(&run.name) })
+        Some(Bar {
+            name: run.label.clone(),
+            value,
+            ends: None,
+            text,
+            colour: group.colour(run, |run| &run.label, palette),
+        })
     };
     let list: Vec<Bar> = group.runs.iter().filter_map(bar).collect();
     bars("CPU cost", "Lower is cheaper.", &list)
+}
+
+/// The median latency of the flushes.
+fn flush_bars(group: &Group, palette: &mut Palette) -> Markup {
+    let bar = |run: &Run| {
+        let latency = run.result.flushes.as_ref()?.latency_ns;
+        Some(Bar {
+            name: run.label.clone(),
+            value: latency.p50 as f64,
+            ends: None,
+            text: format!("{}, p99 {}", time(latency.p50), time(latency.p99)),
+            colour: group.colour(run, |run| &run.label, palette),
+        })
+    };
+    let list: Vec<Bar> = group.runs.iter().filter_map(bar).collect();
+    bars("Flush latency", "Median; not a part of the latency of the writes.", &list)
 }
 
 /// The rate of each series and size as a heat map, from two series and three sizes on.

@@ -1,5 +1,7 @@
 //! Groups the runs of results for charts: which runs share a chart, which share a line, and their names. Does not draw.
 
+use super::chart::{HUES, SHADES};
+use super::parts::Palette;
 use crate::path::PathRow;
 use crate::paths::PATHS;
 use crate::result::RunResult;
@@ -63,9 +65,42 @@ impl Group<'_> {
         names
     }
 
-    pub(super) fn is_random(&self) -> bool {
-        self.runs.iter().all(|run| run.result.rw.starts_with("rand"))
+    /// Whether transfers per second compare the runs: random or durable ones of one size. Those of several sizes compare by their
+    /// bytes.
+    pub(super) fn counts_transfers(&self) -> bool {
+        let mut results = self.runs.iter().map(|run| run.result);
+        let size = self.runs.first().map(|run| run.result.block_bytes);
+        results
+            .all(|run| (run.rw.starts_with("rand") || run.flushes.is_some()) && Some(run.block_bytes) == size)
     }
+
+    /// The colour of a line, or of a run by its label. On the whole page a path has one hue, and its lines in a chart are shades of
+    /// it. Where that does not distinguish the lines, each name has a colour.
+    pub(super) fn colour(&self, of: &Run, key: Key, palette: &mut Palette) -> usize {
+        let mut keys: Vec<(&str, &str)> = Vec::new();
+        for run in &self.runs {
+            let entry = (run.result.path.as_str(), key(run));
+            if !keys.contains(&entry) {
+                keys.push(entry);
+            }
+        }
+        let path = of.result.path.as_str();
+        let of_path = |path: &str| keys.iter().filter(|(known, _)| *known == path).count();
+        let is_distinct = keys.iter().all(|(known, _)| of_path(known) <= SHADES);
+        if of_path(path) == keys.len() && keys.len() > 1 || !is_distinct {
+            return palette.colour(key(of));
+        }
+        let shade = keys.iter().filter(|(known, _)| *known == path).position(|(_, name)| *name == key(of));
+        hue(path) + HUES * shade.unwrap_or(0)
+    }
+}
+
+/// The name of a run in a chart.
+pub(super) type Key = for<'a> fn(&'a Run) -> &'a str;
+
+/// The hue of a path: the same on every page. The last one is that of paths which this version does not know.
+fn hue(path: &str) -> usize {
+    PATHS.iter().position(|row| row.name == path).unwrap_or(HUES - 1).min(HUES - 1)
 }
 
 /// Whether the path transfers bytes of a target. A run without one measures the tool.
@@ -77,25 +112,28 @@ pub(super) fn has_target(run: &RunResult) -> bool {
 /// The runs by direction and order, in the order of their first occurrence. `sources` are the names of the files; empty
 /// names are not shown.
 pub(super) fn groups<'a>(runs: &[(&str, &'a RunResult)]) -> Vec<Group<'a>> {
-    let mut keys: Vec<(&str, bool)> = Vec::new();
-    let key_of = |run: &'a RunResult| (run.rw.as_str(), run.warm);
+    let mut keys: Vec<(&str, bool, Option<u64>)> = Vec::new();
+    let key_of =
+        |run: &'a RunResult| (run.rw.as_str(), run.warm, run.flushes.as_ref().map(|flushes| flushes.every));
     for (_, run) in runs {
         let key = key_of(run);
         if has_target(run) && !keys.contains(&key) {
             keys.push(key);
         }
     }
+    // Durable writes are a property of their own: after the groups of transfers.
+    keys.sort_by_key(|(.., flush_every)| flush_every.is_some());
     keys.into_iter()
         .map(|key| {
             let of_key = runs.iter().filter(|(_, run)| has_target(run) && key_of(run) == key).copied();
             let runs: Vec<_> = of_key.collect();
             let dimension = dimension(&runs);
-            Group { title: title(key.0, key.1), runs: named(&runs, dimension), dimension }
+            Group { title: title(key), runs: named(&runs, dimension), dimension }
         })
         .collect()
 }
 
-fn title(rw: &str, warm: bool) -> String {
+fn title((rw, warm, flush_every): (&str, bool, Option<u64>)) -> String {
     let name = match rw.parse::<Rw>() {
         Ok(Rw::Read) => "Sequential reads",
         Ok(Rw::Write) => "Sequential writes",
@@ -105,7 +143,12 @@ fn title(rw: &str, warm: bool) -> String {
         Ok(Rw::RandRw) => "Random reads and writes",
         _ => rw,
     };
-    format!("{name}{}", if warm { ", from warm caches" } else { "" })
+    let flushes = match flush_every {
+        None => String::new(),
+        Some(1) => ", durable: a flush after each".to_owned(),
+        Some(every) => format!(", a flush after every {every} writes"),
+    };
+    format!("{name}{flushes}{}", if warm { ", from warm caches" } else { "" })
 }
 
 fn dimension(runs: &[(&str, &RunResult)]) -> Option<Dimension> {
@@ -122,7 +165,7 @@ fn dimension(runs: &[(&str, &RunResult)]) -> Option<Dimension> {
 type Property = fn(&str, &RunResult) -> Option<String>;
 
 /// In the order in which a name needs them: the first three always if they vary, the others if names are not unique.
-const PROPERTIES: [(Property, Option<Dimension>); 9] = [
+const PROPERTIES: [(Property, Option<Dimension>); 13] = [
     (|source, _| Some(source.to_owned()).filter(|source| !source.is_empty()), None),
     (|_, run| run.job.as_ref().map(|job| job.name.clone()), None),
     (|_, run| Some(run.path.clone()), None),
@@ -131,7 +174,11 @@ const PROPERTIES: [(Property, Option<Dimension>); 9] = [
     (|_, run| Some(format!("{} jobs", run.jobs)), None),
     (|_, run| run.rate_iops.map(|rate| format!("{} IOPS asked", digits(rate))), None),
     (|_, run| run.think_ns.map(|ns| format!("think time {}", crate::table::time(ns))), None),
+    (|_, run| run.cache.as_ref().filter(|cache| cache.borrow).map(|_| "borrowed".to_owned()), None),
     (|_, run| run.cache.as_ref().map(|cache| format!("cache {}", format_size(cache.cache_bytes))), None),
+    (|_, run| run.block_sizes.as_ref().map(|sizes| format!("sizes {sizes}")), None),
+    (|_, run| run.workload.as_ref()?.distribution.clone(), None),
+    (|_, run| run.workload.as_ref()?.elevator.clone(), None),
 ];
 
 const ALWAYS: usize = 3;
@@ -164,8 +211,15 @@ fn named<'a>(runs: &[(&str, &'a RunResult)], dimension: Option<Dimension>) -> Ve
             name.extend(property(source, run));
         }
     }
+    let mut known: Vec<(String, Option<u64>)> = Vec::new();
     let run = |(name, (_, run)): (Vec<String>, &(&str, &'a RunResult))| {
-        let name = if name.is_empty() { run.path.clone() } else { name.join(", ") };
+        let mut name = if name.is_empty() { run.path.clone() } else { name.join(", ") };
+        // Nothing that a result states distinguishes them.
+        let alike = known.iter().filter(|one| **one == (name.clone(), place(run))).count();
+        known.push((name.clone(), place(run)));
+        if alike > 0 {
+            name = format!("{name}, {}", alike + 1);
+        }
         let at = match dimension {
             Some(Dimension::Block) => format!("{name}, {}", format_size(run.block_bytes.into())),
             Some(Dimension::Depth) => format!("{name}, depth {}", run.io_depth),
@@ -179,7 +233,7 @@ fn named<'a>(runs: &[(&str, &'a RunResult)], dimension: Option<Dimension>) -> Ve
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::survey::fixtures::run;
+    use crate::survey::fixtures::{run, with_flushes};
 
     #[test]
     fn runs_of_three_block_sizes_are_lines_by_path() {
@@ -228,5 +282,59 @@ mod tests {
     fn a_path_without_a_target_has_no_chart() {
         let null = run("null", Rw::RandRead, 4096, 1, &[1.0], 0.1);
         assert!(groups(&[("", &null)]).is_empty());
+    }
+
+    #[test]
+    fn durable_writes_are_a_group_of_their_own() {
+        let runs = [
+            run("kernel-direct", Rw::Write, 4096, 1, &[450.0], 0.1),
+            with_flushes(run("kernel-direct", Rw::Write, 4096, 1, &[1.0], 0.1)),
+        ];
+        let groups = groups(&[("", &runs[0]), ("", &runs[1])]);
+        let titles: Vec<&str> = groups.iter().map(|group| group.title.as_str()).collect();
+        assert_eq!(titles, ["Sequential writes", "Sequential writes, durable: a flush after each"]);
+        assert!(groups.iter().all(|group| group.runs.len() == 1));
+    }
+
+    #[test]
+    fn a_path_has_one_hue_on_the_page_and_each_line_of_a_chart_its_colour() {
+        let of = |path: &str, rw, depth| run(path, rw, 4096, depth, &[1.0], 0.1);
+        let runs = [
+            of("kernel-direct", Rw::RandRead, 1),
+            of("kernel-uring", Rw::RandRead, 1),
+            of("kernel-uring", Rw::RandRead, 32),
+            of("iopath-direct", Rw::Read, 1),
+            of("kernel-uring", Rw::Read, 8),
+            of("kernel-uring", Rw::Write, 1),
+            of("kernel-uring", Rw::Write, 2),
+        ];
+        let sources: Vec<(&str, &RunResult)> = runs.iter().map(|run| ("", run)).collect();
+        let mut palette = Palette::default();
+        let mut uring = Vec::new();
+        for group in groups(&sources).iter().take(2) {
+            let mut colours = Vec::new();
+            for run in &group.runs {
+                let colour = group.colour(run, |run| &run.label, &mut palette);
+                assert!(!colours.contains(&colour), "{}: two lines of one colour", group.title);
+                colours.push(colour);
+                uring.extend(Some(colour % HUES).filter(|_| run.result.path == "kernel-uring"));
+            }
+        }
+        assert!(uring.len() == 3 && uring.iter().all(|hue| *hue == uring[0]), "{uring:?}");
+        let one_path = &groups(&sources)[2];
+        let colours: Vec<usize> =
+            one_path.runs.iter().map(|run| one_path.colour(run, |run| &run.label, &mut palette)).collect();
+        assert_ne!(colours[0], colours[1]);
+    }
+
+    #[test]
+    fn no_two_points_of_a_chart_have_one_name() {
+        let copied = run("iopath-buffered", Rw::RandRead, 4096, 1, &[1.0], 0.1);
+        let runs = [copied.clone(), copied.clone(), copied];
+        let sources: Vec<(&str, &RunResult)> = runs.iter().map(|run| ("", run)).collect();
+        assert_eq!(
+            groups(&sources)[0].names(),
+            ["iopath-buffered", "iopath-buffered, 2", "iopath-buffered, 3"]
+        );
     }
 }
