@@ -15,7 +15,7 @@ impl Volume {
             let piece = self.piece(offset + done as u64, available - done);
             let bytes = bounce.with_buffer(|blocks| -> Result<usize> {
                 let blocks = &mut blocks[..piece.blocks];
-                let read = self.read_direct(blocks, piece.start)?;
+                let read = self.read_blocks(blocks, piece.start)?;
                 let bytes = piece.bytes.min(read.saturating_sub(piece.skip));
                 buffer[done..done + bytes].copy_from_slice(&blocks[piece.skip..piece.skip + bytes]);
                 Ok(bytes)
@@ -68,13 +68,13 @@ impl Volume {
         let (from, to) = (piece.skip, piece.skip + piece.bytes);
         if !from.is_multiple_of(block) && from < whole {
             let first = from / block * block;
-            self.read_direct(&mut blocks[first..first + block], piece.start + first as u64)?;
+            self.read_blocks(&mut blocks[first..first + block], piece.start + first as u64)?;
         }
         if !to.is_multiple_of(block) && to < whole {
             let last = to / block * block;
             // Do not read the block twice.
             if last > from || from.is_multiple_of(block) {
-                self.read_direct(&mut blocks[last..last + block], piece.start + last as u64)?;
+                self.read_blocks(&mut blocks[last..last + block], piece.start + last as u64)?;
             }
         }
         blocks[from..to].copy_from_slice(source);

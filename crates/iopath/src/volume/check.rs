@@ -36,14 +36,20 @@ impl Volume {
 
     /// The extent of a read, and the number of its bytes that lie in the volume.
     pub(crate) fn readable(&self, offset: u64, bytes: u64) -> Result<(Extent, u64)> {
-        let size = self.size_bytes();
-        let extent = self.whole_blocks(Op::Read, offset, bytes)?;
-        let end = extent.offset() + extent.bytes();
-        if end <= size {
+        if !self.cuts_off_at_end() {
+            let extent = self.whole_blocks(Op::Read, offset, bytes)?;
+            self.check_within(Op::Read, offset, bytes)?;
             return Ok((extent, bytes));
         }
-        if !self.cuts_off_at_end() {
-            return Err(self.past_end(Op::Read, offset, bytes));
+        self.readable_to_end(offset, bytes)
+    }
+
+    /// As [`Volume::readable`] of a volume that is not raw: the extent ends with the last block of the volume.
+    pub(super) fn readable_to_end(&self, offset: u64, bytes: u64) -> Result<(Extent, u64)> {
+        let size = self.size_bytes();
+        let extent = self.whole_blocks(Op::Read, offset, bytes)?;
+        if extent.offset() + extent.bytes() <= size {
+            return Ok((extent, bytes));
         }
         let block = u64::from(self.facts().block_bytes);
         let available = size.saturating_sub(offset);

@@ -56,11 +56,27 @@ impl Volume {
         Direct { volume: self }
     }
 
-    /// During a [`Volume::resize`], reads up to the old or the new end.
     pub(crate) fn read_direct(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.read_despite_resize(|volume| {
+            let (extent, bytes) = volume.readable(offset, buffer.len() as u64)?;
+            volume.read_extent(buffer, extent, bytes, volume.cuts_off_at_end())
+        })
+    }
+
+    /// Reads blocks that begin in the volume, in every mode. The last block may end past its end: the result then has only the
+    /// bytes before the end.
+    pub(super) fn read_blocks(&self, blocks: &mut [u8], offset: u64) -> Result<usize> {
+        self.read_despite_resize(|volume| {
+            let (extent, bytes) = volume.readable_to_end(offset, blocks.len() as u64)?;
+            volume.read_extent(blocks, extent, bytes, true)
+        })
+    }
+
+    /// During a [`Volume::resize`], reads up to the old or the new end.
+    fn read_despite_resize(&self, mut read: impl FnMut(&Self) -> Result<usize>) -> Result<usize> {
         loop {
             let resizes = self.resizes();
-            let read = self.read_to_end(buffer, offset);
+            let read = read(self);
             let is_past_end = read.as_ref().is_err_and(|error| {
                 matches!(error.kind(), ErrorKind::PastEnd { .. } | ErrorKind::Io(IoError::EndOfDevice))
             });
@@ -70,15 +86,16 @@ impl Volume {
         }
     }
 
-    fn read_to_end(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        let (extent, bytes) = self.readable(offset, buffer.len() as u64)?;
+    /// Reads the blocks of `extent`, of which `bytes` bytes lie in the volume.
+    fn read_extent(&self, buffer: &mut [u8], extent: Extent, bytes: u64, cuts_off: bool) -> Result<usize> {
         if extent.is_empty() {
             return Ok(0);
         }
+        let offset = extent.offset();
         self.check_memory(Op::Read, buffer.as_ptr().addr(), offset, buffer.len() as u64)?;
         let memory = &mut buffer[..extent.bytes() as usize];
         self.run(Op::Read, extent, |runner| runner.read(extent, memory))?;
-        if !self.cuts_off_at_end() {
+        if !cuts_off {
             return Ok(bytes as usize);
         }
         // The end may have moved during the read: bytes past the new end are zeroes.
