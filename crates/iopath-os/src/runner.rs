@@ -187,6 +187,11 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         self.pump.queue_mut().start_log(sink);
     }
 
+    /// Passes the pending records to the sink and drops it.
+    pub fn end_log(&mut self) {
+        self.pump.queue_mut().end_log();
+    }
+
     /// Queues an I/O on a segment that its maker keeps alive until the I/O has completed; plugged as by
     /// [`Runner::queue`].
     pub(crate) fn queue_segment(

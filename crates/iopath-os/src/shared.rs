@@ -146,6 +146,16 @@ impl<D: ?Sized + RealDevice> SharedQueue<D> {
         self.shared.with(|core| core.pump.queue_mut().start_log(sink));
     }
 
+    /// Ends the log if `is_ours`, evaluated while no thread can replace the sink: see
+    /// [`ThreadQueue::end_log_if`](crate::ThreadQueue::end_log_if).
+    pub fn end_log_if(&self, is_ours: impl FnOnce() -> bool) {
+        self.shared.with(|core| {
+            if is_ours() {
+                core.pump.queue_mut().end_log();
+            }
+        });
+    }
+
     /// Sets the capacity after a resize of the file.
     pub fn set_capacity(&self, sectors: u64) {
         self.shared.capacity.store(sectors, Release);

@@ -148,6 +148,19 @@ impl<O: ?Sized + RealDevice, S: ?Sized + RealDevice> ThreadQueue<O, S> {
         }
     }
 
+    /// Ends the log: the queue passes the pending records to its sink and drops it. A shared queue evaluates `is_ours`
+    /// while no thread can replace its sink, and keeps the sink if that is false.
+    pub fn end_log_if(&mut self, is_ours: impl FnOnce() -> bool) {
+        match self {
+            Self::Own(runner) => {
+                if is_ours() {
+                    runner.end_log();
+                }
+            }
+            Self::Shared(client) => client.shared_queue().end_log_if(is_ours),
+        }
+    }
+
     /// Notifies `notifier` when [`ThreadQueue::reap`] has work: see [`Runner::set_notifier`].
     ///
     /// # Errors

@@ -218,7 +218,8 @@ impl<T: Threading> Batch<T> {
     /// queue. Crate `iopath-log` has a sink that writes a file.
     ///
     /// A direct batch with elevator `none` has a queue of its own. With another elevator, all threads and batches of
-    /// the volume share the queue. A buffered batch logs the queue between page cache and device, as
+    /// the volume share the queue. The log follows the batch to another queue: at the first [`Batch::completion_fd`], and
+    /// when the elevator changes. A buffered batch logs the queue between page cache and device, as
     /// [`Volume::start_log`] does; hits are not in this log.
     pub fn start_log(&mut self, sink: Box<dyn LogSink>) {
         either!(&mut self.io, io => io.start_log(sink));

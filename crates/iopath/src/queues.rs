@@ -1,10 +1,13 @@
 //! Selects the queue of a thread or batch of a volume: with elevator `none` its own queue, with any other elevator the queue
 //! that all threads and batches share. `source.rs` opens devices.
 
+mod log;
+
 use crate::error::OpenError;
 use iopath_core::elevator::{ElevatorError, ElevatorSpec};
-use iopath_core::{QueueConfig, Stream};
+use iopath_core::{LogSink, QueueConfig, Stream};
 use iopath_os::{BufferPool, Fallback, QueueClient, RealDevice, Runner, SharedQueue, ThreadQueue};
+use log::MovableSink;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -161,6 +164,8 @@ pub(crate) struct Queue<D: ?Sized + RealDevice> {
     must_switch: bool,
     /// Never switch to the shared queue.
     is_pinned: bool,
+    /// The log that the queue in use records, and the next one after a switch.
+    log: Option<MovableSink>,
 }
 
 impl Shared {
@@ -237,7 +242,7 @@ impl<D: ?Sized + RealDevice> Queue<D> {
             (ThreadQueue::Own(Self::runner(device, devices, &shape, &wanted)), engine, fallback)
         };
         Ok(Opened {
-            queue: Self { used, shape, generation, must_switch: false, is_pinned: false },
+            queue: Self { used, shape, generation, must_switch: false, is_pinned: false, log: None },
             engine,
             fallback,
         })
@@ -263,6 +268,13 @@ impl<D: ?Sized + RealDevice> Queue<D> {
             ThreadQueue::Own(_) => Ok(()),
             ThreadQueue::Shared(_) => self.switch(devices),
         }
+    }
+
+    /// Records each later step of the queue in use in `sink`, also after a switch to another queue.
+    pub(crate) fn start_log(&mut self, devices: &dyn Devices, sink: Box<dyn LogSink>) {
+        let log = MovableSink::new(sink);
+        self.for_io(devices).start_log(Box::new(log.clone()));
+        self.log = Some(log);
     }
 
     /// The queue in use, without a switch or new settings: for reaping and queries.
@@ -335,12 +347,20 @@ impl<D: ?Sized + RealDevice> Queue<D> {
     fn switch(&mut self, devices: &dyn Devices) -> Result<(), OpenError> {
         self.must_switch = false;
         let (wanted, _) = devices.tuning().wanted();
-        self.used = if self.belongs_to_shared(&wanted) {
+        let next = if self.belongs_to_shared(&wanted) {
             ThreadQueue::Shared(Self::client(devices, &self.shape)?.0)
         } else {
             let opened = (self.shape.open)(devices, self.shape.pool.clone())?;
             ThreadQueue::Own(Self::runner(opened.queue, devices, &self.shape, &wanted))
         };
+        if let Some(log) = &self.log {
+            // A shared queue may have the log of another batch by now.
+            self.used.end_log_if(|| log.is_attached());
+        }
+        self.used = next;
+        if let Some(log) = &self.log {
+            self.used.start_log(Box::new(log.clone()));
+        }
         Ok(())
     }
 }

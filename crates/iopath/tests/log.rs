@@ -3,8 +3,8 @@
 mod support;
 
 use iopath::{
-    AlignedBuf, BatchOptions, ErrorKind, FileLayout, FileMap, IoMode, LogSink, MemoryConfig, MemoryDisk,
-    Options, RecordBatch, Request, Volume, log,
+    AlignedBuf, Batch, BatchOptions, ErrorKind, FileLayout, FileMap, IoMode, LogSink, MemoryConfig,
+    MemoryDisk, Options, RecordBatch, Request, Volume, elevator, log,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -108,6 +108,69 @@ fn a_batch_logs_on_every_volume() {
         drop(batch);
         assert!(records.0.load(Relaxed) > 0, "{name}: nothing was recorded");
     });
+}
+
+/// Writes a block `count` times, one after another, and returns the records of each write.
+fn records_of_writes(batch: &mut Batch, records: &Counter, count: u32) -> Vec<u64> {
+    (0..count)
+        .map(|_| {
+            let before = records.0.load(Relaxed);
+            batch.queue(Request::write(batch.buffer().unwrap(), 0)).unwrap();
+            batch.wait().unwrap().unwrap().result.unwrap();
+            records.0.load(Relaxed) - before
+        })
+        .collect()
+}
+
+#[test]
+fn the_log_of_a_batch_follows_it_to_the_queue_of_its_descriptor() {
+    for row in elevator::ELEVATORS {
+        let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 16)).unwrap();
+        let volume = Volume::memory(&disk, &Options::new().write(true).elevator(row.name)).unwrap();
+        // The second batch replaces the log of a shared queue. Each has its own log with its own queue.
+        let counters = [Counter::default(), Counter::default()];
+        let mut batches = counters.each_ref().map(|records| {
+            let mut batch = volume.batch(&BatchOptions::new(1, 4096)).unwrap();
+            batch.start_log(Box::new(records.clone()));
+            batch
+        });
+        for (batch, records) in batches.iter_mut().zip(&counters) {
+            let _descriptor = batch.completion_fd().unwrap();
+            let of_writes = records_of_writes(batch, records, 2);
+            assert!(of_writes.iter().all(|records| *records > 0), "{}: {of_writes:?}", row.name);
+        }
+        // The same after I/O on the shared queue.
+        let records = Counter::default();
+        let mut batch = volume.batch(&BatchOptions::new(1, 4096)).unwrap();
+        batch.start_log(Box::new(records.clone()));
+        assert!(records_of_writes(&mut batch, &records, 1)[0] > 0, "{}: before", row.name);
+        let _descriptor = batch.completion_fd().unwrap();
+        assert!(records_of_writes(&mut batch, &records, 1)[0] > 0, "{}: after", row.name);
+        // The shared queue has no log of it any more.
+        let before = records.0.load(Relaxed);
+        volume.write_at(&AlignedBuf::new(4096).unwrap(), 0).unwrap();
+        assert_eq!(records.0.load(Relaxed), before, "{}: of another thread", row.name);
+    }
+}
+
+#[test]
+fn the_log_of_a_batch_survives_a_change_of_the_elevator() {
+    let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 16)).unwrap();
+    let volume = Volume::memory(&disk, &Options::new().write(true)).unwrap();
+    let records = Counter::default();
+    let mut batch = volume.batch(&BatchOptions::new(1, 4096)).unwrap();
+    batch.start_log(Box::new(records.clone()));
+    for elevator in ["none", "deadline", "none", "ascend"] {
+        volume.set_elevator(&elevator.parse().unwrap());
+        assert!(records_of_writes(&mut batch, &records, 1)[0] > 0, "{elevator}");
+    }
+    // A log of the shared queue that replaced this one stays when the batch leaves.
+    let others = Counter::default();
+    volume.start_log(Box::new(others.clone())).unwrap();
+    let _descriptor = batch.completion_fd().unwrap();
+    volume.write_at(&AlignedBuf::new(4096).unwrap(), 0).unwrap();
+    assert!(others.0.load(Relaxed) > 0, "the log of the volume ended");
+    assert!(records_of_writes(&mut batch, &records, 1)[0] > 0);
 }
 
 #[test]

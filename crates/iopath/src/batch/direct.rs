@@ -98,7 +98,7 @@ impl<T: Threading> DirectBatch<T> {
     }
 
     pub(super) fn start_log(&mut self, sink: Box<dyn LogSink>) {
-        self.runner().start_log(sink);
+        self.runner.start_log(self.volume.source(), sink);
     }
 
     pub(super) fn in_flight(&self) -> u32 {
