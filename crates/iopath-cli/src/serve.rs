@@ -25,6 +25,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         log: args.log.clone().map(|file| LogSettings { file, limit_bytes: args.log_limit, accesses: false }),
         threads: args.threads,
         connections_max: args.connections,
+        exits_with_parent: args.exit_with_parent,
     })?;
     let exports = args
         .target
@@ -49,9 +50,16 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     })?;
     let totals = end.totals;
     let bytes = format_size(totals.bytes);
-    eprintln!("{clear}iopath: served {} connections, {} requests, {bytes}", totals.accepted, totals.requests);
+    // The reader of stderr may have ended with the parent.
+    let mut stderr = stderr().lock();
+    let _ = writeln!(
+        stderr,
+        "{clear}iopath: served {} connections, {} requests, {bytes}",
+        totals.accepted, totals.requests
+    );
     if let Some(missed) = end.log.map(|log| log.missed + log.over_limit).filter(|missed| *missed > 0) {
-        eprintln!(
+        let _ = writeln!(
+            stderr,
             "iopath: the log misses {missed} records: the storage of the log is too slow, or --log-limit too small"
         );
     }

@@ -3,12 +3,17 @@
 mod serving;
 mod support;
 
+use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
-use std::os::unix::net::{UnixDatagram, UnixStream};
-use std::process::Command;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serving::{Serving, client, succeeds};
 use support::{iopath, scratch_directory};
 
@@ -53,14 +58,14 @@ fn systemd_starts_the_server_at_the_first_connection() {
     let limit = Instant::now() + Duration::from_secs(20);
     while UnixStream::connect(&socket).is_err() {
         assert!(Instant::now() < limit, "no socket");
-        std::thread::sleep(Duration::from_millis(20));
+        thread::sleep(Duration::from_millis(20));
     }
     for uri in [format!("nbd+unix:///?socket={}", socket.display()), format!("nbd://{address}/")] {
         if let Some(size) = succeeds("nbdinfo", &["--size", &uri]) {
             assert_eq!(size, "1048576\n");
         }
     }
-    std::thread::sleep(Duration::from_millis(500));
+    thread::sleep(Duration::from_millis(500));
     let (code, stderr) = serving.end(Signal::TERM);
     assert_eq!(code, Some(0), "{stderr}");
     assert!(socket.exists(), "the socket belongs to systemd");
@@ -91,4 +96,98 @@ fn the_service_manager_receives_ready_status_and_stopping() {
     assert_eq!(serving.end(Signal::TERM).0, Some(0));
     let last = std::iter::repeat_with(receive).find(|message| message.contains("STOPPING=1"));
     assert!(last.is_some());
+}
+
+/// Starts a shell that starts a server in the background and writes its process id.
+fn shell_with_server(script: &str, arguments: &[&str], stdin: Option<UnixListener>) -> (Child, Pid) {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, PROGRAM]).args(arguments).env_remove("SYSTEMD_EXEC_PID");
+    shell.stdin(stdin.map_or_else(Stdio::null, |listener| OwnedFd::from(listener).into()));
+    let mut shell = shell.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    (shell, Pid::from_raw(line.trim().parse().unwrap()).unwrap())
+}
+
+/// The messages up to the end of every process that has the pipe, the server among them.
+fn read_to_end(mut pipe: impl Read + Send + 'static, server: Option<Pid>) -> String {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        let mut text = String::new();
+        let _ = pipe.read_to_string(&mut text);
+        let _ = sender.send(text);
+    });
+    receiver.recv_timeout(Duration::from_secs(60)).unwrap_or_else(|_| {
+        let _ = server.map(|server| kill_process(server, Signal::KILL));
+        panic!("the server outlived its parent");
+    })
+}
+
+/// Waits until the server answers.
+fn greets(socket: &Path) {
+    let limit = Instant::now() + Duration::from_secs(60);
+    let mut greeting = [0; 18];
+    while UnixStream::connect(socket).and_then(|mut stream| stream.read_exact(&mut greeting)).is_err() {
+        assert!(Instant::now() < limit, "no server");
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(&greeting[..16], b"NBDMAGICIHAVEOPT");
+}
+
+const OWN_SOCKET: &str = r#""$0" serve "$1" --unix "$2" --exit-with-parent >/dev/null & echo $!; wait"#;
+
+/// Passes a socket that listens, as libnbd and systemd do.
+const PASSED_SOCKET: &str = r#"exec 3<&0
+sh -c 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" serve "$1"' "$0" "$1" & echo $!; wait"#;
+
+#[test]
+fn a_server_that_its_parent_started_for_itself_ends_with_it() {
+    let Some(folder) = scratch_directory() else { return };
+    let (file, socket) = (disk(&folder), folder.path().join("socket"));
+    for (script, is_passed) in [(OWN_SOCKET, false), (PASSED_SOCKET, true)] {
+        let _ = std::fs::remove_file(&socket);
+        let listener = is_passed.then(|| UnixListener::bind(&socket).unwrap());
+        let (mut shell, server) = shell_with_server(script, &[&file, socket.to_str().unwrap()], listener);
+        greets(&socket);
+        shell.kill().unwrap();
+        shell.wait().unwrap();
+        let messages = read_to_end(shell.stderr.take().unwrap(), Some(server));
+        assert!(messages.contains("iopath: served 1 connections"), "{messages}");
+    }
+}
+
+/// The variable says that systemd started this process, not one of its parents.
+#[test]
+fn a_server_of_a_service_manager_goes_on_without_it() {
+    let Some(folder) = scratch_directory() else { return };
+    let (file, socket) = (disk(&folder), folder.path().join("socket"));
+    let script = PASSED_SOCKET.replace("LISTEN_FDS=1", "LISTEN_FDS=1 SYSTEMD_EXEC_PID=$$");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let (mut shell, server) = shell_with_server(&script, &[&file], Some(listener));
+    greets(&socket);
+    shell.kill().unwrap();
+    shell.wait().unwrap();
+    // Longer than the interval at which a server checks its parent.
+    thread::sleep(Duration::from_millis(500));
+    greets(&socket);
+    kill_process(server, Signal::TERM).unwrap();
+    let messages = read_to_end(shell.stderr.take().unwrap(), Some(server));
+    assert!(messages.contains("iopath: served 2 connections"), "{messages}");
+}
+
+#[test]
+fn a_client_that_fails_before_it_reads_leaves_no_server() {
+    let Some(folder) = scratch_directory() else { return };
+    let file = disk(&folder);
+    let mut command = Command::new("nbdcopy");
+    command.args(["--", "[", PROGRAM, "serve", &file, "]", "/nonexistent/copy"]);
+    let Ok(mut client) = command.stderr(Stdio::piped()).spawn() else {
+        eprintln!("skipped: nbdcopy is not installed");
+        return;
+    };
+    let stderr = client.stderr.take().unwrap();
+    assert!(!client.wait().unwrap().success());
+    // The server has the pipe as long as it runs.
+    let messages = read_to_end(stderr, None);
+    assert!(messages.contains("/nonexistent/copy"), "{messages}");
 }

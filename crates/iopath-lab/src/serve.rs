@@ -3,6 +3,7 @@
 mod error;
 mod log;
 mod modelled;
+mod parent;
 mod service;
 
 use std::net::SocketAddr;
@@ -25,6 +26,7 @@ use signal_hook::flag;
 pub use error::ServeError;
 pub use modelled::ModelledError;
 
+use self::parent::Parent;
 use crate::export::RemoteTarget;
 use crate::model::ModelTarget;
 use crate::signals::ending_signals;
@@ -107,6 +109,9 @@ pub struct ServeRequest {
     pub threads: Option<u32>,
     /// Connections at the same time.
     pub connections_max: Option<u32>,
+    /// The server ends when its parent process has ended. It always does if a program that is not a service manager passed
+    /// the sockets: that program started it for itself.
+    pub exits_with_parent: bool,
 }
 
 /// Counters since the last report.
@@ -147,6 +152,8 @@ pub struct Serving {
     pub is_activated: bool,
     /// Set by the first signal.
     stop: Arc<AtomicBool>,
+    /// The server ends with it.
+    parent: Option<Parent>,
 }
 
 /// Opens the targets and starts to serve them.
@@ -154,6 +161,8 @@ pub struct Serving {
 /// # Errors
 /// [`ServeError`]: a target cannot be opened, or the place is in use.
 pub fn serve(request: &ServeRequest) -> Result<Serving, ServeError> {
+    // Before anything that takes time, in which the parent could end.
+    let parent = Parent::current();
     let find =
         |target: &PathBuf| ModelTarget::find(target).map_err(|error| ServeError::Model(Box::new(error)));
     let models = request.targets.iter().map(find).collect::<Result<Vec<_>, _>>()?;
@@ -202,19 +211,22 @@ pub fn serve(request: &ServeRequest) -> Result<Serving, ServeError> {
     };
     let uris: Vec<String> =
         server.places().iter().flat_map(|place| names.iter().map(move |name| uri(place, name))).collect();
+    let ends_with =
+        |parent: &Parent| request.exits_with_parent || is_activated && !parent.is_service_manager();
+    let parent = parent.filter(ends_with);
     service::is_ready(&format!("serving {}", uris.join(" ")));
-    Ok(Serving { server, log, uris, is_activated, stop })
+    Ok(Serving { server, log, uris, is_activated, stop, parent })
 }
 
 impl Serving {
-    /// Serves until SIGINT, SIGTERM or SIGHUP. Requests in flight complete, and the volumes are flushed. A second signal ends
+    /// Serves until SIGINT, SIGTERM or SIGHUP, or the end of the parent that started the server for itself. Requests in flight complete, and the volumes are flushed. A second signal ends
     /// the process at once. `report` is called every second, with messages about closed connections.
     ///
     /// # Errors
     /// [`ServeError::Server`]: a thread of the server failed, or the flush. [`ServeError::Log`]: the log is incomplete.
     pub fn run(self, mut report: impl FnMut(&ServeRates, &[String])) -> Result<ServeEnd, ServeError> {
         let (mut before, mut at) = (ServeTotals::default(), Instant::now());
-        while !self.stop.load(Ordering::Acquire) {
+        while !self.stop.load(Ordering::Acquire) && !self.parent.is_some_and(Parent::has_ended) {
             thread::sleep(POLL);
             let elapsed = at.elapsed();
             if elapsed < INTERVAL {

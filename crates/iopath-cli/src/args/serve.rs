@@ -72,6 +72,9 @@ pub(crate) struct ServeArgs {
     /// Connections at the same time; further ones are closed at once; default: 1024
     #[arg(long, value_parser = count, value_name = "N")]
     pub(crate) connections: Option<u32>,
+    /// End when the parent process has ended. Default only if a program other than a service manager passed the sockets
+    #[arg(long)]
+    pub(crate) exit_with_parent: bool,
     #[command(flatten)]
     pub(crate) json: JsonArgs,
 }
