@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use iopath::{Fault, Faults, IoError, IoMode, MemoryConfig, MemoryDisk, Op, Options, Unaligned, Volume};
 use iopath_nbd::{ClientOperation, ClientOptions, Errno, Listen, ReplyFormat, ServeOptions, Served, Server};
 
-use crate::sockets::Client;
+use crate::sockets::{Client, Raw};
 
 const SIZE: u64 = 8 << 20;
 
@@ -84,6 +84,31 @@ fn a_long_read_is_complete_if_all_but_its_first_piece_is_cached() {
     let rest = ClientOperation::Read { offset: PIECE.into(), length: LENGTH - PIECE };
     client.execute(rest, &mut data[PIECE as usize..]).unwrap();
     client.execute(ClientOperation::Read { offset: 0, length: LENGTH }, &mut data).unwrap();
+}
+
+/// A simple reply has one head, and its data follows without a byte of another reply. The first piece of the long read is
+/// cached, as is the short read, so both replies can begin while the rest of the long read is on its way.
+#[test]
+fn no_reply_comes_between_the_pieces_of_a_long_simple_reply() {
+    const PIECE: usize = 128 << 10;
+    const LENGTH: usize = 1 << 20;
+    let setup = Setup::new(IoMode::Buffered, &ServeOptions::default());
+    let mut raw = Raw::connect(&setup.socket());
+    for start in (0..SIZE).step_by(LENGTH) {
+        raw.send(0, 0, start, PIECE as u32);
+        assert_eq!(raw.reply(), (0, 0));
+        raw.receive(PIECE);
+        raw.send(0, LENGTH as u64, start, LENGTH as u32);
+        raw.send(0, 4096, start, 4096);
+        raw.send(0, LENGTH as u64, start, LENGTH as u32);
+        // An unknown command, which fails at once.
+        raw.send(77, 0, 0, 1);
+        for _ in 0..4 {
+            let (error, length) = raw.reply();
+            assert_eq!(error != 0, length == 0);
+            assert!(raw.receive(length as usize).iter().all(|byte| *byte == 0), "the head of another reply");
+        }
+    }
 }
 
 #[test]

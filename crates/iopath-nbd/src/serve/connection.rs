@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use iopath::{Advice, PoolBuf, Volume};
 
+use super::backing::PIECE;
 use super::core::Core;
 use super::encryption::ServeTls;
 use super::input::Input;
@@ -16,14 +17,14 @@ use super::transfer::{Progress, Transfer};
 use super::zeroes::Zeroes;
 use crate::errno::Errno;
 use crate::meta::{BlockExtent, BlockState};
-use crate::reply::ReplyWriter;
+use crate::reply::{ReplyFormat, ReplyWriter};
 use crate::server::{Operation, ServerHandshake, ServerProgress, ServerRequests, Session};
 
 /// Requests of one connection that are executed at the same time. Further requests wait in the socket.
 const IN_FLIGHT_MAX: u32 = 64;
 
 /// Longest read that is sent as one chunk if the client asks for that.
-const ONE_CHUNK_MAX: u32 = super::backing::PIECE as u32;
+const ONE_CHUNK_MAX: u32 = PIECE as u32;
 
 /// Reason for the end of a connection.
 #[derive(Debug)]
@@ -93,6 +94,8 @@ pub(super) struct Connection {
     pub(super) outbox: Outbox,
     /// Transfers without a complete reply.
     in_flight: u32,
+    /// The transfer in flight has a simple reply in several pieces: no byte of another reply may come between them.
+    is_alone: bool,
     pub(super) reading: Reading,
     /// The time of the last byte in either direction.
     pub(super) last_progress: Instant,
@@ -108,7 +111,16 @@ impl Connection {
         outbox.push_text(handshake.take_output());
         let phase = Phase::Handshake { handshake, input: Vec::new(), starts_tls: false };
         let reading = Reading::Drained;
-        Ok(Self { stream, phase, outbox, in_flight: 0, reading, last_progress: now, accepted: now })
+        Ok(Self {
+            stream,
+            phase,
+            outbox,
+            in_flight: 0,
+            is_alone: false,
+            reading,
+            last_progress: now,
+            accepted: now,
+        })
     }
 
     /// Whether replies, or encrypted bytes of them, wait for the socket.
@@ -187,6 +199,7 @@ impl Connection {
             Progress::Replied => {
                 core.finish(transfer);
                 self.in_flight -= 1;
+                self.is_alone = false;
             }
             Progress::Broken => {
                 return Err(Closed::Error("a read failed after the first byte of a simple reply".to_owned()));
@@ -262,18 +275,21 @@ impl Connection {
         loop {
             let step = match &mut active.receive {
                 Receive::Head => {
-                    if self.in_flight >= IN_FLIGHT_MAX || self.outbox.is_full() {
+                    if self.in_flight >= IN_FLIGHT_MAX || self.is_alone || self.outbox.is_full() {
                         self.reading = Reading::Stalled;
                         return Ok(());
                     }
-                    active.handle_head(key, core, &mut self.outbox)?
+                    active.handle_head(key, self.in_flight, core, &mut self.outbox)?
                 }
                 Receive::Data { .. } => active.receive_data(core, &mut self.stream)?,
                 Receive::Skipped { .. } => active.skip(&mut self.outbox),
             };
             match step {
                 Step::Handled => {}
-                Step::Started => self.in_flight += 1,
+                Step::Started { is_alone } => {
+                    self.in_flight += 1;
+                    self.is_alone = is_alone;
+                }
                 Step::Received => self.last_progress = now,
                 Step::Written(transfer) => {
                     self.last_progress = now;
@@ -295,7 +311,7 @@ impl Connection {
                     self.reading = Reading::Drained;
                     return Ok(());
                 }
-                Step::NeedsBuffer => {
+                Step::Stalls => {
                     self.reading = Reading::Stalled;
                     return Ok(());
                 }
@@ -311,27 +327,41 @@ impl Connection {
 /// A result of one step of the input.
 enum Step {
     Handled,
-    /// A transfer has started.
-    Started,
+    /// A transfer has started. If it is alone, no other may start before its end.
+    Started {
+        is_alone: bool,
+    },
     /// Data arrived from the socket.
     Received,
     /// All data of this transfer has arrived.
     Written(usize),
     NeedsInput,
     WouldBlock,
-    NeedsBuffer,
+    /// It needs a buffer or a completion.
+    Stalls,
     Disconnects,
 }
 
 impl Active {
-    fn handle_head(&mut self, key: usize, core: &mut Core, outbox: &mut Outbox) -> Result<Step, Closed> {
+    fn handle_head(
+        &mut self,
+        key: usize,
+        in_flight: u32,
+        core: &mut Core,
+        outbox: &mut Outbox,
+    ) -> Result<Step, Closed> {
         let decoded =
             self.requests.decode(self.input.bytes()).map_err(|error| Closed::Error(error.to_string()))?;
         let Some((request, head, payload)) = decoded else { return Ok(Step::NeedsInput) };
+        let checked = self.requests.check(&request);
+        let is_alone = self.has_reply_in_pieces(&checked);
+        if is_alone && in_flight > 0 {
+            return Ok(Step::Stalls);
+        }
         self.input.consume(head);
         let (cookie, offset) = (request.cookie, request.offset);
         let mut zeroes = None;
-        let operation = match self.requests.check(&request) {
+        let operation = match checked {
             Ok(Operation::Disconnect) => return Ok(Step::Disconnects),
             Ok(Operation::Read { in_one_chunk: true, length, .. }) if length > ONE_CHUNK_MAX => {
                 Err((Errno::OVERFLOW, "too long for one chunk of data"))
@@ -372,10 +402,16 @@ impl Active {
                 if needs_data {
                     self.receive = Receive::Data { transfer, buffer: None, filled: 0 };
                 }
-                return Ok(Step::Started);
+                return Ok(Step::Started { is_alone });
             }
         }
         Ok(Step::Handled)
+    }
+
+    /// Whether the reply is a simple one that is sent in pieces. It has one head, so its bytes must follow each other.
+    fn has_reply_in_pieces(&self, operation: &Result<Operation, (Errno, &'static str)>) -> bool {
+        self.requests.format() == ReplyFormat::Simple
+            && matches!(operation, Ok(Operation::Read { length, .. }) if *length > PIECE as u32)
     }
 
     /// Moves data of a write into a buffer: first what has arrived, then directly from the socket.
@@ -386,7 +422,7 @@ impl Active {
         if buffer.is_none() {
             *buffer = core.buffer(self.export, &self.quota);
         }
-        let Some((memory, _)) = buffer else { return Ok(Step::NeedsBuffer) };
+        let Some((memory, _)) = buffer else { return Ok(Step::Stalls) };
         *filled += self.input.take_into(&mut memory[*filled..length]);
         if *filled < length {
             match stream.receive(&mut memory[*filled..length])? {

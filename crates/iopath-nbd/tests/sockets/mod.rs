@@ -1,10 +1,11 @@
-//! A client over a unix socket, plain or with TLS, with one request at a time.
+//! Clients over a unix socket: one with our client and one request at a time, plain or with TLS, and one that sends bytes.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::io::{IoSlice, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 use iopath_nbd::{
     BlockExtent, ClientEvent, ClientHandshake, ClientOperation, ClientOptions, ClientProgress,
@@ -146,5 +147,50 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         let _ = self.stream.send(&self.requests.disconnect());
+    }
+}
+
+/// A client with simple replies that sends and receives bytes of its own choice.
+pub(crate) struct Raw(pub(crate) UnixStream);
+
+impl Raw {
+    /// Negotiates the default export with `EXPORT_NAME`. A receive that waits for a minute fails.
+    pub(crate) fn connect(socket: &Path) -> Self {
+        Self::try_connect(socket).expect("the server accepts the client")
+    }
+
+    /// As [`Raw::connect`].
+    pub(crate) fn try_connect(socket: &Path) -> std::io::Result<Self> {
+        let mut stream = UnixStream::connect(socket)?;
+        stream.set_read_timeout(Some(Duration::from_mins(1)))?;
+        stream.read_exact(&mut [0; 18])?;
+        stream.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0")?;
+        stream.read_exact(&mut [0; 10])?;
+        Ok(Self(stream))
+    }
+
+    /// Sends the head of a request.
+    pub(crate) fn send(&mut self, command: u16, cookie: u64, offset: u64, length: u32) {
+        let mut head = b"\x25\x60\x95\x13\0\0".to_vec();
+        head.extend(command.to_be_bytes());
+        head.extend(cookie.to_be_bytes());
+        head.extend(offset.to_be_bytes());
+        head.extend(length.to_be_bytes());
+        self.0.write_all(&head).unwrap();
+    }
+
+    /// Receives the head of a reply: its error and cookie.
+    pub(crate) fn reply(&mut self) -> (u32, u64) {
+        let head = self.receive(16);
+        assert_eq!(head[..4], [0x67, 0x44, 0x66, 0x98], "the start of a reply");
+        let error = u32::from_be_bytes(head[4..8].try_into().unwrap());
+        (error, u64::from_be_bytes(head[8..].try_into().unwrap()))
+    }
+
+    /// Receives bytes.
+    pub(crate) fn receive(&mut self, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        self.0.read_exact(&mut bytes).unwrap();
+        bytes
     }
 }
