@@ -10,6 +10,7 @@ mod encryption;
 mod input;
 mod listener;
 mod outbox;
+mod pace;
 mod poll_time;
 mod quota;
 mod request_log;
@@ -21,10 +22,10 @@ mod worker;
 mod zeroes;
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use self::core::Core;
 pub use self::encryption::ServeTls;
@@ -60,6 +61,12 @@ pub struct ServeOptions {
     /// A client that neither sends nor receives within this time, in the middle of a message, is disconnected. So is a client
     /// that has not completed the negotiation, with TLS if it asks for that, within this time.
     pub patience: Duration,
+    /// Bytes in a second that a client must send or receive on average in the middle of a message. A message may take
+    /// `patience`, and the time of its bytes at this rate.
+    pub rate_min: u64,
+    /// Longest time of [`Server::stop`]. The requests in flight have half of it, then connections are closed; the volumes are
+    /// flushed in the rest.
+    pub stop_limit: Duration,
     /// The encryption of connections; `None`: the server refuses TLS.
     pub tls: Option<ServeTls>,
     /// The request log.
@@ -67,10 +74,18 @@ pub struct ServeOptions {
 }
 
 impl Default for ServeOptions {
-    /// A thread for each processor, at most 8; 1,024 connections; 30 s; no TLS and no log.
+    /// A thread for each processor, at most 8; 1,024 connections; 30 s and 16 KiB/s; 40 s to stop; no TLS and no log.
     fn default() -> Self {
         let workers = std::thread::available_parallelism().map_or(1, |count| count.get().min(8));
-        Self { workers, connections_max: 1024, patience: Duration::from_secs(30), tls: None, log: None }
+        Self {
+            workers,
+            connections_max: 1024,
+            patience: Duration::from_secs(30),
+            rate_min: 16 << 10,
+            stop_limit: Duration::from_secs(40),
+            tls: None,
+            log: None,
+        }
     }
 }
 
@@ -85,6 +100,8 @@ pub struct ServeTotals {
     pub requests: u64,
     /// Bytes of their data.
     pub bytes: u64,
+    /// Requests in flight that the server gave up when it stopped, because the time was over: their clients got no reply.
+    pub abandoned: u64,
 }
 
 /// A running server. Dropping it stops it.
@@ -95,8 +112,9 @@ pub struct Server {
     files: Vec<SocketFile>,
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<io::Result<()>>>,
-    /// The volumes that clients may write.
-    writable: Vec<Volume>,
+    stop_limit: Duration,
+    /// The exports that clients may write: name and volume.
+    writable: Vec<(String, Volume)>,
 }
 
 impl Server {
@@ -126,7 +144,7 @@ impl Server {
         let volumes: Arc<[Volume]> = served.iter().map(|served| served.volume.clone()).collect();
         let workers = options.workers.max(1);
         let shared = Arc::new(Shared {
-            is_stopping: AtomicBool::new(false),
+            stops_at: OnceLock::new(),
             connections: AtomicU32::new(0),
             accepted: AtomicU64::new(0),
             connections_max: options.connections_max,
@@ -134,9 +152,10 @@ impl Server {
             workers: (0..workers).map(|_| Mailbox::new()).collect::<io::Result<_>>()?,
             messages: Mutex::default(),
         });
-        let writable =
-            served.iter().filter(|served| served.is_writable).map(|served| served.volume.clone()).collect();
-        let mut started = Self { places, files, shared: Arc::clone(&shared), threads: Vec::new(), writable };
+        let writable = served.iter().filter(|served| served.is_writable);
+        let writable = writable.map(|served| (served.name.clone(), served.volume.clone())).collect();
+        let (threads, stop_limit) = (Vec::new(), options.stop_limit);
+        let mut started = Self { places, files, shared: Arc::clone(&shared), threads, stop_limit, writable };
         let mut listeners = Some(listeners);
         for number in 0..workers {
             let (shared, listeners) = (Arc::clone(&shared), listeners.take().unwrap_or_default());
@@ -166,6 +185,7 @@ impl Server {
             accepted: self.shared.accepted.load(Ordering::Relaxed),
             requests: sum(|worker| &worker.requests),
             bytes: sum(|worker| &worker.bytes),
+            abandoned: sum(|worker| &worker.abandoned),
         }
     }
 
@@ -175,26 +195,32 @@ impl Server {
         self.shared.messages.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
     }
 
-    /// Accepts no further connections and requests, completes the requests in flight, and flushes the volumes. Returns the
-    /// counters at the end.
+    /// Accepts no further connections and requests, completes the requests in flight, and flushes the volumes, all within
+    /// [`ServeOptions::stop_limit`]. Returns the counters at the end.
+    ///
+    /// A volume that does not answer in time is given up, with the threads that wait for it: their memory is lost until the
+    /// process ends.
     ///
     /// # Errors
     ///
-    /// The error of an event loop, or of a flush.
+    /// The error of an event loop, or of a flush. `TimedOut`: an export that was not flushed in time.
     pub fn stop(mut self) -> io::Result<ServeTotals> {
-        let served = self.join();
-        let flush = |volume: &Volume| volume.flush().map_err(io::Error::from);
-        served.and(self.writable.iter().try_for_each(flush))?;
+        let until = Instant::now() + self.stop_limit;
+        let served = self.join(until);
+        served.and(flush(std::mem::take(&mut self.writable), until, self.stop_limit))?;
         Ok(self.totals())
     }
 
-    fn join(&mut self) -> io::Result<()> {
-        self.shared.is_stopping.store(true, Ordering::Release);
+    fn join(&mut self, until: Instant) -> io::Result<()> {
+        let _ = self.shared.stops_at.set(until - self.stop_limit / 2);
         self.shared.workers.iter().for_each(Mailbox::wake);
         let mut result = Ok(());
-        for thread in self.threads.drain(..) {
-            let ended = thread.join().unwrap_or_else(|_| Err(io::Error::other("a worker panicked")));
-            result = result.and(ended);
+        for (thread, worker) in self.threads.drain(..).zip(&self.shared.workers) {
+            match join_until(thread, until - self.stop_limit / 4) {
+                Some(ended) => result = result.and(ended),
+                // It waits for a volume, with these requests.
+                None => worker.abandon(),
+            }
         }
         for file in self.files.drain(..) {
             // A socket that stays is replaced by the next server.
@@ -206,8 +232,40 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.join();
+        let _ = self.join(Instant::now() + self.stop_limit);
     }
+}
+
+/// The result of a thread; `None` if it does not end in time. It then continues without an owner.
+fn join_until(thread: JoinHandle<io::Result<()>>, until: Instant) -> Option<io::Result<()>> {
+    while !thread.is_finished() {
+        if Instant::now() >= until {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Some(thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the server panicked"))))
+}
+
+/// Flushes exports, each in a thread of its own: a flush may wait for a server that does not answer.
+fn flush(writable: Vec<(String, Volume)>, until: Instant, limit: Duration) -> io::Result<()> {
+    let start = |(name, volume): (String, Volume)| {
+        let thread = std::thread::Builder::new().name("nbd-flush".to_owned());
+        thread.spawn(move || volume.flush().map_err(io::Error::from)).map(|thread| (name, thread))
+    };
+    let threads: Vec<_> = writable.into_iter().map(start).collect::<io::Result<_>>()?;
+    let mut result = Ok(());
+    for (name, thread) in threads {
+        let flushed = join_until(thread, until).unwrap_or_else(|| {
+            let message = format!(
+                "export {name:?} was not flushed within {} s of the request to stop: data that clients wrote may be lost",
+                limit.as_secs_f64()
+            );
+            Err(io::Error::new(io::ErrorKind::TimedOut, message))
+        });
+        result = result.and(flushed);
+    }
+    result
 }
 
 fn export_of(served: &Served) -> Export {

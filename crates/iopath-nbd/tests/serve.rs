@@ -257,3 +257,53 @@ fn the_end_of_the_server_completes_requests_and_flushes() {
     assert!(error.to_string().contains("flush") || error.raw_os_error() == Some(5), "{error}");
     assert!(!socket.exists(), "the socket remains");
 }
+
+/// A server that has a second to stop.
+fn short_stop(mode: IoMode) -> Setup {
+    let stop_limit = Duration::from_secs(1);
+    Setup::new(mode, &ServeOptions { stop_limit, workers: 1, ..ServeOptions::default() })
+}
+
+#[test]
+fn the_server_ends_while_a_client_sends_a_byte_now_and_then() {
+    let setup = short_stop(IoMode::Direct);
+    let mut raw = Raw::connect(&setup.socket());
+    raw.send(1, 1, 0, 1 << 20);
+    let client = std::thread::spawn(move || {
+        while raw.0.write_all(b"x").is_ok() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    });
+    while setup.server.totals().connections == 0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    setup.server.stop().expect("nothing of another client is lost");
+    client.join().unwrap();
+}
+
+#[test]
+fn the_server_ends_while_its_target_is_silent_and_says_what_it_gave_up() {
+    let setup = short_stop(IoMode::Direct);
+    setup.faults.add(Fault::stuck().on(Op::Read));
+    let mut raw = Raw::connect(&setup.socket());
+    raw.send(0, 1, 0, 4096);
+    raw.send(0, 2, 4096, 4096);
+    while setup.faults.injected() == 0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(setup.server.stop().expect("all writes were flushed").abandoned, 2);
+    setup.faults.release();
+}
+
+#[test]
+fn the_server_ends_with_an_error_if_a_flush_does_not_complete() {
+    let setup = short_stop(IoMode::Buffered);
+    let mut client = setup.client(ReplyFormat::Simple);
+    client.execute(ClientOperation::Write { offset: 0, length: 4096, fua: false }, &mut [7; 4096]).unwrap();
+    drop(client);
+    setup.faults.add(Fault::stuck());
+    let error = setup.server.stop().unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+    assert!(error.to_string().contains("export \"disk\" was not flushed"), "{error}");
+    setup.faults.release();
+}

@@ -34,6 +34,8 @@ pub(super) enum Data {
     Buffer(PoolBuf, usize),
     /// Pages of the page cache.
     Pages(BorrowedBytes),
+    /// A copy of a buffer that other connections needed.
+    Parked(Box<[u8]>),
 }
 
 impl Data {
@@ -41,7 +43,15 @@ impl Data {
         match self {
             Self::Buffer(_, length) => *length,
             Self::Pages(pages) => pages.len(),
+            Self::Parked(bytes) => bytes.len(),
         }
+    }
+
+    /// Frees the buffer, if there is one.
+    pub(super) fn park(&mut self) -> bool {
+        let Self::Buffer(buffer, length) = self else { return false };
+        *self = Self::Parked(buffer[..*length].into());
+        true
     }
 }
 

@@ -11,6 +11,7 @@ use super::core::Core;
 use super::encryption::ServeTls;
 use super::input::Input;
 use super::outbox::Outbox;
+use super::pace::Pace;
 use super::quota::{Hold, Quota};
 use super::stream::Stream;
 use super::transfer::{Progress, Transfer};
@@ -69,9 +70,26 @@ enum Receive {
     /// The head of a request.
     Head,
     /// Data of a write: the transfer, and a buffer once there is one.
-    Data { transfer: usize, buffer: Option<(PoolBuf, Hold)>, filled: usize },
+    Data { transfer: usize, buffer: Option<(Memory, Hold)>, filled: usize },
     /// Data of a refused write, and the reply to it.
     Skipped { left: u64, reply: Vec<u8> },
+}
+
+/// Memory for the data of a write.
+#[derive(Debug)]
+enum Memory {
+    Buffer(PoolBuf),
+    /// A copy of a buffer that other connections needed.
+    Parked(Box<[u8]>),
+}
+
+impl Memory {
+    fn bytes(&mut self) -> &mut [u8] {
+        match self {
+            Self::Buffer(buffer) => buffer,
+            Self::Parked(bytes) => bytes,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -84,6 +102,8 @@ struct Active {
     input: Input,
     receive: Receive,
     quota: Quota,
+    /// Buffers of writes have a quota of their own: a client may send a write before it reads its replies.
+    write_quota: Quota,
 }
 
 /// One client.
@@ -97,8 +117,7 @@ pub(super) struct Connection {
     /// The transfer in flight has a simple reply in several pieces: no byte of another reply may come between them.
     is_alone: bool,
     pub(super) reading: Reading,
-    /// The time of the last byte in either direction.
-    pub(super) last_progress: Instant,
+    pace: Pace,
     accepted: Instant,
 }
 
@@ -118,7 +137,7 @@ impl Connection {
             in_flight: 0,
             is_alone: false,
             reading,
-            last_progress: now,
+            pace: Pace::new(core.patience, core.rate_min, now),
             accepted: now,
         })
     }
@@ -128,12 +147,26 @@ impl Connection {
         !self.outbox.is_empty() || self.stream.has_output()
     }
 
-    /// Whether the client has used up its time: it is silent in the middle of a message, or still negotiates.
+    /// Whether the client has used up its time: it is silent or slow in the middle of a message, or still negotiates.
     pub(super) fn is_late(&self, patience: Duration, now: Instant) -> bool {
-        let since = |then: Instant| now.saturating_duration_since(then);
         let negotiates = matches!(self.phase, Phase::Handshake { .. });
-        (negotiates && since(self.accepted) >= patience)
-            || (self.waits_for_client() && since(self.last_progress) >= patience)
+        (negotiates && now.saturating_duration_since(self.accepted) >= patience) || self.pace.is_late(now)
+    }
+
+    /// The time of the last byte in either direction.
+    pub(super) fn progressed(&self) -> Instant {
+        self.pace.progressed()
+    }
+
+    /// Moves data that waits for the client out of about `count` buffers of this export. Returns their number.
+    pub(super) fn park(&mut self, export: usize, count: u32, core: &mut Core) -> u32 {
+        let waits = self.waits_for_client();
+        match &mut self.phase {
+            Phase::Transmission(active) if waits && active.export == export => {
+                u32::from(active.park(core)) + self.outbox.park(count)
+            }
+            _ => 0,
+        }
     }
 
     /// Whether the connection waits for its client, so that a silent client can be disconnected.
@@ -164,20 +197,15 @@ impl Connection {
     }
 
     /// Handles the input that has arrived.
-    pub(super) fn handle_readable(
-        &mut self,
-        key: usize,
-        core: &mut Core,
-        now: Instant,
-    ) -> Result<(), Closed> {
+    pub(super) fn handle_readable(&mut self, key: usize, core: &mut Core) -> Result<(), Closed> {
         if self.reading == Reading::Ended {
             return Ok(());
         }
         if let Phase::Handshake { .. } = self.phase {
-            self.handle_handshake(core, now)?;
+            self.handle_handshake(core)?;
         }
         if let Phase::Transmission(_) = self.phase {
-            self.handle_requests(key, core, now)?;
+            self.handle_requests(key, core)?;
         }
         Ok(())
     }
@@ -185,9 +213,7 @@ impl Connection {
     /// Sends queued replies. Returns whether the socket accepted any byte.
     pub(super) fn send(&mut self, now: Instant) -> Result<bool, Closed> {
         let has_sent = self.outbox.send(&mut self.stream)? > 0;
-        if has_sent {
-            self.last_progress = now;
-        }
+        self.pace.update(self.stream.moved(), self.waits_for_client(), now);
         Ok(has_sent)
     }
 
@@ -208,7 +234,7 @@ impl Connection {
         Ok(())
     }
 
-    fn handle_handshake(&mut self, core: &mut Core, now: Instant) -> Result<(), Closed> {
+    fn handle_handshake(&mut self, core: &mut Core) -> Result<(), Closed> {
         let Phase::Handshake { handshake, input, starts_tls } = &mut self.phase else { return Ok(()) };
         let session = loop {
             if *starts_tls {
@@ -244,10 +270,7 @@ impl Connection {
                     match self.stream.receive(&mut buffer)? {
                         None => return Ok(()),
                         Some(0) => return Err(Closed::ByClient),
-                        Some(count) => {
-                            self.last_progress = now;
-                            input.extend_from_slice(&buffer[..count]);
-                        }
+                        Some(count) => input.extend_from_slice(&buffer[..count]),
                     }
                 }
             }
@@ -266,11 +289,12 @@ impl Connection {
             input,
             receive: Receive::Head,
             quota: Quota::default(),
+            write_quota: Quota::default(),
         });
         Ok(())
     }
 
-    fn handle_requests(&mut self, key: usize, core: &mut Core, now: Instant) -> Result<(), Closed> {
+    fn handle_requests(&mut self, key: usize, core: &mut Core) -> Result<(), Closed> {
         let Phase::Transmission(active) = &mut self.phase else { return Ok(()) };
         loop {
             let step = match &mut active.receive {
@@ -290,13 +314,11 @@ impl Connection {
                     self.in_flight += 1;
                     self.is_alone = is_alone;
                 }
-                Step::Received => self.last_progress = now,
                 Step::Written(transfer) => {
-                    self.last_progress = now;
                     // After an error, the last piece causes no I/O whose completion would send the reply.
                     if core.transfer(transfer).is_idle() {
                         self.reply(transfer, core)?;
-                        return self.handle_requests(key, core, now);
+                        return self.handle_requests(key, core);
                     }
                 }
                 Step::NeedsInput => match active.input.receive(&mut self.stream)? {
@@ -305,7 +327,7 @@ impl Connection {
                         return Ok(());
                     }
                     Some(0) => return Err(Closed::ByClient),
-                    Some(_) => self.last_progress = now,
+                    Some(_) => {}
                 },
                 Step::WouldBlock => {
                     self.reading = Reading::Drained;
@@ -331,8 +353,6 @@ enum Step {
     Started {
         is_alone: bool,
     },
-    /// Data arrived from the socket.
-    Received,
     /// All data of this transfer has arrived.
     Written(usize),
     NeedsInput,
@@ -420,26 +440,47 @@ impl Active {
         let key = *transfer;
         let length = core.transfer(key).piece_len();
         if buffer.is_none() {
-            *buffer = core.buffer(self.export, &self.quota);
+            let free = core.buffer(self.export, &self.write_quota);
+            *buffer = free.map(|(buffer, hold)| (Memory::Buffer(buffer), hold));
         }
         let Some((memory, _)) = buffer else { return Ok(Step::Stalls) };
-        *filled += self.input.take_into(&mut memory[*filled..length]);
+        *filled += self.input.take_into(&mut memory.bytes()[*filled..length]);
         if *filled < length {
-            match stream.receive(&mut memory[*filled..length])? {
+            match stream.receive(&mut memory.bytes()[*filled..length])? {
                 None => return Ok(Step::WouldBlock),
                 Some(0) => return Err(Closed::ByClient),
                 Some(count) => *filled += count,
             }
         }
         if *filled == length {
-            core.write(key, buffer.take().expect("it is filled"));
+            if let Memory::Parked(bytes) = memory {
+                let Some(mut free) = core.free_buffer(self.export) else { return Ok(Step::Stalls) };
+                free[..length].copy_from_slice(&bytes[..length]);
+                *memory = Memory::Buffer(free);
+            }
+            if let Some((Memory::Buffer(memory), hold)) = buffer.take() {
+                core.write(key, (memory, hold));
+            }
             *filled = 0;
             if !core.transfer(key).needs_data() {
                 self.receive = Receive::Head;
                 return Ok(Step::Written(key));
             }
         }
-        Ok(Step::Received)
+        Ok(Step::Handled)
+    }
+
+    /// Frees the buffer of a write whose data has not arrived.
+    fn park(&mut self, core: &mut Core) -> bool {
+        let Receive::Data { transfer, buffer, filled } = &mut self.receive else { return false };
+        let Some((memory @ Memory::Buffer(_), _)) = buffer else { return false };
+        if *filled == 0 {
+            *buffer = None;
+        } else {
+            let length = core.transfer(*transfer).piece_len();
+            *memory = Memory::Parked(memory.bytes()[..length].into());
+        }
+        true
     }
 
     fn skip(&mut self, outbox: &mut Outbox) -> Step {

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use iopath::{PoolBuf, Volume};
 use slab::Slab;
@@ -12,7 +13,7 @@ use super::backing::{Backing, DEPTH, Done};
 use super::encryption::ServeTls;
 use super::quota::{Hold, Quota};
 use super::request_log::RequestLog;
-use super::transfer::Transfer;
+use super::transfer::{Submitted, Transfer};
 use crate::export::Export;
 
 /// A transfer with its place.
@@ -41,6 +42,12 @@ pub(super) struct Core {
     transfers: Slab<Entry>,
     /// Transfers that wait for a buffer or room.
     hungry: VecDeque<usize>,
+    /// An export without a free buffer for a connection that may hold one more.
+    pub(super) starved: Option<usize>,
+    /// As in [`ServeOptions`].
+    pub(super) patience: Duration,
+    /// As in [`ServeOptions`].
+    pub(super) rate_min: u64,
     /// Connections of the worker.
     pub(super) connections: usize,
     /// Completed requests with I/O.
@@ -61,6 +68,9 @@ impl Core {
             new_descriptors: Vec::new(),
             transfers: Slab::new(),
             hungry: VecDeque::new(),
+            starved: None,
+            patience: options.patience,
+            rate_min: options.rate_min,
             connections: 0,
             requests: 0,
             bytes: 0,
@@ -101,17 +111,29 @@ impl Core {
         key
     }
 
-    /// Buffers that one connection may hold: an equal share, at least one request of 1 MiB, at most half.
+    /// Buffers that one connection may hold, once for reads and once for writes: an equal share, at most half, at least one.
     fn share(&self) -> u32 {
-        (DEPTH / self.connections.max(2) as u32).max(8)
+        (DEPTH / self.connections.max(2) as u32).max(1)
     }
 
     /// A buffer for data of a write.
     pub(super) fn buffer(&mut self, export: usize, quota: &Quota) -> Option<(PoolBuf, Hold)> {
         let hold = quota.take(self.share())?;
+        Some((self.free_buffer(export)?, hold))
+    }
+
+    /// A buffer for a connection that has the permission for it.
+    pub(super) fn free_buffer(&mut self, export: usize) -> Option<PoolBuf> {
         let backing = self.backing(export);
-        let buffer = if backing.has_room() { backing.buffer() } else { None };
-        Some((buffer?, hold))
+        // Without room, a completion frees both.
+        if !backing.has_room() {
+            return None;
+        }
+        let buffer = backing.buffer();
+        if buffer.is_none() {
+            self.starved = Some(export);
+        }
+        buffer
     }
 
     /// Queues I/O of a transfer, now or when there is room.
@@ -119,8 +141,11 @@ impl Core {
         let share = self.share();
         let Entry { transfer, export, quota, is_hungry, .. } = &mut self.transfers[key];
         let backing = self.backings[*export].as_mut().expect("the connection opened it");
-        let is_submitted = transfer.submit(backing, quota, share, |number| token(key, number));
-        if !is_submitted && !std::mem::replace(is_hungry, true) {
+        let submitted = transfer.submit(backing, quota, share, |number| token(key, number));
+        if submitted == Submitted::NeedsBuffer {
+            self.starved = Some(*export);
+        }
+        if submitted != Submitted::All && !std::mem::replace(is_hungry, true) {
             self.hungry.push_back(key);
         }
     }
@@ -134,6 +159,11 @@ impl Core {
                 self.submit(key);
             }
         }
+    }
+
+    /// Requests without a reply.
+    pub(super) fn in_flight(&self) -> u64 {
+        self.transfers.len() as u64
     }
 
     pub(super) fn transfer(&mut self, key: usize) -> &mut Transfer {
@@ -198,7 +228,7 @@ impl Core {
     }
 
     /// The shortest time until the next [`Core::poll`].
-    pub(super) fn next_timeout(&self) -> Option<std::time::Duration> {
+    pub(super) fn next_timeout(&self) -> Option<Duration> {
         self.backings.iter().flatten().filter_map(Backing::next_timeout).min()
     }
 }

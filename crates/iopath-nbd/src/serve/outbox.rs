@@ -50,6 +50,7 @@ impl Part {
             Self::Head(head) => append(head),
             Self::Text(text) => append(text),
             Self::Data(Data::Buffer(buffer, length), _) => append(&buffer[..*length]),
+            Self::Data(Data::Parked(bytes), _) => append(bytes),
             Self::Data(Data::Pages(pages), _) => pages.slices().for_each(append),
         }
     }
@@ -89,6 +90,21 @@ impl Outbox {
 
     pub(super) fn push_data(&mut self, data: Data, hold: Hold) {
         self.parts.push_back(Part::Data(data, hold));
+    }
+
+    /// Moves data out of at most `count` buffers, which are free afterwards. Returns their number.
+    pub(super) fn park(&mut self, count: u32) -> u32 {
+        let mut parked = 0;
+        // The last parts wait for the longest time.
+        for part in self.parts.iter_mut().rev() {
+            if parked == count {
+                break;
+            }
+            if let Part::Data(data, _) = part {
+                parked += u32::from(data.park());
+            }
+        }
+        parked
     }
 
     /// Sends as much as the socket accepts. Returns the number of bytes.

@@ -22,11 +22,13 @@ pub(super) struct Stream {
     tls: Option<Box<TlsSession>>,
     /// The number of the connection, from 1: the stream of its I/O.
     pub(super) number: u32,
+    /// Bytes in both directions.
+    moved: u64,
 }
 
 impl Stream {
     pub(super) fn new(socket: Socket) -> Self {
-        Self { socket, tls: None, number: 0 }
+        Self { socket, tls: None, number: 0, moved: 0 }
     }
 
     /// Prepares the socket: no blocking, and no delay of small replies.
@@ -48,10 +50,12 @@ impl Stream {
 
     /// Receives bytes: `Ok(None)` if none have arrived, `Ok(Some(0))` if the client closed the connection.
     pub(super) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        match &mut self.tls {
+        let received = match &mut self.tls {
             None => retried(|| self.socket.read(buffer)),
             Some(tls) => tls.receive(&mut self.socket, buffer),
-        }
+        }?;
+        self.moved += received.unwrap_or(0) as u64;
+        Ok(received)
     }
 
     /// Whether a receive of fewer bytes than there was room for shows that the socket is empty. Encrypted bytes may have
@@ -62,15 +66,24 @@ impl Stream {
 
     /// Sends bytes: `Ok(None)` if the socket is full.
     pub(super) fn send(&mut self, parts: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
-        match &mut self.tls {
+        let sent = match &mut self.tls {
             None => retried(|| self.socket.write_vectored(parts)),
             Some(tls) => tls.send(&mut self.socket, parts),
-        }
+        }?;
+        self.moved += sent.unwrap_or(0) as u64;
+        Ok(sent)
     }
 
     /// Sends encrypted bytes that the socket did not accept earlier. Returns their number.
     pub(super) fn flush(&mut self) -> io::Result<usize> {
-        self.tls.as_mut().map_or(Ok(0), |tls| tls.flush(&mut self.socket))
+        let sent = self.tls.as_mut().map_or(Ok(0), |tls| tls.flush(&mut self.socket))?;
+        self.moved += sent as u64;
+        Ok(sent)
+    }
+
+    /// Bytes that were received or sent.
+    pub(super) fn moved(&self) -> u64 {
+        self.moved
     }
 
     /// Whether encrypted bytes wait for the socket.

@@ -27,6 +27,17 @@ pub(super) enum Progress {
     Broken,
 }
 
+/// The I/O of a transfer that could be queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Submitted {
+    /// All that is possible now.
+    All,
+    /// The rest waits for a completion, or until the client has read replies.
+    NeedsRoom,
+    /// The rest waits for a buffer. The connection may hold one more.
+    NeedsBuffer,
+}
+
 /// A piece of a read.
 #[derive(Debug)]
 struct Piece {
@@ -147,14 +158,14 @@ impl Transfer {
         }
     }
 
-    /// Queues I/O as far as there are buffers and room. False: some had to wait for a buffer or room.
+    /// Queues I/O as far as there are buffers and room.
     pub(super) fn submit(
         &mut self,
         backing: &mut Backing,
         quota: &Quota,
         share: u32,
         token: impl Fn(u32) -> u64,
-    ) -> bool {
+    ) -> Submitted {
         match &mut self.kind {
             Kind::Read { pieces, .. } => {
                 while self.next < self.end && !pieces.is_full() && self.error.is_none() {
@@ -166,9 +177,9 @@ impl Transfer {
                     let hold = if let Some(hold) = cached {
                         hold
                     } else {
-                        let Some(hold) = quota.take(share) else { return false };
-                        let buffer = if backing.has_room() { backing.buffer() } else { None };
-                        let Some(buffer) = buffer else { return false };
+                        let hold = quota.take(share).filter(|_| backing.has_room());
+                        let Some(hold) = hold else { return Submitted::NeedsRoom };
+                        let Some(buffer) = backing.buffer() else { return Submitted::NeedsBuffer };
                         backing.queue(Io::Read { buffer, offset, length }, token, self.stream);
                         hold
                     };
@@ -176,19 +187,19 @@ impl Transfer {
                     self.next += length as u64;
                     self.in_flight += 1;
                 }
-                true
+                Submitted::All
             }
             Kind::Other { io, .. } => {
                 if io.is_some() && !backing.has_room() {
-                    return false;
+                    return Submitted::NeedsRoom;
                 }
                 if let Some(io) = io.take() {
                     self.in_flight += 1;
                     backing.queue(io, token(0), self.stream);
                 }
-                true
+                Submitted::All
             }
-            Kind::Write { .. } => true,
+            Kind::Write { .. } => Submitted::All,
         }
     }
 

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -31,14 +31,18 @@ const STREAMS_MAX: u64 = 0xfffe;
 /// Interval of the search for silent clients.
 const CHECK: Duration = Duration::from_secs(1);
 
+/// Buffers that are freed together for connections that need one: the pieces of a request of 1 MiB.
+const PARKED_AT_ONCE: u32 = 8;
+
 /// State that all workers and the caller share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) is_stopping: AtomicBool,
+    /// Set when the server stops: the time at which connections are closed, whatever their requests do.
+    pub(super) stops_at: OnceLock<Instant>,
     pub(super) connections: AtomicU32,
     pub(super) accepted: AtomicU64,
     pub(super) connections_max: u32,
-    /// A client that neither sends nor receives within this time, in the middle of a message, is disconnected.
+    /// As in [`super::ServeOptions`].
     pub(super) patience: Duration,
     pub(super) workers: Vec<Mailbox>,
     /// Reasons for which connections were closed.
@@ -68,6 +72,10 @@ pub(super) struct Mailbox {
     pub(super) requests: AtomicU64,
     /// Bytes of their data.
     pub(super) bytes: AtomicU64,
+    /// Requests of the worker without a reply.
+    in_flight: AtomicU64,
+    /// Requests that it gave up when the server stopped.
+    pub(super) abandoned: AtomicU64,
 }
 
 impl Mailbox {
@@ -78,7 +86,14 @@ impl Mailbox {
             wake,
             requests: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
+            in_flight: AtomicU64::new(0),
+            abandoned: AtomicU64::new(0),
         })
+    }
+
+    /// The requests in flight get no reply.
+    pub(super) fn abandon(&self) {
+        self.abandoned.fetch_max(self.in_flight.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     fn put(&self, stream: Stream) {
@@ -161,9 +176,8 @@ impl Worker {
     pub(super) fn run(mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(128);
         loop {
-            let stopping = self.shared.is_stopping.load(Ordering::Acquire);
-            if stopping {
-                self.stop();
+            if let Some(stops_at) = self.shared.stops_at.get().copied() {
+                self.stop(stops_at);
                 if self.connections.is_empty() {
                     return Ok(());
                 }
@@ -178,6 +192,7 @@ impl Worker {
             let mailbox = &self.shared.workers[self.number];
             mailbox.requests.store(self.core.requests, Ordering::Relaxed);
             mailbox.bytes.store(self.core.bytes, Ordering::Relaxed);
+            mailbox.in_flight.store(self.core.in_flight(), Ordering::Relaxed);
             for descriptor in std::mem::take(&mut self.core.new_descriptors) {
                 epoll::add(&self.epoll, &descriptor, EventData::new_u64(IO), EventFlags::IN)?;
                 self.descriptors.push(descriptor);
@@ -198,7 +213,9 @@ impl Worker {
                 return Ok(());
             }
         }
-        self.wait_for_events(events, CHECK)?;
+        let stops_at = self.shared.stops_at.get();
+        let left = stops_at.map_or(CHECK, |at| at.saturating_duration_since(began));
+        self.wait_for_events(events, CHECK.min(left))?;
         self.poll_time.handle_sleep(began.elapsed());
         Ok(())
     }
@@ -225,7 +242,7 @@ impl Worker {
             key => {
                 let key = key as usize;
                 if self.connections.contains(key) {
-                    self.read(key, now);
+                    self.read(key);
                     self.touched.push(key);
                 }
             }
@@ -263,9 +280,9 @@ impl Worker {
         Ok(())
     }
 
-    fn read(&mut self, key: usize, now: Instant) {
+    fn read(&mut self, key: usize) {
         let connection = &mut self.connections[key].connection;
-        if let Err(closed) = connection.handle_readable(key, &mut self.core, now) {
+        if let Err(closed) = connection.handle_readable(key, &mut self.core) {
             self.close(key, &closed);
         }
     }
@@ -286,11 +303,11 @@ impl Worker {
             has_progress |= self.send(now);
             // The buffers of a closed connection are free.
             has_progress |= std::mem::take(&mut self.has_closed);
-            if !has_progress {
+            if !has_progress && !self.park() {
                 return;
             }
             self.core.retry();
-            self.read_stalled(now);
+            self.read_stalled();
         }
     }
 
@@ -319,8 +336,29 @@ impl Worker {
         has_sent
     }
 
+    /// Frees some buffers for connections that may hold one more, if clients hold them that do not read or send. Returns
+    /// whether there were any.
+    ///
+    /// This is what gives every connection a buffer at any time. Without it, connections could hold all buffers since the time
+    /// when each had a larger share, or because there are more of them than buffers.
+    fn park(&mut self) -> bool {
+        let Some(export) = self.core.starved.take() else { return false };
+        let mut parked = 0;
+        let mut longest_first: Vec<_> =
+            self.connections.iter().map(|(key, watched)| (watched.connection.progressed(), key)).collect();
+        longest_first.sort_unstable();
+        for (_, key) in longest_first {
+            if parked >= PARKED_AT_ONCE {
+                break;
+            }
+            let connection = &mut self.connections[key].connection;
+            parked += connection.park(export, PARKED_AT_ONCE - parked, &mut self.core);
+        }
+        parked > 0
+    }
+
     /// Continues with connections that waited for a buffer or a completion.
-    fn read_stalled(&mut self, now: Instant) {
+    fn read_stalled(&mut self) {
         let stalled: Vec<usize> = self
             .connections
             .iter()
@@ -328,7 +366,7 @@ impl Worker {
             .map(|(key, _)| key)
             .collect();
         for key in stalled {
-            self.read(key, now);
+            self.read(key);
             self.touched.push(key);
         }
     }
@@ -364,7 +402,8 @@ impl Worker {
             self.close(
                 key,
                 &Closed::Error(
-                    "the client was silent in the middle of a message, or negotiated too long".to_owned(),
+                    "the client was silent or too slow in the middle of a message, or negotiated too long"
+                        .to_owned(),
                 ),
             );
         }
@@ -384,17 +423,21 @@ impl Worker {
         }
     }
 
-    /// Accepts nothing more, and ends the connections after their requests in flight.
-    fn stop(&mut self) {
+    /// Accepts nothing more, and ends the connections after their requests in flight, or at a time.
+    fn stop(&mut self, at: Instant) {
         self.listeners.clear();
         for stream in self.shared.workers[self.number].take() {
             drop(stream);
             self.shared.connections.fetch_sub(1, Ordering::AcqRel);
         }
+        let is_over = Instant::now() >= at;
+        if is_over {
+            self.shared.workers[self.number].abandon();
+        }
         let keys: Vec<usize> = self.connections.iter().map(|(key, _)| key).collect();
         for key in keys {
             self.connections[key].connection.stop();
-            if self.connections[key].connection.is_finished() {
+            if is_over || self.connections[key].connection.is_finished() {
                 self.close(key, &Closed::ByClient);
             } else {
                 self.watch(key);
