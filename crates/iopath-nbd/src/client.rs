@@ -8,6 +8,7 @@ mod error;
 mod handshake;
 mod limits;
 mod link;
+mod patience;
 mod requests;
 mod slots;
 
@@ -15,6 +16,6 @@ pub use connect::{ConnectError, ConnectOptions, connect};
 pub use encryption::TlsOptions;
 pub use error::ClientError;
 pub use handshake::{ClientHandshake, ClientOptions, ClientProgress, ClientTls, Negotiated};
-pub use link::Patience;
+pub use patience::Patience;
 pub use requests::{ClientEvent, ClientRequests, Expected, RequestHead, SubmitError};
 pub use slots::ClientOperation;

@@ -28,8 +28,8 @@ pub use memory::{MemoryConfig, MemoryDevice, MemoryDisk, MemoryTail};
 pub use notifier::Notifier;
 pub use null::Null;
 pub use remote::{
-    Incoming, Outgoing, Remote, RemoteAddress, RemoteDevice, RemoteEncryption, RemoteError, RemoteEvent,
-    RemoteFacts, RemoteProtocol, RemoteRequest, RemoteSession, RemoteSocket,
+    Incoming, Losses, Outgoing, Remote, RemoteAddress, RemoteDevice, RemoteEncryption, RemoteError,
+    RemoteEvent, RemoteFacts, RemoteProtocol, RemoteRequest, RemoteSession, RemoteSocket,
 };
 pub use stripe::{Striped, StripedError};
 pub(crate) use threads::{OWN_SEGMENTS_MAX, read_now};

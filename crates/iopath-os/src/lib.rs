@@ -33,7 +33,7 @@ pub use buffered::{
 pub use clock::now;
 pub use cpu::{CpuTimes, process_cpu_times};
 pub use device::{
-    AnyThread, DEVICES, DeviceKind, Fault, Faults, Faulty, FileMap, FileMapError, Incoming, Mapped,
+    AnyThread, DEVICES, DeviceKind, Fault, Faults, Faulty, FileMap, FileMapError, Incoming, Losses, Mapped,
     MappedError, MemoryConfig, MemoryDevice, MemoryDisk, MemoryTail, Notifier, Null, OneThread, Outgoing,
     RealDevice, Remote, RemoteAddress, RemoteDevice, RemoteEncryption, RemoteError, RemoteEvent, RemoteFacts,
     RemoteProtocol, RemoteRequest, RemoteSession, RemoteSocket, Striped, StripedError, Threads,

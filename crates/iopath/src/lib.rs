@@ -85,8 +85,8 @@ mod volume;
 pub mod remote {
     pub use iopath_core::Instant;
     pub use iopath_os::{
-        Incoming, Outgoing, Remote, RemoteAddress, RemoteDevice, RemoteEncryption, RemoteError, RemoteEvent,
-        RemoteFacts, RemoteProtocol, RemoteRequest, RemoteSession, RemoteSocket,
+        Incoming, Losses, Outgoing, Remote, RemoteAddress, RemoteDevice, RemoteEncryption, RemoteError,
+        RemoteEvent, RemoteFacts, RemoteProtocol, RemoteRequest, RemoteSession, RemoteSocket,
     };
 }
 

@@ -1,8 +1,9 @@
 //! Opens the export of a URI as a remote device: resolves the address, and starts the connections. Sockets and threads are
 //! in `iopath-os`.
 
-use std::net::ToSocketAddrs;
-use std::sync::{Arc, OnceLock};
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
 use iopath::remote::{Remote, RemoteAddress, RemoteError, RemoteProtocol, RemoteSession};
@@ -10,7 +11,8 @@ use thiserror::Error;
 
 use crate::client::coverage::Coverage;
 use crate::client::encryption::{Encryption, TlsOptions};
-use crate::client::link::{Common, Link, Patience};
+use crate::client::link::{Common, Link};
+use crate::client::patience::Patience;
 use crate::tls::TlsError;
 use crate::uri::{NbdUri, Place, UriError};
 
@@ -104,12 +106,14 @@ pub enum ConnectError {
     #[error(transparent)]
     Remote(#[from] RemoteError),
     /// The name of the host has no address.
-    #[error("{server} cannot be opened: the host has no address: {source}")]
+    #[error(
+        "{server} cannot be opened: the host has no address: {source}; check the name, or use an address"
+    )]
     Host {
         /// The server, as a URI.
         server: String,
         /// The error of the resolver.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The certificates cannot be used.
     #[error("{server} cannot be opened: {source}")]
@@ -173,8 +177,8 @@ pub fn connect(uri: &NbdUri, options: &ConnectOptions) -> Result<Remote, Connect
     let server = uri.to_string();
     let address = match &uri.place {
         Place::Unix(path) => RemoteAddress::Unix(path.clone()),
-        Place::Tcp { host, port } => match (host.as_str(), *port).to_socket_addrs() {
-            Ok(addresses) => RemoteAddress::Tcp(addresses.collect()),
+        Place::Tcp { host, port } => match resolve(host, *port, options.patience.connect) {
+            Ok(addresses) => RemoteAddress::Tcp(addresses),
             Err(source) => return Err(ConnectError::Host { server, source }),
         },
     };
@@ -189,6 +193,21 @@ pub fn connect(uri: &NbdUri, options: &ConnectOptions) -> Result<Remote, Connect
         negotiated: OnceLock::new(),
     };
     Ok(Remote::open(Arc::new(Nbd(Arc::new(common))), address, options.connections)?)
+}
+
+/// The addresses of a host. The resolver has no time limit of ours, so a thread of its own waits for it.
+fn resolve(host: &str, port: u16, limit: Duration) -> io::Result<Vec<SocketAddr>> {
+    let (sender, resolved) = mpsc::sync_channel(1);
+    let host = host.to_owned();
+    let look_up = move || {
+        let addresses = (host.as_str(), port).to_socket_addrs().map(Iterator::collect);
+        // Fails only if the answer came too late.
+        let _ = sender.send(addresses);
+    };
+    std::thread::Builder::new().name("iopath-resolve".to_owned()).spawn(look_up)?;
+    let late =
+        || io::Error::new(io::ErrorKind::TimedOut, format!("no answer of the resolver within {limit:?}"));
+    resolved.recv_timeout(limit).unwrap_or_else(|_| Err(late()))
 }
 
 /// The encryption of the connections to `uri`.

@@ -6,6 +6,9 @@
 //!   ▲                       └──────────────┴── failure ──▶ Waiting, until the limits; then all requests fail ──▶ Down
 //!   └── loss without requests
 //! ```
+//!
+//! A connection that ends soon after it was made is not made anew at once, even if it completed requests: a server that fails
+//! after each reply would cause thousands of connections in a second.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
@@ -18,6 +21,7 @@ use iopath::{Duration, IoError, Op};
 use crate::client::coverage::{Coverage, Flush, Route};
 use crate::client::encryption::Encryption;
 use crate::client::limits::{facts_of, is_compatible};
+use crate::client::patience::{DELAY_MAX, Heard, Patience, delay_of};
 use crate::client::{
     ClientEvent, ClientHandshake, ClientOperation, ClientOptions, ClientProgress, ClientRequests, ClientTls,
     Expected, Negotiated,
@@ -30,34 +34,11 @@ const IN_FLIGHT_MAX: u32 = 256;
 /// A request that was in flight on this many lost connections fails: it may be the reason.
 const SENDS_MAX: u32 = 5;
 
-/// The delay before the second attempt; the first is at once. It doubles from attempt to attempt.
-const DELAY_MIN: Duration = Duration::from_millis(50);
-const DELAY_MAX: Duration = Duration::from_secs(1);
+/// A connection that was ready for less than this is short.
+const SHORT: Duration = Duration::from_secs(1);
 
-/// Limits of attempts and times of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
-    /// Connecting and negotiating take at most this long.
-    pub connect: Duration,
-    /// With requests in flight, a server that sends and receives nothing for this long counts as lost.
-    pub silence: Duration,
-    /// Attempts to connect anew after a loss, until a request completes. Zero: a loss is final.
-    pub reconnect_attempts: u32,
-    /// Attempts begin at most this long after a loss.
-    pub reconnect: Duration,
-}
-
-impl Default for Patience {
-    /// 10 s to connect, 60 s of silence, 100 attempts within 30 s.
-    fn default() -> Self {
-        Self {
-            connect: Duration::from_secs(10),
-            silence: Duration::from_secs(60),
-            reconnect_attempts: 100,
-            reconnect: Duration::from_secs(30),
-        }
-    }
-}
+/// Short connections in a row that ended in a violation of the protocol. Then requests fail for [`DELAY_MAX`].
+const VIOLATIONS_MAX: u32 = 5;
 
 /// The state that the links of one device share.
 #[derive(Debug)]
@@ -86,8 +67,8 @@ enum State {
     },
     Ready {
         requests: Box<ClientRequests>,
-        /// The last time at which the server sent or received bytes.
-        heard: Instant,
+        since: Instant,
+        heard: Heard,
     },
 }
 
@@ -115,6 +96,11 @@ pub(crate) struct Link {
     /// The first loss since the last reply, and the attempts since.
     lost: Option<Instant>,
     attempts: u32,
+    /// Short connections in a row, and those that ended in a violation of the protocol.
+    short: u32,
+    violations: u32,
+    /// No attempt to connect before this time.
+    resting: Option<Instant>,
     /// The limits were reached; until the next success, a failed attempt is the last.
     has_given_up: bool,
     /// It has been established before.
@@ -137,6 +123,9 @@ impl Link {
             unsent: VecDeque::new(),
             lost: None,
             attempts: 0,
+            short: 0,
+            violations: 0,
+            resting: None,
             has_given_up: false,
             has_opened: false,
             failure: None,
@@ -153,9 +142,7 @@ impl Link {
     /// The stream is closed, or must be closed: connects anew, or fails all requests.
     fn lose(&mut self, reason: &str, now: Instant) {
         let was_ready = matches!(self.state, State::Ready { .. });
-        self.state = State::Down;
-        self.common.coverage.handle_lost(self.number);
-        self.failure = Some(reason.to_owned());
+        self.end_connection(reason, now);
         self.collect_unsent();
         if !self.has_opened {
             return self.fail_all();
@@ -171,25 +158,41 @@ impl Link {
         self.attempts += u32::from(was_ready && self.lost.is_some());
         let Patience { reconnect_attempts, reconnect, .. } = self.common.patience;
         let since = *self.lost.get_or_insert(now);
-        let delay = match self.attempts {
-            0 => Duration::ZERO,
-            attempts => DELAY_MIN.saturating_mul(1 << (attempts - 1).min(10)).min(DELAY_MAX),
-        };
-        let is_late = (now + delay).saturating_since(since) > reconnect;
+        let at = self.resting.take().unwrap_or(now).max(now + delay_of(self.attempts));
+        let is_late = at.saturating_since(since) > reconnect;
         if self.attempts >= reconnect_attempts || is_late || self.has_given_up {
             self.failure = Some(format!("{reason} ({} attempts to connect again)", self.attempts));
             self.has_given_up = true;
             return self.fail_all();
         }
-        self.state = State::Waiting(now + delay);
+        self.state = State::Waiting(at);
     }
 
     /// Ends the connection because of the server, without a further attempt.
-    fn refuse(&mut self, reason: String) {
+    fn refuse(&mut self, reason: &str, now: Instant) {
+        self.end_connection(reason, now);
+        self.violations += 1;
+        if self.violations >= VIOLATIONS_MAX {
+            let count = self.violations;
+            self.failure = Some(format!("{reason} ({count} short connections in a row ended like this)"));
+            self.resting = Some(now + DELAY_MAX);
+        }
+        self.fail_all();
+    }
+
+    /// Notes the end of a connection. The next connection waits if connections are short.
+    fn end_connection(&mut self, reason: &str, now: Instant) {
+        if let State::Ready { since, .. } = self.state {
+            if now.saturating_since(since) < SHORT {
+                self.resting = Some(now + delay_of(self.short));
+                self.short += 1;
+            } else {
+                (self.short, self.violations, self.resting) = (0, 0, None);
+            }
+        }
         self.state = State::Down;
         self.common.coverage.handle_lost(self.number);
-        self.failure = Some(reason);
-        self.fail_all();
+        self.failure = Some(reason.to_owned());
     }
 
     /// All unfinished requests must be sent again, in the order of their arrival.
@@ -240,13 +243,13 @@ impl Link {
     fn handle_negotiated(&mut self, negotiated: Negotiated, now: Instant) {
         let first = *self.common.negotiated.get_or_init(|| negotiated);
         if let Err(reason) = is_compatible(&first, &negotiated) {
-            self.refuse(reason);
+            self.refuse(&reason, now);
             self.events.push_back(RemoteEvent::Close);
             return;
         }
         self.common.coverage.handle_established(self.number, !self.has_opened);
         let requests = Box::new(ClientRequests::new(negotiated, IN_FLIGHT_MAX));
-        self.state = State::Ready { requests, heard: now };
+        self.state = State::Ready { requests, since: now, heard: Heard::now(now) };
         (self.failure, self.has_given_up) = (None, false);
         let facts = (!self.has_opened).then(|| Box::new(facts_of(&first, self.common.request_bytes_max)));
         self.has_opened = true;
@@ -278,14 +281,17 @@ impl Link {
     }
 
     /// Executes the events of the requests.
-    fn handle_replies(&mut self) {
+    fn handle_replies(&mut self, now: Instant) {
         loop {
-            let State::Ready { requests, .. } = &mut self.state else { return };
+            let State::Ready { requests, heard, .. } = &mut self.state else { return };
             match requests.poll_event() {
                 Some(ClientEvent::Zeroes { key, start, length }) => {
                     self.events.push_back(RemoteEvent::Zeroes { key: key as u32, start, length });
                 }
-                Some(ClientEvent::Completed { key, result }) => self.handle_reply(key as u32, result),
+                Some(ClientEvent::Completed { key, result }) => {
+                    *heard = Heard::now(now);
+                    self.handle_reply(key as u32, result);
+                }
                 Some(ClientEvent::Extents { .. }) => {}
                 None => return,
             }
@@ -313,7 +319,7 @@ impl Link {
     /// The head of the next request that can be sent.
     fn send_next(&mut self, bytes: &mut Vec<u8>, now: Instant) -> Option<Outgoing> {
         loop {
-            let State::Ready { requests, heard } = &mut self.state else { return None };
+            let State::Ready { requests, heard, .. } = &mut self.state else { return None };
             let key = *self.unsent.front()?;
             let request = self.unfinished[key as usize].as_mut()?;
             let route =
@@ -346,7 +352,7 @@ impl Link {
                     request.sends += 1;
                     self.unsent.pop_front();
                     if is_idle {
-                        *heard = now;
+                        *heard = Heard::now(now);
                     }
                     bytes.extend_from_slice(&head);
                     return Some(match operation {
@@ -381,8 +387,17 @@ impl RemoteSession for Link {
         self.unfinished[index] = Some(entry);
         self.unfinished_count += 1;
         self.unsent.push_back(key);
-        if matches!(self.state, State::Down) {
-            self.connect(now);
+        if !matches!(self.state, State::Down) {
+            return;
+        }
+        match self.resting.take().filter(|at| *at > now) {
+            // The failure stays, so that it is the reason of this one.
+            Some(at) if self.violations >= VIOLATIONS_MAX => {
+                self.resting = Some(at);
+                self.fail_all();
+            }
+            Some(at) => self.state = State::Waiting(at),
+            None => self.connect(now),
         }
     }
 
@@ -414,7 +429,9 @@ impl RemoteSession for Link {
                 self.events.push_back(RemoteEvent::Close);
                 self.handle_lost(&format!("the server did not answer within {connect:?}"), now);
             }
-            State::Ready { requests, heard } if requests.in_flight_count() > 0 && *heard + silence <= now => {
+            State::Ready { requests, heard, .. }
+                if requests.in_flight_count() > 0 && heard.at + silence <= now =>
+            {
                 let count = requests.in_flight_count();
                 self.events.push_back(RemoteEvent::Close);
                 self.lose(
@@ -432,8 +449,8 @@ impl RemoteSession for Link {
             State::Waiting(until) | State::Connecting(until) | State::Negotiating { until, .. } => {
                 Some(*until)
             }
-            State::Ready { requests, heard } => {
-                (requests.in_flight_count() > 0).then(|| *heard + self.common.patience.silence)
+            State::Ready { requests, heard, .. } => {
+                (requests.in_flight_count() > 0).then(|| heard.at + self.common.patience.silence)
             }
         }
     }
@@ -450,9 +467,9 @@ impl RemoteSession for Link {
         }
     }
 
-    fn handle_sent(&mut self, now: Instant) {
+    fn handle_sent(&mut self, bytes: u64, now: Instant) {
         if let State::Ready { heard, .. } = &mut self.state {
-            *heard = now;
+            heard.handle_data(bytes, now);
         }
     }
 
@@ -467,22 +484,19 @@ impl RemoteSession for Link {
     fn handle_input(&mut self, input: &[u8], now: Instant) -> Result<usize, String> {
         let handled = match &mut self.state {
             State::Negotiating { .. } => self.handle_handshake(input, now).map(|()| input.len()),
-            State::Ready { requests, heard } => {
-                *heard = now;
-                requests.handle_input(input).map_err(|error| error.to_string())
-            }
+            State::Ready { requests, .. } => requests.handle_input(input).map_err(|error| error.to_string()),
             _ => Ok(input.len()),
         };
-        self.handle_replies();
-        handled.inspect_err(|reason| self.refuse(reason.clone()))
+        self.handle_replies(now);
+        handled.inspect_err(|reason| self.refuse(reason, now))
     }
 
     fn handle_data(&mut self, count: u32, now: Instant) -> Result<(), String> {
-        let State::Ready { requests, heard } = &mut self.state else { return Ok(()) };
-        *heard = now;
+        let State::Ready { requests, heard, .. } = &mut self.state else { return Ok(()) };
+        heard.handle_data(count.into(), now);
         let handled = requests.handle_data(count).map_err(|error| error.to_string());
-        self.handle_replies();
-        handled.inspect_err(|reason| self.refuse(reason.clone()))
+        self.handle_replies(now);
+        handled.inspect_err(|reason| self.refuse(reason, now))
     }
 
     fn poll_encryption(&mut self) -> Option<Box<dyn RemoteEncryption>> {

@@ -21,8 +21,8 @@ mod wire;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -35,6 +35,7 @@ use connection::{Connection, Opened, Shared};
 use job::Job;
 use mailbox::Mailbox;
 
+pub use connection::Losses;
 pub use session::{
     Incoming, Outgoing, RemoteEncryption, RemoteEvent, RemoteFacts, RemoteProtocol, RemoteRequest,
     RemoteSession, RemoteSocket,
@@ -88,7 +89,7 @@ impl Remote {
         let refused = |error: io::Error| failed(error.to_string());
         let count = connections_max.clamp(1, CONNECTIONS_MAX);
         let mailboxes = (0..count).map(|_| Mailbox::new()).collect::<io::Result<_>>().map_err(refused)?;
-        let shared = Arc::new(Shared { protocol, address, mailboxes, failure: Mutex::new(None) });
+        let shared = Arc::new(Shared::new(protocol, address, mailboxes));
         let (first, opened) = start(0, &shared).map_err(refused)?;
         let facts =
             opened.recv().unwrap_or_else(|_| Err("its thread has ended".to_owned())).map_err(failed)?;
@@ -129,6 +130,17 @@ impl Remote {
     /// The reason of the last failure of a connection.
     pub fn failure(&self) -> Option<String> {
         self.open.shared.failure()
+    }
+
+    /// The connections that were lost and made anew so far.
+    pub fn losses(&self) -> Losses {
+        self.open.shared.losses()
+    }
+
+    /// Closes the connections, whatever the server does. All requests, those in flight too, fail with
+    /// [`IoError::Disconnected`]. A write in flight may still be executed.
+    pub fn give_up(&self) {
+        self.open.shared.give_up();
     }
 
     /// Whether both are the same open export.

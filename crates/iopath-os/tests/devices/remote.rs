@@ -142,7 +142,7 @@ impl RemoteSession for Session {
         Some(if op == 1 { Outgoing::Data(key) } else { Outgoing::Control })
     }
 
-    fn handle_sent(&mut self, _now: Instant) {}
+    fn handle_sent(&mut self, _bytes: u64, _now: Instant) {}
 
     fn incoming(&self) -> Incoming {
         self.data.map_or(Incoming::Control, |(key, start, length)| Incoming::Data { key, start, length })

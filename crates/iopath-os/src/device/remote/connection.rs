@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -24,13 +25,55 @@ pub(super) struct Shared {
     pub(super) address: RemoteAddress,
     pub(super) mailboxes: Box<[Mailbox]>,
     /// The reason of the last failure of a connection.
-    pub(super) failure: Mutex<Option<String>>,
+    failure: Mutex<Option<String>>,
+    /// All requests fail from now on.
+    is_given_up: AtomicBool,
+    lost: AtomicU64,
+    reconnected: AtomicU64,
 }
 
 impl Shared {
+    pub(super) fn new(
+        protocol: Arc<dyn RemoteProtocol>,
+        address: RemoteAddress,
+        mailboxes: Box<[Mailbox]>,
+    ) -> Self {
+        Self {
+            protocol,
+            address,
+            mailboxes,
+            failure: Mutex::default(),
+            is_given_up: AtomicBool::new(false),
+            lost: AtomicU64::new(0),
+            reconnected: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn give_up(&self) {
+        self.is_given_up.store(true, Ordering::SeqCst);
+        // This wakes the threads, too.
+        self.mailboxes.iter().for_each(Mailbox::close);
+    }
+
+    pub(super) fn losses(&self) -> Losses {
+        Losses {
+            lost: self.lost.load(Ordering::Relaxed),
+            reconnected: self.reconnected.load(Ordering::Relaxed),
+        }
+    }
+
     pub(super) fn failure(&self) -> Option<String> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// Connections of an export that ended, and that were made anew, since it was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// Established connections that the server or the network ended, or that were closed because of the server.
+    pub lost: u64,
+    /// Connections that were established again.
+    pub reconnected: u64,
 }
 
 /// The outcome of the first negotiation.
@@ -74,14 +117,14 @@ impl Connection {
         }
     }
 
-    /// The main function of the thread. It ends when the mailbox is closed and no request is left, or if the first
-    /// negotiation fails.
+    /// The main function of the thread. It ends when the mailbox is closed and no request is left, if the first
+    /// negotiation fails, or if the requests are given up.
     pub(super) fn run(mut self) {
         self.session.handle_open(clock::now());
         self.execute_events();
         loop {
             let taken = self.take(false);
-            if self.fails_to_open() || (taken == Taken::Closed && self.entries.is_empty()) {
+            if taken == Taken::Closed && (self.entries.is_empty() || self.is_given_up()) {
                 return;
             }
             if self.session.poll_timeout().is_some_and(|time| time <= clock::now()) {
@@ -92,6 +135,10 @@ impl Connection {
                 self.send();
             }
             self.deliver();
+            // After a failure to open, nothing ends a wait. Each step above can fail.
+            if self.fails_to_open() {
+                return;
+            }
             // From now on, a job ends the wait. A job that arrived meanwhile is sent first.
             match self.take(true) {
                 Taken::Nothing => self.wait(),
@@ -109,6 +156,10 @@ impl Connection {
             let _ = opening.send(Err(failure.to_owned()));
         }
         true
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.shared.is_given_up.load(Ordering::SeqCst)
     }
 
     fn mailbox(&self) -> &Mailbox {
@@ -197,6 +248,9 @@ impl Connection {
 
     /// Closes the stream. Neither kernel nor thread accesses the memory of a request afterwards.
     fn close(&mut self) {
+        if self.mailbox().is_up() {
+            self.shared.lost.fetch_add(1, Ordering::Relaxed);
+        }
         if let Some(mut stream) = self.stream.take() {
             stream.shut_down();
         }
@@ -257,6 +311,8 @@ impl Connection {
                     if let Some(opening) = self.opening.take() {
                         // Fails only if the opening thread is gone.
                         let _ = opening.send(Ok(facts));
+                    } else {
+                        self.shared.reconnected.fetch_add(1, Ordering::Relaxed);
                     }
                 }
                 RemoteEvent::Redirect { key, to } => self.redirect(key, to),
@@ -301,6 +357,8 @@ impl Drop for Connection {
             // Others must not route flushes to this connection.
             self.session.handle_lost("the connection is closed", clock::now());
         }
+        // The end of a session is no loss.
+        self.mailbox().set_up(false);
         self.close();
         self.mailbox().close();
         let mut left = VecDeque::new();

@@ -158,8 +158,8 @@ pub trait RemoteSession: fmt::Debug + Send {
     /// closes the stream.
     fn poll_outgoing(&mut self, bytes: &mut Vec<u8>, now: Instant) -> Option<Outgoing>;
 
-    /// The stream accepted bytes: the server is not silent.
-    fn handle_sent(&mut self, now: Instant);
+    /// The stream accepted `bytes` bytes.
+    fn handle_sent(&mut self, bytes: u64, now: Instant);
 
     /// The bytes that the connection carries next.
     fn incoming(&self) -> Incoming;

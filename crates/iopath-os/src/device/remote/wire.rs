@@ -121,7 +121,7 @@ impl Wire {
             };
             match sent {
                 Moved::Bytes(count) => {
-                    session.handle_sent(clock::now());
+                    session.handle_sent(count as u64, clock::now());
                     self.note_sent(count as u64, entries);
                     self.is_blocked = (count as u64) < wanted || stream.has_output();
                 }
