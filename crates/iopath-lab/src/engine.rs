@@ -20,6 +20,7 @@ use iopath_log::LogWriter;
 
 use crate::cache::used_between;
 use crate::error::LabError;
+use crate::export::RemoteTarget;
 use crate::job::control::{AccessSink, FlowShare, flows};
 use crate::job::drive::{self, Clock, JobContext, JobError, Moved};
 use crate::job::tally::JobResult;
@@ -479,15 +480,27 @@ fn first_error(outcomes: Vec<Outcome>, workers: &[Worker]) -> LabError {
 }
 
 fn job_error(error: JobError, target: &Target) -> LabError {
+    if error.is_given_up() {
+        return LabError::Interrupted;
+    }
+    let failure = target.remote().filter(|_| error.is_disconnected()).and_then(RemoteTarget::failure);
     let target = target.file().unwrap_or("no target".as_ref()).to_owned();
-    match error {
-        JobError::Transfer(transfer, source) => LabError::Transfer {
+    match (error, failure) {
+        (JobError::Path("flush", _), Some(reason)) => LabError::FlushLost { target, reason },
+        (JobError::Transfer(transfer, _), Some(reason)) => LabError::ServerLost {
+            target,
+            direction: transfer.direction,
+            offset: transfer.offset,
+            bytes: transfer.bytes,
+            reason,
+        },
+        (JobError::Transfer(transfer, source), None) => LabError::Transfer {
             target,
             direction: transfer.direction,
             offset: transfer.offset,
             bytes: transfer.bytes,
             source,
         },
-        JobError::Path(action, source) => LabError::Io { action, target, source },
+        (JobError::Path(action, source), _) => LabError::Io { action, target, source },
     }
 }

@@ -225,6 +225,31 @@ pub enum LabError {
         /// The system's error.
         source: io::Error,
     },
+    /// A transfer failed because the connection to its server is lost.
+    #[error("the {direction} of {} at offset {offset} of {} failed: the server has ended, or the connection to it is lost and \
+        could not be made anew: {reason}", format_size(u64::from(*bytes)), target.display(),
+        direction = direction_name(*direction))]
+    ServerLost {
+        /// The export.
+        target: PathBuf,
+        /// The direction.
+        direction: Direction,
+        /// The offset in bytes.
+        offset: u64,
+        /// The length in bytes.
+        bytes: u32,
+        /// The reason of the last failure of a connection.
+        reason: String,
+    },
+    /// A flush failed because a connection to its server was lost.
+    #[error("cannot flush {}: {reason}; the server may have lost writes since the last flush: write them again",
+        target.display())]
+    FlushLost {
+        /// The export.
+        target: PathBuf,
+        /// The reason of the last failure of a connection.
+        reason: String,
+    },
     /// A modelled device failed a transfer.
     #[error("the {direction} of {} at offset {offset} of {} failed: {source}; layers of kind faulty cause such errors \
         (error_one_in)", format_size(u64::from(*bytes)), target.display(), direction = direction_name(*direction))]
@@ -331,13 +356,47 @@ impl LabError {
             Self::Settings(error) => error.is_usage(),
             Self::Sweep(error) => error.is_usage(),
             Self::WhatIf(error) => error.is_usage(),
+            Self::Model(error) => {
+                matches!(error, ModelError::UnknownPreset { .. } | ModelError::UnknownHost { .. })
+            }
+            // Certificates that are not named.
+            Self::Connect(error) => matches!(error, ConnectError::NoCertificates { .. }),
             Self::Unknown { .. }
+            | Self::Uri(_)
             | Self::NotSurveyed { .. }
             | Self::Parameter(_)
             | Self::Setting { .. }
-            | Self::NotOnTarget { .. }
-            | Self::Model(ModelError::UnknownPreset { .. } | ModelError::UnknownHost { .. }) => true,
-            _ => false,
+            | Self::NotOnTarget { .. } => true,
+            Self::Missing { .. }
+            | Self::NoFile { .. }
+            | Self::NoModelFile { .. }
+            | Self::Simulation { .. }
+            | Self::Interrupted
+            | Self::Thread { .. }
+            | Self::Gone { .. }
+            | Self::NoPermission { .. }
+            | Self::NoScratch { .. }
+            | Self::Unaligned { .. }
+            | Self::UnalignedStart { .. }
+            | Self::TooSmallToSurvey { .. }
+            | Self::NotADirectory { .. }
+            | Self::NoThread { .. }
+            | Self::UringRefused { .. }
+            | Self::Transfer { .. }
+            | Self::ServerLost { .. }
+            | Self::FlushLost { .. }
+            | Self::ModelledFault { .. }
+            | Self::Io { .. }
+            | Self::NotAFile { .. }
+            | Self::Extents { .. }
+            | Self::Target(_)
+            | Self::Refused(_)
+            | Self::Direct(_)
+            | Self::Residency(_)
+            | Self::Volume(_)
+            | Self::Fit(_)
+            | Self::Log(_)
+            | Self::NoMemory(_) => false,
         }
     }
 
@@ -478,5 +537,7 @@ mod tests {
         assert!(LabError::from(range).is_usage());
         assert!(!LabError::from(WorkloadError::Overwrite { target: "f".into() }).is_usage());
         assert!(!LabError::Missing { target: "f".into() }.is_usage());
+        let uri = |text: &str| LabError::from(text.parse::<iopath_nbd::NbdUri>().unwrap_err());
+        assert!(uri("nbd://h:99999/x").is_usage() && uri("nbd+unix:///x").is_usage());
     }
 }

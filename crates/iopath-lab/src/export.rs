@@ -1,13 +1,19 @@
 //! Targets on servers: the export of an NBD URI, or a stripe of several. Opens connections; paths make volumes of them.
 
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
 
-use iopath::remote::Remote;
+use iopath::remote::{Remote, WeakRemote};
 use iopath::{Member, OpenError, Options, Volume};
-use iopath_nbd::{ConnectOptions, NbdUri, connect};
+use iopath_nbd::{ConnectError, ConnectOptions, NbdUri, connect};
 use iopath_os::target::Target as TargetInfo;
 
 use crate::error::LabError;
+use crate::signals::{Interruption, to_end_waits};
 use crate::stripe_name::StripeName;
 
 /// Open exports of servers. A clone uses the same connections.
@@ -17,6 +23,59 @@ pub struct RemoteTarget {
     exports: Vec<Remote>,
     /// Of a stripe, in bytes.
     chunk_bytes: Option<u64>,
+}
+
+/// The interval of the checks for an interruption while a server is awaited.
+const TICK: Duration = Duration::from_millis(50);
+
+/// The exports that this process has opened.
+static OPENED: Mutex<Vec<WeakRemote>> = Mutex::new(Vec::new());
+
+/// Closes the connections of all open exports: their requests fail, whatever the servers do.
+pub(crate) fn give_up_all() {
+    let opened: Vec<_> = OPENED.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    opened.iter().filter_map(WeakRemote::upgrade).for_each(|export| export.give_up());
+}
+
+/// Connects to an export. After an interruption, its requests do not wait for the server.
+///
+/// # Errors
+/// [`LabError`]: the URI is wrong, the server refuses, or a signal came first.
+fn open(text: &str) -> Result<Remote, LabError> {
+    let (uri, options) = ConnectOptions::parse(text)?;
+    let export = until_interrupted(text, move || connect(&uri, &options))?;
+    to_end_waits(give_up_all);
+    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    opened.retain(|export| export.upgrade().is_some());
+    opened.push(export.downgrade());
+    // The end of waits may have come before this export.
+    if Interruption::is_requested() { Err(LabError::Interrupted) } else { Ok(export) }
+}
+
+/// The result of a call that may wait for a server. A thread executes it; after an interruption, nothing waits for that thread.
+fn until_interrupted(
+    server: &str,
+    call: impl FnOnce() -> Result<Remote, ConnectError> + Send + 'static,
+) -> Result<Remote, LabError> {
+    let (sender, result) = sync_channel(1);
+    let wait = move || {
+        // Fails only after an interruption.
+        let _ = sender.send(call());
+    };
+    let spawned = thread::Builder::new().name("iopath-connect".to_owned()).spawn(wait);
+    let thread = spawned.map_err(LabError::io("start a thread to connect to", server.as_ref()))?;
+    loop {
+        match result.recv_timeout(TICK) {
+            Ok(result) => return Ok(result?),
+            Err(RecvTimeoutError::Timeout) if Interruption::is_requested() => {
+                return Err(LabError::Interrupted);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                resume_unwind(thread.join().expect_err("a thread without a result has panicked"));
+            }
+        }
+    }
 }
 
 /// Whether a target is an export of a server, or a stripe of them.
@@ -37,10 +96,6 @@ impl RemoteTarget {
         let uris: Vec<_> = match &stripe {
             Some(stripe) => stripe.members.iter().map(|member| member.to_string_lossy()).collect(),
             None => vec![name.into()],
-        };
-        let open = |text: &str| -> Result<Remote, LabError> {
-            let (uri, options) = ConnectOptions::parse(text)?;
-            Ok(connect(&uri, &options)?)
         };
         let exports = uris.iter().map(|uri| open(uri)).collect::<Result<_, _>>()?;
         Ok(Some(Self { name: target.to_owned(), exports, chunk_bytes }))
@@ -67,6 +122,11 @@ impl RemoteTarget {
     pub(crate) fn align_bytes(&self) -> u32 {
         let of_each = self.exports.iter().map(|export| export.facts().limits.logical_block_bytes);
         of_each.max().unwrap_or(1)
+    }
+
+    /// The reason of the last failure of a connection.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.exports.iter().find_map(Remote::failure)
     }
 
     /// Whether a server refuses writes.

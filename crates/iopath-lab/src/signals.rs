@@ -1,6 +1,6 @@
 //! Signals that end the process. Before the end, registered actions remove scratch files and restore settings of devices.
 //! While an [`Interruption`] exists, the first signal only requests the end of the measurement. Does not know the actions;
-//! `scratch.rs` and `device_settings/session.rs` register them.
+//! `scratch.rs`, `device_settings/session.rs` and `export.rs` register them.
 //!
 //! A thread waits for the signals through `signal-hook`, so that none of our code runs in a signal handler.
 
@@ -8,12 +8,19 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 /// The registered actions, in the order of their execution.
 static ACTIONS: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
+
+/// The actions that end waits of a measurement.
+static ENDS_OF_WAITS: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
+
+/// The time between the request to end a measurement and the end of its waits: transfers in flight complete meanwhile.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// Signals that end the process. An ignored signal stays ignored: `nohup` ignores SIGHUP, and a shell ignores SIGINT for its
 /// background jobs.
@@ -54,7 +61,10 @@ impl Interruption {
     /// Requests the end of the measurement, as the first signal does. The process does not end. A signal after it ends the
     /// process at once.
     pub fn request() {
-        REQUESTED.store(true, Ordering::SeqCst);
+        if !REQUESTED.swap(true, Ordering::SeqCst) {
+            // Without the thread, a second signal ends the process.
+            let _ = thread::Builder::new().name("iopath-interrupt".to_owned()).spawn(end_waits);
+        }
     }
 
     /// Whether the end of the measurement is requested.
@@ -84,12 +94,34 @@ impl Drop for Interruption {
 /// Registers an action that the thread executes on a signal, before that signal ends the process. An action that is already
 /// registered is not added again.
 pub fn before_end(action: fn()) {
-    let mut actions = ACTIONS.lock().unwrap_or_else(PoisonError::into_inner);
+    register(&ACTIONS, action);
+    start();
+}
+
+/// Registers an action that ends waits of a measurement: it is executed after the request for the end of the measurement, if
+/// the measurement has not ended within [`GRACE`].
+pub(crate) fn to_end_waits(action: fn()) {
+    register(&ENDS_OF_WAITS, action);
+}
+
+fn register(actions: &Mutex<Vec<fn()>>, action: fn()) {
+    let mut actions = actions.lock().unwrap_or_else(PoisonError::into_inner);
     if !actions.iter().any(|known| std::ptr::fn_addr_eq(*known, action)) {
         actions.push(action);
     }
-    drop(actions);
-    start();
+}
+
+fn end_waits() {
+    thread::sleep(GRACE);
+    if Interruption::is_requested() {
+        execute(&ENDS_OF_WAITS);
+    }
+}
+
+fn execute(actions: &Mutex<Vec<fn()>>) {
+    for action in actions.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        action();
+    }
 }
 
 /// Starts the thread that waits for signals, once per process.
@@ -104,7 +136,7 @@ fn start() {
                     && !Interruption::is_requested()
                     && RECEIVED.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst).is_ok();
                 if is_first {
-                    REQUESTED.store(true, Ordering::SeqCst);
+                    Interruption::request();
                 } else {
                     end(signal);
                 }
@@ -116,8 +148,6 @@ fn start() {
 
 /// Executes the actions, and ends the process by the signal.
 fn end(signal: i32) {
-    for action in ACTIONS.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-        action();
-    }
+    execute(&ACTIONS);
     let _ = signal_hook::low_level::emulate_default_handler(signal);
 }

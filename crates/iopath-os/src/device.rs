@@ -29,7 +29,7 @@ pub use notifier::Notifier;
 pub use null::Null;
 pub use remote::{
     Incoming, Losses, Outgoing, Remote, RemoteAddress, RemoteDevice, RemoteEncryption, RemoteError,
-    RemoteEvent, RemoteFacts, RemoteProtocol, RemoteRequest, RemoteSession, RemoteSocket,
+    RemoteEvent, RemoteFacts, RemoteProtocol, RemoteRequest, RemoteSession, RemoteSocket, WeakRemote,
 };
 pub use stripe::{Striped, StripedError};
 pub(crate) use threads::{OWN_SEGMENTS_MAX, read_now};

@@ -37,7 +37,7 @@ pub use device::{
     MappedError, MemoryConfig, MemoryDevice, MemoryDisk, MemoryTail, Notifier, Null, OneThread, Outgoing,
     RealDevice, Remote, RemoteAddress, RemoteDevice, RemoteEncryption, RemoteError, RemoteEvent, RemoteFacts,
     RemoteProtocol, RemoteRequest, RemoteSession, RemoteSocket, Striped, StripedError, Threads,
-    ThreadsConfig, Timed, Timing, Uring, UringConfig, WaitError, Watch,
+    ThreadsConfig, Timed, Timing, Uring, UringConfig, WaitError, Watch, WeakRemote,
 };
 pub use engine::{
     Comparison, Engine, EngineConfig, Fallback, OpenError as EngineError, Opened, Rate, Reason, UnknownEngine,

@@ -86,7 +86,7 @@ pub mod remote {
     pub use iopath_core::Instant;
     pub use iopath_os::{
         Incoming, Losses, Outgoing, Remote, RemoteAddress, RemoteDevice, RemoteEncryption, RemoteError,
-        RemoteEvent, RemoteFacts, RemoteProtocol, RemoteRequest, RemoteSession, RemoteSocket,
+        RemoteEvent, RemoteFacts, RemoteProtocol, RemoteRequest, RemoteSession, RemoteSocket, WeakRemote,
     };
 }
 

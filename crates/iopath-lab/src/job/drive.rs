@@ -9,12 +9,14 @@ use std::thread;
 use std::time::Duration;
 
 use iopath_core::Instant;
+use rustix::io::Errno;
 
 use super::sampled::SampledJob;
 use super::tally::{JobResult, Tally};
 use super::{Begin, Job, Limits, Start};
 use crate::path::{Connection, Done, Transfer};
 use crate::plan::Plan;
+use crate::signals::Interruption;
 use crate::steady_detector::Count;
 
 /// The longest sleep of a job with a pace: then it publishes its progress.
@@ -83,6 +85,19 @@ pub(crate) enum JobError {
     Transfer(Transfer, io::Error),
     /// An operation of the path failed.
     Path(&'static str, io::Error),
+}
+
+impl JobError {
+    /// Whether an interruption gave up the requests at a server. Then the transfers so far are the result.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.is_disconnected() && Interruption::is_requested()
+    }
+
+    /// Whether the connection to a server is lost.
+    pub(crate) fn is_disconnected(&self) -> bool {
+        let (Self::Transfer(_, source) | Self::Path(_, source)) = self;
+        Errno::from_io_error(source) == Some(Errno::NOTCONN)
+    }
 }
 
 /// The limits and shared state of a job, in addition to its plan.
@@ -162,16 +177,20 @@ impl JobContext<'_> {
         self.clock.now_ns()
     }
 
-    /// Ends a job that has nothing in flight, with a flush if the job writes. `result` gets the time of the end.
-    pub(crate) fn finish(
-        &self,
-        connection: &mut dyn Connection,
-        result: impl FnOnce(u64) -> JobResult,
-    ) -> Result<JobResult, JobError> {
+    /// Ends a job that has nothing in flight, with a flush if the job writes.
+    pub(crate) fn finish(&self, connection: &mut dyn Connection) -> Result<(), JobError> {
         if self.flush {
             connection.flush().map_err(|error| JobError::Path("flush", error))?;
         }
-        Ok(result(self.clock.now_ns()))
+        Ok(())
+    }
+
+    /// The time of the end of a job that ended like this.
+    pub(crate) fn ended(&self, ended: Result<(), JobError>) -> Result<u64, JobError> {
+        match ended {
+            Err(error) if !error.is_given_up() => Err(error),
+            _ => Ok(self.clock.now_ns()),
+        }
     }
 }
 
@@ -182,22 +201,31 @@ pub(crate) fn run(
     limits: impl FnOnce(Begin) -> Limits,
     context: &JobContext,
 ) -> Result<JobResult, JobError> {
-    let depth = connection.depth();
-    let mut done: Vec<Done> = Vec::with_capacity(depth as usize);
-    let mut now_ns = context.clock.now_ns();
-    let mut job = context.job(plan, depth, limits, now_ns);
+    let now_ns = context.clock.now_ns();
+    let mut job = context.job(plan, connection.depth(), limits, now_ns);
+    let ended = run_job(connection, &mut job, context, now_ns);
+    context.ended(ended).map(|ended_ns| job.finish(ended_ns))
+}
+
+fn run_job(
+    connection: &mut dyn Connection,
+    job: &mut Job,
+    context: &JobContext,
+    mut now_ns: u64,
+) -> Result<(), JobError> {
+    let mut done: Vec<Done> = Vec::with_capacity(connection.depth() as usize);
     loop {
         // The reap freed the slots: its reading of the clock is also the submission time.
         connection.begin_batch(context.clock.instant(now_ns));
         while let Some((slot, transfer)) = job.poll_transfer(now_ns) {
-            submit(connection, &mut job, slot, transfer)?;
+            submit(connection, job, slot, transfer)?;
         }
         if job.is_idle() {
             if job.is_done() {
-                return context.finish(connection, |ended_ns| job.finish(ended_ns));
+                return context.finish(connection);
             }
             if job.needs_flush() {
-                now_ns = context.flush(connection, &mut job, now_ns)?;
+                now_ns = context.flush(connection, job, now_ns)?;
             } else {
                 now_ns = context.wait_until(job.poll_timeout());
             }
@@ -206,7 +234,7 @@ pub(crate) fn run(
             }
             continue;
         }
-        reap(connection, &mut done, &job, now_ns)?;
+        reap(connection, &mut done, job, now_ns)?;
         now_ns = connection
             .completed_at()
             .map_or_else(|| context.clock.now_ns(), |completed| context.clock.ns_of(completed).max(now_ns));
@@ -262,9 +290,19 @@ pub(crate) fn run_sampled(
     every: u32,
     seed: u64,
 ) -> Result<JobResult, JobError> {
-    let mut done: Vec<Done> = Vec::with_capacity(1);
-    let mut now_ns = context.clock.now_ns();
+    let now_ns = context.clock.now_ns();
     let mut job = SampledJob::new(plan, every, seed, context.runtime_ns, now_ns);
+    let ended = run_sampled_job(connection, &mut job, context, now_ns);
+    context.ended(ended).map(|ended_ns| job.into_tally().finish(ended_ns))
+}
+
+fn run_sampled_job(
+    connection: &mut dyn Connection,
+    job: &mut SampledJob,
+    context: &JobContext,
+    mut now_ns: u64,
+) -> Result<(), JobError> {
+    let mut done: Vec<Done> = Vec::with_capacity(1);
     while let Some(transfers) = job.poll_run(now_ns) {
         let ran = connection.run_each(transfers, &mut done);
         ran.map_err(|(transfer, error)| JobError::Transfer(transfer, error))?;
@@ -276,5 +314,5 @@ pub(crate) fn run_sampled(
             job.stop();
         }
     }
-    context.finish(connection, |ended_ns| job.into_tally().finish(ended_ns))
+    context.finish(connection)
 }

@@ -227,9 +227,12 @@ fn is_fatal(error: &LabError) -> bool {
                 | SettingsError::Rounded { .. }
                 | SettingsError::Missing { .. }
         ),
-        LabError::Transfer { .. } | LabError::Gone { .. } | LabError::Interrupted | LabError::Io { .. } => {
-            true
-        }
+        LabError::Transfer { .. }
+        | LabError::ServerLost { .. }
+        | LabError::FlushLost { .. }
+        | LabError::Gone { .. }
+        | LabError::Interrupted
+        | LabError::Io { .. } => true,
         _ => false,
     }
 }

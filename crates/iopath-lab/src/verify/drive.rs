@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use super::checker::Checker;
 use crate::job::drive::{JobContext, JobError, reap, submit};
 use crate::job::tally::JobResult;
-use crate::job::{Begin, Limits};
+use crate::job::{Begin, Job, Limits};
 use crate::path::{Connection, Direction, Done, Transfer};
 use crate::plan::Plan;
 use crate::workload::Verify;
@@ -20,13 +20,25 @@ pub(crate) fn run(
     settings: Verify,
     checker: &mut Checker,
 ) -> Result<JobResult, JobError> {
+    let now_ns = context.clock.now_ns();
+    let mut job = context.job(plan, connection.depth(), limits, now_ns);
+    let ended = run_job(connection, &mut job, context, settings, checker, now_ns);
+    context.ended(ended).map(|ended_ns| job.finish(ended_ns))
+}
+
+fn run_job(
+    connection: &mut dyn Connection,
+    job: &mut Job,
+    context: &JobContext,
+    settings: Verify,
+    checker: &mut Checker,
+    mut now_ns: u64,
+) -> Result<(), JobError> {
     let mut done: Vec<Done> = Vec::with_capacity(connection.depth() as usize);
     let mut in_flight: Vec<Option<Transfer>> = vec![None; connection.depth() as usize];
     let mut held: Option<(u32, Transfer)> = None;
     let mut backlog: Vec<Transfer> = Vec::new();
     let backlog_max = settings.backlog.map_or(usize::MAX, |writes| writes.get() as usize);
-    let mut now_ns = context.clock.now_ns();
-    let mut job = context.job(plan, connection.depth(), limits, now_ns);
     loop {
         while !checker.has_suspects() && backlog.len() < backlog_max {
             let Some((slot, transfer)) = held.take().or_else(|| job.poll_transfer(now_ns)) else { break };
@@ -35,11 +47,11 @@ pub(crate) fn run(
                 break;
             }
             fill(connection, slot, transfer, checker)?;
-            submit(connection, &mut job, slot, transfer)?;
+            submit(connection, job, slot, transfer)?;
             in_flight[slot as usize] = Some(transfer);
         }
         if in_flight.iter().any(Option::is_some) {
-            reap(connection, &mut done, &job, now_ns)?;
+            reap(connection, &mut done, job, now_ns)?;
             now_ns = context.clock.now_ns();
             for Done { slot, result } in done.drain(..) {
                 let transfer = in_flight[slot as usize].take().unwrap_or_else(|| job.transfer(slot));
@@ -60,9 +72,9 @@ pub(crate) fn run(
             read_back(connection, &mut backlog.drain(..), checker)?;
             now_ns = context.clock.now_ns();
         } else if job.is_done() {
-            return context.finish(connection, |ended_ns| job.finish(ended_ns));
+            return context.finish(connection);
         } else if job.needs_flush() {
-            now_ns = context.flush(connection, &mut job, now_ns)?;
+            now_ns = context.flush(connection, job, now_ns)?;
         } else if held.is_none() {
             now_ns = context.wait_until(job.poll_timeout());
         }

@@ -21,8 +21,8 @@ mod wire;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -65,6 +65,19 @@ pub struct RemoteError {
 #[derive(Debug, Clone)]
 pub struct Remote {
     open: Arc<Open>,
+}
+
+/// An export that may be open ([`Remote::downgrade`]).
+#[derive(Debug, Clone)]
+pub struct WeakRemote {
+    open: Weak<Open>,
+}
+
+impl WeakRemote {
+    /// The export, if a clone or a device of it exists.
+    pub fn upgrade(&self) -> Option<Remote> {
+        self.open.upgrade().map(|open| Remote { open })
+    }
 }
 
 #[derive(Debug)]
@@ -141,6 +154,11 @@ impl Remote {
     /// [`IoError::Disconnected`]. A write in flight may still be executed.
     pub fn give_up(&self) {
         self.open.shared.give_up();
+    }
+
+    /// A reference that does not keep the connections open.
+    pub fn downgrade(&self) -> WeakRemote {
+        WeakRemote { open: Arc::downgrade(&self.open) }
     }
 
     /// Whether both are the same open export.
