@@ -253,7 +253,10 @@ fn is_refusal(error: &LabError) -> bool {
     match error {
         LabError::Workload(error) => !matches!(
             error,
-            WorkloadError::Overwrite { .. } | WorkloadError::NoSpace { .. } | WorkloadError::NoTarget { .. }
+            WorkloadError::Overwrite { .. }
+                | WorkloadError::NoSpace { .. }
+                | WorkloadError::FileLimit { .. }
+                | WorkloadError::NoTarget { .. }
         ),
         LabError::Unaligned { .. }
         | LabError::UnalignedStart { .. }

@@ -173,6 +173,15 @@ pub enum WorkloadError {
         /// The bytes that are free.
         free: u64,
     },
+    /// The process may not create a scratch file of this size.
+    FileLimit {
+        /// The directory.
+        directory: PathBuf,
+        /// The size of the scratch file in bytes.
+        needed: u64,
+        /// The limit in bytes.
+        limit: u64,
+    },
     /// The tables of queues and page cache do not fit in memory, in virtual time.
     Tables {
         /// Their size in bytes.
@@ -197,6 +206,7 @@ impl WorkloadError {
             Self::TooSmall { .. }
                 | Self::Overwrite { .. }
                 | Self::NoSpace { .. }
+                | Self::FileLimit { .. }
                 | Self::Tables { .. }
                 | Self::Buffers { .. }
         )
@@ -338,6 +348,13 @@ impl WorkloadError {
                 format_size(*needed),
                 format_size(*margin),
                 format_size(*free),
+                or_smaller(&[Field::Size], names)
+            ),
+            Self::FileLimit { directory, needed, limit } => format!(
+                "a scratch file in {} needs {}, and the limit of file sizes is {} (ulimit -f); raise the limit{}",
+                directory.display(),
+                format_size(*needed),
+                format_size(*limit),
                 or_smaller(&[Field::Size], names)
             ),
             Self::Tables { needed, available } => format!(

@@ -6,10 +6,11 @@
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -122,6 +123,12 @@ fn execute(actions: &Mutex<Vec<fn()>>) {
     for action in actions.lock().unwrap_or_else(PoisonError::into_inner).iter() {
         action();
     }
+}
+
+/// Lets a write beyond the limit of file sizes (`ulimit -f`) fail with `EFBIG`. Without this, SIGXFSZ ends the process, and its
+/// files stay. A handler, because programs that this process starts would inherit an ignored signal.
+pub fn survive_file_size_limit() {
+    let _ = signal_hook::flag::register(Signal::XFSZ.as_raw(), Arc::default());
 }
 
 /// Starts the thread that waits for signals, once per process.

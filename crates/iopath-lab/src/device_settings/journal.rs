@@ -13,6 +13,7 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use serde::{Deserialize, Serialize};
 
 use super::device::Identity;
+use crate::own_file;
 use crate::settings_error::SettingsError;
 
 /// The name and version of the format.
@@ -197,16 +198,8 @@ pub(super) fn read(path: &Path) -> Result<Content, String> {
 
 /// Writes a journal. It is on the medium on return.
 pub(super) fn write(path: &Path, content: &Content) -> Result<(), SettingsError> {
-    let new = path.with_extension("new");
-    let write_new = || -> io::Result<()> {
-        let _ = fs::remove_file(&new);
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-        file.write_all(content.encode().as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&new, path)?;
-        sync_directory(path)
-    };
-    write_new().map_err(failed("write the journal", path))
+    let written = own_file::replace(path, content.encode().as_bytes());
+    written.and_then(|()| sync_directory(path)).map_err(failed("write the journal", path))
 }
 
 /// Removes a journal whose settings are restored.

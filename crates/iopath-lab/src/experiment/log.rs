@@ -10,6 +10,7 @@ use iopath_model::{Host, HostModel, Model, ModelDevice};
 
 use super::{Direction, Experiment, OnTarget, Parameter, Report, Row, Settings, TargetRun};
 use crate::error::LabError;
+use crate::own_file::{Kind, OwnFile};
 use crate::paths::iopath_direct;
 use crate::simulated::machine::{Machine, Outcome, Top, VolumeSetup};
 use crate::workload::{BlockSize, Depth, End, Jobs, LogSettings, Rate, Repetitions, Rw, Workload};
@@ -275,7 +276,10 @@ fn machine(setup: Setup, log: Option<&LogWrites>, log_ns: f64) -> Result<Machine
 fn on_target(target: &mut TargetRun<'_>) -> Result<Report, LabError> {
     let settings = target.settings();
     let file = target.scratch(TARGET_BYTES, 1)?;
-    let log_file = std::env::temp_dir().join(format!("iopath-experiment-{}.log", std::process::id()));
+    let directory = std::env::temp_dir();
+    let own_log =
+        OwnFile::create(&directory, Kind::Log).map_err(LabError::io("create a log in", &directory))?;
+    let log_file = own_log.path().to_owned();
     let request_bytes = settings.count("request_kib") << 10;
     let mut measure = |log: Option<LogSettings>| -> Result<f64, LabError> {
         let workload = Workload {
@@ -295,8 +299,6 @@ fn on_target(target: &mut TargetRun<'_>) -> Result<Report, LabError> {
         measure(Some(LogSettings { file: log_file.clone(), limit_bytes: None, accesses: false })),
     );
     let summary = LogReader::open(&log_file).and_then(|reader| reader.summarise(&Filter::default()));
-    // The log is a file of this run; a failed removal leaves a file in the directory for temporary files.
-    let _ = std::fs::remove_file(&log_file);
     let (without, with, summary) = (without?, with?, summary?);
     let all = summary.records + summary.missed;
     let missed = if all == 0 { 0.0 } else { summary.missed as f64 / all as f64 * 100.0 };

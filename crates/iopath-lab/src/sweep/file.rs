@@ -2,8 +2,7 @@
 //!
 //! After each cell, a new file replaces the previous one: an interruption at any time leaves a file that can be resumed.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
 use std::path::Path;
 
 use schemars::JsonSchema;
@@ -11,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::matrix::Axis;
 use crate::bounded;
+use crate::own_file;
 use crate::result::{Host, Origin, RunResult, TargetFacts};
 use crate::sweep_error::SweepError;
 
@@ -82,7 +82,7 @@ impl SweepFile {
     /// # Errors
     /// [`SweepError`]: it cannot be read, or is no sweep.
     pub fn read(path: &Path) -> Result<Self, SweepError> {
-        let bytes = bounded::read(path, BYTES_MAX).map_err(|source| SweepError::File {
+        let bytes = bounded::read_regular(path, BYTES_MAX).map_err(|source| SweepError::File {
             action: "read the sweep",
             path: path.to_owned(),
             source,
@@ -124,18 +124,10 @@ impl SweepFile {
     /// # Errors
     /// [`SweepError::File`]: the previous file is unchanged.
     pub fn write(&self, path: &Path) -> Result<(), SweepError> {
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(".new");
-        let new = path.with_file_name(name);
-        let replace = || -> io::Result<()> {
-            let mut file = File::create(&new)?;
-            file.write_all(self.to_json().as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&new, path)
-        };
-        replace().map_err(|source| {
-            let _ = fs::remove_file(&new);
-            SweepError::File { action: "write the results to", path: path.to_owned(), source }
+        own_file::replace(path, self.to_json().as_bytes()).map_err(|source| SweepError::File {
+            action: "write the results to",
+            path: path.to_owned(),
+            source,
         })
     }
 

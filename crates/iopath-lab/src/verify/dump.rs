@@ -1,8 +1,9 @@
 //! Blocks with faults as files, for analysis with other programs: fio's `verify_dump`.
 
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
+
+use crate::own_file;
 
 /// The most blocks of a job that are kept.
 pub(super) const BLOCKS_MAX: usize = 20;
@@ -28,8 +29,7 @@ impl Dump {
         for (kind, content) in contents {
             let Some(content) = content else { continue };
             let file = directory.join(format!("{name}.{}.{kind}", self.offset));
-            let written = File::create(&file).and_then(|mut to| to.write_all(content));
-            written.map_err(|error| (file, error))?;
+            own_file::replace(&file, content).map_err(|error| (file, error))?;
         }
         Ok(())
     }
@@ -48,6 +48,13 @@ mod tests {
         dump.write(directory.path(), Path::new("/dev/sdx")).unwrap();
         let content = |kind| fs::read(directory.path().join(format!("sdx.4096.{kind}"))).unwrap();
         assert_eq!((content("received"), content("expected")), (vec![1; 512], vec![2; 512]));
+        // A link that waits under the expected name is replaced.
+        let victim = directory.path().join("victim");
+        fs::write(&victim, "mine").unwrap();
+        fs::remove_file(directory.path().join("sdx.4096.received")).unwrap();
+        std::os::unix::fs::symlink(&victim, directory.path().join("sdx.4096.received")).unwrap();
+        dump.write(directory.path(), Path::new("/dev/sdx")).unwrap();
+        assert_eq!((content("received"), fs::read(&victim).unwrap()), (vec![1; 512], b"mine".to_vec()));
         let error = dump.write(&directory.path().join("missing"), Path::new("f")).unwrap_err();
         assert!(error.0.ends_with("missing/f.4096.received"));
     }

@@ -1,11 +1,11 @@
 //! Records the figures of a job over time, and writes them in the format of fio's logs: fio's `write_bw_log`, `write_lat_log` and
 //! `write_iops_log`. Formats nothing while the job runs.
 
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use crate::controls::Series;
+use crate::own_file::{Kind, OwnFile, directory_of};
 use crate::path::{Direction, Transfer};
 use crate::thread_settings::IoPriority;
 
@@ -159,7 +159,8 @@ impl SeriesFiles {
     }
 
     fn write_file(&self, file: &Path, value: fn(&Entry) -> u64) -> io::Result<()> {
-        let mut out = BufWriter::new(File::create(file)?);
+        let new = OwnFile::create(directory_of(file), Kind::New)?;
+        let mut out = BufWriter::new(new.file());
         for entry in self.chunks.iter().flatten() {
             // A line of an interval has no size and no offset.
             let bytes = if self.settings.average.is_zero() { entry.bytes } else { 0 };
@@ -174,7 +175,8 @@ impl SeriesFiles {
                 writeln!(out, ", {}", u8::from(self.priority.is_real_time()))?;
             }
         }
-        out.into_inner()?.sync_data()
+        out.into_inner()?.sync_data()?;
+        new.persist(file)
     }
 }
 
