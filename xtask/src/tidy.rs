@@ -2,6 +2,7 @@
 
 mod circles;
 mod edges;
+mod ends;
 mod guards;
 mod modules;
 mod rules;

@@ -1,8 +1,9 @@
 //! `iopath compare`: compares results or commands, shows the verdict, and ends with exit code 3 on a regression.
 
 use crate::args::CompareArgs;
-use crate::output::{Output, note};
+use crate::output::Output;
 use crate::progress::Bar;
+use crate::stderr::note;
 use iopath_lab::LabError;
 use iopath_lab::compare::{Comparison, LiveEnd, compare_files, compare_live, input_files};
 use std::path::{Path, PathBuf};

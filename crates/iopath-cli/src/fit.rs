@@ -1,10 +1,12 @@
 //! `iopath fit`: fits a model to a target or a request log, writes its file, and shows its error.
 
 use crate::args::FitArgs;
-use crate::output::{Output, note, replace};
+use crate::output::Output;
 use crate::progress::Bar;
+use crate::stderr::note;
 use anyhow::Context;
 use iopath_lab::fit::{FitOptions, fit};
+use iopath_lab::own_file::replace_named;
 use iopath_lab::{before_end, model_file, table};
 use std::fmt::Write;
 use std::path::Path;
@@ -19,7 +21,7 @@ pub(crate) fn run(args: &FitArgs) -> anyhow::Result<()> {
     bar.finish();
     let fitted = fitted?;
     fitted.report.warnings.iter().for_each(note);
-    let written = replace(&args.output, fitted.file.as_bytes()).with_context(|| {
+    let written = replace_named(&args.output, fitted.file.as_bytes()).with_context(|| {
         format!("cannot write the model to {}; name another file (--output)", args.output.display())
     });
     let mut text = fitted.report.text(table::terminal_width());

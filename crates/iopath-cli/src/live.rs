@@ -7,11 +7,11 @@ mod view;
 pub(crate) use history::History;
 
 use std::fs::File;
-use std::io::{self, Stderr};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::stderr::Stderr;
 use iopath_lab::{Interruption, before_end};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
@@ -44,9 +44,9 @@ impl Live {
             return None;
         }
         restore_on_every_end();
-        let terminal = Terminal::new(CrosstermBackend::new(io::stderr())).ok()?;
+        let terminal = Terminal::new(CrosstermBackend::new(Stderr)).ok()?;
         IS_ACTIVE.store(true, Ordering::SeqCst);
-        if enable_raw_mode().and_then(|()| execute!(io::stderr(), EnterAlternateScreen)).is_err() {
+        if enable_raw_mode().and_then(|()| execute!(Stderr, EnterAlternateScreen)).is_err() {
             restore();
             return None;
         }
@@ -114,7 +114,7 @@ fn action(event: &Event) -> Action {
 fn restore() {
     if IS_ACTIVE.swap(false, Ordering::SeqCst) {
         let _ = disable_raw_mode();
-        let _ = execute!(io::stderr(), LeaveAlternateScreen, Show);
+        let _ = execute!(Stderr, LeaveAlternateScreen, Show);
     }
 }
 

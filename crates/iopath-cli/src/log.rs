@@ -1,7 +1,8 @@
 //! `iopath log`: a request log on one page, as JSON, or line by line.
 
 use crate::args::{LogArgs, LogFile, SummaryArgs};
-use crate::output::{Output, note};
+use crate::output::Output;
+use crate::stderr::note;
 use anyhow::{Context, anyhow};
 use clap::error::ErrorKind;
 use iopath_lab::table::terminal_width;

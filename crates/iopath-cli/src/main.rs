@@ -16,6 +16,7 @@ mod progress;
 mod report;
 mod run;
 mod serve;
+mod stderr;
 mod survey;
 mod sweep;
 mod tasks;
@@ -40,6 +41,7 @@ const FAILURE: u8 = 1;
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
+    iopath_lab::survive_file_size_limit();
     let command = match Cli::try_parse() {
         Ok(cli) => cli.command,
         Err(error) => return usage(&error),
@@ -57,11 +59,11 @@ fn main() -> ExitCode {
                 _ => error.downcast_ref(),
             };
             let line = match lab_error {
-                Some(LabError::Workload(refused)) => output::plain(&refused.message(command.flags())),
-                Some(LabError::Parameter(refused)) => output::plain(&format!("--set: {refused}")),
+                Some(LabError::Workload(refused)) => stderr::plain(&refused.message(command.flags())),
+                Some(LabError::Parameter(refused)) => stderr::plain(&format!("--set: {refused}")),
                 _ => output::one_line(&error),
             };
-            output::note(line);
+            stderr::note(line);
             let is_usage =
                 lab_error.is_some_and(LabError::is_usage) || job_error.is_some_and(JobFileError::is_usage);
             ExitCode::from(if is_usage { USAGE } else { FAILURE })
@@ -108,7 +110,7 @@ fn usage(error: &clap::Error) -> ExitCode {
         let written = error.print().and_then(|()| std::io::stdout().flush());
         return match written.context("cannot write to stdout") {
             Err(error) if !output::is_broken_pipe(&error) => {
-                output::note(output::one_line(&error));
+                stderr::note(output::one_line(&error));
                 ExitCode::from(FAILURE)
             }
             _ => ExitCode::SUCCESS,
@@ -118,7 +120,7 @@ fn usage(error: &clap::Error) -> ExitCode {
         let _ = error.print();
     } else {
         let line = option_of_run(error).unwrap_or_else(|| output::usage_line(&error.to_string()));
-        output::note(line);
+        stderr::note(line);
     }
     ExitCode::from(USAGE)
 }

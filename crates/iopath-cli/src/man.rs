@@ -11,6 +11,7 @@ use clap::error::ErrorKind;
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
+use iopath_lab::own_file::replace_named;
 use std::fmt::Write;
 use std::fs;
 use std::io;
@@ -69,7 +70,7 @@ fn write_all(program: &Command, directory: &Path) -> anyhow::Result<()> {
     let mut names = String::new();
     for (name, page) in pages {
         let file = directory.join(name);
-        fs::write(&file, page).with_context(|| cannot(&file))?;
+        replace_named(&file, page.as_bytes()).with_context(|| cannot(&file))?;
         let _ = writeln!(names, "{}", file.display());
     }
     output::print(&names)

@@ -1,7 +1,8 @@
 //! `iopath map`: the extents of a file, and the requests of direct reads.
 
 use crate::args::MapArgs;
-use crate::output::{Output, note};
+use crate::output::Output;
+use crate::stderr::note;
 use iopath_lab::map::{MapOptions, map};
 
 pub(crate) fn run(args: &MapArgs) -> anyhow::Result<()> {

@@ -2,18 +2,18 @@
 
 use crate::args::{JsonArgs, ShowArgs};
 use crate::destination::{self, Destination, is_stdout};
+use crate::stderr::{note, plain};
 use anyhow::Context;
 use clap::error::ErrorKind;
 use iopath_lab::LabError;
 use iopath_lab::format::{Document, Format, View};
 use iopath_lab::jobfile::JobFileError;
+use iopath_lab::own_file::{replace_named, with_limit};
 use iopath_lab::result::Origin;
 use iopath_lab::table;
 use iopath_log::{escape_json, for_terminal};
 use std::error::Error;
-use std::fs::{self, File};
 use std::io::{self, IsTerminal, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -49,11 +49,12 @@ impl<'a> Json<'a> {
         if self.is_alone() {
             return print(&format!("{}\n", json().trim_end()));
         }
-        print(&format!("{text}\n"))?;
-        let (Some(path), Some(results)) = (&self.args.json, Destination::results(self.args)) else {
-            return Ok(());
-        };
-        replace(path, json().as_bytes()).with_context(|| results.cannot_write())
+        // The file does not need stdout: a reader that has closed the pipe loses the text alone.
+        let printed = print(&format!("{text}\n"));
+        if let (Some(path), Some(results)) = (&self.args.json, Destination::results(self.args)) {
+            replace_named(path, json().as_bytes()).with_context(|| results.cannot_write())?;
+        }
+        printed
     }
 }
 
@@ -163,33 +164,8 @@ impl<'a> Output<'a> {
 /// Writes to stdout. Fails if stdout is full or closed.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("cannot write to stdout")
-}
-
-/// Writes a file as a whole: after an error, for example of a full disk, its former content is unchanged, and a new file does
-/// not exist. A FIFO, a device, a link and a file in a directory that cannot be changed are written in place.
-pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    let former = match fs::symlink_metadata(path) {
-        Ok(former) if former.is_file() && former.nlink() == 1 => Some(former.permissions()),
-        Ok(_) => return fs::write(path, content),
-        Err(_) => None,
-    };
-    let mut name = std::ffi::OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(format!(".{}.new", std::process::id()));
-    let new = path.with_file_name(name);
-    let Ok(mut file) = File::create_new(&new) else { return fs::write(path, content) };
-    let written = file.write_all(content).and_then(|()| file.sync_all());
-    let permitted = written.and_then(|()| former.map_or(Ok(()), |former| file.set_permissions(former)));
-    permitted.and_then(|()| fs::rename(&new, path)).inspect_err(|_| {
-        let _ = fs::remove_file(&new);
-    })
-}
-
-/// One line for a terminal: a file name may contain ends of lines, control characters, and characters that change the writing
-/// direction.
-pub(crate) fn plain(line: &str) -> String {
-    for_terminal(line, false).replace(['\n', '\t'], " ")
+    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    written.map_err(with_limit).context("cannot write to stdout")
 }
 
 /// Prints an error that is the consequence of a signal: the process ends by that signal, without a message of its own.
@@ -201,11 +177,6 @@ pub(crate) fn note_interruption(error: &anyhow::Error) {
     if matches!(lab, Some(LabError::Interrupted)) {
         note(error);
     }
-}
-
-/// Prints a line on stderr, after the name of the program.
-pub(crate) fn note(line: impl std::fmt::Display) {
-    eprintln!("iopath: {}", plain(&line.to_string()));
 }
 
 /// The error and its causes on one line, without repetition.

@@ -9,7 +9,8 @@ use iopath_lab::table::digits;
 use iopath_os::process_cpu_times;
 
 use crate::live::{History, Live};
-use crate::output::{note, plain};
+
+use crate::stderr::{note, plain};
 
 /// Steps of a bar.
 const STEPS: u64 = 1000;

@@ -2,9 +2,10 @@
 
 use crate::args::ReportArgs;
 use crate::destination::{self, Destination, is_stdout};
-use crate::output::{print, replace};
+use crate::output::print;
 use anyhow::Context;
 use iopath_lab::html::{PageOptions, page};
+use iopath_lab::own_file::replace_named;
 use std::path::{Path, PathBuf};
 
 pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
@@ -22,5 +23,5 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
     // The page must not replace a result that it shows.
     let inputs: Vec<&Path> = results.iter().map(PathBuf::as_path).collect();
     destination::check(&[destination], &inputs)?;
-    replace(output, page(&options)?.as_bytes()).with_context(|| destination.cannot_write())
+    replace_named(output, page(&options)?.as_bytes()).with_context(|| destination.cannot_write())
 }

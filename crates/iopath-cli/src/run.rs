@@ -1,8 +1,9 @@
 //! `iopath run`: measures one workload with repetitions, or the jobs of a job file, and shows a table.
 
 use crate::args::RunArgs;
-use crate::output::{Output, note, note_interruption, print};
+use crate::output::{Output, note_interruption, print};
 use crate::progress::Bar;
+use crate::stderr::note;
 use anyhow::bail;
 use clap::error::ErrorKind;
 use iopath_lab::jobfile::{JobFile, RunSettings, System};
@@ -110,16 +111,17 @@ fn show(report: &Report, classic: &dyn Fn(&Report) -> Option<String>, output: &O
             }
         }
     }
-    output.present(report)?;
+    let mut shown = output.present(report);
     if let Some(classic) = classic(report).filter(|_| output.is_text()) {
-        print(&format!("\n{}\n", for_terminal(&classic, false)))?;
+        shown = shown.and_then(|()| print(&format!("\n{}\n", for_terminal(&classic, false))));
     }
+    // A failure of the run counts more than one of stdout.
     if let Some(failure) = &report.failure {
         bail!("{failure}; the results have the complete repetitions");
     }
     let verified = report.runs.iter().filter_map(|run| run.verify.as_ref());
     match verified.map(VerifyResult::faults).sum() {
-        0 => Ok(()),
+        0 => shown,
         faults => bail!("verify found {faults} faults"),
     }
 }

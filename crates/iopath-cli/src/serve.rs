@@ -1,12 +1,13 @@
 //! `iopath serve`: serves files and block devices over NBD.
 
 use crate::args::{ServeArgs, TlsMode};
-use crate::output::{Json, plain};
+use crate::output::Json;
+use crate::stderr::{Stderr, note, note_after};
 use iopath_lab::exports::{Export, Exports};
 use iopath_lab::serve::{Listen, ServeRequest, ServeTlsRequest, serve};
 use iopath_lab::size::format_size;
 use iopath_lab::workload::LogSettings;
-use std::io::{IsTerminal, Write, stderr};
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
@@ -36,32 +37,26 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     if !serving.is_activated || args.json.json.is_some() {
         json.show(|| exports.to_json(), &serving.uris.join("\n"))?;
     }
-    let is_terminal = stderr().is_terminal();
+    let is_terminal = std::io::stderr().is_terminal();
     let clear = if is_terminal { "\r\x1b[K" } else { "" };
     let end = serving.run(|rates, messages| {
-        let mut stderr = stderr().lock();
         for message in messages {
-            let _ = writeln!(stderr, "{clear}iopath: closed a connection: {}", plain(message));
+            note_after(clear, format_args!("closed a connection: {message}"));
         }
         if is_terminal {
-            let _ = write!(stderr, "{clear}{rates} ");
-            let _ = stderr.flush();
+            let _ = Stderr.write_all(format!("{clear}{rates} ").as_bytes());
         }
     })?;
     let totals = end.totals;
     let bytes = format_size(totals.bytes);
-    // The reader of stderr may have ended with the parent.
-    let mut stderr = stderr().lock();
-    let _ = writeln!(
-        stderr,
-        "{clear}iopath: served {} connections, {} requests, {bytes}",
-        totals.accepted, totals.requests
+    note_after(
+        clear,
+        format_args!("served {} connections, {} requests, {bytes}", totals.accepted, totals.requests),
     );
     if let Some(missed) = end.log.map(|log| log.missed + log.over_limit).filter(|missed| *missed > 0) {
-        let _ = writeln!(
-            stderr,
-            "iopath: the log misses {missed} records: the storage of the log is too slow, or --log-limit too small"
-        );
+        note(format_args!(
+            "the log misses {missed} records: the storage of the log is too slow, or --log-limit too small"
+        ));
     }
     Ok(())
 }

@@ -21,9 +21,9 @@ pub(crate) fn run(args: &SurveyArgs) -> anyhow::Result<()> {
     let surveyed = survey(&options, &mut bar);
     bar.finish();
     let surveyed = surveyed.map_err(Into::into).inspect_err(note_interruption)?;
-    output.present(&surveyed)?;
+    let shown = output.present(&surveyed);
     match &surveyed.report.failure {
         Some(failure) => bail!("{failure}; the results have the measurements before it"),
-        None => Ok(()),
+        None => shown,
     }
 }

@@ -1,8 +1,9 @@
 //! `iopath sweep`: measures a matrix of workloads and settings, and shows tables and a heat map.
 
 use crate::args::{PERFTEST, SweepArgs};
-use crate::output::{Json, note, plain};
+use crate::output::Json;
 use crate::progress::Bar;
+use crate::stderr::{note, plain};
 use anyhow::bail;
 use iopath_lab::format::View;
 use iopath_lab::result::Origin;

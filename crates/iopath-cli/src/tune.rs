@@ -2,8 +2,9 @@
 //! processes are restored.
 
 use crate::args::TuneArgs;
-use crate::output::{Output, note, note_interruption, plain, print};
+use crate::output::{Output, note_interruption, print};
 use crate::progress::Bar;
+use crate::stderr::{note, plain};
 use anyhow::bail;
 use iopath_lab::device_settings::{Change, Leftover, SettingsDevice, restore_all, restore_killed};
 use iopath_lab::jobfile::{JobFile, System};

@@ -1,11 +1,13 @@
 //! `iopath whatif`: replays recorded requests under alternatives, and joins the parts of a study.
 
 use crate::args::{JsonArgs, ShowArgs, WhatIfArgs};
-use crate::output::{Output, plain, print, replace};
+use crate::output::{Output, print};
 use crate::progress::Bar;
+use crate::stderr;
 use anyhow::Context;
 use clap::error::ErrorKind;
 use iopath_lab::model_file;
+use iopath_lab::own_file::replace_named;
 use iopath_lab::whatif::{Shard, WhatIfReport};
 use std::path::{Path, PathBuf};
 
@@ -32,13 +34,13 @@ pub(crate) fn run(args: &WhatIfArgs) -> anyhow::Result<()> {
         WhatIfReport::merge(&args.merge_parts)?
     };
     for note in report.inputs.iter().flat_map(|input| &input.notes) {
-        eprintln!("iopath: {}", plain(note));
+        stderr::note(note);
     }
     if on_stdout {
         return print(&report.to_json_lines());
     }
     if let Some(file) = file {
-        replace(file, report.to_json_lines().as_bytes()).with_context(|| {
+        replace_named(file, report.to_json_lines().as_bytes()).with_context(|| {
             format!("cannot write the lines to {}; name another file (--json-lines)", file.display())
         })?;
     }

@@ -1,9 +1,10 @@
 //! The table of rules, and rules of one function each. Longer rules have their own files: `edges.rs`, `circles.rs`,
-//! `words.rs`.
+//! `ends.rs`, `words.rs`.
 
 use super::Finding;
 use super::circles::no_circles;
 use super::edges::crate_edges;
+use super::ends::{no_print, own_files};
 use super::guards::hang_guards;
 use super::tree::{File, Token, Tree};
 use super::words::plain_words;
@@ -22,7 +23,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule { name: "first-comment", check: first_comment },
     Rule { name: "file-length", check: file_length },
     Rule { name: "no-machine", check: no_machine },
+    Rule { name: "no-print", check: no_print },
     Rule { name: "no-stub", check: no_stub },
+    Rule { name: "own-files", check: own_files },
     Rule { name: "steady-clock", check: steady_clock },
     Rule { name: "hang-guards", check: hang_guards },
     Rule { name: "starvation-bound", check: starvation_bound },

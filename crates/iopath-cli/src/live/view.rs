@@ -10,7 +10,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Axis, Block, Chart, Dataset, Gauge, GraphType, Paragraph};
 
 use super::history::{History, Point, Row};
-use crate::output::plain;
+use crate::stderr::plain;
 
 /// A smaller terminal has no charts.
 const CHARTS_FROM: (u16, u16) = (44, 14);
