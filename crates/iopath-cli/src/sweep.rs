@@ -1,22 +1,26 @@
 //! `iopath sweep`: measures a matrix of workloads and settings, and shows tables and a heat map.
 
 use crate::args::{PERFTEST, SweepArgs};
-use crate::output::Json;
+use crate::output::{Json, note_interruption};
 use crate::progress::Bar;
 use crate::stderr::{note, plain};
-use anyhow::bail;
+use anyhow::{Context, bail};
 use iopath_lab::format::View;
 use iopath_lab::result::Origin;
-use iopath_lab::sweep::{Sweep, SweepFile};
-use iopath_lab::{LabError, SweepError, before_end, table};
+use iopath_lab::sweep::{Place, Sweep, SweepFile};
+use iopath_lab::{Interruption, LabError, SweepError, before_end, table};
 use iopath_log::for_terminal;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 /// The results file, for the message of an interruption.
 static RESULTS: OnceLock<PathBuf> = OnceLock::new();
+
+/// Whether no cell is missing.
+static IS_COMPLETE: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<()> {
     let Some(path) = &args.resume else {
@@ -25,6 +29,7 @@ pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<()> {
         let arguments = std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
         let mut file = SweepFile::new(arguments, args.seed, matrix.axes, matrix.values);
         file.origin = Some(Origin::of_process(SystemTime::now()));
+        file.place = Some(Place::here(args.target.as_deref()).context("cannot find the working directory")?);
         return measure(args, &matrix.cells, file, &args.output);
     };
     let file = SweepFile::read(path).map_err(LabError::from)?;
@@ -32,13 +37,22 @@ pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<()> {
     if file.complete {
         return show(&file, &args, Json::new(&args.json, &[path], None)?);
     }
+    // The names in the arguments belong to the directory of the sweep, that of its file to the present one.
+    let path = std::path::absolute(path).with_context(|| format!("cannot find {}", path.display()))?;
+    let place = file.place.as_ref().ok_or_else(|| {
+        "an earlier version began it, which did not record the directory of its target; begin a new sweep"
+            .to_owned()
+    });
+    if let Err(problem) = place.and_then(|place| place.enter(args.target.as_deref())) {
+        return Err(LabError::from(SweepError::NotResumable { path, problem }).into());
+    }
     let matrix = args.matrix()?;
     let values = file.cells.iter().map(|cell| &cell.values);
     if matrix.axes != file.axes || !matrix.values.iter().eq(values) {
         let problem = "its cells are not those of its arguments".to_owned();
-        return Err(LabError::from(SweepError::NotResumable { path: path.clone(), problem }).into());
+        return Err(LabError::from(SweepError::NotResumable { path, problem }).into());
     }
-    measure(&args, &matrix.cells, file, path)
+    measure(&args, &matrix.cells, file, &path)
 }
 
 fn measure(
@@ -51,16 +65,25 @@ fn measure(
     let json = Json::new(&args.json, &targets, None)?;
     let _ = RESULTS.set(path.to_owned());
     before_end(say_resume);
+    // Dropped after the results are shown: then the signal ends the process, and the thread of signals calls `say_resume`.
+    let _interruption = Interruption::catch();
     let mut bar = Bar::new(!args.no_color && table::is_fancy(&io::stderr()));
     let mut notes = Vec::new();
     let measured = Sweep { cells, path, names: crate::args::run_flag }.run(&mut file, &mut notes, &mut bar);
     bar.finish();
     notes.iter().for_each(note);
-    if let Err(error) = measured {
-        if file.counts() != [0, 0] {
-            say_resume();
+    match measured {
+        // The cells so far, of which the text says how many are missing.
+        Err(LabError::Interrupted) if file.counts() != [0, 0] => return show(&file, args, json),
+        Err(error) => {
+            let error = error.into();
+            note_interruption(&error);
+            if file.counts() != [0, 0] {
+                say_resume();
+            }
+            return Err(error);
         }
-        return Err(error.into());
+        Ok(()) => IS_COMPLETE.store(true, Ordering::SeqCst),
     }
     show(&file, args, json)?;
     let first = file.cells.iter().find_map(|cell| cell.skipped.as_ref());
@@ -82,9 +105,9 @@ fn show(file: &SweepFile, args: &SweepArgs, json: Json) -> anyhow::Result<()> {
     json.show(|| SweepFile { origin: None, ..file.clone() }.to_json(), &text)
 }
 
-/// Names the command that continues the sweep.
+/// Names the command that continues the sweep, if cells are missing.
 fn say_resume() {
-    if let Some(path) = RESULTS.get() {
+    if let Some(path) = RESULTS.get().filter(|_| !IS_COMPLETE.load(Ordering::SeqCst)) {
         note(format_args!(
             "the completed cells are kept; continue with: iopath sweep --resume {}",
             path.display()

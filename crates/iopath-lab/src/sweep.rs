@@ -5,6 +5,7 @@
 //! | `matrix.rs` | axes, their product, the random order |
 //! | `measure.rs` | measures the cells, applies and restores settings |
 //! | `model_settings.rs` | settings of modelled targets |
+//! | `place.rs` | the directory and the target of a sweep that is continued |
 //! | `file.rs` | the results file, which `--resume` reads |
 //! | `view.rs` | tables and heat maps as text |
 //! | `formats.rs` | CSV and the classic table of block sizes |
@@ -14,6 +15,7 @@ mod formats;
 mod matrix;
 mod measure;
 mod model_settings;
+mod place;
 mod view;
 
 pub use file::{Cell, SCHEMA, SweepFile};
@@ -21,3 +23,4 @@ pub(crate) use matrix::OF_WORKLOAD;
 pub use matrix::{Axis, CELLS_MAX, product};
 pub use measure::{Planned, Sweep};
 pub use model_settings::set_on_model;
+pub use place::{Identity, Place};

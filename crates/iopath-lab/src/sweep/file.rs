@@ -8,7 +8,8 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::matrix::Axis;
+use super::matrix::{Axis, product};
+use super::place::Place;
 use crate::bounded;
 use crate::own_file;
 use crate::result::{Host, Origin, RunResult, TargetFacts};
@@ -30,6 +31,9 @@ pub struct SweepFile {
     pub origin: Option<Origin>,
     /// The arguments of the command, for `--resume`.
     pub arguments: Vec<String>,
+    /// The directory and the target, for `--resume`; none in files of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<Place>,
     /// The seed of the order of measurement.
     pub seed: u64,
     /// Whether each cell has a result or a reason.
@@ -73,8 +77,8 @@ impl SweepFile {
     pub fn new(arguments: Vec<String>, seed: u64, axes: Vec<Axis>, cells: Vec<Vec<String>>) -> Self {
         let cells = cells.into_iter().map(|values| Cell { values, ..Cell::default() }).collect();
         let (schema, complete) = (SCHEMA.to_owned(), false);
-        let (origin, device, host, target) = (None, None, None, None);
-        Self { schema, origin, arguments, seed, complete, device, host, target, axes, cells }
+        let (origin, place, device, host, target) = (None, None, None, None, None);
+        Self { schema, origin, arguments, place, seed, complete, device, host, target, axes, cells }
     }
 
     /// Reads a file.
@@ -96,10 +100,34 @@ impl SweepFile {
                 file.schema
             )));
         }
-        if file.cells.iter().any(|cell| cell.values.len() != file.axes.len()) {
-            return Err(problem("its cells do not match its axes".to_owned()));
-        }
+        file.check().map_err(problem)?;
         Ok(file)
+    }
+
+    /// Checks that the cells are the combinations of the axes, in their order.
+    fn check(&self) -> Result<(), String> {
+        let Self { axes, cells, .. } = self;
+        if axes.is_empty() {
+            return Err("it has no axis".to_owned());
+        }
+        for (index, Axis { name, values }) in axes.iter().enumerate() {
+            if axes[..index].iter().any(|other| other.name == *name) {
+                return Err(format!("axis {name} is there twice"));
+            }
+            let is_twice = |(index, value): (usize, &String)| values[..index].contains(value);
+            if values.is_empty() || values.iter().enumerate().any(is_twice) {
+                return Err(format!("axis {name} has no value, or one twice"));
+            }
+        }
+        let expected = product(axes).map_err(|error| error.to_string())?;
+        let is_expected = |(cell, indices): (&Cell, &Vec<usize>)| {
+            let values = axes.iter().zip(indices).map(|(axis, index)| &axis.values[*index]);
+            cell.values.iter().eq(values)
+        };
+        if cells.len() != expected.len() || !cells.iter().zip(&expected).all(is_expected) {
+            return Err("its cells do not match its axes".to_owned());
+        }
+        Ok(())
     }
 
     /// Whether a new sweep may write to this file.

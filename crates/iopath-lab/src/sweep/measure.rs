@@ -9,9 +9,11 @@ use crate::error::LabError;
 use crate::field::FieldNames;
 use crate::model::is_model;
 use crate::progress::{Progress, Stage};
+use crate::refusal::WorkloadError;
 use crate::result::{RunResult, TargetFacts};
 use crate::run::{IDLE_SAMPLE, Lab};
 use crate::settings_error::SettingsError;
+use crate::signals::Interruption;
 use crate::sweep_error::SweepError;
 use crate::target::Target;
 use crate::workload::{DEFAULT_SIZE_BYTES, Workload};
@@ -85,6 +87,9 @@ impl Sweep<'_> {
         let mut machine = Machine::default();
         let (mut done, count) = (file.cells.iter().filter(|cell| cell.is_done()).count(), file.cells.len());
         for number in order(count, file.seed) {
+            if Interruption::is_requested() {
+                return Err(LabError::Interrupted);
+            }
             let (Ok(planned), false) = (&self.cells[number], file.cells[number].is_done()) else { continue };
             done += 1;
             let name = file.name(&file.cells[number]);
@@ -117,8 +122,9 @@ impl Sweep<'_> {
         let mut quiet = OnlyAdvance(progress);
         if workload.target.as_deref().is_some_and(is_model) {
             let mut report = crate::report(workload, &mut quiet)?;
+            let run = complete(report.runs.remove(0))?;
             file.target = file.target.take().or(report.target);
-            return Ok(report.runs.remove(0));
+            return Ok(run);
         }
         // Refusals that need no target come before the preparation of one.
         workload.check()?;
@@ -128,7 +134,7 @@ impl Sweep<'_> {
         if let Some(session) = session {
             session.set(settings)?;
         }
-        let run = lab.run(workload, target, &mut quiet)?;
+        let run = complete(lab.run(workload, target, &mut quiet)?)?;
         file.target = file.target.take().or_else(|| TargetFacts::of(target));
         Ok(run)
     }
@@ -216,7 +222,13 @@ impl Machine {
     }
 }
 
-/// Whether an error concerns the whole sweep. Any other error skips one cell.
+/// A continued sweep measures a cell again that a signal has ended.
+fn complete(run: RunResult) -> Result<RunResult, LabError> {
+    if run.partial { Err(LabError::Interrupted) } else { Ok(run) }
+}
+
+/// Whether an error concerns the whole sweep, such as a target that is missing now. Any other error skips one cell, also in a
+/// continued sweep.
 fn is_fatal(error: &LabError) -> bool {
     match error {
         LabError::Sweep(error) => !matches!(**error, SweepError::NoWrites(_)),
@@ -227,12 +239,22 @@ fn is_fatal(error: &LabError) -> bool {
                 | SettingsError::Rounded { .. }
                 | SettingsError::Missing { .. }
         ),
+        LabError::Workload(error) => {
+            matches!(error, WorkloadError::NoSpace { .. } | WorkloadError::FileLimit { .. })
+        }
         LabError::Transfer { .. }
         | LabError::ServerLost { .. }
         | LabError::FlushLost { .. }
         | LabError::Gone { .. }
         | LabError::Interrupted
-        | LabError::Io { .. } => true,
+        | LabError::Io { .. }
+        | LabError::Missing { .. }
+        | LabError::NoFile { .. }
+        | LabError::NoModelFile { .. }
+        | LabError::NoPermission { .. }
+        | LabError::NoScratch { .. }
+        | LabError::Connect(_)
+        | LabError::Target(_) => true,
         _ => false,
     }
 }
