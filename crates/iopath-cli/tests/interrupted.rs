@@ -75,29 +75,96 @@ fn a_job_file_keeps_the_groups_before_a_signal() {
     let report = report(&json);
     let names: Vec<&Value> =
         report["runs"].as_array().unwrap().iter().map(|run| &run["job"]["name"]).collect();
-    assert_eq!(names, ["first"]);
+    assert_eq!(names, ["first", "second"]);
+    assert_eq!((&report["runs"][0]["partial"], &report["runs"][1]["partial"]), (&Value::Null, &true.into()));
     let lines = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        lines.contains("interrupted in group 2 of 3: it has no results, and later groups did not run"),
-        "{lines}"
-    );
+    assert!(lines.contains("interrupted in group 2 of 3: later groups did not run"), "{lines}");
+    assert!(lines.contains("second: interrupted: 0 of 1 repetitions are complete"), "{lines}");
     assert!(String::from_utf8_lossy(&output.stdout).contains("first"));
 }
 
-#[test]
-fn the_scratch_file_is_removed_and_without_a_repetition_there_is_no_result() {
-    let directory = directory();
-    let args = ["run", "--path", "kernel-buffered", "--size", "1m", "--runtime", "100s", "--target"];
-    let mut command = iopath(&args);
-    command.arg(directory.path());
-    let child = spawn(&command);
-    let exists = || std::fs::read_dir(directory.path()).unwrap().count() == 1;
-    assert!(within_10_s(exists), "a scratch file");
-    let output = interrupted(child, 1500, Signal::INT);
-    assert_eq!(output.status.signal(), Some(Signal::INT.as_raw()));
+/// Fails unless the first repetition of the first run was cut off, and the figures are those of its part.
+fn check_cut_off(output: &std::process::Output, json: &Path) {
+    assert_eq!(output.status.signal(), Some(Signal::INT.as_raw()), "{output:?}");
     let lines = String::from_utf8_lossy(&output.stderr);
-    assert!(output.stdout.is_empty() && lines.contains("interrupted before the end of the first"), "{lines}");
-    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    assert!(lines.contains("repetitions are complete; the figures are of the first "), "{lines}");
+    let report = report(json);
+    let runs = report["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 1, "{report}");
+    assert_eq!((&runs[0]["partial"], &runs[0]["repeats"][0]["cut_off"]), (&true.into(), &true.into()));
+    let [ios, seconds] = ["ios", "seconds"].map(|name| runs[0]["repeats"][0][name].as_f64().unwrap());
+    assert!(ios > 0.0 && seconds > 0.0, "{}", runs[0]["repeats"]);
+    let warnings = runs[0]["warnings"].to_string();
+    assert!(warnings.contains("interrupted: 0 of "), "{warnings}");
+}
+
+#[test]
+fn a_first_repetition_that_is_cut_off_is_the_result_and_the_scratch_file_is_removed() {
+    let directory = directory();
+    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let json = directory.path().join("r.json");
+    let on_scratch = ["run", "--path", "kernel-buffered", "--size", "1m", "--runtime", "100s", "--target"];
+    let lists = ["run", "--path", "null", "--bs", "4k,8k", "--size", "1m", "--runtime", "100s"];
+    let model = ["run", "--path", "iopath-direct", "--rw", "randread", "--runtime", "10000000s", "--target"];
+    let file = directory.path().join("jobs.fio");
+    std::fs::write(
+        &file,
+        "[global]\nsize=1g\nrw=randread\ntime_based\nruntime=10000000\n[first]\n[second]\n",
+    )
+    .unwrap();
+    let jobs = |target: &str| {
+        let mut command = iopath(&["run"]);
+        command.arg(&file).args(["--path", "iopath-direct", "--target", target]);
+        command
+    };
+    let mut commands = vec![iopath(&lists)];
+    let mut scratch = iopath(&on_scratch);
+    scratch.arg(place.path()).args(["--format", "csv"]);
+    commands.push(scratch);
+    let mut virtual_time = iopath(&model);
+    virtual_time.arg("model:hdd-20tb");
+    commands.push(virtual_time);
+    for mut command in commands {
+        command.arg("--json").arg(&json);
+        let output = interrupted(spawn(&command), 2000, Signal::INT);
+        check_cut_off(&output, &json);
+        let table = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            table.contains("null") || table.contains("kernel-buffered") || table.contains("IOPS"),
+            "{table}"
+        );
+    }
+    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
+    let mut command = jobs("model:hdd-20tb");
+    command.arg("--json").arg(&json);
+    let output = interrupted(spawn(&command), 2000, Signal::INT);
+    let lines = String::from_utf8_lossy(&output.stderr);
+    assert!(lines.contains("first: interrupted: 0 of 1 repetitions are complete"), "{lines}");
+    let report = report(&json);
+    let cut_off = report["runs"].as_array().unwrap().iter().map(|run| run["repeats"][0]["cut_off"] == true);
+    assert_eq!(cut_off.collect::<Vec<_>>(), [true, true]);
+    assert!(report["groups"][0]["ios"].as_u64() > Some(0));
+}
+
+#[test]
+fn a_sweep_shows_the_cells_so_far_and_measures_the_one_that_was_cut_off_again() {
+    let directory = directory();
+    let file = directory.path().join("s.json");
+    let mut command =
+        iopath(&["sweep", "--path", "null", "--bs", "4k..512k", "--size", "1m", "--repeat", "1"]);
+    command.args(["--runtime", "800ms", "--output"]).arg(&file);
+    let output = interrupted(spawn(&command), 3000, Signal::INT);
+    assert_eq!(output.status.signal(), Some(Signal::INT.as_raw()), "{output:?}");
+    let (text, lines) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("not measured yet") && text.contains("MB/s"), "{text}");
+    assert_eq!(lines.matches("sweep --resume").count(), 1, "{lines}");
+    let sweep = report(&file);
+    assert_eq!(sweep["complete"], false);
+    let cells = sweep["cells"].as_array().unwrap();
+    assert!(cells.iter().all(|cell| cell["run"].is_null() || cell["run"]["partial"].is_null()), "{sweep}");
+    assert!(
+        cells.iter().any(|cell| !cell["run"].is_null()) && cells.iter().any(|cell| cell["run"].is_null())
+    );
 }
 
 #[test]

@@ -187,6 +187,8 @@ pub(crate) struct Together {
     pub(crate) course: Option<Course>,
     /// The warnings of all connections, each once.
     pub(crate) warnings: Vec<String>,
+    /// Whether a signal ended the jobs before the ends of their plans.
+    pub(crate) is_cut_off: bool,
 }
 
 impl Together {
@@ -196,8 +198,9 @@ impl Together {
         let (cpu, warnings) = (Some(self.cpu), self.warnings);
         let verified = all_verified(self.verified.iter().map(Option::as_ref));
         let steady = self.steady.first().map(|(_, outcome)| *outcome);
-        let course = self.course;
-        Measured { verified, course, steady, cpu, device, storage, warnings, ..Measured::of_jobs(&self.jobs) }
+        let Self { course, is_cut_off, .. } = self;
+        let of_jobs = Measured::of_jobs(&self.jobs);
+        Measured { verified, course, steady, cpu, device, storage, warnings, is_cut_off, ..of_jobs }
     }
 }
 
@@ -314,7 +317,7 @@ impl Jobs<'_> {
         let before = Counters::before(self.targets);
         let mut watches = Watches::new(self.workers, self.clock.now_ns());
         self.gate.set(Phase::Run);
-        let (mut is_interrupted, mut recorder) = (false, CourseRecorder::default());
+        let (mut is_cut_off, mut recorder) = (false, CourseRecorder::default());
         let ran = self.gather(outcomes, watches.tick(), &mut |done| {
             watches.poll(&self.moved, &self.stop, self.clock);
             progress.advance(done);
@@ -322,7 +325,7 @@ impl Jobs<'_> {
             recorder.add(self.clock.now_ns(), sample.jobs.iter().map(|job| job.bytes).sum());
             progress.sample(&sample);
             if Interruption::is_requested() {
-                is_interrupted = true;
+                is_cut_off = true;
                 self.stop_all();
             }
         });
@@ -339,9 +342,6 @@ impl Jobs<'_> {
         if !failed.is_empty() {
             return Err(first_error(failed, self.workers));
         }
-        if is_interrupted {
-            return Err(LabError::Interrupted);
-        }
         let (jobs, verified): (Vec<JobResult>, _) = jobs.into_iter().flatten().unzip();
         let (cpu, transfers) = after.since(&before);
         let (steady, warnings) = (watches.outcomes(), warnings(connected));
@@ -349,7 +349,7 @@ impl Jobs<'_> {
         let ended_ns = jobs.iter().map(|job| job.ended_ns).max().unwrap_or(0);
         let bytes = jobs.iter().map(|job| job.read_bytes + job.written_bytes).sum();
         let course = recorder.course(started_ns, ended_ns, bytes);
-        Ok(Together { jobs, verified, steady, cpu, transfers, course, warnings })
+        Ok(Together { jobs, verified, steady, cpu, transfers, course, warnings, is_cut_off })
     }
 
     fn stop_all(&self) {

@@ -72,8 +72,8 @@ pub enum LabError {
         /// The cause.
         source: LoopError,
     },
-    /// The user has ended the run before the first repetition was complete.
-    #[error("interrupted before the end of the first repetition: there is no result")]
+    /// The user has ended the run before anything was measured.
+    #[error("interrupted before anything was measured: there is no result")]
     Interrupted,
     /// The system refuses a setting of a job's thread.
     #[error(

@@ -200,7 +200,8 @@ pub struct RunResult {
     /// The ends and the fairness of several targets; none for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub targets_end: Option<TargetsEnd>,
-    /// Whether a signal or a failure ended the run before its last repetition: `repeats` has the complete ones.
+    /// Whether a signal or a failure ended the run before its last repetition: `repeats` has the complete ones, or, if there is
+    /// none, the part of the first one.
     #[serde(default, skip_serializing_if = "is_false")]
     pub partial: bool,
     /// Reasons to doubt the figures, in words.
@@ -269,6 +270,9 @@ pub struct Repeat {
     /// The course over time; none of a repetition below about a second, in virtual time, and of a job that runs beside others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub course: Option<Course>,
+    /// Whether a signal ended the repetition: all figures are of the time up to it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub cut_off: bool,
     /// CPU cost. In virtual time, that of the modelled host; none without one.
     pub cpu: Option<Cpu>,
     /// Transfers of the disk; none without a single disk.

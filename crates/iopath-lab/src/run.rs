@@ -172,7 +172,7 @@ fn repeat_on_model(
     for number in 1..=count {
         progress.stage(&Stage::Repeat { number, count });
         let measured = simulation.measure(number, progress)?;
-        series.measured.push(Repeated { measured, resident: None });
+        series.add(Repeated { measured, resident: None })?;
     }
     Ok(())
 }
@@ -203,11 +203,17 @@ fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
     let conditions = Conditions { workload, target, host };
     let verified = all_verified(measured.iter().map(|repeated| repeated.measured.verified.as_ref()));
     let (verify, faults) = verified.map(|verified| verified.result()).unzip();
-    let (complete, planned) = (measured.len() as u32, workload.repetitions.get());
+    let complete = measured.iter().filter(|repeated| !repeated.measured.is_cut_off).count() as u32;
+    let planned = workload.repetitions.get();
     let is_partial = complete < planned && (series.has_failed || Interruption::is_requested());
     let cause = if series.has_failed { "failed" } else { "interrupted" };
+    // The only repetition, if none is complete.
+    let part =
+        measured.iter().find(|repeated| repeated.measured.is_cut_off).map_or_else(String::new, |part| {
+            format!("; the figures are of the first {:.3} s of one", part.measured.seconds)
+        });
     let ended_early =
-        is_partial.then(|| format!("{cause}: {complete} of {planned} repetitions are complete"));
+        is_partial.then(|| format!("{cause}: {complete} of {planned} repetitions are complete{part}"));
     let outcomes: Vec<_> = measured.iter().filter_map(|repeated| repeated.measured.steady).collect();
     let steady = steady_detector::result(workload, &outcomes);
     let not_steady = steady.as_ref().and_then(steady_detector::warning);
@@ -302,6 +308,7 @@ pub(crate) fn repeat(measured: &Measured, resident: Option<Resident>, host: Opti
             trim: (trim.ios > 0).then(|| repeat_direction(trim, seconds)),
         }),
         course: measured.course.clone(),
+        cut_off: measured.is_cut_off,
         cpu: measured.cpu.map(cost),
         device: measured.device.map(device),
         cache: measured.cache,

@@ -120,7 +120,7 @@ impl<'a> Simulation<'a> {
         progress: &mut dyn Progress,
     ) -> Result<(), LabError> {
         let mut opened = self.open(0);
-        self.run(&mut opened, warm_up, 0, None, progress)?;
+        self.run(&mut opened, warm_up, 0, None, progress)?.complete()?;
         self.opened = Some(opened);
         Ok(())
     }
@@ -216,10 +216,7 @@ impl<'a> Simulation<'a> {
             ControlFlow::Continue(())
         };
         let ended = watched::run(targets, &mut watches, &mut self.clock, &mut watch);
-        match ended.map_err(|source| LabError::Simulation { target: self.name(), source })? {
-            End::Done => {}
-            End::Stopped => return Err(LabError::Interrupted),
-        }
+        let ended = ended.map_err(|source| LabError::Simulation { target: self.name(), source })?;
         let (mut jobs, mut measured) = (Vec::new(), Vec::new());
         // A failure ends the run, so jobs of other targets may have no results.
         for (model, target) in self.models.iter().zip(targets.volumes_mut()) {
@@ -242,6 +239,7 @@ impl<'a> Simulation<'a> {
             cache: measured.iter().map(|target| target.cache).sum(),
             steady: watches.outcomes().first().map(|(_, outcome)| *outcome),
             targets: if measured.len() > 1 { measured } else { Vec::new() },
+            is_cut_off: matches!(ended, End::Stopped),
             ..Measured::of_jobs(&jobs)
         })
     }

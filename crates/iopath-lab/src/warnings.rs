@@ -127,6 +127,7 @@ mod tests {
             latency_ns,
             directions: None,
             course: None,
+            cut_off: false,
             cpu: None,
             device: None,
             cache: None,

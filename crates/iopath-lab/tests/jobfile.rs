@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use iopath_lab::jobfile::{Environment, JobFile, RunSettings};
-use iopath_lab::progress::{Progress, Silent, Stage};
+use iopath_lab::progress::{Progress, Sample, Silent, Stage};
 use iopath_lab::{Report, Workload};
 
 /// No files, no variables.
@@ -355,4 +355,35 @@ fn a_job_has_several_sizes_gaps_and_runs() {
     assert_eq!(report.runs[0].block_sizes.as_deref(), Some("4096/50:16384/50,8192/100"));
     assert_eq!(report.runs[1].block_sizes, None);
     assert_eq!(report.runs[5].verify.as_ref().unwrap().faults(), 0);
+}
+
+/// The stages at the times of samples: those of the live view.
+#[derive(Default)]
+struct Shown {
+    stage: String,
+    at_samples: Vec<String>,
+}
+
+impl Progress for Shown {
+    fn stage(&mut self, stage: &Stage) {
+        self.stage = stage.to_string();
+    }
+
+    fn advance(&mut self, _done: f64) {}
+
+    fn sample(&mut self, _sample: &Sample) {
+        self.at_samples.push(self.stage.clone());
+    }
+}
+
+#[test]
+fn the_stage_while_jobs_run_is_the_measurement() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut settings = RunSettings { target: Some(directory.path().to_owned()), ..RunSettings::default() };
+    settings.base.repetitions = iopath_lab::Repetitions::new(2_u32).unwrap();
+    let mut shown = Shown::default();
+    let text = "[a]\nioengine=psync\nsize=64k\nrw=read\ntime_based\nruntime=400ms\n";
+    parse(text).run(&settings, &mut shown).unwrap();
+    shown.at_samples.dedup();
+    assert_eq!(shown.at_samples, ["measuring, 1 of 2", "measuring, 2 of 2"]);
 }

@@ -24,7 +24,7 @@ const fn verb(name: &'static str, docs: &'static str, text: &'static [&'static s
 }
 
 const SIGNAL: (&str, &str) =
-    ("130, 129, 143", "SIGINT, SIGHUP or SIGTERM ended the command; complete repetitions are printed");
+    ("130, 129, 143", "SIGINT, SIGHUP or SIGTERM ended the command; the results so far are printed");
 
 pub(super) static VERBS: &[Verb] = &[
     verb(

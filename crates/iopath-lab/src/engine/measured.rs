@@ -6,6 +6,7 @@ use hdrhistogram::Histogram;
 use iopath_model::Host;
 
 use crate::counters::DiskCounters;
+use crate::error::LabError;
 use crate::job::control::ControlEnd;
 use crate::job::tally::{JobResult, OneDirection, latencies, sum_of_latencies};
 use crate::result::{CacheUse, Course};
@@ -52,6 +53,8 @@ pub(crate) struct Measured {
     pub(crate) targets: Vec<Self>,
     /// Warnings of the connections.
     pub(crate) warnings: Vec<String>,
+    /// Whether a signal ended the repetition: these are the measurements up to it.
+    pub(crate) is_cut_off: bool,
 }
 
 /// CPU time of one repetition, in seconds.
@@ -106,7 +109,16 @@ impl Measured {
             cache: None,
             targets: Vec::new(),
             warnings: Vec::new(),
+            is_cut_off: false,
         }
+    }
+
+    /// The measurements, for a caller to which a part of a repetition is of no use.
+    ///
+    /// # Errors
+    /// [`LabError::Interrupted`].
+    pub(crate) fn complete(self) -> Result<Self, LabError> {
+        if self.is_cut_off { Err(LabError::Interrupted) } else { Ok(self) }
     }
 
     /// Bytes of all transfers.

@@ -68,6 +68,7 @@ impl Together {
             course: self.course,
             verified: all_verified(self.verified.iter().map(Option::as_ref)),
             warnings: self.warnings,
+            is_cut_off: self.is_cut_off,
             ..all
         }
     }

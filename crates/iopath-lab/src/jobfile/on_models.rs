@@ -8,7 +8,9 @@ use super::error::JobFileError;
 use super::job::Job;
 use super::members::Member;
 use super::places::{Access, Place, Planned, Prepared};
-use super::results::{GroupMeasured, GroupRun, JobSeries, end_early, group_result, skips_later_groups};
+use super::results::{
+    GroupMeasured, GroupRun, JobSeries, check_cut_off, end_early, group_result, skips_later_groups,
+};
 use crate::engine::Transferred;
 use crate::error::LabError;
 use crate::progress::{Progress, Stage};
@@ -196,8 +198,14 @@ impl<'a> Group<'a> {
             if let Some(log) = self.log {
                 log.begin_repeat(*repetitions, clock.now());
             }
-            match together.measure(&workers, number, clock, progress) {
-                Ok(ran) => measured.push(Self::push(&mut series, self.members, &ran)),
+            let ran = together.measure(&workers, number, clock, progress);
+            match ran.and_then(|ran| check_cut_off(ran.is_cut_off, number, &ran.jobs).map(|()| ran)) {
+                Ok(ran) => {
+                    measured.push(Self::push(&mut series, self.members, &ran));
+                    if ran.is_cut_off {
+                        break;
+                    }
+                }
                 // The complete repetitions are the result.
                 Err(error) if !measured.is_empty() => {
                     failure = end_early(&mut series, &error);
@@ -214,7 +222,8 @@ impl<'a> Group<'a> {
     /// Adds a repetition to the results of each job. Returns that of the group.
     fn push(series: &mut [JobSeries], members: &[Vec<Member>], ran: &ModelMeasured) -> GroupMeasured {
         let transferred = Transferred { device: Some(ran.device), storage: None };
-        let group = GroupMeasured::new(&ran.jobs, None, transferred, None, Vec::new());
+        let group =
+            GroupMeasured::new(&ran.jobs, None, transferred, None, Vec::new()).cut_off(ran.is_cut_off);
         let mut rest = &ran.jobs[..];
         for (series, members) in series.iter_mut().zip(members) {
             let (clones, after) = rest.split_at(members.len());

@@ -39,6 +39,29 @@ impl GroupMeasured {
         let measured = Measured { course, cpu, device, storage, warnings, ..Measured::of_jobs(jobs) };
         Self { measured }
     }
+
+    /// The same, of a repetition that a signal may have ended.
+    pub(super) fn cut_off(mut self, is_cut_off: bool) -> Self {
+        self.measured.is_cut_off = is_cut_off;
+        self
+    }
+
+    /// Whether a signal ended it.
+    pub(super) fn is_cut_off(&self) -> bool {
+        self.measured.is_cut_off
+    }
+}
+
+/// Checks that the repetition of a group with this number is a result: one that a signal has ended is a result only if it is
+/// the first, and has measured anything.
+///
+/// # Errors
+/// [`LabError::Interrupted`].
+pub(super) fn check_cut_off(is_cut_off: bool, number: u32, jobs: &[JobResult]) -> Result<(), LabError> {
+    if is_cut_off && (number > 1 || jobs.iter().all(|job| job.ios == 0)) {
+        return Err(LabError::Interrupted);
+    }
+    Ok(())
 }
 
 /// The results of a group: those of its complete repetitions.
@@ -162,7 +185,8 @@ impl<'a> JobSeries<'a> {
         mut warnings: Vec<String>,
     ) {
         warnings.extend(self.write_series(clones));
-        let of_job = Measured { verified, steady, warnings, ..Measured::of_jobs(clones) };
+        let is_cut_off = group.is_cut_off();
+        let of_job = Measured { verified, steady, warnings, is_cut_off, ..Measured::of_jobs(clones) };
         if of_job.ios == 0 {
             self.unmeasured += 1;
             self.last_unmeasured = Some(Repeated { measured: of_job, resident });
@@ -205,7 +229,7 @@ impl<'a> JobSeries<'a> {
             None => summarize_virtual(&self.series),
         };
         let mut result = RunResult { job: Some(facts), ..summary };
-        if self.unmeasured > 0 {
+        if self.unmeasured > 0 && !result.partial {
             result.warnings.push(format!(
                 "job {} ended before its measurement began in {} of {} repetitions: a job with exitall ended the group; \
                  the figures are of the other repetitions, and 0 without any",

@@ -13,7 +13,9 @@ use super::job::{IoEngine, Job};
 use super::members::{Member, path};
 use super::on_models::{OnModels, are_models};
 use super::places::{Access, Place, Planned, Prepared, plan, prepare};
-use super::results::{GroupMeasured, GroupRun, JobSeries, end_early, group_result, skips_later_groups};
+use super::results::{
+    GroupMeasured, GroupRun, JobSeries, check_cut_off, end_early, group_result, skips_later_groups,
+};
 use super::value::Amount;
 use super::verified::{self, PlaceRecord};
 use crate::engine::{Together, Transferred, Worker, all_verified, measure_together};
@@ -300,13 +302,17 @@ impl<'a> Group<'a> {
         let mut failure = None;
         let count = self.members[0][0].workload.repetitions.get();
         for number in 1..=count {
-            progress.stage(&Stage::Repeat { number, count });
             *repetitions += 1;
             if let Some(log) = self.log {
                 log.begin_repeat(*repetitions, iopath_os::now());
             }
-            match self.repeat(&opened, &targets, &mut series, number, progress) {
-                Ok(group) => measured.push(group),
+            match self.repeat(&opened, &targets, &mut series, [number, count], progress) {
+                Ok(group) => {
+                    measured.push(group);
+                    if measured.iter().any(GroupMeasured::is_cut_off) {
+                        break;
+                    }
+                }
                 // The complete repetitions are the result.
                 Err(error) if !measured.is_empty() => {
                     failure = end_early(&mut series, &error);
@@ -325,24 +331,29 @@ impl<'a> Group<'a> {
         Ok(GroupRun { runs, group: Some(group), failure })
     }
 
-    /// Measures one repetition, and adds it to the series of the jobs.
+    /// Measures repetition `number` of `count`, and adds it to the series of the jobs.
     fn repeat(
         &self,
         opened: &[Opened<'a>],
         targets: &[&Target],
         series: &mut [JobSeries],
-        number: u32,
+        [number, count]: [u32; 2],
         progress: &mut dyn Progress,
     ) -> Result<GroupMeasured, LabError> {
         let resident = self.drop_caches(opened, progress)?;
+        // The drop of the cache is a stage of its own.
+        progress.stage(&Stage::Repeat { number, count });
         let together = measure_together(&self.workers(opened, number), targets, progress)?;
-        let Together { jobs, mut verified, steady, cpu, transfers, course, warnings } = together;
-        self.read_back(opened, &mut verified, progress)?;
+        let Together { jobs, mut verified, steady, cpu, transfers, course, warnings, is_cut_off } = together;
+        check_cut_off(is_cut_off, number, &jobs)?;
+        if !is_cut_off {
+            self.read_back(opened, &mut verified, progress)?;
+        }
         let transferred = match &transfers[..] {
             [one] => *one,
             _ => Transferred::default(),
         };
-        let group = GroupMeasured::new(&jobs, Some(cpu), transferred, course, warnings);
+        let group = GroupMeasured::new(&jobs, Some(cpu), transferred, course, warnings).cut_off(is_cut_off);
         let (mut rest, mut verified) = (&jobs[..], &verified[..]);
         for (series, members) in series.iter_mut().zip(self.members) {
             let (clones, after) = rest.split_at(members.len());

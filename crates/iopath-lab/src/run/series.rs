@@ -111,7 +111,8 @@ impl<'a> Series<'a> {
     pub(crate) fn warm_up(&self, opened: &Opened, progress: &mut dyn Progress) -> Result<(), LabError> {
         progress.stage(&Stage::WarmUp);
         for (path, target) in opened.paths.iter().zip(self.target.each()) {
-            measure(&[&**path], &warm_up(&self.workload, target), &[target], 0, &[], None, progress)?;
+            let warm_up = warm_up(&self.workload, target);
+            measure(&[&**path], &warm_up, &[target], 0, &[], None, progress)?.complete()?;
         }
         Ok(())
     }
@@ -124,7 +125,8 @@ impl<'a> Series<'a> {
         progress: &mut dyn Progress,
     ) -> Result<(), LabError> {
         progress.stage(&Stage::WarmUp);
-        measure(&[path], &warm_up(workload, self.target), &[self.target], 0, &[], None, progress).map(drop)
+        let warm_up = warm_up(workload, self.target);
+        measure(&[path], &warm_up, &[self.target], 0, &[], None, progress)?.complete().map(drop)
     }
 
     /// Whether caches stay filled between repetitions.
@@ -163,13 +165,27 @@ impl<'a> Series<'a> {
         let records: Vec<Record> =
             targets.iter().filter_map(|target| record(target).transpose()).collect::<Result<_, _>>()?;
         let mut measured = measure(&paths, workload, &targets, repetition, &records, accesses, progress)?;
+        if measured.is_cut_off {
+            return self.add(Repeated { measured, resident });
+        }
         for ((path, target), record) in paths.iter().zip(&targets).zip(&records) {
             let read_back =
                 read_back_after(*path, workload, target, record, measured.verified.as_ref(), progress)?;
             measured.verified = all_verified([measured.verified.as_ref(), read_back.as_ref()]);
         }
-        self.measured.push(Repeated { measured, resident });
-        Ok(())
+        self.add(Repeated { measured, resident })
+    }
+
+    /// Adds a repetition. The part of one that a signal has cut off is a result only if there is no other.
+    ///
+    /// # Errors
+    /// [`LabError::Interrupted`]: a signal has cut it off.
+    pub(super) fn add(&mut self, repeated: Repeated) -> Result<(), LabError> {
+        let Measured { is_cut_off, ios, .. } = repeated.measured;
+        if !is_cut_off || (self.is_empty() && ios > 0) {
+            self.measured.push(repeated);
+        }
+        if is_cut_off { Err(LabError::Interrupted) } else { Ok(()) }
     }
 
     /// The repetitions measured so far.
@@ -177,7 +193,7 @@ impl<'a> Series<'a> {
         self.measured.iter().map(|repeated| &repeated.measured)
     }
 
-    /// An interruption is no error after a complete repetition: the repetitions so far are the result.
+    /// An interruption is no error once anything is measured: the repetitions so far are the result.
     pub(crate) fn unless_interrupted(&self, result: Result<(), LabError>) -> Result<(), LabError> {
         result.or_else(|error| match error {
             LabError::Interrupted if !self.is_empty() => Ok(()),

@@ -63,6 +63,8 @@ pub(crate) struct ModelMeasured {
     pub(crate) device: DiskCounters,
     /// The steady states, each with the number of the workload.
     pub(crate) steady: Vec<(usize, Outcome)>,
+    /// Whether the caller ended the jobs before the ends of their plans.
+    pub(crate) is_cut_off: bool,
 }
 
 /// The volumes of a group of jobs.
@@ -107,7 +109,8 @@ impl<'a> Together<'a> {
             ends_all: false,
             clones: 0,
         };
-        self.run(&[worker], 0, false, clock, progress).map(drop)
+        let ran = self.run(&[worker], 0, false, clock, progress)?;
+        if ran.is_cut_off { Err(LabError::Interrupted) } else { Ok(()) }
     }
 
     /// Measures repetition `number`, from 1.
@@ -178,7 +181,7 @@ impl<'a> Together<'a> {
             self.systems.start(volume, setups);
         }
         let before = self.counters();
-        self.advance(workers, &mut watches, clock, progress)?;
+        let ended = self.advance(workers, &mut watches, clock, progress)?;
         let mut of_volumes: Vec<Vec<Option<JobResult>>> = Vec::new();
         for (system, volume) in self.systems.volumes_mut().iter_mut().zip(&self.volumes) {
             let jobs = system.finish().map_err(|error| failed(volume.model.name().to_owned(), error))?;
@@ -190,6 +193,7 @@ impl<'a> Together<'a> {
             jobs: jobs.collect(),
             device: self.counters() - before,
             steady: watches.outcomes(),
+            is_cut_off: matches!(ended, End::Stopped),
         })
     }
 
@@ -200,7 +204,7 @@ impl<'a> Together<'a> {
         watches: &mut Watches,
         clock: &mut VirtualClock,
         progress: &mut dyn Progress,
-    ) -> Result<(), LabError> {
+    ) -> Result<End, LabError> {
         let started = clock.now();
         let time = |worker: &ModelWorker| {
             Some((worker.start.delay + worker.start.ramp + worker.workload.end.time()?).as_nanos() as f64)
@@ -225,17 +229,14 @@ impl<'a> Together<'a> {
             ControlFlow::Continue(())
         };
         let ended = watched::run(&mut self.systems, watches, clock, &mut watch);
-        match ended.map_err(|source| LabError::Simulation { target: self.name(), source })? {
-            End::Done => {}
-            End::Stopped => return Err(LabError::Interrupted),
-        }
+        let ended = ended.map_err(|source| LabError::Simulation { target: self.name(), source })?;
         // A failure ends the run, so jobs of other volumes may have no results.
         for (system, volume) in self.systems.volumes_mut().iter_mut().zip(&self.volumes) {
             if system.has_failed() {
                 system.finish().map_err(|error| failed(volume.model.name().to_owned(), error))?;
             }
         }
-        Ok(())
+        Ok(ended)
     }
 
     /// The requests of all models so far.

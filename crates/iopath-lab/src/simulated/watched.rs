@@ -2,6 +2,8 @@
 //! Looks at the jobs only at the times of samples, and at the end of each event if a job ends all others. The criterion of a
 //! steady state is in `steady_detector.rs`.
 
+use std::ops::ControlFlow;
+
 use iopath_core::Instant;
 use iopath_model::VirtualClock;
 use iopath_model::event_loop::{self, End, LoopError, Process, earlier};
@@ -67,18 +69,29 @@ impl Watches {
     }
 }
 
-/// Runs the jobs of all volumes to their ends, or until a watch ends them.
+/// Runs the jobs of all volumes to their ends, or until a watch ends them. The jobs have ended in both cases.
 pub(super) fn run(
     volumes: &mut Volumes,
     watches: &mut Watches,
     clock: &mut VirtualClock,
     watch: Watch<'_>,
 ) -> Result<End, LoopError> {
-    if watches.is_empty() {
-        return volumes.run(clock, watch);
+    let ended = if watches.is_empty() {
+        volumes.run(clock, watch)?
+    } else {
+        let mut process = Watched { volumes, watches };
+        event_loop::run(&mut process, clock, &mut |process, now| {
+            watch(&|| process.volumes.moved_bytes(), now)
+        })?
+    };
+    if matches!(ended, End::Stopped) {
+        // The measurements so far are those of jobs that have ended.
+        for JobOf { volume, job } in &watches.all {
+            volumes.volumes_mut()[*volume].stop(*job);
+        }
+        volumes.run(clock, &mut |_, _| ControlFlow::Continue(()))?;
     }
-    let mut process = Watched { volumes, watches };
-    event_loop::run(&mut process, clock, &mut |process, now| watch(&|| process.volumes.moved_bytes(), now))
+    Ok(ended)
 }
 
 /// The volumes of a run with watches.

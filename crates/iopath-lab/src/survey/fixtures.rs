@@ -72,6 +72,7 @@ fn repeat(block_bytes: u32, bytes_per_second: f64, cost: f64) -> Repeat {
         latency_ns: Latency { min: ns, mean: ns as f64, p50: ns, p90: ns, p99: ns, p999: ns, max: ns },
         directions: None,
         course: None,
+        cut_off: false,
         cpu: Some(Cpu {
             user_seconds: seconds / 2.0,
             system_seconds: seconds / 2.0,
