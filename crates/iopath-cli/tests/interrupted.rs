@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use support::{iopath, json_of, with_default_signals, within_10_s};
+use support::{iopath, json_of, with_default_signals};
 
 fn spawn(command: &Command) -> Child {
     with_default_signals(command).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()

@@ -229,7 +229,8 @@ fn silent_and_hostile_clients_are_closed_while_others_are_served() {
 
 #[test]
 fn a_client_that_does_not_read_replies_does_not_stop_others() {
-    let patience = Duration::from_secs(2);
+    // The server keeps the client that does not read for longer than the guard against hangs.
+    let patience = Duration::from_secs(3600);
     let options = ServeOptions { patience, workers: 1, ..ServeOptions::default() };
     let setup = Setup::new(IoMode::Direct, &options);
     let mut deaf = setup.client(ReplyFormat::Simple);
@@ -243,7 +244,7 @@ fn a_client_that_does_not_read_replies_does_not_stop_others() {
     for _ in 0..50 {
         client.execute(ClientOperation::Read { offset: 0, length: 4096 }, &mut [0; 4096]).unwrap();
     }
-    assert!(started.elapsed() < Duration::from_secs(10), "others waited for {:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(120), "others waited for {:?}", started.elapsed());
 }
 
 #[test]
