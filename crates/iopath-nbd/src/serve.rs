@@ -15,6 +15,7 @@ mod poll_time;
 mod quota;
 mod request_log;
 mod socket_file;
+mod status;
 mod stream;
 mod timer;
 mod transfer;

@@ -3,6 +3,7 @@
 mod sockets;
 
 use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -109,6 +110,43 @@ fn no_reply_comes_between_the_pieces_of_a_long_simple_reply() {
             assert!(raw.receive(length as usize).iter().all(|byte| *byte == 0), "the head of another reply");
         }
     }
+}
+
+/// The event loop executes these requests, so one of them must not take long.
+#[test]
+fn a_block_status_of_many_ranges_is_answered_in_parts() {
+    const RANGES: u64 = 1000;
+    const STEP: u64 = 128 << 10;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sparse");
+    let file = std::fs::File::create_new(&path).unwrap();
+    file.set_len(RANGES * STEP).unwrap();
+    (0..RANGES).for_each(|number| file.write_all_at(&[1; 65536], number * STEP).unwrap());
+    let volume =
+        Volume::open(&path, &Options::new().mode(IoMode::Direct).unaligned(Unaligned::Bounce)).unwrap();
+    if volume.data_ranges(0, RANGES * STEP).unwrap().len() < RANGES as usize {
+        println!("not checked: the filesystem records no holes");
+        return;
+    }
+    let export = Served { name: "disk".to_owned(), description: String::new(), volume, is_writable: false };
+    let socket = folder.path().join("socket");
+    let _server = Server::start(&Listen::Unix(socket.clone()), &[export], &ServeOptions::default()).unwrap();
+    let options = ClientOptions { format: ReplyFormat::Structured, ..ClientOptions::export("disk") };
+    let mut client = Client::connect(&socket, options);
+    let (mut offset, mut extents, mut replies) = (0, 0, 0);
+    while offset < RANGES * STEP {
+        let length = RANGES * STEP - offset;
+        client.execute(ClientOperation::BlockStatus { offset, length }, &mut []).unwrap();
+        for extent in &client.extents {
+            assert_eq!(extent.length, STEP / 2);
+            assert_eq!(extent.state.is_empty(), (offset / (STEP / 2)).is_multiple_of(2), "at {offset}");
+            offset += extent.length;
+        }
+        extents += client.extents.len() as u64;
+        replies += 1;
+    }
+    assert_eq!(extents, 2 * RANGES);
+    assert!(replies >= 7, "{replies} replies");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use iopath::{Advice, PoolBuf, Volume};
+use iopath::{Advice, PoolBuf};
 
 use super::backing::PIECE;
 use super::core::Core;
@@ -13,11 +13,11 @@ use super::input::Input;
 use super::outbox::Outbox;
 use super::pace::Pace;
 use super::quota::{Hold, Quota};
+use super::status;
 use super::stream::Stream;
 use super::transfer::{Progress, Transfer};
 use super::zeroes::Zeroes;
 use crate::errno::Errno;
-use crate::meta::{BlockExtent, BlockState};
 use crate::reply::{ReplyFormat, ReplyWriter};
 use crate::server::{Operation, ServerHandshake, ServerProgress, ServerRequests, Session};
 
@@ -378,6 +378,9 @@ impl Active {
         if is_alone && in_flight > 0 {
             return Ok(Step::Stalls);
         }
+        if matches!(checked, Ok(Operation::BlockStatus { .. })) && !core.turns.take(key) {
+            return Ok(Step::Stalls);
+        }
         self.input.consume(head);
         let (cookie, offset) = (request.cookie, request.offset);
         let mut zeroes = None;
@@ -410,7 +413,7 @@ impl Active {
             }
             Ok(Operation::BlockStatus { offset, length, only_one }) => {
                 let volume = core.backing(self.export).volume();
-                outbox.push_text(match extents(volume, offset, length, only_one) {
+                outbox.push_text(match status::extents(volume, offset, length, only_one) {
                     Ok(extents) => self.writer.block_status(cookie, offset, &extents),
                     Err(error) => self.writer.error(cookie, offset, Errno::IO, &error),
                 });
@@ -495,21 +498,4 @@ impl Active {
         self.receive = Receive::Head;
         Step::Handled
     }
-}
-
-/// Data and holes of a range, from its start.
-fn extents(volume: &Volume, offset: u64, length: u64, only_one: bool) -> Result<Vec<BlockExtent>, String> {
-    let mut extents = Vec::new();
-    let (mut at, end) = (offset, offset + length);
-    let hole = BlockState::HOLE | BlockState::ZERO;
-    for data in volume.data_ranges(offset, length).map_err(|error| error.to_string())? {
-        let (start, data_end) = (data.start.clamp(at, end), data.end.clamp(at, end));
-        extents.push(BlockExtent { length: start - at, state: hole });
-        extents.push(BlockExtent { length: data_end - start, state: BlockState::empty() });
-        at = data_end;
-    }
-    extents.push(BlockExtent { length: end - at, state: hole });
-    extents.retain(|extent| extent.length > 0);
-    extents.truncate(if only_one { 1 } else { extents.len() });
-    Ok(extents)
 }

@@ -13,6 +13,7 @@ use super::backing::{Backing, DEPTH, Done};
 use super::encryption::ServeTls;
 use super::quota::{Hold, Quota};
 use super::request_log::RequestLog;
+use super::status::Turns;
 use super::transfer::{Submitted, Transfer};
 use crate::export::Export;
 
@@ -44,6 +45,8 @@ pub(super) struct Core {
     hungry: VecDeque<usize>,
     /// An export without a free buffer for a connection that may hold one more.
     pub(super) starved: Option<usize>,
+    /// Connections that wait with a block status request.
+    pub(super) turns: Turns,
     /// As in [`ServeOptions`].
     pub(super) patience: Duration,
     /// As in [`ServeOptions`].
@@ -69,6 +72,7 @@ impl Core {
             transfers: Slab::new(),
             hungry: VecDeque::new(),
             starved: None,
+            turns: Turns::default(),
             patience: options.patience,
             rate_min: options.rate_min,
             connections: 0,

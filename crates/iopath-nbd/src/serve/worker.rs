@@ -184,6 +184,7 @@ impl Worker {
             }
             self.wait(&mut events)?;
             let now = Instant::now();
+            self.take_turns();
             for event in events.drain(..) {
                 self.handle_event(event, now)?;
             }
@@ -204,7 +205,7 @@ impl Worker {
     fn wait(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
         let next = self.core.next_timeout();
         self.timer.set(next.filter(|time| !time.is_zero()))?;
-        if next.is_some_and(|time| time.is_zero()) {
+        if next.is_some_and(|time| time.is_zero()) || self.core.turns.has_waiting() {
             return self.wait_for_events(events, Duration::ZERO).map(drop);
         }
         let (began, poll_time) = (Instant::now(), self.poll_time.get());
@@ -284,6 +285,19 @@ impl Worker {
         let connection = &mut self.connections[key].connection;
         if let Err(closed) = connection.handle_readable(key, &mut self.core) {
             self.close(key, &closed);
+        }
+    }
+
+    /// Serves connections that have waited for this pass of the loop.
+    fn take_turns(&mut self) {
+        self.core.turns.begin_pass();
+        while let Some(key) = self.core.turns.next() {
+            self.read(key);
+            // It may wait for its client first. Then it comes back with the request.
+            if self.core.turns.next() == Some(key) {
+                self.core.turns.remove(key);
+            }
+            self.touched.push(key);
         }
     }
 
@@ -417,6 +431,7 @@ impl Worker {
         if self.connections.contains(key) {
             self.connections.remove(key).connection.stream.close();
             self.core.abandon(key);
+            self.core.turns.remove(key);
             self.core.connections = self.connections.len();
             self.has_closed = true;
             self.shared.connections.fetch_sub(1, Ordering::AcqRel);

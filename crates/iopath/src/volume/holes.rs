@@ -13,21 +13,27 @@ use rustix::io::Errno;
 use crate::source::Backing;
 use crate::source::stripe::{Members, Part};
 
-/// The ranges with data, in ascending order. A backing without a record of holes has data everywhere.
-pub(super) fn data_ranges(backing: &Backing, range: Range<u64>) -> Result<Vec<Range<u64>>, Errno> {
-    match backing {
-        Backing::File(file) => of_file(file, range),
-        Backing::Stripe(members) => of_stripe(members, range),
-        Backing::Mapped(mapped) => Ok(of_mapped(&mapped.file, range)),
-        Backing::Memory(_) | Backing::Remote(_) => Ok(vec![range]),
-    }
+/// The first `ranges_max` ranges with data, in ascending order. A backing without a record of holes has data everywhere.
+pub(super) fn data_ranges(
+    backing: &Backing,
+    range: Range<u64>,
+    ranges_max: usize,
+) -> Result<Vec<Range<u64>>, Errno> {
+    let mut found = match backing {
+        Backing::File(file) => of_file(file, range, ranges_max)?,
+        Backing::Stripe(members) => of_stripe(members, range)?,
+        Backing::Mapped(mapped) => of_mapped(&mapped.file, range, ranges_max),
+        Backing::Memory(_) | Backing::Remote(_) => vec![range],
+    };
+    found.truncate(ranges_max);
+    Ok(found)
 }
 
 /// Moves the file position, which no other code uses.
-fn of_file(file: &File, range: Range<u64>) -> Result<Vec<Range<u64>>, Errno> {
+fn of_file(file: &File, range: Range<u64>, ranges_max: usize) -> Result<Vec<Range<u64>>, Errno> {
     let mut found = Vec::new();
     let mut offset = range.start;
-    while offset < range.end {
+    while offset < range.end && found.len() < ranges_max {
         let data = match seek(file, SeekFrom::Data(offset)) {
             Ok(data) => data,
             // No data after the offset.
@@ -56,7 +62,7 @@ fn of_stripe(members: &Members, range: Range<u64>) -> Result<Vec<Range<u64>>, Er
     let (first, last) = (range.start / chunk, (range.end - 1) / chunk);
     let of_member = first / count * chunk..(last / count + 1) * chunk;
     let of_part = |part: &Part| match part {
-        Part::File(file) => of_file(file, of_member.clone()),
+        Part::File(file) => of_file(file, of_member.clone(), usize::MAX),
         Part::Remote(_) => Ok(vec![of_member.clone()]),
     };
     let data = members.parts.iter().map(|(part, _)| of_part(part)).collect::<Result<Vec<_>, _>>()?;
@@ -79,11 +85,12 @@ fn of_stripe(members: &Members, range: Range<u64>) -> Result<Vec<Range<u64>>, Er
 }
 
 /// A lookup for each run, so that other threads get the mapping in between.
-fn of_mapped(file: &FileMap, range: Range<u64>) -> Vec<Range<u64>> {
+fn of_mapped(file: &FileMap, range: Range<u64>, ranges_max: usize) -> Vec<Range<u64>> {
     let sector = 1 << SECTOR_SHIFT;
     let (mut at, end) = (range.start / sector * sector, range.end.next_multiple_of(sector));
     let mut found = Vec::new();
-    while at < end {
+    // A run after the last range may be adjacent and extend it.
+    while at < end && found.len() <= ranges_max {
         let Ok(run) = file.with_mapper(|mapper| mapper.map(FileRange::between(at, end))) else {
             // The metadata is not in memory.
             push(&mut found, at, end, &range);

@@ -107,6 +107,20 @@ impl Volume {
     /// # Errors
     /// [`Error`](crate::Error) if dirty pages cannot be written back, or the system refuses.
     pub fn data_ranges(&self, offset: u64, bytes: u64) -> Result<Vec<Range<u64>>> {
+        self.first_data_ranges(offset, bytes, usize::MAX)
+    }
+
+    /// As [`Volume::data_ranges`], but at most the first `ranges_max` ranges, in a time that depends on their number. If there
+    /// are as many, nothing is known of the bytes after the last one. A stripe searches its members to the end of the range.
+    ///
+    /// # Errors
+    /// As [`Volume::data_ranges`].
+    pub fn first_data_ranges(
+        &self,
+        offset: u64,
+        bytes: u64,
+        ranges_max: usize,
+    ) -> Result<Vec<Range<u64>>> {
         let end = offset.saturating_add(bytes).min(self.size_bytes());
         if offset >= end {
             return Ok(Vec::new());
@@ -115,7 +129,7 @@ impl Volume {
         let (start, blocks_end) = (offset / block * block, end.next_multiple_of(block));
         let extent = Extent::from_bytes(start, blocks_end - start).unwrap_or_default();
         let _guard = self.begin_direct(Op::Read, extent)?;
-        data_ranges(self.backing(), offset..end)
+        data_ranges(self.backing(), offset..end, ranges_max)
             .map_err(|errno| self.io_error(Op::Read, offset, bytes, io_error_of(Op::Read, &errno.into())))
     }
 
