@@ -41,7 +41,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let clear = if is_terminal { "\r\x1b[K" } else { "" };
     let end = serving.run(|rates, messages| {
         for message in messages {
-            note_after(clear, format_args!("closed a connection: {message}"));
+            note_after(clear, message);
         }
         if is_terminal {
             let _ = Stderr.write_all(format!("{clear}{rates} ").as_bytes());
@@ -53,6 +53,12 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         clear,
         format_args!("served {} connections, {} requests, {bytes}", totals.accepted, totals.requests),
     );
+    if totals.abandoned > 0 {
+        note(format_args!(
+            "gave up {} requests that had no result when the time to stop was over",
+            totals.abandoned
+        ));
+    }
     if let Some(missed) = end.log.map(|log| log.missed + log.over_limit).filter(|missed| *missed > 0) {
         note(format_args!(
             "the log misses {missed} records: the storage of the log is too slow, or --log-limit too small"

@@ -67,6 +67,7 @@ pub(crate) mod fixtures {
             cache: None,
             targets: Vec::new(),
             warnings: Vec::new(),
+            is_cut_off: false,
         };
         Repeated { measured, resident: None }
     }

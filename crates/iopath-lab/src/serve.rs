@@ -19,7 +19,7 @@ use iopath_log::{LogWriter, Totals};
 pub use iopath_nbd::Listen;
 use iopath_nbd::{
     Listener, NbdUri, Place, ServeOptions, ServeTls, ServeTotals, Served, Server, TlsError, TlsFiles,
-    TlsServer,
+    TlsServer, raise_descriptor_limit,
 };
 use signal_hook::flag;
 
@@ -201,6 +201,7 @@ pub fn serve(request: &ServeRequest) -> Result<Serving, ServeError> {
         let _ = flag::register_conditional_default(signal, Arc::clone(&stop));
         let _ = flag::register(signal, Arc::clone(&stop));
     }
+    raise_descriptor_limit();
     let server = Server::start_on(listeners, &exports, &options).map_err(ServeError::Server)?;
     let uri = |place: &Listen, name: &String| {
         let place = match place {
@@ -319,7 +320,10 @@ fn listeners(request: &ServeRequest) -> Result<(Vec<Listener>, bool), ServeError
 
 /// A unix socket in the directory of the user's sockets, or else in that of temporary files.
 fn default_place() -> Listen {
-    let directory = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+    // The specification of the variable wants an absolute path. After `su`, it may name a directory of another user.
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let directory =
+        runtime.filter(|path| path.is_absolute() && path.is_dir()).unwrap_or_else(std::env::temp_dir);
     Listen::Unix(directory.join(format!("iopath-{}.sock", std::process::id())))
 }
 

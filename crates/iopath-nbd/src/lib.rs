@@ -60,6 +60,7 @@ pub use reply::{ReplyFormat, ReplyHead, ReplyWriter};
 pub use request::{Command, Request};
 pub use serve::{
     Listen, Listener, RequestLog, ServeOptions, ServeTls, ServeTotals, Served, Server, SocketFile,
+    raise_descriptor_limit,
 };
 pub use server::{
     HandshakeError, Operation, RequestError, ServerHandshake, ServerProgress, ServerRequests, ServerTls,

@@ -6,6 +6,7 @@
 mod backing;
 mod connection;
 mod core;
+mod descriptors;
 mod encryption;
 mod input;
 mod listener;
@@ -29,6 +30,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use self::core::Core;
+pub use self::descriptors::raise_descriptor_limit;
 pub use self::encryption::ServeTls;
 pub use self::listener::{Listen, Listener};
 pub use self::request_log::RequestLog;
@@ -57,8 +59,11 @@ pub struct Served {
 pub struct ServeOptions {
     /// Threads.
     pub workers: usize,
-    /// Connections at the same time. Further ones are closed at once.
+    /// Clients that have negotiated, at the same time. Further connections are closed at once.
     pub connections_max: u32,
+    /// Connections that negotiate at the same time, beside those of `connections_max`; an equal share of them for each thread.
+    /// A further one takes the place of the oldest.
+    pub handshakes_max: u32,
     /// A client that neither sends nor receives within this time, in the middle of a message, is disconnected. So is a client
     /// that has not completed the negotiation, with TLS if it asks for that, within this time.
     pub patience: Duration,
@@ -75,12 +80,13 @@ pub struct ServeOptions {
 }
 
 impl Default for ServeOptions {
-    /// A thread for each processor, at most 8; 1,024 connections; 30 s and 16 KiB/s; 40 s to stop; no TLS and no log.
+    /// A thread for each processor, at most 8; 1,024 connections and 256 that negotiate; 30 s and 16 KiB/s; 40 s to stop; no TLS and no log.
     fn default() -> Self {
         let workers = std::thread::available_parallelism().map_or(1, |count| count.get().min(8));
         Self {
             workers,
             connections_max: 1024,
+            handshakes_max: 256,
             patience: Duration::from_secs(30),
             rate_min: 16 << 10,
             stop_limit: Duration::from_secs(40),
@@ -148,7 +154,9 @@ impl Server {
             stops_at: OnceLock::new(),
             connections: AtomicU32::new(0),
             accepted: AtomicU64::new(0),
+            negotiating: AtomicU32::new(0),
             connections_max: options.connections_max,
+            handshakes_max: (options.handshakes_max as usize).div_ceil(workers).max(1),
             patience: options.patience,
             workers: (0..workers).map(|_| Mailbox::new()).collect::<io::Result<_>>()?,
             messages: Mutex::default(),
@@ -190,7 +198,7 @@ impl Server {
         }
     }
 
-    /// Takes the reasons for which the server closed connections, at most the last 64.
+    /// Takes the messages of the server, at most the last 64: why it closed connections, or cannot accept further ones.
     #[must_use]
     pub fn take_messages(&self) -> Vec<String> {
         self.shared.messages.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()

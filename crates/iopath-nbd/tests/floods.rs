@@ -105,3 +105,24 @@ fn a_flood_of_connections_does_not_stop_a_client() {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
+
+#[test]
+fn silent_handshakes_do_not_lock_out_a_client() {
+    let folder = tempfile::tempdir().unwrap();
+    let (connections_max, handshakes_max) = (4, 4);
+    let options = ServeOptions { workers: 2, connections_max, handshakes_max, ..ServeOptions::default() };
+    let server = serve(folder.path(), &options);
+    let socket = folder.path().join("socket");
+    let silent: Vec<_> = (0..100).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+    let mut clients: Vec<_> =
+        (0..connections_max).map(|_| Client::connect(&socket, ClientOptions::export("disk"))).collect();
+    for client in &mut clients {
+        client.execute(ClientOperation::Read { offset: 0, length: 4096 }, &mut [0; 4096]).unwrap();
+    }
+    assert!(
+        Client::try_connect(&socket, ClientOptions::export("disk")).is_none(),
+        "the clients have a limit too"
+    );
+    assert!(server.totals().connections <= connections_max + handshakes_max);
+    drop(silent);
+}

@@ -149,8 +149,12 @@ impl Connection {
 
     /// Whether the client has used up its time: it is silent or slow in the middle of a message, or still negotiates.
     pub(super) fn is_late(&self, patience: Duration, now: Instant) -> bool {
-        let negotiates = matches!(self.phase, Phase::Handshake { .. });
-        (negotiates && now.saturating_duration_since(self.accepted) >= patience) || self.pace.is_late(now)
+        (self.negotiates() && now.saturating_duration_since(self.accepted) >= patience)
+            || self.pace.is_late(now)
+    }
+
+    pub(super) fn negotiates(&self) -> bool {
+        matches!(self.phase, Phase::Handshake { .. })
     }
 
     /// The time of the last byte in either direction.
@@ -251,6 +255,10 @@ impl Connection {
             }
             let progress = handshake.handle_input(input);
             self.outbox.push_text(handshake.take_output());
+            // The last reply waits until the client has its place among the others.
+            if let Ok(ServerProgress::Transmission(session)) = progress {
+                break session;
+            }
             self.outbox.send(&mut self.stream)?;
             match progress.map_err(|error| Closed::Error(error.to_string()))? {
                 ServerProgress::Transmission(session) => break session,

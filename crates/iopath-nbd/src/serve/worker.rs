@@ -34,6 +34,12 @@ const CHECK: Duration = Duration::from_secs(1);
 /// Buffers that are freed together for connections that need one: the pieces of a request of 1 MiB.
 const PARKED_AT_ONCE: u32 = 8;
 
+/// Connections that are accepted in one pass of the event loop.
+const ACCEPTS_MAX: u32 = 64;
+
+/// Time without a refused connection after which the next one is reported again.
+const SHORTAGE_PAUSE: Duration = Duration::from_secs(60);
+
 /// State that all workers and the caller share.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -41,7 +47,11 @@ pub(super) struct Shared {
     pub(super) stops_at: OnceLock<Instant>,
     pub(super) connections: AtomicU32,
     pub(super) accepted: AtomicU64,
+    /// Connections of them that negotiate.
+    pub(super) negotiating: AtomicU32,
     pub(super) connections_max: u32,
+    /// Connections of one worker that negotiate.
+    pub(super) handshakes_max: usize,
     /// As in [`super::ServeOptions`].
     pub(super) patience: Duration,
     pub(super) workers: Vec<Mailbox>,
@@ -60,6 +70,18 @@ impl Shared {
             messages.pop_front();
         }
         messages.push_back(message.to_owned());
+    }
+
+    /// Whether there is no place for a further client. Connections that negotiate have places of their own.
+    fn is_full(&self) -> bool {
+        let all = self.connections.load(Ordering::Acquire);
+        all.saturating_sub(self.negotiating.load(Ordering::Acquire)) >= self.connections_max
+    }
+
+    /// An accepted connection has ended before it began to negotiate.
+    fn release_handshake(&self) {
+        self.negotiating.fetch_sub(1, Ordering::AcqRel);
+        self.connections.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -128,6 +150,12 @@ pub(super) struct Worker {
     connections: Slab<Watched>,
     /// Connections with replies or state to look at.
     touched: Vec<usize>,
+    /// Connections that negotiate, in the order of their acceptance.
+    handshakes: VecDeque<usize>,
+    /// The listeners are not watched until this time, because the system refused a connection.
+    refused_until: Option<Instant>,
+    /// The last time at which the system refused one.
+    shortage: Option<Instant>,
     next_mailbox: usize,
     checked: Instant,
     has_closed: bool,
@@ -166,6 +194,9 @@ impl Worker {
             descriptors: Vec::new(),
             connections: Slab::new(),
             touched: Vec::new(),
+            handshakes: VecDeque::new(),
+            refused_until: None,
+            shortage: None,
             next_mailbox: 0,
             checked: Instant::now(),
             has_closed: false,
@@ -189,6 +220,7 @@ impl Worker {
                 self.handle_event(event, now)?;
             }
             self.disconnect_silent_clients(now);
+            self.resume_listeners(now);
             self.advance(now);
             let mailbox = &self.shared.workers[self.number];
             mailbox.requests.store(self.core.requests, Ordering::Relaxed);
@@ -239,7 +271,7 @@ impl Worker {
                 }
             }
             IO => self.core.handle_notification(),
-            number if number >= LISTENERS => self.accept((number - LISTENERS) as usize),
+            number if number >= LISTENERS => self.accept((number - LISTENERS) as usize, now),
             key => {
                 let key = key as usize;
                 if self.connections.contains(key) {
@@ -252,24 +284,60 @@ impl Worker {
     }
 
     /// Accepts waiting connections of a listener, and distributes them among the workers.
-    fn accept(&mut self, listener: usize) {
+    fn accept(&mut self, listener: usize, now: Instant) {
         let Some(listener) = self.listeners.get(listener) else { return };
-        // An error is that of one connection, or a lack of descriptors, which passes when connections end.
-        while let Ok(mut stream) = listener.accept() {
-            if self.shared.connections.fetch_add(1, Ordering::AcqRel) >= self.shared.connections_max {
-                self.shared.connections.fetch_sub(1, Ordering::AcqRel);
-                continue;
+        for _ in 0..ACCEPTS_MAX {
+            match listener.accept() {
+                Ok(mut stream) => {
+                    if self.shared.is_full() {
+                        continue;
+                    }
+                    self.shared.connections.fetch_add(1, Ordering::AcqRel);
+                    self.shared.negotiating.fetch_add(1, Ordering::AcqRel);
+                    let accepted = self.shared.accepted.fetch_add(1, Ordering::Relaxed);
+                    stream.number = (accepted % STREAMS_MAX) as u32 + 1;
+                    self.shared.workers[self.next_mailbox].put(stream);
+                    self.next_mailbox = (self.next_mailbox + 1) % self.shared.workers.len();
+                }
+                Err(error) if is_shortage(&error) => return self.pause_listeners(&error, now),
+                // None is waiting, or the error is that of one connection.
+                Err(_) => return,
             }
-            let accepted = self.shared.accepted.fetch_add(1, Ordering::Relaxed);
-            stream.number = (accepted % STREAMS_MAX) as u32 + 1;
-            self.shared.workers[self.next_mailbox].put(stream);
-            self.next_mailbox = (self.next_mailbox + 1) % self.shared.workers.len();
+        }
+    }
+
+    /// Stops watching the listeners, because a connection that cannot be accepted stays readable.
+    fn pause_listeners(&mut self, error: &io::Error, now: Instant) {
+        let is_new = self.shortage.is_none_or(|at| now.saturating_duration_since(at) > SHORTAGE_PAUSE);
+        if is_new {
+            self.shared.note(&format!(
+                "cannot accept connections: {error}; raise the limit of open files (ulimit -n) or lower --connections"
+            ));
+        }
+        self.shortage = Some(now);
+        self.refused_until = Some(now + CHECK);
+        self.watch_listeners(EventFlags::empty());
+    }
+
+    /// Accepts connections again, some time after the system refused one.
+    fn resume_listeners(&mut self, now: Instant) {
+        if self.refused_until.is_some_and(|until| now >= until) {
+            self.refused_until = None;
+            self.watch_listeners(EventFlags::IN);
+        }
+    }
+
+    fn watch_listeners(&self, flags: EventFlags) {
+        for (number, listener) in (LISTENERS..).zip(&self.listeners) {
+            // It fails only for a descriptor that is not watched.
+            let _ = epoll::modify(&self.epoll, listener, EventData::new_u64(number), flags);
         }
     }
 
     fn add(&mut self, stream: Stream, now: Instant) -> io::Result<()> {
+        self.make_room_for_a_handshake();
         let Ok(connection) = Connection::new(stream, &self.core, now) else {
-            self.shared.connections.fetch_sub(1, Ordering::AcqRel);
+            self.shared.release_handshake();
             return Ok(());
         };
         let flags = EventFlags::IN;
@@ -277,14 +345,43 @@ impl Worker {
         let stream = &self.connections[key].connection.stream;
         epoll::add(&self.epoll, stream, EventData::new_u64(key as u64), flags)?;
         self.touched.push(key);
-        self.core.connections = self.connections.len();
+        self.handshakes.push_back(key);
         Ok(())
+    }
+
+    /// Closes the oldest handshake if there are too many: clients that connect and stay silent lock out no other.
+    fn make_room_for_a_handshake(&mut self) {
+        if self.handshakes.len() >= self.shared.handshakes_max {
+            let oldest = self.handshakes[0];
+            self.close(oldest, &Closed::Error("too many clients negotiate; closed the oldest".to_owned()));
+        }
+    }
+
+    /// A connection that negotiated has ended or continues as a client.
+    fn end_handshake(&mut self, key: usize) {
+        self.handshakes.retain(|negotiating| *negotiating != key);
+        self.shared.negotiating.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Handshakes use no buffers.
+    fn count_clients(&mut self) {
+        self.core.connections = self.connections.len() - self.handshakes.len();
     }
 
     fn read(&mut self, key: usize) {
         let connection = &mut self.connections[key].connection;
-        if let Err(closed) = connection.handle_readable(key, &mut self.core) {
-            self.close(key, &closed);
+        let negotiated = connection.negotiates();
+        let result = connection.handle_readable(key, &mut self.core);
+        let is_new_client = negotiated && !connection.negotiates();
+        let is_refused = is_new_client && self.shared.is_full();
+        if is_new_client {
+            self.end_handshake(key);
+            self.count_clients();
+        }
+        match result {
+            Err(closed) => self.close(key, &closed),
+            Ok(()) if is_refused => self.close(key, &Closed::Error("too many connections".to_owned())),
+            Ok(()) => {}
         }
     }
 
@@ -426,15 +523,19 @@ impl Worker {
     /// Closes a connection. Its I/O continues; its replies are dropped.
     fn close(&mut self, key: usize, reason: &Closed) {
         if let Closed::Error(message) = reason {
-            self.shared.note(message);
+            self.shared.note(&format!("closed a connection: {message}"));
         }
         if self.connections.contains(key) {
-            self.connections.remove(key).connection.stream.close();
+            let mut connection = self.connections.remove(key).connection;
+            connection.stream.close();
             self.core.abandon(key);
             self.core.turns.remove(key);
-            self.core.connections = self.connections.len();
             self.has_closed = true;
+            if connection.negotiates() {
+                self.end_handshake(key);
+            }
             self.shared.connections.fetch_sub(1, Ordering::AcqRel);
+            self.count_clients();
         }
     }
 
@@ -443,7 +544,7 @@ impl Worker {
         self.listeners.clear();
         for stream in self.shared.workers[self.number].take() {
             drop(stream);
-            self.shared.connections.fetch_sub(1, Ordering::AcqRel);
+            self.shared.release_handshake();
         }
         let is_over = Instant::now() >= at;
         if is_over {
@@ -459,4 +560,11 @@ impl Worker {
             }
         }
     }
+}
+
+/// Whether the system has no descriptor or memory for a connection, which then stays in the queue of the listener.
+fn is_shortage(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS))
 }
