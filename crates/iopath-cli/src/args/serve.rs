@@ -69,7 +69,7 @@ pub(crate) struct ServeArgs {
     /// Threads; default: one for each processor, at most 8
     #[arg(long, value_parser = count, value_name = "N")]
     pub(crate) threads: Option<u32>,
-    /// Connections at the same time; further ones are closed at once; default: 1024
+    /// Clients at the same time; further ones are closed at once; default: 1024
     #[arg(long, value_parser = count, value_name = "N")]
     pub(crate) connections: Option<u32>,
     /// End when the parent process has ended. Default only if a program other than a service manager passed the sockets

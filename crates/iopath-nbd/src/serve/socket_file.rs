@@ -1,18 +1,21 @@
 //! The file of a unix socket: created, replaced after a server that was killed, and removed at the end. Does not accept
 //! connections.
 //!
-//! All of this happens under a lock of the directory (flock(2)), so that of several servers that start at one path at the same
-//! time, exactly one binds it. Without the lock, two servers that find an abandoned socket could both remove a file at its path,
-//! and the second one would remove the new socket of the first. A socket that is bound but does not listen yet would look
-//! abandoned.
+//! All of this happens under a lock (flock(2)), so that of several servers that start at one path at the same time, exactly one
+//! binds it. Without the lock, two servers that find an abandoned socket could both remove a file at its path, and the second one
+//! would remove the new socket of the first. A socket that is bound but does not listen yet would look abandoned.
+//!
+//! The lock is that of a file beside the socket, which only its owner may open. A lock of the directory would be simpler, but
+//! every user who may read the directory can hold that, and so stop all servers there.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{CWD, FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -33,7 +36,7 @@ pub struct SocketFile {
 impl SocketFile {
     /// Binds a socket with mode 0600, and listens on it. A socket at this path that no process listens on is replaced.
     pub(super) fn bind(path: &Path) -> io::Result<(UnixListener, Self)> {
-        let lock = lock_directory(path)?;
+        let lock = Lock::take(path)?;
         if lock.is_some() && is_abandoned(path)? {
             rustix::fs::unlink(path)?;
         }
@@ -52,47 +55,76 @@ impl SocketFile {
 
     /// Removes the file, if it is still at its path. The socket of a later server stays.
     pub(super) fn remove(self) -> io::Result<()> {
-        let _lock = lock_directory(&self.path)?;
-        let ours = rustix::fs::fstat(&self.inode)?;
-        match rustix::fs::lstat(&self.path) {
-            Ok(found) if (found.st_dev, found.st_ino) == (ours.st_dev, ours.st_ino) => {
-                Ok(rustix::fs::unlink(&self.path)?)
+        let _lock = Lock::take(&self.path)?;
+        if is_at(&self.inode, &self.path)? {
+            rustix::fs::unlink(&self.path)?;
+        }
+        Ok(())
+    }
+}
+
+/// The lock of a socket. Its file is removed at the end.
+#[derive(Debug)]
+struct Lock {
+    path: PathBuf,
+    file: OwnedFd,
+}
+
+impl Lock {
+    /// Waits for the lock. `None`: the directory has no locks, or this process may not write to it, or the file is that of
+    /// another user. Then no server replaces a socket there.
+    fn take(socket: &Path) -> io::Result<Option<Self>> {
+        let Some(name) = socket.file_name() else { return Ok(None) };
+        let path = socket.with_file_name([OsStr::new("."), name, OsStr::new(".lock")].join(OsStr::new("")));
+        let limit = Instant::now() + WAIT;
+        loop {
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let Ok(file) = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR) else { return Ok(None) };
+            if !is_private(&file)? {
+                return Ok(None);
             }
-            _ => Ok(()),
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                // The last owner may have removed the file since it was opened.
+                Ok(()) if is_at(&file, &path)? => return Ok(Some(Self { path, file })),
+                Ok(()) | Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if Instant::now() < limit => std::thread::sleep(Duration::from_millis(1)),
+                Err(Errno::AGAIN) => {
+                    let message = format!(
+                        "another process holds the lock {} for more than {} s",
+                        path.display(),
+                        WAIT.as_secs()
+                    );
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, message));
+                }
+                // Network filesystems: ENOLCK or EOPNOTSUPP without locks.
+                Err(_) => return Ok(None),
+            }
         }
     }
 }
 
-/// Locks the directory of a socket until the result is dropped. `None`: the directory has no locks, or this process may not
-/// read it. Then no server replaces a socket there.
-fn lock_directory(path: &Path) -> io::Result<Option<OwnedFd>> {
-    let directory = match path.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    };
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let opened = match rustix::fs::openat(CWD, directory, flags, Mode::empty()) {
-        Err(Errno::ACCESS) => return Ok(None),
-        opened => opened?,
-    };
-    let limit = Instant::now() + WAIT;
-    loop {
-        match rustix::fs::flock(&opened, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(Some(opened)),
-            Err(Errno::AGAIN) if Instant::now() < limit => std::thread::sleep(Duration::from_millis(1)),
-            Err(Errno::AGAIN) => {
-                let message = format!(
-                    "another process holds a lock of the directory {} for more than {} s",
-                    directory.display(),
-                    WAIT.as_secs()
-                );
-                return Err(io::Error::new(io::ErrorKind::TimedOut, message));
-            }
-            Err(Errno::INTR) => {}
-            // Network filesystems: EBADF without write access to the directory, ENOLCK or EOPNOTSUPP without locks.
-            Err(_) => return Ok(None),
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // The file goes before the lock does, which ends when the file is closed. A file that stays is used again.
+        if is_at(&self.file, &self.path).unwrap_or(false) {
+            let _ = rustix::fs::unlink(&self.path);
         }
     }
+}
+
+/// Whether only this user can hold a lock of the file.
+fn is_private(file: &OwnedFd) -> io::Result<bool> {
+    let about = rustix::fs::fstat(file)?;
+    let is_regular = FileType::from_raw_mode(about.st_mode) == FileType::RegularFile;
+    let others = Mode::RWXG | Mode::RWXO;
+    let is_closed = !Mode::from_raw_mode(about.st_mode).intersects(others);
+    Ok(is_regular && is_closed && about.st_uid == rustix::process::geteuid().as_raw())
+}
+
+/// Whether the open file is the one at this path.
+fn is_at(file: &OwnedFd, path: &Path) -> io::Result<bool> {
+    let ours = rustix::fs::fstat(file)?;
+    Ok(rustix::fs::lstat(path).is_ok_and(|found| (found.st_dev, found.st_ino) == (ours.st_dev, ours.st_ino)))
 }
 
 /// Whether the path is a socket that refuses connections. The connection does not wait for a server with many clients.
@@ -109,6 +141,7 @@ fn new_socket() -> io::Result<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::UnixStream;
     use std::sync::Barrier;
 
@@ -147,6 +180,34 @@ mod tests {
                 "pair {pair}: {client:?} reaches the winner"
             );
         }
+    }
+
+    #[test]
+    fn a_lock_of_the_directory_or_a_file_of_another_user_stops_no_server() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = rustix::fs::open(folder.path(), OFlags::RDONLY, Mode::empty()).unwrap();
+        rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let path = folder.path().join("socket");
+        let files = || folder.path().read_dir().unwrap().count();
+        let (listener, _) = SocketFile::bind(&path).unwrap();
+        assert_eq!(files(), 1, "the lock is removed");
+        drop(listener);
+        let (listener, file) = SocketFile::bind(&path).expect("an abandoned socket is replaced");
+        drop(listener);
+        // As a file that another user has prepared: this one can open and lock it.
+        let planted = folder.path().join(".socket.lock");
+        std::fs::write(&planted, "").unwrap();
+        std::fs::set_permissions(&planted, std::fs::Permissions::from_mode(0o666)).unwrap();
+        let held = std::fs::File::open(&planted).unwrap();
+        rustix::fs::flock(&held, FlockOperation::NonBlockingLockExclusive).unwrap();
+        assert!(is_in_use(SocketFile::bind(&path)), "no socket is replaced without a lock");
+        file.remove().unwrap();
+        SocketFile::bind(&path).expect("a free path needs no lock");
+        assert!(planted.exists());
+        let link = folder.path().join(".linked.lock");
+        std::os::unix::fs::symlink(folder.path().join("victim"), &link).unwrap();
+        SocketFile::bind(&folder.path().join("linked")).unwrap();
+        assert!(!folder.path().join("victim").exists(), "a link is not followed");
     }
 
     #[test]
