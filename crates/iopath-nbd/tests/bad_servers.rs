@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use iopath::remote::Remote;
-use iopath::{Options, Volume};
+use iopath::{Member, Options, Volume};
 use iopath_nbd::{ConnectError, ConnectOptions, connect};
 
 /// A test that takes longer hangs.
@@ -225,4 +225,34 @@ fn a_server_that_violates_the_protocol_again_and_again_is_given_up() {
     assert!(failed.contains("not in flight"), "the reason: {failed}");
     assert!(server.connections() <= 6, "{} connections", server.connections());
     assert_eq!(export.losses().lost, u64::from(server.connections()));
+}
+
+#[test]
+fn a_size_beyond_that_of_a_file_is_refused_and_the_largest_one_is_not() {
+    for size in [1 << 63, u64::MAX - 511, u64::MAX] {
+        let server = Server::start(move |mut stream| negotiate(&mut stream, size));
+        let refused = server.refusal("nbd", "");
+        assert!(refused.contains(&size.to_string()) && refused.contains("2^63-1"), "{refused}");
+    }
+    let largest = i64::MAX as u64;
+    let server = Server::start(move |mut stream| {
+        negotiate(&mut stream, largest)?;
+        loop {
+            let (cookie, length) = next_read(&mut stream)?;
+            stream.write_all(&reply_to(cookie, length))?;
+        }
+    });
+    let export = server.open("nbd", "").unwrap();
+    for options in [Options::new(), Options::new().mode(iopath::IoMode::Buffered)] {
+        let volume = Volume::remote(&export, &options).unwrap();
+        assert_eq!(volume.size_bytes(), largest);
+        let last = largest / 4096 * 4096;
+        let read = within_limit(move || volume.read_at(&mut [1; 4096], last)).unwrap();
+        assert_eq!(read as u64, largest - last);
+    }
+    // The sum of a stripe has a limit, too.
+    let other = Server::start(move |mut stream| negotiate(&mut stream, largest)).open("nbd", "").unwrap();
+    let members = [Member::Remote(&export), Member::Remote(&other)];
+    let refused = Volume::open_stripe_of(&members, 65536, &Options::new()).unwrap_err().to_string();
+    assert!(refused.contains("exceed the highest sector number"), "{refused}");
 }

@@ -23,6 +23,14 @@ pub enum OpenError {
     /// The target is in use, or writing would destroy existing data.
     #[error(transparent)]
     Refused(#[from] Refusal),
+    /// The size exceeds that of any file: ends of ranges, rounded up to blocks, would overflow.
+    #[error("{} states a size of {size_bytes} bytes; the maximum is 2^63-1", .path.display())]
+    TooLarge {
+        /// The target.
+        path: PathBuf,
+        /// Its size.
+        size_bytes: u64,
+    },
     /// The path names a directory.
     #[error("{} is a directory; name a file in it or a block device", .0.display())]
     Directory(PathBuf),

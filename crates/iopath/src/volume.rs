@@ -34,6 +34,16 @@ pub use cursor::Cursor;
 pub use direct::Direct;
 pub use range::RangeSupport;
 
+/// The largest size of a volume: that of a file. Ends of ranges, rounded up to a block, do not overflow.
+const SIZE_BYTES_MAX: u64 = i64::MAX.cast_unsigned();
+
+/// The end of a volume, and how often it has moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct End {
+    resizes: u64,
+    size_bytes: u64,
+}
+
 /// The path of a read or write.
 enum Route<'a> {
     Direct,
@@ -128,6 +138,9 @@ impl Volume {
     }
 
     fn of(source: Source, target: Target) -> Result<Self, OpenError> {
+        if target.size_bytes > SIZE_BYTES_MAX {
+            return Err(OpenError::TooLarge { path: target.path, size_bytes: target.size_bytes });
+        }
         let (first, cache, engine, fallback) = if source.options.is_cached() {
             let OpenedCache { cache, engine, fallback } = cache::open(&source, &target)?;
             (None, Some(cache), engine, fallback)
@@ -293,6 +306,12 @@ impl Volume {
 
     fn resizes(&self) -> u64 {
         self.shared.resizes.load(Ordering::Acquire)
+    }
+
+    /// The end at this moment. A resize stores the size first, so both are compared.
+    pub(crate) fn end(&self) -> End {
+        let resizes = self.resizes();
+        End { resizes, size_bytes: self.size_bytes() }
     }
 
     /// The lock for moving the end: one thread moves it at a time.

@@ -50,6 +50,9 @@ pub enum ClientError {
         /// Bytes.
         max: u64,
     },
+    /// A size beyond that of any file.
+    #[error("the server states a size of {0} bytes; the maximum is 2^63-1 ({max})", max = i64::MAX)]
+    Size(u64),
     /// Sizes that contradict the protocol.
     #[error(
         "the server states block sizes {min}, {preferred}, {max}: minimum and preferred size must be powers of two"

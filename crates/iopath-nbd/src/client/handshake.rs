@@ -391,6 +391,10 @@ impl ClientHandshake {
     fn transmission(&mut self) -> Result<Step, ClientError> {
         self.state = State::Ended;
         let (size, flags) = self.size_and_flags.ok_or(ClientError::Malformed(name_of(code::GO)))?;
+        // Offsets of files are signed, and ends of ranges rounded up to a block must not overflow.
+        if i64::try_from(size).is_err() {
+            return Err(ClientError::Size(size));
+        }
         Ok(Step::Progress(ClientProgress::Transmission(Negotiated {
             size,
             flags,

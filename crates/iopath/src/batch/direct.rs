@@ -7,7 +7,7 @@ use super::{BatchOptions, Completion, Refused, Request};
 use crate::error::{Cause, Error, ErrorKind, OpenError, Result};
 use crate::queues::{Queue, SharedDevice};
 use crate::source::threading::{Threading, sealed};
-use crate::volume::Volume;
+use crate::volume::{End, Volume};
 use coherent::CoherentIos;
 use iopath_core::{Extent, IoError, LogSink, Op, Priority, QueueStats, Stream, SubmitError};
 use iopath_os::{BufferPool, CompletedJob, Job, Notifier, ThreadQueue, WaitError, now};
@@ -51,12 +51,13 @@ impl<T: Threading> DirectBatch<T> {
 
     pub(super) fn queue(&mut self, mut request: Request) -> Result<(), Refused> {
         loop {
+            let end = self.volume.end();
             let extent = match self.extent(&request) {
                 Ok(extent) => extent,
                 Err(error) => return Err(Refused { error, buffer: request.buffer }),
             };
             match self.queue_extent(extent, &mut request) {
-                Err(refused) if self.is_cut_off(&request, extent, &refused) => {
+                Err(refused) if self.is_cut_off(&request, end, &refused) => {
                     request.buffer = refused.buffer;
                 }
                 queued => return queued,
@@ -177,14 +178,13 @@ impl<T: Threading> DirectBatch<T> {
         })
     }
 
-    /// Whether the end of the volume moved between the check of a read and its refusal. The check returns an extent
-    /// inside the volume, or an empty extent for a read past the end. So an extent that is refused and not empty was
-    /// inside the volume at the check. A second check cannot detect the move, since the end may have moved back.
-    fn is_cut_off(&self, request: &Request, extent: Extent, refused: &Refused) -> bool {
+    /// Whether the end of the volume moved between the check of a read and its refusal: then the read is checked again. The
+    /// count of resizes detects an end that has moved back. If the end has not moved, a second check has the same result.
+    fn is_cut_off(&self, request: &Request, end: End, refused: &Refused) -> bool {
         request.op == Op::Read
             && self.volume.cuts_off_at_end()
             && matches!(refused.error.kind(), ErrorKind::PastEnd { .. })
-            && !extent.is_empty()
+            && self.volume.end() != end
     }
 
     fn full(&self) -> Error {
@@ -244,11 +244,13 @@ mod tests {
         let mut request = Request::read(pool.take().unwrap(), BLOCK);
         for _ in 0..2 {
             volume.resize(3 * BLOCK).unwrap();
+            let end = volume.end();
             let extent = batch.extent(&request).unwrap();
             assert_eq!(extent.bytes(), 2 * BLOCK);
             volume.resize(2 * BLOCK).unwrap();
             let refused = batch.queue_extent(extent, &mut request).unwrap_err();
-            assert!(batch.is_cut_off(&request, extent, &refused), "{refused}");
+            assert!(batch.is_cut_off(&request, end, &refused), "{refused}");
+            assert!(!batch.is_cut_off(&request, volume.end(), &refused), "without a resize, no second check");
             request.buffer = refused.buffer;
         }
         batch.queue(request).unwrap();
