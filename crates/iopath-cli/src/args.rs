@@ -116,6 +116,9 @@ pub(crate) struct SurveyArgs {
     /// Measure and explain the tool, too: the queue without a device, the engine, iopath against the kernel
     #[arg(long)]
     pub(crate) all: bool,
+    /// Print the figures behind each finding, and the reasons to doubt it
+    #[arg(long)]
+    pub(crate) explain: bool,
     #[command(flatten)]
     pub(crate) format: GeneralFormat,
     #[command(flatten)]

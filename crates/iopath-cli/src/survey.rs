@@ -14,6 +14,7 @@ pub(crate) fn run(args: &SurveyArgs) -> anyhow::Result<()> {
         time: args.time,
         overwrite: args.overwrite,
         all: args.all,
+        explain: args.explain,
     };
     // Dropped after the results are shown: then the signal ends the process.
     let _interruption = Interruption::catch();

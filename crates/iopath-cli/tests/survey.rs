@@ -91,6 +91,10 @@ fn a_survey_has_findings_and_tables_in_eighty_columns_and_the_same_as_json() {
         assert!(shown.contains(part), "{part} is missing in\n{shown}");
     }
     assert!(!shown.contains('\x1b'), "{shown}");
+    let findings = shown.lines().skip_while(|line| *line != "Findings").skip(1);
+    let findings: Vec<&str> = findings.take_while(|line| !line.starts_with("Their reasons")).collect();
+    let is_third = |three: &[&str]| three[1..].iter().all(|line| line.starts_with("    "));
+    assert!(!findings.windows(3).any(is_third), "a finding has more than two lines:\n{shown}");
     for line in shown.lines() {
         assert!(line.chars().count() <= 80, "{} columns: {line}", line.chars().count());
     }

@@ -64,6 +64,8 @@ pub struct SurveyOptions {
     pub overwrite: bool,
     /// Whether to measure and explain the tool itself: the queue without a device, the engine, iopath against the kernel.
     pub all: bool,
+    /// Whether the text has the reasons of each finding.
+    pub explain: bool,
 }
 
 /// The results of a survey.
@@ -76,6 +78,7 @@ pub struct Survey {
     slice: Duration,
     cpu_of: CpuOf,
     took: Duration,
+    explains: bool,
 }
 
 /// Surveys a target. The time limit starts with the call; storage that hangs can exceed it.
@@ -125,7 +128,7 @@ pub fn survey(options: &SurveyOptions, progress: &mut dyn Progress) -> Result<Su
     let failure = failure.map(|error| error.to_string());
     let report = Report { left_out, findings, failure, ..report };
     let (rounds, slice, cpu_of) = (plan.rounds, plan.slice, facts.cpu_of());
-    Ok(Survey { report, rounds, slice, cpu_of, took: clock.elapsed() })
+    Ok(Survey { report, rounds, slice, cpu_of, took: clock.elapsed(), explains: options.explain })
 }
 
 /// Refuses a target that consists of others on this machine.

@@ -10,9 +10,6 @@ use crate::result::{Confidence, Report, RunResult, ServedBy, Spread};
 use crate::stats::contrast::Contrast;
 use crate::table::digits;
 
-/// Findings of a survey that limit the meaning of the others.
-const DOUBTS: [&str; 4] = ["spread", "cache", "no-disk", "dip"];
-
 /// The error rate of one comparison.
 const ALPHA: f64 = 0.05;
 
@@ -26,7 +23,7 @@ const WARNINGS_MAX: usize = 8;
 pub(super) fn of_report(report: &Report) -> Vec<Statement> {
     let finding = |finding: &crate::result::Finding| {
         let tone = match finding.confidence {
-            _ if DOUBTS.contains(&finding.id.as_str()) => Tone::Warn,
+            _ if finding.is_doubt() || finding.id == "dip" => Tone::Warn,
             Some(Confidence::Low) => Tone::Doubt,
             _ => Tone::Plain,
         };
@@ -35,7 +32,7 @@ pub(super) fn of_report(report: &Report) -> Vec<Statement> {
             let _ = write!(evidence, ". Doubts: {}", finding.doubts.join("; "));
         }
         let tag = finding.id.replace('-', " ");
-        let tag = match finding.confidence {
+        let tag = match finding.confidence.filter(|_| !finding.is_doubt()) {
             Some(confidence) => format!("{tag} · {} confidence", confidence.name()),
             None => tag,
         };

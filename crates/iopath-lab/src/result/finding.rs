@@ -20,6 +20,13 @@ pub struct Finding {
     pub doubts: Vec<String>,
 }
 
+impl Finding {
+    /// Whether it is a reason to doubt the others, and not advice.
+    pub(crate) fn is_doubt(&self) -> bool {
+        ["spread", "cache", "no-disk"].contains(&self.id.as_str())
+    }
+}
+
 /// How sure a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

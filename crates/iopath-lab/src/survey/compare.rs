@@ -127,6 +127,13 @@ impl<'a> Choice<'a> {
             .min_by_key(|run| u64::from(run.block_bytes) * u64::from(run.io_depth))?;
         Some(Self { fastest, chosen, good, slowest })
     }
+
+    /// The recommended measurement at depth 1 if one is as good as the fastest, else the recommended one: a depth that does not
+    /// gain throughput adds its queueing to the latency.
+    pub(crate) fn shallowest(&self, cpu: CpuOf) -> &'a RunResult {
+        let single: Vec<&RunResult> = self.good.iter().copied().filter(|run| run.io_depth == 1).collect();
+        Self::of(&single, cpu).map_or(self.chosen, |choice| choice.chosen)
+    }
 }
 
 /// Whether a measurement is as good as the fastest: nearly as fast, or not significantly slower.

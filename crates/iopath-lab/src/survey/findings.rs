@@ -55,6 +55,8 @@ pub(crate) struct FindingRow {
 
 /// All findings, in the order of the report.
 pub(crate) static FINDINGS: &[FindingRow] = &[
+    // What the noise of the machine does to all others, then advice, then reasons for doubt.
+    FindingRow { id: "spread", find: anomalies::variation },
     FindingRow { id: "sequential-read", find: advice::sequential_read },
     FindingRow { id: "sequential-write", find: advice::sequential_write },
     FindingRow { id: "random-read", find: advice::random_read },
@@ -68,7 +70,6 @@ pub(crate) static FINDINGS: &[FindingRow] = &[
     FindingRow { id: "device-orders", find: anomalies::command_queueing },
     FindingRow { id: "readahead", find: anomalies::readahead },
     FindingRow { id: "dip", find: anomalies::dip },
-    FindingRow { id: "spread", find: anomalies::variation },
     FindingRow { id: "cache", find: validity::cache },
     FindingRow { id: "no-disk", find: validity::no_disk },
     FindingRow { id: "iopath-kernel", find: validity::iopath_kernel },

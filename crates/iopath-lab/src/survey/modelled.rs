@@ -69,7 +69,14 @@ pub(super) fn survey(
     let findings = findings(&Figures { runs: &runs, facts: &facts });
     left_out.push(LEFT_OUT.to_owned());
     let report = Report { left_out, findings, ..Report::new(None, TargetFacts::of(&target), runs) };
-    Ok(Survey { report, rounds: REPETITIONS, slice: SLICE, cpu_of: CpuOf::Unknown, took: clock.elapsed() })
+    Ok(Survey {
+        report,
+        rounds: REPETITIONS,
+        slice: SLICE,
+        cpu_of: CpuOf::Unknown,
+        took: clock.elapsed(),
+        explains: options.explain,
+    })
 }
 
 fn workload(cell: Cell) -> Result<Workload, LabError> {
@@ -95,7 +102,8 @@ mod tests {
 
     fn surveyed(target: &str) -> Survey {
         let time = Duration::from_secs(600);
-        let options = SurveyOptions { target: target.into(), time, overwrite: false, all: false };
+        let options =
+            SurveyOptions { target: target.into(), time, overwrite: false, all: false, explain: false };
         survey(&options, Instant::now(), &mut Silent).unwrap()
     }
 

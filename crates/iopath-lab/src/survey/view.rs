@@ -29,7 +29,14 @@ impl Survey {
         let mut text = style.wrap(&self.heading(), "", "");
         text.push_str("\nFindings\n");
         for (number, finding) in (1..).zip(&self.report.findings) {
-            text.push_str(&style.finding(number, finding));
+            text.push_str(&style.finding(number, finding, self.explains));
+        }
+        if !self.explains && !self.report.findings.is_empty() {
+            text.push_str(&style.wrap(
+                "Their reasons: --explain, or iopath report of the JSON (--json).",
+                "",
+                "  ",
+            ));
         }
         if self.report.findings.is_empty() {
             text.push_str(&style.wrap("None: there is no measurement that storage served.", "", "  "));
@@ -302,6 +309,7 @@ mod tests {
             slice: Duration::from_millis(120),
             cpu_of: CpuOf::Process,
             took: Duration::from_secs(90),
+            explains: true,
         }
     }
 
@@ -337,6 +345,31 @@ mod tests {
         assert!(at("Low confidence: measured once; no disk") < at("a sentence of many words"));
         assert!(at("a sentence of many words") < at("Sequential reads: MB/s"), "{text}");
         assert!(at("Durable writes of 4 KiB") < at("Left out: page caches"), "{text}");
+    }
+
+    #[test]
+    fn a_finding_has_two_lines_unless_its_reasons_are_wanted() {
+        let mut survey = survey();
+        survey.report.findings[0].text =
+            "Random reads of 4 KiB: use kernel-uring at depth 32: 70938 IOPS, p50 279 µs, \
+             3.37 µs of CPU per I/O. That is 6.22 times the throughput of depth 1."
+                .to_owned();
+        survey.explains = false;
+        let text = survey.text(false, Some(80));
+        let findings: Vec<&str> = text
+            .lines()
+            .skip_while(|line| *line != "Findings")
+            .skip(1)
+            .take_while(|line| !line.is_empty())
+            .collect();
+        assert_eq!(
+            findings,
+            [
+                " 1. Random reads of 4 KiB: use kernel-uring at depth 32: 70938 IOPS, p50 279 µs,",
+                "    3.37 µs of CPU per I/O (low confidence)",
+                "Their reasons: --explain, or iopath report of the JSON (--json).",
+            ]
+        );
     }
 
     #[test]

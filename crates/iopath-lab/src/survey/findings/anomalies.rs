@@ -33,18 +33,14 @@ pub(super) fn command_queueing<'a>(figures: &Figures<'a>) -> Option<Found<'a>> {
     if gain.mean < GAIN_MIN || !gain.is_above(GAIN_CERTAIN) || !headless {
         return None;
     }
-    let scheduler = match disk.scheduler.as_deref() {
-        Some("none") => " The kernel uses `none`, too.".to_owned(),
-        Some(other) => format!(
-            " The kernel uses `{other}`; to save its CPU time: echo none > /sys/block/{}/queue/scheduler",
-            disk.name.replace('/', "!")
-        ),
-        None => String::new(),
+    let advice = match disk.scheduler.as_deref() {
+        Some("none") => "the scheduler `none`, which it has, is right".to_owned(),
+        Some(other) => {
+            format!("`iopath tune {} scheduler=none` saves the CPU time of `{other}`", disk.name)
+        }
+        None => "use the I/O scheduler (elevator) `none`".to_owned(),
     };
-    let text = format!(
-        "{} supports command queueing: use the I/O scheduler (elevator) `none`.{scheduler}",
-        disk.name
-    );
+    let text = format!("{} orders its requests itself (command queueing): {advice}.", disk.name);
     let contradiction = if disk.rotational == Some(true) {
         ", less than a seek takes, although sysfs reports the disk as rotational (virtual disks often do)"
     } else {
@@ -65,21 +61,20 @@ pub(super) fn readahead<'a>(figures: &Figures<'a>) -> Option<Found<'a>> {
     else {
         return None;
     };
-    let setting = format!("/sys/block/{}/queue/read_ahead_kb", name.replace('/', "!"));
+    let change = format!("iopath tune {name} read_ahead_kb={request}");
     let evidence = format!("read_ahead_kb is {ahead}, max_sectors_kb {request}{}", mean_request(figures));
     if ahead < request {
         let text = format!(
-            "The kernel's readahead on {name} is {ahead} KiB, less than its largest request of {request} KiB: buffered \
-             streams reach the disk in small requests. To change it: echo {request} > {setting}"
+            "The kernel's readahead on {name} is {ahead} KiB, less than its largest request: `{change}`. Buffered \
+             streams reach the disk in small requests."
         );
         return Some(Found::fact(text, evidence));
     }
     (*ahead >= request * READAHEAD_REQUESTS_MAX).then(|| {
         let text = format!(
-            "The kernel's readahead on {name} is {ahead} KiB, {} times its largest request: each stream uses that much \
-             memory, and the disk transfers bytes that no stream reads. To change it: echo {} > {setting}",
-            ahead / request,
-            request
+            "The kernel's readahead on {name} is {ahead} KiB, {} times its largest request: `{change}`. Each stream \
+             uses that much memory, and the disk transfers bytes that no stream reads.",
+            ahead / request
         );
         Found::fact(text, evidence)
     })
@@ -138,13 +133,14 @@ pub(super) fn variation<'a>(figures: &Figures<'a>) -> Option<Found<'a>> {
     let facts = figures.facts;
     let cause = match facts.busy_cpus {
         Some(busy) if facts.is_busy() => {
-            format!("Other programs kept up to {} of {} CPUs busy.", digits(busy), facts.cores)
+            format!("other programs kept up to {} of {} CPUs busy", digits(busy), facts.cores)
         }
-        Some(_) => "Other programs used little CPU: check the storage and its other users.".to_owned(),
-        None => "The load by other programs is not known.".to_owned(),
+        Some(_) => "other programs used little CPU, so check the storage and its other users".to_owned(),
+        None => "the load by other programs is not known".to_owned(),
     };
     let text = format!(
-        "CV > 10% in {noisy} of {} measurements. {cause} A longer --time adds repetitions and narrows the intervals.",
+        "{noisy} of {} measurements are noisy (CV > 10%): {cause}. A longer --time adds repetitions and narrows the \
+         intervals.",
         moving.len()
     );
     let evidence =
@@ -191,13 +187,16 @@ mod tests {
         let runs = [random(1, &steady(0.4)), random(32, &steady(4.0))];
         let Found { text, evidence, .. } =
             command_queueing(&Figures { runs: &runs, facts: &facts(disk()) }).unwrap();
-        assert!(text.contains("(elevator) `none`. The kernel uses `mq-deadline`"), "{text}");
-        assert!(text.ends_with("echo none > /sys/block/vda/queue/scheduler"), "{text}");
+        assert!(text.contains("(command queueing): `iopath tune vda scheduler=none`"), "{text}");
+        assert!(text.ends_with("saves the CPU time of `mq-deadline`."), "{text}");
         assert!(evidence.contains("10.0 times") && evidence.contains("although sysfs"), "{evidence}");
         let fit = DiskFacts { scheduler: Some("none".to_owned()), rotational: Some(false), ..disk() };
         let Found { text, evidence, .. } =
             command_queueing(&Figures { runs: &runs, facts: &facts(fit) }).unwrap();
-        assert!(text.ends_with("The kernel uses `none`, too.") && !evidence.contains("sysfs"), "{text}");
+        assert!(
+            text.ends_with("the scheduler `none`, which it has, is right.") && !evidence.contains("sysfs"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -222,7 +221,7 @@ mod tests {
             found.map(|found| (found.text, found.evidence))
         };
         let (text, evidence) = find(Some(128), Some(1280)).unwrap();
-        assert!(text.contains("largest request of 1280 KiB") && text.contains("echo 1280 >"), "{text}");
+        assert!(text.contains("`iopath tune vda read_ahead_kb=1280`"), "{text}");
         assert!(evidence.contains("became requests of"), "{evidence}");
         let (text, _) = find(Some(16_384), Some(1024)).unwrap();
         assert!(text.contains("16 times its largest request"), "{text}");
@@ -260,7 +259,10 @@ mod tests {
         ];
         let Found { text, evidence, .. } =
             variation(&Figures { runs: &runs, facts: &facts(disk()) }).unwrap();
-        assert!(text.starts_with("CV > 10% in 1 of 2") && text.contains("check the storage"), "{text}");
+        assert!(
+            text.starts_with("1 of 2 measurements are noisy") && text.contains("check the storage"),
+            "{text}"
+        );
         assert!(
             evidence.contains("33%, kernel-direct with blocks of 4 KiB (read), median 100 MB/s"),
             "{evidence}"

@@ -35,7 +35,7 @@ pub(super) fn durable_write<'a>(figures: &Figures<'a>) -> Option<Found<'a>> {
 /// Random reads and writes at the same time.
 pub(super) fn mixed<'a>(figures: &Figures<'a>) -> Option<Found<'a>> {
     let choice = Choice::of(&figures.of(Rw::RandRw), figures.cpu())?;
-    let Choice { chosen, fastest, .. } = choice;
+    let (chosen, fastest) = (choice.shallowest(figures.cpu()), choice.fastest);
     let alone = figures.random(&chosen.path, chosen.io_depth);
     let reads = chosen.directions.as_ref().map(|directions| &directions.read.latency_ns);
     let effect = reads.map_or_else(String::new, |reads| {

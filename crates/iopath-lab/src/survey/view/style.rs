@@ -26,8 +26,15 @@ impl Style {
         Self { is_fancy, width: width.map_or(WIDTH, usize::from).max(WIDTH_MIN) }
     }
 
-    /// A finding under its number and confidence.
-    pub(super) fn finding(self, number: usize, finding: &Finding) -> String {
+    /// A finding: its first sentence with its confidence, or all that is known about it.
+    pub(super) fn finding(self, number: usize, finding: &Finding, explains: bool) -> String {
+        if !explains {
+            let sentence = first_sentence(&finding.text);
+            let level = finding.confidence.filter(|_| !finding.is_doubt());
+            let confidence =
+                level.map_or_else(String::new, |level| format!(" ({} confidence)", level.name()));
+            return self.wrap(&format!("{sentence}{confidence}"), &format!("{number:>2}. "), "    ");
+        }
         let (dim, bold, plain) = if self.is_fancy { ("\x1b[2m", "\x1b[1m", "\x1b[0m") } else { ("", "", "") };
         let mut text = String::new();
         let (first, rest) = (format!("{number:>2}. "), "    ");
@@ -101,6 +108,13 @@ impl Style {
     pub(super) fn wrap(self, text: &str, first: &str, rest: &str) -> String {
         table::wrap(text, first, rest, self.width.min(WIDTH_MAX))
     }
+}
+
+/// The text up to the period that ends its first sentence, without it.
+fn first_sentence(text: &str) -> &str {
+    let begins = |at: usize| text[at..].chars().next().is_some_and(char::is_uppercase);
+    let end = text.match_indices(". ").map(|(at, _)| at).find(|at| begins(at + 2));
+    end.map_or(text, |at| &text[..at]).trim_end_matches('.')
 }
 
 fn plain_table(is_fancy: bool) -> Table {
