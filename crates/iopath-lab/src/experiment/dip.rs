@@ -158,7 +158,8 @@ fn notes() -> Vec<String> {
          with Linux's windows requests the same windows at all block sizes from 512 KiB on, so it has no dip there."
             .to_owned(),
         "Missing: the published dip begins at blocks of 512 KiB, which are one command. If the largest command had 256 KiB, the dip \
-         of the model would begin there too, but no source has such a limit. At blocks of 1 MiB, the modelled dip occurs \
+         of the model would begin there too, but no source has such a limit of commands. The limit of 256 KiB for a PDU has \
+         a source, but little effect: see `unplug`. At blocks of 1 MiB, the modelled dip occurs \
          with readahead 128 KiB only."
             .to_owned(),
         "iopath's readahead keeps several requests in flight, so several threads of the target serve it, and the target idles \

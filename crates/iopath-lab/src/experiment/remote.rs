@@ -17,7 +17,7 @@ use crate::error::LabError;
 use crate::simulated::contexts::ContextTimes;
 use crate::simulated::machine::{Machine, Outcome, Top, VolumeSetup};
 use crate::simulated::server::{Server, ServerSettings};
-use crate::simulated::transport::Transport;
+use crate::simulated::transport::{Responses, Transport};
 use crate::simulated::{Span, Unplug};
 use crate::workload::{BlockSize, Depth, End, Rw, Workload};
 
@@ -37,7 +37,7 @@ pub(super) const SETUP: [Parameter; 4] = [
 ];
 
 /// The parameters of the model. Each of five is calibrated on a line of the table, in this order: see [`is_calibrated`].
-pub(super) const MODEL: [Parameter; 13] = [
+pub(super) const MODEL: [Parameter; 16] = [
     Parameter::count("size_mib", "MiB", 1_024, (16, 65_536), "published: 1 GiB"),
     Parameter::count(
         "threads",
@@ -68,6 +68,24 @@ pub(super) const MODEL: [Parameter; 13] = [
          the windows",
     ),
     Parameter::count("commands", "commands", 32, (1, 1_024), "open-iscsi: queue_depth of 32 unless set"),
+    Parameter::count(
+        "max_recv_data_segment_kib",
+        "KiB",
+        256,
+        (1, 16_383),
+        "open-iscsi, May 2009: MaxRecvDataSegmentLength of 262144 bytes unless set; a longer response has several PDUs",
+    ),
+    Parameter::choice(
+        "data_in",
+        &["streams", "waits"],
+        "SCST, July 2009: a target sends all PDUs of a response at once; waits: each when the previous one is received",
+    ),
+    Parameter::choice(
+        "status",
+        &["in-data", "own"],
+        "SCST, July 2009: the last PDU of the data has the status; own: a PDU of its own after several PDUs, which takes the \
+         time of a command",
+    ),
     Parameter::number(
         "transport_mib_per_s",
         "MiB/s",
@@ -125,6 +143,9 @@ pub(super) struct Constants {
     pub(super) unplug_ms: f64,
     pub(super) completion_unplugs: bool,
     pub(super) commands: u32,
+    pub(super) max_recv_data_segment_kib: u64,
+    pub(super) data_in_waits: bool,
+    pub(super) status_is_own: bool,
     pub(super) transport_mib_per_s: f64,
     pub(super) copy_mb_per_s: f64,
     pub(super) command_us: f64,
@@ -143,6 +164,9 @@ impl Constants {
             unplug_ms: settings.number("unplug_ms"),
             completion_unplugs: settings.choice("completion") == "unplugs",
             commands: settings.count("commands") as u32,
+            max_recv_data_segment_kib: settings.count("max_recv_data_segment_kib"),
+            data_in_waits: settings.choice("data_in") == "waits",
+            status_is_own: settings.choice("status") == "own",
             transport_mib_per_s: settings.number("transport_mib_per_s"),
             copy_mb_per_s: settings.number("copy_mb_per_s"),
             command_us: settings.number("command_us"),
@@ -190,7 +214,7 @@ pub(super) fn read(
     log: bool,
 ) -> Result<Outcome, LabError> {
     let size_bytes = constants.size_mib << 20;
-    let transport = Transport::new(constants.transport_mib_per_s * f64::from(1 << 20));
+    let transport = Transport::new(constants.transport_mib_per_s * f64::from(1 << 20), responses(constants));
     // The direct path of the reading machine splits a call there.
     let command_bytes = setup.max_sectors_kib << 10;
     let server = Server::new(array(constants)?, &server(constants, setup));
@@ -225,6 +249,14 @@ pub(super) fn read(
 /// The throughput of [`read`] with calls that do not overlap, in MiB/s.
 pub(super) fn throughput(constants: &Constants, setup: Setup, reader: Reader) -> Result<f64, LabError> {
     Ok(read(constants, setup, reader, false)?.bytes_per_second() / f64::from(1 << 20))
+}
+
+fn responses(constants: &Constants) -> Responses {
+    Responses {
+        pdu_bytes_max: constants.max_recv_data_segment_kib << 10,
+        waits: constants.data_in_waits,
+        status: milliseconds(if constants.status_is_own { constants.command_us / 1e3 } else { 0.0 }),
+    }
 }
 
 fn kernel(constants: &Constants, after_readahead: bool) -> Unplug {
