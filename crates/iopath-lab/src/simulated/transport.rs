@@ -19,7 +19,7 @@ const PIECE_BYTES: u64 = 65_536;
 /// The PDUs of a response, as in iSCSI (RFC 3720). A response of one PDU is the same in all cases.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Responses {
-    /// The most data in a PDU: MaxRecvDataSegmentLength of the initiator.
+    /// The most data in a PDU: `MaxRecvDataSegmentLength` of the initiator.
     pub(crate) pdu_bytes_max: u64,
     /// Whether the sender waits until a PDU is received before it sends the next PDU of the same response.
     pub(crate) waits: bool,
