@@ -1,4 +1,5 @@
-//! Reads a small input file as a whole, up to a limit of its size. Does not parse.
+//! Reads a small text file as a whole, up to a limit of its size, without a byte order mark. Names what is no text in UTF-8. Does
+//! not parse.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -35,7 +36,43 @@ fn read_from(file: File, bytes_max: u64) -> io::Result<Vec<u8>> {
         let message = format!("it is larger than {} MiB", bytes_max >> 20);
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
     }
+    text_of(bytes)
+}
+
+/// The first bytes of files that editors and tools write in place of text in UTF-8, with the command that converts them.
+const OTHERS: [(&[u8], &str); 6] = [
+    (b"\xff\xfe", "is text in UTF-16, and iopath reads UTF-8: convert it with iconv -f UTF-16 -t UTF-8"),
+    (b"\xfe\xff", "is text in UTF-16, and iopath reads UTF-8: convert it with iconv -f UTF-16 -t UTF-8"),
+    (b"\x1f\x8b", "is compressed with gzip: unpack it with gunzip"),
+    (b"\x28\xb5\x2f\xfd", "is compressed with zstd: unpack it with unzstd"),
+    (b"\xfd7zXZ\0", "is compressed with xz: unpack it with unxz"),
+    (b"BZh", "is compressed with bzip2: unpack it with bunzip2"),
+];
+
+/// The text without its byte order mark.
+///
+/// # Errors
+/// The bytes are compressed or in UTF-16.
+fn text_of(mut bytes: Vec<u8>) -> io::Result<Vec<u8>> {
+    refuse_encoded(&bytes)?;
+    if bytes.starts_with(BYTE_ORDER_MARK) {
+        bytes.drain(..BYTE_ORDER_MARK.len());
+    }
     Ok(bytes)
+}
+
+/// The mark that editors put before text in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// Refuses a file by its first bytes.
+///
+/// # Errors
+/// The file is compressed or in UTF-16.
+pub(crate) fn refuse_encoded(first: &[u8]) -> io::Result<()> {
+    match OTHERS.iter().find(|(start, _)| first.starts_with(start)) {
+        Some((_, what)) => Err(io::Error::new(io::ErrorKind::InvalidData, format!("it {what}"))),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -59,6 +96,20 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), vec![7; 1 << 20]).unwrap();
         assert_eq!(read(file.path(), 1 << 20).unwrap().len(), 1 << 20);
+        for (content, expected) in [
+            (&b"\xef\xbb\xbf[job]\n"[..], Ok("[job]\n")),
+            (b"\xff\xfe[\0", Err("UTF-16")),
+            (b"\x1f\x8b\x08", Err("gunzip")),
+            (b"BZh9", Err("bunzip2")),
+            (b"", Ok("")),
+        ] {
+            std::fs::write(file.path(), content).unwrap();
+            match (read(file.path(), 1 << 20), expected) {
+                (Ok(bytes), Ok(text)) => assert_eq!(bytes, text.as_bytes()),
+                (Err(error), Err(part)) => assert!(error.to_string().contains(part), "{error}"),
+                (read, _) => panic!("{content:?}: {read:?}"),
+            }
+        }
         let error = read(Path::new("/dev/zero"), 1 << 20).unwrap_err();
         assert_eq!(error.to_string(), "it is larger than 1 MiB");
     }

@@ -5,6 +5,7 @@ use super::fio_options;
 use super::json::Node;
 use crate::compare_error::CompareError;
 
+const KIB: f64 = 1024.0;
 const GIB: f64 = (1u64 << 30) as f64;
 
 const DIRECTIONS: [&str; 3] = ["read", "write", "trim"];
@@ -18,7 +19,7 @@ pub(super) fn is_fio(root: &Node) -> bool {
 pub(super) fn read(root: &Node) -> Result<Vec<Run>, CompareError> {
     let version = root.get("fio version")?.text()?;
     let global = root.find("global options").map_or_else(|| Ok(Vec::new()), |options| texts(&options))?;
-    let jobs = root.get("jobs")?.elements()?;
+    let jobs = jobs(root)?;
     let mut known: Vec<(Section, Vec<Node>)> = Vec::new();
     for job in jobs {
         let section = Section::of(&job)?;
@@ -36,6 +37,9 @@ pub(super) fn read(root: &Node) -> Result<Vec<Run>, CompareError> {
         run.identity("job", section.name);
         // The groups of iopath begin at 1.
         run.setting("group", section.group + 1);
+        if let Some(client) = section.client {
+            run.identity("client", client);
+        }
         let options: Vec<_> = global.iter().chain(&section.options).copied().collect();
         if !options.is_empty() {
             fio_options::conditions(&options, &mut run);
@@ -43,9 +47,20 @@ pub(super) fn read(root: &Node) -> Result<Vec<Run>, CompareError> {
         of_clones(clones, &mut run, &mut runs)?;
     }
     if runs.is_empty() {
-        return Err(root.get("jobs")?.error("no job has transferred a byte"));
+        return Err(root.error("no job has transferred a byte"));
     }
     Ok(runs)
+}
+
+/// The jobs: of this machine, or of the servers of a client without their sum.
+fn jobs<'a>(root: &Node<'a>) -> Result<Vec<Node<'a>>, CompareError> {
+    let Some(of_clients) = root.find("client_stats") else { return root.get("jobs")?.elements() };
+    let mut jobs = of_clients.elements()?;
+    let is_sum = |job: &Node| {
+        job.find("jobname").is_some_and(|name| name.text().is_ok_and(|name| name == "All clients"))
+    };
+    jobs.retain(|job| !is_sum(job));
+    Ok(jobs)
 }
 
 /// What distinguishes the sections of a job file in its results. Several sections may have one name.
@@ -53,6 +68,8 @@ pub(super) fn read(root: &Node) -> Result<Vec<Run>, CompareError> {
 struct Section<'a> {
     name: &'a str,
     group: u64,
+    /// The server that ran it.
+    client: Option<&'a str>,
     options: Vec<(&'a str, &'a str)>,
 }
 
@@ -61,6 +78,7 @@ impl<'a> Section<'a> {
         Ok(Self {
             name: job.get("jobname")?.text()?,
             group: job.find("groupid").map_or(Ok(0), |group| group.whole())?,
+            client: job.find("hostname").map(|name| name.text()).transpose()?,
             options: job.find("job options").map_or_else(|| Ok(Vec::new()), |options| texts(&options))?,
         })
     }
@@ -85,7 +103,7 @@ fn of_clones(clones: &[Node], common: &mut Run, runs: &mut Vec<Run>) -> Result<(
     let mut active = Vec::new();
     for direction in DIRECTIONS {
         let parts: Vec<Node> = clones.iter().filter_map(|clone| clone.find(direction)).collect();
-        let bytes = sum(&parts, "io_bytes")?;
+        let bytes = total(&parts, transferred)?;
         if bytes > 0.0 {
             active.push((direction, parts, bytes));
         }
@@ -94,8 +112,8 @@ fn of_clones(clones: &[Node], common: &mut Run, runs: &mut Vec<Run>) -> Result<(
     for (direction, parts, bytes) in active {
         let mut run = common.clone();
         run.identity("direction", direction);
-        run.sample(THROUGHPUT, Some(vec![sum(&parts, "bw_bytes")?]));
-        run.sample(IOPS, Some(vec![sum(&parts, "iops")?]));
+        run.sample(THROUGHPUT, Some(vec![total(&parts, bandwidth)?]));
+        run.sample(IOPS, Some(vec![total(&parts, |part| part.get("iops")?.number())?]));
         run.sample(LATENCY, mean_latency(&parts)?.map(|mean| vec![mean]));
         if let [part] = &parts[..] {
             // Percentiles of the total latency and of the completion latency are not comparable.
@@ -114,17 +132,42 @@ fn of_clones(clones: &[Node], common: &mut Run, runs: &mut Vec<Run>) -> Result<(
     Ok(())
 }
 
-fn sum(parts: &[Node], key: &str) -> Result<f64, CompareError> {
-    parts.iter().map(|part| part.get(key)?.number()).sum()
+fn total(parts: &[Node], of: impl Fn(&Node) -> Result<f64, CompareError>) -> Result<f64, CompareError> {
+    parts.iter().map(of).sum()
+}
+
+/// Bytes. fio 2 states KiB under this name.
+fn transferred(part: &Node) -> Result<f64, CompareError> {
+    let bytes = part.get("io_bytes")?.number()?;
+    Ok(if is_fio_2(part) { bytes * KIB } else { bytes })
+}
+
+/// Bytes per second. fio 2 states KiB only.
+fn bandwidth(part: &Node) -> Result<f64, CompareError> {
+    match part.find("bw_bytes") {
+        Some(bytes) => bytes.number(),
+        None => Ok(part.get("bw")?.number()? * KIB),
+    }
+}
+
+fn is_fio_2(part: &Node) -> bool {
+    part.find("bw_bytes").is_none()
+}
+
+/// A latency by its name without a unit, and the nanoseconds of its unit: fio 2 has microseconds.
+fn latency<'a>(part: &Node<'a>, name: &str) -> Option<(Node<'a>, f64)> {
+    let nanoseconds = part.find(&format!("{name}_ns")).map(|latency| (latency, 1.0));
+    nanoseconds.or_else(|| part.find(name).map(|latency| (latency, 1000.0)))
 }
 
 /// The mean over all transfers.
 fn mean_latency(parts: &[Node]) -> Result<Option<f64>, CompareError> {
     let (mut total, mut count) = (0.0, 0.0);
     for part in parts {
-        let Some(latency) = part.find("lat_ns") else { return Ok(None) };
-        let transfers = part.get("total_ios")?.number()?;
-        total += latency.get("mean")?.number()? * transfers;
+        let Some((latency, unit)) = latency(part, "lat") else { return Ok(None) };
+        let Some(transfers) = part.find("total_ios") else { return Ok(None) };
+        let transfers = transfers.number()?;
+        total += latency.get("mean")?.number()? * unit * transfers;
         count += transfers;
     }
     Ok((count > 0.0 && total > 0.0).then(|| total / count))
@@ -132,16 +175,16 @@ fn mean_latency(parts: &[Node]) -> Result<Option<f64>, CompareError> {
 
 /// The latency whose percentiles fio recorded: total (`lat_percentiles=1`), or else of completion.
 fn percentiles_of(part: &Node) -> &'static str {
-    let has_total = part.find("lat_ns").is_some_and(|latency| latency.find("percentile").is_some());
-    if has_total { "lat_ns" } else { "clat_ns" }
+    let has_total = latency(part, "lat").is_some_and(|(latency, _)| latency.find("percentile").is_some());
+    if has_total { "lat" } else { "clat" }
 }
 
 /// A percentile of the latency; none if fio recorded none. Percentiles of several clones have no common one.
 fn percentile(parts: &[Node], key: &str) -> Result<Option<f64>, CompareError> {
     let [part] = parts else { return Ok(None) };
-    let latency = part.find(percentiles_of(part));
-    let value = latency.and_then(|latency| latency.find("percentile")?.find(key));
-    value.map(|value| value.number()).transpose()
+    let Some((latency, unit)) = latency(part, percentiles_of(part)) else { return Ok(None) };
+    let value = latency.find("percentile").and_then(|all| all.find(key));
+    value.map(|value| Ok(value.number()? * unit)).transpose()
 }
 
 /// CPU seconds: fio gives percentages of the jobs' total time in milliseconds.

@@ -44,9 +44,15 @@ impl Spec {
         Ok(Self { selection: selection.collect::<Result<_, _>>()?, files })
     }
 
-    /// The selected runs of each file.
+    /// The selected runs of each document. A file may have several, such as those of a loop with one output.
     pub(super) fn read(&self) -> Result<Vec<Vec<Run>>, CompareError> {
-        self.files.iter().map(|file| self.select(file, read_file(file)?)).collect()
+        let mut all = Vec::new();
+        for file in &self.files {
+            for runs in read_file(file)? {
+                all.push(self.select(file, runs)?);
+            }
+        }
+        Ok(all)
     }
 
     fn select(&self, file: &str, runs: Vec<Run>) -> Result<Vec<Run>, CompareError> {
@@ -78,23 +84,24 @@ fn is_same(a: &str, b: &str) -> bool {
 /// The largest file of results.
 const BYTES_MAX: u64 = 256 << 20;
 
-fn read_file(file: &str) -> Result<Vec<Run>, CompareError> {
+fn read_file(file: &str) -> Result<Vec<Vec<Run>>, CompareError> {
     let bytes = bounded::read(Path::new(file), BYTES_MAX)
         .map_err(|source| CompareError::Read { file: file.to_owned(), source })?;
     let text = String::from_utf8_lossy(&bytes);
     parse(file, &text)
 }
 
-/// The runs of a text of any known format.
-pub(super) fn parse(file: &str, text: &str) -> Result<Vec<Run>, CompareError> {
-    if let Some(json) = json_of(text) {
-        return parse_json(file, json);
+/// The runs of each document of a text of any known format.
+pub(super) fn parse(file: &str, text: &str) -> Result<Vec<Vec<Run>>, CompareError> {
+    let documents = json_of(text);
+    if !documents.is_empty() {
+        return documents.into_iter().map(|json| parse_json(file, json)).collect();
     }
     let runs = match classic::read_text(file, text)? {
         Some(runs) => Some(runs),
         None => classic::read_csv(file, text)?,
     };
-    runs.ok_or_else(|| CompareError::Format { file: file.to_owned() })
+    runs.map(|runs| vec![runs]).ok_or_else(|| CompareError::Format { file: file.to_owned() })
 }
 
 /// The runs of a JSON document.
@@ -111,13 +118,21 @@ pub(super) fn parse_json(file: &str, json: &str) -> Result<Vec<Run>, CompareErro
     }
 }
 
-/// The JSON object in an output. fio prints warnings before it and sometimes behind it, on lines of their own.
-pub(super) fn json_of(text: &str) -> Option<&str> {
-    let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1));
-    let start = starts.into_iter().find(|start| text[*start..].starts_with('{'))?;
-    let json = &text[start..];
-    let end = json.rfind("\n}").map_or(json.len(), |at| at + 2);
-    Some(&json[..end])
+/// The JSON objects in an output. fio prints warnings before an object and sometimes behind it, on lines of their own. The last
+/// one may be damaged.
+pub(super) fn json_of(text: &str) -> Vec<&str> {
+    let (mut objects, mut rest) = (Vec::new(), text);
+    loop {
+        let mut starts = std::iter::once(0).chain(rest.match_indices('\n').map(|(at, _)| at + 1));
+        let Some(start) = starts.find(|start| rest[*start..].starts_with('{')) else { return objects };
+        rest = &rest[start..];
+        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<serde::de::IgnoredAny>();
+        let is_whole = matches!(values.next(), Some(Ok(_)));
+        let end = if is_whole { values.byte_offset() } else { rest.len() };
+        objects.push(&rest[..end]);
+        // Another object may begin on the line on which one ends.
+        rest = rest[end..].trim_start_matches([' ', '\t', '\r']);
+    }
 }
 
 #[cfg(test)]
@@ -146,8 +161,9 @@ mod tests {
 
     #[test]
     fn lines_around_the_json_of_fio_are_skipped() {
-        assert_eq!(json_of("note: both iodepth\n{\n \"a\": 1\n}\nfio: bye\n"), Some("{\n \"a\": 1\n}"));
-        assert_eq!(json_of("{\"a\": 1}\n"), Some("{\"a\": 1}\n"));
-        assert_eq!(json_of("no { here"), None);
+        assert_eq!(json_of("note: both iodepth\n{\n \"a\": 1\n}\nfio: bye\n"), ["{\n \"a\": 1\n}"]);
+        assert_eq!(json_of("{\"a\": 1}\n"), ["{\"a\": 1}"]);
+        assert_eq!(json_of("{}\nfio: two\n{\"b\": 2}{\"c\"\n"), ["{}", "{\"b\": 2}", "{\"c\"\n"]);
+        assert!(json_of("no { here").is_empty());
     }
 }

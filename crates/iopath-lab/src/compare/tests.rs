@@ -48,6 +48,11 @@ fn fio(bandwidth: f64) -> Value {
     })
 }
 
+/// The runs of a text with one document.
+fn parse(file: &str, text: &str) -> Result<Vec<data::Run>, CompareError> {
+    source::parse(file, text).map(|mut documents| documents.remove(0))
+}
+
 /// A folder with files, and the comparison of arguments that name them with `{}` for the folder.
 struct Folder(tempfile::TempDir);
 
@@ -379,7 +384,7 @@ fn the_whole_comparison_has_at_most_5_percent_of_false_alarms() {
         let samples = Noise::Gaussian.samples(u64::from(*trial), [5, 5], 1.0);
         let runs = [&samples[0], &samples[1]].map(|rates| {
             let text = result(rates).to_string();
-            source::parse("f", &text).unwrap().remove(0)
+            parse("f", &text).unwrap().remove(0)
         });
         let compared = vec![verdict::compare([&runs[0], &runs[1]], None, Design::Independent).unwrap()];
         let decisions = verdict::decide(&compared, 1.03f64.ln(), ALPHA);

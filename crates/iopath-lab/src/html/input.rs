@@ -43,6 +43,14 @@ pub enum PageError {
         /// The file.
         file: PathBuf,
     },
+    /// It begins like JSON and is none, or has more than one document.
+    #[error("{} is not one JSON document: {source}", file.display())]
+    Json {
+        /// The file.
+        file: PathBuf,
+        /// The position and the cause.
+        source: serde_json::Error,
+    },
     /// It is a result of iopath of another kind.
     #[error("{} is of kind {schema}, which a report does not show: {remedy}", file.display())]
     Schema {
@@ -140,7 +148,11 @@ pub(super) fn read(file: &Path) -> Result<Source, PageError> {
 
 fn parse(file: &Path, bytes: &[u8]) -> Result<Content, PageError> {
     let unknown = || PageError::Unknown { file: file.to_owned() };
-    let value: Value = serde_json::from_slice(bytes).map_err(|_| unknown())?;
+    let is_json = bytes.trim_ascii_start().starts_with(b"{");
+    let value: Value = serde_json::from_slice(bytes).map_err(|source| match is_json {
+        true => PageError::Json { file: file.to_owned(), source },
+        false => unknown(),
+    })?;
     let schema = value.get("schema").and_then(Value::as_str).ok_or_else(unknown)?.to_owned();
     match schema.as_str() {
         crate::result::SCHEMA => typed(file, schema, value).map(Content::Results),

@@ -77,7 +77,12 @@ pub(super) fn document(title: &str, subtitle: &str, findings: &[Statement], sect
             }
         }
     };
-    page.into_string()
+    without_control_characters(&page.into_string())
+}
+
+/// A terminal that shows the file does not obey what a name in the data contains.
+fn without_control_characters(page: &str) -> String {
+    page.replace(|letter: char| letter.is_control() && !matches!(letter, '\n' | '\t'), "\u{fffd}")
 }
 
 #[cfg(test)]
@@ -111,6 +116,13 @@ mod tests {
             let lower = text.to_lowercase();
             assert!(!lower.contains("</script") && !lower.contains("</style") && !lower.contains("<!--"));
         }
+    }
+
+    #[test]
+    fn no_control_character_of_the_data_is_in_the_page() {
+        let page = document("a\x1b[31m\u{9b}b\0", "\x07", &[], &[]);
+        assert!(page.contains("a\u{fffd}[31m\u{fffd}b\u{fffd}"), "the title");
+        assert!(!page.chars().any(|letter| letter.is_control() && letter != '\n' && letter != '\t'));
     }
 
     #[test]

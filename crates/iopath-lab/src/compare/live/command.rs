@@ -147,7 +147,10 @@ impl Executor for Commands {
 
 /// The runs in the output of a command; or its wall time, with the reason unless it printed nothing.
 fn result(command: &str, stdout: &str, time: Duration) -> Result<(Vec<Run>, Option<Note>), End> {
-    let parsed = json_of(stdout).map(|json| parse_json(&format!("the output of `{command}`"), json));
+    let parsed = match json_of(stdout)[..] {
+        [json] => Some(parse_json(&format!("the output of `{command}`"), json)),
+        _ => None,
+    };
     let note = match parsed {
         Some(Ok(runs)) => return Ok((runs, None)),
         Some(Err(CompareError::Format { .. })) => Some(Note::OtherJson),

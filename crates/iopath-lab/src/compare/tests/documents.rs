@@ -6,7 +6,7 @@ use super::*;
 
 #[test]
 fn fio_files_are_repetitions_with_the_options_of_their_job() {
-    let runs = source::parse("f", &format!("fio: a warning\n{:#}\n", fio(1e8))).unwrap();
+    let runs = parse("f", &format!("fio: a warning\n{:#}\n", fio(1e8))).unwrap();
     let [run] = &runs[..] else { panic!("one direction has transfers: {runs:?}") };
     assert_eq!(
         (run.fact("bs"), run.fact("engine"), run.fact("numjobs")),
@@ -20,7 +20,7 @@ fn fio_files_are_repetitions_with_the_options_of_their_job() {
     assert_eq!((primary(&comparison).verdict, comparison.runs[0].repetitions), (Verdict::Slower, [3, 3]));
     let mut failed = fio(1e8);
     failed["jobs"][0]["error"] = json!(5);
-    let error = source::parse("f", &failed.to_string()).unwrap_err().to_string();
+    let error = parse("f", &failed.to_string()).unwrap_err().to_string();
     assert_eq!(error, "f: jobs[0].error: the job failed with error 5");
 }
 
@@ -29,7 +29,7 @@ fn clones_of_a_job_are_one_run_and_not_repetitions() {
     let mut file = fio(1e8);
     let clone = file["jobs"][0].clone();
     file["jobs"].as_array_mut().unwrap().push(clone);
-    let runs = source::parse("f", &file.to_string()).unwrap();
+    let runs = parse("f", &file.to_string()).unwrap();
     assert_eq!(runs.len(), 1);
     assert_eq!(runs[0].values(data::THROUGHPUT).unwrap(), [2e8]);
     assert_eq!(runs[0].values(data::P99), None, "percentiles cannot be added");
@@ -92,8 +92,8 @@ fn a_damaged_document_is_compared_or_refused_with_its_file_and_key() {
         for mutated in mutations(&whole) {
             let shown = mutated.to_string();
             let outcome = catch_unwind(|| {
-                let runs = source::parse("FILE", &mutated.to_string())?;
-                let original = source::parse("FILE", &whole.to_string())?;
+                let runs = parse("FILE", &mutated.to_string())?;
+                let original = parse("FILE", &whole.to_string())?;
                 let matched = matching::pair_up([&[original], &[runs]], ["A", "B"], &["all".to_owned()])?;
                 let pairs =
                     matched.pairs.iter().map(|[a, b]| verdict::compare([a, b], None, Design::Independent));
@@ -110,13 +110,13 @@ fn a_damaged_document_is_compared_or_refused_with_its_file_and_key() {
         }
         let text = whole.to_string();
         for end in 1..text.len() {
-            assert!(source::parse("FILE", &text[..end]).is_err(), "{}", &text[..end]);
+            assert!(parse("FILE", &text[..end]).is_err(), "{}", &text[..end]);
         }
     }
     let key = |pointer: &str, value: Value| {
         let mut mutated = result(&[1e8, 1.01e8]);
         *mutated.pointer_mut(pointer).unwrap() = value;
-        source::parse("FILE", &mutated.to_string()).unwrap_err().to_string()
+        parse("FILE", &mutated.to_string()).unwrap_err().to_string()
     };
     assert_eq!(
         key("/runs/0/repeats/1/latency_ns/p99", json!("x")),
@@ -127,4 +127,61 @@ fn a_damaged_document_is_compared_or_refused_with_its_file_and_key() {
         key("/schema", json!("iopath.fit/1")),
         "FILE: schema: `iopath.fit/1` cannot be compared, only iopath.result/1 and iopath.sweep/1 can"
     );
+}
+
+#[test]
+fn documents_of_one_file_are_repetitions() {
+    let files = [1e8, 1.01e8, 0.99e8, 0.7e8, 0.71e8, 0.69e8].map(fio);
+    let folder = Folder::with(&[]);
+    for (name, documents) in [("a", &files[..3]), ("b", &files[3..])] {
+        let text: Vec<String> = documents.iter().map(|document| format!("{document:#}\n")).collect();
+        // As a loop of fio under an editor writes it.
+        fs::write(folder.0.path().join(name), format!("\u{feff}fio: note\n{}", text.join("fio: bye\n")))
+            .unwrap();
+    }
+    let comparison = folder.compare("{}/a", "{}/b", "").unwrap();
+    assert_eq!((primary(&comparison).verdict, comparison.runs[0].repetitions), (Verdict::Slower, [3, 3]));
+}
+
+#[test]
+fn the_servers_of_a_client_are_workloads_and_their_sum_is_none() {
+    let mut file = fio(1e8);
+    let job = file["jobs"][0].clone();
+    let of = |host: &str| {
+        let mut job = job.clone();
+        job["hostname"] = json!(host);
+        job
+    };
+    let mut sum = job.clone();
+    sum["jobname"] = json!("All clients");
+    file.as_object_mut().unwrap().remove("jobs");
+    file["client_stats"] = json!([of("h1"), of("h2"), sum]);
+    let runs = parse("f", &file.to_string()).unwrap();
+    let clients: Vec<_> = runs.iter().map(|run| run.fact("client").unwrap()).collect();
+    assert_eq!(clients, ["h1", "h2"]);
+    assert!(runs.iter().all(|run| run.values(data::THROUGHPUT).unwrap() == [1e8]));
+}
+
+#[test]
+fn the_units_of_fio_2_are_kib_and_microseconds() {
+    let file = json!({
+        "fio version": "fio-2.1.11",
+        "jobs": [{
+            "jobname": "j", "groupid": 0, "error": 0,
+            "read": {"io_bytes": 1 << 20, "bw": 1000, "iops": 250, "total_ios": 100, "lat": {"mean": 50.0},
+                "clat": {"mean": 49.0, "percentile": {"50.000000": 48, "99.000000": 90}}},
+            "write": {"io_bytes": 0, "bw": 0, "iops": 0},
+            "usr_cpu": 1.0, "sys_cpu": 2.0,
+        }],
+    });
+    let [run] = &parse("f", &file.to_string()).unwrap()[..] else { panic!("one direction") };
+    for (metric, value) in [
+        (data::THROUGHPUT, 1_024_000.0),
+        (data::IOPS, 250.0),
+        (data::LATENCY, 50_000.0),
+        (data::P99, 90_000.0),
+    ] {
+        assert_eq!(run.values(metric).unwrap(), [value], "{metric:?}");
+    }
+    assert_eq!(run.values(data::CPU), None);
 }

@@ -23,7 +23,7 @@ fn workloads(comparison: &Comparison) -> Vec<&str> {
 fn jobs_of_one_name_are_workloads_of_their_own() {
     let of = |group, bs: &str, rate| section("j", group, json!({ "rw": "read", "bs": bs }), rate);
     let a = fio_with(&[of(0, "4k", 1e8), of(0, "64k", 2e8), of(1, "4k", 3e8)]);
-    let runs = source::parse("f", &a.to_string()).unwrap();
+    let runs = parse("f", &a.to_string()).unwrap();
     let rates: Vec<f64> = runs.iter().map(|run| run.values(data::THROUGHPUT).unwrap()[0]).collect();
     assert_eq!(rates, [1e8, 2e8, 3e8], "nothing is added");
     let comparison = super::of(&a, &a, "").unwrap();
