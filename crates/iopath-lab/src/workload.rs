@@ -162,6 +162,8 @@ pub struct Workload {
     /// The time that passes between the completion of a transfer and the start of the next one in its place. Zero for
     /// none.
     pub think: Duration,
+    /// The transfers of a place before each such time.
+    pub think_every: NonZeroU64,
     /// The rate at which each job starts transfers; unset is as fast as possible. A transfer that finds all of the job's
     /// depth in flight starts late. Its latency counts from the time at which it should have started.
     pub rate: Option<Rate>,
@@ -226,6 +228,7 @@ impl Default for Workload {
             start_bytes: 0,
             end: End::Pass,
             think: Duration::ZERO,
+            think_every: NonZeroU64::MIN,
             rate: None,
             rate_of_writes: None,
             rate_process: RateProcess::Linear,

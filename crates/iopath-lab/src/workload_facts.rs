@@ -27,6 +27,8 @@ impl WorkloadFacts {
             random_percent: (shape.random_percent < 100).then_some(shape.random_percent),
             ios_max: shape.ios_max,
             rate_process: workload.rate.map(|_| workload.rate_process.name().to_owned()),
+            think_every: (!workload.think.is_zero() && workload.think_every > NonZeroU64::MIN)
+                .then_some(workload.think_every.get()),
             flush_every: workload.flush_every.map(NonZeroU64::get),
             verify: workload.verify.map(|Verify { after, backlog, fatal, .. }| VerifyFacts {
                 after,

@@ -53,6 +53,8 @@ pub(super) fn conditions(options: &[(&str, &str)], run: &mut Run) {
     }
     let think = (!job.think.is_zero()).then(|| format!("{} ns", job.think.as_nanos()));
     run.identity("thinktime", think.unwrap_or_else(|| NONE.to_owned()));
+    let every = Some(job.think_every.get()).filter(|every| *every > 1 && !job.think.is_zero());
+    run.identity("thinktime-blocks", every.map_or_else(|| NONE.to_owned(), |every| every.to_string()));
     run.identity("rate-process", job.rate_process.name());
     let flush = job.flush_every.filter(|_| job.rw.writes());
     run.identity("fsync", flush.map_or_else(|| NONE.to_owned(), |every| every.to_string()));

@@ -210,7 +210,9 @@ fn of_workload(workload: &Node, run: &mut Run) -> Result<(), CompareError> {
     let number = |key: &str| workload.find(key).map(|value| value.signed()).transpose();
     let [align, skip] = [number("align_bytes")?, number("skip_bytes")?];
     shape(run, align, skip, number("random_run")?, number("random_percent")?);
-    for (name, key) in [("number-ios", "ios_max"), ("fsync", "flush_every")] {
+    for (name, key) in
+        [("number-ios", "ios_max"), ("fsync", "flush_every"), ("thinktime-blocks", "think_every")]
+    {
         run.identity(name, number(key)?.map_or_else(|| NONE.to_owned(), |number| number.to_string()));
     }
     let process = workload.find("rate_process").map(|value| value.text()).transpose()?;

@@ -21,9 +21,12 @@ const PURPOSE_OF_WRITES: u64 = 0x11 << 48;
 /// When the transfers of a job start.
 #[derive(Debug)]
 pub(crate) enum Pace {
-    /// Each slot rests after its transfer.
+    /// A slot rests after every so many transfers of the job; after each of its own, if that is one.
     Think {
         think_ns: u64,
+        every: u64,
+        /// The transfers since the last rest.
+        since: u64,
         /// Slots that rest, each with the time at which it is free again, in the order of time.
         resting: VecDeque<(u64, u32)>,
     },
@@ -136,7 +139,8 @@ impl Pace {
             return Some(Self::Rates(Box::new([reads, writes])));
         }
         let think_ns = u64::try_from(workload.think.as_nanos()).unwrap_or(u64::MAX);
-        (think_ns > 0).then(|| Self::Think { think_ns, resting: VecDeque::new() })
+        let every = workload.think_every.get();
+        (think_ns > 0).then(|| Self::Think { think_ns, every, since: 0, resting: VecDeque::new() })
     }
 
     /// Whether transfers have intended starts.
@@ -147,7 +151,12 @@ impl Pace {
     /// The slots that are free because of a completion: this one, unless it rests.
     pub(super) fn free(&mut self, slot: u32, now_ns: u64) -> Option<u32> {
         match self {
-            Self::Think { think_ns, resting } => {
+            Self::Think { every, since, .. } if *since + 1 < *every => {
+                *since += 1;
+                Some(slot)
+            }
+            Self::Think { think_ns, since, resting, .. } => {
+                *since = 0;
                 resting.push_back((now_ns.saturating_add(*think_ns), slot));
                 None
             }

@@ -221,6 +221,18 @@ fn each_slot_rests_for_the_think_time_after_its_transfer() {
 }
 
 #[test]
+fn a_job_rests_after_every_so_many_transfers() {
+    let think = Workload {
+        think: Duration::from_nanos(400),
+        think_every: NonZeroU64::new(4).unwrap(),
+        ..workload(Rw::Read, End::Pass)
+    };
+    let (result, _) = simulate(&think, 1000, 1, |_| 100);
+    // The last rest is not a part of the run.
+    assert_eq!((result.ios, result.ended_ns - result.started_ns), (1000, 1000 * 100 + 249 * 400));
+}
+
+#[test]
 fn a_rate_starts_transfers_at_fixed_times() {
     let rated = Workload { rate: per_second(1_000_000), ..workload(Rw::RandRead, End::Pass) };
     let (result, _) = simulate(&rated, 1000, 4, |_| 100);

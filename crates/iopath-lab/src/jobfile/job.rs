@@ -90,8 +90,10 @@ pub struct Job {
     pub ramp: Duration,
     /// The time between the start of the group and the start of the job.
     pub start_delay: Duration,
-    /// The pause after each transfer.
+    /// The pause after transfers.
     pub think: Duration,
+    /// The transfers before each pause.
+    pub think_every: NonZeroU64,
     /// The writes between two flushes.
     pub flush_every: Option<NonZeroU64>,
     /// Whether `verify` names a checksum.
@@ -231,6 +233,7 @@ impl Job {
             ramp: Duration::ZERO,
             start_delay: Duration::ZERO,
             think: Duration::ZERO,
+            think_every: NonZeroU64::MIN,
             flush_every: None,
             verifies: false,
             verify: Verify::default(),

@@ -124,6 +124,7 @@ impl Member {
             start_bytes: range.start_bytes,
             end: range.end,
             think: job.think,
+            think_every: job.think_every,
             rate: of_reads,
             rate_of_writes: of_writes,
             rate_process: job.rate_process,

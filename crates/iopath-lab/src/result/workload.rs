@@ -40,6 +40,9 @@ pub struct WorkloadFacts {
     /// The distances between the starts of transfers with a rate, `linear` or `poisson`; none without a rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_process: Option<String>,
+    /// The transfers of a job before each pause; none for 1, and without pauses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub think_every: Option<u64>,
     /// The writes of a job after which it flushes; none without flushes between transfers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flush_every: Option<u64>,

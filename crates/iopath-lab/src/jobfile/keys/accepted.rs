@@ -163,7 +163,11 @@ pub(super) const KEYS: &[Key] = &[
         set!(steady_interval = seconds),
     ),
     partly(&["thinktime"], "`--thinktime`, with a depth of 1 as in fio", set!(think = micros)),
-    partly(&["thinktime_blocks"], "1", |_, given| given.only(&["1"], "a job pauses after each transfer")),
+    yes(&["thinktime_blocks"], "the transfers before each pause; default: 1", |job, given| {
+        job.think_every = NonZeroU64::new(given.positive()?).unwrap_or(NonZeroU64::MIN);
+        Ok(())
+    }),
+    no_effect(&["thinktime_blocks_type"], "a job with pauses has one transfer in flight"),
     partly(
         &["rate"],
         "`--rate`; latencies count from the intended start; a mixed pattern has a rate for reads and one for writes, or none",

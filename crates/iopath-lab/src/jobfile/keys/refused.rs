@@ -62,7 +62,7 @@ pub(super) const KEYS: &[Key] = &[
         "a job submits as soon as a transfer has completed",
     ),
     switch(
-        &["thinkcycles", "thinktime_spin", "thinktime_blocks_type", "thinktime_iotime"],
+        &["thinkcycles", "thinktime_spin", "thinktime_iotime"],
         "a job pauses after each transfer, without use of the CPU",
     ),
     switch(&["rate_ignore_thinktime"], "a job has a rate or a think time"),
