@@ -45,8 +45,18 @@ pub(crate) fn facts_of(negotiated: &Negotiated, request_bytes_max: u32) -> Remot
     }
 }
 
-/// Whether requests for the export `first` suit the export `later`, which a new connection found.
+/// Whether requests for the export `first` suit the export `later`, which a connection found: the first one or a new one.
 pub(crate) fn is_compatible(first: &Negotiated, later: &Negotiated) -> Result<(), String> {
+    let block = u64::from(later.block_sizes.min);
+    let rest = later.size % block;
+    if rest > 0 {
+        // A request is whole blocks inside of the export, so that none has these bytes (block size constraints of the protocol).
+        return Err(format!(
+            "the export has {} bytes, which is no multiple of its minimum block size of {block} bytes, so that no request \
+             reaches its last {rest} bytes; let the server accept smaller blocks, or round the size of the export",
+            later.size
+        ));
+    }
     if later.size != first.size {
         return Err(format!("the export has {} bytes now and had {} before", later.size, first.size));
     }
@@ -105,8 +115,21 @@ mod tests {
     }
 
     #[test]
+    fn an_export_whose_last_bytes_no_request_reaches_is_refused() {
+        let of_blocks = |min| negotiated(Flags::empty(), BlockSizes { min, ..BlockSizes::default() });
+        let check = |export: Negotiated| is_compatible(&export, &export);
+        let reason = check(of_blocks(4096)).unwrap_err();
+        for part in ["1000001 bytes", "4096 bytes", "last 577 bytes"] {
+            assert!(reason.contains(part), "{reason}");
+        }
+        assert_eq!(check(Negotiated { size: 999_424, ..of_blocks(4096) }), Ok(()));
+        // Then the last request may end inside a block of 512 bytes.
+        assert_eq!(check(of_blocks(1)), Ok(()));
+    }
+
+    #[test]
     fn another_export_under_the_same_name_is_refused() {
-        let first = negotiated(Flags::SEND_FLUSH, BlockSizes::default());
+        let first = Negotiated { size: 1 << 20, ..negotiated(Flags::SEND_FLUSH, BlockSizes::default()) };
         assert_eq!(is_compatible(&first, &first), Ok(()));
         for other in [
             Negotiated { size: 2, ..first },
