@@ -157,6 +157,19 @@ pub enum WorkloadError {
         /// The range in bytes.
         wanted: u64,
     },
+    /// The whole chunks of a stripe are smaller than the range to access.
+    StripeTooSmall {
+        /// The stripe.
+        target: PathBuf,
+        /// Its usable size in bytes.
+        has: u64,
+        /// The bytes of a chunk.
+        chunk: u64,
+        /// The size of the smallest member in bytes.
+        least: u64,
+        /// The range in bytes.
+        wanted: u64,
+    },
     /// Writing would destroy a user's data.
     Overwrite {
         /// The target.
@@ -204,6 +217,7 @@ impl WorkloadError {
         !matches!(
             self,
             Self::TooSmall { .. }
+                | Self::StripeTooSmall { .. }
                 | Self::Overwrite { .. }
                 | Self::NoSpace { .. }
                 | Self::FileLimit { .. }
@@ -333,6 +347,16 @@ impl WorkloadError {
                 "{} holds {}, less than the {} to access (at least one block per job); name a larger target{}",
                 target.display(),
                 format_size(*has),
+                format_size(*wanted),
+                or_smaller(&[Field::Size, Field::BlockSize, Field::Jobs], names)
+            ),
+            Self::StripeTooSmall { target, has, chunk, least, wanted } => format!(
+                "{} holds {}, the whole chunks of {} in the smallest member ({}) on each member, less than the {} to \
+                 access (at least one block per job); name larger members or a smaller chunk{}",
+                target.display(),
+                format_size(*has),
+                format_size(*chunk),
+                format_size(*least),
                 format_size(*wanted),
                 or_smaller(&[Field::Size, Field::BlockSize, Field::Jobs], names)
             ),

@@ -168,7 +168,8 @@ impl Target {
         let (target, has) = (named.target(), stripe.size_bytes(least));
         let wanted = workload.size_bytes.unwrap_or(workload.size_bytes_min());
         if wanted > has {
-            return Err(WorkloadError::TooSmall { target, has, wanted }.into());
+            let chunk = stripe.chunk_bytes;
+            return Err(WorkloadError::StripeTooSmall { target, has, chunk, least, wanted }.into());
         }
         let size_bytes = workload.size_bytes.unwrap_or(has);
         Ok(Self { stripe: Some(Striped { path: target, members }), ..Self::none(size_bytes) })

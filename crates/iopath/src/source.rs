@@ -174,7 +174,9 @@ impl Source {
                 Backing::Remote(remote) => Part::Remote(remote),
                 Backing::Memory(_) | Backing::Stripe(_) | Backing::Mapped(_) => continue,
             };
-            parts.push((part, source.limits));
+            // The last block of a file may be partial. A stripe has whole blocks only.
+            let capacity = source.limits.capacity.min(target.size_bytes / SECTOR_BYTES);
+            parts.push((part, Limits { capacity, ..source.limits }));
             targets.push(target);
         }
         stripe::refuse_the_same(&parts, &targets)?;

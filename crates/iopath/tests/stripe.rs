@@ -46,6 +46,37 @@ fn written_bytes_are_read_back_also_after_reopening() {
 }
 
 #[test]
+fn the_size_is_whole_chunks_of_the_smallest_member() {
+    // A chunk of one block: the partial block at the end of a member is none.
+    for (sizes, chunk, chunks) in [
+        ([1_000_777, 1_000_777], 512, 1_000_777 / 512),
+        ([1_000_777, 2_000_001], 4096, 1_000_777 / 4096),
+        ([1 << 20, 513 + 4096], 4096, 1),
+    ] {
+        let Some((_directory, paths)) = members(2) else { return };
+        for (path, bytes) in paths.iter().zip(sizes) {
+            std::fs::write(path, vec![7; bytes]).unwrap();
+        }
+        let volume = match Volume::open_stripe(&paths, chunk, &options().write(true)) {
+            // The disk has larger blocks.
+            Err(OpenError::Stripe(_)) if chunk == 512 => continue,
+            volume => volume.unwrap(),
+        };
+        assert_eq!(volume.size_bytes(), 2 * chunk * chunks);
+        let (first, bytes) = (2 * chunk * (chunks - 1), 2 * chunk as usize);
+        let written = filled(bytes, 1);
+        volume.write_at(&written, first).unwrap();
+        let mut read = AlignedBuf::new(bytes).unwrap();
+        assert_eq!(volume.read_at(&mut read, first).unwrap(), bytes);
+        assert!(read[..] == written[..]);
+        volume.close().unwrap();
+        for (path, bytes) in paths.iter().zip(sizes) {
+            assert_eq!(std::fs::metadata(path).unwrap().len(), bytes as u64, "a member became longer");
+        }
+    }
+}
+
+#[test]
 fn a_batch_keeps_order_where_ranges_overlap_on_several_members() {
     let Some((_directory, paths)) = members(2) else { return };
     // Chunks are smaller than an I/O: most I/Os have parts on both members.

@@ -12,7 +12,7 @@ use std::path::Path;
 impl Volume {
     /// Opens several files or block devices as one volume, which distributes chunks of `chunk_bytes` bytes over the
     /// members, round robin (RAID 0). The size is the size of the smallest member, rounded down to whole chunks, times
-    /// the number of members.
+    /// the number of members ([`Volume::size_bytes`]). The rest of each member is not used.
     ///
     /// To open the same data again, name the same members in the same order, with the same chunk. There is no redundancy: if
     /// a member fails, I/O on its chunks fails. `Options::create` sets the size of the volume; depth and elevator apply to the
