@@ -80,7 +80,8 @@ pub enum OpenError {
     Memory(#[from] NoMemory),
     /// The page size is out of range.
     #[error(
-        "a page size of {page_bytes} bytes is not valid; use a power of two from {min_bytes} to {max_bytes} bytes"
+        "a page size of {page_bytes} bytes is not valid; use a power of two from {min_bytes} to {max_bytes} bytes \
+         (Options::page_bytes, --page)"
     )]
     PageSize {
         /// The requested size.

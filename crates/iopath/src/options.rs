@@ -67,7 +67,7 @@ pub struct Options {
     pub(crate) request_bytes_max: Option<u64>,
     pub(crate) unaligned: Unaligned,
     pub(crate) cache_bytes: u64,
-    pub(crate) page_bytes: u32,
+    pub(crate) page_bytes: Option<u32>,
     pub(crate) readahead: Readahead,
     pub(crate) boundary: Boundary,
     pub(crate) faults: Option<Faults>,
@@ -90,7 +90,7 @@ impl Default for Options {
             request_bytes_max: None,
             unaligned: Unaligned::Refuse,
             cache_bytes: 256 << 20,
-            page_bytes: 4096,
+            page_bytes: None,
             readahead: Readahead::Auto,
             boundary: Boundary::Once,
             faults: None,
@@ -234,11 +234,12 @@ impl Options {
         self
     }
 
-    /// The page size of the cache: a power of two from 4 KiB to 64 KiB, 4 KiB unless set. Large pages lower the CPU cost of
+    /// The page size of the cache: a power of two from 4 KiB to 64 KiB, and at least a block of the target
+    /// ([`Facts::block_bytes`](crate::Facts::block_bytes)). Unless set, the smallest of these. Large pages lower the CPU cost of
     /// large reads and writes; for small reads, they transfer more than requested.
     #[must_use]
     pub const fn page_bytes(mut self, bytes: u32) -> Self {
-        self.page_bytes = bytes;
+        self.page_bytes = Some(bytes);
         self
     }
 

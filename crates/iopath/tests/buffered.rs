@@ -2,7 +2,7 @@
 
 mod support;
 
-use iopath::{Advice, ErrorKind, IoMode, MemoryConfig, MemoryDisk, OpenError, Options, Volume};
+use iopath::{Advice, ErrorKind, IoMode, MemoryConfig, MemoryDisk, OpenError, Options, Readahead, Volume};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -197,6 +197,22 @@ fn advice_reads_ahead_and_drops_pages() {
     volume.advise(0, 256 << 10, Advice::DontNeed).unwrap();
     volume.read_at(&mut buffer, 0).unwrap();
     assert_eq!(volume.stats().unwrap().cache.pages_read, 128);
+}
+
+#[test]
+fn the_default_page_is_at_least_a_block() {
+    let disk = |block_bytes| {
+        MemoryDisk::new(&MemoryConfig { block_bytes, ..MemoryConfig::of_bytes(1 << 20) }).unwrap()
+    };
+    let options = Options::new().mode(IoMode::Buffered).readahead(Readahead::Off);
+    for (block_bytes, pages) in [(512, 16), (4096, 16), (16 << 10, 4)] {
+        let volume = Volume::memory(&disk(block_bytes), &options).unwrap();
+        volume.read_exact_at(&mut [0; 64 << 10], 0).unwrap();
+        let cache = volume.stats().unwrap().cache;
+        assert_eq!(cache.pages_read, pages, "blocks of {block_bytes} bytes");
+    }
+    let error = Volume::memory(&disk(16 << 10), &options.page_bytes(4096)).unwrap_err();
+    assert!(error.to_string().contains("16384") && error.to_string().contains("--page"), "{error}");
 }
 
 #[test]

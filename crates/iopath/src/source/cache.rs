@@ -64,8 +64,8 @@ fn config(source: &Source, target: &Target) -> Result<BufferedConfig, OpenError>
 }
 
 fn page_bytes(options: &Options, block_bytes: u32) -> Result<u32, OpenError> {
-    let page_bytes = options.page_bytes;
     let min_bytes = block_bytes.max(iopath_os::page_bytes() as u32);
+    let page_bytes = options.page_bytes.unwrap_or(min_bytes);
     if page_bytes.is_power_of_two() && (min_bytes..=PAGE_BYTES_MAX).contains(&page_bytes) {
         return Ok(page_bytes);
     }
