@@ -23,6 +23,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         cache_bytes: args.cache,
         is_writable: args.writable,
         overwrite: args.overwrite,
+        is_shared: args.share,
         log: args.log.clone().map(|file| LogSettings { file, limit_bytes: args.log_limit, accesses: false }),
         threads: args.threads,
         connections_max: args.connections,

@@ -187,3 +187,41 @@ fn the_log_has_the_requests_of_each_client_as_a_stream() {
     let refused = iopath(&["serve", &file, "--unix", &socket, "--log", &file, "--force"]).output().unwrap();
     assert!(String::from_utf8_lossy(&refused.stderr).contains("is the target"), "{refused:?}");
 }
+
+#[test]
+fn a_file_is_served_by_one_writer_or_by_readers_unless_it_is_shared() {
+    let Some(folder) = scratch_directory() else { return };
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let file = path("disk");
+    std::fs::write(&file, vec![7; 1 << 20]).unwrap();
+    let sockets = ["first", "second", "third"].map(path);
+    let serve = |socket: &str, more: &[&str]| {
+        let mut serving = Serving::start(&[&["serve", &file, "--unix", socket], more].concat());
+        assert!(serving.line().starts_with("nbd+unix:"), "{more:?}");
+        serving
+    };
+    let refused = |arguments: &[&str], expected: &[&str]| {
+        let output = iopath(arguments).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success(), "{arguments:?}");
+        for expected in expected {
+            assert!(stderr.contains(expected), "{arguments:?}: {stderr}");
+        }
+    };
+    let writer = serve(&sockets[0], &["--writable"]);
+    let named = [&*file, "is locked by", "--share"];
+    refused(&["serve", &file, "--unix", &sockets[1], "--writable"], &named);
+    refused(&["serve", &file, "--unix", &sockets[1]], &named);
+    let run = ["run", "--path", "kernel-direct", "--rw", "write", "--overwrite", "--target", &file];
+    refused(&run, &named[..2]);
+    let shared = [serve(&sockets[1], &["--writable", "--share"]), serve(&sockets[2], &["--share"])];
+    for server in shared.into_iter().chain([writer]) {
+        assert_eq!(server.end(Signal::TERM).0, Some(0));
+    }
+    let readers = [serve(&sockets[0], &[]), serve(&sockets[1], &[])];
+    refused(&["serve", &file, "--unix", &sockets[2], "--writable"], &named);
+    for server in readers {
+        assert_eq!(server.end(Signal::TERM).0, Some(0));
+    }
+    assert_eq!(serve(&sockets[0], &["--writable"]).end(Signal::TERM).0, Some(0));
+}

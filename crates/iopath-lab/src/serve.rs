@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use iopath::{IoMode, Options, Unaligned, Volume};
+use iopath::{IoMode, OpenError, Options, Unaligned, Volume};
 use iopath_core::elevator::ElevatorSpec;
 use iopath_log::{LogWriter, Totals};
 pub use iopath_nbd::Listen;
@@ -21,6 +21,7 @@ use iopath_nbd::{
     Listener, NbdUri, Place, ServeOptions, ServeTls, ServeTotals, Served, Server, TlsError, TlsFiles,
     TlsServer, raise_descriptor_limit,
 };
+use iopath_os::target::Refusal;
 use signal_hook::flag;
 
 pub use error::ServeError;
@@ -103,6 +104,8 @@ pub struct ServeRequest {
     pub is_writable: bool,
     /// Clients may write to a device with a signature.
     pub overwrite: bool,
+    /// Serves a file or device that another program has locked, and does not lock it.
+    pub is_shared: bool,
     /// The request log.
     pub log: Option<LogSettings>,
     /// Threads; by default one for each processor, or one for a model: requests of one queue are ordered and merged.
@@ -174,7 +177,7 @@ pub fn serve(request: &ServeRequest) -> Result<Serving, ServeError> {
         .zip(&models)
         .map(|((target, name), model)| {
             let volume = match model {
-                None => open(target, &options_of(request))?,
+                None => open(target, request)?,
                 Some(model) => modelled::open(model, options_of(request))?,
             };
             let description = target.display().to_string();
@@ -259,6 +262,7 @@ fn options_of(request: &ServeRequest) -> Options {
         .mode(request.mode.0)
         .write(request.is_writable)
         .overwrite(request.overwrite)
+        .lock(!request.is_shared)
         .unaligned(Unaligned::Bounce)
         .depth(DEPTH);
     if let Some(elevator) = &request.elevator {
@@ -277,10 +281,16 @@ fn load_tls(request: &ServeTlsRequest) -> Result<ServeTls, TlsError> {
 }
 
 /// Opens a file, a device or an export of another server.
-fn open(target: &Path, options: &Options) -> Result<Volume, ServeError> {
+fn open(target: &Path, request: &ServeRequest) -> Result<Volume, ServeError> {
+    let options = &options_of(request);
+    // Only one program has a device open for writing.
+    let can_share = !request.is_writable || target.is_file();
     match RemoteTarget::find(target).map_err(|error| ServeError::Model(Box::new(error)))? {
         Some(remote) => Ok(remote.volume(options)?),
-        None => Ok(Volume::open(target, options)?),
+        None => Volume::open(target, options).map_err(|error| match error {
+            OpenError::Refused(locked @ Refusal::Locked { .. }) if can_share => ServeError::Locked(locked),
+            error => ServeError::Open(error),
+        }),
     }
 }
 

@@ -245,7 +245,9 @@ impl Target {
                 return Err(WorkloadError::Overwrite { target: info.path }.into());
             }
             target::may_overwrite(&info)?;
-            claim = Some(open_exclusive(&info, false, Contents::Kept)?);
+            let file = open_exclusive(&info, false, Contents::Kept)?;
+            target::lock(&info, &file, true)?;
+            claim = Some(file);
         }
         let (has, wanted) = (info.size_bytes, workload.size_bytes.unwrap_or(workload.size_bytes_min()));
         if wanted > has {

@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
 
 use iopath_os::target::guard::Contents;
-use iopath_os::target::{Kind, Refusal, Target, may_overwrite, open_exclusive, refusals};
+use iopath_os::target::{Kind, Refusal, Target, lock, may_overwrite, open_exclusive, refusals};
 use support::{Alone, Loop, run, text};
 
 /// A loop device, or a skipped test.
@@ -237,6 +237,28 @@ fn a_file_that_another_program_has_locked_is_refused() {
     may_overwrite(&inspect(image.path())).expect("free once unlocked");
 }
 
+#[test]
+fn a_locked_target_is_refused_to_writers_and_to_readers_beside_a_writer() {
+    let image = tempfile::NamedTempFile::new().unwrap();
+    image.as_file().set_len(1 << 20).unwrap();
+    let target = inspect(image.path());
+    let open = || File::options().read(true).write(true).open(image.path()).unwrap();
+    let (readers, writer) = ([open(), open()], open());
+    for reader in &readers {
+        lock(&target, reader, false).expect("readers share it");
+    }
+    let refused = lock(&target, &writer, true).unwrap_err().to_string();
+    let holder = format!("is locked by process {}", std::process::id());
+    assert!(refused.contains(&holder) || refused.contains("is locked by a program"), "{refused}");
+    assert!(matches!(may_overwrite(&target), Err(Refusal::Locked { .. })));
+    for reader in &readers {
+        set_record_lock(reader, libc::F_UNLCK).expect("unlocked");
+    }
+    lock(&target, &writer, true).expect("free once unlocked");
+    assert!(matches!(lock(&target, &readers[0], false), Err(Refusal::Locked { .. })));
+    assert!(matches!(lock(&target, &readers[0], true), Err(Refusal::Locked { .. })));
+}
+
 /// A read lock on one byte. Dropping the returned file releases the lock.
 fn locked_by_another_open_file(path: &Path) -> Result<File, String> {
     let file = File::open(path).map_err(|e| e.to_string())?;
@@ -245,11 +267,13 @@ fn locked_by_another_open_file(path: &Path) -> Result<File, String> {
 }
 
 fn set_record_lock(file: &File, kind: libc::c_int) -> Result<(), String> {
+    // One byte is enough for a conflict. An unlock releases all.
+    let (l_start, l_len) = if kind == libc::F_UNLCK { (0, 0) } else { (100, 1) };
     let lock = libc::flock {
         l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: 100,
-        l_len: 1,
+        l_start,
+        l_len,
         l_pid: 0,
     };
     // SAFETY: the descriptor is open and the struct lives through the call.

@@ -59,6 +59,7 @@ pub struct Options {
     pub(crate) extend: bool,
     pub(crate) overwrite: bool,
     pub(crate) claim: bool,
+    pub(crate) lock: bool,
     pub(crate) create_bytes: Option<u64>,
     pub(crate) engine: Engine,
     pub(crate) elevator: String,
@@ -82,6 +83,7 @@ impl Default for Options {
             extend: false,
             overwrite: false,
             claim: true,
+            lock: false,
             create_bytes: None,
             engine: Engine::Auto,
             elevator: "none".to_owned(),
@@ -160,6 +162,16 @@ impl Options {
     #[must_use]
     pub const fn claim(mut self, claim: bool) -> Self {
         self.claim = claim;
+        self
+    }
+
+    /// Locks the file or device against other programs while the volume is open: exclusively with [`Options::write`], else
+    /// shared with other readers. Opening fails if another program, or another volume of this one, has a conflicting lock. The
+    /// lock is advisory (`F_OFD_SETLK` of fcntl(2)): programs that do not lock are not stopped. QEMU locks its images. A
+    /// filesystem without locks, and an export of a server, are not locked. `false` unless set.
+    #[must_use]
+    pub const fn lock(mut self, lock: bool) -> Self {
+        self.lock = lock;
         self
     }
 

@@ -10,7 +10,7 @@ use crate::options::{IoMode, Options};
 use crate::queues::{Devices, OpenDevice, Opened, Queue, Shape, SharedDevice, Tuning};
 use iopath_core::{Limits, QueueConfig, SECTOR_BYTES, StripeConfig};
 use iopath_os::target::guard::Contents;
-use iopath_os::target::{DioAlignment, Kind, Target, open_exclusive};
+use iopath_os::target::{self, DioAlignment, Kind, Target, open_exclusive};
 use iopath_os::{
     BufferPool, EngineConfig, Fallback, Faulty, FileMap, Geometry, Mapped, MemoryDisk, REQUEST_BYTES,
     RealDevice, Remote, Runner, StripedError, Timed, limits_of,
@@ -99,6 +99,9 @@ impl Source {
         }
         let alignment = DioAlignment::discover(&target.path)?;
         let file = open(&target, options)?;
+        if options.lock {
+            target::lock(&target, &file, options.write)?;
+        }
         let geometry = Geometry {
             memory_align_bytes: alignment.memory_bytes,
             logical_block_bytes: alignment.offset_bytes,

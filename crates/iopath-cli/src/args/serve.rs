@@ -60,6 +60,9 @@ pub(crate) struct ServeArgs {
     /// With --writable: serve a device with a recognised signature, such as that of a filesystem
     #[arg(long, requires = "writable")]
     pub(crate) overwrite: bool,
+    /// Serve a target that another program has locked, and do not lock it: the programs must coordinate their accesses
+    #[arg(long)]
+    pub(crate) share: bool,
     /// Write the request log to a file, for `iopath log`. Each connection is a stream, numbered from 1
     #[arg(long, value_name = "FILE", value_parser = log_file)]
     pub(crate) log: Option<PathBuf>,

@@ -3,6 +3,7 @@
 use iopath::OpenError;
 use iopath_log::LogError;
 use iopath_nbd::TlsError;
+use iopath_os::target::Refusal;
 use thiserror::Error;
 
 use super::modelled::ModelledError;
@@ -15,6 +16,9 @@ pub enum ServeError {
     /// It cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// Another program has locked the target.
+    #[error("{0}, or serve it beside that program with --share")]
+    Locked(Refusal),
     /// A model or NBD URI that does not exist or is not valid.
     #[error(transparent)]
     Model(Box<LabError>),

@@ -7,11 +7,19 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use super::mounts::Mounts;
 use super::roots::{FileId, Roots};
 use super::usage::{self, Relation, Relative};
 use super::{DeviceNumber, Kind, TableError, Target, ffi, signature, swaps};
+
+/// Interval of the checks whether a lock without a process is released.
+const RELEASE_INTERVAL: Duration = Duration::from_millis(10);
+
+/// The number of these checks.
+const RELEASE_CHECKS: u32 = 100;
 
 /// The reason why a target is not overwritten, with a remedy.
 #[derive(Debug, thiserror::Error)]
@@ -195,6 +203,35 @@ pub fn open_exclusive(target: &Target, direct: bool, contents: Contents) -> Resu
     found.into_iter().next().map_or(Ok(file), Err)
 }
 
+/// Locks an open target against other programs for as long as `file` is open: exclusively, or shared with other readers.
+/// The lock is advisory: it stops programs that lock, too, such as QEMU. On a filesystem without locks it does nothing.
+///
+/// # Errors
+/// [`Refusal::Locked`]: a program has a conflicting lock.
+pub fn lock(target: &Target, file: &File, is_exclusive: bool) -> Result<(), Refusal> {
+    let conflict = || match ffi::lock(file, is_exclusive) {
+        Ok(false) => Some(ffi::lock_holder(file).ok().flatten().unwrap_or(-1)),
+        // An error is that of a filesystem or kernel without such locks.
+        Ok(true) | Err(_) => None,
+    };
+    unless_locked(target, file, conflict)
+}
+
+/// Refuses a target while `conflict` returns the process id of a conflicting lock, or -1 for a lock of an open file. That
+/// lock names no process: then a process is named that shows such a lock.
+fn unless_locked(target: &Target, file: &File, conflict: impl Fn() -> Option<i32>) -> Result<(), Refusal> {
+    // The kernel closes the files of an io_uring instance, with their locks, a moment after the end of its process.
+    for _ in 0..RELEASE_CHECKS {
+        let Some(pid) = conflict() else { return Ok(()) };
+        let process = u32::try_from(pid).ok().or_else(|| usage::process_with_lock(file));
+        if let Some(pid) = process {
+            return Err(Refusal::Locked { target: target.path.clone(), holder: format!("process {pid}") });
+        }
+        thread::sleep(RELEASE_INTERVAL);
+    }
+    Err(Refusal::Locked { target: target.path.clone(), holder: "a program".to_owned() })
+}
+
 fn open(target: &Target, options: &OpenOptions, purpose: &'static str) -> Result<File, Refusal> {
     let path = || target.path.clone();
     let file = options.open(&target.path).map_err(|source| match source.raw_os_error() {
@@ -235,10 +272,7 @@ fn look_inside(target: &Target) -> Result<Vec<Refusal>, Refusal> {
     options.read(true).custom_flags(libc::O_CLOEXEC | libc::O_NONBLOCK);
     let file = open(target, &options, purpose)?;
     // A filesystem without locks has no locked files.
-    let locked = ffi::lock_holder(&file).ok().flatten().map(|pid| Refusal::Locked {
-        target: target.path.clone(),
-        holder: if pid > 0 { format!("process {pid}") } else { "a program".to_owned() },
-    });
+    let locked = unless_locked(target, &file, || ffi::lock_holder(&file).ok().flatten()).err();
     let signatures = signature::find(&file, target.size_bytes).map_err(unreadable)?.into_iter();
     let known = signatures.map(|signature::Found { name, offset }| Refusal::Signature {
         target: target.path.clone(),

@@ -7,6 +7,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::disk::{attribute, name_of, names_in, node_dir, whole_disk_dir};
@@ -148,4 +149,22 @@ fn loop_has_backing(roots: &Roots, name: &str, target: &Target) -> bool {
 pub(super) fn behind_loop(disk: Option<&Disk>) -> Option<(&str, &Path)> {
     let disk = disk?;
     Some((disk.name.as_str(), disk.loop_backing.as_deref()?))
+}
+
+/// A process with a lock of an open file on `file`, as `/proc/PID/fdinfo` shows it. `None` if no process that this one may
+/// examine has such a lock.
+pub(super) fn process_with_lock(file: &File) -> Option<u32> {
+    let about = file.metadata().ok()?;
+    let number = DeviceNumber::from_raw(about.dev());
+    // "lock: 1: OFDLCK ADVISORY WRITE -1 fe:00:123 0 EOF"
+    let place = format!(" {:02x}:{:02x}:{} ", number.major, number.minor, about.ino());
+    let is_lock = |line: &str| line.starts_with("lock:") && line.contains("OFDLCK") && line.contains(&place);
+    let processes = fs::read_dir("/proc").ok()?.flatten();
+    processes.filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path()))).find_map(
+        |(pid, path): (u32, PathBuf)| {
+            let descriptors = fs::read_dir(path.join("fdinfo")).ok()?.flatten();
+            let mut texts = descriptors.filter_map(|entry| fs::read_to_string(entry.path()).ok());
+            texts.any(|text| text.lines().any(is_lock)).then_some(pid)
+        },
+    )
 }
