@@ -6,6 +6,7 @@ mod modelled;
 mod parent;
 mod service;
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,8 +19,8 @@ use iopath_core::elevator::ElevatorSpec;
 use iopath_log::{LogWriter, Totals};
 pub use iopath_nbd::Listen;
 use iopath_nbd::{
-    Listener, NbdUri, Place, ServeOptions, ServeTls, ServeTotals, Served, Server, TlsError, TlsFiles,
-    TlsServer, raise_descriptor_limit,
+    EXPORT_NAME_MAX, Listener, NbdUri, Place, ServeOptions, ServeTls, ServeTotals, Served, Server, TlsError,
+    TlsFiles, TlsServer, raise_descriptor_limit,
 };
 use iopath_os::target::Refusal;
 use signal_hook::flag;
@@ -305,6 +306,9 @@ fn names(request: &ServeRequest, models: &[Option<ModelTarget>]) -> Result<Vec<S
     };
     let mut all = request.names.clone();
     all.extend(request.targets[names..].iter().zip(&models[names..]).map(of_target));
+    if let Some(name) = all.iter().find(|name| name.len() > EXPORT_NAME_MAX) {
+        return Err(ServeError::LongName(name.len()));
+    }
     for (index, name) in all.iter().enumerate() {
         if all[..index].contains(name) {
             return Err(ServeError::SameName(name.clone()));
@@ -330,11 +334,14 @@ fn listeners(request: &ServeRequest) -> Result<(Vec<Listener>, bool), ServeError
 
 /// A unix socket in the directory of the user's sockets, or else in that of temporary files.
 fn default_place() -> Listen {
-    // The specification of the variable wants an absolute path. After `su`, it may name a directory of another user.
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let directory =
-        runtime.filter(|path| path.is_absolute() && path.is_dir()).unwrap_or_else(std::env::temp_dir);
+    let directory = socket_directory(std::env::var_os("XDG_RUNTIME_DIR"));
     Listen::Unix(directory.join(format!("iopath-{}.sock", std::process::id())))
+}
+
+/// The variable is empty or names no directory in some containers and after `su`.
+fn socket_directory(runtime: Option<OsString>) -> PathBuf {
+    let directory = runtime.map(PathBuf::from).filter(|path| path.is_absolute() && path.is_dir());
+    directory.unwrap_or_else(std::env::temp_dir)
 }
 
 fn text_of(listen: &Listen) -> String {
@@ -356,4 +363,18 @@ pub fn parse_listen(text: &str) -> Result<Listen, String> {
     let mut addresses =
         text.to_socket_addrs().map_err(|error| format!("{error}; expected HOST:PORT or PORT"))?;
     addresses.next().map(Listen::Tcp).ok_or_else(|| format!("{text} has no address"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_without_a_directory_of_the_user_is_a_temporary_file() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(socket_directory(Some(folder.path().into())), folder.path());
+        for absent in [None, Some(""), Some("."), Some("/nonexistent/directory")] {
+            assert_eq!(socket_directory(absent.map(OsString::from)), std::env::temp_dir(), "{absent:?}");
+        }
+    }
 }

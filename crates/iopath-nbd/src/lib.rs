@@ -55,7 +55,7 @@ pub use client::{
 pub use errno::Errno;
 pub use export::{BlockSizes, Export};
 pub use meta::{BASE_ALLOCATION, BlockExtent, BlockState};
-pub use protocol::{CommandFlags, DEFAULT_PORT, TransmissionFlags};
+pub use protocol::{CommandFlags, DEFAULT_PORT, EXPORT_NAME_MAX, TransmissionFlags};
 pub use reply::{ReplyFormat, ReplyHead, ReplyWriter};
 pub use request::{Command, Request};
 pub use serve::{

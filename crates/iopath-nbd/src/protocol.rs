@@ -30,6 +30,9 @@ pub(crate) const EXPORT_NAME_ZEROES: usize = 124;
 /// Longest string that the protocol permits, in bytes.
 pub(crate) const STRING_MAX: usize = 4096;
 
+/// Longest name of an export, in bytes.
+pub const EXPORT_NAME_MAX: usize = STRING_MAX;
+
 /// Flag of the server: fixed newstyle negotiation.
 pub(crate) const FIXED_NEWSTYLE: u16 = 1;
 /// Flag of the server: the zeroes after `EXPORT_NAME` can be left out.

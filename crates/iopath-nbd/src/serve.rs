@@ -15,6 +15,7 @@ mod pace;
 mod poll_time;
 mod quota;
 mod request_log;
+mod shared;
 mod socket_file;
 mod status;
 mod stream;
@@ -34,8 +35,9 @@ pub use self::descriptors::raise_descriptor_limit;
 pub use self::encryption::ServeTls;
 pub use self::listener::{Listen, Listener};
 pub use self::request_log::RequestLog;
+use self::shared::{Mailbox, Shared};
 pub use self::socket_file::SocketFile;
-use self::worker::{Mailbox, Shared, Worker};
+use self::worker::Worker;
 use crate::export::{BlockSizes, Export};
 use crate::protocol::TransmissionFlags;
 use iopath::Volume;
@@ -214,18 +216,18 @@ impl Server {
     ///
     /// The error of an event loop, or of a flush. `TimedOut`: an export that was not flushed in time.
     pub fn stop(mut self) -> io::Result<ServeTotals> {
-        let until = Instant::now() + self.stop_limit;
-        let served = self.join(until);
-        served.and(flush(std::mem::take(&mut self.writable), until, self.stop_limit))?;
+        let began = Instant::now();
+        let served = self.join(began);
+        served.and(flush(std::mem::take(&mut self.writable), began, self.stop_limit))?;
         Ok(self.totals())
     }
 
-    fn join(&mut self, until: Instant) -> io::Result<()> {
-        let _ = self.shared.stops_at.set(until - self.stop_limit / 2);
+    fn join(&mut self, began: Instant) -> io::Result<()> {
+        let _ = self.shared.stops_at.set(began + self.stop_limit / 2);
         self.shared.workers.iter().for_each(Mailbox::wake);
         let mut result = Ok(());
         for (thread, worker) in self.threads.drain(..).zip(&self.shared.workers) {
-            match join_until(thread, until - self.stop_limit / 4) {
+            match join_until(thread, began + self.stop_limit * 3 / 4) {
                 Some(ended) => result = result.and(ended),
                 // It waits for a volume, with these requests.
                 None => worker.abandon(),
@@ -241,7 +243,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.join(Instant::now() + self.stop_limit);
+        let _ = self.join(Instant::now());
     }
 }
 
@@ -257,7 +259,7 @@ fn join_until(thread: JoinHandle<io::Result<()>>, until: Instant) -> Option<io::
 }
 
 /// Flushes exports, each in a thread of its own: a flush may wait for a server that does not answer.
-fn flush(writable: Vec<(String, Volume)>, until: Instant, limit: Duration) -> io::Result<()> {
+fn flush(writable: Vec<(String, Volume)>, began: Instant, limit: Duration) -> io::Result<()> {
     let start = |(name, volume): (String, Volume)| {
         let thread = std::thread::Builder::new().name("nbd-flush".to_owned());
         thread.spawn(move || volume.flush().map_err(io::Error::from)).map(|thread| (name, thread))
@@ -265,7 +267,7 @@ fn flush(writable: Vec<(String, Volume)>, until: Instant, limit: Duration) -> io
     let threads: Vec<_> = writable.into_iter().map(start).collect::<io::Result<_>>()?;
     let mut result = Ok(());
     for (name, thread) in threads {
-        let flushed = join_until(thread, until).unwrap_or_else(|| {
+        let flushed = join_until(thread, began + limit).unwrap_or_else(|| {
             let message = format!(
                 "export {name:?} was not flushed within {} s of the request to stop: data that clients wrote may be lost",
                 limit.as_secs_f64()

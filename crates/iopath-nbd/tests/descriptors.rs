@@ -24,7 +24,7 @@ fn a_server_without_free_descriptors_says_so_once_and_goes_on_later() {
     let socket = folder.path().join("socket");
     let server = Server::start(&Listen::Unix(socket.clone()), &[export], &ServeOptions::default()).unwrap();
     let greets = |mut stream: UnixStream| {
-        stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         stream.read_exact(&mut [0; 18])
     };
     greets(UnixStream::connect(&socket).unwrap()).unwrap();

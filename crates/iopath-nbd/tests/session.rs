@@ -4,8 +4,8 @@ mod pair;
 
 use iopath_nbd::{
     BlockExtent, BlockSizes, BlockState, ClientError, ClientEvent, ClientOperation, ClientOptions,
-    ClientProgress, ClientTls, Errno, Export, HandshakeError, ReplyFormat, ServerProgress, ServerTls,
-    SubmitError, TransmissionFlags,
+    ClientProgress, ClientTls, EXPORT_NAME_MAX, Errno, Export, HandshakeError, ReplyFormat, ServerProgress,
+    ServerTls, SubmitError, TransmissionFlags,
 };
 use proptest::prelude::*;
 
@@ -47,9 +47,21 @@ fn the_empty_name_selects_the_first_export_and_an_unknown_name_is_refused() {
     assert_eq!((server.export, client.size), (1, 512));
     let error = greet(&exports, ServerTls::Off, ClientOptions::export("none"), usize::MAX).unwrap_err();
     assert!(
-        matches!(&error, ClientError::Refused { option: "GO", reason } if reason.contains("no export")),
+        matches!(&error, ClientError::Refused { option: "GO", reason } if reason == "no export has this name"),
         "{error}"
     );
+}
+
+#[test]
+fn the_longest_names_are_listed_and_found() {
+    let name = |last: char| "n".repeat(EXPORT_NAME_MAX - 1) + &last.to_string();
+    let exports = [Export::new(name('a'), 512), Export::new(name('b'), 1024)];
+    let (server, client) =
+        greet(&exports, ServerTls::Off, ClientOptions::export(name('b')), usize::MAX).unwrap();
+    assert_eq!((server.export, client.size), (1, 1024));
+    let mut pair = Pair::new(&exports, ServerTls::Off, ClientOptions::list(), usize::MAX);
+    let ClientProgress::Listed(listed) = pair.negotiate().unwrap() else { panic!("not a list") };
+    assert!(listed.into_iter().map(|(name, _)| name).eq([name('a'), name('b')]));
 }
 
 #[test]

@@ -48,6 +48,9 @@ pub enum ServeError {
     /// Two exports with one name.
     #[error("two exports have the name {0:?}; name them with --export, once for each target")]
     SameName(String),
+    /// A name that no client can ask for.
+    #[error("the name of an export has {0} bytes; the protocol allows 4096")]
+    LongName(usize),
     /// More names than targets.
     #[error("{names} names for {targets} targets")]
     Names {

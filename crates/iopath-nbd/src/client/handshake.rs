@@ -443,5 +443,10 @@ fn reason_of(reply: u32, data: &[u8]) -> String {
         _ => "unknown error",
     };
     let text: String = String::from_utf8_lossy(data).chars().filter(|c| !c.is_control()).take(256).collect();
-    if text.is_empty() { format!("{meaning} (reply {reply:#x})") } else { format!("{meaning}: {text}") }
+    match text.as_str() {
+        "" => format!("{meaning} (reply {reply:#x})"),
+        // The text often says it.
+        _ if text.contains(meaning) => text,
+        _ => format!("{meaning}: {text}"),
+    }
 }

@@ -1,7 +1,7 @@
 //! The time that a client has for a message: to send a request with its data, or to receive replies.
 //!
 //! A limit of the silence between two bytes is not enough, because a client that sends a byte now and then would hold its
-//! buffer for ever. So a message must also arrive at a minimum rate on average. It knows no sockets; time is an argument.
+//! buffer forever. So a message must also arrive at a minimum rate on average. It knows no sockets; time is an argument.
 
 use std::time::{Duration, Instant};
 

@@ -1,20 +1,23 @@
 //! A thread that serves connections: an event loop over sockets and completions of I/O.
 
+mod accept;
+
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::event::{EventfdFlags, Timespec, eventfd};
 use slab::Slab;
 
 use super::connection::{Closed, Connection, Reading};
 use super::core::Core;
 use super::listener::Listener;
 use super::poll_time::PollTime;
+use super::shared::Shared;
 use super::stream::Stream;
 use super::timer::Timer;
 
@@ -25,114 +28,11 @@ const WAKE: u64 = u64::MAX - 1;
 /// Number of all completions of I/O among the events.
 const IO: u64 = u64::MAX - 2;
 
-/// Streams of connections: the request log has 16 bits for a stream, and stream 0 is the server.
-const STREAMS_MAX: u64 = 0xfffe;
-
 /// Interval of the search for silent clients.
 const CHECK: Duration = Duration::from_secs(1);
 
 /// Buffers that are freed together for connections that need one: the pieces of a request of 1 MiB.
 const PARKED_AT_ONCE: u32 = 8;
-
-/// Connections that are accepted in one pass of the event loop.
-const ACCEPTS_MAX: u32 = 64;
-
-/// Time without a refused connection after which the next one is reported again.
-const SHORTAGE_PAUSE: Duration = Duration::from_secs(60);
-
-/// State that all workers and the caller share.
-#[derive(Debug)]
-pub(super) struct Shared {
-    /// Set when the server stops: the time at which connections are closed, whatever their requests do.
-    pub(super) stops_at: OnceLock<Instant>,
-    pub(super) connections: AtomicU32,
-    pub(super) accepted: AtomicU64,
-    /// Connections of them that negotiate.
-    pub(super) negotiating: AtomicU32,
-    pub(super) connections_max: u32,
-    /// Connections of one worker that negotiate.
-    pub(super) handshakes_max: usize,
-    /// As in [`super::ServeOptions`].
-    pub(super) patience: Duration,
-    pub(super) workers: Vec<Mailbox>,
-    /// Reasons for which connections were closed.
-    pub(super) messages: Mutex<VecDeque<String>>,
-}
-
-/// Messages that a server keeps for its caller.
-const MESSAGES_MAX: usize = 64;
-
-impl Shared {
-    /// Keeps a message. The oldest one is dropped if the caller does not take them.
-    fn note(&self, message: &str) {
-        let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
-        if messages.len() == MESSAGES_MAX {
-            messages.pop_front();
-        }
-        messages.push_back(message.to_owned());
-    }
-
-    /// Whether there is no place for a further client. Connections that negotiate have places of their own.
-    fn is_full(&self) -> bool {
-        let all = self.connections.load(Ordering::Acquire);
-        all.saturating_sub(self.negotiating.load(Ordering::Acquire)) >= self.connections_max
-    }
-
-    /// An accepted connection has ended before it began to negotiate.
-    fn release_handshake(&self) {
-        self.negotiating.fetch_sub(1, Ordering::AcqRel);
-        self.connections.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// New connections for a worker, and its counters.
-#[derive(Debug)]
-pub(super) struct Mailbox {
-    streams: Mutex<Vec<Stream>>,
-    wake: OwnedFd,
-    /// Completed requests of the worker.
-    pub(super) requests: AtomicU64,
-    /// Bytes of their data.
-    pub(super) bytes: AtomicU64,
-    /// Requests of the worker without a reply.
-    in_flight: AtomicU64,
-    /// Requests that it gave up when the server stopped.
-    pub(super) abandoned: AtomicU64,
-}
-
-impl Mailbox {
-    pub(super) fn new() -> io::Result<Self> {
-        let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        Ok(Self {
-            streams: Mutex::new(Vec::new()),
-            wake,
-            requests: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-            in_flight: AtomicU64::new(0),
-            abandoned: AtomicU64::new(0),
-        })
-    }
-
-    /// The requests in flight get no reply.
-    pub(super) fn abandon(&self) {
-        self.abandoned.fetch_max(self.in_flight.load(Ordering::Relaxed), Ordering::Relaxed);
-    }
-
-    fn put(&self, stream: Stream) {
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner).push(stream);
-        self.wake();
-    }
-
-    pub(super) fn wake(&self) {
-        // A full counter is readable already.
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
-    }
-
-    fn take(&self) -> Vec<Stream> {
-        let _ = rustix::io::read(&self.wake, &mut [0; 8]);
-        std::mem::take(&mut *self.streams.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
 
 /// One thread of a server.
 #[derive(Debug)]
@@ -283,57 +183,6 @@ impl Worker {
         Ok(())
     }
 
-    /// Accepts waiting connections of a listener, and distributes them among the workers.
-    fn accept(&mut self, listener: usize, now: Instant) {
-        let Some(listener) = self.listeners.get(listener) else { return };
-        for _ in 0..ACCEPTS_MAX {
-            match listener.accept() {
-                Ok(mut stream) => {
-                    if self.shared.is_full() {
-                        continue;
-                    }
-                    self.shared.connections.fetch_add(1, Ordering::AcqRel);
-                    self.shared.negotiating.fetch_add(1, Ordering::AcqRel);
-                    let accepted = self.shared.accepted.fetch_add(1, Ordering::Relaxed);
-                    stream.number = (accepted % STREAMS_MAX) as u32 + 1;
-                    self.shared.workers[self.next_mailbox].put(stream);
-                    self.next_mailbox = (self.next_mailbox + 1) % self.shared.workers.len();
-                }
-                Err(error) if is_shortage(&error) => return self.pause_listeners(&error, now),
-                // None is waiting, or the error is that of one connection.
-                Err(_) => return,
-            }
-        }
-    }
-
-    /// Stops watching the listeners, because a connection that cannot be accepted stays readable.
-    fn pause_listeners(&mut self, error: &io::Error, now: Instant) {
-        let is_new = self.shortage.is_none_or(|at| now.saturating_duration_since(at) > SHORTAGE_PAUSE);
-        if is_new {
-            self.shared.note(&format!(
-                "cannot accept connections: {error}; raise the limit of open files (ulimit -n) or lower --connections"
-            ));
-        }
-        self.shortage = Some(now);
-        self.refused_until = Some(now + CHECK);
-        self.watch_listeners(EventFlags::empty());
-    }
-
-    /// Accepts connections again, some time after the system refused one.
-    fn resume_listeners(&mut self, now: Instant) {
-        if self.refused_until.is_some_and(|until| now >= until) {
-            self.refused_until = None;
-            self.watch_listeners(EventFlags::IN);
-        }
-    }
-
-    fn watch_listeners(&self, flags: EventFlags) {
-        for (number, listener) in (LISTENERS..).zip(&self.listeners) {
-            // It fails only for a descriptor that is not watched.
-            let _ = epoll::modify(&self.epoll, listener, EventData::new_u64(number), flags);
-        }
-    }
-
     fn add(&mut self, stream: Stream, now: Instant) -> io::Result<()> {
         self.make_room_for_a_handshake();
         let Ok(connection) = Connection::new(stream, &self.core, now) else {
@@ -357,12 +206,6 @@ impl Worker {
         }
     }
 
-    /// A connection that negotiated has ended or continues as a client.
-    fn end_handshake(&mut self, key: usize) {
-        self.handshakes.retain(|negotiating| *negotiating != key);
-        self.shared.negotiating.fetch_sub(1, Ordering::AcqRel);
-    }
-
     /// Handshakes use no buffers.
     fn count_clients(&mut self) {
         self.core.connections = self.connections.len() - self.handshakes.len();
@@ -375,7 +218,8 @@ impl Worker {
         let is_new_client = negotiated && !connection.negotiates();
         let is_refused = is_new_client && self.shared.is_full();
         if is_new_client {
-            self.end_handshake(key);
+            self.handshakes.retain(|negotiating| *negotiating != key);
+            self.shared.negotiating.fetch_sub(1, Ordering::AcqRel);
             self.count_clients();
         }
         match result {
@@ -532,9 +376,11 @@ impl Worker {
             self.core.turns.remove(key);
             self.has_closed = true;
             if connection.negotiates() {
-                self.end_handshake(key);
+                self.handshakes.retain(|negotiating| *negotiating != key);
+                self.shared.release_handshake();
+            } else {
+                self.shared.connections.fetch_sub(1, Ordering::AcqRel);
             }
-            self.shared.connections.fetch_sub(1, Ordering::AcqRel);
             self.count_clients();
         }
     }
@@ -560,11 +406,4 @@ impl Worker {
             }
         }
     }
-}
-
-/// Whether the system has no descriptor or memory for a connection, which then stays in the queue of the listener.
-fn is_shortage(error: &io::Error) -> bool {
-    use rustix::io::Errno;
-    let errno = Errno::from_io_error(error);
-    matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS))
 }

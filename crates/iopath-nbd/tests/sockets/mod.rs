@@ -162,7 +162,7 @@ impl Raw {
     /// As [`Raw::connect`].
     pub(crate) fn try_connect(socket: &Path) -> std::io::Result<Self> {
         let mut stream = UnixStream::connect(socket)?;
-        stream.set_read_timeout(Some(Duration::from_mins(1)))?;
+        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
         stream.read_exact(&mut [0; 18])?;
         stream.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0")?;
         stream.read_exact(&mut [0; 10])?;

@@ -115,12 +115,7 @@ impl Volume {
     ///
     /// # Errors
     /// As [`Volume::data_ranges`].
-    pub fn first_data_ranges(
-        &self,
-        offset: u64,
-        bytes: u64,
-        ranges_max: usize,
-    ) -> Result<Vec<Range<u64>>> {
+    pub fn first_data_ranges(&self, offset: u64, bytes: u64, ranges_max: usize) -> Result<Vec<Range<u64>>> {
         let end = offset.saturating_add(bytes).min(self.size_bytes());
         if offset >= end {
             return Ok(Vec::new());

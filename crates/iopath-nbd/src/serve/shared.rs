@@ -1,0 +1,123 @@
+//! The state that the workers of a server and its caller share.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::stream::Stream;
+
+/// State that all workers and the caller share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// Set when the server stops: the time at which connections are closed, also with requests in flight.
+    pub(super) stops_at: OnceLock<Instant>,
+    pub(super) connections: AtomicU32,
+    pub(super) accepted: AtomicU64,
+    /// Connections of them that negotiate.
+    pub(super) negotiating: AtomicU32,
+    pub(super) connections_max: u32,
+    /// Connections of one worker that negotiate.
+    pub(super) handshakes_max: usize,
+    /// As in [`super::ServeOptions`].
+    pub(super) patience: Duration,
+    pub(super) workers: Vec<Mailbox>,
+    /// For the user: why connections were closed, or cannot be accepted.
+    pub(super) messages: Mutex<VecDeque<String>>,
+}
+
+/// Messages that a server keeps for its caller.
+const MESSAGES_MAX: usize = 64;
+
+impl Shared {
+    /// Keeps a message. The oldest one is dropped if the caller does not take them.
+    pub(super) fn note(&self, message: &str) {
+        let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
+        if messages.len() == MESSAGES_MAX {
+            messages.pop_front();
+        }
+        messages.push_back(message.to_owned());
+    }
+
+    /// Whether there is no place for a further client. Connections that negotiate have places of their own.
+    pub(super) fn is_full(&self) -> bool {
+        let all = self.connections.load(Ordering::Acquire);
+        all.saturating_sub(self.negotiating.load(Ordering::Acquire)) >= self.connections_max
+    }
+
+    /// A connection was accepted.
+    pub(super) fn add_handshake(&self) {
+        // In this order, it never counts as a client.
+        self.negotiating.fetch_add(1, Ordering::AcqRel);
+        self.connections.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// An accepted connection has ended before it was a client.
+    pub(super) fn release_handshake(&self) {
+        self.connections.fetch_sub(1, Ordering::AcqRel);
+        self.negotiating.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Connections that wait for a worker.
+const STREAMS_MAX: usize = 128;
+
+/// New connections for a worker, and its counters.
+#[derive(Debug)]
+pub(super) struct Mailbox {
+    streams: Mutex<Vec<Stream>>,
+    pub(super) wake: OwnedFd,
+    /// Completed requests of the worker.
+    pub(super) requests: AtomicU64,
+    /// Bytes of their data.
+    pub(super) bytes: AtomicU64,
+    /// Requests of the worker without a reply.
+    pub(super) in_flight: AtomicU64,
+    /// Requests that it gave up when the server stopped.
+    pub(super) abandoned: AtomicU64,
+}
+
+impl Mailbox {
+    pub(super) fn new() -> io::Result<Self> {
+        let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        Ok(Self {
+            streams: Mutex::new(Vec::new()),
+            wake,
+            requests: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            in_flight: AtomicU64::new(0),
+            abandoned: AtomicU64::new(0),
+        })
+    }
+
+    /// The requests in flight get no reply.
+    pub(super) fn abandon(&self) {
+        self.abandoned.fetch_max(self.in_flight.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Adds a connection, unless many wait already.
+    pub(super) fn put(&self, stream: Stream) -> Result<(), Stream> {
+        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        if streams.len() >= STREAMS_MAX {
+            return Err(stream);
+        }
+        streams.push(stream);
+        drop(streams);
+        self.wake();
+        Ok(())
+    }
+
+    pub(super) fn wake(&self) {
+        // A full counter is readable already.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    pub(super) fn take(&self) -> Vec<Stream> {
+        let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+        std::mem::take(&mut *self.streams.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
