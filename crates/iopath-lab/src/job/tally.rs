@@ -64,12 +64,29 @@ impl OneDirection {
     }
 }
 
+/// The transfers of one direction so far. A job of one direction has one histogram, of 264 KiB: a file may have thousands of
+/// jobs.
+#[derive(Debug, Default)]
+struct Running {
+    bytes: u64,
+    ios: u64,
+    /// None before the first latency.
+    latency_ns: Option<Box<Histogram<u64>>>,
+}
+
+impl Running {
+    fn ended(self) -> OneDirection {
+        let Self { bytes, ios, latency_ns } = self;
+        OneDirection { bytes, ios, latency_ns: latency_ns.map_or_else(latencies, |latency_ns| *latency_ns) }
+    }
+}
+
 /// The sums so far.
 #[derive(Debug)]
 pub(crate) struct Tally {
     started_ns: u64,
     /// Reads, writes and trims.
-    directions: [OneDirection; 3],
+    directions: [Running; 3],
     /// The recorded latencies of each: their number and their sum.
     timed: [[u64; 2]; 3],
     /// The last latency, its direction, and how often it occurred in a row: the transfers of one batch have equal
@@ -83,10 +100,9 @@ pub(crate) struct Tally {
 
 impl Tally {
     pub(crate) fn new(started_ns: u64) -> Self {
-        let directions = [OneDirection::none(), OneDirection::none(), OneDirection::none()];
         Self {
             started_ns,
-            directions,
+            directions: Default::default(),
             timed: [[0; 2]; 3],
             last_ns: 0,
             last_direction: Direction::Read,
@@ -153,7 +169,8 @@ impl Tally {
     fn record_last(&mut self) {
         if self.last_count > 0 {
             let index = index(self.last_direction);
-            self.directions[index].latency_ns.saturating_record_n(self.last_ns, self.last_count);
+            let latency_ns = self.directions[index].latency_ns.get_or_insert_with(|| Box::new(latencies()));
+            latency_ns.saturating_record_n(self.last_ns, self.last_count);
             let [count, sum_ns] = &mut self.timed[index];
             *count += self.last_count;
             *sum_ns = sum_ns.wrapping_add(self.last_ns.wrapping_mul(self.last_count));
@@ -175,7 +192,7 @@ impl Tally {
     /// The reads, and the writes with the trims, so far.
     pub(crate) fn counts(&self) -> [Count; 2] {
         let [reads, mut writes, trims] = [0, 1, 2].map(|index| {
-            let OneDirection { ios, bytes, .. } = self.directions[index];
+            let Running { ios, bytes, .. } = self.directions[index];
             let [mut timed, mut latency_ns] = self.timed[index];
             if self::index(self.last_direction) == index {
                 timed += self.last_count;
@@ -194,12 +211,13 @@ impl Tally {
         let ios = self.directions.iter().map(|one| one.ios).sum();
         let used = self.directions.iter().filter(|one| one.ios > 0).count();
         let (latency_ns, directions) = if used > 1 {
+            let directions = self.directions.map(Running::ended);
             let mut all = OneDirection::none();
-            self.directions.iter().for_each(|one| all.add(one));
-            (all.latency_ns, Some(Box::new(self.directions)))
+            directions.iter().for_each(|one| all.add(one));
+            (all.latency_ns, Some(Box::new(directions)))
         } else {
             let only = self.directions.into_iter().reduce(|one, other| if one.ios > 0 { one } else { other });
-            (only.map_or_else(latencies, |only| only.latency_ns), None)
+            (only.unwrap_or_default().ended().latency_ns, None)
         };
         JobResult {
             read_bytes,
@@ -224,5 +242,23 @@ fn index(direction: Direction) -> usize {
         Direction::Read => 0,
         Direction::Write => 1,
         Direction::Trim => 2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_used_directions_have_a_histogram() {
+        let mut tally = Tally::new(0);
+        for latency_ns in [1000, 2000, 3000] {
+            tally.count(Transfer { offset: 0, bytes: 4096, direction: Direction::Write });
+            tally.measure(Direction::Write, latency_ns);
+        }
+        tally.record_last();
+        assert_eq!(tally.directions.each_ref().map(|one| one.latency_ns.is_some()), [false, true, false]);
+        let result = tally.finish(10);
+        assert_eq!((result.ios, result.latency_ns.len(), result.directions.is_none()), (3, 3, true));
     }
 }
