@@ -103,6 +103,18 @@ fn a_disk_that_a_log_fills_keeps_the_results_and_the_log_so_far() {
     assert_eq!(fs::metadata(&log).unwrap().len(), 256 << 10, "the log fills the disk");
 }
 
+#[test]
+fn a_full_disk_beneath_a_mapped_hole_is_no_failed_device() {
+    let small = or_skip!(Small::new());
+    let target = small.file("sparse");
+    fs::File::create(&target).unwrap().set_len(1 << 20).unwrap();
+    let mut command =
+        iopath(&["run", "--path", "kernel-mmap", "--rw", "write", "--repeat", "1", "--overwrite"]);
+    let (code, line) = end(&command.arg("--target").arg(&target).output().unwrap());
+    assert_eq!(code, Some(1), "{line}");
+    assert!(line.contains("No space left on device") && line.contains("free some space"), "{line}");
+}
+
 /// Runs until stderr has `line`, then truncates the target. The output after the end.
 fn shrunk(command: &mut Command, target: &Path, line: &str) -> Output {
     let errors = tempfile::NamedTempFile::new().unwrap();

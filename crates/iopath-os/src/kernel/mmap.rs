@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::ptr::{self, NonNull};
 
+use rustix::fs::{StatVfs, fstatvfs};
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 
 use super::sigbus::Watch;
@@ -15,7 +16,7 @@ use super::{Blocking, Direction, Slots, Transfer, trim};
 /// A file mapped into memory, to copy from and to.
 ///
 /// If the mapping can no longer be read or written, the current and all later transfers fail, and the process
-/// continues. The error is `UnexpectedEof` if the file shrank, and EIO if the device failed.
+/// continues. The error is `UnexpectedEof` if the file shrank, ENOSPC if a store had no room, and EIO if the device failed.
 #[derive(Debug)]
 pub struct Mmap {
     /// Dropped before the mapping: see `drop`.
@@ -57,8 +58,15 @@ impl Mmap {
             Ok(about) if about.is_file() && about.len() < self.len as u64 => {
                 io::ErrorKind::UnexpectedEof.into()
             }
+            _ if self.is_full() => io::Error::from_raw_os_error(libc::ENOSPC),
             _ => io::Error::from_raw_os_error(libc::EIO),
         }
+    }
+
+    /// Whether the filesystem has no block left: a store to a hole is then a SIGBUS.
+    fn is_full(&self) -> bool {
+        let is_full = |stat: StatVfs| stat.f_blocks > 0 && stat.f_bavail == 0;
+        self.writable && fstatvfs(&self.file).is_ok_and(is_full)
     }
 }
 

@@ -50,7 +50,9 @@ pub enum AlignmentSource {
 #[derive(Debug, thiserror::Error)]
 pub enum DioError {
     /// The filesystem does not support `O_DIRECT`.
-    #[error("{path}: {filesystem} refuses O_DIRECT; use a buffered path, or a target on another filesystem")]
+    #[error(
+        "{path}: {filesystem} refuses O_DIRECT; use path kernel-buffered or kernel-mmap, or a target on another filesystem"
+    )]
     Refused {
         /// The file.
         path: PathBuf,
