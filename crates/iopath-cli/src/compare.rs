@@ -2,7 +2,6 @@
 
 use crate::args::CompareArgs;
 use crate::output::Output;
-use crate::progress::Bar;
 use crate::stderr::note;
 use iopath_lab::LabError;
 use iopath_lab::compare::{Comparison, LiveEnd, compare_files, compare_live, input_files};
@@ -30,7 +29,7 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
         return Ok(code(&comparison, args.strict));
     }
     let output = Output::new(&args.show, &[], None)?.in_format(args.format.format)?;
-    let mut bar = Bar::new(output.has_fancy_stderr());
+    let mut bar = output.bar();
     let end = compare_live(&args.options(), &args.limits(), &mut bar);
     bar.finish();
     let LiveEnd { comparison, error, signal } = end.map_err(LabError::from)?;

@@ -2,7 +2,6 @@
 
 use crate::args::ExperimentArgs;
 use crate::output::Output;
-use crate::progress::Bar;
 use clap::error::ErrorKind;
 use iopath_lab::experiment::{Experiment, Selection, experiments};
 use std::path::Path;
@@ -12,7 +11,7 @@ pub(crate) fn run(args: &ExperimentArgs) -> anyhow::Result<()> {
     let output =
         Output::new(&args.show, args.target.as_deref().as_slice(), None)?.in_format(args.format.format)?;
     let selection = Selection { ids: args.ids.clone(), set: args.set.clone(), target: args.target.clone() };
-    let mut bar = Bar::new(output.has_fancy_stderr());
+    let mut bar = output.bar();
     let report = experiments(&selection, &mut bar);
     bar.finish();
     let report = report?;

@@ -2,7 +2,6 @@
 
 use crate::args::FitArgs;
 use crate::output::Output;
-use crate::progress::Bar;
 use crate::stderr::note;
 use anyhow::Context;
 use iopath_lab::fit::{FitOptions, fit};
@@ -16,7 +15,7 @@ pub(crate) fn run(args: &FitArgs) -> anyhow::Result<()> {
     let output = Output::with_model(&args.show, source, &args.output)?.in_format(args.format.format)?;
     let options = FitOptions { source: args.source.clone(), time: args.time, overwrite: args.overwrite };
     before_end(say_no_model);
-    let mut bar = Bar::new(output.has_fancy_stderr());
+    let mut bar = output.bar();
     let fitted = fit(&options, &mut bar);
     bar.finish();
     let fitted = fitted?;

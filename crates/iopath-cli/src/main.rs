@@ -119,7 +119,10 @@ fn usage(error: &clap::Error) -> ExitCode {
     if error.kind() == DisplayHelpOnMissingArgumentOrSubcommand {
         let _ = error.print();
     } else {
-        let line = option_of_run(error).unwrap_or_else(|| output::usage_line(&error.to_string()));
+        let arguments: Vec<String> =
+            std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
+        let line = option_of_run(error).or_else(|| output::negative_value(error, &arguments));
+        let line = line.unwrap_or_else(|| output::usage_line(error));
         stderr::note(line);
     }
     ExitCode::from(USAGE)

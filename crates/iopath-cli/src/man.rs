@@ -99,8 +99,22 @@ fn program_page(program: &Command) -> anyhow::Result<String> {
     page += &rendered(&man, &[Man::render_options_section])?;
     let see = program.get_subcommands().map(|command| format!("iopath-{}(1)", command.get_name()));
     Ok(page
-        + &ending(&[], &see.collect::<Vec<_>>().join(", "))
+        + &ending(&codes_of_commands(), &see.collect::<Vec<_>>().join(", "))
         + &rendered(&man, &[Man::render_version_section])?)
+}
+
+/// The exit codes that some commands have besides those of all, each once, with the commands.
+fn codes_of_commands() -> Vec<(&'static str, String)> {
+    let mut codes: Vec<(&str, &str, Vec<&str>)> = Vec::new();
+    for verb in verbs::VERBS {
+        for (code, text) in verb.codes {
+            match codes.iter_mut().find(|known| (known.0, known.1) == (*code, *text)) {
+                Some((.., names)) => names.push(verb.name),
+                None => codes.push((code, text, vec![verb.name])),
+            }
+        }
+    }
+    codes.into_iter().map(|(code, text, names)| (code, format!("{}: {text}", names.join(", ")))).collect()
 }
 
 /// The page of a command, with the options of its own commands.
@@ -168,11 +182,12 @@ fn examples(verb: &str) -> String {
 }
 
 /// The sections at the end of each page.
-fn ending(codes: &[(&str, &str)], see_also: &str) -> String {
+fn ending<T: AsRef<str>>(codes: &[(&str, T)], see_also: &str) -> String {
     let mut roff = Roff::new();
     let owned = |(name, text): &(&str, &str)| ((*name).to_owned(), (*text).to_owned());
     roff.control("SH", ["EXIT STATUS"]);
-    list(&mut roff, CODES.iter().chain(codes).map(owned));
+    let further = codes.iter().map(|(code, text)| ((*code).to_owned(), text.as_ref().to_owned()));
+    list(&mut roff, CODES.iter().map(owned).chain(further));
     roff.control("SH", ["ENVIRONMENT"]);
     list(&mut roff, ENVIRONMENT.iter().map(owned));
     roff.control("SH", ["SEE ALSO"]);
@@ -226,6 +241,9 @@ mod tests {
         let page = plain(&program_page(&program).unwrap());
         for command in program.get_subcommands() {
             assert!(page.contains(&format!("iopath-{}(1)", command.get_name())), "{}", command.get_name());
+        }
+        for text in ["compare: B is significantly worse than A", "compare: with --strict"] {
+            assert!(page.contains(text), "{text}");
         }
         for task in TASKS {
             assert!(page.contains(&format!("iopath help {}", task.name)), "{}", task.name);

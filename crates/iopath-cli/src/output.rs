@@ -2,6 +2,7 @@
 
 use crate::args::{JsonArgs, ShowArgs};
 use crate::destination::{self, Destination, is_stdout};
+use crate::progress::Bar;
 use crate::stderr::{note, plain};
 use anyhow::Context;
 use clap::error::ErrorKind;
@@ -9,6 +10,7 @@ use iopath_lab::LabError;
 use iopath_lab::format::{Document, Format, View};
 use iopath_lab::jobfile::JobFileError;
 use iopath_lab::own_file::{replace_named, with_limit};
+use iopath_lab::paths::PATHS;
 use iopath_lab::result::Origin;
 use iopath_lab::table;
 use iopath_log::{escape_json, for_terminal};
@@ -64,27 +66,24 @@ pub(crate) struct Output<'a> {
     json: Json<'a>,
     format: Option<&'static Format>,
     is_plain: bool,
+    is_quiet: bool,
 }
 
 impl<'a> Output<'a> {
     /// Fails as [`Json::new`] does.
     pub(crate) fn new(args: &'a ShowArgs, targets: &[&Path], log: Option<&Path>) -> anyhow::Result<Self> {
-        Ok(Self { json: Json::new(&args.json, targets, log)?, format: None, is_plain: args.no_color })
+        Ok(Self::of(args, Json::new(&args.json, targets, log)?))
     }
 
     /// For a command without colours and progress bars. Fails as [`Json::new`] does.
     pub(crate) fn plain(args: &'a JsonArgs, targets: &[&Path]) -> anyhow::Result<Self> {
-        Ok(Self { json: Json::new(args, targets, None)?, format: None, is_plain: true })
+        Ok(Self { json: Json::new(args, targets, None)?, format: None, is_plain: true, is_quiet: true })
     }
 
     /// For a command that writes a model file. Fails as [`Json::new`] does.
     pub(crate) fn with_model(args: &'a ShowArgs, target: &Path, model: &Path) -> anyhow::Result<Self> {
         let model = Destination::model(model, args.json.force);
-        Ok(Self {
-            json: Json::beside(&args.json, &[target], Some(model))?,
-            format: None,
-            is_plain: args.no_color,
-        })
+        Ok(Self::of(args, Json::beside(&args.json, &[target], Some(model))?))
     }
 
     /// For a command that also writes lines of JSON to a file. Fails as [`Json::new`] does.
@@ -94,12 +93,16 @@ impl<'a> Output<'a> {
         lines: Option<&Path>,
     ) -> anyhow::Result<Self> {
         let lines = lines.map(|lines| Destination::lines(lines, args.json.force));
-        Ok(Self { json: Json::beside(&args.json, targets, lines)?, format: None, is_plain: args.no_color })
+        Ok(Self::of(args, Json::beside(&args.json, targets, lines)?))
     }
 
-    /// Whether stderr may have progress bars.
-    pub(crate) fn has_fancy_stderr(&self) -> bool {
-        !self.is_plain && table::is_fancy(&io::stderr())
+    fn of(args: &ShowArgs, json: Json<'a>) -> Self {
+        Self { json, format: None, is_plain: args.no_color, is_quiet: args.quiet }
+    }
+
+    /// The progress of the command on stderr.
+    pub(crate) fn bar(&self) -> Bar {
+        Bar::new(self.is_plain, self.is_quiet)
     }
 
     /// Whether stdout may have colours.
@@ -191,10 +194,34 @@ pub(crate) fn one_line(error: &anyhow::Error) -> String {
     plain(&line)
 }
 
+/// The message for a negative value, which clap takes for an option.
+pub(crate) fn negative_value(error: &clap::Error, arguments: &[String]) -> Option<String> {
+    let is_negative = |text: &str| {
+        text.strip_prefix('-').is_some_and(|rest| rest.starts_with(|char: char| char.is_ascii_digit()))
+    };
+    let pair = arguments.windows(2).find(|pair| pair[0].starts_with("--") && is_negative(&pair[1]))?;
+    (error.kind() == ErrorKind::UnknownArgument).then(|| {
+        let [option, value] = [&pair[0], &pair[1]].map(|text| plain(text));
+        format!("invalid value '{value}' for {option}: no option has negative values; see --help")
+    })
+}
+
 /// Joins the lines of an error of clap into one.
-pub(crate) fn usage_line(text: &str) -> String {
+pub(crate) fn usage_line(error: &clap::Error) -> String {
+    let line = joined(&error.to_string());
+    let is_missing = error.kind() == ErrorKind::MissingRequiredArgument;
+    if !is_missing || !line.contains("not provided: --path") {
+        return line;
+    }
+    let paths: Vec<&str> = PATHS.iter().map(|path| path.name).collect();
+    format!("{line}; paths: {}", paths.join(", "))
+}
+
+fn joined(text: &str) -> String {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let lines = lines.filter(|line| !line.starts_with("For more information"));
+    // An option that does not exist is rarely meant as a file.
+    let lines =
+        lines.filter(|line| !line.starts_with("For more information") && !line.starts_with("tip: to pass"));
     let mut joined = String::new();
     for line in lines {
         let is_continued = joined.ends_with(':') || line.starts_with('[');

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use iopath_lab::Progress;
 use iopath_lab::progress::{Sample, Stage};
-use iopath_lab::table::digits;
+use iopath_lab::table::{digits, is_fancy};
 use iopath_os::process_cpu_times;
 
 use crate::live::{History, Live};
@@ -25,6 +25,7 @@ const LINE: Duration = Duration::from_secs(5);
 pub(crate) struct Bar {
     /// None if stderr is not a terminal.
     meter: Option<ProgressBar>,
+    is_quiet: bool,
     history: History,
     live: Option<Live>,
     /// Whether the terminal refused the live view.
@@ -38,14 +39,16 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
-    pub(crate) fn new(is_fancy: bool) -> Self {
+    /// A bar on a terminal, unless the user wants plain text; nothing at all if the user wants quiet.
+    pub(crate) fn new(is_plain: bool, is_quiet: bool) -> Self {
+        let is_fancy = !is_plain && !is_quiet && is_fancy(&std::io::stderr());
         let meter = is_fancy.then(|| {
             let bar = ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::stderr());
             let style = ProgressStyle::with_template("{wide_bar} {percent:>3}% {msg}");
             bar.with_style(style.expect("the template is a constant and well-formed"))
         });
         let (history, line) = (History::default(), Instant::now());
-        Self { meter, history, live: None, is_refused: false, count: 1, line, round: 0 }
+        Self { meter, is_quiet, history, live: None, is_refused: false, count: 1, line, round: 0 }
     }
 
     /// Removes bar and view from the screen.
@@ -77,6 +80,9 @@ fn figures(history: &History) -> String {
 
 impl Progress for Bar {
     fn stage(&mut self, stage: &Stage) {
+        if self.is_quiet {
+            return;
+        }
         if let Stage::Repeat { count, .. } = stage {
             self.count = *count;
         }
@@ -109,6 +115,9 @@ impl Progress for Bar {
     }
 
     fn sample(&mut self, sample: &Sample) {
+        if self.is_quiet {
+            return;
+        }
         let cpu = process_cpu_times();
         self.history.add(sample, cpu.user + cpu.system);
         if let Some(bar) = &self.meter {

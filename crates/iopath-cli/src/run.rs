@@ -2,7 +2,6 @@
 
 use crate::args::RunArgs;
 use crate::output::{Output, note_interruption, print};
-use crate::progress::Bar;
 use crate::stderr::note;
 use anyhow::bail;
 use clap::error::ErrorKind;
@@ -28,7 +27,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     let workloads = args.workloads()?;
     // Dropped after the results are written: then the signal ends the process.
     let _interruption = Interruption::catch();
-    let mut bar = Bar::new(output.has_fancy_stderr());
+    let mut bar = output.bar();
     let report = match &workloads[..] {
         [workload] => iopath_lab::report(workload, &mut bar),
         several => iopath_lab::report_all(several, &mut bar),
@@ -87,7 +86,7 @@ fn run_jobs(
     let output = Output::new(&args.show, &targets, args.log.as_deref())?.in_format(args.format.format)?;
     jobs.warnings.iter().for_each(note);
     let _interruption = Interruption::catch();
-    let mut bar = Bar::new(output.has_fancy_stderr());
+    let mut bar = output.bar();
     let report = jobs.run(settings, &mut bar);
     bar.finish();
     show_unless_interrupted(report.map_err(Into::into), classic, &output)

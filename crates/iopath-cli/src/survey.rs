@@ -2,7 +2,6 @@
 
 use crate::args::SurveyArgs;
 use crate::output::{Output, note_interruption};
-use crate::progress::Bar;
 use anyhow::bail;
 use iopath_lab::Interruption;
 use iopath_lab::survey::{SurveyOptions, survey};
@@ -18,7 +17,7 @@ pub(crate) fn run(args: &SurveyArgs) -> anyhow::Result<()> {
     };
     // Dropped after the results are shown: then the signal ends the process.
     let _interruption = Interruption::catch();
-    let mut bar = Bar::new(output.has_fancy_stderr());
+    let mut bar = output.bar();
     let surveyed = survey(&options, &mut bar);
     bar.finish();
     let surveyed = surveyed.map_err(Into::into).inspect_err(note_interruption)?;

@@ -10,7 +10,6 @@ use iopath_lab::result::Origin;
 use iopath_lab::sweep::{Place, Sweep, SweepFile};
 use iopath_lab::{Interruption, LabError, SweepError, before_end, table};
 use iopath_log::for_terminal;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -67,7 +66,7 @@ fn measure(
     before_end(say_resume);
     // Dropped after the results are shown: then the signal ends the process, and the thread of signals calls `say_resume`.
     let _interruption = Interruption::catch();
-    let mut bar = Bar::new(!args.no_color && table::is_fancy(&io::stderr()));
+    let mut bar = Bar::new(args.no_color, args.quiet);
     let mut notes = Vec::new();
     let measured = Sweep { cells, path, names: crate::args::run_flag }.run(&mut file, &mut notes, &mut bar);
     bar.finish();

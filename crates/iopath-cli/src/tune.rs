@@ -3,7 +3,6 @@
 
 use crate::args::TuneArgs;
 use crate::output::{Output, note_interruption, print};
-use crate::progress::Bar;
 use crate::stderr::{note, plain};
 use anyhow::bail;
 use iopath_lab::device_settings::{Change, Leftover, SettingsDevice, restore_all, restore_killed};
@@ -47,7 +46,7 @@ fn try_candidates(args: &TuneArgs, device: &Path, output: &Output) -> anyhow::Re
     // Dropped after the results are shown: then the signal ends the process.
     let _interruption = Interruption::catch();
     let limits = Limits { pairs_max: args.repetitions_max, threshold: args.threshold, seed: args.seed };
-    let mut bar = Bar::new(output.has_fancy_stderr());
+    let mut bar = output.bar();
     let report = if let Some(file) = &run.jobfile {
         let settings = run.job_settings()?;
         let mut jobs = JobFile::read(&file.to_string_lossy(), &System, run.lenient)?;

@@ -2,7 +2,6 @@
 
 use crate::args::{JsonArgs, ShowArgs, WhatIfArgs};
 use crate::output::{Output, print};
-use crate::progress::Bar;
 use crate::stderr;
 use anyhow::Context;
 use clap::error::ErrorKind;
@@ -26,7 +25,7 @@ pub(crate) fn run(args: &WhatIfArgs) -> anyhow::Result<()> {
     let file = lines.as_deref().filter(|_| !on_stdout);
     let output = Output::with_lines(&show, &inputs, file)?.in_format(args.format.format)?;
     let report = if args.merge_parts.is_empty() {
-        let mut bar = Bar::new(output.has_fancy_stderr());
+        let mut bar = output.bar();
         let report = args.study().run(&mut bar);
         bar.finish();
         report?
@@ -50,7 +49,7 @@ pub(crate) fn run(args: &WhatIfArgs) -> anyhow::Result<()> {
 /// The arguments with the number of the share in the name of the file.
 fn named(args: &ShowArgs, shard: Option<Shard>) -> ShowArgs {
     let json = args.json.json.as_deref().map(|file| of_shard(file, shard));
-    ShowArgs { json: JsonArgs { json, force: args.json.force }, no_color: args.no_color }
+    ShowArgs { json: JsonArgs { json, force: args.json.force }, no_color: args.no_color, quiet: args.quiet }
 }
 
 /// The name of a file of this share.

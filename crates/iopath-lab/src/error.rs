@@ -114,12 +114,13 @@ pub enum LabError {
         /// The system's error.
         source: io::Error,
     },
-    /// The block size does not suit direct I/O on the target.
+    /// The block size does not suit direct I/O on the target. The remedy is a number of bytes, because a suffix such as KiB has
+    /// another meaning in job files.
     #[error(
         "block size {} is not a multiple of {}, the alignment that direct I/O on {} needs; \
          use {}, or a path through the page cache",
         format_size(*block_bytes), format_size(*alignment), target.display(),
-        format_size(block_bytes.checked_next_multiple_of(*alignment).unwrap_or(u64::MAX / *alignment * *alignment))
+        block_bytes.checked_next_multiple_of(*alignment).unwrap_or(u64::MAX / *alignment * *alignment)
     )]
     Unaligned {
         /// The block size in bytes.
@@ -513,7 +514,7 @@ mod tests {
         let error = LabError::Unaligned { block_bytes: 1000, alignment: 512, target: "f".into() };
         let text = error.to_string();
         assert!(
-            text.contains("1000 bytes") && text.contains("512 bytes") && text.contains("use 1 KiB"),
+            text.contains("1000 bytes") && text.contains("512 bytes") && text.contains("use 1024, or"),
             "{text}"
         );
     }

@@ -21,4 +21,7 @@ pub(crate) struct ShowArgs {
     /// No colours and no progress bars (like `NO_COLOR`)
     #[arg(long)]
     pub(crate) no_color: bool,
+    /// No progress on stderr; warnings and errors stay
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
 }

@@ -61,6 +61,9 @@ pub(crate) struct SweepArgs {
     /// No colours and no progress bars (like `NO_COLOR`)
     #[arg(long)]
     pub(crate) no_color: bool,
+    /// No progress on stderr; warnings and errors stay
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
     /// Further options of `iopath run` for all cells, after --
     #[arg(last = true, value_name = "RUN OPTIONS")]
     pub(crate) run: Vec<String>,

@@ -1,5 +1,6 @@
 //! The document: head, navigation, sections. Embeds style sheet and scripts, so that the page needs no network.
 
+use iopath_log::for_terminal;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::parts::{Statement, statements};
@@ -77,12 +78,8 @@ pub(super) fn document(title: &str, subtitle: &str, findings: &[Statement], sect
             }
         }
     };
-    without_control_characters(&page.into_string())
-}
-
-/// A terminal that shows the file does not obey what a name in the data contains.
-fn without_control_characters(page: &str) -> String {
-    page.replace(|letter: char| letter.is_control() && !matches!(letter, '\n' | '\t'), "\u{fffd}")
+    // Names of files and jobs may have characters that HTML does not permit and that control a terminal.
+    for_terminal(&page.into_string(), false).into_owned()
 }
 
 #[cfg(test)]
@@ -119,10 +116,11 @@ mod tests {
     }
 
     #[test]
-    fn no_control_character_of_the_data_is_in_the_page() {
-        let page = document("a\x1b[31m\u{9b}b\0", "\x07", &[], &[]);
-        assert!(page.contains("a\u{fffd}[31m\u{fffd}b\u{fffd}"), "the title");
-        assert!(!page.chars().any(|letter| letter.is_control() && letter != '\n' && letter != '\t'));
+    fn control_characters_are_escaped() {
+        let page = document("a\u{1b}]0;b\u{7}", "c\u{202e}d", &[], &[]);
+        assert!(page.contains("a\\u{1b}]0;b\\u{7}") && page.contains("c\\u{202e}d"));
+        let is_control = |char: char| char.is_control() && !matches!(char, '\n' | '\t') || char == '\u{202e}';
+        assert!(!page.contains(is_control), "{:?}", page.find(is_control));
     }
 
     #[test]

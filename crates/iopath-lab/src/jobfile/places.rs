@@ -50,7 +50,7 @@ impl Place {
             several => {
                 let problem = format!(
                     "a job has one file, and filename names {} (each line adds to those before it and of [global]): {}; \
-                     write one job for each file",
+                     write one job for each file, or `\\:` for a colon in a name",
                     several.len(),
                     several.join(", ")
                 );

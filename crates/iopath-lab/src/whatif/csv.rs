@@ -2,10 +2,10 @@
 //! any order. An error names the file, the line, the column and the value.
 
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{self, BufReader};
 use std::path::Path;
 
-use csv::{ByteRecord, ReaderBuilder};
+use csv::{ByteRecord, Reader, ReaderBuilder};
 use iopath_core::{Extent, Op, SECTOR_BYTES, Sector};
 
 use super::request::Found;
@@ -62,8 +62,19 @@ const TIME_MAX_NS: u64 = 1 << 62;
 pub(super) fn has_accesses(path: &Path) -> Result<bool, LabError> {
     let file = File::open(path).map_err(LabError::open(path, false))?;
     let mut reader = ReaderBuilder::new().flexible(true).from_reader(BufReader::new(file));
-    let head = reader.byte_headers().map_err(|error| bad_line(path, &error))?.clone();
+    let head = head(path, &mut reader)?;
     Ok(columns(path, &head)?[OFFSET].is_some())
+}
+
+/// The names of the columns. Binary data is refused here, so that no message quotes it.
+fn head<R: io::Read>(path: &Path, reader: &mut Reader<R>) -> Result<ByteRecord, LabError> {
+    let head = reader.byte_headers().map_err(|error| bad_line(path, &error))?.clone();
+    let is_text = |field: &[u8]| std::str::from_utf8(field).is_ok_and(|text| !text.contains('\0'));
+    if head.iter().all(is_text) {
+        return Ok(head);
+    }
+    let problem = "it has binary data".to_owned();
+    Err(WhatIfError::NotCsv { path: path.to_owned(), line: 1, problem }.into())
 }
 
 /// Reads a file.
@@ -74,7 +85,7 @@ pub(super) fn read(path: &Path) -> Result<Input, LabError> {
     let file = File::open(path).map_err(LabError::open(path, false))?;
     let reader = BufReader::with_capacity(1 << 18, file);
     let mut reader = ReaderBuilder::new().flexible(true).from_reader(reader);
-    let head = reader.byte_headers().map_err(|error| bad_line(path, &error))?.clone();
+    let head = head(path, &mut reader)?;
     let columns = columns(path, &head)?;
     let has_accesses = columns[OFFSET].is_some();
     let mut parser = Parser { path, columns, line: 1 };

@@ -1,0 +1,67 @@
+//! Messages about arguments and inputs: each names the value and a remedy that works. `--quiet`.
+
+mod support;
+
+use std::fs;
+use support::iopath;
+
+/// The last line of stderr of a command that fails with a code.
+fn refused(code: i32, args: &[&str]) -> String {
+    let output = iopath(args).output().unwrap();
+    let lines = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {lines}");
+    lines.lines().last().unwrap_or_default().to_owned()
+}
+
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+#[test]
+fn a_negative_value_is_named_with_its_option() {
+    for (option, value) in [("--runtime", "-5s"), ("--size", "-1"), ("--iodepth", "-32")] {
+        let line = refused(2, &["run", "--path", "null", option, value]);
+        assert!(line.starts_with(&format!("iopath: invalid value '{value}' for {option}")), "{line}");
+        assert!(!line.contains("-- -"), "{line}");
+    }
+}
+
+#[test]
+fn a_missing_path_is_answered_with_the_paths() {
+    let line = refused(2, &["run", "--target", "/tmp"]);
+    assert!(line.contains("--path <PATH>") && line.contains("paths: kernel-buffered, "), "{line}");
+}
+
+#[test]
+fn binary_input_is_not_quoted() {
+    let line = refused(1, &["whatif", env!("CARGO_BIN_EXE_iopath"), "--target", "model:hdd-20tb"]);
+    assert!(line.contains("it has binary data") && line.len() < 400, "{line}");
+}
+
+#[test]
+fn a_colon_in_a_file_name_of_a_job_has_its_escape_in_the_message() {
+    let directory = directory();
+    let jobs = directory.path().join("jobs.fio");
+    fs::write(&jobs, "[a]\nioengine=psync\nsize=4k\nfilename=x:y\n").unwrap();
+    let line = refused(2, &["run", jobs.to_str().unwrap()]);
+    assert!(line.contains(r"`\:` for a colon in a name"), "{line}");
+}
+
+#[test]
+fn quiet_omits_the_progress_and_keeps_warnings_and_errors() {
+    let run = ["run", "--path", "null", "--size", "1m", "--runtime", "50ms", "--repeat", "1"];
+    let lines = |more: &[&str]| {
+        let output = iopath(&run).args(more).output().unwrap();
+        assert!(output.status.success() && !output.stdout.is_empty());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let (usual, quiet) = (lines(&[]), lines(&["--quiet"]));
+    assert!(usual.contains("measuring, 1 of 1") && !quiet.contains("measuring"), "{quiet}");
+    let directory = directory();
+    let jobs = directory.path().join("jobs.fio");
+    fs::write(&jobs, "[a]\nioengine=null\nsize=64k\nno_such_key=1\n").unwrap();
+    let output = iopath(&["run", "--lenient", "-q"]).arg(&jobs).output().unwrap();
+    assert!(String::from_utf8(output.stderr).unwrap().contains("no_such_key"), "a warning stays");
+    let line = refused(1, &["run", "--path", "kernel-buffered", "--target", "/no/such/file", "-q"]);
+    assert!(line.contains("/no/such/file does not exist"), "{line}");
+}
