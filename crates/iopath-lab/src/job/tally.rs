@@ -213,7 +213,9 @@ impl Tally {
         let (latency_ns, directions) = if used > 1 {
             let directions = self.directions.map(Running::ended);
             let mut all = OneDirection::none();
-            directions.iter().for_each(|one| all.add(one));
+            for one in &directions {
+                all.add(one);
+            }
             (all.latency_ns, Some(Box::new(directions)))
         } else {
             let only = self.directions.into_iter().reduce(|one, other| if one.ios > 0 { one } else { other });
