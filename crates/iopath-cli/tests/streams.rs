@@ -39,14 +39,14 @@ fn a_stderr_that_cannot_be_written_loses_no_result() {
     let log = "run --path iopath-direct --target model:hdd-20tb --rw randread --size 1g --runtime 1 --repeat 1 --log r.log";
     let written = shell(&format!("\"$P\" {log}"), directory.path());
     assert!(written.status.success(), "{}", text(&written.stderr));
-    let live =
+    let compared =
         format!("compare --live --repetitions-max 2 '\"$P\" {SHORT} --json -' '\"$P\" {SHORT} --json -'");
     let commands = [
         SHORT,
         "survey model:hdd-20tb --time 2s",
         "whatif r.log --elevator deadline --target model:hdd-20tb",
         "sweep --path null --bs 4k --size 64k --runtime 50ms --repeat 1 -o s.json",
-        &live,
+        &compared,
     ];
     // The second stderr is a pipe whose reader has ended.
     for (number, command) in commands.iter().enumerate() {
