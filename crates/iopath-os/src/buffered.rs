@@ -96,7 +96,7 @@ pub enum BufferedError {
         /// The number of frames.
         pages: u32,
     },
-    /// No frame is free, since write-back fails.
+    /// No frame is free, or no further page may become dirty, since write-back fails.
     #[error(
         "the cache is full and {pages} of its pages cannot be written: {source}; they stay in the cache until a write succeeds"
     )]

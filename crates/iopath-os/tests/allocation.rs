@@ -196,7 +196,7 @@ fn cache_lap(cache: &mut PageCache, lap: u64) -> u64 {
             Outcome::Writable(frame) => drop(cache.end_write(frame, now)),
             Outcome::Direct(tag) => cache.end_direct(tag),
             Outcome::Retry | Outcome::Done => {}
-            Outcome::Failed(error) => panic!("{error}"),
+            Outcome::Failed(error) | Outcome::Unwritable { source: error, .. } => panic!("{error}"),
         }
     }
 }

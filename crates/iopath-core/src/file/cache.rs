@@ -13,7 +13,7 @@
 //!
 //! Events are method calls. [`PageCache::poll_io`] returns I/O: runs of pages to read, or to write in sector order, and
 //! flushes of the device. [`PageCache::poll_ready`] returns the outcomes of callers that wait. Dirty and pinned pages
-//! are never evicted. A page that many callers miss is read once.
+//! are never evicted, and dirty pages never occupy all frames. A page that many callers miss is read once.
 //!
 //! [`BufferedPath`](crate::buffered::BufferedPath) drives it, together with readahead and the I/O in flight.
 //!
@@ -59,6 +59,7 @@ mod page_set;
 mod range;
 mod read;
 mod replace;
+mod room;
 mod stats;
 mod table;
 mod throttle;
@@ -74,6 +75,7 @@ use direct::Directs;
 use flush::Flushes;
 use io::{IoSlot, Writeback};
 use replace::{Replacement, Residents, Verdict};
+use room::Room;
 use slab::Slab;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -166,6 +168,13 @@ pub enum Outcome {
     Direct(DirectTag),
     /// The page could not be read, or a page or the device could not be flushed. The direct I/O has not begun.
     Failed(IoError),
+    /// The page cannot be written: dirty pages that cannot be written back occupy all frames that dirty pages may have.
+    Unwritable {
+        /// The number of pages whose write-back failed.
+        pages: u32,
+        /// The error of the last of their writes.
+        source: IoError,
+    },
 }
 
 /// The result of a read.
@@ -295,6 +304,7 @@ pub struct PageCache {
     flushes: Flushes,
     directs: Directs,
     throttle: Throttle,
+    room: Room,
     behind: WriteBehind,
     /// Pages that were read ahead and evicted unused, for readahead.
     evicted_unused: VecDeque<Page>,
@@ -334,6 +344,7 @@ impl PageCache {
             flushes: Flushes::default(),
             directs: Directs::default(),
             throttle: Throttle::new(&config),
+            room: Room::new(&config),
             behind: WriteBehind::new(io_pages_max),
             evicted_unused: VecDeque::with_capacity(Self::EVICTED_UNUSED_MAX),
             keeps_nothing: false,
@@ -451,6 +462,7 @@ impl PageCache {
 
     /// Frees a frame that is in no list and has no page, now or with its last unpin.
     fn release(&mut self, frame: u32) {
+        self.set_failed(frame, false);
         *self.meta(frame) = Meta::FREE;
         if self.hot.is_pinned(frame) {
             self.links.push_back(&mut self.orphans, frame);

@@ -14,6 +14,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 pub(crate) const PAGE: u64 = 4096;
 
+/// The number of events within which every wait ends.
+const ROUNDS_MAX: u32 = 100_000;
+
 /// Memory without bytes. Frames are adjacent, or each is far from all others.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Space {
@@ -66,7 +69,8 @@ pub(crate) struct Disk {
     bytes_per_second: u64,
     busy_until: Instant,
     in_flight: VecDeque<Flight>,
-    pub(crate) fails_writes: bool,
+    /// The error of every write.
+    pub(crate) write_error: Option<IoError>,
     /// A read that ends past this byte fails: the file was truncated.
     pub(crate) end_bytes: u64,
     /// The time at which each write began, and its first sector.
@@ -82,7 +86,7 @@ impl Disk {
             bytes_per_second,
             busy_until: Instant::ZERO,
             in_flight: VecDeque::new(),
-            fails_writes: false,
+            write_error: None,
             end_bytes: bytes,
             writes: Vec::new(),
             reads: 0,
@@ -105,7 +109,7 @@ impl BlockDevice for Disk {
             self.writes.push((now, io.extent.start().0));
         }
         self.reads += u64::from(io.op == Op::Read);
-        let result = if is_write && self.fails_writes { Err(IoError::Media) } else { Ok(()) };
+        let result = self.write_error.filter(|_| is_write).map_or(Ok(()), Err);
         let read_end = if io.op == Op::Read { io.extent.end().0 * 512 } else { 0 };
         self.in_flight.push_back(Flight { due: self.busy_until, tag: io.tag, result, read_end });
         Ok(())
@@ -217,13 +221,14 @@ impl Driver {
     }
 
     pub(crate) fn wait(&mut self, waiter: u64) -> Outcome {
-        loop {
+        for _ in 0..ROUNDS_MAX {
             self.advance();
             if let Some(outcome) = self.outcomes.remove(&waiter) {
                 return outcome;
             }
             assert!(self.jump(), "waiter {waiter} waits forever");
         }
+        panic!("waiter {waiter} has no outcome at {:?}", self.now);
     }
 
     /// Reads as a program does: page after page, hits without the state machine.
@@ -253,21 +258,26 @@ impl Driver {
         }
     }
 
-    /// Writes, and pauses for the time that the state machine requests.
     pub(crate) fn write(&mut self, offset: u64, bytes: usize) {
+        self.try_write(offset, bytes).expect("its pages can be read and written back");
+    }
+
+    /// Writes, and pauses for the time that the state machine requests.
+    pub(crate) fn try_write(&mut self, offset: u64, bytes: usize) -> Result<(), IoError> {
         let mut write = BufferedWrite::new(offset, bytes).expect("it has offsets");
         while !write.is_all_taken() {
             let step = self.path.take_pages(&mut write, 0).expect("it is in the volume");
             self.release(&mut write);
             if step == TakeStep::FillThenWait {
                 let outcome = self.wait(0);
-                write.handle_outcome(outcome, self.path.geometry()).expect("its pages can be read");
+                write.handle_outcome(outcome, self.path.geometry())?;
             }
         }
         self.release(&mut write);
         if let Some(pause) = self.path.take_pause() {
             self.sleep_until(self.now + pause);
         }
+        Ok(())
     }
 
     fn release(&mut self, write: &mut BufferedWrite) {

@@ -4,10 +4,10 @@
 mod driver;
 
 use driver::{Disk, Driver, PAGE, Spaces};
-use iopath_core::buffered::{BufferedWrite, NoFrame, PageBio, ReadStep, ResizeStep, Step, TakeStep};
-use iopath_core::cache::{CacheConfig, Outcome};
+use iopath_core::buffered::{NoFrame, PageBio, ReadStep, ResizeStep, Step};
+use iopath_core::cache::{CacheConfig, DirectStep, Outcome};
 use iopath_core::readahead::ReadaheadConfig;
-use iopath_core::{Duration, Instant, IoError, Op, QueueConfig};
+use iopath_core::{Duration, Instant, IoError, Op, Page, PageRange, QueueConfig};
 
 const MIB: u64 = 1 << 20;
 const RATE: u64 = 200 * MIB;
@@ -21,16 +21,27 @@ fn driver(frames: u32, readahead: Option<ReadaheadConfig>) -> Driver {
     Driver::new(cache, readahead, 64 * MIB, Spaces { joins: true }, disk(), &QueueConfig::default())
 }
 
-/// Fills the cache with dirty pages that cannot be written.
-fn with_unwritable_pages(frames: u32) -> Driver {
-    let mut driver = driver(frames, None);
-    driver.disk.device_mut().fails_writes = true;
-    for page in 0..u64::from(frames) {
+/// Fills the cache with dirty pages that cannot be written, and with borrowed pages.
+fn with_unwritable_pages() -> Driver {
+    let mut driver = driver(16, None);
+    driver.disk.device_mut().write_error = Some(IoError::Media);
+    for page in 0..14 {
         driver.write(2 * page * PAGE, PAGE as usize);
     }
-    driver.path.write_back(iopath_core::PageRange::ALL, 7);
+    for page in [100, 102] {
+        driver.read(page * PAGE, PAGE);
+        assert!(driver.path.cache().hot().try_pin(Page(page)).is_ok());
+    }
+    driver.path.write_back(PageRange::ALL, 7);
     assert_eq!(driver.wait(7), Outcome::Failed(IoError::Media));
     driver
+}
+
+/// A read of one page begins, and lacks a frame.
+fn read_without_a_frame(driver: &mut Driver, page: u64, waiter: u64) {
+    let step = driver.path.read(PageRange::new(Page(page), 1), waiter, driver.now);
+    assert!(matches!(step, ReadStep::Wait { .. }), "{step:?}");
+    assert!(driver.path.is_starved(waiter));
 }
 
 #[test]
@@ -68,18 +79,16 @@ fn a_dirty_page_is_written_at_its_age_and_the_clock_jumps_there() {
 
 #[test]
 fn failed_pages_are_retried_sooner_while_a_caller_lacks_a_frame_and_the_time_is_known() {
-    let mut driver = with_unwritable_pages(16);
+    let mut driver = with_unwritable_pages();
     let (failed_at, expire) = (driver.now, driver.path.cache().config().expire);
     assert!(driver.due().is_some_and(|due| due > failed_at + expire / 2), "no caller lacks a frame yet");
     let tried = driver.disk.device().writes.len();
-    let mut write = BufferedWrite::new(1000 * PAGE, PAGE as usize).unwrap();
-    assert_eq!(driver.path.take_pages(&mut write, 3), Ok(TakeStep::FillThenWait));
-    assert!(driver.path.is_starved(3));
+    read_without_a_frame(&mut driver, 1000, 3);
     driver.advance();
     assert_eq!(driver.disk.device().writes.len(), tried, "not at once: that would be a hot loop");
     let due = driver.due().expect("the retry");
     assert!(due <= failed_at + expire / 100, "{due:?} after {failed_at:?}");
-    driver.disk.device_mut().fails_writes = false;
+    driver.disk.device_mut().write_error = None;
     assert_eq!(driver.wait(3), Outcome::Retry);
     assert!(driver.now <= failed_at + expire / 50, "the frame was free at {:?}", driver.now);
     assert_eq!(driver.disk.device().writes[tried].0, due);
@@ -87,13 +96,96 @@ fn failed_pages_are_retried_sooner_while_a_caller_lacks_a_frame_and_the_time_is_
 
 #[test]
 fn a_caller_that_never_gets_a_frame_fails_with_the_reason() {
-    let mut driver = with_unwritable_pages(16);
-    let mut write = BufferedWrite::new(1000 * PAGE, PAGE as usize).unwrap();
-    assert_eq!(driver.path.take_pages(&mut write, 3), Ok(TakeStep::FillThenWait));
+    let mut driver = with_unwritable_pages();
+    read_without_a_frame(&mut driver, 1000, 3);
     let start = driver.now;
     let error = driver.starve(3).expect("no frame");
     assert!(matches!(error, NoFrame::Unwritable { source: IoError::Media, .. }), "{error:?}");
     assert!(driver.now - start < Duration::from_secs(3), "{:?}", driver.now - start);
+}
+
+/// The disk is full for all pages that `driver` writes. Returns the number of pages that it has written until an error.
+fn fill_a_full_disk(driver: &mut Driver) -> u64 {
+    driver.disk.device_mut().write_error = Some(IoError::NoSpace);
+    let error =
+        (0..).find_map(|page| driver.try_write(page * PAGE, PAGE as usize).err().map(|why| (page, why)));
+    let (pages, why) = error.expect("the disk is full");
+    assert_eq!(why, IoError::NoSpace);
+    pages
+}
+
+#[test]
+fn a_write_to_a_full_disk_fails_at_once_and_reads_get_frames() {
+    let mut driver = driver(64, None);
+    assert_eq!(fill_a_full_disk(&mut driver), 56, "an eighth of the frames is for reads");
+    // No writer has waited for the time of a retry, and none has paused for a device that takes no bytes.
+    let expire = driver.path.cache().config().expire;
+    assert!(driver.now - Instant::ZERO < expire / 100, "{:?}", driver.now);
+    // The device is asked once for each further call.
+    for _ in 0..3 {
+        let (tried, start) = (driver.disk.device().writes.len(), driver.now);
+        assert_eq!(driver.try_write(500 * PAGE, PAGE as usize), Err(IoError::NoSpace));
+        assert_eq!(driver.disk.device().writes.len(), tried + 1);
+        assert!(driver.now - start < expire / 1000, "{:?}", driver.now - start);
+    }
+    let failed = driver.path.cache().stats().failed;
+    assert_eq!(failed, 56, "no page that could not be written is dropped");
+    driver.read(1000 * PAGE, 200 * PAGE);
+    driver.read(0, 56 * PAGE);
+    assert_eq!(driver.path.cache().stats().starved, 0, "a caller has lacked a frame");
+    // A write into a dirty page needs no room.
+    driver.write(0, PAGE as usize);
+    assert_eq!(driver.flush(), Outcome::Failed(IoError::NoSpace));
+    assert_eq!(driver.flush(), Outcome::Failed(IoError::NoSpace));
+}
+
+#[test]
+fn direct_io_beside_pages_that_cannot_be_written_does_not_wait() {
+    let mut driver = driver(64, None);
+    fill_a_full_disk(&mut driver);
+    for op in [Op::Read, Op::Write, Op::Discard] {
+        let step = driver.path.begin_direct(op, 1000 * PAGE, PAGE, 1, 5);
+        let DirectStep::Go(tag) = step else { panic!("a direct {op} waits for pages of another range") };
+        driver.path.end_direct(tag);
+    }
+    for op in [Op::Read, Op::Write] {
+        assert_eq!(driver.path.begin_direct(op, 0, PAGE, 1, 5), DirectStep::Wait);
+        assert_eq!(driver.wait(5), Outcome::Failed(IoError::NoSpace));
+    }
+    // A discard drops the page, which makes room for another.
+    let DirectStep::Go(tag) = driver.path.begin_direct(Op::Discard, 0, PAGE, 1, 5) else {
+        panic!("it waits")
+    };
+    driver.path.end_direct(tag);
+    driver.write(500 * PAGE, PAGE as usize);
+}
+
+#[test]
+fn the_first_write_after_a_full_disk_has_space_succeeds_and_nothing_is_lost() {
+    let mut driver = driver(64, None);
+    let pages = fill_a_full_disk(&mut driver);
+    driver.disk.device_mut().write_error = None;
+    let start = driver.now;
+    driver.write(500 * PAGE, PAGE as usize);
+    let expire = driver.path.cache().config().expire;
+    assert!(driver.now - start < expire / 1000, "it has waited for a retry: {:?}", driver.now - start);
+    assert_eq!(driver.flush(), Outcome::Done);
+    let stats = driver.path.cache().stats();
+    assert_eq!((stats.dirty, stats.failed, stats.pages_written), (0, 0, pages + 1));
+    // The time of failed writes has not made the device look slow.
+    let start = driver.now;
+    (0..16).for_each(|page| driver.write(page * PAGE, PAGE as usize));
+    assert!(driver.now - start < expire / 1000, "{:?}", driver.now - start);
+}
+
+#[test]
+fn a_writer_waits_for_a_slow_disk_as_long_as_pages_can_be_written() {
+    let mut driver = driver(64, None);
+    driver.write(0, 4096 * PAGE as usize);
+    let stats = driver.path.cache().stats();
+    assert!(stats.dirty <= 56, "{} dirty pages of 64", stats.dirty);
+    assert_eq!(driver.flush(), Outcome::Done);
+    assert_eq!(driver.path.cache().stats().pages_written, 4096);
 }
 
 #[test]
@@ -127,7 +219,7 @@ fn a_full_queue_delays_bios_and_loses_none() {
 fn a_read_in_flight_during_a_truncation_is_repeated_without_an_error() {
     let mut driver = driver(64, None);
     driver.write(6 * PAGE, PAGE as usize);
-    driver.path.write_back(iopath_core::PageRange::ALL, 1);
+    driver.path.write_back(PageRange::ALL, 1);
     driver.advance();
     // The truncation waits for that write. Meanwhile a read of the page with the new end begins.
     let (mut resize, step) = driver.path.begin_resize(3 * PAGE + 512, 2);
@@ -148,7 +240,7 @@ fn a_read_in_flight_during_a_truncation_is_repeated_without_an_error() {
 fn a_canceled_resize_lets_writers_to_the_cut_page_continue() {
     let mut driver = driver(64, None);
     driver.write(6 * PAGE, PAGE as usize);
-    driver.path.write_back(iopath_core::PageRange::ALL, 1);
+    driver.path.write_back(PageRange::ALL, 1);
     driver.advance();
     // The page that is cut inside is free; the page behind is being written.
     let (resize, step) = driver.path.begin_resize(3 * PAGE + 512, 2);

@@ -2,6 +2,7 @@
 //! the bytes against a model.
 
 mod direct;
+mod room;
 mod streams;
 
 use iopath_core::cache::{

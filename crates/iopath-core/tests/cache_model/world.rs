@@ -381,7 +381,7 @@ impl World {
                 _ => self.start_direct(index, Some(tag)),
             },
             Outcome::Retry => self.tasks[index].stage = Stage::New,
-            Outcome::Failed(error) => {
+            Outcome::Failed(error) | Outcome::Unwritable { source: error, .. } => {
                 assert_ne!(
                     error,
                     IoError::EndOfDevice,

@@ -261,6 +261,9 @@ impl CacheQueue {
             self.stops_waiting(key);
             match outcome {
                 Outcome::Failed(error) => self.complete(key, Err(error.into())),
+                Outcome::Unwritable { pages, source } => {
+                    self.complete(key, Err(BufferedError::Unwritable { pages, source }));
+                }
                 Outcome::Done => self.end_stage(key),
                 Outcome::Pinned(frame) if self.requests[key as usize].op == Op::Read => {
                     self.pinned.push((key, frame));

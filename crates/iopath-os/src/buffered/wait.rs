@@ -83,6 +83,9 @@ impl Shared {
         loop {
             if let Some(outcome) = state.waiters[waiter].outcome {
                 state.waiters.remove(waiter);
+                if let Outcome::Unwritable { pages, source } = outcome {
+                    return Err(BufferedError::Unwritable { pages, source });
+                }
                 return Ok((state, outcome));
             }
             if let Some(errno) = state.broken {

@@ -1,6 +1,7 @@
 //! The buffered path on a disk in memory: write-back without callers, and the requirements of its constructor.
 
 mod end;
+mod full_disk;
 mod gated;
 mod requests;
 mod requests_model;

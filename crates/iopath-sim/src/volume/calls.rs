@@ -380,7 +380,9 @@ impl Volume {
             Outcome::Direct(tag) => self.pass_gate(index, tag),
             Outcome::Retry => call.stage = Stage::Ready,
             Outcome::Done => self.end(index, Ok(()), now),
-            Outcome::Failed(error) => self.end(index, Err(error), now),
+            Outcome::Failed(error) | Outcome::Unwritable { source: error, .. } => {
+                self.end(index, Err(error), now);
+            }
         }
     }
 

@@ -92,7 +92,8 @@ impl BufferedWrite {
     /// Continues after [`TakeStep::FillThenWait`], with the outcome of the wait.
     ///
     /// # Errors
-    /// The page could not be read. A first part of the bytes may have been written.
+    /// The page could not be read, or dirty pages that cannot be written back leave no room for it. A first part of the
+    /// bytes may have been written.
     ///
     /// # Panics
     /// If it is the outcome of another kind of call: a bug of the caller.
@@ -105,7 +106,7 @@ impl BufferedWrite {
                 Ok(())
             }
             Outcome::Retry => Ok(()),
-            Outcome::Failed(error) => Err(error),
+            Outcome::Failed(error) | Outcome::Unwritable { source: error, .. } => Err(error),
             other => unreachable!("the outcome of a write is {other:?}"),
         }
     }

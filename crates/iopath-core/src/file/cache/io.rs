@@ -93,7 +93,7 @@ impl PageCache {
         if self.writeback.writes == self.config.writes_max {
             return None;
         }
-        if self.starved.is_empty() {
+        if self.starved.is_empty() && !self.room.has_waiters() {
             return Some(self.writable_by_age().next()?.since + self.config.expire);
         }
         // Pages that have not failed are written at once. Failed pages are in no order of time.
@@ -107,9 +107,9 @@ impl PageCache {
         if self.starved.is_empty() { self.config.expire } else { self.config.expire / 100 }
     }
 
-    /// The number of pages whose last write failed, and the last error. O(frames).
+    /// The number of pages whose last write failed, and the last error.
     pub fn unwritable(&self) -> Option<(u32, IoError)> {
-        let pages = self.frames.iter().filter(|meta| meta.is_failed).count() as u32;
+        let pages = self.room.failed();
         self.writeback.error.filter(|_| pages > 0).map(|error| (pages, error))
     }
 
@@ -127,7 +127,7 @@ impl PageCache {
         } else {
             self.writeback.writes -= 1;
             let bytes = u64::from(pages) * u64::from(self.config.page_bytes);
-            self.throttle.completed(bytes, if result.is_ok() { bytes } else { 0 }, now);
+            self.throttle.completed(bytes, result.is_ok(), now);
         }
         while let Some(frame) = self.links.pop_front(&mut list) {
             match (op, result, self.frames[frame as usize].flush_error) {
@@ -142,6 +142,7 @@ impl PageCache {
         self.hot.set_clean(self.unsaved == 0);
         self.advance_directs();
         self.wake_starved();
+        self.settle_room();
     }
 
     /// Completes a read that failed at the end of a volume that shrank meanwhile. Its pages become absent, and their
@@ -206,6 +207,9 @@ impl PageCache {
         while let Some(frame) = next {
             self.dequeue_dirty(frame);
             self.links.push_back(&mut list, frame);
+            if self.meta(frame).is_failed {
+                self.room.begin_probe();
+            }
             let meta = self.meta(frame);
             meta.state = State::Writing;
             meta.flush_error = None;
@@ -248,7 +252,8 @@ impl PageCache {
         let start = self.throttle.background();
         self.writeback.is_on = dirty > if self.writeback.is_on { start / 2 } else { start };
         let has_old = self.has_old(now);
-        let takes_any = self.writeback.is_on || !self.starved.is_empty();
+        let is_awaited = !self.starved.is_empty() || self.room.has_waiters();
+        let takes_any = self.writeback.is_on || is_awaited;
         if !takes_any && !has_old {
             return None;
         }
@@ -265,16 +270,28 @@ impl PageCache {
         let sweep =
             || self.dirty.range(self.writeback.sweep..).chain(self.dirty.range(..self.writeback.sweep));
         let old = if has_old { sweep().find(|(_, frame)| is_old(frame)) } else { None };
-        let next = old.or_else(|| sweep().find(|(_, frame)| takes_any && is_due(frame)))?;
+        let next = old.or_else(|| sweep().find(|(_, frame)| takes_any && is_due(frame)));
+        let next = next.or_else(|| self.next_probe())?;
         self.writeback.sweep = next.0 + 1;
         Some(NextWrite { page: Page(next.0), frame: next.1, epoch: u64::MAX, end: Page::MAX })
     }
 
+    /// The failed page to write before its time, with its frame: the one that failed first, so that all take turns.
+    fn next_probe(&self) -> Option<(u64, u32)> {
+        let failed = |frame: &u32| self.frames[*frame as usize].is_failed;
+        let frame = self.room.is_probe_due().then(|| self.writable_frames().find(failed))??;
+        Some((self.frames[frame as usize].page.0, frame))
+    }
+
     /// Dirty frames whose write can begin, oldest first.
-    fn writable_by_age(&self) -> impl Iterator<Item = &Meta> {
+    fn writable_frames(&self) -> impl Iterator<Item = u32> {
         let may_go =
             |frame: &u32| !self.frames[*frame as usize].is_held && !self.awaits_earlier_write(*frame);
-        self.links.iter(&self.aged).filter(may_go).map(|frame| &self.frames[frame as usize])
+        self.links.iter(&self.aged).filter(may_go)
+    }
+
+    fn writable_by_age(&self) -> impl Iterator<Item = &Meta> {
+        self.writable_frames().map(|frame| &self.frames[frame as usize])
     }
 
     /// Whether a page that can be written has been dirty for `expire`: the condition of [`PageCache::poll_timeout`], so that
@@ -290,6 +307,7 @@ impl PageCache {
 
     /// Takes the page from a frame that is being written: it was moved or dropped.
     pub(super) fn orphan_write(&mut self, frame: u32) {
+        self.set_failed(frame, false);
         self.meta(frame).is_orphan = true;
         self.writeback.orphans += 1;
     }
@@ -340,8 +358,8 @@ impl PageCache {
         self.stats.pages_written += 1;
         let flushed_by = self.flushes.next_number();
         let old = *self.meta(frame);
+        self.set_failed(frame, false);
         let meta = self.meta(frame);
-        meta.is_failed = false;
         meta.is_alone = false;
         meta.flushed_by = flushed_by;
         if old.is_orphan {
@@ -377,6 +395,7 @@ impl PageCache {
     fn fail_write(&mut self, frame: u32, error: IoError, now: Instant) {
         self.stats.writes_failed += 1;
         self.writeback.error = Some(error);
+        self.room.fail(error);
         let old = *self.meta(frame);
         self.unsaved -= 1;
         // A page that was dropped meanwhile is no loss. A page that was moved is a loss: its bytes are in the new
@@ -389,7 +408,7 @@ impl PageCache {
                 self.become_dirty(next, now);
             }
         } else {
-            self.meta(frame).is_failed = true;
+            self.set_failed(frame, true);
             self.become_dirty(frame, now);
         }
         self.page_done(old.page, old.epoch, is_lost.then_some(error));

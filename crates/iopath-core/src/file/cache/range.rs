@@ -52,6 +52,7 @@ impl PageCache {
         }
         self.hot.set_clean(self.unsaved == 0);
         self.wake_starved();
+        self.settle_room();
         dropped
     }
 

@@ -107,9 +107,9 @@ impl PageCache {
 
     /// Assigns a page that has just been read to the first writer that waits for it, unless readers wait as well. If
     /// the writer had to retry, the page could be evicted before each retry, without end. During direct I/O the writer
-    /// retries nevertheless, and waits for the end of the direct I/O.
+    /// retries nevertheless, and waits for the end of the direct I/O. It also retries without room for a dirty page.
     pub(super) fn assign_to_writer(&mut self, frame: u32) -> bool {
-        if self.directs.blocks(self.frames[frame as usize].page) {
+        if self.directs.blocks(self.frames[frame as usize].page) || !self.has_room() {
             return false;
         }
         let first = self.meta(frame).waiters;

@@ -46,12 +46,12 @@ impl PageCache {
 
     /// All counts. O(frames).
     pub fn stats(&self) -> CacheStats {
-        let mut stats = CacheStats { dirty: u64::from(self.unsaved), ..self.stats };
+        let (dirty, failed) = (u64::from(self.unsaved), u64::from(self.room.failed()));
+        let mut stats = CacheStats { dirty, failed, ..self.stats };
         for (meta, frame) in self.frames.iter().zip(0..) {
             let is_used = meta.is_ahead && self.hot.is_valid(frame) && self.hot.touches(frame) > 0;
             stats.readahead_used += u64::from(is_used);
             stats.writing += u64::from(meta.state == State::Writing);
-            stats.failed += u64::from(meta.is_failed);
         }
         stats
     }

@@ -54,9 +54,12 @@ impl Throttle {
         self.meter.issued(bytes, now);
     }
 
-    pub(super) fn completed(&mut self, bytes: u64, moved: u64, now: Instant) {
-        self.meter.completed(bytes, moved, now);
-        if self.meter.busy() >= Self::ROUND_MIN {
+    pub(super) fn completed(&mut self, bytes: u64, is_ok: bool, now: Instant) {
+        self.meter.completed(bytes, if is_ok { bytes } else { 0 }, now);
+        if !is_ok {
+            // The time until an error is not that of a transfer.
+            self.meter.take_rate();
+        } else if self.meter.busy() >= Self::ROUND_MIN {
             let rate = self.meter.take_rate();
             self.rate = (self.rate - self.rate / 4 + rate / 4).max(1);
         }

@@ -33,7 +33,7 @@ pub enum WriteStep {
 impl PageCache {
     /// Begins a write of `part` of `page`. A caller that holds pages of a write must release them before it waits.
     pub fn begin_write(&mut self, page: Page, part: Part, waiter: u64) -> WriteStep {
-        if self.is_blocked(page, waiter) {
+        if self.is_blocked(page, waiter) || self.lacks_room(page, waiter) {
             return WriteStep::Wait;
         }
         let Some(frame) = self.hot.find(page) else { return self.begin_absent(page, part, waiter) };
@@ -51,7 +51,7 @@ impl PageCache {
         };
         if let (Part::Whole, WriteStep::Into(Frame(frame))) = (part, step) {
             // The write replaces the bytes that could not be written back.
-            self.meta(frame).is_failed = false;
+            self.set_failed(frame, false);
             self.meta(frame).is_alone = false;
         }
         step
@@ -79,7 +79,10 @@ impl PageCache {
         // Neither cached before nor evicted recently.
         let is_new = meta.state == State::Filling && !meta.in_main;
         match meta.state {
-            State::Filling | State::Clean => self.become_dirty(frame, now),
+            State::Filling | State::Clean => {
+                self.room.remove_pending();
+                self.become_dirty(frame, now);
+            }
             State::Dirty => self.enqueue_dirty(frame),
             state => unreachable!("a writer in a frame that is {state:?}"),
         }
@@ -91,7 +94,8 @@ impl PageCache {
         if is_new {
             self.behind.follow(page);
         }
-        self.throttle.pause(self.unsaved)
+        // A pause gives the device time, and failed pages need none.
+        self.throttle.pause(self.unsaved.saturating_sub(self.room.failed()))
     }
 
     /// The writer of [`Outcome::Writable`](super::Outcome::Writable) leaves the frame unchanged, and retries later. The
@@ -108,7 +112,10 @@ impl PageCache {
         meta.is_held = false;
         let page = meta.page;
         match meta.state {
-            State::Clean => self.enqueue_clean(frame),
+            State::Clean => {
+                self.room.remove_pending();
+                self.enqueue_clean(frame);
+            }
             // A flush of the device has failed since.
             State::Dirty => self.enqueue_dirty(frame),
             state => unreachable!("a writer in a frame that is {state:?}"),
@@ -116,6 +123,7 @@ impl PageCache {
         self.hot.pin(frame);
         self.publish(frame);
         self.writer_left(page);
+        self.settle_room();
     }
 
     fn begin_absent(&mut self, page: Page, part: Part, waiter: u64) -> WriteStep {
@@ -137,11 +145,14 @@ impl PageCache {
         self.meta(frame).is_held = true;
         self.held.push(frame);
         match state {
-            State::Clean => self.replacement.remove(frame, in_main, &mut self.links),
+            State::Clean => {
+                self.room.add_pending();
+                self.replacement.remove(frame, in_main, &mut self.links);
+            }
             State::Dirty => {
                 self.dirty.remove(page.0, frame);
             }
-            _ => {}
+            _ => self.room.add_pending(),
         }
     }
 
@@ -165,7 +176,12 @@ impl PageCache {
         // If the page is being written, the bytes of `to` count as written until the writer changes them.
         let is_dirty = old.state == State::Dirty;
         let state = if is_dirty { State::Dirty } else { State::Clean };
-        *self.meta(to) = Meta { state, is_held: true, is_marked: false, ..old };
+        *self.meta(to) = Meta { state, is_held: true, is_marked: false, is_failed: false, ..old };
+        if is_dirty {
+            self.set_failed(to, old.is_failed);
+        } else {
+            self.room.add_pending();
+        }
         self.hot.insert(old.page, to);
         self.held.push(to);
         if is_dirty {
@@ -200,7 +216,9 @@ impl PageCache {
         meta.since = now;
         self.unsaved += 1;
         self.links.push_back(&mut self.aged, frame);
-        if !self.meta(frame).is_held {
+        if self.meta(frame).is_held {
+            self.room.remove_pending();
+        } else {
             self.enqueue_dirty(frame);
         }
     }
