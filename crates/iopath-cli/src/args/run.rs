@@ -247,6 +247,7 @@ impl RunArgs {
             start_bytes: self.offset,
             end: End::new(self.runtime, None),
             think: self.thinktime.unwrap_or_default(),
+            think_every: default.think_every,
             rate: self.rate_iops.map(Rate::Ios).or(self.rate.map(Rate::Bytes)),
             rate_of_writes: None,
             rate_process: self.rate_process,
