@@ -236,7 +236,7 @@ fn a_read_of_several_requests_without_readahead_reads_all_of_them() {
     let written = random(8 << 20, 9);
     let Some((_directory, path)) = scratch_with(&written) else { return };
     let options =
-        options().cache_bytes(32 << 20).readahead(iopath::Readahead::Off).request_bytes_max(64 << 10);
+        options().cache_bytes(32 << 20).readahead(Readahead::Off).request_bytes_max(64 << 10);
     let volume = Volume::open(&path, &options).unwrap();
     let mut read = vec![0; 8 << 20];
     assert_eq!(volume.read_at(&mut read, 0).unwrap(), read.len());
