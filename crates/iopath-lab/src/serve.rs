@@ -86,6 +86,7 @@ pub struct ServeTlsRequest {
 
 /// Targets and their server.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches, each set by its name")]
 pub struct ServeRequest {
     /// Files, block devices and models (`model:NAME`).
     pub targets: Vec<PathBuf>,

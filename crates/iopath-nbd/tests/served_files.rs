@@ -103,7 +103,7 @@ fn the_log_of_a_served_volume_has_its_requests_with_every_elevator() {
             let log = RequestLog::new(move || Box::new(sink.clone()));
             let options = ServeOptions { workers: 2, log: Some(log), ..ServeOptions::default() };
             let open = Options::new().mode(mode).elevator(row.name);
-            let Some((server, mut client)) = serve(folder.path(), &[7; 1 << 20], &open, &options) else {
+            let Some((server, mut client)) = serve(folder.path(), &vec![7; 1 << 20], &open, &options) else {
                 return;
             };
             for block in 0..16 {

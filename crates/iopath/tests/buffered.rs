@@ -207,7 +207,7 @@ fn the_default_page_is_at_least_a_block() {
     let options = Options::new().mode(IoMode::Buffered).readahead(Readahead::Off);
     for (block_bytes, pages) in [(512, 16), (4096, 16), (16 << 10, 4)] {
         let volume = Volume::memory(&disk(block_bytes), &options).unwrap();
-        volume.read_exact_at(&mut [0; 64 << 10], 0).unwrap();
+        volume.read_exact_at(&mut vec![0; 64 << 10], 0).unwrap();
         let cache = volume.stats().unwrap().cache;
         assert_eq!(cache.pages_read, pages, "blocks of {block_bytes} bytes");
     }
@@ -235,8 +235,7 @@ fn page_and_cache_sizes_out_of_range_are_refused() {
 fn a_read_of_several_requests_without_readahead_reads_all_of_them() {
     let written = random(8 << 20, 9);
     let Some((_directory, path)) = scratch_with(&written) else { return };
-    let options =
-        options().cache_bytes(32 << 20).readahead(Readahead::Off).request_bytes_max(64 << 10);
+    let options = options().cache_bytes(32 << 20).readahead(Readahead::Off).request_bytes_max(64 << 10);
     let volume = Volume::open(&path, &options).unwrap();
     let mut read = vec![0; 8 << 20];
     assert_eq!(volume.read_at(&mut read, 0).unwrap(), read.len());

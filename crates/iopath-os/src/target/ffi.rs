@@ -170,7 +170,7 @@ pub(super) fn lock(file: &File, is_exclusive: bool) -> io::Result<bool> {
     // the call.
     let rc = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
     match errno_if_negative(rc) {
-        Ok(_) => Ok(true),
+        Ok(()) => Ok(true),
         Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
         Err(error) => Err(error),
     }
