@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use iopath_core::mapped::{EngineId, MappedDevice, MappedFile, MappedHost};
 use iopath_core::{
-    BlockDevice, Busy, Completion, Damage, Extent, FaultPlan, FaultSource, FaultyDevice, Instant, Io, Limits,
-    Op, Outcome, Stripe,
+    BlockDevice, Busy, Completion, Damage, Extent, FaultPlan, FaultSource, FaultyDevice, Instant, Io,
+    IoError, Limits, Op, Outcome, Stripe,
 };
 
 use crate::arena::{Arena, Owner, Span};
@@ -23,10 +23,18 @@ pub(crate) struct DiskFaults {
     pub(crate) flush_loses: bool,
     /// A flush has failed, and the write cache has not lost its bytes yet.
     pub(crate) is_cache_lost: bool,
+    /// The disk has no space: it refuses all writes.
+    pub(crate) is_full: bool,
+    /// The number of writes that it has refused for that.
+    pub(crate) refused: u64,
 }
 
 impl FaultSource for DiskFaults {
     fn draw(&mut self, op: Op, extent: Extent, block_bytes: u64, moved_min: u64) -> Outcome {
+        if self.is_full && op == Op::Write {
+            self.refused += 1;
+            return Outcome::Error(0, IoError::NoSpace);
+        }
         self.plan.draw(op, extent, block_bytes, moved_min)
     }
 

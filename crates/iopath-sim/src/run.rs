@@ -125,6 +125,7 @@ impl World {
             Do::SetWeight(stream, weight) => volume.set_weight(*stream, *weight),
             Do::ForgetMetadata => volume.forget_metadata(),
             Do::Release => volume.release_stuck(),
+            Do::SetFull(is_full) => volume.set_full(*is_full),
             Do::PowerCut => volume.power_cut(now, &mut self.random),
             what => volume.begin(what, now),
         }

@@ -174,6 +174,8 @@ pub(crate) enum Do {
         cells: u64,
     },
     Release,
+    /// From now on, the disks refuse all writes for lack of space, or accept them again.
+    SetFull(bool),
     PowerCut,
 }
 
@@ -198,6 +200,7 @@ impl Scenario {
             .collect();
         if draw == Draw::All {
             extras::add(seed, &mut volumes, &mut actions);
+            extras::add_full_disk(seed, count as usize, &mut actions);
         }
         Self { seed, volumes, actions }
     }

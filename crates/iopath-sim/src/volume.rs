@@ -1,10 +1,11 @@
 //! A volume of a run: its disks, queues, page cache and calls in progress, and the model of its bytes. `calls.rs`, `direct.rs`
-//! and `resize.rs` execute the calls, `settings.rs` changes settings, `medium.rs` has silent faults and power failures. This
+//! and `resize.rs` execute the calls, `settings.rs` changes settings, `medium.rs` has silent faults and power failures, `full_disk.rs` disks without space. This
 //! file builds the volume, advances it, and checks it as a whole.
 
 mod call;
 mod calls;
 mod direct;
+mod full_disk;
 mod medium;
 mod resize;
 mod settings;
@@ -32,7 +33,7 @@ use crate::map::KeptMap;
 use crate::scenario::{Layout, VolumePlan};
 use crate::space::ReusedSpace;
 use crate::trace::{Event, Trace};
-use call::Call;
+use call::{Call, Kind};
 use medium::Kept;
 
 pub(crate) const PAGE: u64 = 4096;
@@ -73,6 +74,8 @@ pub(crate) struct Volume {
     /// A silent fault may have changed the bytes of the last block past the end.
     is_end_damaged: bool,
     has_damage: bool,
+    /// A flush of the device has failed: the pages that it may have lost are dirty again, and may be all of the page cache.
+    has_failed_flush: bool,
     calls: Vec<Option<Call>>,
     /// Counts the events that the model orders.
     clock: u64,
@@ -150,7 +153,13 @@ impl Volume {
                 faults.keep_damage();
                 // The model of a mapped file cannot know which metadata a failed flush has lost.
                 let flush_loses = plan.flush_loses && !is_mapped;
-                Rc::new(RefCell::new(DiskFaults { plan: faults, flush_loses, is_cache_lost: false }))
+                Rc::new(RefCell::new(DiskFaults {
+                    plan: faults,
+                    flush_loses,
+                    is_cache_lost: false,
+                    is_full: false,
+                    refused: 0,
+                }))
             })
             .collect();
         let mut volume = Self {
@@ -171,6 +180,7 @@ impl Volume {
             contents: Contents::new(plan.bytes),
             is_end_damaged: false,
             has_damage: false,
+            has_failed_flush: false,
             calls: Vec::new(),
             clock: 1,
             writes: 0,
@@ -213,6 +223,7 @@ impl Volume {
     /// Makes queues and an empty page cache on the disks.
     fn open(&mut self, file: Option<MappedFile>) {
         self.host = file.map(|file| Host::new(file, &self.arena));
+        self.has_failed_flush = false;
         let plan = &self.plan;
         let count = plan.queues + usize::from(plan.cache.is_some());
         self.queues = (0..count).map(|_| self.queue()).collect();
@@ -324,6 +335,7 @@ impl Volume {
                 break;
             }
         }
+        self.check_frames();
         coverage.add(self.state());
     }
 
@@ -405,7 +417,8 @@ impl Volume {
         let mut is_changed = false;
         while let Some(done) = self.queues[index].device.poll_completion() {
             is_changed = true;
-            self.check_order(index, done.token);
+            let op = self.check_order(index, done.token);
+            self.has_failed_flush |= op == Op::Flush && done.result.is_err();
             self.end_store(index, done.token, done.result.is_ok());
             if done.token & OF_CACHE > 0 {
                 let tag = done.token as u32 & ((1 << TAG_BITS) - 1);
@@ -422,8 +435,9 @@ impl Volume {
         is_changed
     }
 
-    /// Rule 1: a bio completes after all earlier bios of its queue that overlap with it, if one of the two writes.
-    fn check_order(&mut self, index: usize, token: u64) {
+    /// Rule 1: a bio completes after all earlier bios of its queue that overlap with it, if one of the two writes. Returns the
+    /// operation of the bio.
+    fn check_order(&mut self, index: usize, token: u64) -> Op {
         let submitted = &mut self.queues[index].submitted;
         let place = submitted.iter().position(|(other, ..)| *other == token);
         let place = place.expect("rule 8: a bio completes twice");
@@ -436,6 +450,7 @@ impl Volume {
             );
         }
         submitted.remove(place);
+        op
     }
 
     /// The earliest time at which the volume has work.
@@ -492,6 +507,7 @@ impl Volume {
     }
 
     pub(crate) fn stop_faults(&mut self) {
+        self.set_full(false);
         self.faults.iter().for_each(|faults| faults.borrow_mut().plan.stop());
     }
 
@@ -510,10 +526,10 @@ impl Volume {
         let (start, end) = (call.start, call.offset + call.bytes);
         // I/O past an end that has moved fails.
         let is_cut = why == IoError::EndOfDevice && (self.is_past_end(end) || self.has_resized_since(start));
-        assert!(
-            is_cut || self.injected() > 0,
-            "rule 6: a call fails with {why:?}, and no fault was injected"
-        );
+        // A full disk fails no buffered read.
+        let is_read = matches!(self.call(index).kind, Kind::Read { .. });
+        let faults = self.injected() + if is_read { 0 } else { self.refused() };
+        assert!(is_cut || faults > 0, "rule 6: a call fails with {why:?}, and no fault was injected");
     }
 
     /// The state of the volume, as the coverage counts it.

@@ -1,5 +1,5 @@
 //! Features that are drawn from random numbers of their own, so that a seed keeps the part of its scenario that is drawn without
-//! them: tunables of elevators, priorities, sweeps, plugs that are held, reuse of space, silent faults below stripes.
+//! them: tunables of elevators, priorities, sweeps, plugs that are held, reuse of space, silent faults below stripes, full disks.
 
 use iopath_core::buffered::Advice;
 use iopath_core::elevator::{ELEVATORS, Tunable};
@@ -88,6 +88,20 @@ pub(super) fn add(seed: u64, volumes: &mut [VolumePlan], actions: &mut Vec<Actio
         }
     }
     *actions = all;
+}
+
+/// Adds a time in which the disks of a volume are full to some of the scenarios.
+pub(super) fn add_full_disk(seed: u64, volumes: usize, actions: &mut Vec<Action>) {
+    let random = &mut Random::new(seed ^ 0x0F01_1D15_C0FF_1CE5);
+    if !random.one_in(4) {
+        return;
+    }
+    let volume = random.below(volumes as u64) as usize;
+    let first = random.below(actions.len() as u64) as usize;
+    let last = random.between(first as u64, actions.len() as u64) as usize;
+    for (at, is_full) in [(last, false), (first, true)] {
+        actions.insert(at, Action { volume, pause: Duration::ZERO, what: Do::SetFull(is_full) });
+    }
 }
 
 fn add_to_volume(random: &mut Random, plan: &mut VolumePlan) {
