@@ -200,7 +200,7 @@ impl Scenario {
             .collect();
         if draw == Draw::All {
             extras::add(seed, &mut volumes, &mut actions);
-            extras::add_full_disk(seed, count as usize, &mut actions);
+            extras::add_full_disk(seed, &mut volumes, &mut actions);
         }
         Self { seed, volumes, actions }
     }

@@ -90,13 +90,20 @@ pub(super) fn add(seed: u64, volumes: &mut [VolumePlan], actions: &mut Vec<Actio
     *actions = all;
 }
 
+/// The shortest interval of retries on a disk that is full.
+const EXPIRE_MIN: Duration = Duration::from_millis(10);
+
 /// Adds a time in which the disks of a volume are full to some of the scenarios.
-pub(super) fn add_full_disk(seed: u64, volumes: usize, actions: &mut Vec<Action>) {
-    let random = &mut Random::new(seed ^ 0x0F01_1D15_C0FF_1CE5);
+pub(super) fn add_full_disk(seed: u64, volumes: &mut [VolumePlan], actions: &mut Vec<Action>) {
+    let random = &mut Random::new(seed ^ 0x0F01_1D15_C0FF_0003);
     if !random.one_in(4) {
         return;
     }
-    let volume = random.below(volumes as u64) as usize;
+    let volume = random.below(volumes.len() as u64) as usize;
+    if let Some(cache) = &mut volumes[volume].cache {
+        // A refused write takes no time: retries in short intervals would be most of the run.
+        cache.expire = cache.expire.max(EXPIRE_MIN);
+    }
     let first = random.below(actions.len() as u64) as usize;
     let last = random.between(first as u64, actions.len() as u64) as usize;
     for (at, is_full) in [(last, false), (first, true)] {
