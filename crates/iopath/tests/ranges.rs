@@ -135,6 +135,11 @@ fn data_ranges_include_written_bytes_that_are_only_cached() {
         }
         assert_eq!(found.len(), 1, "{name}: {found:?}");
         assert!(found[0].contains(&65_536) && found[0].start >= 32_768, "{name}: {found:?}");
+        assert_eq!(volume.first_data_ranges(0, SIZE as u64, 0).unwrap(), [], "{name}");
+        assert_eq!(volume.first_data_ranges(0, SIZE as u64, 1).unwrap(), found, "{name}");
+        volume.write_at(&[1; 100], 0).unwrap();
+        let first = volume.first_data_ranges(0, SIZE as u64, 1).unwrap();
+        assert_eq!(first, volume.data_ranges(0, SIZE as u64).unwrap()[..1], "{name}: the second one exists");
         assert_eq!(volume.data_ranges(65_536, 10).unwrap(), [65_536..65_546], "{name}");
         assert_eq!(volume.data_ranges(SIZE as u64, 10).unwrap(), [], "{name}: past the end");
     });
