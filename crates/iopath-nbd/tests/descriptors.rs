@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use iopath::{MemoryConfig, MemoryDisk, Options, Volume};
 use iopath_nbd::{Listen, ServeOptions, Served, Server, raise_descriptor_limit};
@@ -37,8 +37,9 @@ fn a_server_without_free_descriptors_says_so_once_and_goes_on_later() {
     let mut held: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
     held.pop();
     let waiting = UnixStream::connect(&socket).unwrap();
-    let mut messages = Vec::new();
+    let (mut messages, deadline) = (Vec::new(), Instant::now() + Duration::from_secs(60));
     while !messages.iter().any(|message: &String| message.contains("cannot accept connections")) {
+        assert!(Instant::now() < deadline, "the server says nothing: {messages:?}");
         std::thread::sleep(Duration::from_millis(5));
         messages.extend(server.take_messages());
     }
