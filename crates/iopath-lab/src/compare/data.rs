@@ -56,6 +56,9 @@ pub(crate) const LATENCY_OF: &str = "latency-of";
 /// The key of the number of clones that a result contains.
 pub(crate) const CLONES: &str = "clones";
 
+/// The key of direct I/O.
+pub(crate) const DIRECT: &str = "direct";
+
 /// The key of the file or device.
 pub(crate) const TARGET: &str = "target";
 
@@ -203,12 +206,15 @@ pub(crate) struct Difference {
 /// The facts that both runs have with different values.
 pub(crate) fn differences(a: &Run, b: &Run) -> Vec<Difference> {
     let is_one_tool = a.fact("tool") == b.fact("tool");
+    let is_one_path = a.fact("path") == b.fact("path");
     let differing = a.facts.iter().filter_map(|fact| {
         let other = b.facts.iter().find(|other| other.key == fact.key && other.value != fact.value)?;
         let values = [fact.value.clone(), other.value.clone()];
         let is_made_by_tool = fact.key == TARGET && !is_one_tool && values.iter().any(|one| one == SCRATCH);
         let is_identity = fact.is_identity && other.is_identity;
-        (!is_made_by_tool).then(|| Difference { key: fact.key.clone(), values, is_identity })
+        // The path determines it.
+        let is_of_path = fact.key == DIRECT && !is_one_path;
+        (!is_made_by_tool && !is_of_path).then(|| Difference { key: fact.key.clone(), values, is_identity })
     });
     differing.collect()
 }

@@ -1,7 +1,7 @@
 //! The conditions of a job in fio's JSON: its options, in the terms of iopath's results. The parser of job files reads them, so
-//! that a value is the same whatever its spelling, and an absent option has its default. Does not read results.
+//! that all spellings of a value are the same, and an absent option has its default. Does not read results.
 
-use super::data::{NONE, Run, range, shape};
+use super::data::{DIRECT, NONE, Run, range, shape};
 use crate::jobfile::Job;
 use crate::shape::of_both;
 
@@ -22,7 +22,7 @@ pub(super) fn conditions(options: &[(&str, &str)], run: &mut Run) {
     let (job, others) = Job::of_options(options);
     run.identity("rw", job.rw.name());
     run.identity("numjobs", job.clones);
-    run.identity("direct", job.direct);
+    run.identity(DIRECT, job.direct);
     if let Some(engine) = given("ioengine") {
         run.identity("engine", engine);
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::data::{GROUP, METRICS, Run, TARGET, differences};
+use super::data::{DIRECT, GROUP, METRICS, Run, TARGET, differences};
 use crate::compare_error::CompareError;
 use crate::stats::trimmed::Location;
 
@@ -111,7 +111,7 @@ fn permitted(sides: [&[Vec<Run>]; 2], vary: &[String]) -> Result<Vec<String>, Co
     let mut vary = vary.to_vec();
     if vary.iter().any(|key| key == "path") {
         // The path determines it.
-        vary.push("direct".to_owned());
+        vary.push(DIRECT.to_owned());
     }
     Ok(vary)
 }

@@ -1,8 +1,8 @@
 //! Reads results of iopath, `iopath.result/1` (docs/result.md) and `iopath.sweep/1` (docs/sweep.md). Ignores unknown keys.
 
 use super::data::{
-    CPU, GROUP, IOPS, LATENCY, Metric, NONE, P50, P90, P99, P999, Run, SCRATCH, SERVED_BY, THROUGHPUT,
-    only_direction, range, shape,
+    CPU, DIRECT, GROUP, IOPS, LATENCY, Metric, NONE, P50, P90, P99, P999, Run, SCRATCH, SERVED_BY,
+    THROUGHPUT, only_direction, range, shape,
 };
 use super::json::Node;
 use crate::compare_error::CompareError;
@@ -131,7 +131,7 @@ fn of_run(from: &Node, mut run: Run, read: &mut Vec<Run>) -> Result<(), CompareE
     let path = from.get("path")?.text()?;
     run.identity("path", path);
     if let Ok(row) = find_path(path) {
-        run.identity("direct", row.capabilities.direct);
+        run.identity(DIRECT, row.capabilities.direct);
     }
     run.identity("clock", from.find("clock").map_or(Ok("real"), |clock| clock.text())?);
     let rw = from.get("rw")?.text()?;

@@ -149,9 +149,8 @@ pub(super) fn read(file: &Path) -> Result<Source, PageError> {
 fn parse(file: &Path, bytes: &[u8]) -> Result<Content, PageError> {
     let unknown = || PageError::Unknown { file: file.to_owned() };
     let is_json = bytes.trim_ascii_start().starts_with(b"{");
-    let value: Value = serde_json::from_slice(bytes).map_err(|source| match is_json {
-        true => PageError::Json { file: file.to_owned(), source },
-        false => unknown(),
+    let value: Value = serde_json::from_slice(bytes).map_err(|source| {
+        if is_json { PageError::Json { file: file.to_owned(), source } } else { unknown() }
     })?;
     let schema = value.get("schema").and_then(Value::as_str).ok_or_else(unknown)?.to_owned();
     match schema.as_str() {

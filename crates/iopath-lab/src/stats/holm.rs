@@ -49,6 +49,10 @@ mod tests {
         let rates: Vec<f64> = tests.iter().map(|test| test.alpha).collect();
         assert_eq!(rates, [0.05 / 2.0, 0.05 / 3.0, 0.05, 0.05]);
         let tests = decide(&[Some(0.03), Some(0.04)], 0.05);
-        assert!(tests.iter().all(|test| !test.is_significant && test.alpha == 0.025 && test.family == 2));
+        assert!(
+            tests
+                .iter()
+                .all(|test| !test.is_significant && (test.alpha - 0.025).abs() < 1e-12 && test.family == 2)
+        );
     }
 }

@@ -54,7 +54,7 @@ fn a_result_with_fewer_clones_is_refused() {
 }
 
 /// A result of iopath for a job that reads or writes a file of 16 MiB.
-fn ours(workload: Value) -> Value {
+fn ours(workload: &Value) -> Value {
     let mut whole = result(&[1e8, 1.01e8, 0.99e8]);
     whole["target"]["scratch"] = json!(true);
     whole["target"]["size_bytes"] = json!(16 << 20);
@@ -65,7 +65,7 @@ fn ours(workload: Value) -> Value {
     for (key, value) in workload.as_object().unwrap() {
         match key.as_str() {
             "block_bytes" | "io_depth" | "rate_iops" | "think_ns" | "block_sizes" | "path" => {
-                run[key] = value.clone()
+                run[key] = value.clone();
             }
             _ => run["workload"][key] = value.clone(),
         }
@@ -101,7 +101,7 @@ fn a_job_of_fio_and_the_same_job_here_differ_in_the_tool_only() {
     ] {
         let mut given = json!({ "rw": "randread", "size": "16m", "direct": "1" });
         given.as_object_mut().unwrap().extend(options.as_object().unwrap().clone());
-        let (a, b) = (fio_with(&[section("j", 0, given, 1e8)]), ours(workload));
+        let (a, b) = (fio_with(&[section("j", 0, given, 1e8)]), ours(&workload));
         for (a, b) in [(&a, &b), (&b, &a)] {
             let refused = of(a, b, "").unwrap_err().to_string();
             assert!(refused.ends_with("name intended differences: --vary tool"), "{options}: {refused}");
@@ -128,7 +128,7 @@ fn other_conditions_of_fio_and_iopath_are_named() {
             given["rw"] = json!("randwrite");
         }
         let error =
-            of(&fio_with(&[section("j", 0, given, 1e8)]), &ours(json!({})), "tool").unwrap_err().to_string();
+            of(&fio_with(&[section("j", 0, given, 1e8)]), &ours(&json!({})), "tool").unwrap_err().to_string();
         assert!(error.contains(key), "{error}");
     }
 }
