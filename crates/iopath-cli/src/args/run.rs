@@ -18,7 +18,6 @@ use iopath_lab::{
     LogSettings, ModelHost, Rate, RateProcess, ReadShare, Readahead, Repetitions, Rw, Shape, Sizes,
     SteadyState, Verify, Workload,
 };
-use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
