@@ -206,7 +206,8 @@ pub(crate) struct Difference {
 /// The facts that both runs have with different values.
 pub(crate) fn differences(a: &Run, b: &Run) -> Vec<Difference> {
     let is_one_tool = a.fact("tool") == b.fact("tool");
-    let is_one_path = a.fact("path") == b.fact("path");
+    // fio states no path, and its direct I/O is a condition.
+    let is_one_path = a.fact("path").zip(b.fact("path")).is_none_or(|(a, b)| a == b);
     let differing = a.facts.iter().filter_map(|fact| {
         let other = b.facts.iter().find(|other| other.key == fact.key && other.value != fact.value)?;
         let values = [fact.value.clone(), other.value.clone()];
