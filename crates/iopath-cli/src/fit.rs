@@ -23,7 +23,7 @@ pub(crate) fn run(args: &FitArgs) -> anyhow::Result<()> {
     let written = replace_named(&args.output, fitted.file.as_bytes()).with_context(|| {
         format!("cannot write the model to {}; name another file (--output)", args.output.display())
     });
-    let mut text = fitted.report.text(table::terminal_width());
+    let mut text = fitted.report.text(Some(table::terminal_width()));
     if written.is_ok() {
         let (file, target) = (args.output.display(), target_of(&args.output));
         let _ = write!(text, "\n\nWritten to {file}; use it as --target {target}");

@@ -10,14 +10,13 @@ use iopath_lab::table::{terminal_width, wrap};
 use std::fmt::Write;
 
 /// The width without a terminal, and the largest one: longer lines are hard to read.
-const WIDTH: usize = 80;
 const WIDTH_MAX: usize = 100;
 
 /// Continues a line of a shell.
 const CONTINUED: &str = " \\";
 
 pub(crate) fn run(args: &HelpArgs) -> anyhow::Result<()> {
-    let width = terminal_width().map_or(WIDTH, usize::from).min(WIDTH_MAX);
+    let width = usize::from(terminal_width()).min(WIDTH_MAX);
     if let [name] = &args.topic[..]
         && let Some(task) = Task::find(name)
     {

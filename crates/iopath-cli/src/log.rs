@@ -24,7 +24,7 @@ fn summary(args: &SummaryArgs) -> anyhow::Result<()> {
     let filter = filter(file)?;
     let output = Output::plain(&args.json, &[&file.file])?.in_format(args.format.format)?;
     let report = open(file).and_then(|log| log.summarise(&filter)).map_err(|error| with_name(file, error))?;
-    let text = terminal_width().map_or_else(|| report.to_string(), |width| report.page(width).to_string());
+    let text = report.page(terminal_width()).to_string();
     output.present_as(&report, || text.clone())?;
     if output.is_alone() && report.is_empty() {
         note(&text);

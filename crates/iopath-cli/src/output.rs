@@ -150,7 +150,7 @@ impl<'a> Output<'a> {
     }
 
     fn view(&self) -> View {
-        View { width: table::terminal_width(), is_fancy: self.has_fancy_stdout() }
+        View { width: Some(table::terminal_width()), is_fancy: self.has_fancy_stdout() }
     }
 
     /// Whether JSON replaces the text on stdout.

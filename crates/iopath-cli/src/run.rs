@@ -69,7 +69,7 @@ fn run_preset(args: &RunArgs, preset: &Preset) -> anyhow::Result<()> {
 const PRESET_INDENT: &str = "           ";
 
 fn list_presets() -> anyhow::Result<()> {
-    let width = table::terminal_width().map_or(usize::MAX, usize::from);
+    let width = usize::from(table::terminal_width());
     let line = |preset: &Preset| wrap(preset.about, &format!("{:<10} ", preset.name), PRESET_INDENT, width);
     print(&PRESETS.iter().map(line).collect::<String>())
 }

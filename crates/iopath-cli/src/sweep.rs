@@ -93,7 +93,7 @@ fn measure(
 }
 
 fn show(file: &SweepFile, args: &SweepArgs, json: Json) -> anyhow::Result<()> {
-    let view = View { width: table::terminal_width(), is_fancy: false };
+    let view = View { width: Some(table::terminal_width()), is_fancy: false };
     let text = match args.format.format {
         Some(format) if format.name == PERFTEST => file.perftest(),
         Some(format) => (format.render)(file, view),

@@ -65,3 +65,18 @@ fn quiet_omits_the_progress_and_keeps_warnings_and_errors() {
     let line = refused(1, &["run", "--path", "kernel-buffered", "--target", "/no/such/file", "-q"]);
     assert!(line.contains("/no/such/file does not exist"), "{line}");
 }
+
+#[test]
+fn text_in_a_pipe_has_the_width_of_the_manual() {
+    let output = |columns: Option<&str>| {
+        let mut command = iopath(&["survey", "model:hdd-20tb", "--time", "2s"]);
+        match columns {
+            None => command.env_remove("COLUMNS"),
+            Some(columns) => command.env("COLUMNS", columns),
+        };
+        let text = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        text.lines().map(|line| line.chars().count()).max()
+    };
+    let (default, wide) = (output(None), output(Some("1000")));
+    assert!(default <= Some(80) && wide > Some(80), "{default:?} {wide:?}");
+}

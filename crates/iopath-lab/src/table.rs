@@ -269,10 +269,10 @@ pub(crate) fn ruled() -> Table {
 }
 
 /// The width of the output in characters: the environment variable `COLUMNS` if set, else the width of the terminal on
-/// stdout; none without a terminal.
-pub fn terminal_width() -> Option<u16> {
+/// stdout, else 80.
+pub fn terminal_width() -> u16 {
     let columns = env::var("COLUMNS").ok().and_then(|columns| columns.trim().parse().ok());
-    columns.filter(|columns| *columns > 0).or_else(|| Table::new().width())
+    columns.filter(|columns| *columns > 0).or_else(|| Table::new().width()).unwrap_or(80)
 }
 
 fn cells(run: &RunResult) -> [String; COLUMNS.len()] {

@@ -8,10 +8,10 @@ use serde_json::Value;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-/// The program with these arguments. `IOPATH_TEST_ENGINE` selects the engine of iopath's own paths; models have none.
+/// The program with these arguments, and with output as wide as its lines. `IOPATH_TEST_ENGINE` selects the engine of iopath's own paths; models have none.
 pub(crate) fn iopath(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_iopath"));
-    command.args(args).env("NO_COLOR", "1");
+    command.args(args).env("NO_COLOR", "1").env("COLUMNS", "1000");
     let is_ours = args.iter().any(|arg| ["iopath-direct", "iopath-raw"].contains(arg));
     let has_choice = !args.iter().any(|arg| *arg == "--engine" || arg.starts_with("model:"));
     if let (Ok(engine), true) = (std::env::var("IOPATH_TEST_ENGINE"), is_ours && has_choice) {
