@@ -101,12 +101,15 @@ fn a_file_of_an_earlier_version_is_refused() {
     assert!(rig.refusal(rig.path()).contains("begin a new sweep"));
 }
 
+/// Damages the file of a sweep.
+type Damage<'a> = &'a dyn Fn(&mut Value);
+
 #[test]
 fn damaged_files_are_named_and_no_panic() {
     let rig = Rig::new();
     let good = rig.json();
     let axis = good["axes"][0].clone();
-    let damages: [(&str, &dyn Fn(&mut Value)); 7] = [
+    let damages: [(&str, Damage); 7] = [
         ("an axis without values", &|file| file["axes"][2]["values"] = json!([])),
         ("no axis", &|file| file["axes"] = json!([])),
         ("a value twice", &|file| file["axes"][2]["values"] = json!(["4k", "4k"])),
