@@ -64,5 +64,5 @@ fn a_seed_fixes_every_event() {
     }
     assert_ne!(run(0, Draw::All).hash, run(1, Draw::All).hash);
     // The same on every machine, and with and without optimisation.
-    assert_eq!(run(3, Draw::First).hash, 0x4b9c_f2cc_6b5c_b8f5);
+    assert_eq!(run(3, Draw::First).hash, 0x37db_bb80_5e27_1ba3);
 }
