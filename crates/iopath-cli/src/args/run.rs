@@ -18,6 +18,7 @@ use iopath_lab::{
     LogSettings, ModelHost, Rate, RateProcess, ReadShare, Readahead, Repetitions, Rw, Shape, Sizes,
     SteadyState, Verify, Workload,
 };
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 

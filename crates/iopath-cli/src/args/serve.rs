@@ -20,6 +20,7 @@ pub(crate) enum TlsMode {
 }
 
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "switches of the command line, independent of each other")]
 pub(crate) struct ServeArgs {
     /// Files, block devices and modelled disks (model:NAME, in real time). The first one is also the default export
     #[arg(required = true)]
