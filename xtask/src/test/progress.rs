@@ -48,18 +48,19 @@ pub(super) fn show_if_due(text: impl FnOnce() -> String) {
     print_open(&format!("\n    {} min: {}", step.started.elapsed().as_secs() / 60, text()));
 }
 
-/// The last line of a log that grows, cut to a length that fits a terminal.
+/// The last line of a log that grows, without the JSON messages of cargo, cut to a length that fits a terminal.
 pub(super) fn last_line(path: &Path) -> String {
     let read = || -> std::io::Result<Vec<u8>> {
         let mut file = File::open(path)?;
-        let start = file.metadata()?.len().saturating_sub(4096);
+        let start = file.metadata()?.len().saturating_sub(16 << 10);
         file.seek(SeekFrom::Start(start))?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         Ok(bytes)
     };
     let text = String::from_utf8_lossy(&read().unwrap_or_default()).into_owned();
-    let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or("no output yet");
+    let is_text = |line: &&str| !line.is_empty() && !line.starts_with('{');
+    let line = text.lines().rev().map(str::trim).find(is_text).unwrap_or("no output yet");
     line.chars().take(SHOWN_MAX).collect()
 }
 
@@ -76,7 +77,7 @@ mod tests {
     fn the_last_line_of_a_log_is_shown_in_part() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         assert_eq!(last_line(file.path()), "no output yet");
-        std::fs::write(file.path(), format!("{}\n  the last  \n\n", "long\n".repeat(2000)))
+        std::fs::write(file.path(), format!("{}\n  the last  \n\n{{\"json\":1}}\n", "long\n".repeat(5000)))
             .expect("it is written");
         assert_eq!(last_line(file.path()), "the last");
         std::fs::write(file.path(), "x".repeat(5000)).expect("it is written");
