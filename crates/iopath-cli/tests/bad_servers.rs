@@ -11,7 +11,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use support::{iopath, with_default_signals};
+use support::{iopath, json_of, with_default_signals};
 
 /// A test that takes longer hangs.
 const HANG: Duration = Duration::from_secs(120);
@@ -132,5 +132,58 @@ fn a_signal_ends_a_run_and_a_survey_that_wait_for_the_negotiation() {
         let child = spawn(arguments);
         arrived.recv_timeout(HANG).expect("the program waits for the server");
         interrupted(child, Signal::TERM);
+    }
+}
+
+#[test]
+fn lost_connections_are_counted_in_the_result_and_a_warning_states_the_reason() {
+    // Each connection ends after 20 answers.
+    let uri = serve(|mut stream| {
+        negotiate(&mut stream, 1 << 20)?;
+        (0..20).try_for_each(|_| answer(&mut stream, 1))
+    });
+    let target = format!("{uri}?connections=1");
+    let output =
+        end_of(spawn(&[&READS[..], &["--size", "360k", "--target", &target, "--json", "-"]].concat()));
+    let run = &json_of(&output)["runs"][0];
+    // 90 reads: the fifth connection does not end before the run.
+    let connections = &run["connections"];
+    assert_eq!(
+        (connections["lost"].as_u64(), connections["reconnected"].as_u64()),
+        (Some(4), Some(4)),
+        "{run}"
+    );
+    let warning = run["warnings"].as_array().unwrap().iter().find_map(|warning| {
+        let text = warning.as_str().unwrap();
+        text.contains("were lost 4 times and made anew 4 times").then(|| text.to_owned())
+    });
+    let warning = warning.expect("a warning");
+    assert!(warning.contains(&uri) && warning.contains("the server closed the connection"), "{warning}");
+}
+
+#[test]
+fn a_server_that_replies_twice_is_an_error_with_the_reason() {
+    let uri = serve(|mut stream| {
+        negotiate(&mut stream, 1 << 20)?;
+        loop {
+            answer(&mut stream, 2)?;
+        }
+    });
+    let output = end_of(spawn(&[&READS[..], &["--target", &uri]].concat()));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains(&uri) && errors.contains("which is not in flight"), "{errors}");
+}
+
+#[test]
+fn an_export_that_is_too_large_is_refused_and_a_wrong_uri_is_a_usage_error() {
+    let uri = serve(|mut stream| negotiate(&mut stream, u64::MAX));
+    for (target, code, reason) in
+        [(uri.as_str(), 1, "18446744073709551615"), ("nbd://h:99999/x", 2, "not a port")]
+    {
+        let output = end_of(spawn(&[&READS[..], &["--target", target]].concat()));
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{errors}");
+        assert!(errors.contains(reason), "{errors}");
     }
 }

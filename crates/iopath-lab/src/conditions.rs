@@ -63,6 +63,7 @@ pub(crate) mod fixtures {
             steady: None,
             cpu: None,
             device: None,
+            connections: None,
             storage: storage.map(|[read, written]| StorageBytes { read, written }),
             cache: None,
             targets: Vec::new(),

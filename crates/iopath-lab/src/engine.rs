@@ -42,6 +42,7 @@ pub(crate) use counted::Transferred;
 use course::CourseRecorder;
 use gate::{Gate, Leave, Phase};
 pub(crate) use measured::{CpuSeconds, Measured};
+pub(crate) use several::connections_of;
 use watches::Watches;
 
 /// The interval of progress reports.
@@ -194,13 +195,24 @@ pub(crate) struct Together {
 impl Together {
     /// The sums of jobs on one target.
     fn measured(self) -> Measured {
-        let Transferred { device, storage } = self.transfers.into_iter().next().unwrap_or_default();
+        let Transferred { device, storage, connections } =
+            self.transfers.into_iter().next().unwrap_or_default();
         let (cpu, warnings) = (Some(self.cpu), self.warnings);
         let verified = all_verified(self.verified.iter().map(Option::as_ref));
         let steady = self.steady.first().map(|(_, outcome)| *outcome);
         let Self { course, is_cut_off, .. } = self;
-        let of_jobs = Measured::of_jobs(&self.jobs);
-        Measured { verified, course, steady, cpu, device, storage, warnings, is_cut_off, ..of_jobs }
+        Measured {
+            verified,
+            course,
+            steady,
+            cpu,
+            device,
+            storage,
+            connections,
+            warnings,
+            is_cut_off,
+            ..Measured::of_jobs(&self.jobs)
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use iopath::remote::{Remote, WeakRemote};
+use iopath::remote::{Losses, Remote, WeakRemote};
 use iopath::{Member, OpenError, Options, Volume};
 use iopath_nbd::{ConnectError, ConnectOptions, NbdUri, connect};
 use iopath_os::target::Target as TargetInfo;
@@ -31,7 +31,7 @@ const TICK: Duration = Duration::from_millis(50);
 /// The exports that this process has opened.
 static OPENED: Mutex<Vec<WeakRemote>> = Mutex::new(Vec::new());
 
-/// Closes the connections of all open exports: their requests fail, whatever the servers do.
+/// Closes the connections of all open exports: their requests fail, also if the servers are silent.
 pub(crate) fn give_up_all() {
     let opened: Vec<_> = OPENED.lock().unwrap_or_else(PoisonError::into_inner).clone();
     opened.iter().filter_map(WeakRemote::upgrade).for_each(|export| export.give_up());
@@ -127,6 +127,14 @@ impl RemoteTarget {
     /// The reason of the last failure of a connection.
     pub(crate) fn failure(&self) -> Option<String> {
         self.exports.iter().find_map(Remote::failure)
+    }
+
+    /// The connections that were lost and made anew so far.
+    pub(crate) fn losses(&self) -> Losses {
+        self.exports.iter().map(Remote::losses).fold(Losses::default(), |sum, one| Losses {
+            lost: sum.lost + one.lost,
+            reconnected: sum.reconnected + one.reconnected,
+        })
     }
 
     /// Whether a server refuses writes.

@@ -24,6 +24,7 @@ pub(crate) fn targets(names: &[String], measured: &[Repeated]) -> Vec<TargetResu
             bytes_per_second: spread(of_repeats.iter().map(|one| one.bytes() as f64 / one.seconds)),
             iops: spread(of_repeats.iter().map(|one| one.ios as f64 / one.seconds)),
             latency_ns: latency(&latency_ns),
+            connections: of_repeats.iter().map(|one| one.connections).sum(),
             device: of_repeats.iter().map(|one| one.device).sum::<Option<_>>().map(device),
         })
     };

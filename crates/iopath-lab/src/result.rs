@@ -1,6 +1,7 @@
 //! The schema of results for other programs, `iopath.result/1`; docs/result.md documents each field, and
 //! docs/schema/result-1.json is its JSON Schema. Does not measure. An incompatible change needs a new version in [`SCHEMA`].
 
+mod connections;
 mod course;
 mod directions;
 mod distribution;
@@ -17,6 +18,7 @@ mod workload;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use connections::Connections;
 pub use course::Course;
 pub use directions::{DirectionResult, Directions, RepeatDirection, RepeatDirections};
 pub use distribution::{LatencyDistribution, PERCENTILES};
@@ -192,6 +194,9 @@ pub struct RunResult {
     pub device: Option<Device>,
     /// Settings and counters of iopath's page cache over all repetitions; none on other paths.
     pub cache: Option<CacheFacts>,
+    /// Lost connections to servers, over all repetitions; none where no target is an export of a server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connections: Option<Connections>,
     /// Each target of a run on several; empty for one. All other values cover all targets together.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<TargetResult>,

@@ -264,6 +264,7 @@ fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
             .map(|repeat| repeat.cache)
             .sum::<Option<_>>()
             .map(|used| workload.cache.facts(used)),
+        connections: measured.iter().map(|repeated| repeated.measured.connections).sum(),
         targets: parallel::targets(&target.names(), measured),
         targets_end: parallel::ends(measured),
         partial: is_partial,

@@ -397,6 +397,7 @@ pub(super) mod tests {
             model_host: None,
             targets: Vec::new(),
             targets_end: None,
+            connections: None,
             warm: false,
             served_by: None,
             latency_every: 1,

@@ -1,7 +1,7 @@
 //! Warnings about a measurement: memory served it, the machine was busy, repetitions differ. Does not change the figures.
 
 use crate::conditions::{Conditions, Repeated};
-use crate::result::{CacheUse, Repeat};
+use crate::result::{CacheUse, Connections, Repeat};
 use crate::served::Served;
 use crate::stats::Summary;
 use crate::target::Target;
@@ -26,6 +26,7 @@ pub(crate) fn warnings(
     let mut warnings: Vec<String> =
         repeated.first().map_or_else(Vec::new, |repeat| repeat.measured.warnings.clone());
     warnings.extend(depth(conditions));
+    warnings.extend(lost(conditions, repeated));
     warnings.extend(served.into_iter().flat_map(|served| served.reasons.iter().cloned()));
     warnings.extend(not_warm(conditions, repeated));
     warnings.extend(unwritten(conditions));
@@ -44,6 +45,27 @@ fn depth(conditions: &Conditions) -> Option<String> {
             conditions.workload.path.name
         )
     })
+}
+
+/// Connections that were lost, of each export.
+fn lost(conditions: &Conditions, repeated: &[Repeated]) -> Vec<String> {
+    let several = conditions.target.count() > 1;
+    let of_target = |(index, target): (usize, &Target)| {
+        let of_repeat = |repeat: &Repeated| match repeat.measured.targets.get(index) {
+            Some(of_target) if several => of_target.connections,
+            _ => repeat.measured.connections,
+        };
+        let Connections { lost, reconnected } = repeated.iter().map(of_repeat).sum::<Option<_>>()?;
+        let reason = target.remote()?.failure()?;
+        (lost > 0).then(|| {
+            format!(
+                "connections to {} were lost {lost} times and made anew {reconnected} times: the figures include these \
+                 times; the last reason: {reason}",
+                target.file().unwrap_or("a server".as_ref()).display()
+            )
+        })
+    };
+    conditions.target.each().enumerate().filter_map(of_target).collect()
 }
 
 /// Misses in a warm run.

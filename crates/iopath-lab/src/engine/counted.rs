@@ -1,10 +1,13 @@
-//! The counters of the system around a repetition: CPU time, and the transfers of the disk and the storage of each target.
+//! The counters around a repetition: CPU time, and for each target the transfers of the disk and the storage, and lost connections.
 //! Does not run jobs.
 
+use iopath::remote::Losses;
 use iopath_os::{CpuTimes, process_cpu_times};
 
 use super::CpuSeconds;
 use crate::counters::{DiskCounters, ProcessIo, machine_busy_seconds};
+use crate::export::RemoteTarget;
+use crate::result::Connections;
 use crate::storage::{StorageBytes, StorageCounts};
 use crate::target::Target;
 
@@ -13,9 +16,11 @@ use crate::target::Target;
 pub(crate) struct Transferred {
     pub(crate) device: Option<DiskCounters>,
     pub(crate) storage: Option<StorageBytes>,
+    /// None where the target is no export.
+    pub(crate) connections: Option<Connections>,
 }
 
-/// The system's counters at one moment.
+/// The counters at one moment.
 pub(super) struct Counters {
     cpu: CpuCounters,
     /// Of each target.
@@ -32,6 +37,7 @@ struct TransferCounters {
     storage: Option<StorageCounts>,
     /// None if the kernel or a server submits the I/O instead of this process.
     io: Option<ProcessIo>,
+    losses: Option<Losses>,
 }
 
 /// Reading the counters of transfers takes CPU time that is not the workload's.
@@ -76,6 +82,7 @@ impl TransferCounters {
             // With several targets, the transfers of the process are not those of one disk.
             io: ProcessIo::of_self()
                 .filter(|_| targets.len() == 1 && target.storage().is_accessed_by_process()),
+            losses: target.remote().map(RemoteTarget::losses),
         };
         targets.iter().map(read).collect()
     }
@@ -84,7 +91,9 @@ impl TransferCounters {
         let disk = self.device.zip(before.device).map(|(after, before)| after - before);
         let own = self.io.zip(before.io).map(|(after, before)| after - before);
         let storage = self.storage.as_ref().zip(before.storage.as_ref());
+        let losses = before.losses.zip(self.losses);
         Transferred {
+            connections: losses.map(|(before, after)| Connections::between(before, after)),
             device: disk.map(|disk| own.map_or(disk, |own| disk.caused_by(own))),
             storage: storage.map(|(after, before)| after.since(before)),
         }

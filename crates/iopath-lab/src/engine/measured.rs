@@ -9,7 +9,7 @@ use crate::counters::DiskCounters;
 use crate::error::LabError;
 use crate::job::control::ControlEnd;
 use crate::job::tally::{JobResult, OneDirection, latencies, sum_of_latencies};
-use crate::result::{CacheUse, Course};
+use crate::result::{CacheUse, Connections, Course};
 use crate::steady_detector::Outcome;
 use crate::storage::StorageBytes;
 use crate::verify::Verified;
@@ -47,6 +47,8 @@ pub(crate) struct Measured {
     pub(crate) device: Option<DiskCounters>,
     /// Bytes that the storage transferred; none where no counter shows them.
     pub(crate) storage: Option<StorageBytes>,
+    /// Lost connections; none where no target is an export.
+    pub(crate) connections: Option<Connections>,
     /// Counters of iopath's page cache.
     pub(crate) cache: Option<CacheUse>,
     /// With several targets: each of them, in their order.
@@ -105,6 +107,7 @@ impl Measured {
             steady: None,
             cpu: None,
             storage: None,
+            connections: None,
             device: None,
             cache: None,
             targets: Vec::new(),

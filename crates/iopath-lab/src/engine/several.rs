@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use super::{Jobs, Measured, Together, all_verified};
+use super::{Jobs, Measured, Together, Transferred, all_verified};
 use crate::counters::in_flight;
-use crate::result::CacheUse;
+use crate::result::{CacheUse, Connections};
 use crate::target::Target;
 
 /// The longest wait for an idle disk after the last transfer, and the interval of its polls.
@@ -40,6 +40,12 @@ impl Jobs<'_> {
     }
 }
 
+/// The lost connections of all targets; none where none is an export.
+pub(crate) fn connections_of(transfers: &[Transferred]) -> Option<Connections> {
+    let of_each = || transfers.iter().filter_map(|transferred| transferred.connections);
+    of_each().next().map(|_| of_each().sum())
+}
+
 impl Together {
     /// The sums of several targets, and each of them. The times of all count from the start of the first job. The transfers of
     /// a disk are those of a target only if no other target is on that disk.
@@ -53,6 +59,7 @@ impl Together {
                 seconds: Duration::from_nanos(ended_ns - started_ns).as_secs_f64(),
                 device: self.transfers[index].device.filter(|_| has_own_disk(targets, index)),
                 cache: used[index],
+                connections: self.transfers[index].connections,
                 ..Measured::of_jobs(of_target)
             });
         }
@@ -63,6 +70,7 @@ impl Together {
             device: each.iter().map(|target| target.device).sum(),
             storage: self.transfers.first().and_then(|first| first.storage).filter(|_| of_process),
             cache: used.iter().copied().sum(),
+            connections: connections_of(&self.transfers),
             targets: each,
             steady: self.steady.first().map(|(_, outcome)| *outcome),
             course: self.course,

@@ -221,7 +221,7 @@ impl<'a> Group<'a> {
 
     /// Adds a repetition to the results of each job. Returns that of the group.
     fn push(series: &mut [JobSeries], members: &[Vec<Member>], ran: &ModelMeasured) -> GroupMeasured {
-        let transferred = Transferred { device: Some(ran.device), storage: None };
+        let transferred = Transferred { device: Some(ran.device), ..Transferred::default() };
         let group =
             GroupMeasured::new(&ran.jobs, None, transferred, None, Vec::new()).cut_off(ran.is_cut_off);
         let mut rest = &ran.jobs[..];

@@ -35,8 +35,9 @@ impl GroupMeasured {
         course: Option<Course>,
         warnings: Vec<String>,
     ) -> Self {
-        let Transferred { device, storage } = transferred;
-        let measured = Measured { course, cpu, device, storage, warnings, ..Measured::of_jobs(jobs) };
+        let Transferred { device, storage, connections } = transferred;
+        let measured =
+            Measured { course, cpu, device, storage, connections, warnings, ..Measured::of_jobs(jobs) };
         Self { measured }
     }
 
@@ -185,8 +186,10 @@ impl<'a> JobSeries<'a> {
         mut warnings: Vec<String>,
     ) {
         warnings.extend(self.write_series(clones));
-        let is_cut_off = group.is_cut_off();
-        let of_job = Measured { verified, steady, warnings, is_cut_off, ..Measured::of_jobs(clones) };
+        // A lost connection, and the end by a signal, concern all jobs of the group.
+        let (connections, is_cut_off) = (group.measured.connections, group.is_cut_off());
+        let of_jobs = Measured::of_jobs(clones);
+        let of_job = Measured { verified, steady, connections, warnings, is_cut_off, ..of_jobs };
         if of_job.ios == 0 {
             self.unmeasured += 1;
             self.last_unmeasured = Some(Repeated { measured: of_job, resident });

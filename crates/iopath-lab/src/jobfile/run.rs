@@ -18,7 +18,7 @@ use super::results::{
 };
 use super::value::Amount;
 use super::verified::{self, PlaceRecord};
-use crate::engine::{Together, Transferred, Worker, all_verified, measure_together};
+use crate::engine::{Together, Transferred, Worker, all_verified, connections_of, measure_together};
 use crate::error::LabError;
 use crate::host::memory_available_bytes;
 use crate::path::{IoPath, OpenSpec, PathRow};
@@ -351,7 +351,7 @@ impl<'a> Group<'a> {
         }
         let transferred = match &transfers[..] {
             [one] => *one,
-            _ => Transferred::default(),
+            several => Transferred { connections: connections_of(several), ..Transferred::default() },
         };
         let group = GroupMeasured::new(&jobs, Some(cpu), transferred, course, warnings).cut_off(is_cut_off);
         let (mut rest, mut verified) = (&jobs[..], &verified[..]);

@@ -4,6 +4,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::connections::Connections;
 use super::figures::{Cpu, Device, Latency, Spread};
 
 /// A workload that was not measured.
@@ -47,6 +48,9 @@ pub struct TargetResult {
     pub latency_ns: Latency,
     /// Requests of the device, over all repetitions.
     pub device: Option<Device>,
+    /// Lost connections, over all repetitions; none where the target is no export of a server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connections: Option<Connections>,
 }
 
 /// A job of a job file.

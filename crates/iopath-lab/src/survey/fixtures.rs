@@ -34,6 +34,7 @@ pub(crate) fn run(path: &str, rw: Rw, block_bytes: u32, io_depth: u32, mbs: &[f6
         model_host: None,
         targets: Vec::new(),
         targets_end: None,
+        connections: None,
         warm: false,
         served_by: Some(ServedBy::Storage),
         latency_every: 1,

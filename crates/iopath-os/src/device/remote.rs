@@ -150,7 +150,7 @@ impl Remote {
         self.open.shared.losses()
     }
 
-    /// Closes the connections, whatever the server does. All requests, those in flight too, fail with
+    /// Closes the connections, also if the server is silent. All requests, those in flight too, fail with
     /// [`IoError::Disconnected`]. A write in flight may still be executed.
     pub fn give_up(&self) {
         self.open.shared.give_up();

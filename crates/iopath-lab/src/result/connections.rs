@@ -1,0 +1,30 @@
+//! The connections to the servers of a run.
+
+use iopath::remote::Losses;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Connections to servers that were lost and made anew while the run was measured.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+pub struct Connections {
+    /// Established connections that ended.
+    pub lost: u64,
+    /// Connections that were established again.
+    pub reconnected: u64,
+}
+
+impl Connections {
+    /// The losses between two counts.
+    pub(crate) fn between(before: Losses, after: Losses) -> Self {
+        Self { lost: after.lost - before.lost, reconnected: after.reconnected - before.reconnected }
+    }
+}
+
+impl std::iter::Sum for Connections {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            lost: sum.lost + one.lost,
+            reconnected: sum.reconnected + one.reconnected,
+        })
+    }
+}
