@@ -53,7 +53,7 @@ fn commands_measure_exports_of_servers() {
     let socket = |name: &str| sockets.path().join(name);
     let (writable, fixed, proxy) = (socket("w"), socket("r"), socket("p"));
     let writable = Serving::start(&[&one, &two, "--writable", "--unix", writable.to_str().unwrap()], 2);
-    let fixed = Serving::start(&[&one, "--unix", fixed.to_str().unwrap()], 1);
+    let fixed = Serving::start(&[&one, "--share", "--unix", fixed.to_str().unwrap()], 1);
     let [first, second] = [0, 1].map(|number| writable.uris[number].as_str());
     for path in ["iopath-direct", "iopath-buffered", "iopath-raw"] {
         let output = run(&["--path", path, "--rw", "read", "--bs", "16k", "--target", first, "--json", "-"]);

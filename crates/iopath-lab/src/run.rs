@@ -63,18 +63,22 @@ impl Lab {
     /// Measures a workload on a target. `target` and `size_bytes` of the workload are not used: the target has both.
     ///
     /// # Errors
-    /// [`LabError`]: the workload is refused, or a transfer failed.
+    /// [`LabError`]: the workload is refused, a transfer failed, or a signal ended a repetition.
     pub fn run(
         &self,
         workload: &Workload,
         target: &Target,
         progress: &mut dyn Progress,
     ) -> Result<RunResult, LabError> {
-        let (result, failure) = self.run_until_failure(workload, target, progress)?;
-        failure.map_or(Ok(result), Err)
+        match self.run_until_failure(workload, target, progress)? {
+            (_, Some(failure)) => Err(failure),
+            (result, None) if result.partial => Err(LabError::Interrupted),
+            (result, None) => Ok(result),
+        }
     }
 
-    /// As [`Lab::run`], but a failure after a complete repetition is returned with the repetitions before it.
+    /// As [`Lab::run`], but a failure after a complete repetition is returned with the repetitions before it, and a signal leaves
+    /// what was measured until then.
     pub(crate) fn run_until_failure(
         &self,
         workload: &Workload,

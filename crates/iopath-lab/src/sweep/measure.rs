@@ -134,7 +134,7 @@ impl Sweep<'_> {
         if let Some(session) = session {
             session.set(settings)?;
         }
-        let run = complete(lab.run(workload, target, &mut quiet)?)?;
+        let run = lab.run(workload, target, &mut quiet)?;
         file.target = file.target.take().or_else(|| TargetFacts::of(target));
         Ok(run)
     }
