@@ -9,7 +9,7 @@ use clap::{CommandFactory, Parser};
 use iopath_lab::table::{terminal_width, wrap};
 use std::fmt::Write;
 
-/// The width without a terminal, and the largest one: longer lines are hard to read.
+/// The largest width: longer lines are hard to read.
 const WIDTH_MAX: usize = 100;
 
 /// Continues a line of a shell.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use support::{iopath, json_of, within_10_s};
+use support::{becomes_true, iopath, json_of};
 
 /// A filesystem of 256 KiB in memory.
 struct Small {
@@ -119,7 +119,7 @@ fn a_full_disk_beneath_a_mapped_hole_is_no_failed_device() {
 fn shrunk(command: &mut Command, target: &Path, line: &str) -> Output {
     let errors = tempfile::NamedTempFile::new().unwrap();
     let child = command.stdout(Stdio::piped()).stderr(errors.reopen().unwrap()).spawn().unwrap();
-    let begun = within_10_s(|| fs::read_to_string(errors.path()).unwrap().contains(line));
+    let begun = becomes_true(|| fs::read_to_string(errors.path()).unwrap().contains(line));
     fs::File::options().write(true).open(target).unwrap().set_len(64 << 10).unwrap();
     let mut output = child.wait_with_output().unwrap();
     output.stderr = fs::read(errors.path()).unwrap();

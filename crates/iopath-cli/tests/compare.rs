@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use support::{iopath, json_of, with_default_signals, within_10_s};
+use support::{becomes_true, iopath, json_of, with_default_signals};
 
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
@@ -164,7 +164,7 @@ fn a_signal_keeps_the_complete_pairs_and_ends_the_command() {
     let mut program = with_default_signals(&iopath(&args));
     let child = program.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let executions = || fs::read_to_string(&mark).unwrap_or_default().lines().count();
-    assert!(within_10_s(|| executions() >= 3), "no execution began");
+    assert!(becomes_true(|| executions() >= 3), "no execution began");
     let started = Instant::now();
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
@@ -224,7 +224,7 @@ fn a_signal_leaves_time_for_the_cleanup_of_every_process() {
         );
         let mut program = with_default_signals(&iopath(&["compare", "--live", &command, "sleep 0.02"]));
         let child = program.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        assert!(within_10_s(|| begun.exists()), "no execution began");
+        assert!(becomes_true(|| begun.exists()), "no execution began");
         for signal in signals {
             kill_process(Pid::from_child(&child), *signal).unwrap();
         }
@@ -241,7 +241,7 @@ fn a_second_signal_ends_a_command_that_ignores_the_first() {
     let command = format!("trap '' TERM; echo x > {}; while :; do sleep 0.05; done", begun.display());
     let mut program = with_default_signals(&iopath(&["compare", "--live", &command, &command]));
     let mut child = program.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    assert!(within_10_s(|| begun.exists()), "no execution began");
+    assert!(becomes_true(|| begun.exists()), "no execution began");
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     std::thread::sleep(Duration::from_secs(1));
     assert!(child.try_wait().unwrap().is_none(), "SIGTERM is ignored");

@@ -9,7 +9,7 @@ use loops::{Cleanup, run, text};
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use support::{iopath, within_10_s};
+use support::{becomes_true, iopath};
 
 /// A sparse file of 64 MiB on a filesystem of 2 MiB.
 struct Sparse {
@@ -83,7 +83,7 @@ fn a_client_that_fills_the_disk_of_a_server_stops_no_other() {
         iopath(&["serve", "--path", "iopath-buffered", "--cache", "4m", "--writable", "--overwrite"]);
     serve.arg("--unix").arg(&socket).arg(sparse.file()).stdout(Stdio::null()).stderr(Stdio::null());
     let _server = Server(serve.spawn().unwrap());
-    assert!(within_10_s(|| socket.exists()), "the server does not start");
+    assert!(becomes_true(|| socket.exists()), "the server does not start");
     let target = format!("nbd+unix:///disk?socket={}", text(&socket));
     assert_no_space(&output(workload(&target, "write").args(["--path", "iopath-direct"])));
     // The pages that cannot be written stay in the cache of the server.

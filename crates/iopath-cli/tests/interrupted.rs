@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use support::{iopath, json_of, with_default_signals};
+use support::{becomes_true, iopath, json_of, with_default_signals};
 
 fn spawn(command: &Command) -> Child {
     with_default_signals(command).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
@@ -105,7 +105,7 @@ fn a_first_repetition_that_is_cut_off_is_the_result_and_the_scratch_file_is_remo
     let json = directory.path().join("r.json");
     let on_scratch = ["run", "--path", "kernel-buffered", "--size", "1m", "--runtime", "100s", "--target"];
     let lists = ["run", "--path", "null", "--bs", "4k,8k", "--size", "1m", "--runtime", "100s"];
-    let model = ["run", "--path", "iopath-direct", "--rw", "randread", "--runtime", "10000000s", "--target"];
+    let model = ["run", "--path", "iopath-direct", "--rw", "randread", "--runtime", "10000000s"];
     let file = directory.path().join("jobs.fio");
     std::fs::write(
         &file,
@@ -121,12 +121,10 @@ fn a_first_repetition_that_is_cut_off_is_the_result_and_the_scratch_file_is_remo
     let mut scratch = iopath(&on_scratch);
     scratch.arg(place.path()).args(["--format", "csv"]);
     commands.push(scratch);
-    let mut virtual_time = iopath(&model);
-    virtual_time.arg("model:hdd-20tb");
-    commands.push(virtual_time);
+    commands.push(iopath(&[&model[..], &["--target", "model:hdd-20tb"]].concat()));
     for mut command in commands {
         command.arg("--json").arg(&json);
-        let output = interrupted(spawn(&command), 2000, Signal::INT);
+        let output = interrupted(spawn(&command), 3000, Signal::INT);
         check_cut_off(&output, &json);
         let table = String::from_utf8_lossy(&output.stdout);
         assert!(
@@ -137,7 +135,7 @@ fn a_first_repetition_that_is_cut_off_is_the_result_and_the_scratch_file_is_remo
     assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
     let mut command = jobs("model:hdd-20tb");
     command.arg("--json").arg(&json);
-    let output = interrupted(spawn(&command), 2000, Signal::INT);
+    let output = interrupted(spawn(&command), 3000, Signal::INT);
     let lines = String::from_utf8_lossy(&output.stderr);
     assert!(lines.contains("first: interrupted: 0 of 1 repetitions are complete"), "{lines}");
     let report = report(&json);
@@ -153,7 +151,14 @@ fn a_sweep_shows_the_cells_so_far_and_measures_the_one_that_was_cut_off_again() 
     let mut command =
         iopath(&["sweep", "--path", "null", "--bs", "4k..512k", "--size", "1m", "--repeat", "1"]);
     command.args(["--runtime", "800ms", "--output"]).arg(&file);
-    let output = interrupted(spawn(&command), 3000, Signal::INT);
+    let child = spawn(&command);
+    let has_cell = || {
+        let sweep = std::fs::read(&file).ok().and_then(|text| serde_json::from_slice::<Value>(&text).ok());
+        let has_run = |cells: &Vec<Value>| cells.iter().any(|cell| !cell["run"].is_null());
+        sweep.is_some_and(|sweep| sweep["cells"].as_array().is_some_and(has_run))
+    };
+    assert!(becomes_true(has_cell), "no cell was measured");
+    let output = interrupted(child, 0, Signal::INT);
     assert_eq!(output.status.signal(), Some(Signal::INT.as_raw()), "{output:?}");
     let (text, lines) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(text.contains("not measured yet") && text.contains("MB/s"), "{text}");

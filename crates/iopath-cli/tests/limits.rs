@@ -5,7 +5,7 @@ mod support;
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use support::within_10_s;
+use support::becomes_true;
 
 /// The user `nobody`: limits of processes do not apply to root.
 const NOBODY: u32 = 65534;
@@ -30,7 +30,7 @@ fn limited(limit: &str, args: &[&str]) -> Option<(Option<i32>, String)> {
             return None;
         }
     };
-    let ended = within_10_s(|| is_zombie(child.id()));
+    let ended = becomes_true(|| is_zombie(child.id()));
     if !ended {
         child.kill().unwrap();
     }
@@ -109,7 +109,7 @@ fn a_pipe_is_refused_as_a_target_without_being_opened() {
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
     for args in [&["run", "--path", "kernel-buffered", "--target"][..], &["survey"], &["map"]] {
         let mut child = support::iopath(args).arg(&pipe).stderr(Stdio::piped()).spawn().unwrap();
-        let ended = within_10_s(|| is_zombie(child.id()));
+        let ended = becomes_true(|| is_zombie(child.id()));
         if !ended {
             child.kill().unwrap();
         }

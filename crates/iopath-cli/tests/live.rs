@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use support::within_10_s;
+use support::becomes_true;
 
 /// The sequences that enter and leave the alternate screen of a terminal.
 const ENTER: &str = "\u{1b}[?1049h";
@@ -52,10 +52,10 @@ fn q_ends_a_long_run_and_restores_the_terminal() {
     let record = folder.path().join("record");
     let Some(mut child) = on_a_terminal(&record, &long_run()) else { return };
     let mut keyboard = child.stdin.take().unwrap();
-    let has_view = within_10_s(|| text(&record).contains("IOPS"));
+    let has_view = becomes_true(|| text(&record).contains("IOPS"));
     keyboard.write_all(b"q").unwrap();
     keyboard.flush().unwrap();
-    let has_ended = within_10_s(|| text(&record).contains(LEAVE));
+    let has_ended = becomes_true(|| text(&record).contains(LEAVE));
     // Ends the program also if the key did not.
     drop(keyboard);
     std::thread::sleep(Duration::from_millis(200));
@@ -76,12 +76,12 @@ fn q_prints_the_complete_repetitions_as_a_success() {
     let line = format!("stty cols 100 rows 30; {run}; echo exit code $?");
     let Some(mut child) = on_a_terminal(&record, &line) else { return };
     let mut keyboard = child.stdin.take().unwrap();
-    assert!(within_10_s(|| text(&record).contains("IOPS")), "no view: {:?}", text(&record));
+    assert!(becomes_true(|| text(&record).contains("IOPS")), "no view: {:?}", text(&record));
     std::thread::sleep(Duration::from_millis(2500));
     keyboard.write_all(b"q").unwrap();
     keyboard.flush().unwrap();
     // The first line of the record has the command.
-    let has_ended = within_10_s(|| text(&record).contains("exit code 0"));
+    let has_ended = becomes_true(|| text(&record).contains("exit code 0"));
     drop(keyboard);
     let _ = child.kill();
     child.wait().unwrap();
@@ -99,10 +99,10 @@ fn a_signal_restores_the_terminal() {
     let line = format!("echo $$ > '{}'; {}", number.display(), long_run());
     let Some(mut child) = on_a_terminal(&record, &line) else { return };
     let _keyboard = child.stdin.take().unwrap();
-    let has_view = within_10_s(|| text(&record).contains("IOPS"));
+    let has_view = becomes_true(|| text(&record).contains("IOPS"));
     let pid = fs::read_to_string(&number).unwrap();
     assert!(Command::new("kill").args(["-TERM", pid.trim()]).status().unwrap().success());
-    let has_ended = within_10_s(|| text(&record).contains(LEAVE));
+    let has_ended = becomes_true(|| text(&record).contains(LEAVE));
     let _ = child.kill();
     child.wait().unwrap();
     assert!(has_view && has_ended, "view {has_view}, ended {has_ended}");

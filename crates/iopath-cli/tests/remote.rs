@@ -5,7 +5,7 @@ mod support;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Output, Stdio};
 
-use support::{iopath, json_of, scratch_directory, within_10_s};
+use support::{becomes_true, iopath, json_of, scratch_directory};
 
 /// A running `iopath serve`, killed at the end.
 struct Serving {
@@ -112,7 +112,7 @@ fn a_server_that_ends_during_a_run_keeps_the_complete_repetitions() {
     let mut command = iopath(&["run", "--path", "iopath-direct", "--rw", "randread", "--iodepth", "4"]);
     command.args(["--runtime", "200ms", "--repeat", "100", "--target", &serving.uris[0], "--json", &json]);
     let child = command.stdout(Stdio::piped()).stderr(errors.reopen().unwrap()).spawn().unwrap();
-    let begun = within_10_s(|| read().contains("measuring, 3 of 100"));
+    let begun = becomes_true(|| read().contains("measuring, 3 of 100"));
     serving.child.kill().unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(begun && output.status.code() == Some(1), "{}", read());
@@ -134,7 +134,7 @@ fn run_over_a_kill(serving: &mut Serving, server: &[&str], arguments: &[&str]) -
     let mut command = iopath(&["run", "--repeat", "1", "--runtime", "1500ms", "--path", "iopath-direct"]);
     command.args(["--target", &serving.uris[0], "--iodepth", "8", "--bs", "4k", "--verify"]).args(arguments);
     let child = command.stdout(Stdio::piped()).stderr(errors.reopen().unwrap()).spawn().unwrap();
-    assert!(within_10_s(|| read().contains("measuring, 1 of 1")), "{}", read());
+    assert!(becomes_true(|| read().contains("measuring, 1 of 1")), "{}", read());
     std::thread::sleep(std::time::Duration::from_millis(400));
     serving.child.kill().unwrap();
     serving.child.wait().unwrap();

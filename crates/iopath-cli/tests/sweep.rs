@@ -12,7 +12,7 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use support::{iopath, with_default_signals, within_10_s};
+use support::{becomes_true, iopath, with_default_signals};
 
 /// A directory for results and journals.
 struct Rig {
@@ -248,8 +248,8 @@ impl OnDevice {
         ];
         let mut command = with_default_signals(&self.rig.command(&args));
         let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        assert!(within_10_s(|| self.rig.measured() >= 1), "the first cell ends");
-        assert!(within_10_s(|| self.values() != before), "the settings of a cell are set");
+        assert!(becomes_true(|| self.rig.measured() >= 1), "the first cell ends");
+        assert!(becomes_true(|| self.values() != before), "the settings of a cell are set");
         child
     }
 

@@ -13,7 +13,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
-use support::{iopath, json_of, with_default_signals, within_10_s};
+use support::{becomes_true, iopath, json_of, with_default_signals};
 
 /// A loop device, and a directory of journals.
 struct Rig {
@@ -259,7 +259,7 @@ fn an_interrupted_trial_shows_its_measurements_and_restores_all_settings() {
     ];
     let mut command = with_default_signals(&rig.iopath(&args.concat()));
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    assert!(within_10_s(|| rig.value("nomerges") != before), "a candidate is set");
+    assert!(becomes_true(|| rig.value("nomerges") != before), "a candidate is set");
     std::thread::sleep(Duration::from_secs(2));
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
@@ -280,7 +280,7 @@ fn kill_9_in_a_trial_is_undone_by_a_restore() {
     let before = rig.value("nomerges");
     let args = [&["tune", device, "--try", "nomerges=1,2"], &WORKLOAD[..8], &["300ms"]].concat();
     let mut child = rig.iopath(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    assert!(within_10_s(|| rig.value("nomerges") != before), "a candidate is set");
+    assert!(becomes_true(|| rig.value("nomerges") != before), "a candidate is set");
     child.kill().unwrap();
     child.wait().unwrap();
     // The kill may fall between two candidates.

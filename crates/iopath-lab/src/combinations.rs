@@ -9,6 +9,7 @@ use crate::random;
 use crate::refusal::WorkloadError;
 use crate::result::{Report, Skipped, TargetFacts};
 use crate::run::{IDLE_SAMPLE, Lab, Series, run_on_model};
+use crate::signals::Interruption;
 use crate::size::format_size;
 use crate::target::Target;
 use crate::workload::{DEFAULT_SIZE_BYTES, Workload};
@@ -167,6 +168,9 @@ fn on_models(mut skips: Skips, progress: &mut dyn Progress) -> Result<Report, La
                 break;
             }
             Err(error) => return Err(error),
+        }
+        if Interruption::is_requested() && !runs.is_empty() {
+            break;
         }
     }
     let (first, more_targets) = facts.unwrap_or_default();

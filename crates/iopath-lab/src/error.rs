@@ -72,8 +72,8 @@ pub enum LabError {
         /// The cause.
         source: LoopError,
     },
-    /// The user has ended the run before anything was measured.
-    #[error("interrupted before anything was measured: there is no result")]
+    /// A signal came before there was a result.
+    #[error("interrupted before a measurement was complete: there is no result")]
     Interrupted,
     /// The system refuses a setting of a job's thread.
     #[error(

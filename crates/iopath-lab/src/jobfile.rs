@@ -28,6 +28,7 @@ use given::{Given, Refused};
 pub use job::{IoEngine, Job, SteadyKey, key_of};
 pub use keys::{Key, Support, keys};
 pub use run::RunSettings;
+pub(crate) use stated::StatedRate;
 use syntax::{RawOption, Section};
 pub use value::Amount;
 use value::KbBase;

@@ -150,7 +150,9 @@ pub fn replace_named(path: &Path, content: &[u8]) -> io::Result<()> {
     }
     match OwnFile::create(directory_of(path), Kind::New) {
         Ok(new) => fill(new, path, content),
-        Err(_) => in_place(),
+        // Any other error, such as a full filesystem, would leave the named file empty.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => in_place(),
+        Err(error) => Err(error),
     }
 }
 
@@ -209,7 +211,9 @@ fn owner(name: &str, kind: Kind) -> Option<u32> {
 
 fn remove_if_unlocked(path: &Path) -> io::Result<()> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    // NFS locks only files that are open for writing.
+    let file =
+        OpenOptions::new().read(true).write(true).custom_flags(flags.bits().cast_signed()).open(path)?;
     let about = file.metadata()?;
     if !about.is_file() || about.uid() != rustix::process::geteuid().as_raw() {
         return Ok(());

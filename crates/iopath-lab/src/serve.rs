@@ -225,8 +225,8 @@ pub fn serve(request: &ServeRequest) -> Result<Serving, ServeError> {
 }
 
 impl Serving {
-    /// Serves until SIGINT, SIGTERM or SIGHUP, or the end of the parent that started the server for itself. Requests in flight complete, and the volumes are flushed. A second signal ends
-    /// the process at once. `report` is called every second, with messages about closed connections.
+    /// Serves until SIGINT, SIGTERM or SIGHUP, or the end of the parent that started the server for itself. Requests in
+    /// flight complete, and the volumes are flushed. A second signal ends the process at once. `report` is called every second, with messages about closed connections.
     ///
     /// # Errors
     /// [`ServeError::Server`]: a thread of the server failed, or the flush. [`ServeError::Log`]: the log is incomplete.

@@ -1,6 +1,6 @@
 //! Signals that end the process. Before the end, registered actions remove scratch files and restore settings of devices.
 //! While an [`Interruption`] exists, the first signal only requests the end of the measurement. Does not know the actions;
-//! `scratch.rs`, `device_settings/session.rs` and `export.rs` register them.
+//! `own_file.rs`, `device_settings/session.rs`, `export.rs` and commands of the program register them.
 //!
 //! A thread waits for the signals through `signal-hook`, so that none of our code runs in a signal handler.
 
@@ -120,7 +120,9 @@ fn end_waits() {
 }
 
 fn execute(actions: &Mutex<Vec<fn()>>) {
-    for action in actions.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+    // Without the lock: an action may wait for a thread that registers one.
+    let actions = actions.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    for action in actions {
         action();
     }
 }

@@ -198,6 +198,10 @@ impl<'a> Turns<'a> {
                 }
                 series.measure(&path, progress)
             });
+            if self.series.iter().zip(0..).any(|(series, cell)| cell != turn.cell && !series.is_empty()) {
+                // Advice needs complete repetitions. The part of the first one is shown, as it is all there is.
+                self.series[turn.cell].drop_cut_off();
+            }
             match measured {
                 Ok(()) => schedule.handle_measured(turn, begun.elapsed()),
                 Err(error) if is_refusal(&error) => {

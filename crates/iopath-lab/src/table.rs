@@ -268,11 +268,14 @@ pub(crate) fn ruled() -> Table {
     table
 }
 
+/// The width of text without a terminal, in characters.
+pub(crate) const WIDTH: u16 = 80;
+
 /// The width of the output in characters: the environment variable `COLUMNS` if set, else the width of the terminal on
-/// stdout, else 80.
+/// stdout, else [`WIDTH`].
 pub fn terminal_width() -> u16 {
     let columns = env::var("COLUMNS").ok().and_then(|columns| columns.trim().parse().ok());
-    columns.filter(|columns| *columns > 0).or_else(|| Table::new().width()).unwrap_or(80)
+    columns.filter(|columns| *columns > 0).or_else(|| Table::new().width()).unwrap_or(WIDTH)
 }
 
 fn cells(run: &RunResult) -> [String; COLUMNS.len()] {

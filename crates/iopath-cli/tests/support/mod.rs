@@ -8,7 +8,8 @@ use serde_json::Value;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-/// The program with these arguments, and with output as wide as its lines. `IOPATH_TEST_ENGINE` selects the engine of iopath's own paths; models have none.
+/// The program with these arguments, and with output as wide as its lines. `IOPATH_TEST_ENGINE` selects the engine of iopath's
+/// own paths; models have none.
 pub(crate) fn iopath(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_iopath"));
     command.args(args).env("NO_COLOR", "1").env("COLUMNS", "1000");
@@ -52,9 +53,9 @@ pub(crate) fn json_of(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}\n{stderr}"))
 }
 
-/// Whether a condition becomes true within 10 seconds.
-pub(crate) fn within_10_s(holds: impl Fn() -> bool) -> bool {
-    let end = Instant::now() + Duration::from_secs(10);
+/// Whether a condition becomes true within the limit that guards against hangs.
+pub(crate) fn becomes_true(holds: impl Fn() -> bool) -> bool {
+    let end = Instant::now() + Duration::from_secs(120);
     while Instant::now() < end {
         if holds() {
             return true;

@@ -2,7 +2,7 @@
 //! that all spellings of a value are the same, and an absent option has its default. Does not read results.
 
 use super::data::{DIRECT, NONE, Run, range, shape};
-use crate::jobfile::Job;
+use crate::jobfile::{Job, StatedRate};
 use crate::shape::of_both;
 
 /// Options of the content and of the place, as they are.
@@ -27,22 +27,26 @@ pub(super) fn conditions(options: &[(&str, &str)], run: &mut Run) {
         run.identity("engine", engine);
     }
     let stated = job.stated();
-    if let Some(stated) = &stated {
-        run.identity("bs", stated.block_bytes);
-        run.identity("bssplit", stated.shape.sizes.as_ref().map_or_else(|| NONE.to_owned(), of_both));
-        run.identity("iodepth", stated.depth);
-        let rate = stated.rate_iops.map_or_else(|| NONE.to_owned(), |rate| rate.to_string());
-        run.identity("rate-iops", rate);
+    run.identity("bs", stated.block_bytes);
+    run.identity("iodepth", stated.depth);
+    let rate = match stated.rate {
+        StatedRate::Unlimited => NONE.to_owned(),
+        StatedRate::Iops(rate) => rate.to_string(),
+        // Compared as it is written.
+        StatedRate::Unknown => given("rate_iops").or(given("rate")).unwrap_or(NONE).to_owned(),
+    };
+    run.identity("rate-iops", rate);
+    if let Some(stated) = &stated.shape {
+        run.identity("bssplit", stated.sizes.as_ref().map_or_else(|| NONE.to_owned(), of_both));
         let [gap, run_length, percent] = [
-            (stated.shape.skip_bytes != 0).then_some(stated.shape.skip_bytes),
-            (stated.shape.random_run > 1).then_some(stated.shape.random_run.into()),
-            (stated.shape.random_percent < 100).then_some(stated.shape.random_percent.into()),
+            (stated.skip_bytes != 0).then_some(stated.skip_bytes),
+            (stated.random_run > 1).then_some(stated.random_run.into()),
+            (stated.random_percent < 100).then_some(stated.random_percent.into()),
         ];
-        let align = stated.shape.align_bytes.and_then(|bytes| i64::try_from(bytes).ok());
+        let align = stated.align_bytes.and_then(|bytes| i64::try_from(bytes).ok());
         shape(run, align, gap, run_length, percent);
     }
-    let bounds = stated.and_then(|stated| stated.range);
-    if let Some([start, end]) = bounds {
+    if let Some([start, end]) = stated.range {
         run.identity("range", range(start, end));
     }
     if job.is_mixed() {
@@ -62,7 +66,7 @@ pub(super) fn conditions(options: &[(&str, &str)], run: &mut Run) {
     let has_zeroes = given("zero_buffers").is_some_and(|value| value != "0");
     run.identity("zero_buffers", has_zeroes);
     for (name, default) in AS_GIVEN {
-        let is_in_range = bounds.is_some() && ["size", "offset"].contains(&name);
+        let is_in_range = stated.range.is_some() && ["size", "offset"].contains(&name);
         if let Some(value) = given(name).or(default).filter(|_| !is_in_range) {
             run.identity(if name == "filename" { "target" } else { name }, value);
         }

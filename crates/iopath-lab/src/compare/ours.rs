@@ -171,6 +171,8 @@ fn of_run(from: &Node, mut run: Run, read: &mut Vec<Run>) -> Result<(), CompareE
         of_workload(&workload, &mut run)?;
     }
     let repeats = from.get("repeats")?.elements()?;
+    let is_cut_off = repeats.iter().any(|repeat| repeat.find("cut_off").is_some());
+    run.identity("ended", if is_cut_off { "by a signal" } else { "complete" });
     let mut whole = run.clone();
     whole.identity("direction", only_direction(Some(rw)).unwrap_or("both"));
     add_samples(&repeats, &mut whole)?;

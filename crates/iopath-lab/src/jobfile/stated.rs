@@ -12,13 +12,22 @@ use super::{At, kb_base, keys, members, range};
 #[derive(Debug)]
 pub(crate) struct Stated {
     pub(crate) block_bytes: u64,
-    pub(crate) shape: Shape,
+    /// None for keys that iopath does not have together.
+    pub(crate) shape: Option<Shape>,
     /// The transfers in flight.
     pub(crate) depth: u64,
-    /// The transfers per second of all directions together.
-    pub(crate) rate_iops: Option<f64>,
+    pub(crate) rate: StatedRate,
     /// The first byte and the end; none if one of them depends on the file.
     pub(crate) range: Option<[u64; 2]>,
+}
+
+/// The limit of the transfers per second of all directions together.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum StatedRate {
+    Unlimited,
+    Iops(f64),
+    /// Limits that iopath does not have together.
+    Unknown,
 }
 
 impl Job {
@@ -36,23 +45,30 @@ impl Job {
         (job, others)
     }
 
-    /// The quantities that the job states; none for keys that are not valid together.
-    pub(crate) fn stated(&self) -> Option<Stated> {
+    /// The quantities that the job states.
+    pub(crate) fn stated(&self) -> Stated {
         let is_synchronous = matches!(self.engine, IoEngine::Synchronous | IoEngine::Mapped);
-        let [reads, writes] = members::rates(self).ok()?;
         let mean = |direction: usize| self.sizes[direction].mean();
         let first = usize::from(!self.rw.reads());
-        let of_writes = writes.map_or(0.0, |rate| rate.iops(mean(1)));
-        Some(Stated {
+        let rate = match members::rates(self) {
+            Ok([Some(reads), writes]) => {
+                StatedRate::Iops(reads.iops(mean(first)) + writes.map_or(0.0, |rate| rate.iops(mean(1))))
+            }
+            Ok([None, _]) => StatedRate::Unlimited,
+            Err(_) => StatedRate::Unknown,
+        };
+        Stated {
             block_bytes: range::block_bytes(self),
-            shape: range::shape(self).ok()?,
+            shape: range::shape(self).ok(),
             depth: if is_synchronous || !self.think.is_zero() { 1 } else { self.depth },
-            rate_iops: reads.map(|rate| rate.iops(mean(first)) + of_writes),
+            rate,
             range: match (self.offset, self.size) {
-                (Amount::Bytes(start), Some(Amount::Bytes(size))) => Some([start, start.checked_add(size)?]),
+                (Amount::Bytes(start), Some(Amount::Bytes(size))) => {
+                    start.checked_add(size).map(|end| [start, end])
+                }
                 _ => None,
             },
-        })
+        }
     }
 
     /// Whether the pattern has reads and writes in a given share.

@@ -223,6 +223,11 @@ impl<'a> Series<'a> {
         self.has_failed = true;
     }
 
+    /// Removes the part of a repetition that a signal has ended.
+    pub(crate) fn drop_cut_off(&mut self) {
+        self.measured.retain(|repeated| !repeated.measured.is_cut_off);
+    }
+
     /// Whether nothing was measured yet.
     pub(crate) fn is_empty(&self) -> bool {
         self.measured.is_empty()

@@ -54,6 +54,7 @@ pub(super) fn survey(
         }
         progress.stage(&Stage::Combination { name: cell.to_string(), number, count: cells.len() as u32 });
         match run_on_model(&workload(*cell)?, &target, progress) {
+            Ok(run) if !runs.is_empty() && run.repeats.iter().any(|repeat| repeat.cut_off) => {}
             Ok(run) => runs.push(run),
             Err(LabError::Interrupted) if !runs.is_empty() => {}
             Err(error) => return Err(error),

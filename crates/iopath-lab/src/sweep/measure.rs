@@ -11,7 +11,7 @@ use crate::model::is_model;
 use crate::progress::{Progress, Stage};
 use crate::refusal::WorkloadError;
 use crate::result::{RunResult, TargetFacts};
-use crate::run::{IDLE_SAMPLE, Lab};
+use crate::run::{IDLE_SAMPLE, Lab, run_on_model};
 use crate::settings_error::SettingsError;
 use crate::signals::Interruption;
 use crate::sweep_error::SweepError;
@@ -121,9 +121,9 @@ impl Sweep<'_> {
         let Planned { workload, settings } = planned;
         let mut quiet = OnlyAdvance(progress);
         if workload.target.as_deref().is_some_and(is_model) {
-            let mut report = crate::report(workload, &mut quiet)?;
-            let run = complete(report.runs.remove(0))?;
-            file.target = file.target.take().or(report.target);
+            let target = Target::prepare(workload, &mut quiet)?;
+            let run = complete(run_on_model(workload, &target, &mut quiet)?)?;
+            file.target = file.target.take().or_else(|| TargetFacts::of(&target));
             return Ok(run);
         }
         // Refusals that need no target come before the preparation of one.

@@ -135,7 +135,7 @@ pub(super) fn engine<'a>(figures: &Figures<'a>) -> Option<Found<'a>> {
     let engine_name = if engine.name == "uring" { "io_uring" } else { engine.name.as_str() };
     let text = match &engine.fallback {
         None => format!("iopath's paths use {engine_name}."),
-        Some(fallback) => format!("iopath's paths: {fallback}."),
+        Some(fallback) => format!("iopath's paths use {engine_name}, a fallback. The reason: {fallback}."),
     };
     Some(Found::fact(text, "engine selected at open".to_owned()))
 }
@@ -238,7 +238,10 @@ mod tests {
             said(&Facts { engine: Some(engine), ..facts() })
         };
         assert_eq!(with(None).unwrap(), "iopath's paths use threads.");
-        assert_eq!(with(Some("seccomp forbids it")).unwrap(), "iopath's paths: seccomp forbids it.");
+        assert_eq!(
+            with(Some("seccomp forbids it")).unwrap(),
+            "iopath's paths use threads, a fallback. The reason: seccomp forbids it."
+        );
         assert_eq!(said(&facts()), None);
     }
 }

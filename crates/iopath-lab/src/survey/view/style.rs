@@ -8,8 +8,7 @@ use comfy_table::{Cell, CellAlignment, Color, Table};
 use crate::result::Finding;
 use crate::table::{self, ruled};
 
-/// The width without a terminal, and the range for paragraphs: longer lines are hard to read.
-const WIDTH: usize = 80;
+/// The range of the width of paragraphs: longer lines are hard to read.
 const WIDTH_MIN: usize = 20;
 const WIDTH_MAX: usize = 100;
 
@@ -23,7 +22,7 @@ pub(super) struct Style {
 
 impl Style {
     pub(super) fn new(is_fancy: bool, width: Option<u16>) -> Self {
-        Self { is_fancy, width: width.map_or(WIDTH, usize::from).max(WIDTH_MIN) }
+        Self { is_fancy, width: usize::from(width.unwrap_or(table::WIDTH)).max(WIDTH_MIN) }
     }
 
     /// A finding: its first sentence with its confidence, or all that is known about it.

@@ -2,6 +2,7 @@
 //! Bytes are sent and received in `wire.rs`.
 
 use std::collections::VecDeque;
+use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
@@ -296,7 +297,7 @@ impl Connection {
         if choice + 1 < self.shared.address.choices() {
             return self.connect(choice + 1);
         }
-        self.lose(&format!("cannot connect: {error}"));
+        self.lose(&format!("cannot connect: {error}{}", remedy(error)));
         self.execute_events();
     }
 
@@ -368,5 +369,16 @@ impl Drop for Connection {
         }
         self.entries.fail_all(IoError::Disconnected);
         self.deliver();
+    }
+}
+
+/// What the user can do about a failed connect.
+fn remedy(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::ConnectionRefused => "; no server listens there: start it, or correct the address",
+        ErrorKind::NotFound => "; start the server, or correct the path of its socket",
+        ErrorKind::PermissionDenied => "; the socket permits other users only",
+        ErrorKind::TimedOut => "; a firewall may discard the packets",
+        _ => "",
     }
 }
