@@ -230,7 +230,11 @@ impl Server {
             match join_until(thread, began + self.stop_limit * 3 / 4) {
                 Some(ended) => result = result.and(ended),
                 // It waits for a volume, with these requests.
-                None => worker.abandon(),
+                None => {
+                    worker.abandon();
+                    // A worker counts at the end of a pass, and this one is inside of a pass.
+                    worker.abandoned.fetch_max(1, Ordering::Relaxed);
+                }
             }
         }
         for file in self.files.drain(..) {

@@ -336,6 +336,33 @@ fn the_server_ends_while_its_target_is_silent_and_says_what_it_gave_up() {
 }
 
 #[test]
+fn a_write_whose_data_arrives_while_others_use_the_whole_depth_waits_for_room() {
+    let setup = Setup::new(IoMode::Direct, &ServeOptions { workers: 1, ..ServeOptions::default() });
+    let mut writer = Raw::connect(&setup.socket());
+    writer.send(1, 7, 0, 4096);
+    writer.0.write_all(&[5; 1000]).unwrap();
+    // The thread of the server has handled those bytes when it replies to a later client.
+    let mut client = setup.client(ReplyFormat::Simple);
+    client.execute(ClientOperation::Read { offset: 0, length: 4096 }, &mut [0; 4096]).unwrap();
+    // Flushes need no buffer, and use up the depth.
+    setup.faults.add(Fault::stuck().on(Op::Flush));
+    let mut others: Vec<Raw> = (0..5).map(|_| Raw::connect(&setup.socket())).collect();
+    others.iter_mut().for_each(|other| (0..64).for_each(|number| other.send(3, number, 0, 0)));
+    std::thread::sleep(Duration::from_millis(300));
+    writer.0.write_all(&[5; 3096]).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    setup.faults.clear();
+    setup.faults.release();
+    assert_eq!(writer.reply(), (0, 7));
+    writer.send(0, 8, 0, 4096);
+    assert_eq!(writer.reply(), (0, 8));
+    assert_eq!(writer.receive(4096), [5; 4096]);
+    for other in &mut others {
+        (0..64).for_each(|_| assert_eq!(other.reply().0, 0));
+    }
+}
+
+#[test]
 fn the_server_ends_with_an_error_if_a_flush_does_not_complete() {
     let setup = short_stop(IoMode::Buffered);
     let mut client = setup.client(ReplyFormat::Simple);

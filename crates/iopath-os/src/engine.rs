@@ -90,7 +90,7 @@ pub struct Opened<D> {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// `io_uring` was requested by name and is refused.
-    #[error("{0}; or use the engine \"threads\" or \"auto\"")]
+    #[error("{0}; or use the engine threads or auto")]
     Refused(Fallback),
     /// The system starts no thread.
     #[error(

@@ -1,5 +1,6 @@
-//! Ends the program if a run does not end: a loop of the library in which no virtual time passes. Such a loop uses a processor,
-//! so the limit is one of CPU time: other load on the machine delays a run and does not end it.
+//! Ends the program if a run does not end: a loop of the library in which no virtual time passes, or a wait. A loop uses a
+//! processor, so its limit is one of CPU time: other load on the machine delays a run and does not end it. A wait uses none, so
+//! there is a long limit of time as well.
 
 use rustix::thread::{Pid, gettid};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -18,6 +19,7 @@ pub(crate) struct Watchdog {
 struct Run {
     seed: u64,
     thread: Pid,
+    started: Instant,
     /// The CPU time of the thread when the run began.
     cpu_before: Duration,
 }
@@ -25,6 +27,8 @@ struct Run {
 impl Watchdog {
     /// A run takes milliseconds, and a long one seconds.
     const LIMIT: Duration = Duration::from_secs(60);
+    /// Far more than other load delays a run.
+    const WAIT_LIMIT: Duration = Duration::from_secs(1800);
     const CHECK: Duration = Duration::from_secs(1);
 
     pub(crate) fn new(threads: usize) -> Self {
@@ -56,7 +60,7 @@ impl Watchdog {
     pub(crate) fn run<T>(&self, thread: usize, seed: u64, run: impl FnOnce() -> T) -> T {
         let set = |state| *self.runs[thread].lock().unwrap_or_else(PoisonError::into_inner) = state;
         let own = gettid();
-        set(Some(Run { seed, thread: own, cpu_before: cpu_time(own) }));
+        set(Some(Run { seed, thread: own, started: Instant::now(), cpu_before: cpu_time(own) }));
         let result = run();
         set(None);
         result
@@ -66,8 +70,9 @@ impl Watchdog {
     fn endless(&self) -> Option<u64> {
         self.runs.iter().find_map(|run| {
             let run = *run.lock().unwrap_or_else(PoisonError::into_inner);
-            run.filter(|run| cpu_time(run.thread).saturating_sub(run.cpu_before) > Self::LIMIT)
-                .map(|run| run.seed)
+            let run = run?;
+            let is_busy = cpu_time(run.thread).saturating_sub(run.cpu_before) > Self::LIMIT;
+            (is_busy || run.started.elapsed() > Self::WAIT_LIMIT).then_some(run.seed)
         })
     }
 }

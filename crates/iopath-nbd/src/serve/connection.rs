@@ -464,6 +464,10 @@ impl Active {
             }
         }
         if *filled == length {
+            // Requests without a buffer may have taken the room since the write got its buffer.
+            if !core.backing(self.export).has_room() {
+                return Ok(Step::Stalls);
+            }
             if let Memory::Parked(bytes) = memory {
                 let Some(mut free) = core.free_buffer(self.export) else { return Ok(Step::Stalls) };
                 free[..length].copy_from_slice(&bytes[..length]);

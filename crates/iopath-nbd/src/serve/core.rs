@@ -43,8 +43,8 @@ pub(super) struct Core {
     transfers: Slab<Entry>,
     /// Transfers that wait for a buffer or room.
     hungry: VecDeque<usize>,
-    /// An export without a free buffer for a connection that may hold one more.
-    pub(super) starved: Option<usize>,
+    /// Exports without a free buffer for a connection that may hold one more, each once.
+    pub(super) starved: Vec<usize>,
     /// Connections that wait with a block status request.
     pub(super) turns: Turns,
     /// As in [`ServeOptions`].
@@ -71,7 +71,7 @@ impl Core {
             new_descriptors: Vec::new(),
             transfers: Slab::new(),
             hungry: VecDeque::new(),
-            starved: None,
+            starved: Vec::new(),
             turns: Turns::default(),
             patience: options.patience,
             rate_min: options.rate_min,
@@ -135,9 +135,15 @@ impl Core {
         }
         let buffer = backing.buffer();
         if buffer.is_none() {
-            self.starved = Some(export);
+            self.starve(export);
         }
         buffer
+    }
+
+    fn starve(&mut self, export: usize) {
+        if !self.starved.contains(&export) {
+            self.starved.push(export);
+        }
     }
 
     /// Queues I/O of a transfer, now or when there is room.
@@ -146,11 +152,12 @@ impl Core {
         let Entry { transfer, export, quota, is_hungry, .. } = &mut self.transfers[key];
         let backing = self.backings[*export].as_mut().expect("the connection opened it");
         let submitted = transfer.submit(backing, quota, share, |number| token(key, number));
-        if submitted == Submitted::NeedsBuffer {
-            self.starved = Some(*export);
-        }
+        let export = *export;
         if submitted != Submitted::All && !std::mem::replace(is_hungry, true) {
             self.hungry.push_back(key);
+        }
+        if submitted == Submitted::NeedsBuffer {
+            self.starve(export);
         }
     }
 

@@ -192,7 +192,11 @@ impl Worker {
         let flags = EventFlags::IN;
         let key = self.connections.insert(Watched { connection, flags });
         let stream = &self.connections[key].connection.stream;
-        epoll::add(&self.epoll, stream, EventData::new_u64(key as u64), flags)?;
+        // Fails at a limit of the user or of the memory, which passes.
+        if let Err(error) = epoll::add(&self.epoll, stream, EventData::new_u64(key as u64), flags) {
+            self.close(key, &Closed::Error(format!("cannot watch it: {error}")));
+            return Ok(());
+        }
         self.touched.push(key);
         self.handshakes.push_back(key);
         Ok(())
@@ -297,7 +301,14 @@ impl Worker {
     /// This is what gives every connection a buffer at any time. Without it, connections could hold all buffers since the time
     /// when each had a larger share, or because there are more of them than buffers.
     fn park(&mut self) -> bool {
-        let Some(export) = self.core.starved.take() else { return false };
+        let mut has_parked = false;
+        while let Some(export) = self.core.starved.pop() {
+            has_parked |= self.park_export(export);
+        }
+        has_parked
+    }
+
+    fn park_export(&mut self, export: usize) -> bool {
         let mut parked = 0;
         let mut longest_first: Vec<_> =
             self.connections.iter().map(|(key, watched)| (watched.connection.progressed(), key)).collect();

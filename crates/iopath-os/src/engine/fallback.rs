@@ -118,12 +118,12 @@ impl fmt::Display for Fallback {
             Reason::NoNowait => write!(
                 f,
                 "{uses}: the target refuses requests that must not wait (RWF_NOWAIT), so io_uring would use threads \
-                 of the kernel; to use io_uring, select the engine \"uring\""
+                 of the kernel; to use io_uring, select the engine uring"
             ),
             Reason::Slower(Comparison { uring, threads, depth }) => write!(
                 f,
                 "{uses}: measured at open at depth {depth}: threads {threads}, io_uring {uring}; to use io_uring, \
-                 select the engine \"uring\""
+                 select the engine uring"
             ),
             Reason::OpenFiles => write!(
                 f,
