@@ -227,14 +227,13 @@ impl Server {
         self.shared.workers.iter().for_each(Mailbox::wake);
         let mut result = Ok(());
         for (thread, worker) in self.threads.drain(..).zip(&self.shared.workers) {
-            match join_until(thread, began + self.stop_limit * 3 / 4) {
-                Some(ended) => result = result.and(ended),
-                // It waits for a volume, with these requests.
-                None => {
-                    worker.abandon();
-                    // A worker counts at the end of a pass, and this one is inside of a pass.
-                    worker.abandoned.fetch_max(1, Ordering::Relaxed);
-                }
+            if let Some(ended) = join_until(thread, began + self.stop_limit * 3 / 4) {
+                result = result.and(ended);
+            } else {
+                // It waits for a volume, with these requests. A worker counts them at the end of a pass, and this one is inside
+                // of a pass.
+                worker.abandon();
+                worker.abandoned.fetch_max(1, Ordering::Relaxed);
             }
         }
         for file in self.files.drain(..) {

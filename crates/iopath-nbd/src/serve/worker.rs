@@ -117,7 +117,7 @@ impl Worker {
             let now = Instant::now();
             self.take_turns();
             for event in events.drain(..) {
-                self.handle_event(event, now)?;
+                self.handle_event(event, now);
             }
             self.disconnect_silent_clients(now);
             self.resume_listeners(now);
@@ -163,11 +163,11 @@ impl Worker {
         }
     }
 
-    fn handle_event(&mut self, event: epoll::Event, now: Instant) -> io::Result<()> {
+    fn handle_event(&mut self, event: epoll::Event, now: Instant) {
         match event.data.u64() {
             WAKE => {
                 for stream in self.shared.workers[self.number].take() {
-                    self.add(stream, now)?;
+                    self.add(stream, now);
                 }
             }
             IO => self.core.handle_notification(),
@@ -180,14 +180,13 @@ impl Worker {
                 }
             }
         }
-        Ok(())
     }
 
-    fn add(&mut self, stream: Stream, now: Instant) -> io::Result<()> {
+    fn add(&mut self, stream: Stream, now: Instant) {
         self.make_room_for_a_handshake();
         let Ok(connection) = Connection::new(stream, &self.core, now) else {
             self.shared.release_handshake();
-            return Ok(());
+            return;
         };
         let flags = EventFlags::IN;
         let key = self.connections.insert(Watched { connection, flags });
@@ -195,11 +194,10 @@ impl Worker {
         // Fails at a limit of the user or of the memory, which passes.
         if let Err(error) = epoll::add(&self.epoll, stream, EventData::new_u64(key as u64), flags) {
             self.close(key, &Closed::Error(format!("cannot watch it: {error}")));
-            return Ok(());
+            return;
         }
         self.touched.push(key);
         self.handshakes.push_back(key);
-        Ok(())
     }
 
     /// Closes the oldest handshake if there are too many: clients that connect and stay silent lock out no other.
