@@ -347,7 +347,9 @@ fn a_write_whose_data_arrives_while_others_use_the_whole_depth_waits_for_room() 
     // Flushes need no buffer, and use up the depth.
     setup.faults.add(Fault::stuck().on(Op::Flush));
     let mut others: Vec<Raw> = (0..5).map(|_| Raw::connect(&setup.socket())).collect();
-    others.iter_mut().for_each(|other| (0..64).for_each(|number| other.send(3, number, 0, 0)));
+    for other in &mut others {
+        (0..64).for_each(|number| other.send(3, number, 0, 0));
+    }
     std::thread::sleep(Duration::from_millis(300));
     writer.0.write_all(&[5; 3096]).unwrap();
     std::thread::sleep(Duration::from_millis(300));

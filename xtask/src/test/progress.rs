@@ -50,15 +50,18 @@ pub(super) fn show_if_due(text: impl FnOnce() -> String) {
 
 /// The last line of a log that grows, without the JSON messages of cargo, cut to a length that fits a terminal.
 pub(super) fn last_line(path: &Path) -> String {
-    let read = || -> std::io::Result<Vec<u8>> {
+    let read = || -> std::io::Result<(bool, Vec<u8>)> {
         let mut file = File::open(path)?;
         let start = file.metadata()?.len().saturating_sub(16 << 10);
         file.seek(SeekFrom::Start(start))?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
-        Ok(bytes)
+        Ok((start > 0, bytes))
     };
-    let text = String::from_utf8_lossy(&read().unwrap_or_default()).into_owned();
+    let (is_cut, bytes) = read().unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    // The first line may be the rest of a message.
+    let text = if is_cut { text.split_once('\n').unwrap_or_default().1 } else { &text };
     let is_text = |line: &&str| !line.is_empty() && !line.starts_with('{');
     let line = text.lines().rev().map(str::trim).find(is_text).unwrap_or("no output yet");
     line.chars().take(SHOWN_MAX).collect()
@@ -80,7 +83,7 @@ mod tests {
         std::fs::write(file.path(), format!("{}\n  the last  \n\n{{\"json\":1}}\n", "long\n".repeat(5000)))
             .expect("it is written");
         assert_eq!(last_line(file.path()), "the last");
-        std::fs::write(file.path(), "x".repeat(5000)).expect("it is written");
+        std::fs::write(file.path(), "x".repeat(500)).expect("it is written");
         assert_eq!(last_line(file.path()).len(), SHOWN_MAX);
         assert_eq!(last_line(Path::new("/nonexistent")), "no output yet");
     }
