@@ -46,7 +46,9 @@ pub enum UriError {
     #[error("{0:?} names no socket; for example: nbd+unix:///EXPORT?socket=PATH")]
     NoSocket(String),
     /// A host in a URI of a unix socket, or none in one of TCP.
-    #[error("{0:?}: expected nbd://HOST[:PORT]/EXPORT, or nbd+unix:///EXPORT?socket=PATH")]
+    #[error(
+        "{0:?}: expected nbd://HOST[:PORT]/EXPORT, with an IPv6 address in brackets, or nbd+unix:///EXPORT?socket=PATH"
+    )]
     Authority(String),
     /// Not a port.
     #[error("{0:?} is not a port from 1 to 65535")]
@@ -134,7 +136,10 @@ fn split_port(authority: &str) -> (&str, Option<&str>) {
             None => ("", None),
         };
     }
-    authority.rsplit_once(':').map_or((authority, None), |(host, port)| (host, Some(port)))
+    let (host, port) =
+        authority.rsplit_once(':').map_or((authority, None), |(host, port)| (host, Some(port)));
+    // A bracket without its partner, or an IPv6 address without brackets.
+    if host.contains(['[', ']', ':']) { ("", None) } else { (host, port) }
 }
 
 /// Characters of a path or query that need no escape.
@@ -197,6 +202,9 @@ mod tests {
             "nbd://a/x?sockets=/s",
             "nbd://a/%00",
             "nbd://[::1]x/",
+            "nbd://[::1",
+            "nbd://::1/x",
+            "nbd://a]:1/x",
             "nbd://u@h/",
             "nbd://a/%ff",
         ] {
