@@ -272,7 +272,7 @@ pub(crate) fn ruled() -> Table {
 pub(crate) const WIDTH: u16 = 80;
 
 /// The width of the output in characters: the environment variable `COLUMNS` if set, else the width of the terminal on
-/// stdout, else [`WIDTH`].
+/// stdout, else `WIDTH`.
 pub fn terminal_width() -> u16 {
     let columns = env::var("COLUMNS").ok().and_then(|columns| columns.trim().parse().ok());
     columns.filter(|columns| *columns > 0).or_else(|| Table::new().width()).unwrap_or(WIDTH)
