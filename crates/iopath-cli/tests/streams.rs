@@ -39,8 +39,9 @@ fn a_stderr_that_cannot_be_written_loses_no_result() {
     let log = "run --path iopath-direct --target model:hdd-20tb --rw randread --size 1g --runtime 1 --repeat 1 --log r.log";
     let written = shell(&format!("\"$P\" {log}"), directory.path());
     assert!(written.status.success(), "{}", text(&written.stderr));
-    let compared =
-        format!("compare --live --repetitions-max 2 '\"$P\" {SHORT} --json -' '\"$P\" {SHORT} --json -'");
+    let compared = format!(
+        "compare --live --threshold 1000% --repetitions-max 2 '\"$P\" {SHORT} --json -' '\"$P\" {SHORT} --json -'"
+    );
     let commands = [
         SHORT,
         "survey model:hdd-20tb --time 2s",
