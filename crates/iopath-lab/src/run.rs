@@ -72,8 +72,7 @@ impl Lab {
     ) -> Result<RunResult, LabError> {
         match self.run_until_failure(workload, target, progress)? {
             (_, Some(failure)) => Err(failure),
-            (result, None) if result.partial => Err(LabError::Interrupted),
-            (result, None) => Ok(result),
+            (result, None) => complete(result),
         }
     }
 
@@ -121,6 +120,14 @@ impl Lab {
     pub(crate) fn summarize(&self, series: &Series) -> RunResult {
         summarize(series, Some(&self.host))
     }
+}
+
+/// The result, for a caller to which a part of the repetitions is of no use.
+///
+/// # Errors
+/// [`LabError::Interrupted`].
+pub(crate) fn complete(result: RunResult) -> Result<RunResult, LabError> {
+    if result.partial { Err(LabError::Interrupted) } else { Ok(result) }
 }
 
 /// Measures a workload on a model, in virtual time. No part of the result is of this machine.

@@ -11,7 +11,7 @@ use crate::model::is_model;
 use crate::progress::{Progress, Stage};
 use crate::refusal::WorkloadError;
 use crate::result::{RunResult, TargetFacts};
-use crate::run::{IDLE_SAMPLE, Lab, run_on_model};
+use crate::run::{IDLE_SAMPLE, Lab, complete, run_on_model};
 use crate::settings_error::SettingsError;
 use crate::signals::Interruption;
 use crate::sweep_error::SweepError;
@@ -122,6 +122,7 @@ impl Sweep<'_> {
         let mut quiet = OnlyAdvance(progress);
         if workload.target.as_deref().is_some_and(is_model) {
             let target = Target::prepare(workload, &mut quiet)?;
+            // A continued sweep measures a cell again that a signal has ended.
             let run = complete(run_on_model(workload, &target, &mut quiet)?)?;
             file.target = file.target.take().or_else(|| TargetFacts::of(&target));
             return Ok(run);
@@ -220,11 +221,6 @@ impl Machine {
             _ => Target::prepare(workload, progress),
         }
     }
-}
-
-/// A continued sweep measures a cell again that a signal has ended.
-fn complete(run: RunResult) -> Result<RunResult, LabError> {
-    if run.partial { Err(LabError::Interrupted) } else { Ok(run) }
 }
 
 /// Whether an error concerns the whole sweep, such as a target that is missing now. Any other error skips one cell, also in a
