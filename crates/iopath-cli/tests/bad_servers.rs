@@ -4,7 +4,7 @@
 mod support;
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
@@ -16,15 +16,22 @@ use support::{iopath, json_of, with_default_signals};
 /// A test that takes longer hangs.
 const HANG: Duration = Duration::from_secs(120);
 
-/// A server on a port of its own; each connection gets a thread. Returns its URI, with parameters that end in `&` or `?`.
-fn serve(session: impl Fn(TcpStream) -> std::io::Result<()> + Clone + Send + 'static) -> String {
+/// A server on a port of its own; each connection gets a thread. Returns its URI.
+///
+/// The end of a session closes the connection in order: without the rest of the requests read, the kernel would reset it.
+fn serve(session: impl Fn(&mut TcpStream) -> std::io::Result<()> + Clone + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let uri = format!("nbd://{}/x", listener.local_addr().unwrap());
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let session = session.clone();
             // An error is the end of the client.
-            std::thread::spawn(move || session(stream.unwrap()));
+            std::thread::spawn(move || -> std::io::Result<()> {
+                let mut stream = stream?;
+                session(&mut stream)?;
+                stream.shutdown(Shutdown::Write)?;
+                std::io::copy(&mut stream, &mut std::io::sink()).map(drop)
+            });
         }
     });
     uri
@@ -92,9 +99,9 @@ const READS: [&str; 9] =
 #[test]
 fn a_signal_ends_a_run_that_waits_for_a_silent_server() {
     let (sender, arrived) = mpsc::channel();
-    let uri = serve(move |mut stream| {
-        negotiate(&mut stream, 1 << 20)?;
-        answer(&mut stream, 1)?;
+    let uri = serve(move |stream| {
+        negotiate(stream, 1 << 20)?;
+        answer(stream, 1)?;
         stream.read_exact(&mut [0; 28])?;
         let _ = sender.send(());
         stream.read_to_end(&mut Vec::new()).map(drop)
@@ -123,7 +130,7 @@ fn a_signal_ends_a_run_that_waits_for_a_silent_server() {
 #[test]
 fn a_signal_ends_a_run_and_a_survey_that_wait_for_the_negotiation() {
     let (sender, arrived) = mpsc::channel();
-    let uri = serve(move |mut stream| {
+    let uri = serve(move |stream| {
         let _ = sender.send(());
         stream.read_to_end(&mut Vec::new()).map(drop)
     });
@@ -138,9 +145,9 @@ fn a_signal_ends_a_run_and_a_survey_that_wait_for_the_negotiation() {
 #[test]
 fn lost_connections_are_counted_in_the_result_and_a_warning_states_the_reason() {
     // Each connection ends after 20 answers.
-    let uri = serve(|mut stream| {
-        negotiate(&mut stream, 1 << 20)?;
-        (0..20).try_for_each(|_| answer(&mut stream, 1))
+    let uri = serve(|stream| {
+        negotiate(stream, 1 << 20)?;
+        (0..20).try_for_each(|_| answer(stream, 1))
     });
     let target = format!("{uri}?connections=1");
     let output =
@@ -163,10 +170,10 @@ fn lost_connections_are_counted_in_the_result_and_a_warning_states_the_reason() 
 
 #[test]
 fn a_server_that_replies_twice_is_an_error_with_the_reason() {
-    let uri = serve(|mut stream| {
-        negotiate(&mut stream, 1 << 20)?;
+    let uri = serve(|stream| {
+        negotiate(stream, 1 << 20)?;
         loop {
-            answer(&mut stream, 2)?;
+            answer(stream, 2)?;
         }
     });
     let output = end_of(spawn(&[&READS[..], &["--target", &uri]].concat()));
@@ -177,7 +184,7 @@ fn a_server_that_replies_twice_is_an_error_with_the_reason() {
 
 #[test]
 fn an_export_that_is_too_large_is_refused_and_a_wrong_uri_is_a_usage_error() {
-    let uri = serve(|mut stream| negotiate(&mut stream, u64::MAX));
+    let uri = serve(|stream| negotiate(stream, u64::MAX));
     for (target, code, reason) in
         [(uri.as_str(), 1, "18446744073709551615"), ("nbd://h:99999/x", 2, "not a port")]
     {
