@@ -5,6 +5,7 @@ mod edges;
 mod ends;
 mod guards;
 mod modules;
+mod named_files;
 mod rules;
 mod tree;
 mod words;

@@ -1,4 +1,4 @@
-//! Replies of the transmission phase, as the server encodes them. Decoding and checks: `client/replies.rs`.
+//! Replies of the transmission phase, as the server encodes them. Decoding and checks: `client/requests.rs`.
 
 use arrayvec::ArrayVec;
 

@@ -2,7 +2,7 @@
 //! standard library, without a cost.
 //!
 //! A build with `--cfg iopath_explore` replaces them by models under a scheduler (crate `shuttle`) with a virtual
-//! clock. `cargo xtask explore` searches interleavings for lost wake-ups and hangs; ARCHITECTURE.md describes it. Not
+//! clock. `cargo xtask explore` searches interleavings for lost wake-ups and hangs: docs/internals/tests.md. Not
 //! part of the public interface: only `iopath` uses it.
 
 #[cfg(not(iopath_explore))]

@@ -1,11 +1,12 @@
 //! The table of rules, and rules of one function each. Longer rules have their own files: `edges.rs`, `circles.rs`,
-//! `ends.rs`, `words.rs`.
+//! `ends.rs`, `named_files.rs`, `words.rs`.
 
 use super::Finding;
 use super::circles::no_circles;
 use super::edges::crate_edges;
 use super::ends::{no_print, own_files};
 use super::guards::hang_guards;
+use super::named_files::named_files;
 use super::tree::{File, Token, Tree};
 use super::words::plain_words;
 
@@ -22,6 +23,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule { name: "unsafe-only-in-os", check: unsafe_only_in_os },
     Rule { name: "first-comment", check: first_comment },
     Rule { name: "file-length", check: file_length },
+    Rule { name: "named-files", check: named_files },
     Rule { name: "no-machine", check: no_machine },
     Rule { name: "no-print", check: no_print },
     Rule { name: "no-stub", check: no_stub },
