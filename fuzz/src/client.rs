@@ -1,5 +1,5 @@
-//! The NBD client against an arbitrary server: negotiation, then a fixed list of requests. A [`Peer`] answers: the fuzzer's
-//! bytes, or a real server whose answers are recorded as seeds.
+//! The NBD client against an arbitrary server: negotiation, then a fixed list of requests. A [`Peer`] answers: the
+//! fuzzer's bytes, or a real server whose answers are recorded as seeds.
 
 use std::collections::HashMap;
 

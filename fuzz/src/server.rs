@@ -16,7 +16,8 @@ const OUTPUT_MAX: usize = 256 << 10;
 /// Longest part of a message that the negotiation leaves in the input.
 const MESSAGE_MAX: usize = (32 << 10) + 16;
 
-/// Passes `data` to a server: its first byte selects the mode of TLS and the length of the parts in which the rest arrives.
+/// Passes `data` to a server: its first byte selects the mode of TLS and the length of the parts in which the rest
+/// arrives.
 ///
 /// # Panics
 /// If the server breaks a promise.

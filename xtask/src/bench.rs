@@ -1,7 +1,7 @@
 //! `cargo xtask bench`: measures iopath and its peers (other programs or paths) in alternating runs, and compares them.
 //! `bench/figures.rs` lists the comparisons with other programs. `bench/queue.rs` measures the queue alone,
-//! `bench/log.rs` the request log, `bench/models.rs` the models, `bench/buffered.rs` the buffered path, and `bench/nbd.rs`
-//! the NBD server.
+//! `bench/log.rs` the request log, `bench/models.rs` the models, `bench/buffered.rs` the buffered path, and
+//! `bench/nbd.rs` the NBD server.
 //!
 //! The ratios apply to this machine at this time. The bench does not test their significance.
 
@@ -57,8 +57,8 @@ pub(crate) struct Options {
     only: Option<String>,
 }
 
-/// Builds the program, runs the contests, prints the table and writes `target/bench.json`. Returns false if a measurement
-/// failed. The table shows missed goals, which are not failures.
+/// Builds the program, runs the contests, prints the table and writes `target/bench.json`. Returns false if a
+/// measurement failed. The table shows missed goals, which are not failures.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let (contests, crate_benches) = selected(options.only.as_deref())?;
     let only = options.only.as_deref();

@@ -1,6 +1,6 @@
-//! `cargo xtask explore`: runs the blocking code under a scheduler that controls its threads. The scenarios are the tests
-//! `explore` of `iopath-os` and `iopath`. This file builds them with `--cfg iopath_explore` in a separate target folder, and
-//! sets their seeds and time.
+//! `cargo xtask explore`: runs the blocking code under a scheduler that controls its threads. The scenarios are the
+//! tests `explore` of `iopath-os` and `iopath`. This file builds them with `--cfg iopath_explore` in a separate target
+//! folder, and sets their seeds and time.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};

@@ -1,6 +1,6 @@
-//! `cargo xtask fsx`: runs fsx, a program of another project, on a volume mounted with FUSE. One or several processes run
-//! random operations on windows of one volume; fsx compares every byte that it reads. The example `fuse_file` of crate
-//! `iopath` serves the volume. This file selects variants and seeds, and reports.
+//! `cargo xtask fsx`: runs fsx, a program of another project, on a volume mounted with FUSE. One or several processes
+//! run random operations on windows of one volume; fsx compares every byte that it reads. The example `fuse_file` of
+//! crate `iopath` serves the volume. This file selects variants and seeds, and reports.
 
 mod diagnosis;
 pub(crate) mod mount;

@@ -1,7 +1,8 @@
-//! `cargo xtask fuzz`: builds the targets of `fuzz/` with the coverage instrumentation of LLVM, and runs them with libFuzzer.
+//! `cargo xtask fuzz`: builds the targets of `fuzz/` with the coverage instrumentation of LLVM, and runs them with
+//! libFuzzer.
 //!
-//! Uses a stable toolchain without a sanitizer: the fuzzed code has no `unsafe`, so panics, failed assertions, hangs and
-//! memory are the defects to find. Needs a C++ compiler for libFuzzer, and a registry at the first build.
+//! Uses a stable toolchain without a sanitizer: the fuzzed code has no `unsafe`, so panics, failed assertions, hangs
+//! and memory are the defects to find. Needs a C++ compiler for libFuzzer, and a registry at the first build.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -16,8 +17,8 @@ const TARGETS: &[&str] = &["nbd-server", "nbd-client"];
 /// Memory of a target, in MiB. A target that exceeds it fails.
 const MEMORY_MIB: u32 = 512;
 
-/// Seconds for one input. A target that exceeds it fails. An input takes less than a millisecond; the limit is that of the
-/// clock, so a busy machine must not reach it.
+/// Seconds for one input. A target that exceeds it fails. An input takes less than a millisecond; the limit is that of
+/// the clock, so a busy machine must not reach it.
 const INPUT_SECONDS: u32 = 60;
 
 /// Longest input in bytes: longer than any recorded session.

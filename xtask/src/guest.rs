@@ -1,6 +1,6 @@
-//! `cargo xtask guest`: the NBD client of the Linux kernel on our server. Boots a Debian cloud kernel in QEMU, without hardware
-//! virtualization, whose only disk is an export of `iopath serve` on the host. `guest/steps.sh` contains the steps: mkfs,
-//! files, fsx, fio with verification, remount, fsck.
+//! `cargo xtask guest`: the NBD client of the Linux kernel on our server. Boots a Debian cloud kernel in QEMU, without
+//! hardware virtualization, whose only disk is an export of `iopath serve` on the host. `guest/steps.sh` contains the
+//! steps: mkfs, files, fsx, fio with verification, remount, fsck.
 //!
 //! Not a step of `cargo xtask test`, because it takes minutes. Prints a line for a missing program and skips the run.
 

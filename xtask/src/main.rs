@@ -1,5 +1,6 @@
-//! Development tasks: `cargo xtask test | tidy | bench | torture | explore | fsx | fuzz | guest | sim | mutants | sanitize |
-//! remote-experiment | whatif-study`.
+//! Development tasks:
+//! `cargo xtask test`, `tidy`, `bench`, `torture`, `explore`, `fsx`, `fuzz`, `guest`, `sim`, `mutants`, `sanitize`,
+//! `remote-experiment` and `whatif-study`.
 //!
 //! Contains no product code. No crate depends on it: it checks the product from outside.
 

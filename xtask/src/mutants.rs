@@ -1,5 +1,5 @@
-//! `cargo xtask mutants`: puts deliberate bugs into a copy of the tree, one at a time, and measures whether and how soon the
-//! simulator finds each. The bugs are the files of `xtask/mutants`. The simulator is the crate `iopath-sim`.
+//! `cargo xtask mutants`: puts deliberate bugs into a copy of the tree, one at a time, and measures whether and how
+//! soon the simulator finds each. The bugs are the files of `xtask/mutants`. The simulator is the crate `iopath-sim`.
 
 mod mutant;
 mod scratch;

@@ -1,5 +1,5 @@
-//! Runs a command without access to `io_uring`, as in a container. Uses a seccomp filter, which affects only that command:
-//! the sysctl would affect the whole machine.
+//! Runs a command without access to `io_uring`, as in a container. Uses a seccomp filter, which affects only that
+//! command: the sysctl would affect the whole machine.
 //!
 //! Not a sandbox: the filter allows all other system calls.
 

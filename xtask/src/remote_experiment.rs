@@ -1,7 +1,8 @@
-//! `cargo xtask remote-experiment`: the published reads from a remote target, in real life. `iopath serve` serves a loop device in
-//! a network namespace, behind a link of 1 Gbit/s (`link.rs`). The client of iopath reads it sequentially through its page cache,
-//! with the published block sizes, readahead and longest requests, and with `--guest` the client of the Linux kernel does, too
-//! (`kernel.rs`). Prints a table of Markdown beside the published figures.
+//! `cargo xtask remote-experiment`: the published reads from a remote target, in real life. `iopath serve` serves a
+//! loop device in a network namespace, behind a link of 1 Gbit/s (`link.rs`). The client of iopath reads it
+//! sequentially through its page cache, with the published block sizes, readahead and longest requests, and with
+//! `--guest` the client of the Linux kernel does, too (`kernel.rs`). Prints a table of Markdown beside the published
+//! figures.
 //!
 //! Needs root, `ip`, `tc` and `losetup`; prints a line and skips the run without them.
 

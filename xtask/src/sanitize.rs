@@ -1,6 +1,6 @@
 //! `cargo xtask sanitize`: runs Miri, `ThreadSanitizer` and `AddressSanitizer` on the tests that they support, with a
-//! nightly toolchain. Not a step of `cargo xtask test`, because it takes minutes and builds the standard library. Prints a
-//! line for a missing tool and skips it.
+//! nightly toolchain. Not a step of `cargo xtask test`, because it takes minutes and builds the standard library.
+//! Prints a line for a missing tool and skips it.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -148,8 +148,8 @@ impl Job {
         let (sanitizer, variable, settings) = match self.tool {
             Tool::Miri => {
                 command.args(["miri", "test"]).args(self.arguments);
-                // Isolation would hide the clock and the environment variables with seeds. Segments that join two borrows
-                // need exposed addresses.
+                // Isolation would hide the clock and the environment variables with seeds. Segments that join two
+                // borrows need exposed addresses.
                 command.env("MIRIFLAGS", "-Zmiri-disable-isolation -Zmiri-permissive-provenance");
                 return command;
             }
@@ -163,8 +163,8 @@ impl Job {
             .arg("--target-dir")
             .arg(workspace::target_dir().join("sanitize").join(sanitizer))
             .args(self.arguments)
-            // The sanitizers intercept calls of the C library. Without that, memory that one thread unmaps and another maps
-            // again would be reported as a race.
+            // The sanitizers intercept calls of the C library. Without that, memory that one thread unmaps and another
+            // maps again would be reported as a race.
             .env("RUSTFLAGS", format!("-Zsanitizer={sanitizer} --cfg=rustix_use_libc"))
             .env(variable, settings);
         command

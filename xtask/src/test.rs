@@ -26,8 +26,8 @@ const OPTIMISED: &[&str] = &["iopath-core", "iopath-sim"];
 /// Crates with real I/O. Their tests run a second time without `io_uring`.
 const WITH_IO: &[&str] = &["iopath-os", "iopath", "iopath-lab", "iopath-cli"];
 
-/// Tests without an engine, by a part of their names: experiments and simulations in virtual time, statistics, formats. The pass
-/// without `io_uring` omits them.
+/// Tests without an engine, by a part of their names: experiments and simulations in virtual time, statistics, formats.
+/// The pass without `io_uring` omits them.
 const WITHOUT_ENGINE: &[&str] = &[
     "experiment",
     "compare::",
@@ -197,8 +197,8 @@ fn test_without_io_uring() -> Result<Outcome> {
     .run()
 }
 
-/// A part of `cargo xtask torture` with a fixed seed, so that only a change of the code can cause a failure. Races of threads
-/// at the end of a file need a slow device, so one file is on a disk. The path for a fast device needs tmpfs.
+/// A part of `cargo xtask torture` with a fixed seed, so that only a change of the code can cause a failure. Races of
+/// threads at the end of a file need a slow device, so one file is on a disk. The path for a fast device needs tmpfs.
 fn torture() -> Result<Outcome> {
     let directory = workspace::target_dir().join("xtask");
     std::fs::create_dir_all(&directory)?;

@@ -1,6 +1,6 @@
 //! `cargo xtask torture`: random operations on a volume, compared byte by byte. The operations are in
-//! `crates/iopath/tests/torture`, and the server of the target `nbd` in `crates/iopath-nbd/tests/torture`. This file sets seed, target, engine and number of operations, and builds with optimisation
-//! and all assertions.
+//! `crates/iopath/tests/torture`, and the server of the target `nbd` in `crates/iopath-nbd/tests/torture`. This file
+//! sets seed, target, engine and number of operations, and builds with optimisation and all assertions.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -20,8 +20,8 @@ pub(crate) struct Options {
     /// Number of operations
     #[arg(long, value_name = "N", default_value_t = 10_000_000)]
     pub(crate) ops: u64,
-    /// `memory`, `nbd` (an export of our server, with memory behind it), `tmpfs` (a file on tmpfs), or the path of a new file,
-    /// which is removed at the end
+    /// `memory`, `nbd` (an export of our server, with memory behind it), `tmpfs` (a file on tmpfs), or the path of a
+    /// new file, which is removed at the end
     #[arg(long, value_name = "FILE|memory|nbd|tmpfs", default_value = "memory")]
     pub(crate) target: PathBuf,
     /// The I/O engine for a file: `auto`, `uring` or `threads`

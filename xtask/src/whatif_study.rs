@@ -1,9 +1,9 @@
-//! `cargo xtask whatif-study`: predictions of `iopath whatif` against measurements on a loop device, under the kernel's I/O
-//! schedulers and under the elevators of iopath. Writes Markdown for docs/whatif-study.md.
+//! `cargo xtask whatif-study`: predictions of `iopath whatif` against measurements on a loop device, under the kernel's
+//! I/O schedulers and under the elevators of iopath. Writes Markdown for docs/whatif-study.md.
 //!
-//! Each workload is recorded once, under one elevator. `iopath whatif` predicts the others from this log, on a preset or on a model
-//! that `iopath fit` fits to the device. Then each setting is measured, in several rounds that alternate between the settings. `device.rs`
-//! makes the loop device, `agreement.rs` compares the order.
+//! Each workload is recorded once, under one elevator. `iopath whatif` predicts the others from this log, on a preset
+//! or on a model that `iopath fit` fits to the device. Then each setting is measured, in several rounds that alternate
+//! between the settings. `device.rs` makes the loop device, `agreement.rs` compares the order.
 //!
 //! Not a step of `cargo xtask test`, because it takes most of an hour.
 

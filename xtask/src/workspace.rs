@@ -17,8 +17,9 @@ pub(crate) fn target_dir() -> PathBuf {
     }
 }
 
-/// The cargo that runs xtask, in the root of the workspace. Without the variables that cargo sets for xtask: build scripts of
-/// dependencies depend on them, so each change between `cargo build` and `cargo xtask` would build these dependencies again.
+/// The cargo that runs xtask, in the root of the workspace. Without the variables that cargo sets for xtask: build
+/// scripts of dependencies depend on them, so each change between `cargo build` and `cargo xtask` would build these
+/// dependencies again.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());

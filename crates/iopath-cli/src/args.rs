@@ -1,4 +1,5 @@
-//! The commands, and the options of those with few. `args/values.rs` parses the values; each other command has a file of its name.
+//! The commands, and the options of those with few. `args/values.rs` parses the values; each other command has a file
+//! of its name.
 
 mod compare;
 mod fit;
@@ -103,8 +104,8 @@ pub(crate) struct HelpArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct SurveyArgs {
-    /// A directory (survey uses a temporary scratch file there), a file or a block device (survey only reads it), or a modelled
-    /// disk (model:NAME)
+    /// A directory (survey uses a temporary scratch file there), a file or a block device (survey only reads it), or a
+    /// modelled disk (model:NAME)
     #[arg(default_value = ".")]
     pub(crate) target: PathBuf,
     /// Total time (90s, 5m; a plain number is seconds)
@@ -161,8 +162,8 @@ pub(crate) struct ExperimentArgs {
     /// experiment lists its parameters
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Run on real storage: a directory for scratch files; `unplug` and `dip` also read a file or block device. Without ID,
-    /// runs all experiments that can run there
+    /// Run on real storage: a directory for scratch files; `unplug` and `dip` also read a file or block device. Without
+    /// ID, runs all experiments that can run there
     #[arg(long, value_name = "TARGET")]
     pub(crate) target: Option<PathBuf>,
     #[command(flatten)]

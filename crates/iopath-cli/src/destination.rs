@@ -1,5 +1,5 @@
-//! Files that a command may write. Checks them before the command begins, so that a measurement does not lose its results
-//! and the command does not destroy a file of the user. Does not write the files.
+//! Files that a command may write. Checks them before the command begins, so that a measurement does not lose its
+//! results and the command does not destroy a file of the user. Does not write the files.
 
 use crate::args::JsonArgs;
 use anyhow::{Context, bail, ensure};

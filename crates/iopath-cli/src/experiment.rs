@@ -18,8 +18,8 @@ pub(crate) fn run(args: &ExperimentArgs) -> anyhow::Result<()> {
     output.present(&report)
 }
 
-/// Refuses `--json ID`. The option takes the next argument as its file, so all experiments would run, and the results would
-/// go to a file with the name of the experiment.
+/// Refuses `--json ID`. The option takes the next argument as its file, so all experiments would run, and the results
+/// would go to a file with the name of the experiment.
 fn check_json(args: &ExperimentArgs) -> Result<(), clap::Error> {
     let file = args.show.json.json.as_deref().and_then(Path::to_str);
     let Some(id) = file.filter(|name| Experiment::find(name).is_ok()) else { return Ok(()) };

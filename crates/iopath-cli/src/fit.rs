@@ -38,7 +38,8 @@ fn say_no_model() {
     note("interrupted: no model was written");
 }
 
-/// The value of `--target` for a model file. Without a directory and without `.toml`, the name would be that of a preset.
+/// The value of `--target` for a model file. Without a directory and without `.toml`, the name would be that of a
+/// preset.
 fn target_of(file: &Path) -> String {
     let target = format!("model:{}", file.display());
     if model_file(Path::new(&target)).is_some() { target } else { format!("model:./{}", file.display()) }

@@ -65,7 +65,8 @@ fn text(task: &Task, width: usize) -> String {
     text
 }
 
-/// A command in lines of a shell. Only spaces outside of quotes break a line, and no space between an option and its value.
+/// A command in lines of a shell. Only spaces outside of quotes break a line, and no space between an option and its
+/// value.
 fn command_lines(command: &str, width: usize) -> String {
     let (mut lines, mut line) = (String::new(), String::from("    "));
     let mut is_begun = false;

@@ -70,8 +70,8 @@ impl Live {
         }
     }
 
-    /// The first time, requests the end of the run with the results so far. The second time, or in a command without partial
-    /// results, ends the process as SIGINT does.
+    /// The first time, requests the end of the run with the results so far. The second time, or in a command without
+    /// partial results, ends the process as SIGINT does.
     fn stop(&mut self) {
         if !self.is_stopping && Interruption::is_caught() {
             self.is_stopping = true;

@@ -102,8 +102,8 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
     .map(|()| ExitCode::SUCCESS)
 }
 
-/// Requested help goes to stdout and is a success. Help for a missing command, and one line about an invalid argument, go
-/// to stderr.
+/// Requested help goes to stdout and is a success. Help for a missing command, and one line about an invalid argument,
+/// go to stderr.
 fn usage(error: &clap::Error) -> ExitCode {
     use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
     if !error.use_stderr() {

@@ -1,5 +1,5 @@
-//! `iopath man`: the manual page of each command, and of the program. The prose is in `man/verbs.rs`, the examples are those
-//! of `iopath help TASK`.
+//! `iopath man`: the manual page of each command, and of the program. The prose is in `man/verbs.rs`, the examples are
+//! those of `iopath help TASK`.
 
 mod verbs;
 

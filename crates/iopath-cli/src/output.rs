@@ -27,8 +27,8 @@ pub(crate) struct Json<'a> {
 }
 
 impl<'a> Json<'a> {
-    /// Fails, before any measurement, if the results or the log cannot be written, or would replace a target, each other
-    /// or a file of the user.
+    /// Fails, before any measurement, if the results or the log cannot be written, or would replace a target, each
+    /// other or a file of the user.
     pub(crate) fn new(args: &'a JsonArgs, targets: &[&Path], log: Option<&Path>) -> anyhow::Result<Self> {
         Self::beside(args, targets, log.map(|path| Destination::log(path, args.force)))
     }

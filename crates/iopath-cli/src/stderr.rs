@@ -1,5 +1,5 @@
-//! stderr: messages and the terminal of the live view. A full file, a closed pipe or a terminal that is gone never ends a
-//! command, because the results do not need stderr.
+//! stderr: messages and the terminal of the live view. A full file, a closed pipe or a terminal that is gone never ends
+//! a command, because the results do not need stderr.
 
 use iopath_log::for_terminal;
 use std::fmt::Display;
@@ -32,8 +32,8 @@ pub(crate) fn note_after(clear: &str, line: impl Display) {
     let _ = Stderr.write_all(format!("{clear}iopath: {}\n", plain(&line.to_string())).as_bytes());
 }
 
-/// One line for a terminal: a file name may contain ends of lines, control characters, and characters that change the writing
-/// direction.
+/// One line for a terminal: a file name may contain ends of lines, control characters, and characters that change the
+/// writing direction.
 pub(crate) fn plain(line: &str) -> String {
     for_terminal(line, false).replace(['\n', '\t'], " ")
 }

@@ -64,7 +64,8 @@ fn measure(
     let json = Json::new(&args.json, &targets, None)?;
     let _ = RESULTS.set(path.to_owned());
     before_end(say_resume);
-    // Dropped after the results are shown: then the signal ends the process, and the thread of signals calls `say_resume`.
+    // Dropped after the results are shown: then the signal ends the process, and the thread of signals calls
+    // `say_resume`.
     let _interruption = Interruption::catch();
     let mut bar = Bar::new(args.no_color, args.quiet);
     let mut notes = Vec::new();

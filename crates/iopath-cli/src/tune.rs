@@ -1,5 +1,5 @@
-//! `iopath tune`: shows, sets and restores the settings of a block device. At the start of every command, the settings of killed
-//! processes are restored.
+//! `iopath tune`: shows, sets and restores the settings of a block device. At the start of every command, the settings
+//! of killed processes are restored.
 
 use crate::args::TuneArgs;
 use crate::output::{Output, note_interruption, print};

@@ -1,8 +1,8 @@
-//! Random arguments: the program does its work or refuses them in one line, without a panic and without waiting. All files are in
-//! a scratch directory, and no command changes settings of devices.
+//! Random arguments: the program does its work or refuses them in one line, without a panic and without waiting. All
+//! files are in a scratch directory, and no command changes settings of devices.
 //!
-//! `IOPATH_FUZZ_SECONDS=600 cargo test -p iopath-cli --test arguments` runs for that time from a new seed; the default is a few
-//! executions from seed 1. A failure prints the seed and the arguments.
+//! `IOPATH_FUZZ_SECONDS=600 cargo test -p iopath-cli --test arguments` runs for that time from a new seed; the default
+//! is a few executions from seed 1. A failure prints the seed and the arguments.
 
 mod support;
 
@@ -19,8 +19,8 @@ const EXECUTIONS: u32 = 60;
 /// An execution takes less, also on a loaded machine.
 const TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Commands with arguments that keep an execution short. Commands that change settings, serve or take long are refused by
-/// other arguments, or are not part of it.
+/// Commands with arguments that keep an execution short. Commands that change settings, serve or take long are refused
+/// by other arguments, or are not part of it.
 const COMMANDS: &[(&[&str], &[&str])] = &[
     (&["run"], &["--runtime", "10ms", "--repeat", "1", "--size", "64k"]),
     (&["run", "jobs.fio"], &["--runtime", "10ms", "--size", "64k"]),

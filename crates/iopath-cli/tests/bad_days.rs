@@ -1,5 +1,5 @@
-//! Full disks, targets that shrink, and closed streams: a clear line, no remains, and the results so far. Tests that mount print
-//! a line and are skipped where that is refused.
+//! Full disks, targets that shrink, and closed streams: a clear line, no remains, and the results so far. Tests that
+//! mount print a line and are skipped where that is refused.
 
 #[path = "../../iopath-os/tests/support/mod.rs"]
 mod loops;

@@ -1,5 +1,5 @@
-//! Commands on exports of servers that are silent, lie about their size, or violate the protocol: every command ends, and its
-//! result or its error names what happened.
+//! Commands on exports of servers that are silent, lie about their size, or violate the protocol: every command ends,
+//! and its result or its error names what happened.
 
 mod support;
 
@@ -18,7 +18,8 @@ const HANG: Duration = Duration::from_secs(120);
 
 /// A server on a port of its own; each connection gets a thread. Returns its URI.
 ///
-/// The end of a session closes the connection in order: without the rest of the requests read, the kernel would reset it.
+/// The end of a session closes the connection in order: without the rest of the requests read, the kernel would reset
+/// it.
 fn serve(session: impl Fn(&mut TcpStream) -> std::io::Result<()> + Clone + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let uri = format!("nbd://{}/x", listener.local_addr().unwrap());

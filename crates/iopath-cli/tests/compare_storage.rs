@@ -1,5 +1,5 @@
-//! A/A and A/B comparisons on real storage, with the disturbances of this machine: the same command on both sides, and a side B
-//! that is 5% slower by construction. They take minutes, so they run on request only.
+//! A/A and A/B comparisons on real storage, with the disturbances of this machine: the same command on both sides, and
+//! a side B that is 5% slower by construction. They take minutes, so they run on request only.
 
 mod support;
 
@@ -121,12 +121,12 @@ impl Sides<'_> {
     }
 }
 
-/// The outcome of a comparison: whether it finds the change, or none if its proposal is too large for this test. Adds the
-/// logarithms of the ratios of all pairs.
+/// The outcome of a comparison: whether it finds the change, or none if its proposal is too large for this test. Adds
+/// the logarithms of the ratios of all pairs.
 ///
-/// A transfer of A takes the time of the storage and the pause. The pause of B is longer by the part of this mean time, as
-/// measured directly before, that makes B complete 95% of the transfers. The delays of the timer are the same on both
-/// sides, and the storage has its own noise on each.
+/// A transfer of A takes the time of the storage and the pause. The pause of B is longer by the part of this mean time,
+/// as measured directly before, that makes B complete 95% of the transfers. The delays of the timer are the same on
+/// both sides, and the storage has its own noise on each.
 fn is_found(folder: &Path, target: &Path, ratios: &mut Vec<f64>) -> Option<bool> {
     let none = || [Vec::new(), Vec::new()];
     let mut sides =

@@ -1,6 +1,6 @@
-//! The examples of fio for block I/O on local files and devices: which of them run, and why the others are refused. Uses the
-//! examples on this machine, in the directory of the environment variable `FIO_EXAMPLES` or of the package `fio`; skipped
-//! without them.
+//! The examples of fio for block I/O on local files and devices: which of them run, and why the others are refused.
+//! Uses the examples on this machine, in the directory of the environment variable `FIO_EXAMPLES` or of the package
+//! `fio`; skipped without them.
 
 mod support;
 

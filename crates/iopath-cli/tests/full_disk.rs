@@ -1,5 +1,5 @@
-//! A full disk below the page cache: `run` and the clients of `serve` get its error, and reads of other clients succeed.
-//! Skipped with a line where no filesystem in memory can be mounted.
+//! A full disk below the page cache: `run` and the clients of `serve` get its error, and reads of other clients
+//! succeed. Skipped with a line where no filesystem in memory can be mounted.
 
 #[path = "../../iopath-os/tests/support/mod.rs"]
 mod loops;

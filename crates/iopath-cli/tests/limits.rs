@@ -1,5 +1,5 @@
-//! `iopath run` under limits of the process, and on targets that store no files: an error in one line that names the limit
-//! and the remedy, without a panic and without waiting.
+//! `iopath run` under limits of the process, and on targets that store no files: an error in one line that names the
+//! limit and the remedy, without a panic and without waiting.
 
 mod support;
 
@@ -13,8 +13,8 @@ const NOBODY: u32 = 65534;
 /// The shells' options for the limit of processes: bash and POSIX have `-u`, dash has `-p`.
 const PROCESSES: &str = "ulimit -u 20 2>/dev/null || ulimit -p 20";
 
-/// Runs the program as an unprivileged user, under the limit that the shell command `limit` sets. Returns the exit code and
-/// the last line of stderr; none where this machine does not permit it.
+/// Runs the program as an unprivileged user, under the limit that the shell command `limit` sets. Returns the exit code
+/// and the last line of stderr; none where this machine does not permit it.
 fn limited(limit: &str, args: &[&str]) -> Option<(Option<i32>, String)> {
     let script = format!("{{ {limit}; }} && exec \"$0\" \"$@\"");
     let mut command = Command::new("sh");

@@ -1,5 +1,5 @@
-//! The live view of `iopath run` on a pseudo terminal: it appears for long runs, q and signals end it, and the terminal is
-//! restored. `script` of util-linux provides the terminal; without it, the tests are skipped with a line.
+//! The live view of `iopath run` on a pseudo terminal: it appears for long runs, q and signals end it, and the terminal
+//! is restored. `script` of util-linux provides the terminal; without it, the tests are skipped with a line.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! Many jobs, many targets, a narrow terminal, and machines that hide /sys or refuse to write: the program does its work, or
-//! refuses it in one line.
+//! Many jobs, many targets, a narrow terminal, and machines that hide /sys or refuse to write: the program does its
+//! work, or refuses it in one line.
 
 #[path = "../../iopath-os/tests/support/mod.rs"]
 mod loops;

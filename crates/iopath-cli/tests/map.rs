@@ -1,5 +1,5 @@
-//! `iopath map` on real filesystems: extents hold the file's bytes at their physical offsets, and the counts of requests
-//! match the extents.
+//! `iopath map` on real filesystems: extents hold the file's bytes at their physical offsets, and the counts of
+//! requests match the extents.
 
 #[path = "../../iopath-os/tests/support/mod.rs"]
 mod loops;
@@ -170,8 +170,8 @@ fn the_boundary_every_block_adds_requests_to_a_block_mapped_file() {
         let [every, once, ignore] = ["every-block", "once", "ignore"].map(count);
         if name == "ext2" {
             assert!(every.0 > 2 * once.0 && ignore.0 <= once.0, "{every:?} {once:?} {ignore:?}");
-            // Of 1,024 blocks, the inode points to 12, an indirect block to 256, and those below a double one to 256, 256 and
-            // 244.
+            // Of 1,024 blocks, the inode points to 12, an indirect block to 256, and those below a double one to 256,
+            // 256 and 244.
             assert_eq!(once.1, 5);
             let shown = |format: &[&str]| {
                 let output =

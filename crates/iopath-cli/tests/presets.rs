@@ -1,5 +1,5 @@
-//! `iopath run --preset`: each preset runs on small files and leaves nothing behind. The ignored test compares three of them
-//! with the programs that they are named after.
+//! `iopath run --preset`: each preset runs on small files and leaves nothing behind. The ignored test compares three of
+//! them with the programs that they are named after.
 
 mod support;
 
@@ -185,7 +185,8 @@ fn presets_measure_what_their_programs_measure() {
         let bonnie = ["-q", "-f", "-n", "0", "-s", "8192:8k", "-r", "4096", "-u", "root", "-d"];
         let theirs = || {
             let text = output(Command::new("bonnie++").args(bonnie).arg(memory.path()));
-            // The CSV line: name and settings in front, block output, its CPU, rewrite, its CPU, character input, block input.
+            // The CSV line: name and settings in front, block output, its CPU, rewrite, its CPU, character input, block
+            // input.
             let line = text.lines().find(|line| line.starts_with("1.") || line.starts_with("2."))?;
             line.split(',').nth(17)?.parse::<f64>().ok()
         };

@@ -23,8 +23,8 @@ fn refused(target: &Path, reason: &str) {
     assert!(start_of(target) == before, "{} was written to", target.display());
 }
 
-/// The first bytes of a target, where a refused write would begin. They have the header of a swap area, which the kernel does
-/// not change; it may write further pages at any time.
+/// The first bytes of a target, where a refused write would begin. They have the header of a swap area, which the
+/// kernel does not change; it may write further pages at any time.
 fn start_of(target: &Path) -> Vec<u8> {
     let mut start = vec![0; 4096];
     std::fs::File::open(target).unwrap().read_exact(&mut start).unwrap();

@@ -1,5 +1,5 @@
-//! `iopath report`: the page in a headless browser, its refusals, and hostile names. Needs no storage: the results come from
-//! models in virtual time. Without Chromium, the tests of the browser are skipped with a line.
+//! `iopath report`: the page in a headless browser, its refusals, and hostile names. Needs no storage: the results come
+//! from models in virtual time. Without Chromium, the tests of the browser are skipped with a line.
 
 mod support;
 

@@ -1,4 +1,5 @@
-//! The JSON of every command is valid by its schema in docs/schema, has no key that the schema lacks, and states its origin.
+//! The JSON of every command is valid by its schema in docs/schema, has no key that the schema lacks, and states its
+//! origin.
 
 mod support;
 

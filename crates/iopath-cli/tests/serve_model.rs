@@ -1,5 +1,5 @@
-//! A modelled disk served in real time: the latency that a client measures, and the data. The upper limit of that latency depends
-//! on other load, so `cargo xtask bench` measures it.
+//! A modelled disk served in real time: the latency that a client measures, and the data. The upper limit of that
+//! latency depends on other load, so `cargo xtask bench` measures it.
 
 mod serving;
 mod support;

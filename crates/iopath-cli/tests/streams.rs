@@ -1,5 +1,5 @@
-//! Streams that cannot be written and limits of file sizes: results reach every destination that can be written, and no file of
-//! iopath stays.
+//! Streams that cannot be written and limits of file sizes: results reach every destination that can be written, and no
+//! file of iopath stays.
 
 mod support;
 

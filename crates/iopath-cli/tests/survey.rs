@@ -28,7 +28,8 @@ fn survey(target: &Path, arguments: &[&str]) -> Output {
     iopath(arguments).arg(target).output().unwrap()
 }
 
-/// Surveys until the result is complete, each time for longer: on a busy machine, a short survey leaves measurements out.
+/// Surveys until the result is complete, each time for longer: on a busy machine, a short survey leaves measurements
+/// out.
 fn survey_until(target: &Path, arguments: &[&str], is_complete: impl Fn(&Output) -> bool) -> Output {
     let mut output = None;
     for seconds in [3, 12, 48] {

@@ -1,5 +1,5 @@
-//! `iopath sweep`: matrix, skipped cells, formats, interruption and resume, on models and on loop devices. Tests on loop devices
-//! print a line and are skipped where these are missing.
+//! `iopath sweep`: matrix, skipped cells, formats, interruption and resume, on models and on loop devices. Tests on
+//! loop devices print a line and are skipped where these are missing.
 
 #[path = "../../iopath-os/tests/support/mod.rs"]
 mod loops;

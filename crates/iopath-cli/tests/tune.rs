@@ -1,5 +1,5 @@
-//! `iopath tune` on loop devices: sysfs shows what the command sets, and `--restore` sets the previous values again. Needs root
-//! and loop devices; else the tests print a line and are skipped.
+//! `iopath tune` on loop devices: sysfs shows what the command sets, and `--restore` sets the previous values again.
+//! Needs root and loop devices; else the tests print a line and are skipped.
 
 #[path = "../../iopath-os/tests/support/mod.rs"]
 mod loops;

@@ -1,4 +1,5 @@
-//! An invalid argument is one line with the argument, the value and the valid ones, and exit code 2: the files *.trycmd.
+//! An invalid argument is one line with the argument, the value and the valid ones, and exit code 2: the files
+//! *.trycmd.
 
 #[test]
 fn usage_errors_are_one_line() {

@@ -1,5 +1,5 @@
-//! The cost of the page cache without its memory: a hit, a miss with an eviction, a write with its write-back, and direct
-//! I/O beside the cache.
+//! The cost of the page cache without its memory: a hit, a miss with an eviction, a write with its write-back, and
+//! direct I/O beside the cache.
 
 // criterion's macros make an undocumented function.
 #![allow(missing_docs)]

@@ -1,6 +1,6 @@
-//! The cost of a bio in the whole queue, for `cargo xtask bench`: each elevator with few and many requests queued, with and
-//! without merges, and the same keys in the B-tree of the standard library. Prints lines of NAME, tab, nanoseconds; the
-//! comparison is in `xtask`. Elevators without a queue are measured in `elevator.rs` of `iopath-os`.
+//! The cost of a bio in the whole queue, for `cargo xtask bench`: each elevator with few and many requests queued, with
+//! and without merges, and the same keys in the B-tree of the standard library. Prints lines of NAME, tab, nanoseconds;
+//! the comparison is in `xtask`. Elevators without a queue are measured in `elevator.rs` of `iopath-os`.
 //!
 //! `cargo bench -p iopath-core --bench figures -- [FILTER]`; a filter is part of a name.
 
@@ -125,7 +125,8 @@ impl Case for InQueue {
     }
 }
 
-/// Streams far apart, each with a queued request; each bio continues one of them. The number of queued bios is constant.
+/// Streams far apart, each with a queued request; each bio continues one of them. The number of queued bios is
+/// constant.
 struct Growing {
     inner: InQueue,
     ends: Vec<u64>,

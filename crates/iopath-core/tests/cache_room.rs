@@ -1,5 +1,5 @@
-//! Eviction with readers that enter and leave frames, and with all pages pinned but one. Single-threaded schedules are in
-//! `cache_model`.
+//! Eviction with readers that enter and leave frames, and with all pages pinned but one. Single-threaded schedules are
+//! in `cache_model`.
 
 use iopath_core::cache::{CacheConfig, Lookup, Outcome, PageCache, Part, WriteStep};
 use iopath_core::{Instant, Page, PageRange};

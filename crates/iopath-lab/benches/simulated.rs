@@ -1,9 +1,9 @@
 //! Modelled requests a second of processor time: `cargo bench -p iopath-lab --bench simulated`. Each case is a run of
-//! `iopath run` on a model, with all its parts: jobs, queue, elevator, device, latencies and, where named, the request log; or a
-//! replay of `iopath whatif`.
+//! `iopath run` on a model, with all its parts: jobs, queue, elevator, device, latencies and, where named, the request
+//! log; or a replay of `iopath whatif`.
 //!
-//! Prints a line for each case: its name, a tab, and requests a second. A run has one thread, so that processor time is the
-//! time on one processor that does nothing else.
+//! Prints a line for each case: its name, a tab, and requests a second. A run has one thread, so that processor time is
+//! the time on one processor that does nothing else.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};

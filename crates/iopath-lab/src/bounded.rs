@@ -1,5 +1,5 @@
-//! Reads a small text file as a whole, up to a limit of its size, without a byte order mark. Names what is no text in UTF-8. Does
-//! not parse.
+//! Reads a small text file as a whole, up to a limit of its size, without a byte order mark. Names what is no text in
+//! UTF-8. Does not parse.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -39,7 +39,8 @@ fn read_from(file: File, bytes_max: u64) -> io::Result<Vec<u8>> {
     text_of(bytes)
 }
 
-/// The first bytes of files that editors and tools write in place of text in UTF-8, with the command that converts them.
+/// The first bytes of files that editors and tools write in place of text in UTF-8, with the command that converts
+/// them.
 const OTHERS: [(&[u8], &str); 6] = [
     (b"\xff\xfe", "is text in UTF-16, and iopath reads UTF-8: convert it with iconv -f UTF-16 -t UTF-8"),
     (b"\xfe\xff", "is text in UTF-16, and iopath reads UTF-8: convert it with iconv -f UTF-16 -t UTF-8"),

@@ -153,7 +153,8 @@ impl Workload {
         }
     }
 
-    /// The device depth applies to a queue that several jobs share: with any elevator but `none`, or below a page cache.
+    /// The device depth applies to a queue that several jobs share: with any elevator but `none`, or below a page
+    /// cache.
     fn check_device_depth(&self) -> Result<(), WorkloadError> {
         let orders = self.elevator.as_ref().is_some_and(|elevator| elevator.name() != "none");
         if self.device_depth.is_none() || orders || self.path.capabilities.cache {

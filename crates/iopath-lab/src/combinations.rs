@@ -17,9 +17,9 @@ use crate::workload::{DEFAULT_SIZE_BYTES, Workload};
 /// Separates the random order of combinations from other random numbers of the same seed.
 const PURPOSE: u64 = 0x0DE2;
 
-/// Measures workloads on one target, one repetition of each per round. The order within a round is random, from the seed of
-/// the first workload. Target, size, repetitions and permissions are those of the first workload. In virtual time, the order
-/// has no effect, and the workloads run one after another.
+/// Measures workloads on one target, one repetition of each per round. The order within a round is random, from the
+/// seed of the first workload. Target, size, repetitions and permissions are those of the first workload. In virtual
+/// time, the order has no effect, and the workloads run one after another.
 ///
 /// A workload that the path or the target refuses is skipped; [`Report::skipped`] has its name and the reason.
 ///
@@ -118,8 +118,8 @@ fn order(count: usize, seed: u64, round: u32) -> Vec<usize> {
     order
 }
 
-/// The target of the combinations that need one; none if no combination does. A combination that writes decides about the
-/// permission to write.
+/// The target of the combinations that need one; none if no combination does. A combination that writes decides about
+/// the permission to write.
 fn prepare(
     skips: &mut Skips,
     checked: &[usize],
@@ -251,8 +251,8 @@ impl Skips<'_> {
     }
 }
 
-/// Whether the path or the target refuses one combination and may accept others. A missing permission to overwrite refuses
-/// all of them.
+/// Whether the path or the target refuses one combination and may accept others. A missing permission to overwrite
+/// refuses all of them.
 fn is_refusal(error: &LabError) -> bool {
     match error {
         LabError::Workload(error) => !matches!(

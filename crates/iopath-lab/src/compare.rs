@@ -1,5 +1,5 @@
-//! Compares two results, or two commands that run alternately, with confidence intervals and verdicts. The statistics are
-//! in `stats/contrast.rs`; docs/compare.md gives the reasons of the method. Does not measure.
+//! Compares two results, or two commands that run alternately, with confidence intervals and verdicts. The statistics
+//! are in `stats/contrast.rs`; docs/compare.md gives the reasons of the method. Does not measure.
 
 mod classic;
 mod data;
@@ -118,8 +118,8 @@ fn one_execution(files: &[Vec<Vec<data::Run>>; 2], report: &Comparison) -> Optio
     })
 }
 
-/// Executes two commands alternately, and compares their results: those in their JSON (iopath's or fio's), or their wall
-/// time.
+/// Executes two commands alternately, and compares their results: those in their JSON (iopath's or fio's), or their
+/// wall time.
 ///
 /// # Errors
 /// [`CompareError`]: signals cannot be handled. Failures of commands are in the end.

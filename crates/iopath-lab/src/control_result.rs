@@ -1,4 +1,5 @@
-//! The observations of the controls of jobs as a part of a result, and as warnings. Does not control: `job/control.rs` does.
+//! The observations of the controls of jobs as a part of a result, and as warnings. Does not control: `job/control.rs`
+//! does.
 
 use crate::job::control::{BelowRate, ControlEnd, DepthFound};
 use crate::result::{DepthSearchResult, LatencyTargetResult};

@@ -1,5 +1,6 @@
-//! Settings of a job beside its transfers: its share of the I/Os of several jobs, a latency that it must keep, a rate that it must
-//! reach, series of its figures over time, and its thread. Job files set them; `job/control.rs` follows them.
+//! Settings of a job beside its transfers: its share of the I/Os of several jobs, a latency that it must keep, a rate
+//! that it must reach, series of its figures over time, and its thread. Job files set them; `job/control.rs` follows
+//! them.
 
 use std::num::NonZeroU64;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! The system's counters: CPU time of the machine, transfers of a disk, I/O of this process and of kernel threads. Computes
-//! their differences over a run; does not interpret them.
+//! The system's counters: CPU time of the machine, transfers of a disk, I/O of this process and of kernel threads.
+//! Computes their differences over a run; does not interpret them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -78,8 +78,8 @@ pub(crate) fn in_flight(disk: &str) -> Option<u64> {
 
 impl DiskCounters {
     /// The part of a disk's transfers that a process caused. If other processes used the disk as well, requests are
-    /// attributed in proportion to bytes. The process can count more bytes than the disk: several writes to one dirty page
-    /// reach the disk as one write.
+    /// attributed in proportion to bytes. The process can count more bytes than the disk: several writes to one dirty
+    /// page reach the disk as one write.
     pub(crate) fn caused_by(self, process: ProcessIo) -> Self {
         let (reads, read_bytes) = share(self.reads, self.read_bytes, process.read_bytes);
         let (writes, written_bytes) = share(self.writes, self.written_bytes, process.written_bytes);
@@ -96,9 +96,9 @@ fn share(requests: u64, bytes: u64, own_bytes: u64) -> (u64, u64) {
     (if own_bytes > 0 { (own_requests as u64).max(1) } else { 0 }, own_bytes)
 }
 
-/// The bytes that this process moved between memory and storage, all its threads together: `read_bytes` and `write_bytes`
-/// of `/proc/self/io` (`proc_pid_io(5)`). Reads count when the process submits them, also through `io_uring` and its
-/// worker threads; writes count when direct I/O is submitted or a page becomes dirty.
+/// The bytes that this process moved between memory and storage, all its threads together: `read_bytes` and
+/// `write_bytes` of `/proc/self/io` (`proc_pid_io(5)`). Reads count when the process submits them, also through
+/// `io_uring` and its worker threads; writes count when direct I/O is submitted or a page becomes dirty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct ProcessIo {
     pub(crate) read_bytes: u64,
@@ -117,14 +117,14 @@ impl ProcessIo {
     }
 }
 
-/// The bytes that each kernel thread moved, by its number. They are the I/O that the kernel does on behalf of others: the
-/// thread of a loop device reads and writes the file beneath.
+/// The bytes that each kernel thread moved, by its number. They are the I/O that the kernel does on behalf of others:
+/// the thread of a loop device reads and writes the file beneath.
 #[derive(Debug)]
 pub(crate) struct KernelThreadsIo(BTreeMap<u32, ProcessIo>);
 
 impl KernelThreadsIo {
-    /// The counters so far; none where kernel threads are not visible (another PID namespace) or only root may read their
-    /// counters. Takes some milliseconds.
+    /// The counters so far; none where kernel threads are not visible (another PID namespace) or only root may read
+    /// their counters. Takes some milliseconds.
     pub(crate) fn read() -> Option<Self> {
         let mut threads = BTreeMap::new();
         for entry in fs::read_dir("/proc").ok()?.flatten() {
@@ -162,8 +162,8 @@ impl KernelThreadsIo {
 /// Whether `/proc/PID/stat` has the flag `PF_KTHREAD` (linux/include/linux/sched.h).
 fn is_kernel_thread(stat: &str) -> bool {
     const PF_KTHREAD: u64 = 0x0020_0000;
-    // The name may contain anything, parentheses and spaces among it. After it: state, parent, group, session, terminal,
-    // foreground group, flags.
+    // The name may contain anything, parentheses and spaces among it. After it: state, parent, group, session,
+    // terminal, foreground group, flags.
     let flags =
         stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(6)?.parse::<u64>().ok());
     flags.is_some_and(|flags| flags & PF_KTHREAD != 0)

@@ -1,5 +1,5 @@
-//! Settings of block devices in sysfs: a table of settings, changes with a journal, and their restore. Does not measure: `tune`
-//! and `sweep` do.
+//! Settings of block devices in sysfs: a table of settings, changes with a journal, and their restore. Does not
+//! measure: `tune` and `sweep` do.
 //!
 //! | file | content |
 //! |---|---|

@@ -293,8 +293,8 @@ impl Sampler {
     }
 }
 
-/// A permutation of the numbers below `blocks`: each step permutes the numbers of as many bits, and is repeated until the
-/// number is in range.
+/// A permutation of the numbers below `blocks`: each step permutes the numbers of as many bits, and is repeated until
+/// the number is in range.
 fn scatter(rank: u64, blocks: u64) -> u64 {
     let bits = 64 - (blocks - 1).leading_zeros().min(63);
     let mask = u64::MAX >> (64 - bits);

@@ -48,8 +48,8 @@ use watches::Watches;
 /// The interval of progress reports.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Runs a workload once on an open path of each target, on all of them at the same time. `records` are those of the targets if
-/// the workload verifies. `accesses` receives the accesses of all jobs.
+/// Runs a workload once on an open path of each target, on all of them at the same time. `records` are those of the
+/// targets if the workload verifies. `accesses` receives the accesses of all jobs.
 pub(crate) fn measure(
     paths: &[&dyn IoPath],
     workload: &Workload,
@@ -96,7 +96,8 @@ pub(crate) fn measure(
     Ok(together.of_each(targets, jobs as usize, &used))
 }
 
-/// Runs jobs of any workloads at the same time, once, with a common start. `targets` are those of the workers, each once.
+/// Runs jobs of any workloads at the same time, once, with a common start. `targets` are those of the workers, each
+/// once.
 pub(crate) fn measure_together(
     workers: &[Worker],
     targets: &[&Target],
@@ -426,7 +427,8 @@ fn connect(worker: &Worker) -> Result<Box<dyn Connection>, LabError> {
     })
 }
 
-/// Reads all blocks of a range back that the run has written, and checks them. Unmeasured. The caller has emptied the caches.
+/// Reads all blocks of a range back that the run has written, and checks them. Unmeasured. The caller has emptied the
+/// caches.
 pub(crate) fn read_back(
     path: &dyn IoPath,
     workload: &Workload,

@@ -114,8 +114,8 @@ pub enum LabError {
         /// The system's error.
         source: io::Error,
     },
-    /// The block size does not suit direct I/O on the target. The remedy is a number of bytes, because a suffix such as KiB has
-    /// another meaning in job files.
+    /// The block size does not suit direct I/O on the target. The remedy is a number of bytes, because a suffix such as
+    /// KiB has another meaning in job files.
     #[error(
         "block size {} is not a multiple of {}, the alignment that direct I/O on {} needs; \
          use {}, or a path through the page cache",

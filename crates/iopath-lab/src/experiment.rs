@@ -1,9 +1,10 @@
 //! Re-enacts published effects of the I/O path: `iopath experiment`. Each effect has one row in [`EXPERIMENTS`] and one
 //! file below `experiment/`.
 //!
-//! An experiment contains the published figures, the parameters of the model with their sources, and a function that runs
-//! the model in virtual time. The queue, elevators, page cache and log of the library produce the effect; no code of the
-//! path depends on an experiment. `report.rs` computes the verdict, `view.rs` formats the text. This file runs no model.
+//! An experiment contains the published figures, the parameters of the model with their sources, and a function that
+//! runs the model in virtual time. The queue, elevators, page cache and log of the library produce the effect; no code
+//! of the path depends on an experiment. `report.rs` computes the verdict, `view.rs` formats the text. This file runs
+//! no model.
 
 mod bigbio;
 mod bomb;

@@ -52,7 +52,8 @@ fn open(text: &str) -> Result<Remote, LabError> {
     if Interruption::is_requested() { Err(LabError::Interrupted) } else { Ok(export) }
 }
 
-/// The result of a call that may wait for a server. A thread executes it; after an interruption, nothing waits for that thread.
+/// The result of a call that may wait for a server. A thread executes it; after an interruption, nothing waits for that
+/// thread.
 fn until_interrupted(
     server: &str,
     call: impl FnOnce() -> Result<Remote, ConnectError> + Send + 'static,

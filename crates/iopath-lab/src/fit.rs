@@ -1,5 +1,5 @@
-//! Fits a model to real storage. Measures a target, or reads a request log. Searches for the parameters whose simulation
-//! has the same figures. States the error of the model on workloads that are held back from the fit.
+//! Fits a model to real storage. Measures a target, or reads a request log. Searches for the parameters whose
+//! simulation has the same figures. States the error of the model on workloads that are held back from the fit.
 //!
 //! ```text
 //!   target ── workloads.rs ──┐           ┌─ search.rs ──▶ parameters ──▶ draft.rs (a file)
@@ -8,8 +8,8 @@
 //!                                        └─ held back ──▶ the error of the model
 //! ```
 //!
-//! `plan.rs` lists the workloads. `cloud.rs`, `flash.rs` and `disk.rs` have the variables of the kinds of model. The fit chooses the kind with the
-//! smallest error.
+//! `plan.rs` lists the workloads. `cloud.rs`, `flash.rs` and `disk.rs` have the variables of the kinds of model. The
+//! fit chooses the kind with the smallest error.
 
 mod candidate;
 mod cloud;
@@ -224,7 +224,8 @@ struct Found {
     tried: Vec<CandidateError>,
 }
 
-/// Searches the parameters of each candidate, and chooses the one with the smallest deviation from the training figures.
+/// Searches the parameters of each candidate, and chooses the one with the smallest deviation from the training
+/// figures.
 fn choose(
     evidence: &dyn Evidence,
     candidates: Vec<Candidate>,
@@ -262,8 +263,8 @@ fn choose(
     Ok(found)
 }
 
-/// The warning about a model that fits its training but predicts little. `median` is the median error on the workloads held
-/// back.
+/// The warning about a model that fits its training but predicts little. `median` is the median error on the workloads
+/// held back.
 fn prediction_warning(median: f64) -> Option<String> {
     (median > HELD_BACK_WARNING).then(|| {
         format!(

@@ -1,4 +1,5 @@
-//! The formats in which the program shows results, one file each: [`FORMATS`]. Does not measure and does not write files.
+//! The formats in which the program shows results, one file each: [`FORMATS`]. Does not measure and does not write
+//! files.
 
 mod comparison;
 mod csv;

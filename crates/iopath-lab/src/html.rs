@@ -1,8 +1,8 @@
-//! Writes results as one HTML page that works offline: findings, charts, tables, comparison, request logs, conditions and
-//! commands. Measures nothing, and decides no verdict: `survey`, `compare` and `experiment` do.
+//! Writes results as one HTML page that works offline: findings, charts, tables, comparison, request logs, conditions
+//! and commands. Measures nothing, and decides no verdict: `survey`, `compare` and `experiment` do.
 //!
-//! `html/input.rs` reads the files. `html/series.rs` and `html/runs.rs` choose the charts, `html/svg.rs` draws them. The page
-//! is complete without scripts; with them, uPlot replaces the pictures.
+//! `html/input.rs` reads the files. `html/series.rs` and `html/runs.rs` choose the charts, `html/svg.rs` draws them.
+//! The page is complete without scripts; with them, uPlot replaces the pictures.
 
 mod chart;
 mod compared;

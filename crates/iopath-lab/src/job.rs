@@ -7,7 +7,9 @@
 //!             handle_done(slot, now) ◀───────────────────────────┘
 //! ```
 //!
-//! `job/pace.rs` delays transfers: think time and rates. `job/control.rs` limits or ends a job by its own figures or by other jobs. `job/sampled.rs` is the job that measures one latency in many, `job/drive.rs` drives both on a connection.
+//! `job/pace.rs` delays transfers: think time and rates. `job/control.rs` limits or ends a job by its own figures or by
+//! other jobs. `job/sampled.rs` is the job that measures one latency in many, `job/drive.rs` drives both on a
+//! connection.
 
 pub(crate) mod control;
 pub(crate) mod drive;

@@ -1,5 +1,5 @@
-//! Maps a file to its extents on the device, and counts the requests of direct reads. Reads the metadata of the file, not
-//! its content. `map/requests.rs` counts the requests, `map/view.rs` prints the map.
+//! Maps a file to its extents on the device, and counts the requests of direct reads. Reads the metadata of the file,
+//! not its content. `map/requests.rs` counts the requests, `map/view.rs` prints the map.
 
 mod requests;
 pub(crate) mod view;
@@ -130,8 +130,8 @@ impl FileMap {
 /// Finds the extents of a file and counts the requests of reads.
 ///
 /// # Errors
-/// [`LabError`]: the file is missing or not a regular file, its filesystem does not support FIEMAP, or a block size is not
-/// a multiple of the alignment of direct I/O.
+/// [`LabError`]: the file is missing or not a regular file, its filesystem does not support FIEMAP, or a block size is
+/// not a multiple of the alignment of direct I/O.
 pub fn map(options: &MapOptions) -> Result<FileMap, LabError> {
     let target = inspect(&options.file).map_err(|error| match error {
         LabError::Missing { target } => LabError::NoFile { target },

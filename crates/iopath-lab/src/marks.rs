@@ -1,5 +1,5 @@
-//! Marks the best and the worst of workloads that were measured side by side, with the significance of their differences.
-//! Does not format tables.
+//! Marks the best and the worst of workloads that were measured side by side, with the significance of their
+//! differences. Does not format tables.
 
 use crate::result::RunResult;
 use crate::stats::Summary;
@@ -35,8 +35,8 @@ impl Mark {
     }
 }
 
-/// The mark of each run among the runs of the same pattern. The n-th repetitions of two runs are of the same round, so they
-/// are compared in pairs. With a single round, no difference is significant.
+/// The mark of each run among the runs of the same pattern. The n-th repetitions of two runs are of the same round, so
+/// they are compared in pairs. With a single round, no difference is significant.
 pub(crate) fn marks(runs: &[RunResult]) -> Vec<Mark> {
     let rates = |run: &RunResult| run.repeats.iter().map(|repeat| repeat.bytes_per_second).collect();
     of_rates(&runs.iter().map(|run| (run.rw.as_str(), rates(run))).collect::<Vec<_>>())

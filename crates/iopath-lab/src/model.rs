@@ -1,5 +1,5 @@
-//! A modelled target: `model:NAME` for a preset, `model:FILE.toml` for a file of parameters. Finds and checks the model;
-//! does not run it. `model_host.rs` has the modelled host in front of it.
+//! A modelled target: `model:NAME` for a preset, `model:FILE.toml` for a file of parameters. Finds and checks the
+//! model; does not run it. `model_host.rs` has the modelled host in front of it.
 
 use std::path::{Path, PathBuf};
 
@@ -163,8 +163,8 @@ impl Workload {
         Ok(())
     }
 
-    /// Checks that the tables of queues and page cache fit in memory. A model has no buffers. `available` is the memory in
-    /// bytes; if it is unknown, the check passes.
+    /// Checks that the tables of queues and page cache fit in memory. A model has no buffers. `available` is the memory
+    /// in bytes; if it is unknown, the check passes.
     pub(crate) fn check_memory_on_model(&self, available: Option<u64>) -> Result<(), WorkloadError> {
         let transfers = u64::from(self.depth_in_flight()) * u64::from(self.jobs);
         let cache = if self.path.capabilities.cache { self.cache.cache_bytes() } else { 0 };

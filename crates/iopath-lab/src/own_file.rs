@@ -1,6 +1,6 @@
-//! Files that iopath creates for itself: a random name, created exclusively, never through a symbolic link, removed on drop
-//! and on a signal. Results replace a file of the user by a rename of such a file. Does not decide which files may be
-//! replaced.
+//! Files that iopath creates for itself: a random name, created exclusively, never through a symbolic link, removed on
+//! drop and on a signal. Results replace a file of the user by a rename of such a file. Does not decide which files may
+//! be replaced.
 //!
 //! The names are those of no existing file, so a link that another user has planted under an expected name is never
 //! followed. If SIGKILL or a crash leaves a file, the next creation of the same kind in the directory removes it.
@@ -118,9 +118,9 @@ impl Drop for OwnFile {
     }
 }
 
-/// Writes a file as a whole, through a new file beside it: after an error, for example of a full disk, its former content
-/// is unchanged, and a new file does not exist. The bytes are on the medium on return. A link of that name is replaced and
-/// not followed. The permissions of a former file remain.
+/// Writes a file as a whole, through a new file beside it: after an error, for example of a full disk, its former
+/// content is unchanged, and a new file does not exist. The bytes are on the medium on return. A link of that name is
+/// replaced and not followed. The permissions of a former file remain.
 ///
 /// # Errors
 /// The error of the system. That of the limit of file sizes names the limit.
@@ -137,8 +137,8 @@ fn fill(mut new: OwnFile, path: &Path, content: &[u8]) -> io::Result<()> {
     new.persist(path)
 }
 
-/// Writes a file that the user has named. As [`replace`], but a FIFO, a device, a link and a file in a directory that cannot
-/// be changed are written in place.
+/// Writes a file that the user has named. As [`replace`], but a FIFO, a device, a link and a file in a directory that
+/// cannot be changed are written in place.
 ///
 /// # Errors
 /// As for [`replace`].

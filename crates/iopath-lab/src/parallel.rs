@@ -1,5 +1,5 @@
-//! Several targets at the same time: the results of each, and how evenly they ended. Does not measure: `engine.rs` does on
-//! this machine, `simulated.rs` in virtual time.
+//! Several targets at the same time: the results of each, and how evenly they ended. Does not measure: `engine.rs` does
+//! on this machine, `simulated.rs` in virtual time.
 
 use crate::conditions::Repeated;
 use crate::engine::Measured;

@@ -66,7 +66,8 @@ impl Capabilities {
         self.direct || self.cache
     }
 
-    /// Whether a model or an export of a server can be the target: iopath's own code leads to it, and no code of the kernel.
+    /// Whether a model or an export of a server can be the target: iopath's own code leads to it, and no code of the
+    /// kernel.
     pub fn runs_on_models(self) -> bool {
         self.queue && self.needs_target
     }
@@ -92,8 +93,8 @@ pub struct OpenSpec<'a> {
     pub depth: u32,
     /// The elevator, for a path with a queue; unset is `none`.
     pub elevator: Option<&'a ElevatorSpec>,
-    /// With an elevator other than `none`: maximum requests in flight at the device, for all jobs together; unset is the
-    /// device's own queue depth.
+    /// With an elevator other than `none`: maximum requests in flight at the device, for all jobs together; unset is
+    /// the device's own queue depth.
     pub device_depth: Option<u32>,
     /// The I/O engine, for a path with a queue.
     pub engine: Engine,
@@ -160,13 +161,14 @@ pub struct JobSpec {
 
 /// The connection of one job to the target, with a buffer for each slot. Stays on the thread that made it.
 ///
-/// The job calls `submit` for every free slot, then `reap` once, and repeats. `submit` may queue the transfer, and leave it
-/// to `reap` to submit many transfers with one system call.
+/// The job calls `submit` for every free slot, then `reap` once, and repeats. `submit` may queue the transfer, and
+/// leave it to `reap` to submit many transfers with one system call.
 pub trait Connection {
     /// The number of slots; slots are numbered from 0.
     fn depth(&self) -> u32;
 
-    /// Begins a batch of submissions at this time, which the job has just read. A path with a clock of its own need not read it again.
+    /// Begins a batch of submissions at this time, which the job has just read. A path with a clock of its own need not
+    /// read it again.
     fn begin_batch(&mut self, now: Instant) {
         let _ = now;
     }
@@ -180,8 +182,8 @@ pub trait Connection {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Submits queued transfers, waits for at least one completion, and adds all completions to `done`. Called only with
-    /// transfers in flight. An error of the path itself ends the run; the error of one transfer is in its `Done`.
+    /// Submits queued transfers, waits for at least one completion, and adds all completions to `done`. Called only
+    /// with transfers in flight. An error of the path itself ends the run; the error of one transfer is in its `Done`.
     fn reap(&mut self, done: &mut Vec<Done>) -> io::Result<()>;
 
     /// The time of the completions of the last reap, on a path that has read the clock then.
@@ -189,16 +191,16 @@ pub trait Connection {
         None
     }
 
-    /// As [`Connection::reap`], but returns after `wait` at the latest, possibly without a completion. A synchronous path
-    /// need not implement it: its transfers are short of a free slot, never of time.
+    /// As [`Connection::reap`], but returns after `wait` at the latest, possibly without a completion. A synchronous
+    /// path need not implement it: its transfers are short of a free slot, never of time.
     fn reap_within(&mut self, done: &mut Vec<Done>, wait: Duration) -> io::Result<()> {
         let _ = wait;
         self.reap(done)
     }
 
-    /// Runs transfers in slot 0, one after another. Stops at the first error, and returns it with its transfer. Called with
-    /// nothing in flight, and only on synchronous paths: saves the lab two virtual calls per transfer. `done` is scratch
-    /// space, empty before and after.
+    /// Runs transfers in slot 0, one after another. Stops at the first error, and returns it with its transfer. Called
+    /// with nothing in flight, and only on synchronous paths: saves the lab two virtual calls per transfer. `done` is
+    /// scratch space, empty before and after.
     fn run_each(
         &mut self,
         transfers: &[Transfer],

@@ -1,5 +1,5 @@
-//! The table of measurable paths. Each path is one file below `paths/` and one row here; files without a row contain code
-//! shared by several paths.
+//! The table of measurable paths. Each path is one file below `paths/` and one row here; files without a row contain
+//! code shared by several paths.
 
 mod batch;
 pub(crate) mod iopath_buffered;

@@ -1,4 +1,5 @@
-//! Access patterns: direction and order of the transfers of a workload. The transfers themselves are drawn in `plan.rs`.
+//! Access patterns: direction and order of the transfers of a workload. The transfers themselves are drawn in
+//! `plan.rs`.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,5 +1,5 @@
-//! The sequence of transfers of one job: offsets, directions and order. The same seed gives the same sequence. Does not run
-//! transfers.
+//! The sequence of transfers of one job: offsets, directions and order. The same seed gives the same sequence. Does not
+//! run transfers.
 
 mod shaped;
 
@@ -13,10 +13,10 @@ use shaped::Shaped;
 
 /// The transfers of one job in one repetition.
 ///
-/// A sequential job accesses its own share of the blocks in order, and starts again at the first block if the workload has
-/// more than one pass. A random job draws each block independently from the whole target, by the distribution of the
-/// workload: it may access some blocks twice and others never. A mixed workload draws the direction of each transfer. A rewrite reads each block and
-/// then writes it, so one pass has two transfers for each block.
+/// A sequential job accesses its own share of the blocks in order, and starts again at the first block if the workload
+/// has more than one pass. A random job draws each block independently from the whole target, by the distribution of
+/// the workload: it may access some blocks twice and others never. A mixed workload draws the direction of each
+/// transfer. A rewrite reads each block and then writes it, so one pass has two transfers for each block.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     generator: Xoshiro256PlusPlus,
@@ -64,8 +64,8 @@ impl Mix {
 }
 
 impl Plan {
-    /// The transfers of job `job` in repetition `repeat` of a workload that ends at `size_bytes`. Bytes past the last whole block
-    /// are not accessed.
+    /// The transfers of job `job` in repetition `repeat` of a workload that ends at `size_bytes`. Bytes past the last
+    /// whole block are not accessed.
     pub(crate) fn new(workload: &Workload, size_bytes: u64, repeat: u32, job: u32) -> Self {
         let block_bytes = workload.block_size.bytes();
         let blocks = size_bytes.saturating_sub(workload.start_bytes) / u64::from(block_bytes);

@@ -1,5 +1,5 @@
-//! Presets: job files by name, embedded in the program from the folder `presets`, each with the table of its classic. Does
-//! not run them: see `jobfile/run.rs`.
+//! Presets: job files by name, embedded in the program from the folder `presets`, each with the table of its classic.
+//! Does not run them: see `jobfile/run.rs`.
 
 mod view;
 

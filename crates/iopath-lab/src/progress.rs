@@ -146,8 +146,8 @@ pub trait Progress {
     fn sample(&mut self, _sample: &Sample) {}
 }
 
-/// A reading of the counters of running jobs. The jobs do not wait for it, so counters of different jobs, and those of one
-/// job, may be some transfers apart.
+/// A reading of the counters of running jobs. The jobs do not wait for it, so counters of different jobs, and those of
+/// one job, may be some transfers apart.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
     /// Since the start of the jobs.

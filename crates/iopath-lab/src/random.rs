@@ -1,4 +1,5 @@
-//! Random numbers by xoshiro256++: a seed gives the same sequence on every machine and in every version. Not for secrets.
+//! Random numbers by xoshiro256++: a seed gives the same sequence on every machine and in every version. Not for
+//! secrets.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{RngCore, SeedableRng};

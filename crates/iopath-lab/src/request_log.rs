@@ -9,8 +9,8 @@ use crate::cache::readahead_text;
 use crate::error::LabError;
 use crate::workload::{DeviceDepth, LogSettings, Workload};
 
-/// The compression of a log in virtual time. The run itself compresses, at millions of records a second: this level takes
-/// about half of the CPU time of level 1, for a file half as large again.
+/// The compression of a log in virtual time. The run itself compresses, at millions of records a second: this level
+/// takes about half of the CPU time of level 1, for a file half as large again.
 const VIRTUAL_LOG_LEVEL: i32 = -5;
 
 /// Creates the request log of the workload. `targets` are the names in its head.

@@ -1,5 +1,6 @@
 //! The schema of results for other programs, `iopath.result/1`; docs/result.md documents each field, and
-//! docs/schema/result-1.json is its JSON Schema. Does not measure. An incompatible change needs a new version in [`SCHEMA`].
+//! docs/schema/result-1.json is its JSON Schema. Does not measure. An incompatible change needs a new version in
+//! [`SCHEMA`].
 
 mod connections;
 mod course;
@@ -159,15 +160,16 @@ pub struct RunResult {
     pub bytes_per_second: Spread,
     /// Transfers per second.
     pub iops: Spread,
-    /// One transfer in this many was timed, drawn at random. [`Latency`] covers the timed transfers, other fields cover all.
+    /// One transfer in this many was timed, drawn at random. [`Latency`] covers the timed transfers, other fields cover
+    /// all.
     pub latency_every: u32,
     /// From submission to completion, over all repetitions.
     pub latency_ns: Latency,
     /// More of these latencies; none in results of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_distribution: Option<LatencyDistribution>,
-    /// From the submission to completion, of a run with a rate, over all repetitions; none for other runs. The time that
-    /// transfers waited for a free slot is not part of it.
+    /// From the submission to completion, of a run with a rate, over all repetitions; none for other runs. The time
+    /// that transfers waited for a free slot is not part of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub closed_loop_ns: Option<Latency>,
     /// Reads and writes apart, of a run with both; none for other runs.
@@ -205,8 +207,8 @@ pub struct RunResult {
     /// The ends and the fairness of several targets; none for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub targets_end: Option<TargetsEnd>,
-    /// Whether a signal or a failure ended the run before its last repetition: `repeats` has the complete ones, or, if there is
-    /// none, the part of the first one.
+    /// Whether a signal or a failure ended the run before its last repetition: `repeats` has the complete ones, or, if
+    /// there is none, the part of the first one.
     #[serde(default, skip_serializing_if = "is_false")]
     pub partial: bool,
     /// Reasons to doubt the figures, in words.
@@ -272,7 +274,8 @@ pub struct Repeat {
     /// Reads and writes apart; none unless every repetition of the run has both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directions: Option<RepeatDirections>,
-    /// The course over time; none of a repetition below about a second, in virtual time, and of a job that runs beside others.
+    /// The course over time; none of a repetition below about a second, in virtual time, and of a job that runs beside
+    /// others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub course: Option<Course>,
     /// Whether a signal ended the repetition: all figures are of the time up to it.

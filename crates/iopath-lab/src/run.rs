@@ -1,4 +1,5 @@
-//! A whole measurement: repeats a workload on a target and summarizes the repetitions. One repetition is in `engine.rs`.
+//! A whole measurement: repeats a workload on a target and summarizes the repetitions. One repetition is in
+//! `engine.rs`.
 
 mod series;
 
@@ -35,8 +36,8 @@ use crate::warnings;
 use crate::workload::Workload;
 pub(crate) use series::{Series, read_back_after, warm_up};
 
-/// The default duration of the sample of the idle machine. `/proc/stat` counts in ticks of 10 ms per CPU, so the sample has
-/// a resolution of 0.02 CPUs per CPU.
+/// The default duration of the sample of the idle machine. `/proc/stat` counts in ticks of 10 ms per CPU, so the sample
+/// has a resolution of 0.02 CPUs per CPU.
 pub const IDLE_SAMPLE: Duration = Duration::from_millis(500);
 
 const GIB: f64 = (1u64 << 30) as f64;
@@ -76,8 +77,8 @@ impl Lab {
         }
     }
 
-    /// As [`Lab::run`], but a failure after a complete repetition is returned with the repetitions before it, and a signal leaves
-    /// what was measured until then.
+    /// As [`Lab::run`], but a failure after a complete repetition is returned with the repetitions before it, and a
+    /// signal leaves what was measured until then.
     pub(crate) fn run_until_failure(
         &self,
         workload: &Workload,

@@ -1,5 +1,5 @@
-//! The JSON Schemas of all documents that the program writes. The files in docs/schema are these schemas; a test compares
-//! them. The fields and their comments are those of the types.
+//! The JSON Schemas of all documents that the program writes. The files in docs/schema are these schemas; a test
+//! compares them. The fields and their comments are those of the types.
 
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};

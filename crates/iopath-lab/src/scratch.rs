@@ -1,5 +1,5 @@
-//! Scratch files: the only targets that the lab writes without permission. Creates and fills them; `own_file.rs` removes
-//! them.
+//! Scratch files: the only targets that the lab writes without permission. Creates and fills them; `own_file.rs`
+//! removes them.
 
 use std::io;
 use std::os::unix::fs::FileExt;

@@ -114,8 +114,8 @@ pub struct ServeRequest {
     pub threads: Option<u32>,
     /// Connections at the same time.
     pub connections_max: Option<u32>,
-    /// The server ends when its parent process has ended. It always does if a program that is not a service manager passed
-    /// the sockets: that program started it for itself.
+    /// The server ends when its parent process has ended. It always does if a program that is not a service manager
+    /// passed the sockets: that program started it for itself.
     pub exits_with_parent: bool,
 }
 
@@ -226,7 +226,8 @@ pub fn serve(request: &ServeRequest) -> Result<Serving, ServeError> {
 
 impl Serving {
     /// Serves until SIGINT, SIGTERM or SIGHUP, or the end of the parent that started the server for itself. Requests in
-    /// flight complete, and the volumes are flushed. A second signal ends the process at once. `report` is called every second, with messages about closed connections.
+    /// flight complete, and the volumes are flushed. A second signal ends the process at once. `report` is called every
+    /// second, with messages about closed connections.
     ///
     /// # Errors
     /// [`ServeError::Server`]: a thread of the server failed, or the flush. [`ServeError::Log`]: the log is incomplete.

@@ -15,7 +15,8 @@ const SHARE_MIN: f64 = 0.90;
 /// Below this number of bytes, the share is not significant: a few missing blocks change it.
 const BYTES_MIN: f64 = (1u64 << 20) as f64;
 
-/// If counters that include other programs show more than this multiple of the needed bytes, other programs used the storage.
+/// If counters that include other programs show more than this multiple of the needed bytes, other programs used the
+/// storage.
 const OTHERS_MIN: f64 = 2.0;
 
 /// The share of a target in the page cache that does not matter.
@@ -159,7 +160,8 @@ impl Add for Bytes {
 }
 
 /// The minimum of bytes that the storage has to transfer for `bytes` of a run: all of them on a direct path, each block
-/// once through a page cache. With another distribution than the uniform one, the number of different blocks is not known.
+/// once through a page cache. With another distribution than the uniform one, the number of different blocks is not
+/// known.
 fn least_bytes(conditions: &Conditions, bytes: u64) -> f64 {
     let (bytes, size) = (bytes as f64, conditions.target.all_bytes() as f64);
     if conditions.path().direct {
@@ -175,8 +177,8 @@ fn least_bytes(conditions: &Conditions, bytes: u64) -> f64 {
     }
 }
 
-/// A reason if a cold run reads more bytes than the target has, through a cache that can serve all passes after the first.
-/// None if the storage read the bytes again.
+/// A reason if a cold run reads more bytes than the target has, through a cache that can serve all passes after the
+/// first. None if the storage read the bytes again.
 fn read_again(conditions: &Conditions, repeats: &[Repeated]) -> Option<String> {
     let most = most_again(conditions, repeats, |bytes| bytes.read, |measured| measured.measured.read_bytes)?;
     Some(format!(
@@ -187,7 +189,8 @@ fn read_again(conditions: &Conditions, repeats: &[Repeated]) -> Option<String> {
     ))
 }
 
-/// A reason if a run writes more bytes than the target has, through a cache that replaces bytes before storage writes them.
+/// A reason if a run writes more bytes than the target has, through a cache that replaces bytes before storage writes
+/// them.
 fn rewritten(conditions: &Conditions, repeats: &[Repeated]) -> Option<String> {
     let most =
         most_again(conditions, repeats, |bytes| bytes.written, |measured| measured.measured.written_bytes)?;

@@ -1,5 +1,5 @@
-//! The parameters of an experiment: names, units, ranges, defaults, and other values by `--set NAME=VALUE`. Does not know
-//! the meaning of a parameter.
+//! The parameters of an experiment: names, units, ranges, defaults, and other values by `--set NAME=VALUE`. Does not
+//! know the meaning of a parameter.
 
 use std::fmt;
 
@@ -16,8 +16,8 @@ pub struct Parameter {
     pub unit: &'static str,
     /// The default, and the values that it accepts.
     pub kind: ParameterKind,
-    /// The source of the default; `calibrated on ROW` if it was chosen so that this row of the report fits, `fitted: …` if
-    /// it was chosen with others so that a table fits.
+    /// The source of the default; `calibrated on ROW` if it was chosen so that this row of the report fits, `fitted: …`
+    /// if it was chosen with others so that a table fits.
     pub source: &'static str,
 }
 

@@ -1,4 +1,5 @@
-//! Errors of the settings of block devices. The messages are complete: one line with the object, the value and the remedy.
+//! Errors of the settings of block devices. The messages are complete: one line with the object, the value and the
+//! remedy.
 
 use std::io;
 use std::path::PathBuf;

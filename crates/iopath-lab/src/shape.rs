@@ -1,5 +1,5 @@
-//! The shape of a sequence of transfers beyond one block size and one order: several sizes, gaps, runs, and a share of random
-//! offsets. `plan/shaped.rs` draws the transfers.
+//! The shape of a sequence of transfers beyond one block size and one order: several sizes, gaps, runs, and a share of
+//! random offsets. `plan/shaped.rs` draws the transfers.
 
 use std::fmt;
 
@@ -19,8 +19,8 @@ pub struct Shape {
     pub sizes: Option<[Sizes; 2]>,
     /// The unit of random offsets in bytes; unset is the smallest size.
     pub align_bytes: Option<u64>,
-    /// Added to the position after each transfer of a sequential pattern, in bytes. If negative, the pattern runs from the
-    /// end of the range to its start.
+    /// Added to the position after each transfer of a sequential pattern, in bytes. If negative, the pattern runs from
+    /// the end of the range to its start.
     pub skip_bytes: i64,
     /// The transfers of a random pattern at adjacent offsets, from each random offset on.
     pub random_run: u32,

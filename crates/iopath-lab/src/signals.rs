@@ -1,6 +1,6 @@
-//! Signals that end the process. Before the end, registered actions remove scratch files and restore settings of devices.
-//! While an [`Interruption`] exists, the first signal only requests the end of the measurement. Does not know the actions;
-//! `own_file.rs`, `device_settings/session.rs`, `export.rs` and commands of the program register them.
+//! Signals that end the process. Before the end, registered actions remove scratch files and restore settings of
+//! devices. While an [`Interruption`] exists, the first signal only requests the end of the measurement. Does not know
+//! the actions; `own_file.rs`, `device_settings/session.rs`, `export.rs` and commands of the program register them.
 //!
 //! A thread waits for the signals through `signal-hook`, so that none of our code runs in a signal handler.
 
@@ -23,8 +23,8 @@ static ENDS_OF_WAITS: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
 /// The time between the request to end a measurement and the end of its waits: transfers in flight complete meanwhile.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Signals that end the process. An ignored signal stays ignored: `nohup` ignores SIGHUP, and a shell ignores SIGINT for its
-/// background jobs.
+/// Signals that end the process. An ignored signal stays ignored: `nohup` ignores SIGHUP, and a shell ignores SIGINT
+/// for its background jobs.
 pub(crate) fn ending_signals() -> Vec<i32> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -41,8 +41,8 @@ static RECEIVED: AtomicI32 = AtomicI32::new(0);
 /// The existing values of [`Interruption`].
 static CATCHING: AtomicUsize = AtomicUsize::new(0);
 
-/// While a value exists, the first SIGINT, SIGTERM or SIGHUP ends the measurement early, with the repetitions so far. A second
-/// one ends the process at once. When the last value is dropped after a signal, that signal ends the process.
+/// While a value exists, the first SIGINT, SIGTERM or SIGHUP ends the measurement early, with the repetitions so far. A
+/// second one ends the process at once. When the last value is dropped after a signal, that signal ends the process.
 #[derive(Debug)]
 pub struct Interruption(());
 
@@ -59,8 +59,8 @@ impl Interruption {
         CATCHING.load(Ordering::SeqCst) > 0
     }
 
-    /// Requests the end of the measurement, as the first signal does. The process does not end. A signal after it ends the
-    /// process at once.
+    /// Requests the end of the measurement, as the first signal does. The process does not end. A signal after it ends
+    /// the process at once.
     pub fn request() {
         if !REQUESTED.swap(true, Ordering::SeqCst) {
             // Without the thread, a second signal ends the process.
@@ -92,15 +92,15 @@ impl Drop for Interruption {
     }
 }
 
-/// Registers an action that the thread executes on a signal, before that signal ends the process. An action that is already
-/// registered is not added again.
+/// Registers an action that the thread executes on a signal, before that signal ends the process. An action that is
+/// already registered is not added again.
 pub fn before_end(action: fn()) {
     register(&ACTIONS, action);
     start();
 }
 
-/// Registers an action that ends waits of a measurement: it is executed after the request for the end of the measurement, if
-/// the measurement has not ended within [`GRACE`].
+/// Registers an action that ends waits of a measurement: it is executed after the request for the end of the
+/// measurement, if the measurement has not ended within [`GRACE`].
 pub(crate) fn to_end_waits(action: fn()) {
     register(&ENDS_OF_WAITS, action);
 }
@@ -127,8 +127,8 @@ fn execute(actions: &Mutex<Vec<fn()>>) {
     }
 }
 
-/// Lets a write beyond the limit of file sizes (`ulimit -f`) fail with `EFBIG`. Without this, SIGXFSZ ends the process, and its
-/// files stay. A handler, because programs that this process starts would inherit an ignored signal.
+/// Lets a write beyond the limit of file sizes (`ulimit -f`) fail with `EFBIG`. Without this, SIGXFSZ ends the process,
+/// and its files stay. A handler, because programs that this process starts would inherit an ignored signal.
 pub fn survive_file_size_limit() {
     let _ = signal_hook::flag::register(Signal::XFSZ.as_raw(), Arc::default());
 }

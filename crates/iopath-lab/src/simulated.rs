@@ -1,5 +1,6 @@
 //! Runs one repetition of a workload on modelled targets in virtual time. The run consists of the jobs of `job.rs`, the
-//! queues, elevators, page cache and log of the library, and devices of `iopath-model`. `run.rs` combines the repetitions.
+//! queues, elevators, page cache and log of the library, and devices of `iopath-model`. `run.rs` combines the
+//! repetitions.
 //!
 //! ```text
 //!   event loop: now = the earliest time limit of jobs, page cache, queues and device
@@ -91,8 +92,8 @@ pub(crate) struct Simulation<'a> {
     stop: &'a AtomicBool,
     /// The clock is not reset between repetitions, so the times in the log only increase.
     clock: VirtualClock,
-    /// The state that a warm workload keeps between repetitions. A cold repetition begins with models and page caches in
-    /// their initial state.
+    /// The state that a warm workload keeps between repetitions. A cold repetition begins with models and page caches
+    /// in their initial state.
     opened: Option<Opened>,
 }
 

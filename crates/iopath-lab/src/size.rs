@@ -40,8 +40,8 @@ pub fn parse_size(text: &str) -> Result<u64, BadSize> {
     number.checked_mul(1 << power).ok_or_else(bad)
 }
 
-/// Formats a size: `4 KiB`, `1.5 GiB`, `1000 bytes`. Below 1 MiB the text is exact: a size that needs more than two decimals
-/// is given in bytes. Larger sizes are rounded to two decimals.
+/// Formats a size: `4 KiB`, `1.5 GiB`, `1000 bytes`. Below 1 MiB the text is exact: a size that needs more than two
+/// decimals is given in bytes. Larger sizes are rounded to two decimals.
 pub fn format_size(bytes: u64) -> String {
     let (unit, power) = match bytes {
         1 => return "1 byte".to_owned(),

@@ -1,10 +1,10 @@
-//! The criterion of a steady state: the rates of a window vary and rise little enough, for reads and writes apart. Does not
-//! detect it: `steady_detector.rs` does.
+//! The criterion of a steady state: the rates of a window vary and rise little enough, for reads and writes apart. Does
+//! not detect it: `steady_detector.rs` does.
 //!
-//! A run is steady if, in one window, no sample deviates from the mean by more than a limit, and the straight line through
-//! the samples (least squares) changes by no more than another limit from the start of the window to its end. The default of
-//! 10% for both implies the criterion of the SNIA Solid State Storage Performance Test Specification: a range of at most 20%
-//! of the mean, and a slope excursion of at most 10%.
+//! A run is steady if, in one window, no sample deviates from the mean by more than a limit, and the straight line
+//! through the samples (least squares) changes by no more than another limit from the start of the window to its end.
+//! The default of 10% for both implies the criterion of the SNIA Solid State Storage Performance Test Specification: a
+//! range of at most 20% of the mean, and a slope excursion of at most 10%.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,5 +1,5 @@
-//! Detects the steady state of a run from its transfers so far. Has no clock: the caller passes the time. The criterion is in
-//! `steady.rs`; `engine/watches.rs` and `simulated/watched.rs` end a run with it.
+//! Detects the steady state of a run from its transfers so far. Has no clock: the caller passes the time. The criterion
+//! is in `steady.rs`; `engine/watches.rs` and `simulated/watched.rs` end a run with it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -109,8 +109,8 @@ impl Detector {
         self.reached.is_none().then_some(self.next_ns)
     }
 
-    /// Takes a sample if it is due. `counts` are the reads and writes since the start of the measurement. Returns whether
-    /// the steady state is reached with this sample.
+    /// Takes a sample if it is due. `counts` are the reads and writes since the start of the measurement. Returns
+    /// whether the steady state is reached with this sample.
     pub(crate) fn handle_counts(&mut self, counts: [Count; 2], now_ns: u64) -> bool {
         if self.reached.is_some() || now_ns < self.next_ns {
             return false;

@@ -1,5 +1,5 @@
-//! The storage of a target: empties the page caches above it before a cold repetition, and counts the bytes that storage
-//! transfers during a repetition. `served.rs` interprets the counts.
+//! The storage of a target: empties the page caches above it before a cold repetition, and counts the bytes that
+//! storage transfers during a repetition. `served.rs` interprets the counts.
 
 use std::fs::{self, File};
 use std::io;
@@ -152,7 +152,8 @@ struct Cache {
 enum Counter {
     /// Of this process: its threads submit the I/O.
     Process,
-    /// Of these disks, but at most the bytes that kernel threads and this process submitted: other programs use the disks, too.
+    /// Of these disks, but at most the bytes that kernel threads and this process submitted: other programs use the
+    /// disks, too.
     KernelThreads { disks: Vec<String>, target: String },
     /// Of these disks. Empty for memory, which transfers nothing.
     Disks(Vec<String>),

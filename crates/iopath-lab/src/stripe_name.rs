@@ -1,5 +1,5 @@
-//! The name of a stripe (RAID 0) as a target: `stripe:CHUNK:MEMBER,MEMBER,…`. Opens no member: `target.rs` does, and `model.rs`
-//! for members that are models.
+//! The name of a stripe (RAID 0) as a target: `stripe:CHUNK:MEMBER,MEMBER,…`. Opens no member: `target.rs` does, and
+//! `model.rs` for members that are models.
 
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,7 @@
-//! A survey recommends path, block size and depth for a target, and reports the CPU cost and anomalies. It measures many
-//! short workloads in turns within a given time. `survey/plan.rs` selects the workloads, `survey/schedule.rs` their order,
-//! `survey/prepare.rs` opens the target, `survey/modelled.rs` measures a model in virtual time, `survey/findings.rs`
-//! interprets the figures, `survey/view.rs` prints them.
+//! A survey recommends path, block size and depth for a target, and reports the CPU cost and anomalies. It measures
+//! many short workloads in turns within a given time. `survey/plan.rs` selects the workloads, `survey/schedule.rs`
+//! their order, `survey/prepare.rs` opens the target, `survey/modelled.rs` measures a model in virtual time,
+//! `survey/findings.rs` interprets the figures, `survey/view.rs` prints them.
 
 pub(crate) mod cell;
 mod compare;
@@ -62,7 +62,8 @@ pub struct SurveyOptions {
     pub time: Duration,
     /// Whether a user's file or device may be overwritten.
     pub overwrite: bool,
-    /// Whether to measure and explain the tool itself: the queue without a device, the engine, iopath against the kernel.
+    /// Whether to measure and explain the tool itself: the queue without a device, the engine, iopath against the
+    /// kernel.
     pub all: bool,
     /// Whether the text has the reasons of each finding.
     pub explain: bool,
@@ -170,8 +171,8 @@ impl<'a> Turns<'a> {
         Ok(Self { plan, series, costs, left_out })
     }
 
-    /// Measures in turns until the deadline, a signal or a failure. Measures the load by other programs before each round. Returns
-    /// the failure, if there are measurements before it.
+    /// Measures in turns until the deadline, a signal or a failure. Measures the load by other programs before each
+    /// round. Returns the failure, if there are measurements before it.
     fn measure(
         &mut self,
         clock: Instant,

@@ -1,4 +1,5 @@
-//! `iopath sweep`: measures a matrix of workloads and settings. The program builds the workload of each cell from its options.
+//! `iopath sweep`: measures a matrix of workloads and settings. The program builds the workload of each cell from its
+//! options.
 //!
 //! | file | content |
 //! |---|---|

@@ -44,15 +44,16 @@ const LEGEND: &str = concat!(
     "▲ fastest of its pattern, △ not significantly slower, ▼ slowest, ▽ not significantly faster; 95%, in pairs by round"
 );
 
-/// Whether a stream may have colours and progress bars: a terminal, unless `NO_COLOR` is set and not empty (no-color.org)
-/// or the terminal is `dumb`. All output uses this function.
+/// Whether a stream may have colours and progress bars: a terminal, unless `NO_COLOR` is set and not empty
+/// (no-color.org) or the terminal is `dumb`. All output uses this function.
 pub fn is_fancy(stream: &impl IsTerminal) -> bool {
     let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
     stream.is_terminal() && set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// One line for each result, with units in the head. MB/s is 10^6 bytes per second, GiB 2^30 bytes. `±95%` is half the 95%
-/// confidence interval of MB/s, divided by MB/s. `device I/O` is the mean size of the disk's requests, `-` without requests.
+/// One line for each result, with units in the head. MB/s is 10^6 bytes per second, GiB 2^30 bytes. `±95%` is half the
+/// 95% confidence interval of MB/s, divided by MB/s. `device I/O` is the mean size of the disk's requests, `-` without
+/// requests.
 ///
 /// If only a sample of latencies was measured, a line below the table states it.
 ///

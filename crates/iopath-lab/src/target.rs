@@ -1,5 +1,5 @@
-//! The target of a measurement: a scratch file, an existing file or block device, an export of a server, a model, or none. Decides which bytes a
-//! workload may access. Does not transfer them.
+//! The target of a measurement: a scratch file, an existing file or block device, an export of a server, a model, or
+//! none. Decides which bytes a workload may access. Does not transfer them.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -398,8 +398,8 @@ impl Target {
         if self.each().any(|one| one.stripe.is_some()) { check_path_of_stripe(workload) } else { Ok(()) }
     }
 
-    /// Refuses blocks and a first byte that are not aligned for direct I/O. A page cache of iopath accepts any block, but uses direct I/O
-    /// itself.
+    /// Refuses blocks and a first byte that are not aligned for direct I/O. A page cache of iopath accepts any block,
+    /// but uses direct I/O itself.
     pub(crate) fn check_alignment(&self, workload: &Workload) -> Result<(), LabError> {
         let path = workload.path.capabilities;
         if !path.needs_direct_io() {
@@ -434,8 +434,8 @@ impl Target {
         &self.storage
     }
 
-    /// Drops the pages of all targets from the page cache, and returns the bytes that are still resident; none without a
-    /// target.
+    /// Drops the pages of all targets from the page cache, and returns the bytes that are still resident; none without
+    /// a target.
     pub(crate) fn drop_cached(&self) -> Result<Option<Resident>, LabError> {
         let mut all: Option<Resident> = None;
         for one in self.each().flat_map(|one| std::iter::once(one).chain(one.members())) {

@@ -1,5 +1,5 @@
-//! The CPUs, the memory and the priority of a job's thread. Resolves and applies them; job files and their notation are in
-//! `jobfile/`.
+//! The CPUs, the memory and the priority of a job's thread. Resolves and applies them; job files and their notation are
+//! in `jobfile/`.
 
 use std::fs;
 use std::io;

@@ -1,5 +1,5 @@
-//! `iopath tune`: shows and sets the settings of a block device, and finds better ones. The settings and their journal are in
-//! `device_settings`.
+//! `iopath tune`: shows and sets the settings of a block device, and finds better ones. The settings and their journal
+//! are in `device_settings`.
 //!
 //! | file | content |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! The numbers of a workload as types with ranges. The constructor refuses a number out of range, with an error that names
-//! its field.
+//! The numbers of a workload as types with ranges. The constructor refuses a number out of range, with an error that
+//! names its field.
 
 use std::fmt;
 

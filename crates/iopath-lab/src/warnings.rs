@@ -1,4 +1,5 @@
-//! Warnings about a measurement: memory served it, the machine was busy, repetitions differ. Does not change the figures.
+//! Warnings about a measurement: memory served it, the machine was busy, repetitions differ. Does not change the
+//! figures.
 
 use crate::conditions::{Conditions, Repeated};
 use crate::result::{CacheUse, Connections, Repeat};

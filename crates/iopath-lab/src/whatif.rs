@@ -1,5 +1,5 @@
-//! What another elevator, depth or request size would have done: replays recorded requests on a model under alternatives, in
-//! virtual time, and compares the figures.
+//! What another elevator, depth or request size would have done: replays recorded requests on a model under
+//! alternatives, in virtual time, and compares the figures.
 //!
 //! ```text
 //!   log.rs ─┐                              plan.rs: inputs × alternatives

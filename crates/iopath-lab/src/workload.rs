@@ -1,4 +1,5 @@
-//! A workload: one path, one access pattern, its size and its repetitions. Checks are in `check.rs`; `run.rs` measures it.
+//! A workload: one path, one access pattern, its size and its repetitions. Checks are in `check.rs`; `run.rs` measures
+//! it.
 
 use std::num::NonZeroU64;
 use std::path::PathBuf;
@@ -140,7 +141,8 @@ pub struct Workload {
     pub path: &'static PathRow,
     /// A directory (for a temporary scratch file), a file or a block device.
     pub target: Option<PathBuf>,
-    /// Further targets: the workload runs on all of them at the same time. All of them, and the first, are models, or none.
+    /// Further targets: the workload runs on all of them at the same time. All of them, and the first, are models, or
+    /// none.
     pub more_targets: Vec<PathBuf>,
     /// Direction and order of the transfers.
     pub rw: Rw,
@@ -164,16 +166,16 @@ pub struct Workload {
     pub think: Duration,
     /// The transfers of a place before each such time.
     pub think_every: NonZeroU64,
-    /// The rate at which each job starts transfers; unset is as fast as possible. A transfer that finds all of the job's
-    /// depth in flight starts late. Its latency counts from the time at which it should have started.
+    /// The rate at which each job starts transfers; unset is as fast as possible. A transfer that finds all of the
+    /// job's depth in flight starts late. Its latency counts from the time at which it should have started.
     pub rate: Option<Rate>,
-    /// With a mixed pattern: the rate of the writes, so that [`Workload::rate`] is that of the reads. The share of reads then
-    /// follows from both.
+    /// With a mixed pattern: the rate of the writes, so that [`Workload::rate`] is that of the reads. The share of
+    /// reads then follows from both.
     pub rate_of_writes: Option<Rate>,
     /// The distances between the starts of transfers with a rate.
     pub rate_process: RateProcess,
-    /// The writes of a job after which it flushes, and waits for the flush before its next transfer. Unset flushes at the
-    /// end only.
+    /// The writes of a job after which it flushes, and waits for the flush before its next transfer. Unset flushes at
+    /// the end only.
     pub flush_every: Option<NonZeroU64>,
     /// Whether writes carry checksums, offsets and generations that reads check; unset does not.
     pub verify: Option<Verify>,
@@ -195,8 +197,8 @@ pub struct Workload {
     pub read_share: ReadShare,
     /// The elevator, on a path with a queue of iopath; unset is `none`.
     pub elevator: Option<ElevatorSpec>,
-    /// Maximum requests in flight at the device, for all jobs together, on a path with a page cache of iopath or with an
-    /// elevator other than `none`. Unset is the queue depth of the device. Refused with `none` on any other path.
+    /// Maximum requests in flight at the device, for all jobs together, on a path with a page cache of iopath or with
+    /// an elevator other than `none`. Unset is the queue depth of the device. Refused with `none` on any other path.
     pub device_depth: Option<DeviceDepth>,
     /// The I/O engine, on a path with a queue of iopath; unset is [`Engine::Auto`].
     pub engine: Option<Engine>,

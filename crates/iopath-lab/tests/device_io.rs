@@ -1,5 +1,5 @@
-//! Device I/O of a run while another process uses the disk. The only test of its program, because the counters cover the
-//! whole process.
+//! Device I/O of a run while another process uses the disk. The only test of its program, because the counters cover
+//! the whole process.
 
 use std::fs::File;
 use std::path::Path;

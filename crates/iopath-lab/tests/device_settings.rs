@@ -1,5 +1,5 @@
-//! Settings of loop devices: every setting of the table is set, seen in sysfs and restored. Needs root and loop devices; else the
-//! tests print a line and are skipped.
+//! Settings of loop devices: every setting of the table is set, seen in sysfs and restored. Needs root and loop
+//! devices; else the tests print a line and are skipped.
 
 #[path = "../../iopath-os/tests/support/mod.rs"]
 mod loops;

@@ -1,5 +1,5 @@
-//! The values of every parameter of every experiment: the ends of its range run, or are refused in one line that names the
-//! parameter; values outside the range are refused with the range. Nothing panics.
+//! The values of every parameter of every experiment: the ends of its range run, or are refused in one line that names
+//! the parameter; values outside the range are refused with the range. Nothing panics.
 
 use std::time::{Duration, Instant};
 
@@ -19,8 +19,8 @@ const SHORT: &[(&str, &[&str])] = &[
     ("boundary", &["total_mib=8", "io_mib=4"]),
 ];
 
-/// The experiments of the machine of 2002, with the parameters to test. They share a machine: `skew` tests its parameters,
-/// `link` and `cpu` those of their further runs. Small pieces and requests multiply the work of a run.
+/// The experiments of the machine of 2002, with the parameters to test. They share a machine: `skew` tests its
+/// parameters, `link` and `cpu` those of their further runs. Small pieces and requests multiply the work of a run.
 const MACHINE_2002: &[(&str, &[&str])] = &[
     ("skew", &["pin_ns", "buffer_ns", "block_2_4_bytes", "bio_kib", "file_mib"]),
     ("link", &["readahead_kib", "block_2_5_bytes"]),

@@ -1,5 +1,5 @@
-//! Experiments on real storage, in small: the workloads run on scratch files, and nothing is left behind. Figures in virtual
-//! time are tested in the file of each experiment.
+//! Experiments on real storage, in small: the workloads run on scratch files, and nothing is left behind. Figures in
+//! virtual time are tested in the file of each experiment.
 
 use iopath_lab::LabError;
 use iopath_lab::experiment::{Selection, experiments};

@@ -1,5 +1,5 @@
-//! The controls of jobs in job files: shares of several jobs, latency targets, least rates, series over time, priorities and CPUs.
-//! Most tests run on models, in virtual time.
+//! The controls of jobs in job files: shares of several jobs, latency targets, least rates, series over time,
+//! priorities and CPUs. Most tests run on models, in virtual time.
 
 use std::fs;
 use std::io;

@@ -1,5 +1,5 @@
-//! Conformance of every path of the table, on a small scratch file and through the public interface: counted bytes, every
-//! pattern, errors in one line.
+//! Conformance of every path of the table, on a small scratch file and through the public interface: counted bytes,
+//! every pattern, errors in one line.
 
 use std::fs::{self, File};
 use std::path::Path;

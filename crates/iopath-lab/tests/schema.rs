@@ -1,4 +1,5 @@
-//! The files of docs/schema are the schemas of the types. `IOPATH_BLESS=1 cargo test -p iopath-lab --test schema` writes them.
+//! The files of docs/schema are the schemas of the types. `IOPATH_BLESS=1 cargo test -p iopath-lab --test schema`
+//! writes them.
 
 use std::fs;
 use std::path::Path;

@@ -242,8 +242,8 @@ fn hash(log: &[u8]) -> u64 {
     hash
 }
 
-/// The same in each build profile and on each machine. A change of a model, a plan, an elevator or the record format changes
-/// these numbers: then copy the new ones from the message.
+/// The same in each build profile and on each machine. A change of a model, a plan, an elevator or the record format
+/// changes these numbers: then copy the new ones from the message.
 #[test]
 fn every_build_on_every_machine_writes_the_same_log() {
     let varied = STEADY

@@ -1,5 +1,5 @@
-//! Runs that end at their steady state, and flushes between transfers, in virtual time: exact times from models whose rates
-//! are known. The detector itself is tested on series of rates, beside its code.
+//! Runs that end at their steady state, and flushes between transfers, in virtual time: exact times from models whose
+//! rates are known. The detector itself is tested on series of rates, beside its code.
 
 use std::fs;
 use std::path::PathBuf;

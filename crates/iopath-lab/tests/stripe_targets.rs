@@ -1,4 +1,5 @@
-//! Stripes as targets: of files, of directories and of models, in lists, in job files and with several at the same time.
+//! Stripes as targets: of files, of directories and of models, in lists, in job files and with several at the same
+//! time.
 
 use std::fs;
 use std::path::{Path, PathBuf};

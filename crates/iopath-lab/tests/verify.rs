@@ -1,5 +1,5 @@
-//! Verification of data: each injected fault is found and named, and correct storage has none. The storage is the disk in
-//! memory of the library, with faults injected between job and volume; the paths to files are tested without faults.
+//! Verification of data: each injected fault is found and named, and correct storage has none. The storage is the disk
+//! in memory of the library, with faults injected between job and volume; the paths to files are tested without faults.
 
 use std::io;
 use std::num::NonZeroU64;

@@ -1,5 +1,5 @@
-//! Replays of recorded requests: a run on a model and its replay on the same model are the same, figures computed by hand,
-//! and results that depend neither on threads nor on shares.
+//! Replays of recorded requests: a run on a model and its replay on the same model are the same, figures computed by
+//! hand, and results that depend neither on threads nor on shares.
 
 use std::fs;
 use std::num::NonZeroU64;
@@ -15,7 +15,8 @@ use iopath_lab::{
 
 const MIB: u64 = 1 << 20;
 
-/// A disk whose figures follow from its parameters: a fixed latency for each request, and one request at a time for depth 1.
+/// A disk whose figures follow from its parameters: a fixed latency for each request, and one request at a time for
+/// depth 1.
 fn steady(latency_us: u32, depth: u32) -> String {
     format!(
         "kind = \"cloud\"\ncapacity_gib = 1\nlatency_min_us = {latency_us}\nlatency_p50_us = {latency_us}\n\
@@ -104,8 +105,9 @@ fn with_target(study: WhatIf, target: &Path) -> WhatIf {
     WhatIf { axes: Axes { targets: vec![target.to_owned()], ..study.axes }, ..study }
 }
 
-/// The replay of a recorded run on its model, with its settings, has the figures of the run: each request has the same latency.
-/// With several queues, the log does not have the order of simultaneous requests of different queues, so figures are close.
+/// The replay of a recorded run on its model, with its settings, has the figures of the run: each request has the same
+/// latency. With several queues, the log does not have the order of simultaneous requests of different queues, so
+/// figures are close.
 fn assert_reproduced(name: &str, workload: &Workload, has_one_queue: bool) {
     let files = Files::new();
     let log = files.log("run.log", workload);

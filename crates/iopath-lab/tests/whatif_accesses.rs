@@ -1,5 +1,5 @@
-//! Replays of file accesses from a log: the second level of a log reproduces a run through the page cache, and predicts runs with
-//! another readahead or cache.
+//! Replays of file accesses from a log: the second level of a log reproduces a run through the page cache, and predicts
+//! runs with another readahead or cache.
 
 use std::fs;
 use std::path::{Path, PathBuf};

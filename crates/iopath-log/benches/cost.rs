@@ -5,7 +5,8 @@
 //! There are two ratios: of the medians, and of the 10th percentiles, which other programs do not affect. The two
 //! differ if other programs run, or if the log thread has no CPU of its own.
 //!
-//! Each turn also runs a second load without a log. The distance of its ratio from 1 is the resolution of the measurement.
+//! Each turn also runs a second load without a log. The distance of its ratio from 1 is the resolution of the
+//! measurement.
 //!
 //! Each workload is one thread on a null device. Two run at about a million I/Os per second. The first is limited by
 //! the device, which needs a microsecond for each I/O. The second is limited by the CPU: checksums of a page cost as

@@ -18,8 +18,8 @@ const READS: usize = 5;
 /// Bios submitted before the log thread gets time to empty the ring.
 const BURST: u64 = 20_000;
 
-/// Writes at least `records` records: random 4 KiB reads at depth 32, on eight streams, with latencies of a fast device.
-/// Returns their number.
+/// Writes at least `records` records: random 4 KiB reads at depth 32, on eight streams, with latencies of a fast
+/// device. Returns their number.
 fn write_log(path: &Path, records: u64) -> u64 {
     let elevator = "deadline".parse().expect("the elevator exists");
     let config = QueueConfig { bios_max: 64, requests_max: 64, elevator, ..QueueConfig::default() };

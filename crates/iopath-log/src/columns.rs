@@ -1,5 +1,6 @@
 //! The content of a block since version 5 of the format: the records as columns of bytes, which compress faster and to
-//! fewer bytes than words. docs/log-format.md describes each column. Compression is in `writer/file.rs` and `reader.rs`.
+//! fewer bytes than words. docs/log-format.md describes each column. Compression is in `writer/file.rs` and
+//! `reader.rs`.
 //!
 //! A step usually has the time of the step before it, and the place of the step before it with the same number. So most
 //! values of a column are zero and are left out; a byte of flags for each record says which.

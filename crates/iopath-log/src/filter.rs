@@ -1,7 +1,7 @@
 //! Selects steps by time, stream, sector range, event and repeat. Each step passes or fails on its own.
 //!
-//! Steps of the queue itself have no stream and no sectors. `elevator` and `missed` concern all later I/O, so filters by
-//! stream or sector let them pass; they reject `unplug` and `clock`.
+//! Steps of the queue itself have no stream and no sectors. `elevator` and `missed` concern all later I/O, so filters
+//! by stream or sector let them pass; they reject `unplug` and `clock`.
 
 use crate::block::Entry;
 use iopath_core::log::Event;

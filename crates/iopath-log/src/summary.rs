@@ -40,7 +40,8 @@ use std::io::Read;
 use tallies::{Reading, Tallies};
 
 impl<R: Read + Send> LogReader<R> {
-    /// Summarises the steps that pass the filter. A damaged log is summarised up to the damage, and the report states it.
+    /// Summarises the steps that pass the filter. A damaged log is summarised up to the damage, and the report states
+    /// it.
     ///
     /// # Errors
     /// If the operating system reports an error while reading.

@@ -1,5 +1,5 @@
-//! Escapes text for a terminal: text from a log, and names of files. Both are untrusted input, and control characters would
-//! control the terminal.
+//! Escapes text for a terminal: text from a log, and names of files. Both are untrusted input, and control characters
+//! would control the terminal.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
@@ -42,8 +42,9 @@ fn escape_if(text: &str, is_refused: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// The text without characters that control a terminal or change the writing direction, except ends of lines, tabs and, if
-/// `has_colors`, sequences that select a colour or an attribute (`ESC [ … m`). The other characters are escaped as `\u{1b}`.
+/// The text without characters that control a terminal or change the writing direction, except ends of lines, tabs and,
+/// if `has_colors`, sequences that select a colour or an attribute (`ESC [ … m`). The other characters are escaped as
+/// `\u{1b}`.
 pub fn for_terminal(text: &str, has_colors: bool) -> Cow<'_, str> {
     let is_refused = |char| is_control(char) && !matches!(char, '\n' | '\t');
     if !has_colors || !text.contains('\x1b') {

@@ -26,8 +26,8 @@ const IDLE: Duration = Duration::from_millis(2);
 /// The thread writes a partly filled block after this time. This bounds the loss when the program is killed.
 const BLOCK_AGE_MAX: Duration = Duration::from_secs(1);
 
-/// A partly filled block is written after this number of other blocks, so that a reader needs little memory to order the
-/// records of all queues by time.
+/// A partly filled block is written after this number of other blocks, so that a reader needs little memory to order
+/// the records of all queues by time.
 const BLOCKS_BETWEEN_MAX: u64 = 8;
 
 /// A log being written. [`LogWriter::add_queue`] returns the sink of one queue; [`LogWriter::finish`] ends the log.

@@ -1,6 +1,5 @@
-//! What a model costs for each request: the device alone, and behind a queue with elevator `deadline`. One core, no log;
-//! CPU time, so that other programs disturb it little.
-//! `cargo bench -p iopath-model --bench cost [-- FILTER]`.
+//! What a model costs for each request: the device alone, and behind a queue with elevator `deadline`. One core, no
+//! log; CPU time, so that other programs disturb it little. `cargo bench -p iopath-model --bench cost [-- FILTER]`.
 
 use std::time::Instant as Clock;
 

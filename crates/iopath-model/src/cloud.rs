@@ -3,7 +3,8 @@
 //!
 //! With `batch_max` above 1, one server of the provider takes all waiting requests, up to this number, as one batch. It
 //! passes them through the caps one after another, and reports all of them when the last has completed. Requests that
-//! arrive meanwhile wait for the next batch. A virtual machine monitor that serves a queue in one thread behaves like this.
+//! arrive meanwhile wait for the next batch. A virtual machine monitor that serves a queue in one thread behaves like
+//! this.
 
 use std::collections::VecDeque;
 
@@ -278,7 +279,8 @@ impl Cloud {
         }
     }
 
-    /// Passes the waiting requests, at most `batch_max`, through the caps. All of them complete at the time of the last.
+    /// Passes the waiting requests, at most `batch_max`, through the caps. All of them complete at the time of the
+    /// last.
     fn take_batch(&mut self, at: Nanos) {
         let drawn = self.draw();
         let (mut passed, mut latency) = (at, 0);

@@ -21,9 +21,9 @@ const OVERFLOW: IoError = IoError::Os(75);
 
 /// A modelled device. It moves no data: a read leaves the memory unchanged.
 ///
-/// A request outside of the device fails with [`IoError::EndOfDevice`]. An operation that the device does not support fails
-/// with [`IoError::Unsupported`]. A request later than 146 years after the start fails with `EOVERFLOW`. A model that
-/// contains another model also refuses requests that violate its limits, with [`IoError::Alignment`].
+/// A request outside of the device fails with [`IoError::EndOfDevice`]. An operation that the device does not support
+/// fails with [`IoError::Unsupported`]. A request later than 146 years after the start fails with `EOVERFLOW`. A model
+/// that contains another model also refuses requests that violate its limits, with [`IoError::Alignment`].
 #[derive(Debug)]
 pub struct ModelDevice<M: ModelMemory> {
     limits: Limits,

@@ -2,10 +2,10 @@
 //! serves the request with the shortest positioning time first.
 //!
 //! The controller decodes one request after another; each costs its command overhead. A read whose sectors are in the
-//! buffer, or a write that fits into the cache, uses the interface at once. All other requests wait for the arm, which may
-//! be busy meanwhile. The arm seeks, while the data of a write arrives, waits for the rotation to the first sector, and transfers the sectors. After a read, the heads read ahead
-//! until another request needs the arm. A queued read of these sectors does not seek: it waits until the heads have
-//! passed them.
+//! buffer, or a write that fits into the cache, uses the interface at once. All other requests wait for the arm, which
+//! may be busy meanwhile. The arm seeks, while the data of a write arrives, waits for the rotation to the first sector,
+//! and transfers the sectors. After a read, the heads read ahead until another request needs the arm. A queued read of
+//! these sectors does not seek: it waits until the heads have passed them.
 //!
 //! Not modelled: defects, retries, thermal calibration, zones of shingled tracks, and a media cache.
 
@@ -35,8 +35,8 @@ struct Entry {
     is_write: bool,
     start: u64,
     end: u64,
-    /// The time at which the controller has decoded the request. The data of a write arrives from then on, at no time later
-    /// than the medium needs it.
+    /// The time at which the controller has decoded the request. The data of a write arrives from then on, at no time
+    /// later than the medium needs it.
     ready: Nanos,
     arrived: Nanos,
     /// The track of its first sector.
@@ -357,7 +357,8 @@ impl Disk {
             return self.segments.find(start).is_some_and(|index| self.segments.get(index).end >= end);
         };
         self.segments.touch(segment);
-        // A stream that has stopped needs a seek before it continues. The sectors already read stay available meanwhile.
+        // A stream that has stopped needs a seek before it continues. The sectors already read stay available
+        // meanwhile.
         self.segments.extend(segment, if stop <= now { limit } else { end });
         if self.job.is_none() {
             let limit = (end + self.spec.readahead_sectors).min(self.arm.geometry.sectors());

@@ -163,8 +163,8 @@ impl<'d> Section<'d> {
         format!("{}{name}", self.path)
     }
 
-    /// The table `name`; `None` if no file has this table. A table with a `kind` or `base` replaces that of the files below,
-    /// which may have parameters of another kind.
+    /// The table `name`; `None` if no file has this table. A table with a `kind` or `base` replaces that of the files
+    /// below, which may have parameters of another kind.
     pub(crate) fn table(&self, name: &str) -> Result<Option<Section<'d>>, ModelError> {
         let mut tables = Vec::new();
         for place in &self.tables {

@@ -1,11 +1,13 @@
-//! A solid-state disk: dies behind channels, a controller, an interface, a write buffer, and the work of garbage collection.
+//! A solid-state disk: dies behind channels, a controller, an interface, a write buffer, and the work of garbage
+//! collection.
 //!
-//! A read uses the controller, its dies, their channels and the interface, in this order. Each of these serves one request
-//! at a time. A write completes in the buffer. The controller programs the data of the buffer to the dies, in units. While
-//! the buffer is full, writes wait. After a program, a die also copies pages and erases blocks; `gc.rs` computes how many.
+//! A read uses the controller, its dies, their channels and the interface, in this order. Each of these serves one
+//! request at a time. A write completes in the buffer. The controller programs the data of the buffer to the dies, in
+//! units. While the buffer is full, writes wait. After a program, a die also copies pages and erases blocks; `gc.rs`
+//! computes how many.
 //!
-//! Not modelled: the mapping of pages (data lies striped over the dies by address), wear, read disturb, SLC caches and the
-//! suspension of programs.
+//! Not modelled: the mapping of pages (data lies striped over the dies by address), wear, read disturb, SLC caches and
+//! the suspension of programs.
 
 mod amplification;
 mod gc;

@@ -1,9 +1,9 @@
 //! The CPUs of a modelled host: the CPU cost of I/O, the utilization, and the time that work waits for a CPU.
 //!
-//! Work has two classes. Interrupts and the submission of requests to devices begin at once. If all CPUs execute threads,
-//! this work suspends one thread. Work of a thread waits until a CPU executes no other thread. Waiting work begins in the
-//! order of arrival, or in the order of the lock if one lock protects the work of all threads. Processor caches and the
-//! scheduler's priorities are not modelled.
+//! Work has two classes. Interrupts and the submission of requests to devices begin at once. If all CPUs execute
+//! threads, this work suspends one thread. Work of a thread waits until a CPU executes no other thread. Waiting work
+//! begins in the order of arrival, or in the order of the lock if one lock protects the work of all threads. Processor
+//! caches and the scheduler's priorities are not modelled.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -240,8 +240,8 @@ impl Host {
         Self::of(model, None)
     }
 
-    /// A host with one lock for the work of all threads: one thread executes at a time, on any CPU. It holds the lock for
-    /// one piece of work. Interrupts do not need the lock.
+    /// A host with one lock for the work of all threads: one thread executes at a time, on any CPU. It holds the lock
+    /// for one piece of work. Interrupts do not need the lock.
     pub fn with_lock(model: &HostModel, order: LockOrder) -> Self {
         Self::of(model, Some(order))
     }
@@ -322,8 +322,8 @@ impl Threads {
         cpus.done[self.group].pop_front().map(|(_, number)| number)
     }
 
-    /// The next time at which to call [`Threads::poll_done`]; `None` if no thread of the group is on a CPU. Work of another
-    /// group may change this time.
+    /// The next time at which to call [`Threads::poll_done`]; `None` if no thread of the group is on a CPU. Work of
+    /// another group may change this time.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let cpus = self.host.cpu_states();
         let done = cpus.done[self.group].front().map(|(at, _)| *at);
@@ -334,7 +334,8 @@ impl Threads {
 }
 
 impl Cpus {
-    /// Ends the work of threads that is done at `now`, each at its own time, and begins the work that waits for its CPU.
+    /// Ends the work of threads that is done at `now`, each at its own time, and begins the work that waits for its
+    /// CPU.
     fn advance(&mut self, now: Instant) {
         loop {
             let ends = self.each.iter().enumerate().filter_map(|(index, cpu)| Some((cpu.thread?.0, index)));

@@ -18,7 +18,8 @@ use crate::stage::Staged;
 /// After this number of rounds without progress, all events of a point in time count as executed.
 const IDLE_ROUNDS_MAX: u32 = 2;
 
-/// The shortest time of a request to a mapped file. A read of a hole needs no I/O, but a workload of such reads must end.
+/// The shortest time of a request to a mapped file. A read of a hole needs no I/O, but a workload of such reads must
+/// end.
 const MAPPED_MIN: Duration = Duration::from_nanos(1);
 
 /// A layer over devices `D`, with the completions that the caller has not polled.

@@ -3,11 +3,11 @@
 //! and a modelled device holds no data.
 //!
 //! A [`Model`] holds the checked parameters of a TOML file. [`ModelDevice`] runs such a model as a
-//! [`BlockDevice`](iopath_core::BlockDevice). Its `poll_timeout` returns the time of its next event, so a loop in virtual
-//! time can jump there and misses no event. A model may contain another one: a stripe, a mapped file, a remote target, a
-//! delay, a throttle, faults. [`Staged`] puts a [`Link`], a [`Host`], a [`Delay`] or a [`Throttle`] in front of any device.
-//! With the same seed, the same requests at the same times complete at the same nanosecond on every machine. For this,
-//! times are integers, and the models use no function of a mathematics library.
+//! [`BlockDevice`](iopath_core::BlockDevice). Its `poll_timeout` returns the time of its next event, so a loop in
+//! virtual time can jump there and misses no event. A model may contain another one: a stripe, a mapped file, a remote
+//! target, a delay, a throttle, faults. [`Staged`] puts a [`Link`], a [`Host`], a [`Delay`] or a [`Throttle`] in front
+//! of any device. With the same seed, the same requests at the same times complete at the same nanosecond on every
+//! machine. For this, times are integers, and the models use no function of a mathematics library.
 //!
 //! ```
 //! use iopath_core::{Bio, Extent, Instant, LengthOnly, QueueConfig, QueuedDevice, Sector};

@@ -1,5 +1,6 @@
-//! A link between host and device: bandwidth in each direction, latency, and the overhead of frames. Several devices may
-//! share it. Loss, congestion control and arbitration are not modelled: each direction sends one message after another.
+//! A link between host and device: bandwidth in each direction, latency, and the overhead of frames. Several devices
+//! may share it. Loss, congestion control and arbitration are not modelled: each direction sends one message after
+//! another.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

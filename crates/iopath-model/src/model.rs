@@ -1,5 +1,5 @@
-//! A model: the checked parameters of a file, and the device limits derived from them. The mechanism of each kind is in a
-//! file of its own.
+//! A model: the checked parameters of a file, and the device limits derived from them. The mechanism of each kind is in
+//! a file of its own.
 
 use iopath_core::Limits;
 
@@ -129,7 +129,8 @@ impl Kind {
     }
 }
 
-/// Reads a kind that contains another model: its own parameters with `layer`, then the model of any kind in table `device`.
+/// Reads a kind that contains another model: its own parameters with `layer`, then the model of any kind in table
+/// `device`.
 fn layered(section: &Section<'_>, others: &[&str], layer: layer::ReadLayer) -> Checked {
     let (spec, limits) = layer::read(section, others, layer, |device| {
         let (spec, limits) = Kind::of(device)?.read(device)?;
@@ -214,14 +215,14 @@ impl Model {
     /// The model of a file. `file_name` is for messages and for the name of the model.
     ///
     /// # Errors
-    /// [`ModelError`]: a name, a value or a combination of values is not valid. The message has the file, line, parameter,
-    /// range and unit.
+    /// [`ModelError`]: a name, a value or a combination of values is not valid. The message has the file, line,
+    /// parameter, range and unit.
     pub fn parse(file_name: &str, text: &str) -> Result<Self, ModelError> {
         Self::parse_with(file_name, text, &[])
     }
 
-    /// The model of a file, with other values for some parameters: their paths (`seek_average_ms`, `zone.0.cylinders`) and
-    /// the numbers as text.
+    /// The model of a file, with other values for some parameters: their paths (`seek_average_ms`, `zone.0.cylinders`)
+    /// and the numbers as text.
     ///
     /// # Errors
     /// As for [`Model::parse`], also for the values of `overrides`.
@@ -273,8 +274,8 @@ impl Model {
     }
 }
 
-/// Adds each preset that the file names as `base`, as a layer below the file. The file may name one for itself, and one for
-/// each table `device` and `link` at any depth. `names` is the path of the first table.
+/// Adds each preset that the file names as `base`, as a layer below the file. The file may name one for itself, and one
+/// for each table `device` and `link` at any depth. `names` is the path of the first table.
 fn add_bases(document: &mut Document<'_>, names: &mut Vec<&'static str>) -> Result<(), ModelError> {
     let mut section = document.root();
     for name in &*names {

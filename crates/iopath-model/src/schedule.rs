@@ -8,8 +8,8 @@ type Nanos = u64;
 
 /// Items in the order of their times; items with the same time stay in the order of insertion.
 ///
-/// Most items are inserted in the order of time, because a mechanism serves one request after another. Such items are in a
-/// list and cost no search. An item that is earlier than the end of the list is in a heap.
+/// Most items are inserted in the order of time, because a mechanism serves one request after another. Such items are
+/// in a list and cost no search. An item that is earlier than the end of the list is in a heap.
 #[derive(Debug)]
 pub(crate) struct Schedule<T> {
     list: VecDeque<Item<T>>,

@@ -1,5 +1,5 @@
-//! A thread that submits requests to a device: one after another, each after its CPU work. The memory of a request consists
-//! of pages that are not adjacent. The thread does not wait for completions.
+//! A thread that submits requests to a device: one after another, each after its CPU work. The memory of a request
+//! consists of pages that are not adjacent. The thread does not wait for completions.
 
 use std::collections::VecDeque;
 
@@ -7,9 +7,9 @@ use iopath_core::{BlockDevice, Busy, Completion, Instant, Io, Limits, Memory, Mo
 
 use crate::host::{Host, Work};
 
-/// A device behind the thread that submits to it. The thread executes the work of all earlier requests, then that of the
-/// bio and the pages of this request. Then the request reaches the device. So requests that are submitted at the same time
-/// reach the device one after another.
+/// A device behind the thread that submits to it. The thread executes the work of all earlier requests, then that of
+/// the bio and the pages of this request. Then the request reaches the device. So requests that are submitted at the
+/// same time reach the device one after another.
 ///
 /// The work of the device's own stages on the same CPU delays the following requests.
 #[derive(Debug)]

@@ -208,7 +208,8 @@ fn cached_writes_reach_the_medium_when_the_disk_is_idle() {
 
 #[test]
 fn interleaved_streams_share_the_disk_without_losing_their_buffers() {
-    // Two sequential streams of 64 KiB: each read ends a stream of the other, so the disk seeks, but reads ahead between.
+    // Two sequential streams of 64 KiB: each read ends a stream of the other, so the disk seeks, but reads ahead
+    // between.
     let mut rig = rig("sata-2006", &[]);
     let done =
         rig.keep(2, 2000, |n| (Op::Read, u64::from(n % 2) * 400_000_000 + u64::from(n / 2) * 128, 65536));

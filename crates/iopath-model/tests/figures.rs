@@ -1,5 +1,6 @@
-//! The figures of each preset: what its source states against what the model does, within a stated tolerance. The tables of
-//! docs/models.md come from here. `IOPATH_UPDATE_DOCS=1 cargo test -p iopath-model --test figures` writes them.
+//! The figures of each preset: what its source states against what the model does, within a stated tolerance. The
+//! tables of docs/models.md come from here. `IOPATH_UPDATE_DOCS=1 cargo test -p iopath-model --test figures` writes
+//! them.
 
 mod rig;
 

@@ -1,5 +1,5 @@
-//! The same seed gives the same nanoseconds on every machine and in every build profile: a hash of 10,000 completions of
-//! each preset. A change of a model or a preset changes its hash; the message of the failed test has the new one.
+//! The same seed gives the same nanoseconds on every machine and in every build profile: a hash of 10,000 completions
+//! of each preset. A change of a model or a preset changes its hash; the message of the failed test has the new one.
 
 use iopath_core::{BlockDevice, Extent, Instant, Io, LengthOnly, Op, Sector, Tag};
 use iopath_model::{Model, ModelDevice, Preset};

@@ -1,5 +1,5 @@
-//! Laws that hold for every model: Little's law, throughput within the limit of the mechanism, and the response time of a
-//! queue with one deterministic server where the model is one.
+//! Laws that hold for every model: Little's law, throughput within the limit of the mechanism, and the response time of
+//! a queue with one deterministic server where the model is one.
 
 mod rig;
 

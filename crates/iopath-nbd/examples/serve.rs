@@ -1,5 +1,6 @@
 //! Serves a file over NBD on a unix socket, read-only, until the process is killed:
-//! `cargo run --release --example serve -- FILE SOCKET [direct|buffered] [THREADS]`. The program `iopath serve` has more options.
+//! `cargo run --release --example serve -- FILE SOCKET [direct|buffered] [THREADS]`. The program `iopath serve` has
+//! more options.
 
 use std::error::Error;
 use std::path::PathBuf;

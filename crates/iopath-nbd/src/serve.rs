@@ -49,8 +49,8 @@ pub struct Served {
     pub name: String,
     /// A text for people, or empty.
     pub description: String,
-    /// The volume. A direct volume that bounces unaligned I/O ([`iopath::Unaligned::Bounce`]) accepts every request; one
-    /// that refuses it serves only aligned requests.
+    /// The volume. A direct volume that bounces unaligned I/O ([`iopath::Unaligned::Bounce`]) accepts every request;
+    /// one that refuses it serves only aligned requests.
     pub volume: Volume,
     /// Whether clients may write. The volume must be open for writing then.
     pub is_writable: bool,
@@ -63,17 +63,17 @@ pub struct ServeOptions {
     pub workers: usize,
     /// Clients that have negotiated, at the same time. Further connections are closed at once.
     pub connections_max: u32,
-    /// Connections that negotiate at the same time, beside those of `connections_max`; an equal share of them for each thread.
-    /// A further one takes the place of the oldest.
+    /// Connections that negotiate at the same time, beside those of `connections_max`; an equal share of them for each
+    /// thread. A further one takes the place of the oldest.
     pub handshakes_max: u32,
-    /// A client that neither sends nor receives within this time, in the middle of a message, is disconnected. So is a client
-    /// that has not completed the negotiation, with TLS if it asks for that, within this time.
+    /// A client that neither sends nor receives within this time, in the middle of a message, is disconnected. So is a
+    /// client that has not completed the negotiation, with TLS if it asks for that, within this time.
     pub patience: Duration,
     /// Bytes in a second that a client must send or receive on average in the middle of a message. A message may take
     /// `patience`, and the time of its bytes at this rate.
     pub rate_min: u64,
-    /// Longest time of [`Server::stop`]. The requests in flight have half of it, then connections are closed; the volumes are
-    /// flushed in the rest.
+    /// Longest time of [`Server::stop`]. The requests in flight have half of it, then connections are closed; the
+    /// volumes are flushed in the rest.
     pub stop_limit: Duration,
     /// The encryption of connections; `None`: the server refuses TLS.
     pub tls: Option<ServeTls>,
@@ -82,7 +82,8 @@ pub struct ServeOptions {
 }
 
 impl Default for ServeOptions {
-    /// A thread for each processor, at most 8; 1,024 connections and 256 that negotiate; 30 s and 16 KiB/s; 40 s to stop; no TLS and no log.
+    /// A thread for each processor, at most 8; 1,024 connections and 256 that negotiate; 30 s and 16 KiB/s; 40 s to
+    /// stop; no TLS and no log.
     fn default() -> Self {
         let workers = std::thread::available_parallelism().map_or(1, |count| count.get().min(8));
         Self {
@@ -109,7 +110,8 @@ pub struct ServeTotals {
     pub requests: u64,
     /// Bytes of their data.
     pub bytes: u64,
-    /// Requests in flight that the server gave up when it stopped, because the time was over: their clients got no reply.
+    /// Requests in flight that the server gave up when it stopped, because the time was over: their clients got no
+    /// reply.
     pub abandoned: u64,
 }
 
@@ -206,11 +208,11 @@ impl Server {
         self.shared.messages.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
     }
 
-    /// Accepts no further connections and requests, completes the requests in flight, and flushes the volumes, all within
-    /// [`ServeOptions::stop_limit`]. Returns the counters at the end.
+    /// Accepts no further connections and requests, completes the requests in flight, and flushes the volumes, all
+    /// within [`ServeOptions::stop_limit`]. Returns the counters at the end.
     ///
-    /// A volume that does not answer in time is given up, with the threads that wait for it: their memory is lost until the
-    /// process ends.
+    /// A volume that does not answer in time is given up, with the threads that wait for it: their memory is lost until
+    /// the process ends.
     ///
     /// # Errors
     ///
@@ -230,8 +232,8 @@ impl Server {
             if let Some(ended) = join_until(thread, began + self.stop_limit * 3 / 4) {
                 result = result.and(ended);
             } else {
-                // It waits for a volume, with these requests. A worker counts them at the end of a pass, and this one is inside
-                // of a pass.
+                // It waits for a volume, with these requests. A worker counts them at the end of a pass, and this one
+                // is inside of a pass.
                 worker.abandon();
                 worker.abandoned.fetch_max(1, Ordering::Relaxed);
             }

@@ -105,7 +105,8 @@ impl TlsServer {
 }
 
 impl TlsClient {
-    /// A client that trusts the authorities in `ca` (PEM). `files` is its own certificate, for servers that ask for one.
+    /// A client that trusts the authorities in `ca` (PEM). `files` is its own certificate, for servers that ask for
+    /// one.
     ///
     /// # Errors
     /// As [`TlsServer::load`].
@@ -117,8 +118,8 @@ impl TlsClient {
         Self::build(builder, files)
     }
 
-    /// A client that accepts every certificate of a server. The connection is encrypted, but an attacker in the network can
-    /// read and change it. `files` as in [`TlsClient::load`].
+    /// A client that accepts every certificate of a server. The connection is encrypted, but an attacker in the network
+    /// can read and change it. `files` as in [`TlsClient::load`].
     ///
     /// # Errors
     /// As [`TlsServer::load`].
@@ -168,11 +169,12 @@ impl TlsClient {
 pub struct TlsSession(Connection);
 
 impl TlsSession {
-    /// Receives plain bytes, and continues the handshake as far as that is possible: `Ok(None)` if the socket has no more
-    /// bytes for now, `Ok(Some(0))` if the peer closed the connection. `buffer` must not be empty.
+    /// Receives plain bytes, and continues the handshake as far as that is possible: `Ok(None)` if the socket has no
+    /// more bytes for now, `Ok(Some(0))` if the peer closed the connection. `buffer` must not be empty.
     ///
     /// # Errors
-    /// The error of the socket, or [`io::ErrorKind::InvalidData`]: the peer violates TLS, or its certificate is refused.
+    /// The error of the socket, or [`io::ErrorKind::InvalidData`]: the peer violates TLS, or its certificate is
+    /// refused.
     pub fn receive(
         &mut self,
         socket: &mut (impl Read + Write),
@@ -181,7 +183,8 @@ impl TlsSession {
         loop {
             match self.0.reader().read(buffer) {
                 Ok(count) => return Ok(Some(count)),
-                // The peer closed the socket without an end of TLS. Messages of NBD have a length, so none is cut unnoticed.
+                // The peer closed the socket without an end of TLS. Messages of NBD have a length, so none is cut
+                // unnoticed.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(Some(0)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
@@ -201,8 +204,8 @@ impl TlsSession {
         }
     }
 
-    /// Encrypts and sends bytes: `Ok(None)` if the socket is full. The number of accepted bytes may exceed those that the
-    /// socket has accepted: see [`TlsSession::has_output`].
+    /// Encrypts and sends bytes: `Ok(None)` if the socket is full. The number of accepted bytes may exceed those that
+    /// the socket has accepted: see [`TlsSession::has_output`].
     ///
     /// # Errors
     /// The error of the socket.

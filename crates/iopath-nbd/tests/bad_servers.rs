@@ -1,4 +1,5 @@
-//! Clients of servers that are silent, slow, or violate the protocol: every wait ends, with an error that names the reason.
+//! Clients of servers that are silent, slow, or violate the protocol: every wait ends, with an error that names the
+//! reason.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

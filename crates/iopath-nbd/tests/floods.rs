@@ -1,5 +1,5 @@
-//! Clients that send more than they read, and many connections in a short time: memory stays bounded, and other clients are
-//! served.
+//! Clients that send more than they read, and many connections in a short time: memory stays bounded, and other clients
+//! are served.
 
 mod sockets;
 

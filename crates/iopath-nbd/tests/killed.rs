@@ -1,6 +1,6 @@
-//! A server that is killed with SIGKILL: every byte that it acknowledged with a flush, or with forced unit access (FUA), is in
-//! the file. The power of the machine stays on, so the page cache of the kernel survives; the page cache of the server does
-//! not. A second test restarts the server several times below a volume, which connects anew.
+//! A server that is killed with SIGKILL: every byte that it acknowledged with a flush, or with forced unit access
+//! (FUA), is in the file. The power of the machine stays on, so the page cache of the kernel survives; the page cache
+//! of the server does not. A second test restarts the server several times below a volume, which connects anew.
 //!
 //! `IOPATH_KILL_ROUNDS` sets the number of rounds, `IOPATH_KILL_SEED` the first seed.
 
@@ -121,7 +121,8 @@ struct Round<'a> {
 }
 
 impl Round<'_> {
-    /// Writes and flushes until the server is gone. Each client writes its own blocks; a flush covers the blocks of all.
+    /// Writes and flushes until the server is gone. Each client writes its own blocks; a flush covers the blocks of
+    /// all.
     fn run_client(&self, number: usize, mut client: Client) -> Option<()> {
         let mut random = Random(self.seed << 8 | number as u64);
         let mut version = 0;

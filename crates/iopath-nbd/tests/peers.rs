@@ -1,6 +1,6 @@
-//! Our client with the servers of others: nbdkit with its filters, qemu-nbd, qemu-storage-daemon. Random operations through a
-//! volume agree with a model, also while a server is killed and restarted. A test whose program is missing is skipped with
-//! a line.
+//! Our client with the servers of others: nbdkit with its filters, qemu-nbd, qemu-storage-daemon. Random operations
+//! through a volume agree with a model, also while a server is killed and restarted. A test whose program is missing is
+//! skipped with a line.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -1,5 +1,5 @@
-//! Programs of others at the other end of the server or client: libnbd's nbdinfo and nbdcopy, qemu-img, fio, and the servers nbdkit and
-//! qemu-nbd. A test whose program is missing is skipped with a line.
+//! Programs of others at the other end of the server or client: libnbd's nbdinfo and nbdcopy, qemu-img, fio, and the
+//! servers nbdkit and qemu-nbd. A test whose program is missing is skipped with a line.
 
 mod sockets;
 
@@ -33,8 +33,8 @@ fn is_installed(program: &str) -> bool {
     found
 }
 
-/// Output of a program that must succeed. Its files in the current directory, such as the verify state of fio, are outside of the
-/// tree.
+/// Output of a program that must succeed. Its files in the current directory, such as the verify state of fio, are
+/// outside of the tree.
 fn run(program: &str, arguments: &[&str]) -> String {
     let output =
         Command::new(program).args(arguments).current_dir(env!("CARGO_TARGET_TMPDIR")).output().unwrap();

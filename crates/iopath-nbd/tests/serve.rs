@@ -87,8 +87,8 @@ fn a_long_read_is_complete_if_all_but_its_first_piece_is_cached() {
     client.execute(ClientOperation::Read { offset: 0, length: LENGTH }, &mut data).unwrap();
 }
 
-/// A simple reply has one head, and its data follows without a byte of another reply. The first piece of the long read is
-/// cached, as is the short read, so both replies can begin while the rest of the long read is on its way.
+/// A simple reply has one head, and its data follows without a byte of another reply. The first piece of the long read
+/// is cached, as is the short read, so both replies can begin while the rest of the long read is on its way.
 #[test]
 fn no_reply_comes_between_the_pieces_of_a_long_simple_reply() {
     const PIECE: usize = 128 << 10;

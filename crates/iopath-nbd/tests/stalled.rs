@@ -1,5 +1,5 @@
-//! Clients that stop in the middle of a message, or are slow: the others are served at all times, and the data of the slow ones
-//! is right when they continue.
+//! Clients that stop in the middle of a message, or are slow: the others are served at all times, and the data of the
+//! slow ones is right when they continue.
 
 mod sockets;
 

@@ -1,4 +1,5 @@
-//! Volumes on exports of our own server: data of every path, limits, errors of single requests, and connections that end.
+//! Volumes on exports of our own server: data of every path, limits, errors of single requests, and connections that
+//! end.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Volumes on encrypted exports: of our own server, of nbdkit and of qemu-nbd. Certificates that do not fit are refused.
+//! Volumes on encrypted exports: of our own server, of nbdkit and of qemu-nbd. Certificates that do not fit are
+//! refused.
 
 mod certificates;
 

@@ -56,9 +56,9 @@ impl AlignedBuf {
         Self::mapped(len, len)
     }
 
-    /// Same as [`AlignedBuf::new`], for memory that a device transfers. The last 256 KiB to 2 MiB of the region take a whole
-    /// huge page. The device then receives one segment of memory, not one for each page of 4 KiB. This costs up to 1.75 MiB
-    /// of memory. A virtual disk transfers large requests in few segments up to three times as fast.
+    /// Same as [`AlignedBuf::new`], for memory that a device transfers. The last 256 KiB to 2 MiB of the region take a
+    /// whole huge page. The device then receives one segment of memory, not one for each page of 4 KiB. This costs up
+    /// to 1.75 MiB of memory. A virtual disk transfers large requests in few segments up to three times as fast.
     pub(crate) fn for_transfers(len: usize) -> Result<Self, NoMemory> {
         if len % HUGE_PAGE_BYTES < HUGE_FROM || len > HUGE_MAX {
             return Self::new(len);

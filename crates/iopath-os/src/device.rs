@@ -65,8 +65,8 @@ pub(crate) use uring::{Refused, Stage};
 /// neither kernel nor threads will access its memory again. Drop waits until this holds for all requests. Each request
 /// counts in [`RealDevice::in_flight`] from its submission until its completion is returned, once.
 pub unsafe trait RealDevice: BlockDevice<Memory = Segment> + fmt::Debug {
-    /// Commits as [`BlockDevice::commit`], and waits until `completions` requests, or all in flight if these are fewer, are
-    /// ready for [`BlockDevice::poll_completion`]. With `io_uring` that is one system call.
+    /// Commits as [`BlockDevice::commit`], and waits until `completions` requests, or all in flight if these are fewer,
+    /// are ready for [`BlockDevice::poll_completion`]. With `io_uring` that is one system call.
     ///
     /// Returns early, perhaps without a completion, when `timeout` has passed, a signal was handled, or a request must
     /// be continued. Then poll, and wait again.

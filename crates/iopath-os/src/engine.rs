@@ -1,5 +1,5 @@
-//! The choice of the device for the I/O on a file: `io_uring`, or threads where `io_uring` is refused or slower. The reasons
-//! of a refusal and their remedies are in `engine/fallback.rs`, the comparison of both in `engine/probe.rs`.
+//! The choice of the device for the I/O on a file: `io_uring`, or threads where `io_uring` is refused or slower. The
+//! reasons of a refusal and their remedies are in `engine/fallback.rs`, the comparison of both in `engine/probe.rs`.
 
 mod fallback;
 mod probe;

@@ -86,8 +86,8 @@ impl Jobs {
         self.len() == 0
     }
 
-    /// The bio of a job. The table owns the job's buffer until [`Jobs::finish`] or [`Jobs::refuse`]. The token of the bio
-    /// is the number of the job.
+    /// The bio of a job. The table owns the job's buffer until [`Jobs::finish`] or [`Jobs::refuse`]. The token of the
+    /// bio is the number of the job.
     #[expect(
         clippy::inline_always,
         reason = "a call would return the bio through memory, and the reader would wait for the stores: see `Jobs`"

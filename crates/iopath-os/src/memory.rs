@@ -25,8 +25,8 @@ impl Segment {
     /// The `bytes` bytes from `start` on.
     ///
     /// # Safety
-    /// From the first submission of this segment, a copy or a part of it to a device, until every bio and request with it has
-    /// completed or the device has been dropped:
+    /// From the first submission of this segment, a copy or a part of it to a device, until every bio and request with
+    /// it has completed or the device has been dropped:
     /// - the memory stays allocated, and any thread may access it;
     /// - for a read: no other code reads or writes it, and `start` permits writes;
     /// - for a write: it is initialised, and no code writes to it.

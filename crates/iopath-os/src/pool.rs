@@ -109,8 +109,8 @@ impl PoolBuf {
     /// The whole buffer as memory for a device; use `slice` for a part.
     ///
     /// # Safety
-    /// As [`Segment::new`]: until the I/O has completed, the buffer is neither dropped nor written, and not read if the I/O
-    /// reads into it.
+    /// As [`Segment::new`]: until the I/O has completed, the buffer is neither dropped nor written, and not read if the
+    /// I/O reads into it.
     pub unsafe fn segment(&self) -> Segment {
         // SAFETY: the caller's promise; the memory itself lives as long as this buffer.
         let segment = unsafe { Segment::new(self.start(), self.pool.shared.buffer_bytes) };

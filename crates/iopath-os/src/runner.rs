@@ -65,15 +65,16 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         Self { pump: QueuedDevice::new(device, config), jobs, now: Instant::ZERO }
     }
 
-    /// Begins a batch of jobs at this time, which the caller has just read: [`Runner::queue`] then does not read the clock for the
-    /// first job.
+    /// Begins a batch of jobs at this time, which the caller has just read: [`Runner::queue`] then does not read the
+    /// clock for the first job.
     #[inline]
     pub fn begin_batch(&mut self, now: Instant) {
         self.now = now.max(self.now);
         self.pump.plug();
     }
 
-    /// The time at which the runner has last read the clock or begun a batch. After [`Runner::wait`], that of the completions.
+    /// The time at which the runner has last read the clock or begun a batch. After [`Runner::wait`], that of the
+    /// completions.
     #[inline]
     pub const fn now(&self) -> Instant {
         self.now
@@ -158,7 +159,8 @@ impl<D: ?Sized + RealDevice> Runner<D> {
     /// # Panics
     /// As [`Runner::read`].
     pub fn write(&mut self, extent: Extent, memory: &[u8], fua: bool) -> Result<(), RunError> {
-        // SAFETY: `run` returns after the I/O has completed, and the borrow lasts until then; a write only reads memory.
+        // SAFETY: `run` returns after the I/O has completed, and the borrow lasts until then; a write only reads
+        // memory.
         let segment = unsafe { Segment::new(NonNull::from(memory).cast(), memory.len()) };
         self.run(Bio { fua, ..Bio::write(extent, segment, 0) })
     }

@@ -140,8 +140,8 @@ impl<D: ?Sized + RealDevice> SharedQueue<D> {
         self.shared.with(|core| core.pump.queue().elevator_spec().clone())
     }
 
-    /// From now on, records every step of every client's I/O in `sink`, which replaces an earlier sink. The sink must not
-    /// call this queue: see [`LogSink`].
+    /// From now on, records every step of every client's I/O in `sink`, which replaces an earlier sink. The sink must
+    /// not call this queue: see [`LogSink`].
     pub fn start_log(&self, sink: Box<dyn LogSink>) {
         self.shared.with(|core| core.pump.queue_mut().start_log(sink));
     }

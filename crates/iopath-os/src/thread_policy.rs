@@ -1,4 +1,5 @@
-//! Settings of the calling thread that no safe interface has: the priority of its I/O, the nodes of its memory, its nice value.
+//! Settings of the calling thread that no safe interface has: the priority of its I/O, the nodes of its memory, its
+//! nice value.
 
 use std::fmt;
 use std::io;
@@ -132,8 +133,8 @@ pub fn set_memory_policy(policy: &MemoryPolicy) -> io::Result<()> {
         let word = mask.get_mut(node / WORD_BITS).ok_or(io::ErrorKind::InvalidInput)?;
         *word |= 1 << (node % WORD_BITS);
     }
-    // SAFETY: the kernel reads `MASK_BITS` bits at the address of `mask`, which lives until the end of the call. The last
-    // argument counts one bit more than the kernel uses.
+    // SAFETY: the kernel reads `MASK_BITS` bits at the address of `mask`, which lives until the end of the call. The
+    // last argument counts one bit more than the kernel uses.
     let result = unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, mask.as_ptr(), MASK_BITS) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -143,7 +144,8 @@ pub fn set_memory_policy(policy: &MemoryPolicy) -> io::Result<()> {
 /// # Errors
 /// EPERM or EACCES: a lower value needs a capability.
 pub fn add_nice(value: i32) -> io::Result<()> {
-    // SAFETY: these calls have integers as arguments, and access no memory of the process. Number 0 is the calling thread.
+    // SAFETY: these calls have integers as arguments, and access no memory of the process. Number 0 is the calling
+    // thread.
     let result = unsafe {
         let nice = libc::getpriority(libc::PRIO_PROCESS, 0);
         libc::setpriority(libc::PRIO_PROCESS, 0, nice.saturating_add(value))

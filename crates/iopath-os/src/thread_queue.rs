@@ -23,8 +23,8 @@ pub enum ThreadQueue<O: ?Sized + RealDevice, S: ?Sized + RealDevice> {
 }
 
 impl<O: ?Sized + RealDevice, S: ?Sized + RealDevice> ThreadQueue<O, S> {
-    /// Begins a batch at this time: see [`Runner::begin_batch`]. Does nothing for a shared queue, whose time is that of the thread
-    /// that dispatches.
+    /// Begins a batch at this time: see [`Runner::begin_batch`]. Does nothing for a shared queue, whose time is that of
+    /// the thread that dispatches.
     #[inline]
     pub fn begin_batch(&mut self, now: Instant) {
         if let Self::Own(runner) = self {

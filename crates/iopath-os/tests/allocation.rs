@@ -211,8 +211,8 @@ fn a_warm_cache_never_allocates_for_direct_io_beside_it() {
     assert!(waits > 1000, "only {waits} waited");
 }
 
-/// Hits, borrowed hits, misses with and without readahead, whole and partial writes, write-back by the share of dirty pages,
-/// and a flush. The file has four times as many pages as the cache.
+/// Hits, borrowed hits, misses with and without readahead, whole and partial writes, write-back by the share of dirty
+/// pages, and a flush. The file has four times as many pages as the cache.
 fn buffered_lap(buffered: &Buffered, bytes: &mut [u8], lap: u64) {
     const PAGES: u64 = 256;
     for number in lap * 64..(lap + 1) * 64 {

@@ -22,16 +22,16 @@ const SERVICE: Duration = Duration::from_micros(50);
 /// Requests that a busy thread keeps in flight.
 const DEPTH: u32 = 64;
 
-/// The requests that each busy thread has queued and the device has not begun. An elevator can be fair only to threads that
-/// have requests queued.
+/// The requests that each busy thread has queued and the device has not begun. An elevator can be fair only to threads
+/// that have requests queued.
 #[derive(Debug, Default)]
 struct Backlogs(Mutex<BTreeMap<Stream, Backlog>>);
 
 #[derive(Debug)]
 struct Backlog {
     queued: u32,
-    /// The device completes nothing while there are fewer. More than one where possible: the queue may not have seen the last
-    /// yet.
+    /// The device completes nothing while there are fewer. More than one where possible: the queue may not have seen
+    /// the last yet.
     queued_min: u32,
 }
 

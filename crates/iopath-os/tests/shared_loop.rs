@@ -53,8 +53,8 @@ fn read_until(
     }
 }
 
-/// The system may suspend a thread for longer than its reads in flight last: then its stream has nothing queued, and the
-/// other one gets its share.
+/// The system may suspend a thread for longer than its reads in flight last: then its stream has nothing queued, and
+/// the other one gets its share.
 const ATTEMPTS: usize = 4;
 
 #[test]

@@ -1,4 +1,5 @@
-//! Simulated memory: buffers of calls and frames of page caches. It detects an access to a buffer that its owner has released.
+//! Simulated memory: buffers of calls and frames of page caches. It detects an access to a buffer that its owner has
+//! released.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,12 +1,12 @@
-//! The model of the bytes of a volume: for each cell of 64 bytes, the writes whose bytes a read may return, and those that may
-//! be left after a power failure.
+//! The model of the bytes of a volume: for each cell of 64 bytes, the writes whose bytes a read may return, and those
+//! that may be left after a power failure.
 //!
-//! Each write has a token, and fills each of its cells with a pattern of the token and the place of the cell. So a read tells
-//! a stale cell from a cell of another place, and both from damage. Token 0 is zeroes.
+//! Each write has a token, and fills each of its cells with a pattern of the token and the place of the cell. So a read
+//! tells a stale cell from a cell of another place, and both from damage. Token 0 is zeroes.
 //!
-//! A write is *superseded* by a later one: one that began after it had ended, or that follows it in the same queue. A read may
-//! not return a write if another write superseded it before the read began. A power failure may not leave a write if a
-//! durable write superseded it.
+//! A write is *superseded* by a later one: one that began after it had ended, or that follows it in the same queue. A
+//! read may not return a write if another write superseded it before the read began. A power failure may not leave a
+//! write if a durable write superseded it.
 
 use std::fmt;
 use std::ops::Range;
@@ -34,8 +34,8 @@ struct Entry {
     /// It has ended without an error.
     is_complete: bool,
     is_durable: bool,
-    /// A failed flush may have lost it until this event, at which a flush has succeeded. A read that began before may have
-    /// taken older bytes from the device.
+    /// A failed flush may have lost it until this event, at which a flush has succeeded. A read that began before may
+    /// have taken older bytes from the device.
     at_risk_until: u64,
     /// It was in progress when its owner accepted a loss: the part that had reached the device may be lost.
     is_doomed: bool,
@@ -150,8 +150,8 @@ impl Contents {
         }
     }
 
-    /// A flush that began at `start` has succeeded at `end`: it covers all writes that had ended. No call in progress began
-    /// before `oldest`.
+    /// A flush that began at `start` has succeeded at `end`: it covers all writes that had ended. No call in progress
+    /// began before `oldest`.
     pub(crate) fn flushed(&mut self, start: u64, end: u64, oldest: u64) {
         for entries in &mut self.cells {
             if entries.len() == 1 && entries[0].is_durable {
@@ -169,7 +169,8 @@ impl Contents {
         }
     }
 
-    /// A failed flush may have lost each write that is not durable, and what the device has executed of those in progress.
+    /// A failed flush may have lost each write that is not durable, and what the device has executed of those in
+    /// progress.
     pub(crate) fn put_at_risk(&mut self) {
         let unflushed = self.cells.iter_mut().flatten().filter(|entry| !entry.is_durable);
         unflushed.for_each(|entry| entry.at_risk_until = NEVER);
@@ -208,8 +209,8 @@ impl Contents {
         self.check(offset, bytes, is_left)
     }
 
-    /// Checks all bytes that a power failure has left of a file without a journal: a block may be stale until the last write to
-    /// any part of it is durable.
+    /// Checks all bytes that a power failure has left of a file without a journal: a block may be stale until the last
+    /// write to any part of it is durable.
     pub(crate) fn check_reopened(&self, bytes: &[u8], block_bytes: u64) -> Result<u64, Wrong> {
         let mut damaged = 0;
         for (block, bytes) in (0..).zip(bytes.chunks(block_bytes as usize)) {

@@ -67,7 +67,8 @@ states! {
     is_blocked,
 }
 
-/// A part of the path, and its levels: each level holds if its condition does and no later one. The first holds otherwise.
+/// A part of the path, and its levels: each level holds if its condition does and no later one. The first holds
+/// otherwise.
 struct Part {
     name: &'static str,
     levels: &'static [Level],

@@ -1,5 +1,5 @@
-//! A modelled disk with bytes and a volatile write cache. It moves bytes from and to the simulated memory, so a request whose
-//! memory is wrong is a wrong byte. Queues share a disk: each has a port.
+//! A modelled disk with bytes and a volatile write cache. It moves bytes from and to the simulated memory, so a request
+//! whose memory is wrong is a wrong byte. Queues share a disk: each has a port.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

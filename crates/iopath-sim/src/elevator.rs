@@ -1,9 +1,9 @@
 //! An elevator that checks the starvation bound of another one: rule 9. It changes no order.
 //!
-//! A request counts the dispatches from its insertion on, as soon as the time of its bound has passed since its arrival. When
-//! it is dispatched itself, the count must be within the bound. The bound depends on the largest number of requests queued
-//! since the elevator was empty, and on its settings. A change of settings or weights starts all counts anew; what the
-//! elevator has begun under earlier settings, such as a batch, may end under them.
+//! A request counts the dispatches from its insertion on, as soon as the time of its bound has passed since its
+//! arrival. When it is dispatched itself, the count must be within the bound. The bound depends on the largest number
+//! of requests queued since the elevator was empty, and on its settings. A change of settings or weights starts all
+//! counts anew; what the elevator has begun under earlier settings, such as a batch, may end under them.
 
 use std::sync::LazyLock;
 

@@ -1,9 +1,10 @@
-//! The simulator: whole systems in virtual time, from a seed. A run has several volumes on all paths (direct, buffered, mapped,
-//! striped), on modelled disks with every fault and with power failures, and it changes elevators and settings while I/O is in
-//! flight. The simulator compares every byte with a model, and checks the rules of the path after each event.
+//! The simulator: whole systems in virtual time, from a seed. A run has several volumes on all paths (direct, buffered,
+//! mapped, striped), on modelled disks with every fault and with power failures, and it changes elevators and settings
+//! while I/O is in flight. The simulator compares every byte with a model, and checks the rules of the path after each
+//! event.
 //!
-//! It drives the state machines of `iopath-core`. It does not run the threads and rings of `iopath-os`: `cargo xtask torture`
-//! and `cargo xtask explore` do.
+//! It drives the state machines of `iopath-core`. It does not run the threads and rings of `iopath-os`:
+//! `cargo xtask torture` and `cargo xtask explore` do.
 //!
 //! ```text
 //!   seed ─▶ Scenario ─▶ run ── events in virtual time ──▶ Counts, Coverage

@@ -1,5 +1,6 @@
-//! The mapping of a mapped file, and its state as the owner of the file stores it: so that a power failure leaves a file that
-//! can be opened again. The library keeps no inode on the medium; the owner stores the state when a flush has succeeded.
+//! The mapping of a mapped file, and its state as the owner of the file stores it: so that a power failure leaves a
+//! file that can be opened again. The library keeps no inode on the medium; the owner stores the state when a flush has
+//! succeeded.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -51,8 +52,8 @@ impl KeptMap {
         }
     }
 
-    /// The file of a stored state. `read` reads a metadata block from the medium. Returns the file, and its blocks: the range
-    /// of the file and the extent of the disk.
+    /// The file of a stored state. `read` reads a metadata block from the medium. Returns the file, and its blocks: the
+    /// range of the file and the extent of the disk.
     pub(crate) fn open(
         stored: &Stored,
         layout: &FileLayout,

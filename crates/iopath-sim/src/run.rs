@@ -1,5 +1,5 @@
-//! One run: executes the actions of a scenario in virtual time, then stops the faults and checks that every call ends and that
-//! every byte is right. A violation of a rule is a panic; [`run`] turns it into a [`Failure`].
+//! One run: executes the actions of a scenario in virtual time, then stops the faults and checks that every call ends
+//! and that every byte is right. A violation of a rule is a panic; [`run`] turns it into a [`Failure`].
 
 use std::ops::AddAssign;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,6 +1,6 @@
-//! The scenario of a run: volumes, features and faults, and the actions of programs, all drawn from a seed. Each run draws
-//! which features and faults it uses (swarm testing: Groce and others, 2012), because a feature that is always on can hide
-//! the defects of another.
+//! The scenario of a run: volumes, features and faults, and the actions of programs, all drawn from a seed. Each run
+//! draws which features and faults it uses (swarm testing: Groce and others, 2012), because a feature that is always on
+//! can hide the defects of another.
 
 use iopath_core::buffered::Advice;
 use iopath_core::elevator::{ELEVATORS, ElevatorSpec};
@@ -108,7 +108,8 @@ pub(crate) struct Action {
     pub(crate) what: Do,
 }
 
-/// An action on a volume. Offsets and lengths are in cells, or in blocks for direct I/O; a volume limits them to its size.
+/// An action on a volume. Offsets and lengths are in cells, or in blocks for direct I/O; a volume limits them to its
+/// size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Do {
     Read {

@@ -1,5 +1,5 @@
-//! Makes a failing scenario shorter: removes actions, volumes and faults while it still fails (delta debugging: Zeller and
-//! Hildebrandt, 2002).
+//! Makes a failing scenario shorter: removes actions, volumes and faults while it still fails (delta debugging: Zeller
+//! and Hildebrandt, 2002).
 
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,8 @@ pub(crate) fn shrink(scenario: &Scenario, failure: Failure) -> (Scenario, Failur
     }
 }
 
-/// The actions without some of them. The pauses of removed actions are kept, so that the times of the others stay the same.
+/// The actions without some of them. The pauses of removed actions are kept, so that the times of the others stay the
+/// same.
 fn without(actions: &[Action], start: usize, count: usize) -> Vec<Action> {
     let end = (start + count).min(actions.len());
     let mut kept: Vec<Action> = actions[..start].to_vec();

@@ -1,5 +1,5 @@
-//! Free space of mapped files that is used again at once: the space released last is allocated first. So the bytes of a stale
-//! access to released space belong to another range of the file.
+//! Free space of mapped files that is used again at once: the space released last is allocated first. So the bytes of a
+//! stale access to released space belong to another range of the file.
 
 use iopath_core::mapper::{FreeSpace, Space};
 use iopath_core::{Extent, Sector};

@@ -1,4 +1,5 @@
-//! The last events of a run, for the report of a failure, and a hash of all of them, which shows whether two runs are the same.
+//! The last events of a run, for the report of a failure, and a hash of all of them, which shows whether two runs are
+//! the same.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

@@ -1,6 +1,7 @@
-//! A volume of a run: its disks, queues, page cache and calls in progress, and the model of its bytes. `calls.rs`, `direct.rs`
-//! and `resize.rs` execute the calls, `settings.rs` changes settings, `medium.rs` has silent faults and power failures, `full_disk.rs` disks without space. This
-//! file builds the volume, advances it, and checks it as a whole.
+//! A volume of a run: its disks, queues, page cache and calls in progress, and the model of its bytes. `calls.rs`,
+//! `direct.rs` and `resize.rs` execute the calls, `settings.rs` changes settings, `medium.rs` has silent faults and
+//! power failures, `full_disk.rs` disks without space. This file builds the volume, advances it, and checks it as a
+//! whole.
 
 mod call;
 mod calls;
@@ -74,7 +75,7 @@ pub(crate) struct Volume {
     /// A silent fault may have changed the bytes of the last block past the end.
     is_end_damaged: bool,
     has_damage: bool,
-    /// A flush of the device has failed: the pages that it may have lost are dirty again, and may be all of the page cache.
+    /// A flush of the device has failed: the pages that it may have lost are dirty again, possibly the whole cache.
     has_failed_flush: bool,
     calls: Vec<Option<Call>>,
     /// Counts the events that the model orders.
@@ -435,8 +436,8 @@ impl Volume {
         is_changed
     }
 
-    /// Rule 1: a bio completes after all earlier bios of its queue that overlap with it, if one of the two writes. Returns the
-    /// operation of the bio.
+    /// Rule 1: a bio completes after all earlier bios of its queue that overlap with it, if one of the two writes.
+    /// Returns the operation of the bio.
     fn check_order(&mut self, index: usize, token: u64) -> Op {
         let submitted = &mut self.queues[index].submitted;
         let place = submitted.iter().position(|(other, ..)| *other == token);
@@ -557,7 +558,7 @@ impl Volume {
         }
     }
 
-    /// Rule 4: the disks have moved all bytes of direct I/O from and to the memory of the programs. Returns these bytes.
+    /// Rule 4: the disks have moved all bytes of direct I/O from and to the memory of the programs. Returns them.
     pub(crate) fn check_zero_copy(&self) -> u64 {
         let moved =
             |owner| self.platters.iter().map(|platter| platter.borrow().moved().of(owner)).sum::<u64>();

@@ -1,6 +1,6 @@
-//! Ends the program if a run does not end: a loop of the library in which no virtual time passes, or a wait. A loop uses a
-//! processor, so its limit is one of CPU time: other load on the machine delays a run and does not end it. A wait uses none, so
-//! there is a long limit of time as well.
+//! Ends the program if a run does not end: a loop of the library in which no virtual time passes, or a wait. A loop
+//! uses a processor, so its limit is one of CPU time: other load on the machine delays a run and does not end it. A
+//! wait uses none, so there is a long limit of time as well.
 
 use rustix::thread::{Pid, gettid};
 use std::sync::mpsc::{self, RecvTimeoutError};

@@ -10,8 +10,8 @@
 //! before it exits.
 //!
 //! Files are opened with `FOPEN_DIRECT_IO`: the kernel caches no data, and each read or write of a process reaches the
-//! volume. Each of the `--threads` threads reads one request from the kernel, completes it, and reads the next, so that many
-//! requests are in flight on the volume.
+//! volume. Each of the `--threads` threads reads one request from the kernel, completes it, and reads the next, so that
+//! many requests are in flight on the volume.
 //!
 //! Do not store permanent data in it. It does not store owner, mode and times of the files, and a `--mapper` other than
 //! `identity` loses the location of the data when the program ends. Mounting needs root or the program `fusermount3`.

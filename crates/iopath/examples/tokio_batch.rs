@@ -1,4 +1,5 @@
-//! Reads a file in tokio: requests go through a batch, and a task awaits their completions. No thread waits for the disk.
+//! Reads a file in tokio: requests go through a batch, and a task awaits their completions. No thread waits for the
+//! disk.
 //!
 //! `cargo run --release --example tokio_batch -- FILE`
 

@@ -18,20 +18,20 @@ use iopath_os::{BorrowedBytes, BufferPool, Notifier, PoolBuf};
 pub use options::BatchOptions;
 pub use request::Request;
 
-/// Keeps many I/Os in flight without a thread for each. On a buffered volume they go through the page cache; on any other
-/// volume they are direct I/O. On a volume with a page cache, [`BatchOptions::buffered`] selects one of the two.
+/// Keeps many I/Os in flight without a thread for each. On a buffered volume they go through the page cache; on any
+/// other volume they are direct I/O. On a volume with a page cache, [`BatchOptions::buffered`] selects one of the two.
 ///
-/// A batch collects requests until [`Batch::submit`] or [`Batch::wait`], merges neighbours, and submits them with one system
-/// call. If requests of one batch overlap and at least one is a write, they complete in the order in which they were queued.
-/// All other requests may complete in any order. Dropping a batch waits for the requests in flight, except for buffered
-/// reads, which it abandons.
+/// A batch collects requests until [`Batch::submit`] or [`Batch::wait`], merges neighbours, and submits them with one
+/// system call. If requests of one batch overlap and at least one is a write, they complete in the order in which they
+/// were queued. All other requests may complete in any order. Dropping a batch waits for the requests in flight, except
+/// for buffered reads, which it abandons.
 ///
-/// No batch extends its volume: a write past the end is refused with [`ErrorKind::PastEnd`](crate::ErrorKind::PastEnd), also
-/// with [`Options::extend`](crate::Options::extend). Extend the volume with [`Volume::resize`] first, or append with
-/// [`Volume::write_at`].
+/// No batch extends its volume: a write past the end is refused with [`ErrorKind::PastEnd`](crate::ErrorKind::PastEnd),
+/// also with [`Options::extend`](crate::Options::extend). Extend the volume with [`Volume::resize`] first, or append
+/// with [`Volume::write_at`].
 ///
-/// A batch may move between threads ([`AnyThread`]). [`Volume::local_batch`] creates a batch that stays on its thread, with a
-/// lower CPU cost. An event loop can wait for completions with a file descriptor: [`Batch::completion_fd`].
+/// A batch may move between threads ([`AnyThread`]). [`Volume::local_batch`] creates a batch that stays on its thread,
+/// with a lower CPU cost. An event loop can wait for completions with a file descriptor: [`Batch::completion_fd`].
 ///
 /// # Buffered
 /// Accepts any offset and length, as [`Volume::read_at`] and [`Volume::write_at`] do. [`Batch::queue`] never waits for
@@ -39,8 +39,8 @@ pub use request::Request;
 ///
 /// | request | completes |
 /// |---|---|
-/// | read, pages cached | at once: the next [`Batch::poll`] or [`Batch::wait`] returns it, without a lock or system call |
-/// | read, pages missing | when the device has read them and a poll or wait has copied them; readahead is as for `read_at` |
+/// | read, pages cached | at once, without a lock or system call: the next poll or wait returns it |
+/// | read, pages missing | when they are read and a poll or wait has copied them; readahead as for `read_at` |
 /// | write | when its bytes are in the cache: usually at once. Part of a page that is not cached is read first |
 /// | durable write, flush | when write-back and the flush of the device have completed |
 /// | discard, zeroes | when the device has executed it; the parts of blocks at both ends are zeroed |
@@ -49,21 +49,22 @@ pub use request::Request;
 /// Requests continue in calls of the batch: a program that neither polls nor waits delays them. Such a delay does not
 /// block other callers: until the request continues, the page that it waits for can be evicted.
 ///
-/// A flush does not truncate a file that appends have extended in advance ([`Volume::flush`] does). Stream and priority have
-/// no effect: the cache's own queue executes page I/O for all callers. Before a [`Volume::resize`], reap discards and zeroes.
+/// A flush does not truncate a file that appends have extended in advance ([`Volume::flush`] does). Stream and priority
+/// have no effect: the cache's own queue executes page I/O for all callers. Before a [`Volume::resize`], reap discards
+/// and zeroes.
 ///
 /// # Direct, on a volume with a page cache
 /// A direct batch is coherent with the cache, as [`Direct`](crate::Direct) describes. A queued write holds claims on
-/// its pages, and on the blocks of a mapped file, until a poll or wait reaps it; buffered writes to them wait. A thread must
-/// reap its own batch write before it writes there in another way, or it deadlocks.
+/// its pages, and on the blocks of a mapped file, until a poll or wait reaps it; buffered writes to them wait. A thread
+/// must reap its own batch write before it writes there in another way, or it deadlocks.
 ///
 /// A forced write is a plain write, followed by a flush of the device by the cache. The flush begins when a poll or
 /// wait reaps the write. [`Volume::flush`] does not wait for batches, so a thread may call it with forced writes in
 /// flight. That flush does not necessarily cover those writes.
 ///
 /// # On a mapped file without a page cache
-/// Each thread and each batch has a queue. A flush that saves metadata waits until all earlier flushes and forced writes have
-/// completed, also those of batches. A thread must reap its own forced writes before it flushes the volume.
+/// Each thread and each batch has a queue. A flush that saves metadata waits until all earlier flushes and forced
+/// writes have completed, also those of batches. A thread must reap its own forced writes before it flushes the volume.
 ///
 /// ```no_run
 /// use iopath::{BatchOptions, Options, Request, Volume};
@@ -130,8 +131,8 @@ impl Volume {
         Batch::new(self.clone(), options)
     }
 
-    /// A batch that stays on the calling thread. With engine `io_uring`, completions do not interrupt the thread: the lowest
-    /// CPU cost per I/O.
+    /// A batch that stays on the calling thread. With engine `io_uring`, completions do not interrupt the thread: the
+    /// lowest CPU cost per I/O.
     ///
     /// # Errors
     /// As [`Volume::batch`].
@@ -167,11 +168,13 @@ impl<T: Threading> Batch<T> {
         self.pool.take()
     }
 
-    /// Borrows `bytes` bytes at `offset` in the page cache, if all of their pages are cached: no copy, lock or system call, and no
-    /// request in flight. The bytes do not change until they are dropped; a write to the range uses another copy of the page.
+    /// Borrows `bytes` bytes at `offset` in the page cache, if all of their pages are cached: no copy, lock or system
+    /// call, and no request in flight. The bytes do not change until they are dropped; a write to the range uses
+    /// another copy of the page.
     ///
-    /// `None`: read the bytes with a request. A page is missing, or the range is not wholly in the volume, or it overlaps a write
-    /// of this batch in flight, or this batch has borrowed a sixteenth of the cache, or the batch is direct.
+    /// `None`: read the bytes with a request. A page is missing, or the range is not wholly in the volume, or it
+    /// overlaps a write of this batch in flight, or this batch has borrowed a sixteenth of the cache, or the batch is
+    /// direct.
     pub fn borrow(&self, offset: u64, bytes: usize) -> Option<BorrowedBytes> {
         match &self.io {
             BatchIo::Direct(_) => None,
@@ -183,8 +186,8 @@ impl<T: Threading> Batch<T> {
     /// they exceed the plug. A buffered write, flush or discard begins at once.
     ///
     /// # Errors
-    /// [`Refused`], with the buffer: if the batch is full, the volume is read-only, the buffer is too small, or the range is
-    /// outside the volume, or unaligned in a direct batch.
+    /// [`Refused`], with the buffer: if the batch is full, the volume is read-only, the buffer is too small, or the
+    /// range is outside the volume, or unaligned in a direct batch.
     pub fn queue(&mut self, request: Request) -> Result<(), Refused> {
         either!(&mut self.io, io => io.queue(request))
     }
@@ -194,12 +197,12 @@ impl<T: Threading> Batch<T> {
         either!(&mut self.io, io => io.submit());
     }
 
-    /// The next completion. Submits the queued requests, and waits for a completion if there is none; `None` if nothing is in
-    /// flight.
+    /// The next completion. Submits the queued requests, and waits for a completion if there is none; `None` if nothing
+    /// is in flight.
     ///
     /// # Errors
-    /// [`ErrorKind::Wait`](crate::ErrorKind::Wait) if the system refuses to submit or wait. Errors of a request are in its
-    /// [`Completion`].
+    /// [`ErrorKind::Wait`](crate::ErrorKind::Wait) if the system refuses to submit or wait. Errors of a request are in
+    /// its [`Completion`].
     pub fn wait(&mut self) -> Result<Option<Completion>> {
         either!(&mut self.io, io => io.wait())
     }
@@ -214,12 +217,12 @@ impl<T: Threading> Batch<T> {
         either!(&mut self.io, io => io.next_completed())
     }
 
-    /// Records each step of each request of the batch's queue in `sink` from now on, and replaces an earlier sink of that
-    /// queue. Crate `iopath-log` has a sink that writes a file.
+    /// Records each step of each request of the batch's queue in `sink` from now on, and replaces an earlier sink of
+    /// that queue. Crate `iopath-log` has a sink that writes a file.
     ///
     /// A direct batch with elevator `none` has a queue of its own. With another elevator, all threads and batches of
-    /// the volume share the queue. The log follows the batch to another queue: at the first [`Batch::completion_fd`], and
-    /// when the elevator changes. A buffered batch logs the queue between page cache and device, as
+    /// the volume share the queue. The log follows the batch to another queue: at the first [`Batch::completion_fd`],
+    /// and when the elevator changes. A buffered batch logs the queue between page cache and device, as
     /// [`Volume::start_log`] does; hits are not in this log.
     pub fn start_log(&mut self, sink: Box<dyn LogSink>) {
         either!(&mut self.io, io => io.start_log(sink));

@@ -1,5 +1,5 @@
-//! The errors of this crate: [`OpenError`] from opening, [`Error`] from I/O. Each message names the object, the value and
-//! the remedy. Does not translate error numbers of the kernel: see `errno.rs` of `iopath-os`.
+//! The errors of this crate: [`OpenError`] from opening, [`Error`] from I/O. Each message names the object, the value
+//! and the remedy. Does not translate error numbers of the kernel: see `errno.rs` of `iopath-os`.
 
 use iopath_core::{IoError, Op};
 use iopath_os::target::{DioError, Refusal, TargetError};
@@ -257,8 +257,8 @@ impl Error {
         &self.0.path
     }
 
-    /// The error number of Linux (`errno.h`): the number that the kernel reported, or else the number that the kernel uses for
-    /// the same mistake.
+    /// The error number of Linux (`errno.h`): the number that the kernel reported, or else the number that the kernel
+    /// uses for the same mistake.
     pub fn errno(&self) -> i32 {
         let number = |errno: Errno| errno.raw_os_error();
         match (self.0.kind, &self.0.cause) {

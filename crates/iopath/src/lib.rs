@@ -3,8 +3,9 @@
 //!
 //! # A volume
 //! A [`Volume`] is an open file or block device ([`Volume::open`]). It can also be several of them as one stripe
-//! ([`Volume::open_stripe`]), an export of a server ([`Volume::remote`]), a file with a block mapping of the program ([`Volume::open_mapped`]), or a disk in memory for
-//! tests ([`Volume::memory`]). Threads can share a volume; every method takes `&self`.
+//! ([`Volume::open_stripe`]), an export of a server ([`Volume::remote`]), a file with a block mapping of the program
+//! ([`Volume::open_mapped`]), or a disk in memory for tests ([`Volume::memory`]). Threads can share a volume; every
+//! method takes `&self`.
 //!
 //! ```no_run
 //! use iopath::{AlignedBuf, Options, Volume};
@@ -16,25 +17,26 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The volume discovers the alignment of the target, splits long I/O so that several parts are in flight, continues short
-//! transfers, and refuses a device that is in use. The engine is `io_uring`, or threads where the system has none.
+//! The volume discovers the alignment of the target, splits long I/O so that several parts are in flight, continues
+//! short transfers, and refuses a device that is in use. The engine is `io_uring`, or threads where the system has
+//! none.
 //!
 //! # Direct or buffered
 //! [`IoMode`] selects the path of reads and writes:
 //!
 //! | mode | reads and writes | for |
 //! |---|---|---|
-//! | [`IoMode::Direct`] | aligned blocks, between the device and the memory of the caller | programs with a cache of their own |
+//! | [`IoMode::Direct`] | aligned blocks, between the device and memory of the caller | programs with their own cache |
 //! | [`IoMode::Raw`] | the same, with the whole range or an error | devices |
 //! | [`IoMode::Buffered`] | any bytes, through a page cache with readahead and write-back | everything else |
 //!
-//! With a page cache, [`Volume::borrow`] reads without a copy, and [`Volume::direct`] does direct I/O that is coherent with
-//! the cache. [`Unaligned`] lets a direct volume accept unaligned I/O.
+//! With a page cache, [`Volume::borrow`] reads without a copy, and [`Volume::direct`] does direct I/O that is coherent
+//! with the cache. [`Unaligned`] lets a direct volume accept unaligned I/O.
 //!
 //! # Many I/Os in flight
-//! [`Volume::read_at`] and [`Volume::write_at`] return when the I/O is complete. A [`Batch`] keeps many I/Os in flight from
-//! one thread, with registered buffers. The program queues a [`Request`] and receives a [`Completion`]; an event loop can wait
-//! with a file descriptor ([`Batch::completion_fd`]).
+//! [`Volume::read_at`] and [`Volume::write_at`] return when the I/O is complete. A [`Batch`] keeps many I/Os in flight
+//! from one thread, with registered buffers. The program queues a [`Request`] and receives a [`Completion`]; an event
+//! loop can wait with a file descriptor ([`Batch::completion_fd`]).
 //!
 //! ```no_run
 //! use iopath::{BatchOptions, Options, Request, Volume};
@@ -53,16 +55,17 @@
 //!
 //! # Durability
 //! A write that has returned is in the device or in the page cache. [`Volume::flush`] makes all such writes durable;
-//! [`Volume::write_durably_at`] is a durable write. When the device fails a flush, data may be lost. The volume then fails
-//! every flush until the program acknowledges the loss ([`Volume::accept_loss`]).
+//! [`Volume::write_durably_at`] is a durable write. When the device fails a flush, data may be lost. The volume then
+//! fails every flush until the program acknowledges the loss ([`Volume::accept_loss`]).
 //!
 //! # Order of requests
-//! An I/O scheduler (elevator) orders requests before they reach the device: [`Options::elevator`], one of [`ELEVATORS`].
-//! [`Stream`] and [`Priority`] divide the device among users. [`LogSink`] receives a record of each step of each request.
+//! An I/O scheduler (elevator) orders requests before they reach the device: [`Options::elevator`], one of
+//! [`ELEVATORS`]. [`Stream`] and [`Priority`] divide the device among users. [`LogSink`] receives a record of each step
+//! of each request.
 //!
 //! # Errors
-//! [`Error`] has a kind, the operation, the byte range, the path and an error number, and converts to [`std::io::Error`].
-//! [`OpenError`] has the reason why a target cannot be opened, and the remedy.
+//! [`Error`] has a kind, the operation, the byte range, the path and an error number, and converts to
+//! [`std::io::Error`]. [`OpenError`] has the reason why a target cannot be opened, and the remedy.
 //!
 //! # Tests of programs
 //! A [`MemoryDisk`] loses unflushed writes when its power fails. [`Faults`] inject errors, short transfers, latency
@@ -80,8 +83,8 @@ mod shards;
 mod source;
 mod volume;
 
-/// The interface of protocols for remote exports: a protocol is a [`remote::RemoteProtocol`], and [`remote::Remote`] opens
-/// an export with it. Users of NBD need only the crate `iopath-nbd`.
+/// The interface of protocols for remote exports: a protocol is a [`remote::RemoteProtocol`], and [`remote::Remote`]
+/// opens an export with it. Users of NBD need only the crate `iopath-nbd`.
 pub mod remote {
     pub use iopath_core::Instant;
     pub use iopath_os::{

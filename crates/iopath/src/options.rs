@@ -6,14 +6,14 @@ use iopath_os::{Engine, Faults, Timing};
 /// The path of reads and writes to the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IoMode {
-    /// Direct I/O (`O_DIRECT`), with the semantics of a file: a read ends at the end of the file, and a write past the end
-    /// fails or extends it ([`Options::extend`]).
+    /// Direct I/O (`O_DIRECT`), with the semantics of a file: a read ends at the end of the file, and a write past the
+    /// end fails or extends it ([`Options::extend`]).
     #[default]
     Direct,
     /// Direct I/O, with the semantics of a device: whole blocks, the whole range or an error.
     Raw,
-    /// Through a page cache of the volume, with readahead and write-back, instead of the kernel's: any offset, length and
-    /// memory.
+    /// Through a page cache of the volume, with readahead and write-back, instead of the kernel's: any offset, length
+    /// and memory.
     Buffered,
 }
 
@@ -23,8 +23,8 @@ pub enum Unaligned {
     /// Refuse it, with an error that has the offset, the length and the alignment.
     #[default]
     Refuse,
-    /// Copy through an aligned buffer. A write of a part of a block reads the block first. Writes that share a block wait for
-    /// each other.
+    /// Copy through an aligned buffer. A write of a part of a block reads the block first. Writes that share a block
+    /// wait for each other.
     Bounce,
     /// Use a page cache. The volume creates one when it is opened.
     Buffered,
@@ -40,8 +40,8 @@ pub enum Readahead {
     Off,
     /// At most this many bytes.
     Bytes(u64),
-    /// The windows of the Linux kernel's readahead, of at most this many bytes (`read_ahead_kb`), for comparison. The volume
-    /// has one state for all readers.
+    /// The windows of the Linux kernel's readahead, of at most this many bytes (`read_ahead_kb`), for comparison. The
+    /// volume has one state for all readers.
     Linux(u64),
 }
 
@@ -114,26 +114,27 @@ impl Options {
         self
     }
 
-    /// Allows writes, flushes and discards. Opening fails for a block device that is mounted, used for swap, held by another
-    /// device, or carries a recognised signature.
+    /// Allows writes, flushes and discards. Opening fails for a block device that is mounted, used for swap, held by
+    /// another device, or carries a recognised signature.
     #[must_use]
     pub const fn write(mut self, write: bool) -> Self {
         self.write = write;
         self
     }
 
-    /// Lets writes extend a file, a mapped file or a disk in memory, like writes to a [`std::fs::File`]. Without it, a write
-    /// past the end fails. Implies [`Options::write`].
+    /// Lets writes extend a file, a mapped file or a disk in memory, like writes to a [`std::fs::File`]. Without it, a
+    /// write past the end fails. Implies [`Options::write`].
     ///
-    /// Applies to [`Volume::write_at`](crate::Volume::write_at) and the methods that use it, on direct and buffered volumes.
-    /// Does not apply to raw volumes and to batches: call [`Volume::resize`](crate::Volume::resize) first. A gap between the
-    /// old end and the write reads as zeroes. A concurrent read may see zeroes in the new bytes until the write returns. A
-    /// write that fails at the device may still extend the volume: added bytes that were not written read as zeroes.
+    /// Applies to [`Volume::write_at`](crate::Volume::write_at) and the methods that use it, on direct and buffered
+    /// volumes. Does not apply to raw volumes and to batches: call [`Volume::resize`](crate::Volume::resize) first. A
+    /// gap between the old end and the write reads as zeroes. A concurrent read may see zeroes in the new bytes until
+    /// the write returns. A write that fails at the device may still extend the volume: added bytes that were not
+    /// written read as zeroes.
     ///
     /// A buffered volume extends its file in steps of 1 MiB, so that an append costs as little as an append through the
-    /// kernel. [`Volume::flush`](crate::Volume::flush), closing and dropping the volume truncate the file to the size of the
-    /// volume. After a crash of the program or a power failure, the file may therefore end with extra zeroes. Flushed appends
-    /// are complete.
+    /// kernel. [`Volume::flush`](crate::Volume::flush), closing and dropping the volume truncate the file to the size
+    /// of the volume. After a crash of the program or a power failure, the file may therefore end with extra zeroes.
+    /// Flushed appends are complete.
     ///
     /// If another handle or process has made the file longer meanwhile, the volume leaves the length of the file as it
     /// is. Two handles must not extend one file at the same time. While one handle has unflushed appends, writes of the
@@ -157,18 +158,19 @@ impl Options {
         self
     }
 
-    /// Whether to claim a block device that is opened for writing, so that it cannot be mounted meanwhile: `true` unless set.
-    /// A program that sets `false` must claim and check the device itself.
+    /// Whether to claim a block device that is opened for writing, so that it cannot be mounted meanwhile: `true`
+    /// unless set. A program that sets `false` must claim and check the device itself.
     #[must_use]
     pub const fn claim(mut self, claim: bool) -> Self {
         self.claim = claim;
         self
     }
 
-    /// Locks the file or device against other programs while the volume is open: exclusively with [`Options::write`], else
-    /// shared with other readers. Opening fails if another program, or another volume of this one, has a conflicting lock. The
-    /// lock is advisory (`F_OFD_SETLK` of fcntl(2)): programs that do not lock are not stopped. QEMU locks its images. A
-    /// filesystem without locks, and an export of a server, are not locked. `false` unless set.
+    /// Locks the file or device against other programs while the volume is open: exclusively with [`Options::write`],
+    /// else shared with other readers. Opening fails if another program, or another volume of this one, has a
+    /// conflicting lock. The lock is advisory (`F_OFD_SETLK` of fcntl(2)): programs that do not lock are not stopped.
+    /// QEMU locks its images. A filesystem without locks, and an export of a server, are not locked. `false` unless
+    /// set.
     #[must_use]
     pub const fn lock(mut self, lock: bool) -> Self {
         self.lock = lock;
@@ -199,8 +201,8 @@ impl Options {
         self
     }
 
-    /// With elevator `none`: the maximum number of requests in flight at the device, for each thread or batch. With any other
-    /// elevator, see [`Options::device_depth`].
+    /// With elevator `none`: the maximum number of requests in flight at the device, for each thread or batch. With any
+    /// other elevator, see [`Options::device_depth`].
     #[must_use]
     pub const fn depth(mut self, depth: u32) -> Self {
         self.depth = depth;
@@ -247,8 +249,8 @@ impl Options {
     }
 
     /// The page size of the cache: a power of two from 4 KiB to 64 KiB, and at least a block of the target
-    /// ([`Facts::block_bytes`](crate::Facts::block_bytes)). Unless set, the smallest of these. Large pages lower the CPU cost of
-    /// large reads and writes; for small reads, they transfer more than requested.
+    /// ([`Facts::block_bytes`](crate::Facts::block_bytes)). Unless set, the smallest of these. Large pages lower the
+    /// CPU cost of large reads and writes; for small reads, they transfer more than requested.
     #[must_use]
     pub const fn page_bytes(mut self, bytes: u32) -> Self {
         self.page_bytes = Some(bytes);

@@ -1,5 +1,5 @@
-//! Selects the queue of a thread or batch of a volume: with elevator `none` its own queue, with any other elevator the queue
-//! that all threads and batches share. `source.rs` opens devices.
+//! Selects the queue of a thread or batch of a volume: with elevator `none` its own queue, with any other elevator the
+//! queue that all threads and batches share. `source.rs` opens devices.
 
 mod log;
 
@@ -44,8 +44,8 @@ pub(crate) struct Opened<Q> {
     pub(crate) fallback: Option<Fallback>,
 }
 
-/// The settings of all queues of a volume. A change applies to the shared queue immediately. A thread's own queue compares
-/// the generation at its next I/O, without a lock.
+/// The settings of all queues of a volume. A change applies to the shared queue immediately. A thread's own queue
+/// compares the generation at its next I/O, without a lock.
 #[derive(Debug)]
 pub(crate) struct Tuning {
     /// Counts the changes of `wanted`.
@@ -152,8 +152,8 @@ pub(crate) struct Shape<D: ?Sized> {
 /// Opens a device, and registers the buffers of a pool with it.
 pub(crate) type OpenDevice<D> = fn(&dyn Devices, Option<BufferPool>) -> Result<Opened<Box<D>>, OpenError>;
 
-/// The queue of one thread or batch. Applies the settings of the volume, and switches between an own queue and the shared
-/// queue while nothing is in flight.
+/// The queue of one thread or batch. Applies the settings of the volume, and switches between an own queue and the
+/// shared queue while nothing is in flight.
 #[derive(Debug)]
 pub(crate) struct Queue<D: ?Sized + RealDevice> {
     used: ThreadQueue<D, SharedDevice>,
@@ -217,7 +217,8 @@ impl Shared {
     }
 }
 
-/// The queue that threads and batches share, with the current settings; opens it if necessary. `None` with elevator `none`.
+/// The queue that threads and batches share, with the current settings; opens it if necessary. `None` with elevator
+/// `none`.
 pub(crate) fn shared_queue(devices: &dyn Devices) -> Result<Option<&SharedQueue<SharedDevice>>, OpenError> {
     let tuning = devices.tuning();
     if !tuning.wanted().0.is_shared() {
@@ -254,8 +255,8 @@ impl<D: ?Sized + RealDevice> Queue<D> {
             self.follow(devices);
         }
         if self.must_switch && self.used.in_flight() == 0 {
-            // If the system refuses the engine for the other queue, this queue stays in use. It has the same elevator, for
-            // the requests of this thread only.
+            // If the system refuses the engine for the other queue, this queue stays in use. It has the same elevator,
+            // for the requests of this thread only.
             let _ = self.switch(devices);
         }
         &mut self.used

@@ -1,5 +1,5 @@
-//! A queue and engine for each thread with blocking I/O, created at first use. Threads share no common lock: each thread has
-//! its own shard, and uses another only if its shard is locked.
+//! A queue and engine for each thread with blocking I/O, created at first use. Threads share no common lock: each
+//! thread has its own shard, and uses another only if its shard is locked.
 
 use crate::error::OpenError;
 use crate::queues::{Queue, SharedDevice};
@@ -14,8 +14,8 @@ const SHARDS: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Shards {
     shards: Box<[Shard]>,
-    /// Set while [`Shards::alone`] locks all shards. A thread then waits for its own shard: it would create an unnecessary
-    /// queue and engine in another one.
+    /// Set while [`Shards::alone`] locks all shards. A thread then waits for its own shard: it would create an
+    /// unnecessary queue and engine in another one.
     is_exclusive: AtomicBool,
 }
 
@@ -51,8 +51,8 @@ impl Shards {
         Ok(act(runner))
     }
 
-    /// Runs `act` while no thread is in blocking I/O; other threads wait before they begin. The caller ensures that only one
-    /// thread calls this at a time.
+    /// Runs `act` while no thread is in blocking I/O; other threads wait before they begin. The caller ensures that
+    /// only one thread calls this at a time.
     pub(crate) fn alone<R>(&self, act: impl FnOnce() -> R) -> R {
         self.is_exclusive.store(true, Ordering::SeqCst);
         let _locked: Vec<_> = self.shards.iter().map(Shard::lock).collect();

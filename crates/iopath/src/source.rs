@@ -1,5 +1,5 @@
-//! The source of a volume: a file, block device, remote export, stripe, mapped file or memory disk. Opens and inspects the source, and
-//! creates queues and engines for it. `volume.rs` reads and writes.
+//! The source of a volume: a file, block device, remote export, stripe, mapped file or memory disk. Opens and inspects
+//! the source, and creates queues and engines for it. `volume.rs` reads and writes.
 
 pub(crate) mod cache;
 pub(crate) mod stripe;
@@ -266,8 +266,8 @@ impl Source {
         Ok(Mapped::new(on.device, &mapped.file, self.options.boundary)?)
     }
 
-    /// Whether the last block is written whole. (In a plain file, that would extend the file. The device of a remote export
-    /// sends only the bytes inside of the export.)
+    /// Whether the last block is written whole. (In a plain file, that would extend the file. The device of a remote
+    /// export sends only the bytes inside of the export.)
     pub(crate) const fn writes_last_block(&self) -> bool {
         matches!(self.backing, Backing::Mapped(_) | Backing::Remote(_))
     }
@@ -337,8 +337,9 @@ fn device_depth(target: &Target) -> u32 {
     depth.clamp(1, DEVICE_DEPTH_MAX)
 }
 
-/// The largest request that the kernel allows for the disk: the CPU cost of a request hardly depends on its length. Bounded
-/// above so that long I/O consists of several requests, and below so that the cost per request does not dominate.
+/// The largest request that the kernel allows for the disk: the CPU cost of a request hardly depends on its length.
+/// Bounded above so that long I/O consists of several requests, and below so that the cost per request does not
+/// dominate.
 fn request_bytes_max(target: &Target) -> u64 {
     let disk_bytes = target.backing.disk().and_then(|disk| disk.max_sectors_kb).map(|kib| kib << 10);
     disk_bytes.unwrap_or(REQUEST_BYTES).clamp(REQUEST_BYTES, 8 * REQUEST_BYTES)

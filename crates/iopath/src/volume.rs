@@ -1,5 +1,5 @@
-//! The volume: blocking reads and writes of byte ranges, from any thread. Selects the path of an I/O; each path has a file in
-//! `volume/`. `batch.rs` keeps many I/Os in flight from one thread.
+//! The volume: blocking reads and writes of byte ranges, from any thread. Selects the path of an I/O; each path has a
+//! file in `volume/`. `batch.rs` keeps many I/Os in flight from one thread.
 
 mod bounced;
 mod buffered;
@@ -53,12 +53,13 @@ enum Route<'a> {
 
 /// A file, block device, remote export, stripe, mapped file or disk in memory, open for direct, raw or buffered I/O.
 ///
-/// Every method takes `&self`, and any thread may call it. For direct and raw I/O with elevator `none`, each thread has its
-/// own queue and engine, so threads do not wait for each other. With another elevator, threads share both. A call returns
-/// when its I/O is complete, so the I/Os of one thread are in order. The program must order I/Os of different threads.
+/// Every method takes `&self`, and any thread may call it. For direct and raw I/O with elevator `none`, each thread has
+/// its own queue and engine, so threads do not wait for each other. With another elevator, threads share both. A call
+/// returns when its I/O is complete, so the I/Os of one thread are in order. The program must order I/Os of different
+/// threads.
 ///
-/// Direct and raw I/O must be aligned, unless [`Options::unaligned`] allows otherwise: offsets and lengths are multiples of
-/// [`Facts::block_bytes`], and buffers start at multiples of [`Facts::memory_align_bytes`], like an
+/// Direct and raw I/O must be aligned, unless [`Options::unaligned`] allows otherwise: offsets and lengths are
+/// multiples of [`Facts::block_bytes`], and buffers start at multiples of [`Facts::memory_align_bytes`], like an
 /// [`AlignedBuf`](crate::AlignedBuf). Otherwise the I/O is refused, with an error that has the numbers.
 ///
 /// A clone is a cheap handle of the same volume, for other threads.
@@ -80,8 +81,8 @@ struct Shared {
     resizes: AtomicU64,
     /// Locked by the thread that moves the end.
     resizing: Mutex<()>,
-    /// The length of the file, if it was extended beyond the size for cheap appends (see `volume/extend.rs`). Otherwise at
-    /// most the size. Changes only under the lock `resizing`.
+    /// The length of the file, if it was extended beyond the size for cheap appends (see `volume/extend.rs`). Otherwise
+    /// at most the size. Changes only under the lock `resizing`.
     file_bytes: AtomicU64,
 }
 
@@ -124,11 +125,11 @@ impl Volume {
         Self::of(source, target)
     }
 
-    /// Opens an export of a server. [`Facts::path`] is its URI. All threads, batches and the page cache of the volume share
-    /// its connections. The crate `iopath-nbd` opens exports by NBD URI.
+    /// Opens an export of a server. [`Facts::path`] is its URI. All threads, batches and the page cache of the volume
+    /// share its connections. The crate `iopath-nbd` opens exports by NBD URI.
     ///
-    /// A read or write that a lost connection interrupts is sent again over a new one. When that fails, too, the error is
-    /// [`IoError::Disconnected`], with the server and the reason.
+    /// A read or write that a lost connection interrupts is sent again over a new one. When that fails, too, the error
+    /// is [`IoError::Disconnected`], with the server and the reason.
     ///
     /// # Errors
     /// [`OpenError::ReadOnlyExport`], or an option is out of range.
@@ -180,8 +181,8 @@ impl Volume {
         self.shared.size_bytes.load(Ordering::Acquire)
     }
 
-    /// Reads into `buffer`, starting at byte `offset`. Returns the number of bytes read: the length of `buffer`, or fewer at
-    /// the end of the volume. A raw volume reads the whole range or fails.
+    /// Reads into `buffer`, starting at byte `offset`. Returns the number of bytes read: the length of `buffer`, or
+    /// fewer at the end of the volume. A raw volume reads the whole range or fails.
     ///
     /// # Errors
     /// [`Error`] if the range is unaligned on a volume that refuses unaligned I/O, if it reaches past the end of a raw
@@ -207,13 +208,14 @@ impl Volume {
         Err(self.error(end).of_range(Op::Read, offset, bytes as u64))
     }
 
-    /// Writes the whole `buffer`, starting at byte `offset`. On return the bytes are in the device; on a buffered volume they
-    /// are in the page cache, which writes them back later. After the next [`Volume::flush`] they are durable.
+    /// Writes the whole `buffer`, starting at byte `offset`. On return the bytes are in the device; on a buffered
+    /// volume they are in the page cache, which writes them back later. After the next [`Volume::flush`] they are
+    /// durable.
     ///
     /// # Errors
-    /// [`Error`] if the volume is read-only, if the range is unaligned on a volume that refuses unaligned I/O, if it reaches
-    /// past the end (without [`Options::extend`]), or if the device fails. After an error of the device, a part of the range
-    /// may be written.
+    /// [`Error`] if the volume is read-only, if the range is unaligned on a volume that refuses unaligned I/O, if it
+    /// reaches past the end (without [`Options::extend`]), or if the device fails. After an error of the device, a part
+    /// of the range may be written.
     pub fn write_at(&self, buffer: &[u8], offset: u64) -> Result<()> {
         self.write(buffer, offset, false)
     }
@@ -226,8 +228,8 @@ impl Volume {
         self.write(buffer, offset, false)
     }
 
-    /// Writes as [`Volume::write_at`] does; on return the bytes are durable. A direct volume uses forced unit access; a volume
-    /// with a page cache or a bounce buffer writes and flushes.
+    /// Writes as [`Volume::write_at`] does; on return the bytes are durable. A direct volume uses forced unit access; a
+    /// volume with a page cache or a bounce buffer writes and flushes.
     ///
     /// # Errors
     /// As [`Volume::write_at`] and [`Volume::flush`].
@@ -238,8 +240,8 @@ impl Volume {
     /// Makes all writes durable that returned before this call.
     ///
     /// # Errors
-    /// [`Error`] if the volume is read-only, or if a write or the flush fails at the device. The data of a failed write stays
-    /// in the cache, and every flush fails until the data is written: see [`Volume::accept_loss`].
+    /// [`Error`] if the volume is read-only, or if a write or the flush fails at the device. The data of a failed write
+    /// stays in the cache, and every flush fails until the data is written: see [`Volume::accept_loss`].
     pub fn flush(&self) -> Result<()> {
         self.check_writable(Op::Flush, 0, 0)?;
         match &self.shared.cache {
@@ -248,8 +250,8 @@ impl Volume {
         }
     }
 
-    /// Flushes, and drops this handle; other clones of the volume stay open. Dropping a volume without this call writes back
-    /// dirty pages, does not flush the device, and ignores errors.
+    /// Flushes, and drops this handle; other clones of the volume stay open. Dropping a volume without this call writes
+    /// back dirty pages, does not flush the device, and ignores errors.
     ///
     /// # Errors
     /// As [`Volume::flush`].

@@ -1,5 +1,5 @@
-//! The guarantees of the page cache when the device fails, and under concurrency: buffered and direct I/O, borrowed pages,
-//! flushes and resizes on a cache of few pages.
+//! The guarantees of the page cache when the device fails, and under concurrency: buffered and direct I/O, borrowed
+//! pages, flushes and resizes on a cache of few pages.
 
 use iopath::{
     AlignedBuf, Engine, Error, ErrorKind, Fault, Faults, IoError, MemoryConfig, MemoryDisk, Op, OpenError,

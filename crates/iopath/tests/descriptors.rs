@@ -1,4 +1,5 @@
-//! The number of descriptors that a volume opens. The only test of its program, because descriptors belong to the process.
+//! The number of descriptors that a volume opens. The only test of its program, because descriptors belong to the
+//! process.
 
 mod support;
 

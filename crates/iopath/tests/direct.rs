@@ -1,5 +1,5 @@
-//! Direct, bounced and buffered I/O on one volume, and resizes, compared with a plain copy of the bytes. The engine is that of
-//! `IOPATH_TEST_ENGINE`.
+//! Direct, bounced and buffered I/O on one volume, and resizes, compared with a plain copy of the bytes. The engine is
+//! that of `IOPATH_TEST_ENGINE`.
 
 mod support;
 
@@ -166,7 +166,8 @@ fn readers_never_see_bytes_that_a_direct_write_has_replaced() {
     const PAGES: u64 = 64;
     let Some((_directory, path)) = scratch_with(&vec![0; PAGES as usize * 4096]) else { return };
     let volume = Volume::open(&path, &options().direct(false).write(true)).unwrap();
-    // One thread counts each page up, by direct and buffered writes; `done` holds the last value whose write has returned.
+    // One thread counts each page up, by direct and buffered writes; `done` holds the last value whose write has
+    // returned.
     let done: Vec<_> = (0..PAGES).map(|_| std::sync::atomic::AtomicU64::new(0)).collect();
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! Volumes under a scheduler that controls their threads, like the test `explore` of `iopath-os`: range locks of bounced
-//! writes, shards, and direct I/O with a page cache. Empty in normal builds.
+//! Volumes under a scheduler that controls their threads, like the test `explore` of `iopath-os`: range locks of
+//! bounced writes, shards, and direct I/O with a page cache. Empty in normal builds.
 #![cfg(iopath_explore)]
 
 use std::time::Duration;

@@ -342,8 +342,8 @@ fn a_cursor_appends() {
     assert_eq!(found.lines().count(), 1000);
 }
 
-/// Counts the work, not the time, which depends on the load of the machine. An append that resizes the file changes its length,
-/// and writes its last page back.
+/// Counts the work, not the time, which depends on the load of the machine. An append that resizes the file changes its
+/// length, and writes its last page back.
 #[test]
 fn appends_move_the_end_of_the_file_in_steps_and_write_each_page_about_once() {
     const COUNT: u64 = 20_000;

@@ -1,5 +1,6 @@
-//! Forced direct writes on a volume with a page cache, on a device whose flushes fail. No flush succeeds if another flush has
-//! lost bytes, even if the batch of that other flush has not been polled. No thread waits for a batch that is never polled.
+//! Forced direct writes on a volume with a page cache, on a device whose flushes fail. No flush succeeds if another
+//! flush has lost bytes, even if the batch of that other flush has not been polled. No thread waits for a batch that is
+//! never polled.
 
 use iopath::{AlignedBuf, Batch, BatchOptions, Fault, Faults, IoError, MemoryConfig, MemoryDisk, Op};
 use iopath::{Options, Request, Volume};
@@ -8,7 +9,8 @@ use std::time::{Duration, Instant};
 
 const PAGE: u64 = 4096;
 
-/// A disk whose failed flushes lose the write cache, a buffered volume on it, and a second volume that reads the medium.
+/// A disk whose failed flushes lose the write cache, a buffered volume on it, and a second volume that reads the
+/// medium.
 struct Setup {
     faults: Faults,
     volume: Volume,

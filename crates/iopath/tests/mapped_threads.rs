@@ -1,5 +1,5 @@
-//! Threads on one mapped file with a page cache: batches with forced writes, discards and direct writes wait for each other's
-//! blocks. Tests that all of them complete. Does not compare bytes.
+//! Threads on one mapped file with a page cache: batches with forced writes, discards and direct writes wait for each
+//! other's blocks. Tests that all of them complete. Does not compare bytes.
 
 use iopath::{
     AlignedBuf, BatchOptions, FileLayout, FileMap, IoMode, MemoryConfig, MemoryDisk, Options, Request, Volume,

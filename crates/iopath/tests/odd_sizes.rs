@@ -21,8 +21,8 @@ fn paths() -> [(&'static str, Options); 4] {
     ]
 }
 
-/// Opens a file of each size on each path. `check` changes the volume and its content alike; the file must have that content
-/// at the end.
+/// Opens a file of each size on each path. `check` changes the volume and its content alike; the file must have that
+/// content at the end.
 fn each(check: impl Fn(&str, &Volume, &mut Vec<u8>)) {
     for size in SIZES {
         for (path_name, options) in paths() {

@@ -1,5 +1,5 @@
-//! Operations on ranges without data of the caller, on every kind of source: with any range on buffered and bounced volumes,
-//! with whole blocks on direct ones.
+//! Operations on ranges without data of the caller, on every kind of source: with any range on buffered and bounced
+//! volumes, with whole blocks on direct ones.
 
 #![allow(clippy::single_range_in_vec_init, reason = "one range is what is expected")]
 

@@ -1,6 +1,6 @@
-//! Threads on a cache that is much smaller than the volume, on a disk in memory. Each thread writes its own bytes of shared
-//! pages and reads them by each path. Small enough for Miri and fast enough for the sanitizers; the test `torture` covers
-//! more.
+//! Threads on a cache that is much smaller than the volume, on a disk in memory. Each thread writes its own bytes of
+//! shared pages and reads them by each path. Small enough for Miri and fast enough for the sanitizers; the test
+//! `torture` covers more.
 
 use iopath::{AlignedBuf, MemoryConfig, MemoryDisk, Options, Volume};
 use rand::{Rng, SeedableRng};

@@ -1,5 +1,5 @@
-//! Changes of elevators and settings while I/O runs, and the effect of priorities and streams of single I/Os, on a real file
-//! with the engine of `IOPATH_TEST_ENGINE`.
+//! Changes of elevators and settings while I/O runs, and the effect of priorities and streams of single I/Os, on a real
+//! file with the engine of `IOPATH_TEST_ENGINE`.
 
 mod support;
 
@@ -142,8 +142,8 @@ fn an_invalid_setting_is_refused_with_name_value_and_range() {
     assert_eq!(volume.elevator().to_string(), "deadline", "nothing was changed");
 }
 
-/// The maximum number of other reads that complete between the queueing of an urgent read and its completion, in a full batch.
-/// No two blocks are adjacent, so each request is one read.
+/// The maximum number of other reads that complete between the queueing of an urgent read and its completion, in a full
+/// batch. No two blocks are adjacent, so each request is one read.
 fn completed_before_urgent(mut batch: Batch) -> u32 {
     let mut rng = ChaCha8Rng::seed_from_u64(5);
     let (mut worst, mut waited) = (0, 0);

@@ -1,6 +1,6 @@
-//! Compares the buffered path with the kernel's and with direct I/O: whole passes over a cold file, hits in a warm file, all
-//! block sizes, several readers. [`DUELS`] lists the comparisons. The CPU time is that reported by the programs: a pass is
-//! too short for observation from outside.
+//! Compares the buffered path with the kernel's and with direct I/O: whole passes over a cold file, hits in a warm
+//! file, all block sizes, several readers. [`DUELS`] lists the comparisons. The CPU time is that reported by the
+//! programs: a pass is too short for observation from outside.
 
 use std::process::{Command, Stdio};
 

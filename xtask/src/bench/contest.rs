@@ -1,5 +1,5 @@
-//! Runs the two sides of a contest alternately, observes their CPU time from outside, and computes medians. The contests
-//! are in `figures.rs`.
+//! Runs the two sides of a contest alternately, observes their CPU time from outside, and computes medians. The
+//! contests are in `figures.rs`.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -11,7 +11,8 @@ use super::figures::{Contest, Metric};
 use super::report::Figure;
 use super::side::{Side, SideReport, TargetFile};
 
-/// A warning is printed if the CPU time that a program reports and the observed CPU time differ by more than this share.
+/// A warning is printed if the CPU time that a program reports and the observed CPU time differ by more than this
+/// share.
 const REPORT_DIFFERENCE_MAX: f64 = 0.2;
 
 /// A warning is printed if more cores than this are busy on the idle machine.

@@ -72,7 +72,8 @@ fn read(path: &str) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("cannot read {path}"))
 }
 
-/// `utime` and `stime` of all threads, including the `io_uring` workers of the process: fields 14 and 15 of /proc/PID/stat.
+/// `utime` and `stime` of all threads, including the `io_uring` workers of the process: fields 14 and 15 of
+/// /proc/PID/stat.
 fn process_ticks(stat: &str) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(')')?;
     let mut times = after_name.split_whitespace().skip(11).map(str::parse::<u64>);

@@ -76,8 +76,8 @@ impl Goal {
     }
 }
 
-/// `io_uring` with the cheapest options of fio 3.33: registered buffers and file, submission and completion in batches of
-/// a quarter of the depth (the cheapest batch size without a loss of IOPS).
+/// `io_uring` with the cheapest options of fio 3.33: registered buffers and file, submission and completion in batches
+/// of a quarter of the depth (the cheapest batch size without a loss of IOPS).
 const FIO_BEST_32: &[&str] = &[
     "--ioengine=io_uring",
     "--iodepth=32",

@@ -10,8 +10,8 @@ use super::report::Figure;
 /// The name for `--only`.
 pub(super) const NAME: &str = "models";
 
-/// Requests a second that `MQSim` simulates on its own scenarios. It models flash in more detail than ours, and no block
-/// layer.
+/// Requests a second that `MQSim` simulates on its own scenarios. It models flash in more detail than ours, and no
+/// block layer.
 const MQSIM: f64 = 33_000.0;
 
 /// The requests a second to reach, by the name of the case.

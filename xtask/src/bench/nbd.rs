@@ -1,6 +1,7 @@
-//! `iopath serve` against other NBD servers, over a unix socket and with fio's nbd engine as the client. The data is cached in
-//! all servers: in the page cache of iopath, in that of the kernel, or in the memory of the server. `client.rs` compares clients,
-//! `encrypted.rs` servers with TLS, `modelled.rs` the latency of a served model with the model.
+//! `iopath serve` against other NBD servers, over a unix socket and with fio's nbd engine as the client. The data is
+//! cached in all servers: in the page cache of iopath, in that of the kernel, or in the memory of the server.
+//! `client.rs` compares clients, `encrypted.rs` servers with TLS, `modelled.rs` the latency of a served model with the
+//! model.
 //!
 //! The CPU time is that of the server alone, over the whole run of the client.
 

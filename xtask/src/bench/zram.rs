@@ -22,8 +22,8 @@ const RESETS_MAX: u32 = 20;
 #[derive(Debug)]
 pub(super) struct Zram {
     sysfs: PathBuf,
-    /// A file that records the setup. If this process is killed before the reset, the next start finds it and resets the
-    /// device.
+    /// A file that records the setup. If this process is killed before the reset, the next start finds it and resets
+    /// the device.
     mark: PathBuf,
 }
 

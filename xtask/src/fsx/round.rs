@@ -103,7 +103,8 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Checks that the backing file has the content of the files after the last flush. With `is_whole`, it must not be longer.
+/// Checks that the backing file has the content of the files after the last flush. With `is_whole`, it must not be
+/// longer.
 fn compare(backing: &Path, shown: &Path, is_whole: bool) -> Result<()> {
     let (stored, shown) = (fs::read(backing)?, fs::read(shown)?);
     ensure!(
@@ -156,8 +157,8 @@ impl Workers {
         Ok(())
     }
 
-    /// Waits until all processes have ended. Returns an error, and does not end the processes, if one fails, if none makes
-    /// progress for `hang`, or if `is_stopped`.
+    /// Waits until all processes have ended. Returns an error, and does not end the processes, if one fails, if none
+    /// makes progress for `hang`, or if `is_stopped`.
     fn watch(&mut self, hang: Duration, is_stopped: &dyn Fn() -> bool) -> Result<()> {
         let mut last = (0, Instant::now());
         while !self.running.is_empty() {

@@ -1,5 +1,5 @@
-//! The files of `cargo xtask fsx`: in `target/xtask/fsx/PID`, and in a folder on tmpfs. Also removes files and mounts of
-//! killed runs.
+//! The files of `cargo xtask fsx`: in `target/xtask/fsx/PID`, and in a folder on tmpfs. Also removes files and mounts
+//! of killed runs.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -51,7 +51,8 @@ const LAYOUTS: &[Layout] = &[
         can_truncate: true,
         ops: 5_000,
     },
-    // Adjacent files share pages. The volume fits in the tiny cache, without space for the copies of pages in write-back.
+    // Adjacent files share pages. The volume fits in the tiny cache, without space for the copies of pages in
+    // write-back.
     Layout {
         name: "windows",
         processes: 8,
@@ -104,8 +105,8 @@ pub(super) fn all() -> Vec<Variant> {
     variants
 }
 
-/// The variant of a seed. Every second seed uses a plain file, as most programs do. Consecutive seeds visit all variants in
-/// strides, so that a few seeds cover different kinds of variants.
+/// The variant of a seed. Every second seed uses a plain file, as most programs do. Consecutive seeds visit all
+/// variants in strides, so that a few seeds cover different kinds of variants.
 pub(super) fn of_seed(variants: &[Variant], seed: u64) -> Variant {
     let (plain, mapped): (Vec<_>, Vec<_>) = variants.iter().partition(|variant| variant.mapper.is_none());
     let (variants, turn): (Vec<&Variant>, u64) = match (plain.is_empty(), mapped.is_empty()) {

@@ -1,5 +1,5 @@
-//! A guest: a Debian cloud kernel in QEMU, without hardware virtualization, whose first process is a script. Installs what that
-//! needs. The script sends messages, which are lines of the console that begin with `guest: `.
+//! A guest: a Debian cloud kernel in QEMU, without hardware virtualization, whose first process is a script. Installs
+//! what that needs. The script sends messages, which are lines of the console that begin with `guest: `.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -71,8 +71,8 @@ impl Machine {
         &self.folder
     }
 
-    /// Boots a guest, and passes each message to `report`. Returns whether its steps succeeded; prints the end of its console
-    /// otherwise.
+    /// Boots a guest, and passes each message to `report`. Returns whether its steps succeeded; prints the end of its
+    /// console otherwise.
     pub(crate) fn boot(
         &self,
         guest: &Guest<'_>,

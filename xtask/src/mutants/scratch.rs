@@ -1,5 +1,5 @@
-//! A copy of the tree with all changes that are not committed, and a target folder for all mutants. A file is written only
-//! if its contents differ, so cargo builds only crates that a mutant changes.
+//! A copy of the tree with all changes that are not committed, and a target folder for all mutants. A file is written
+//! only if its contents differ, so cargo builds only crates that a mutant changes.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

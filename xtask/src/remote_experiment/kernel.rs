@@ -20,7 +20,8 @@ const SLOWEST: u64 = 4;
 /// Longest time of the start of the guest in seconds.
 const START: u64 = 120;
 
-/// Reads all rows in the guest. Returns false if it failed. Prints a line and leaves the rows unchanged if no guest can boot.
+/// Reads all rows in the guest. Returns false if it failed. Prints a line and leaves the rows unchanged if no guest can
+/// boot.
 pub(super) fn read(server: &Server, options: &Options, rows: &mut [Row]) -> Result<bool> {
     let machine = match Machine::new() {
         Ok(machine) => machine,

@@ -1,5 +1,5 @@
-//! A network namespace at the end of a link of limited rate: a pair of virtual network devices, each with a token bucket
-//! (tc-tbf(8)). Removed at drop.
+//! A network namespace at the end of a link of limited rate: a pair of virtual network devices, each with a token
+//! bucket (tc-tbf(8)). Removed at drop.
 
 use std::path::Path;
 use std::process::Command;

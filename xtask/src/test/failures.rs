@@ -16,7 +16,8 @@ struct Failure<'a> {
     output: Vec<&'a str>,
 }
 
-/// The output of each failed test, with its test program. None if no test failed, for example after an error of the compiler.
+/// The output of each failed test, with its test program. None if no test failed, for example after an error of the
+/// compiler.
 pub(super) fn of_log(log: &str) -> Option<String> {
     let failures: Vec<Failure<'_>> = programs(log).iter().flat_map(Program::failures).collect();
     if failures.is_empty() {

@@ -1,5 +1,5 @@
-//! Runs a command with its output in a log file. If the command fails, shows the output of the tests that failed, or else the
-//! end of the log.
+//! Runs a command with its output in a log file. If the command fails, shows the output of the tests that failed, or
+//! else the end of the log.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -44,8 +44,8 @@ impl Logged {
         self
     }
 
-    /// Runs the command and returns the log. If the command fails, prints the output of failed tests, or else the end of the
-    /// log, and returns an error.
+    /// Runs the command and returns the log. If the command fails, prints the output of failed tests, or else the end
+    /// of the log, and returns an error.
     pub(super) fn run(mut self) -> Result<String> {
         let path = log_path(self.name)?;
         let log = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;

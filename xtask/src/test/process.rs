@@ -1,5 +1,5 @@
-//! Runs one test program in a process group of its own. A program fails if it is silent for too long, and if it leaves processes
-//! behind: a server that a test forgot holds files and ports of later tests.
+//! Runs one test program in a process group of its own. A program fails if it is silent for too long, and if it leaves
+//! processes behind: a server that a test forgot holds files and ports of later tests.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,11 +15,12 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// The maximum time between two lines of a program. A program prints a line at the end of each test. The slowest test takes one
-/// minute alone on a machine, and some on one with other load.
+/// The maximum time between two lines of a program. A program prints a line at the end of each test. The slowest test
+/// takes one minute alone on a machine, and some on one with other load.
 const SILENCE_MAX: Duration = Duration::from_secs(600);
 
-/// The time in which the processes that a program started must end after it. Some of them are ending when the program exits.
+/// The time in which the processes that a program started must end after it. Some of them are ending when the program
+/// exits.
 const LEFTOVER_TIME: Duration = Duration::from_secs(10);
 
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);

@@ -1,5 +1,5 @@
-//! Runs the programs that `cargo test` builds, several at a time, and counts their tests. Cargo runs one program after another,
-//! and most of our tests wait for devices and timers, so the processors would be idle for half of the time.
+//! Runs the programs that `cargo test` builds, several at a time, and counts their tests. Cargo runs one program after
+//! another, and most of our tests wait for devices and timers, so the processors would be idle for half of the time.
 //!
 //! How one program is started, watched and ended: see `process.rs`.
 

@@ -1,5 +1,5 @@
-//! Circular dependencies between the files of one crate. `modules.rs` resolves a name to a file; dependencies between crates
-//! are in `edges.rs`.
+//! Circular dependencies between the files of one crate. `modules.rs` resolves a name to a file; dependencies between
+//! crates are in `edges.rs`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::{self, Write as _};
@@ -32,14 +32,14 @@ struct Site {
 /// No circle of `use` between the files of a crate.
 ///
 /// Sibling modules (children of one parent) must have an order in which each module uses only earlier ones. A module
-/// includes all files below it: if a file of `block/` uses a file of `file/`, and a file of `file/` uses a file of `block/`,
-/// then `block` and `file` are a circle. A name counts as a use of the file that defines it, even if another module
-/// re-exports it.
+/// includes all files below it: if a file of `block/` uses a file of `file/`, and a file of `file/` uses a file of
+/// `block/`, then `block` and `file` are a circle. A name counts as a use of the file that defines it, even if another
+/// module re-exports it.
 ///
 /// A parent and its children may use each other: `queue.rs` defines a type, and `queue/merge.rs` has methods of it.
-/// Therefore a use between a file and a file below it is not an edge; neither are `mod` and `pub use` in a parent. The root
-/// is the parent of every file, so it is an exception: items and uses of `lib.rs` or `main.rs` count like those of a sibling
-/// of the other modules. Code under `#[cfg(test)]` is exempt.
+/// Therefore a use between a file and a file below it is not an edge; neither are `mod` and `pub use` in a parent. The
+/// root is the parent of every file, so it is an exception: items and uses of `lib.rs` or `main.rs` count like those of
+/// a sibling of the other modules. Code under `#[cfg(test)]` is exempt.
 pub(super) fn no_circles(tree: &Tree) -> Vec<Finding> {
     circles(tree).iter().map(Circle::finding).collect()
 }

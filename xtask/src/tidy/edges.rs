@@ -1,5 +1,5 @@
-//! The dependencies between the crates of the workspace: compares the manifests with the table in ARCHITECTURE.md. deny.toml
-//! has the rules for other crates, `circles.rs` those for the modules of a crate.
+//! The dependencies between the crates of the workspace: compares the manifests with the table in ARCHITECTURE.md.
+//! deny.toml has the rules for other crates, `circles.rs` those for the modules of a crate.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Refuses timed assertions in tests: on a machine with other load, a short limit fails without a defect. A limit of a test is
-//! only a guard against hangs, and long.
+//! Refuses timed assertions in tests: on a machine with other load, a short limit fails without a defect. A limit of a
+//! test is only a guard against hangs, and long.
 
 use super::Finding;
 use super::tree::{File, Token, Tree};
@@ -36,7 +36,8 @@ fn limit_of_assertion(tokens: &[Token], at: usize) -> Option<&[Token]> {
     found.then(|| &tokens[at + 9..]).filter(|limit| !limit.is_empty())
 }
 
-/// The seconds of `Duration::from_secs(N)`, or of a constant of the file with such a value. Anything shorter than a second is 0.
+/// The seconds of `Duration::from_secs(N)`, or of a constant of the file with such a value. Anything shorter than a
+/// second is 0.
 fn seconds(file: &File, limit: &[Token]) -> Option<u64> {
     let name = limit[0].text.as_str();
     if name == "Duration" {

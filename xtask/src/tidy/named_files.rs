@@ -1,5 +1,6 @@
-//! Checks that documents and comments name files that exist: relative links of Markdown with their headings, and names of
-//! Rust files between back quotes. A name may be the end of a path: `queue/merge.rs`. Links to the web are not opened.
+//! Checks that documents and comments name files that exist: relative links of Markdown with their headings, and names
+//! of Rust files between back quotes. A name may be the end of a path: `queue/merge.rs`. Links to the web are not
+//! opened.
 
 use std::collections::HashSet;
 

@@ -23,6 +23,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule { name: "unsafe-only-in-os", check: unsafe_only_in_os },
     Rule { name: "first-comment", check: first_comment },
     Rule { name: "file-length", check: file_length },
+    Rule { name: "comment-width", check: comment_width },
     Rule { name: "named-files", check: named_files },
     Rule { name: "no-machine", check: no_machine },
     Rule { name: "no-print", check: no_print },
@@ -39,6 +40,7 @@ const CORE: &str = "crates/iopath-core/src/";
 const ELEVATORS: &str = "crates/iopath-core/src/block/elevator/";
 const CRATE_WITH_UNSAFE: &str = "crates/iopath-os/";
 const LINES_MAX: usize = 600;
+const COMMENT_COLUMNS_MAX: usize = 120;
 
 /// The modules of `std` that call the operating system.
 const OS_MODULES: &[&str] = &["fs", "net", "process", "thread", "time"];
@@ -125,6 +127,19 @@ fn file_length(tree: &Tree) -> Vec<Finding> {
         finding(file, LINES_MAX + 1, message, "split it by subject: queue.rs beside queue/merge.rs")
     })
     .collect()
+}
+
+/// A comment is as wide as the code beside it; rustfmt wraps code only.
+fn comment_width(tree: &Tree) -> Vec<Finding> {
+    let is_wide = |line: &str| {
+        (line.trim_start().starts_with("//") || line.contains(" // "))
+            && line.chars().count() > COMMENT_COLUMNS_MAX
+    };
+    let wide =
+        |file| File::numbered_lines(file).filter(|(_, line)| is_wide(line)).map(move |(at, _)| (file, at));
+    let message = format!("a comment of more than {COMMENT_COLUMNS_MAX} columns");
+    let findings = tree.rust_files().flat_map(wide);
+    findings.map(|(file, line)| finding(file, line, message.clone(), "wrap it")).collect()
 }
 
 /// No paths or registries that exist on one machine only.
@@ -287,6 +302,18 @@ mod tests {
         let text = "#![deny(unsafe_code)] // unsafe is elsewhere\nfn f() {\n    let _ = unsafe { g() };\n}";
         assert_eq!(lines(unsafe_only_in_os, IN_LAB, text), [3]);
         assert_eq!(lines(unsafe_only_in_os, "crates/iopath-os/src/uring.rs", text), NOTHING);
+    }
+
+    #[test]
+    fn a_comment_is_at_most_120_columns_wide() {
+        let comment = |columns: usize| format!("    // {}\n", "µ".repeat(columns - 7));
+        assert_eq!(lines(comment_width, IN_LAB, &comment(120)), NOTHING);
+        assert_eq!(lines(comment_width, IN_LAB, &comment(121)), [1]);
+        assert_eq!(lines(comment_width, IN_LAB, &format!("fn f() {{}} {}", comment(120))), [1]);
+        assert_eq!(
+            lines(comment_width, IN_LAB, &format!("const A: &str = \"{}\";", "a".repeat(120))),
+            NOTHING
+        );
     }
 
     #[test]

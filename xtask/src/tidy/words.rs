@@ -5,8 +5,8 @@ use super::tree::{File, Tree};
 
 /// A word or phrase, and the standard term.
 ///
-/// A word matches as a whole, in any case; `_` in code counts as a space, and so does the end of a line. A word with `_`
-/// matches in code only.
+/// A word matches as a whole, in any case; `_` in code counts as a space, and so does the end of a line. A word with
+/// `_` matches in code only.
 type Word = (&'static str, &'static str);
 
 const WORDS: &[Word] = &[

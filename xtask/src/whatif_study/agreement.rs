@@ -30,8 +30,8 @@ impl Measured {
         median(&self.p99_ms)
     }
 
-    /// Whether all measurements of one setting exceed all of the other: with three rounds each, the probability of that by
-    /// chance is 1 in 10.
+    /// Whether all measurements of one setting exceed all of the other: with three rounds each, the probability of that
+    /// by chance is 1 in 10.
     fn differs_from(&self, other: &Self) -> bool {
         let ([low, high], [other_low, other_high]) = (self.rates(), other.rates());
         low > other_high || other_low > high

@@ -1,5 +1,6 @@
-//! A loop device over a file on this machine, or over a modelled disk in real time: `iopath serve` exports the model, nbdfuse
-//! mounts the export as a file. So the kernel's schedulers order requests for a disk whose time depends on their order.
+//! A loop device over a file on this machine, or over a modelled disk in real time: `iopath serve` exports the model,
+//! nbdfuse mounts the export as a file. So the kernel's schedulers order requests for a disk whose time depends on
+//! their order.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -85,8 +86,8 @@ impl Device {
         &self.file
     }
 
-    /// Selects a scheduler of the kernel, and the requests that the loop device accepts at the same time: the number of its
-    /// tags, which only changes without a scheduler.
+    /// Selects a scheduler of the kernel, and the requests that the loop device accepts at the same time: the number of
+    /// its tags, which only changes without a scheduler.
     pub(super) fn set_scheduler(&self, name: &str, depth: u32) -> Result<()> {
         for (setting, value) in [
             ("queue/scheduler", "none"),

@@ -16,8 +16,8 @@ pub(crate) struct CompareArgs {
     /// The results that are compared with A
     #[arg(value_name = "B")]
     pub(crate) b: String,
-    /// Execute A and B alternately as shell commands, until the verdict is clear or a limit is reached. Results are those of
-    /// their JSON (`iopath run --json -`, fio's --output-format=json), or else their wall time
+    /// Execute A and B alternately as shell commands, until the verdict is clear or a limit is reached. Results are
+    /// those of their JSON (`iopath run --json -`, fio's --output-format=json), or else their wall time
     #[arg(long)]
     pub(crate) live: bool,
     /// The largest difference that counts as the same
@@ -29,7 +29,8 @@ pub(crate) struct CompareArgs {
     /// End with exit code 4 if a verdict is inconclusive or a workload has no partner; a regression keeps exit code 3
     #[arg(long)]
     pub(crate) strict: bool,
-    /// Conditions that differ between A and B by intention (path, bs, kernel, ...), or all. Other differences are refused
+    /// Conditions that differ between A and B by intention (path, bs, kernel, ...), or all. Other differences are
+    /// refused
     #[arg(long, value_delimiter = ',', value_name = "KEY,...", conflicts_with = "live")]
     pub(crate) vary: Vec<String>,
     /// Maximum number of executions of each command

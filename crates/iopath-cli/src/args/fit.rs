@@ -8,8 +8,8 @@ use std::time::Duration;
 
 #[derive(Debug, Args)]
 pub(crate) struct FitArgs {
-    /// A directory (fit uses a temporary scratch file there), a file, a block device or a model (model:NAME); or a request
-    /// log of iopath
+    /// A directory (fit uses a temporary scratch file there), a file, a block device or a model (model:NAME); or a
+    /// request log of iopath
     #[arg(value_name = "TARGET|LOG")]
     pub(crate) source: PathBuf,
     /// The model file to write, for --target model:FILE.toml

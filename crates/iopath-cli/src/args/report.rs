@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// Results (--json FILE of run, survey, compare or experiment; the file of sweep) and request logs (run --log FILE). Several results are
-    /// compared with the first one
+    /// Results (--json FILE of run, survey, compare or experiment; the file of sweep) and request logs (run --log
+    /// FILE). Several results are compared with the first one
     #[arg(required = true, value_name = "RESULT")]
     pub(crate) results: Vec<PathBuf>,
     /// The page; - is stdout

@@ -26,8 +26,8 @@ use std::time::Duration;
 #[expect(clippy::struct_excessive_bools, reason = "flags, independent of each other")]
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// A job file of fio: its jobs instead of one workload. --target, --size, --runtime and --path replace the keys of all
-    /// jobs
+    /// A job file of fio: its jobs instead of one workload. --target, --size, --runtime and --path replace the keys of
+    /// all jobs
     #[arg(value_name = "JOBFILE", conflicts_with_all = NOT_WITH_JOBFILE)]
     pub(crate) jobfile: Option<PathBuf>,
     /// The jobs of a preset instead of a job file; list shows all presets
@@ -39,7 +39,8 @@ pub(crate) struct RunArgs {
     /// Run only this job of JOBFILE. May be repeated
     #[arg(long, value_name = "NAME", requires = "jobfile")]
     pub(crate) section: Vec<String>,
-    /// The I/O path to measure. Lists, also of --rw, --bs, --iodepth and --numjobs, measure all combinations side by side
+    /// The I/O path to measure. Lists, also of --rw, --bs, --iodepth and --numjobs, measure all combinations side by
+    /// side
     #[arg(long, required_unless_present_any = ["jobfile", "preset"], value_delimiter = ',', value_parser = described(PATHS.iter().map(|row| (row.name, row.about))).try_map(|name| find_path(&name)))]
     pub(crate) path: Vec<&'static PathRow>,
     /// A directory (for a temporary scratch file), a file or a block device; or a modelled disk in virtual time, as
@@ -52,8 +53,8 @@ pub(crate) struct RunArgs {
     /// The size of each transfer
     #[arg(long, default_value = "4k", value_delimiter = ',', value_parser = size, value_name = "SIZE")]
     pub(crate) bs: Vec<u64>,
-    /// Several sizes of transfers, with shares in percent (4k/60:64k/40) or as a range (4k-64k); reads and writes apart after
-    /// a comma
+    /// Several sizes of transfers, with shares in percent (4k/60:64k/40) or as a range (4k-64k); reads and writes apart
+    /// after a comma
     #[arg(long, value_delimiter = ',', value_name = "SIZES", conflicts_with = "bs", num_args = 1..=2)]
     pub(crate) bssplit: Vec<Sizes>,
     /// Bytes that a sequential pattern skips after each transfer; negative from the end to the start: -8k
@@ -71,8 +72,8 @@ pub(crate) struct RunArgs {
     /// Threads that run the workload concurrently
     #[arg(long, default_value = "1", value_delimiter = ',', value_parser = count, value_name = "N")]
     pub(crate) numjobs: Vec<u32>,
-    /// Bytes to access from the start of the target, or percent of a file, device or model (20%); default: all of it, 1g of
-    /// a scratch file
+    /// Bytes to access from the start of the target, or percent of a file, device or model (20%); default: all of it,
+    /// 1g of a scratch file
     #[arg(long, value_parser = size_or_share, value_name = "SIZE")]
     pub(crate) size: Option<Amount>,
     /// The first byte to access; default: 0
@@ -97,8 +98,8 @@ pub(crate) struct RunArgs {
     /// Flush after each N writes of a job, with the latencies of flushes apart. A writing job always flushes at its end
     #[arg(long, value_parser = positive_count, value_name = "N")]
     pub(crate) fsync: Option<NonZeroU64>,
-    /// Verify data: writes carry checksums, offsets and numbers; reads check them, and written blocks are read back after
-    /// each repetition. Finds lost, stale, torn, misdirected and corrupt blocks
+    /// Verify data: writes carry checksums, offsets and numbers; reads check them, and written blocks are read back
+    /// after each repetition. Finds lost, stale, torn, misdirected and corrupt blocks
     #[arg(long)]
     pub(crate) verify: bool,
     /// Read the blocks back after each N writes of a job too, within the measurement
@@ -107,9 +108,9 @@ pub(crate) struct RunArgs {
     /// End at the first fault that --verify finds
     #[arg(long, requires = "verify")]
     pub(crate) verify_fatal: bool,
-    /// End each repetition when it is steady, at --runtime at the latest: in one window, no sample deviates from the mean
-    /// by more than DEVIATION, and the straight line through the samples changes by at most SLOPE, for reads and writes
-    /// apart; default: iops:10%:10%
+    /// End each repetition when it is steady, at --runtime at the latest: in one window, no sample deviates from the
+    /// mean by more than DEVIATION, and the straight line through the samples changes by at most SLOPE, for reads and
+    /// writes apart; default: iops:10%:10%
     #[arg(long, num_args = 0..=1, default_missing_value = "iops", requires = "runtime", value_parser = |text: &str| text.parse::<SteadyState>(), value_name = "iops|bw|lat[:DEVIATION[:SLOPE]]")]
     pub(crate) steady_state: Option<SteadyState>,
     /// The window of --steady-state, of ten samples; default: 10s
@@ -122,8 +123,8 @@ pub(crate) struct RunArgs {
     /// caches
     #[arg(long)]
     pub(crate) warm: bool,
-    /// Measure the latency of one transfer in N only. Use it for cached data on synchronous paths, where a transfer takes
-    /// less time than reading the clock (compare fio's `gtod_reduce`)
+    /// Measure the latency of one transfer in N only. Use it for cached data on synchronous paths, where a transfer
+    /// takes less time than reading the clock (compare fio's `gtod_reduce`)
     #[arg(long, default_value_t = 1, value_parser = count, value_name = "N")]
     pub(crate) latency_every: u32,
     /// Memory of the page cache of iopath-buffered; default: 256m
@@ -132,8 +133,8 @@ pub(crate) struct RunArgs {
     /// Page size of the page cache of iopath-buffered, 4k to 64k; default: 4k
     #[arg(long, value_parser = page_bytes, value_name = "SIZE")]
     pub(crate) page: Option<u32>,
-    /// Readahead of the page cache of iopath-buffered: auto, off, a maximum size, or the windows of the Linux kernel with a
-    /// maximum size (linux:128k); a size of 0 is off; default: auto
+    /// Readahead of the page cache of iopath-buffered: auto, off, a maximum size, or the windows of the Linux kernel
+    /// with a maximum size (linux:128k); a size of 0 is off; default: auto
     #[arg(long, value_parser = parse_readahead, value_name = "auto|off|SIZE|linux:SIZE")]
     pub(crate) readahead: Option<Readahead>,
     /// Borrow pages of the page cache of iopath-buffered instead of copying them
@@ -142,8 +143,8 @@ pub(crate) struct RunArgs {
     /// Percentage of reads in rw and randrw
     #[arg(long, default_value_t = 50, value_parser = count, value_name = "PERCENT")]
     pub(crate) rwmixread: u32,
-    /// How the offsets of random patterns are distributed: random (uniform), zipf:THETA, pareto:POWER, normal:PERCENT, each
-    /// with an optional :CENTER from 0 to 1, or zoned:ACCESS/SIZE:... in percent
+    /// How the offsets of random patterns are distributed: random (uniform), zipf:THETA, pareto:POWER, normal:PERCENT,
+    /// each with an optional :CENTER from 0 to 1, or zoned:ACCESS/SIZE:... in percent
     #[arg(long, default_value = "random", value_parser = |text: &str| text.parse::<Distribution>(), value_name = "NAME[:NUMBER...]")]
     pub(crate) random_distribution: Distribution,
     /// The I/O scheduler (elevator) of iopath's own paths, with settings: `deadline:read_expire_ms=100`
@@ -165,8 +166,8 @@ pub(crate) struct RunArgs {
     /// Maximum size of the request log
     #[arg(long, value_parser = size, value_name = "SIZE", requires = "log")]
     pub(crate) log_limit: Option<u64>,
-    /// Also log the accesses of the jobs, above the path and its page cache, for whatif with another readahead or cache. Also
-    /// on kernel paths, whose log has no requests
+    /// Also log the accesses of the jobs, above the path and its page cache, for whatif with another readahead or
+    /// cache. Also on kernel paths, whose log has no requests
     #[arg(long, requires = "log")]
     pub(crate) log_accesses: bool,
     /// The CPUs in front of a modelled target: a preset, or a file of parameters; default: CPU work takes no time

@@ -25,10 +25,12 @@ pub(crate) struct ServeArgs {
     /// Files, block devices and modelled disks (model:NAME, in real time). The first one is also the default export
     #[arg(required = true)]
     pub(crate) target: Vec<PathBuf>,
-    /// Listen on a unix socket, with mode 0600; default: the sockets of the service manager, or else a socket of its own in the directory of temporary files
+    /// Listen on a unix socket, with mode 0600; default: the sockets of the service manager, or else a socket of its
+    /// own in the directory of temporary files
     #[arg(long, value_name = "PATH", conflicts_with = "listen")]
     pub(crate) unix: Option<PathBuf>,
-    /// Listen on a TCP port, encrypted only with --tls-cert. A port alone is that of 127.0.0.1; port 0 selects a free one
+    /// Listen on a TCP port, encrypted only with --tls-cert. A port alone is that of 127.0.0.1; port 0 selects a free
+    /// one
     #[arg(long, value_name = "[HOST:]PORT", value_parser = parse_listen)]
     pub(crate) listen: Option<Listen>,
     /// Name of an export, once for each target; default: the name of the file

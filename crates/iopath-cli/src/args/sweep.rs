@@ -29,8 +29,8 @@ pub(crate) struct SweepArgs {
     /// Numbers of threads
     #[arg(long, value_name = "N,...", default_value = "1")]
     pub(crate) numjobs: String,
-    /// A setting with its values: one of `iopath tune` for the device of the target, which is restored at the end; of a model
-    /// readahead, elevator, `max_sectors`, or a parameter of the model. May be repeated
+    /// A setting with its values: one of `iopath tune` for the device of the target, which is restored at the end; of a
+    /// model readahead, elevator, `max_sectors`, or a parameter of the model. May be repeated
     #[arg(long, value_name = "NAME=VALUE,...")]
     pub(crate) set: Vec<String>,
     /// Bytes to access from the start of the target; default: all of a file or device, 1g of a scratch file

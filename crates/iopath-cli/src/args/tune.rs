@@ -10,8 +10,8 @@ pub(crate) struct TuneArgs {
     /// A block device (/dev/sda, sda), a partition, or a file or directory on the device
     #[arg(required_unless_present = "restore")]
     pub(crate) device: Option<PathBuf>,
-    /// Settings to change, until `iopath tune --restore`. Without settings, the command shows all of them. With --try, lists of
-    /// values: NAME=A,B
+    /// Settings to change, until `iopath tune --restore`. Without settings, the command shows all of them. With --try,
+    /// lists of values: NAME=A,B
     #[arg(value_name = "NAME=VALUE")]
     pub(crate) changes: Vec<String>,
     /// Restore the settings of DEVICE, or of all devices, that iopath has changed
@@ -20,8 +20,9 @@ pub(crate) struct TuneArgs {
     /// Keep the new values: --restore does not undo them. They last until the next boot
     #[arg(long, requires = "changes", conflicts_with = "trial")]
     pub(crate) keep: bool,
-    /// Measure candidates on a workload, and set the best one if it is better with confidence. The workload follows after --: the
-    /// options of `iopath run`, or a job file. Without NAME=A,B, the candidates are common values of each setting
+    /// Measure candidates on a workload, and set the best one if it is better with confidence. The workload follows
+    /// after --: the options of `iopath run`, or a job file. Without NAME=A,B, the candidates are common values of each
+    /// setting
     #[arg(id = "trial", long = "try")]
     pub(crate) trial: bool,
     /// Maximum number of pairs that compare the best candidate with the present settings

@@ -15,11 +15,12 @@ use std::path::PathBuf;
 /// Lists have commas; each combination of their values is an alternative.
 #[derive(Debug, Args)]
 pub(crate) struct WhatIfArgs {
-    /// Request logs of iopath, and CSV files with the columns `time_ns`, op, sector, sectors and, optionally, stream, disk and
-    /// `latency_ns`
+    /// Request logs of iopath, and CSV files with the columns `time_ns`, op, sector, sectors and, optionally, stream,
+    /// disk and `latency_ns`
     #[arg(value_name = "LOG|CSV", required_unless_present = "merge_parts")]
     pub(crate) inputs: Vec<PathBuf>,
-    /// Models: model:NAME or model:FILE.toml; default: the model on which a log was recorded, or a model fitted to the log
+    /// Models: model:NAME or model:FILE.toml; default: the model on which a log was recorded, or a model fitted to the
+    /// log
     #[arg(long, value_name = "MODEL,...", value_delimiter = ',')]
     pub(crate) target: Vec<PathBuf>,
     /// I/O schedulers (elevators), with settings: `none,deadline:read_expire_ms=100,fair`; default: the recorded one
@@ -46,8 +47,8 @@ pub(crate) struct WhatIfArgs {
     /// The speed of the replay: 0.1 stretches the recorded times by ten
     #[arg(long, value_name = "X", default_value = "1", value_parser = speed)]
     pub(crate) speed: f64,
-    /// Submit each request after the completion that it followed in the recording, after the same think time. Default: at
-    /// the recorded time
+    /// Submit each request after the completion that it followed in the recording, after the same think time. Default:
+    /// at the recorded time
     #[arg(long)]
     pub(crate) closed: bool,
     /// Seeds of the model: each alternative is replayed with each seed
@@ -59,8 +60,8 @@ pub(crate) struct WhatIfArgs {
     /// Map sectors beyond the end of the model to its start; default: they are an error
     #[arg(long)]
     pub(crate) wrap: bool,
-    /// Run only a share of the cells, for --merge-parts: 1/4, or auto for the rank or the array index of MPI and Slurm. In
-    /// names of files, {shard} becomes the number of the share
+    /// Run only a share of the cells, for --merge-parts: 1/4, or auto for the rank or the array index of MPI and Slurm.
+    /// In names of files, {shard} becomes the number of the share
     #[arg(long, value_name = "I/N|auto", value_parser = shard)]
     pub(crate) shard: Option<Shard>,
     /// Join the parts of a study that processes with --shard have written with --json

@@ -1,5 +1,5 @@
-//! The course of a run for the live view: rates and latencies of the last minutes, from samples of the counters. Does not
-//! draw.
+//! The course of a run for the live view: rates and latencies of the last minutes, from samples of the counters. Does
+//! not draw.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Draws the live view: charts of throughput and IOPS, a heat strip of latencies, a row for each target, CPU, progress. A
-//! small terminal gets the figures as lines. Does not sample.
+//! Draws the live view: charts of throughput and IOPS, a heat strip of latencies, a row for each target, CPU, progress.
+//! A small terminal gets the figures as lines. Does not sample.
 
 use iopath_lab::table::{digits, time};
 use ratatui::Frame;

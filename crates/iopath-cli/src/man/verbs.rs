@@ -1,5 +1,5 @@
-//! The prose of the manual pages: a row for each command. A test demands the row of a new command. The options come from
-//! the description of the arguments, the examples from the tasks of `iopath help`.
+//! The prose of the manual pages: a row for each command. A test demands the row of a new command. The options come
+//! from the description of the arguments, the examples from the tasks of `iopath help`.
 
 /// The prose of a page.
 #[derive(Debug)]

@@ -8,8 +8,8 @@ use serde_json::Value;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-/// The program with these arguments, and with output as wide as its lines. `IOPATH_TEST_ENGINE` selects the engine of iopath's
-/// own paths; models have none.
+/// The program with these arguments, and with output as wide as its lines. `IOPATH_TEST_ENGINE` selects the engine of
+/// iopath's own paths; models have none.
 pub(crate) fn iopath(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_iopath"));
     command.args(args).env("NO_COLOR", "1").env("COLUMNS", "1000");
@@ -21,8 +21,8 @@ pub(crate) fn iopath(args: &[&str]) -> Command {
     command
 }
 
-/// The same command with the default actions of SIGINT, SIGTERM and SIGHUP. `nohup` and background jobs of a shell start
-/// the tests with some of these signals ignored, and the program would leave them ignored.
+/// The same command with the default actions of SIGINT, SIGTERM and SIGHUP. `nohup` and background jobs of a shell
+/// start the tests with some of these signals ignored, and the program would leave them ignored.
 pub(crate) fn with_default_signals(command: &Command) -> Command {
     let mut wrapped = Command::new("env");
     wrapped.arg("--default-signal=INT,TERM,HUP").arg(command.get_program()).args(command.get_args());

@@ -223,7 +223,8 @@ impl<D: BlockDevice, F: FaultSource> FaultyDevice<D, F> {
         })
     }
 
-    /// Reports the damage of a silent fault of a transfer: `rest` is the rest of its request, `place` the extent written.
+    /// Reports the damage of a silent fault of a transfer: `rest` is the rest of its request, `place` the extent
+    /// written.
     fn report(&mut self, outcome: Outcome, rest: Extent, place: Extent) {
         match outcome {
             Outcome::Omitted { moved, omitted } => {

@@ -64,8 +64,8 @@ impl Limits {
         bytes >> SECTOR_SHIFT
     }
 
-    /// The sectors of `extent` that the next request may cover: whole blocks from its start, up to the size limit and the
-    /// end of the chunk.
+    /// The sectors of `extent` that the next request may cover: whole blocks from its start, up to the size limit and
+    /// the end of the chunk.
     pub fn first_piece(&self, op: Op, extent: Extent) -> u64 {
         let block = self.block_sectors();
         let sectors = (self.sectors_max(op) / block * block).min(extent.sectors());

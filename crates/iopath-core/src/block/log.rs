@@ -1,5 +1,5 @@
-//! The request log of a queue: a record of 24 bytes for each step of a bio or request, and the sink for records. The ring
-//! and the file are in `iopath-log`, the format in docs/log-format.md, the calls in `queue/log.rs`.
+//! The request log of a queue: a record of 24 bytes for each step of a bio or request, and the sink for records. The
+//! ring and the file are in `iopath-log`, the format in docs/log-format.md, the calls in `queue/log.rs`.
 
 mod access;
 mod batch;
@@ -15,9 +15,9 @@ use std::fmt;
 
 /// Receives the records of one queue.
 ///
-/// The queue calls the sink on the path of an I/O, once for many records. So the sink must not block. It must not call the
-/// queue that it records, or the volume of that queue: a shared queue is held during the call, and the thread would wait
-/// for itself.
+/// The queue calls the sink on the path of an I/O, once for many records. So the sink must not block. It must not call
+/// the queue that it records, or the volume of that queue: a shared queue is held during the call, and the thread would
+/// wait for itself.
 pub trait LogSink: fmt::Debug + Send {
     /// Takes a batch of records, in order, and replaces it with an empty one: another batch, or the same one after the
     /// records were copied.

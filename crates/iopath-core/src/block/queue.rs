@@ -1,6 +1,6 @@
-//! The request queue between the submitters of bios and the device. This file has the state and the public methods. Each
-//! stage is a file: `order`, `split`, `plug`, `merge`, `flush`, `complete`. `log` records the steps, `tune` changes the
-//! elevator, `refusal` has the errors of submission.
+//! The request queue between the submitters of bios and the device. This file has the state and the public methods.
+//! Each stage is a file: `order`, `split`, `plug`, `merge`, `flush`, `complete`. `log` records the steps, `tune`
+//! changes the elevator, `refusal` has the errors of submission.
 
 mod complete;
 mod flush;

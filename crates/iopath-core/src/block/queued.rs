@@ -33,7 +33,10 @@ use crate::time::Instant;
 /// # impl BlockDevice for Disk {
 /// #     type Memory = LengthOnly;
 /// #     fn limits(&self) -> &Limits { &self.0 }
-/// #     fn submit(&mut self, io: &Io<'_, LengthOnly>, _: Instant) -> Result<(), Busy> { self.1.push_back(io.tag); Ok(()) }
+/// #     fn submit(&mut self, io: &Io<'_, LengthOnly>, _: Instant) -> Result<(), Busy> {
+/// #         self.1.push_back(io.tag);
+/// #         Ok(())
+/// #     }
 /// #     fn commit(&mut self, _: Instant) {}
 /// #     fn poll_completion(&mut self, _: Instant) -> Option<Completion> {
 /// #         Some(Completion { tag: self.1.pop_front()?, result: Ok(()) })

@@ -1,8 +1,8 @@
 //! RAID 0: one device whose chunks are distributed over several members, round robin.
 //!
-//! Splits requests into parts, one or more for each member, and completes them when their parts have completed. The queue
-//! of each member splits parts to the member's limits, merges them, and retries when the member is busy. No redundancy:
-//! the loss of a member loses data. Geometry: `stripe/map.rs`. Limits: `stripe/limits.rs`.
+//! Splits requests into parts, one or more for each member, and completes them when their parts have completed. The
+//! queue of each member splits parts to the member's limits, merges them, and retries when the member is busy. No
+//! redundancy: the loss of a member loses data. Geometry: `stripe/map.rs`. Limits: `stripe/limits.rs`.
 
 mod limits;
 mod map;
@@ -330,8 +330,9 @@ fn bios_max(limits: &Limits, members: u64, chunk_sectors: u64) -> u32 {
     (of_one_request + u64::from(limits.depth_max).div_ceil(members) * 2) as u32
 }
 
-/// Splits `io`: calls `each` with the member and the bio of every part, and whether the part is a piece of a segment that
-/// a chunk cuts. With memory there is a part for each piece of memory in one chunk, without memory one for each member.
+/// Splits `io`: calls `each` with the member and the bio of every part, and whether the part is a piece of a segment
+/// that a chunk cuts. With memory there is a part for each piece of memory in one chunk, without memory one for each
+/// member.
 fn split<M: Memory>(map: Map, io: &Io<'_, M>, members: usize, mut each: impl FnMut(usize, Bio<M>, bool)) {
     let Io { op, fua, stream, priority, .. } = *io;
     let bio = |extent, memory| Bio { op, extent, memory, fua, stream, priority, token: 0 };

@@ -1,9 +1,9 @@
 //! A FIFO with a stamp per member, from which any member can be removed in O(1). Allocated once. For many short lists
 //! over the same members there is `list.rs`.
 //!
-//! The order is kept in a ring, not in links. A removal from a linked list touches three members: the removed one and its
-//! two neighbours. With a million members queued, each is a cache miss. In a ring, consecutive arrivals and consecutive
-//! removals from the front are adjacent in memory. A removal from the middle leaves a gap.
+//! The order is kept in a ring, not in links. A removal from a linked list touches three members: the removed one and
+//! its two neighbours. With a million members queued, each is a cache miss. In a ring, consecutive arrivals and
+//! consecutive removals from the front are adjacent in memory. A removal from the middle leaves a gap.
 
 use super::list::Member;
 use prefetch_index::prefetch_index;

@@ -1,5 +1,5 @@
-//! An ordered set of `(key, value)` pairs that never allocates after construction. The sorted elevators use it with sector
-//! and request slot. It is independent of requests and devices.
+//! An ordered set of `(key, value)` pairs that never allocates after construction. The sorted elevators use it with
+//! sector and request slot. It is independent of requests and devices.
 //!
 //! A B+tree over two arenas of fixed-size nodes, linked by index:
 //!
@@ -22,8 +22,8 @@
 //!   leaves      L₀ … L₅           prefetched at once; each later one when the leaf six before it is used
 //! ```
 //!
-//! `sorted/columns.rs` has one column of a node, `sorted/node.rs` a node, `sorted/rebalance.rs` splits and merges of nodes,
-//! `sorted/prefetch.rs` the prefetching, `sorted/iter.rs` the iteration.
+//! `sorted/columns.rs` has one column of a node, `sorted/node.rs` a node, `sorted/rebalance.rs` splits and merges of
+//! nodes, `sorted/prefetch.rs` the prefetching, `sorted/iter.rs` the iteration.
 
 mod arena;
 mod columns;
@@ -276,8 +276,8 @@ impl SortedSet {
         (self.previous(leaf, slot), self.at_or_next(leaf, slot))
     }
 
-    /// The value of the entry that [`pop_at_or_after`](Self::pop_at_or_after) will most likely return after `ahead` others.
-    /// `None` beyond the next leaf.
+    /// The value of the entry that [`pop_at_or_after`](Self::pop_at_or_after) will most likely return after `ahead`
+    /// others. `None` beyond the next leaf.
     #[inline]
     pub fn ahead(&self, ahead: usize) -> Option<u32> {
         let leaf = self.leaves.get(self.head.leaf)?;
@@ -289,8 +289,8 @@ impl SortedSet {
         entry.map(|(_, value)| value)
     }
 
-    /// Changes the key of `(old, value)`; returns `false` if it is not in the set. O(1) at the last look-up of neighbours,
-    /// if the order stays the same.
+    /// Changes the key of `(old, value)`; returns `false` if it is not in the set. O(1) at the last look-up of
+    /// neighbours, if the order stays the same.
     #[inline]
     pub fn rekey(&mut self, old: u64, new: u64, value: u32) -> bool {
         let leaf = self.near_leaf((old, value));

@@ -1,5 +1,5 @@
-//! Measures the throughput of a device while it is busy. Reads no clock and does not average over idle time: a reader that
-//! pauses does not make the device look slow.
+//! Measures the throughput of a device while it is busy. Reads no clock and does not average over idle time: a reader
+//! that pauses does not make the device look slow.
 
 use crate::time::{Duration, Instant};
 

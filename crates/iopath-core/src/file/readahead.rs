@@ -39,9 +39,9 @@
 //! `docs/experiments.md`.
 //!
 //! Here the device is not drained between calls. A call larger than the distance is served chunk by chunk as its pages
-//! are copied, with the same markers as small calls. It starts no window of its own. The distance extends past the end of the call,
-//! and is never less than two requests. So at every block size the device gets the same requests at the same depth. The
-//! tests sweep 4 KiB–64 MiB over devices of several delays.
+//! are copied, with the same markers as small calls. It starts no window of its own. The distance extends past the end
+//! of the call, and is never less than two requests. So at every block size the device gets the same requests at the
+//! same depth. The tests sweep 4 KiB–64 MiB over devices of several delays.
 
 mod credit;
 mod linux;
@@ -84,8 +84,8 @@ pub enum WindowPolicy {
     /// That of this library: requests of the device, at a distance that follows its throughput.
     #[default]
     Adaptive,
-    /// That of the Linux kernel (`mm/readahead.c`), with windows of at most `budget_bytes`. A volume has one state for all
-    /// readers, as an open file has in the kernel.
+    /// That of the Linux kernel (`mm/readahead.c`), with windows of at most `budget_bytes`. A volume has one state for
+    /// all readers, as an open file has in the kernel.
     Linux,
     /// That of Linux 2.6.23 to 2.6.30: without windows by context, and with one state for each open file. See
     /// [`Readahead::select_file`].
@@ -184,8 +184,8 @@ impl Readahead {
         Linux::new(max, config.policy == WindowPolicy::Linux)
     }
 
-    /// Selects the open file of the reads that follow: its number, and the end of its last read. The other policies than
-    /// [`WindowPolicy::LinuxByFile`] have one state, and ignore it.
+    /// Selects the open file of the reads that follow: its number, and the end of its last read. The other policies
+    /// than [`WindowPolicy::LinuxByFile`] have one state, and ignore it.
     pub fn select_file(&mut self, file: usize, previous_end: Page) {
         if self.config.policy == WindowPolicy::LinuxByFile {
             let config = self.config;

@@ -1,5 +1,5 @@
-//! Drives the buffered path in virtual time, in one loop: calls of one program, the state machine, a request queue and a
-//! modelled disk. Time passes only by jumps to the earliest time limit.
+//! Drives the buffered path in virtual time, in one loop: calls of one program, the state machine, a request queue and
+//! a modelled disk. Time passes only by jumps to the earliest time limit.
 
 use iopath_core::buffered::{
     BufferedPath, BufferedWrite, Frames, Geometry, PageBio, ReadStep, Starvation, Step, TakeStep,

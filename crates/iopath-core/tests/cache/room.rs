@@ -1,5 +1,5 @@
-//! The bound on dirty pages: readers find a frame also while all write-back fails, and a writer without room waits, or fails at
-//! once if the pages that occupy the room cannot be written.
+//! The bound on dirty pages: readers find a frame also while all write-back fails, and a writer without room waits, or
+//! fails at once if the pages that occupy the room cannot be written.
 
 use super::*;
 

@@ -197,7 +197,8 @@ impl World {
         self.tasks.iter().filter(|task| task.stage != Stage::Done).count()
     }
 
-    /// All steps that are possible next. A bio completes only after earlier ones that it must not pass (rule 1 of the path).
+    /// All steps that are possible next. A bio completes only after earlier ones that it must not pass (rule 1 of the
+    /// path).
     pub(crate) fn steps(&self, may_fail: bool) -> Vec<Step> {
         let is_resize = |call: Call| matches!(call, Call::Truncate(_) | Call::Grow);
         // The caller resizes a volume from one thread at a time.

@@ -1,5 +1,5 @@
-//! Adversaries submit requests that keep a victim waiting: the stated starvation bound of each elevator must hold. Prints
-//! the measured and the stated bound (`--nocapture`).
+//! Adversaries submit requests that keep a victim waiting: the stated starvation bound of each elevator must hold.
+//! Prints the measured and the stated bound (`--nocapture`).
 
 use crate::{every_elevator, read, spec};
 use iopath_core::elevator::{ElevatorSpec, Harness, Outline, StarvationBound};

@@ -1,5 +1,5 @@
-//! A model of a disk: an array of numbers and a list of requests in flight. It completes in any order, fails or is busy at a
-//! given rate, and checks all guarantees of a queue to a device.
+//! A model of a disk: an array of numbers and a list of requests in flight. It completes in any order, fails or is busy
+//! at a given rate, and checks all guarantees of a queue to a device.
 
 use iopath_core::{BlockDevice, Busy, Completion, Extent, Instant, Io, IoError, Limits, Memory, Op, Tag};
 use rand::Rng;

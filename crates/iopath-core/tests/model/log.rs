@@ -45,8 +45,8 @@ struct Ledger {
 }
 
 impl Kept {
-    /// Checks that every bio begins and completes, that every request passes valid stages, and that the counts are those of
-    /// the queue. Returns the number of bios that failed.
+    /// Checks that every bio begins and completes, that every request passes valid stages, and that the counts are
+    /// those of the queue. Returns the number of bios that failed.
     pub(crate) fn check(&self, stats: &QueueStats) -> u64 {
         let mut ledger = Ledger::default();
         let mut time = 0;

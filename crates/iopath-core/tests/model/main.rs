@@ -1,5 +1,5 @@
-//! Drives the queue with random bios, limits, elevators, completions, errors and requeues, and compares it with a simple
-//! model of a disk. It does not measure speed.
+//! Drives the queue with random bios, limits, elevators, completions, errors and requeues, and compares it with a
+//! simple model of a disk. It does not measure speed.
 //!
 //! One seed is one short run of one queue. `IOPATH_MODEL_OPS` sets the total number of operations (default 200,000),
 //! `IOPATH_MODEL_SEED` a single seed to run, `IOPATH_MODEL_ELEVATOR` a single elevator.

@@ -210,8 +210,8 @@ fn a_stripe_of_stripes_is_one_device() {
     }
 }
 
-/// A write of segments of 16 sectors that begins 4 sectors after the start of a chunk: 8 segments in each chunk, of which
-/// a chunk cuts every eighth.
+/// A write of segments of 16 sectors that begins 4 sectors after the start of a chunk: 8 segments in each chunk, of
+/// which a chunk cuts every eighth.
 #[test]
 fn without_merges_a_segment_that_a_chunk_cuts_is_requests_of_its_own() {
     let sizes = |merges_parts| {

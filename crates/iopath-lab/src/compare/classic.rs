@@ -1,5 +1,5 @@
-//! Reads tables of the classic block-size test (`blockdev-perftest`): block size, seconds of each repetition, mean MB/s,
-//! standard deviation, IOPS. The same columns as CSV may have further columns, which become facts.
+//! Reads tables of the classic block-size test (`blockdev-perftest`): block size, seconds of each repetition, mean
+//! MB/s, standard deviation, IOPS. The same columns as CSV may have further columns, which become facts.
 
 use super::data::{IOPS, Run, THROUGHPUT, TIME};
 use crate::compare_error::CompareError;
@@ -132,7 +132,8 @@ fn number_of(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| format!("`{text}` is not a measured value: expected a number that is not negative"))
 }
 
-/// Adds the facts and samples of a row. The table does not state the bytes of a repetition; its mean rate determines them.
+/// Adds the facts and samples of a row. The table does not state the bytes of a repetition; its mean rate determines
+/// them.
 fn fill(run: &mut Run, direction: &str, block: u64, seconds: Vec<f64>, mean_mib: Option<f64>) {
     run.identity("tool", "table");
     run.identity("direction", direction);

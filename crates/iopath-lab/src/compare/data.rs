@@ -1,4 +1,5 @@
-//! The data of a comparison, independent of the format of its source: workloads with facts and samples. Does not read files.
+//! The data of a comparison, independent of the format of its source: workloads with facts and samples. Does not read
+//! files.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -68,7 +69,8 @@ pub(crate) const GROUP: &str = "group";
 /// The target of a run that iopath makes and removes. fio makes a file of the name in the job instead.
 pub(crate) const SCRATCH: &str = "scratch file";
 
-/// Conditions that do not distinguish the workloads of a file: they may be unknown, or are to be equal in both partners.
+/// Conditions that do not distinguish the workloads of a file: they may be unknown, or are to be equal in both
+/// partners.
 const OF_PARTNERS: [&str; 3] = [SERVED_BY, LATENCY_OF, CLONES];
 
 /// The value of a condition that a workload lacks, such as a rate: a workload with a rate differs from one without.

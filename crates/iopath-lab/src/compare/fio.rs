@@ -1,4 +1,5 @@
-//! Reads fio's JSON (`--output-format=json` and `json+`). One file is one repetition: fio has one aggregate for each job.
+//! Reads fio's JSON (`--output-format=json` and `json+`). One file is one repetition: fio has one aggregate for each
+//! job.
 
 use super::data::{CLONES, CPU, IOPS, LATENCY, LATENCY_OF, P50, P90, P99, P999, Run, THROUGHPUT};
 use super::fio_options;

@@ -1,5 +1,5 @@
-//! The conditions of a job in fio's JSON: its options, in the terms of iopath's results. The parser of job files reads them, so
-//! that all spellings of a value are the same, and an absent option has its default. Does not read results.
+//! The conditions of a job in fio's JSON: its options, in the terms of iopath's results. The parser of job files reads
+//! them, so that all spellings of a value are the same, and an absent option has its default. Does not read results.
 
 use super::data::{DIRECT, NONE, Run, range, shape};
 use crate::jobfile::{Job, StatedRate};

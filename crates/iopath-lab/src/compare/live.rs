@@ -74,7 +74,8 @@ impl Look {
     }
 }
 
-/// Runs pairs until the end. Returns the comparison of all complete pairs, if there are any, and the error of a command.
+/// Runs pairs until the end. Returns the comparison of all complete pairs, if there are any, and the error of a
+/// command.
 pub(super) fn run(
     plan: &Plan,
     executor: &mut impl Executor,

@@ -1,8 +1,9 @@
 //! When a live comparison evaluates its data, and with which error rate. Does not compare.
 //!
-//! An evaluation after each pair would find a difference sooner or later without there being one. The looks are therefore
-//! fixed in advance, and their error rates add up to 5%: by the inequality of Bonferroni, no more than one of twenty A/A
-//! comparisons ends with a difference, at any correlation of the looks. Each look spends the share of the new pairs.
+//! An evaluation after each pair would find a difference sooner or later without there being one. The looks are
+//! therefore fixed in advance, and their error rates add up to 5%: by the inequality of Bonferroni, no more than one of
+//! twenty A/A comparisons ends with a difference, at any correlation of the looks. Each look spends the share of the
+//! new pairs.
 
 /// The error rate of the whole comparison.
 const ALPHA: f64 = 0.05;

@@ -61,8 +61,8 @@ pub(super) fn pair_up(
     Ok(Matched { pairs, unmatched: [workloads(&left_a), workloads(&left_b)] })
 }
 
-/// The conditions that both sides state and that distinguish their workloads. A condition that one of two formats lacks is not
-/// compared.
+/// The conditions that both sides state and that distinguish their workloads. A condition that one of two formats lacks
+/// is not compared.
 fn distinguishing(sides: [&[Vec<Run>]; 2], vary: &[String]) -> BTreeSet<String> {
     let [a, b] = sides.map(|side| {
         let runs = side.iter().flatten();
@@ -131,8 +131,8 @@ fn check(a: &Run, b: &Run, vary: &[String]) -> Result<(), CompareError> {
     if differences.is_empty() { Ok(()) } else { Err(CompareError::Different { differences }) }
 }
 
-/// The position of each run by its conditions. Two runs of one side with equal conditions could both be the partner of a
-/// run.
+/// The position of each run by its conditions. Two runs of one side with equal conditions could both be the partner of
+/// a run.
 fn unambiguous(
     runs: &[Run],
     name: &str,

@@ -1,4 +1,5 @@
-//! Reads results of iopath, `iopath.result/1` (docs/result.md) and `iopath.sweep/1` (docs/sweep.md). Ignores unknown keys.
+//! Reads results of iopath, `iopath.result/1` (docs/result.md) and `iopath.sweep/1` (docs/sweep.md). Ignores unknown
+//! keys.
 
 use super::data::{
     CPU, DIRECT, GROUP, IOPS, LATENCY, Metric, NONE, P50, P90, P99, P999, Run, SCRATCH, SERVED_BY,

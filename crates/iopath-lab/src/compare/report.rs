@@ -1,4 +1,5 @@
-//! The result of a comparison for other programs, `iopath.compare/1`; docs/compare.md documents each key. Does not decide.
+//! The result of a comparison for other programs, `iopath.compare/1`; docs/compare.md documents each key. Does not
+//! decide.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -99,11 +100,11 @@ pub struct MetricComparison {
     pub unit: String,
     /// Trimmed geometric means of A and of B; none if a value is 0.
     pub means: Option<[f64; 2]>,
-    /// The difference of B from A as a fraction of A: the ratio of the means less 1, or of live pairs the trimmed mean of their
-    /// ratios.
+    /// The difference of B from A as a fraction of A: the ratio of the means less 1, or of live pairs the trimmed mean
+    /// of their ratios.
     pub difference: Option<f64>,
-    /// The 95% confidence interval of the difference: of this metric alone, or with Holm's correction if that makes the verdict
-    /// inconclusive.
+    /// The 95% confidence interval of the difference: of this metric alone, or with Holm's correction if that makes the
+    /// verdict inconclusive.
     pub ci95: Option<[f64; 2]>,
     /// The p-value of no difference, without correction for several metrics.
     pub p_value: Option<f64>,

@@ -118,8 +118,8 @@ pub(super) fn parse_json(file: &str, json: &str) -> Result<Vec<Run>, CompareErro
     }
 }
 
-/// The JSON objects in an output. fio prints warnings before an object and sometimes behind it, on lines of their own. The last
-/// one may be damaged.
+/// The JSON objects in an output. fio prints warnings before an object and sometimes behind it, on lines of their own.
+/// The last one may be damaged.
 pub(super) fn json_of(text: &str) -> Vec<&str> {
     let (mut objects, mut rest) = (Vec::new(), text);
     loop {

@@ -75,7 +75,8 @@ pub(super) struct Compared {
     pub(super) stopped: [usize; 2],
     /// Repetitions of A and B that took at least [`STALL`] times as long as the median one.
     pub(super) stalls: [usize; 2],
-    /// The logarithm by which the values may change between A and B by their trend alone; 0 without a significant trend.
+    /// The logarithm by which the values may change between A and B by their trend alone; 0 without a significant
+    /// trend.
     pub(super) drift: f64,
 }
 
@@ -166,8 +167,8 @@ fn stopped(run: &Run) -> usize {
     rates.iter().filter(|rate| **rate == 0.0).count()
 }
 
-/// The repetitions of a rate or a time that took at least [`STALL`] times as long as the median one. Not of latencies: their
-/// percentiles are measures of stalls themselves.
+/// The repetitions of a rate or a time that took at least [`STALL`] times as long as the median one. Not of latencies:
+/// their percentiles are measures of stalls themselves.
 fn stalls(metric: Metric, values: &[f64]) -> usize {
     if ![THROUGHPUT, IOPS, TIME].contains(&metric) {
         return 0;
@@ -248,8 +249,8 @@ fn decide_one(compared: &Compared, margin: f64, alpha: f64, test: Test) -> Decis
     inconclusive(Some([low, high]), more(compared, &contrast, (high - low) / 2.0, margin), reason)
 }
 
-/// The decision with regard to stalls. The trimmed means do not contain them, so a side that stalls significantly more often is
-/// slower even if its other repetitions are not.
+/// The decision with regard to stalls. The trimmed means do not contain them, so a side that stalls significantly more
+/// often is slower even if its other repetitions are not.
 fn with_stalls(compared: &Compared, decision: Decision, alpha: f64) -> Decision {
     let p = frequency::p_value(compared.stalls, compared.counts);
     if p.is_none_or(|p| p > alpha) {
@@ -269,8 +270,9 @@ fn with_stalls(compared: &Compared, decision: Decision, alpha: f64) -> Decision 
     Decision { verdict, interval: decision.interval, more: None, reason: Some(text) }
 }
 
-/// The decision if only one side has repetitions without a transfer. Such a repetition is a failure and not noise: its rate
-/// has no logarithm, and its latency no bound. None for a cost, and if both sides have such repetitions or neither has.
+/// The decision if only one side has repetitions without a transfer. Such a repetition is a failure and not noise: its
+/// rate has no logarithm, and its latency no bound. None for a cost, and if both sides have such repetitions or neither
+/// has.
 fn stop(compared: &Compared) -> Option<Decision> {
     let (verdict, side, index) = match compared.stopped {
         _ if compared.metric.is_cost => return None,
@@ -283,8 +285,8 @@ fn stop(compared: &Compared) -> Option<Decision> {
     Some(Decision { verdict, interval: None, more: None, reason })
 }
 
-/// Further repetitions of each side: those that the variance requires, or those that reduce the interval until the observed
-/// ratio, if it is the true one, has a clear verdict.
+/// Further repetitions of each side: those that the variance requires, or those that reduce the interval until the
+/// observed ratio, if it is the true one, has a clear verdict.
 fn more(compared: &Compared, contrast: &Contrast, half: f64, margin: f64) -> Option<u32> {
     let count = f64::from(u32::try_from(*compared.counts.iter().min()?).ok()?);
     let observed = contrast.log_ratio.abs();

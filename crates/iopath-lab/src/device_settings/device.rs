@@ -1,5 +1,5 @@
-//! A block device whose settings are read and written: its identity and its attributes in sysfs. Does not restore settings: see
-//! `session.rs`.
+//! A block device whose settings are read and written: its identity and its attributes in sysfs. Does not restore
+//! settings: see `session.rs`.
 
 use std::fs;
 use std::io::{self, Write};

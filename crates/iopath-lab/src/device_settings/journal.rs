@@ -1,7 +1,8 @@
-//! The journal of changed settings: the values before the first change, on disk before any change. Does not write to sysfs.
+//! The journal of changed settings: the values before the first change, on disk before any change. Does not write to
+//! sysfs.
 //!
-//! A journal is one line of JSON and one line with its CRC-32. It is written to a new file, which replaces the previous one after
-//! `fsync`: a crash leaves the previous journal or the new one.
+//! A journal is one line of JSON and one line with its CRC-32. It is written to a new file, which replaces the previous
+//! one after `fsync`: a crash leaves the previous journal or the new one.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};

@@ -1,5 +1,5 @@
-//! Restores the settings of journals whose process has ended: after SIGKILL, a crash, or `iopath tune NAME=VALUE`. Does not write
-//! journals.
+//! Restores the settings of journals whose process has ended: after SIGKILL, a crash, or `iopath tune NAME=VALUE`. Does
+//! not write journals.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -71,8 +71,8 @@ impl fmt::Display for Leftover {
     }
 }
 
-/// Restores the settings that killed processes left changed. Returns no outcome for devices in use by a process, and none
-/// without journals.
+/// Restores the settings that killed processes left changed. Returns no outcome for devices in use by a process, and
+/// none without journals.
 pub fn restore_killed() -> Vec<Leftover> {
     restore_in(&Roots::live(), &journal::directory(), &[Until::Exit], None)
 }
@@ -178,8 +178,8 @@ pub(super) fn names(content: &Content) -> Result<Names, String> {
     Ok((before.collect::<Result<_, String>>()?, changed.collect::<Result<_, _>>()?))
 }
 
-/// The settings of a device that `iopath tune --restore` would restore, with their previous values. Empty if the journal is
-/// missing, unreadable or of another device.
+/// The settings of a device that `iopath tune --restore` would restore, with their previous values. Empty if the
+/// journal is missing, unreadable or of another device.
 pub fn pending(device: &SettingsDevice) -> Vec<(SettingName, String)> {
     let path = journal::directory().join(Until::Restore.file(&device.identity().number));
     let content = journal::read(&path).ok().filter(|content| {

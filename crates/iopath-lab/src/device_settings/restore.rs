@@ -1,5 +1,5 @@
-//! Restores the values of settings in the order that their side effects require, and verifies them. Does not read journals: see
-//! `leftovers.rs`.
+//! Restores the values of settings in the order that their side effects require, and verifies them. Does not read
+//! journals: see `leftovers.rs`.
 
 use super::device::SettingsDevice;
 use super::table::SettingName;
@@ -7,8 +7,8 @@ use super::table::SettingName;
 /// Passes over all settings. A driver may reset a setting that was written before, so one pass may not suffice.
 const PASSES: u32 = 3;
 
-/// The settings of `before` that may differ after a change of `changed`, with their values, in the order of writes. Others keep
-/// their values: another program may have changed them meanwhile.
+/// The settings of `before` that may differ after a change of `changed`, with their values, in the order of writes.
+/// Others keep their values: another program may have changed them meanwhile.
 pub(super) fn affected<'a>(
     before: &'a [(SettingName, String)],
     changed: &[SettingName],

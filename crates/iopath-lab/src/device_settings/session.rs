@@ -1,5 +1,5 @@
-//! Changes settings of a device for a time: a journal first, then sysfs, and the previous values at the end. The end is a drop,
-//! a panic, or a signal; after SIGKILL, `leftovers.rs` restores them.
+//! Changes settings of a device for a time: a journal first, then sysfs, and the previous values at the end. The end is
+//! a drop, a panic, or a signal; after SIGKILL, `leftovers.rs` restores them.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -138,8 +138,8 @@ impl Session {
         self.locked().device.settings()
     }
 
-    /// Changes settings. With [`Until::Exit`], all other settings have the values of the start of the session. On an error,
-    /// the settings are as before the call, or as at the start of the session.
+    /// Changes settings. With [`Until::Exit`], all other settings have the values of the start of the session. On an
+    /// error, the settings are as before the call, or as at the start of the session.
     ///
     /// # Errors
     /// [`SettingsError`]: the device does not have a setting or a value, or the journal is not writable.
@@ -166,8 +166,8 @@ impl Session {
         self.locked().end()
     }
 
-    /// Ends the session without a restore: the journal stays until `iopath tune --restore`. With `keep`, the settings of these
-    /// changes are not restored at all.
+    /// Ends the session without a restore: the journal stays until `iopath tune --restore`. With `keep`, the settings
+    /// of these changes are not restored at all.
     ///
     /// # Errors
     /// [`SettingsError::State`].

@@ -1,5 +1,5 @@
-//! The counters around a repetition: CPU time, and for each target the transfers of the disk and the storage, and lost connections.
-//! Does not run jobs.
+//! The counters around a repetition: CPU time, and for each target the transfers of the disk and the storage, and lost
+//! connections. Does not run jobs.
 
 use iopath::remote::Losses;
 use iopath_os::{CpuTimes, process_cpu_times};

@@ -1,5 +1,5 @@
-//! Records how many bytes the jobs have moved over time, for the course of a repetition. Does not read the counters of the jobs:
-//! the coordinator does, about ten times a second.
+//! Records how many bytes the jobs have moved over time, for the course of a repetition. Does not read the counters of
+//! the jobs: the coordinator does, about ten times a second.
 
 use crate::result::Course;
 

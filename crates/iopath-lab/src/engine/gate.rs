@@ -2,8 +2,8 @@
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// The phases of a repetition, in order. The measured phase is `Run`: threads connect before it and drop their connections
-/// after it.
+/// The phases of a repetition, in order. The measured phase is `Run`: threads connect before it and drop their
+/// connections after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) enum Phase {
     #[default]

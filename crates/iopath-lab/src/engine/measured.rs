@@ -42,8 +42,8 @@ pub(crate) struct Measured {
     pub(crate) steady: Option<Outcome>,
     /// In virtual time, that of the modelled host; none without one.
     pub(crate) cpu: Option<CpuSeconds>,
-    /// The transfers of the disk: of this process if it submits them itself, else of all processes. None without a single
-    /// disk.
+    /// The transfers of the disk: of this process if it submits them itself, else of all processes. None without a
+    /// single disk.
     pub(crate) device: Option<DiskCounters>,
     /// Bytes that the storage transferred; none where no counter shows them.
     pub(crate) storage: Option<StorageBytes>,

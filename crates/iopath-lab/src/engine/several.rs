@@ -1,5 +1,5 @@
-//! Several targets at the same time: the end of the last job on each disk, and the measurements of each target. Does not run
-//! jobs.
+//! Several targets at the same time: the end of the last job on each disk, and the measurements of each target. Does
+//! not run jobs.
 
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -47,8 +47,8 @@ pub(crate) fn connections_of(transfers: &[Transferred]) -> Option<Connections> {
 }
 
 impl Together {
-    /// The sums of several targets, and each of them. The times of all count from the start of the first job. The transfers of
-    /// a disk are those of a target only if no other target is on that disk.
+    /// The sums of several targets, and each of them. The times of all count from the start of the first job. The
+    /// transfers of a disk are those of a target only if no other target is on that disk.
     pub(super) fn of_each(self, targets: &[&Target], jobs: usize, used: &[Option<CacheUse>]) -> Measured {
         let all = Measured::of_jobs(&self.jobs);
         let started_ns = self.jobs.iter().map(|job| job.started_ns).min().unwrap_or(0);
@@ -63,7 +63,8 @@ impl Together {
                 ..Measured::of_jobs(of_target)
             });
         }
-        // Threads of this process submit the I/O of all targets, and one counter shows it; else each target has its counters.
+        // Threads of this process submit the I/O of all targets, and one counter shows it; else each target has its
+        // counters.
         let of_process = targets.iter().all(|target| target.storage().is_accessed_by_process());
         Measured {
             cpu: Some(self.cpu),

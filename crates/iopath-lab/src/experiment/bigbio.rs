@@ -1,5 +1,5 @@
-//! `bigbio`: compares a large direct write that is completely in flight with one in pieces. Each piece is submitted when
-//! the previous piece has completed. Between two pieces, a disk without a write cache loses a revolution.
+//! `bigbio`: compares a large direct write that is completely in flight with one in pieces. Each piece is submitted
+//! when the previous piece has completed. Between two pieces, a disk without a write cache loses a revolution.
 
 use iopath_log::Filter;
 use iopath_model::{Host, HostModel, Model, ModelDevice};

@@ -60,8 +60,8 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
     Ok(report)
 }
 
-/// Compares 4 and 64 segments on the other disks. A disk is near the source if it transfers 34 MB/s with the limits lifted,
-/// within 25%.
+/// Compares 4 and 64 segments on the other disks. A disk is near the source if it transfers 34 MB/s with the limits
+/// lifted, within 25%.
 fn others(settings: &Settings, limits: &dyn Fn(u64) -> Limits, report: &mut Report) -> Result<(), LabError> {
     let source = published("elevator").find(&[("limits", "lifted")]).map(|row| row.number("mb_per_s"));
     let (mut near, mut near_losing) = (0, 0);

@@ -131,14 +131,15 @@ fn evidence(ascend: &Outcome, closest: &Outcome) -> Result<Vec<String>, LabError
     Ok(lines)
 }
 
-/// Rounds of the measurement of CPU time. The fastest round of each elevator counts, because other programs can only add
-/// time.
+/// Rounds of the measurement of CPU time. The fastest round of each elevator counts, because other programs can only
+/// add time.
 const ROUNDS: u32 = 15;
 
 /// Requests of a round.
 const REQUESTS: u32 = 4_000;
 
-/// The CPU time to insert and dispatch a request with `closest`, divided by that with `ascend`, in queues of the same length.
+/// The CPU time to insert and dispatch a request with `closest`, divided by that with `ascend`, in queues of the same
+/// length.
 fn cost(settings: &Settings) -> f64 {
     let mut fastest = [f64::MAX; 2];
     for round in 0..ROUNDS {

@@ -1,5 +1,5 @@
-//! `copy`: the block tests of Bonnie, through the page cache and with direct I/O. The disk determines the rates. The copy
-//! between the page cache and the caller causes most of the CPU cost.
+//! `copy`: the block tests of Bonnie, through the page cache and with direct I/O. The disk determines the rates. The
+//! copy between the page cache and the caller causes most of the CPU cost.
 
 use iopath::Readahead;
 use iopath_log::Filter;

@@ -1,8 +1,9 @@
-//! The setups of the experiments about the limits of elevator `ascend`: sequential writers and random readers on one disk of
+//! The setups of the experiments about the limits of elevator `ascend`: sequential writers and random readers on one
+//! disk of
 //! 2000. The comparisons are in `merge.rs` and `bomb.rs`.
 //!
-//! The source names no disk. The main setup is a SCSI disk; its values are parameters. [`OTHERS`] has the other disks and
-//! drivers of that time.
+//! The source names no disk. The main setup is a SCSI disk; its values are parameters. [`OTHERS`] has the other disks
+//! and drivers of that time.
 
 use std::fmt;
 use std::time::Duration;
@@ -18,8 +19,9 @@ use crate::error::LabError;
 use crate::simulated::machine::{Machine, Outcome, Top, VolumeSetup};
 use crate::workload::{BlockSize, Depth, End, Jobs, Rw, Workload};
 
-/// The four limits, in the order of `elvtune`. The first two are the allowances of reads and of writes. The third limits
-/// the segments of a write while reads wait. The fourth is the number of reads that may wait before the third applies.
+/// The four limits, in the order of `elvtune`. The first two are the allowances of reads and of writes. The third
+/// limits the segments of a write while reads wait. The fourth is the number of reads that may wait before the third
+/// applies.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits(pub(super) [u64; 4]);
 
@@ -47,8 +49,8 @@ const IDE: (&str, &str) = ("ide-2000.toml", include_str!("../../models/ide-2000.
 /// The write cache of the SCSI disk: the size of its buffer.
 const SCSI_CACHE: (&str, &str) = ("write_cache_kib", "4096");
 
-/// Further plausible setups. The IDE driver of Linux 2.4 has no tagged commands. The rates of the interface are those of
-/// ATA/ATAPI-5 and ATA/ATAPI-6 in MB/s.
+/// Further plausible setups. The IDE driver of Linux 2.4 has no tagged commands. The rates of the interface are those
+/// of ATA/ATAPI-5 and ATA/ATAPI-6 in MB/s.
 pub(super) static OTHERS: [Setup; 7] = [
     Setup { name: "SCSI, one command, no write cache", model: SCSI, values: &[], device_depth: 1 },
     Setup { name: "SCSI, four commands, write cache", model: SCSI, values: &[SCSI_CACHE], device_depth: 4 },

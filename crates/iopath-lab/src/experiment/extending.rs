@@ -5,8 +5,8 @@
 //!                        map, boundary         CPU 0               cuts           CPUs 1 to 7
 //! ```
 //!
-//! The map, its boundary flag, the stripe and the queues of its members determine the requests. This file neither cuts nor
-//! counts them by a formula.
+//! The map, its boundary flag, the stripe and the queues of its members determine the requests. This file neither cuts
+//! nor counts them by a formula.
 
 mod ext3;
 mod work;
@@ -225,8 +225,8 @@ fn device(
     Ok(device.by_pages(page_bytes as u32))
 }
 
-/// The rows for one line of the published table. `values` has the quantity, its unit, our figure, the column, and whether a
-/// constant was calibrated on it. If the setup differs from the source, the rows have no published figures.
+/// The rows for one line of the published table. `values` has the quantity, its unit, our figure, the column, and
+/// whether a constant was calibrated on it. If the setup differs from the source, the rows have no published figures.
 pub(super) fn rows(
     settings: &Settings,
     (kernel, filesystem): (&str, &str),

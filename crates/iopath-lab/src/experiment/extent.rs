@@ -17,8 +17,8 @@ pub(super) static ROW: Experiment = Experiment {
     on_target: None,
 };
 
-/// The kernel whose line of the published table the rows use. Extents have no boundary flag, so all kernels have the same
-/// rates.
+/// The kernel whose line of the published table the rows use. Extents have no boundary flag, so all kernels have the
+/// same rates.
 const KERNEL: &str = "2.6.19-rc3-pl-bd";
 
 fn run(settings: &Settings) -> Result<Report, LabError> {

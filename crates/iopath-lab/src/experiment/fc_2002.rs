@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   8 threads ──▶ 8 queues ──▶ one link ──▶ 8 disks
-//!       └── two CPUs: calls, pages, block-sized buffers, requests, interrupts; one lock for all queues, or one for each
+//!       └── two CPUs: calls, pages, block-sized buffers, requests, interrupts; one lock for all queues or for each
 //! ```
 
 use iopath::Readahead;
@@ -118,9 +118,9 @@ impl Kernel {
         }
     }
 
-    /// `io_request_lock` of Linux 2.4 protects all queues. The kernel defines no order of the waiting threads; the model
-    /// serves the devices in the order of their numbers. Linux 2.5 has a lock for each queue. In these runs, only one
-    /// thread uses each queue, so the model has no lock for it.
+    /// `io_request_lock` of Linux 2.4 protects all queues. The kernel defines no order of the waiting threads; the
+    /// model serves the devices in the order of their numbers. Linux 2.5 has a lock for each queue. In these runs, only
+    /// one thread uses each queue, so the model has no lock for it.
     const fn lock(self) -> Option<LockOrder> {
         match self {
             Self::V24 | Self::V24VaryIo => Some(LockOrder::FirstGroup),
@@ -215,7 +215,8 @@ pub(super) fn nine_runs(settings: &Settings) -> Result<Vec<(Kernel, Path, Run)>,
     let mut runs = Vec::new();
     for kernel in Kernel::ALL {
         for path in Path::ALL {
-            // Runs with reads of 512 bytes are shorter: they have many reads, and their rate is constant from the start.
+            // Runs with reads of 512 bytes are shorter: they have many reads, and their rate is constant from the
+            // start.
             let share = if path == Path::Buffered { 8 } else { 1 };
             let data_mib = settings.count(DATA.name) / share;
             runs.push((kernel, path, run(settings, (kernel, path), data_mib, false)?));
@@ -291,8 +292,8 @@ fn bio_bytes(settings: &Settings, kernel: Kernel) -> u64 {
 }
 
 /// The CPUs of the host. With direct I/O, the cost of a bio includes the cost of each page of the caller. With the page
-/// cache, the cost of a page includes the cost of its block-sized buffers. The page cache charges each look-up of a page,
-/// so the cost of a page is divided by the number of calls that read it.
+/// cache, the cost of a page includes the cost of its block-sized buffers. The page cache charges each look-up of a
+/// page, so the cost of a page is divided by the number of calls that read it.
 fn host(settings: &Settings, kernel: Kernel, path: Path) -> Result<HostModel, LabError> {
     let preset = HostModel::preset("p3-2002")?;
     let value =

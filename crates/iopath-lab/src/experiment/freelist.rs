@@ -1,6 +1,6 @@
-//! `freelist`: the allocation of requests. If all queues share a table, writes of one disk get two thirds of 256 slots, and
-//! each search scans the table. If each queue has a list, writes get two thirds of 512 slots, and an allocation takes one
-//! step.
+//! `freelist`: the allocation of requests. If all queues share a table, writes of one disk get two thirds of 256 slots,
+//! and each search scans the table. If each queue has a list, writes get two thirds of 512 slots, and an allocation
+//! takes one step.
 
 mod slots;
 
@@ -203,8 +203,8 @@ fn both(settings: &Settings, setup: Setup) -> Result<[Measured; 2], LabError> {
     ])
 }
 
-/// Runs the workload with `requests_max` request slots, and its allocations through an allocator. The first run counts the
-/// slots that a search examines. In the second run, each request has the CPU time of this search.
+/// Runs the workload with `requests_max` request slots, and its allocations through an allocator. The first run counts
+/// the slots that a search examines. In the second run, each request has the CPU time of this search.
 fn measure(
     settings: &Settings,
     setup: Setup,

@@ -94,8 +94,8 @@ fn evidence(settings: &Settings) -> Result<Vec<String>, LabError> {
     Ok(lines)
 }
 
-/// Four workers read a scratch file: 512 bytes a call through the page cache of the library, then 4 MiB a call with direct
-/// I/O.
+/// Four workers read a scratch file: 512 bytes a call through the page cache of the library, then 4 MiB a call with
+/// direct I/O.
 fn on_target(target: &mut TargetRun<'_>) -> Result<Report, LabError> {
     let file = target.scratch(target.settings().count(FILE.name) << 20, 1)?;
     let (mut rows, mut figures) = (Vec::new(), Vec::new());

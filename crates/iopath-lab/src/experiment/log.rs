@@ -1,5 +1,5 @@
-//! `log`: the cost of the request log. The records of a run pass through the ring of the library to a reader, which writes
-//! them to the disk that the run uses.
+//! `log`: the cost of the request log. The records of a run pass through the ring of the library to a reader, which
+//! writes them to the disk that the run uses.
 
 mod reader;
 

@@ -1,8 +1,9 @@
-//! Sequential buffered reads of real storage for `unplug` and `dip`: through the page cache of the kernel with settings of
-//! readahead and of the largest request, and through the page cache of iopath. Reads only.
+//! Sequential buffered reads of real storage for `unplug` and `dip`: through the page cache of the kernel with settings
+//! of readahead and of the largest request, and through the page cache of iopath. Reads only.
 //!
 //! The target lies below a read-only loop device, so the settings are those of the loop device, and the settings of the
-//! target stay as they are. A loop device needs root and the program `losetup`. Without them, only iopath reads the target.
+//! target stay as they are. A loop device needs root and the program `losetup`. Without them, only iopath reads the
+//! target.
 //!
 //! ```text
 //!   kernel-buffered ─▶ page cache ─▶ read_ahead_kb, max_sectors_kb ─▶ loop device ─▶ direct I/O ─▶ file or device

@@ -58,8 +58,8 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
 const TARGET_BYTES: u64 = 256 << 20;
 const TARGET_TIME: Duration = Duration::from_secs(3);
 
-/// Runs a sequential stream of many writes and few reads, which wait in the queue together. A run has only one workload, so
-/// the reads are part of the stream.
+/// Runs a sequential stream of many writes and few reads, which wait in the queue together. A run has only one
+/// workload, so the reads are part of the stream.
 fn on_target(target: &mut TargetRun<'_>) -> Result<Report, LabError> {
     let settings = target.settings();
     let scratch = target.scratch(TARGET_BYTES, settings.count("seed"))?;

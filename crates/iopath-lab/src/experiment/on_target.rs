@@ -1,5 +1,5 @@
-//! Runs experiments on real storage: measures workloads on scratch files in a directory, or reads a file or device. Writes to
-//! scratch files only.
+//! Runs experiments on real storage: measures workloads on scratch files in a directory, or reads a file or device.
+//! Writes to scratch files only.
 
 use std::fmt;
 use std::path::Path;
@@ -51,7 +51,8 @@ impl<'a> TargetRun<'a> {
     /// A scratch file of this size with random content, removed on drop.
     ///
     /// # Errors
-    /// [`LabError`]: the target is not a directory, has no space for the file, or its filesystem does not store files of users.
+    /// [`LabError`]: the target is not a directory, has no space for the file, or its filesystem does not store files
+    /// of users.
     pub(crate) fn scratch(&mut self, size_bytes: u64, seed: u64) -> Result<Target, LabError> {
         if !is_directory(self.target)? {
             return Err(LabError::NotADirectory { target: self.target.to_owned() });
@@ -59,8 +60,8 @@ impl<'a> TargetRun<'a> {
         Target::scratch(self.target, size_bytes, seed, self.progress)
     }
 
-    /// Measures a workload on a scratch file of [`TargetRun::scratch`]. `target` and `size_bytes` of the workload are not
-    /// used.
+    /// Measures a workload on a scratch file of [`TargetRun::scratch`]. `target` and `size_bytes` of the workload are
+    /// not used.
     ///
     /// # Errors
     /// [`LabError`]: the workload is refused, or a transfer failed.

@@ -14,8 +14,8 @@ pub(super) struct Record<'a> {
     cells: &'a [&'static str],
 }
 
-/// The files, by name. `readahead.csv` has lines for the queues `unpatched` and `patched`, `elevator.csv` the throughput
-/// with the limits of the elevator, `skew.csv` the end of each worker.
+/// The files, by name. `readahead.csv` has lines for the queues `unpatched` and `patched`, `elevator.csv` the
+/// throughput with the limits of the elevator, `skew.csv` the end of each worker.
 const FILES: [(&str, &str); 6] = [
     ("bonnie", include_str!("../../published/bonnie.csv")),
     ("boundary", include_str!("../../published/boundary.csv")),

@@ -1,9 +1,9 @@
-//! The machine of `unplug` and `dip`: a reader without a page cache, a transport, and a remote target with a page cache, as
-//! published in 2009. Knows no published figure.
+//! The machine of `unplug` and `dip`: a reader without a page cache, a transport, and a remote target with a page
+//! cache, as published in 2009. Knows no published figure.
 //!
-//! The table has the columns, the number of repetitions, the size and the order of block sizes of `scripts/blockdev-perftest` of
-//! SCST (B. Van Assche, 2009). Unless changed, that script reads with `dd iflag=direct`, and drops the page cache of the target
-//! before each test.
+//! The table has the columns, the number of repetitions, the size and the order of block sizes of
+//! `scripts/blockdev-perftest` of SCST (B. Van Assche, 2009). Unless changed, that script reads with `dd iflag=direct`,
+//! and drops the page cache of the target before each test.
 
 use std::time::Duration;
 
@@ -36,7 +36,8 @@ pub(super) const SETUP: [Parameter; 4] = [
     Parameter::count("bs_bytes", "bytes", 64 << 20, (4_096, 1 << 30), "published: 16 KiB to 64 MiB"),
 ];
 
-/// The parameters of the model. Each of five is calibrated on a line of the table, in this order: see [`is_calibrated`].
+/// The parameters of the model. Each of five is calibrated on a line of the table, in this order: see
+/// [`is_calibrated`].
 pub(super) const MODEL: [Parameter; 16] = [
     Parameter::count("size_mib", "MiB", 1_024, (16, 65_536), "published: 1 GiB"),
     Parameter::count(
@@ -118,8 +119,8 @@ pub(super) const MODEL: [Parameter; 16] = [
     ),
 ];
 
-/// The lines of the table on which a constant is calibrated: readahead and `max_sectors` in KiB, and the block size. All are
-/// lines of the queue without the patch.
+/// The lines of the table on which a constant is calibrated: readahead and `max_sectors` in KiB, and the block size.
+/// All are lines of the queue without the patch.
 const CALIBRATED: [(u64, u64, u64); 5] = [
     (512, 64, 64 << 20),
     (512, 512, 16 << 10),

@@ -1,5 +1,5 @@
-//! The result of an experiment: rows of published and modelled figures, directions, and the verdict. Formats nothing: see
-//! `view.rs`.
+//! The result of an experiment: rows of published and modelled figures, directions, and the verdict. Formats nothing:
+//! see `view.rs`.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -73,8 +73,8 @@ impl Row {
         self
     }
 
-    /// Also accepts values in the published spread, from `low` to `high`. On the side on which the spread is narrower than
-    /// 25%, the tolerance stays 25%. A row without a published figure, or with a published zero, has no spread.
+    /// Also accepts values in the published spread, from `low` to `high`. On the side on which the spread is narrower
+    /// than 25%, the tolerance stays 25%. A row without a published figure, or with a published zero, has no spread.
     #[must_use]
     pub fn within(mut self, low: f64, high: f64) -> Self {
         self.range = self.published.filter(|published| *published != 0.0).map(|_| [low, high]);
@@ -92,8 +92,8 @@ impl Row {
         self.published.is_some() && !self.calibrated
     }
 
-    /// Whether the deviation is at most the tolerance, or the value is in the published spread. A published zero allows zero
-    /// only.
+    /// Whether the deviation is at most the tolerance, or the value is in the published spread. A published zero allows
+    /// zero only.
     pub fn is_within(&self) -> bool {
         match self.deviation() {
             Some(_) if self.range.is_some_and(|[low, high]| (low..=high).contains(&self.ours)) => true,
@@ -123,8 +123,8 @@ impl Direction {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, JsonSchema, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// Every direction holds, and each prediction is within its tolerance. If the source has figures of the effect, at least
-    /// one of them is predicted.
+    /// Every direction holds, and each prediction is within its tolerance. If the source has figures of the effect, at
+    /// least one of them is predicted.
     Reproduced,
     /// All other cases. For example, a direction does not hold, a prediction is outside its tolerance, or all published
     /// figures of the effect are calibrated.
@@ -146,8 +146,8 @@ impl Verdict {
 }
 
 impl Report {
-    /// The verdict; `None` if the report has neither directions nor predictions, for example for a setting that the source
-    /// did not measure.
+    /// The verdict; `None` if the report has neither directions nor predictions, for example for a setting that the
+    /// source did not measure.
     pub fn verdict(&self) -> Option<Verdict> {
         let directions: Vec<bool> = self.directions.iter().map(|direction| direction.holds).collect();
         let predictions: Vec<bool> = self.predictions().map(Row::is_within).collect();

@@ -27,8 +27,8 @@ pub struct Selection {
     pub ids: Vec<String>,
     /// Values of parameters as `NAME=VALUE`. They need exactly one experiment.
     pub set: Vec<String>,
-    /// Real storage: a directory for scratch files, or a file or block device for experiments that only read. None means models
-    /// in virtual time.
+    /// Real storage: a directory for scratch files, or a file or block device for experiments that only read. None
+    /// means models in virtual time.
     pub target: Option<PathBuf>,
 }
 
@@ -66,8 +66,8 @@ pub struct ExperimentsReport {
 
 /// Runs the selected experiments: in virtual time in parallel, on real storage one after another.
 ///
-/// In virtual time the results depend on the settings alone. Exceptions are rows whose names state that they are measured
-/// on this machine.
+/// In virtual time the results depend on the settings alone. Exceptions are rows whose names state that they are
+/// measured on this machine.
 ///
 /// # Errors
 /// [`LabError`]: an id or parameter is unknown, a value is not valid, or an experiment failed.
@@ -130,8 +130,8 @@ fn on_targets() -> Vec<&'static str> {
         .collect()
 }
 
-/// Each thread runs the next experiment. An experiment runs on one thread with random numbers of its own, so the number of
-/// threads does not change a result.
+/// Each thread runs the next experiment. An experiment runs on one thread with random numbers of its own, so the number
+/// of threads does not change a result.
 fn in_virtual_time(chosen: &Chosen, progress: &mut dyn Progress) -> Result<Vec<ExperimentResult>, LabError> {
     let count = chosen.len();
     let threads = thread::available_parallelism().map_or(1, NonZero::get).min(count);

@@ -1,4 +1,5 @@
-//! `unplug`: sequential reads through the page cache of a remote target; a reader that unplugs after readahead, and smaller requests.
+//! `unplug`: sequential reads through the page cache of a remote target; a reader that unplugs after readahead, and
+//! smaller requests.
 
 use super::loop_reads::{Reads, Top};
 use super::published::published;

@@ -22,7 +22,8 @@ const LEGEND: &str =
     "* calibrated on this row; it does not count. ! outside the tolerance. + beside the effect";
 
 impl ExperimentsReport {
-    /// The report as text for `width` columns (100 if none is given): each experiment, and a table if there are several.
+    /// The report as text for `width` columns (100 if none is given): each experiment, and a table if there are
+    /// several.
     pub fn text(&self, width: Option<u16>) -> String {
         let width = width.unwrap_or(WIDTH).clamp(WIDTH_MIN, WIDTH_MAX);
         let mut text = String::new();

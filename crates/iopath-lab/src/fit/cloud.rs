@@ -90,8 +90,8 @@ fn draft(from: &Estimates, batch: f64, values: &[f64]) -> Draft {
         .with_count("depth_max", DEPTH_MAX, ASSUMED)
 }
 
-/// The longest latency of a distribution that is linear between its quantiles and has the measured mean. Measured latencies
-/// above the 99th percentile are rarely uniform, so the measured maximum would make the mean too high.
+/// The longest latency of a distribution that is linear between its quantiles and has the measured mean. Measured
+/// latencies above the 99th percentile are rarely uniform, so the measured maximum would make the mean too high.
 fn longest(from: &Estimates) -> f64 {
     let (min, p50) = (from.read.min, from.read.p50.max(from.read.min));
     let p99 = from.read.p99.max(p50);

@@ -1,5 +1,5 @@
-//! A rotating disk. Sequential reads at several positions determine its zones, the spread of latencies its rotation, and
-//! the latency over ranges of different size its seeks. Not for storage without mechanical latency.
+//! A rotating disk. Sequential reads at several positions determine its zones, the spread of latencies its rotation,
+//! and the latency over ranges of different size its seeks. Not for storage without mechanical latency.
 
 use super::candidate::{ASSUMED, Candidate, FITTED, NOT_MEASURED};
 use super::draft::Draft;

@@ -35,7 +35,8 @@ impl Draft {
         Self { kind, lines: Vec::new(), zones: Vec::new() }
     }
 
-    /// Adds a parameter. Its value is rounded to four digits before the simulation, so the file has the simulated value.
+    /// Adds a parameter. Its value is rounded to four digits before the simulation, so the file has the simulated
+    /// value.
     pub(crate) fn with(mut self, name: &'static str, value: f64, source: &str) -> Self {
         self.lines.push(Line { name, value: four_digits(value), source: source.to_owned() });
         self

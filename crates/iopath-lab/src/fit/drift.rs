@@ -1,5 +1,5 @@
-//! The drift of a device from round to round, and the uncertainty of the figures. Every round has all workloads, so a round
-//! in which most of them are slow was measured under another load. Measures nothing.
+//! The drift of a device from round to round, and the uncertainty of the figures. Every round has all workloads, so a
+//! round in which most of them are slow was measured under another load. Measures nothing.
 
 use super::evidence::median;
 
@@ -10,7 +10,8 @@ const ROUNDS_MIN: usize = 3;
 const HALVES_MIN: usize = 4;
 
 /// The speed of each round, relative to the median round: the median over all workloads of a run's rate divided by the
-/// median rate of its workload. `rates` has the rates of each workload by round. 1 for every round if there are too few.
+/// median rate of its workload. `rates` has the rates of each workload by round. 1 for every round if there are too
+/// few.
 pub(crate) fn speeds(rates: &[Vec<f64>]) -> Vec<f64> {
     let rounds = rates.iter().map(Vec::len).min().unwrap_or(0);
     if rounds < ROUNDS_MIN {
@@ -25,8 +26,8 @@ pub(crate) fn speeds(rates: &[Vec<f64>]) -> Vec<f64> {
     (0..rounds).map(speed).collect()
 }
 
-/// The uncertainty of a figure, as a fraction (median over all workloads): half the difference of its medians over the even
-/// and over the odd rounds. The error of a perfect model is as large. None with fewer than four rounds.
+/// The uncertainty of a figure, as a fraction (median over all workloads): half the difference of its medians over the
+/// even and over the odd rounds. The error of a perfect model is as large. None with fewer than four rounds.
 pub(crate) fn uncertainty(rates: &[Vec<f64>]) -> Option<f64> {
     let half = |rates: &[f64], first: usize| {
         median(&rates.iter().skip(first).step_by(2).copied().collect::<Vec<_>>())

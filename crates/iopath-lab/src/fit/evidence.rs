@@ -1,5 +1,5 @@
-//! The measured figures of a fit, and the deviation of a model from them. `workloads.rs` and `log_replay.rs` provide the
-//! figures.
+//! The measured figures of a fit, and the deviation of a model from them. `workloads.rs` and `log_replay.rs` provide
+//! the figures.
 
 use crate::error::LabError;
 use crate::model::ModelTarget;
@@ -48,8 +48,9 @@ pub(crate) fn cases_of(evidence: &dyn Evidence, part: Part) -> impl Iterator<Ite
     evidence.cases().iter().filter(move |case| case.part == part)
 }
 
-/// Below this deviation, the score is quadratic. So it has no ridges, on which a search along one variable at a time would
-/// stop. Above this deviation, the score is linear, so a few workloads that no model describes do not dominate it.
+/// Below this deviation, the score is quadratic. So it has no ridges, on which a search along one variable at a time
+/// would stop. Above this deviation, the score is linear, so a few workloads that no model describes do not dominate
+/// it.
 const SMOOTH: f64 = 0.1;
 
 /// The mean deviation of a model from the training figures. Noisy figures have a smaller weight.

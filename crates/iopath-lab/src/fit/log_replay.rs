@@ -1,5 +1,5 @@
-//! A request log as evidence. The figures are the times of requests at the device, in classes of operation, size and depth.
-//! A model predicts them by a replay: each request follows the same completion as in the log.
+//! A request log as evidence. The figures are the times of requests at the device, in classes of operation, size and
+//! depth. A model predicts them by a replay: each request follows the same completion as in the log.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -22,8 +22,8 @@ const REQUESTS_MAX: usize = 1 << 20;
 /// The minimum number of requests of a log.
 const REQUESTS_MIN: usize = 1000;
 
-/// The sizes and the number of windows. A window is a group of consecutive requests; windows of the training and windows
-/// held back alternate.
+/// The sizes and the number of windows. A window is a group of consecutive requests; windows of the training and
+/// windows held back alternate.
 const WINDOW_MIN: usize = 100;
 const WINDOW_MAX: usize = 1000;
 const WINDOWS_MAX: usize = 24;
@@ -219,8 +219,8 @@ impl LogReplay {
         })
     }
 
-    /// Whether the log shows mechanical latency: with one read at a time, far reads take much longer than near reads, and
-    /// longer than [`MECHANICAL_NS`].
+    /// Whether the log shows mechanical latency: with one read at a time, far reads take much longer than near reads,
+    /// and longer than [`MECHANICAL_NS`].
     pub(crate) fn is_mechanical(&self) -> bool {
         let (mut near, mut far) = (Vec::new(), Vec::new());
         for pair in self.steps.windows(2) {

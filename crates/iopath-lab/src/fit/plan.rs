@@ -89,8 +89,8 @@ type PlacedRow = (Row, [f64; 2]);
 /// The whole disk.
 const ALL: [f64; 2] = [0.0, 1.0];
 
-/// Workloads for rotating disks. The latency over ranges of different size determines the seek curve. Sequential reads at
-/// several positions determine the zones.
+/// Workloads for rotating disks. The latency over ranges of different size determines the seek curve. Sequential reads
+/// at several positions determine the zones.
 const MECHANICAL_TRAINING: &[PlacedRow] = &[
     ((Rw::RandRead, 4, 1), [0.0, 0.002]),
     ((Rw::RandRead, 4, 1), [0.0, 0.02]),
@@ -126,8 +126,8 @@ const MECHANICAL_HELD_BACK: &[PlacedRow] = &[
     ((Rw::Write, 64, 8), [0.0, 0.1]),
 ];
 
-/// The workloads for a target of `size_bytes`; without `writes`, only reads. It omits a workload if its block does not fit
-/// the alignment of the target, or if its part of the target is too small.
+/// The workloads for a target of `size_bytes`; without `writes`, only reads. It omits a workload if its block does not
+/// fit the alignment of the target, or if its part of the target is too small.
 pub(crate) fn plan(size_bytes: u64, align_bytes: u32, is_mechanical: bool, writes: bool) -> Vec<Planned> {
     let placed: fn(&Row) -> PlacedRow = |row| (*row, ALL);
     let of = |rows: Vec<PlacedRow>, part: Part| {

@@ -1,5 +1,5 @@
-//! Prepares the target of a fit: a scratch file of a suitable size, or a file, device or model of the user. Runs the first
-//! workloads, which show whether the target has mechanical latency. Runs no other workload.
+//! Prepares the target of a fit: a scratch file of a suitable size, or a file, device or model of the user. Runs the
+//! first workloads, which show whether the target has mechanical latency. Runs no other workload.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

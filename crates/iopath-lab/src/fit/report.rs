@@ -39,10 +39,11 @@ pub struct FitReport {
     pub error: ErrorSummary,
     /// The deviations of the figures of the training.
     pub training_error: ErrorSummary,
-    /// The median deviation of a repetition from the median of its workload, as a fraction; none for single measurements.
+    /// The median deviation of a repetition from the median of its workload, as a fraction; none for single
+    /// measurements.
     pub noise: Option<f64>,
-    /// The uncertainty of the measured figures (median), as a fraction: the error of a perfect model. None with fewer than
-    /// four rounds.
+    /// The uncertainty of the measured figures (median), as a fraction: the error of a perfect model. None with fewer
+    /// than four rounds.
     #[serde(default)]
     pub noise_floor: Option<f64>,
     /// Reasons to doubt the figures, in words.
@@ -100,8 +101,8 @@ pub struct FittedFigure {
     pub modelled: f64,
     /// The deviation of the model, as a fraction of the measured figure.
     pub deviation: f64,
-    /// The median deviation of a repetition without the drift of all workloads from round to round, as a fraction; none if
-    /// it was measured once.
+    /// The median deviation of a repetition without the drift of all workloads from round to round, as a fraction; none
+    /// if it was measured once.
     pub noise: Option<f64>,
 }
 

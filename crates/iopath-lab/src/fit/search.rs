@@ -1,5 +1,5 @@
-//! A deterministic search for the minimum of a function: a pattern search along each variable, on a logarithmic scale, with
-//! decreasing steps. Does not depend on models.
+//! A deterministic search for the minimum of a function: a pattern search along each variable, on a logarithmic scale,
+//! with decreasing steps. Does not depend on models.
 
 use crate::random::{below, generator};
 

@@ -1,5 +1,5 @@
-//! Workloads as evidence: runs them on the target, in turns, and predicts their figures by running the same workloads on a
-//! model in virtual time. So the queue, its merges and splits take part on both sides.
+//! Workloads as evidence: runs them on the target, in turns, and predicts their figures by running the same workloads
+//! on a model in virtual time. So the queue, its merges and splits take part on both sides.
 
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -112,8 +112,8 @@ fn rate(planned: &Planned, sample: &Sample) -> f64 {
 pub(crate) struct Runs {
     pub(crate) measured: Vec<Measured>,
     pub(crate) rounds: u32,
-    /// The median deviation of a run from the median of its workload, with the drift from round to round; none with fewer
-    /// than three rounds.
+    /// The median deviation of a run from the median of its workload, with the drift from round to round; none with
+    /// fewer than three rounds.
     pub(crate) noise: Option<f64>,
     pub(crate) warnings: Vec<String>,
 }
@@ -178,8 +178,8 @@ fn time_left(to_deadline: Duration, round: u32, longest_round: Duration) -> Dura
     }
 }
 
-/// The order of the workloads in a round. It differs from round to round: the training and the workloads held back share the
-/// load of the machine, and no workload always follows the same other one.
+/// The order of the workloads in a round. It differs from round to round: the training and the workloads held back
+/// share the load of the machine, and no workload always follows the same other one.
 fn order(workloads: usize, round: u32) -> Vec<usize> {
     let mut order: Vec<usize> = (0..workloads).collect();
     let mut random = generator(MEASURED_SEED, [round.into(), 0]);

@@ -1,7 +1,9 @@
-//! The table of `blockdev-perftest`: for each block size the seconds of each repetition, the mean and standard deviation of
-//! the throughput, and IOPS. As there, MB/s are 2^20 bytes per second, and the deviation has the divisor n.
+//! The table of `blockdev-perftest`: for each block size the seconds of each repetition, the mean and standard
+//! deviation of the throughput, and IOPS. As there, MB/s are 2^20 bytes per second, and the deviation has the divisor
+//! n.
 //!
-//! A table has the runs that differ only in their block size. The columns of reads begin with R, those of writes with W.
+//! A table has the runs that differ only in their block size. The columns of reads begin with R, those of writes with
+//! W.
 
 use std::fmt::Write as _;
 

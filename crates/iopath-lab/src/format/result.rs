@@ -5,8 +5,8 @@ use crate::result::{Cpu, Device, Latency, Report, RunResult, ServedBy, Spread};
 use crate::size::format_size;
 use crate::table::{self, digits, interval, time};
 
-/// The columns of the records. `part` is `run`, `read` or `write` of a run, one `target` of a run on several, or a `group`
-/// of jobs.
+/// The columns of the records. `part` is `run`, `read` or `write` of a run, one `target` of a run on several, or a
+/// `group` of jobs.
 const COLUMNS: [&str; 42] = [
     "part",
     "job",

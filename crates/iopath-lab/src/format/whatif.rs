@@ -12,8 +12,8 @@ impl Document for WhatIfReport {
         self.to_json()
     }
 
-    /// A record is a cell, with its figures and, for each, the difference from the reference and its interval. The recorded
-    /// run is a record without a cell.
+    /// A record is a cell, with its figures and, for each, the difference from the reference and its interval. The
+    /// recorded run is a record without a cell.
     fn records(&self) -> Records {
         let mut head: Vec<String> = [
             "input",

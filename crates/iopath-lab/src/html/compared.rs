@@ -1,4 +1,5 @@
-//! A comparison on a page: the verdict of each workload, and the differences with their intervals. `compare` computed them.
+//! A comparison on a page: the verdict of each workload, and the differences with their intervals. `compare` computed
+//! them.
 
 use std::fmt::Write as _;
 

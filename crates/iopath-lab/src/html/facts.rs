@@ -1,5 +1,5 @@
-//! Comparisons and experiments as a page shows them, read from their JSON (docs/compare.md, docs/experiments.md). Unknown
-//! keys are ignored. Does not compute anything.
+//! Comparisons and experiments as a page shows them, read from their JSON (docs/compare.md, docs/experiments.md).
+//! Unknown keys are ignored. Does not compute anything.
 
 use serde::Deserialize;
 

@@ -1,5 +1,5 @@
-//! Documents without charts of their own on a page: settings and trials, fitted models, maps of files. Shows their tables,
-//! those of Markdown. The statements are in each kind's own words; nothing is computed here.
+//! Documents without charts of their own on a page: settings and trials, fitted models, maps of files. Shows their
+//! tables, those of Markdown. The statements are in each kind's own words; nothing is computed here.
 
 use std::fmt::Write as _;
 
@@ -73,8 +73,8 @@ pub(super) fn of_trial(trial: &TrialReport) -> Vec<Statement> {
     list
 }
 
-/// The candidates against the present settings, and the table of the trial. Bars are ratios: means of different rounds are not
-/// comparable.
+/// The candidates against the present settings, and the table of the trial. Bars are ratios: means of different rounds
+/// are not comparable.
 pub(super) fn trial_section(trial: &TrialReport) -> Markup {
     let bar = |candidate: &crate::tune::CandidateFacts| {
         let value = candidate.of_present?;

@@ -1,5 +1,5 @@
-//! A request log on a page: depth, throughput, sizes, offsets, seeks and latencies over time, and the totals. `iopath log`
-//! prints the same totals as text.
+//! A request log on a page: depth, throughput, sizes, offsets, seeks and latencies over time, and the totals.
+//! `iopath log` prints the same totals as text.
 
 use iopath_log::Report;
 use maud::{Markup, html};

@@ -1,5 +1,5 @@
-//! Reads a request log into values over time, in constant memory: the spans become longer while the log is read. The totals
-//! are those of the summary (`iopath log`).
+//! Reads a request log into values over time, in constant memory: the spans become longer while the log is read. The
+//! totals are those of the summary (`iopath log`).
 
 use std::collections::HashMap;
 use std::path::Path;

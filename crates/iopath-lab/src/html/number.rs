@@ -95,7 +95,8 @@ impl Scale {
         if high > low { ((value - low) / (high - low)).clamp(-0.02, 1.02) } else { 0.5 }
     }
 
-    /// A range that contains all values. A linear range begins at 0 if no value is negative; a logarithmic one ends at ticks.
+    /// A range that contains all values. A linear range begins at 0 if no value is negative; a logarithmic one ends at
+    /// ticks.
     pub(super) fn range(self, values: impl Iterator<Item = f64>) -> [f64; 2] {
         let usable = values.filter(|value| value.is_finite() && (self == Self::Linear || *value > 0.0));
         let (low, high) = usable

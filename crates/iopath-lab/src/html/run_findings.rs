@@ -1,5 +1,5 @@
-//! Statements about measured workloads: the findings of a survey as they are, or the fastest and the cheapest run of each
-//! group. Two runs are ranked only if their difference is significant. Does not draw.
+//! Statements about measured workloads: the findings of a survey as they are, or the fastest and the cheapest run of
+//! each group. Two runs are ranked only if their difference is significant. Does not draw.
 
 use std::fmt::Write;
 

@@ -1,5 +1,5 @@
-//! Writes a chart as JSON for the script of the page. The JSON lies in a `script` element, so no text in it may end that
-//! element. Does not draw.
+//! Writes a chart as JSON for the script of the page. The JSON lies in a `script` element, so no text in it may end
+//! that element. Does not draw.
 
 use serde::Serialize;
 

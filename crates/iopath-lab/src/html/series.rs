@@ -65,8 +65,8 @@ impl Group<'_> {
         names
     }
 
-    /// Whether transfers per second compare the runs: random or durable ones of one size. Those of several sizes compare by their
-    /// bytes.
+    /// Whether transfers per second compare the runs: random or durable ones of one size. Those of several sizes
+    /// compare by their bytes.
     pub(super) fn counts_transfers(&self) -> bool {
         let mut results = self.runs.iter().map(|run| run.result);
         let size = self.runs.first().map(|run| run.result.block_bytes);
@@ -74,8 +74,8 @@ impl Group<'_> {
             .all(|run| (run.rw.starts_with("rand") || run.flushes.is_some()) && Some(run.block_bytes) == size)
     }
 
-    /// The colour of a line, or of a run by its label. On the whole page a path has one hue, and its lines in a chart are shades of
-    /// it. Where that does not distinguish the lines, each name has a colour.
+    /// The colour of a line, or of a run by its label. On the whole page a path has one hue, and its lines in a chart
+    /// are shades of it. Where that does not distinguish the lines, each name has a colour.
     pub(super) fn colour(&self, of: &Run, key: Key, palette: &mut Palette) -> usize {
         let mut keys: Vec<(&str, &str)> = Vec::new();
         for run in &self.runs {

@@ -1,6 +1,6 @@
-//! Drives a job on a connection with the real clock: the inner loop of each job's thread. Every measurement includes the
-//! cost of this loop, so it does not allocate, lock or format, and reads the clock once per batch. The state machines are
-//! in `job.rs` and `job/sampled.rs`.
+//! Drives a job on a connection with the real clock: the inner loop of each job's thread. Every measurement includes
+//! the cost of this loop, so it does not allocate, lock or format, and reads the clock once per batch. The state
+//! machines are in `job.rs` and `job/sampled.rs`.
 
 use std::io;
 use std::num::NonZeroU64;
@@ -56,8 +56,8 @@ impl Clock {
     }
 }
 
-/// The bytes that a job has moved and its last latency, for the progress, and its transfers of each direction. One cache line,
-/// which the job writes without locks. Aligned, to avoid false sharing between jobs.
+/// The bytes that a job has moved and its last latency, for the progress, and its transfers of each direction. One
+/// cache line, which the job writes without locks. Aligned, to avoid false sharing between jobs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Moved {

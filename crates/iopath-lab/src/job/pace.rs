@@ -1,5 +1,5 @@
-//! The pace of a job: think time after each transfer, or a rate at which transfers start. Decides when a transfer may start,
-//! and the time from which its latency counts. The sequence of transfers is in `plan.rs`.
+//! The pace of a job: think time after each transfer, or a rate at which transfers start. Decides when a transfer may
+//! start, and the time from which its latency counts. The sequence of transfers is in `plan.rs`.
 
 use std::collections::VecDeque;
 
@@ -125,7 +125,8 @@ pub(super) struct Due {
 }
 
 impl Pace {
-    /// The pace of a workload for job `job` in a repetition that starts now; none if transfers start as soon as a slot is free.
+    /// The pace of a workload for job `job` in a repetition that starts now; none if transfers start as soon as a slot
+    /// is free.
     pub(crate) fn of(workload: &Workload, repetition: u32, job: u32, now_ns: u64) -> Option<Self> {
         if let Some(rate) = workload.rate {
             let parts = [PURPOSE ^ u64::from(repetition), job.into()];

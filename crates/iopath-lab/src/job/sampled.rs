@@ -1,6 +1,6 @@
-//! A job that measures one latency per group of transfers, as a state machine. For synchronous paths on which a transfer
-//! takes less time than reading the clock. A random draw selects the measured transfer of each group, so that it cannot
-//! coincide with a pattern of the workload. The job that measures every latency is in `job.rs`.
+//! A job that measures one latency per group of transfers, as a state machine. For synchronous paths on which a
+//! transfer takes less time than reading the clock. A random draw selects the measured transfer of each group, so that
+//! it cannot coincide with a pattern of the workload. The job that measures every latency is in `job.rs`.
 //!
 //! The job returns transfers in runs. The driver makes the transfers of a run one after another, and reads the clock
 //! between runs: before and after a measured transfer. The job never waits, so it has no timeout.
@@ -100,8 +100,8 @@ impl SampledJob {
         Some(&self.block[self.run.clone()])
     }
 
-    /// Whether the driver has to read the clock after this run: a measured transfer ends or may begin at this point. After
-    /// other runs the driver passes the last reading.
+    /// Whether the driver has to read the clock after this run: a measured transfer ends or may begin at this point.
+    /// After other runs the driver passes the last reading.
     pub(crate) fn needs_clock(&self) -> bool {
         self.is_measured || self.measured.is_some() || self.polled == self.block.len()
     }

@@ -64,8 +64,8 @@ impl OneDirection {
     }
 }
 
-/// The transfers of one direction so far. A job of one direction has one histogram, of 264 KiB: a file may have thousands of
-/// jobs.
+/// The transfers of one direction so far. A job of one direction has one histogram, of 264 KiB: a file may have
+/// thousands of jobs.
 #[derive(Debug, Default)]
 struct Running {
     bytes: u64,

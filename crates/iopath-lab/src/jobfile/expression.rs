@@ -1,5 +1,5 @@
-//! Integer arithmetic in values: `5*1024*$mb_memory/8`, `(64k+4k)*2`. The keywords have been replaced before. Numbers have
-//! the suffixes of `value.rs`, which passes its parser of numbers.
+//! Integer arithmetic in values: `5*1024*$mb_memory/8`, `(64k+4k)*2`. The keywords have been replaced before. Numbers
+//! have the suffixes of `value.rs`, which passes its parser of numbers.
 
 /// The maximum depth of parentheses.
 const DEPTH_MAX: u32 = 32;

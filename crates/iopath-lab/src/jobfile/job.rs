@@ -134,7 +134,8 @@ pub struct Job {
     pub controls: ControlKeys,
     /// Whether each run has the same offsets.
     pub is_repeatable: bool,
-    /// The keys that were applied and their values, with those of `[global]`, in their order; a bare key has the value 1.
+    /// The keys that were applied and their values, with those of `[global]`, in their order; a bare key has the
+    /// value 1.
     pub given: Vec<[String; 2]>,
 }
 

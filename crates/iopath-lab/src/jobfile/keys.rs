@@ -1,5 +1,5 @@
-//! The table of keys of fio's job files: how iopath treats each, and how it applies its value. docs/jobfiles.md shows the
-//! table; a test compares both. The keys that iopath refuses are in `keys/refused.rs`.
+//! The table of keys of fio's job files: how iopath treats each, and how it applies its value. docs/jobfiles.md shows
+//! the table; a test compares both. The keys that iopath refuses are in `keys/refused.rs`.
 
 mod accepted;
 mod controls;

@@ -85,8 +85,8 @@ impl Member {
         self.workload.rw.writes() && self.workload.verify.is_some_and(|verify| verify.after)
     }
 
-    /// The clone of an access to a target of `file_bytes`, which may be a model. `number` is that of the job; `base` has the settings that a job
-    /// file has not.
+    /// The clone of an access to a target of `file_bytes`, which may be a model. `number` is that of the job; `base`
+    /// has the settings that a job file has not.
     pub(super) fn of(
         access: &Access,
         number: usize,
@@ -196,7 +196,8 @@ fn distribution(job: &Job) -> Distribution {
     }
 }
 
-/// The rate of the directions that the pattern has: one rate, or those of the reads and of the writes of a mixed pattern.
+/// The rate of the directions that the pattern has: one rate, or those of the reads and of the writes of a mixed
+/// pattern.
 pub(super) fn rates(job: &Job) -> Result<[Option<Rate>; 2], JobFileError> {
     let nonzero = |limits: [Option<u64>; 2]| limits.map(|limit| limit.and_then(NonZeroU64::new));
     let (bytes, ios) = (nonzero(job.rate_bytes), nonzero(job.rate_ios));

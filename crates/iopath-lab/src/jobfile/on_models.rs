@@ -1,5 +1,5 @@
-//! Runs the jobs of a file on models in virtual time: the groups one after another, all clones of a group at the same time. Jobs
-//! on storage of this machine are in `jobfile/run.rs`.
+//! Runs the jobs of a file on models in virtual time: the groups one after another, all clones of a group at the same
+//! time. Jobs on storage of this machine are in `jobfile/run.rs`.
 
 use iopath_log::SyncLogWriter;
 use iopath_model::VirtualClock;

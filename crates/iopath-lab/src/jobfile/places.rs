@@ -158,8 +158,8 @@ impl Planned {
     }
 }
 
-/// Examines each place once, and creates no file. `accesses` are those of all jobs of the file: they decide the sizes of
-/// scratch files, and whether a file of the user is written.
+/// Examines each place once, and creates no file. `accesses` are those of all jobs of the file: they decide the sizes
+/// of scratch files, and whether a file of the user is written.
 pub(super) fn plan(
     accesses: &[Access],
     overwrite: bool,

@@ -53,8 +53,8 @@ impl GroupMeasured {
     }
 }
 
-/// Checks that the repetition of a group with this number is a result: one that a signal has ended is a result only if it is
-/// the first, and has measured anything.
+/// Checks that the repetition of a group with this number is a result: one that a signal has ended is a result only if
+/// it is the first, and has measured anything.
 ///
 /// # Errors
 /// [`LabError::Interrupted`].
@@ -174,8 +174,8 @@ impl<'a> JobSeries<'a> {
         self.series.warm_up_of(path, &member.workload, progress)
     }
 
-    /// Adds a repetition: the results of the clones, and those of the group. Writes the series of the clones. `warnings` are
-    /// those of this job alone.
+    /// Adds a repetition: the results of the clones, and those of the group. Writes the series of the clones.
+    /// `warnings` are those of this job alone.
     pub(super) fn push(
         &mut self,
         clones: &[JobResult],

@@ -389,8 +389,8 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// Writes the blocks with faults of the members that keep them. Returns a warning for each member whose blocks cannot be
-    /// written: the results remain.
+    /// Writes the blocks with faults of the members that keep them. Returns a warning for each member whose blocks
+    /// cannot be written: the results remain.
     fn write_dumps(&self, members: &[Member], verified: &[Option<Verified>]) -> Vec<String> {
         let write = |(member, verified): (&Member, &Option<Verified>)| {
             let target = self.target(&member.place).file().unwrap_or("target".as_ref());
@@ -401,8 +401,8 @@ impl<'a> Group<'a> {
         members.iter().zip(verified).filter_map(write).collect()
     }
 
-    /// Empties the caches of each path and target, unless a job with `pre_read` uses it. Returns the bytes that are still
-    /// in the page cache.
+    /// Empties the caches of each path and target, unless a job with `pre_read` uses it. Returns the bytes that are
+    /// still in the page cache.
     fn drop_caches(&self, opened: &[Opened], progress: &mut dyn Progress) -> Result<Resident<'a>, LabError> {
         for opened in opened {
             if !self.all().any(|member| member.workload.warm && opened.is_of(member)) {

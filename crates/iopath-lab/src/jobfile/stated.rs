@@ -31,8 +31,8 @@ pub(crate) enum StatedRate {
 }
 
 impl Job {
-    /// The job of these options, and the options that iopath does not have or whose values it does not have. An option that has
-    /// no value is set to 1.
+    /// The job of these options, and the options that iopath does not have or whose values it does not have. An option
+    /// that has no value is set to 1.
     pub(crate) fn of_options<'a>(options: &[(&'a str, &'a str)]) -> (Self, Vec<(&'a str, &'a str)>) {
         let valued = |value: &'a str| Some(value).filter(|value| !value.is_empty());
         let base = kb_base(options.iter().map(|(key, value)| (*key, valued(value))));

@@ -1,5 +1,5 @@
-//! The lines of a job file: sections, keys with their values, comments, `include`, variables and keywords. Does not know
-//! the meaning of any key.
+//! The lines of a job file: sections, keys with their values, comments, `include`, variables and keywords. Does not
+//! know the meaning of any key.
 
 use std::sync::Arc;
 

@@ -128,8 +128,8 @@ pub(super) fn list(text: &str) -> Vec<String> {
     parts
 }
 
-/// The values for reads and writes of `value`, `reads,writes` or `reads,writes,trims`. A value that no comma follows also
-/// applies to the rest; an empty value is none. None for more than three values.
+/// The values for reads and writes of `value`, `reads,writes` or `reads,writes,trims`. A value that no comma follows
+/// also applies to the rest; an empty value is none. None for more than three values.
 pub(super) fn per_direction<'a>(text: &'a str) -> Option<[Option<&'a str>; 2]> {
     let parts: Vec<&str> = text.split(',').map(str::trim).collect();
     let given = |text: &'a str| (!text.is_empty()).then_some(text);

@@ -1,5 +1,5 @@
-//! The expected content of the targets of a job file, for jobs that verify. All jobs of the file share it: a job can check
-//! the blocks that a job of an earlier group has written.
+//! The expected content of the targets of a job file, for jobs that verify. All jobs of the file share it: a job can
+//! check the blocks that a job of an earlier group has written.
 
 use super::error::JobFileError;
 use super::job::Job;

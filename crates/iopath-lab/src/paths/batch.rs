@@ -61,7 +61,8 @@ impl IoPath for VolumePath {
         let options =
             BatchOptions::new(job.depth, job.block_bytes as usize).gather(gather).stream(Stream(job.job));
         let mut batch = self.volume.local_batch(&options)?;
-        // Each queue has one log. With an elevator, all jobs share one queue, except those with a completion descriptor.
+        // Each queue has one log. With an elevator, all jobs share one queue, except those with a completion
+        // descriptor.
         let has_queue = job.job == 0 || job.waits || self.volume.elevator().name() == "none";
         if let Some(log) = self.log.as_ref().filter(|_| has_queue) {
             batch.start_log(Box::new(log.add_queue()));

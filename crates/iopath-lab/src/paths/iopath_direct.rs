@@ -1,4 +1,5 @@
-//! iopath's direct path: queue, merging and elevator in user space, without a page cache. The batches are in `batch.rs`.
+//! iopath's direct path: queue, merging and elevator in user space, without a page cache. The batches are in
+//! `batch.rs`.
 
 use iopath::IoMode;
 

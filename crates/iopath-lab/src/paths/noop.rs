@@ -1,5 +1,5 @@
-//! Completes each transfer immediately, without a queue, a device and memory: measures the cost of the lab itself, which the figures
-//! of all other paths include. Path `null` adds the queue of iopath.
+//! Completes each transfer immediately, without a queue, a device and memory: measures the cost of the lab itself,
+//! which the figures of all other paths include. Path `null` adds the queue of iopath.
 
 use std::io;
 

@@ -65,7 +65,8 @@ enum Order {
 }
 
 impl Shaped {
-    /// The transfers between `first` and `end`, for a sequential pattern; in the whole range of `bytes` for a random one.
+    /// The transfers between `first` and `end`, for a sequential pattern; in the whole range of `bytes` for a random
+    /// one.
     pub(super) fn new(workload: &Workload, first: u64, end: u64, bytes: u64) -> Self {
         let Shape { ref sizes, align_bytes, skip_bytes, random_run, random_percent, ios_max, zones } =
             workload.shape;

@@ -11,8 +11,9 @@ use comfy_table::CellAlignment;
 const KIB: f64 = 1024.0;
 const MIB: f64 = (1u64 << 20) as f64;
 
-/// Block size, seconds of each repetition, mean, standard deviation and IOPS, as `blockdev-perftest` prints them: its MB/s are
-/// 2^20 bytes a second, and its standard deviation is that of all repetitions, not of a sample. `iopath compare` reads it.
+/// Block size, seconds of each repetition, mean, standard deviation and IOPS, as `blockdev-perftest` prints them: its
+/// MB/s are 2^20 bytes a second, and its standard deviation is that of all repetitions, not of a sample.
+/// `iopath compare` reads it.
 pub(super) fn perftest(report: &Report) -> String {
     let mut blocks: Vec<u32> = report.runs.iter().map(|run| run.block_bytes).collect();
     blocks.dedup();
@@ -58,8 +59,8 @@ fn of_all(values: &[f64]) -> (f64, f64) {
     (mean, (squares / count as f64).sqrt())
 }
 
-/// One line as bonnie: KiB a second and CPU percent of each phase, and seeks a second. CPU is the user and kernel time of this
-/// process over the elapsed time, as in bonnie.
+/// One line as bonnie: KiB a second and CPU percent of each phase, and seeks a second. CPU is the user and kernel time
+/// of this process over the elapsed time, as in bonnie.
 pub(super) fn bonnie(report: &Report) -> String {
     let of = |name: &str| report.runs.iter().find(|run| run.job.as_ref().is_some_and(|job| job.name == name));
     let rate = |run: &RunResult| {

@@ -1,5 +1,5 @@
-//! The distribution of latencies: percentiles and classes as fio has them. [`Latency`](super::Latency) has the few figures
-//! of a table.
+//! The distribution of latencies: percentiles and classes as fio has them. [`Latency`](super::Latency) has the few
+//! figures of a table.
 
 use hdrhistogram::Histogram;
 use schemars::JsonSchema;
@@ -21,8 +21,8 @@ pub struct LatencyDistribution {
     pub stddev: f64,
     /// A latency in nanoseconds for each of [`PERCENTILES`].
     pub percentiles: Vec<u64>,
-    /// The classes that are not empty: the upper bound in nanoseconds, included, and the number of transfers. The bounds are
-    /// 2, 4, 10, 20, 50, 100, 250, 500, 750 and 1000 ns, µs and ms, and 2 s; the last class has no bound.
+    /// The classes that are not empty: the upper bound in nanoseconds, included, and the number of transfers. The
+    /// bounds are 2, 4, 10, 20, 50, 100, 250, 500, 750 and 1000 ns, µs and ms, and 2 s; the last class has no bound.
     pub classes: Vec<(Option<u64>, u64)>,
 }
 

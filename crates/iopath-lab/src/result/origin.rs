@@ -30,8 +30,8 @@ impl Origin {
         }
     }
 
-    /// A document of iopath with this origin after its schema. A document that is not an object with a schema first, one
-    /// key a line, is returned as it is.
+    /// A document of iopath with this origin after its schema. A document that is not an object with a schema first,
+    /// one key a line, is returned as it is.
     pub fn stamp(&self, json: &str) -> String {
         let head = json.split_inclusive('\n').take(2).map(str::len).sum::<usize>();
         let Some((head, rest)) = json.split_at_checked(head).filter(|(head, _)| head.ends_with("\",\n"))

@@ -1,5 +1,5 @@
-//! Results of several workloads, jobs or targets: the workloads that cannot run, each target and the ends of the targets, jobs and
-//! groups of jobs.
+//! Results of several workloads, jobs or targets: the workloads that cannot run, each target and the ends of the
+//! targets, jobs and groups of jobs.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -234,8 +234,8 @@ impl<'a> Series<'a> {
     }
 }
 
-/// Reads the written blocks of a repetition back, with empty caches unless the workload is warm. None if the workload does
-/// not ask for it.
+/// Reads the written blocks of a repetition back, with empty caches unless the workload is warm. None if the workload
+/// does not ask for it.
 pub(crate) fn read_back_after(
     path: &dyn IoPath,
     workload: &Workload,

@@ -15,8 +15,8 @@ impl Parent {
     }
 
     /// Whether it has ended: the system has given this process another parent. (A signal at the end of the parent,
-    /// `PR_SET_PDEATHSIG`, would come at the end of the thread that started this process, and never for a parent that ended
-    /// before the request.)
+    /// `PR_SET_PDEATHSIG`, would come at the end of the thread that started this process, and never for a parent that
+    /// ended before the request.)
     pub(super) fn has_ended(self) -> bool {
         getppid() != Some(self.0)
     }

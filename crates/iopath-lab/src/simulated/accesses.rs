@@ -1,6 +1,6 @@
-//! Threads that access a page cache in virtual time: recorded accesses, above the cache, queue and model of `buffered.rs`. A
-//! thread executes one call at a time; further accesses of the thread wait. Does not decide when accesses are due: the
-//! caller implements [`Accesses`].
+//! Threads that access a page cache in virtual time: recorded accesses, above the cache, queue and model of
+//! `buffered.rs`. A thread executes one call at a time; further accesses of the thread wait. Does not decide when
+//! accesses are due: the caller implements [`Accesses`].
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};

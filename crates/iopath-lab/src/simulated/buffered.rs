@@ -1,5 +1,5 @@
-//! Buffered I/O in virtual time: runs the jobs of a workload on the page cache, readahead and write-back of the library,
-//! above a queue and a modelled device. `buffered/call.rs` has the calls of a job.
+//! Buffered I/O in virtual time: runs the jobs of a workload on the page cache, readahead and write-back of the
+//! library, above a queue and a modelled device. `buffered/call.rs` has the calls of a job.
 //!
 //! ```text
 //!   jobs ── calls ──▶ BufferedPath ── bios ──▶ queue ── requests ──▶ device
@@ -7,8 +7,8 @@
 //!    └─────────────────────┘  └─── completions ───┘
 //! ```
 //!
-//! It calls the state machine as the threads of `Buffered` in `iopath-os` do, but never blocks: the state of a job records
-//! that the job waits.
+//! It calls the state machine as the threads of `Buffered` in `iopath-os` do, but never blocks: the state of a job
+//! records that the job waits.
 
 pub(super) mod call;
 
@@ -133,8 +133,8 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
         }
     }
 
-    /// Charges the bios since the last call. The thread of the job that caused them executes this work if it has further
-    /// work; otherwise the host executes it.
+    /// Charges the bios since the last call. The thread of the job that caused them executes this work if it has
+    /// further work; otherwise the host executes it.
     fn charge_bios(&mut self, number: Option<u32>, now: Instant) {
         let bios = std::mem::take(&mut self.bios);
         let Some(threads) = self.threads.as_ref().filter(|_| bios > 0) else { return };

@@ -1,6 +1,6 @@
 //! A scheduler that serves one I/O context at a time and idles for the next request of that context before it serves
-//! another: CFQ of Linux 2.6.29 for synchronous reads of one priority (`block/cfq-iosched.c`). A stage of a modelled target:
-//! the elevators of the library do not idle. Asynchronous writes and priorities are not modelled.
+//! another: CFQ of Linux 2.6.29 for synchronous reads of one priority (`block/cfq-iosched.c`). A stage of a modelled
+//! target: the elevators of the library do not idle. Asynchronous writes and priorities are not modelled.
 //!
 //! ```text
 //!   request of the active context      ─▶ device, also while the scheduler idles
@@ -21,7 +21,8 @@ use mean::Mean;
 /// The times of the scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ContextTimes {
-    /// The time that the device idles for the next request of a context; zero to serve all contexts in order of arrival.
+    /// The time that the device idles for the next request of a context; zero to serve all contexts in order of
+    /// arrival.
     pub(crate) idle: Duration,
     /// The time after which a context gives way to others.
     pub(crate) slice: Duration,

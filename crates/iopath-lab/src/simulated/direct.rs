@@ -1,5 +1,5 @@
-//! Direct and raw I/O in virtual time: runs the jobs of a workload on the queues of a modelled device. `job.rs` determines
-//! the transfers of a job.
+//! Direct and raw I/O in virtual time: runs the jobs of a workload on the queues of a modelled device. `job.rs`
+//! determines the transfers of a job.
 //!
 //! ```text
 //!   jobs ── transfers ──▶ queues ── requests ──▶ device
@@ -233,8 +233,8 @@ impl<Q: Queues> Direct<Q> {
         }
     }
 
-    /// Begins the CPU work of the next bios of a job, unless its thread is busy. Returns false if the job has no bios to
-    /// submit.
+    /// Begins the CPU work of the next bios of a job, unless its thread is busy. Returns false if the job has no bios
+    /// to submit.
     fn begin_work(&mut self, number: u32, now: Instant) -> bool {
         let Self { threads: Some(threads), cut, jobs, .. } = self else { return false };
         let Runner { job, state, .. } = &mut jobs[number];
@@ -350,7 +350,8 @@ impl<Q: Queues> Direct<Q> {
 impl<Q: Queues> System for Direct<Q> {
     fn start(&mut self, jobs: Vec<JobSetup>) {
         let (mut buffers, is_cut) = (0, self.cut.is_some());
-        // On a modelled host, the buffers of two transfers are separate allocations, so a merge of both has two segments.
+        // On a modelled host, the buffers of two transfers are separate allocations, so a merge of both has two
+        // segments.
         let gap_bytes = if self.threads.is_some() { BUFFER_GAP_BYTES } else { 0 };
         let state = |setup: &JobSetup| {
             let pieces = if is_cut { vec![Pieces::default(); setup.depth as usize] } else { Vec::new() };

@@ -1,5 +1,5 @@
-//! A modelled machine: its CPUs, and volumes with workloads that run at the same time, in virtual time. The experiments of
-//! the lab build their setups from it. `simulated.rs` has the run of `iopath run` on models.
+//! A modelled machine: its CPUs, and volumes with workloads that run at the same time, in virtual time. The experiments
+//! of the lab build their setups from it. `simulated.rs` has the run of `iopath run` on models.
 //!
 //! ```text
 //!   workloads ──▶ top half (direct.rs, buffered.rs) ──▶ queue, elevator ──▶ device        one volume
@@ -61,14 +61,14 @@ pub(crate) struct VolumeSetup {
     pub(crate) elevator: ElevatorSpec,
     /// The maximum number of requests in flight at the device; `None` means the limit of the device.
     pub(crate) device_depth: Option<u32>,
-    /// The number of requests that the queue of direct I/O allocates, at least the device depth. `None` means enough for
-    /// all bios. Further bios wait for a free request.
+    /// The number of requests that the queue of direct I/O allocates, at least the device depth. `None` means enough
+    /// for all bios. Further bios wait for a free request.
     pub(crate) requests_max: Option<u32>,
     /// The top half.
     pub(crate) top: Top,
     /// The workloads. All of them run at the same time; each begins at time zero. The run uses their direction, order,
-    /// block size, depth, jobs, size, end, read share, pace and seed. All other fields have no effect: they are properties
-    /// of the volume.
+    /// block size, depth, jobs, size, end, read share, pace and seed. All other fields have no effect: they are
+    /// properties of the volume.
     pub(crate) workloads: Vec<Workload>,
 }
 
@@ -78,8 +78,8 @@ pub(crate) enum Top {
     Direct {
         /// The top half cuts each transfer into bios of at most this size. `None` means that each transfer is one bio.
         bio_bytes_max: Option<u32>,
-        /// Whether the bios of a transfer are in flight one after another. Otherwise all of them are submitted under one
-        /// plug.
+        /// Whether the bios of a transfer are in flight one after another. Otherwise all of them are submitted under
+        /// one plug.
         serial: bool,
     },
     /// The page cache and readahead of the library. A job has one transfer in flight.

@@ -1,5 +1,5 @@
-//! The page I/O of a buffered path in virtual time: moves bios from the page cache to the queue, and completions back. The
-//! callers of the cache are the jobs of `buffered.rs` and the threads of `server.rs`.
+//! The page I/O of a buffered path in virtual time: moves bios from the page cache to the queue, and completions back.
+//! The callers of the cache are the jobs of `buffered.rs` and the threads of `server.rs`.
 
 use iopath_core::buffered::{BufferedPath, PageBio, Step};
 use iopath_core::cache::IoTag;
@@ -21,8 +21,8 @@ pub(super) struct PageIo<D: BlockDevice> {
 
 impl<D: BlockDevice<Memory = Span>> PageIo<D> {
     /// Executes the steps of the state machine, and passes completions to it, until no work is due. New bios belong to
-    /// `stream`. `is_ready` returns whether the device waits for a request of that stream, which removes the plug. Returns
-    /// the number of bios that the queue accepted.
+    /// `stream`. `is_ready` returns whether the device waits for a request of that stream, which removes the plug.
+    /// Returns the number of bios that the queue accepted.
     pub(super) fn pump(&mut self, stream: Stream, is_ready: impl Fn(&D) -> bool, now: Instant) -> u32 {
         let mut bios = 0;
         loop {

@@ -1,6 +1,6 @@
-//! One modelled device behind several queues. With elevator `none`, each job has a queue and an engine of its own. All of
-//! them use one disk, as they do through the kernel. Requests that do not fit in the device wait in the order of arrival.
-//! The hub does not reorder requests.
+//! One modelled device behind several queues. With elevator `none`, each job has a queue and an engine of its own. All
+//! of them use one disk, as they do through the kernel. Requests that do not fit in the device wait in the order of
+//! arrival. The hub does not reorder requests.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

@@ -1,5 +1,5 @@
-//! The queues of a run on a model: one that all jobs share, or one for each job. They are the queues of the library. This
-//! file only drives them, as the runners of `iopath-os` do in real time.
+//! The queues of a run on a model: one that all jobs share, or one for each job. They are the queues of the library.
+//! This file only drives them, as the runners of `iopath-os` do in real time.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -29,8 +29,8 @@ pub(crate) trait Queues {
     /// Submits a bio of `job`. It may stay in the plug until [`Queues::dispatch`].
     fn submit(&mut self, job: u32, bio: Bio<Span>, now: Instant) -> Result<(), SubmitError<Span>>;
 
-    /// Unplugs, and dispatches as many requests as the device accepts. Returns whether a bio has completed during the call.
-    /// For example, a flush completes at once on a device without a volatile cache.
+    /// Unplugs, and dispatches as many requests as the device accepts. Returns whether a bio has completed during the
+    /// call. For example, a flush completes at once on a device without a volatile cache.
     fn dispatch(&mut self, now: Instant) -> bool;
 
     /// The time at which [`Queues::collect`] and [`Queues::dispatch`] are due.
@@ -50,8 +50,8 @@ pub(crate) struct SharedQueue<D: BlockDevice> {
 }
 
 impl<D: BlockDevice<Memory = Span>> SharedQueue<D> {
-    /// A queue for at most `bios_max` bios in flight, and at most `device_depth` requests at the device (by default, the
-    /// limit of the device). It allocates `requests_max` requests, by default enough for all bios.
+    /// A queue for at most `bios_max` bios in flight, and at most `device_depth` requests at the device (by default,
+    /// the limit of the device). It allocates `requests_max` requests, by default enough for all bios.
     pub(crate) fn new(
         device: D,
         bios_max: u32,

@@ -1,6 +1,6 @@
-//! A remote block target with a page cache. Its threads take commands, read through the cache and readahead of the library,
-//! and reply. For the machine that sends the commands, the target is a device. A link between both is a stage in front of
-//! it. The target executes only reads. CPU contention is not modelled: each thread has a CPU.
+//! A remote block target with a page cache. Its threads take commands, read through the cache and readahead of the
+//! library, and reply. For the machine that sends the commands, the target is a device. A link between both is a stage
+//! in front of it. The target executes only reads. CPU contention is not modelled: each thread has a CPU.
 //!
 //! ```text
 //!   commands ─▶ threads ─▶ BufferedPath ─▶ queue, plug ─▶ contexts.rs ─▶ array
@@ -229,8 +229,8 @@ impl<D: BlockDevice<Memory = Span>> Server<D> {
         }
     }
 
-    /// Reads a page of the thread's open file. The vectors of a target have an entry for each page, and the kernel reads
-    /// each entry by itself.
+    /// Reads a page of the thread's open file. The vectors of a target have an entry for each page, and the kernel
+    /// reads each entry by itself.
     fn pin(&mut self, number: u32, command: Command, now: Instant) -> Result<Option<Frame>, IoError> {
         let page = u64::from(PAGE_BYTES);
         let range = self.pages.path.geometry().pages(command.at, (command.end - command.at).min(page));

@@ -1,5 +1,5 @@
-//! Jobs of any workloads at the same time on models, in virtual time: the groups of a job file. The repetitions of one workload
-//! are in `simulated.rs`.
+//! Jobs of any workloads at the same time on models, in virtual time: the groups of a job file. The repetitions of one
+//! workload are in `simulated.rs`.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
-//! A transport from a target to an initiator: the responses of commands pass a sender and a receiver in pieces. A piece is at
-//! one of both at a time, so a response of one piece takes both times, and a long response half of that for each piece. A
-//! stage in front of a modelled target. A response has one or more PDUs; [`Responses`] states how they follow each other.
-//! Packets, windows and losses are not modelled.
+//! A transport from a target to an initiator: the responses of commands pass a sender and a receiver in pieces. A piece
+//! is at one of both at a time, so a response of one piece takes both times, and a long response half of that for each
+//! piece. A stage in front of a modelled target. A response has one or more PDUs; [`Responses`] states how they follow
+//! each other. Packets, windows and losses are not modelled.
 //!
 //! ```text
 //!   sender    ▐ 1 ▐ 2 ▐ 3 ▐
@@ -23,7 +23,8 @@ pub(crate) struct Responses {
     pub(crate) pdu_bytes_max: u64,
     /// Whether the sender waits until a PDU is received before it sends the next PDU of the same response.
     pub(crate) waits: bool,
-    /// The time of the status at the sender and at the receiver, if it has a PDU of its own. Zero if the last data has it.
+    /// The time of the status at the sender and at the receiver, if it has a PDU of its own. Zero if the last data has
+    /// it.
     pub(crate) status: Duration,
 }
 
@@ -86,7 +87,8 @@ impl Stage for Transport {
 mod tests {
     use super::*;
 
-    /// The times at which two responses of each size are received that are ready at time zero, in ms. A piece takes 1 ms.
+    /// The times at which two responses of each size are received that are ready at time zero, in ms. A piece takes 1
+    /// ms.
     fn received(responses: Responses, bytes: u64) -> [u64; 2] {
         let mut transport = Transport::new(65_536_000.0, responses);
         let read = Passage { op: Op::Read, bytes, segments: 1 };

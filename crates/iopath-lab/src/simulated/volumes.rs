@@ -12,8 +12,8 @@ use super::system::{System, Watch};
 #[derive(Default)]
 pub(super) struct Volumes {
     volumes: Vec<Box<dyn System>>,
-    /// Whether jobs were started since the last advance. They run at once, although `poll_timeout` of their volumes does
-    /// not report them.
+    /// Whether jobs were started since the last advance. They run at once, although `poll_timeout` of their volumes
+    /// does not report them.
     has_started: bool,
 }
 

@@ -1,6 +1,6 @@
-//! Ends jobs before the ends of their plans in virtual time: at a steady state, and at the end of a job that ends all others.
-//! Looks at the jobs only at the times of samples, and at the end of each event if a job ends all others. The criterion of a
-//! steady state is in `steady_detector.rs`.
+//! Ends jobs before the ends of their plans in virtual time: at a steady state, and at the end of a job that ends all
+//! others. Looks at the jobs only at the times of samples, and at the end of each event if a job ends all others. The
+//! criterion of a steady state is in `steady_detector.rs`.
 
 use std::ops::ControlFlow;
 

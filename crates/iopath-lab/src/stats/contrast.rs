@@ -1,9 +1,9 @@
 //! The ratio of two samples on the logarithmic scale: estimate, interval, p-value, and the repetitions that a clear
 //! answer needs. Does not choose the words of a verdict.
 //!
-//! Throughputs, latencies and CPU costs are positive, and their noise is proportional to their size, so their logarithms
-//! are nearer to a normal distribution than the values. A difference of logarithms is a ratio of geometric means. The means are
-//! trimmed, because stalls of the storage are no normal noise: `trimmed.rs`.
+//! Throughputs, latencies and CPU costs are positive, and their noise is proportional to their size, so their
+//! logarithms are nearer to a normal distribution than the values. A difference of logarithms is a ratio of geometric
+//! means. The means are trimmed, because stalls of the storage are no normal noise: `trimmed.rs`.
 
 use super::student;
 use super::trimmed::Location;
@@ -11,10 +11,10 @@ use super::trimmed::Location;
 /// The share of comparisons that must give a clear answer at the proposed number of repetitions.
 const POWER: f64 = 0.90;
 
-/// The share of Welch's degrees of freedom that is used; with different numbers of repetitions, also the ratio of the numbers
-/// is. Welch's degrees are estimated from the same few values. In simulations they alone had 5.9% of false alarms for 3
-/// repetitions whose deviations differ by a factor of five, and 6.4% for 3 and 10 repetitions of equal deviations. The degrees of
-/// the smaller side are the fewest that can be right.
+/// The share of Welch's degrees of freedom that is used; with different numbers of repetitions, also the ratio of the
+/// numbers is. Welch's degrees are estimated from the same few values. In simulations they alone had 5.9% of false
+/// alarms for 3 repetitions whose deviations differ by a factor of five, and 6.4% for 3 and 10 repetitions of equal
+/// deviations. The degrees of the smaller side are the fewest that can be right.
 const CAUTION: f64 = 0.8;
 
 /// The number of repetitions that is no longer proposed.
@@ -43,9 +43,9 @@ struct Error {
 }
 
 impl Contrast {
-    /// Compares samples that were measured independently, by the test of Yuen (1974) for trimmed means: Welch's t test, with
-    /// the variances and degrees of freedom of trimmed means. The variances may differ. None if a sample is empty or a value
-    /// has no logarithm.
+    /// Compares samples that were measured independently, by the test of Yuen (1974) for trimmed means: Welch's t test,
+    /// with the variances and degrees of freedom of trimmed means. The variances may differ. None if a sample is empty
+    /// or a value has no logarithm.
     pub(crate) fn independent(before: &[f64], after: &[f64]) -> Option<Self> {
         let before = Location::trimmed(&logarithms(before)?)?;
         let after = Location::trimmed(&logarithms(after)?)?;
@@ -68,14 +68,15 @@ impl Contrast {
         Some(Self { log_ratio: after.mean - before.mean, error })
     }
 
-    /// Compares the n-th value of one sample with the n-th value of the other by the trimmed mean of the ratios: an effect on
-    /// both cancels out. Ignores values without a partner. None without a pair, or if a ratio has no logarithm.
+    /// Compares the n-th value of one sample with the n-th value of the other by the trimmed mean of the ratios: an
+    /// effect on both cancels out. Ignores values without a partner. None without a pair, or if a ratio has no
+    /// logarithm.
     pub(crate) fn paired(before: &[f64], after: &[f64]) -> Option<Self> {
         Some(Self::of_ratios(Location::trimmed(&ratios(before, after)?)?))
     }
 
-    /// As [`Contrast::paired`], with the mean of all ratios: for pairs that differ for other reasons than noise, such as the
-    /// combinations of a matrix.
+    /// As [`Contrast::paired`], with the mean of all ratios: for pairs that differ for other reasons than noise, such
+    /// as the combinations of a matrix.
     pub(crate) fn paired_means(before: &[f64], after: &[f64]) -> Option<Self> {
         Some(Self::of_ratios(Location::mean(&ratios(before, after)?)?))
     }
@@ -90,7 +91,8 @@ impl Contrast {
         Self { log_ratio: ratios.mean, error }
     }
 
-    /// The interval of the logarithm that misses the true value with probability `alpha`. None if the samples are too small.
+    /// The interval of the logarithm that misses the true value with probability `alpha`. None if the samples are too
+    /// small.
     pub(crate) fn interval(&self, alpha: f64) -> Option<[f64; 2]> {
         let Error { standard, degrees, .. } = self.error?;
         // 0 times an infinite quantile is no number; a width of 0 stays 0.

@@ -4,14 +4,15 @@
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Test {
     pub(crate) is_significant: bool,
-    /// The error rate at which it was decided: an interval at this rate excludes the hypothesis exactly if it is significant.
+    /// The error rate at which it was decided: an interval at this rate excludes the hypothesis exactly if it is
+    /// significant.
     pub(crate) alpha: f64,
     /// The tests of the family.
     pub(crate) family: usize,
 }
 
-/// The outcome of each test, so that the probability of one or more false alarms in the family is at most `alpha` (Holm, 1979;
-/// valid for dependent tests). A test without a p-value is not significant and not part of the family.
+/// The outcome of each test, so that the probability of one or more false alarms in the family is at most `alpha`
+/// (Holm, 1979; valid for dependent tests). A test without a p-value is not significant and not part of the family.
 pub(crate) fn decide(p_values: &[Option<f64>], alpha: f64) -> Vec<Test> {
     let mut order: Vec<(usize, f64)> =
         p_values.iter().enumerate().filter_map(|(index, p)| Some((index, (*p)?))).collect();

@@ -2,8 +2,8 @@
 
 use super::contrast::Contrast;
 
-/// An interval that contains 1 and exceeds this factor on either side is inconclusive: it does not exclude a difference of
-/// this size.
+/// An interval that contains 1 and exceeds this factor on either side is inconclusive: it does not exclude a difference
+/// of this size.
 const CONCLUSIVE: f64 = 1.25;
 
 /// The ratio of two quantities: geometric mean over the pairs, with its 95% confidence interval.
@@ -30,8 +30,8 @@ pub(crate) enum Outcome {
 }
 
 impl Ratio {
-    /// The ratio of two samples, pair by pair. Ignores values without a partner. None without a pair, or if a ratio has no
-    /// logarithm.
+    /// The ratio of two samples, pair by pair. Ignores values without a partner. None without a pair, or if a ratio has
+    /// no logarithm.
     pub(crate) fn of(over: &[f64], under: &[f64]) -> Option<Self> {
         Contrast::paired_means(under, over).map(|contrast| Self {
             mean: contrast.log_ratio.exp(),

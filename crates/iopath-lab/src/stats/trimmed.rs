@@ -1,11 +1,12 @@
-//! The location of a sample without its tails: the trimmed mean, with the standard error that belongs to it. Does not compare
-//! samples: see `contrast.rs`.
+//! The location of a sample without its tails: the trimmed mean, with the standard error that belongs to it. Does not
+//! compare samples: see `contrast.rs`.
 //!
-//! A stall of the storage makes one repetition several times as long as the others. It moves the mean and multiplies the
-//! standard deviation. The trimmed mean ignores a tenth of the values at each end, so a few stalls have no influence. Its
-//! standard error follows from the winsorised variance, in which the nearest remaining value replaces each ignored one (Tukey
-//! and `McLaughlin`, 1963; Yuen, 1974; Wilcox, *Introduction to Robust Estimation and Hypothesis Testing*). A fifth, as Wilcox
-//! recommends, would resist more stalls, and needs twice as many repetitions where the storage has two levels of speed.
+//! A stall of the storage makes one repetition several times as long as the others. It moves the mean and multiplies
+//! the standard deviation. The trimmed mean ignores a tenth of the values at each end, so a few stalls have no
+//! influence. Its standard error follows from the winsorised variance, in which the nearest remaining value replaces
+//! each ignored one (Tukey and `McLaughlin`, 1963; Yuen, 1974; Wilcox, *Introduction to Robust Estimation and
+//! Hypothesis Testing*). A fifth, as Wilcox recommends, would resist more stalls, and needs twice as many repetitions
+//! where the storage has two levels of speed.
 
 use super::Summary;
 
@@ -15,12 +16,12 @@ const TAIL: f64 = 0.1;
 /// Fewer values are all used.
 const TRIMMED_FROM: usize = 5;
 
-/// A value whose logarithm differs by this much from the median is a stall. The plan of a measurement ignores stalls, since the
-/// trimmed mean does.
+/// A value whose logarithm differs by this much from the median is a stall. The plan of a measurement ignores stalls,
+/// since the trimmed mean does.
 const STALL: f64 = std::f64::consts::LN_2;
 
-/// The share of the degrees of freedom of a trimmed mean that is used. In simulations of normal values, the interval with all
-/// degrees misses the mean in 6.3% of the samples of five values instead of 5%, and with this share in 5.2%.
+/// The share of the degrees of freedom of a trimmed mean that is used. In simulations of normal values, the interval
+/// with all degrees misses the mean in 6.3% of the samples of five values instead of 5%, and with this share in 5.2%.
 const CAUTION: f64 = 0.9;
 
 /// An estimate of the location of a sample.
@@ -36,7 +37,8 @@ pub(crate) struct Location {
     pub(crate) error_squared: Option<f64>,
     /// The degrees of freedom of the standard error.
     pub(crate) degrees: f64,
-    /// The largest variance that one value of a large sample probably contributes to its trimmed mean; none for a single value.
+    /// The largest variance that one value of a large sample probably contributes to its trimmed mean; none for a
+    /// single value.
     pub(crate) planned: Option<f64>,
     /// The degrees of freedom of `planned`.
     pub(crate) planned_degrees: f64,
@@ -48,8 +50,8 @@ impl Location {
         Self::of(&sorted(values), 0)
     }
 
-    /// The mean without the tails. If the other values are equal, as with a coarse clock, their variance of 0 is no evidence,
-    /// and all values count. None for an empty sample.
+    /// The mean without the tails. If the other values are equal, as with a coarse clock, their variance of 0 is no
+    /// evidence, and all values count. None for an empty sample.
     pub(crate) fn trimmed(values: &[f64]) -> Option<Self> {
         let sorted = sorted(values);
         let share = (TAIL * sorted.len() as f64 + 1e-9) as usize;
@@ -79,9 +81,9 @@ impl Location {
     }
 }
 
-/// The variance for the plan of a measurement, with its degrees of freedom. The tails of a few values may contain one of two
-/// levels of speed, so all values except stalls count. The winsorised variance is at most their variance, which bounds the
-/// variance of a trimmed mean.
+/// The variance for the plan of a measurement, with its degrees of freedom. The tails of a few values may contain one
+/// of two levels of speed, so all values except stalls count. The winsorised variance is at most their variance, which
+/// bounds the variance of a trimmed mean.
 fn planned(sorted: &[f64], of_mean: Option<f64>) -> (Option<f64>, f64) {
     let median = sorted[sorted.len() / 2];
     let quiet: Vec<f64> = sorted.iter().copied().filter(|value| (value - median).abs() < STALL).collect();

@@ -87,8 +87,8 @@ impl Cell {
         u64::from(self.block_bytes) * u64::from(self.io_depth)
     }
 
-    /// The time of a turn in addition to its slice, on a target of that speed. It includes the completion of the transfers
-    /// in flight at the end of the slice.
+    /// The time of a turn in addition to its slice, on a target of that speed. It includes the completion of the
+    /// transfers in flight at the end of the slice.
     pub(crate) fn overhead(self, speed: f64) -> Duration {
         let bytes = self.in_flight_bytes() as f64;
         let completing = if self.path == "null" { 0.0 } else { bytes / speed };
@@ -118,8 +118,8 @@ impl Cell {
         })
     }
 
-    /// The bytes of a turn. Sequential reads through a page cache end with the target, random reads after a part of it: a
-    /// second pass would read from memory. Writes are limited to the bytes that the target can write in that time:
+    /// The bytes of a turn. Sequential reads through a page cache end with the target, random reads after a part of it:
+    /// a second pass would read from memory. Writes are limited to the bytes that the target can write in that time:
     /// otherwise the final flush would dominate the figures.
     fn bytes_max(self, constraints: &Constraints, slice: Duration) -> Option<u64> {
         let through_cache = self.path == "kernel-buffered" || self.has_own_cache();

@@ -1,8 +1,8 @@
 //! Compares measurements: ranks them, and tests whether a difference is significant. Does not interpret them: see
 //! `findings.rs`.
 //!
-//! The cells of a survey take turns, so the n-th repetitions of two cells run at about the same time. The comparison pairs
-//! these repetitions: an effect on both (another user of the storage, a hot CPU) cancels out.
+//! The cells of a survey take turns, so the n-th repetitions of two cells run at about the same time. The comparison
+//! pairs these repetitions: an effect on both (another user of the storage, a hot CPU) cancels out.
 
 use crate::result::{Cpu, Repeat, RunResult};
 use crate::stats::Summary;
@@ -13,8 +13,8 @@ const GIB: f64 = (1u64 << 30) as f64;
 /// A measurement with at least this share of the highest throughput is as good as the fastest.
 const SAME: f64 = 0.95;
 
-/// A measurement with at least this share is as good if the difference is not significant. Below this share it is not, even
-/// with a large variation.
+/// A measurement with at least this share is as good if the difference is not significant. Below this share it is not,
+/// even with a large variation.
 const SAME_BY_CHANCE: f64 = 0.75;
 
 /// CPU costs within this factor, or within this difference in seconds per GiB, are the same.
@@ -72,7 +72,8 @@ impl CpuOf {
         run.repeats.iter().map(|repeat| self.seconds(repeat) / (repeat.bytes as f64 / GIB)).collect()
     }
 
-    /// CPU seconds per GiB over all repeats. The machine's CPU time has a resolution of 10 ms, too coarse for one repeat.
+    /// CPU seconds per GiB over all repeats. The machine's CPU time has a resolution of 10 ms, too coarse for one
+    /// repeat.
     pub(crate) fn cost(self, run: &RunResult) -> f64 {
         self.sum(run) / (run.bytes as f64 / GIB)
     }
@@ -128,8 +129,8 @@ impl<'a> Choice<'a> {
         Some(Self { fastest, chosen, good, slowest })
     }
 
-    /// The recommended measurement at depth 1 if one is as good as the fastest, else the recommended one: a depth that does not
-    /// gain throughput adds its queueing to the latency.
+    /// The recommended measurement at depth 1 if one is as good as the fastest, else the recommended one: a depth that
+    /// does not gain throughput adds its queueing to the latency.
     pub(crate) fn shallowest(&self, cpu: CpuOf) -> &'a RunResult {
         let single: Vec<&RunResult> = self.good.iter().copied().filter(|run| run.io_depth == 1).collect();
         Self::of(&single, cpu).map_or(self.chosen, |choice| choice.chosen)

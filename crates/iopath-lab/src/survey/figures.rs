@@ -9,7 +9,8 @@ use crate::size::format_size;
 use crate::table::digits;
 use crate::workload::Rw;
 
-/// If other programs use more than this share of the CPUs, the machine's CPU time does not show the cost of a measurement.
+/// If other programs use more than this share of the CPUs, the machine's CPU time does not show the cost of a
+/// measurement.
 const BUSY_MAX: f64 = 0.05;
 
 /// Facts about the target and the machine.
@@ -70,8 +71,8 @@ pub(crate) struct Figures<'a> {
 }
 
 impl<'a> Figures<'a> {
-    /// The cold runs of one pattern that storage served, without `null` and without iopath's page cache. Only these runs
-    /// are ranked and recommended.
+    /// The cold runs of one pattern that storage served, without `null` and without iopath's page cache. Only these
+    /// runs are ranked and recommended.
     pub(crate) fn of(&self, rw: Rw) -> Vec<&'a RunResult> {
         self.runs.iter().filter(|run| is_table_run(run, rw) && is_ranked(run)).collect()
     }

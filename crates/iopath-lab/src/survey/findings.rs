@@ -1,10 +1,10 @@
-//! Interprets the figures of a survey: one row of [`FINDINGS`] for each finding. A finding states a difference only if it
-//! is significant, and otherwise that there is none.
+//! Interprets the figures of a survey: one row of [`FINDINGS`] for each finding. A finding states a difference only if
+//! it is significant, and otherwise that there is none.
 //!
-//! Recommendations are in `findings/advice.rs`, those of random and durable writes in `findings/small_writes.rs`, page caches
-//! in `findings/caches.rs`, anomalies in `findings/anomalies.rs`, the validity of the figures in `findings/validity.rs`, the
-//! confidence in each finding in `findings/confidence.rs`, shared code in `survey/figures.rs`. A new finding needs a
-//! function in one of these files and a row here.
+//! Recommendations are in `findings/advice.rs`, those of random and durable writes in `findings/small_writes.rs`, page
+//! caches in `findings/caches.rs`, anomalies in `findings/anomalies.rs`, the validity of the figures in
+//! `findings/validity.rs`, the confidence in each finding in `findings/confidence.rs`, shared code in
+//! `survey/figures.rs`. A new finding needs a function in one of these files and a row here.
 
 mod advice;
 mod anomalies;

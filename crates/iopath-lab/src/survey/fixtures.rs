@@ -4,8 +4,8 @@ use crate::result::{Clock, Cpu, Device, FlushResult, Latency, Repeat, RunResult,
 use crate::stats::Summary;
 use crate::workload::Rw;
 
-/// A run that storage served: one repetition of a second for each throughput in MB/s. The CPU cost, in seconds per GiB, is
-/// that of the process.
+/// A run that storage served: one repetition of a second for each throughput in MB/s. The CPU cost, in seconds per GiB,
+/// is that of the process.
 pub(crate) fn run(path: &str, rw: Rw, block_bytes: u32, io_depth: u32, mbs: &[f64], cost: f64) -> RunResult {
     let repeats: Vec<Repeat> = mbs.iter().map(|mbs| repeat(block_bytes, mbs * 1e6, cost)).collect();
     let spread = |of: fn(&Repeat) -> f64| {

@@ -1,5 +1,5 @@
-//! A survey of a modelled disk, in virtual time: the same tables and findings without paths of the kernel, page caches and
-//! CPU cost. The result is the same on every machine, unless the time limit ends it.
+//! A survey of a modelled disk, in virtual time: the same tables and findings without paths of the kernel, page caches
+//! and CPU cost. The result is the same on every machine, unless the time limit ends it.
 
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! Selects the workloads of a survey and their duration, from the time limit and the speed of the target. Does not measure,
-//! and does not read the clock: see `schedule.rs`.
+//! Selects the workloads of a survey and their duration, from the time limit and the speed of the target. Does not
+//! measure, and does not read the clock: see `schedule.rs`.
 
 use std::time::Duration;
 
@@ -8,7 +8,8 @@ use crate::paths::find_path;
 use crate::size::format_size;
 use crate::workload::Rw;
 
-/// Block sizes of the sequential part, in bytes, the most informative first. For lack of time, the plan removes the last.
+/// Block sizes of the sequential part, in bytes, the most informative first. For lack of time, the plan removes the
+/// last.
 const BLOCKS: [u32; 8] = [1 << 20, 4 << 10, 64 << 10, 16 << 20, 256 << 10, 16 << 10, 4 << 20, 64 << 20];
 
 /// The block of random transfers, in bytes.
@@ -167,8 +168,8 @@ fn names(mut blocks: Vec<u32>) -> Option<String> {
     (!sizes.is_empty()).then(|| format!("blocks of {}", sizes.join(", ")))
 }
 
-/// The maximum number of rounds with a slice of at least [`SLICE_MIN`], and that slice. None if the time is too short for
-/// `ROUNDS_MIN`.
+/// The maximum number of rounds with a slice of at least [`SLICE_MIN`], and that slice. None if the time is too short
+/// for `ROUNDS_MIN`.
 fn fit(cells: &[Cell], constraints: &Constraints) -> Option<(u32, Duration)> {
     let rounds = (ROUNDS_MIN..=ROUNDS_MAX).rev();
     rounds
@@ -183,8 +184,8 @@ fn slice(cells: &[Cell], rounds: u32, constraints: &Constraints) -> Option<Durat
     Some((left / cells.len() as u32).min(SLICE_MAX))
 }
 
-/// All cells, in the order of turns: all paths at each block size. Random transfers and page caches follow the first block
-/// size.
+/// All cells, in the order of turns: all paths at each block size. Random transfers and page caches follow the first
+/// block size.
 fn cells(blocks: &[u32], parts: Parts, constraints: &Constraints) -> Vec<Cell> {
     let mut cells = Vec::new();
     if constraints.has_tool {

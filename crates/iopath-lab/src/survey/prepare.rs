@@ -1,5 +1,5 @@
-//! Opens the target of a survey, or writes its scratch file, and measures how fast it is. Does not measure the workloads of
-//! the survey.
+//! Opens the target of a survey, or writes its scratch file, and measures how fast it is. Does not measure the
+//! workloads of the survey.
 
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
@@ -121,8 +121,8 @@ fn read_speed(target: &Target, lab: &Lab) -> Result<f64, LabError> {
     Ok(lab.run(&workload, target, &mut Silent)?.bytes_per_second.mean)
 }
 
-/// The speed of random writes of small blocks, one after another, in bytes per second: a lower bound of the speed at which a
-/// flush writes the dirty pages of random writes.
+/// The speed of random writes of small blocks, one after another, in bytes per second: a lower bound of the speed at
+/// which a flush writes the dirty pages of random writes.
 fn random_write_speed(target: &Target, lab: &Lab, time: Duration) -> Result<f64, LabError> {
     let is_aligned = |align: u32| RANDOM_BLOCK.is_multiple_of(align);
     let is_direct = target.direct_align_bytes().is_ok_and(is_aligned);

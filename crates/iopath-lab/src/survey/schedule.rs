@@ -1,9 +1,10 @@
-//! Schedules the turns of a survey, so that it ends in time even on slow storage. Time is an argument. Does not measure.
+//! Schedules the turns of a survey, so that it ends in time even on slow storage. Time is an argument. Does not
+//! measure.
 
 use std::time::Duration;
 
-/// Cells that take turns, round after round, so that drift affects all of them alike. A turn starts only if it is expected
-/// to end before the deadline. Otherwise, the first round skips the cell; a later round ends the schedule.
+/// Cells that take turns, round after round, so that drift affects all of them alike. A turn starts only if it is
+/// expected to end before the deadline. Otherwise, the first round skips the cell; a later round ends the schedule.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     cells: Vec<CellState>,

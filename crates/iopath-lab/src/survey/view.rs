@@ -1,5 +1,6 @@
-//! Formats a survey: the findings, each headed by its confidence, then two tables by block size, those of random transfers
-//! and of writes with fsync, and one of page caches. Does not interpret the results. `view/style.rs` breaks lines and tables.
+//! Formats a survey: the findings, each headed by its confidence, then two tables by block size, those of random
+//! transfers and of writes with fsync, and one of page caches. Does not interpret the results. `view/style.rs` breaks
+//! lines and tables.
 
 mod style;
 
@@ -186,8 +187,8 @@ impl Survey {
         colored(right(format!("{mbs:>5}{cost} {sign}{}", variation(run))), color)
     }
 
-    /// One row for each path and depth; of reads, with the cost of the tool itself if it was measured. Of a mix, reads and
-    /// writes have latencies of their own.
+    /// One row for each path and depth; of reads, with the cost of the tool itself if it was measured. Of a mix, reads
+    /// and writes have latencies of their own.
     fn random(&self, runs: &[&RunResult], rw: Rw, style: Style) -> String {
         let has_cost = self.cpu_of.is_known();
         let latencies: &[&str] = if rw == Rw::RandRw {

@@ -1,6 +1,7 @@
 //! The results file of a sweep, `iopath.sweep/1`: the matrix, and the cells measured so far. Does not measure.
 //!
-//! After each cell, a new file replaces the previous one: an interruption at any time leaves a file that can be resumed.
+//! After each cell, a new file replaces the previous one: an interruption at any time leaves a file that can be
+//! resumed.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! A sweep for other programs: the records of CSV, and the classic table of block sizes (`blockdev-perftest`). JSON is the results file.
+//! A sweep for other programs: the records of CSV, and the classic table of block sizes (`blockdev-perftest`). JSON is
+//! the results file.
 
 use std::fmt::Write as _;
 
@@ -50,8 +51,8 @@ impl SweepFile {
         (head, self.runs().map(record).collect())
     }
 
-    /// The classic tables of block sizes, one for each combination of the other values: bytes, the seconds of each repetition,
-    /// mean and standard deviation of the throughput, IOPS. `iopath compare` reads them.
+    /// The classic tables of block sizes, one for each combination of the other values: bytes, the seconds of each
+    /// repetition, mean and standard deviation of the throughput, IOPS. `iopath compare` reads them.
     pub fn perftest(&self) -> String {
         let mut tables: Vec<(String, Vec<&RunResult>)> = Vec::new();
         for (cell, run) in self.runs() {

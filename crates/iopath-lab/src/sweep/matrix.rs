@@ -1,4 +1,5 @@
-//! The axes of a sweep, the product of their values, and the order of measurement. Does not know the meaning of a value.
+//! The axes of a sweep, the product of their values, and the order of measurement. Does not know the meaning of a
+//! value.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -26,7 +27,8 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// The values of a list with ranges. `A..B` doubles from A up to B: sizes and counts of benchmarks grow by powers of two.
+    /// The values of a list with ranges. `A..B` doubles from A up to B: sizes and counts of benchmarks grow by powers
+    /// of two.
     ///
     /// # Errors
     /// [`SweepError::List`].

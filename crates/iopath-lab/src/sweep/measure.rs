@@ -39,8 +39,8 @@ pub struct Sweep<'a> {
 }
 
 impl Sweep<'_> {
-    /// Measures all cells that the file has no result for. The file has all completed cells, also after an error. Messages for
-    /// the user are added to `notes`.
+    /// Measures all cells that the file has no result for. The file has all completed cells, also after an error.
+    /// Messages for the user are added to `notes`.
     ///
     /// # Errors
     /// [`LabError`]: the results cannot be written, a transfer failed, or the settings of the device are not restored.
@@ -179,8 +179,8 @@ struct Machine {
 }
 
 impl Machine {
-    /// The target of a workload. One target, such as one scratch file, serves all cells. A cell that writes decides about the
-    /// permission to write, so it prepares the target if there is one.
+    /// The target of a workload. One target, such as one scratch file, serves all cells. A cell that writes decides
+    /// about the permission to write, so it prepares the target if there is one.
     fn target(
         &mut self,
         sweep: &Sweep,
@@ -223,8 +223,8 @@ impl Machine {
     }
 }
 
-/// Whether an error concerns the whole sweep, such as a target that is missing now. Any other error skips one cell, also in a
-/// continued sweep.
+/// Whether an error concerns the whole sweep, such as a target that is missing now. Any other error skips one cell,
+/// also in a continued sweep.
 fn is_fatal(error: &LabError) -> bool {
     match error {
         LabError::Sweep(error) => !matches!(**error, SweepError::NoWrites(_)),

@@ -1,5 +1,5 @@
-//! Settings of modelled targets in a sweep: those of the host in front of the model, and the parameters of the model itself. Real
-//! devices have those of `device_settings`.
+//! Settings of modelled targets in a sweep: those of the host in front of the model, and the parameters of the model
+//! itself. Real devices have those of `device_settings`.
 
 use iopath_core::elevator::ElevatorSpec;
 

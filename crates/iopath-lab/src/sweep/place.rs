@@ -1,5 +1,5 @@
-//! The place of a sweep: its working directory, to which all its relative names belong, and the identity of its target. A
-//! continued sweep measures the same storage, wherever the user continues it.
+//! The place of a sweep: its working directory, to which all its relative names belong, and the identity of its target.
+//! A continued sweep measures the same storage, wherever the user continues it.
 
 use std::fs::{self, Metadata};
 use std::io;

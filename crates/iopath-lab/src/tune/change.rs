@@ -153,8 +153,8 @@ impl TuneReport {
     }
 }
 
-/// Changes settings until `iopath tune --restore`, or with `keep` without an end. Messages about earlier journals are added to
-/// `notes`.
+/// Changes settings until `iopath tune --restore`, or with `keep` without an end. Messages about earlier journals are
+/// added to `notes`.
 ///
 /// # Errors
 /// [`SettingsError`]: the settings are as before.

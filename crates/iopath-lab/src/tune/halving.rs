@@ -1,9 +1,9 @@
-//! Finds the best of several candidates by successive halving, and confirms it against the present state. Does not change
-//! settings: the caller measures.
+//! Finds the best of several candidates by successive halving, and confirms it against the present state. Does not
+//! change settings: the caller measures.
 //!
-//! Each round measures the base and all remaining candidates alternately, in random order, and keeps the better half. A round has
-//! twice the repetitions of the previous one. The winner of a selection looks better than it is, so the confirmation uses new
-//! measurements only: pairs of base and winner, evaluated as by `compare --live`.
+//! Each round measures the base and all remaining candidates alternately, in random order, and keeps the better half. A
+//! round has twice the repetitions of the previous one. The winner of a selection looks better than it is, so the
+//! confirmation uses new measurements only: pairs of base and winner, evaluated as by `compare --live`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -82,8 +82,8 @@ pub(super) struct Outcome {
     pub(super) pairs: u32,
 }
 
-/// Searches among the candidates 1 to `count`; 0 is the base. `measure` returns a positive number, the larger the better. The first
-/// error of `measure` ends the search: it is returned with the outcome so far.
+/// Searches among the candidates 1 to `count`; 0 is the base. `measure` returns a positive number, the larger the
+/// better. The first error of `measure` ends the search: it is returned with the outcome so far.
 pub(super) fn search<E>(
     count: usize,
     limits: &Limits,

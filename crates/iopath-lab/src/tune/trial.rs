@@ -1,5 +1,5 @@
-//! `iopath tune --try`: measures candidate settings on a workload, and keeps the best one if it is better with confidence. The
-//! search is in `halving.rs`.
+//! `iopath tune --try`: measures candidate settings on a workload, and keeps the best one if it is better with
+//! confidence. The search is in `halving.rs`.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -95,8 +95,8 @@ pub struct CandidateFacts {
     pub repetitions: usize,
     /// The round that removed it, from 1; none for the winner and the present settings.
     pub removed: Option<u32>,
-    /// Its ratio to the present settings in the rounds that measured it. `mean` is not comparable with that of another candidate:
-    /// the rounds differ. None for the present settings and before the end of a round.
+    /// Its ratio to the present settings in the rounds that measured it. `mean` is not comparable with that of another
+    /// candidate: the rounds differ. None for the present settings and before the end of a round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of_present: Option<f64>,
     /// The lowest ratio that the round kept which removed it.
@@ -157,8 +157,8 @@ pub fn candidates(device: &SettingsDevice, lists: &[String]) -> Result<Vec<Vec<C
     Ok(candidates)
 }
 
-/// Measures candidates, and sets the best one if it is better with confidence, until `iopath tune --restore`. Otherwise all
-/// settings are as before. A signal or a failure after the first measurement ends the search with a partial report.
+/// Measures candidates, and sets the best one if it is better with confidence, until `iopath tune --restore`. Otherwise
+/// all settings are as before. A signal or a failure after the first measurement ends the search with a partial report.
 ///
 /// # Errors
 /// [`JobFileError`]: the workload cannot run, no candidate can be set, or the settings are not restored.

@@ -19,7 +19,8 @@ pub(crate) struct Dump {
 }
 
 impl Dump {
-    /// Writes the files `NAME.OFFSET.received` and `NAME.OFFSET.expected` in a directory, with the name of the target's file.
+    /// Writes the files `NAME.OFFSET.received` and `NAME.OFFSET.expected` in a directory, with the name of the target's
+    /// file.
     ///
     /// # Errors
     /// The error of the system, with the name of the file.

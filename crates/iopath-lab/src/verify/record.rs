@@ -1,7 +1,7 @@
 //! The expected content of a range: the number of the last write of each block, and whether a read has returned it.
 //!
-//! A block has one writer at a time: the jobs of a group that verify have ranges of their own, and a job does not start a
-//! transfer that overlaps one in flight, unless both are reads. So each block always has one expected content.
+//! A block has one writer at a time: the jobs of a group that verify have ranges of their own, and a job does not start
+//! a transfer that overlaps one in flight, unless both are reads. So each block always has one expected content.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};

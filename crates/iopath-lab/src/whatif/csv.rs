@@ -1,5 +1,5 @@
-//! Reads a trace of comma-separated values: `time_ns,op,sector,sectors` and, optionally, `stream`, `disk` and `latency_ns`, in
-//! any order. An error names the file, the line, the column and the value.
+//! Reads a trace of comma-separated values: `time_ns,op,sector,sectors` and, optionally, `stream`, `disk` and
+//! `latency_ns`, in any order. An error names the file, the line, the column and the value.
 
 use std::fs::File;
 use std::io::{self, BufReader};

@@ -10,7 +10,8 @@ pub struct Figures {
     pub bytes_per_s: f64,
     /// Completed reads and writes a second.
     pub iops: f64,
-    /// The mean latency of reads and writes, in nanoseconds: from the time at which the request is due to its completion.
+    /// The mean latency of reads and writes, in nanoseconds: from the time at which the request is due to its
+    /// completion.
     pub mean_ns: f64,
     /// The median latency, in nanoseconds.
     pub p50_ns: f64,
@@ -22,7 +23,8 @@ pub struct Figures {
     pub device_ios: f64,
     /// Their mean size in bytes.
     pub request_bytes: f64,
-    /// The mean distance from the end of a request at the device to the start of the next, in bytes; 0 for adjacent requests.
+    /// The mean distance from the end of a request at the device to the start of the next, in bytes; 0 for adjacent
+    /// requests.
     pub seek_bytes: f64,
     /// The share of the time with a request at the device, from 0 to 1.
     pub utilisation: f64,

@@ -1,5 +1,5 @@
-//! Reads a request log: the bios as the requests of a trace, and the recorded run with its completions and its use of the
-//! device.
+//! Reads a request log: the bios as the requests of a trace, and the recorded run with its completions and its use of
+//! the device.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
@@ -156,8 +156,8 @@ impl Follower {
         }
     }
 
-    /// The stream of a bio or access. A replay through a page cache executes one access of a stream at a time, so a job with
-    /// several in flight has a stream for each slot.
+    /// The stream of a bio or access. A replay through a page cache executes one access of a stream at a time, so a job
+    /// with several in flight has a stream for each slot.
     fn stream(&self, record: Record) -> u32 {
         let (stream, slot) = (record.stream().0, record.tag());
         let is_first = slot == 0 || record.op() == Some(Op::Flush);

@@ -1,5 +1,5 @@
-//! Plans a study before it reads a trace: the alternatives of each input, the reference among them, and the number of each
-//! cell. Each process of a study plans the same cells.
+//! Plans a study before it reads a trace: the alternatives of each input, the reference among them, and the number of
+//! each cell. Each process of a study plans the same cells.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

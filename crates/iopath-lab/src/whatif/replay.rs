@@ -1,5 +1,5 @@
-//! Replays a trace on a model in virtual time, through the queue, the elevators and the merges of the library. The process of
-//! one recorded device; `study.rs` runs many.
+//! Replays a trace on a model in virtual time, through the queue, the elevators and the merges of the library. The
+//! process of one recorded device; `study.rs` runs many.
 //!
 //! ```text
 //!   source.rs ── due requests ──▶ queue ── requests ──▶ meter.rs ──▶ model
@@ -252,8 +252,8 @@ impl<Q: Queues, S: Source> Replay<'_, Q, S> {
             op,
             // The input was checked against the capacity of the model.
             extent: Extent::new(Sector(sector), request.sectors.into()).unwrap_or_default(),
-            // Adjacent sectors have adjacent memory, so merges do not depend on the limit of segments. Without merges, all
-            // memory has one address: see `meter.rs`.
+            // Adjacent sectors have adjacent memory, so merges do not depend on the limit of segments. Without merges,
+            // all memory has one address: see `meter.rs`.
             memory: op.has_memory().then(|| Span::at(sector * self.address_stride, request.bytes())),
             fua: request.is_fua(),
             stream: Stream(stream),

@@ -1,5 +1,5 @@
-//! The schema of a study for other programs, `iopath.whatif/1`. An incompatible change needs a new version in [`SCHEMA`].
-//! `parts.rs` joins the parts of a study.
+//! The schema of a study for other programs, `iopath.whatif/1`. An incompatible change needs a new version in
+//! [`SCHEMA`]. `parts.rs` joins the parts of a study.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -68,7 +68,8 @@ pub struct InputReport {
     pub seconds: f64,
     /// Windows of the resampling.
     pub windows: u64,
-    /// The recorded run; null if the input has no completions. Figures of the device are 0 if the input does not have them.
+    /// The recorded run; null if the input has no completions. Figures of the device are 0 if the input does not have
+    /// them.
     pub recorded: Option<Figures>,
     /// The alternatives.
     pub cells: Vec<CellReport>,

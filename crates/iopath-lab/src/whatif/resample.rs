@@ -1,6 +1,6 @@
-//! Intervals from a block bootstrap (Künsch, 1989): windows of consecutive requests are drawn with replacement, the same windows
-//! of both replays, and the seeds of the model are drawn with them. So bursts and the state of queues stay within a window,
-//! and an effect on both replays cancels out.
+//! Intervals from a block bootstrap (Künsch, 1989): windows of consecutive requests are drawn with replacement, the
+//! same windows of both replays, and the seeds of the model are drawn with them. So bursts and the state of queues stay
+//! within a window, and an effect on both replays cancels out.
 
 use super::figures::{Change, Changes, Figures, METRICS};
 use super::tally::{Digest, Scratch};

@@ -1,5 +1,5 @@
-//! When a replay submits each request: at its recorded time (open loop), or after the completion that it followed in the
-//! recording (closed loop). Does not submit: see `replay.rs`.
+//! When a replay submits each request: at its recorded time (open loop), or after the completion that it followed in
+//! the recording (closed loop). Does not submit: see `replay.rs`.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -152,8 +152,8 @@ impl<'a> Closed<'a> {
         closed
     }
 
-    /// Sets the timer of the next request of a stream, if the completion that it follows has occurred. The request is not due
-    /// before `earliest_ns`.
+    /// Sets the timer of the next request of a stream, if the completion that it follows has occurred. The request is
+    /// not due before `earliest_ns`.
     fn schedule(&mut self, stream: usize, earliest_ns: u64) {
         let Stream { head, completions, first } = self.streams[stream];
         if head == END {

@@ -1,5 +1,6 @@
-//! Runs the cells of a study on several threads: each thread takes the next cell from the list. The results do not depend on
-//! the number of threads: each replay has its own model and seed, and results are stored by the number of the cell.
+//! Runs the cells of a study on several threads: each thread takes the next cell from the list. The results do not
+//! depend on the number of threads: each replay has its own model and seed, and results are stored by the number of the
+//! cell.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! The sums of one replay, or of the recorded run, in windows of consecutive requests; and the figures of any selection of
-//! windows. `resample.rs` selects them.
+//! The sums of one replay, or of the recorded run, in windows of consecutive requests; and the figures of any selection
+//! of windows. `resample.rs` selects them.
 
 use hdrhistogram::Histogram;
 
@@ -354,7 +354,8 @@ mod tests {
         let usage = Usage { ios: 20, bytes: 163_840, moves: 19, distance_sectors: 190, busy_ns: 70_000 };
         tally.add_usage(0, &usage);
         let figures = tally.digest().all();
-        // The last completion is that of request 39: at 140 µs. The calls are not in order, which matters only to windows.
+        // The last completion is that of request 39: at 140 µs. The calls are not in order, which matters only to
+        // windows.
         assert!(near(figures.bytes_per_s, 163_840.0 / 140e-6, 1e-9), "{figures:?}");
         assert!(near(figures.iops, 40.0 / 140e-6, 1e-9) && near(figures.mean_ns, 11_000.0, 1e-9));
         assert!(near(figures.p50_ns, 1000.0, 0.004) && near(figures.p99_ns, 101_000.0, 0.004), "{figures:?}");

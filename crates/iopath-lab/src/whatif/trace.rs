@@ -1,5 +1,5 @@
-//! The recorded requests of one input in memory: 24 bytes each, and 8 for a completion. Readers (`csv.rs`, `log.rs`) fill it;
-//! `replay.rs` submits it. It does not simulate.
+//! The recorded requests of one input in memory: 24 bytes each, and 8 for a completion. Readers (`csv.rs`, `log.rs`)
+//! fill it; `replay.rs` submits it. It does not simulate.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -70,8 +70,8 @@ struct Completions {
 
 impl Completions {
     /// The number of the completion that a request follows that was submitted at `at_ns`. Each of several simultaneous
-    /// completions is followed by one request, and the last one by all further requests. So a stream that refills its slots
-    /// refills each of them at its own time, and a stream that waits for a batch waits for the whole batch.
+    /// completions is followed by one request, and the last one by all further requests. So a stream that refills its
+    /// slots refills each of them at its own time, and a stream that waits for a batch waits for the whole batch.
     fn before(&mut self, at_ns: u64) -> u32 {
         while let Some(&Reverse(done_ns)) = self.in_flight.peek().filter(|first| first.0 <= at_ns) {
             self.in_flight.pop();
@@ -88,8 +88,8 @@ impl Completions {
 
 /// The dependencies of requests in the order of submission.
 ///
-/// A request follows a number of completions, not the completion of a certain request: a program with several requests in flight
-/// submits the next one when any of them completes, and an alternative may complete them in another order.
+/// A request follows a number of completions, not the completion of a certain request: a program with several requests
+/// in flight submits the next one when any of them completes, and an alternative may complete them in another order.
 fn links(requests: &[Request], done_ns: &[u64]) -> Vec<Link> {
     let mut streams: HashMap<u16, Completions> = HashMap::new();
     let link = |(request, done): (&Request, &u64)| {

@@ -1,5 +1,5 @@
-//! The verdict of an input: the best alternative, if it is better than all others by more than the intervals and the error of
-//! the model. Does not compute the differences.
+//! The verdict of an input: the best alternative, if it is better than all others by more than the intervals and the
+//! error of the model. Does not compute the differences.
 
 use super::figures::{Better, METRICS};
 use super::report::{CellReport, InputReport, Verdict};

@@ -4,8 +4,8 @@ use iopath_core::Record;
 
 use super::{Consumer, Found, Producer, ring};
 
-/// A ring of about `records` records (at least two batches), and its reader. The queue loses and counts the records that
-/// do not fit.
+/// A ring of about `records` records (at least two batches), and its reader. The queue loses and counts the records
+/// that do not fit.
 ///
 /// ```
 /// use iopath_core::{Bio, Extent, Instant, LengthOnly, Limits, QueueConfig, RequestQueue, Sector};

@@ -67,7 +67,8 @@ pub(super) struct LogFile {
     marks_written: usize,
     /// Blocks so far, including those that did not fit.
     blocks: u64,
-    /// The columns of one block, and the compressed columns. Both are reused: an allocation of this size is a system call.
+    /// The columns of one block, and the compressed columns. Both are reused: an allocation of this size is a system
+    /// call.
     joined: Vec<u8>,
     packed: Vec<u8>,
     /// The frames of one block.

@@ -11,8 +11,8 @@ pub struct LogOptions {
     pub ring_records: usize,
     /// Maximum size of the file in bytes. Later records are counted and dropped.
     pub limit_bytes: u64,
-    /// The zstd level, 1 to 19, or -1 to -20 for less CPU time and a larger file. Above 3 compression may be too slow for a
-    /// million I/Os a second.
+    /// The zstd level, 1 to 19, or -1 to -20 for less CPU time and a larger file. Above 3 compression may be too slow
+    /// for a million I/Os a second.
     pub level: i32,
 }
 

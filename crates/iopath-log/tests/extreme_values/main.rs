@@ -1,6 +1,6 @@
-//! Logs with correct checksums around arbitrary numbers, which our writer never writes. The tests read, dump and summarise
-//! each log, with and without filters. Each call returns a result or an error, in bounded time and memory, and prints no
-//! control characters. `tests/file.rs` tests logs with wrong checksums.
+//! Logs with correct checksums around arbitrary numbers, which our writer never writes. The tests read, dump and
+//! summarise each log, with and without filters. Each call returns a result or an error, in bounded time and memory,
+//! and prints no control characters. `tests/file.rs` tests logs with wrong checksums.
 
 mod made;
 

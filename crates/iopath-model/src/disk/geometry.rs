@@ -1,11 +1,11 @@
 //! The location of a sector (zone, cylinder, track and angle), and the time of rotation from one sector to another.
 //! Seek times are in `seek.rs`.
 //!
-//! Sectors are in cylinder order: all tracks of a cylinder, then the next cylinder inwards. Each track begins at a later
-//! angle than the previous track. The difference, the skew, is the time of the switch, so a transfer that crosses tracks
-//! loses no turn. Therefore one number describes the position of a sector: the number of turns that a transfer from the
-//! start of the disk takes to reach it. The fraction of this number is the angle, and the difference of two such numbers is
-//! a duration.
+//! Sectors are in cylinder order: all tracks of a cylinder, then the next cylinder inwards. Each track begins at a
+//! later angle than the previous track. The difference, the skew, is the time of the switch, so a transfer that crosses
+//! tracks loses no turn. Therefore one number describes the position of a sector: the number of turns that a transfer
+//! from the start of the disk takes to reach it. The fraction of this number is the angle, and the difference of two
+//! such numbers is a duration.
 
 use crate::divisor::Divisor;
 use crate::mechanism::Nanos;
@@ -71,8 +71,8 @@ struct Ring {
 #[derive(Debug, Clone)]
 pub(crate) struct Geometry {
     rings: Vec<Ring>,
-    /// The ring of the first sector of each of [`PARTS`] equal parts of the disk, then the last ring. Most parts lie in one
-    /// ring, so the ring of a sector is found without a search.
+    /// The ring of the first sector of each of [`PARTS`] equal parts of the disk, then the last ring. Most parts lie in
+    /// one ring, so the ring of a sector is found without a search.
     parts: Vec<u32>,
     /// The logarithm of the sectors of a part.
     part_shift: u32,
@@ -152,8 +152,8 @@ impl Geometry {
         }
     }
 
-    /// The first sector that does not end before `turns`. A transfer that has reached `turns` has transferred all earlier
-    /// sectors.
+    /// The first sector that does not end before `turns`. A transfer that has reached `turns` has transferred all
+    /// earlier sectors.
     pub(crate) fn sector_at(&self, turns: Turns) -> u64 {
         let at = self.rings.partition_point(|ring| ring.turns <= turns) - 1;
         let ring = &self.rings[at];

@@ -5,8 +5,8 @@ use crate::disk::geometry::{Geometry, Track, Turns};
 use crate::disk::seek::SeekCurve;
 use crate::mechanism::Nanos;
 
-/// The tolerance of an arrival: the heads can still access a sector if it began less than this before they arrive. Without
-/// the tolerance, the rounding of times to nanoseconds could cost a turn.
+/// The tolerance of an arrival: the heads can still access a sector if it began less than this before they arrive.
+/// Without the tolerance, the rounding of times to nanoseconds could cost a turn.
 const SLACK: u32 = 1 << 15;
 
 /// The parameters of the arm and the platters.
@@ -107,8 +107,8 @@ impl Arm {
         until
     }
 
-    /// Extends the readahead of the stream to `limit`. A stream that has stopped restarts at its end, but only to read at
-    /// least `least` sectors.
+    /// Extends the readahead of the stream to `limit`. A stream that has stopped restarts at its end, but only to read
+    /// at least `least` sectors.
     pub(crate) fn read_on(&mut self, limit: u64, least: u64, now: Nanos) {
         let Some(stream) = self.stream else { return };
         if now < stream.stop {

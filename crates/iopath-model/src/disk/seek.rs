@@ -1,8 +1,9 @@
 //! The time of a seek as a function of its length: a square root up to a third of the stroke, then linear. The curve
 //! passes through the three figures of a data sheet. Rotation is in `geometry.rs`.
 //!
-//! Data sheets give the mean time over all pairs of cylinders. It is less than the time of a seek of mean length, because
-//! the curve is concave. The mean is linear in the time at the knee of the curve, so that time is calculated from the mean.
+//! Data sheets give the mean time over all pairs of cylinders. It is less than the time of a seek of mean length,
+//! because the curve is concave. The mean is linear in the time at the knee of the curve, so that time is calculated
+//! from the mean.
 
 use crate::mechanism::Nanos;
 

@@ -15,7 +15,8 @@ pub(crate) struct Segments {
     /// The numbers of the segments, the most recently used first.
     order: Vec<u8>,
     sectors_max: u64,
-    /// The number of runs in each region of the disk, by a hash of the region: most reads are in a region without a run.
+    /// The number of runs in each region of the disk, by a hash of the region: most reads are in a region without a
+    /// run.
     regions: Box<[u16; REGIONS]>,
     /// The logarithm of the sectors of a region. A run is in at most two regions.
     region_shift: u32,
@@ -51,8 +52,8 @@ impl Segments {
     }
 
     fn search(&mut self, start: u64) -> Option<usize> {
-        // One comparison for each segment, and it is seldom true, so the processor predicts it well. Comparisons with both
-        // ends would be mispredicted half of the time.
+        // One comparison for each segment, and it is seldom true, so the processor predicts it well. Comparisons with
+        // both ends would be mispredicted half of the time.
         let contains = |run: &Segment| start.wrapping_sub(run.start) <= run.end - run.start;
         let index = self.runs.iter().position(|run| contains(run) && run.start < run.end)?;
         self.touch(index);

@@ -1,5 +1,5 @@
-//! Opens the export of a URI as a remote device: resolves the address, and starts the connections. Sockets and threads are
-//! in `iopath-os`.
+//! Opens the export of a URI as a remote device: resolves the address, and starts the connections. Sockets and threads
+//! are in `iopath-os`.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -19,9 +19,11 @@ use crate::uri::{NbdUri, Place, UriError};
 /// The options of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectOptions {
-    /// Connections, if the server states that they are consistent with each other (`NBD_FLAG_CAN_MULTI_CONN`); else one.
+    /// Connections, if the server states that they are consistent with each other (`NBD_FLAG_CAN_MULTI_CONN`); else
+    /// one.
     pub connections: usize,
-    /// Longest request in bytes; a whole number of blocks of the server, or less. `None`: as long as the server accepts.
+    /// Longest request in bytes; a whole number of blocks of the server, or less. `None`: as long as the server
+    /// accepts.
     pub request_bytes_max: Option<u32>,
     /// Limits of attempts and times.
     pub patience: Patience,
@@ -44,10 +46,9 @@ impl Default for ConnectOptions {
 
 impl ConnectOptions {
     /// A URI and the options in its query: `connections=N`, `request-size=BYTES`, `connect-time=S`, `silence-time=S`,
-    /// `reconnect-time=S`, `reconnect-attempts=N`, with times in seconds. Unless set, the default. Other programs refuse these
-    /// parameters.
-    /// Those of TLS are known to other programs: `tls-certificates=FOLDER`, `tls-verify-peer=0|1`, `tls-hostname=NAME`,
-    /// `tls-type=x509`.
+    /// `reconnect-time=S`, `reconnect-attempts=N`, with times in seconds. Unless set, the default. Other programs
+    /// refuse these parameters. Those of TLS are known to other programs: `tls-certificates=FOLDER`,
+    /// `tls-verify-peer=0|1`, `tls-hostname=NAME`, `tls-type=x509`.
     ///
     /// # Errors
     /// [`UriError`]: not an NBD URI, or a parameter that is unknown or no number.
@@ -157,8 +158,8 @@ impl RemoteProtocol for Nbd {
 /// The addresses of a host are resolved once. A connection that ends is made anew, and its unfinished requests are sent
 /// again, within the limits of [`Patience`]; then they fail with [`iopath::IoError::Disconnected`].
 ///
-/// **Writes that were not flushed** may be lost if the server was restarted. A client cannot see the difference between a
-/// restart and a disturbed network. So the next flush fails if writes have completed since the last flush, and no
+/// **Writes that were not flushed** may be lost if the server was restarted. A client cannot see the difference between
+/// a restart and a disturbed network. So the next flush fails if writes have completed since the last flush, and no
 /// connection has existed since before them.
 ///
 /// # Errors

@@ -1,10 +1,10 @@
 //! Which connection can make completed writes durable. The connections of a device share it. It sends nothing.
 //!
-//! A server may be killed and restarted between two requests; its completed writes that no flush covered are lost then. A
-//! client sees only that all connections end. So each connection has an *age*: those of the first negotiation have age 1,
-//! each connection made anew has the next number. A completed write has the age of its connection. A flush covers it if the
-//! connection of the flush is not younger: such a connection was open before the write and is open still, so the server is
-//! the same. Without one, the flush fails.
+//! A server may be killed and restarted between two requests; its completed writes that no flush covered are lost then.
+//! A client sees only that all connections end. So each connection has an *age*: those of the first negotiation have
+//! age 1, each connection made anew has the next number. A completed write has the age of its connection. A flush
+//! covers it if the connection of the flush is not younger: such a connection was open before the write and is open
+//! still, so the server is the same. Without one, the flush fails.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -73,7 +73,8 @@ impl Coverage {
         }
     }
 
-    /// A flush begins: it covers the writes that have completed. Flushes that are in flight have taken some of them over.
+    /// A flush begins: it covers the writes that have completed. Flushes that are in flight have taken some of them
+    /// over.
     pub(crate) fn begin_flush(&self) -> Flush {
         let mut flushes = self.lock();
         let unflushed = self.unflushed.swap(NONE, Ordering::AcqRel);

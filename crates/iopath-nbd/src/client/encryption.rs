@@ -1,5 +1,5 @@
-//! TLS of a client: its options, and the session of one connection as the encryption of a remote device. The handshake of
-//! NBD asks for it (`handshake.rs`).
+//! TLS of a client: its options, and the session of one connection as the encryption of a remote device. The handshake
+//! of NBD asks for it (`handshake.rs`).
 
 use std::io::{self, IoSlice};
 use std::path::PathBuf;

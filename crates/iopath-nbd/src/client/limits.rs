@@ -45,12 +45,14 @@ pub(crate) fn facts_of(negotiated: &Negotiated, request_bytes_max: u32) -> Remot
     }
 }
 
-/// Whether requests for the export `first` suit the export `later`, which a connection found: the first one or a new one.
+/// Whether requests for the export `first` suit the export `later`, which a connection found: the first one or a new
+/// one.
 pub(crate) fn is_compatible(first: &Negotiated, later: &Negotiated) -> Result<(), String> {
     let block = u64::from(later.block_sizes.min);
     let rest = later.size % block;
     if rest > 0 {
-        // A request is whole blocks inside of the export, so that none has these bytes (block size constraints of the protocol).
+        // A request is whole blocks inside of the export, so that none has these bytes (block size constraints of the
+        // protocol).
         return Err(format!(
             "the export has {} bytes, which is no multiple of its minimum block size of {block} bytes, so that no request \
              reaches its last {rest} bytes; let the server accept smaller blocks, or round the size of the export",

@@ -1,5 +1,5 @@
-//! One connection of a device as a state machine: connects, negotiates, keeps requests in flight, and after a loss connects
-//! anew and sends unfinished requests again. It has no sockets and no memory of requests.
+//! One connection of a device as a state machine: connects, negotiates, keeps requests in flight, and after a loss
+//! connects anew and sends unfinished requests again. It has no sockets and no memory of requests.
 //!
 //! ```text
 //!  Down ── request ──▶ Connecting ──▶ Negotiating ──▶ Ready ── loss ──▶ Waiting ──▶ Connecting …
@@ -7,8 +7,8 @@
 //!   └── loss without requests
 //! ```
 //!
-//! A connection that ends soon after it was made is not made anew at once, even if it completed requests: a server that fails
-//! after each reply would cause thousands of connections in a second.
+//! A connection that ends soon after it was made is not made anew at once, even if it completed requests: a server that
+//! fails after each reply would cause thousands of connections in a second.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};

@@ -1,4 +1,5 @@
-//! The limits of attempts and times of a connection, the delays between attempts, and the progress that a server must make.
+//! The limits of attempts and times of a connection, the delays between attempts, and the progress that a server must
+//! make.
 
 use iopath::Duration;
 use iopath::remote::Instant;
@@ -15,8 +16,8 @@ const HEARD_BYTES: u64 = 64 << 10;
 pub struct Patience {
     /// Connecting and negotiating take at most this long.
     pub connect: Duration,
-    /// With requests in flight, a server counts as lost that for this long completes none, and neither sends nor receives
-    /// 64 KiB of data.
+    /// With requests in flight, a server counts as lost that for this long completes none, and neither sends nor
+    /// receives 64 KiB of data.
     pub silence: Duration,
     /// Attempts to connect anew after a loss, until a request completes. Zero: a loss is final.
     pub reconnect_attempts: u32,

@@ -115,7 +115,8 @@ impl Core {
         key
     }
 
-    /// Buffers that one connection may hold, once for reads and once for writes: an equal share, at most half, at least one.
+    /// Buffers that one connection may hold, once for reads and once for writes: an equal share, at most half, at least
+    /// one.
     fn share(&self) -> u32 {
         (DEPTH / self.connections.max(2) as u32).max(1)
     }

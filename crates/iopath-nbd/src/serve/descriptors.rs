@@ -2,8 +2,9 @@
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Raises the soft limit of open files of this process to the hard limit. For programs that serve: the soft limit is 1,024 on
-/// most systems, for programs that use `select(2)`, and lower than the number of connections that a server accepts.
+/// Raises the soft limit of open files of this process to the hard limit. For programs that serve: the soft limit is
+/// 1,024 on most systems, for programs that use `select(2)`, and lower than the number of connections that a server
+/// accepts.
 pub fn raise_descriptor_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;

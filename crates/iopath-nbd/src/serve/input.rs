@@ -42,8 +42,8 @@ impl Input {
         count
     }
 
-    /// Receives further bytes, as [`Stream::receive`] does, but returns `None` without a system call if the last call emptied the
-    /// socket. The event loop reports bytes that have arrived since.
+    /// Receives further bytes, as [`Stream::receive`] does, but returns `None` without a system call if the last call
+    /// emptied the socket. The event loop reports bytes that have arrived since.
     pub(super) fn receive(&mut self, stream: &mut Stream) -> io::Result<Option<usize>> {
         if std::mem::take(&mut self.is_drained) {
             return Ok(None);

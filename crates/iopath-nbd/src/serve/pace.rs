@@ -1,7 +1,8 @@
 //! The time that a client has for a message: to send a request with its data, or to receive replies.
 //!
-//! A limit of the silence between two bytes is not enough, because a client that sends a byte now and then would hold its
-//! buffer forever. So a message must also arrive at a minimum rate on average. It knows no sockets; time is an argument.
+//! A limit of the silence between two bytes is not enough, because a client that sends a byte now and then would hold
+//! its buffer forever. So a message must also arrive at a minimum rate on average. It knows no sockets; time is an
+//! argument.
 
 use std::time::{Duration, Instant};
 
@@ -23,8 +24,8 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// The limits of a new connection: a message may take `patience`, and the time of its bytes at `rate_min` bytes in a
-    /// second. Its longest silence is `patience`.
+    /// The limits of a new connection: a message may take `patience`, and the time of its bytes at `rate_min` bytes in
+    /// a second. Its longest silence is `patience`.
     pub(super) fn new(patience: Duration, rate_min: u64, now: Instant) -> Self {
         Self { patience, rate_min: rate_min.max(1), moved: 0, progressed: now, limit: None }
     }

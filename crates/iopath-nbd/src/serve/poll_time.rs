@@ -1,8 +1,9 @@
 //! How long an event loop polls for events before it sleeps.
 //!
-//! A client that sends to a sleeping server must wake it, and pays for that in its own system call. So the loop polls while its
-//! waits are short, and sleeps at once while they are long. The rule is that of the Linux kernel's halt polling for virtual
-//! machines (`halt_poll_ns`): a short wait that the loop slept through doubles the time, and a long wait sets it to zero.
+//! A client that sends to a sleeping server must wake it, and pays for that in its own system call. So the loop polls
+//! while its waits are short, and sleeps at once while they are long. The rule is that of the Linux kernel's halt
+//! polling for virtual machines (`halt_poll_ns`): a short wait that the loop slept through doubles the time, and a long
+//! wait sets it to zero.
 
 use std::time::Duration;
 

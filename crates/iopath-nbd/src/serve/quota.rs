@@ -1,5 +1,5 @@
-//! Shares of the buffers of a worker, so that a client that does not read its replies cannot hold all of them. Buffers that are
-//! held when the shares become smaller, or when there are more connections than buffers: `Worker::park`.
+//! Shares of the buffers of a worker, so that a client that does not read its replies cannot hold all of them. Buffers
+//! that are held when the shares become smaller, or when there are more connections than buffers: `Worker::park`.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,12 +1,13 @@
 //! The file of a unix socket: created, replaced after a server that was killed, and removed at the end. Does not accept
 //! connections.
 //!
-//! All of this happens under a lock (flock(2)), so that of several servers that start at one path at the same time, exactly one
-//! binds it. Without the lock, two servers that find an abandoned socket could both remove a file at its path, and the second one
-//! would remove the new socket of the first. A socket that is bound but does not listen yet would look abandoned.
+//! All of this happens under a lock (flock(2)), so that of several servers that start at one path at the same time,
+//! exactly one binds it. Without the lock, two servers that find an abandoned socket could both remove a file at its
+//! path, and the second one would remove the new socket of the first. A socket that is bound but does not listen yet
+//! would look abandoned.
 //!
-//! The lock is that of a file beside the socket, which only its owner may open. A lock of the directory would be simpler, but
-//! every user who may read the directory can hold that, and so stop all servers there.
+//! The lock is that of a file beside the socket, which only its owner may open. A lock of the directory would be
+//! simpler, but every user who may read the directory can hold that, and so stop all servers there.
 
 use std::ffi::OsStr;
 use std::io;
@@ -71,8 +72,8 @@ struct Lock {
 }
 
 impl Lock {
-    /// Waits for the lock. `None`: the directory has no locks, or this process may not write to it, or the file is that of
-    /// another user. Then no server replaces a socket there.
+    /// Waits for the lock. `None`: the directory has no locks, or this process may not write to it, or the file is that
+    /// of another user. Then no server replaces a socket there.
     fn take(socket: &Path) -> io::Result<Option<Self>> {
         let Some(name) = socket.file_name() else { return Ok(None) };
         let path = socket.with_file_name([OsStr::new("."), name, OsStr::new(".lock")].join(OsStr::new("")));

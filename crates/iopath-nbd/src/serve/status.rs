@@ -1,7 +1,7 @@
 //! Replies to block status requests, and the turns of connections that ask for them.
 //!
-//! The event loop executes them itself, with two system calls for each range of data in a file. So a reply covers a part of the
-//! range if there are many, which the protocol allows, and each pass of the loop executes few of them.
+//! The event loop executes them itself, with two system calls for each range of data in a file. So a reply covers a
+//! part of the range if there are many, which the protocol allows, and each pass of the loop executes few of them.
 
 use std::collections::VecDeque;
 
@@ -42,7 +42,8 @@ pub(super) fn extents(
     Ok(extents)
 }
 
-/// The connections that wait with a block status request for the next pass of the event loop, in the order of their turns.
+/// The connections that wait with a block status request for the next pass of the event loop, in the order of their
+/// turns.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     /// Replies in this pass.

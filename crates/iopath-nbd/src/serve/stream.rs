@@ -58,8 +58,8 @@ impl Stream {
         Ok(received)
     }
 
-    /// Whether a receive of fewer bytes than there was room for shows that the socket is empty. Encrypted bytes may have
-    /// arrived without the rest of their record, or wait in the TLS session.
+    /// Whether a receive of fewer bytes than there was room for shows that the socket is empty. Encrypted bytes may
+    /// have arrived without the rest of their record, or wait in the TLS session.
     pub(super) fn is_plain(&self) -> bool {
         self.tls.is_none()
     }

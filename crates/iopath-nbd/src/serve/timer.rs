@@ -1,5 +1,5 @@
-//! A timer of an event loop with the resolution of the clock: `epoll_wait(2)` waits for whole milliseconds, longer than many
-//! modelled disks need for a request.
+//! A timer of an event loop with the resolution of the clock: `epoll_wait(2)` waits for whole milliseconds, longer than
+//! many modelled disks need for a request.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,8 +22,8 @@ impl Timer {
         Ok(Self { descriptor: timerfd_create(TimerfdClockId::Monotonic, flags)?, is_set: false })
     }
 
-    /// Sets the time until the descriptor becomes readable, above zero; `None`: never. A descriptor that was readable is not
-    /// readable afterwards.
+    /// Sets the time until the descriptor becomes readable, above zero; `None`: never. A descriptor that was readable
+    /// is not readable afterwards.
     pub(super) fn set(&mut self, time: Option<Duration>) -> io::Result<()> {
         if time.is_none() && !self.is_set {
             return Ok(());

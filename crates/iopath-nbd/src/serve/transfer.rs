@@ -87,8 +87,8 @@ pub(super) struct Transfer {
 }
 
 impl Transfer {
-    /// A transfer for an operation with I/O, in a connection with replies of `format`. `zeroes` is the I/O of a write of
-    /// zeroes.
+    /// A transfer for an operation with I/O, in a connection with replies of `format`. `zeroes` is the I/O of a write
+    /// of zeroes.
     pub(super) fn new(
         operation: &Operation,
         format: ReplyFormat,

@@ -293,11 +293,11 @@ impl Worker {
         has_sent
     }
 
-    /// Frees some buffers for connections that may hold one more, if clients hold them that do not read or send. Returns
-    /// whether there were any.
+    /// Frees some buffers for connections that may hold one more, if clients hold them that do not read or send.
+    /// Returns whether there were any.
     ///
-    /// This is what gives every connection a buffer at any time. Without it, connections could hold all buffers since the time
-    /// when each had a larger share, or because there are more of them than buffers.
+    /// This is what gives every connection a buffer at any time. Without it, connections could hold all buffers since
+    /// the time when each had a larger share, or because there are more of them than buffers.
     fn park(&mut self) -> bool {
         let mut has_parked = false;
         while let Some(export) = self.core.starved.pop() {

@@ -1,4 +1,5 @@
-//! Clients over a unix socket: one with our client and one request at a time, plain or with TLS, and one that sends bytes.
+//! Clients over a unix socket: one with our client and one request at a time, plain or with TLS, and one that sends
+//! bytes.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 

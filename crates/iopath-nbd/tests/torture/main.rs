@@ -1,8 +1,8 @@
-//! The torture of `iopath` on an export of our server over a unix socket, with a disk in memory behind it: random operations,
-//! faults, new sizes, and power failures of the machine of the server. Each byte is compared with a model.
+//! The torture of `iopath` on an export of our server over a unix socket, with a disk in memory behind it: random
+//! operations, faults, new sizes, and power failures of the machine of the server. Each byte is compared with a model.
 //!
-//! The modules are those of `crates/iopath/tests/torture`; its `main.rs` describes them. Only the storage of a trial is here.
-//! `cargo xtask torture --target nbd` runs any number of operations.
+//! The modules are those of `crates/iopath/tests/torture`; its `main.rs` describes them. Only the storage of a trial is
+//! here. `cargo xtask torture --target nbd` runs any number of operations.
 
 mod export;
 

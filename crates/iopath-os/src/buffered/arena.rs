@@ -151,9 +151,9 @@ impl Arena {
         }
     }
 
-    /// As [`Arena::copy_into_run`], by non-temporal stores: for bytes that the device reads before the processor does. The
-    /// processor's caches keep other data, and do not read the lines that are overwritten. If all frames fit in the caches,
-    /// plain stores are faster and are used.
+    /// As [`Arena::copy_into_run`], by non-temporal stores: for bytes that the device reads before the processor does.
+    /// The processor's caches keep other data, and do not read the lines that are overwritten. If all frames fit in the
+    /// caches, plain stores are faster and are used.
     ///
     /// # Safety
     /// As [`Arena::copy_into_run`].

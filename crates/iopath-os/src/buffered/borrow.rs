@@ -173,7 +173,8 @@ impl Frames {
         if number < INLINE { self.few[number] } else { self.more[number - INLINE] }
     }
 
-    /// `bytes` bytes from position `from` of the first frame on, in order. Frames that are adjacent in memory form one piece.
+    /// `bytes` bytes from position `from` of the first frame on, in order. Frames that are adjacent in memory form one
+    /// piece.
     ///
     /// # Safety
     /// All frames are pinned as long as the slices exist.

@@ -10,8 +10,8 @@ use super::{Buffered, BufferedError, Shared};
 use crate::clock;
 use crate::sync::atomic::Ordering::Release;
 
-/// A guard for one direct I/O. When it is created, the device has all bytes that were written to the range through
-/// the cache. Drop it when the I/O has completed, before the completion is reported. Until then, writers to the pages of a
+/// A guard for one direct I/O. When it is created, the device has all bytes that were written to the range through the
+/// cache. Drop it when the I/O has completed, before the completion is reported. Until then, writers to the pages of a
 /// direct write wait.
 #[derive(Debug)]
 pub struct DirectGuard<'a> {

@@ -1,6 +1,6 @@
-//! The thread that polls the device for queues of requests whose owners wait in an event loop: no thread of the program waits
-//! in the device on their behalf. One for each cache, started with the first completion descriptor. It sleeps while no
-//! such request waits.
+//! The thread that polls the device for queues of requests whose owners wait in an event loop: no thread of the program
+//! waits in the device on their behalf. One for each cache, started with the first completion descriptor. It sleeps
+//! while no such request waits.
 
 use std::sync::{Arc, PoisonError};
 

@@ -84,8 +84,8 @@ pub struct CacheQueue {
 }
 
 impl Buffered {
-    /// A queue for `depth` requests at once. Reads that miss are held back for [`CacheQueue::submit`] until more than `plug`
-    /// have gathered.
+    /// A queue for `depth` requests at once. Reads that miss are held back for [`CacheQueue::submit`] until more than
+    /// `plug` have gathered.
     pub fn request_queue(&self, depth: u32, plug: u32) -> CacheQueue {
         let mut state = self.shared.lock();
         let block_bytes = u64::from(state.path.geometry().block_bytes);
@@ -120,8 +120,8 @@ impl Buffered {
 }
 
 impl CacheQueue {
-    /// Begins a request, or queues it behind those that it must follow. Never waits for I/O. A read whose pages are cached
-    /// and a write whose pages are free complete at once. Other reads begin with [`CacheQueue::submit`].
+    /// Begins a request, or queues it behind those that it must follow. Never waits for I/O. A read whose pages are
+    /// cached and a write whose pages are free complete at once. Other reads begin with [`CacheQueue::submit`].
     ///
     /// # Errors
     /// The request, if the queue is full.

@@ -116,7 +116,8 @@ impl MemoryDisk {
         }
     }
 
-    /// Writes bytes that are not whole blocks, as buffered I/O does on a file: for the bytes after the last whole block.
+    /// Writes bytes that are not whole blocks, as buffered I/O does on a file: for the bytes after the last whole
+    /// block.
     pub fn tail(&self) -> MemoryTail {
         MemoryTail { disk: self.clone(), opened_after: self.shared.crashes.load(Ordering::Acquire) }
     }
@@ -212,8 +213,8 @@ fn whole_blocks(bytes: u64, block_bytes: u32) -> Result<usize, NoMemory> {
     whole.ok_or_else(too_much)
 }
 
-/// Makes memory `whole` bytes long, with zeroes from byte `kept` on. Reuses the memory, so that a disk that often changes
-/// its size does not allocate each time.
+/// Makes memory `whole` bytes long, with zeroes from byte `kept` on. Reuses the memory, so that a disk that often
+/// changes its size does not allocate each time.
 fn resize_zeroed(bytes: &mut AlignedBuf, whole: usize, kept: usize) -> Result<(), NoMemory> {
     if bytes.resize_in_place(whole) {
         bytes[kept..].fill(0);
@@ -271,8 +272,8 @@ fn transfer(io: &Io<'_, Segment>, medium: &mut [u8]) {
     let mut rest = medium;
     for segment in io.segments() {
         let (part, after) = rest.split_at_mut(segment.len());
-        // SAFETY: this request has not completed. The maker of the segment promised that until its completion the memory
-        // is valid, no other code uses it, and it is readable or writable as the operation requires.
+        // SAFETY: this request has not completed. The maker of the segment promised that until its completion the
+        // memory is valid, no other code uses it, and it is readable or writable as the operation requires.
         unsafe {
             if io.op == Op::Read {
                 segment.fill_from(part);

@@ -1,5 +1,5 @@
-//! A block device on a server: requests of any number of devices go over a few connections, each with a thread that waits
-//! for requests and for its socket. The protocol is a state machine of another crate ([`RemoteProtocol`]).
+//! A block device on a server: requests of any number of devices go over a few connections, each with a thread that
+//! waits for requests and for its socket. The protocol is a state machine of another crate ([`RemoteProtocol`]).
 //!
 //! ```text
 //!  RemoteDevice ─ jobs ─▶ Mailbox ─▶ thread of a connection ─▶ RemoteSession ─ heads ─▶ sendmsg ─▶ server
@@ -315,8 +315,9 @@ impl BlockDevice for RemoteDevice {
     }
 }
 
-// SAFETY: a job is reported as completed after its connection has removed it: then no system call uses its memory, since
-// each call describes the memory of present jobs only, and ends before the thread goes on. Drop waits for all jobs.
+// SAFETY: a job is reported as completed after its connection has removed it: then no system call uses its memory,
+// since each call describes the memory of present jobs only, and ends before the thread goes on. Drop waits for all
+// jobs.
 unsafe impl RealDevice for RemoteDevice {
     fn commit_and_wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError> {
         self.submit_staged();

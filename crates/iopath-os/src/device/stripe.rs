@@ -111,9 +111,9 @@ impl<D: RealDevice> BlockDevice for Striped<D> {
     }
 }
 
-// SAFETY: a request has completed when each of its parts has; each part is at one member, which keeps this promise, too.
-// A dropped stripe drops its members, each of which waits for its requests; parts in the members' queues were never
-// begun.
+// SAFETY: a request has completed when each of its parts has; each part is at one member, which keeps this promise,
+// too. A dropped stripe drops its members, each of which waits for its requests; parts in the members' queues were
+// never begun.
 unsafe impl<D: RealDevice> RealDevice for Striped<D> {
     fn commit_and_wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError> {
         let mut now = clock::now();

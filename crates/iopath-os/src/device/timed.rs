@@ -184,8 +184,8 @@ impl BlockDevice for Timed {
     }
 }
 
-// SAFETY: the inner device moves the bytes during submission and keeps no memory. A request counts in `in_flight` until its
-// completion is returned.
+// SAFETY: the inner device moves the bytes during submission and keeps no memory. A request counts in `in_flight` until
+// its completion is returned.
 unsafe impl RealDevice for Timed {
     fn commit_and_wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError> {
         let wanted = completions.min(self.in_flight) as usize;
@@ -222,8 +222,8 @@ unsafe impl RealDevice for Timed {
         0
     }
 
-    /// Notifies in `commit` of requests that have completed by then. For later ones, [`BlockDevice::poll_timeout`] has the
-    /// time.
+    /// Notifies in `commit` of requests that have completed by then. For later ones, [`BlockDevice::poll_timeout`] has
+    /// the time.
     fn set_notifier(&mut self, notifier: &Notifier) -> io::Result<()> {
         self.notifier = Some(notifier.clone());
         Ok(())

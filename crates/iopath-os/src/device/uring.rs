@@ -113,8 +113,8 @@ impl Uring<AnyThread> {
 
 /// A flush that was submitted while nothing else was in flight, on a ring of one thread.
 ///
-/// The kernel executes a flush of a ring in a worker thread. If the caller only waits for that flush, the two changes between
-/// threads are pure cost, so the caller executes it itself.
+/// The kernel executes a flush of a ring in a worker thread. If the caller only waits for that flush, the two changes
+/// between threads are pure cost, so the caller executes it itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LoneFlush {
     /// There is no such flush.
@@ -206,8 +206,8 @@ impl<T> Uring<T> {
     fn push(&mut self, slot: u32) {
         let iovecs = &self.iovecs[entry::iovec_range(slot, self.limits.segments_max)];
         let entry = self.slots[slot as usize].entry(slot, iovecs);
-        // SAFETY: the memory lives until the completion, as its makers promised; the iovecs live as long as this device,
-        // which waits for all completions when dropped; the file is registered.
+        // SAFETY: the memory lives until the completion, as its makers promised; the iovecs live as long as this
+        // device, which waits for all completions when dropped; the file is registered.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.expect("the ring has an entry for each slot, and a slot has one entry at a time");
     }
@@ -308,7 +308,8 @@ impl<T> Uring<T> {
             Step::ZeroFrom(end) => {
                 let range = entry::iovec_range(slot, self.limits.segments_max);
                 let from = (end - request.transfer.done()) as usize;
-                // SAFETY: the kernel has finished this read, and the request has not completed: no one else uses its memory.
+                // SAFETY: the kernel has finished this read, and the request has not completed: no one else uses its
+                // memory.
                 unsafe { request.zero_from(&self.iovecs[range], from) };
                 Some(Ok(()))
             }

@@ -16,7 +16,8 @@ use super::{Blocking, Direction, Slots, Transfer, trim};
 /// A file mapped into memory, to copy from and to.
 ///
 /// If the mapping can no longer be read or written, the current and all later transfers fail, and the process
-/// continues. The error is `UnexpectedEof` if the file shrank, ENOSPC if a store had no room, and EIO if the device failed.
+/// continues. The error is `UnexpectedEof` if the file shrank, ENOSPC if a store had no room, and EIO if the device
+/// failed.
 #[derive(Debug)]
 pub struct Mmap {
     /// Dropped before the mapping: see `drop`.

@@ -20,8 +20,8 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 /// The maximum number of watched mappings.
 const WATCHES_MAX: usize = 256;
 
-/// One watched range of addresses. A signal handler must not lock, so all fields are atomic. Only the watch that has set
-/// `taken` changes the range.
+/// One watched range of addresses. A signal handler must not lock, so all fields are atomic. Only the watch that has
+/// set `taken` changes the range.
 struct Entry {
     taken: AtomicBool,
     range: SharedRange,

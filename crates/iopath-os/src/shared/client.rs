@@ -70,7 +70,8 @@ impl<D: ?Sized + RealDevice> QueueClient<D> {
     /// Queues a job in the plug. [`QueueClient::submit`], [`QueueClient::wait`], or the overflow of the plug submits
     /// all plugged jobs.
     pub fn queue(&mut self, job: Job) -> Result<(), Refused> {
-        // The table owns the buffer before the queue has the bio, and is leaked if the device may still use it: see `drop`.
+        // The table owns the buffer before the queue has the bio, and is leaked if the device may still use it: see
+        // `drop`.
         let bio = self.jobs.start(job);
         self.check(&bio).map_err(|error| self.jobs.refuse(bio.token, error))?;
         self.plug(bio);

@@ -99,8 +99,8 @@ impl<T: Copy> Consumer<T> {
             }
         }
         let entry = self.ring.entries[(self.head & self.ring.mask) as usize].get();
-        // SAFETY: the producer published this entry, and writes it again only after the shared `head` has passed it. Only
-        // `release` moves that, and it needs the consumer, which the reference borrows.
+        // SAFETY: the producer published this entry, and writes it again only after the shared `head` has passed it.
+        // Only `release` moves that, and it needs the consumer, which the reference borrows.
         Some(unsafe { (*entry).assume_init_ref() })
     }
 

@@ -22,8 +22,8 @@ impl EventFd {
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Waits until the counter is not zero, and resets it; ends at `timeout` and on a handled signal. Returns the number of
-    /// system calls.
+    /// Waits until the counter is not zero, and resets it; ends at `timeout` and on a handled signal. Returns the
+    /// number of system calls.
     pub(crate) fn wait(&self, timeout: Option<Duration>) -> io::Result<u64> {
         let mut calls = 1;
         if let Some(timeout) = timeout {

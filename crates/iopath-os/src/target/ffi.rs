@@ -151,8 +151,8 @@ pub(super) fn fiemap(file: &File, start: u64, flags: u32) -> io::Result<Vec<Fiem
     Ok(map.extents[..found].to_vec())
 }
 
-/// A record lock (fcntl(2)) that conflicts with a write lock on all of `file`: the id of its process, or -1 if an open file
-/// description holds it. `None` without such a lock.
+/// A record lock (fcntl(2)) that conflicts with a write lock on all of `file`: the id of its process, or -1 if an open
+/// file description holds it. `None` without such a lock.
 pub(super) fn lock_holder(file: &File) -> io::Result<Option<i32>> {
     let mut lock = whole_file(libc::F_WRLCK);
     // SAFETY: the descriptor is open while `file` is borrowed; F_OFD_GETLK reads and writes one struct flock, which is
@@ -162,12 +162,12 @@ pub(super) fn lock_holder(file: &File) -> io::Result<Option<i32>> {
     Ok((lock.l_type != libc::F_UNLCK as libc::c_short).then_some(lock.l_pid))
 }
 
-/// Locks all of `file` for as long as it is open, exclusively or shared with other readers. False: another open file has a
-/// conflicting lock.
+/// Locks all of `file` for as long as it is open, exclusively or shared with other readers. False: another open file
+/// has a conflicting lock.
 pub(super) fn lock(file: &File, is_exclusive: bool) -> io::Result<bool> {
     let lock = whole_file(if is_exclusive { libc::F_WRLCK } else { libc::F_RDLCK });
-    // SAFETY: the descriptor is open while `file` is borrowed; F_OFD_SETLK only reads one struct flock, which is live for
-    // the call.
+    // SAFETY: the descriptor is open while `file` is borrowed; F_OFD_SETLK only reads one struct flock, which is live
+    // for the call.
     let rc = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
     match errno_if_negative(rc) {
         Ok(()) => Ok(true),
@@ -176,8 +176,8 @@ pub(super) fn lock(file: &File, is_exclusive: bool) -> io::Result<bool> {
     }
 }
 
-/// A record lock of this type on a whole file: a length of 0 extends to its end, also after growth. Calls for locks of open
-/// files require a process id of 0.
+/// A record lock of this type on a whole file: a length of 0 extends to its end, also after growth. Calls for locks of
+/// open files require a process id of 0.
 const fn whole_file(lock_type: i32) -> libc::flock {
     libc::flock {
         l_type: lock_type as libc::c_short,

@@ -203,8 +203,9 @@ pub fn open_exclusive(target: &Target, direct: bool, contents: Contents) -> Resu
     found.into_iter().next().map_or(Ok(file), Err)
 }
 
-/// Locks an open target against other programs for as long as `file` is open: exclusively, or shared with other readers.
-/// The lock is advisory: it stops programs that lock, too, such as QEMU. On a filesystem without locks it does nothing.
+/// Locks an open target against other programs for as long as `file` is open: exclusively, or shared with other
+/// readers. The lock is advisory: it stops programs that lock, too, such as QEMU. On a filesystem without locks it does
+/// nothing.
 ///
 /// # Errors
 /// [`Refusal::Locked`]: a program has a conflicting lock.
@@ -217,8 +218,8 @@ pub fn lock(target: &Target, file: &File, is_exclusive: bool) -> Result<(), Refu
     unless_locked(target, file, conflict)
 }
 
-/// Refuses a target while `conflict` returns the process id of a conflicting lock, or -1 for a lock of an open file. That
-/// lock names no process: then a process is named that shows such a lock.
+/// Refuses a target while `conflict` returns the process id of a conflicting lock, or -1 for a lock of an open file.
+/// That lock names no process: then a process is named that shows such a lock.
 fn unless_locked(target: &Target, file: &File, conflict: impl Fn() -> Option<i32>) -> Result<(), Refusal> {
     // The kernel closes the files of an io_uring instance, with their locks, a moment after the end of its process.
     for _ in 0..RELEASE_CHECKS {
@@ -246,8 +247,8 @@ fn open(target: &Target, options: &OpenOptions, purpose: &'static str) -> Result
     if is_same { Ok(file) } else { Err(Refusal::Replaced { target: path() }) }
 }
 
-/// Opens a block device exclusively: the only check that detects mounts of other namespaces and filesystems with several
-/// devices.
+/// Opens a block device exclusively: the only check that detects mounts of other namespaces and filesystems with
+/// several devices.
 fn busy(target: &Target) -> Option<Refusal> {
     if target.kind != Kind::BlockDevice {
         return None;

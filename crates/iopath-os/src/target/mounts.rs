@@ -65,8 +65,8 @@ impl Mounts {
     }
 
     /// The mount of the file at `path` (absolute, links resolved). If the kernel reports a mount id, this is the mount
-    /// with that id. Otherwise the candidates are the mounts of `device` above the file, or all mounts above the file if
-    /// none is of `device`. The candidate with the longest mount point is returned; of equal ones, the newest.
+    /// with that id. Otherwise the candidates are the mounts of `device` above the file, or all mounts above the file
+    /// if none is of `device`. The candidate with the longest mount point is returned; of equal ones, the newest.
     pub fn holding(&self, id: Option<u64>, device: DeviceNumber, path: &Path) -> Option<&Mount> {
         if let Some(found) = id.and_then(|id| self.iter().find(|mount| mount.id == id)) {
             return Some(found);

@@ -151,8 +151,8 @@ pub(super) fn behind_loop(disk: Option<&Disk>) -> Option<(&str, &Path)> {
     Some((disk.name.as_str(), disk.loop_backing.as_deref()?))
 }
 
-/// A process with a lock of an open file on `file`, as `/proc/PID/fdinfo` shows it. `None` if no process that this one may
-/// examine has such a lock.
+/// A process with a lock of an open file on `file`, as `/proc/PID/fdinfo` shows it. `None` if no process that this one
+/// may examine has such a lock.
 pub(super) fn process_with_lock(file: &File) -> Option<u32> {
     let about = file.metadata().ok()?;
     let number = DeviceNumber::from_raw(about.dev());

@@ -113,7 +113,8 @@ fn check_written(buffered: &Buffered) {
     }
 }
 
-/// Queues writes of whole pages and waits for all. Returns the number of those that succeeded; the others found no room.
+/// Queues writes of whole pages and waits for all. Returns the number of those that succeeded; the others found no
+/// room.
 fn write_pages(queue: &mut CacheQueue, pool: &BufferPool, pages: std::ops::Range<u64>) -> u64 {
     let mut good = 0;
     let mut wait = |queue: &mut CacheQueue, left: u32| {

@@ -1,4 +1,5 @@
-//! Requests in flight from one owner: hits, a device that does not answer, errors, abandoned requests, and the notifier.
+//! Requests in flight from one owner: hits, a device that does not answer, errors, abandoned requests, and the
+//! notifier.
 
 use std::sync::Arc;
 use std::sync::mpsc;

@@ -1,5 +1,5 @@
-//! Random requests of one owner against an array of bytes, on a cache of four pages, while other threads read, write and
-//! resize, and the device fails now and then.
+//! Random requests of one owner against an array of bytes, on a cache of four pages, while other threads read, write
+//! and resize, and the device fails now and then.
 //!
 //! The owner has the bytes before `OWN_BYTES`, which ends inside a page; the others have the rest. Requests that
 //! overlap are executed in order, so a read is compared with the bytes that the requests queued before it leave.

@@ -20,8 +20,8 @@ fn open(faults: &Faults, gate: &Gate) -> Buffered {
     rig::open(config, Faulty::new(Box::new(Gated::new(disk.open(), gate)), faults), |_| ())
 }
 
-/// A reader polls the device for the page that takes the last frame. Afterwards no I/O is in flight. The other reader has
-/// slept meanwhile, and must detect itself that write-back fails.
+/// A reader polls the device for the page that takes the last frame. Afterwards no I/O is in flight. The other reader
+/// has slept meanwhile, and must detect itself that write-back fails.
 #[test]
 fn a_starved_reader_gets_its_error_after_the_polling_thread_left() {
     let (faults, gate) = (Faults::new(1), Gate::default());

@@ -1,5 +1,5 @@
-//! Threads on one page cache: readers, borrowers, writers, flushers, direct I/O and the flusher thread, over devices that
-//! complete at once or later.
+//! Threads on one page cache: readers, borrowers, writers, flushers, direct I/O and the flusher thread, over devices
+//! that complete at once or later.
 
 use std::sync::Arc;
 use std::time::Duration;

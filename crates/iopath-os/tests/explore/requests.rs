@@ -1,5 +1,5 @@
-//! Queues of requests beside threads that block, over devices that complete at once or later: no wake-up is lost, whether the
-//! owner waits or an event loop waits for its notifier.
+//! Queues of requests beside threads that block, over devices that complete at once or later: no wake-up is lost,
+//! whether the owner waits or an event loop waits for its notifier.
 
 use std::sync::Arc;
 use std::time::Duration;

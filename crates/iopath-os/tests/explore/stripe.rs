@@ -1,5 +1,5 @@
-//! A stripe, which waits for several members by a notifier. The members complete later or at once, or are threads engines.
-//! The stripe is tested alone and under a page cache.
+//! A stripe, which waits for several members by a notifier. The members complete later or at once, or are threads
+//! engines. The stripe is tested alone and under a page cache.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,6 @@
-//! Features that are drawn from random numbers of their own, so that a seed keeps the part of its scenario that is drawn without
-//! them: tunables of elevators, priorities, sweeps, plugs that are held, reuse of space, silent faults below stripes, full disks.
+//! Features that are drawn from random numbers of their own, so that a seed keeps the part of its scenario that is
+//! drawn without them: tunables of elevators, priorities, sweeps, plugs that are held, reuse of space, silent faults
+//! below stripes, full disks.
 
 use iopath_core::buffered::Advice;
 use iopath_core::elevator::{ELEVATORS, Tunable};
@@ -174,8 +175,8 @@ fn value(random: &mut Random, tunable: &Tunable) -> u64 {
     value.clamp(*tunable.range.start(), *tunable.range.end())
 }
 
-/// A punch, a read of the same blocks through another queue, and a write to a hole, which may get the space of the punch while
-/// the read is in flight.
+/// A punch, a read of the same blocks through another queue, and a write to a hole, which may get the space of the
+/// punch while the read is in flight.
 fn reuse(random: &mut Random, volume: usize, plan: &VolumePlan) -> [Action; 4] {
     let cells = plan.bytes / 64;
     let latency = plan.latency.as_nanos() as u64;

@@ -1,4 +1,5 @@
-//! A call of a program as a state: its kind, its progress, and its place in the model. `calls.rs` and `direct.rs` continue it.
+//! A call of a program as a state: its kind, its progress, and its place in the model. `calls.rs` and `direct.rs`
+//! continue it.
 
 use iopath_core::buffered::{BufferedWrite, Resize, Starvation};
 use iopath_core::cache::{DirectTag, Forced, Frame, Outcome};

@@ -1,5 +1,5 @@
-//! The calls of programs on a volume: buffered reads and writes page by page, flushes and write-back. A call that waits is a
-//! state; `Volume::advance` continues it. `direct.rs` has direct I/O.
+//! The calls of programs on a volume: buffered reads and writes page by page, flushes and write-back. A call that waits
+//! is a state; `Volume::advance` continues it. `direct.rs` has direct I/O.
 
 use std::ops::Range;
 
@@ -258,7 +258,8 @@ impl Volume {
         let (hold, reader) = (*hold, Reader { start: call.start, queue: NO_QUEUE });
         let copy = self.arena.with(whole, |memory| memory.to_vec());
         self.check_read(at, &copy[in_page..in_page + bytes as usize], reader);
-        // Rule 5: the bytes of a page past the end of the volume are zeroes, unless the page was pinned before the end moved.
+        // Rule 5: the bytes of a page past the end of the volume are zeroes, unless the page was pinned before the end
+        // moved.
         let end = self.size_bytes.saturating_sub(at / PAGE * PAGE).min(PAGE) as usize;
         let are_zeroes = copy[end..].iter().all(|byte| *byte == 0);
         assert!(

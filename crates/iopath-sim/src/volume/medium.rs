@@ -1,4 +1,5 @@
-//! The bytes of a volume on its disks: silent faults, power failures, and the check of what a power failure could leave.
+//! The bytes of a volume on its disks: silent faults, power failures, and the check of what a power failure could
+//! leave.
 
 use std::rc::Rc;
 

@@ -1,6 +1,6 @@
-//! Changes of the size of a volume while I/O is in flight: truncation and growth of mapped files, and growth of the others, as
-//! by writes that append. One truncation or growth of a mapped file at a time, by an engine of its own, as the volumes of the crate
-//! `iopath` do it.
+//! Changes of the size of a volume while I/O is in flight: truncation and growth of mapped files, and growth of the
+//! others, as by writes that append. One truncation or growth of a mapped file at a time, by an engine of its own, as
+//! the volumes of the crate `iopath` do it.
 
 use iopath_core::buffered::ResizeStep;
 use iopath_core::cache::Outcome;

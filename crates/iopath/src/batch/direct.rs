@@ -178,8 +178,9 @@ impl<T: Threading> DirectBatch<T> {
         })
     }
 
-    /// Whether the end of the volume moved between the check of a read and its refusal: then the read is checked again. The
-    /// count of resizes detects an end that has moved back. If the end has not moved, a second check has the same result.
+    /// Whether the end of the volume moved between the check of a read and its refusal: then the read is checked again.
+    /// The count of resizes detects an end that has moved back. If the end has not moved, a second check has the same
+    /// result.
     fn is_cut_off(&self, request: &Request, end: End, refused: &Refused) -> bool {
         request.op == Op::Read
             && self.volume.cuts_off_at_end()
@@ -218,8 +219,8 @@ fn completion(volume: &Volume, completed: CompletedJob) -> Completion {
         (_, Ok(()), _) => {
             Ok(extent.bytes().min(volume.size_bytes().saturating_sub(extent.offset())) as usize)
         }
-        // The volume may have become shorter: read again up to the new end. Not on a mapped file, where this could wait for
-        // writes of the batch that only its owner reaps.
+        // The volume may have become shorter: read again up to the new end. Not on a mapped file, where this could wait
+        // for writes of the batch that only its owner reaps.
         (Op::Read, Err(IoError::EndOfDevice), Some(buffer)) if !volume.source().writes_last_block() => {
             volume.read_direct(&mut buffer[..extent.bytes() as usize], extent.offset())
         }

@@ -8,11 +8,11 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 impl<T: Threading> Batch<T> {
-    /// A descriptor that becomes readable when requests have completed (`eventfd(2)`), for `epoll` and event loops such as
-    /// tokio's. Each call returns a duplicate. Do not read from it: [`Batch::poll`] does.
+    /// A descriptor that becomes readable when requests have completed (`eventfd(2)`), for `epoll` and event loops such
+    /// as tokio's. Each call returns a duplicate. Do not read from it: [`Batch::poll`] does.
     ///
-    /// The order of calls is: [`Batch::submit`]; [`Batch::poll`] until it returns `None`; then wait for the descriptor, no
-    /// longer than [`Batch::next_timeout`]. A wait may end without a completion.
+    /// The order of calls is: [`Batch::submit`]; [`Batch::poll`] until it returns `None`; then wait for the descriptor,
+    /// no longer than [`Batch::next_timeout`]. A wait may end without a completion.
     ///
     /// The example `tokio_batch` awaits a batch in tokio.
     ///

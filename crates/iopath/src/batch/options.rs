@@ -34,16 +34,17 @@ impl BatchOptions {
         self
     }
 
-    /// The number of completions that a wait gathers before it returns. The default, 1, has the lowest latency. A quarter of
-    /// the depth has the lowest CPU cost.
+    /// The number of completions that a wait gathers before it returns. The default, 1, has the lowest latency. A
+    /// quarter of the depth has the lowest CPU cost.
     #[must_use]
     pub const fn gather(mut self, completions: u32) -> Self {
         self.gather = completions;
         self
     }
 
-    /// The number of requests that the batch keeps plugged, so that later requests can merge with them: 32 unless set, as in
-    /// Linux. The batch submits them when there are more, to keep the device busy. A larger plug saves system calls.
+    /// The number of requests that the batch keeps plugged, so that later requests can merge with them: 32 unless set,
+    /// as in Linux. The batch submits them when there are more, to keep the device busy. A larger plug saves system
+    /// calls.
     #[must_use]
     pub const fn plug(mut self, requests: u32) -> Self {
         self.plug = requests;

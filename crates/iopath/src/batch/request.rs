@@ -75,16 +75,16 @@ impl Request {
         self
     }
 
-    /// The priority, for elevators that use it (`deadline`). Default: the priority of the batch. The elevator dispatches the
-    /// request before waiting requests of lower priority; requests already at the device are not affected. Requests of
-    /// different priority are never merged.
+    /// The priority, for elevators that use it (`deadline`). Default: the priority of the batch. The elevator
+    /// dispatches the request before waiting requests of lower priority; requests already at the device are not
+    /// affected. Requests of different priority are never merged.
     pub const fn priority(mut self, priority: Priority) -> Self {
         self.priority = Some(priority);
         self
     }
 
-    /// For a write: the request completes when the bytes are on the medium. A direct volume uses forced unit access; a volume
-    /// with a page cache flushes the device.
+    /// For a write: the request completes when the bytes are on the medium. A direct volume uses forced unit access; a
+    /// volume with a page cache flushes the device.
     pub const fn durable(mut self, is_durable: bool) -> Self {
         self.is_durable = is_durable;
         self

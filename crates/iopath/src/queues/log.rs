@@ -4,8 +4,8 @@ use iopath_core::log::NoRoom;
 use iopath_core::{LogSink, RecordBatch};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A sink, and its clone in the queue that records. At most one queue has a clone: a queue calls a sink once for each batch
-/// of records, so the lock is not contended.
+/// A sink, and its clone in the queue that records. At most one queue has a clone: a queue calls a sink once for each
+/// batch of records, so the lock is not contended.
 #[derive(Debug, Clone)]
 pub(super) struct MovableSink(Arc<Mutex<Box<dyn LogSink>>>);
 

@@ -15,8 +15,8 @@ const PAGE_BYTES_MAX: u32 = 64 << 10;
 /// The minimum number of pages: some are at the device, others in use by readers and writers.
 const PAGES_MIN: u64 = 16;
 
-/// The maximum number of runs of pages in flight between cache and device. A run that is not contiguous in memory counts once
-/// per piece.
+/// The maximum number of runs of pages in flight between cache and device. A run that is not contiguous in memory
+/// counts once per piece.
 const BIOS_MAX: u32 = 1024;
 
 /// An open cache and its engine.
@@ -72,8 +72,8 @@ fn page_bytes(options: &Options, block_bytes: u32) -> Result<u32, OpenError> {
     Err(OpenError::PageSize { page_bytes, min_bytes, max_bytes: PAGE_BYTES_MAX })
 }
 
-/// Access to the bytes after the last whole block, which direct I/O cannot write. For a file, this is a second descriptor
-/// without `O_DIRECT`.
+/// Access to the bytes after the last whole block, which direct I/O cannot write. For a file, this is a second
+/// descriptor without `O_DIRECT`.
 pub(crate) fn tail(source: &Source, target: &Target) -> Result<Option<Tail>, OpenError> {
     match (&source.backing, target.kind) {
         _ if !source.options.write => Ok(None),

@@ -117,7 +117,8 @@ impl Members {
         Ok(On { device, engine, fallback })
     }
 
-    /// Opens an engine for each member. The stripe reports the engine of the first member that fell back, with the reason.
+    /// Opens an engine for each member. The stripe reports the engine of the first member that fell back, with the
+    /// reason.
     fn open_each<D: RealDevice + ?Sized>(
         &self,
         open: impl Fn(&Part, &Limits) -> Result<On<D>, OpenError>,

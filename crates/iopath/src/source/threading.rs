@@ -1,5 +1,5 @@
-//! The threads that may use a batch: any thread, one at a time, or only the thread that created it. A type parameter, so that
-//! a batch that may move is `Send`.
+//! The threads that may use a batch: any thread, one at a time, or only the thread that created it. A type parameter,
+//! so that a batch that may move is `Send`.
 
 use super::{Backing, On, Source};
 use crate::error::OpenError;
@@ -14,8 +14,8 @@ pub trait Threading: sealed::Open {}
 #[derive(Debug)]
 pub struct AnyThread(());
 
-/// A batch that stays on the thread that created it. With `io_uring`, completions do not interrupt the thread, at a lower CPU
-/// cost.
+/// A batch that stays on the thread that created it. With `io_uring`, completions do not interrupt the thread, at a
+/// lower CPU cost.
 #[derive(Debug)]
 pub struct OneThread(());
 

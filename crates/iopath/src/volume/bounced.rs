@@ -1,5 +1,5 @@
-//! Unaligned direct I/O through an aligned buffer. A write of a part of a block reads, changes and writes the block while its
-//! range is locked.
+//! Unaligned direct I/O through an aligned buffer. A write of a part of a block reads, changes and writes the block
+//! while its range is locked.
 
 use super::Volume;
 use crate::bounce::{BUFFER_BYTES, Bounce, Locked};
@@ -52,8 +52,8 @@ impl Volume {
     }
 
     pub(super) fn lock_blocks<'a>(&self, bounce: &'a Bounce, offset: u64, bytes: u64) -> Locked<'a> {
-        // The bytes after the last whole block of a file are written through the kernel's page cache. The kernel treats a
-        // concurrent direct write to the same page as corruption.
+        // The bytes after the last whole block of a file are written through the kernel's page cache. The kernel treats
+        // a concurrent direct write to the same page as corruption.
         let block = u64::from(self.facts().block_bytes).max(page_bytes() as u64);
         let end = offset.saturating_add(bytes);
         bounce.lock_range(offset / block * block..end.checked_next_multiple_of(block).unwrap_or(end))

@@ -11,12 +11,12 @@ use iopath_os::{Advice, Buffered, BufferedError, BufferedStats};
 pub type PageGuard<'a> = iopath_os::PageGuard<'a>;
 
 impl Volume {
-    /// Borrows `bytes` bytes at `offset` in the page cache, or fewer at the end of the volume, without a copy. The bytes do
-    /// not change until the guard is dropped: a write to the range uses another copy of the page.
+    /// Borrows `bytes` bytes at `offset` in the page cache, or fewer at the end of the volume, without a copy. The
+    /// bytes do not change until the guard is dropped: a write to the range uses another copy of the page.
     ///
     /// # Errors
-    /// [`ErrorKind::NotBuffered`] on a volume without a page cache, [`ErrorKind::AllBorrowed`] if guards hold every page, and
-    /// as [`Volume::read_at`].
+    /// [`ErrorKind::NotBuffered`] on a volume without a page cache, [`ErrorKind::AllBorrowed`] if guards hold every
+    /// page, and as [`Volume::read_at`].
     #[inline]
     pub fn borrow(&self, offset: u64, bytes: usize) -> Result<PageGuard<'_>> {
         self.cache()?.borrow_or(offset, bytes, |error| self.uncached(Op::Read, offset, bytes as u64, error))
@@ -41,8 +41,8 @@ impl Volume {
     /// and without a page cache there is no such queue, since each thread and batch has its own: log a batch instead
     /// ([`Batch::start_log`](crate::Batch::start_log)).
     ///
-    /// A direct batch on a volume with a page cache has a queue outside the cache, and a batch with a completion descriptor
-    /// always has its own. Neither is in this log.
+    /// A direct batch on a volume with a page cache has a queue outside the cache, and a batch with a completion
+    /// descriptor always has its own. Neither is in this log.
     ///
     /// # Errors
     /// [`ErrorKind::NoSingleQueue`] with elevator `none` on a volume without a page cache; [`ErrorKind::Thread`] if the
@@ -57,12 +57,12 @@ impl Volume {
         Ok(())
     }
 
-    /// Acknowledges lost writes, so that flushes can succeed again. Returns whether there were any. The program must first
-    /// handle the loss, for example by repeating every write since the last successful flush.
+    /// Acknowledges lost writes, so that flushes can succeed again. Returns whether there were any. The program must
+    /// first handle the loss, for example by repeating every write since the last successful flush.
     ///
-    /// When the device fails a flush, writes since the last successful flush may be lost. The cache repeats the writes of pages
-    /// that it still contains. Writes of evicted pages, and direct writes, may be lost. In that case every [`Volume::flush`]
-    /// fails until this call, so that the program cannot miss the loss.
+    /// When the device fails a flush, writes since the last successful flush may be lost. The cache repeats the writes
+    /// of pages that it still contains. Writes of evicted pages, and direct writes, may be lost. In that case every
+    /// [`Volume::flush`] fails until this call, so that the program cannot miss the loss.
     ///
     /// # Errors
     /// [`ErrorKind::NotBuffered`] on a volume without a page cache.

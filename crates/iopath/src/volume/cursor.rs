@@ -7,10 +7,10 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 
 /// Reads, writes and seeks in a volume through the traits of `std::io`: [`Volume::cursor`].
 ///
-/// Each read and write is one [`Volume::read_at`] or [`Volume::write_at`]. On a direct volume, positions and lengths must
-/// therefore be aligned; a buffered or bounced volume accepts any. Reads end at the end of the volume. With
-/// [`Options::extend`](crate::Options::extend), a write past the end extends the volume. Otherwise, a write at the end fails,
-/// and a write across the end writes only the part before it.
+/// Each read and write is one [`Volume::read_at`] or [`Volume::write_at`]. On a direct volume, positions and lengths
+/// must therefore be aligned; a buffered or bounced volume accepts any. Reads end at the end of the volume. With
+/// [`Options::extend`](crate::Options::extend), a write past the end extends the volume. Otherwise, a write at the end
+/// fails, and a write across the end writes only the part before it.
 ///
 /// ```
 /// use iopath::{MemoryConfig, MemoryDisk, Options, Volume};

@@ -15,9 +15,9 @@ use iopath_os::{DirectGuard, RunError, ThreadQueue};
 /// buffered writes to its pages wait, and a concurrent read returns either the old or the new content of each block.
 ///
 /// On a volume with a page cache, only the cache flushes the device. A forced write ([`Direct::write_durably_at`]) is a
-/// plain write, followed by a flush by the cache, even on a device with forced unit access. The reason: a failed flush may
-/// lose bytes of other writers. Without a record of the failure in the cache, [`Volume::flush`] would succeed although bytes
-/// are lost. Forced writes that complete at the same time share a flush.
+/// plain write, followed by a flush by the cache, even on a device with forced unit access. The reason: a failed flush
+/// may lose bytes of other writers. Without a record of the failure in the cache, [`Volume::flush`] would succeed
+/// although bytes are lost. Forced writes that complete at the same time share a flush.
 #[derive(Debug, Clone, Copy)]
 pub struct Direct<'a> {
     volume: &'a Volume,
@@ -40,8 +40,8 @@ impl Direct<'_> {
         self.volume.write_direct(buffer, offset, false)
     }
 
-    /// As [`Direct::write_at`]; on return the bytes are durable. Uses forced unit access, or a flush on a volume with a page
-    /// cache.
+    /// As [`Direct::write_at`]; on return the bytes are durable. Uses forced unit access, or a flush on a volume with a
+    /// page cache.
     ///
     /// # Errors
     /// As [`Volume::write_durably_at`].
@@ -63,8 +63,8 @@ impl Volume {
         })
     }
 
-    /// Reads blocks that begin in the volume, in every mode. The last block may end past its end: the result then has only the
-    /// bytes before the end.
+    /// Reads blocks that begin in the volume, in every mode. The last block may end past its end: the result then has
+    /// only the bytes before the end.
     pub(super) fn read_blocks(&self, blocks: &mut [u8], offset: u64) -> Result<usize> {
         self.read_despite_resize(|volume| {
             let (extent, bytes) = volume.readable_to_end(offset, blocks.len() as u64)?;
@@ -147,8 +147,8 @@ impl Volume {
         self.run_guarded(op, extent, act).map(drop)
     }
 
-    /// Runs an I/O on the queue of the calling thread. For the page cache, if there is one, the I/O is in flight until the
-    /// guard is dropped.
+    /// Runs an I/O on the queue of the calling thread. For the page cache, if there is one, the I/O is in flight until
+    /// the guard is dropped.
     fn run_guarded(
         &self,
         op: Op,
@@ -161,8 +161,8 @@ impl Volume {
             .shared
             .shards
             .with(make, |shard| {
-                // The end may have moved since the first check; it cannot move while a shard is in use. A write of the last
-                // block must not extend the file.
+                // The end may have moved since the first check; it cannot move while a shard is in use. A write of the
+                // last block must not extend the file.
                 if op.is_write() && !self.source().writes_last_block() {
                     self.check_within(op, extent.offset(), extent.bytes())?;
                 }
@@ -186,8 +186,8 @@ impl Volume {
         guard.map(Some).map_err(|error| self.uncached(op, offset, bytes, error))
     }
 
-    /// Units in which writes exclude each other. A write to a mapped file delays the write-back of all blocks it touches
-    /// until it is complete. A flush would wait for that write-back, so whole blocks are registered.
+    /// Units in which writes exclude each other. A write to a mapped file delays the write-back of all blocks it
+    /// touches until it is complete. A flush would wait for that write-back, so whole blocks are registered.
     pub(crate) fn unit_bytes(&self) -> u64 {
         match self.backing() {
             Backing::Mapped(mapped) => u64::from(mapped.file.block_bytes()),

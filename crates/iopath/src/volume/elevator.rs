@@ -13,10 +13,10 @@ impl Volume {
 
     /// Changes the elevator. I/O in flight continues, and overlapping I/Os of one batch keep their order.
     ///
-    /// With `none`, each thread and batch has its own queue. With any other elevator, all share one queue and one engine, and
-    /// the elevator orders the requests of all. After a change between the two, a thread or batch uses its old queue, with
-    /// the new elevator, until none of its I/O is in flight. If the system refuses an engine for the new queue, the thread or
-    /// batch keeps the old queue.
+    /// With `none`, each thread and batch has its own queue. With any other elevator, all share one queue and one
+    /// engine, and the elevator orders the requests of all. After a change between the two, a thread or batch uses its
+    /// old queue, with the new elevator, until none of its I/O is in flight. If the system refuses an engine for the
+    /// new queue, the thread or batch keeps the old queue.
     ///
     /// ```no_run
     /// # let volume = iopath::Volume::open("data.bin", &iopath::Options::new())?;
@@ -52,8 +52,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Sets the weight of a stream, 1 to 10,000; the default is 100. Other values are clamped. Only elevators with shares
-    /// (`fair`) use weights; a page cache does not. A change of the elevator keeps the weights.
+    /// Sets the weight of a stream, 1 to 10,000; the default is 100. Other values are clamped. Only elevators with
+    /// shares (`fair`) use weights; a page cache does not. A change of the elevator keeps the weights.
     pub fn set_weight(&self, stream: Stream, weight: u32) {
         let changed = self.tuning().change(|wanted| {
             match wanted.weights.iter_mut().find(|(known, _)| *known == stream) {

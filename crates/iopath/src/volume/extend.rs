@@ -87,8 +87,8 @@ impl Volume {
         self.alone(|| self.set_size(size_bytes));
     }
 
-    /// Extends the file beyond `size_bytes` to the next step. Returns `false` if the filesystem or the limit of the process
-    /// refuses that length.
+    /// Extends the file beyond `size_bytes` to the next step. Returns `false` if the filesystem or the limit of the
+    /// process refuses that length.
     fn extend_file(&self, size_bytes: u64) -> Result<bool> {
         let (Backing::File(file), Some(file_bytes)) =
             (self.backing(), size_bytes.checked_next_multiple_of(STEP_BYTES))

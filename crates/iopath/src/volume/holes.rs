@@ -1,5 +1,5 @@
-//! Finds data and holes: with `lseek(2)` in files, in the members of stripes, and with the mapping of mapped files. Writes no
-//! pages back: see `range.rs`.
+//! Finds data and holes: with `lseek(2)` in files, in the members of stripes, and with the mapping of mapped files.
+//! Writes no pages back: see `range.rs`.
 
 use std::fs::File;
 use std::ops::Range;
@@ -13,7 +13,8 @@ use rustix::io::Errno;
 use crate::source::Backing;
 use crate::source::stripe::{Members, Part};
 
-/// The first `ranges_max` ranges with data, in ascending order. A backing without a record of holes has data everywhere.
+/// The first `ranges_max` ranges with data, in ascending order. A backing without a record of holes has data
+/// everywhere.
 pub(super) fn data_ranges(
     backing: &Backing,
     range: Range<u64>,

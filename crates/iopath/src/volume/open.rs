@@ -14,10 +14,10 @@ impl Volume {
     /// members, round robin (RAID 0). The size is the size of the smallest member, rounded down to whole chunks, times
     /// the number of members ([`Volume::size_bytes`]). The rest of each member is not used.
     ///
-    /// To open the same data again, name the same members in the same order, with the same chunk. There is no redundancy: if
-    /// a member fails, I/O on its chunks fails. `Options::create` sets the size of the volume; depth and elevator apply to the
-    /// volume, the maximum request size to each member. [`Facts::path`](crate::Facts) has the paths of the members, separated
-    /// by commas; [`Facts::target`](crate::Facts) describes the first member.
+    /// To open the same data again, name the same members in the same order, with the same chunk. There is no
+    /// redundancy: if a member fails, I/O on its chunks fails. `Options::create` sets the size of the volume; depth and
+    /// elevator apply to the volume, the maximum request size to each member. [`Facts::path`](crate::Facts) has the
+    /// paths of the members, separated by commas; [`Facts::target`](crate::Facts) describes the first member.
     ///
     /// # Errors
     /// As [`Volume::open`], for each member; [`OpenError::Chunk`] and [`OpenError::SameMember`].
@@ -50,25 +50,25 @@ impl Volume {
         Self::of(source, target)
     }
 
-    /// Opens a mapped file as a volume. `path` is the file or block device with the blocks; `file` maps offsets of the volume
-    /// to offsets in it. Any number of volumes can be open on one [`FileMap`]. At most one of them may have a page cache,
-    /// because two caches are not coherent; this is not checked.
+    /// Opens a mapped file as a volume. `path` is the file or block device with the blocks; `file` maps offsets of the
+    /// volume to offsets in it. Any number of volumes can be open on one [`FileMap`]. At most one of them may have a
+    /// page cache, because two caches are not coherent; this is not checked.
     ///
     /// Holes read as zeroes without I/O. A write to a hole allocates space, or fails with
-    /// [`IoError::NoSpace`](iopath_core::IoError::NoSpace). [`Volume::discard`] frees space, and [`Volume::resize`] moves the
-    /// end of the file. Stale bytes are never visible, not even after an error.
+    /// [`IoError::NoSpace`](iopath_core::IoError::NoSpace). [`Volume::discard`] frees space, and [`Volume::resize`]
+    /// moves the end of the file. Stale bytes are never visible, not even after an error.
     ///
     /// **The mapping is in memory, and is lost with the last clone of `file`.** Without the mapping, and after a power
-    /// failure, the data cannot be found. [`FileMap`] describes how to save it. A flush saves the data and the indirect blocks
-    /// of an `indirect` map, but not the inode.
+    /// failure, the data cannot be found. [`FileMap`] describes how to save it. A flush saves the data and the indirect
+    /// blocks of an `indirect` map, but not the inode.
     ///
-    /// A write that allocates, a discard and a resize hold claims on the blocks that they change until they are reaped. A
-    /// thread must reap such writes of its own [`Batch`](crate::Batch) before it changes the same blocks in another way, or it
-    /// deadlocks.
+    /// A write that allocates, a discard and a resize hold claims on the blocks that they change until they are reaped.
+    /// A thread must reap such writes of its own [`Batch`](crate::Batch) before it changes the same blocks in another
+    /// way, or it deadlocks.
     ///
     /// `Options::create` applies to the target with the blocks. The elevator orders by offsets in the volume.
-    /// `Options::boundary` sets the effect of indirect blocks on long transfers. Faults are injected on the device with the
-    /// blocks.
+    /// `Options::boundary` sets the effect of indirect blocks on long transfers. Faults are injected on the device with
+    /// the blocks.
     ///
     /// # Errors
     /// As [`Volume::open`], and [`OpenError::Mapped`] if the map does not fit the device.

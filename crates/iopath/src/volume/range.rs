@@ -39,8 +39,8 @@ impl Volume {
 
     /// Frees the space of `bytes` bytes at `offset`, whose content the caller no longer needs.
     ///
-    /// A volume with a page cache or a bounce buffer accepts any range, and zeroes parts of blocks at its ends. Other volumes
-    /// accept whole blocks ([`Facts::block_bytes`](crate::Facts::block_bytes)). The content afterwards:
+    /// A volume with a page cache or a bounce buffer accepts any range, and zeroes parts of blocks at its ends. Other
+    /// volumes accept whole blocks ([`Facts::block_bytes`](crate::Facts::block_bytes)). The content afterwards:
     ///
     /// | source | whole blocks read as | space |
     /// |---|---|---|
@@ -48,8 +48,9 @@ impl Volume {
     /// | mapped file | zeroes | freed |
     /// | block device, stripe, disk in memory | undefined | may be freed |
     ///
-    /// After an error, the content is undefined for every source. Cached pages inside the range are dropped, including pages
-    /// that could not be written back: flushes no longer fail because of them. Concurrent reads may see a part of the effect.
+    /// After an error, the content is undefined for every source. Cached pages inside the range are dropped, including
+    /// pages that could not be written back: flushes no longer fail because of them. Concurrent reads may see a part of
+    /// the effect.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] if the source cannot discard, and as [`Volume::write_at`].
@@ -57,8 +58,8 @@ impl Volume {
         self.clear(Op::Discard, offset, bytes)
     }
 
-    /// Zeroes `bytes` bytes at `offset`, without a transfer of zeroes if the source supports that: files and block devices
-    /// zero or unmap the range, mapped files free it.
+    /// Zeroes `bytes` bytes at `offset`, without a transfer of zeroes if the source supports that: files and block
+    /// devices zero or unmap the range, mapped files free it.
     ///
     /// A volume with a page cache or a bounce buffer accepts any range, other volumes whole blocks
     /// ([`Facts::block_bytes`](crate::Facts::block_bytes)).
@@ -69,8 +70,8 @@ impl Volume {
         self.clear(Op::WriteZeroes, offset, bytes)
     }
 
-    /// Allocates space for `bytes` bytes at `offset`, so that later writes to the range cannot fail for lack of space. Does
-    /// not change content or size. The range may reach past the end of a file, to reserve space for appends.
+    /// Allocates space for `bytes` bytes at `offset`, so that later writes to the range cannot fail for lack of space.
+    /// Does not change content or size. The range may reach past the end of a file, to reserve space for appends.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] if space cannot be reserved: block devices, stripes, mapped files, and filesystems
@@ -96,13 +97,13 @@ impl Volume {
         fallocate(file, FallocateFlags::KEEP_SIZE, offset, bytes).map_err(failed)
     }
 
-    /// The ranges with data in the `bytes` bytes at `offset`, in ascending order. The rest are holes, which read as zeroes
-    /// (`SEEK_DATA` and `SEEK_HOLE`, the mapping of a mapped file). Space that is allocated and not yet written counts as a
-    /// hole.
+    /// The ranges with data in the `bytes` bytes at `offset`, in ascending order. The rest are holes, which read as
+    /// zeroes (`SEEK_DATA` and `SEEK_HOLE`, the mapping of a mapped file). Space that is allocated and not yet written
+    /// counts as a hole.
     ///
-    /// Dirty pages of the range are written back first. A source without a record of holes reports the whole range: block
-    /// devices, disks in memory, exports of servers, some filesystems, and mapped files from the first metadata on that is not
-    /// in memory. A stripe has the holes of its members.
+    /// Dirty pages of the range are written back first. A source without a record of holes reports the whole range:
+    /// block devices, disks in memory, exports of servers, some filesystems, and mapped files from the first metadata
+    /// on that is not in memory. A stripe has the holes of its members.
     ///
     /// # Errors
     /// [`Error`](crate::Error) if dirty pages cannot be written back, or the system refuses.
@@ -110,8 +111,9 @@ impl Volume {
         self.first_data_ranges(offset, bytes, usize::MAX)
     }
 
-    /// As [`Volume::data_ranges`], but at most the first `ranges_max` ranges, in a time that depends on their number. If there
-    /// are as many, nothing is known of the bytes after the last one. A stripe searches its members to the end of the range.
+    /// As [`Volume::data_ranges`], but at most the first `ranges_max` ranges, in a time that depends on their number.
+    /// If there are as many, nothing is known of the bytes after the last one. A stripe searches its members to the end
+    /// of the range.
     ///
     /// # Errors
     /// As [`Volume::data_ranges`].
@@ -128,8 +130,8 @@ impl Volume {
             .map_err(|errno| self.io_error(Op::Read, offset, bytes, io_error_of(Op::Read, &errno.into())))
     }
 
-    /// Makes all writes to the `bytes` bytes at `offset` durable that returned before this call. Dirty pages outside the range
-    /// may stay in the page cache. A volume without a page cache flushes the device.
+    /// Makes all writes to the `bytes` bytes at `offset` durable that returned before this call. Dirty pages outside
+    /// the range may stay in the page cache. A volume without a page cache flushes the device.
     ///
     /// # Errors
     /// As [`Volume::flush`].

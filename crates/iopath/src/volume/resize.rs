@@ -10,20 +10,20 @@ use rustix::io::Errno;
 use std::io;
 
 impl Volume {
-    /// Changes the size of a file or a disk in memory. Added bytes read as zeroes. Unflushed writes to removed bytes are
-    /// dropped, even if the resize fails: in that case every flush fails until [`Volume::accept_loss`].
+    /// Changes the size of a file or a disk in memory. Added bytes read as zeroes. Unflushed writes to removed bytes
+    /// are dropped, even if the resize fails: in that case every flush fails until [`Volume::accept_loss`].
     ///
-    /// Reads and writes may run concurrently. A read across the removed part is short (in a batch on a mapped file, it may
-    /// fail), and a write to the removed part fails. Concurrent resizes run one after another. A resize waits for blocking I/O
-    /// in flight.
+    /// Reads and writes may run concurrently. A read across the removed part is short (in a batch on a mapped file, it
+    /// may fail), and a write to the removed part fails. Concurrent resizes run one after another. A resize waits for
+    /// blocking I/O in flight.
     ///
-    /// Reap every [`Batch`](crate::Batch) write to the page of the old or the new end, and to pages beyond, before a resize.
-    /// The kernel zeroes the rest of that page in its own page cache; it treats a concurrent direct write to the page as
-    /// corruption and fails the next flush.
+    /// Reap every [`Batch`](crate::Batch) write to the page of the old or the new end, and to pages beyond, before a
+    /// resize. The kernel zeroes the rest of that page in its own page cache; it treats a concurrent direct write to
+    /// the page as corruption and fails the next flush.
     ///
     /// # Errors
-    /// [`ErrorKind::Resize`] for block devices, remote exports, stripes and mapped files of a fixed size, and if the system refuses.
-    /// [`ErrorKind::ReadOnly`] if the volume is read-only.
+    /// [`ErrorKind::Resize`] for block devices, remote exports, stripes and mapped files of a fixed size, and if the
+    /// system refuses. [`ErrorKind::ReadOnly`] if the volume is read-only.
     pub fn resize(&self, size_bytes: u64) -> Result<()> {
         self.check_writable(Op::Write, size_bytes, 0)?;
         if self.has_fixed_size() {

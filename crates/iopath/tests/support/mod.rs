@@ -47,8 +47,8 @@ pub(crate) fn filled(bytes: usize, seed: u64) -> AlignedBuf {
     buffer
 }
 
-/// Queues random overlapping reads and writes in one batch, and calls `disturb` before each. Checks that each read returns the
-/// writes queued before it. Overwrites the first MiB of the volume.
+/// Queues random overlapping reads and writes in one batch, and calls `disturb` before each. Checks that each read
+/// returns the writes queued before it. Overwrites the first MiB of the volume.
 pub(crate) fn keeps_order(volume: &Volume, seed: u64, mut disturb: impl FnMut(&mut Batch, u64)) {
     let mut batch = volume.batch(&BatchOptions::new(16, 16 * KIB)).unwrap();
     let mut rng = ChaCha8Rng::seed_from_u64(seed);

@@ -1,5 +1,5 @@
-//! The storage of one trial: a disk in memory, also behind a server, a file or a stripe of files, optionally with a mapped file
-//! on it. Creates it, opens it as a volume, and removes it. `trial.rs` and `ops.rs` have the operations.
+//! The storage of one trial: a disk in memory, also behind a server, a file or a stripe of files, optionally with a
+//! mapped file on it. Creates it, opens it as a volume, and removes it. `trial.rs` and `ops.rs` have the operations.
 
 use crate::settings::{Settings, Target, pick};
 use iopath::{

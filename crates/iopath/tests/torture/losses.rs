@@ -1,5 +1,5 @@
-//! Losses that a worker accepts while others work (`Volume::accept_loss`), so that later flushes succeed. A worker may accept
-//! the loss of bytes of another worker. A later successful flush then does not cover writes before the loss.
+//! Losses that a worker accepts while others work (`Volume::accept_loss`), so that later flushes succeed. A worker may
+//! accept the loss of bytes of another worker. A later successful flush then does not cover writes before the loss.
 
 use iopath::Volume;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};

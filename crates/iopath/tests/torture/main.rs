@@ -1,10 +1,10 @@
-//! Torture: random operations on a volume in memory or on files, with errors, short transfers, reordering and power failures.
-//! Each byte is compared with a model. `cargo xtask torture` runs any number of operations.
+//! Torture: random operations on a volume in memory or on files, with errors, short transfers, reordering and power
+//! failures. Each byte is compared with a model. `cargo xtask torture` runs any number of operations.
 //!
-//! The arguments are the variables `IOPATH_TORTURE_SEED`, `_OPS`, `_THREADS` and `_TARGET` (`memory`, `tmpfs`, or the path of a
-//! file to create and remove); `IOPATH_TEST_ENGINE` is the engine. Several threads first write separate ranges of a volume;
-//! then all threads write to all ranges. A hang is a failure (`watchdog.rs`). The torture of `iopath-nbd` consists of the same
-//! modules, with an export of a server as the target.
+//! The arguments are the variables `IOPATH_TORTURE_SEED`, `_OPS`, `_THREADS` and `_TARGET` (`memory`, `tmpfs`, or the
+//! path of a file to create and remove); `IOPATH_TEST_ENGINE` is the engine. Several threads first write separate
+//! ranges of a volume; then all threads write to all ranges. A hang is a failure (`watchdog.rs`). The torture of
+//! `iopath-nbd` consists of the same modules, with an export of a server as the target.
 //!
 //! ```text
 //!   trial ── phases of ops ──▶ worker (one a thread) ──▶ Volume ──▶ faults ──▶ backend: memory disk, file, stripe
@@ -13,8 +13,9 @@
 //!    └ crash ─────────────────▶  model: possible values of each byte             crash ┘
 //! ```
 //!
-//! Each operation is a row of `OPS` (`ops.rs`). Each trial draws a device, block and mapping (`backend.rs`), a mode, cache and
-//! elevator (`trial/mode.rs`), and faults (`trial/faults.rs`). `Conditions` has the outcomes that operations must accept.
+//! Each operation is a row of `OPS` (`ops.rs`). Each trial draws a device, block and mapping (`backend.rs`), a mode,
+//! cache and elevator (`trial/mode.rs`), and faults (`trial/faults.rs`). `Conditions` has the outcomes that operations
+//! must accept.
 
 mod backend;
 mod conditions;

@@ -1,18 +1,20 @@
 //! The possible values of every byte of a volume, now and after a power failure. Independent of the code under test.
 //!
-//! Most sectors have one possible content. After a failed write, a sector has either the old or the new content, until a read
-//! returns one of them or a write covers the sector. After a power failure, it may have any content since the last flush.
+//! Most sectors have one possible content. After a failed write, a sector has either the old or the new content, until
+//! a read returns one of them or a write covers the sector. After a power failure, it may have any content since the
+//! last flush.
 //!
-//! **Several threads.** Each worker has a model, and ranges of bytes that no other worker writes, with any boundaries: workers
-//! share blocks and pages, never bytes. Therefore operations of other workers do not change the model, with two exceptions.
+//! **Several threads.** Each worker has a model, and ranges of bytes that no other worker writes, with any boundaries:
+//! workers share blocks and pages, never bytes. Therefore operations of other workers do not change the model, with two
+//! exceptions.
 //!
-//! - While failed flushes lose writes, a flush of another worker can return a sector to any content since the last successful
-//!   flush of its worker, and a later write-back can restore the newest content. [`Model::check_beside_loss`] then checks reads
-//!   without a change of the model, and workers write whole blocks, so that no content is a mixture. A successful flush still
-//!   saves all earlier writes of the worker.
-//! - While several workers resize, the ranges of each worker are below a floor that no resize removes; the model ends at the
-//!   floor. Above it, all workers write one pattern, in which the offset determines each byte (`ops/resize.rs`), so that a read
-//!   returns the pattern or zeroes.
+//! - While failed flushes lose writes, a flush of another worker can return a sector to any content since the last
+//!   successful flush of its worker, and a later write-back can restore the newest content.
+//!   [`Model::check_beside_loss`] then checks reads without a change of the model, and workers write whole blocks, so
+//!   that no content is a mixture. A successful flush still saves all earlier writes of the worker.
+//! - While several workers resize, the ranges of each worker are below a floor that no resize removes; the model ends
+//!   at the floor. Above it, all workers write one pattern, in which the offset determines each byte (`ops/resize.rs`),
+//!   so that a read returns the pattern or zeroes.
 //!
 //! `overlap.rs` checks bytes that several threads write, without this model.
 
@@ -91,7 +93,8 @@ impl Model {
         Ok(())
     }
 
-    /// Checks that a read may return these bytes while losses of other workers revert sectors and write-back restores them.
+    /// Checks that a read may return these bytes while losses of other workers revert sectors and write-back restores
+    /// them.
     pub(crate) fn check_beside_loss(&self, offset: usize, found: &[u8]) -> Result<(), Mismatch> {
         for (at, found) in pieces(offset, found) {
             let (sector, within) = (at / SECTOR, at % SECTOR..at % SECTOR + found.len());
@@ -175,8 +178,8 @@ impl Model {
         sectors(offset, bytes).for_each(|sector| saved.add_to(doubts, sector));
     }
 
-    /// The power has failed, and reads have shown the content of all `owned` bytes. Versions that differ only in bytes of other
-    /// workers are dropped.
+    /// The power has failed, and reads have shown the content of all `owned` bytes. Versions that differ only in bytes
+    /// of other workers are dropped.
     pub(crate) fn survived(&mut self, owned: &[std::ops::Range<usize>]) {
         let Self { now, doubts, .. } = self;
         let in_doubt: Vec<usize> = doubts.sectors().collect();

@@ -30,8 +30,8 @@ const LOSING: fn(&Conditions) -> bool =
 /// Several workers move the end.
 const RESIZING: fn(&Conditions) -> bool = Conditions::resizes_meanwhile;
 
-/// A batch write must not be in flight while the end moves, or while another worker writes bytes after the last whole block of
-/// the same page: the kernel treats this as corruption. Only a page cache serialises the two writes.
+/// A batch write must not be in flight while the end moves, or while another worker writes bytes after the last whole
+/// block of the same page: the kernel treats this as corruption. Only a page cache serialises the two writes.
 const BURSTS: fn(&Conditions) -> bool = |conditions| {
     let is_bounced = conditions.mode.accepts_unaligned && !conditions.mode.is_cached;
     let collides = conditions.is_shared && is_bounced;
@@ -62,8 +62,8 @@ pub(crate) const OPS: &[Row] = &[
     Row { weight: 10, fits: RESIZING, run: resize::read_above_floor },
 ];
 
-/// Draws rows by weight, from the rows that the conditions allow. With several workers, each omits about half of the rows, a
-/// different half in each phase, so that some workers write continuously while others mostly flush.
+/// Draws rows by weight, from the rows that the conditions allow. With several workers, each omits about half of the
+/// rows, a different half in each phase, so that some workers write continuously while others mostly flush.
 pub(crate) struct Draw {
     /// The rows, each with the sum of weights up to it.
     rows: Vec<(u32, &'static Row)>,
@@ -245,8 +245,8 @@ fn save(work: &mut Work<'_>) -> Result<(), Failure> {
     if work.worker.losses.none_since(begun) { work.check_saved(offset, bytes) } else { Ok(()) }
 }
 
-/// The content of a discarded range is undefined; on the storage here it is zeroes or unchanged. A page cache drops dirty
-/// pages, so older bytes may reappear.
+/// The content of a discarded range is undefined; on the storage here it is zeroes or unchanged. A page cache drops
+/// dirty pages, so older bytes may reappear.
 fn discard(work: &mut Work<'_>) -> Result<(), Failure> {
     let Some((offset, bytes)) = work.bytes() else { return Ok(()) };
     let is_ok = work.outcome(&work.volume.discard(offset as u64, bytes as u64))?;

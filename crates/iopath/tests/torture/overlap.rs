@@ -1,5 +1,5 @@
-//! Threads that overwrite each other. Each sector must have the content of a write that may have been the last, and no thread
-//! may read bytes that it has overwritten itself. `trial.rs` tests bytes with a single writer.
+//! Threads that overwrite each other. Each sector must have the content of a write that may have been the last, and no
+//! thread may read bytes that it has overwritten itself. `trial.rs` tests bytes with a single writer.
 
 use crate::backend::Backend;
 use crate::settings::{Settings, pick};
@@ -79,7 +79,8 @@ impl<'a> Round<'a> {
         Self { source, before, plans, puts }
     }
 
-    /// Whether a sector may have this content: for a reader (thread and step), or after the round if there is no reader.
+    /// Whether a sector may have this content: for a reader (thread and step), or after the round if there is no
+    /// reader.
     fn allows(&self, sector: usize, found: &[u8], reader: Option<(usize, usize)>) -> bool {
         let is_it = |put: &SectorWrite| self.source.random[put.from..][..SECTOR] == *found;
         let puts = &self.puts[sector];

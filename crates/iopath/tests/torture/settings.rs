@@ -67,8 +67,8 @@ impl Settings {
 }
 
 impl Target {
-    /// Whether a read concurrent with a write of the same sector returns it old or new. On tmpfs a `pread` concurrent with a
-    /// `pwrite` returns some of both.
+    /// Whether a read concurrent with a write of the same sector returns it old or new. On tmpfs a `pread` concurrent
+    /// with a `pwrite` returns some of both.
     pub(crate) fn keeps_sectors_whole(&self) -> bool {
         !matches!(self, Self::Tmpfs(_))
     }

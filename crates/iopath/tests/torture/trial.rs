@@ -1,5 +1,5 @@
-//! A trial of a volume: phases of operations by one or several workers, and between them reopening, resizing and power failures.
-//! `trial/faults.rs` injects faults.
+//! A trial of a volume: phases of operations by one or several workers, and between them reopening, resizing and power
+//! failures. `trial/faults.rs` injects faults.
 
 mod faults;
 mod mode;
@@ -258,7 +258,8 @@ impl Trial {
         }
     }
 
-    /// In half of the trials, two workers write parts of the same blocks; in some trials, all workers write to each page.
+    /// In half of the trials, two workers write parts of the same blocks; in some trials, all workers write to each
+    /// page.
     fn cut(&mut self, block: usize) {
         // Each worker has some of the bytes there are now.
         let share = self.end.floor / self.workers.len();

@@ -1,5 +1,5 @@
-//! One thread of a trial: its ranges of the volume, their model, and helpers of operations. The operations are rows of a table
-//! in `ops.rs`.
+//! One thread of a trial: its ranges of the volume, their model, and helpers of operations. The operations are rows of
+//! a table in `ops.rs`.
 
 use crate::conditions::{Conditions, Mode};
 use crate::history::{Event, History};
@@ -150,8 +150,8 @@ impl Worker {
         }
     }
 
-    /// Whether a flush that has just succeeded covers all writes of this worker. If another worker has accepted a loss, each
-    /// sector may have any version since the last flush that covered all writes.
+    /// Whether a flush that has just succeeded covers all writes of this worker. If another worker has accepted a loss,
+    /// each sector may have any version since the last flush that covered all writes.
     pub(crate) fn doubt_accepted_losses(&mut self) -> bool {
         let covers = self.losses.none_since(self.covered_since);
         if !covers {
@@ -213,7 +213,8 @@ impl Work<'_> {
         self.volume.facts().block_bytes as usize
     }
 
-    /// One of the ranges. With several workers, the last range is drawn more often: all workers share the page at the end.
+    /// One of the ranges. With several workers, the last range is drawn more often: all workers share the page at the
+    /// end.
     fn owned(&mut self) -> Range<usize> {
         let Worker { random, owned, .. } = &mut *self.worker;
         let is_last = self.conditions.is_shared && random.random_range(0..4) == 0;
@@ -238,8 +239,8 @@ impl Work<'_> {
         Some((start + first * block, blocks * block))
     }
 
-    /// A range of bytes of this worker, if the volume accepts unaligned ranges and the model supports them (`model.rs`); else
-    /// whole blocks.
+    /// A range of bytes of this worker, if the volume accepts unaligned ranges and the model supports them
+    /// (`model.rs`); else whole blocks.
     pub(crate) fn bytes(&mut self) -> Option<(usize, usize)> {
         let whole_blocks = !self.conditions.mode.accepts_unaligned || self.conditions.loses_meanwhile();
         if whole_blocks || self.worker.random.random_range(0..3) == 0 {
@@ -262,8 +263,8 @@ impl Work<'_> {
         self.worker.random.random_range(0..=(SOURCE_BYTES - bytes) / align) * align
     }
 
-    /// A flush, or an operation with a flush, has failed. With several workers, a worker often accepts the loss, so that later
-    /// flushes succeed.
+    /// A flush, or an operation with a flush, has failed. With several workers, a worker often accepts the loss, so
+    /// that later flushes succeed.
     pub(crate) fn flush_failed(&mut self) {
         let Conditions { may_fail, may_lose, has_lost, mode, .. } = self.conditions;
         if may_lose && may_fail {
@@ -286,8 +287,8 @@ impl Work<'_> {
         self.outcome(result)
     }
 
-    /// Whether an operation has succeeded. An error is a failure unless the conditions allow it. They never allow an error
-    /// that reports a range inside the volume as past the end.
+    /// Whether an operation has succeeded. An error is a failure unless the conditions allow it. They never allow an
+    /// error that reports a range inside the volume as past the end.
     pub(crate) fn outcome(&self, result: &Result<(), Error>) -> Result<bool, Failure> {
         let Err(error) = result else { return Ok(true) };
         match error.kind() {
@@ -316,7 +317,8 @@ impl Work<'_> {
         compare(what, offset, found, |found| self.worker.model.check_beside_loss(offset, found))
     }
 
-    /// Compares bytes of the medium, which are in the buffer. A flush has succeeded, so a loss cannot explain a difference.
+    /// Compares bytes of the medium, which are in the buffer. A flush has succeeded, so a loss cannot explain a
+    /// difference.
     pub(crate) fn check_saved(&mut self, offset: usize, bytes: usize) -> Result<(), Failure> {
         let Worker { model, buffer, .. } = &mut *self.worker;
         compare("on the medium after a flush", offset, &buffer[..bytes], |found| model.check(offset, found))

@@ -1,5 +1,5 @@
-//! The client of iopath with its page cache and readahead against clients without readahead: sequential reads of 16 KiB from
-//! `iopath serve`, which has the data in its page cache.
+//! The client of iopath with its page cache and readahead against clients without readahead: sequential reads of 16 KiB
+//! from `iopath serve`, which has the data in its page cache.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -1,5 +1,5 @@
-//! `iopath serve` with TLS against nbdkit with the same certificates. The client is nbdcopy, which verifies the certificate,
-//! with one connection; it reads the whole export and drops the data. `openssl` makes the certificates.
+//! `iopath serve` with TLS against nbdkit with the same certificates. The client is nbdcopy, which verifies the
+//! certificate, with one connection; it reads the whole export and drops the data. `openssl` makes the certificates.
 //!
 //! The rate includes the start of nbdcopy and the handshake of TLS, some milliseconds.
 

@@ -1,5 +1,5 @@
-//! A modelled disk that `iopath serve` exports in real time: the latency that a client measures against that of the model in
-//! virtual time. Other load on the machine adds to it, so this is no test.
+//! A modelled disk that `iopath serve` exports in real time: the latency that a client measures against that of the
+//! model in virtual time. Other load on the machine adds to it, so this is no test.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;

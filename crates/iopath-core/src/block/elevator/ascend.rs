@@ -1,5 +1,5 @@
-//! One-way ascending sort: the elevator of Linux 2.2 and 2.4 with its four limits. It finds neighbours and refuses merges
-//! that would exceed a limit; the merge itself is in `queue/merge.rs`.
+//! One-way ascending sort: the elevator of Linux 2.2 and 2.4 with its four limits. It finds neighbours and refuses
+//! merges that would exceed a limit; the merge itself is in `queue/merge.rs`.
 
 use super::pass_counter::PassCounter;
 use super::sorted_queue::{READS, SortedQueue, WRITES};

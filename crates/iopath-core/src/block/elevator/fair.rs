@@ -1,5 +1,6 @@
-//! Weighted fair queueing: shares the device among streams by weight, so that parallel streams finish together. It orders
-//! streams, not sectors: the requests of a stream go in the order of arrival. The table of streams is `fair/streams.rs`.
+//! Weighted fair queueing: shares the device among streams by weight, so that parallel streams finish together. It
+//! orders streams, not sectors: the requests of a stream go in the order of arrival. The table of streams is
+//! `fair/streams.rs`.
 
 mod streams;
 

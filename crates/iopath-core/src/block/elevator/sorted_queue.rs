@@ -1,5 +1,5 @@
-//! The queue of the sorted elevators: requests by sector and, within each class, by age. It keeps the head and finds the
-//! neighbours of an arrival. Each elevator decides between sector order and age.
+//! The queue of the sorted elevators: requests by sector and, within each class, by age. It keeps the head and finds
+//! the neighbours of an arrival. Each elevator decides between sector order and age.
 
 use super::{Neighbours, Outline};
 use crate::block::bio::Op;
@@ -12,8 +12,8 @@ use crate::sector::{Extent, Sector};
 /// Queued requests in sector order, and in `CLASSES` lists by age: none, one for all, or [`READS`] and [`WRITES`].
 ///
 /// A sector number leaves nine bits of a key unused ([`Sector::MAX`]). They hold the length of the request, up to a
-/// maximum. So the end of a request is known from its key alone, and a look-up of neighbours reads only requests that it
-/// returns. With a million requests queued, that saves one of two cache misses.
+/// maximum. So the end of a request is known from its key alone, and a look-up of neighbours reads only requests that
+/// it returns. With a million requests queued, that saves one of two cache misses.
 #[derive(Debug)]
 pub(super) struct SortedQueue<const CLASSES: usize> {
     by_sector: SortedSet,

@@ -1,5 +1,5 @@
-//! The text form of an elevator and its settings: `deadline:read_expire_ms=100,fifo_batch=8`. Parsing checks the text, so
-//! an [`ElevatorSpec`] is always valid.
+//! The text form of an elevator and its settings: `deadline:read_expire_ms=100,fifo_batch=8`. Parsing checks the text,
+//! so an [`ElevatorSpec`] is always valid.
 
 use super::{ELEVATORS, Elevator, ElevatorError, ElevatorKind, Settings, Tunable};
 use std::fmt;

@@ -1,5 +1,5 @@
-//! Two ascending lists, the disksort of BSD: one for the current sweep of the head, one for the next. It finds neighbours
-//! in both; the merge is in `queue/merge.rs`.
+//! Two ascending lists, the disksort of BSD: one for the current sweep of the head, one for the next. It finds
+//! neighbours in both; the merge is in `queue/merge.rs`.
 
 use super::sorted_queue::SortedQueue;
 use super::{Elevator, Neighbours, Outline, Settings, StarvationBound, Tunable};
@@ -15,8 +15,8 @@ use crate::time::Instant;
 /// join the next sweep: otherwise a stream of adjacent requests could keep the head in one place. (FreeBSD limits its
 /// batches in the same way, with the same default.)
 ///
-/// Insert and dispatch are O(log n), and O(1) on average next to the previous one. A look-up of neighbours searches both
-/// lists, the current one only from its lowest request on.
+/// Insert and dispatch are O(log n), and O(1) on average next to the previous one. A look-up of neighbours searches
+/// both lists, the current one only from its lowest request on.
 ///
 /// Starvation bound: twice the sum of `sweep_max` and the number of queued requests. A request waits for at most the
 /// rest of one sweep and is part of the next.

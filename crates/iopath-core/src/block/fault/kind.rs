@@ -149,8 +149,8 @@ impl Fault {
         Self::of(Kind::MisdirectedWrite)
     }
 
-    /// One bit of the extent of a read changes on the medium before the read. A device cannot do this with requests: the
-    /// owner of the bytes flips the bit in [`FaultSource::on_damage`](crate::FaultSource::on_damage).
+    /// One bit of the extent of a read changes on the medium before the read. A device cannot do this with requests:
+    /// the owner of the bytes flips the bit in [`FaultSource::on_damage`](crate::FaultSource::on_damage).
     pub const fn bit_rot() -> Self {
         Self::of(Kind::BitRot)
     }

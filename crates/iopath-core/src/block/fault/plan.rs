@@ -32,8 +32,8 @@ pub trait FaultSource {
     /// A flush has failed: a host with a volatile cache can lose data here.
     fn on_failed_flush(&mut self) {}
 
-    /// A silent fault damages the medium. The host flips the bit of a [`Damage::BitFlipped`] at once: the read that finds
-    /// it follows. The device has done all other damage itself.
+    /// A silent fault damages the medium. The host flips the bit of a [`Damage::BitFlipped`] at once: the read that
+    /// finds it follows. The device has done all other damage itself.
     fn on_damage(&mut self, _damage: Damage) {}
 }
 
@@ -162,7 +162,8 @@ impl FaultSource for FaultPlan {
     }
 }
 
-/// The outcome of a transfer of `extent` by a rule that applies to it, or `None` if the extent is too small for the fault.
+/// The outcome of a transfer of `extent` by a rule that applies to it, or `None` if the extent is too small for the
+/// fault.
 fn outcome_of(
     rule: &Fault,
     extent: Extent,

@@ -1,5 +1,5 @@
-//! The log of accesses: the reads, writes and flushes that a program asked for, above a page cache. Bios and requests below it
-//! are in the log of the queue (`collect.rs`).
+//! The log of accesses: the reads, writes and flushes that a program asked for, above a page cache. Bios and requests
+//! below it are in the log of the queue (`collect.rs`).
 
 use super::LogSink;
 use super::collect::Log;

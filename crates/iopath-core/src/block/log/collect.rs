@@ -1,6 +1,6 @@
-//! Collects the records of a queue into batches for the sink, and combines steps at the same time into one record. At most
-//! one batch is pending. A record goes to the sink with the first step after [`PENDING_MAX_NS`] at the latest, and while
-//! the queue is idle if the sink supports that.
+//! Collects the records of a queue into batches for the sink, and combines steps at the same time into one record. At
+//! most one batch is pending. A record goes to the sink with the first step after [`PENDING_MAX_NS`] at the latest, and
+//! while the queue is idle if the sink supports that.
 
 use super::record::{Event, Record, Step, Subject};
 use super::{LogSink, RecordBatch};
@@ -36,8 +36,9 @@ pub(crate) struct Log {
     got: usize,
     run_end: usize,
     run_at: Instant,
-    /// The end of the batch, if its last record is the `Get` of a request whose `Plug` is pending: if the plug holds only
-    /// this request until it is emptied, the record includes `Plug` and `Unplug`. Any other position: nothing is pending.
+    /// The end of the batch, if its last record is the `Get` of a request whose `Plug` is pending: if the plug holds
+    /// only this request until it is emptied, the record includes `Plug` and `Unplug`. Any other position: nothing is
+    /// pending.
     plugged: usize,
     /// The position in the batch up to which memory was prefetched for writing.
     prefetched: usize,
@@ -48,7 +49,8 @@ pub(crate) struct Log {
     time_high: u64,
     /// Records lost and not yet recorded as missing.
     missed: u64,
-    /// The saved `valid_ns` while the batch is published. `valid_ns` is 0 then, so that the next step reclaims the batch.
+    /// The saved `valid_ns` while the batch is published. `valid_ns` is 0 then, so that the next step reclaims the
+    /// batch.
     published: Option<u64>,
     sink: Box<dyn LogSink>,
 }
@@ -75,8 +77,8 @@ impl Log {
         }
     }
 
-    /// Records a step. Always inlined, so that constants of the caller are encoded at compile time and the step is never
-    /// stored in memory.
+    /// Records a step. Always inlined, so that constants of the caller are encoded at compile time and the step is
+    /// never stored in memory.
     #[expect(clippy::inline_always, reason = "measured")]
     #[inline(always)]
     pub(crate) fn push(&mut self, step: &Step, now: Instant) {
@@ -136,7 +138,8 @@ impl Log {
         if self.run_end == self.len { self.append_to_run(record) } else { self.append(record) }
     }
 
-    /// A bio was queued. The caller must record its next step before any other, by [`Log::push_get`] if it gets a request.
+    /// A bio was queued. The caller must record its next step before any other, by [`Log::push_get`] if it gets a
+    /// request.
     #[inline]
     pub(crate) const fn note_queued(&mut self, slot: u32) {
         self.queued = slot;

@@ -71,7 +71,8 @@ pub enum Event {
     Missed = 18,
     /// The elevator was replaced by the one in [`Record::name`].
     Elevator = 19,
-    /// A program accesses a range of bytes, above a page cache: [`Record::access_range`]. The slot is the number of a bio.
+    /// A program accesses a range of bytes, above a page cache: [`Record::access_range`]. The slot is the number of a
+    /// bio.
     Access = 21,
     /// An access has ended; `other` is the errno, 0 for success.
     AccessEnd = 22,
@@ -343,8 +344,8 @@ impl Record {
         Self::new(&Step { op: access.op, stream: access.stream, extent, ..step }, now)
     }
 
-    /// Offset and length in bytes of the range in a record of [`Event::Access`]. A range that was too large for a record is
-    /// clamped to whole sectors.
+    /// Offset and length in bytes of the range in a record of [`Event::Access`]. A range that was too large for a
+    /// record is clamped to whole sectors.
     pub const fn access_range(self) -> (u64, u64) {
         let edges = self.other() as u64;
         let (head, tail) = (edges & low(EDGE_BITS), edges >> EDGE_BITS & low(EDGE_BITS));

@@ -9,8 +9,8 @@ use crate::memory::Memory;
 use crate::time::Instant;
 
 impl<M: Memory> RequestQueue<M> {
-    /// Records every later step in `sink`, which replaces an earlier sink. The first steps of bios and requests in flight
-    /// are missing in it.
+    /// Records every later step in `sink`, which replaces an earlier sink. The first steps of bios and requests in
+    /// flight are missing in it.
     pub fn start_log(&mut self, sink: Box<dyn LogSink>) {
         self.log = Some(Box::new(Log::new(sink)));
     }

@@ -1,5 +1,5 @@
-//! The plug: holds requests back for a short time, so that the next bios can merge with them. It finds adjacent requests;
-//! the conditions for a merge are in `merge.rs`.
+//! The plug: holds requests back for a short time, so that the next bios can merge with them. It finds adjacent
+//! requests; the conditions for a merge are in `merge.rs`.
 
 use crate::block::merge::Side;
 use crate::block::request::Tag;
@@ -121,8 +121,8 @@ impl Filter {
         self.0[word] & bit != 0
     }
 
-    /// The word of a sector, and its bit there. Multiplicative hashing (Knuth, The Art of Computer Programming, volume 3,
-    /// section 6.4), with 2^64 divided by the golden ratio.
+    /// The word of a sector, and its bit there. Multiplicative hashing (Knuth, The Art of Computer Programming, volume
+    /// 3, section 6.4), with 2^64 divided by the golden ratio.
     const fn place(sector: Sector) -> (usize, u64) {
         let hash = sector.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 55;
         ((hash >> 6) as usize, 1 << (hash & 63))

@@ -1,5 +1,5 @@
-//! The elevator of a queue. `none`, the usual one, is called without a virtual call: a fast device completes a request in less time
-//! than several of them take. Decides nothing: the elevators do (`block/elevator.rs`).
+//! The elevator of a queue. `none`, the usual one, is called without a virtual call: a fast device completes a request
+//! in less time than several of them take. Decides nothing: the elevators do (`block/elevator.rs`).
 
 use std::ops::{Deref, DerefMut};
 

@@ -1,5 +1,5 @@
-//! Turns bios into requests: splits a bio that exceeds the limits of the device, merges adjacent ones, and takes request
-//! slots for the others. A bio or piece that finds no slot waits in order.
+//! Turns bios into requests: splits a bio that exceeds the limits of the device, merges adjacent ones, and takes
+//! request slots for the others. A bio or piece that finds no slot waits in order.
 
 use super::RequestQueue;
 use crate::block::bio::Bio;

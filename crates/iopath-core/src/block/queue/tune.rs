@@ -9,8 +9,8 @@ use crate::memory::Memory;
 use crate::time::Instant;
 
 impl<M: Memory> RequestQueue<M> {
-    /// Replaces the elevator; the new one gets the queued requests, oldest first. Allocates. Weights of streams are lost. The
-    /// dispatches of the starvation bound count anew for each queued request.
+    /// Replaces the elevator; the new one gets the queued requests, oldest first. Allocates. Weights of streams are
+    /// lost. The dispatches of the starvation bound count anew for each queued request.
     pub fn set_elevator(&mut self, spec: &ElevatorSpec, now: Instant) {
         let mut next = Scheduler::new(spec, self.requests.capacity());
         let mut queued: Vec<Tag> = std::iter::from_fn(|| self.elevator.take_any(&self.requests)).collect();
@@ -32,8 +32,8 @@ impl<M: Memory> RequestQueue<M> {
         self.spec.clone_from(spec);
     }
 
-    /// Sets the number of requests at the device at once, within the limits of the device. Takes effect at the next dispatch:
-    /// requests at the device stay there.
+    /// Sets the number of requests at the device at once, within the limits of the device. Takes effect at the next
+    /// dispatch: requests at the device stay there.
     pub fn set_depth(&mut self, depth: u32) {
         self.depth = depth.min(self.limits.depth_max).max(1);
     }
@@ -46,8 +46,8 @@ impl<M: Memory> RequestQueue<M> {
         self.elevator.tunable(name)
     }
 
-    /// Sets a tunable of the elevator, from the next request on. A batch in progress may end under the old value. The dispatches
-    /// of the starvation bound count anew for each queued request.
+    /// Sets a tunable of the elevator, from the next request on. A batch in progress may end under the old value. The
+    /// dispatches of the starvation bound count anew for each queued request.
     ///
     /// # Errors
     /// If the elevator has no tunable of that name, or the value is out of its range.
@@ -56,7 +56,8 @@ impl<M: Memory> RequestQueue<M> {
         self.elevator.set_tunable(name, value)
     }
 
-    /// Sets the weight of a stream, clamped to 1..=10,000. The default is 100. Only elevators with shares (`fair`) use it.
+    /// Sets the weight of a stream, clamped to 1..=10,000. The default is 100. Only elevators with shares (`fair`) use
+    /// it.
     pub fn set_weight(&mut self, stream: Stream, weight: u32) {
         self.elevator.set_weight(stream, weight);
     }

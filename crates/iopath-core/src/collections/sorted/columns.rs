@@ -62,8 +62,8 @@ pub(super) fn close<T: Bits, const N: usize>(column: &mut [T; N], slot: usize, l
     column[N - 1] = last;
 }
 
-/// Moves items between two neighbours of `lens` items, so that the left one has `target`. Used for a split (the right one is
-/// empty), a merge (`target` is the sum) and a balance.
+/// Moves items between two neighbours of `lens` items, so that the left one has `target`. Used for a split (the right
+/// one is empty), a merge (`target` is the sum) and a balance.
 pub(super) fn level<T: Copy, const N: usize>(
     left: &mut [T; N],
     right: &mut [T; N],

@@ -1,5 +1,5 @@
-//! Prefetching: finds the leaves of announced keys, prefetches their memory, and stores the leaves, so that the operations
-//! need no descent. It changes no entry.
+//! Prefetching: finds the leaves of announced keys, prefetches their memory, and stores the leaves, so that the
+//! operations need no descent. It changes no entry.
 
 use super::arena::Arena;
 use super::node::{Inner, Leaf};
@@ -23,8 +23,8 @@ pub(super) struct Prefetched {
 impl Prefetched {
     pub(super) const NONE: Self = Self { fingers: [Finger::NOWHERE; PREFETCH_MAX], next: 0, end: 0 };
 
-    /// The leaf of `key`, if `key` was announced and the leaf's bounds are unchanged. Drops the leaves announced before it.
-    /// Always inlined, for the reason given at [`SortedSet::locate`].
+    /// The leaf of `key`, if `key` was announced and the leaf's bounds are unchanged. Drops the leaves announced before
+    /// it. Always inlined, for the reason given at [`SortedSet::locate`].
     #[expect(clippy::inline_always, reason = "a call would stall on memory")]
     #[inline(always)]
     pub(super) fn take(&mut self, key: u64, leaves: &Arena<Leaf>) -> Option<Finger> {

@@ -78,8 +78,8 @@ impl SortedSet {
         }
     }
 
-    /// Merges children `slot` and `slot + 1` of `parent` and returns true, if one leaf can hold both. Otherwise balances
-    /// them.
+    /// Merges children `slot` and `slot + 1` of `parent` and returns true, if one leaf can hold both. Otherwise
+    /// balances them.
     fn join_leaves(&mut self, parent: u32, slot: usize) -> bool {
         let node = &mut self.inners[parent];
         let (left, right) = (node.child(slot), node.child(slot + 1));

@@ -32,7 +32,8 @@ impl<F: Frames> BufferedPath<F> {
         self.cache.begin_direct(op, self.geometry.pages(start, end - start), waiter)
     }
 
-    /// A direct I/O has completed, successfully or not: see [`PageCache::end_direct`](crate::cache::PageCache::end_direct).
+    /// A direct I/O has completed, successfully or not: see
+    /// [`PageCache::end_direct`](crate::cache::PageCache::end_direct).
     pub fn end_direct(&mut self, tag: DirectTag) {
         self.cache.end_direct(tag);
     }

@@ -15,8 +15,8 @@
 //!
 //! The direct I/O never flushes the device. A forced write ends with [`PageCache::end_forced`] (`forced.rs`).
 //!
-//! A read waits for the pages that were dirty at its call, recorded by epoch as for a flush. A write waits for the writers
-//! that were in its range at its call; no others can enter. Neither waits for a pin, or for another direct I/O.
+//! A read waits for the pages that were dirty at its call, recorded by epoch as for a flush. A write waits for the
+//! writers that were in its range at its call; no others can enter. Neither waits for a pin, or for another direct I/O.
 
 use super::{Outcome, PageCache, Ready};
 use crate::block::bio::Op;

@@ -33,8 +33,8 @@ pub(super) struct Flushes {
     /// The number of failed device flushes, and the error of the last.
     failures: u64,
     failure: Option<IoError>,
-    /// Pages without a record of their last write, which this device flush covers: the page has left the cache since, or
-    /// direct I/O wrote it. Index 0: the running flush; index 1: the next one.
+    /// Pages without a record of their last write, which this device flush covers: the page has left the cache since,
+    /// or direct I/O wrote it. Index 0: the running flush; index 1: the next one.
     gone: [PageSet; 2],
     /// The error that lost bytes already reported as written back.
     lost: Option<IoError>,
@@ -145,8 +145,8 @@ impl PageCache {
         frames.filter(|frame| range.contains(self.frames[*frame as usize].page)).count() as u64
     }
 
-    /// The next dirty frame that an open flush covers. A flush skips a page whose earlier write is in flight; the completion
-    /// of that write moves the flush back ([`Flushes::reopen`]).
+    /// The next dirty frame that an open flush covers. A flush skips a page whose earlier write is in flight; the
+    /// completion of that write moves the flush back ([`Flushes::reopen`]).
     pub(super) fn next_for_flush(&mut self) -> Option<NextWrite> {
         let Self { flushes, dirty, frames, writeback, ios, .. } = self;
         for (_, flush) in &mut flushes.open {
@@ -229,8 +229,8 @@ impl PageCache {
     /// Makes pages dirty again after a failed device flush. The device may have lost all bytes written since its last
     /// good flush, including bytes written during the failed flush. Pages that left the cache and were read again have
     /// no record of their write, but `gone` contains them. Such pages that are being read are read again, since their
-    /// bytes may be from before the loss. Pages being written are written again. All other pages stay clean: a page that
-    /// was only read is not written, because a write would allocate space for the holes of a file.
+    /// bytes may be from before the loss. Pages being written are written again. All other pages stay clean: a page
+    /// that was only read is not written, because a write would allocate space for the holes of a file.
     fn dirty_again(&mut self, error: IoError, now: Instant) {
         for frame in 0..self.frames.len() as u32 {
             let Meta { page, state, flushed_by, in_main, is_held, is_orphan, .. } = *self.meta(frame);

@@ -294,8 +294,8 @@ impl PageCache {
         self.writable_frames().map(|frame| &self.frames[frame as usize])
     }
 
-    /// Whether a page that can be written has been dirty for `expire`: the condition of [`PageCache::poll_timeout`], so that
-    /// no driver wakes up for nothing.
+    /// Whether a page that can be written has been dirty for `expire`: the condition of [`PageCache::poll_timeout`], so
+    /// that no driver wakes up for nothing.
     fn has_old(&self, now: Instant) -> bool {
         self.writable_by_age().next().is_some_and(|meta| meta.since + self.config.expire <= now)
     }

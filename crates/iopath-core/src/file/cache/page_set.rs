@@ -2,7 +2,8 @@
 
 use crate::file::page::{Page, PageRange};
 
-/// Up to [`PageSet::RANGES_MAX`] ranges of pages. A further range extends the nearest one, with the pages between the two.
+/// Up to [`PageSet::RANGES_MAX`] ranges of pages. A further range extends the nearest one, with the pages between the
+/// two.
 #[derive(Debug)]
 pub(super) struct PageSet {
     ranges: Vec<PageRange>,

@@ -1,5 +1,6 @@
-//! Chooses the clean page to evict: S3-FIFO (Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023).
-//! Its queues have clean frames only: frames that are dirty, being read or written, or held by a writer are in none.
+//! Chooses the clean page to evict: S3-FIFO (Yang et al., "FIFO queues are all you need for cache eviction", SOSP
+//! 2023). Its queues have clean frames only: frames that are dirty, being read or written, or held by a writer are in
+//! none.
 //!
 //! ```text
 //!   new ──▶ [ small: an eighth ] ── not touched again ──▶ evicted, recorded as a ghost
@@ -9,8 +10,8 @@
 //!                  └─────┘
 //! ```
 //!
-//! A scan passes through `small` and leaves `main` as it is. A hit moves no entry, it only counts a touch, so it needs no lock.
-//! docs/cache.md has measured hit ratios, compared with LRU and CLOCK.
+//! A scan passes through `small` and leaves `main` as it is. A hit moves no entry, it only counts a touch, so it needs
+//! no lock. docs/cache.md has measured hit ratios, compared with LRU and CLOCK.
 
 use super::CacheConfig;
 use super::ghost::Ghost;

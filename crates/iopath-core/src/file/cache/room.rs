@@ -99,8 +99,8 @@ impl PageCache {
         true
     }
 
-    /// Sets the outcomes of the writers that wait for room. Call it when pages may have become clean, and after a failed
-    /// write.
+    /// Sets the outcomes of the writers that wait for room. Call it when pages may have become clean, and after a
+    /// failed write.
     pub(super) fn settle_room(&mut self) {
         let error = self.room.error.take();
         if !self.room.has_waiters() {

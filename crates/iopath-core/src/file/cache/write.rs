@@ -223,8 +223,8 @@ impl PageCache {
         }
     }
 
-    /// Adds a frame that became dirty earlier to the frames by age. They stay in the order of `since`, because write-back
-    /// by age starts when the first of them is old.
+    /// Adds a frame that became dirty earlier to the frames by age. They stay in the order of `since`, because
+    /// write-back by age starts when the first of them is old.
     pub(super) fn restore_age(&mut self, frame: u32) {
         let since = self.meta(frame).since;
         let younger = self.links.iter(&self.aged).find(|other| self.frames[*other as usize].since > since);

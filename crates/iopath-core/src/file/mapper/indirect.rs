@@ -80,8 +80,8 @@ impl IndirectMap {
         Ok(map)
     }
 
-    /// The pointers of the inode, for the caller to store. They change with [`Mapper::allocate`], [`Mapper::commit`] and
-    /// [`Mapper::unmap`]. Write the inode to the medium after the metadata of [`Mapper::poll_dirty`].
+    /// The pointers of the inode, for the caller to store. They change with [`Mapper::allocate`], [`Mapper::commit`]
+    /// and [`Mapper::unmap`]. Write the inode to the medium after the metadata of [`Mapper::poll_dirty`].
     pub const fn inode(&self) -> &[u32; POINTERS] {
         &self.inode
     }

@@ -1,6 +1,6 @@
 //! Finds by trials how many bytes a device needs in flight. It doubles the distance while the measured throughput
-//! rises, and halves it if the throughput stays the same. When the throughput falls at a constant distance, it returns to the
-//! fastest distance so far, and tries both neighbours of the current one. Independent of streams and pages.
+//! rises, and halves it if the throughput stays the same. When the throughput falls at a constant distance, it returns
+//! to the fastest distance so far, and tries both neighbours of the current one. Independent of streams and pages.
 //!
 //! The product of bandwidth and delay would be the same number, but the delay is unknown. The least measured delay is
 //! that of a block in the device's cache, and the mean delay grows with the queue length, which is the unknown here. So
@@ -14,9 +14,9 @@
 //!       └──┬─┬───┬───────────┬────▶ bytes in flight
 //! ```
 //!
-//! The throughput of a device may have several stable values at one distance. An example is a target whose threads alternate
-//! or wait for each other. Trials at fixed intervals leave the device in the slow state for a long time: the interval doubles,
-//! and each round takes longer. So a fall starts a trial at once.
+//! The throughput of a device may have several stable values at one distance. An example is a target whose threads
+//! alternate or wait for each other. Trials at fixed intervals leave the device in the slow state for a long time: the
+//! interval doubles, and each round takes longer. So a fall starts a trial at once.
 
 use crate::file::rate::Meter;
 use crate::time::{Duration, Instant};
@@ -55,8 +55,8 @@ struct Best {
 enum Phase {
     /// Doubling, last from `from`. The last `misses` rounds had no gain.
     Grow { from: u64, misses: u32 },
-    /// Growth has ended: a round at the fastest target. If it is slow, the earlier rate was noise, and growth resumes at
-    /// `larger`.
+    /// Growth has ended: a round at the fastest target. If it is slow, the earlier rate was noise, and growth resumes
+    /// at `larger`.
     Check { larger: u64 },
     /// No trial for the next `rounds_left` rounds.
     Steady { rounds_left: u32 },

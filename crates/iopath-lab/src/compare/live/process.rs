@@ -40,8 +40,8 @@ pub(super) struct Ended {
     pub(super) is_open: bool,
 }
 
-/// Waits for a command, the leader of its process group. `signals` returns the number of signals since the last call. The
-/// first signal ends the group with SIGTERM, so that it removes its scratch files; a later one with SIGKILL.
+/// Waits for a command, the leader of its process group. `signals` returns the number of signals since the last call.
+/// The first signal ends the group with SIGTERM, so that it removes its scratch files; a later one with SIGKILL.
 pub(super) fn wait(mut child: Child, mut signals: impl FnMut() -> usize) -> io::Result<Ended> {
     let group = Pid::from_child(&child);
     let mut streams = [

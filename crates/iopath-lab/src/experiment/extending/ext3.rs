@@ -1,5 +1,5 @@
-//! An indirect map in the block groups of ext3. Each group of 32768 blocks has a bitmap of its free blocks, which is read
-//! before the first allocation in the group. Journal and reservations of ext3 are not modelled.
+//! An indirect map in the block groups of ext3. Each group of 32768 blocks has a bitmap of its free blocks, which is
+//! read before the first allocation in the group. Journal and reservations of ext3 are not modelled.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,8 @@ use iopath_core::mapper::{
 };
 use iopath_core::{Extent, SECTOR_BYTES};
 
-/// Blocks at the start of each group that hold no data: a copy of the superblock, bitmaps, and inodes (one for each 8 KiB).
+/// Blocks at the start of each group that hold no data: a copy of the superblock, bitmaps, and inodes (one for each 8
+/// KiB).
 const METADATA_BLOCKS: u64 = 3 + 512;
 
 /// An indirect map in block groups.

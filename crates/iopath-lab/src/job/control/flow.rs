@@ -46,7 +46,8 @@ pub(crate) fn flows<'a>(settings: impl Iterator<Item = Option<&'a Flow>>) -> Vec
 }
 
 impl FlowShare {
-    /// Joins the group with a credit: its share of the transfers so far. So the others do not wait until it has caught up.
+    /// Joins the group with a credit: its share of the transfers so far. So the others do not wait until it has caught
+    /// up.
     #[cold]
     fn join(&mut self) {
         let weights = self.group.weights.fetch_add(self.weight, Ordering::Relaxed);

@@ -6,8 +6,8 @@ use crate::controls::LatencyTarget;
 
 const MILLION: u64 = 1_000_000;
 
-/// The search of one job. It doubles the depth while the latency is kept, and then halves the interval between the largest depth
-/// that keeps it and the smallest that does not.
+/// The search of one job. It doubles the depth while the latency is kept, and then halves the interval between the
+/// largest depth that keeps it and the smallest that does not.
 #[derive(Debug)]
 pub(super) struct DepthSearch {
     target: LatencyTarget,

@@ -1,5 +1,5 @@
-//! Records the figures of a job over time, and writes them in the format of fio's logs: fio's `write_bw_log`, `write_lat_log` and
-//! `write_iops_log`. Formats nothing while the job runs.
+//! Records the figures of a job over time, and writes them in the format of fio's logs: fio's `write_bw_log`,
+//! `write_lat_log` and `write_iops_log`. Formats nothing while the job runs.
 
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! One call of a job on the buffered path, as a state machine: a read, a write or a flush. It copies no data. The state
-//! machine returns if the call must wait. With a host, it also returns for CPU work: for each page of a read, and for each
-//! group of pages that a write holds together.
+//! machine returns if the call must wait. With a host, it also returns for CPU work: for each page of a read, and for
+//! each group of pages that a write holds together.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use iopath_model::Work;
 
 use crate::path::{Direction, Transfer};
 
-/// The time of a call that does not wait, if there is no host: the resolution of the clock. Without a host, copies take no
-/// time, but a run in which every read is a hit must end.
+/// The time of a call that does not wait, if there is no host: the resolution of the clock. Without a host, copies take
+/// no time, but a run in which every read is a hit must end.
 const CALL_MIN: Duration = Duration::from_nanos(1);
 
 /// A call and its progress.

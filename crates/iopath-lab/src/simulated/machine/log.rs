@@ -1,4 +1,5 @@
-//! The request log of a modelled machine, in memory: its summary, its lines and its steps. The format is that of `iopath-log`.
+//! The request log of a modelled machine, in memory: its summary, its lines and its steps. The format is that of
+//! `iopath-log`.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};

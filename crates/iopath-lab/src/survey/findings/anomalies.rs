@@ -12,8 +12,8 @@ use crate::workload::Rw;
 /// A block size with less than this share of both neighbours' throughput is a dip.
 const DIP: f64 = 0.75;
 
-/// The gain of depth 32 that shows command queueing: its mean, and the lower end of its interval. A single rotational disk
-/// gains a factor of 2 or 3, because it sorts its own queue.
+/// The gain of depth 32 that shows command queueing: its mean, and the lower end of its interval. A single rotational
+/// disk gains a factor of 2 or 3, because it sorts its own queue.
 const GAIN_MIN: f64 = 4.0;
 const GAIN_CERTAIN: f64 = 3.0;
 

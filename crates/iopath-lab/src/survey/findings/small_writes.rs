@@ -1,4 +1,5 @@
-//! Recommends paths and depths for random writes, for writes that must be durable, and for a mix of random reads and writes.
+//! Recommends paths and depths for random writes, for writes that must be durable, and for a mix of random reads and
+//! writes.
 
 use super::Found;
 use super::advice::{depth_advice, once};

@@ -1,4 +1,5 @@
-//! Findings on the validity of the figures: whether storage served the runs, the cost of the tool itself, and the engine.
+//! Findings on the validity of the figures: whether storage served the runs, the cost of the tool itself, and the
+//! engine.
 
 use std::path::Path;
 

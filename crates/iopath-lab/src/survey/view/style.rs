@@ -54,8 +54,8 @@ impl Style {
         text
     }
 
-    /// A table. If it is wider than the output, its columns continue in further parts below; each part has the first `keys`
-    /// columns. If even one column is too wide, each row is a list.
+    /// A table. If it is wider than the output, its columns continue in further parts below; each part has the first
+    /// `keys` columns. If even one column is too wide, each row is a list.
     pub(super) fn table(self, header: &[Cell], rows: &[Vec<Cell>], keys: usize) -> String {
         let widest = |table: &str| table.lines().map(|line| line.chars().count()).max().unwrap_or(0);
         let part = |first: usize, end: usize, is_fancy: bool| {

@@ -1,5 +1,5 @@
-//! Replays accesses of a program through the page cache, its readahead and its write-back. A stream is a thread, which executes
-//! one access at a time.
+//! Replays accesses of a program through the page cache, its readahead and its write-back. A stream is a thread, which
+//! executes one access at a time.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};

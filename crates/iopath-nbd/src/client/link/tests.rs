@@ -1,5 +1,5 @@
-//! A link and our server, joined by byte buffers that are cut at any byte. Each request completes once, with the bytes of a
-//! plain model, however often and wherever the connection ends.
+//! A link and our server, joined by byte buffers that are cut at any byte. Each request completes once, with the bytes
+//! of a plain model, however often and wherever the connection ends.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

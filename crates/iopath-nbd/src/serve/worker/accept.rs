@@ -40,7 +40,8 @@ impl Worker {
         }
     }
 
-    /// Gives a connection to the next worker. One that does not take its connections waits for a volume, so another gets it.
+    /// Gives a connection to the next worker. One that does not take its connections waits for a volume, so another
+    /// gets it.
     fn distribute(&mut self, mut stream: Stream) {
         self.shared.add_handshake();
         for _ in &self.shared.workers {

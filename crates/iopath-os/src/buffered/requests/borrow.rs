@@ -9,12 +9,12 @@ use super::super::borrow::Frames;
 use super::{CacheQueue, Shared};
 use crate::sync::atomic::{AtomicU32, Ordering};
 
-/// Share of the frames of the cache that one queue may borrow. With the at most eight queues of a server, at least half of
-/// the cache remains for misses.
+/// Share of the frames of the cache that one queue may borrow. With the at most eight queues of a server, at least half
+/// of the cache remains for misses.
 const SHARE: u32 = 16;
 
-/// The frames that the pages of one queue hold. Each queue has its own, so that owners on different threads do not share a
-/// reference count.
+/// The frames that the pages of one queue hold. Each queue has its own, so that owners on different threads do not
+/// share a reference count.
 #[derive(Debug)]
 pub(super) struct Pins {
     shared: Arc<Shared>,
@@ -28,8 +28,8 @@ impl Pins {
     }
 }
 
-/// Bytes of the page cache, borrowed with [`CacheQueue::borrow`]. They do not change until this is dropped, and their pages
-/// are not evicted.
+/// Bytes of the page cache, borrowed with [`CacheQueue::borrow`]. They do not change until this is dropped, and their
+/// pages are not evicted.
 #[derive(Debug)]
 pub struct BorrowedBytes {
     pins: Arc<Pins>,
@@ -42,8 +42,8 @@ pub struct BorrowedBytes {
 impl CacheQueue {
     /// Borrows `bytes` bytes at `offset` if all of their pages are cached. Never waits.
     ///
-    /// `None` also if the range is not wholly in the volume, if it overlaps a write of this queue in flight, or if this queue
-    /// has borrowed a sixteenth of the cache: read the bytes with a request then.
+    /// `None` also if the range is not wholly in the volume, if it overlaps a write of this queue in flight, or if this
+    /// queue has borrowed a sixteenth of the cache: read the bytes with a request then.
     pub fn borrow(&self, offset: u64, bytes: usize) -> Option<BorrowedBytes> {
         let shared = &*self.shared;
         let failed_before = shared.failed_resizes();

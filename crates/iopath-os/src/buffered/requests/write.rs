@@ -1,5 +1,5 @@
-//! Writes into the cache, and of zeroes at the ends of a discard. Pages are taken, filled and released within one call; a
-//! write that cannot get a page continues later.
+//! Writes into the cache, and of zeroes at the ends of a discard. Pages are taken, filled and released within one call;
+//! a write that cannot get a page continues later.
 
 use std::sync::Arc;
 

@@ -209,8 +209,8 @@ impl MappedHost for Host {
 
     fn zeroes(&self) -> Segment {
         let zeroes = &self.file.shared.zeroes;
-        // SAFETY: no code writes to the file's zeroes. They live as long as the file, of which this host has a clone, and
-        // the host is dropped after the device.
+        // SAFETY: no code writes to the file's zeroes. They live as long as the file, of which this host has a clone,
+        // and the host is dropped after the device.
         let segment = unsafe { Segment::new(zeroes.start(), zeroes.len()) };
         segment.slice(0, segment.bytes())
     }

@@ -1,5 +1,5 @@
-//! The write cache of a disk in memory: all versions of each sector that are not on the medium. The caller chooses which
-//! versions a crash keeps.
+//! The write cache of a disk in memory: all versions of each sector that are not on the medium. The caller chooses
+//! which versions a crash keeps.
 //!
 //! ```text
 //!   wrote ──▶ versions, oldest first ──┬── flush: those whose writes have completed ──▶ medium

@@ -1,5 +1,5 @@
-//! The thread of one connection: waits for requests and for the socket, connects, and executes the events of the session.
-//! Bytes are sent and received in `wire.rs`.
+//! The thread of one connection: waits for requests and for the socket, connects, and executes the events of the
+//! session. Bytes are sent and received in `wire.rs`.
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -348,7 +348,8 @@ impl Connection {
 }
 
 impl Drop for Connection {
-    /// Ends the session in good order. If the thread panics, its requests fail, so that no device waits for them forever.
+    /// Ends the session in good order. If the thread panics, its requests fail, so that no device waits for them
+    /// forever.
     fn drop(&mut self) {
         let stream = self.stream.as_mut().filter(|_| self.phase == Phase::Connected);
         if !std::thread::panicking() {

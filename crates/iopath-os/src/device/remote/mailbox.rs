@@ -66,7 +66,8 @@ impl Mailbox {
         sleeps.into()
     }
 
-    /// For the thread: takes the jobs. With `sleeps`, and if there are none, the next job makes the descriptor readable.
+    /// For the thread: takes the jobs. With `sleeps`, and if there are none, the next job makes the descriptor
+    /// readable.
     pub(super) fn take(&self, into: &mut VecDeque<Job>, sleeps: bool) -> Taken {
         let mut state = self.lock();
         into.append(&mut state.jobs);

@@ -131,10 +131,11 @@ pub trait RemoteEncryption: fmt::Debug + Send {
     fn close(&mut self, socket: &mut dyn RemoteSocket);
 }
 
-/// One connection as a state machine. It negotiates, encodes requests, decodes replies, and connects again after a loss.
+/// One connection as a state machine. It negotiates, encodes requests, decodes replies, and connects again after a
+/// loss.
 ///
-/// After each call of a `handle` function, the caller executes all events ([`RemoteSession::poll_event`]). The memory of
-/// a request must stay valid until its event [`RemoteEvent::Completed`] or [`RemoteEvent::Redirect`].
+/// After each call of a `handle` function, the caller executes all events ([`RemoteSession::poll_event`]). The memory
+/// of a request must stay valid until its event [`RemoteEvent::Completed`] or [`RemoteEvent::Redirect`].
 pub trait RemoteSession: fmt::Debug + Send {
     /// Connects without a request, so that the caller learns the export or the error.
     fn handle_open(&mut self, now: Instant);

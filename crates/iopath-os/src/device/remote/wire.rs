@@ -1,5 +1,5 @@
-//! The bytes of one connection: sends encoded requests and the data of writes from their memory, and receives the data of
-//! reads into their memory. Events and connects are in `connection.rs`.
+//! The bytes of one connection: sends encoded requests and the data of writes from their memory, and receives the data
+//! of reads into their memory. Events and connects are in `connection.rs`.
 
 use std::collections::VecDeque;
 
@@ -299,8 +299,8 @@ impl Wire {
         Progress::Waits
     }
 
-    /// Describes the memory for the next bytes: that of a read, then the buffer. Returns the bytes of the former, and of
-    /// both.
+    /// Describes the memory for the next bytes: that of a read, then the buffer. Returns the bytes of the former, and
+    /// of both.
     fn describe_input(&mut self, session: &dyn RemoteSession, entries: &mut Entries) -> (u64, u64) {
         self.iovecs.clear();
         let mut data = 0;

@@ -1,5 +1,6 @@
 //! A batch of direct I/O on a volume with a page cache. Each request is registered with the cache while it is at the
-//! device. After a forced write the cache flushes the device; `iopath_core::cache::forced` explains why the batch does not.
+//! device. After a forced write the cache flushes the device; `iopath_core::cache::forced` explains why the batch does
+//! not.
 //!
 //! ```text
 //!   queue ─▶ at the device ─▶ reaped ───────────────────────────▶ completed ─▶ next_completed
@@ -100,8 +101,8 @@ impl CoherentIos {
 }
 
 impl<T: Threading> DirectBatch<T> {
-    /// Registers a request with the page cache, if there is one, and waits until it may begin. Returns the token for the
-    /// runner; `None` if the request is complete already.
+    /// Registers a request with the page cache, if there is one, and waits until it may begin. Returns the token for
+    /// the runner; `None` if the request is complete already.
     pub(super) fn begin(
         &mut self,
         op: Op,
@@ -114,8 +115,8 @@ impl<T: Threading> DirectBatch<T> {
             return Err(self.full());
         }
         if self.volume.source().writes_last_block() && !coherent.at_device.is_empty() {
-            // Write-back of the cache may share a block of the mapping with a write of this batch and then waits for it.
-            // Complete that write, although its owner has not reaped it.
+            // Write-back of the cache may share a block of the mapping with a write of this batch and then waits for
+            // it. Complete that write, although its owner has not reaped it.
             let drained = self.runner.as_is_mut().drain();
             drained.map_err(|source| self.wait_error(source))?;
         }
@@ -144,8 +145,8 @@ impl<T: Threading> DirectBatch<T> {
         }
     }
 
-    /// Ends the requests that the runner has reaped for the page cache, and completes forced writes that are on the medium.
-    /// Does not wait.
+    /// Ends the requests that the runner has reaped for the page cache, and completes forced writes that are on the
+    /// medium. Does not wait.
     pub(super) fn reap_coherent(&mut self) {
         let (Some(coherent), Some(cache)) = (&mut self.coherent, self.volume.cache_if_any()) else { return };
         while let Some(mut finished) = self.runner.as_is_mut().poll_completion() {

@@ -90,8 +90,8 @@ impl Trial {
         self.stop_faults()
     }
 
-    /// Removes all faults and writes dirty pages back. Pages that could not be written stayed dirty, so if flushes still fail, the
-    /// reason is a failed flush of the device.
+    /// Removes all faults and writes dirty pages back. Pages that could not be written stayed dirty, so if flushes
+    /// still fail, the reason is a failed flush of the device.
     pub(super) fn stop_faults(&mut self) -> Outcome {
         let others_may_have_lost = self.conditions.loses_meanwhile();
         let had_faults = std::mem::take(&mut self.conditions.may_fail);

@@ -1,5 +1,5 @@
-//! The table of streams of `fair`: a hash table with a fixed number of slots. When it is full, a new stream gets the slot
-//! of the stream that has been idle for longest. The order of service is in `fair.rs`.
+//! The table of streams of `fair`: a hash table with a fixed number of slots. When it is full, a new stream gets the
+//! slot of the stream that has been idle for longest. The order of service is in `fair.rs`.
 
 use crate::block::bio::Stream;
 use crate::block::request::Tag;

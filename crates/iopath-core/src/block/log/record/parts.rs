@@ -10,8 +10,8 @@ const FLAG_FIRST: u64 = FLAG_LAST;
 /// In a `Get`: the record includes the `Queue` of its bio. In a `Dispatch`: the record includes the `Insert`, with the
 /// reason.
 const FLAG_BOTH: u64 = 1 << 63;
-/// In a `Get` or `Insert`: the request was alone in the plug, and the record includes the `Plug`, and the `Unplug` of one
-/// request, after the `Get`. No other `Get` or `Insert` has both bits.
+/// In a `Get` or `Insert`: the request was alone in the plug, and the record includes the `Plug`, and the `Unplug` of
+/// one request, after the `Get`. No other `Get` or `Insert` has both bits.
 const ALONE: u64 = FLAG_BOTH | FLAG_FIRST;
 /// The code of a `Dispatch` that includes all steps of a request that was alone in the plug. It has both bits of
 /// [`ALONE`]. No step has this code.
@@ -55,8 +55,8 @@ impl Record {
         is_match
     }
 
-    /// Adds a `Plug` of request `tag`, and the `Unplug` of this one request, to this record, if this is the `Get` of the
-    /// request combined with a `Queue`.
+    /// Adds a `Plug` of request `tag`, and the `Unplug` of this one request, to this record, if this is the `Get` of
+    /// the request combined with a `Queue`.
     #[inline]
     pub(in crate::block::log) const fn became_alone(&mut self) {
         self.0[2] |= ALONE;
@@ -95,8 +95,8 @@ impl Record {
         matches!(self.event_code(), PLUG | UNPLUG)
     }
 
-    /// Whether the request of a `Get`, `Insert` or `Dispatch` was alone in the plug: the record includes its `Plug`, and
-    /// the `Unplug` of one request.
+    /// Whether the request of a `Get`, `Insert` or `Dispatch` was alone in the plug: the record includes its `Plug`,
+    /// and the `Unplug` of one request.
     #[inline]
     pub const fn is_alone(self) -> bool {
         self.0[2] & ALONE == ALONE && matches!(self.event_code(), GET | INSERT | DISPATCH_ALONE)

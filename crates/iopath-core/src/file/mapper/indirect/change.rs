@@ -1,5 +1,5 @@
-//! Changes of an indirect map: reserves space, sets pointers to it, removes pointers and the indirect blocks that become
-//! empty.
+//! Changes of an indirect map: reserves space, sets pointers to it, removes pointers and the indirect blocks that
+//! become empty.
 
 use super::{Found, IndirectMap, NOTHING};
 use crate::file::mapper::shape::Path;
@@ -96,8 +96,8 @@ impl IndirectMap {
         freed.release(space);
     }
 
-    /// Removes the indirect blocks on the path to `block`, down to `depth`, that have no pointers and no reserved blocks
-    /// below.
+    /// Removes the indirect blocks on the path to `block`, down to `depth`, that have no pointers and no reserved
+    /// blocks below.
     fn remove_empty(
         &mut self,
         block: u64,

@@ -7,8 +7,8 @@ use crate::block::bio::Op;
 use crate::block::limits::Limits;
 use crate::file::mapper::{FileRange, Location, Mapper, Metadata};
 
-/// The steps of a read, in the order of the file. Each poll maps the next part, so a change of the mapping applies to the
-/// parts not yet polled.
+/// The steps of a read, in the order of the file. Each poll maps the next part, so a change of the mapping applies to
+/// the parts not yet polled.
 #[derive(Debug, Clone)]
 pub struct ReadPlan {
     rest: FileRange,

@@ -79,8 +79,8 @@ impl WritePlan {
         })
     }
 
-    /// With [`Boundary::EveryBlock`], makes a bio of each page of a mapping with the flag instead of each block, as Linux
-    /// does on machines with pages larger than blocks. `page_bytes` is a power of two.
+    /// With [`Boundary::EveryBlock`], makes a bio of each page of a mapping with the flag instead of each block, as
+    /// Linux does on machines with pages larger than blocks. `page_bytes` is a power of two.
     #[must_use]
     pub fn by_pages(mut self, page_bytes: u32) -> Self {
         self.gather.use_pages(page_bytes);
@@ -142,8 +142,8 @@ impl WritePlan {
         self.failed = Some(self.failed.map_or(at, |before| before.min(at)));
     }
 
-    /// The result, when all steps polled so far have completed. The caller may stop polling early: steps not yet polled count
-    /// as failed.
+    /// The result, when all steps polled so far have completed. The caller may stop polling early: steps not yet polled
+    /// count as failed.
     pub fn finish(mut self) -> Wrote {
         if !self.rest.is_empty() {
             self.handle_error(self.rest);
