@@ -2,7 +2,7 @@
 
 use crate::args::ElevatorsArgs;
 use crate::output::Output;
-use iopath_lab::elevators::ElevatorList;
+use iopath_report::elevators::ElevatorList;
 
 pub(crate) fn list(args: &ElevatorsArgs) -> anyhow::Result<()> {
     Output::plain(&args.json, &[])?.in_format(args.format.format)?.present(&ElevatorList::all())

@@ -6,7 +6,8 @@ use crate::stderr::note;
 use anyhow::Context;
 use iopath_lab::fit::{FitOptions, fit};
 use iopath_lab::own_file::replace_named;
-use iopath_lab::{before_end, model_file, table};
+use iopath_lab::{before_end, model_file};
+use iopath_report::table;
 use std::fmt::Write;
 use std::path::Path;
 

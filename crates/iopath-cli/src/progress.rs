@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use iopath_lab::Progress;
 use iopath_lab::progress::{Sample, Stage};
-use iopath_lab::table::{digits, is_fancy};
 use iopath_os::process_cpu_times;
+use iopath_report::table::{digits, is_fancy};
 
 use crate::live::{History, Live};
 

@@ -7,10 +7,12 @@ use anyhow::bail;
 use clap::error::ErrorKind;
 use iopath_lab::jobfile::{JobFile, RunSettings, System};
 use iopath_lab::preset::{PRESETS, Preset, find_preset};
-use iopath_lab::result::VerifyResult;
-use iopath_lab::table::wrap;
-use iopath_lab::{Interruption, Repetitions, Report, model_file, table};
+use iopath_lab::{Interruption, Repetitions, model_file};
 use iopath_log::for_terminal;
+use iopath_report::result::Report;
+use iopath_report::result::VerifyResult;
+use iopath_report::table;
+use iopath_report::table::wrap;
 use std::path::Path;
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {

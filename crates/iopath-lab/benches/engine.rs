@@ -8,7 +8,8 @@ use std::time::Duration;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use iopath_lab::path::{Capabilities, Connection, Done, IoPath, JobSpec, OpenSpec, PathRow, Transfer};
 use iopath_lab::progress::Silent;
-use iopath_lab::{BlockSize, Depth, Lab, LabError, Repetitions, Rw, Target, Workload};
+use iopath_lab::{BlockSize, Depth, Lab, LabError, Repetitions, Target, Workload};
+use iopath_report::Rw;
 
 const BLOCK_SIZE: BlockSize = BlockSize::constant(4096);
 

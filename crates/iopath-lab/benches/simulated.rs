@@ -13,8 +13,9 @@ use std::time::Duration;
 use iopath_lab::paths::find_path;
 use iopath_lab::progress::Silent;
 use iopath_lab::whatif::{Axes, WhatIf, parse_elevators};
-use iopath_lab::{BlockSize, Depth, DeviceDepth, End, LogSettings, Repetitions, Rw, Workload};
+use iopath_lab::{BlockSize, Depth, DeviceDepth, End, LogSettings, Repetitions, Workload};
 use iopath_os::process_cpu_times;
+use iopath_report::Rw;
 
 /// A case and its length: the processor time of each is some hundred milliseconds.
 struct Case {

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use iopath_lab::paths::find_path;
 use iopath_lab::progress::Silent;
-use iopath_lab::size::parse_size;
-use iopath_lab::table::table;
 use iopath_lab::{BlockSize, Depth, End, Repetitions, Workload, run};
+use iopath_report::size::parse_size;
+use iopath_report::table::table;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();

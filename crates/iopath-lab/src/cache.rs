@@ -1,9 +1,8 @@
 //! Settings and counters of iopath's page cache. The cache itself belongs to the volume.
 
 use iopath::{BufferedStats, Readahead};
-
-use crate::result::{CacheFacts, CacheUse};
-use crate::size::parse_size;
+use iopath_report::result::{CacheFacts, CacheUse};
+use iopath_report::size::parse_size;
 
 /// The default size of the cache, in bytes.
 pub const CACHE_BYTES: u64 = 256 << 20;
@@ -95,24 +94,6 @@ pub(crate) fn used_between(before: &BufferedStats, after: &BufferedStats) -> Cac
         dirty: is.dirty,
         writing: is.writing,
         readahead_bytes: after.readahead_bytes,
-    }
-}
-
-impl std::iter::Sum for CacheUse {
-    /// Adds the counters. `dirty`, `writing` and `readahead_bytes` are those of the last item.
-    fn sum<I: Iterator<Item = Self>>(uses: I) -> Self {
-        uses.fold(Self::default(), |sum, one| Self {
-            hits: sum.hits + one.hits,
-            misses: sum.misses + one.misses,
-            joins: sum.joins + one.joins,
-            readahead: sum.readahead + one.readahead,
-            readahead_used: sum.readahead_used + one.readahead_used,
-            readahead_wasted: sum.readahead_wasted + one.readahead_wasted,
-            pages_read: sum.pages_read + one.pages_read,
-            pages_written: sum.pages_written + one.pages_written,
-            evicted: sum.evicted + one.evicted,
-            ..one
-        })
     }
 }
 

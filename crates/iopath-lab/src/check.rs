@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use iopath_core::SECTOR_BYTES;
+use iopath_report::Rw;
+use iopath_report::size::format_size;
 
 use crate::cache::CacheSettings;
 use crate::field::Field;
 use crate::path::PathRow;
 use crate::refusal::WorkloadError;
-use crate::size::format_size;
 use crate::steady::{SAMPLES_MAX, SAMPLES_MIN};
 use crate::verify::SECTOR_BYTES as CHECKED_BYTES;
-use crate::workload::{LatencySampling, Rate, Rw, Workload};
+use crate::workload::{LatencySampling, Rate, Workload};
 
 /// The range of page sizes, in bytes.
 const PAGE_BYTES_MIN: u32 = 4 << 10;
@@ -244,7 +245,8 @@ mod tests {
     use crate::model_host::ModelHost;
     use crate::paths::find_path;
     use crate::steady::SteadyState;
-    use crate::workload::{BlockSize, Depth, DeviceDepth, End, Jobs, Rw};
+    use crate::workload::{BlockSize, Depth, DeviceDepth, End, Jobs};
+    use iopath_report::Rw;
 
     fn on(path: &str) -> Workload {
         Workload { path: find_path(path).unwrap(), ..Workload::default() }

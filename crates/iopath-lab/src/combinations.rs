@@ -2,15 +2,16 @@
 //! combinations alternate, so a drift of the machine affects all of them. Does not measure a repetition itself: see
 //! `run.rs`. `marks.rs` marks the best and the worst.
 
+use iopath_report::random;
+use iopath_report::result::{Report, Skipped};
+use iopath_report::size::format_size;
+
 use crate::error::LabError;
 use crate::model::is_model;
 use crate::progress::{Progress, Stage};
-use crate::random;
 use crate::refusal::WorkloadError;
-use crate::result::{Report, Skipped, TargetFacts};
 use crate::run::{IDLE_SAMPLE, Lab, Series, run_on_model};
 use crate::signals::Interruption;
-use crate::size::format_size;
 use crate::target::Target;
 use crate::workload::{DEFAULT_SIZE_BYTES, Workload};
 
@@ -64,8 +65,8 @@ pub fn report_all(workloads: &[Workload], progress: &mut dyn Progress) -> Result
         .filter(|series| !series.is_empty())
         .map(|series| lab.summarize(series))
         .collect();
-    let facts = target.as_ref().and_then(TargetFacts::of);
-    let more_targets = target.as_ref().map_or_else(Vec::new, TargetFacts::of_further);
+    let facts = target.as_ref().and_then(Target::facts);
+    let more_targets = target.as_ref().map_or_else(Vec::new, Target::further_facts);
     let failure = failure.map(|error| error.to_string());
     skips.report(Report { more_targets, failure, ..Report::new(Some(lab.host().clone()), facts, runs) })
 }
@@ -152,7 +153,7 @@ fn on_models(mut skips: Skips, progress: &mut dyn Progress) -> Result<Report, La
         });
         let ran = Target::prepare(workload, progress).and_then(|target| {
             let result = run_on_model(workload, &target, &mut OnlyAdvance(progress))?;
-            Ok((result, TargetFacts::of(&target), TargetFacts::of_further(&target)))
+            Ok((result, target.facts(), target.further_facts()))
         });
         if matches!(ran, Err(LabError::Interrupted)) && !runs.is_empty() {
             break;

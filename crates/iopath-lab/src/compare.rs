@@ -17,6 +17,7 @@ mod verdict;
 mod view;
 
 use crate::compare_error::CompareError;
+use crate::host::this_machine;
 pub use report::{Comparison, DifferenceFacts, LiveFacts, MetricComparison, RunComparison, SCHEMA, Stopped};
 pub use verdict::Verdict;
 
@@ -24,7 +25,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::progress::{Progress, Stage};
-use crate::result::Host;
 use live::{Commands, Plan};
 use source::Spec;
 use verdict::Design;
@@ -140,7 +140,7 @@ pub fn compare_live(
     let (comparison, error) = live::run(&plan, &mut commands, |pair| {
         progress.stage(&Stage::Pair { number: pair, max: plan.pairs_max });
     });
-    let (metric, host) = (options.metric.clone(), Some(Host::here(None)));
+    let (metric, host) = (options.metric.clone(), Some(this_machine(None)));
     let comparison = comparison.map(|mut comparison| {
         comparison.notes.append(&mut commands.notes());
         Comparison { host, metric, ..comparison }

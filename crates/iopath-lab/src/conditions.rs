@@ -1,8 +1,9 @@
 //! The conditions and repetitions of a measurement: the input of `served.rs` and `warnings.rs`.
 
+use iopath_report::result::Host;
+
 use crate::engine::Measured;
 use crate::path::Capabilities;
-use crate::result::Host;
 use crate::storage::Resident;
 use crate::target::Target;
 use crate::workload::Workload;
@@ -34,8 +35,8 @@ pub(crate) struct Repeated {
 #[cfg(test)]
 pub(crate) mod fixtures {
     use super::{Host, Measured, Repeated};
-    use crate::job::tally::latencies;
     use crate::storage::StorageBytes;
+    use iopath_report::result::latencies;
 
     pub(crate) const MIB: u64 = 1 << 20;
 

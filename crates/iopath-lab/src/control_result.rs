@@ -1,8 +1,9 @@
 //! The observations of the controls of jobs as a part of a result, and as warnings. Does not control: `job/control.rs`
 //! does.
 
+use iopath_report::result::{DepthSearchResult, LatencyTargetResult};
+
 use crate::job::control::{BelowRate, ControlEnd, DepthFound};
-use crate::result::{DepthSearchResult, LatencyTargetResult};
 
 /// The results of controls.
 #[derive(Debug, Default, PartialEq)]

@@ -4,12 +4,11 @@
 use std::fmt;
 use std::str::FromStr;
 
+use iopath_report::random::below;
 use rand_distr::{Distribution as _, Normal, Zipf};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::RngCore;
 use thiserror::Error;
-
-use crate::random::below;
 
 /// The maximum number of zones, as in fio.
 const ZONES_MAX: usize = 256;
@@ -318,7 +317,7 @@ fn unit(generator: &mut Xoshiro256PlusPlus) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::generator;
+    use iopath_report::random::generator;
 
     const BLOCKS: u64 = 1000;
     const DRAWS: u32 = 100_000;

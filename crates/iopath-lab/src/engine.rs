@@ -17,6 +17,8 @@ use std::thread;
 use std::time::Duration;
 
 use iopath_log::LogWriter;
+use iopath_report::random;
+use iopath_report::result::{CacheUse, Course};
 
 use crate::cache::used_between;
 use crate::error::LabError;
@@ -28,8 +30,6 @@ use crate::job::{Limits, Start};
 use crate::path::{Connection, IoPath, JobSpec};
 use crate::plan::Plan;
 use crate::progress::{JobSample, Progress, Sample};
-use crate::random;
-use crate::result::{CacheUse, Course};
 use crate::signals::Interruption;
 use crate::steady_detector as steady;
 use crate::target::Target;

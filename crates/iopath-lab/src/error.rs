@@ -12,6 +12,8 @@ use iopath_nbd::{ConnectError, UriError};
 use iopath_os::NoMemory;
 use iopath_os::kernel::Direction;
 use iopath_os::target::{DioError, ExtentError, Refusal, ResidencyError, TargetError};
+use iopath_report::UnknownName;
+use iopath_report::size::format_size;
 use thiserror::Error;
 
 use crate::compare_error::CompareError;
@@ -19,7 +21,6 @@ use crate::fit_error::FitError;
 use crate::refusal::WorkloadError;
 use crate::settings::ParameterError;
 use crate::settings_error::SettingsError;
-use crate::size::format_size;
 use crate::sweep_error::SweepError;
 use crate::whatif_error::WhatIfError;
 
@@ -156,15 +157,8 @@ pub enum LabError {
         needed: u64,
     },
     /// An unknown name.
-    #[error("unknown {kind} `{name}`; use one of: {}", known.join(", "))]
-    Unknown {
-        /// The table: path or pattern.
-        kind: &'static str,
-        /// The name.
-        name: String,
-        /// The names in the table.
-        known: Vec<String>,
-    },
+    #[error(transparent)]
+    Unknown(#[from] UnknownName),
     /// A parameter of an experiment is unknown, or its value is not valid.
     #[error(transparent)]
     Parameter(#[from] ParameterError),
@@ -362,7 +356,7 @@ impl LabError {
             }
             // Certificates that are not named.
             Self::Connect(error) => matches!(error, ConnectError::NoCertificates { .. }),
-            Self::Unknown { .. }
+            Self::Unknown(_)
             | Self::Uri(_)
             | Self::NotSurveyed { .. }
             | Self::Parameter(_)

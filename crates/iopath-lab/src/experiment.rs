@@ -31,6 +31,8 @@ mod suite;
 mod unplug;
 mod view;
 
+use iopath_report::UnknownName;
+
 use crate::error::LabError;
 
 pub use crate::settings::{Parameter, ParameterError, ParameterKind, Settings};
@@ -98,12 +100,12 @@ impl Experiment {
     /// The experiment with this id.
     ///
     /// # Errors
-    /// [`LabError::Unknown`] with the known ids.
-    pub fn find(id: &str) -> Result<&'static Self, LabError> {
-        EXPERIMENTS.iter().find(|experiment| experiment.id == id).ok_or_else(|| LabError::Unknown {
+    /// [`UnknownName`] with the known ids.
+    pub fn find(id: &str) -> Result<&'static Self, UnknownName> {
+        EXPERIMENTS.iter().find(|experiment| experiment.id == id).ok_or_else(|| UnknownName {
             kind: "experiment",
             name: id.to_owned(),
-            known: EXPERIMENTS.iter().map(|experiment| experiment.id.to_owned()).collect(),
+            known: EXPERIMENTS.iter().map(|experiment| experiment.id).collect(),
         })
     }
 

@@ -31,11 +31,12 @@ mod workloads;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use iopath_report::result::Clock;
+
 use crate::error::LabError;
 use crate::fit_error::FitError;
 use crate::model::is_model;
 use crate::progress::{Progress, Stage};
-use crate::result::{Clock, TargetFacts};
 use crate::run::{IDLE_SAMPLE, Lab};
 use candidate::Candidate;
 use draft::Draft;
@@ -195,7 +196,7 @@ fn fit_target(options: &FitOptions, effort: Effort, progress: &mut dyn Progress)
             "writes were not measured: the model serves them as reads (--overwrite measures them)".to_owned(),
         );
     }
-    let facts = TargetFacts::of(&target);
+    let facts = target.facts();
     let report = FitReport {
         clock: if lab.is_some() { Clock::Real } else { Clock::Virtual },
         host: lab.as_ref().map(|lab| lab.host().clone()),

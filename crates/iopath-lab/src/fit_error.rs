@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
+use iopath_report::size::format_size;
 use thiserror::Error;
-
-use crate::size::format_size;
 
 /// The data do not determine a model.
 #[derive(Debug, Error)]

@@ -19,8 +19,6 @@ mod text;
 mod tune;
 mod whatif;
 
-use crate::result::Report;
-
 /// Results that a format can show.
 pub trait Document {
     /// The text for a reader.
@@ -126,3 +124,5 @@ fn number<T: ToString>(value: Option<T>) -> String {
 
 #[cfg(test)]
 mod tests;
+
+use iopath_report::result::Report;

@@ -4,26 +4,24 @@ use std::fs;
 use std::thread;
 
 use iopath_os::target::{Disk, Kind};
+use iopath_report::result::{DiskFacts, Host, TargetFacts};
 
 use crate::counters::first_line;
 use crate::model::ModelTarget;
-use crate::result::{DiskFacts, Host, TargetFacts};
 use crate::target::Target;
 
-impl Host {
-    /// This machine. Properties that `/proc` does not show are `unknown`.
-    pub(crate) fn here(idle_busy_cpus: Option<f64>) -> Self {
-        let unknown = || "unknown".to_owned();
-        Self {
-            kernel: first_line("/proc/sys/kernel/osrelease").unwrap_or_else(unknown),
-            cpu: fs::read_to_string("/proc/cpuinfo")
-                .ok()
-                .and_then(|text| cpu_model(&text))
-                .unwrap_or_else(unknown),
-            cores: thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
-            idle_busy_cpus,
-            memory_bytes: memory_bytes().unwrap_or(0),
-        }
+/// This machine. Properties that `/proc` does not show are `unknown`.
+pub(crate) fn this_machine(idle_busy_cpus: Option<f64>) -> Host {
+    let unknown = || "unknown".to_owned();
+    Host {
+        kernel: first_line("/proc/sys/kernel/osrelease").unwrap_or_else(unknown),
+        cpu: fs::read_to_string("/proc/cpuinfo")
+            .ok()
+            .and_then(|text| cpu_model(&text))
+            .unwrap_or_else(unknown),
+        cores: thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
+        idle_busy_cpus,
+        memory_bytes: memory_bytes().unwrap_or(0),
     }
 }
 
@@ -53,25 +51,25 @@ fn memory(meminfo: &str, field: &str) -> Option<u64> {
     kib.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
-impl TargetFacts {
-    /// The facts of a target; none for [`Target::none`].
-    pub fn of(target: &Target) -> Option<Self> {
-        if let Some(model) = target.model() {
-            return Some(Self::of_model(model));
+impl Target {
+    /// The facts of the target for results; none for [`Target::none`].
+    pub fn facts(&self) -> Option<TargetFacts> {
+        if let Some(model) = self.model() {
+            return Some(facts_of_model(model));
         }
-        let Some(info) = target.info() else {
+        let Some(info) = self.info() else {
             // A stripe has no properties of one file.
-            return Some(Self {
-                path: target.file()?.display().to_string(),
+            return Some(TargetFacts {
+                path: self.file()?.display().to_string(),
                 kind: "stripe".to_owned(),
-                scratch: target.is_scratch(),
-                size_bytes: target.size_bytes(),
+                scratch: self.is_scratch(),
+                size_bytes: self.size_bytes(),
                 filesystem: None,
-                direct_align_bytes: target.direct_align_bytes().ok(),
+                direct_align_bytes: self.direct_align_bytes().ok(),
                 disk: None,
             });
         };
-        Some(Self {
+        Some(TargetFacts {
             path: info.path.display().to_string(),
             kind: match info.kind {
                 Kind::BlockDevice => "block device",
@@ -79,45 +77,44 @@ impl TargetFacts {
                 _ => "file",
             }
             .to_owned(),
-            scratch: target.is_scratch(),
+            scratch: self.is_scratch(),
             size_bytes: info.size_bytes,
             filesystem: info.filesystem.as_ref().map(|filesystem| filesystem.name.clone()),
-            direct_align_bytes: target.direct_align_bytes().ok(),
-            disk: info.backing.disk().map(DiskFacts::of),
+            direct_align_bytes: self.direct_align_bytes().ok(),
+            disk: info.backing.disk().map(disk_facts),
         })
     }
 
     /// The facts of further targets.
-    pub(crate) fn of_further(target: &Target) -> Vec<Self> {
-        let models = target.models().iter().skip(1).map(Self::of_model);
-        models.chain(target.each().skip(1).filter_map(Self::of)).collect()
-    }
-
-    fn of_model(model: &ModelTarget) -> Self {
-        Self {
-            path: model.name().display().to_string(),
-            kind: "model".to_owned(),
-            scratch: false,
-            size_bytes: model.size_bytes(),
-            filesystem: None,
-            direct_align_bytes: Some(model.align_bytes()),
-            disk: None,
-        }
+    pub(crate) fn further_facts(&self) -> Vec<TargetFacts> {
+        let models = self.models().iter().skip(1).map(facts_of_model);
+        models.chain(self.each().skip(1).filter_map(Self::facts)).collect()
     }
 }
 
-impl DiskFacts {
-    pub(crate) fn of(disk: &Disk) -> Self {
-        Self {
-            name: disk.name.clone(),
-            model: disk.model.clone(),
-            rotational: disk.rotational,
-            logical_block_bytes: disk.logical_block_bytes,
-            physical_block_bytes: disk.physical_block_bytes,
-            scheduler: disk.scheduler.as_ref().map(|scheduler| scheduler.current.clone()),
-            read_ahead_kb: disk.read_ahead_kb,
-            max_sectors_kb: disk.max_sectors_kb,
-        }
+fn facts_of_model(model: &ModelTarget) -> TargetFacts {
+    TargetFacts {
+        path: model.name().display().to_string(),
+        kind: "model".to_owned(),
+        scratch: false,
+        size_bytes: model.size_bytes(),
+        filesystem: None,
+        direct_align_bytes: Some(model.align_bytes()),
+        disk: None,
+    }
+}
+
+/// The facts of a disk for results.
+pub(crate) fn disk_facts(disk: &Disk) -> DiskFacts {
+    DiskFacts {
+        name: disk.name.clone(),
+        model: disk.model.clone(),
+        rotational: disk.rotational,
+        logical_block_bytes: disk.logical_block_bytes,
+        physical_block_bytes: disk.physical_block_bytes,
+        scheduler: disk.scheduler.as_ref().map(|scheduler| scheduler.current.clone()),
+        read_ahead_kb: disk.read_ahead_kb,
+        max_sectors_kb: disk.max_sectors_kb,
     }
 }
 
@@ -139,7 +136,7 @@ mod tests {
 
     #[test]
     fn this_machine_has_cores_memory_and_a_kernel() {
-        let host = Host::here(None);
+        let host = this_machine(None);
         assert!(host.cores > 0 && host.memory_bytes > 0 && host.kernel.contains('.'), "{host:?}");
     }
 }

@@ -26,10 +26,10 @@ mod verified;
 
 use std::path::PathBuf;
 
+use iopath_report::result::{Origin, Report, RunResult};
 use maud::{Markup, html};
 
 use crate::compare::{CompareOptions, compare_files};
-use crate::result::{Origin, Report, RunResult};
 use facts::Compared;
 pub use input::PageError;
 use input::{Content, Source};
@@ -306,7 +306,11 @@ fn machine(sources: &[Source]) -> String {
     let mut parts = Vec::new();
     if let Some(target) = &report.target {
         let filesystem = target.filesystem.as_ref().map_or_else(String::new, |name| format!(" on {name}"));
-        parts.push(format!("{} of {}{filesystem}", target.kind, crate::size::format_size(target.size_bytes)));
+        parts.push(format!(
+            "{} of {}{filesystem}",
+            target.kind,
+            iopath_report::size::format_size(target.size_bytes)
+        ));
         if let Some(disk) = &target.disk {
             let model = disk.model.as_ref().map_or_else(String::new, |model| format!(" ({})", model.trim()));
             parts.push(format!("disk {}{model}", disk.name));
@@ -347,8 +351,8 @@ fn subtitle(source: &Source) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::survey::fixtures::run;
-    use crate::workload::Rw;
+    use iopath_report::Rw;
+    use iopath_report::fixtures::run;
 
     const BAD: &str = "</script><script>alert(1)</script>\"'<img src=x onerror=alert(1)>";
 
@@ -383,7 +387,7 @@ mod tests {
             run.warnings = vec![BAD.to_owned()];
         }
         bad.runs[0].rw = BAD.to_owned();
-        bad.findings = vec![crate::result::Finding {
+        bad.findings = vec![iopath_report::result::Finding {
             id: BAD.to_owned(),
             text: BAD.to_owned(),
             evidence: BAD.to_owned(),

@@ -4,7 +4,6 @@
 //! for each. Paths are rows of [`paths::PATHS`]; results have the schema of [`result`]. The lab does not print;
 //! [`table`] formats results as text.
 
-mod bounded;
 pub mod cache;
 mod check;
 mod combinations;
@@ -16,12 +15,10 @@ pub mod controls;
 mod counters;
 pub mod device_settings;
 mod distribution;
-pub mod elevators;
 mod engine;
 pub mod error;
 pub mod experiment;
 mod export;
-pub mod exports;
 pub mod field;
 pub mod fit;
 mod fit_error;
@@ -31,22 +28,18 @@ pub mod html;
 mod job;
 pub mod jobfile;
 pub mod map;
-mod marks;
 mod model;
 mod model_host;
 pub mod own_file;
 mod parallel;
 pub mod path;
 pub mod paths;
-mod pattern;
 mod plan;
 pub mod preset;
 pub mod progress;
-mod random;
 mod rates;
 mod refusal;
 mod request_log;
-pub mod result;
 mod run;
 pub mod schema;
 mod scratch;
@@ -57,8 +50,6 @@ mod settings_error;
 pub mod shape;
 mod signals;
 mod simulated;
-pub mod size;
-pub mod stats;
 pub mod steady;
 mod steady_detector;
 mod storage;
@@ -66,7 +57,6 @@ mod stripe_name;
 pub mod survey;
 pub mod sweep;
 mod sweep_error;
-pub mod table;
 mod target;
 pub mod thread_settings;
 pub mod tune;
@@ -85,11 +75,11 @@ pub use error::LabError;
 pub use field::Field;
 pub use fit_error::FitError;
 pub use iopath::{ELEVATORS, Engine, Readahead};
+use iopath_report::result::{Report, RunResult};
 pub use model::{ModelTarget, model_file};
 pub use model_host::ModelHost;
 pub use progress::Progress;
 pub use refusal::WorkloadError;
-pub use result::{Report, RunResult, TargetFacts};
 pub use run::{IDLE_SAMPLE, Lab};
 pub use scratch::Scratch;
 pub use settings_error::SettingsError;
@@ -101,7 +91,7 @@ pub use target::{Target, TargetInfo};
 pub use whatif_error::WhatIfError;
 pub use workload::{
     BlockSize, Depth, DeviceDepth, Distribution, End, Jobs, LatencySampling, LogSettings, Rate, RateProcess,
-    ReadShare, Repetitions, Rw, Verify, Workload,
+    ReadShare, Repetitions, Verify, Workload,
 };
 
 /// Measures one workload on this machine: prepares its target, measures all repetitions, and removes the scratch file.
@@ -125,7 +115,7 @@ pub fn report(workload: &Workload, progress: &mut dyn Progress) -> Result<Report
         let ran = lab.run_until_failure(workload, &target, progress)?;
         (Some(lab.host().clone()), ran)
     };
-    let more_targets = TargetFacts::of_further(&target);
+    let more_targets = target.further_facts();
     let failure = failure.map(|error| error.to_string());
-    Ok(Report { more_targets, failure, ..Report::new(host, TargetFacts::of(&target), vec![result]) })
+    Ok(Report { more_targets, failure, ..Report::new(host, target.facts(), vec![result]) })
 }

@@ -10,11 +10,12 @@ use std::path::PathBuf;
 use iopath_core::mapper::Boundary;
 use iopath_os::target::extents::{ExtentFlags, FileExtent, extents};
 use iopath_os::target::{Backing, DioAlignment, Kind, Target, TargetError};
+use iopath_report::result::{DiskFacts, Host};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
-use crate::result::{DiskFacts, Host};
+use crate::host::{disk_facts, this_machine};
 use crate::target::inspect;
 use requests::{Layout, requests};
 
@@ -160,13 +161,13 @@ pub fn map(options: &MapOptions) -> Result<FileMap, LabError> {
     let is_blocks = found.iter().any(|extent| extent.flags.intersects(ExtentFlags::MERGED));
     let mut map = FileMap {
         schema: SCHEMA.to_owned(),
-        host: Some(Host::here(None)),
+        host: Some(this_machine(None)),
         path: target.path.to_string_lossy().into_owned(),
         size_bytes: target.size_bytes,
         filesystem: target.filesystem.as_ref().map(|filesystem| filesystem.name.clone()),
         block_bytes,
         mapped_by: if is_blocks { "blocks" } else { "extents" }.to_owned(),
-        disk: target.backing.disk().map(DiskFacts::of),
+        disk: target.backing.disk().map(disk_facts),
         extents: found.iter().map(map_extent).collect(),
         limits: None,
         requests: Vec::new(),

@@ -5,8 +5,8 @@ use std::io;
 use std::path::Path;
 
 use iopath_model::HostModel;
+use iopath_report::bounded;
 
-use crate::bounded;
 use crate::error::LabError;
 
 /// The suffix of the name of a file of parameters.

@@ -15,11 +15,11 @@ use std::process;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use iopath_os::file_size_limit;
+use iopath_report::size::format_size;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
 use crate::signals::before_end;
-use crate::size::format_size;
 
 /// The files of this process, for the thread that removes them on a signal.
 static PRESENT: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());

@@ -1,11 +1,13 @@
 //! Several targets at the same time: the results of each, and how evenly they ended. Does not measure: `engine.rs` does
 //! on this machine, `simulated.rs` in virtual time.
 
+use iopath_report::result::latencies;
+use iopath_report::result::{TargetResult, TargetsEnd};
+use iopath_report::stats::fairness::jain;
+
 use crate::conditions::Repeated;
 use crate::engine::Measured;
-use crate::job::tally::latencies;
 use crate::rates::{device, latency, spread};
-use crate::result::{TargetResult, TargetsEnd};
 
 /// The results of each target; empty unless there are several. `names` are those of the targets.
 pub(crate) fn targets(names: &[String], measured: &[Repeated]) -> Vec<TargetResult> {
@@ -55,23 +57,4 @@ fn of_one(targets: &[Measured]) -> Option<TargetsEnd> {
         skew_seconds: last - first,
         jain: jain(&rates),
     })
-}
-
-/// The index of fairness of Jain, Chiu and Hawe (1984): the square of the sum over n times the sum of the squares.
-pub(crate) fn jain(rates: &[f64]) -> f64 {
-    let (sum, squares): (f64, f64) =
-        rates.iter().fold((0.0, 0.0), |(sum, squares), rate| (sum + rate, squares + rate * rate));
-    if squares > 0.0 { sum * sum / (rates.len() as f64 * squares) } else { 1.0 }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_index_is_one_for_equal_rates_and_a_share_for_one_that_has_all() {
-        let near = |a: f64, b: f64| (a - b).abs() < 1e-12;
-        assert!(near(jain(&[5.0, 5.0, 5.0]), 1.0) && near(jain(&[1.0, 0.0, 0.0, 0.0]), 0.25));
-        assert!(near(jain(&[1.0, 2.0, 3.0]), 36.0 / 42.0) && near(jain(&[0.0, 0.0]), 1.0));
-    }
 }

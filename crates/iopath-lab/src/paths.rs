@@ -13,7 +13,8 @@ pub(crate) mod kernel_uring;
 mod noop;
 pub(crate) mod null;
 
-use crate::error::LabError;
+use iopath_report::UnknownName;
+
 use crate::path::PathRow;
 
 /// All paths, in the order of tables and help.
@@ -32,12 +33,12 @@ pub static PATHS: &[&PathRow] = &[
 /// The row of a path.
 ///
 /// # Errors
-/// [`LabError::Unknown`], with the known names.
-pub fn find_path(name: &str) -> Result<&'static PathRow, LabError> {
-    PATHS.iter().copied().find(|row| row.name == name).ok_or_else(|| LabError::Unknown {
+/// [`UnknownName`], with the known names.
+pub fn find_path(name: &str) -> Result<&'static PathRow, UnknownName> {
+    PATHS.iter().copied().find(|row| row.name == name).ok_or_else(|| UnknownName {
         kind: "path",
         name: name.to_owned(),
-        known: PATHS.iter().map(|row| row.name.to_owned()).collect(),
+        known: PATHS.iter().map(|row| row.name).collect(),
     })
 }
 

@@ -3,12 +3,13 @@
 
 mod shaped;
 
+use iopath_report::Rw;
+use iopath_report::random::{below, generator};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::distribution::Sampler;
 use crate::path::{Direction, Transfer};
-use crate::random::{below, generator};
-use crate::workload::{Rw, Workload};
+use crate::workload::Workload;
 use shaped::Shaped;
 
 /// The transfers of one job in one repetition.

@@ -5,9 +5,10 @@ mod view;
 
 use std::path::{Path, PathBuf};
 
-use crate::error::LabError;
+use iopath_report::UnknownName;
+use iopath_report::result::Report;
+
 use crate::jobfile::{Environment, JobFile, JobFileError};
-use crate::result::Report;
 
 /// A job file with a name.
 #[derive(Debug)]
@@ -87,12 +88,12 @@ pub static PRESETS: [Preset; 8] = [
 /// The preset of a name.
 ///
 /// # Errors
-/// [`LabError::Unknown`], with the known names.
-pub fn find_preset(name: &str) -> Result<&'static Preset, LabError> {
-    PRESETS.iter().find(|preset| preset.name == name).ok_or_else(|| LabError::Unknown {
+/// [`UnknownName`], with the known names.
+pub fn find_preset(name: &str) -> Result<&'static Preset, UnknownName> {
+    PRESETS.iter().find(|preset| preset.name == name).ok_or_else(|| UnknownName {
         kind: "preset",
         name: name.to_owned(),
-        known: PRESETS.iter().map(|preset| preset.name.to_owned()).collect(),
+        known: PRESETS.iter().map(|preset| preset.name).collect(),
     })
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::size::format_size;
+use iopath_report::size::format_size;
 
 /// The names of jobs that a stage shows.
 const NAMES_MAX: usize = 8;

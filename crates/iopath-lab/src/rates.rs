@@ -1,14 +1,14 @@
 //! Rates, spreads and latencies of results, from sums and histograms. `run.rs` uses them for the whole result.
 
 use hdrhistogram::Histogram;
+use iopath_report::result::{
+    Device, DirectionResult, Directions, Latency, LatencyDistribution, RepeatDirection, Spread,
+};
+use iopath_report::stats::Summary;
 
 use crate::counters::DiskCounters;
 use crate::engine::Measured;
 use crate::job::tally::OneDirection;
-use crate::result::{
-    Device, DirectionResult, Directions, Latency, LatencyDistribution, RepeatDirection, Spread,
-};
-use crate::stats::Summary;
 
 /// The results of reads, of writes and of trims; none unless each repetition has at least two of them.
 pub(crate) fn directions<'a>(measured: impl Iterator<Item = &'a Measured>) -> Option<Directions> {

@@ -5,8 +5,9 @@ use std::error::Error;
 use std::fmt;
 use std::path::PathBuf;
 
+use iopath_report::size::format_size;
+
 use crate::field::{Field, FieldNames, one_of};
-use crate::size::format_size;
 
 /// A workload that cannot be measured. The message is one line with the fields to change.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,23 +8,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use iopath_log::{LogWriter, SyncLogWriter};
+use iopath_report::result::{
+    Clock, Cpu, Device, FlushResult, Host, LatencyDistribution, ModelHostFacts, Repeat, RepeatDirections,
+    RunResult,
+};
+use iopath_report::result::{latencies, sum_of_latencies};
 
 use crate::conditions::{Conditions, Repeated};
 use crate::control_result;
 use crate::counters::idle_busy_cpus;
 use crate::engine::{CpuSeconds, Measured, all_verified};
 use crate::error::LabError;
-use crate::job::tally::{latencies, sum_of_latencies};
+use crate::host::this_machine;
 use crate::model_host::ModelHost;
 use crate::parallel;
 use crate::progress::{Progress, Stage};
 use crate::rates::{device, directions, per_second, repeat_direction};
 pub(crate) use crate::rates::{latency, spread};
 use crate::request_log::{missed, over_limit, start_log, start_virtual_log};
-use crate::result::{
-    Clock, Cpu, Device, FlushResult, Host, LatencyDistribution, ModelHostFacts, Repeat, RepeatDirections,
-    RunResult, WorkloadFacts,
-};
 use crate::served::served;
 use crate::shape::of_both;
 use crate::signals::Interruption;
@@ -34,6 +35,7 @@ use crate::storage::Resident;
 use crate::target::Target;
 use crate::warnings;
 use crate::workload::Workload;
+use crate::workload_facts::workload_facts;
 pub(crate) use series::{Series, read_back_after, warm_up};
 
 /// The default duration of the sample of the idle machine. `/proc/stat` counts in ticks of 10 ms per CPU, so the sample
@@ -53,7 +55,7 @@ impl Lab {
     /// measurements: CPU time of programs that start later counts as CPU cost.
     pub fn new(idle_sample: Duration, progress: &mut dyn Progress) -> Self {
         progress.stage(&Stage::Idle);
-        Self { host: Host::here(idle_busy_cpus(idle_sample).ok()) }
+        Self { host: this_machine(idle_busy_cpus(idle_sample).ok()) }
     }
 
     /// The machine.
@@ -243,7 +245,7 @@ fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
         think_ns: (!workload.think.is_zero())
             .then(|| u64::try_from(workload.think.as_nanos()).unwrap_or(u64::MAX)),
         rate_iops: workload.rate_iops(),
-        workload: Some(WorkloadFacts::of(workload, target, engine.get().copied())),
+        workload: Some(workload_facts(workload, target, engine.get().copied())),
         warm: workload.warm,
         served_by: served.as_ref().map(|served| served.by),
         bytes: repeats.iter().map(|repeat| repeat.bytes).sum(),
@@ -357,17 +359,6 @@ pub(crate) fn cpu_sum(repeats: &[Repeat]) -> Option<Cpu> {
 
 pub(crate) fn device_sum(repeats: &[Repeat]) -> Option<Device> {
     repeats.iter().map(|repeat| repeat.device).sum()
-}
-
-impl std::iter::Sum for Device {
-    fn sum<I: Iterator<Item = Self>>(devices: I) -> Self {
-        devices.fold(Self { reads: 0, read_bytes: 0, writes: 0, written_bytes: 0 }, |sum, one| Self {
-            reads: sum.reads + one.reads,
-            read_bytes: sum.read_bytes + one.read_bytes,
-            writes: sum.writes + one.writes,
-            written_bytes: sum.written_bytes + one.written_bytes,
-        })
-    }
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! The JSON Schemas of all documents that the program writes. The files in docs/schema are these schemas; a test
 //! compares them. The fields and their comments are those of the types.
 
+use iopath_report::result::Origin;
+use iopath_report::{elevators, exports, result};
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Value, json};
 
-use crate::result::Origin;
-use crate::{compare, elevators, experiment, exports, fit, map, result, sweep, tune, whatif};
+use crate::{compare, experiment, fit, map, sweep, tune, whatif};
 
 /// The schema of a document.
 #[derive(Debug, Clone, Copy)]

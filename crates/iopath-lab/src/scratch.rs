@@ -7,12 +7,12 @@ use std::path::Path;
 
 use iopath_os::file_size_limit;
 use iopath_os::target::Target as TargetInfo;
+use iopath_report::random;
 use rand_xoshiro::rand_core::RngCore;
 use rustix::fs::statvfs;
 
 use crate::error::LabError;
 use crate::own_file::{Kind, OwnFile, with_limit};
-use crate::random;
 use crate::refusal::WorkloadError;
 use crate::signals::Interruption;
 

@@ -3,9 +3,10 @@
 
 use std::ops::Add;
 
+use iopath_report::result::ServedBy;
+use iopath_report::size::format_size;
+
 use crate::conditions::{Conditions, Repeated};
-use crate::result::ServedBy;
-use crate::size::format_size;
 use crate::storage::StorageBytes;
 use crate::workload::Distribution;
 
@@ -225,7 +226,8 @@ mod tests {
     use crate::paths::find_path;
     use crate::storage::Resident;
     use crate::target::Target;
-    use crate::workload::{Rw, Workload};
+    use crate::workload::Workload;
+    use iopath_report::Rw;
 
     /// The verdict on a workload over 100 MiB.
     fn verdict(workload: &Workload, repeats: &[Repeated]) -> Option<Served> {

@@ -3,9 +3,8 @@
 
 use std::fmt;
 
+use iopath_report::size::parse_size;
 use thiserror::Error;
-
-use crate::size::parse_size;
 
 /// A parameter of an experiment's setup or model.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -3,11 +3,10 @@
 
 use std::fmt;
 
+use iopath_report::random::below;
+use iopath_report::size::parse_size;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use thiserror::Error;
-
-use crate::random::below;
-use crate::size::parse_size;
 
 /// The most sizes of a split, as in fio.
 const SIZES_MAX: usize = 64;
@@ -257,7 +256,7 @@ impl fmt::Display for Sizes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::generator;
+    use iopath_report::random::generator;
 
     #[test]
     fn sizes_without_a_share_divide_the_rest() {

@@ -43,6 +43,7 @@ use iopath_log::SyncLogWriter;
 use iopath_model::event_loop::End;
 use iopath_model::{Host, ModelDevice, Staged, Threads, VirtualClock};
 use iopath_os::system_error;
+use iopath_report::random;
 use rand_xoshiro::rand_core::RngCore;
 
 use crate::cache::CacheSettings;
@@ -53,7 +54,6 @@ use crate::job::{Begin, Job, Limits, Start};
 use crate::model::ModelTarget;
 use crate::plan::Plan;
 use crate::progress::Progress;
-use crate::random;
 use crate::workload::{DeviceDepth, Workload};
 use accesses::{Accesses, CachedThreads};
 use buffered::Buffered;

@@ -4,7 +4,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::result::{SteadyRepeat, SteadyStateResult, SteadyWindow};
+use iopath_report::result::{SteadyRepeat, SteadyStateResult, SteadyWindow};
+
 use crate::steady::{Limit, SAMPLES_MAX, SAMPLES_MIN, SteadyMetric, SteadyState};
 use crate::workload::Workload;
 
@@ -230,7 +231,8 @@ pub(crate) fn warning(result: &SteadyStateResult) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::{ReadShare, Rw};
+    use crate::workload::ReadShare;
+    use iopath_report::Rw;
 
     const SECOND_NS: u64 = 1_000_000_000;
 

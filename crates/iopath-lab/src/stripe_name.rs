@@ -3,8 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
+use iopath_report::size::parse_size;
+
 use crate::refusal::WorkloadError;
-use crate::size::parse_size;
 
 /// The prefix of a target that is a stripe. Write a file with such a name as `./stripe:NAME`.
 const PREFIX: &str = "stripe:";

@@ -7,8 +7,6 @@ pub(crate) mod cell;
 mod compare;
 mod figures;
 mod findings;
-#[cfg(test)]
-pub(crate) mod fixtures;
 mod modelled;
 mod plan;
 mod prepare;
@@ -20,6 +18,8 @@ use std::time::{Duration, Instant};
 
 use iopath::Volume;
 use iopath_os::target::Backing;
+use iopath_report::Rw;
+use iopath_report::result::{Report, RunResult};
 
 use crate::counters::idle_busy_cpus;
 use crate::error::LabError;
@@ -27,12 +27,10 @@ use crate::export::is_remote;
 use crate::model::is_model;
 use crate::paths::PATHS;
 use crate::progress::{Progress, Stage};
-use crate::result::{Report, RunResult, TargetFacts};
 use crate::run::{IDLE_SAMPLE, Lab, Series};
 use crate::signals::Interruption;
 use crate::stripe_name::StripeName;
 use crate::target::{Target, TargetInfo, inspect};
-use crate::workload::Rw;
 use cell::{Cell, Constraints, HIT_BYTES};
 use compare::CpuOf;
 use figures::{EngineFacts, Facts, Figures};
@@ -125,7 +123,7 @@ pub fn survey(options: &SurveyOptions, progress: &mut dyn Progress) -> Result<Su
     }
     runs.sort_by_key(order);
     let findings = findings(&Figures { runs: &runs, facts: &facts });
-    let report = Report::new(Some(lab.host().clone()), TargetFacts::of(&target), runs);
+    let report = Report::new(Some(lab.host().clone()), target.facts(), runs);
     let failure = failure.map(|error| error.to_string());
     let report = Report { left_out, findings, failure, ..report };
     let (rounds, slice, cpu_of) = (plan.rounds, plan.slice, facts.cpu_of());
@@ -269,7 +267,7 @@ fn facts_of(target: &Target, lab: &Lab) -> Facts {
     Facts {
         is_model: false,
         has_tool: false,
-        disk: TargetFacts::of(target).and_then(|facts| facts.disk),
+        disk: target.facts().and_then(|facts| facts.disk),
         no_disk: info.and_then(no_disk),
         cached_files: target.storage().cached_files().map(Path::to_owned).collect(),
         unwritten: target.unwritten(),

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use iopath_os::target::extents::{extents, first_unwritten};
 use iopath_os::target::guard::Contents;
 use iopath_os::target::{self, DioAlignment, Kind, TargetError, open_exclusive};
+use iopath_report::random;
 
 use crate::error::LabError;
 use crate::export::RemoteTarget;
 use crate::model::{ModelTarget, is_model};
 use crate::paths::PATHS;
 use crate::progress::{Progress, Silent, Stage};
-use crate::random;
 use crate::refusal::WorkloadError;
 use crate::scratch::Scratch;
 use crate::storage::{Resident, Storage};

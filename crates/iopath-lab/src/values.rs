@@ -3,9 +3,10 @@
 
 use std::fmt;
 
+use iopath_report::size::format_size;
+
 use crate::field::Field;
 use crate::refusal::WorkloadError;
-use crate::size::format_size;
 
 /// Defines a number with a range.
 macro_rules! ranged {

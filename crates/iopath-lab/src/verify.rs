@@ -10,7 +10,7 @@ mod stamp;
 
 use std::fmt;
 
-use crate::result::{VerifyFault, VerifyResult};
+use iopath_report::result::{VerifyFault, VerifyResult};
 
 pub(crate) use dump::Dump;
 pub use stamp::SECTOR_BYTES;

@@ -1,10 +1,11 @@
 //! Warnings about a measurement: memory served it, the machine was busy, repetitions differ. Does not change the
 //! figures.
 
+use iopath_report::result::{CacheUse, Connections, Repeat};
+use iopath_report::stats::Summary;
+
 use crate::conditions::{Conditions, Repeated};
-use crate::result::{CacheUse, Connections, Repeat};
 use crate::served::Served;
-use crate::stats::Summary;
 use crate::target::Target;
 use crate::workload::Workload;
 
@@ -134,9 +135,9 @@ mod tests {
     use super::*;
     use crate::conditions::fixtures::{MIB, host, repeated};
     use crate::paths::find_path;
-    use crate::result::Latency;
     use crate::served::served;
     use crate::workload::{Depth, Workload};
+    use iopath_report::result::Latency;
 
     fn repeat(bytes_per_second: f64) -> Repeat {
         let latency_ns = Latency { min: 0, mean: 0.0, p50: 0, p90: 0, p99: 0, p999: 0, max: 0 };

@@ -3,9 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use iopath_report::size::format_size;
 use thiserror::Error;
-
-use crate::size::format_size;
 
 /// An input, alternative or part that cannot be used.
 #[derive(Debug, Error)]

@@ -14,10 +14,10 @@ pub use crate::distribution::{BadDistribution, Distribution, Zone};
 use crate::model_host::ModelHost;
 use crate::path::{Direction, PathRow};
 use crate::paths::kernel_buffered;
-pub use crate::pattern::Rw;
 use crate::shape::Shape;
 use crate::steady::SteadyState;
 pub use crate::values::{BlockSize, Depth, DeviceDepth, Jobs, LatencySampling, ReadShare, Repetitions};
+use iopath_report::Rw;
 
 /// The default size of a scratch file, and of a path without a target, in bytes.
 pub const DEFAULT_SIZE_BYTES: u64 = 1 << 30;

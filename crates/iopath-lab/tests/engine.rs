@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use iopath_lab::path::{Capabilities, Connection, Done, IoPath, JobSpec, OpenSpec, PathRow, Transfer};
 use iopath_lab::progress::Silent;
-use iopath_lab::result::RunResult;
-use iopath_lab::{Depth, End, Jobs, Lab, LabError, Repetitions, Rw, Target, Workload, WorkloadError};
+use iopath_lab::{Depth, End, Jobs, Lab, LabError, Repetitions, Target, Workload, WorkloadError};
+use iopath_report::Rw;
+use iopath_report::result::RunResult;
 
 /// How job 1 fails while the others would run for a minute.
 #[derive(Clone, Copy)]

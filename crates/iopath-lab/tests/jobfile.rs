@@ -5,9 +5,10 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use iopath_lab::Workload;
 use iopath_lab::jobfile::{Environment, JobFile, RunSettings};
 use iopath_lab::progress::{Progress, Sample, Silent, Stage};
-use iopath_lab::{Report, Workload};
+use iopath_report::result::Report;
 
 /// No files, no variables.
 struct Nothing;
@@ -265,7 +266,7 @@ fn cached_bytes_are_of_the_target_of_the_job() {
         };
         let text: String = directories.iter().enumerate().map(job).collect();
         let report = parse(&text).run(&RunSettings::default(), &mut Silent).unwrap();
-        let bytes = |run: &iopath_lab::RunResult| run.repeats[0].cached_before_bytes.unwrap();
+        let bytes = |run: &iopath_report::result::RunResult| run.repeats[0].cached_before_bytes.unwrap();
         report.runs.iter().map(bytes).collect::<Vec<u64>>()
     };
     let (memory, disk) = (cached(&[in_memory.path()])[0], cached(&[on_disk.path()])[0]);

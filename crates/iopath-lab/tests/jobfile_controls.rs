@@ -7,7 +7,7 @@ use std::path::Path;
 
 use iopath_lab::jobfile::{Environment, JobFile, RunSettings};
 use iopath_lab::progress::Silent;
-use iopath_lab::{Report, RunResult};
+use iopath_report::result::{Report, RunResult};
 
 /// No files, no variables.
 struct Nothing;

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use iopath_lab::jobfile::{JobFile, RunSettings, System};
 use iopath_lab::progress::Silent;
-use iopath_lab::result::{Clock, Report, RunResult};
 use iopath_lab::{LogSettings, Repetitions, Workload};
 use iopath_log::{Filter, LogReader};
+use iopath_report::result::{Clock, Report, RunResult};
 
 fn parse(text: &str) -> JobFile {
     JobFile::parse("f.fio", text.as_bytes(), &System, false).unwrap()

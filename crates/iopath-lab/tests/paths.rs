@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use iopath_lab::path::PathRow;
 use iopath_lab::paths::{PATHS, find_path};
 use iopath_lab::progress::{Silent, Stage};
-use iopath_lab::result::RunResult;
 use iopath_lab::{
     BlockSize, CacheSettings, Depth, End, Jobs, Lab, LabError, LatencySampling, Progress, Readahead,
-    Repetitions, Rw, Target, Workload,
+    Repetitions, Target, Workload,
 };
+use iopath_report::Rw;
+use iopath_report::result::RunResult;
 
 const MIB: u64 = 1 << 20;
 const ONCE: Repetitions = Repetitions::constant(1);

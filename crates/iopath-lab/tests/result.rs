@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use iopath_lab::paths::find_path;
 use iopath_lab::progress::Silent;
-use iopath_lab::result::{Finding, Report, SCHEMA, TargetFacts};
 use iopath_lab::{Lab, LabError, Repetitions, Target, Workload};
+use iopath_report::result::{Finding, Report, SCHEMA};
 use serde_json::Value;
 
 fn report() -> Report {
@@ -25,7 +25,7 @@ fn report() -> Report {
         Err(LabError::Direct(error)) => eprintln!("skipped the cache: {error}"),
         run => runs.push(run.unwrap()),
     }
-    let mut report = Report::new(Some(lab.host().clone()), TargetFacts::of(&target), runs);
+    let mut report = Report::new(Some(lab.host().clone()), target.facts(), runs);
     let finding = Finding {
         id: "best".to_owned(),
         text: "text".to_owned(),

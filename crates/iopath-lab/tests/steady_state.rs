@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use iopath_lab::paths::find_path;
 use iopath_lab::progress::Silent;
-use iopath_lab::result::RunResult;
 use iopath_lab::steady::SteadyState;
-use iopath_lab::{Depth, End, Jobs, Repetitions, Rw, Workload};
+use iopath_lab::{Depth, End, Jobs, Repetitions, Workload};
+use iopath_report::Rw;
+use iopath_report::result::RunResult;
 
 /// A disk with 10,000 transfers a second for 10 s, and 1,000 a second from then on.
 const BURST: &str = "kind = \"cloud\"\ncapacity_gib = 1\nlatency_min_us = 1000\nlatency_p50_us = 1000\n\

@@ -8,7 +8,9 @@ use std::time::Duration;
 use iopath_lab::jobfile::{JobFile, RunSettings, System};
 use iopath_lab::paths::find_path;
 use iopath_lab::progress::Silent;
-use iopath_lab::{BlockSize, Depth, End, LabError, Repetitions, Report, Rw, Verify, Workload};
+use iopath_lab::{BlockSize, Depth, End, LabError, Repetitions, Verify, Workload};
+use iopath_report::Rw;
+use iopath_report::result::Report;
 
 const MIB: u64 = 1 << 20;
 

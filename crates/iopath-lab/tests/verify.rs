@@ -12,8 +12,9 @@ use iopath_lab::path::{
 };
 use iopath_lab::paths::PATHS;
 use iopath_lab::progress::Silent;
-use iopath_lab::result::VerifyResult;
-use iopath_lab::{BlockSize, Depth, End, LabError, Repetitions, Rw, Verify, Workload, run};
+use iopath_lab::{BlockSize, Depth, End, LabError, Repetitions, Verify, Workload, run};
+use iopath_report::Rw;
+use iopath_report::result::VerifyResult;
 
 const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 16;

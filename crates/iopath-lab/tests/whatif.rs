@@ -10,8 +10,9 @@ use iopath_lab::paths::find_path;
 use iopath_lab::progress::Silent;
 use iopath_lab::whatif::{Axes, CellReport, InputReport, METRICS, WhatIf, WhatIfReport, parse_elevators};
 use iopath_lab::{
-    BlockSize, Depth, DeviceDepth, End, Jobs, LogSettings, Rate, RateProcess, Repetitions, Rw, Workload,
+    BlockSize, Depth, DeviceDepth, End, Jobs, LogSettings, Rate, RateProcess, Repetitions, Workload,
 };
+use iopath_report::Rw;
 
 const MIB: u64 = 1 << 20;
 

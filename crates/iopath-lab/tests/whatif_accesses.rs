@@ -8,10 +8,10 @@ use std::time::Duration;
 use iopath_lab::paths::find_path;
 use iopath_lab::progress::Silent;
 use iopath_lab::whatif::{Axes, InputReport, WhatIf};
-use iopath_lab::{
-    BlockSize, CacheSettings, End, Jobs, LogSettings, Readahead, Repetitions, RunResult, Rw, Workload,
-};
+use iopath_lab::{BlockSize, CacheSettings, End, Jobs, LogSettings, Readahead, Repetitions, Workload};
 use iopath_log::{Filter, LogReader};
+use iopath_report::Rw;
+use iopath_report::result::RunResult;
 
 const MIB: u64 = 1 << 20;
 

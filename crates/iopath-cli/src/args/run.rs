@@ -15,9 +15,10 @@ use iopath_lab::path::PathRow;
 use iopath_lab::paths::{PATHS, find_path};
 use iopath_lab::{
     BlockSize, CacheSettings, Depth, DeviceDepth, Distribution, End, Engine, Jobs, LabError, LatencySampling,
-    LogSettings, ModelHost, Rate, RateProcess, ReadShare, Readahead, Repetitions, Rw, Shape, Sizes,
-    SteadyState, Verify, Workload,
+    LogSettings, ModelHost, Rate, RateProcess, ReadShare, Readahead, Repetitions, Shape, Sizes, SteadyState,
+    Verify, Workload,
 };
+use iopath_report::Rw;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use crate::size::format_size;
-use crate::workload::Rw;
+use iopath_report::Rw;
+use iopath_report::size::format_size;
 
 /// A quantity with one value per repetition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

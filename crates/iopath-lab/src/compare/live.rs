@@ -9,6 +9,7 @@ mod process;
 
 pub(super) use command::Commands;
 
+use iopath_report::random::generator;
 use rand_xoshiro::rand_core::RngCore;
 
 use super::data::Run;
@@ -17,7 +18,6 @@ use super::matching::join;
 use super::report::{Comparison, LiveFacts, Stopped, report};
 use super::verdict::{Compared, Decision, Design, Verdict, compare, decide};
 use crate::compare_error::CompareError;
-use crate::random::generator;
 
 /// Executes the commands of a live comparison.
 pub(super) trait Executor {

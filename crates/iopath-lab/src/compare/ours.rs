@@ -1,6 +1,9 @@
 //! Reads results of iopath, `iopath.result/1` (docs/result.md) and `iopath.sweep/1` (docs/sweep.md). Ignores unknown
 //! keys.
 
+use iopath_report::result;
+use iopath_report::size::format_size;
+
 use super::data::{
     CPU, DIRECT, GROUP, IOPS, LATENCY, Metric, NONE, P50, P90, P99, P999, Run, SCRATCH, SERVED_BY,
     THROUGHPUT, only_direction, range, shape,
@@ -8,8 +11,7 @@ use super::data::{
 use super::json::Node;
 use crate::compare_error::CompareError;
 use crate::paths::find_path;
-use crate::size::format_size;
-use crate::{result, sweep};
+use crate::sweep;
 
 /// Whether a document is JSON of iopath.
 pub(super) fn is_ours(root: &Node) -> bool {

@@ -1,12 +1,12 @@
 //! The result of a comparison for other programs, `iopath.compare/1`; docs/compare.md documents each key. Does not
 //! decide.
 
+use iopath_report::result::Host;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::data::{Run, differences};
 use super::verdict::{Compared, Decision, STALL, Verdict};
-use crate::result::Host;
 
 /// The name and version of the schema.
 pub const SCHEMA: &str = "iopath.compare/1";

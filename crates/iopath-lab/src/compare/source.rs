@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
+use iopath_report::bounded;
+use iopath_report::size::parse_size;
 use serde_json::Value;
 
 use super::data::Run;
 use super::json::Node;
 use super::{classic, fio, ours};
-use crate::bounded;
 use crate::compare_error::CompareError;
-use crate::size::parse_size;
 
 /// The files of one side, as given: `FILE[,FILE…][@KEY=VALUE…]`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,10 +6,10 @@ mod tools;
 
 use std::fs;
 
+use iopath_report::stats::noise::Noise;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::stats::noise::Noise;
 
 /// A result of iopath with these throughputs.
 fn result(rates: &[f64]) -> Value {
@@ -400,10 +400,13 @@ fn a_drift_from_a_to_b_is_no_difference_once_the_repetitions_show_it() {
     const TRIALS: u32 = 400;
     for count in [3, 5, 10] {
         let alarms = (0..TRIALS).filter(|trial| {
-            let mut generator = crate::random::generator(u64::from(*trial), [9, 9]);
+            let mut generator = iopath_report::random::generator(u64::from(*trial), [9, 9]);
             // B follows A: each repetition is 1% slower than the one before, with noise of 2%.
             let all: Vec<f64> = (0..2 * count)
-                .map(|at| 1e8 * 0.99f64.powi(at) * (1.0 + 0.02 * crate::stats::noise::normal(&mut generator)))
+                .map(|at| {
+                    1e8 * 0.99f64.powi(at)
+                        * (1.0 + 0.02 * iopath_report::stats::noise::normal(&mut generator))
+                })
                 .collect();
             let runs = [&all[..count as usize], &all[count as usize..]].map(|values| {
                 let mut run = data::Run::default();

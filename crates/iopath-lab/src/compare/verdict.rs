@@ -1,15 +1,15 @@
 //! Compares the samples of paired runs, and decides the verdicts. Does not read or display results.
 
+use iopath_report::stats::Summary;
+use iopath_report::stats::contrast::Contrast;
+use iopath_report::stats::holm::{self, Test};
+use iopath_report::stats::trimmed::Location;
+use iopath_report::stats::{frequency, trend};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::data::{IOPS, METRICS, Metric, NONE, P99, Run, THROUGHPUT, TIME};
 use crate::compare_error::CompareError;
-use crate::stats::Summary;
-use crate::stats::contrast::Contrast;
-use crate::stats::holm::{self, Test};
-use crate::stats::trimmed::Location;
-use crate::stats::{frequency, trend};
 
 /// The outcome of a comparison: B relative to A.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize)]

@@ -3,10 +3,10 @@
 use std::fmt::Write;
 
 use comfy_table::CellAlignment;
+use iopath_report::table::{digits, ruled, wrap};
 
 use super::report::{Comparison, LiveFacts, MetricComparison, RunComparison, Stopped};
 use super::verdict::Verdict;
-use crate::table::{digits, ruled, wrap};
 
 /// The width of notes where the output has none.
 const NOTE_WIDTH: usize = 100;

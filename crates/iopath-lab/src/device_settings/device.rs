@@ -193,7 +193,7 @@ impl SettingsDevice {
 
     /// The device in words, for a heading.
     pub fn description(&self) -> String {
-        let size = crate::size::format_size(self.identity.size_bytes);
+        let size = iopath_report::size::format_size(self.identity.size_bytes);
         let rest = match (&self.identity.backing, &self.identity.model) {
             (Some(file), _) => format!(", loop device of {}", file.display()),
             (None, Some(model)) => format!(", {model}"),

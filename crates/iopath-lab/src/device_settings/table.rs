@@ -3,8 +3,9 @@
 //! The meaning follows `Documentation/ABI/stable/sysfs-block` of Linux, the side effects follow `block/blk-sysfs.c`,
 //! `block/elevator.c` and `blk_apply_bdi_limits` in `block/blk-settings.c`.
 
+use iopath_report::size::parse_size;
+
 use crate::settings_error::SettingsError;
-use crate::size::parse_size;
 
 /// The prefix of the scheduler's own tunables.
 pub const IOSCHED: &str = "iosched/";

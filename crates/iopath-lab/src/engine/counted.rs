@@ -3,11 +3,11 @@
 
 use iopath::remote::Losses;
 use iopath_os::{CpuTimes, process_cpu_times};
+use iopath_report::result::Connections;
 
 use super::CpuSeconds;
 use crate::counters::{DiskCounters, ProcessIo, machine_busy_seconds};
 use crate::export::RemoteTarget;
-use crate::result::Connections;
 use crate::storage::{StorageBytes, StorageCounts};
 use crate::target::Target;
 
@@ -93,7 +93,10 @@ impl TransferCounters {
         let storage = self.storage.as_ref().zip(before.storage.as_ref());
         let losses = before.losses.zip(self.losses);
         Transferred {
-            connections: losses.map(|(before, after)| Connections::between(before, after)),
+            connections: losses.map(|(before, after)| Connections {
+                lost: after.lost - before.lost,
+                reconnected: after.reconnected - before.reconnected,
+            }),
             device: disk.map(|disk| own.map_or(disk, |own| disk.caused_by(own))),
             storage: storage.map(|(after, before)| after.since(before)),
         }

@@ -1,7 +1,7 @@
 //! Records how many bytes the jobs have moved over time, for the course of a repetition. Does not read the counters of
 //! the jobs: the coordinator does, about ten times a second.
 
-use crate::result::Course;
+use iopath_report::result::Course;
 
 /// The most intervals of a course.
 const INTERVALS_MAX: usize = 100;

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use iopath_model::Host;
+use iopath_report::result::{CacheUse, Connections, Course};
+use iopath_report::result::{latencies, sum_of_latencies};
 
 use crate::counters::DiskCounters;
 use crate::error::LabError;
 use crate::job::control::ControlEnd;
-use crate::job::tally::{JobResult, OneDirection, latencies, sum_of_latencies};
-use crate::result::{CacheUse, Connections, Course};
+use crate::job::tally::{JobResult, OneDirection};
 use crate::steady_detector::Outcome;
 use crate::storage::StorageBytes;
 use crate::verify::Verified;

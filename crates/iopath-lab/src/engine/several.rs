@@ -5,9 +5,10 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
+use iopath_report::result::{CacheUse, Connections};
+
 use super::{Jobs, Measured, Together, Transferred, all_verified};
 use crate::counters::in_flight;
-use crate::result::{CacheUse, Connections};
 use crate::target::Target;
 
 /// The longest wait for an idle disk after the last transfer, and the interval of its polls.

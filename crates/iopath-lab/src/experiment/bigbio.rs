@@ -3,12 +3,13 @@
 
 use iopath_log::Filter;
 use iopath_model::{Host, HostModel, Model, ModelDevice};
+use iopath_report::Rw;
 
 use super::{Direction, Experiment, OnTarget, Parameter, Report, Row, Settings, TargetRun};
 use crate::error::LabError;
 use crate::paths::iopath_direct;
 use crate::simulated::machine::{Machine, Outcome, Top, VolumeSetup};
-use crate::workload::{BlockSize, End, Repetitions, Rw, Workload};
+use crate::workload::{BlockSize, End, Repetitions, Workload};
 
 pub(super) static ROW: Experiment = Experiment {
     id: "bigbio",

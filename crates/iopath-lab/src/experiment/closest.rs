@@ -8,15 +8,16 @@ use iopath_core::log::Event;
 use iopath_core::{Bio, Extent, Instant, LengthOnly, Limits, QueueConfig, RequestQueue, Sector};
 use iopath_log::Filter;
 use iopath_model::{Model, ModelDevice};
+use iopath_report::Rw;
+use iopath_report::random;
+use iopath_report::size::format_size;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::RngCore;
 
 use super::{Direction, Experiment, Parameter, Report, Row, Settings};
 use crate::error::LabError;
-use crate::random;
 use crate::simulated::machine::{Machine, Outcome, Top, VolumeSetup};
-use crate::size::format_size;
-use crate::workload::{BlockSize, Depth, End, Rw, Workload};
+use crate::workload::{BlockSize, Depth, End, Workload};
 
 pub(super) static ROW: Experiment = Experiment {
     id: "closest",

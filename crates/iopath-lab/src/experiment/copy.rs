@@ -4,6 +4,7 @@
 use iopath::Readahead;
 use iopath_log::Filter;
 use iopath_model::{Host, HostModel, Model, ModelDevice};
+use iopath_report::Rw;
 
 use super::published::published;
 use super::{Direction, Experiment, OnTarget, Parameter, Report, Row, Settings, TargetRun};
@@ -12,7 +13,7 @@ use crate::error::LabError;
 use crate::paths::{iopath_buffered, iopath_direct};
 use crate::simulated::Unplug;
 use crate::simulated::machine::{Machine, Outcome, Top, VolumeSetup};
-use crate::workload::{BlockSize, Repetitions, Rw, Workload};
+use crate::workload::{BlockSize, Repetitions, Workload};
 
 pub(super) static ROW: Experiment = Experiment {
     id: "copy",

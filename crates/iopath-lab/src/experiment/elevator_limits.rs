@@ -13,11 +13,12 @@ use iopath_core::elevator::ElevatorSpec;
 use iopath_core::log::Event;
 use iopath_log::Filter;
 use iopath_model::{Host, HostModel, Model, ModelDevice};
+use iopath_report::Rw;
 
 use super::{Parameter, Settings};
 use crate::error::LabError;
 use crate::simulated::machine::{Machine, Outcome, Top, VolumeSetup};
-use crate::workload::{BlockSize, Depth, End, Jobs, Rw, Workload};
+use crate::workload::{BlockSize, Depth, End, Jobs, Workload};
 
 /// The four limits, in the order of `elvtune`. The first two are the allowances of reads and of writes. The third
 /// limits the segments of a write while reads wait. The fourth is the number of reads that may wait before the third

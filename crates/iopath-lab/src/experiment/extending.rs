@@ -19,13 +19,14 @@ use iopath_core::mapper::{Boundary, ExtentMap, FileLayout, FreeSpace, Mapper, Sp
 use iopath_core::{Extent, Stripe, StripeConfig};
 use iopath_log::{Filter, SyncLogWriter};
 use iopath_model::{Host, HostModel, Link, LinkModel, Model, ModelDevice, Staged, Submitter};
+use iopath_report::Rw;
 
 use super::published::published;
 use super::{Parameter, Row, Settings};
 use crate::error::LabError;
 use crate::simulated::Span;
 use crate::simulated::machine::{Machine, Memory, Top, VolumeSetup};
-use crate::workload::{BlockSize, End, Rw, Workload};
+use crate::workload::{BlockSize, End, Workload};
 use ext3::BlockGroups;
 use work::Work;
 

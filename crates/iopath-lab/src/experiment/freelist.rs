@@ -10,11 +10,12 @@ use iopath_core::Op;
 use iopath_core::log::{Event, Subject};
 use iopath_log::Filter;
 use iopath_model::{Host, HostModel, Model, ModelDevice};
+use iopath_report::Rw;
 
 use super::{Direction, Experiment, Parameter, Report, Row, Settings};
 use crate::error::LabError;
 use crate::simulated::machine::{Machine, MachineLog, Top, VolumeSetup};
-use crate::workload::{BlockSize, Depth, End, Jobs, Rw, Workload};
+use crate::workload::{BlockSize, Depth, End, Jobs, Workload};
 use slots::{FreeList, ScannedTable, Slots, for_writes};
 
 pub(super) static ROW: Experiment = Experiment {

@@ -7,13 +7,14 @@ use std::num::NonZeroU64;
 
 use iopath_log::{Filter, LogReader};
 use iopath_model::{Host, HostModel, Model, ModelDevice};
+use iopath_report::Rw;
 
 use super::{Direction, Experiment, OnTarget, Parameter, Report, Row, Settings, TargetRun};
 use crate::error::LabError;
 use crate::own_file::{Kind, OwnFile};
 use crate::paths::iopath_direct;
 use crate::simulated::machine::{Machine, Outcome, Top, VolumeSetup};
-use crate::workload::{BlockSize, Depth, End, Jobs, LogSettings, Rate, Repetitions, Rw, Workload};
+use crate::workload::{BlockSize, Depth, End, Jobs, LogSettings, Rate, Repetitions, Workload};
 use reader::{Totals, timed_reader};
 
 pub(super) static ROW: Experiment = Experiment {

@@ -17,6 +17,7 @@ use std::process::Command;
 
 use iopath::Readahead;
 use iopath_os::target::Kind;
+use iopath_report::Rw;
 
 use super::{Settings, TargetRun};
 use crate::cache::CacheSettings;
@@ -24,7 +25,7 @@ use crate::device_settings::{Change, Session, SettingsDevice, Until};
 use crate::error::LabError;
 use crate::paths::{iopath_buffered, kernel_buffered};
 use crate::target::{Target, inspect};
-use crate::workload::{BlockSize, Repetitions, Rw, Workload};
+use crate::workload::{BlockSize, Repetitions, Workload};
 
 /// The size of a read, unless the caller sets another.
 const SIZE_MIB: u64 = 256;

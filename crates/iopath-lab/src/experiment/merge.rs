@@ -3,6 +3,9 @@
 
 use std::time::Duration;
 
+use iopath_report::Rw;
+use iopath_report::result::RunResult;
+
 use super::elevator_limits::{
     DEPTH, GOOD, LIFTED, LIMITS, Limits, Mixed, OTHERS, parameters, run as run_mixed, run_on,
 };
@@ -10,8 +13,7 @@ use super::published::published;
 use super::{Direction, Experiment, OnTarget, Report, Row, Settings, TargetRun};
 use crate::error::LabError;
 use crate::paths::find_path;
-use crate::result::RunResult;
-use crate::workload::{BlockSize, Depth, DeviceDepth, End, Jobs, ReadShare, Rw, Workload};
+use crate::workload::{BlockSize, Depth, DeviceDepth, End, Jobs, ReadShare, Workload};
 
 pub(super) static ROW: Experiment = Experiment {
     id: "merge",

@@ -5,11 +5,11 @@ use std::fmt;
 use std::path::Path;
 
 use iopath_os::target::Kind;
+use iopath_report::result::RunResult;
 
 use super::Settings;
 use crate::error::LabError;
 use crate::progress::Progress;
-use crate::result::RunResult;
 use crate::run::Lab;
 use crate::target::{Target, inspect};
 use crate::workload::Workload;

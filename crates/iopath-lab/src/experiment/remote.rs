@@ -10,6 +10,7 @@ use std::time::Duration;
 use iopath::Readahead;
 use iopath_core::elevator::ElevatorSpec;
 use iopath_model::{Model, ModelDevice, Staged};
+use iopath_report::Rw;
 
 use super::{Parameter, Settings};
 use crate::cache::CacheSettings;
@@ -19,7 +20,7 @@ use crate::simulated::machine::{Machine, Outcome, Top, VolumeSetup};
 use crate::simulated::server::{Server, ServerSettings};
 use crate::simulated::transport::{Responses, Transport};
 use crate::simulated::{Span, Unplug};
-use crate::workload::{BlockSize, Depth, End, Rw, Workload};
+use crate::workload::{BlockSize, Depth, End, Workload};
 
 /// The largest request of the target's queue: `max_sectors_kb` of Linux, which is 512 unless set.
 const REQUEST_BYTES: u64 = 512 << 10;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
+use iopath_report::result::Host;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -14,7 +15,6 @@ use super::report::{Direction, Report, Row, Verdict};
 use super::{EXPERIMENTS, Experiment, OnTarget, Parameter, ParameterError, Settings};
 use crate::error::LabError;
 use crate::progress::{Progress, Stage};
-use crate::result::Host;
 use crate::run::{IDLE_SAMPLE, Lab};
 
 /// The name and version of the JSON schema.

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, ContentArrangement};
+use iopath_report::table::{self, digits, ruled};
 
 use super::report::{Row, Verdict};
 use super::suite::{ExperimentResult, ExperimentsReport};
-use crate::table::{self, digits, ruled};
 
 /// The number of columns without a terminal, and the limits with one.
 const WIDTH: u16 = 100;

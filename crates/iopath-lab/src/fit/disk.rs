@@ -1,12 +1,13 @@
 //! A rotating disk. Sequential reads at several positions determine its zones, the spread of latencies its rotation,
 //! and the latency over ranges of different size its seeks. Not for storage without mechanical latency.
 
+use iopath_report::Rw;
+
 use super::candidate::{ASSUMED, Candidate, FITTED, NOT_MEASURED};
 use super::draft::Draft;
 use super::estimates::Estimates;
 use super::search::Variable;
 use super::workloads::{Measured, Workloads};
-use crate::workload::Rw;
 
 /// The rotation speeds of disks on the market. A measured speed within 10% of one of them is replaced by it.
 const SPEEDS: [f64; 6] = [4200.0, 5400.0, 5900.0, 7200.0, 10_000.0, 15_000.0];

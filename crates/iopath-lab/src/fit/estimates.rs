@@ -1,7 +1,8 @@
 //! Direct estimates from the training figures. A kind of model computes the start point of its search from them.
 
+use iopath_report::Rw;
+
 use super::workloads::{Measured, Workloads};
-use crate::workload::Rw;
 
 /// The latency of small reads with one in flight, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]

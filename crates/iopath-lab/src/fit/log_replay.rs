@@ -8,13 +8,13 @@ use iopath_core::log::Event;
 use iopath_core::{BlockDevice, Extent, Instant, Io, LengthOnly, Op, Sector, Tag};
 use iopath_log::LogReader;
 use iopath_model::ModelDevice;
+use iopath_report::size::format_size;
 
 use super::estimates::{Estimates, Latency, Writes};
 use super::evidence::{Case, Evidence, MECHANICAL_NS, MECHANICAL_RATIO, Part, median, quantile};
 use crate::error::LabError;
 use crate::fit_error::FitError;
 use crate::model::ModelTarget;
-use crate::size::format_size;
 
 /// The maximum number of requests that are read. The rest of a longer log is not used.
 const REQUESTS_MAX: usize = 1 << 20;

@@ -5,10 +5,12 @@ use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
+use iopath_report::Rw;
+use iopath_report::size::format_size;
+
 use super::evidence::Part;
 use crate::paths::iopath_direct;
-use crate::size::format_size;
-use crate::workload::{BlockSize, Depth, End, Repetitions, Rw, Workload};
+use crate::workload::{BlockSize, Depth, End, Repetitions, Workload};
 
 const KIB: u64 = 1 << 10;
 

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use iopath::Volume;
 use iopath_os::target::Kind;
+use iopath_report::Rw;
+use iopath_report::result::TargetFacts;
 
 use super::FitOptions;
 use super::evidence::{MECHANICAL_NS, MECHANICAL_RATIO};
@@ -16,10 +18,9 @@ use crate::fit_error::FitError;
 use crate::model::is_model;
 use crate::paths::iopath_direct;
 use crate::progress::{Progress, Silent};
-use crate::result::TargetFacts;
 use crate::run::Lab;
 use crate::target::{Target, inspect};
-use crate::workload::{Rw, Workload};
+use crate::workload::Workload;
 
 /// The maximum size of the scratch file, and the minimum size of a target.
 const SCRATCH_BYTES_MAX: u64 = 1 << 30;
@@ -136,7 +137,7 @@ pub(super) fn probe(
     let latency = all.median(|sample| sample.mean_ns);
     let near = runs.measured.get(1).map(|near| near.median(|sample| sample.mean_ns));
     let is_far = near.is_some_and(|near| latency > MECHANICAL_RATIO * near);
-    let facts = TargetFacts::of(target).and_then(|facts| facts.disk);
+    let facts = target.facts().and_then(|facts| facts.disk);
     let is_rotational = facts.is_some_and(|disk| disk.rotational == Some(true));
     let is_mechanical = latency > MECHANICAL_NS && (is_far || is_rotational);
     let slice = Duration::from_nanos((latency * 250.0) as u64);

@@ -1,9 +1,8 @@
 //! The schema of a fit for other programs, `iopath.fit/1`. An incompatible change needs a new version in [`SCHEMA`].
 
+use iopath_report::result::{Clock, Host, TargetFacts};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::result::{Clock, Host, TargetFacts};
 
 /// The name and version of the JSON schema.
 pub const SCHEMA: &str = "iopath.fit/1";

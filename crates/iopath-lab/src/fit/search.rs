@@ -1,7 +1,7 @@
 //! A deterministic search for the minimum of a function: a pattern search along each variable, on a logarithmic scale,
 //! with decreasing steps. Does not depend on models.
 
-use crate::random::{below, generator};
+use iopath_report::random::{below, generator};
 
 /// A variable of the search. All values are positive.
 #[derive(Debug, Clone, Copy)]

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, ContentArrangement};
+use iopath_report::table::{digits, ruled, time, wrapped};
 
 use super::report::{FitReport, FittedFigure, Quantity};
-use crate::table::{digits, ruled, time, wrapped};
 
 /// The least width of the table: its numbers need it.
 const WIDTH_MIN: u16 = 40;

@@ -4,6 +4,8 @@
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use iopath_report::random::{below, generator};
+
 use super::drift;
 use super::evidence::{Case, Evidence, Part, median};
 use super::plan::{Planned, Slice};
@@ -11,7 +13,6 @@ use crate::engine::Measured as Run;
 use crate::error::LabError;
 use crate::model::ModelTarget;
 use crate::progress::{Progress, Silent, Stage};
-use crate::random::{below, generator};
 use crate::run::{Lab, Series};
 use crate::simulated::Simulation;
 use crate::target::Target;

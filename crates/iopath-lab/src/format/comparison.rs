@@ -1,8 +1,9 @@
 //! Comparisons for the general formats.
 
+use iopath_report::table::digits;
+
 use super::{Document, Records, Section, View, number};
 use crate::compare::{Comparison, MetricComparison};
-use crate::table::digits;
 
 const COLUMNS: [&str; 16] = [
     "workload",

@@ -1,7 +1,8 @@
 //! The list of elevators for the general formats.
 
+use iopath_report::elevators::{ElevatorFacts, ElevatorList, SettingFacts};
+
 use super::{Document, Records, Section, View, names};
-use crate::elevators::{ElevatorFacts, ElevatorList, SettingFacts};
 
 impl Document for ElevatorList {
     fn text(&self, view: View) -> String {

@@ -1,8 +1,9 @@
 //! Experiments for the general formats.
 
+use iopath_report::table::digits;
+
 use super::{Document, Records, Section, View, number};
 use crate::experiment::{ExperimentResult, ExperimentsReport, Row, Verdict};
-use crate::table::digits;
 
 const COLUMNS: [&str; 12] = [
     "experiment",

@@ -8,15 +8,15 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde_json::{Map, Value, json};
-
-use super::{Document, Format, View};
-use crate::result::{
+use iopath_report::Rw;
+use iopath_report::result::{
     FlushResult, JobFacts, Latency, LatencyDistribution, PERCENTILES, RepeatDirection, Report, RunResult,
     Spread,
 };
-use crate::table;
-use crate::workload::Rw;
+use iopath_report::table;
+use serde_json::{Map, Value, json};
+
+use super::{Document, Format, View};
 
 /// The row of the table.
 pub(super) const ROW: Format = Format {

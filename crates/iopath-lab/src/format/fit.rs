@@ -1,8 +1,9 @@
 //! Fitted models for the general formats.
 
+use iopath_report::table::digits;
+
 use super::{Document, Records, Section, View, names, number};
 use crate::fit::{ErrorSummary, FitReport, FittedFigure, Quantity};
-use crate::table::digits;
 
 impl Document for FitReport {
     fn text(&self, view: View) -> String {

@@ -1,11 +1,11 @@
 //! Summaries of request logs for the general formats.
 
 use iopath_log::{Report, Stage};
+use iopath_report::size::format_size;
+use iopath_report::table::{digits, time};
 use serde_json::Value;
 
 use super::{Document, Records, Section, View, names};
-use crate::size::format_size;
-use crate::table::{digits, time};
 
 impl Document for Report {
     fn text(&self, view: View) -> String {

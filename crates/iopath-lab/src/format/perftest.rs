@@ -7,9 +7,10 @@
 
 use std::fmt::Write as _;
 
+use iopath_report::Rw;
+use iopath_report::result::{RepeatDirections, RunResult};
+
 use super::{Document, Format, View};
-use crate::result::{RepeatDirections, RunResult};
-use crate::workload::Rw;
 
 /// The row of the table.
 pub(super) const ROW: Format = Format {

@@ -1,9 +1,10 @@
 //! Results of `iopath run` for all formats.
 
+use iopath_report::result::{Cpu, Device, Latency, Report, RunResult, ServedBy, Spread};
+use iopath_report::size::format_size;
+use iopath_report::table::{self, digits, interval, time};
+
 use super::{Document, Records, Section, View, number};
-use crate::result::{Cpu, Device, Latency, Report, RunResult, ServedBy, Spread};
-use crate::size::format_size;
-use crate::table::{self, digits, interval, time};
 
 /// The columns of the records. `part` is `run`, `read` or `write` of a run, one `target` of a run on several, or a
 /// `group` of jobs.

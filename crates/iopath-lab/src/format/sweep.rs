@@ -1,9 +1,10 @@
 //! Sweeps for the general formats.
 
+use iopath_report::result::RunResult;
+use iopath_report::table::{digits, interval, time};
+
 use super::{Document, Records, Section, View};
-use crate::result::RunResult;
 use crate::sweep::SweepFile;
-use crate::table::{digits, interval, time};
 
 impl Document for SweepFile {
     fn text(&self, view: View) -> String {

@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
+use iopath_report::Rw;
 use serde_json::Value;
 
 use super::*;
 use crate::compare::{CompareOptions, Verdict, compare_files};
 use crate::paths::find_path;
 use crate::progress::Silent;
-use crate::workload::{End, Rw, Workload};
+use crate::workload::{End, Workload};
 
 const VIEW: View = View { width: None, is_fancy: false };
 
@@ -69,7 +70,7 @@ fn markdown_has_the_rows_of_the_tables() {
     let text = render("markdown", &report);
     let rows = text.lines().filter(|line| line.starts_with("| iopath-direct |")).count();
     assert_eq!(rows, 3, "the run, its reads and its writes: {text}");
-    assert!(text.contains(&crate::table::digits(report.runs[0].iops.mean)), "{text}");
+    assert!(text.contains(&iopath_report::table::digits(report.runs[0].iops.mean)), "{text}");
 }
 
 /// A key of fio's JSON, by its names.

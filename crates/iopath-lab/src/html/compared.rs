@@ -3,11 +3,11 @@
 
 use std::fmt::Write as _;
 
+use iopath_report::table::digits;
 use maud::{Markup, html};
 
 use super::facts::{Compared, ComparedMetric, ComparedRun, Tone};
 use super::parts::{Statement, facts, table};
-use crate::table::digits;
 
 /// The largest ratio at the ends of the axis, as a logarithm.
 const REACH_MAX: f64 = 4.6;

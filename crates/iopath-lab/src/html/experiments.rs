@@ -1,10 +1,10 @@
 //! Experiments on a page: verdicts, published and modelled figures. `experiment` computed them.
 
+use iopath_report::table::digits;
 use maud::{Markup, html};
 
 use super::facts::{Experiment, Experiments, Row, Tone};
 use super::parts::{Statement, table};
-use crate::table::digits;
 
 /// Deviations beyond this are drawn at the end of the scale.
 const REACH: f64 = 1.0;

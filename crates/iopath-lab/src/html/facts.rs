@@ -1,9 +1,8 @@
 //! Comparisons and experiments as a page shows them, read from their JSON (docs/compare.md, docs/experiments.md).
 //! Unknown keys are ignored. Does not compute anything.
 
+use iopath_report::result::Origin;
 use serde::Deserialize;
-
-use crate::result::Origin;
 
 /// A comparison, `iopath.compare/1`.
 #[derive(Debug, Clone, Deserialize)]

@@ -149,7 +149,7 @@ pub(super) fn of_map(map: &FileMap) -> Vec<Statement> {
         .requests
         .iter()
         .map(|requests| {
-            let size = crate::size::format_size(requests.block_bytes);
+            let size = iopath_report::size::format_size(requests.block_bytes);
             format!("{} reads of {size} become {} requests", requests.reads, requests.requests)
         })
         .collect();

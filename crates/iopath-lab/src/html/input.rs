@@ -5,6 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use iopath_log::{LogError, is_log};
+use iopath_report::bounded;
+use iopath_report::result::{Origin, Report};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -12,10 +14,8 @@ use thiserror::Error;
 
 use super::facts::{Compared, Experiments};
 use super::log_series::LogFacts;
-use crate::bounded;
 use crate::fit::FitReport;
 use crate::map::FileMap;
-use crate::result::{Origin, Report};
 use crate::sweep::SweepFile;
 use crate::tune::{TrialReport, TuneReport};
 use crate::whatif::WhatIfReport;
@@ -120,10 +120,10 @@ fn remedy(schema: &str) -> &'static str {
         iopath_log::SUMMARY_SCHEMA => {
             "it is the summary of a request log; name the log itself (run --log FILE)"
         }
-        crate::elevators::SCHEMA => {
+        iopath_report::elevators::SCHEMA => {
             "it is the list of elevators and has no figures; `iopath elevators` shows it"
         }
-        crate::exports::SCHEMA => {
+        iopath_report::exports::SCHEMA => {
             "it is the list of exports of a server and has no figures; a client uses it"
         }
         _ => {
@@ -154,7 +154,7 @@ fn parse(file: &Path, bytes: &[u8]) -> Result<Content, PageError> {
     })?;
     let schema = value.get("schema").and_then(Value::as_str).ok_or_else(unknown)?.to_owned();
     match schema.as_str() {
-        crate::result::SCHEMA => typed(file, schema, value).map(Content::Results),
+        iopath_report::result::SCHEMA => typed(file, schema, value).map(Content::Results),
         crate::compare::SCHEMA => typed(file, schema, value).map(Content::Comparison),
         crate::experiment::EXPERIMENTS_SCHEMA => typed(file, schema, value).map(Content::Experiments),
         crate::sweep::SCHEMA => typed(file, schema, value).map(Content::Sweep),
@@ -200,8 +200,12 @@ mod tests {
             let is_shown = text.contains(&format!("is not a complete {}", row.name));
             let is_refused = text.contains("does not show: it is the ");
             assert!(is_shown != is_refused, "{text}");
-            let expected = [iopath_log::SUMMARY_SCHEMA, crate::elevators::SCHEMA, crate::exports::SCHEMA]
-                .contains(&row.name);
+            let expected = [
+                iopath_log::SUMMARY_SCHEMA,
+                iopath_report::elevators::SCHEMA,
+                iopath_report::exports::SCHEMA,
+            ]
+            .contains(&row.name);
             assert_eq!(is_refused, expected, "{text}");
         }
     }

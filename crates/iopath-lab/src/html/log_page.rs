@@ -2,6 +2,8 @@
 //! `iopath log` prints the same totals as text.
 
 use iopath_log::Report;
+use iopath_report::size::format_size;
+use iopath_report::table::{digits, time};
 use maud::{Markup, html};
 
 use super::chart::{Axis, Chart, Kind, Point, Series};
@@ -9,8 +11,6 @@ use super::facts::Tone;
 use super::log_series::{Course, LogFacts, Span, class_start};
 use super::number::{Quantity, Scale};
 use super::parts::{Bar, Statement, bars, facts, figure, table};
-use crate::size::format_size;
-use crate::table::{digits, time};
 
 const NANOS: f64 = 1e9;
 

@@ -3,12 +3,13 @@
 
 use std::fmt::Write;
 
+use iopath_report::result::{Confidence, Report, RunResult, ServedBy, Spread};
+use iopath_report::stats::contrast::Contrast;
+use iopath_report::table::digits;
+
 use super::facts::Tone;
 use super::parts::Statement;
 use super::series::{Group, Run, has_target};
-use crate::result::{Confidence, Report, RunResult, ServedBy, Spread};
-use crate::stats::contrast::Contrast;
-use crate::table::digits;
 
 /// The error rate of one comparison.
 const ALPHA: f64 = 0.05;
@@ -21,7 +22,7 @@ const WARNINGS_MAX: usize = 8;
 
 /// The statements about a result alone: the findings of a survey, and reasons to doubt.
 pub(super) fn of_report(report: &Report) -> Vec<Statement> {
-    let finding = |finding: &crate::result::Finding| {
+    let finding = |finding: &iopath_report::result::Finding| {
         let tone = match finding.confidence {
             _ if finding.is_doubt() || finding.id == "dip" => Tone::Warn,
             Some(Confidence::Low) => Tone::Doubt,
@@ -93,7 +94,7 @@ fn fastest(group: &Group) -> Option<Statement> {
     let price = cost(best.result, is_random).map_or_else(String::new, |(_, text)| format!(", {text}"));
     if ranked.len() < 2 {
         let latency = best.result.latency_ns;
-        let time = crate::table::time;
+        let time = iopath_report::table::time;
         let text = format!("{}: {}{price}", group.title, rate(best.result, is_random));
         let evidence = format!(
             "{}; latency p50 {}, p99 {}, p99.9 {}; {} repetitions",
@@ -213,9 +214,9 @@ fn shape(warning: &str) -> String {
 mod tests {
     use super::super::series::groups;
     use super::*;
-    use crate::result::Finding;
-    use crate::survey::fixtures::run;
-    use crate::workload::Rw;
+    use iopath_report::Rw;
+    use iopath_report::fixtures::run;
+    use iopath_report::result::Finding;
 
     fn found(runs: Vec<RunResult>) -> Vec<Statement> {
         let report = Report::new(None, None, runs);

@@ -2,15 +2,15 @@
 
 use std::fmt::Write as _;
 
-use maud::{Markup, html};
-
-use super::parts::{command, facts, table};
-use crate::result::{
+use iopath_report::result::{
     Clock, Cpu, Device, DirectionResult, FlushResult, Host, Latency, Report, RunResult, ServedBy, Spread,
     TargetFacts,
 };
-use crate::size::format_size;
-use crate::table::{digits, time};
+use iopath_report::size::format_size;
+use iopath_report::table::{digits, time};
+use maud::{Markup, html};
+
+use super::parts::{command, facts, table};
 
 const HEAD: [&str; 17] = [
     "path",
@@ -340,8 +340,8 @@ pub(super) fn quoted(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::survey::fixtures::run;
-    use crate::workload::Rw;
+    use iopath_report::Rw;
+    use iopath_report::fixtures::run;
 
     #[test]
     fn the_table_has_a_cell_for_each_column() {

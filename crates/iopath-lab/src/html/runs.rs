@@ -1,15 +1,15 @@
 //! Charts of measured workloads: curves by block size or depth, bars, percentiles, repetitions, heat maps. Which
 //! statements follow from the figures is in `run_findings.rs`, the table of all figures in `run_table.rs`.
 
+use iopath_report::result::{Latency, RunResult, Spread};
+use iopath_report::size::format_size;
+use iopath_report::table::{digits, time};
 use maud::{Markup, html};
 
 use super::chart::{Axis, Chart, Kind, Point, Series};
 use super::number::{Quantity, Scale};
 use super::parts::{Bar, Heat, Palette, bars, figure, heat};
 use super::series::{Dimension, Group, Run};
-use crate::result::{Latency, RunResult, Spread};
-use crate::size::format_size;
-use crate::table::{digits, time};
 
 /// More lines than this are not legible.
 const LINES_MAX: usize = 8;
@@ -178,7 +178,7 @@ fn percentiles(group: &Group, palette: &mut Palette) -> Chart {
         let Latency { p50, p90, p99, p999, max, .. } = run.result.latency_ns;
         let mut points = match &run.result.latency_distribution {
             Some(all) => {
-                let known = crate::result::PERCENTILES.iter().zip(&all.percentiles);
+                let known = iopath_report::result::PERCENTILES.iter().zip(&all.percentiles);
                 known.filter(|(percent, _)| **percent >= 50.0).map(|(percent, ns)| (*percent, *ns)).collect()
             }
             None => vec![(50.0, p50), (90.0, p90), (99.0, p99), (99.9, p999)],
@@ -210,7 +210,7 @@ fn percentiles(group: &Group, palette: &mut Palette) -> Chart {
 /// The rate of each repetition, in order: a trend or a stall is visible here. Empty below three repetitions.
 fn repetitions(group: &Group, is_random: bool, palette: &mut Palette) -> Chart {
     let line = |run: &Run, colour| {
-        let value = |repeat: &crate::result::Repeat| {
+        let value = |repeat: &iopath_report::result::Repeat| {
             if is_random { repeat.iops } else { repeat.bytes_per_second / 1e6 }
         };
         let points = (1..)
@@ -391,9 +391,9 @@ pub(super) fn tiles(run: &RunResult) -> Markup {
 mod tests {
     use super::super::series::groups;
     use super::*;
-    use crate::result::Course;
-    use crate::survey::fixtures::run;
-    use crate::workload::Rw;
+    use iopath_report::Rw;
+    use iopath_report::fixtures::run;
+    use iopath_report::result::Course;
 
     #[test]
     fn the_course_over_time_has_each_repetition_and_marks_its_begin() {

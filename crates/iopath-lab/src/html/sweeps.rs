@@ -1,5 +1,6 @@
 //! A sweep on a page: heat map, curves, skipped cells. `sweep` measured it.
 
+use iopath_report::result::RunResult;
 use maud::{Markup, html};
 
 use super::facts::Tone;
@@ -7,7 +8,6 @@ use super::number::{Quantity, Scale};
 use super::parts::{Heat, Palette, Statement, facts, heat};
 use super::series::{Group, groups};
 use super::{run_findings, run_table, runs};
-use crate::result::RunResult;
 use crate::sweep::{OF_WORKLOAD, SweepFile};
 
 /// The measured cells, each with the values of its settings in words.
@@ -107,9 +107,9 @@ fn map(sweep: &SweepFile) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::survey::fixtures::run;
     use crate::sweep::Axis;
-    use crate::workload::Rw;
+    use iopath_report::Rw;
+    use iopath_report::fixtures::run;
 
     const BAD: &str = "<script>alert(1)</script>";
 

@@ -1,11 +1,11 @@
 //! The verification of a result on a page: its outcome as a finding, and the first faults. `verify` found them.
 
+use iopath_report::result::{Report, RunResult, VerifyFault, VerifyResult};
+use iopath_report::size::format_size;
 use maud::{Markup, html};
 
 use super::facts::Tone;
 use super::parts::{Statement, table};
-use crate::result::{Report, RunResult, VerifyFault, VerifyResult};
-use crate::size::format_size;
 
 /// The outcome of each kind: runs with faults, each with a statement, and the runs without any.
 pub(super) fn statements(name: &str, report: &Report) -> Vec<Statement> {
@@ -42,7 +42,7 @@ fn faulty(run: &RunResult, verify: &VerifyResult) -> Statement {
     let counts: Vec<String> = counts.map(|(count, kind)| format!("{count} {kind}")).collect();
     let text = format!(
         "{}: the verification found {} faults in {} blocks: {}",
-        crate::table::name(run),
+        iopath_report::table::name(run),
         verify.faults(),
         verify.blocks,
         counts.join(", ")
@@ -62,7 +62,7 @@ pub(super) fn section(report: &Report) -> Markup {
     let shown = |value: Option<u64>| value.map_or_else(|| "–".to_owned(), |value| value.to_string());
     let row = |run: &RunResult, fault: &VerifyFault| {
         vec![
-            crate::table::name(run),
+            iopath_report::table::name(run),
             fault.kind.clone(),
             fault.offset.to_string(),
             fault.bytes.to_string(),
@@ -88,8 +88,8 @@ pub(super) fn section(report: &Report) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::survey::fixtures::run;
-    use crate::workload::Rw;
+    use iopath_report::Rw;
+    use iopath_report::fixtures::run;
 
     #[test]
     fn a_fault_is_a_failure_and_a_clean_run_a_success() {

@@ -18,11 +18,11 @@ use latency_target::DepthSearch;
 use rate_min::RateWatch;
 use series::Recorder;
 
+use iopath_report::random::{below, generator};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::controls::PriorityShare;
 use crate::path::Transfer;
-use crate::random::{below, generator};
 use crate::thread_settings::IoPriority;
 use crate::workload::Workload;
 

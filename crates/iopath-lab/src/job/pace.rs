@@ -3,11 +3,11 @@
 
 use std::collections::VecDeque;
 
+use iopath_report::random::generator;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::RngCore;
 
 use crate::path::Direction;
-use crate::random::generator;
 use crate::workload::{Rate, RateProcess, Workload};
 
 const SECOND_NS: u128 = 1_000_000_000;

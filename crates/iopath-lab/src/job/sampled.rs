@@ -7,13 +7,13 @@
 
 use std::ops::Range;
 
+use iopath_report::random::{below, generator};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::Deadline;
 use super::tally::Tally;
 use crate::path::Transfer;
 use crate::plan::Plan;
-use crate::random::{below, generator};
 
 /// Separates this generator from the plan's, which has the same seed.
 const PURPOSE: u64 = 0x5A3;

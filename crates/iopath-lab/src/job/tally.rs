@@ -1,27 +1,11 @@
 //! The sums and latencies of one job. Independent of slots and clock.
 
 use hdrhistogram::Histogram;
+use iopath_report::result::latencies;
 
 use super::control::Controlled;
 use crate::path::{Direction, Transfer};
 use crate::steady_detector::Count;
-
-/// The histogram records longer latencies as this value: one hour, in nanoseconds.
-const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
-
-/// A histogram of latencies: three significant digits, up to [`LATENCY_MAX_NS`].
-pub(crate) fn latencies() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).expect("the bounds are constants in order")
-}
-
-/// All latencies of some histograms; none without a histogram.
-pub(crate) fn sum_of_latencies<'a>(all: impl Iterator<Item = &'a Histogram<u64>>) -> Option<Histogram<u64>> {
-    all.fold(None, |sum, one| {
-        let mut sum = sum.unwrap_or_else(latencies);
-        sum.add(one).expect("all histograms have the same bounds");
-        Some(sum)
-    })
-}
 
 /// The measurements of one job.
 #[derive(Debug)]

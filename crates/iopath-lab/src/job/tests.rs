@@ -4,10 +4,12 @@ use std::collections::VecDeque;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+use iopath_report::Rw;
+
 use super::sampled::SampledJob;
 use super::tally::JobResult;
 use super::*;
-use crate::workload::{End, Rate, RateProcess, ReadShare, Rw, Workload};
+use crate::workload::{End, Rate, RateProcess, ReadShare, Workload};
 
 const BLOCK: u64 = 4096;
 

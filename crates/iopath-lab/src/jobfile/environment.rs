@@ -5,9 +5,9 @@ use std::io;
 use std::path::Path;
 use std::thread;
 
+use iopath_report::bounded;
 use rustix::param::page_size;
 
-use crate::bounded;
 use crate::host::memory_bytes;
 
 /// The largest job file.

@@ -4,6 +4,8 @@ use std::num::NonZeroU64;
 use std::path::Path;
 use std::time::Duration;
 
+use iopath_report::Rw;
+
 use super::control_keys::{ControlKeys, ExitWhat};
 use super::error::{At, JobFileError};
 use super::value::Amount;
@@ -13,7 +15,7 @@ use crate::path::PathRow;
 use crate::refusal::WorkloadError;
 use crate::shape::Sizes;
 use crate::steady::{Limit, SteadyMetric, SteadyState};
-use crate::workload::{Distribution, RateProcess, Rw, Verify};
+use crate::workload::{Distribution, RateProcess, Verify};
 
 /// The access that `ioengine` names.
 #[derive(Debug, Clone, Copy)]

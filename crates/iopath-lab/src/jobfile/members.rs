@@ -4,6 +4,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::num::NonZeroU64;
 
+use iopath_report::random;
 use rand_xoshiro::rand_core::RngCore;
 
 use super::controls::controls;
@@ -17,7 +18,6 @@ use crate::path::PathRow;
 use crate::paths::{
     iopath_buffered, iopath_direct, kernel_buffered, kernel_direct, kernel_mmap, kernel_uring, null,
 };
-use crate::random;
 use crate::refusal::WorkloadError;
 use crate::workload::{BlockSize, Depth, Distribution, Jobs, Rate, ReadShare, Workload};
 

@@ -3,6 +3,7 @@
 
 use iopath_log::SyncLogWriter;
 use iopath_model::VirtualClock;
+use iopath_report::result::Report;
 
 use super::error::JobFileError;
 use super::job::Job;
@@ -15,7 +16,6 @@ use crate::engine::Transferred;
 use crate::error::LabError;
 use crate::progress::{Progress, Stage};
 use crate::request_log::{over_limit, start_virtual_log};
-use crate::result::{Report, TargetFacts};
 use crate::run::warm_up;
 use crate::signals::Interruption;
 use crate::simulated::together::{ModelMeasured, ModelVolume, ModelWorker, Together};
@@ -51,7 +51,7 @@ impl OnModels<'_> {
         self.check()?;
         let names: Vec<String> = self.prepared.iter().flat_map(|prepared| prepared.target.names()).collect();
         let log = start_virtual_log(self.base, &names)?;
-        let mut targets = self.prepared.iter().filter_map(|prepared| TargetFacts::of(&prepared.target));
+        let mut targets = self.prepared.iter().filter_map(|prepared| prepared.target.facts());
         let mut report = Report::new(None, targets.next(), Vec::new());
         report.more_targets = targets.collect();
         let (mut clock, mut repetitions, mut warnings) = (VirtualClock::default(), 0, Vec::new());

@@ -5,6 +5,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use iopath_report::Rw;
+
 use super::error::JobFileError;
 use super::job::Job;
 use super::range::{Range, file_bytes_of};
@@ -15,7 +17,7 @@ use crate::path::PathRow;
 use crate::progress::Progress;
 use crate::stripe_name::StripeName;
 use crate::target::Target;
-use crate::workload::{BlockSize, Rw, Workload};
+use crate::workload::{BlockSize, Workload};
 
 /// The most symbolic links from a name to its file, as in Linux.
 const LINKS_MAX: u32 = 40;

@@ -1,5 +1,8 @@
 //! The results of jobs and groups of jobs. Does not measure.
 
+use iopath_report::result::latencies;
+use iopath_report::result::{Course, GroupResult, Host, JobFacts, Report, RunResult};
+
 use super::control_keys::ExitWhat;
 use super::error::JobFileError;
 use super::job::Job;
@@ -8,11 +11,10 @@ use super::places::Place;
 use crate::conditions::Repeated;
 use crate::engine::{CpuSeconds, Measured, Transferred};
 use crate::error::LabError;
-use crate::job::tally::{JobResult, latencies};
+use crate::job::tally::JobResult;
 use crate::model::ModelTarget;
 use crate::path::IoPath;
 use crate::progress::Progress;
-use crate::result::{Course, GroupResult, Host, JobFacts, Report, RunResult};
 use crate::run::{Lab, Series, cpu_sum, device_sum, latency, repeat, spread, summarize_virtual};
 use crate::signals::Interruption;
 use crate::steady_detector::Outcome;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use iopath_log::LogWriter;
+use iopath_report::result::Report;
 
 use super::JobFile;
 use super::error::JobFileError;
@@ -25,7 +26,6 @@ use crate::path::{IoPath, OpenSpec, PathRow};
 use crate::progress::{Progress, Stage};
 use crate::refusal::WorkloadError;
 use crate::request_log::{missed, start_log};
-use crate::result::{Report, TargetFacts};
 use crate::run::{IDLE_SAMPLE, Lab, read_back_after};
 use crate::storage;
 use crate::target::Target;
@@ -85,11 +85,11 @@ impl JobFile {
         let lab = Lab::new(IDLE_SAMPLE, progress);
         let mut report = Report::new(
             Some(lab.host().clone()),
-            prepared.first().and_then(|first| TargetFacts::of(&first.target)),
+            prepared.first().and_then(|first| first.target.facts()),
             Vec::new(),
         );
         report.more_targets =
-            prepared.iter().skip(1).filter_map(|prepared| TargetFacts::of(&prepared.target)).collect();
+            prepared.iter().skip(1).filter_map(|prepared| prepared.target.facts()).collect();
         let names: Vec<String> = prepared.iter().flat_map(|prepared| prepared.target.names()).collect();
         let log = start_log(base, &names)?;
         let (mut rest, mut repetitions) = (&members[..], 0);

@@ -1,7 +1,8 @@
 //! What the options of a job state in the terms of a result, for comparisons with the JSON of fio. Does not run jobs.
 
+use iopath_report::Rw;
+
 use crate::shape::Shape;
-use crate::workload::Rw;
 
 use super::given::Given;
 use super::job::{IoEngine, Job};

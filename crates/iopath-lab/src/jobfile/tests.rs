@@ -3,12 +3,12 @@
 use std::io;
 use std::time::Duration;
 
+use iopath_report::Rw;
 use proptest::prelude::*;
 
 use super::*;
 use crate::shape::Sizes;
 use crate::steady::{Limit, SteadyMetric, SteadyState};
-use crate::workload::Rw;
 
 /// No files, no variables.
 struct Nothing;

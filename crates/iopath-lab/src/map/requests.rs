@@ -9,6 +9,7 @@ use iopath_core::mapper::{
 use iopath_core::{Extent, Limits, SECTOR_BYTES, Sector};
 use iopath_os::REQUEST_BYTES;
 use iopath_os::target::{Disk, FileExtent, Target};
+use iopath_report::size::format_size;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +17,6 @@ use super::ReadLimits;
 use crate::error::LabError;
 use crate::field::Field;
 use crate::refusal::WorkloadError;
-use crate::size::format_size;
 
 /// The maximum number of reads that are counted: bounds the time for a large file.
 const READS_MAX: u64 = 1 << 22;

@@ -4,10 +4,10 @@
 use std::fmt::Write as _;
 
 use comfy_table::CellAlignment;
+use iopath_report::size::format_size;
+use iopath_report::table::{mean_size, ruled};
 
 use super::{BoundaryName, FileMap, MapExtent, Requests};
-use crate::size::format_size;
-use crate::table::{mean_size, ruled};
 
 /// The columns of [`request_row`].
 const REQUEST_COLUMNS: [&str; 6] =

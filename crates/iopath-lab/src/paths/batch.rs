@@ -12,13 +12,13 @@ use iopath::{
 use iopath_log::LogWriter;
 use iopath_os::kernel::Stamp;
 use iopath_os::system_error;
+use iopath_report::random;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::error::LabError;
 use crate::export::RemoteTarget;
 use crate::path::{Connection, Direction, Done, IoPath, JobSpec, OpenSpec, Transfer};
-use crate::random;
 use crate::stripe_name::StripeName;
 
 /// Opens a target as a volume for batches.

@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use iopath::{AlignedBuf, BufferedStats, IoMode, Options, Volume};
 use iopath_log::LogWriter;
 use iopath_os::kernel::Stamp;
+use iopath_report::random;
 
 use super::batch::{io_error, open_volume};
 use crate::error::LabError;
 use crate::export::RemoteTarget;
 use crate::path::{Capabilities, Connection, Direction, Done, IoPath, JobSpec, OpenSpec, PathRow, Transfer};
-use crate::random;
 
 /// The row of the table.
 pub(crate) static ROW: PathRow = PathRow {

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 
 use iopath_os::kernel::{self, Blocking, OneAtATime, Slots};
 use iopath_os::target::DioAlignment;
+use iopath_report::random;
 
 use crate::error::LabError;
 use crate::path::{Connection, Done, IoPath, JobSpec, OpenSpec, Transfer};
-use crate::random;
 
 /// Makes the connection of a job from its own descriptor of the file and its buffers.
 type Connect = fn(&KernelFile, File, Slots) -> Result<Box<dyn Connection>, LabError>;

@@ -1,10 +1,10 @@
 //! The transfers of a job with several sizes, gaps or runs. The transfers of one size are in `plan.rs`.
 
+use iopath_report::random::below;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::distribution::Sampler;
 use crate::path::Direction;
-use crate::random::below;
 use crate::shape::{Shape, Sizes, Zones};
 use crate::workload::Workload;
 

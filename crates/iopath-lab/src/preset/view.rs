@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use crate::parallel::jain;
-use crate::result::{Report, RunResult};
-use crate::stats::Summary;
-use crate::table::{digits, ruled, time};
 use comfy_table::CellAlignment;
+use iopath_report::result::{Report, RunResult};
+use iopath_report::stats::Summary;
+use iopath_report::stats::fairness::jain;
+use iopath_report::table::{digits, ruled, time};
 
 const KIB: f64 = 1024.0;
 const MIB: f64 = (1u64 << 20) as f64;

@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use iopath_log::LogWriter;
+use iopath_report::Rw;
 
 use crate::conditions::Repeated;
 use crate::engine::{Measured, all_verified, measure, read_back};
@@ -14,7 +15,7 @@ use crate::storage::Resident;
 use crate::target::Target;
 use crate::verify::Verified;
 use crate::verify::record::Record;
-use crate::workload::{DeviceDepth, End, Jobs, Rw, Workload};
+use crate::workload::{DeviceDepth, End, Jobs, Workload};
 
 /// The open path of each target.
 pub(crate) struct Opened {

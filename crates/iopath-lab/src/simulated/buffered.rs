@@ -23,6 +23,7 @@ use iopath_core::readahead::ReadaheadConfig;
 use iopath_core::{BlockDevice, Instant, IoError, LogSink, QueueConfig, QueuedDevice, SECTOR_BYTES, Stream};
 use iopath_model::event_loop::{End, LoopError, Process, earlier};
 use iopath_model::{Threads, VirtualClock, Work};
+use iopath_report::result::CacheUse;
 
 use super::counted::Counted;
 use super::jobs::{JobSetup, Jobs, Runner, SimError};
@@ -33,7 +34,6 @@ use super::unplug::{Unplug, Unplugger};
 use crate::cache::{CacheSettings, used_between};
 use crate::counters::DiskCounters;
 use crate::job::tally::JobResult;
-use crate::result::CacheUse;
 use crate::steady_detector::Count;
 use call::{Call, Caller, Next};
 

@@ -16,6 +16,8 @@ use hdrhistogram::Histogram;
 use iopath_core::elevator::ElevatorSpec;
 use iopath_core::{BlockDevice, Instant, LogSink, SECTOR_BYTES};
 use iopath_model::{Host, Staged, VirtualClock};
+use iopath_report::random;
+use iopath_report::result::CacheUse;
 use rand_xoshiro::rand_core::RngCore;
 
 use super::buffered::Buffered;
@@ -33,9 +35,7 @@ use crate::error::LabError;
 use crate::job::tally::JobResult;
 use crate::job::{Job, Pace};
 use crate::plan::Plan;
-use crate::random;
 use crate::refusal::WorkloadError;
-use crate::result::CacheUse;
 use crate::workload::Workload;
 pub(crate) use log::{MachineLog, Memory};
 

@@ -7,11 +7,11 @@ use std::ops::ControlFlow;
 use iopath_core::{Instant, LogSink};
 use iopath_model::VirtualClock;
 use iopath_model::event_loop::{self, End, LoopError, Process};
+use iopath_report::result::CacheUse;
 
 use super::jobs::{JobSetup, SimError};
 use crate::counters::DiskCounters;
 use crate::job::tally::JobResult;
-use crate::result::CacheUse;
 use crate::steady_detector::Count;
 
 /// May stop a run: receives the bytes moved so far and the time.

@@ -9,6 +9,7 @@ use std::time::Instant;
 use iopath_log::SyncLogWriter;
 use iopath_model::event_loop::End;
 use iopath_model::{ModelDevice, VirtualClock};
+use iopath_report::random;
 use rand_xoshiro::rand_core::RngCore;
 
 use super::jobs::JobSetup;
@@ -25,7 +26,6 @@ use crate::job::{Begin, Job, Limits, Start};
 use crate::model::ModelTarget;
 use crate::plan::Plan;
 use crate::progress::Progress;
-use crate::random;
 use crate::steady_detector::Outcome;
 use crate::workload::Workload;
 

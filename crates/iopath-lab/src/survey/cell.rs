@@ -5,11 +5,13 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+use iopath_report::Rw;
+use iopath_report::size::format_size;
+
 use crate::cache::CacheSettings;
 use crate::error::LabError;
 use crate::paths::find_path;
-use crate::size::format_size;
-use crate::workload::{BlockSize, Depth, End, ReadShare, Rw, Workload};
+use crate::workload::{BlockSize, Depth, End, ReadShare, Workload};
 
 /// The size of iopath-buffered's page cache, and the part of the target for measuring hits, in bytes.
 const CACHE_BYTES: u64 = 64 << 20;

@@ -4,9 +4,10 @@
 //! The cells of a survey take turns, so the n-th repetitions of two cells run at about the same time. The comparison
 //! pairs these repetitions: an effect on both (another user of the storage, a hot CPU) cancels out.
 
-use crate::result::{Cpu, Repeat, RunResult};
-use crate::stats::Summary;
-pub(crate) use crate::stats::ratio::{Outcome, Ratio};
+use iopath_report::result::{Cpu, Repeat, RunResult};
+use iopath_report::stats::Summary;
+
+pub(crate) use iopath_report::stats::ratio::{Outcome, Ratio};
 
 const GIB: f64 = (1u64 << 30) as f64;
 
@@ -146,9 +147,9 @@ pub(crate) fn is_as_good(run: &RunResult, fastest: &RunResult) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixtures::run;
     use super::*;
-    use crate::workload::Rw;
+    use iopath_report::Rw;
+    use iopath_report::fixtures::run;
 
     #[test]
     fn the_lowest_cost_is_chosen_and_of_equal_costs_the_smallest_block() {

@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
+use iopath_report::Rw;
+use iopath_report::result::{DiskFacts, RunResult, ServedBy};
+use iopath_report::size::format_size;
+use iopath_report::table::digits;
+
 use super::compare::CpuOf;
 use crate::paths::find_path;
-use crate::result::{DiskFacts, RunResult, ServedBy};
-use crate::size::format_size;
-use crate::table::digits;
-use crate::workload::Rw;
 
 /// If other programs use more than this share of the CPUs, the machine's CPU time does not show the cost of a
 /// measurement.
@@ -148,8 +149,8 @@ pub(crate) fn mb(bytes_per_second: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixtures::run;
     use super::*;
+    use iopath_report::fixtures::run;
 
     #[test]
     fn cpu_time_of_the_machine_counts_only_while_no_other_program_uses_it() {

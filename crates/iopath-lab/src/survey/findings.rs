@@ -13,8 +13,9 @@ mod confidence;
 mod small_writes;
 mod validity;
 
+use iopath_report::result::{Finding, RunResult};
+
 use super::figures::Figures;
-use crate::result::{Finding, RunResult};
 use confidence::confidence;
 
 /// A finding before its confidence is known.
@@ -91,10 +92,10 @@ pub(crate) fn findings(figures: &Figures) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::super::figures::{EngineFacts, Facts};
-    use super::super::fixtures::{run, with_flushes};
     use super::*;
-    use crate::result::{Confidence, ServedBy};
-    use crate::workload::Rw;
+    use iopath_report::Rw;
+    use iopath_report::fixtures::{run, with_flushes};
+    use iopath_report::result::{Confidence, ServedBy};
 
     #[test]
     fn ids_are_unique() {

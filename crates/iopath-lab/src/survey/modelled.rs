@@ -4,6 +4,8 @@
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
+use iopath_report::result::Report;
+
 use super::cell::{Cell, MIXED_READS};
 use super::compare::CpuOf;
 use super::figures::{Facts, Figures};
@@ -13,7 +15,6 @@ use super::{BEGIN_SHARE, Survey, SurveyOptions, order};
 use crate::error::LabError;
 use crate::paths::find_path;
 use crate::progress::{Progress, Stage};
-use crate::result::{Report, TargetFacts};
 use crate::run::run_on_model;
 use crate::target::Target;
 use crate::workload::{BlockSize, Depth, End, ReadShare, Repetitions, Workload};
@@ -69,7 +70,7 @@ pub(super) fn survey(
     let facts = Facts { is_model: true, ..Facts::default() };
     let findings = findings(&Figures { runs: &runs, facts: &facts });
     left_out.push(LEFT_OUT.to_owned());
-    let report = Report { left_out, findings, ..Report::new(None, TargetFacts::of(&target), runs) };
+    let report = Report { left_out, findings, ..Report::new(None, target.facts(), runs) };
     Ok(Survey {
         report,
         rounds: REPETITIONS,
@@ -99,7 +100,7 @@ fn workload(cell: Cell) -> Result<Workload, LabError> {
 mod tests {
     use super::*;
     use crate::progress::Silent;
-    use crate::result::{Clock, Confidence};
+    use iopath_report::result::{Clock, Confidence};
 
     fn surveyed(target: &str) -> Survey {
         let time = Duration::from_secs(600);

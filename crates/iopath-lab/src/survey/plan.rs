@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
+use iopath_report::Rw;
+use iopath_report::size::format_size;
+
 use super::cell::{Cell, Constraints, Hit};
 use crate::paths::find_path;
-use crate::size::format_size;
-use crate::workload::Rw;
 
 /// Block sizes of the sequential part, in bytes, the most informative first. For lack of time, the plan removes the
 /// last.

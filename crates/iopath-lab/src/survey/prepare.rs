@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
 use iopath_os::target::Kind;
+use iopath_report::Rw;
 
 use super::SurveyOptions;
 use super::plan::RANDOM_BLOCK;
@@ -14,7 +15,7 @@ use crate::paths::find_path;
 use crate::progress::{Progress, Silent};
 use crate::run::Lab;
 use crate::target::{Target, TargetInfo};
-use crate::workload::{BlockSize, End, Repetitions, Rw, Workload};
+use crate::workload::{BlockSize, End, Repetitions, Workload};
 
 /// The share of the time for writing the scratch file, at the measured speed.
 const SCRATCH_SHARE: f64 = 0.08;

@@ -7,17 +7,17 @@ mod style;
 use std::fmt::Write as _;
 
 use comfy_table::{Cell, Color};
+use iopath_report::Rw;
+use iopath_report::result::{Clock, RunResult};
+use iopath_report::size::format_size;
+use iopath_report::table::{digits, time};
 
 use super::Survey;
 use super::cell::MIXED_READS;
 use super::compare::{self, Choice, CpuOf, rate};
 use super::figures::{is_durable, is_ranked, is_table_run};
 use super::plan::PATHS;
-use crate::result::{Clock, RunResult};
-use crate::size::format_size;
-use crate::table::{digits, time};
 use crate::warnings::CV_MAX;
-use crate::workload::Rw;
 use style::{Style, colored, right};
 
 const LEGEND: &str = "▲ fastest, △ not significantly different, ▼ slowest, ~ CV > 10%";
@@ -270,10 +270,10 @@ fn variation(run: &RunResult) -> char {
 mod tests {
     use std::time::Duration;
 
-    use super::super::fixtures::run;
     use super::*;
-    use crate::result::{Confidence, Finding, Host, Report, ServedBy};
-    use crate::survey::fixtures::with_flushes;
+    use iopath_report::fixtures::run;
+    use iopath_report::fixtures::with_flushes;
+    use iopath_report::result::{Confidence, Finding, Host, Report, ServedBy};
 
     fn survey() -> Survey {
         let host = Host {

@@ -6,14 +6,14 @@
 use std::fs;
 use std::path::Path;
 
+use iopath_report::bounded;
+use iopath_report::result::{Host, Origin, RunResult, TargetFacts};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::matrix::{Axis, product};
 use super::place::Place;
-use crate::bounded;
 use crate::own_file;
-use crate::result::{Host, Origin, RunResult, TargetFacts};
 use crate::sweep_error::SweepError;
 
 /// The name and version of the schema.

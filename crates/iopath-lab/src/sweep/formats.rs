@@ -3,9 +3,10 @@
 
 use std::fmt::Write as _;
 
+use iopath_report::result::RunResult;
+use iopath_report::stats::Summary;
+
 use super::file::{Cell, SweepFile};
-use crate::result::RunResult;
-use crate::stats::Summary;
 
 /// The unit of rates in the classic table, printed as MB/s.
 const MIB: f64 = (1u64 << 20) as f64;

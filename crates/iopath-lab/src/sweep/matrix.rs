@@ -1,11 +1,11 @@
 //! The axes of a sweep, the product of their values, and the order of measurement. Does not know the meaning of a
 //! value.
 
+use iopath_report::random;
+use iopath_report::size::parse_size;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::random;
-use crate::size::parse_size;
 use crate::sweep_error::SweepError;
 
 /// The lists that are options of a workload; the others are settings.

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use iopath_report::result::RunResult;
+
 use super::file::SweepFile;
 use super::matrix::order;
 use crate::device_settings::{Change, Session, SettingsDevice, Until};
@@ -10,7 +12,6 @@ use crate::field::FieldNames;
 use crate::model::is_model;
 use crate::progress::{Progress, Stage};
 use crate::refusal::WorkloadError;
-use crate::result::{RunResult, TargetFacts};
 use crate::run::{IDLE_SAMPLE, Lab, complete, run_on_model};
 use crate::settings_error::SettingsError;
 use crate::signals::Interruption;
@@ -124,7 +125,7 @@ impl Sweep<'_> {
             let target = Target::prepare(workload, &mut quiet)?;
             // A continued sweep measures a cell again that a signal has ended.
             let run = complete(run_on_model(workload, &target, &mut quiet)?)?;
-            file.target = file.target.take().or_else(|| TargetFacts::of(&target));
+            file.target = file.target.take().or_else(|| target.facts());
             return Ok(run);
         }
         // Refusals that need no target come before the preparation of one.
@@ -136,7 +137,7 @@ impl Sweep<'_> {
             session.set(settings)?;
         }
         let run = lab.run(workload, target, &mut quiet)?;
-        file.target = file.target.take().or_else(|| TargetFacts::of(target));
+        file.target = file.target.take().or_else(|| target.facts());
         Ok(run)
     }
 

@@ -2,10 +2,10 @@
 //! itself. Real devices have those of `device_settings`.
 
 use iopath_core::elevator::ElevatorSpec;
+use iopath_report::size::parse_size;
 
 use crate::cache::parse_readahead;
 use crate::model::ModelTarget;
-use crate::size::parse_size;
 use crate::sweep_error::SweepError;
 use crate::workload::Workload;
 

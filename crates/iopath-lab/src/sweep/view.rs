@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use comfy_table::CellAlignment;
+use iopath_report::result::RunResult;
+use iopath_report::size::format_size;
+use iopath_report::stats::ratio::{Outcome, Ratio};
+use iopath_report::table::{digits, ruled, wrapped};
 
 use super::file::{Cell, SweepFile};
-use crate::result::RunResult;
-use crate::size::format_size;
-use crate::stats::ratio::{Outcome, Ratio};
-use crate::table::{digits, ruled, wrapped};
 
 /// The levels of a heat map, from the smallest value to the largest one.
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];

@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use comfy_table::{ColumnConstraint, ContentArrangement};
+use iopath_report::table::{ruled, wrapped};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::device_settings::{Change, Session, Setting, SettingsDevice, Until, pending};
 use crate::settings_error::SettingsError;
-use crate::table::{ruled, wrapped};
 
 /// The name and version of the schema.
 pub const SCHEMA: &str = "iopath.tune/1";

@@ -5,12 +5,12 @@
 //! round has twice the repetitions of the previous one. The winner of a selection looks better than it is, so the
 //! confirmation uses new measurements only: pairs of base and winner, evaluated as by `compare --live`.
 
+use iopath_report::random;
+use iopath_report::stats::contrast::Contrast;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::compare::looks::Looks;
-use crate::random;
-use crate::stats::contrast::Contrast;
 
 /// The repetitions of the first round, and the maximum of a round.
 const REPETITIONS: [u32; 2] = [2, 8];
@@ -179,7 +179,7 @@ fn verdict(interval: Option<[f64; 2]>, margin: f64) -> TrialVerdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::noise::Noise;
+    use iopath_report::stats::noise::Noise;
 
     const LIMITS: Limits = Limits { pairs_max: 20, threshold: 0.03, seed: 1 };
 

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use comfy_table::CellAlignment;
+use iopath_report::table::{digits, ruled, wrapped};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +17,6 @@ use crate::jobfile::JobFileError;
 use crate::progress::{Progress, Stage};
 use crate::settings_error::SettingsError;
 use crate::sweep::{Axis, product};
-use crate::table::{digits, ruled, wrapped};
 
 /// The name and version of the schema.
 pub const SCHEMA: &str = "iopath.tune-trial/1";

@@ -2,9 +2,8 @@
 //! describes the bytes. Does not know the expected content.
 
 use crc32fast::Hasher;
+use iopath_report::random::generator;
 use rand_xoshiro::rand_core::RngCore;
-
-use crate::random::generator;
 
 /// The unit of checksums, in bytes. A device writes a sector wholly or not at all, so a torn write has whole sectors of
 /// both writes.

@@ -7,9 +7,9 @@ use std::str::FromStr;
 use iopath::Readahead;
 use iopath_core::elevator::ElevatorSpec;
 use iopath_core::{Op, Priority};
+use iopath_report::size::{format_size, parse_size};
 
 use crate::cache::{CacheSettings, readahead_text};
-use crate::size::{format_size, parse_size};
 use crate::whatif_error::WhatIfError;
 
 /// The maximum number of alternatives of an input.

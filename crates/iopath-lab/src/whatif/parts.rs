@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use iopath_report::bounded;
+
 use super::report::{CellReport, InputReport, SCHEMA, WhatIfReport};
 use super::verdict::verdict;
-use crate::bounded;
 use crate::error::LabError;
 use crate::whatif_error::WhatIfError;
 

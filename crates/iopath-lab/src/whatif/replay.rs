@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use iopath_core::{Bio, BioDone, Extent, Instant, SECTOR_BYTES, Sector, Stream, SubmitError};
 use iopath_model::event_loop::{End, LoopError, Process, earlier, run};
 use iopath_model::{Model, ModelDevice, VirtualClock};
+use iopath_report::random::of_target;
 
 use super::alternative::{Alternative, Priorities};
 use super::meter::{Gauge, Metered, Tighter};
@@ -21,7 +22,6 @@ use super::request::Request;
 use super::source::{Closed, Open, Source, Stretch};
 use super::tally::Tally;
 use super::trace::{Input, Trace};
-use crate::random::of_target;
 use crate::simulated::queues::{QueuePerJob, Queues, SHARED_BIOS_MAX, SharedQueue};
 use crate::simulated::{Span, model_seed};
 

@@ -1,12 +1,12 @@
 //! The schema of a study for other programs, `iopath.whatif/1`. An incompatible change needs a new version in
 //! [`SCHEMA`]. `parts.rs` joins the parts of a study.
 
+use iopath_report::result::Origin;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::figures::{Changes, Figures};
 use super::shard::Shard;
-use crate::result::Origin;
 
 /// The name and version of the JSON schema.
 pub const SCHEMA: &str = "iopath.whatif/1";

@@ -2,9 +2,10 @@
 //! same windows of both replays, and the seeds of the model are drawn with them. So bursts and the state of queues stay
 //! within a window, and an effect on both replays cancels out.
 
+use iopath_report::random::{below, generator};
+
 use super::figures::{Change, Changes, Figures, METRICS};
 use super::tally::{Digest, Scratch};
-use crate::random::{below, generator};
 
 /// Separates the resampling from other random numbers.
 const PURPOSE: u64 = 0xB007;

@@ -307,7 +307,7 @@ impl Digest {
         }
         let shares = scratch.streams.iter().filter(|(ios, _)| *ios > 0.0);
         let shares: Vec<f64> = shares.map(|(ios, latency_ns)| ios / latency_ns.max(1.0)).collect();
-        crate::parallel::jain(&shares)
+        iopath_report::stats::fairness::jain(&shares)
     }
 }
 

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, ContentArrangement};
+use iopath_report::size::format_size;
+use iopath_report::table::{digits, ruled, time, wrapped};
 
 use super::figures::{Change, Changes, Figures, METRICS};
 use super::report::{CellReport, InputReport, WhatIfReport};
-use crate::size::format_size;
-use crate::table::{digits, ruled, time, wrapped};
 
 /// The least width of a table: its numbers need it.
 const WIDTH_MIN: u16 = 60;
@@ -119,7 +119,7 @@ pub(crate) fn shown(figures: &Figures) -> Vec<String> {
         at(figures.p99_ns),
         at(figures.p999_ns),
         of_device(format!("{:.0}", figures.device_ios)),
-        of_device(crate::table::mean_size(figures.request_bytes)),
+        of_device(iopath_report::table::mean_size(figures.request_bytes)),
         of_device(distance(figures.seek_bytes)),
         of_device(share(figures.utilisation)),
         format!("{:.2}", figures.fairness),

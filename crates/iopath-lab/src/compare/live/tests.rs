@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::compare::data::THROUGHPUT;
-use crate::stats::noise::{normal, stall, uniform};
+use iopath_report::stats::noise::{normal, stall, uniform};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 /// The noise of a sequence of executions.

@@ -47,7 +47,7 @@ pub(super) fn sweep(rates: [Option<&[f64]>; 4]) -> Value {
         .map(|((bs, scheduler), rates)| {
             let mut run = rates.map(|rates| result(rates)["runs"][0].clone());
             if let Some(run) = &mut run {
-                run["block_bytes"] = json!(crate::size::parse_size(bs).unwrap());
+                run["block_bytes"] = json!(iopath_report::size::parse_size(bs).unwrap());
             }
             json!({ "values": [bs, scheduler], "run": run })
         })

@@ -3,6 +3,8 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+use iopath_report::Rw;
+
 use super::{Key, no_effect, partly, set, yes};
 use crate::jobfile::control_keys::ExitWhat;
 use crate::jobfile::given::{self, Given, Refused};
@@ -10,7 +12,7 @@ use crate::jobfile::job::{IoEngine, Job, SteadyKey};
 use crate::paths::find_path;
 use crate::shape::Sizes;
 use crate::steady::SteadyMetric;
-use crate::workload::{RateProcess, Rw};
+use crate::workload::RateProcess;
 
 pub(super) const KEYS: &[Key] = &[
     // The job.

@@ -2,9 +2,10 @@
 
 use iopath_log::Filter;
 use iopath_model::{Model, ModelDevice};
+use iopath_report::Rw;
 
 use super::*;
-use crate::workload::{BlockSize, Depth, End, Jobs, Rw};
+use crate::workload::{BlockSize, Depth, End, Jobs};
 
 /// A millisecond for each request, of any size.
 const STEADY: &str = "kind = \"cloud\"\ncapacity_gib = 1\nlatency_min_us = 1000\nlatency_p50_us = 1000\n\

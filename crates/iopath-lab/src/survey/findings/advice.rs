@@ -1,11 +1,12 @@
 //! Recommends path, block size and depth, and states the CPU cost that direct I/O saves.
 
+use iopath_report::Rw;
+use iopath_report::result::RunResult;
+use iopath_report::table::{digits, time};
+
 use super::Found;
-use crate::result::RunResult;
 use crate::survey::compare::{Choice, CpuOf, Outcome, Ratio, median, rate, rates};
 use crate::survey::figures::{Figures, is_direct, mb, name};
-use crate::table::{digits, time};
-use crate::workload::Rw;
 
 /// Findings do not state a smaller difference in CPU cost.
 const CPU_RATIO_MIN: f64 = 1.10;
@@ -223,9 +224,9 @@ fn throughput(direct: &Ratio) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::ServedBy;
     use crate::survey::figures::Facts;
-    use crate::survey::fixtures::run;
+    use iopath_report::fixtures::run;
+    use iopath_report::result::ServedBy;
 
     fn facts() -> Facts {
         Facts { cores: 2, busy_cpus: Some(0.0), ..Facts::default() }

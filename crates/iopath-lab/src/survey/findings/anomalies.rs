@@ -1,13 +1,14 @@
 //! Findings on properties of the storage that affect its settings, and on anomalies: dips and variation.
 
+use iopath_report::Rw;
+use iopath_report::result::{DiskFacts, RunResult};
+use iopath_report::size::format_size;
+use iopath_report::table::{digits, time};
+
 use super::Found;
-use crate::result::{DiskFacts, RunResult};
-use crate::size::format_size;
 use crate::survey::compare::{self, Ratio, rate, rates};
 use crate::survey::figures::{Figures, mb, name};
-use crate::table::{digits, time};
 use crate::warnings::CV_MAX;
-use crate::workload::Rw;
 
 /// A block size with less than this share of both neighbours' throughput is a dip.
 const DIP: f64 = 0.75;
@@ -152,7 +153,7 @@ pub(super) fn variation<'a>(figures: &Figures<'a>) -> Option<Found<'a>> {
 mod tests {
     use super::*;
     use crate::survey::figures::Facts;
-    use crate::survey::fixtures::run;
+    use iopath_report::fixtures::run;
 
     const STEADY: [f64; 4] = [100.0, 101.0, 99.0, 100.0];
 

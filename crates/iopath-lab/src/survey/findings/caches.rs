@@ -1,12 +1,13 @@
 //! Compares the kernel's page cache with iopath's. The comparison of buffered with direct I/O is in `advice.rs`.
 
+use iopath_report::Rw;
+use iopath_report::result::RunResult;
+use iopath_report::size::format_size;
+use iopath_report::table::{digits, time};
+
 use super::Found;
-use crate::result::RunResult;
-use crate::size::format_size;
 use crate::survey::compare::{Outcome, Ratio, median, rate, rates};
 use crate::survey::figures::{Figures, mb};
-use crate::table::{digits, time};
-use crate::workload::Rw;
 
 /// Block sizes of the compared sequential reads: the first one that was measured counts.
 const BLOCKS: [u32; 2] = [16 << 10, 4 << 10];
@@ -98,9 +99,9 @@ pub(super) fn hits<'a>(figures: &Figures<'a>) -> Option<Found<'a>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::{CacheFacts, CacheUse};
     use crate::survey::figures::Facts;
-    use crate::survey::fixtures::run;
+    use iopath_report::fixtures::run;
+    use iopath_report::result::{CacheFacts, CacheUse};
 
     fn cached(run: RunResult, warm: bool, borrow: bool) -> RunResult {
         let cache = (run.path == "iopath-buffered").then(|| CacheFacts {

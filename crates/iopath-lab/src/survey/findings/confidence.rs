@@ -1,9 +1,10 @@
 //! How sure a finding is: each reason for doubt lowers its confidence. Does not change what the finding states.
 
-use crate::result::{Confidence, RunResult, ServedBy};
+use iopath_report::result::{Confidence, RunResult, ServedBy};
+use iopath_report::table::digits;
+
 use crate::survey::compare::cv;
 use crate::survey::figures::{Facts, Figures, is_ranked, name};
-use crate::table::digits;
 use crate::warnings::CV_MAX;
 
 use super::Found;
@@ -86,8 +87,8 @@ fn machine(facts: &Facts) -> Option<(u32, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::survey::fixtures::run;
-    use crate::workload::Rw;
+    use iopath_report::Rw;
+    use iopath_report::fixtures::run;
 
     const STEADY: [f64; 4] = [100.0, 101.0, 99.0, 100.0];
 

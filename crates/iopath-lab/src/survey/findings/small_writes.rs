@@ -1,14 +1,15 @@
 //! Recommends paths and depths for random writes, for writes that must be durable, and for a mix of random reads and
 //! writes.
 
+use iopath_report::Rw;
+use iopath_report::result::RunResult;
+use iopath_report::table::{digits, time};
+
 use super::Found;
 use super::advice::{depth_advice, once};
-use crate::result::RunResult;
 use crate::survey::cell::MIXED_READS;
 use crate::survey::compare::{Choice, median};
 use crate::survey::figures::Figures;
-use crate::table::{digits, time};
-use crate::workload::Rw;
 
 pub(super) fn random_write<'a>(figures: &Figures<'a>) -> Option<Found<'a>> {
     depth_advice(figures, Rw::RandWrite, "Random writes of 4 KiB, flush included")
@@ -72,9 +73,9 @@ fn iops(run: &RunResult) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::{DirectionResult, Directions, Latency, ServedBy};
     use crate::survey::figures::Facts;
-    use crate::survey::fixtures::{run, with_flushes};
+    use iopath_report::fixtures::{run, with_flushes};
+    use iopath_report::result::{DirectionResult, Directions, Latency, ServedBy};
 
     const STEADY: [f64; 4] = [1.0, 1.01, 0.99, 1.0];
 

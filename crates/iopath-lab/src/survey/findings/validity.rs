@@ -3,13 +3,14 @@
 
 use std::path::Path;
 
+use iopath_report::Rw;
+use iopath_report::result::{RunResult, ServedBy};
+use iopath_report::size::format_size;
+use iopath_report::table::digits;
+
 use super::Found;
-use crate::result::{RunResult, ServedBy};
-use crate::size::format_size;
 use crate::survey::compare::{CpuOf, Outcome, Ratio, median, rates};
 use crate::survey::figures::{Figures, name};
-use crate::table::digits;
-use crate::workload::Rw;
 
 /// Memory served some runs, or may have served them.
 pub(super) fn cache<'a>(figures: &Figures<'a>) -> Option<Found<'a>> {
@@ -145,7 +146,7 @@ pub(super) fn engine<'a>(figures: &Figures<'a>) -> Option<Found<'a>> {
 mod tests {
     use super::*;
     use crate::survey::figures::{EngineFacts, Facts};
-    use crate::survey::fixtures::run;
+    use iopath_report::fixtures::run;
 
     const STEADY: [f64; 4] = [100.0, 101.0, 99.0, 100.0];
 

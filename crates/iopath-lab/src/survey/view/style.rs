@@ -4,9 +4,8 @@
 use std::fmt::Write as _;
 
 use comfy_table::{Cell, CellAlignment, Color, Table};
-
-use crate::result::Finding;
-use crate::table::{self, ruled};
+use iopath_report::result::Finding;
+use iopath_report::table::{self, ruled};
 
 /// The range of the width of paragraphs: longer lines are hard to read.
 const WIDTH_MIN: usize = 20;

@@ -12,7 +12,7 @@ use rustix::fs::OFlags;
 ///
 /// # Errors
 /// The error of the system, or that the file is larger.
-pub(crate) fn read(file: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+pub fn read(file: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     read_from(File::open(file)?, bytes_max)
 }
 
@@ -20,7 +20,7 @@ pub(crate) fn read(file: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// As for [`read`], or that it is not a regular file.
-pub(crate) fn read_regular(file: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+pub fn read_regular(file: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(file)?;
     if !file.metadata()?.is_file() {
@@ -69,7 +69,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 ///
 /// # Errors
 /// The file is compressed or in UTF-16.
-pub(crate) fn refuse_encoded(first: &[u8]) -> io::Result<()> {
+pub fn refuse_encoded(first: &[u8]) -> io::Result<()> {
     match OTHERS.iter().find(|(start, _)| first.starts_with(start)) {
         Some((_, what)) => Err(io::Error::new(io::ErrorKind::InvalidData, format!("it {what}"))),
         None => Ok(()),

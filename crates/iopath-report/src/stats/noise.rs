@@ -7,7 +7,7 @@ use crate::random::generator;
 
 /// A kind of noise around a throughput of 100.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Noise {
+pub enum Noise {
     /// Normal, with a standard deviation of 5%.
     Gaussian,
     /// Log-normal, with a deviation of 0.2 of the logarithm: a long tail.
@@ -27,7 +27,7 @@ pub(crate) enum Noise {
 }
 
 /// Every kind.
-pub(crate) const KINDS: [Noise; 8] = [
+pub const KINDS: [Noise; 8] = [
     Noise::Gaussian,
     Noise::LogNormal,
     Noise::Outliers,
@@ -40,12 +40,12 @@ pub(crate) const KINDS: [Noise; 8] = [
 
 impl Noise {
     /// Whether single repetitions take several times as long as the others.
-    pub(crate) fn has_stalls(self) -> bool {
+    pub fn has_stalls(self) -> bool {
         matches!(self, Self::Outliers | Self::Stalls)
     }
 
     /// Two samples with these numbers of repetitions. The second one is `change` times as large.
-    pub(crate) fn samples(self, seed: u64, repetitions: [usize; 2], change: f64) -> Vec<Vec<f64>> {
+    pub fn samples(self, seed: u64, repetitions: [usize; 2], change: f64) -> Vec<Vec<f64>> {
         let mut generator = generator(seed, [self as u64, 1]);
         let mut sample = |index: usize, scale: f64| -> Vec<f64> {
             (0..repetitions[index])
@@ -77,18 +77,18 @@ impl Noise {
 }
 
 /// The factor by which a repetition takes longer: 3 to 10 for one in fifty, and 1 for the others.
-pub(crate) fn stall(generator: &mut Xoshiro256PlusPlus) -> f64 {
+pub fn stall(generator: &mut Xoshiro256PlusPlus) -> f64 {
     let (event, length) = (uniform(generator), uniform(generator));
     if event < 0.02 { 3.0 + 7.0 * length } else { 1.0 }
 }
 
 /// A number from 0 to 1, both excluded.
-pub(crate) fn uniform(generator: &mut Xoshiro256PlusPlus) -> f64 {
+pub fn uniform(generator: &mut Xoshiro256PlusPlus) -> f64 {
     ((generator.next_u64() >> 11) as f64 + 0.5) / (1u64 << 53) as f64
 }
 
 /// A number of the standard normal distribution (Box and Muller, 1958).
-pub(crate) fn normal(generator: &mut Xoshiro256PlusPlus) -> f64 {
+pub fn normal(generator: &mut Xoshiro256PlusPlus) -> f64 {
     let radius = (-2.0 * uniform(generator).ln()).sqrt();
     radius * (std::f64::consts::TAU * uniform(generator)).cos()
 }

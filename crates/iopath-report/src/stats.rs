@@ -1,15 +1,15 @@
 //! Statistics of a few repetitions: mean, deviation, confidence interval. Not for millions of latencies: these are
 //! histograms. Comparisons of two samples are in `stats/contrast.rs`.
 
-pub(crate) mod contrast;
-pub(crate) mod frequency;
-pub(crate) mod holm;
-#[cfg(test)]
-pub(crate) mod noise;
-pub(crate) mod ratio;
-pub(crate) mod student;
-pub(crate) mod trend;
-pub(crate) mod trimmed;
+pub mod contrast;
+pub mod fairness;
+pub mod frequency;
+pub mod holm;
+pub mod noise;
+pub mod ratio;
+pub mod student;
+pub mod trend;
+pub mod trimmed;
 
 /// Statistics of a sample.
 #[derive(Debug, Clone, Copy, PartialEq)]

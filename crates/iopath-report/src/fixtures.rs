@@ -1,12 +1,12 @@
 //! Results with given figures, for tests.
 
+use crate::pattern::Rw;
 use crate::result::{Clock, Cpu, Device, FlushResult, Latency, Repeat, RunResult, ServedBy, Spread};
 use crate::stats::Summary;
-use crate::workload::Rw;
 
 /// A run that storage served: one repetition of a second for each throughput in MB/s. The CPU cost, in seconds per GiB,
 /// is that of the process.
-pub(crate) fn run(path: &str, rw: Rw, block_bytes: u32, io_depth: u32, mbs: &[f64], cost: f64) -> RunResult {
+pub fn run(path: &str, rw: Rw, block_bytes: u32, io_depth: u32, mbs: &[f64], cost: f64) -> RunResult {
     let repeats: Vec<Repeat> = mbs.iter().map(|mbs| repeat(block_bytes, mbs * 1e6, cost)).collect();
     let spread = |of: fn(&Repeat) -> f64| {
         let summary = Summary::of(&repeats.iter().map(of).collect::<Vec<_>>()).unwrap();
@@ -54,7 +54,7 @@ pub(crate) fn run(path: &str, rw: Rw, block_bytes: u32, io_depth: u32, mbs: &[f6
 }
 
 /// The same run with a flush after each write.
-pub(crate) fn with_flushes(run: RunResult) -> RunResult {
+pub fn with_flushes(run: RunResult) -> RunResult {
     let flushes = FlushResult { every: 1, count: run.ios, latency_ns: run.latency_ns };
     RunResult { flushes: Some(flushes), ..run }
 }

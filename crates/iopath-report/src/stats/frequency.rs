@@ -4,7 +4,7 @@ use statrs::distribution::{DiscreteCDF, Hypergeometric};
 
 /// The p-value of equal frequencies of an event: Fisher's exact test, two-sided by doubling the smaller tail. `events`
 /// of `counts` values in each of two samples. None if a sample is empty or has more events than values.
-pub(crate) fn p_value(events: [usize; 2], counts: [usize; 2]) -> Option<f64> {
+pub fn p_value(events: [usize; 2], counts: [usize; 2]) -> Option<f64> {
     let [events_a, events_b] = events.map(|number| number as u64);
     let [count_a, count_b] = counts.map(|number| number as u64);
     if count_a == 0 || count_b == 0 || events_a > count_a || events_b > count_b {

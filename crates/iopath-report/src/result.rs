@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 pub use connections::Connections;
 pub use course::Course;
 pub use directions::{DirectionResult, Directions, RepeatDirection, RepeatDirections};
-pub use distribution::{LatencyDistribution, PERCENTILES};
+pub use distribution::{LatencyDistribution, PERCENTILES, latencies, sum_of_latencies};
 pub use figures::{CacheFacts, CacheUse, Cpu, Device, Latency, Spread};
 pub use finding::{Confidence, Finding};
 pub use host::{DiskFacts, Host, ModelHostFacts, TargetFacts};

@@ -4,12 +4,12 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 
 /// The quantile of Student's t distribution: `quantile(0.975, n)` is half the width, in standard errors, of a two-sided
 /// 95% interval with `n` degrees of freedom. Infinite if `degrees` is not positive.
-pub(crate) fn quantile(probability: f64, degrees: f64) -> f64 {
+pub fn quantile(probability: f64, degrees: f64) -> f64 {
     distribution(degrees).map_or(f64::INFINITY, |t| t.inverse_cdf(probability))
 }
 
 /// The probability of a value at least as far from 0 as `t`, in both directions: the p-value of a two-sided test.
-pub(crate) fn two_sided_p(t: f64, degrees: f64) -> f64 {
+pub fn two_sided_p(t: f64, degrees: f64) -> f64 {
     distribution(degrees).map_or(1.0, |distribution| (2.0 * distribution.cdf(-t.abs())).min(1.0))
 }
 

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::LabError;
+use crate::unknown::UnknownName;
 
 /// Direction and order, named as fio names them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -104,13 +104,13 @@ impl fmt::Display for Rw {
 }
 
 impl FromStr for Rw {
-    type Err = LabError;
+    type Err = UnknownName;
 
-    fn from_str(text: &str) -> Result<Self, LabError> {
-        Self::ALL.into_iter().find(|rw| rw.name() == text).ok_or_else(|| LabError::Unknown {
+    fn from_str(text: &str) -> Result<Self, UnknownName> {
+        Self::ALL.into_iter().find(|rw| rw.name() == text).ok_or_else(|| UnknownName {
             kind: "pattern",
             name: text.to_owned(),
-            known: Self::ALL.iter().map(|rw| rw.name().to_owned()).collect(),
+            known: Self::ALL.iter().map(|rw| rw.name()).collect(),
         })
     }
 }

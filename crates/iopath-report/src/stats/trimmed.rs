@@ -26,33 +26,33 @@ const CAUTION: f64 = 0.9;
 
 /// An estimate of the location of a sample.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Location {
+pub struct Location {
     /// The number of values.
-    pub(crate) count: f64,
+    pub count: f64,
     /// The number of values between the tails.
-    pub(crate) kept: f64,
+    pub kept: f64,
     /// The mean of these.
-    pub(crate) mean: f64,
+    pub mean: f64,
     /// The squared standard error of the mean; none for a single value.
-    pub(crate) error_squared: Option<f64>,
+    pub error_squared: Option<f64>,
     /// The degrees of freedom of the standard error.
-    pub(crate) degrees: f64,
+    pub degrees: f64,
     /// The largest variance that one value of a large sample probably contributes to its trimmed mean; none for a
     /// single value.
-    pub(crate) planned: Option<f64>,
+    pub planned: Option<f64>,
     /// The degrees of freedom of `planned`.
-    pub(crate) planned_degrees: f64,
+    pub planned_degrees: f64,
 }
 
 impl Location {
     /// The mean of all values. None for an empty sample.
-    pub(crate) fn mean(values: &[f64]) -> Option<Self> {
+    pub fn mean(values: &[f64]) -> Option<Self> {
         Self::of(&sorted(values), 0)
     }
 
     /// The mean without the tails. If the other values are equal, as with a coarse clock, their variance of 0 is no
     /// evidence, and all values count. None for an empty sample.
-    pub(crate) fn trimmed(values: &[f64]) -> Option<Self> {
+    pub fn trimmed(values: &[f64]) -> Option<Self> {
         let sorted = sorted(values);
         let share = (TAIL * sorted.len() as f64 + 1e-9) as usize;
         let tail = if sorted.len() < TRIMMED_FROM { 0 } else { share.max(1) };

@@ -28,7 +28,7 @@ pub struct LatencyDistribution {
 
 impl LatencyDistribution {
     /// The distribution in a histogram of nanoseconds.
-    pub(crate) fn of(histogram: &Histogram<u64>) -> Self {
+    pub fn of(histogram: &Histogram<u64>) -> Self {
         let count_to = |bound: u64| histogram.count_between(0, bound);
         let mut classes = Vec::new();
         let mut below = 0;
@@ -57,10 +57,26 @@ fn bounds() -> impl Iterator<Item = u64> {
     units.into_iter().flat_map(|unit| BOUNDS.map(|bound| bound * unit)).chain([2_000_000_000])
 }
 
+/// The histogram records longer latencies as this value: one hour, in nanoseconds.
+const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
+
+/// A histogram of latencies: three significant digits, up to [`LATENCY_MAX_NS`].
+pub fn latencies() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).expect("the bounds are constants in order")
+}
+
+/// All latencies of some histograms; none without a histogram.
+pub fn sum_of_latencies<'a>(all: impl Iterator<Item = &'a Histogram<u64>>) -> Option<Histogram<u64>> {
+    all.fold(None, |sum, one| {
+        let mut sum = sum.unwrap_or_else(latencies);
+        sum.add(one).expect("all histograms have the same bounds");
+        Some(sum)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::tally::latencies;
 
     #[test]
     fn each_latency_is_in_one_class_and_the_percentiles_rise() {

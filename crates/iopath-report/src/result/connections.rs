@@ -1,6 +1,5 @@
 //! The connections to the servers of a run.
 
-use iopath::remote::Losses;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -11,13 +10,6 @@ pub struct Connections {
     pub lost: u64,
     /// Connections that were established again.
     pub reconnected: u64,
-}
-
-impl Connections {
-    /// The losses between two counts.
-    pub(crate) fn between(before: Losses, after: Losses) -> Self {
-        Self { lost: after.lost - before.lost, reconnected: after.reconnected - before.reconnected }
-    }
 }
 
 impl std::iter::Sum for Connections {

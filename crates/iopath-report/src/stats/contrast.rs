@@ -22,9 +22,9 @@ const PROPOSED_MAX: f64 = 1e6;
 
 /// The estimated logarithm of a ratio of two samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Contrast {
+pub struct Contrast {
     /// The logarithm of the ratio: positive if the second sample is larger.
-    pub(crate) log_ratio: f64,
+    pub log_ratio: f64,
     /// None if the samples are too small for an estimate of their variance.
     error: Option<Error>,
 }
@@ -46,7 +46,7 @@ impl Contrast {
     /// Compares samples that were measured independently, by the test of Yuen (1974) for trimmed means: Welch's t test,
     /// with the variances and degrees of freedom of trimmed means. The variances may differ. None if a sample is empty
     /// or a value has no logarithm.
-    pub(crate) fn independent(before: &[f64], after: &[f64]) -> Option<Self> {
+    pub fn independent(before: &[f64], after: &[f64]) -> Option<Self> {
         let before = Location::trimmed(&logarithms(before)?)?;
         let after = Location::trimmed(&logarithms(after)?)?;
         let error = before.error_squared.zip(after.error_squared).map(|(first, second)| {
@@ -71,13 +71,13 @@ impl Contrast {
     /// Compares the n-th value of one sample with the n-th value of the other by the trimmed mean of the ratios: an
     /// effect on both cancels out. Ignores values without a partner. None without a pair, or if a ratio has no
     /// logarithm.
-    pub(crate) fn paired(before: &[f64], after: &[f64]) -> Option<Self> {
+    pub fn paired(before: &[f64], after: &[f64]) -> Option<Self> {
         Some(Self::of_ratios(Location::trimmed(&ratios(before, after)?)?))
     }
 
     /// As [`Contrast::paired`], with the mean of all ratios: for pairs that differ for other reasons than noise, such
     /// as the combinations of a matrix.
-    pub(crate) fn paired_means(before: &[f64], after: &[f64]) -> Option<Self> {
+    pub fn paired_means(before: &[f64], after: &[f64]) -> Option<Self> {
         Some(Self::of_ratios(Location::mean(&ratios(before, after)?)?))
     }
 
@@ -93,7 +93,7 @@ impl Contrast {
 
     /// The interval of the logarithm that misses the true value with probability `alpha`. None if the samples are too
     /// small.
-    pub(crate) fn interval(&self, alpha: f64) -> Option<[f64; 2]> {
+    pub fn interval(&self, alpha: f64) -> Option<[f64; 2]> {
         let Error { standard, degrees, .. } = self.error?;
         // 0 times an infinite quantile is no number; a width of 0 stays 0.
         let half =
@@ -102,7 +102,7 @@ impl Contrast {
     }
 
     /// The two-sided p-value of a ratio of 1. None if the samples are too small.
-    pub(crate) fn p_value(&self) -> Option<f64> {
+    pub fn p_value(&self) -> Option<f64> {
         let Error { standard, degrees, .. } = self.error?;
         Some(match standard > 0.0 {
             true => student::two_sided_p(self.log_ratio / standard, degrees),
@@ -117,7 +117,7 @@ impl Contrast {
     /// This is the first stage of Stein's two-stage procedure (1945): the quantiles have the degrees of freedom of the
     /// observed variance, so that a variance estimated from three repetitions is not trusted like a known one. None if
     /// the variance is unknown or the number is beyond reason.
-    pub(crate) fn repetitions_needed(&self, margin: f64) -> Option<u32> {
+    pub fn repetitions_needed(&self, margin: f64) -> Option<u32> {
         let Error { planned_degrees: degrees, per_repetition, .. } = self.error?;
         let beta = 1.0 - POWER;
         let quantiles = student::quantile(0.975, degrees) + student::quantile(1.0 - beta / 2.0, degrees);

@@ -7,7 +7,7 @@ use super::student;
 const SIGNIFICANT: f64 = 0.01;
 
 /// The change of the logarithm from one repetition to the next, if it is significant: the common slope of both samples.
-pub(crate) fn significant_slope(before: &[f64], after: &[f64]) -> Option<f64> {
+pub fn significant_slope(before: &[f64], after: &[f64]) -> Option<f64> {
     let samples = [before, after].map(centred);
     let sum = |of: fn(&(f64, f64)) -> f64| samples.iter().flatten().map(of).sum::<f64>();
     let (times, products) = (sum(|(time, _)| time * time), sum(|(time, log)| time * log));

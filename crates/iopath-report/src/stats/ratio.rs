@@ -8,15 +8,16 @@ const CONCLUSIVE: f64 = 1.25;
 
 /// The ratio of two quantities: geometric mean over the pairs, with its 95% confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Ratio {
-    pub(crate) mean: f64,
+pub struct Ratio {
+    /// The geometric mean of the ratios of the pairs.
+    pub mean: f64,
     /// None with a single pair.
-    pub(crate) ci95: Option<[f64; 2]>,
+    pub ci95: Option<[f64; 2]>,
 }
 
 /// The outcome of a comparison at 95% confidence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub enum Outcome {
     /// The ratio is above 1.
     Higher,
     /// The ratio is below 1.
@@ -32,7 +33,7 @@ pub(crate) enum Outcome {
 impl Ratio {
     /// The ratio of two samples, pair by pair. Ignores values without a partner. None without a pair, or if a ratio has
     /// no logarithm.
-    pub(crate) fn of(over: &[f64], under: &[f64]) -> Option<Self> {
+    pub fn of(over: &[f64], under: &[f64]) -> Option<Self> {
         Contrast::paired_means(under, over).map(|contrast| Self {
             mean: contrast.log_ratio.exp(),
             ci95: contrast.interval(0.05).map(|ends| ends.map(f64::exp)),
@@ -40,17 +41,17 @@ impl Ratio {
     }
 
     /// Whether the interval lies above `bound`.
-    pub(crate) fn is_above(&self, bound: f64) -> bool {
+    pub fn is_above(&self, bound: f64) -> bool {
         self.ci95.is_some_and(|[low, _]| low > bound)
     }
 
     /// Whether the interval lies below `bound`.
-    pub(crate) fn is_below(&self, bound: f64) -> bool {
+    pub fn is_below(&self, bound: f64) -> bool {
         self.ci95.is_some_and(|[_, high]| high < bound)
     }
 
     /// The outcome that follows from the interval.
-    pub(crate) fn outcome(&self) -> Outcome {
+    pub fn outcome(&self) -> Outcome {
         match self.ci95 {
             None => Outcome::Single,
             Some([low, _]) if low > 1.0 => Outcome::Higher,

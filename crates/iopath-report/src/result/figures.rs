@@ -113,3 +113,32 @@ pub struct CacheUse {
     /// At the end: the readahead window, in bytes.
     pub readahead_bytes: u64,
 }
+
+impl std::iter::Sum for Device {
+    fn sum<I: Iterator<Item = Self>>(devices: I) -> Self {
+        devices.fold(Self { reads: 0, read_bytes: 0, writes: 0, written_bytes: 0 }, |sum, one| Self {
+            reads: sum.reads + one.reads,
+            read_bytes: sum.read_bytes + one.read_bytes,
+            writes: sum.writes + one.writes,
+            written_bytes: sum.written_bytes + one.written_bytes,
+        })
+    }
+}
+
+impl std::iter::Sum for CacheUse {
+    /// Adds the counters. `dirty`, `writing` and `readahead_bytes` are those of the last item.
+    fn sum<I: Iterator<Item = Self>>(uses: I) -> Self {
+        uses.fold(Self::default(), |sum, one| Self {
+            hits: sum.hits + one.hits,
+            misses: sum.misses + one.misses,
+            joins: sum.joins + one.joins,
+            readahead: sum.readahead + one.readahead,
+            readahead_used: sum.readahead_used + one.readahead_used,
+            readahead_wasted: sum.readahead_wasted + one.readahead_wasted,
+            pages_read: sum.pages_read + one.pages_read,
+            pages_written: sum.pages_written + one.pages_written,
+            evicted: sum.evicted + one.evicted,
+            ..one
+        })
+    }
+}

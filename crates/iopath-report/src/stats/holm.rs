@@ -2,18 +2,19 @@
 
 /// A test among several.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Test {
-    pub(crate) is_significant: bool,
+pub struct Test {
+    /// Whether its p-value is small enough, with the correction.
+    pub is_significant: bool,
     /// The error rate at which it was decided: an interval at this rate excludes the hypothesis exactly if it is
     /// significant.
-    pub(crate) alpha: f64,
+    pub alpha: f64,
     /// The tests of the family.
-    pub(crate) family: usize,
+    pub family: usize,
 }
 
 /// The outcome of each test, so that the probability of one or more false alarms in the family is at most `alpha`
 /// (Holm, 1979; valid for dependent tests). A test without a p-value is not significant and not part of the family.
-pub(crate) fn decide(p_values: &[Option<f64>], alpha: f64) -> Vec<Test> {
+pub fn decide(p_values: &[Option<f64>], alpha: f64) -> Vec<Test> {
     let mut order: Vec<(usize, f64)> =
         p_values.iter().enumerate().filter_map(|(index, p)| Some((index, (*p)?))).collect();
     order.sort_by(|a, b| a.1.total_cmp(&b.1));

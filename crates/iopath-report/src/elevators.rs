@@ -1,6 +1,6 @@
 //! The list of I/O schedulers (elevators) and their settings, as text and as JSON of schema `iopath.elevators/1`.
 
-use iopath::ELEVATORS;
+use iopath_core::elevator::ELEVATORS;
 use schemars::JsonSchema;
 use serde::Serialize;
 

@@ -22,7 +22,7 @@ pub struct Finding {
 
 impl Finding {
     /// Whether it is a reason to doubt the others, and not advice.
-    pub(crate) fn is_doubt(&self) -> bool {
+    pub fn is_doubt(&self) -> bool {
         ["spread", "cache", "no-disk"].contains(&self.id.as_str())
     }
 }

@@ -5,7 +5,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{RngCore, SeedableRng};
 
 /// A generator for one purpose of one run. The same seed with other `parts` gives an unrelated sequence.
-pub(crate) fn generator(seed: u64, parts: [u64; 2]) -> Xoshiro256PlusPlus {
+pub fn generator(seed: u64, parts: [u64; 2]) -> Xoshiro256PlusPlus {
     let mut first = Xoshiro256PlusPlus::seed_from_u64(seed ^ parts[0].wrapping_mul(0x9E37_79B9_7F4A_7C15));
     Xoshiro256PlusPlus::seed_from_u64(first.next_u64() ^ parts[1])
 }
@@ -14,7 +14,7 @@ pub(crate) fn generator(seed: u64, parts: [u64; 2]) -> Xoshiro256PlusPlus {
 const FURTHER: u64 = 0xF7A12;
 
 /// The seed for one of several targets, from 0: each has random numbers of its own.
-pub(crate) fn of_target(seed: u64, target: usize) -> u64 {
+pub fn of_target(seed: u64, target: usize) -> u64 {
     match target as u64 {
         0 => seed,
         further => generator(seed, [FURTHER, further]).next_u64(),
@@ -22,14 +22,14 @@ pub(crate) fn of_target(seed: u64, target: usize) -> u64 {
 }
 
 /// Fills a buffer with incompressible bytes.
-pub(crate) fn fill(seed: u64, bytes: &mut [u8]) {
+pub fn fill(seed: u64, bytes: &mut [u8]) {
     generator(seed, [u64::MAX, 0]).fill_bytes(bytes);
 }
 
 /// A number below `bound`, by multiply and shift (Lemire, 2019, without the rejection: the bias is below
 /// `bound / 2^64`).
 #[inline]
-pub(crate) fn below(generator: &mut Xoshiro256PlusPlus, bound: u64) -> u64 {
+pub fn below(generator: &mut Xoshiro256PlusPlus, bound: u64) -> u64 {
     ((u128::from(generator.next_u64()) * u128::from(bound)) >> 64) as u64
 }
 

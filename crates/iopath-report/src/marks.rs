@@ -7,7 +7,7 @@ use crate::stats::ratio::Ratio;
 
 /// The place of a run among comparable runs, by throughput.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mark {
+pub enum Mark {
     /// The highest median.
     Best,
     /// Not significantly slower than the best.
@@ -24,7 +24,7 @@ pub(crate) enum Mark {
 
 impl Mark {
     /// One column.
-    pub(crate) fn sign(self) -> char {
+    pub fn sign(self) -> char {
         match self {
             Self::Best => '▲',
             Self::LikeBest => '△',
@@ -37,7 +37,7 @@ impl Mark {
 
 /// The mark of each run among the runs of the same pattern. The n-th repetitions of two runs are of the same round, so
 /// they are compared in pairs. With a single round, no difference is significant.
-pub(crate) fn marks(runs: &[RunResult]) -> Vec<Mark> {
+pub fn marks(runs: &[RunResult]) -> Vec<Mark> {
     let rates = |run: &RunResult| run.repeats.iter().map(|repeat| repeat.bytes_per_second).collect();
     of_rates(&runs.iter().map(|run| (run.rw.as_str(), rates(run))).collect::<Vec<_>>())
 }

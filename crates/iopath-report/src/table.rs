@@ -263,14 +263,14 @@ fn one_column_each(columns: &[&str; COLUMNS.len()], rows: &[[String; COLUMNS.len
 }
 
 /// A table with a rule below its head and no other rules.
-pub(crate) fn ruled() -> Table {
+pub fn ruled() -> Table {
     let mut table = Table::new();
     table.load_preset(NOTHING).set_style(TableComponent::HeaderLines, '─');
     table
 }
 
 /// The width of text without a terminal, in characters.
-pub(crate) const WIDTH: u16 = 80;
+pub const WIDTH: u16 = 80;
 
 /// The width of the output in characters: the environment variable `COLUMNS` if set, else the width of the terminal on
 /// stdout, else `WIDTH`.
@@ -324,17 +324,18 @@ pub fn time(ns: u64) -> String {
 }
 
 /// Half the 95% confidence interval, divided by the mean.
-pub(crate) fn interval(spread: &Spread) -> String {
+pub fn interval(spread: &Spread) -> String {
     let Some([low, high]) = spread.ci95 else { return "-".to_owned() };
     format!("{:.1}%", (high - low) / 2.0 / spread.mean * 100.0)
 }
 
-pub(crate) fn mean_size(bytes: f64) -> String {
+/// A mean size in bytes: bytes below 1000, and KiB with three digits above.
+pub fn mean_size(bytes: f64) -> String {
     if bytes < 1e3 { format!("{bytes:.0} bytes") } else { format!("{} KiB", digits(bytes / 1024.0)) }
 }
 
 /// The lines of a text, each of at most `width` columns.
-pub(crate) fn wrapped(text: &str, width: Option<u16>) -> String {
+pub fn wrapped(text: &str, width: Option<u16>) -> String {
     let Some(width) = width.map(usize::from) else { return text.to_owned() };
     let fitted = |line: &str| match line.chars().count() {
         chars if chars > width => wrap(line, "", "  ", width).trim_end().to_owned(),

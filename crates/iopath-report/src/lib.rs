@@ -1,0 +1,19 @@
+//! Results of measurements: their schemas, the statistics of repetitions, and the texts, tables and pages that show them.
+//!
+//! Does not measure and does not decide what to measure: the lab fills these types. [`result`] is the schema of runs.
+
+pub mod bounded;
+pub mod elevators;
+pub mod exports;
+pub mod fixtures;
+pub mod marks;
+pub mod pattern;
+pub mod random;
+pub mod result;
+pub mod size;
+pub mod stats;
+pub mod table;
+mod unknown;
+
+pub use pattern::Rw;
+pub use unknown::UnknownName;
