@@ -1,4 +1,4 @@
-//! Results of measurements: their schemas, the statistics of repetitions, and the texts, tables and pages that show them.
+//! Results of measurements: their schemas, the statistics of repetitions, and the tables, texts and pages of them.
 //!
 //! Does not measure and does not decide what to measure: the lab fills these types. [`result`] is the schema of runs.
 
