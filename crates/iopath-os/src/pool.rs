@@ -2,15 +2,21 @@
 //! look-up and pinning of pages at each I/O. The pool is not a page cache.
 
 use std::io;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::aligned::{AlignedBuf, NoMemory, page_bytes};
+use crate::aligned::{AlignedBuf, HUGE_PAGE_BYTES, NoMemory, page_bytes};
 use crate::memory::Segment;
 
 /// The maximum bytes of a registered buffer (`io_uring_register(2)`).
-const REGION_BYTES_MAX: usize = 1 << 30;
+const REGISTERED_BYTES_MAX: usize = 1 << 30;
+
+/// The usual maximum bytes of a registered buffer that the kernel populates while an I/O waits for it: some milliseconds.
+const REGISTERED_BYTES: usize = 16 << 20;
+
+/// The maximum number of registered buffers of a pool: half as many as a ring takes.
+const REGISTERED_MAX: usize = 8192;
 
 /// A fixed number of aligned buffers of one size. Clones share them.
 #[derive(Debug, Clone)]
@@ -20,12 +26,64 @@ pub struct BufferPool {
 
 #[derive(Debug)]
 struct Shared {
-    /// Each region is one registered buffer, numbered from 0.
-    regions: Box<[AlignedBuf]>,
+    /// The buffers, one after another.
+    memory: AlignedBuf,
     buffer_bytes: usize,
-    buffers_per_region: usize,
+    pieces: Pieces,
+    registration: Registration,
     /// The numbers of the free buffers.
     free: Mutex<Vec<u32>>,
+}
+
+/// The time at which a ring registers the memory of a pool. The kernel then populates the memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Registration {
+    /// When the ring is made.
+    AtOnce,
+    /// Piece by piece, when the first I/O uses a piece.
+    OnFirstUse,
+}
+
+/// The division of a pool into registered buffers. A ring registers a piece as a whole.
+///
+/// The first two pieces have the same size. Each further piece is as long as all pieces before it, up to a maximum. So a
+/// pool of which a part is used populates at most twice that part, and few neighbours lie in different pieces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Pieces {
+    /// Buffers of the first piece, as a power of two.
+    first_shift: u32,
+    /// The number of times that the size doubles.
+    doublings: u32,
+}
+
+impl Pieces {
+    fn new(count: u32, buffer_bytes: usize) -> Self {
+        let shift_of = |bytes: usize| (bytes / buffer_bytes).max(1).ilog2();
+        let total_bytes = buffer_bytes.saturating_mul(count as usize);
+        let most = (total_bytes / REGISTERED_MAX).next_power_of_two().max(REGISTERED_BYTES);
+        let first_shift = shift_of(HUGE_PAGE_BYTES);
+        Self { first_shift, doublings: shift_of(most.min(REGISTERED_BYTES_MAX)) - first_shift }
+    }
+
+    /// The piece of a buffer.
+    #[inline]
+    const fn of(self, buffer: u32) -> u32 {
+        let unit = buffer >> self.first_shift;
+        match unit >> self.doublings {
+            0 => u32::BITS - unit.leading_zeros(),
+            whole => self.doublings + whole,
+        }
+    }
+
+    /// The first buffer of a piece.
+    const fn start(self, piece: u32) -> u64 {
+        let unit = match piece {
+            0 => 0,
+            _ if piece <= self.doublings => 1 << (piece - 1),
+            _ => ((piece - self.doublings) as u64) << self.doublings,
+        };
+        unit << self.first_shift
+    }
 }
 
 impl BufferPool {
@@ -34,28 +92,24 @@ impl BufferPool {
     /// # Errors
     /// [`NoMemory`] if the system lacks the memory, or a buffer is larger than 1 GiB, the limit of registration.
     pub fn new(count: u32, bytes: usize) -> Result<Self, NoMemory> {
-        if bytes > REGION_BYTES_MAX {
+        Self::with(count, bytes, Registration::AtOnce, (0..count).rev().collect())
+    }
+
+    /// A pool whose buffers all belong to the caller, for a page cache. Memory is populated when it is first used.
+    pub(crate) fn of_frames(count: u32, bytes: usize) -> Result<Self, NoMemory> {
+        Self::with(count, bytes, Registration::OnFirstUse, Vec::new())
+    }
+
+    fn with(count: u32, bytes: usize, registration: Registration, free: Vec<u32>) -> Result<Self, NoMemory> {
+        if bytes > REGISTERED_BYTES_MAX {
             let reason = "a buffer has at most 1 GiB, the limit of registration";
             let source = io::Error::new(io::ErrorKind::InvalidInput, reason);
             return Err(NoMemory { bytes, source });
         }
         let buffer_bytes = bytes.max(1).next_multiple_of(page_bytes());
-        let buffers_per_region = (REGION_BYTES_MAX / buffer_bytes).max(1);
-        if count as usize > buffers_per_region {
-            // First requests all memory at once, since the system refuses more than it has. Region by region, the
-            // system would overcommit, and kill a process when the memory is used.
-            drop(AlignedBuf::new(buffer_bytes.saturating_mul(count as usize))?);
-        }
-        let mut left = count as usize;
-        let mut regions = Vec::new();
-        while left > 0 {
-            let buffers = left.min(buffers_per_region);
-            regions.push(AlignedBuf::for_transfers(buffers * buffer_bytes)?);
-            left -= buffers;
-        }
-        let free = Mutex::new((0..count).rev().collect());
-        let shared = Shared { regions: regions.into(), buffer_bytes, buffers_per_region, free };
-        Ok(Self { shared: Arc::new(shared) })
+        let memory = AlignedBuf::for_transfers(buffer_bytes.saturating_mul(count as usize))?;
+        let (pieces, free) = (Pieces::new(count, buffer_bytes), Mutex::new(free));
+        Ok(Self { shared: Arc::new(Shared { memory, buffer_bytes, pieces, registration, free }) })
     }
 
     /// A buffer, if one is free, with its last content.
@@ -69,15 +123,42 @@ impl BufferPool {
         self.shared.buffer_bytes
     }
 
-    /// The number of buffers in each region; the last may have fewer.
-    pub(crate) fn buffers_per_region(&self) -> usize {
-        self.shared.buffers_per_region
+    /// Bytes of all buffers.
+    pub(crate) fn bytes(&self) -> usize {
+        self.shared.memory.len()
     }
 
-    /// Start and length of each region to register, in the order of their numbers. Valid as long as the pool or a
-    /// clone of it lives.
-    pub(crate) fn regions(&self) -> impl Iterator<Item = (NonNull<u8>, usize)> {
-        self.shared.regions.iter().map(|region| (region.start(), region.len()))
+    /// The first byte of all buffers, without a reference to the bytes; valid as long as the pool lives.
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.shared.memory.start()
+    }
+
+    pub(crate) fn registration(&self) -> Registration {
+        self.shared.registration
+    }
+
+    /// The addresses of each registered buffer, in the order of their numbers. Valid as long as the pool or a clone of it
+    /// lives.
+    pub(crate) fn registered(&self) -> impl Iterator<Item = Range<usize>> {
+        let Shared { memory, buffer_bytes, pieces, .. } = &*self.shared;
+        let place = |piece| (pieces.start(piece) as usize).saturating_mul(*buffer_bytes).min(memory.len());
+        let start = memory.start().as_ptr().addr();
+        (0..)
+            .map(move |piece| start + place(piece)..start + place(piece + 1))
+            .take_while(|piece| !piece.is_empty())
+    }
+
+    /// A whole buffer as memory for a device.
+    ///
+    /// # Safety
+    /// As [`PoolBuf::segment`]. There is a buffer of this number.
+    pub(crate) unsafe fn segment(&self, number: u32) -> Segment {
+        let Shared { memory, buffer_bytes, pieces, .. } = &*self.shared;
+        // SAFETY: the memory holds all buffers, and the caller promises that this is one of them.
+        let start = unsafe { memory.start().add(number as usize * buffer_bytes) };
+        // SAFETY: the caller's promise; the memory lives as long as the pool.
+        let segment = unsafe { Segment::new(start, *buffer_bytes) };
+        segment.in_registered_buffer(pieces.of(number) as u16)
     }
 }
 
@@ -89,21 +170,11 @@ pub struct PoolBuf {
 }
 
 impl PoolBuf {
-    /// The region, and the number of the buffer in it.
-    #[inline]
-    fn place(&self) -> (usize, usize) {
-        let (number, per_region) = (self.number as usize, self.pool.shared.buffers_per_region);
-        // A pool of one region, as most are, needs no division on the path of an I/O.
-        if number < per_region { (0, number) } else { (number / per_region, number % per_region) }
-    }
-
     /// The first byte, without a reference to the bytes; valid as long as the pool lives.
-    pub(crate) fn start(&self) -> NonNull<u8> {
+    fn start(&self) -> NonNull<u8> {
         let shared = &*self.pool.shared;
-        let (region, in_region) = self.place();
-        // SAFETY: each region holds `buffers_per_region` buffers, the last region possibly fewer; the pool numbers only
-        // buffers that exist.
-        unsafe { shared.regions[region].start().add(in_region * shared.buffer_bytes) }
+        // SAFETY: the pool numbers only buffers that its memory holds.
+        unsafe { shared.memory.start().add(self.number as usize * shared.buffer_bytes) }
     }
 
     /// The whole buffer as memory for a device; use `slice` for a part.
@@ -112,9 +183,8 @@ impl PoolBuf {
     /// As [`Segment::new`]: until the I/O has completed, the buffer is neither dropped nor written, and not read if the
     /// I/O reads into it.
     pub unsafe fn segment(&self) -> Segment {
-        // SAFETY: the caller's promise; the memory itself lives as long as this buffer.
-        let segment = unsafe { Segment::new(self.start(), self.pool.shared.buffer_bytes) };
-        segment.in_registered_buffer(self.place().0 as u16)
+        // SAFETY: the caller's promise, and the pool numbers only buffers that its memory holds.
+        unsafe { self.pool.segment(self.number) }
     }
 }
 
@@ -122,7 +192,7 @@ impl Deref for PoolBuf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: initialised when the region was made, and this buffer's alone as long as it has the number.
+        // SAFETY: initialised when the memory was mapped, and this buffer's alone as long as it has the number.
         unsafe { std::slice::from_raw_parts(self.start().as_ptr(), self.pool.shared.buffer_bytes) }
     }
 }
@@ -175,5 +245,38 @@ mod tests {
         // SAFETY: no device gets them.
         let (a, b) = unsafe { (a.segment(), b.segment()) };
         assert_eq!(a.join(b).map(|both| (both.bytes(), both.registered())), Some((8192, Some(0))));
+    }
+
+    #[test]
+    fn pieces_cover_a_pool_without_a_gap_and_no_buffer_lies_in_two() {
+        for (count, buffer_bytes) in [
+            (1, 4096),
+            (512, 4096),
+            (513, 4096),
+            (65_536, 4096),
+            (1 << 30, 4096),
+            (100, 3 << 20),
+            (3, 1 << 30),
+        ] {
+            let pieces = Pieces::new(count, buffer_bytes);
+            let last = pieces.of(count - 1);
+            assert!(last as usize <= REGISTERED_MAX + 16, "{last} pieces for {count} of {buffer_bytes}");
+            assert_eq!(pieces.start(0), 0);
+            for piece in 0..=last {
+                let (start, end) = (pieces.start(piece), pieces.start(piece + 1));
+                assert!((end - start) * buffer_bytes as u64 <= REGISTERED_BYTES_MAX as u64);
+                for buffer in [start, end - 1] {
+                    assert_eq!(pieces.of(buffer as u32), piece, "buffer {buffer} of {buffer_bytes} bytes");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_pool_populates_at_most_twice_the_part_that_is_used_in_order() {
+        let pool = BufferPool::of_frames(16_384, 4096).unwrap();
+        let sizes: Vec<usize> = pool.registered().map(|piece| piece.len() >> 20).collect();
+        assert_eq!(sizes, [2, 2, 4, 8, 16, 16, 16]);
+        assert_eq!(sizes.iter().sum::<usize>() << 20, pool.bytes());
     }
 }

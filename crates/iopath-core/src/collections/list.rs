@@ -1,5 +1,5 @@
 //! Doubly linked lists that share one array of links: a member is in at most one list and can be removed from any
-//! position in O(1). The array is allocated once. Members have no data: `fifo.rs` is a list with a stamp per member.
+//! position in O(1). The array is allocated once, and touched from its start on. Members have no data: `fifo.rs` is a list with a stamp per member.
 
 use prefetch_index::prefetch_index;
 use std::marker::PhantomData;
@@ -32,7 +32,7 @@ impl Member for u32 {
 /// The links of all members.
 #[derive(Debug)]
 pub(crate) struct Links<T = u32> {
-    links: Box<[Link]>,
+    links: Vec<Link>,
     of: PhantomData<T>,
 }
 
@@ -72,7 +72,20 @@ impl<T: Member> List<T> {
 impl<T: Member> Links<T> {
     /// Links for members with indices below `members_max`.
     pub(crate) fn new(members_max: u32) -> Self {
-        Self { links: vec![Link { before: NIL, after: NIL }; members_max as usize].into(), of: PhantomData }
+        let mut links = Self::with_capacity(members_max);
+        (0..members_max).for_each(|_| links.add());
+        links
+    }
+
+    /// Space for the links of members with indices below `members_max`, which [`Links::add`] adds in order. Space without a
+    /// link is not touched.
+    pub(crate) fn with_capacity(members_max: u32) -> Self {
+        Self { links: Vec::with_capacity(members_max as usize), of: PhantomData }
+    }
+
+    /// Adds the link of the member with the next index.
+    pub(crate) fn add(&mut self) {
+        self.links.push(Link { before: NIL, after: NIL });
     }
 
     /// Adds a member as the newest. It must be in no list.

@@ -277,8 +277,10 @@ struct Waiting {
 pub struct PageCache {
     config: CacheConfig,
     hot: Arc<Hot>,
-    frames: Box<[Meta]>,
+    /// The frames that have been used so far.
+    frames: Vec<Meta>,
     links: Links,
+    /// Used frames without a page.
     free: List,
     /// Frames without a page that still have pins.
     orphans: List,
@@ -313,7 +315,8 @@ pub struct PageCache {
 }
 
 impl PageCache {
-    /// An empty cache. Allocates its tables: about 160 bytes per frame.
+    /// An empty cache. Allocates its tables: about 160 bytes per frame. Most of this memory is not touched before its
+    /// frames are used.
     ///
     /// # Panics
     /// If there are no frames, or an I/O may have no pages: a bug of the caller.
@@ -321,13 +324,13 @@ impl PageCache {
         let CacheConfig { frames, io_pages_max, reads_max, writes_max, .. } = config;
         assert!(frames > 0 && frames < NO_WAITER, "a cache of {frames} frames");
         assert!(io_pages_max > 0 && reads_max > 0 && writes_max > 0, "{config:?}");
-        let (mut links, mut free) = (Links::new(frames), List::EMPTY);
-        (0..frames).for_each(|frame| links.push_back(&mut free, frame));
         // Each I/O has at least one frame of its own, except a flush.
         let ios_max = reads_max.saturating_add(writes_max).min(frames.saturating_add(1)) as usize;
         Self {
             hot: Arc::new(Hot::new(frames)),
-            frames: vec![Meta::FREE; frames as usize].into(),
+            frames: Vec::with_capacity(frames as usize),
+            links: Links::with_capacity(frames),
+            free: List::EMPTY,
             orphans: List::EMPTY,
             held: Vec::with_capacity(64),
             to_read: List::EMPTY,
@@ -350,8 +353,6 @@ impl PageCache {
             keeps_nothing: false,
             stats: CacheStats::default(),
             config,
-            links,
-            free,
         }
     }
 
@@ -406,7 +407,23 @@ impl PageCache {
     /// A frame in no list and without a page.
     fn take_spare(&mut self) -> Option<u32> {
         let free = self.links.pop_front(&mut self.free);
-        free.or_else(|| self.reap_orphan()).or_else(|| self.evict())
+        free.or_else(|| self.add_frame()).or_else(|| self.reap_orphan()).or_else(|| self.evict())
+    }
+
+    /// The next frame that has never been used.
+    fn add_frame(&mut self) -> Option<u32> {
+        let frame = self.frames.len() as u32;
+        if frame == self.config.frames {
+            return None;
+        }
+        self.frames.push(Meta::FREE);
+        self.links.add();
+        Some(frame)
+    }
+
+    /// The number of frames without a page and without pins.
+    const fn free_frames(&self) -> u32 {
+        self.config.frames - self.frames.len() as u32 + self.free.len()
     }
 
     fn reap_orphan(&mut self) -> Option<u32> {
@@ -436,7 +453,7 @@ impl PageCache {
         // While frames are free, pages that leave the small queue stay in the main queue. A scan larger than the cache
         // then cycles through the small queue. Its first pages stay in the cache, and they serve the next scan better
         // than its last pages.
-        if !self.free.is_empty()
+        if self.free_frames() > 0
             && let Some(frame) = self.replacement.overflow(&mut self.links)
         {
             self.meta(frame).in_main = true;

@@ -7,19 +7,17 @@ use iopath_core::cache::Frame;
 
 use crate::aligned::NoMemory;
 use crate::memory::Segment;
-use crate::pool::{BufferPool, PoolBuf};
+use crate::pool::BufferPool;
 
 /// One page of memory for each frame.
 #[derive(Debug)]
 pub(super) struct Arena {
-    /// The memory of each frame, indexed by frame number. Never returned to the pool.
-    buffers: Box<[PoolBuf]>,
-    /// The start of each region. Frames lie in a region one after another, so the address of a frame needs no table.
-    regions: Box<[Start]>,
-    /// Frames of a region, as a power of two.
-    region_shift: u32,
+    /// The first byte of frame 0. Frames lie one after another.
+    start: Start,
+    frames: u32,
     /// Bytes of a page, as a power of two.
     page_shift: u32,
+    /// All its buffers are frames.
     pool: BufferPool,
 }
 
@@ -35,19 +33,14 @@ impl Arena {
     /// # Panics
     /// If the size of a page is not a power of two, or is less than the page size of the machine: a bug of the caller.
     pub(super) fn new(frames: u32, page_bytes: u32) -> Result<Self, NoMemory> {
-        let pool = BufferPool::new(frames, page_bytes as usize)?;
-        let per_region = pool.buffers_per_region();
-        let is_plain = pool.buffer_bytes() == page_bytes as usize;
-        assert!(is_plain && page_bytes.is_power_of_two() && per_region.is_power_of_two(), "{page_bytes}");
-        let buffers: Box<[PoolBuf]> = std::iter::from_fn(|| pool.take()).collect();
-        let regions = buffers.iter().step_by(per_region).map(|buffer| Start(buffer.start())).collect();
-        let (region_shift, page_shift) = (per_region.trailing_zeros(), page_bytes.trailing_zeros());
-        Ok(Self { buffers, regions, region_shift, page_shift, pool })
+        let pool = BufferPool::of_frames(frames, page_bytes as usize)?;
+        assert!(page_bytes.is_power_of_two() && pool.buffer_bytes() == page_bytes as usize, "{page_bytes}");
+        Ok(Self { start: Start(pool.start()), frames, page_shift: page_bytes.trailing_zeros(), pool })
     }
 
     /// The number of frames.
     pub(super) const fn frames(&self) -> u32 {
-        self.buffers.len() as u32
+        self.frames
     }
 
     /// Bytes of a page.
@@ -58,12 +51,9 @@ impl Arena {
     /// The first byte of a frame.
     #[inline]
     fn start(&self, Frame(frame): Frame) -> NonNull<u8> {
-        assert!((frame as usize) < self.buffers.len(), "there is no frame {frame}");
-        let region = self.regions[(frame >> self.region_shift) as usize].0;
-        let in_region = (frame as usize & ((1 << self.region_shift) - 1)) << self.page_shift;
-        // SAFETY: the pool numbers its buffers region by region, in the order of their addresses, and has a buffer of
-        // this number.
-        unsafe { region.add(in_region) }
+        assert!(frame < self.frames, "there is no frame {frame}");
+        // SAFETY: the pool has a buffer of this number, and its buffers lie one after another from `start` on.
+        unsafe { self.start.0.add((frame as usize) << self.page_shift) }
     }
 
     /// Prefetches the first bytes of a frame from byte `from` on. The processor's own prefetcher fetches the following
@@ -93,8 +83,9 @@ impl Arena {
     /// # Safety
     /// As [`Segment::new`].
     pub(super) unsafe fn segment(&self, frame: Frame, bytes: usize) -> Segment {
-        // SAFETY: the caller's promise; the memory lives as long as the arena.
-        let whole = unsafe { self.buffers[frame.0 as usize].segment() };
+        assert!(frame.0 < self.frames, "there is no frame {}", frame.0);
+        // SAFETY: the caller's promise; the pool has a buffer of this number and lives as long as the arena.
+        let whole = unsafe { self.pool.segment(frame.0) };
         iopath_core::Memory::slice(whole, 0, bytes as u64)
     }
 
@@ -109,8 +100,8 @@ impl Arena {
     }
 
     /// Whether the bytes of `next` follow those of `frame` in memory.
-    pub(super) fn is_followed_by(&self, frame: Frame, next: Frame) -> bool {
-        next.0 == frame.0 + 1 && next.0 >> self.region_shift == frame.0 >> self.region_shift
+    pub(super) const fn is_followed_by(frame: Frame, next: Frame) -> bool {
+        next.0 == frame.0 + 1
     }
 
     /// As [`Arena::bytes`], over frames that follow one another in memory.
@@ -119,8 +110,7 @@ impl Arena {
     /// As [`Arena::bytes`], for every frame of the run. Each frame up to byte `from + bytes` is followed by the next.
     pub(super) unsafe fn run(&self, first: Frame, from: usize, bytes: usize) -> &[u8] {
         // SAFETY: the bytes were initialised when the pool was made, and the caller promises that no code writes to
-        // them. The start is derived from the start of its whole region, and the caller promises that the run stays in
-        // that region.
+        // them. The start is derived from the start of the whole memory, and the caller promises that the run stays in it.
         unsafe { std::slice::from_raw_parts(self.start(first).as_ptr().add(from), bytes) }
     }
 
@@ -144,8 +134,8 @@ impl Arena {
     /// As [`Arena::copy_in`], for every frame of the run. Each frame up to byte `to + source.len()` is followed by the
     /// next.
     pub(super) unsafe fn copy_into_run(&self, first: Frame, to: usize, source: &[u8]) {
-        // SAFETY: the start is derived from the start of its whole region, and the caller promises that the run stays
-        // in that region.
+        // SAFETY: the start is derived from the start of the whole memory, and the caller promises that the run stays in
+        // it.
         unsafe {
             std::ptr::copy_nonoverlapping(source.as_ptr(), self.start(first).as_ptr().add(to), source.len());
         }
@@ -162,7 +152,7 @@ impl Arena {
         const BYTES_MIN: usize = 16 << 10;
         /// A cyclic stream over this many bytes stays in the caches (measured on a server processor).
         const FIT_BYTES_MAX: usize = 32 << 20;
-        let is_far = self.buffers.len() * self.page_bytes() > FIT_BYTES_MAX;
+        let is_far = self.pool.bytes() > FIT_BYTES_MAX;
         if is_far && source.len() >= BYTES_MIN && to.is_multiple_of(STREAM_ALIGN) {
             // SAFETY: as in `copy_into_run`; `to` keeps the alignment of the frame.
             unsafe { stream(source, self.start(first).as_ptr().add(to)) }
@@ -252,7 +242,7 @@ mod tests {
             arena.zero(Frame(2), 8000);
             assert_eq!(arena.bytes(Frame(1), 100, 50), &[2; 50]);
             assert_eq!(arena.bytes(Frame(2), 7999, 2), &[3, 0]);
-            assert!(arena.is_followed_by(Frame(0), Frame(1)) && !arena.is_followed_by(Frame(1), Frame(0)));
+            assert!(Arena::is_followed_by(Frame(0), Frame(1)) && !Arena::is_followed_by(Frame(1), Frame(0)));
             assert_eq!(arena.run(Frame(0), 8191, 2), &[1, 2]);
         }
     }

@@ -194,7 +194,7 @@ impl Frames {
             let (first, start) = (self.get(next), from);
             let mut bytes = left.min(page_bytes - start);
             next += 1;
-            while bytes < left && arena.is_followed_by(self.get(next - 1), self.get(next)) {
+            while bytes < left && Arena::is_followed_by(self.get(next - 1), self.get(next)) {
                 bytes += (left - bytes).min(page_bytes);
                 next += 1;
             }

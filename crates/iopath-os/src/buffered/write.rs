@@ -2,6 +2,7 @@
 
 use iopath_core::buffered::{BufferedWrite, TakeStep, WritePiece};
 
+use super::arena::Arena;
 use super::wait::Locked;
 use super::{Buffered, BufferedError, Shared};
 use crate::clock;
@@ -82,7 +83,7 @@ impl Shared {
             }
         }
         // One copy fills adjacent frames: long copies are faster than short ones.
-        let is_next = |a: &WritePiece, b: &WritePiece| arena.is_followed_by(a.frame, b.frame);
+        let is_next = |a: &WritePiece, b: &WritePiece| Arena::is_followed_by(a.frame, b.frame);
         for run in pieces.chunk_by(is_next) {
             let (first, last) = (&run[0], &run[run.len() - 1]);
             let bytes = &bytes[first.start..last.end];

@@ -3,6 +3,7 @@
 
 mod enter;
 mod entry;
+mod registered;
 mod setup;
 mod watch;
 
@@ -24,6 +25,7 @@ use crate::memory::Segment;
 use crate::pool::BufferPool;
 use enter::{RETRY_AFTER, enter, passes};
 use entry::Slot;
+use registered::Registered;
 
 pub(crate) use setup::{Refused, Stage};
 use watch::RingWatch;
@@ -62,16 +64,14 @@ pub struct Uring<T> {
     ring: IoUring,
     /// File 0 of the ring's registered files.
     file: Arc<File>,
-    /// Keeps registered memory alive as long as the ring.
-    pool: Option<BufferPool>,
-    /// The registered buffers: first address, and the one after the last.
-    registered: Box<[(usize, usize)]>,
+    registered: Registered,
     limits: Limits,
     slots: Box<[Slot]>,
     /// Unused slots. The slot used last is taken first, since it is still in the CPU's cache.
     free: Vec<u32>,
-    /// `segments_max` for each slot, for requests of more than one segment.
-    iovecs: Box<[libc::iovec]>,
+    /// `segments_max` for each slot, for requests of more than one segment. Ends with the last slot that
+    /// had one. Never moves: the kernel reads these until it has taken an entry.
+    iovecs: Vec<libc::iovec>,
     /// The kernel notifies it of each completion.
     notifier: Option<Notifier>,
     syscalls: u64,
@@ -137,8 +137,8 @@ impl<T> Uring<T> {
         setup::register_file(&ring, &file)?;
         let watch = Arc::new(RingWatch::new(&ring).map_err(|source| Refused { stage: Stage::Ring, source })?);
         let registered = match &config.pool {
-            Some(pool) => setup::register_buffers(&ring, pool)?,
-            None => Box::default(),
+            Some(pool) => Registered::new(&ring.submitter(), pool)?,
+            None => Registered::none(),
         };
         let segments_max = limits.segments_max.clamp(1, SEGMENTS_MAX);
         let limits = Limits {
@@ -147,16 +147,14 @@ impl<T> Uring<T> {
             request_bytes_max: limits.request_bytes_max.min(REQUEST_BYTES_MAX),
             ..limits.clone()
         };
-        let no_memory = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         Ok(Self {
             ring,
             file,
-            pool: config.pool.clone(),
             registered,
             limits,
             slots: (0..depth).map(|_| Slot::default()).collect(),
             free: (0..depth).rev().collect(),
-            iovecs: vec![no_memory; depth as usize * usize::from(segments_max)].into(),
+            iovecs: Vec::with_capacity(depth as usize * usize::from(segments_max)),
             notifier: None,
             syscalls: 0,
             watch,
@@ -181,7 +179,13 @@ impl<T> Uring<T> {
         let mut bytes = first.map_or(0, Segment::len);
         let mut count = u16::from(first.is_some());
         if let (Some(first), Some(second)) = (first, segments.next()) {
-            let iovecs = &mut self.iovecs[entry::iovec_range(slot, self.limits.segments_max)];
+            let range = entry::iovec_range(slot, self.limits.segments_max);
+            if self.iovecs.len() < range.end {
+                debug_assert!(range.end <= self.iovecs.capacity(), "slot {slot} has no iovecs");
+                let no_memory = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+                self.iovecs.resize(range.end, no_memory);
+            }
+            let iovecs = &mut self.iovecs[range];
             iovecs[0] = first.iovec();
             for segment in std::iter::once(second).chain(segments) {
                 iovecs[usize::from(count)] = segment.iovec();
@@ -191,20 +195,14 @@ impl<T> Uring<T> {
         }
         let expected = if io.op.has_memory() { io.extent.bytes() } else { 0 };
         assert!(bytes as u64 == expected, "{} of {} has {bytes} bytes of memory", io.op, io.extent);
-        let buffer = first.filter(|_| count == 1).and_then(|first| self.registered_buffer(first));
+        let first_alone = first.filter(|_| count == 1);
+        let buffer = first_alone.and_then(|first| self.registered.find(&self.ring.submitter(), first));
         self.slots[slot as usize].set_memory(first.map(Segment::iovec), count, buffer);
-    }
-
-    /// The registered buffer that holds the whole segment, if any.
-    fn registered_buffer(&self, segment: Segment) -> Option<u16> {
-        let number = segment.registered()?;
-        let &(start, end) = self.registered.get(usize::from(number))?;
-        (start <= segment.address() && segment.address() + segment.len() <= end).then_some(number)
     }
 
     /// Writes the next call of a slot's request into the submission ring.
     fn push(&mut self, slot: u32) {
-        let iovecs = &self.iovecs[entry::iovec_range(slot, self.limits.segments_max)];
+        let iovecs = self.iovecs.get(entry::iovec_range(slot, self.limits.segments_max)).unwrap_or_default();
         let entry = self.slots[slot as usize].entry(slot, iovecs);
         // SAFETY: the memory lives until the completion, as its makers promised; the iovecs live as long as this
         // device, which waits for all completions when dropped; the file is registered.
@@ -306,11 +304,12 @@ impl<T> Uring<T> {
                 None
             }
             Step::ZeroFrom(end) => {
-                let range = entry::iovec_range(slot, self.limits.segments_max);
+                let iovecs =
+                    self.iovecs.get(entry::iovec_range(slot, self.limits.segments_max)).unwrap_or_default();
                 let from = (end - request.transfer.done()) as usize;
                 // SAFETY: the kernel has finished this read, and the request has not completed: no one else uses its
                 // memory.
-                unsafe { request.zero_from(&self.iovecs[range], from) };
+                unsafe { request.zero_from(iovecs, from) };
                 Some(Ok(()))
             }
         }
@@ -499,7 +498,7 @@ impl<T> fmt::Debug for Uring<T> {
             .field("file", &self.file)
             .field("limits", &self.limits)
             .field("in_flight", &self.in_flight())
-            .field("registered_buffers", &self.pool.as_ref().map(|_| self.registered.len()))
+            .field("registered", &self.registered)
             .field("ring", self.ring.params())
             .finish_non_exhaustive()
     }

@@ -9,18 +9,32 @@ use prefetch_index::prefetch_index;
 /// Identifies a page by 32 bits of its hash, and mistakes one in 10^9 other pages for it. Fixed memory, O(1).
 #[derive(Debug)]
 pub(super) struct Ghost {
-    buckets: Box<[[Entry; Self::WAYS]]>,
+    /// [`Entry`] as bits, so that the system supplies the zeroes, and only when a bucket is used.
+    buckets: Box<[[u64; Self::WAYS]]>,
     shift: u32,
     capacity: u32,
     /// The number of evictions.
     evictions: u32,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+/// A recorded page.
+#[derive(Debug, Clone, Copy)]
 struct Entry {
     fingerprint: u32,
     /// The number of evictions when it was evicted; 0 for an empty entry.
     evictions: u32,
+}
+
+impl Entry {
+    const EMPTY: u64 = 0;
+
+    const fn of(bits: u64) -> Self {
+        Self { fingerprint: bits as u32, evictions: (bits >> 32) as u32 }
+    }
+
+    const fn bits(self) -> u64 {
+        self.fingerprint as u64 | (self.evictions as u64) << 32
+    }
 }
 
 impl Ghost {
@@ -29,7 +43,7 @@ impl Ghost {
     pub(super) fn new(capacity: u32) -> Self {
         let buckets = (capacity as usize * 2).div_ceil(Self::WAYS).next_power_of_two().max(2);
         Self {
-            buckets: vec![[Entry::default(); Self::WAYS]; buckets].into(),
+            buckets: vec![[0; Self::WAYS]; buckets].into(),
             shift: 64 - buckets.trailing_zeros(),
             capacity,
             evictions: 0,
@@ -41,19 +55,21 @@ impl Ghost {
         self.evictions = self.evictions.wrapping_add(1).max(1);
         let evictions = self.evictions;
         let (bucket, fingerprint) = self.bucket_mut(page);
-        let oldest =
-            bucket.iter_mut().max_by_key(|entry| age(evictions, **entry)).expect("a bucket has entries");
-        *oldest = Entry { fingerprint, evictions };
+        let oldest = bucket
+            .iter_mut()
+            .max_by_key(|entry| age(evictions, Entry::of(**entry)))
+            .expect("a bucket has entries");
+        *oldest = Entry { fingerprint, evictions }.bits();
     }
 
     /// Whether `page` is recorded; removes it.
     pub(super) fn take(&mut self, page: Page) -> bool {
         let (evictions, capacity) = (self.evictions, self.capacity);
         let (bucket, fingerprint) = self.bucket_mut(page);
-        let found = bucket.iter_mut().find(|entry| entry.evictions != 0 && entry.fingerprint == fingerprint);
-        let Some(entry) = found else { return false };
-        let is_recent = age(evictions, *entry) < capacity;
-        *entry = Entry::default();
+        let is_of_page = |entry: Entry| entry.evictions != 0 && entry.fingerprint == fingerprint;
+        let Some(entry) = bucket.iter_mut().find(|bits| is_of_page(Entry::of(**bits))) else { return false };
+        let is_recent = age(evictions, Entry::of(*entry)) < capacity;
+        *entry = Entry::EMPTY;
         is_recent
     }
 
@@ -62,7 +78,7 @@ impl Ghost {
         prefetch_index(&self.buckets, self.home(page).0);
     }
 
-    fn bucket_mut(&mut self, page: Page) -> (&mut [Entry; Self::WAYS], u32) {
+    fn bucket_mut(&mut self, page: Page) -> (&mut [u64; Self::WAYS], u32) {
         let (bucket, fingerprint) = self.home(page);
         (&mut self.buckets[bucket], fingerprint)
     }

@@ -164,7 +164,7 @@ impl PageCache {
         if self.starved.is_empty() {
             return;
         }
-        if self.free.is_empty() {
+        if self.free_frames() == 0 {
             let Some(frame) = self.reap_orphan().or_else(|| self.evict()) else { return };
             *self.meta(frame) = super::Meta::FREE;
             self.links.push_back(&mut self.free, frame);

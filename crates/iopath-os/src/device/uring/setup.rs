@@ -1,12 +1,10 @@
-//! Sets up a ring with the best flags that the kernel supports, and registers file and buffers.
+//! Sets up a ring with the best flags that the kernel supports, and registers the file.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
 use io_uring::{Builder, IoUring};
-
-use crate::pool::BufferPool;
 
 /// The maximum number of entries of a submission ring (`IORING_MAX_ENTRIES`).
 pub(super) const ENTRIES_MAX: u32 = 32_768;
@@ -38,7 +36,7 @@ impl From<Refused> for io::Error {
 }
 
 impl Stage {
-    const fn refused(self) -> impl FnOnce(io::Error) -> Refused {
+    pub(super) const fn refused(self) -> impl FnOnce(io::Error) -> Refused {
         move |source| Refused { stage: self, source }
     }
 }
@@ -101,19 +99,4 @@ pub(super) fn ring(depth: u32, one_thread: bool) -> Result<IoUring, Refused> {
 /// Registers `file` as number 0, so that the kernel needs no look-up for each request.
 pub(super) fn register_file(ring: &IoUring, file: &File) -> Result<(), Refused> {
     ring.submitter().register_files(&[file.as_raw_fd()]).map_err(Stage::File.refused())
-}
-
-/// Registers the pool's regions; returns the first address and the one after the last of each.
-pub(super) fn register_buffers(ring: &IoUring, pool: &BufferPool) -> Result<Box<[(usize, usize)]>, Refused> {
-    let iovecs: Vec<libc::iovec> = pool
-        .regions()
-        .map(|(start, len)| libc::iovec { iov_base: start.as_ptr().cast(), iov_len: len })
-        .collect();
-    if iovecs.is_empty() {
-        return Ok(Box::default()); // The kernel refuses an empty list.
-    }
-    // SAFETY: the device keeps the pool, and so the memory, as long as the ring.
-    unsafe { ring.submitter().register_buffers(&iovecs) }.map_err(Stage::Buffers.refused())?;
-    let bounds = |iovec: &libc::iovec| (iovec.iov_base.addr(), iovec.iov_base.addr() + iovec.iov_len);
-    Ok(iovecs.iter().map(bounds).collect())
 }
