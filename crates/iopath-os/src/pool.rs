@@ -12,7 +12,8 @@ use crate::memory::Segment;
 /// The maximum bytes of a registered buffer (`io_uring_register(2)`).
 const REGISTERED_BYTES_MAX: usize = 1 << 30;
 
-/// The usual maximum bytes of a registered buffer that the kernel populates while an I/O waits for it: some milliseconds.
+/// The usual maximum bytes of a registered buffer that the kernel populates while an I/O waits for it: some
+/// milliseconds.
 const REGISTERED_BYTES: usize = 16 << 20;
 
 /// The maximum number of registered buffers of a pool: half as many as a ring takes.
@@ -46,8 +47,8 @@ pub(crate) enum Registration {
 
 /// The division of a pool into registered buffers. A ring registers a piece as a whole.
 ///
-/// The first two pieces have the same size. Each further piece is as long as all pieces before it, up to a maximum. So a
-/// pool of which a part is used populates at most twice that part, and few neighbours lie in different pieces.
+/// The first two pieces have the same size. Each further piece is as long as all pieces before it, up to a maximum.
+/// So a pool of which a part is used populates at most twice that part, and few neighbours lie in different pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Pieces {
     /// Buffers of the first piece, as a power of two.
@@ -137,8 +138,8 @@ impl BufferPool {
         self.shared.registration
     }
 
-    /// The addresses of each registered buffer, in the order of their numbers. Valid as long as the pool or a clone of it
-    /// lives.
+    /// The addresses of each registered buffer, in the order of their numbers. Valid as long as the pool or a clone
+    /// of it lives.
     pub(crate) fn registered(&self) -> impl Iterator<Item = Range<usize>> {
         let Shared { memory, buffer_bytes, pieces, .. } = &*self.shared;
         let place = |piece| (pieces.start(piece) as usize).saturating_mul(*buffer_bytes).min(memory.len());

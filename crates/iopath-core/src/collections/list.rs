@@ -1,5 +1,6 @@
 //! Doubly linked lists that share one array of links: a member is in at most one list and can be removed from any
-//! position in O(1). The array is allocated once, and touched from its start on. Members have no data: `fifo.rs` is a list with a stamp per member.
+//! position in O(1). The array is allocated once, and touched from its start on. Members have no data: `fifo.rs` is a
+//! list with a stamp per member.
 
 use prefetch_index::prefetch_index;
 use std::marker::PhantomData;
@@ -77,8 +78,8 @@ impl<T: Member> Links<T> {
         links
     }
 
-    /// Space for the links of members with indices below `members_max`, which [`Links::add`] adds in order. Space without a
-    /// link is not touched.
+    /// Space for the links of members with indices below `members_max`, which [`Links::add`] adds in order. Space
+    /// without a link is not touched.
     pub(crate) fn with_capacity(members_max: u32) -> Self {
         Self { links: Vec::with_capacity(members_max as usize), of: PhantomData }
     }

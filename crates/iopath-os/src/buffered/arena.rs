@@ -110,7 +110,8 @@ impl Arena {
     /// As [`Arena::bytes`], for every frame of the run. Each frame up to byte `from + bytes` is followed by the next.
     pub(super) unsafe fn run(&self, first: Frame, from: usize, bytes: usize) -> &[u8] {
         // SAFETY: the bytes were initialised when the pool was made, and the caller promises that no code writes to
-        // them. The start is derived from the start of the whole memory, and the caller promises that the run stays in it.
+        // them. The start is derived from the start of the whole memory, and the caller promises that the run stays
+        // in it.
         unsafe { std::slice::from_raw_parts(self.start(first).as_ptr().add(from), bytes) }
     }
 
@@ -134,8 +135,8 @@ impl Arena {
     /// As [`Arena::copy_in`], for every frame of the run. Each frame up to byte `to + source.len()` is followed by the
     /// next.
     pub(super) unsafe fn copy_into_run(&self, first: Frame, to: usize, source: &[u8]) {
-        // SAFETY: the start is derived from the start of the whole memory, and the caller promises that the run stays in
-        // it.
+        // SAFETY: the start is derived from the start of the whole memory, and the caller promises that the run stays
+        // in it.
         unsafe {
             std::ptr::copy_nonoverlapping(source.as_ptr(), self.start(first).as_ptr().add(to), source.len());
         }
