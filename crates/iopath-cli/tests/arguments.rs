@@ -1,17 +1,15 @@
 //! Random arguments: the program does its work or refuses them in one line, without a panic and without waiting. All
 //! files are in a scratch directory, and no command changes settings of devices.
 //!
-//! `IOPATH_FUZZ_SECONDS=600 cargo test -p iopath-cli --test arguments` runs for that time from a new seed; the default
-//! is a few executions from seed 1. A failure prints the seed and the arguments.
-
-mod support;
+//! `IOPATH_FUZZ_SECONDS=600 cargo test -p iopath-cli --test all arguments::` runs for that time from a new seed; the
+//! default is a few executions from seed 1. A failure prints the seed and the arguments.
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
-use support::{iopath, with_default_signals};
+use crate::support::{iopath, with_default_signals};
 
 /// Executions without `IOPATH_FUZZ_SECONDS`.
 const EXECUTIONS: u32 = 60;

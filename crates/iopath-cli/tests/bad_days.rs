@@ -1,16 +1,12 @@
 //! Full disks, targets that shrink, and closed streams: a clear line, no remains, and the results so far. Tests that
 //! mount print a line and are skipped where that is refused.
 
-#[path = "../../iopath-os/tests/support/mod.rs"]
-mod loops;
-mod support;
-
-use loops::{Cleanup, run, text};
+use crate::loops::{Cleanup, run, text};
+use crate::support::{becomes_true, iopath, json_of};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use support::{becomes_true, iopath, json_of};
 
 /// A filesystem of 256 KiB in memory.
 struct Small {
@@ -200,8 +196,8 @@ fn a_sweep_on_a_full_disk_ends_with_one_line() {
 /// The devices that disappear during a run: a loop device whose file shrinks.
 #[test]
 fn a_device_that_loses_its_medium_keeps_the_complete_repetitions() {
-    let alone = or_skip!(loops::Alone::wait());
-    let device = or_skip!(loops::Loop::new(&alone, 8, &[]));
+    let alone = or_skip!(crate::loops::Alone::wait());
+    let device = or_skip!(crate::loops::Loop::new(&alone, 8, &[]));
     let json = tempfile::NamedTempFile::new().unwrap();
     let name = text(&device.device).to_owned();
     for path in ["kernel-direct", "iopath-direct"] {

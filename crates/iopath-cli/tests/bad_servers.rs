@@ -1,8 +1,6 @@
 //! Commands on exports of servers that are silent, lie about their size, or violate the protocol: every command ends,
 //! and its result or its error names what happened.
 
-mod support;
-
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::process::ExitStatusExt;
@@ -10,8 +8,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use crate::support::{iopath, json_of, with_default_signals};
 use rustix::process::{Pid, Signal, kill_process};
-use support::{iopath, json_of, with_default_signals};
 
 /// A test that takes longer hangs.
 const HANG: Duration = Duration::from_secs(120);

@@ -1,15 +1,13 @@
 //! `iopath compare`: files, live commands, exit codes, refusals, and signals. The statistics are tested in the lab.
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::support::{becomes_true, iopath, json_of, with_default_signals};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use support::{becomes_true, iopath, json_of, with_default_signals};
 
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()

@@ -1,13 +1,11 @@
 //! A/A and A/B comparisons on real storage, with the disturbances of this machine: the same command on both sides, and
 //! a side B that is 5% slower by construction. They take minutes, so they run on request only.
 
-mod support;
-
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::support::{iopath, json_of, scratch_directory};
 use serde_json::Value;
-use support::{iopath, json_of, scratch_directory};
 
 /// Comparisons. `IOPATH_AA` sets another number.
 const COMPARISONS: u32 = 60;
@@ -43,7 +41,7 @@ fn is_alarm(folder: &Path, target: &Path, comparison: u32) -> bool {
 }
 
 #[test]
-#[ignore = "takes minutes; run it with: cargo test -p iopath-cli --test compare_storage -- --ignored --nocapture"]
+#[ignore = "takes minutes; run it with: cargo test -p iopath-cli --test all compare_storage:: -- --ignored --nocapture"]
 fn alternating_executions_of_one_command_are_rarely_different() {
     let Some(folder) = scratch_directory() else { return };
     let target = folder.path().join("target");
@@ -151,7 +149,7 @@ fn is_found(folder: &Path, target: &Path, ratios: &mut Vec<f64>) -> Option<bool>
 }
 
 #[test]
-#[ignore = "takes minutes; run it with: cargo test -p iopath-cli --test compare_storage -- --ignored --nocapture"]
+#[ignore = "takes minutes; run it with: cargo test -p iopath-cli --test all compare_storage:: -- --ignored --nocapture"]
 fn a_side_that_is_5_percent_slower_is_found_at_the_proposed_repetitions() {
     let Some(folder) = scratch_directory() else { return };
     let target = folder.path().join("target");

@@ -1,9 +1,7 @@
 //! `iopath experiment`: text, JSON, settings and refusals. Verdicts are tested in `iopath-lab`.
 
-mod support;
-
+use crate::support::{iopath, json_of};
 use serde_json::Value;
-use support::{iopath, json_of};
 
 #[test]
 fn one_experiment_shows_the_published_effect_the_model_the_figures_and_the_verdict() {

@@ -1,8 +1,6 @@
 //! Extreme numbers on the command line: the program does its work, or refuses them in one line.
 
-mod support;
-
-use support::iopath;
+use crate::support::iopath;
 
 /// Runs the program, which must succeed or fail with one line, without a panic.
 fn ends(args: &[&str]) {

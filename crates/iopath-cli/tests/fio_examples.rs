@@ -2,13 +2,11 @@
 //! Uses the examples on this machine, in the directory of the environment variable `FIO_EXAMPLES` or of the package
 //! `fio`; skipped without them.
 
-mod support;
-
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use support::{iopath, scratch_directory};
+use crate::support::{iopath, scratch_directory};
 
 /// The examples that run.
 const RUN: &[&str] = &[

@@ -1,12 +1,10 @@
 //! `iopath fit`: its file, its output, and its refusals. The quality of fits is tested in the lab.
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 
+use crate::support::{iopath, json_of, scratch_directory};
 use serde_json::Value;
-use support::{iopath, json_of, scratch_directory};
 
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()

@@ -1,15 +1,11 @@
 //! A full disk below the page cache: `run` and the clients of `serve` get its error, and reads of other clients
 //! succeed. Skipped with a line where no filesystem in memory can be mounted.
 
-#[path = "../../iopath-os/tests/support/mod.rs"]
-mod loops;
-mod support;
-
-use loops::{Cleanup, run, text};
+use crate::loops::{Cleanup, run, text};
+use crate::support::{becomes_true, iopath};
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use support::{becomes_true, iopath};
 
 /// A sparse file of 64 MiB on a filesystem of 2 MiB.
 struct Sparse {

@@ -1,12 +1,10 @@
 //! `iopath help TASK`: its examples run as a user types them. `iopath man`: pages that groff accepts.
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use support::iopath;
+use crate::support::iopath;
 
 /// Parts of examples that need a device, run until a signal, or take long.
 const NOT_RUN: [&str; 4] = ["/dev/", "iopath serve", "iopath fit", "iopath experiment"];
@@ -76,7 +74,7 @@ fn in_shell(command: &str, directory: &Path) -> Output {
 
 #[test]
 fn examples_run_as_they_are_shown() {
-    let Some(directory) = support::scratch_directory() else { return };
+    let Some(directory) = crate::support::scratch_directory() else { return };
     let directory = directory.path();
     fs::write(directory.join("data.bin"), vec![7; 1 << 20]).unwrap();
     fs::write(

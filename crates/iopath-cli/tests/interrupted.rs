@@ -1,15 +1,13 @@
 //! `iopath run` and signals: complete repetitions are kept, logs are closed, scratch files are removed.
 
-mod support;
-
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use crate::support::{becomes_true, iopath, json_of, with_default_signals};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use support::{becomes_true, iopath, json_of, with_default_signals};
 
 fn spawn(command: &Command) -> Child {
     with_default_signals(command).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()

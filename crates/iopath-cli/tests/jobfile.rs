@@ -1,12 +1,10 @@
 //! `iopath run JOBFILE`: results, options that replace keys, and refused keys. The lab tests the keys.
 
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use support::{iopath, json_of};
+use crate::support::{iopath, json_of};
 
 /// A directory with a job file.
 fn with_file(text: &str) -> (tempfile::TempDir, PathBuf) {

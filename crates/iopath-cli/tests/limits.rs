@@ -1,11 +1,9 @@
 //! `iopath run` under limits of the process, and on targets that store no files: an error in one line that names the
 //! limit and the remedy, without a panic and without waiting.
 
-mod support;
-
+use crate::support::becomes_true;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use support::becomes_true;
 
 /// The user `nobody`: limits of processes do not apply to root.
 const NOBODY: u32 = 65534;
@@ -92,7 +90,8 @@ fn too_many_jobs_for_the_limit_of_open_files_is_an_error_that_names_it() {
 fn a_filesystem_that_stores_no_files_is_not_reported_as_full() {
     for (directory, filesystem) in [("/proc", "proc"), ("/sys", "sysfs")] {
         let target = ["--target", directory, "--size", "1m"];
-        let run = support::iopath(&["run", "--path", "kernel-buffered"]).args(target).output().unwrap();
+        let run =
+            crate::support::iopath(&["run", "--path", "kernel-buffered"]).args(target).output().unwrap();
         let stderr = String::from_utf8_lossy(&run.stderr);
         let line = stderr.lines().last().unwrap_or_default();
         assert_eq!(run.status.code(), Some(1), "{line}");
@@ -108,7 +107,7 @@ fn a_pipe_is_refused_as_a_target_without_being_opened() {
     let pipe = directory.path().join("pipe");
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
     for args in [&["run", "--path", "kernel-buffered", "--target"][..], &["survey"], &["map"]] {
-        let mut child = support::iopath(args).arg(&pipe).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = crate::support::iopath(args).arg(&pipe).stderr(Stdio::piped()).spawn().unwrap();
         let ended = becomes_true(|| is_zombie(child.id()));
         if !ended {
             child.kill().unwrap();

@@ -1,9 +1,7 @@
 //! Lists on the command line of `iopath run`: all combinations side by side, in one table and one result.
 
-mod support;
-
+use crate::support::{iopath, json_of, scratch_directory};
 use serde_json::Value;
-use support::{iopath, json_of, scratch_directory};
 
 /// The path, block size and depth of each run.
 fn combinations(report: &Value) -> Vec<(&str, u64, u64)> {

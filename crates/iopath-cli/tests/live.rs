@@ -1,15 +1,13 @@
 //! The live view of `iopath run` on a pseudo terminal: it appears for long runs, q and signals end it, and the terminal
 //! is restored. `script` of util-linux provides the terminal; without it, the tests are skipped with a line.
 
-mod support;
-
 use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use support::becomes_true;
+use crate::support::becomes_true;
 
 /// The sequences that enter and leave the alternate screen of a terminal.
 const ENTER: &str = "\u{1b}[?1049h";
@@ -122,7 +120,7 @@ fn a_short_run_has_no_view() {
 
 #[test]
 fn without_a_terminal_lines_have_the_rates() {
-    let mut run = support::iopath(&["run", "--path", "null", "--runtime", "6500ms", "--repeat", "1"]);
+    let mut run = crate::support::iopath(&["run", "--path", "null", "--runtime", "6500ms", "--repeat", "1"]);
     let output = run.output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     let line = stderr.lines().find(|line| line.contains("IOPS")).unwrap_or_default();

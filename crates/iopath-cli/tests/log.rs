@@ -1,9 +1,7 @@
 //! `iopath run --log` and `iopath log`.
 
-mod support;
-
+use crate::support::{iopath, json_of};
 use serde_json::Value;
-use support::{iopath, json_of};
 
 #[test]
 fn summary_dump_and_result_of_a_run_agree() {

@@ -1,16 +1,12 @@
 //! Many jobs, many targets, a narrow terminal, and machines that hide /sys or refuse to write: the program does its
 //! work, or refuses it in one line.
 
-#[path = "../../iopath-os/tests/support/mod.rs"]
-mod loops;
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use loops::{Cleanup, run, text};
-use support::{iopath, json_of};
+use crate::loops::{Cleanup, run, text};
+use crate::support::{iopath, json_of};
 
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()

@@ -1,17 +1,13 @@
 //! `iopath map` on real filesystems: extents hold the file's bytes at their physical offsets, and the counts of
 //! requests match the extents.
 
-#[path = "../../iopath-os/tests/support/mod.rs"]
-mod loops;
-mod support;
-
-use loops::{Alone, Loop, run, text};
+use crate::loops::{Alone, Loop, run, text};
+use crate::support::{iopath, json_of};
 use rustix::fs::{FallocateFlags, fallocate};
 use serde_json::Value;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use support::{iopath, json_of};
 
 const KIB: u64 = 1024;
 const SIZE: u64 = 1024 * KIB;

@@ -1,9 +1,7 @@
 //! Messages about arguments and inputs: each names the value and a remedy that works. `--quiet`.
 
-mod support;
-
+use crate::support::iopath;
 use std::fs;
-use support::iopath;
 
 /// The last line of stderr of a command that fails with a code.
 fn refused(code: i32, args: &[&str]) -> String {

@@ -1,12 +1,10 @@
 //! `iopath run --preset`: each preset runs on small files and leaves nothing behind. The ignored test compares three of
 //! them with the programs that they are named after.
 
-mod support;
-
 use std::path::Path;
 use std::process::Command;
 
-use support::{iopath, json_of, scratch_directory};
+use crate::support::{iopath, json_of, scratch_directory};
 
 #[test]
 fn each_preset_runs_on_small_files_and_removes_them() {

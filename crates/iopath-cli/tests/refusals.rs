@@ -1,13 +1,9 @@
 //! Targets that the program refuses to write, even with `--overwrite`, on loop devices.
 
-#[path = "../../iopath-os/tests/support/mod.rs"]
-mod loops;
-mod support;
-
-use loops::{Alone, Loop, run, text};
+use crate::loops::{Alone, Loop, run, text};
+use crate::support::iopath;
 use std::io::Read;
 use std::path::Path;
-use support::iopath;
 
 /// Writing to `target` is refused in one line with its name and `reason`, and its content is unchanged.
 fn refused(target: &Path, reason: &str) {

@@ -1,11 +1,9 @@
 //! Commands on an NBD URI: `iopath run`, `iopath survey`, `iopath log` and `iopath serve` on exports of `iopath serve`.
 
-mod support;
-
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Output, Stdio};
 
-use support::{becomes_true, iopath, json_of, scratch_directory};
+use crate::support::{becomes_true, iopath, json_of, scratch_directory};
 
 /// A running `iopath serve`, killed at the end.
 struct Serving {

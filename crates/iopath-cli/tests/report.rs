@@ -1,14 +1,12 @@
 //! `iopath report`: the page in a headless browser, its refusals, and hostile names. Needs no storage: the results come
 //! from models in virtual time. Without Chromium, the tests of the browser are skipped with a line.
 
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use support::iopath;
+use crate::support::iopath;
 
 /// A file name that would be a script if it were not escaped.
 const HOSTILE: &str = "a\"'<script>document.title='broken'<&script>.json";

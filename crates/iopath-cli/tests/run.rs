@@ -1,10 +1,8 @@
 //! `iopath run`: results, JSON, exit codes, and errors in one line.
 
-mod support;
-
+use crate::support::{iopath, json_of, scratch_directory};
 use serde_json::Value;
 use std::path::Path;
-use support::{iopath, json_of, scratch_directory};
 
 #[test]
 fn each_path_reads_and_writes_a_scratch_file_and_leaves_nothing_behind() {
@@ -185,12 +183,12 @@ fn an_ignored_hangup_stays_ignored() {
         let args = ["run", "--path", "kernel-buffered", "--size", "16m", "--runtime", "2s", "--repeat", "1"];
         let mut shell = std::process::Command::new("sh");
         shell.args(["-c", script, env!("CARGO_BIN_EXE_iopath")]).args(args).arg("--target");
-        let mut child = support::with_default_signals(shell.arg(directory.path()))
+        let mut child = crate::support::with_default_signals(shell.arg(directory.path()))
             .stdout(std::process::Stdio::null())
             .spawn()
             .unwrap();
         let has_scratch = || std::fs::read_dir(directory.path()).unwrap().count() > 0;
-        assert!(support::becomes_true(has_scratch), "no scratch file appears");
+        assert!(crate::support::becomes_true(has_scratch), "no scratch file appears");
         let pid = rustix::process::Pid::from_child(&child);
         rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
         let status = child.wait().unwrap();
@@ -283,9 +281,9 @@ fn a_signal_removes_the_scratch_file() {
     let Some(directory) = scratch_directory() else { return };
     let mut run =
         iopath(&["run", "--path", "kernel-buffered", "--size", "16m", "--runtime", "60s", "--target"]);
-    let mut run = support::with_default_signals(run.arg(directory.path())).spawn().unwrap();
+    let mut run = crate::support::with_default_signals(run.arg(directory.path())).spawn().unwrap();
     let has_scratch = || std::fs::read_dir(directory.path()).unwrap().count() > 0;
-    assert!(support::becomes_true(has_scratch), "no scratch file appears");
+    assert!(crate::support::becomes_true(has_scratch), "no scratch file appears");
     let pid = rustix::process::Pid::from_child(&run);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let status = run.wait().unwrap();

@@ -1,13 +1,11 @@
 //! The JSON of every command is valid by its schema in docs/schema, has no key that the schema lacks, and states its
 //! origin.
 
-mod support;
-
 use std::fs;
 
+use crate::support::schema::check;
+use crate::support::{iopath, json_of};
 use serde_json::{Value, json};
-use support::schema::check;
-use support::{iopath, json_of};
 
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()

@@ -1,17 +1,14 @@
 //! `iopath serve` as a process: its URI, its end on a signal, and targets that it refuses.
 
-mod serving;
-mod support;
-
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
+use crate::serving::{Serving, client, succeeds};
+use crate::support::{iopath, scratch_directory};
 use rustix::process::{Pid, Signal, kill_process};
-use serving::{Serving, client, succeeds};
-use support::{iopath, scratch_directory};
 
 #[test]
 fn a_server_prints_its_uris_and_ends_on_a_signal() {

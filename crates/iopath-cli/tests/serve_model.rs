@@ -1,12 +1,9 @@
 //! A modelled disk served in real time: the latency that a client measures, and the data. The upper limit of that
 //! latency depends on other load, so `cargo xtask bench` measures it.
 
-mod serving;
-mod support;
-
+use crate::serving::{Serving, client, succeeds};
+use crate::support::{iopath, scratch_directory};
 use rustix::process::Signal;
-use serving::{Serving, client, succeeds};
-use support::{iopath, scratch_directory};
 
 /// Random reads of 4 KiB, one at a time, on a disk of 2001.
 const MODEL: &str = "model:ide-2001";

@@ -1,8 +1,5 @@
 //! `iopath serve` as a service: sockets that a service manager or libnbd opened, and messages to the manager.
 
-mod serving;
-mod support;
-
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
@@ -13,9 +10,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::serving::{Serving, client, succeeds};
+use crate::support::{iopath, scratch_directory};
 use rustix::process::{Pid, Signal, kill_process};
-use serving::{Serving, client, succeeds};
-use support::{iopath, scratch_directory};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_iopath");
 

@@ -1,16 +1,12 @@
 //! Whether storage or memory served a cold run, on real mounts: overlay, tmpfs, loop, and rewrites of a cached file.
 //! Skips with a line what the machine lacks.
 
-#[path = "../../iopath-os/tests/support/mod.rs"]
-mod loops;
-mod support;
-
-use loops::{Alone, Cleanup, Loop, run, text};
+use crate::loops::{Alone, Cleanup, Loop, run, text};
+use crate::support::{iopath, json_of};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use support::{iopath, json_of};
 
 const MIB: u64 = 1 << 20;
 

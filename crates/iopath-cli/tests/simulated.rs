@@ -1,13 +1,11 @@
 //! `iopath run` on a modelled target: its output, its log, and its end by a signal. The refusals are in usage.trycmd.
 
-mod support;
-
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::support::{becomes_true, iopath, json_of, with_default_signals};
 use serde_json::Value;
-use support::{becomes_true, iopath, json_of, with_default_signals};
 
 /// `iopath run` on the model of a virtual disk, without the engine that other tests select.
 fn run(args: &[&str]) -> Command {

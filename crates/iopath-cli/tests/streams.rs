@@ -1,13 +1,11 @@
 //! Streams that cannot be written and limits of file sizes: results reach every destination that can be written, and no
 //! file of iopath stays.
 
-mod support;
-
+use crate::support::{iopath, scratch_directory};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Output};
-use support::{iopath, scratch_directory};
 
 const SHORT: &str = "run --path null --size 1m --runtime 50ms --repeat 1";
 

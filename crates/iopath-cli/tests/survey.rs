@@ -1,7 +1,5 @@
 //! `iopath survey` from the command line: tables, JSON, cleanup, refusals.
 
-mod support;
-
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -165,7 +163,7 @@ fn an_interrupt_keeps_the_measurements_so_far() {
     let (json, errors) = (directory.path().join("result.json"), directory.path().join("errors"));
     let mut command = iopath(&["--time", "60s", "--json"]);
     command.arg(&json).arg(directory.path());
-    let child = support::with_default_signals(&command)
+    let child = crate::support::with_default_signals(&command)
         .stdout(Stdio::piped())
         .stderr(fs::File::create(&errors).unwrap())
         .spawn()
@@ -192,7 +190,7 @@ fn an_interrupt_keeps_the_measurements_so_far() {
 #[test]
 fn an_interrupt_removes_the_scratch_file() {
     let directory = tempfile::tempdir().unwrap();
-    let mut child = support::with_default_signals(iopath(&["--time", "60s"]).arg(directory.path()))
+    let mut child = crate::support::with_default_signals(iopath(&["--time", "60s"]).arg(directory.path()))
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()

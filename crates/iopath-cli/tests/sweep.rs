@@ -1,18 +1,14 @@
 //! `iopath sweep`: matrix, skipped cells, formats, interruption and resume, on models and on loop devices. Tests on
 //! loop devices print a line and are skipped where these are missing.
 
-#[path = "../../iopath-os/tests/support/mod.rs"]
-mod loops;
-mod support;
-
-use loops::{Alone, Loop, text};
+use crate::loops::{Alone, Loop, text};
+use crate::support::{becomes_true, iopath, with_default_signals};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use support::{becomes_true, iopath, with_default_signals};
 
 /// A directory for results and journals.
 struct Rig {
@@ -64,7 +60,7 @@ fn the_json_is_that_of_the_results_file_with_its_origin() {
     let cells = ["--path", "iopath-direct", "--target", "model:cloud", "--bs", "4k,8k", "--size", "1m"];
     let output = rig.sweep(&[&cells[..], &["--json", "-"]].concat());
     assert_eq!(String::from_utf8_lossy(&output.stdout).matches("\"origin\":").count(), 1);
-    let alone = support::json_of(&output);
+    let alone = crate::support::json_of(&output);
     assert_eq!(alone["schema"], "iopath.sweep/1");
     assert!(alone["origin"]["command"].as_array().unwrap().iter().any(|word| word == "sweep"), "{alone:#}");
     let file = rig.directory.path().join("copy.json");

@@ -1,12 +1,10 @@
 //! `iopath sweep --resume`: the same target from any directory, and damaged files.
 
-mod support;
-
+use crate::support::iopath;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 use std::process::Output;
-use support::iopath;
 
 /// A directory with a target and a complete sweep of it.
 struct Rig {

@@ -1,9 +1,7 @@
 //! `iopath run` on several targets of this machine at the same time.
 
-mod support;
-
+use crate::support::{iopath, json_of, scratch_directory};
 use serde_json::Value;
-use support::{iopath, json_of, scratch_directory};
 
 #[test]
 fn several_targets_run_at_the_same_time_and_have_results_of_their_own() {

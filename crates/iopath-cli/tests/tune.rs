@@ -1,18 +1,14 @@
 //! `iopath tune` on loop devices: sysfs shows what the command sets, and `--restore` sets the previous values again.
 //! Needs root and loop devices; else the tests print a line and are skipped.
 
-#[path = "../../iopath-os/tests/support/mod.rs"]
-mod loops;
-mod support;
-
-use loops::{Alone, Loop, text};
+use crate::loops::{Alone, Loop, text};
+use crate::support::{becomes_true, iopath, json_of, with_default_signals};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use support::{becomes_true, iopath, json_of, with_default_signals};
 
 /// A loop device, and a directory of journals.
 struct Rig {
@@ -209,7 +205,7 @@ fn a_trial_keeps_what_is_better_with_confidence_until_a_restore() {
     let args = [&[device, "--try", "readahead=4k,2m", "--json"], &WORKLOAD[..]].concat();
     let report = json_of(&rig.tune(&args));
     assert_eq!(report["schema"], "iopath.tune-trial/1");
-    support::schema::check(&report, &args);
+    crate::support::schema::check(&report, &args);
     let winner = report["winner"].as_str().unwrap();
     let now = format!("read_ahead_kb={}", rig.value("read_ahead_kb"));
     if report["verdict"] == "better" {

@@ -1,14 +1,12 @@
 //! `iopath whatif`: its outputs, its shares, and its refusals. The figures are tested in the lab.
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::process::Output;
 
+use crate::support::schema::check;
+use crate::support::{iopath, json_of};
 use serde_json::Value;
-use support::schema::check;
-use support::{iopath, json_of};
 
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()

@@ -1,8 +1,6 @@
 //! Clients that send more than they read, and many connections in a short time: memory stays bounded, and other clients
 //! are served.
 
-mod sockets;
-
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;

@@ -1,8 +1,6 @@
 //! Peers that violate the protocol: arbitrary bytes, mutated sessions, invented replies. Neither end may panic, loop or
 //! allocate memory for an announced length.
 
-mod pair;
-
 use std::sync::Arc;
 
 use iopath_nbd::{
@@ -170,7 +168,7 @@ proptest! {
     fn a_server_survives_arbitrary_requests(bytes in prop::collection::vec(any::<u8>(), 0..32), flags: u16, command in 0u16..10, is_extended: bool) {
         let format = if is_extended { ReplyFormat::Extended } else { ReplyFormat::Structured };
         let options = ClientOptions { format, ..ClientOptions::export("disk") };
-        let (session, _) = pair::greet(&[writable_export()], ServerTls::Off, options, usize::MAX).unwrap();
+        let (session, _) = crate::pair::greet(&[writable_export()], ServerTls::Off, options, usize::MAX).unwrap();
         let server = ServerRequests::new(session, &writable_export());
         let magic = if is_extended { 0x21e4_1c71u32 } else { 0x2560_9513 };
         let request = [magic.to_be_bytes().as_slice(), &flags.to_be_bytes(), &command.to_be_bytes(), &bytes].concat();

@@ -4,8 +4,6 @@
 //!
 //! `IOPATH_KILL_ROUNDS` sets the number of rounds, `IOPATH_KILL_SEED` the first seed.
 
-mod sockets;
-
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -54,7 +52,7 @@ struct ServerProcess(Child);
 impl ServerProcess {
     fn start(folder: &Path, mode: &str) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "server_process", "--ignored"]).env(FOLDER, folder).env(MODE, mode);
+        command.args(["--exact", "killed::server_process", "--ignored"]).env(FOLDER, folder).env(MODE, mode);
         Self(command.stdout(Stdio::null()).spawn().unwrap())
     }
 }

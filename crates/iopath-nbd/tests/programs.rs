@@ -1,8 +1,6 @@
 //! Programs of others at the other end of the server or client: libnbd's nbdinfo and nbdcopy, qemu-img, fio, and the
 //! servers nbdkit and qemu-nbd. A test whose program is missing is skipped with a line.
 
-mod sockets;
-
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

@@ -1,7 +1,5 @@
 //! The server with our client: errors of the device, many clients, silent and hostile clients, and its end.
 
-mod sockets;
-
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;

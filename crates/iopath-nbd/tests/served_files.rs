@@ -1,7 +1,5 @@
 //! The server over files: sizes that are no multiple of a block, and the request log with every elevator.
 
-mod sockets;
-
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

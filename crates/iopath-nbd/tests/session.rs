@@ -1,7 +1,5 @@
 //! Both ends of the protocol, joined in memory: each format, each command, messages cut at each byte.
 
-mod pair;
-
 use iopath_nbd::{
     BlockExtent, BlockSizes, BlockState, ClientError, ClientEvent, ClientOperation, ClientOptions,
     ClientProgress, ClientTls, EXPORT_NAME_MAX, Errno, Export, HandshakeError, ReplyFormat, ServerProgress,

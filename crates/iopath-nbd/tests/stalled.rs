@@ -1,8 +1,6 @@
 //! Clients that stop in the middle of a message, or are slow: the others are served at all times, and the data of the
 //! slow ones is right when they continue.
 
-mod sockets;
-
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;

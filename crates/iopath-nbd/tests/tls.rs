@@ -1,8 +1,5 @@
 //! The server with TLS: our client and those of others, certificates of clients, and clients that are slow or hostile.
 
-mod certificates;
-mod sockets;
-
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,6 @@
 //! Volumes on encrypted exports: of our own server, of nbdkit and of qemu-nbd. Certificates that do not fit are
 //! refused.
 
-mod certificates;
-
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -1,18 +1,16 @@
 //! Threads that share a queue over a loop device, whose requests kernel threads execute. Needs root and losetup.
 
-mod support;
-
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::support::{Alone, Loop};
 use iopath_core::{Extent, Op, Priority, QueueConfig, Stream};
 use iopath_os::{
     BufferPool, Engine, EngineConfig, Geometry, Job, REQUEST_BYTES, RealDevice, SharedQueue, limits_of,
 };
-use support::{Alone, Loop};
 
 const BYTES: usize = 128 << 10;
 const MIB: u64 = 64;

@@ -1,12 +1,10 @@
 //! Properties of real loop devices: size, block size, backing, alignment, page cache. Needs root and losetup.
 
-mod support;
-
 use std::fs::File;
 use std::io::Read;
 
+use crate::support::{Alone, Loop};
 use iopath_os::target::{DioAlignment, ExtentError, Kind, Target, drop_cached, extents::extents, residency};
-use support::{Alone, Loop};
 
 macro_rules! loop_or_skip {
     ($alone:expr, $mib:expr, $options:expr) => {

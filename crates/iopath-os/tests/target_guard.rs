@@ -1,17 +1,15 @@
 //! Each refusal of the guard, on real loop devices. Needs root and the programs of util-linux. Without these, the tests
 //! print a line and are skipped. Holders need device-mapper: `target_fixtures.rs` tests them with a fixture of sysfs.
 
-mod support;
-
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
 
+use crate::support::{Alone, Loop, run, text};
 use iopath_os::target::guard::Contents;
 use iopath_os::target::{Kind, Refusal, Target, lock, may_overwrite, open_exclusive, refusals};
-use support::{Alone, Loop, run, text};
 
 /// A loop device, or a skipped test.
 macro_rules! loop_or_skip {

@@ -1,13 +1,11 @@
 //! Page caches and disks beneath overlay, bind, tmpfs and loop mounts. Needs root. If the machine lacks a feature, the
 //! test prints a line and is skipped.
 
-mod support;
-
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
+use crate::support::{Alone, Cleanup, Loop, run, text};
 use iopath_os::target::{Backing, Beneath, Submitter, Target, drop_cached, residency};
-use support::{Alone, Cleanup, Loop, run, text};
 use tempfile::TempDir;
 
 /// The directory of the build: `/tmp` is often in memory.

@@ -1,15 +1,13 @@
 //! Buffered I/O on a real file, compared with a plain copy of its bytes. The engine is that of `IOPATH_TEST_ENGINE`.
 
-mod support;
-
+use crate::support::scratch_with;
 use iopath::{Advice, ErrorKind, IoMode, MemoryConfig, MemoryDisk, OpenError, Options, Readahead, Volume};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::atomic::{AtomicBool, Ordering};
-use support::scratch_with;
 
 fn options() -> Options {
-    support::options().direct(false).cache_bytes(1 << 20)
+    crate::support::options().direct(false).cache_bytes(1 << 20)
 }
 
 fn random(bytes: usize, seed: u64) -> Vec<u8> {

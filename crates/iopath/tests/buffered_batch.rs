@@ -1,7 +1,6 @@
 //! Batches through the page cache: on every source, any offset and length, in order, beside direct and blocking I/O.
 
-mod support;
-
+use crate::support::{filled, options, scratch};
 use iopath::{
     AlignedBuf, BatchOptions, Engine, ErrorKind, Fault, Faults, FileLayout, FileMap, IoError, IoMode,
     MemoryConfig, MemoryDisk, Op, OpenError, Options, Request, Unaligned, Volume,
@@ -9,7 +8,6 @@ use iopath::{
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
-use support::{filled, options, scratch};
 
 const PAGE: usize = 4096;
 const SIZE: usize = 40 * PAGE;

@@ -1,12 +1,10 @@
 //! The completion descriptor of a batch becomes readable after a completion, on every engine and source.
 
-mod support;
-
+use crate::support::{filled, options, scratch};
 use iopath::{Batch, BatchOptions, Engine, IoMode, MemoryConfig, MemoryDisk, Options, Request, Volume};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
-use support::{filled, options, scratch};
 
 const BLOCKS: u64 = 64;
 const BLOCK: usize = 4096;

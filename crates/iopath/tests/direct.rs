@@ -1,17 +1,15 @@
 //! Direct, bounced and buffered I/O on one volume, and resizes, compared with a plain copy of the bytes. The engine is
 //! that of `IOPATH_TEST_ENGINE`.
 
-mod support;
-
+use crate::support::scratch_with;
 use iopath::{
     AlignedBuf, BatchOptions, ErrorKind, MemoryConfig, MemoryDisk, Options, Request, Unaligned, Volume,
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use support::scratch_with;
 
 fn options() -> Options {
-    support::options().cache_bytes(1 << 20)
+    crate::support::options().cache_bytes(1 << 20)
 }
 
 /// A volume and its expected content.

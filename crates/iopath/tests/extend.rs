@@ -1,7 +1,6 @@
 //! Writes that extend a volume, against a model and against a plain file.
 
-mod support;
-
+use crate::support::{filled, options, scratch};
 use iopath::{
     AlignedBuf, ErrorKind, Extent, Fault, Faults, FileLayout, FileMap, IoError, IoMode, MemoryConfig,
     MemoryDisk, Op, Options, Sector, Unaligned, Volume,
@@ -13,7 +12,6 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use support::{filled, options, scratch};
 
 const SPAN: usize = 3 << 20;
 
@@ -188,7 +186,7 @@ fn a_limit_on_the_length_of_files_is_an_error_and_not_a_signal() {
         return volume.flush().unwrap();
     }
     let Some((_directory, path)) = scratch(0) else { return };
-    let name = "a_limit_on_the_length_of_files_is_an_error_and_not_a_signal";
+    let name = "extend::a_limit_on_the_length_of_files_is_an_error_and_not_a_signal";
     let long = path.with_file_name("long");
     std::fs::write(&long, []).unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())

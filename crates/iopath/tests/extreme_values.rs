@@ -3,14 +3,13 @@
 
 #[path = "../../iopath-os/tests/support/edges.rs"]
 mod edges;
-mod support;
 
+use crate::support::{options, scratch};
 use edges::{EDGES, SIZE, pairs};
 use iopath::{
     Advice, AlignedBuf, Batch, BatchOptions, Error, ErrorKind, FileLayout, FileMap, IoError, IoMode, MAPPERS,
     MemoryConfig, MemoryDisk, OpenError, Options, Readahead, Request, Stream, Unaligned, Volume,
 };
-use support::{options, scratch};
 
 const BLOCK: u64 = 4096;
 

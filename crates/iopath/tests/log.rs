@@ -1,14 +1,12 @@
 //! The request log of volumes and batches: it records, or its start is refused with a reason.
 
-mod support;
-
+use crate::support::{options, scratch};
 use iopath::{
     AlignedBuf, Batch, BatchOptions, ErrorKind, FileLayout, FileMap, IoMode, LogSink, MemoryConfig,
     MemoryDisk, Options, RecordBatch, Request, Volume, elevator, log,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use support::{options, scratch};
 
 /// Counts batches of records.
 #[derive(Debug, Default, Clone)]

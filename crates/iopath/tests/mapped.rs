@@ -1,13 +1,11 @@
 //! Volumes on mapped files: every mapping in every mode, on a disk in memory, on a file with the engine of
 //! `IOPATH_TEST_ENGINE`, and on a stripe.
 
-mod support;
-
+use crate::support::{KIB, filled, keeps_order, options, scratch};
 use iopath::{
     AlignedBuf, BatchOptions, Boundary, ErrorKind, Fault, Faults, FileLayout, FileMap, IoError, IoMode,
     MAPPERS, MemoryConfig, MemoryDisk, Op, OpenError, Options, Request, Unaligned, Volume,
 };
-use support::{KIB, filled, keeps_order, options, scratch};
 
 const BLOCK: u64 = 4096;
 

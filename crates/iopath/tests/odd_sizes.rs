@@ -1,12 +1,10 @@
 //! Files whose size is no multiple of a block: every path reads and writes each of their bytes and keeps their size.
 
-mod support;
-
+use crate::support::{filled, options, scratch_with};
 use iopath::{BatchOptions, ErrorKind, IoMode, Options, Request, Unaligned, Volume};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::ops::Range;
-use support::{filled, options, scratch_with};
 
 const SIZES: [usize; 6] = [1, 511, 513, 4095, 4097, 1_000_777];
 

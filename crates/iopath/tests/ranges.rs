@@ -3,8 +3,7 @@
 
 #![allow(clippy::single_range_in_vec_init, reason = "one range is what is expected")]
 
-mod support;
-
+use crate::support::{filled, options, scratch};
 use iopath::{
     BatchOptions, ErrorKind, FileLayout, FileMap, MemoryConfig, MemoryDisk, Options, Request, Unaligned,
     Volume,
@@ -12,7 +11,6 @@ use iopath::{
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use support::{filled, options, scratch};
 
 const SIZE: usize = 256 << 10;
 

@@ -1,11 +1,9 @@
 //! Resizes concurrent with reads and writes of a part that is never removed.
 
-mod support;
-
+use crate::support::{options, scratch};
 use iopath::{AlignedBuf, BatchOptions, MemoryConfig, MemoryDisk, Options, Request, Unaligned, Volume};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
-use support::{options, scratch};
 
 /// The part that no resize removes: ends inside a page and inside a block.
 const FLOOR: u64 = 50 * 4096 + 196;

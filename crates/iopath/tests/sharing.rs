@@ -1,8 +1,7 @@
 //! Threads and batches that share a queue because the volume has an elevator: on a real file with the engine of
 //! `IOPATH_TEST_ENGINE`, and on a disk in memory.
 
-mod support;
-
+use crate::support::{KIB, filled, options, scratch};
 use iopath::{
     AlignedBuf, Batch, BatchOptions, ELEVATORS, ErrorKind, IoError, MemoryConfig, MemoryDisk, Options,
     Request, Stream, Volume,
@@ -10,7 +9,6 @@ use iopath::{
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::atomic::{AtomicBool, Ordering};
-use support::{KIB, filled, options, scratch};
 
 const BLOCK: usize = 4 * KIB;
 

@@ -1,11 +1,9 @@
 //! A volume of several files. The engine is that of `IOPATH_TEST_ENGINE`.
 
-mod support;
-
+use crate::support::{KIB, filled, keeps_order, options, scratch};
 use iopath::{AlignedBuf, BatchOptions, ErrorKind, IoError, IoMode, OpenError, Request, Volume};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use support::{KIB, filled, keeps_order, options, scratch};
 
 const CHUNK: u64 = 64 << 10;
 

@@ -1,13 +1,11 @@
 //! Changes of elevators and settings while I/O runs, and the effect of priorities and streams of single I/Os, on a real
 //! file with the engine of `IOPATH_TEST_ENGINE`.
 
-mod support;
-
+use crate::support::{KIB, filled, keeps_order, options, scratch};
 use iopath::{AlignedBuf, Batch, BatchOptions, ELEVATORS, ElevatorSpec, Priority, Request, Stream, Volume};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::atomic::{AtomicBool, Ordering};
-use support::{KIB, filled, keeps_order, options, scratch};
 
 fn spec(text: &str) -> ElevatorSpec {
     text.parse().unwrap_or_else(|wrong| panic!("{wrong}"))

@@ -1,9 +1,7 @@
 //! The behaviour of a volume on a real file. The engine is that of `IOPATH_TEST_ENGINE`.
 
-mod support;
-
+use crate::support::{KIB, filled, keeps_order, options, scratch};
 use iopath::{AlignedBuf, BatchOptions, ErrorKind, IoMode, OpenError, Request, Volume};
-use support::{KIB, filled, keeps_order, options, scratch};
 
 #[test]
 fn written_bytes_are_read_back_for_every_length() {

@@ -1,7 +1,5 @@
 //! A running `iopath serve`, for tests.
 
-#![allow(dead_code, reason = "each test file uses a part")]
-
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 

@@ -1,7 +1,5 @@
 //! Helpers of the tests: how to call the program, and where it may write.
 
-#![allow(dead_code)] // Each test program uses its own part of this.
-
 pub(crate) mod schema;
 
 use serde_json::Value;

@@ -1,7 +1,5 @@
 //! Certificates for tests: an authority, a server and a client, in files with the names that libnbd and QEMU expect.
 
-#![allow(dead_code, reason = "each test file uses a part")]
-
 use std::path::{Path, PathBuf};
 
 use iopath_nbd::{TlsClient, TlsFiles, TlsServer};

@@ -1,7 +1,5 @@
 //! A client and a server that are joined by two byte buffers. The server executes requests on a disk in memory.
 
-#![allow(dead_code, reason = "each test binary uses a part")]
-
 use std::sync::Arc;
 
 use iopath_nbd::{

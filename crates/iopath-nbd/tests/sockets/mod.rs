@@ -1,8 +1,6 @@
 //! Clients over a unix socket: one with our client and one request at a time, plain or with TLS, and one that sends
 //! bytes.
 
-#![allow(dead_code, reason = "each test file uses a part")]
-
 use std::io::{IoSlice, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use iopath_os::{Advice, Buffered, BufferedConfig, MemoryConfig, MemoryDisk, Tail};
 
-use crate::gated::{Gate, Gated};
-use crate::rig;
+use super::gated::{Gate, Gated};
+use super::rig;
 
 const PAGE: u64 = 4096;
 const SIZE: u64 = 8 * PAGE + 100;

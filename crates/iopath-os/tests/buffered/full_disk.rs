@@ -11,8 +11,8 @@ use iopath_os::{
     MemoryDisk, Notifier,
 };
 
-use crate::requests::request;
-use crate::rig;
+use super::requests::request;
+use super::rig;
 
 const PAGE: u64 = 4096;
 const BYTES: u64 = 4 << 20;

@@ -12,8 +12,8 @@ use iopath_os::{
     Faulty, MemoryConfig, MemoryDisk, Notifier, PoolBuf,
 };
 
-use crate::gated::{Gate, Gated};
-use crate::rig;
+use super::gated::{Gate, Gated};
+use super::rig;
 
 const PAGE: u64 = 4096;
 const BYTES: u64 = 1 << 20;

@@ -18,8 +18,8 @@ use iopath_os::{
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::requests::request;
-use crate::rig;
+use super::requests::request;
+use super::rig;
 
 const PAGE: u64 = 4096;
 const BYTES: u64 = 64 * PAGE;

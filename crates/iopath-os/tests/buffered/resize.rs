@@ -7,8 +7,8 @@ use std::time::Duration;
 use iopath_core::IoError;
 use iopath_os::{Buffered, BufferedConfig, BufferedError, MemoryConfig, MemoryDisk, NoMemory, Tail};
 
-use crate::gated::{Gate, Gated};
-use crate::rig;
+use super::gated::{Gate, Gated};
+use super::rig;
 
 const PAGE: u64 = 4096;
 const OLD: u64 = 16 * PAGE;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use iopath_core::Op;
 use iopath_os::{Advice, Buffered, MemoryConfig, MemoryDisk};
 
-use crate::gated::{Gate, Gated};
-use crate::rig;
+use super::gated::{Gate, Gated};
+use super::rig;
 
 const PAGE: u64 = 4096;
 

@@ -7,8 +7,8 @@ use iopath_core::cache::CacheConfig;
 use iopath_core::{IoError, Op};
 use iopath_os::{Buffered, BufferedConfig, BufferedError, Fault, Faults, Faulty, MemoryConfig, MemoryDisk};
 
-use crate::gated::{Gate, Gated};
-use crate::rig;
+use super::gated::{Gate, Gated};
+use super::rig;
 
 const PAGE: u64 = 4096;
 const FRAMES: u32 = 16;

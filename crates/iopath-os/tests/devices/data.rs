@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use iopath_core::{Extent, Io, IoError, Op, Tag};
 
-use crate::on_each_device;
-use crate::rig::{BLOCK, ROWS, Rig, pattern, segment};
+use super::on_each_device;
+use super::rig::{BLOCK, ROWS, Rig, pattern, segment};
 
 #[test]
 fn reads_back_written_data() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use iopath_os::{Engine, EngineConfig, EngineError, Reason};
 
-use crate::rig::{limits, scratch};
+use super::rig::{limits, scratch};
 
 /// Makes `io_uring_setup` fail with `errno` in the calling thread, permanently.
 fn refuse_uring(errno: i32) -> bool {

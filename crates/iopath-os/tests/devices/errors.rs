@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use iopath_core::{IoError, Op};
 
-use crate::rig::{ROWS, Rig, pattern};
+use super::rig::{ROWS, Rig, pattern};
 
 #[test]
 fn a_file_that_shrank_ends_before_the_range() {
@@ -63,7 +63,7 @@ fn a_full_disk_has_no_space() {
 }
 
 fn fill_up(
-    row: &crate::rig::Row,
+    row: &super::rig::Row,
     directory: &std::path::Path,
 ) -> Option<(&'static str, Result<(), IoError>)> {
     let path = directory.join("large");

@@ -12,8 +12,8 @@ use iopath_os::{
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use crate::on_each_device;
-use crate::rig::{BLOCK, DEPTH, limits, pattern, scratch, segment};
+use super::on_each_device;
+use super::rig::{BLOCK, DEPTH, limits, pattern, scratch, segment};
 
 const BLOCKS: usize = 256;
 const SEEDS: u64 = 4;

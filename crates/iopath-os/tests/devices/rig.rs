@@ -240,7 +240,7 @@ impl Rig {
             }
             Place::Remote => {
                 let file = row.scratch(sectors * 512);
-                let device = crate::remote::open(Arc::clone(&file), &limits(&file), DEPTH);
+                let device = super::remote::open(Arc::clone(&file), &limits(&file), DEPTH);
                 Some(Self { name: row.name, device, file: None, pool: pool() })
             }
             Place::MappedFile(mapper, open) => {

@@ -14,8 +14,8 @@ use iopath_os::{
     OneThread, RealDevice, Striped, Threads, ThreadsConfig, Uring, UringConfig, now,
 };
 
-use crate::on_each_device;
-use crate::rig::{BLOCK, DEPTH, in_memory, limits, scratch, segment};
+use super::on_each_device;
+use super::rig::{BLOCK, DEPTH, in_memory, limits, scratch, segment};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const SECTORS: u64 = 1 << 13;
@@ -226,7 +226,7 @@ const MEMBERS: &[(&str, Member)] = &[
     }),
     ("remote", |depth| {
         let file = in_memory(SECTORS * 512);
-        Some(crate::remote::open(Arc::clone(&file), &limits(&file), depth))
+        Some(super::remote::open(Arc::clone(&file), &limits(&file), depth))
     }),
     ("mapped, memory", |depth| Some(mapped_member(memory_member(depth)))),
     ("mapped, threads, file in memory", |depth| Some(mapped_member(quick_member(depth)))),

@@ -1,0 +1,27 @@
+//! The tests of the crate in one test program, a module for each subject. A test that needs a process of its own is not
+//! here.
+
+mod support;
+
+mod batch_borrow;
+mod buffered;
+mod buffered_batch;
+mod buffered_faults;
+mod completion_fd;
+mod crash;
+mod direct;
+mod extend;
+mod extreme_values;
+mod forced;
+mod log;
+mod mapped;
+mod mapped_threads;
+mod names;
+mod odd_sizes;
+mod ranges;
+mod resize;
+mod sharing;
+mod stripe;
+mod tiny_cache;
+mod tuning;
+mod volume;
