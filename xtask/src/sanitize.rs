@@ -50,7 +50,7 @@ const TORTURE: &[(&str, &str)] = &[
 const FEW_CASES: &[(&str, &str)] = &[("PROPTEST_CASES", "4")];
 
 const JOBS: &[Job] = &[
-    // Of the core, only the tables that threads share: the core has no `unsafe`, and Miri takes minutes for each model.
+    // The core has only its tables that threads share here: it has no `unsafe`, and Miri takes minutes for each model.
     Job {
         tool: Tool::Miri,
         arguments: &["-p", "iopath-core", "--lib", "cache::table::"],

@@ -53,7 +53,7 @@ impl Bucket {
         self.take_share(units, SHARE_ONE, at);
     }
 
-    /// As [`Bucket::take`], but each unit counts as `share` / 2^10 units.
+    /// Does the same as [`Bucket::take`], but each unit counts as `share` / 2^10 units.
     pub(crate) fn take_share(&mut self, units: u64, share: u64, at: Nanos) {
         let (at, units) = (u128::from(at) << FRACTION_BITS, u128::from(units * share));
         // `at` is rounded to nanoseconds. The rounding must not reduce the rate of the caller.

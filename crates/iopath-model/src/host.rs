@@ -109,7 +109,7 @@ impl HostModel {
     /// The preset of this name, with other values for some parameters.
     ///
     /// # Errors
-    /// As for [`HostModel::preset`] and [`HostModel::parse_with`].
+    /// Returns the errors of [`HostModel::preset`] and [`HostModel::parse_with`].
     pub fn preset_with(name: &str, overrides: &[(&str, &str)]) -> Result<Self, ModelError> {
         let Some((name, text)) = Self::PRESETS.iter().find(|preset| preset.0 == name) else {
             let known = Self::PRESETS.iter().map(|preset| preset.0).collect::<Vec<_>>().join(", ");
@@ -129,7 +129,7 @@ impl HostModel {
     /// [`HostModel::parse`] with other values for some parameters.
     ///
     /// # Errors
-    /// As for [`HostModel::parse`].
+    /// Returns the errors of [`HostModel::parse`].
     pub fn parse_with(file_name: &str, text: &str, overrides: &[(&str, &str)]) -> Result<Self, ModelError> {
         let document = Document::parse(file_name, text, overrides)?;
         let mut host = Self::read(&document.root())?;

@@ -69,7 +69,7 @@ impl LinkModel {
     /// [`LinkModel::parse`] with other values for some parameters.
     ///
     /// # Errors
-    /// As for [`LinkModel::parse`].
+    /// Returns the errors of [`LinkModel::parse`].
     pub fn parse_with(file_name: &str, text: &str, overrides: &[(&str, &str)]) -> Result<Self, ModelError> {
         let document = Document::parse(file_name, text, overrides)?;
         let mut link = Self::read(&document.root())?;

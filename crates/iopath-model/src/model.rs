@@ -206,7 +206,7 @@ impl Model {
     /// The preset of this name, with other values for some parameters.
     ///
     /// # Errors
-    /// As for [`Model::preset`] and [`Model::parse_with`].
+    /// Returns the errors of [`Model::preset`] and [`Model::parse_with`].
     pub fn preset_with(name: &str, overrides: &[(&str, &str)]) -> Result<Self, ModelError> {
         let preset = Preset::find(name)?;
         Self::parse_with(preset.name, preset.text, overrides)
@@ -225,7 +225,7 @@ impl Model {
     /// and the numbers as text.
     ///
     /// # Errors
-    /// As for [`Model::parse`], also for the values of `overrides`.
+    /// Returns the errors of [`Model::parse`], also for the values of `overrides`.
     pub fn parse_with(file_name: &str, text: &str, overrides: &[(&str, &str)]) -> Result<Self, ModelError> {
         let mut document = Document::parse(file_name, text, overrides)?;
         add_bases(&mut document, &mut Vec::new())?;

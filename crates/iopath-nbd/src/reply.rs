@@ -14,7 +14,7 @@ pub enum ReplyFormat {
     Simple,
     /// Replies are chunks: data, holes, errors with a text, states of blocks.
     Structured,
-    /// As structured, with lengths of 64 bits in requests and replies.
+    /// Structured replies, with lengths of 64 bits in requests and replies.
     Extended,
 }
 

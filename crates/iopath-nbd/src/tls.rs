@@ -109,7 +109,7 @@ impl TlsClient {
     /// one.
     ///
     /// # Errors
-    /// As [`TlsServer::load`].
+    /// Returns the errors of [`TlsServer::load`].
     pub fn load(ca: &Path, files: Option<&TlsFiles>) -> Result<Self, TlsError> {
         let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()
@@ -122,7 +122,7 @@ impl TlsClient {
     /// can read and change it. `files` as in [`TlsClient::load`].
     ///
     /// # Errors
-    /// As [`TlsServer::load`].
+    /// Returns the errors of [`TlsServer::load`].
     pub fn without_verification(files: Option<&TlsFiles>) -> Result<Self, TlsError> {
         let provider = Arc::new(default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))

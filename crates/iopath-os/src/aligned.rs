@@ -183,7 +183,7 @@ pub(crate) mod system {
         NonNull::new(start.cast::<u8>()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
 
-    /// As [`take`], without a reservation of memory.
+    /// Does the same as [`take`], without a reservation of memory.
     pub(super) fn reserve(bytes: usize, _page: usize) -> io::Result<NonNull<u8>> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: as in `take`.
@@ -237,13 +237,13 @@ pub(crate) mod system {
     }
 
     /// # Safety
-    /// None: the function does nothing.
+    /// There are no conditions: the function does nothing.
     pub(super) unsafe fn release_pages(_start: *mut u8, _bytes: usize) -> bool {
         false
     }
 
     /// # Safety
-    /// None: the function does nothing.
+    /// There are no conditions: the function does nothing.
     pub(crate) unsafe fn advise_huge(_start: *mut u8, _bytes: usize) {}
 
     /// # Safety

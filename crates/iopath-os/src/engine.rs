@@ -119,7 +119,7 @@ impl Engine {
     /// A device that may move between threads.
     ///
     /// # Errors
-    /// As [`Engine::open`].
+    /// Returns the errors of [`Engine::open`].
     pub fn open_shared(
         self,
         file: &Arc<File>,

@@ -108,7 +108,7 @@ impl Jobs {
         Bio { op, extent, memory, fua, stream, priority, token }
     }
 
-    /// As [`Jobs::start`], for memory that the caller keeps alive until the job has completed.
+    /// Does the same as [`Jobs::start`], for memory that the caller keeps alive until the job has completed.
     pub(crate) fn start_segment(
         &mut self,
         op: Op,

@@ -181,8 +181,8 @@ impl PoolBuf {
     /// The whole buffer as memory for a device; use `slice` for a part.
     ///
     /// # Safety
-    /// As [`Segment::new`]: until the I/O has completed, the buffer is neither dropped nor written, and not read if the
-    /// I/O reads into it.
+    /// The conditions of [`Segment::new`] hold: until the I/O has completed, the buffer is neither dropped nor written,
+    /// and not read if the I/O reads into it.
     pub unsafe fn segment(&self) -> Segment {
         // SAFETY: the caller's promise, and the pool numbers only buffers that its memory holds.
         unsafe { self.pool.segment(self.number) }

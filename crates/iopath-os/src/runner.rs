@@ -157,7 +157,7 @@ impl<D: ?Sized + RealDevice> Runner<D> {
     /// when the data is on the medium.
     ///
     /// # Panics
-    /// As [`Runner::read`].
+    /// Panics like [`Runner::read`].
     pub fn write(&mut self, extent: Extent, memory: &[u8], fua: bool) -> Result<(), RunError> {
         // SAFETY: `run` returns after the I/O has completed, and the borrow lasts until then; a write only reads
         // memory.
@@ -168,7 +168,7 @@ impl<D: ?Sized + RealDevice> Runner<D> {
     /// Executes a flush, discard or write-zeroes, and returns when it has completed.
     ///
     /// # Panics
-    /// As [`Runner::read`], and if the operation needs memory.
+    /// Panics like [`Runner::read`], and if the operation needs memory.
     pub fn command(&mut self, op: Op, extent: Extent) -> Result<(), RunError> {
         assert!(!op.has_memory(), "{op} needs memory");
         self.run(Bio { op, ..Bio::discard(extent, 0) })

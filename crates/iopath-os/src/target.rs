@@ -174,7 +174,7 @@ impl Target {
     /// [`Target::inspect`] with other roots for sysfs and procfs.
     ///
     /// # Errors
-    /// As [`Target::inspect`].
+    /// Returns the errors of [`Target::inspect`].
     pub fn inspect_in(roots: &Roots, given: &Path) -> Result<Self, TargetError> {
         let stat_error = |source: io::Error| TargetError::Stat { path: given.to_owned(), source };
         let path = given.canonicalize().map_err(stat_error)?;

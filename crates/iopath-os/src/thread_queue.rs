@@ -164,7 +164,7 @@ impl<O: ?Sized + RealDevice, S: ?Sized + RealDevice> ThreadQueue<O, S> {
     /// Notifies `notifier` when [`ThreadQueue::reap`] has work: see [`Runner::set_notifier`].
     ///
     /// # Errors
-    /// As [`Runner::set_notifier`]; and [`std::io::ErrorKind::Unsupported`] for a shared queue.
+    /// Returns the errors of [`Runner::set_notifier`]; and [`std::io::ErrorKind::Unsupported`] for a shared queue.
     pub fn set_notifier(&mut self, notifier: &Notifier) -> std::io::Result<()> {
         match self {
             Self::Own(runner) => runner.set_notifier(notifier),

@@ -35,7 +35,7 @@ fn original(offset: u64) -> Vec<u8> {
     (offset / 8..(offset + u64::from(BLOCK)) / 8).flat_map(u64::to_le_bytes).collect()
 }
 
-/// None, with a message, if `io_uring` or direct I/O is not available.
+/// Returns nothing, and prints a message, if `io_uring` or direct I/O is not available.
 fn uring(file: File, depth: u32) -> Option<Uring> {
     Uring::new(file, slots(depth), 4096)
         .inspect_err(|error| eprintln!("skipped: no io_uring here ({error})"))

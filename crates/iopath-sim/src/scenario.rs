@@ -38,7 +38,7 @@ pub(crate) struct Scenario {
 pub(crate) struct VolumePlan {
     pub(crate) bytes: u64,
     pub(crate) layout: Layout,
-    /// None: a volume without a page cache.
+    /// A volume without a page cache has none.
     pub(crate) cache: Option<CachePlan>,
     /// The number of queues for direct I/O.
     pub(crate) queues: usize,

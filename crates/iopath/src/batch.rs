@@ -135,7 +135,7 @@ impl Volume {
     /// lowest CPU cost per I/O.
     ///
     /// # Errors
-    /// As [`Volume::batch`].
+    /// Returns the errors of [`Volume::batch`].
     pub fn local_batch(&self, options: &BatchOptions) -> Result<LocalBatch, OpenError> {
         Batch::new(self.clone(), options)
     }

@@ -283,7 +283,7 @@ impl<D: ?Sized + RealDevice> Queue<D> {
         &self.used
     }
 
-    /// As [`Queue::as_is`], mutable.
+    /// Does the same as [`Queue::as_is`], mutable.
     pub(crate) const fn as_is_mut(&mut self) -> &mut ThreadQueue<D, SharedDevice> {
         &mut self.used
     }

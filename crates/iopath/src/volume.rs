@@ -198,7 +198,8 @@ impl Volume {
     /// Reads as [`Volume::read_at`] does, and fills the whole `buffer`.
     ///
     /// # Errors
-    /// As [`Volume::read_at`], and [`ErrorKind::UnexpectedEnd`] if the volume ends before the end of the range.
+    /// Returns the errors of [`Volume::read_at`], and [`ErrorKind::UnexpectedEnd`] if the volume ends before the end of
+    /// the range.
     pub fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
         let bytes = buffer.len();
         if self.read_at(buffer, offset)? == bytes {
@@ -223,7 +224,7 @@ impl Volume {
     /// The same as [`Volume::write_at`], with the name of `FileExt`.
     ///
     /// # Errors
-    /// As [`Volume::write_at`].
+    /// Returns the errors of [`Volume::write_at`].
     pub fn write_all_at(&self, buffer: &[u8], offset: u64) -> Result<()> {
         self.write(buffer, offset, false)
     }
@@ -232,7 +233,7 @@ impl Volume {
     /// volume with a page cache or a bounce buffer writes and flushes.
     ///
     /// # Errors
-    /// As [`Volume::write_at`] and [`Volume::flush`].
+    /// Returns the errors of [`Volume::write_at`] and [`Volume::flush`].
     pub fn write_durably_at(&self, buffer: &[u8], offset: u64) -> Result<()> {
         self.write(buffer, offset, true)
     }
@@ -254,7 +255,7 @@ impl Volume {
     /// back dirty pages, does not flush the device, and ignores errors.
     ///
     /// # Errors
-    /// As [`Volume::flush`].
+    /// Returns the errors of [`Volume::flush`].
     pub fn close(self) -> Result<()> {
         if self.is_writable() { self.flush() } else { Ok(()) }
     }

@@ -19,7 +19,7 @@ struct Step {
     has_lines: bool,
 }
 
-/// None while no step runs, as in unit tests.
+/// The step that runs; none in unit tests.
 static STEP: Mutex<Option<Step>> = Mutex::new(None);
 
 /// Begins a step: prints its name, and leaves the line open for the result.

@@ -100,9 +100,9 @@ pub(crate) struct BioSlot<M> {
     pub(crate) next: u32,
     /// The bio that this piece was split from.
     pub(crate) parent: u32,
-    /// Of a bio that is split: the pieces not yet completed.
+    /// The pieces of a split bio that have not completed yet.
     pub(crate) pieces: u32,
-    /// Of a bio that is split: the sectors split off so far.
+    /// The sectors of a split bio that were split off so far.
     pub(crate) sectors_split: u64,
     /// The first error of a piece.
     pub(crate) error: Option<IoError>,

@@ -267,8 +267,8 @@ impl SortedSet {
         Some(taken)
     }
 
-    /// As [`neighbours`](Self::neighbours), but moves the finger of removals there. For callers that then remove one of
-    /// the two.
+    /// Does the same as [`neighbours`](Self::neighbours), but moves the finger of removals there. For callers that then
+    /// remove one of the two.
     #[inline]
     pub fn around(&mut self, key: u64) -> (Option<Entry>, Option<Entry>) {
         let leaf = self.head_leaf((key, 0));

@@ -174,7 +174,7 @@ pub trait Mapper: fmt::Debug + Send {
     /// Makes `range`, which is whole blocks, a hole, and releases its space.
     ///
     /// # Errors
-    /// As [`Mapper::allocate`]. A part may be done; the repeated call does the rest.
+    /// Returns the errors of [`Mapper::allocate`]. A part may be done; the repeated call does the rest.
     fn unmap(&mut self, range: FileRange, space: &mut dyn Space) -> Result<(), MapError>;
 
     /// Moves the file's end. Before growth, execute [`ZeroPlan::before_growth`]. After shrinking, call

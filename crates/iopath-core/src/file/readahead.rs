@@ -81,13 +81,13 @@ pub struct ReadaheadConfig {
 /// The rule for the size and the position of windows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WindowPolicy {
-    /// That of this library: requests of the device, at a distance that follows its throughput.
+    /// The policy of this library: requests of the device, at a distance that follows its throughput.
     #[default]
     Adaptive,
-    /// That of the Linux kernel (`mm/readahead.c`), with windows of at most `budget_bytes`. A volume has one state for
-    /// all readers, as an open file has in the kernel.
+    /// The policy of the Linux kernel (`mm/readahead.c`), with windows of at most `budget_bytes`. A volume has one
+    /// state for all readers, as an open file has in the kernel.
     Linux,
-    /// That of Linux 2.6.23 to 2.6.30: without windows by context, and with one state for each open file. See
+    /// The policy of Linux 2.6.23 to 2.6.30: without windows by context, and with one state for each open file. See
     /// [`Readahead::select_file`].
     LinuxByFile,
 }

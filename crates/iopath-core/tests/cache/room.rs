@@ -3,7 +3,7 @@
 
 use super::*;
 
-/// Of 16 frames, two are a reserve for reads.
+/// Two of these frames are a reserve for reads.
 const FRAMES: u32 = 16;
 const ROOM: u64 = 14;
 

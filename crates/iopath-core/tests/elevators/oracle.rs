@@ -137,7 +137,7 @@ struct Ascend {
 
 impl Policy for Ascend {
     fn next(&mut self, view: &View<'_>) -> Item {
-        // Of a read and a write that are equally overdue, the read goes first.
+        // A read goes before a write that is equally overdue.
         let due = |item: &Item| {
             let allowance = if item.io.op.is_write() { self.write } else { self.read };
             (item.number + allowance) * 2 + u64::from(item.io.op.is_write())

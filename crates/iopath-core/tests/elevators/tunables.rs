@@ -65,7 +65,7 @@ fn settings_in_text_reach_the_elevator_of_a_queue() {
 
 #[test]
 fn applying_a_spec_of_the_same_kind_keeps_the_elevator() {
-    // Of two queued requests, an elevator that kept its head dispatches the one above it.
+    // An elevator that kept its head dispatches the one of two queued requests that is above it.
     let order_after = |spec: &ElevatorSpec| {
         let config = QueueConfig { elevator: "two-list".parse().unwrap(), ..QueueConfig::default() };
         let mut queue = RequestQueue::new(Limits::with_capacity(1 << 20), &config);

@@ -15,7 +15,7 @@ pub(super) enum Stage {
     I2d,
     /// To the completion: at the device.
     D2c,
-    /// Of a bio, from queueing to completion.
+    /// From the queueing of a bio to its completion.
     Q2c,
 }
 

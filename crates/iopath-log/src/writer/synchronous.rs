@@ -52,7 +52,7 @@ impl SyncLogWriter {
     /// Writes the log to `out`, for example to memory.
     ///
     /// # Errors
-    /// As [`SyncLogWriter::create`].
+    /// Returns the errors of [`SyncLogWriter::create`].
     pub fn to(
         out: impl Write + Send + 'static,
         info: &LogInfo,

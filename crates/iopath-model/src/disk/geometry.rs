@@ -176,7 +176,7 @@ impl Geometry {
         ((time as u128 * self.per_period as u128) >> 28) as Turns
     }
 
-    /// As [`Geometry::turns`], for a time below 4 s, without 128-bit arithmetic.
+    /// Does the same as [`Geometry::turns`], for a time below 4 s, without 128-bit arithmetic.
     pub(crate) const fn turns_of_seek(&self, time: u32) -> Turns {
         (time as u64 * (self.per_period >> 28)) + ((time as u64 * (self.per_period & 0xFFF_FFFF)) >> 28)
     }

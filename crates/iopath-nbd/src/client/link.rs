@@ -107,7 +107,7 @@ pub(crate) struct Link {
     has_opened: bool,
     failure: Option<String>,
     events: VecDeque<RemoteEvent>,
-    /// Of this stream, until the caller has it.
+    /// The encryption of this stream, until the caller takes it.
     encryption: Option<Box<dyn RemoteEncryption>>,
 }
 

@@ -47,9 +47,9 @@ pub(super) struct Core {
     pub(super) starved: Vec<usize>,
     /// Connections that wait with a block status request.
     pub(super) turns: Turns,
-    /// As in [`ServeOptions`].
+    /// The limit of [`ServeOptions::patience`].
     pub(super) patience: Duration,
-    /// As in [`ServeOptions`].
+    /// The limit of [`ServeOptions::rate_min`].
     pub(super) rate_min: u64,
     /// Connections of the worker.
     pub(super) connections: usize,

@@ -23,7 +23,7 @@ pub(super) struct Shared {
     pub(super) connections_max: u32,
     /// Connections of one worker that negotiate.
     pub(super) handshakes_max: usize,
-    /// As in [`super::ServeOptions`].
+    /// The limit of [`super::ServeOptions::patience`].
     pub(super) patience: Duration,
     pub(super) workers: Vec<Mailbox>,
     /// For the user: why connections were closed, or cannot be accepted.

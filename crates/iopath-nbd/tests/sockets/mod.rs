@@ -56,7 +56,7 @@ impl Client {
         Self::try_connect(socket, options).expect("the server accepts the client")
     }
 
-    /// As [`Client::connect`]; `None` if there is no server, or it closed the socket.
+    /// Does the same as [`Client::connect`]; `None` if there is no server, or it closed the socket.
     pub(crate) fn try_connect(socket: &Path, options: ClientOptions) -> Option<Self> {
         Self::negotiate(socket, options, None)
     }
@@ -106,7 +106,7 @@ impl Client {
         self.try_execute(operation, memory).expect("the server closed the socket")
     }
 
-    /// As [`Client::execute`]; `None` if the server closed the socket.
+    /// Does the same as [`Client::execute`]; `None` if the server closed the socket.
     pub(crate) fn try_execute(
         &mut self,
         operation: ClientOperation,
@@ -158,7 +158,7 @@ impl Raw {
         Self::try_connect(socket).expect("the server accepts the client")
     }
 
-    /// As [`Raw::connect`].
+    /// Does the same as [`Raw::connect`].
     pub(crate) fn try_connect(socket: &Path) -> std::io::Result<Self> {
         let mut stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(Duration::from_secs(60)))?;

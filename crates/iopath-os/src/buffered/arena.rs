@@ -81,7 +81,7 @@ impl Arena {
     /// The first `bytes` bytes of a frame as memory for a device.
     ///
     /// # Safety
-    /// As [`Segment::new`].
+    /// The conditions of [`Segment::new`] hold.
     pub(super) unsafe fn segment(&self, frame: Frame, bytes: usize) -> Segment {
         assert!(frame.0 < self.frames, "there is no frame {}", frame.0);
         // SAFETY: the caller's promise; the pool has a buffer of this number and lives as long as the arena.
@@ -104,10 +104,11 @@ impl Arena {
         next.0 == frame.0 + 1
     }
 
-    /// As [`Arena::bytes`], over frames that follow one another in memory.
+    /// Does the same as [`Arena::bytes`], over frames that follow one another in memory.
     ///
     /// # Safety
-    /// As [`Arena::bytes`], for every frame of the run. Each frame up to byte `from + bytes` is followed by the next.
+    /// The conditions of [`Arena::bytes`] hold, for every frame of the run. Each frame up to byte `from + bytes` is
+    /// followed by the next.
     pub(super) unsafe fn run(&self, first: Frame, from: usize, bytes: usize) -> &[u8] {
         // SAFETY: the bytes were initialised when the pool was made, and the caller promises that no code writes to
         // them. The start is derived from the start of the whole memory, and the caller promises that the run stays
@@ -129,11 +130,11 @@ impl Arena {
         unsafe { self.copy_into_run(frame, to, source) }
     }
 
-    /// As [`Arena::copy_in`], into frames that follow one another in memory.
+    /// Does the same as [`Arena::copy_in`], into frames that follow one another in memory.
     ///
     /// # Safety
-    /// As [`Arena::copy_in`], for every frame of the run. Each frame up to byte `to + source.len()` is followed by the
-    /// next.
+    /// The conditions of [`Arena::copy_in`] hold, for every frame of the run. Each frame up to byte `to + source.len()`
+    /// is followed by the next.
     pub(super) unsafe fn copy_into_run(&self, first: Frame, to: usize, source: &[u8]) {
         // SAFETY: the start is derived from the start of the whole memory, and the caller promises that the run stays
         // in it.
@@ -142,12 +143,12 @@ impl Arena {
         }
     }
 
-    /// As [`Arena::copy_into_run`], by non-temporal stores: for bytes that the device reads before the processor does.
-    /// The processor's caches keep other data, and do not read the lines that are overwritten. If all frames fit in the
-    /// caches, plain stores are faster and are used.
+    /// Does the same as [`Arena::copy_into_run`], by non-temporal stores: for bytes that the device reads before the
+    /// processor does. The processor's caches keep other data, and do not read the lines that are overwritten. If all
+    /// frames fit in the caches, plain stores are faster and are used.
     ///
     /// # Safety
-    /// As [`Arena::copy_into_run`].
+    /// The conditions of [`Arena::copy_into_run`] hold.
     pub(super) unsafe fn stream_into_run(&self, first: Frame, to: usize, source: &[u8]) {
         /// For fewer bytes, the fence at the end costs more than the non-temporal stores save.
         const BYTES_MIN: usize = 16 << 10;
@@ -166,7 +167,7 @@ impl Arena {
     /// Zeroes a frame from byte `from` on.
     ///
     /// # Safety
-    /// As [`Arena::copy_in`].
+    /// The conditions of [`Arena::copy_in`] hold.
     pub(super) unsafe fn zero(&self, frame: Frame, from: usize) {
         assert!(from <= self.page_bytes(), "byte {from} is not in a page");
         // SAFETY: the range lies in the frame, which belongs to the caller alone.

@@ -36,11 +36,11 @@ impl Buffered {
         self.borrow_or(offset, bytes, |error| error)
     }
 
-    /// As [`Buffered::borrow`], with errors of the caller's type. The guard is constructed in the caller's memory,
-    /// since a move of it costs as much as a pin.
+    /// Does the same as [`Buffered::borrow`], with errors of the caller's type. The guard is constructed in the
+    /// caller's memory, since a move of it costs as much as a pin.
     ///
     /// # Errors
-    /// As [`Buffered::borrow`].
+    /// Returns the errors of [`Buffered::borrow`].
     #[inline]
     pub fn borrow_or<E>(
         &self,

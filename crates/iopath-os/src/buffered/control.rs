@@ -23,7 +23,7 @@ impl Buffered {
     /// Makes every completed write to the `bytes` bytes from `offset` on durable. Other pages may stay dirty.
     ///
     /// # Errors
-    /// As [`Buffered::flush`].
+    /// Returns the errors of [`Buffered::flush`].
     pub fn flush_range(&self, offset: u64, bytes: u64) -> Result<(), BufferedError> {
         let mut state = self.shared.lock();
         let waiter = state.add_waiter();

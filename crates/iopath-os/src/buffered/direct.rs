@@ -30,12 +30,12 @@ impl Buffered {
         self.begin_direct_in_units(op, offset, bytes, 1)
     }
 
-    /// As [`Buffered::begin_direct`], for a device on which writes exclude each other in whole units of `unit_bytes`
-    /// bytes, such as a file with blocks. Dirty pages of the same unit are written back first, and writers to them
-    /// wait.
+    /// Does the same as [`Buffered::begin_direct`], for a device on which writes exclude each other in whole units of
+    /// `unit_bytes` bytes, such as a file with blocks. Dirty pages of the same unit are written back first, and writers
+    /// to them wait.
     ///
     /// # Errors
-    /// As [`Buffered::begin_direct`].
+    /// Returns the errors of [`Buffered::begin_direct`].
     pub fn begin_direct_in_units(
         &self,
         op: Op,

@@ -26,7 +26,7 @@ struct State<J> {
 }
 
 impl<J> Completed<J> {
-    /// None, with memory for `depth` jobs.
+    /// An empty list, with memory for `depth` jobs.
     pub(super) fn new(depth: usize) -> Self {
         let jobs = VecDeque::with_capacity(depth);
         let state = State { jobs, wanted: 0, ends_watch: false, notifier: None };

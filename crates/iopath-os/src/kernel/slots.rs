@@ -73,7 +73,7 @@ impl Slots {
     /// Makes the content of a slot's buffer unique.
     ///
     /// # Safety
-    /// As for [`Self::buffer`].
+    /// The conditions of [`Self::buffer`] hold.
     pub(super) unsafe fn stamp(&mut self, slot: u32, offset: u64) {
         let mut stamp = std::mem::take(&mut self.stamp);
         // SAFETY: the caller's promise.

@@ -119,13 +119,13 @@ impl Uring {
         }
     }
 
-    /// As [`Self::submit`], with a priority of its own instead of that of the thread.
+    /// Does the same as [`Self::submit`], with a priority of its own instead of that of the thread.
     ///
     /// # Errors
-    /// As for [`Self::submit`]. A kernel or a device without such priorities ignores it.
+    /// Returns the errors of [`Self::submit`]. A kernel or a device without such priorities ignores the priority.
     ///
     /// # Panics
-    /// As [`Self::submit`].
+    /// Panics like [`Self::submit`].
     pub fn submit_prioritized(
         &mut self,
         slot: u32,
@@ -147,10 +147,10 @@ impl Uring {
         Ok(())
     }
 
-    /// As [`Self::reap`], but returns after `wait` at the latest, possibly without a completion.
+    /// Does the same as [`Self::reap`], but returns after `wait` at the latest, possibly without a completion.
     ///
     /// # Errors
-    /// Those of `io_uring_enter(2)`: EINVAL on a kernel before 5.11, which has no time limit for it.
+    /// Returns the errors of `io_uring_enter(2)`: EINVAL on a kernel before 5.11, which has no time limit for it.
     pub fn reap_within(&mut self, done: &mut Vec<Done>, wait: Duration) -> io::Result<()> {
         let limit = types::Timespec::from(wait);
         let limit = types::SubmitArgs::new().timespec(&limit);

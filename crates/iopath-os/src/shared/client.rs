@@ -137,7 +137,7 @@ impl<D: ?Sized + RealDevice> QueueClient<D> {
     /// when the data is on the medium.
     ///
     /// # Panics
-    /// As [`QueueClient::read`].
+    /// Panics like [`QueueClient::read`].
     pub fn write(&mut self, extent: Extent, memory: &[u8], fua: bool) -> Result<(), RunError> {
         // SAFETY: `run` returns when the I/O has completed, and the borrow lasts until then; a write only reads it.
         let segment = unsafe { Segment::new(NonNull::from(memory).cast(), memory.len()) };
@@ -147,7 +147,7 @@ impl<D: ?Sized + RealDevice> QueueClient<D> {
     /// Executes a flush, discard or write-zeroes, and returns when it has completed.
     ///
     /// # Panics
-    /// As [`QueueClient::read`], and if the operation needs memory.
+    /// Panics like [`QueueClient::read`], and if the operation needs memory.
     pub fn command(&mut self, op: Op, extent: Extent) -> Result<(), RunError> {
         assert!(!op.has_memory(), "{op} needs memory");
         self.run(Bio { op, ..Bio::discard(extent, 0) })

@@ -230,7 +230,7 @@ impl<D: ?Sized + RealDevice> Shared<D> {
     /// service that were made meanwhile.
     ///
     /// # Panics
-    /// As [`Shared::try_hold`].
+    /// Panics like [`Shared::try_hold`].
     pub(super) fn with<R>(&self, act: impl FnOnce(&mut Core<D>) -> R) -> R {
         let core = self.core.lock().unwrap_or_else(|_| panic!("{PANICKED}"));
         let mut held = self.held(core);

@@ -13,28 +13,28 @@ use shuttle::rand::Rng;
 use super::time::{self, Wakes};
 use super::waiter::Waiter;
 
-/// As [`std::sync::Mutex`].
+/// The [`std::sync::Mutex`] of an explored build.
 #[derive(Default)]
 pub struct Mutex<T: ?Sized> {
     is_poisoned: AtomicBool,
     inner: shuttle::sync::Mutex<T>,
 }
 
-/// As [`std::sync::MutexGuard`].
+/// The [`std::sync::MutexGuard`] of an explored build.
 pub struct MutexGuard<'a, T: ?Sized> {
     mutex: &'a Mutex<T>,
     inner: shuttle::sync::MutexGuard<'a, T>,
 }
 
 impl<T> Mutex<T> {
-    /// As [`std::sync::Mutex::new`].
+    /// Does the same as [`std::sync::Mutex::new`].
     pub const fn new(value: T) -> Self {
         Self { is_poisoned: AtomicBool::new(false), inner: shuttle::sync::Mutex::new(value) }
     }
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// As [`std::sync::Mutex::lock`].
+    /// Does the same as [`std::sync::Mutex::lock`].
     pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
         match self.inner.lock() {
             Ok(inner) => Ok(MutexGuard { mutex: self, inner }),
@@ -42,7 +42,7 @@ impl<T: ?Sized> Mutex<T> {
         }
     }
 
-    /// As [`std::sync::Mutex::try_lock`].
+    /// Does the same as [`std::sync::Mutex::try_lock`].
     pub fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
         match self.inner.try_lock() {
             Ok(inner) => Ok(MutexGuard { mutex: self, inner }),
@@ -54,12 +54,12 @@ impl<T: ?Sized> Mutex<T> {
         }
     }
 
-    /// As [`std::sync::Mutex::get_mut`].
+    /// Does the same as [`std::sync::Mutex::get_mut`].
     pub fn get_mut(&mut self) -> LockResult<&mut T> {
         self.inner.get_mut()
     }
 
-    /// As [`std::sync::Mutex::is_poisoned`].
+    /// Does the same as [`std::sync::Mutex::is_poisoned`].
     pub fn is_poisoned(&self) -> bool {
         self.is_poisoned.load(SeqCst)
     }
@@ -99,14 +99,14 @@ impl<T: ?Sized> Drop for MutexGuard<'_, T> {
     }
 }
 
-/// As [`std::sync::Condvar`]. The scheduler's random numbers choose which waiter is notified.
+/// The [`std::sync::Condvar`] of an explored build. The scheduler's random numbers choose which waiter is notified.
 #[derive(Debug, Default)]
 pub struct Condvar {
     // A lock of the standard library suffices: the scheduler switches no task while it is locked.
     waiters: std::sync::Mutex<Vec<Arc<Waiter>>>,
 }
 
-/// As [`std::sync::WaitTimeoutResult`].
+/// The [`std::sync::WaitTimeoutResult`] of an explored build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WaitTimeoutResult(bool);
 
@@ -118,7 +118,7 @@ impl WaitTimeoutResult {
 }
 
 impl Condvar {
-    /// As [`std::sync::Condvar::new`].
+    /// Does the same as [`std::sync::Condvar::new`].
     pub const fn new() -> Self {
         Self { waiters: std::sync::Mutex::new(Vec::new()) }
     }
@@ -147,13 +147,13 @@ impl Condvar {
         }
     }
 
-    /// As [`std::sync::Condvar::wait`].
+    /// Does the same as [`std::sync::Condvar::wait`].
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
         let waited = self.wait_for(guard, None);
         waited.map(|(guard, _)| guard).map_err(|error| PoisonError::new(error.into_inner().0))
     }
 
-    /// As [`std::sync::Condvar::wait_while`].
+    /// Does the same as [`std::sync::Condvar::wait_while`].
     pub fn wait_while<'a, T, F: FnMut(&mut T) -> bool>(
         &self,
         mut guard: MutexGuard<'a, T>,
@@ -165,7 +165,7 @@ impl Condvar {
         Ok(guard)
     }
 
-    /// As [`std::sync::Condvar::wait_timeout`].
+    /// Does the same as [`std::sync::Condvar::wait_timeout`].
     pub fn wait_timeout<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
@@ -174,7 +174,7 @@ impl Condvar {
         self.wait_for(guard, Some(timeout))
     }
 
-    /// As [`std::sync::Condvar::wait_timeout_while`].
+    /// Does the same as [`std::sync::Condvar::wait_timeout_while`].
     pub fn wait_timeout_while<'a, T, F: FnMut(&mut T) -> bool>(
         &self,
         mut guard: MutexGuard<'a, T>,
@@ -192,7 +192,7 @@ impl Condvar {
         Ok((guard, WaitTimeoutResult(false)))
     }
 
-    /// As [`std::sync::Condvar::notify_one`].
+    /// Does the same as [`std::sync::Condvar::notify_one`].
     pub fn notify_one(&self) {
         shuttle::thread::sleep(Duration::ZERO);
         loop {
@@ -211,7 +211,7 @@ impl Condvar {
         }
     }
 
-    /// As [`std::sync::Condvar::notify_all`].
+    /// Does the same as [`std::sync::Condvar::notify_all`].
     pub fn notify_all(&self) {
         shuttle::thread::sleep(Duration::ZERO);
         let waiters = std::mem::take(&mut *self.waiters());

@@ -9,13 +9,13 @@ pub use shuttle::thread::{Builder, JoinHandle, Thread, current, panicking, park,
 use super::time::{self, Wakes};
 use super::waiter::Waiter;
 
-/// As [`std::thread::park_timeout`].
+/// Does the same as [`std::thread::park_timeout`].
 pub fn park_timeout(timeout: Duration) {
     let _timer = time::arm(timeout, Wakes::Parked(current()));
     park();
 }
 
-/// As [`std::thread::sleep`].
+/// Does the same as [`std::thread::sleep`].
 pub fn sleep(time: Duration) {
     let waiter = Arc::new(Waiter::new());
     let _timer = time::arm(time, Wakes::Waiter(Arc::clone(&waiter)));

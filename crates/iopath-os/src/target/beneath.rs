@@ -80,7 +80,7 @@ impl Beneath {
     fn descend_loop(&mut self, roots: &Roots, disk: &Disk, file: &Path, levels: u32) {
         self.submitter = self.submitter.max(Submitter::Kernel);
         let Ok(backing) = Target::inspect_in(roots, file) else {
-            // Of another mount namespace, or removed.
+            // The file is in another mount namespace, or was removed.
             self.submitter = Submitter::Unknown;
             return;
         };

@@ -142,11 +142,11 @@ pub fn drop_cached(file: &File, range: Range<u64>) -> Result<Residency, Residenc
     drop_cached_down_to(file, range, 0)
 }
 
-/// As [`drop_cached`], but without further attempts once at most `resident_max` pages are left. For files of which an
-/// earlier call left that many pages.
+/// Does the same as [`drop_cached`], but without further attempts once at most `resident_max` pages are left. For files
+/// of which an earlier call left that many pages.
 ///
 /// # Errors
-/// As [`drop_cached`].
+/// Returns the errors of [`drop_cached`].
 pub fn drop_cached_down_to(
     file: &File,
     range: Range<u64>,

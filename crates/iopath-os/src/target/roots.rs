@@ -101,7 +101,7 @@ pub struct FileId {
 }
 
 impl FileId {
-    /// Of the file at `path`, links resolved; `None` if stat fails.
+    /// The identity of the file at `path`, with links resolved; `None` if stat fails.
     pub fn of(path: &Path) -> Option<Self> {
         path.metadata().ok().as_ref().map(Self::from)
     }

@@ -28,7 +28,7 @@ pub(crate) fn buffered(frames: u32, pages: u64, device: Box<Device>) -> Arc<Buff
     buffered_with(frames, pages, device, None, &QueueConfig::default())
 }
 
-/// As [`buffered`], with an elevator and readahead.
+/// Does the same as [`buffered`], with an elevator and readahead.
 pub(crate) fn buffered_with(
     frames: u32,
     pages: u64,

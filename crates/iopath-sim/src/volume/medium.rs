@@ -27,7 +27,7 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Of a file that was opened: its map is stored.
+    /// The state of a file that was opened: its map is stored.
     pub(super) fn new(map: &KeptMap) -> Self {
         Self { map: map.clone(), stored: map.stored(), stored_at: 0, begun: 0, flushes: Vec::new() }
     }
@@ -68,7 +68,7 @@ impl Volume {
         };
         for sector in sectors {
             let start = self.sector_at(member, sector) * 512;
-            // Of a flipped bit, only one cell has changed.
+            // A flipped bit changes only one cell.
             let range = match damage {
                 Damage::BitFlipped { offset, .. } => start + offset % 512..start + offset % 512 + 1,
                 _ => start..start + 512,

@@ -44,7 +44,8 @@ impl Volume {
         self.readable_to_end(offset, bytes)
     }
 
-    /// As [`Volume::readable`] of a volume that is not raw: the extent ends with the last block of the volume.
+    /// Does the same as [`Volume::readable`] of a volume that is not raw: the extent ends with the last block of the
+    /// volume.
     pub(super) fn readable_to_end(&self, offset: u64, bytes: u64) -> Result<(Extent, u64)> {
         let size = self.size_bytes();
         let extent = self.whole_blocks(Op::Read, offset, bytes)?;

@@ -90,7 +90,7 @@ impl Write for Cursor {
         Ok(bytes)
     }
 
-    /// As [`Volume::flush`]: on return, the bytes are durable.
+    /// Does the same as [`Volume::flush`]: on return, the bytes are durable.
     fn flush(&mut self) -> io::Result<()> {
         Ok(self.volume.flush()?)
     }

@@ -24,27 +24,27 @@ pub struct Direct<'a> {
 }
 
 impl Direct<'_> {
-    /// As [`Volume::read_at`] of a direct volume: offset, length and memory are aligned.
+    /// Does the same as [`Volume::read_at`] of a direct volume: offset, length and memory are aligned.
     ///
     /// # Errors
-    /// As [`Volume::read_at`].
+    /// Returns the errors of [`Volume::read_at`].
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         self.volume.read_direct(buffer, offset)
     }
 
-    /// As [`Volume::write_at`] of a direct volume: offset, length and memory are aligned.
+    /// Does the same as [`Volume::write_at`] of a direct volume: offset, length and memory are aligned.
     ///
     /// # Errors
-    /// As [`Volume::write_at`].
+    /// Returns the errors of [`Volume::write_at`].
     pub fn write_at(&self, buffer: &[u8], offset: u64) -> Result<()> {
         self.volume.write_direct(buffer, offset, false)
     }
 
-    /// As [`Direct::write_at`]; on return the bytes are durable. Uses forced unit access, or a flush on a volume with a
-    /// page cache.
+    /// Does the same as [`Direct::write_at`]; on return the bytes are durable. Uses forced unit access, or a flush on a
+    /// volume with a page cache.
     ///
     /// # Errors
-    /// As [`Volume::write_durably_at`].
+    /// Returns the errors of [`Volume::write_durably_at`].
     pub fn write_durably_at(&self, buffer: &[u8], offset: u64) -> Result<()> {
         self.volume.write_direct(buffer, offset, true)
     }

@@ -20,7 +20,7 @@ impl Volume {
     /// paths of the members, separated by commas; [`Facts::target`](crate::Facts) describes the first member.
     ///
     /// # Errors
-    /// As [`Volume::open`], for each member; [`OpenError::Chunk`] and [`OpenError::SameMember`].
+    /// Returns the errors of [`Volume::open`], for each member; [`OpenError::Chunk`] and [`OpenError::SameMember`].
     ///
     /// ```no_run
     /// use iopath::{Options, Volume};
@@ -37,10 +37,10 @@ impl Volume {
         Self::open_stripe_of(&members_of(paths), chunk_bytes, options)
     }
 
-    /// As [`Volume::open_stripe`], of files, block devices and remote exports.
+    /// Does the same as [`Volume::open_stripe`], of files, block devices and remote exports.
     ///
     /// # Errors
-    /// As [`Volume::open_stripe`] and [`Volume::remote`].
+    /// Returns the errors of [`Volume::open_stripe`] and [`Volume::remote`].
     pub fn open_stripe_of(
         members: &[Member<'_>],
         chunk_bytes: u64,
@@ -71,7 +71,7 @@ impl Volume {
     /// the blocks.
     ///
     /// # Errors
-    /// As [`Volume::open`], and [`OpenError::Mapped`] if the map does not fit the device.
+    /// Returns the errors of [`Volume::open`], and [`OpenError::Mapped`] if the map does not fit the device.
     ///
     /// ```
     /// use iopath::{FileLayout, FileMap, MemoryConfig, MemoryDisk, Options, Volume};
@@ -95,18 +95,18 @@ impl Volume {
         Self::mapped(Source::open(path.as_ref(), options)?, file)
     }
 
-    /// As [`Volume::open_mapped`], on a disk in memory.
+    /// Does the same as [`Volume::open_mapped`], on a disk in memory.
     ///
     /// # Errors
-    /// As [`Volume::open_mapped`].
+    /// Returns the errors of [`Volume::open_mapped`].
     pub fn memory_mapped(disk: &MemoryDisk, file: &FileMap, options: &Options) -> Result<Self, OpenError> {
         Self::mapped(Source::memory(disk, options)?, file)
     }
 
-    /// As [`Volume::open_mapped`], on a stripe ([`Volume::open_stripe`]).
+    /// Does the same as [`Volume::open_mapped`], on a stripe ([`Volume::open_stripe`]).
     ///
     /// # Errors
-    /// As [`Volume::open_mapped`] and [`Volume::open_stripe`].
+    /// Returns the errors of [`Volume::open_mapped`] and [`Volume::open_stripe`].
     pub fn open_mapped_stripe(
         paths: &[impl AsRef<Path>],
         chunk_bytes: u64,

@@ -111,12 +111,12 @@ impl Volume {
         self.first_data_ranges(offset, bytes, usize::MAX)
     }
 
-    /// As [`Volume::data_ranges`], but at most the first `ranges_max` ranges, in a time that depends on their number.
-    /// If there are as many, nothing is known of the bytes after the last one. A stripe searches its members to the end
-    /// of the range.
+    /// Does the same as [`Volume::data_ranges`], but at most the first `ranges_max` ranges, in a time that depends on
+    /// their number. If there are as many, nothing is known of the bytes after the last one. A stripe searches its
+    /// members to the end of the range.
     ///
     /// # Errors
-    /// As [`Volume::data_ranges`].
+    /// Returns the errors of [`Volume::data_ranges`].
     pub fn first_data_ranges(&self, offset: u64, bytes: u64, ranges_max: usize) -> Result<Vec<Range<u64>>> {
         let end = offset.saturating_add(bytes).min(self.size_bytes());
         if offset >= end {
@@ -134,7 +134,7 @@ impl Volume {
     /// the range may stay in the page cache. A volume without a page cache flushes the device.
     ///
     /// # Errors
-    /// As [`Volume::flush`].
+    /// Returns the errors of [`Volume::flush`].
     pub fn flush_range(&self, offset: u64, bytes: u64) -> Result<()> {
         self.check_writable(Op::Flush, offset, bytes)?;
         match self.cache_if_any() {

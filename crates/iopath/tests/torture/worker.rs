@@ -276,7 +276,7 @@ impl Work<'_> {
         }
     }
 
-    /// As [`Work::outcome`], of an operation with a flush of the page cache.
+    /// Does the same as [`Work::outcome`], of an operation with a flush of the page cache.
     pub(crate) fn outcome_of_flush(&self, result: &Result<(), Error>) -> Result<bool, Failure> {
         let is_of_flush = |error: &Error| {
             matches!(error.kind(), ErrorKind::Io(_)) && matches!(error.op(), Some(Op::Flush | Op::Write))

@@ -50,7 +50,7 @@ impl ElevatorSpec {
     /// The spec with one tunable set.
     ///
     /// # Errors
-    /// As [`ElevatorSpec::set`].
+    /// Returns the errors of [`ElevatorSpec::set`].
     pub fn with(mut self, name: &str, value: u64) -> Result<Self, ElevatorError> {
         self.set(name, value)?;
         Ok(self)

@@ -104,7 +104,7 @@ impl SortedSet {
         merge
     }
 
-    /// As [`join_leaves`](Self::join_leaves), for inner nodes.
+    /// Does the same as [`join_leaves`](Self::join_leaves), for inner nodes.
     fn join_inners(&mut self, parent: u32, slot: usize) -> bool {
         let (left, right) = (self.inners[parent].child(slot), self.inners[parent].child(slot + 1));
         let [left_node, right_node] = self.inners.pair_mut(left, right);

@@ -59,7 +59,7 @@ impl<F: Frames> BufferedPath<F> {
         self.cache.flush(waiter);
     }
 
-    /// As [`BufferedPath::flush`], for the `bytes` bytes from `offset` on.
+    /// Does the same as [`BufferedPath::flush`], for the `bytes` bytes from `offset` on.
     pub fn flush_range(&mut self, offset: u64, bytes: u64, waiter: u64) {
         self.cache.flush_range(self.geometry.pages(offset, bytes), waiter);
     }

@@ -155,8 +155,8 @@ impl PageCache {
         }
     }
 
-    /// As [`PageCache::end_direct`], except for reads. Returns the number of failed device flushes when the direct I/O
-    /// began.
+    /// Does the same as [`PageCache::end_direct`], except for reads. Returns the number of failed device flushes when
+    /// the direct I/O began.
     pub(super) fn end_registered(&mut self, tag: DirectTag) -> u64 {
         assert_ne!(tag, DirectTag::READ, "a direct read is not registered");
         let Direct { range, stage, failures, .. } = self.directs.remove(tag.0 as usize);
@@ -172,7 +172,7 @@ impl PageCache {
     /// fails with `error` until [`PageCache::forget_loss`].
     ///
     /// # Panics
-    /// As [`PageCache::end_direct`].
+    /// Panics like [`PageCache::end_direct`].
     pub fn fail_truncate(&mut self, tag: DirectTag, error: IoError) {
         if self.directs.open[tag.0 as usize].dropped_dirty {
             self.flushes.lose(error);

@@ -85,7 +85,7 @@ impl PageCache {
         self.flush_range(PageRange::ALL, waiter);
     }
 
-    /// As [`PageCache::flush`] for the writes to pages of `range`.
+    /// Does the same as [`PageCache::flush`] for the writes to pages of `range`.
     pub fn flush_range(&mut self, range: PageRange, waiter: u64) {
         self.start_flush(range, AfterPages::FlushDevice(waiter));
     }
@@ -105,7 +105,7 @@ impl PageCache {
         self.flushes.lost = None;
     }
 
-    /// As [`PageCache::write_back`], for a direct I/O whose range has `pages_owed` pages to write.
+    /// Does the same as [`PageCache::write_back`], for a direct I/O whose range has `pages_owed` pages to write.
     pub(super) fn write_back_for(&mut self, direct: usize, range: PageRange, pages_owed: u64) {
         assert!(pages_owed > 0, "no page of {range} is to be written back");
         self.open_flush(range, pages_owed, AfterPages::Direct(direct));

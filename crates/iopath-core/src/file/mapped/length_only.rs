@@ -28,7 +28,7 @@ impl<D: BlockDevice<Memory: ModelMemory>> MappedDevice<D, LengthOnlyHost<D::Memo
     /// [`KeptMetadata`]: the device does not return their contents.
     ///
     /// # Errors
-    /// As [`MappedDevice::new`].
+    /// Returns the errors of [`MappedDevice::new`].
     pub fn without_bytes(device: D, mut file: MappedFile, boundary: Boundary) -> Result<Self, MappedError> {
         let id = file.add_engine();
         Self::new(device, LengthOnlyHost { file: RefCell::new(file), memory: PhantomData }, id, boundary)

@@ -58,7 +58,7 @@ impl IndirectMap {
     /// A file whose inode has these pointers. No indirect block is in memory.
     ///
     /// # Errors
-    /// As [`IndirectMap::new`]; [`MapError::Corrupt`] if a pointer points beyond the device.
+    /// Returns the errors of [`IndirectMap::new`]; [`MapError::Corrupt`] if a pointer points beyond the device.
     pub fn open(layout: &FileLayout, inode: [u32; POINTERS]) -> Result<Self, MapError> {
         let block_bytes = layout.block_bytes;
         if ![1024, 2048, 4096].contains(&block_bytes) {

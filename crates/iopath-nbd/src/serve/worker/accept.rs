@@ -22,7 +22,7 @@ impl Worker {
     /// Accepts waiting connections of a listener, and distributes them among the workers.
     pub(super) fn accept(&mut self, listener: usize, now: Instant) {
         for _ in 0..ACCEPTS_MAX {
-            // None after the server has stopped.
+            // A stopped server has no listeners.
             let Some(listener) = self.listeners.get(listener) else { return };
             match listener.accept() {
                 Ok(mut stream) => {
@@ -34,7 +34,7 @@ impl Worker {
                     self.distribute(stream);
                 }
                 Err(error) if is_shortage(&error) => return self.pause_listeners(&error, now),
-                // None is waiting, or the error is that of one connection.
+                // No connection waits, or the error concerns only one connection.
                 Err(_) => return,
             }
         }

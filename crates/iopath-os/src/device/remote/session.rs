@@ -112,13 +112,13 @@ pub trait RemoteEncryption: fmt::Debug + Send {
     /// Receives plain bytes: `None` if the socket has no more for now, `Some(0)` at the end of the stream.
     ///
     /// # Errors
-    /// As [`RemoteEncryption::send`].
+    /// Returns the errors of [`RemoteEncryption::send`].
     fn receive(&mut self, socket: &mut dyn RemoteSocket, buffer: &mut [u8]) -> io::Result<Option<usize>>;
 
     /// Sends encrypted bytes that the socket did not accept earlier.
     ///
     /// # Errors
-    /// As [`RemoteEncryption::send`].
+    /// Returns the errors of [`RemoteEncryption::send`].
     fn flush(&mut self, socket: &mut dyn RemoteSocket) -> io::Result<()>;
 
     /// Whether encrypted bytes wait for the socket.
@@ -174,7 +174,7 @@ pub trait RemoteSession: fmt::Debug + Send {
     /// `count` bytes of data have arrived in the memory of the request that [`RemoteSession::incoming`] stated.
     ///
     /// # Errors
-    /// As [`RemoteSession::handle_input`].
+    /// Returns the errors of [`RemoteSession::handle_input`].
     fn handle_data(&mut self, count: u32, now: Instant) -> Result<(), String>;
 
     /// The encryption of all further bytes of this stream, in both directions; `None` if nothing changes.

@@ -36,9 +36,9 @@ struct Short {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
-    /// None is taken.
+    /// The kernel takes no entry.
     Error(i32),
-    /// One is taken.
+    /// The kernel takes one entry.
     One,
 }
 
@@ -53,7 +53,7 @@ impl Shortage {
         Arc::new(Self(Mutex::new(Short { spared: 0, attempts: u32::MAX, until, answer })))
     }
 
-    /// As [`enter`], as long as there is no shortage.
+    /// Does the same as [`enter`], as long as there is no shortage.
     pub(super) fn enter(
         &self,
         ring: RawFd,
@@ -71,7 +71,7 @@ impl Shortage {
             short.attempts -= 1;
             return match short.answer {
                 Answer::Error(errno) => Err(io::Error::from_raw_os_error(errno)),
-                // As the kernel: takes fewer entries than requested, and does not wait.
+                // The kernel does the same: it takes fewer entries than requested, and does not wait.
                 Answer::One if to_submit > 1 => enter(ring, 1, 0, None),
                 Answer::One => enter(ring, 1, completions, timeout),
             };
@@ -307,7 +307,7 @@ fn a_permanent_refusal_is_an_error_of_every_wait() {
 #[test]
 fn a_stale_flag_makes_a_poll_enter_the_kernel_once() {
     for has_notifier in [false, true] {
-        // As `poll_completion` with a flag that stays set and no completion.
+        // Behaves like `poll_completion` with a flag that stays set and no completion.
         let (mut is_fresh, mut has_entered, mut calls) = (false, false, 0);
         while calls < 10 && may_hold_back(is_fresh, has_notifier, has_entered) {
             calls += 1;
