@@ -113,7 +113,8 @@ impl Session {
     fn submit(&mut self) -> Vec<u8> {
         let mut output = Vec::new();
         while self.pending.len() < DEPTH as usize && self.next < 32 {
-            let (key, operation) = (self.next, operation(self.next));
+            let key = self.next;
+            let operation = operation(self.next);
             self.next += 1;
             let Ok(head) = self.client.submit(operation, key) else { continue };
             output.extend(head);

@@ -231,7 +231,8 @@ fn is_selected(variant: &Variant, words: &str) -> bool {
 fn probe(program: &Path, scratch: &Scratch) -> Result<()> {
     let variant = variant::all()[0];
     let files = scratch.job(0)?;
-    let (backing, log) = (files.backing(Medium::Disk)?, files.file("probe.log"));
+    let backing = files.backing(Medium::Disk)?;
+    let log = files.file("probe.log");
     Server::start(program, &variant, &backing, &files.mount(), &log)?.unmount()
 }
 
@@ -307,7 +308,8 @@ mod tests {
 
     #[test]
     fn rounds_start_until_the_limit_and_never_after_a_failure() {
-        let (variants, interrupted) = (selected("windows").expect("some"), AtomicBool::new(false));
+        let variants = selected("windows").expect("some");
+        let interrupted = AtomicBool::new(false);
         let two = progress(Limit::Ops(2 * variants[0].ops()), &interrupted);
         let seeds: Vec<_> = std::iter::from_fn(|| two.next(&variants)).map(|(seed, _)| seed).collect();
         assert_eq!(seeds, [7, 8]);
@@ -326,7 +328,8 @@ mod tests {
 
     #[test]
     fn the_summary_counts_operations_of_successful_rounds() {
-        let (variants, interrupted) = (selected("windows").expect("some"), AtomicBool::new(false));
+        let variants = selected("windows").expect("some");
+        let interrupted = AtomicBool::new(false);
         let progress = progress(Limit::Ops(u64::MAX), &interrupted);
         for result in [Ok(()), Err(anyhow::anyhow!("miscompare"))] {
             let (seed, variant) = progress.next(&variants).expect("a round");

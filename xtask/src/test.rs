@@ -119,7 +119,8 @@ fn run_step(step: &Step) -> Result<Outcome> {
 /// The skipped steps with their reasons, the names of the failed steps, then a line with the number of steps.
 fn summary(results: &[(&str, Result<Outcome>)], elapsed: Duration) -> String {
     let mut text = String::from("\n");
-    let (mut skipped, mut failed) = (0, Vec::new());
+    let mut skipped = 0;
+    let mut failed = Vec::new();
     for (name, result) in results {
         match result {
             Ok(Outcome::Passed(_)) => {}
@@ -139,7 +140,8 @@ fn summary(results: &[(&str, Result<Outcome>)], elapsed: Duration) -> String {
     };
     let passed = results.len() - failed.len() - skipped;
     let tail = if skipped == 0 { String::new() } else { format!(", {skipped} skipped") };
-    let (failed, seconds) = (failed.len(), elapsed.as_secs());
+    let failed = failed.len();
+    let seconds = elapsed.as_secs();
     let _ = write!(text, "{verdict} ({seconds} s in total)\n{passed} passed, {failed} failed{tail}\n");
     text
 }
@@ -180,7 +182,8 @@ fn test() -> Result<Outcome> {
 }
 
 fn test_optimised() -> Result<Outcome> {
-    let (name, selection) = ("test-optimised", packages(OPTIMISED));
+    let name = "test-optimised";
+    let selection = packages(OPTIMISED);
     TestRun { name, selection, profile: Some("checked"), ..TestRun::default() }.run()
 }
 
@@ -236,7 +239,8 @@ fn explore() -> Result<Outcome> {
     let counts: Vec<u64> =
         log.lines().filter(|line| line.starts_with("explored ")).filter_map(count).collect();
     anyhow::ensure!(!counts.is_empty(), "nothing was explored");
-    let (schedules, scenarios) = (counts.iter().sum::<u64>(), counts.len());
+    let schedules = counts.iter().sum::<u64>();
+    let scenarios = counts.len();
     Ok(Outcome::Passed(format!("{schedules} schedules of {scenarios} scenarios")))
 }
 

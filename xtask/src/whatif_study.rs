@@ -99,7 +99,8 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     if options.model == FIT {
         println!("{}", study.fit()?);
     }
-    let (mut text, mut agrees) = (String::new(), true);
+    let mut text = String::new();
+    let mut agrees = true;
     for workload in WORKLOADS.iter().filter(|workload| workload.name.contains(&options.only)) {
         let table = study.workload(workload)?;
         agrees &= table.agreement.disagreeing.is_empty();

@@ -81,7 +81,8 @@ impl Block {
 
     /// The steps of its records, in order. A record with several steps yields several entries of the same number.
     pub fn entries(&self) -> impl Iterator<Item = Entry> {
-        let (queue, marks) = (self.head.queue, self.marks());
+        let queue = self.head.queue;
+        let marks = self.marks();
         self.records().zip(self.head.first_record..).flat_map(move |((time, record), number)| {
             let passed = marks.partition_point(|mark| mark.at_ns <= time.as_nanos());
             let repeat = passed.checked_sub(1).map_or(0, |last| marks[last].repeat);

@@ -98,7 +98,8 @@ impl Columns {
         let (mut times, mut lengths) = (self.times.end(), self.lengths.end());
         let (mut places, mut others) = (self.places.end(), self.others.end());
         self.flags.extend(records, |[first, place, rest]| {
-            let (time, length) = (first & TIME_MASK, first >> Record::TIME_BITS);
+            let time = first & TIME_MASK;
+            let length = first >> Record::TIME_BITS;
             let passed = time.wrapping_sub(std::mem::replace(before, time)) & TIME_MASK;
             let same = std::mem::replace(last.of(rest & TAG_MASK), (length, place));
             let (length, place) = (length ^ same.0, place ^ same.1);
@@ -209,7 +210,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn columns(records: &[Record]) -> Vec<u8> {
-        let (mut columns, mut bytes) = (Columns::new(), Vec::new());
+        let mut columns = Columns::new();
+        let mut bytes = Vec::new();
         columns.extend(records);
         assert_eq!(columns.len(), records.len());
         columns.write_to(&mut bytes);
@@ -259,7 +261,8 @@ mod tests {
     #[test]
     fn a_cleared_block_starts_from_nothing() {
         let records: Vec<_> = (1..400).map(|word| Record::from_words([word, word << 20, word % 7])).collect();
-        let (mut reused, mut bytes) = (Columns::new(), Vec::new());
+        let mut reused = Columns::new();
+        let mut bytes = Vec::new();
         reused.extend(&records[100..]);
         reused.clear();
         let (first, rest) = records.split_at(50);

@@ -39,7 +39,8 @@ impl<R: Read> LogReader<R> {
         let matcher = Matcher::new(filter, start_ns);
         let mut seen = (!matcher.passes_all()).then(Seen::default);
         let mut block = Block::default();
-        let (mut lines, mut line) = (0, String::new());
+        let mut lines = 0;
+        let mut line = String::new();
         while self.read_block(&mut block)? {
             for entry in block.entries() {
                 if let Some(seen) = &mut seen {
@@ -88,7 +89,9 @@ fn line(f: &mut fmt::Formatter<'_>, step: &Step, record: Record) -> fmt::Result 
         Subject::Request(number) => format!("r{number}"),
     };
     let fua = if step.is_fua { 'F' } else { ' ' };
-    let (letter, name, op) = (event_letter(step.event), event_name(step.event), op_letter(step.op));
+    let letter = event_letter(step.event);
+    let name = event_name(step.event);
+    let op = op_letter(step.op);
     write!(f, "{letter} {name:<11} {subject:>8}  ")?;
     if step.subject == Subject::Queue {
         write!(f, "{:<33}", "")?;

@@ -31,7 +31,8 @@ pub(crate) fn ring(records: usize) -> (Producer, Consumer) {
     let (full, filled) = sync_channel(batches);
     let (release, spare) = sync_channel(batches);
     let reserve = (0..batches).map(|_| RecordBatch::new()).collect();
-    let (missed, slot) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(None)));
+    let missed = Arc::new(AtomicU64::new(0));
+    let slot = Arc::new(Mutex::new(None));
     let producer =
         Producer { full, spare, reserve, sent: 0, slot: Arc::clone(&slot), missed: Arc::clone(&missed) };
     (producer, Consumer { filled, release, received: 0, slot, parked: None, missed, batches })

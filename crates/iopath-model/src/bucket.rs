@@ -55,7 +55,8 @@ impl Bucket {
 
     /// Does the same as [`Bucket::take`], but each unit counts as `share` / 2^10 units.
     pub(crate) fn take_share(&mut self, units: u64, share: u64, at: Nanos) {
-        let (at, units) = (u128::from(at) << FRACTION_BITS, u128::from(units * share));
+        let at = u128::from(at) << FRACTION_BITS;
+        let units = u128::from(units * share);
         // `at` is rounded to nanoseconds. The rounding must not reduce the rate of the caller.
         let from = |full_at: u128| if at < full_at + (1 << FRACTION_BITS) { full_at } else { at };
         self.sustained_full_at = from(self.sustained_full_at) + ((units * self.unit_sustained) >> SHARE_BITS);

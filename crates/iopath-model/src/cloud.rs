@@ -248,7 +248,8 @@ impl Cloud {
         let data = request.extent.bytes();
         let Spec { ios, bytes, io_unit, io_overhead, write_ios, write_bytes, .. } = &mut self.spec;
         let at = ios.ready(bytes.ready(now));
-        let (units, taken) = (data.div_ceil(*io_unit), data + *io_overhead);
+        let units = data.div_ceil(*io_unit);
+        let taken = data + *io_overhead;
         if request.op == Op::Write {
             ios.take_share(units, write_ios.0, at);
             bytes.take(write_bytes.of(taken), at);
@@ -283,7 +284,8 @@ impl Cloud {
     /// last.
     fn take_batch(&mut self, at: Nanos) {
         let drawn = self.draw();
-        let (mut passed, mut latency) = (at, 0);
+        let mut passed = at;
+        let mut latency = 0;
         while self.batch.len() < self.spec.batch_max {
             let Some(request) = self.waiting.pop_front() else { break };
             passed = self.pass(&request, passed);

@@ -45,7 +45,8 @@ impl<'t> Document<'t> {
     ) -> Result<Self, ModelError> {
         let overrides =
             overrides.iter().map(|&(path, value)| Override { path, value, is_used: Cell::new(false) });
-        let (layers, settings) = (Vec::new(), RefCell::default());
+        let layers = Vec::new();
+        let settings = RefCell::default();
         let mut document = Self { layers, overrides: overrides.collect(), settings };
         document.add_layer(file, text, String::new())?;
         Ok(document)

@@ -150,7 +150,8 @@ mod tests {
 
     #[test]
     fn time_passes_by_jumps_to_the_next_event() {
-        let (mut ticks, mut clock) = (Ticks::new(3, Duration::from_secs(7)), VirtualClock::default());
+        let mut ticks = Ticks::new(3, Duration::from_secs(7));
+        let mut clock = VirtualClock::default();
         assert_eq!(run_all(&mut ticks, &mut clock), Ok(End::Done));
         assert_eq!(ticks.seen, [0, 7, 14].map(|seconds| Instant::from_nanos(seconds * 1_000_000_000)));
         assert_eq!(Some(&clock.now()), ticks.seen.last());
@@ -158,26 +159,30 @@ mod tests {
 
     #[test]
     fn a_process_that_waits_for_nothing_is_an_error_and_not_a_hang() {
-        let (mut ticks, mut clock) = (Ticks::new(3, Duration::ZERO), VirtualClock::default());
+        let mut ticks = Ticks::new(3, Duration::ZERO);
+        let mut clock = VirtualClock::default();
         ticks.next = None;
         assert_eq!(run_all(&mut ticks, &mut clock), Err(LoopError::Stalled { now: Instant::ZERO }));
     }
 
     #[test]
     fn time_that_stands_still_is_an_error_and_not_a_hang() {
-        let (mut ticks, mut clock) = (Ticks::new(u32::MAX, Duration::ZERO), VirtualClock::default());
+        let mut ticks = Ticks::new(u32::MAX, Duration::ZERO);
+        let mut clock = VirtualClock::default();
         assert_eq!(run_all(&mut ticks, &mut clock), Err(LoopError::Stuck { now: Instant::ZERO }));
     }
 
     #[test]
     fn the_end_of_time_is_an_error() {
-        let (mut ticks, mut clock) = (Ticks::new(3, Duration::MAX), VirtualClock::default());
+        let mut ticks = Ticks::new(3, Duration::MAX);
+        let mut clock = VirtualClock::default();
         assert_eq!(run_all(&mut ticks, &mut clock), Err(LoopError::EndOfTime(EndOfTime)));
     }
 
     #[test]
     fn the_watcher_stops_a_process() {
-        let (mut ticks, mut clock) = (Ticks::new(u32::MAX, Duration::from_nanos(1)), VirtualClock::default());
+        let mut ticks = Ticks::new(u32::MAX, Duration::from_nanos(1));
+        let mut clock = VirtualClock::default();
         let mut calls = 0;
         let ended = run(&mut ticks, &mut clock, &mut |ticks, now| {
             calls += 1;

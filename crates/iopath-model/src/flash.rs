@@ -125,7 +125,8 @@ impl Flash {
     fn read(&mut self, request: &Request, now: Nanos) {
         let at = self.decode(now);
         let Some(slot) = self.free_slots.pop() else { unreachable!("the depth limits the reads") };
-        let (mut offset, end) = (request.extent.offset(), request.extent.offset() + request.extent.bytes());
+        let mut offset = request.extent.offset();
+        let end = request.extent.offset() + request.extent.bytes();
         let mut pages = 0;
         while offset < end {
             let page = self.page_bytes.div(offset);

@@ -248,7 +248,8 @@ impl Host {
 
     fn of(model: &HostModel, lock: Option<LockOrder>) -> Self {
         let each = vec![Cpu { free: Instant::ZERO, thread: None }; model.cpus as usize];
-        let (waiting, done) = (VecDeque::new(), Vec::new());
+        let waiting = VecDeque::new();
+        let done = Vec::new();
         let cpus = Cpus { model: model.clone(), each, waiting, done, busy: Duration::ZERO, lock };
         Self { shared: Arc::new(Mutex::new(cpus)) }
     }

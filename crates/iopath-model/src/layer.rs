@@ -208,7 +208,8 @@ pub(crate) fn mapped(section: &Section<'_>, others: &[&str], below: &Limits) -> 
     let file = file.map_err(|error| section.conflict("block_bytes", error.to_string()))?;
     let limits = file.limits_on(below);
     let limits = limits.map_err(|error| section.conflict("block_bytes", error.to_string()))?;
-    let (needed, capacity) = (spec.needed_bytes(), layout.capacity_bytes);
+    let needed = spec.needed_bytes();
+    let capacity = layout.capacity_bytes;
     if needed > capacity {
         let mib = |bytes: u64| bytes as f64 / 1_048_576.0;
         let message = format!(

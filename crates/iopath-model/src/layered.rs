@@ -94,7 +94,8 @@ impl<D: BlockDevice<Memory: ModelMemory>> Layered<D> {
     fn advance(&mut self, now: Instant) {
         let mut idle_rounds = 0;
         while let Some(at) = device!(&self.device, device => device.poll_timeout()).filter(|&at| at <= now) {
-            let (at, ready) = (at.max(self.now), self.ready.len());
+            let at = at.max(self.now);
+            let ready = self.ready.len();
             idle_rounds = if at > self.now { 0 } else { idle_rounds + 1 };
             self.now = at;
             let is_hole = matches!(self.device, Any::Mapped(_)) && at == self.submitted;

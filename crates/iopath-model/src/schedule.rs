@@ -29,8 +29,12 @@ struct Item<T> {
 impl<T> Schedule<T> {
     /// A schedule that allocates no memory up to `capacity` items.
     pub(crate) fn with_capacity(capacity: usize) -> Self {
-        let (list, heap) = (VecDeque::with_capacity(capacity), BinaryHeap::with_capacity(capacity));
-        Self { list, heap, inserted: 0, ascends: true }
+        Self {
+            list: VecDeque::with_capacity(capacity),
+            heap: BinaryHeap::with_capacity(capacity),
+            inserted: 0,
+            ascends: true,
+        }
     }
 
     /// A schedule for items that are inserted in any order of time.
@@ -124,7 +128,8 @@ mod tests {
             steps in proptest::collection::vec(proptest::option::of(0_u64..20), 0..200),
             ascends: bool,
         ) {
-            let (mut schedule, mut sorted) = (Schedule::default(), Vec::new());
+            let mut schedule = Schedule::default();
+            let mut sorted = Vec::new();
             schedule.ascends = ascends;
             for (number, step) in steps.into_iter().enumerate() {
                 if let Some(at) = step {

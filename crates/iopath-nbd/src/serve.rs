@@ -167,12 +167,16 @@ impl Server {
         });
         let writable = served.iter().filter(|served| served.is_writable);
         let writable = writable.map(|served| (served.name.clone(), served.volume.clone())).collect();
-        let (threads, stop_limit) = (Vec::new(), options.stop_limit);
+        let threads = Vec::new();
+        let stop_limit = options.stop_limit;
         let mut started = Self { places, files, shared: Arc::clone(&shared), threads, stop_limit, writable };
         let mut listeners = Some(listeners);
         for number in 0..workers {
-            let (shared, listeners) = (Arc::clone(&shared), listeners.take().unwrap_or_default());
-            let (exports, volumes, options) = (Arc::clone(&exports), Arc::clone(&volumes), options.clone());
+            let shared = Arc::clone(&shared);
+            let listeners = listeners.take().unwrap_or_default();
+            let exports = Arc::clone(&exports);
+            let volumes = Arc::clone(&volumes);
+            let options = options.clone();
             // A batch stays on its thread, so the worker is made there.
             let run =
                 move || Worker::new(number, shared, listeners, Core::new(exports, volumes, &options))?.run();

@@ -80,7 +80,8 @@ impl TlsServer {
         let builder = match client_ca {
             None => builder.with_no_client_auth(),
             Some(path) => {
-                let (roots, provider) = (Arc::new(authorities(path)?), Arc::new(default_provider()));
+                let roots = Arc::new(authorities(path)?);
+                let provider = Arc::new(default_provider());
                 let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
                 builder.with_client_cert_verifier(verifier.map_err(|error| unusable(path, &error))?)
             }

@@ -80,7 +80,8 @@ impl<D: ?Sized + RealDevice> SharedQueue<D> {
     pub fn new(device: Box<D>, config: &QueueConfig) -> Self {
         let foreign = device.in_flight();
         assert!(foreign == 0, "the device has {foreign} requests that this queue has not submitted");
-        let (limits, watch) = (device.limits().clone(), device.watch());
+        let limits = device.limits().clone();
+        let watch = device.watch();
         let bios_max = config.bios_max.clamp(1, QueueConfig::SLOTS_MAX);
         let capacity = Arc::new(AtomicU64::new(limits.capacity));
         let pump = QueuedDevice::new(device, config);

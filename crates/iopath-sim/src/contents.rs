@@ -258,7 +258,8 @@ impl Contents {
                 Found::Foreign(_) => ANY,
             };
             let (is_complete, is_durable) = (true, true);
-            let (at_risk_until, is_doomed) = (0, false);
+            let at_risk_until = 0;
+            let is_doomed = false;
             let queue = NO_QUEUE;
             let entry = Entry {
                 token,

@@ -202,7 +202,8 @@ impl Coverage {
     fn report_of_combinations(&self) -> String {
         let of = |bits: &u32| PARTS.each_ref().map(|part| part.level(State::from_bits(*bits)));
         let reached: BTreeSet<Combination> = self.reached.keys().map(of).collect();
-        let (all, missing) = (combinations().count(), missing(&reached));
+        let all = combinations().count();
+        let missing = missing(&reached);
         let count = combinations().filter(|combination| reached.contains(combination)).count();
         let mut text = PARTS.map(|part| part.name).join(" × ");
         writeln!(text, ": {count} of {all} combinations").expect("a string");

@@ -131,7 +131,9 @@ impl Elevator for Checked {
         self.dispatched.push(now);
         self.has_dispatched = true;
         let request = &requests[tag];
-        let (of, priority, queued_max) = (request.op(), request.priority(), self.queued_max);
+        let of = request.op();
+        let priority = request.priority();
+        let queued_max = self.queued_max;
         let Arrival { arrived, before, .. } = self.queued[tag.index()].expect("it was inserted");
         let bound = self.inner.starvation_bound(of, priority, queued_max);
         let counts_from = arrived + bound.after.max(self.earlier.after);

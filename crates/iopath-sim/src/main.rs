@@ -78,11 +78,14 @@ fn report(seed: u64, failure: Failure, options: &Options) {
 
 /// Runs seeds until the time is over or one fails.
 fn many(first: u64, options: &Options) -> ExitCode {
-    let (started, next, has_failed) = (Instant::now(), AtomicU64::new(first), AtomicBool::new(false));
+    let started = Instant::now();
+    let next = AtomicU64::new(first);
+    let has_failed = AtomicBool::new(false);
     let total = Mutex::new((Counts::default(), Coverage::default()));
     let jobs = options.jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
     let work = |watchdog: &Watchdog, number: usize| {
-        let (mut counts, mut coverage) = (Counts::default(), Coverage::default());
+        let mut counts = Counts::default();
+        let mut coverage = Coverage::default();
         while started.elapsed() < Duration::from_secs(options.seconds) && !has_failed.load(Ordering::Relaxed)
         {
             let seed = next.fetch_add(1, Ordering::Relaxed);

@@ -215,7 +215,8 @@ impl VolumePlan {
         let odd = if is_mapped { 512 * random.below(8) } else { *random.pick(&[0, 0, 512, 64, 4032, 1088]) };
         let members = random.between(2, 4) as usize;
         let layout = if is_mapped {
-            let (mapper, boundary) = (*random.pick(&MAPPERS), *random.pick(&Boundary::ALL));
+            let mapper = *random.pick(&MAPPERS);
+            let boundary = *random.pick(&Boundary::ALL);
             Layout::Mapped { mapper, boundary, members: if random.one_in(2) { 1 } else { members } }
         } else if random.one_in(3) {
             Layout::Striped { members, chunk_sectors: *random.pick(&[8, 16, 64]) }
@@ -402,7 +403,8 @@ impl Mix {
                     // Discards move the extents of a mapped file.
                     _ => Op::Discard,
                 };
-                let (forced, stream) = (random.one_in(5), random.below(4) as u32);
+                let forced = random.one_in(5);
+                let stream = random.below(4) as u32;
                 Do::Direct { op, at, len, forced, queue, stream }
             }
             3 => Do::Flush { queue },
@@ -432,7 +434,8 @@ mod tests {
 
     #[test]
     fn features_leave_the_first_part_of_a_scenario_as_it_is() {
-        let (first, all) = (Scenario::draw(7, Draw::First), Scenario::draw(7, Draw::All));
+        let first = Scenario::draw(7, Draw::First);
+        let all = Scenario::draw(7, Draw::All);
         let mut rest = all.actions.iter();
         assert!(first.actions.iter().all(|action| rest.any(|other| other == action)));
         assert!(all.actions.len() > first.actions.len());

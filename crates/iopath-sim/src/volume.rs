@@ -314,8 +314,8 @@ impl Volume {
     }
 
     fn log_result(&self, now: Instant, task: usize, what: &'static str, result: Result<(), IoError>) {
-        let (volume, result) = (self.number, Some(result));
-        self.trace.add(Event { now, volume, task, what, at: 0, bytes: 0, result });
+        let event = Event { now, volume: self.number, task, what, at: 0, bytes: 0, result: Some(result) };
+        self.trace.add(event);
     }
 
     /// Executes all work that is due, until the volume waits for a time.
@@ -370,7 +370,8 @@ impl Volume {
     fn submit_of_cache(&mut self, bio: PageBio<Span>, now: Instant) -> bool {
         let PageBio { tag, op, extent, memory } = bio;
         let token = OF_CACHE | self.tick() << TAG_BITS | u64::from(tag.0);
-        let (stream, priority) = (Stream(0), Priority::BestEffort);
+        let stream = Stream(0);
+        let priority = Priority::BestEffort;
         let queued = Bio { op, extent, memory, fua: false, stream, priority, token };
         let Queue { device, submitted, .. } = &mut self.queues[0];
         match device.submit_bio(queued, now) {
@@ -471,9 +472,9 @@ impl Volume {
         let queues: Vec<_> = self
             .queues
             .iter()
-            .map(|queue| {
-                let (requests, device) = (queue.device.queue(), queue.device.device());
-                (requests.poll_timeout(), device.poll_timeout(), requests.in_flight())
+            .map(|Queue { device, .. }| {
+                let requests = device.queue();
+                (requests.poll_timeout(), device.device().poll_timeout(), requests.in_flight())
             })
             .collect();
         format!(

@@ -163,8 +163,10 @@ impl Volume {
             Unaligned::Bounce => Some(Bounce::new(cache::tail(&source, &facts.target)?)),
             Unaligned::Refuse | Unaligned::Buffered => None,
         };
-        let (shards, size_bytes) = (Shards::new(first), AtomicU64::new(facts.size_bytes));
-        let (resizes, resizing) = (AtomicU64::new(0), Mutex::new(()));
+        let shards = Shards::new(first);
+        let size_bytes = AtomicU64::new(facts.size_bytes);
+        let resizes = AtomicU64::new(0);
+        let resizing = Mutex::new(());
         let file_bytes = AtomicU64::new(0);
         let shared =
             Shared { source, facts, shards, cache, bounce, size_bytes, resizes, resizing, file_bytes };

@@ -46,7 +46,8 @@ pub(super) fn run(
     if variant.stale_bytes() > 0 {
         fs::write(&backing, vec![STALE; variant.stale_bytes() as usize])?;
     }
-    let (directory, log) = (files.mount(), files.file("server.log"));
+    let directory = files.mount();
+    let log = files.file("server.log");
     let server = Server::start(&programs.server, variant, &backing, &directory, &log)
         .context("the volume cannot be mounted")?;
 

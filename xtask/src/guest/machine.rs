@@ -192,7 +192,8 @@ fn watch(mut command: Command, limit: Duration, mut report: impl FnMut(Duration,
         }
     });
     let started = Instant::now();
-    let (mut has_passed, mut log) = (false, Vec::new());
+    let mut has_passed = false;
+    let mut log = Vec::new();
     while let Some(left) = limit.checked_sub(started.elapsed()) {
         let Ok(line) = lines.recv_timeout(left) else { break };
         if let Some(message) = line.split_once("guest: ").map(|(_, message)| message) {

@@ -55,7 +55,8 @@ impl Scratch {
     /// Copies the program that was built, so that it can run while the next is built. Returns its path; its output goes
     /// to a file beside it.
     pub(super) fn keep_simulator(&self, name: &str) -> Result<PathBuf> {
-        let (built, folder) = (self.target().join("checked/iopath-sim"), self.folder.join("programs"));
+        let built = self.target().join("checked/iopath-sim");
+        let folder = self.folder.join("programs");
         std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let program = folder.join(name);
         std::fs::copy(&built, &program).with_context(|| format!("cannot copy {}", built.display()))?;

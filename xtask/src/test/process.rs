@@ -82,7 +82,8 @@ fn run_within(
 
 /// Waits for the end of a program. None if its output has not grown for `silence_max`.
 fn wait(child: &mut Child, output: &File, silence_max: Duration) -> Result<Option<ExitStatus>> {
-    let (mut size, mut grown) = (0, Instant::now());
+    let mut size = 0;
+    let mut grown = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));

@@ -228,7 +228,10 @@ impl Reader<'_> {
         }
         let items =
             ["fn", "struct", "enum", "union", "trait", "impl", "const", "static", "type", "mod", "use"];
-        let (mut depth, mut end, mut is_item, mut has_ended) = (0_usize, at, false, false);
+        let mut depth = 0_usize;
+        let mut end = at;
+        let mut is_item = false;
+        let mut has_ended = false;
         while end < self.tokens.len() && !has_ended {
             match self.text(end) {
                 "mod" if depth == 0 && self.text(end + 2) == ";" => {

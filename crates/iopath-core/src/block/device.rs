@@ -130,8 +130,15 @@ enum Pieces<'a, M> {
 impl<'a, M: Memory> Io<'a, M> {
     /// A request for `memory`, in that order. Devices on top of another device use it.
     pub const fn new(tag: Tag, op: Op, extent: Extent, memory: &'a [M]) -> Self {
-        let (stream, priority) = (Stream(0), Priority::BestEffort);
-        Self { tag, op, extent, fua: false, stream, priority, memory: Pieces::Slice(memory) }
+        Self {
+            tag,
+            op,
+            extent,
+            fua: false,
+            stream: Stream(0),
+            priority: Priority::BestEffort,
+            memory: Pieces::Slice(memory),
+        }
     }
 
     pub(crate) const fn of_bios(tag: Tag, chain: &Chain, fua: bool, table: &'a BioTable<M>) -> Self {

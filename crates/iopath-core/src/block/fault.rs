@@ -76,9 +76,17 @@ enum Stage {
 impl<D: BlockDevice, F: FaultSource> FaultyDevice<D, F> {
     /// Injects the faults of `faults` into `inner`, which must have no request in flight.
     pub fn new(inner: D, faults: F) -> Self {
-        let (requests, completed, spare) = (Vec::new(), VecDeque::new(), Vec::new());
-        let (at_inner, held, misdirected, now) = (0, 0, Vec::new(), Instant::ZERO);
-        Self { inner, faults, requests, at_inner, held, misdirected, completed, spare, now }
+        Self {
+            inner,
+            faults,
+            requests: Vec::new(),
+            at_inner: 0,
+            held: 0,
+            misdirected: Vec::new(),
+            completed: VecDeque::new(),
+            spare: Vec::new(),
+            now: Instant::ZERO,
+        }
     }
 
     /// The inner device.
@@ -172,7 +180,8 @@ impl<D: BlockDevice, F: FaultSource> FaultyDevice<D, F> {
             Outcome::Omitted { moved, .. } => (moved, rest.start()),
             Outcome::Misdirected => (rest.bytes(), self.other_place(op, rest).unwrap_or(rest).start()),
             Outcome::BitFlipped { bit } => {
-                let (offset, bit) = (rest.offset() + bit / 8, (bit % 8) as u8);
+                let offset = rest.offset() + bit / 8;
+                let bit = (bit % 8) as u8;
                 self.faults.on_damage(Damage::BitFlipped { offset, bit });
                 (rest.bytes(), rest.start())
             }

@@ -212,7 +212,8 @@ impl<D: BlockDevice> Stripe<D> {
     fn parts_if_room(&mut self, io: &Io<'_, D::Memory>) -> Option<u32> {
         self.members.iter_mut().for_each(|member| member.needs = 0);
         let mut parts = 0;
-        let (map, members) = (self.map, &mut self.members);
+        let map = self.map;
+        let members = &mut self.members;
         split(map, io, members.len(), |member, _, _| {
             members[member].needs += 1;
             parts += 1;

@@ -177,9 +177,11 @@ mod tests {
         /// Compares with a plain queue: additions, removals at any position, replacements. The stamp is the generation.
         #[test]
         fn keeps_the_order_of_arrival_through_removals_and_replacements(steps in prop::collection::vec((0..3_u8, 0..TAGS, 0..TAGS), 0..400)) {
-            let (mut positions, mut fifo) = (Positions::new(TAGS as usize), Fifo::new(TAGS as usize));
+            let mut positions = Positions::new(TAGS as usize);
+            let mut fifo = Fifo::new(TAGS as usize);
             (fifo.front, fifo.back) = (u32::MAX - 20, u32::MAX - 20);
-            let (mut model, mut generation) = (VecDeque::<(u64, u32)>::new(), 0);
+            let mut model = VecDeque::<(u64, u32)>::new();
+            let mut generation = 0;
             for (step, index, other) in steps {
                 let at = |model: &VecDeque<(u64, u32)>, index| model.iter().position(|(_, bits)| bits & 0xFF_FFFF == index);
                 match (step, at(&model, index), at(&model, other)) {
@@ -214,7 +216,8 @@ mod tests {
 
     #[test]
     fn gaps_behind_an_old_member_are_reused() {
-        let (mut positions, mut fifo) = (Positions::new(2), Fifo::new(2));
+        let mut positions = Positions::new(2);
+        let mut fifo = Fifo::new(2);
         fifo.push_back(&mut positions, Tag::from_bits(0), 7);
         for _ in 0..1000 {
             fifo.push_back(&mut positions, Tag::from_bits(1), 8);
@@ -226,7 +229,8 @@ mod tests {
     #[test]
     #[should_panic(expected = "is not in the list")]
     fn a_second_removal_panics() {
-        let (mut positions, mut fifo) = (Positions::new(2), Fifo::new(2));
+        let mut positions = Positions::new(2);
+        let mut fifo = Fifo::new(2);
         (0..2).for_each(|bits| fifo.push_back(&mut positions, Tag::from_bits(bits), 0));
         (0..2).for_each(|_| fifo.remove(&positions, Tag::from_bits(1)));
     }

@@ -390,7 +390,8 @@ impl SortedSet {
 /// Every node except the root has its minimum, so a level above `n` nodes has at most `n / minimum` nodes, or one.
 fn nodes_max(capacity: usize) -> (usize, usize) {
     let leaves = (capacity / LEAF_MIN).max(1);
-    let (mut level, mut inners) = (leaves, 0);
+    let mut level = leaves;
+    let mut inners = 0;
     while level > 1 {
         level = (level / INNER_MIN).max(1);
         inners += level;

@@ -36,7 +36,8 @@ pub struct RingReader {
 impl RingReader {
     /// Passes the batches in the ring to `each`, the oldest first. Returns the number of records.
     pub fn drain(&mut self, each: &mut dyn FnMut(&[Record])) -> usize {
-        let (mut drained, mut took_parked) = (0, false);
+        let mut drained = 0;
+        let mut took_parked = false;
         loop {
             match self.ring.take() {
                 Found::Batch(batch) => {

@@ -99,7 +99,8 @@ fn two_threads_at_full_speed_count_every_lost_record() {
     const BATCHES: u64 = if cfg!(miri) { 100 } else { 20_000 };
     let (mut producer, mut consumer) = ring(4 * RecordBatch::CAPACITY);
     let sending = std::thread::spawn(move || {
-        let (mut batch, mut number) = (RecordBatch::new(), 0);
+        let mut batch = RecordBatch::new();
+        let mut number = 0;
         for length in (1..64).cycle().take(BATCHES as usize) {
             fill(&mut batch, number..number + length);
             number += length;

@@ -137,7 +137,8 @@ fn heading(f: &mut Formatter<'_>, report: &Report, width: usize) -> fmt::Result 
     );
     wrap(f, &second, width)?;
     for change in report.elevators.iter().take(ROWS_MAX) {
-        let (at, queue) = (time(change.at_ns as f64), change.queue);
+        let at = time(change.at_ns as f64);
+        let queue = change.queue;
         wrap(f, &format!("elevator {} from {at} on, queue {queue}", Plain(&change.elevator)), width)?;
     }
     let more = report.events.elevator.saturating_sub(ROWS_MAX as u64);

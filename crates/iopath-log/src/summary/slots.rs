@@ -100,7 +100,8 @@ mod tests {
 
     #[test]
     fn a_forgotten_state_is_the_default_until_set_again() {
-        let (mut slots, mut budget) = (Slots::<u64>::default(), Budget::default());
+        let mut slots = Slots::<u64>::default();
+        let mut budget = Budget::default();
         slots.set(5, 7, &mut budget);
         slots.update(5, |state| *state += 1);
         assert_eq!((slots.get(5), slots.get(4), slots.get(1000)), (8, 0, 0));
@@ -111,7 +112,8 @@ mod tests {
 
     #[test]
     fn numbers_beyond_the_budget_take_no_memory() {
-        let (mut slots, mut budget) = (Slots::<u64>::default(), Budget { bytes_left: 100 * 16 });
+        let mut slots = Slots::<u64>::default();
+        let mut budget = Budget { bytes_left: 100 * 16 };
         slots.set(200, 1, &mut budget);
         assert_eq!((slots.get(200), slots.states.capacity()), (0, 0));
         slots.set(10, 1, &mut budget);

@@ -269,12 +269,14 @@ fn a_random_life_matches_the_statistics_of_queue_and_caller() {
         let path = folder.path().join(elevator_name);
         let elevator = elevator_name.parse().unwrap();
         let config = QueueConfig { requests_max: 24, depth: 8, elevator, ..QueueConfig::default() };
-        let (mut seen, mut stats) = (Measured::default(), None);
+        let mut seen = Measured::default();
+        let mut stats = None;
         log_of(&path, limits.clone(), &config, |queue| {
             seen = random_life(queue, seed);
             stats = Some(*queue.stats());
         });
-        let (report, stats) = (summary(&path, &Filter::default()), stats.unwrap());
+        let report = summary(&path, &Filter::default());
+        let stats = stats.unwrap();
 
         let events = report.events;
         assert_eq!(

@@ -176,7 +176,8 @@ mod tests {
             }
         }
         timeline.finish();
-        let (seeks, depth) = (timeline.seeks(), timeline.depth(10_000));
+        let seeks = timeline.seeks();
+        let depth = timeline.depth(10_000);
         assert_eq!((seeks.requests, seeks.count), (199, 199), "every request is a seek");
         assert_eq!((depth.max, timeline.out_of_order()), (2, 0));
     }
@@ -200,7 +201,8 @@ mod tests {
         let mut timeline = Timeline::new(0);
         for step in 0..10 * WAITING_MAX as u64 {
             // The two queues take turns in the file, 100 events each.
-            let (queue, at_ns) = ((step / 100 % 2) as u16, step / 200 * 100 + step % 100);
+            let queue = (step / 100 % 2) as u16;
+            let at_ns = step / 200 * 100 + step % 100;
             timeline.dispatch(queue, record(step), at_ns);
             timeline.complete(queue, at_ns);
         }

@@ -101,7 +101,10 @@ impl Geometry {
             |switch: Nanos| (u128::from(switch) * u128::from(TURN)).div_ceil(u128::from(period)) as Turns;
         let track = TURN + skew(head_switch);
         let cylinder = track * u64::from(heads - 1) + TURN + skew(cylinder_switch);
-        let (mut rings, mut sectors, mut cylinders, mut turns) = (Vec::new(), 0, 0, 0);
+        let mut rings = Vec::new();
+        let mut sectors = 0;
+        let mut cylinders = 0;
+        let mut turns = 0;
         for zone in zones {
             rings.push(Ring {
                 first_sector: sectors,

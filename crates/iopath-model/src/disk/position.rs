@@ -57,7 +57,8 @@ impl Arm {
     pub(crate) fn new(mechanics: &Mechanics) -> Self {
         let Mechanics { geometry, seeks, head_switch, cylinder_switch, write_settle } = mechanics;
         let curve = |settle| seeks.with_switches(settle, *head_switch, *cylinder_switch);
-        let (read_seeks, write_seeks) = (curve(0), curve(*write_settle));
+        let read_seeks = curve(0);
+        let write_seeks = curve(*write_settle);
         let track = geometry.track(0);
         Self { geometry: geometry.clone(), read_seeks, write_seeks, track, stream: None }
     }

@@ -185,7 +185,8 @@ impl Spec {
 }
 
 fn zones(section: &Section<'_>) -> Result<Vec<Zone>, ModelError> {
-    let (mut zones, mut cylinders) = (Vec::new(), 0);
+    let mut zones = Vec::new();
+    let mut cylinders = 0;
     for table in section.tables("zone")? {
         let values = table.read(ZONE, &[])?;
         let zone = Zone {

@@ -80,7 +80,8 @@ impl WriteCache {
         };
         let before: u64 = touched.iter().map(|run| run.end - run.start).sum();
         let oldest = touched.iter().map(|run| run.oldest).min().unwrap_or(self.writes);
-        let (whole_start, whole_end) = (start.min(touched[0].start), end.max(touched[touched.len() - 1].end));
+        let whole_start = start.min(touched[0].start);
+        let whole_end = end.max(touched[touched.len() - 1].end);
         let track =
             if whole_start == touched[0].start { touched[0].track } else { geometry.track(whole_start) };
         self.runs[first] = Run { start: whole_start, end: whole_end, oldest, track };

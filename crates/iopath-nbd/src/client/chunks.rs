@@ -67,7 +67,8 @@ mod tests {
     proptest! {
         #[test]
         fn agrees_with_a_set_of_bytes(ranges in prop::collection::vec((0u64..64, 0u64..16), 0..24)) {
-            let (mut chunks, mut set) = (Chunks::default(), std::collections::BTreeSet::new());
+            let mut chunks = Chunks::default();
+            let mut set = std::collections::BTreeSet::new();
             for (start, length) in ranges {
                 let bytes = start..start + length;
                 let is_new = length > 0 && bytes.clone().all(|byte| !set.contains(&byte));

@@ -64,7 +64,9 @@ impl ConnectOptions {
     pub fn parse(text: &str) -> Result<(NbdUri, Self), UriError> {
         let (place, query) = text.split_once('?').map_or((text, ""), |(place, query)| (place, query));
         let mut has_tls = false;
-        let (mut options, mut others, mut no_time) = (Self::default(), Vec::new(), Duration::ZERO);
+        let mut options = Self::default();
+        let mut others = Vec::new();
+        let mut no_time = Duration::ZERO;
         for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
             let refused = || UriError::Parameter { uri: text.to_owned(), parameter: parameter.to_owned() };

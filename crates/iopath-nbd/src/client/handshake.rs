@@ -281,7 +281,8 @@ impl ClientHandshake {
             return Err(self.end(ClientError::Malformed(message)));
         }
         if head.length > DATA_MAX {
-            let (length, max) = (head.length.into(), DATA_MAX.into());
+            let length = head.length.into();
+            let max = DATA_MAX.into();
             return Err(self.end(ClientError::TooLong { message, length, max }));
         }
         let length = head.length as usize;

@@ -424,7 +424,8 @@ impl Pending {
                 self.handle_block_status(kind == chunk::BLOCK_STATUS_EXTENDED, fields, allocation)?;
             }
             error if error & chunk::ERROR_BIT != 0 => {
-                let (code, text) = (fields.u32(), fields.u16());
+                let code = fields.u32();
+                let text = fields.u16();
                 let text = text.and_then(|length| fields.bytes(length.into()));
                 let (Some(code), Some(_)) = (code.and_then(Errno::from_code), text) else {
                     return Err(malformed);

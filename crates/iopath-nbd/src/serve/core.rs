@@ -227,7 +227,8 @@ impl Core {
     }
 
     fn handle_done(&mut self, done: Done) -> Option<(usize, usize)> {
-        let (key, number) = ((done.token >> 32) as usize, done.token as u32);
+        let key = (done.token >> 32) as usize;
+        let number = done.token as u32;
         let entry = &mut self.transfers[key];
         entry.transfer.handle_done(number, done);
         if let Some(connection) = entry.connection {

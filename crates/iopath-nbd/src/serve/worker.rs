@@ -140,7 +140,8 @@ impl Worker {
         if next.is_some_and(|time| time.is_zero()) || self.core.turns.has_waiting() {
             return self.wait_for_events(events, Duration::ZERO).map(drop);
         }
-        let (began, poll_time) = (Instant::now(), self.poll_time.get());
+        let began = Instant::now();
+        let poll_time = self.poll_time.get();
         while began.elapsed() < poll_time {
             if self.wait_for_events(events, Duration::ZERO)? > 0 {
                 return Ok(());

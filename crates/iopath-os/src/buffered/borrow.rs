@@ -186,12 +186,15 @@ impl Frames {
         from: usize,
         bytes: usize,
     ) -> impl Iterator<Item = &'a [u8]> {
-        let (mut next, mut from, mut left) = (0, from, bytes);
+        let mut next = 0;
+        let mut from = from;
+        let mut left = bytes;
         std::iter::from_fn(move || {
             if left == 0 {
                 return None;
             }
-            let (first, start) = (self.get(next), from);
+            let first = self.get(next);
+            let start = from;
             let mut bytes = left.min(page_bytes - start);
             next += 1;
             while bytes < left && Arena::is_followed_by(self.get(next - 1), self.get(next)) {

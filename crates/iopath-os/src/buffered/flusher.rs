@@ -73,7 +73,8 @@ impl Shared {
             }
             state.parked_flusher = None;
             was_idle = state.is_idle();
-            let (sleep, activity) = (state.flusher_sleep(), state.activity);
+            let sleep = state.flusher_sleep();
+            let activity = state.activity;
             drop(state);
             thread::park_timeout(sleep);
             state = self.lock();

@@ -99,7 +99,8 @@ impl Shared {
                 state.advance(clock::now());
                 continue;
             }
-            let (start, is_idle) = (clock::now(), !state.has_io());
+            let start = clock::now();
+            let is_idle = !state.has_io();
             state = self.pause(state, waiter, Some(starvation.next_check(start)));
             if is_idle {
                 starvation.handle_idle(clock::now().saturating_since(start));

@@ -189,7 +189,8 @@ unsafe impl<D: RealDevice> RealDevice for Mapped<D> {
     }
 
     fn watch(&self) -> Arc<dyn Watch> {
-        let (watched, notifier) = (Arc::clone(&self.watched), self.notifier.clone());
+        let watched = Arc::clone(&self.watched);
+        let notifier = self.notifier.clone();
         Arc::new(MappedWatch { watched, notifier, below: self.below().watch() })
     }
 

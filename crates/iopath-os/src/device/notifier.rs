@@ -150,7 +150,9 @@ mod tests {
         let turn = Arc::new(AtomicU32::new(0));
         let (ended, all_ended) = std::sync::mpsc::channel();
         for mine in 0..2 {
-            let (notifiers, turn, ended) = (notifiers.clone(), Arc::clone(&turn), ended.clone());
+            let notifiers = notifiers.clone();
+            let turn = Arc::clone(&turn);
+            let ended = ended.clone();
             std::thread::spawn(move || {
                 for number in (mine..TURNS).step_by(2) {
                     while turn.load(Ordering::Relaxed) != number {

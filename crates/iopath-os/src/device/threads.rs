@@ -96,7 +96,8 @@ impl Threads {
 
     fn start_thread(&mut self) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
-        let (depth, segments_max) = (self.limits.depth_max as usize, usize::from(self.limits.segments_max));
+        let depth = self.limits.depth_max as usize;
+        let segments_max = usize::from(self.limits.segments_max);
         let name = format!("iopath-io-{}", self.workers.len());
         let builder = thread::Builder::new().name(name);
         self.workers.push(builder.spawn(move || worker::run(&shared, depth, segments_max))?);

@@ -119,8 +119,16 @@ impl Timed {
             has_ended: Mutex::new(false),
             ended: Condvar::new(),
         };
-        let (timing, watch) = (timing.clone(), Arc::new(watch));
-        Self { inner, timing, engine, limits, in_flight: 0, has_submitted: false, notifier: None, watch }
+        Self {
+            inner,
+            timing: timing.clone(),
+            engine,
+            limits,
+            in_flight: 0,
+            has_submitted: false,
+            notifier: None,
+            watch: Arc::new(watch),
+        }
     }
 }
 

@@ -159,7 +159,8 @@ impl<D: RealDevice> Reader<D> {
 
     /// One measured turn.
     fn turn(&mut self) -> Option<()> {
-        let (started, before) = (Instant::now(), process_cpu_times());
+        let started = Instant::now();
+        let before = process_cpu_times();
         self.reads += u64::from(self.read_until(|_| started.elapsed() >= TURN)?);
         let after = process_cpu_times();
         self.elapsed += started.elapsed();

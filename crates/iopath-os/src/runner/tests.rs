@@ -21,13 +21,21 @@ fn extent(block: u64, blocks: u64) -> Extent {
 }
 
 fn job(op: Op, block: u64, buffer: PoolBuf, token: u64) -> Job {
-    let (stream, priority) = (Stream(0), Priority::default());
-    Job { op, extent: extent(block, 1), buffer: Some(buffer), fua: false, stream, priority, token }
+    Job {
+        op,
+        extent: extent(block, 1),
+        buffer: Some(buffer),
+        fua: false,
+        stream: Stream(0),
+        priority: Priority::default(),
+        token,
+    }
 }
 
 #[test]
 fn a_completion_returns_token_and_buffer_with_the_data_read() {
-    let (mut runner, pool) = (runner(64), BufferPool::new(4, 4096).unwrap());
+    let mut runner = runner(64);
+    let pool = BufferPool::new(4, 4096).unwrap();
     for token in 0..4 {
         let mut buffer = pool.take().unwrap();
         buffer.fill(token as u8 + 1);
@@ -47,7 +55,8 @@ fn a_completion_returns_token_and_buffer_with_the_data_read() {
 
 #[test]
 fn a_refusal_returns_the_buffer() {
-    let (mut runner, pool) = (runner(64), BufferPool::new(1, 4096).unwrap());
+    let mut runner = runner(64);
+    let pool = BufferPool::new(1, 4096).unwrap();
     let refused = runner.queue(job(Op::Read, 8, pool.take().unwrap(), 0)).unwrap_err();
     assert!(matches!(refused.error, SubmitError::OutOfRange { capacity: 64, .. }), "{refused}");
     assert!(refused.buffer.is_some() && runner.in_flight() == 0);
@@ -73,7 +82,8 @@ fn borrowed_memory_is_written_and_read() {
 
 #[test]
 fn drop_with_jobs_in_flight_releases_their_buffers() {
-    let (mut runner, pool) = (runner(64), BufferPool::new(1, 4096).unwrap());
+    let mut runner = runner(64);
+    let pool = BufferPool::new(1, 4096).unwrap();
     runner.queue(job(Op::Read, 0, pool.take().unwrap(), 0)).unwrap();
     drop(runner);
     assert!(pool.take().is_some());
@@ -121,7 +131,8 @@ impl IdleLog {
 
 #[test]
 fn the_log_of_an_idle_runner_has_every_step() {
-    let (mut runner, pool) = (runner(64), BufferPool::new(4, 4096).unwrap());
+    let mut runner = runner(64);
+    let pool = BufferPool::new(4, 4096).unwrap();
     let log = IdleLog::default();
     runner.start_log(Box::new(log.clone()));
     let seen = || (log.count(Event::Queue), log.count(Event::Complete));

@@ -144,7 +144,8 @@ fn a_wait_with_a_completion_present_submits_plugged_jobs() {
 #[test]
 fn a_blocking_call_never_stays_plugged() {
     let mut runner = runner(1, Duration::ZERO, ElevatorSpec::default());
-    let (extent, mut memory) = (Extent::from_bytes(0, 4096).unwrap(), [0; 4096]);
+    let extent = Extent::from_bytes(0, 4096).unwrap();
+    let mut memory = [0; 4096];
     runner.read(extent, &mut memory).unwrap();
     runner.write(extent, &memory, true).unwrap();
     let at_the_device = |wait: &Wait| wait.in_flight == 1 && wait.timeout.is_none();
@@ -153,7 +154,8 @@ fn a_blocking_call_never_stays_plugged() {
 
 #[test]
 fn a_wait_for_a_full_device_has_no_timer_although_the_elevator_is_due() {
-    let (mut runner, pool) = (runner(1, TAKES, ElevatorSpec::new(HOLD)), BufferPool::new(4, 4096).unwrap());
+    let mut runner = runner(1, TAKES, ElevatorSpec::new(HOLD));
+    let pool = BufferPool::new(4, 4096).unwrap();
     queue(&mut runner, &pool, 4);
     finish(&mut runner);
     // One wait for each of the four: the next request is always due, but the device has no room for it.
@@ -182,7 +184,8 @@ fn the_runner_sleeps_while_the_elevator_holds_everything_back() {
 #[test]
 fn a_request_held_back_is_dispatched_when_due_while_others_are_in_flight() {
     let takes = HELD_FOR * 250;
-    let (mut runner, pool) = (runner(4, takes, ElevatorSpec::new(HOLD)), BufferPool::new(4, 4096).unwrap());
+    let mut runner = runner(4, takes, ElevatorSpec::new(HOLD));
+    let pool = BufferPool::new(4, 4096).unwrap();
     queue(&mut runner, &pool, 1);
     runner.submit();
     thread::sleep(HELD_FOR);
@@ -230,7 +233,8 @@ fn the_panic_names_an_elevator_that_holds_requests_back_forever() {
         }
     }
     let never = ElevatorKind { build: |_| Box::<Never>::default(), ..HOLD };
-    let (mut runner, pool) = (runner(4, TAKES, ElevatorSpec::new(never)), BufferPool::new(1, 4096).unwrap());
+    let mut runner = runner(4, TAKES, ElevatorSpec::new(never));
+    let pool = BufferPool::new(1, 4096).unwrap();
     queue(&mut runner, &pool, 1);
     finish(&mut runner);
 }

@@ -106,7 +106,9 @@ impl<D: ?Sized + RealDevice> Shared<D> {
         is_ready: impl Fn() -> bool,
     ) -> Result<(), WaitError> {
         mailbox.wanted.store(wanted, Relaxed);
-        let (mut service, mut is_announced, mut has_spun) = (bit_of(number), false, false);
+        let mut service = bit_of(number);
+        let mut is_announced = false;
+        let mut has_spun = false;
         // The error of a wait for the device. The next poller waits again, and gets its own error if the cause
         // persists.
         let mut error = None;

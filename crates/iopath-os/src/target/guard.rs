@@ -318,7 +318,8 @@ fn mounted(roots: &Roots, target: &Target, family: &[Relative]) -> Result<Vec<Re
         .into_iter()
         .filter_map(|mount| {
             let relative = family.iter().find(|relative| relative.device == mount.device)?;
-            let (target, subject) = (target.path.clone(), subject(Some(relative)));
+            let target = target.path.clone();
+            let subject = subject(Some(relative));
             Some(Refusal::Mounted { target, subject, mount_point: mount.at })
         })
         .collect())

@@ -180,7 +180,8 @@ fn value(random: &mut Random, tunable: &Tunable) -> u64 {
 fn reuse(random: &mut Random, volume: usize, plan: &VolumePlan) -> [Action; 4] {
     let cells = plan.bytes / 64;
     let latency = plan.latency.as_nanos() as u64;
-    let (at, hole) = (random.below(cells), random.below(cells) / 64 * 64);
+    let at = random.below(cells);
+    let hole = random.below(cells) / 64 * 64;
     // Whole blocks, and parts of blocks at both ends, so that the punch lasts for some time.
     let len = random.between(130, 400);
     let queues = plan.queues as u64;

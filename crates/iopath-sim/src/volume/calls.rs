@@ -122,7 +122,8 @@ impl Volume {
     pub(super) fn add(&mut self, kind: Kind, offset: u64, bytes: u64, what: &'static str, now: Instant) {
         let start = self.tick();
         self.writes += 1;
-        let (token, stage) = (self.writes, Stage::Ready);
+        let token = self.writes;
+        let stage = Stage::Ready;
         let call = Call {
             kind,
             offset,
@@ -255,7 +256,8 @@ impl Volume {
         let in_page = (at % PAGE) as usize;
         let bytes = (PAGE - at % PAGE).min(call.bytes - *done);
         *done += bytes;
-        let (hold, reader) = (*hold, Reader { start: call.start, queue: NO_QUEUE });
+        let hold = *hold;
+        let reader = Reader { start: call.start, queue: NO_QUEUE };
         let copy = self.arena.with(whole, |memory| memory.to_vec());
         self.check_read(at, &copy[in_page..in_page + bytes as usize], reader);
         // Rule 5: the bytes of a page past the end of the volume are zeroes, unless the page was pinned before the end
@@ -302,7 +304,8 @@ impl Volume {
             Ok(step) => step,
             Err(error) => return self.end(index, Err(error), now),
         };
-        let (until, then_waits) = (now + *hold, step == TakeStep::FillThenWait);
+        let until = now + *hold;
+        let then_waits = step == TakeStep::FillThenWait;
         self.fill_pieces(index);
         self.call(index).stage = Stage::Filling { until, then_waits, early: None };
     }

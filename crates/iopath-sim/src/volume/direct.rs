@@ -13,7 +13,10 @@ impl Volume {
     pub(super) fn submit_direct(&mut self, index: usize, now: Instant) -> bool {
         let call = self.calls[index].as_mut().expect("in progress");
         let Kind::Direct { op, queue, memory, gate, .. } = &mut call.kind else { unreachable!("direct") };
-        let (op, memory, is_gated, queue) = (*op, *memory, gate.is_some(), *queue);
+        let op = *op;
+        let memory = *memory;
+        let is_gated = gate.is_some();
+        let queue = *queue;
         if self.path.is_none() {
             return self.submit(index, queue, op, memory, now);
         }
@@ -119,7 +122,8 @@ impl Volume {
         let call = self.calls[index].as_mut().expect("in progress");
         assert!(matches!(call.stage, Stage::AtDevice), "rule 8: call {index} completes twice");
         let Kind::Direct { forced, gate, .. } = &mut call.kind else { return self.end(index, result, now) };
-        let (forced, gate) = (*forced, gate.take());
+        let forced = *forced;
+        let gate = gate.take();
         if let (true, Some(tag)) = (has_path, gate) {
             let path = self.path.as_mut().expect("it gave the tag");
             if forced && result.is_ok() {

@@ -113,7 +113,8 @@ impl Volume {
         let call = self.calls[index].as_mut().expect("in progress");
         assert!(matches!(call.stage, Stage::AtControl), "rule 8: resize {index} completes twice");
         let Kind::Resize { size_bytes, resize } = &mut call.kind else { unreachable!("a resize") };
-        let (size_bytes, resize) = (*size_bytes, resize.take());
+        let size_bytes = *size_bytes;
+        let resize = resize.take();
         if result.is_ok() {
             self.size_bytes = size_bytes;
         }

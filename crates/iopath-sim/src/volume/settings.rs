@@ -20,7 +20,8 @@ impl Volume {
     pub(crate) fn set_tunable(&mut self, tunable: usize, value: u64) {
         for queue in &mut self.queues {
             let queue = queue.device.queue_mut();
-            let (count, spec) = (queue.elevator_spec().tunables().len(), queue.elevator_spec());
+            let count = queue.elevator_spec().tunables().len();
+            let spec = queue.elevator_spec();
             if count == 0 {
                 continue;
             }

@@ -19,8 +19,15 @@ impl BatchOptions {
     /// Options for up to `io_depth` requests in flight, each of up to `buffer_bytes` bytes.
     pub const fn new(io_depth: u32, buffer_bytes: usize) -> Self {
         let io_depth = if io_depth == 0 { 1 } else { io_depth };
-        let (stream, priority) = (Stream(0), Priority::BestEffort);
-        Self { io_depth, buffer_bytes, gather: 1, plug: PLUG_REQUESTS, stream, priority, buffered: None }
+        Self {
+            io_depth,
+            buffer_bytes,
+            gather: 1,
+            plug: PLUG_REQUESTS,
+            stream: Stream(0),
+            priority: Priority::BestEffort,
+            buffered: None,
+        }
     }
 
     /// Whether requests go through the page cache (`true`) or past it, coherently (`false`). Unless set, a batch

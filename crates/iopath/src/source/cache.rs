@@ -29,7 +29,8 @@ pub(crate) struct OpenedCache {
 /// Opens the cache with the options of the source.
 pub(crate) fn open(source: &Source, target: &Target) -> Result<OpenedCache, OpenError> {
     let config = config(source, target)?;
-    let (mut engine, mut fallback) = ("", None);
+    let mut engine = "";
+    let mut fallback = None;
     let cache = Buffered::new(config, |pool| {
         let opened = source.cache_runner(BIOS_MAX, pool)?;
         (engine, fallback) = (opened.engine, opened.fallback);

@@ -10,7 +10,8 @@ use iopath_os::{NoMemory, page_bytes};
 impl Volume {
     pub(super) fn read_bounced(&self, bounce: &Bounce, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let available = self.in_volume(Op::Read, offset, buffer.len())?;
-        let (mut done, buffer_bytes) = (0, buffer.len());
+        let mut done = 0;
+        let buffer_bytes = buffer.len();
         while done < available {
             let piece = self.piece(offset + done as u64, available - done);
             let bytes = bounce.with_buffer(|blocks| -> Result<usize> {

@@ -59,7 +59,8 @@ fn of_file(file: &File, range: Range<u64>, ranges_max: usize) -> Result<Vec<Rang
 
 /// Finds the data of each member once, then goes through the chunks.
 fn of_stripe(members: &Members, range: Range<u64>) -> Result<Vec<Range<u64>>, Errno> {
-    let (count, chunk) = (members.parts.len() as u64, members.chunk_bytes());
+    let count = members.parts.len() as u64;
+    let chunk = members.chunk_bytes();
     let (first, last) = (range.start / chunk, (range.end - 1) / chunk);
     let of_member = first / count * chunk..(last / count + 1) * chunk;
     let of_part = |part: &Part| match part {
@@ -70,7 +71,8 @@ fn of_stripe(members: &Members, range: Range<u64>) -> Result<Vec<Range<u64>>, Er
     let mut next = vec![0; data.len()];
     let mut found = Vec::new();
     for number in first..=last {
-        let (start, of_member) = (number * chunk, number / count * chunk);
+        let start = number * chunk;
+        let of_member = number / count * chunk;
         let member = (number % count) as usize;
         while let Some(run) = data[member].get(next[member]).filter(|run| run.start < of_member + chunk) {
             let from = start + run.start.saturating_sub(of_member);

@@ -123,7 +123,8 @@ impl Volume {
             return Ok(Vec::new());
         }
         let block = u64::from(self.facts().block_bytes);
-        let (start, blocks_end) = (offset / block * block, end.next_multiple_of(block));
+        let start = offset / block * block;
+        let blocks_end = end.next_multiple_of(block);
         let extent = Extent::from_bytes(start, blocks_end - start).unwrap_or_default();
         let _guard = self.begin_direct(Op::Read, extent)?;
         data_ranges(self.backing(), offset..end, ranges_max)
@@ -154,7 +155,8 @@ impl Volume {
         }
         self.check_writable(op, offset, bytes)?;
         self.check_within(op, offset, bytes)?;
-        let (block, end) = (u64::from(self.facts().block_bytes), offset + bytes);
+        let block = u64::from(self.facts().block_bytes);
+        let end = offset + bytes;
         let first = offset.next_multiple_of(block).min(end);
         let last = (end / block * block).max(first);
         self.zero(offset..first)?;

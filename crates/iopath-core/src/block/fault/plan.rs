@@ -171,7 +171,8 @@ fn outcome_of(
     moved_min: u64,
     random: &mut Xoshiro256PlusPlus,
 ) -> Option<Outcome> {
-    let (bytes, blocks) = (extent.bytes(), extent.bytes() / block_bytes);
+    let bytes = extent.bytes();
+    let blocks = extent.bytes() / block_bytes;
     Some(match rule.kind {
         Kind::Error(error) => {
             let within = rule.extent.unwrap_or(Extent::EMPTY);

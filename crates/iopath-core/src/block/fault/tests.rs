@@ -8,7 +8,8 @@ use crate::sector::{Extent, Sector};
 /// Reads `count` extents of 16 blocks and follows the timeout. Returns the completions in order, and the time at
 /// the end.
 fn run(device: &mut FaultyDevice<TimedDisk>, count: u32) -> (Vec<(u64, Completion)>, Instant) {
-    let (mut now, mut completions) = (Instant::ZERO, Vec::new());
+    let mut now = Instant::ZERO;
+    let mut completions = Vec::new();
     for index in 0..count {
         let extent = Extent::new(Sector(u64::from(index) * 128), 128).unwrap();
         let memory = [LengthOnly::new(20_480), LengthOnly::new(45_056)];

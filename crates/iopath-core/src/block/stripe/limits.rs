@@ -113,10 +113,9 @@ mod tests {
 
     #[test]
     fn the_strictest_alignment_holds_for_all() {
-        let (fine, coarse) = (
-            Limits::with_capacity(1 << 20),
-            Limits { logical_block_bytes: 4096, memory_align_bytes: 512, ..Limits::with_capacity(1 << 20) },
-        );
+        let fine = Limits::with_capacity(1 << 20);
+        let coarse =
+            Limits { logical_block_bytes: 4096, memory_align_bytes: 512, ..Limits::with_capacity(1 << 20) };
         let limits = derive(&[&fine, &coarse], &config(8)).unwrap();
         assert_eq!((limits.logical_block_bytes, limits.memory_align_bytes), (4096, 512));
         let refused = derive(&[&fine, &coarse], &config(12));

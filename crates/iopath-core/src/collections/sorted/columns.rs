@@ -45,7 +45,8 @@ impl_bits!(u32, u64);
 /// Uses masks over the whole column, since a copy of variable length would end in a mispredicted branch.
 #[inline]
 pub(super) fn open<T: Bits, const N: usize>(column: &mut [T; N], slot: usize, item: T) {
-    let (old, moved) = (*column, T::ones_from::<N>(slot));
+    let old = *column;
+    let moved = T::ones_from::<N>(slot);
     for i in 1..N {
         column[i] = (old[i - 1] & moved[i - 1]) | (old[i] & !moved[i - 1]);
     }
@@ -55,7 +56,8 @@ pub(super) fn open<T: Bits, const N: usize>(column: &mut [T; N], slot: usize, it
 /// Removes the item in `slot`, moves the items above it down by one, and stores `last` in the last slot.
 #[inline]
 pub(super) fn close<T: Bits, const N: usize>(column: &mut [T; N], slot: usize, last: T) {
-    let (old, moved) = (*column, T::ones_from::<N>(slot));
+    let old = *column;
+    let moved = T::ones_from::<N>(slot);
     for i in 0..N - 1 {
         column[i] = (old[i + 1] & moved[i]) | (old[i] & !moved[i]);
     }

@@ -83,7 +83,8 @@ fn prefetch(
     entries: impl Iterator<Item = Entry>,
     prefetched: &mut Prefetched,
 ) {
-    let (mut batch, mut len) = ([(0, 0); PREFETCH_MAX], 0);
+    let mut batch = [(0, 0); PREFETCH_MAX];
+    let mut len = 0;
     for (slot, entry) in batch.iter_mut().zip(entries) {
         *slot = entry;
         len += 1;

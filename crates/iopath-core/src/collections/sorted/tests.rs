@@ -231,7 +231,8 @@ proptest! {
         capacity in prop_oneof![1..40_usize, 100..6000_usize],
         ops in prop::collection::vec(op(), 1..600),
     ) {
-        let (mut set, mut model) = (SortedSet::with_capacity(capacity), Model::default());
+        let mut set = SortedSet::with_capacity(capacity);
+        let mut model = Model::default();
         let footprint = set.footprint();
         for op in &ops {
             apply(&mut set, &mut model, op);
@@ -309,7 +310,8 @@ fn holds_its_capacity_when_every_leaf_is_at_its_minimum() {
         // Keep the first LEAF_MIN entries of each leaf, so that refill cannot merge any two.
         let mut leaf = set.seek((from, 0)).0;
         while leaf != NONE {
-            let (next, surplus) = (set.leaves[leaf].next, set.leaves[leaf].len().saturating_sub(LEAF_MIN));
+            let next = set.leaves[leaf].next;
+            let surplus = set.leaves[leaf].len().saturating_sub(LEAF_MIN);
             for _ in 0..surplus {
                 let (key, value) = set.leaves[leaf].last().unwrap();
                 assert!(set.remove(key, value));

@@ -218,7 +218,8 @@ impl PageCache {
             Err(error) => self.lose_unflushed(error, now),
         }
         self.flushes.gone[0].clear();
-        let (failed, lost) = (result.err(), self.flushes.lost);
+        let failed = result.err();
+        let lost = self.flushes.lost;
         let ready = |ForDevice { waiter, fails_by_loss }| {
             let error = failed.or_else(|| lost.filter(|_| fails_by_loss));
             Ready { waiter, outcome: error.map_or(Outcome::Done, Outcome::Failed) }

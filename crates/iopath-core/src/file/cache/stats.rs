@@ -46,7 +46,8 @@ impl PageCache {
 
     /// All counts. O(frames).
     pub fn stats(&self) -> CacheStats {
-        let (dirty, failed) = (u64::from(self.unsaved), u64::from(self.room.failed()));
+        let dirty = u64::from(self.unsaved);
+        let failed = u64::from(self.room.failed());
         let mut stats = CacheStats { dirty, failed, ..self.stats };
         for (meta, frame) in self.frames.iter().zip(0..) {
             let is_used = meta.is_ahead && self.hot.is_valid(frame) && self.hot.touches(frame) > 0;

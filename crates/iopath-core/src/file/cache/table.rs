@@ -105,7 +105,8 @@ impl Table {
 
     #[inline]
     const fn after(&self, slot: usize) -> usize {
-        let (next, end) = (slot + PLACES, self.lines.len() * PLACES);
+        let next = slot + PLACES;
+        let end = self.lines.len() * PLACES;
         if next < end { next } else { (next - end + 1) % PLACES }
     }
 

@@ -227,7 +227,8 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> Executor<D, H> {
     /// Polls some steps from a task's plan.
     fn poll_plan(&mut self, slot: u32) -> Polled {
         let Self { tasks: Tasks { host, list, id, .. }, pump, .. } = self;
-        let (task, limits) = (&mut list[slot as usize], pump.queue().limits());
+        let task = &mut list[slot as usize];
+        let limits = pump.queue().limits();
         host.with_file(*id, |file| {
             task.ticket = task.ticket.take().or_else(|| Some(file.begin_io()));
             while task.steps.len() < STEPS_MAX {

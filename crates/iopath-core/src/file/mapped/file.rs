@@ -153,7 +153,8 @@ impl MappedFile {
 
     /// The file's limits on a device with the limits `below`.
     pub fn limits_on(&self, below: &Limits) -> Result<Limits, MappedError> {
-        let (block_bytes, file_block_bytes) = (below.logical_block_bytes, self.mapper.block_bytes());
+        let block_bytes = below.logical_block_bytes;
+        let file_block_bytes = self.mapper.block_bytes();
         if !file_block_bytes.is_multiple_of(block_bytes.max(1)) {
             return Err(PlanError::BlockSize { file_block_bytes, block_bytes }.into());
         }
@@ -161,7 +162,8 @@ impl MappedFile {
         if reach_sectors > capacity {
             return Err(MappedError::TooSmall { reach_sectors, capacity });
         }
-        let (is_fixed, block) = (self.mapper.is_fixed(), u64::from(block_bytes));
+        let is_fixed = self.mapper.is_fixed();
+        let block = u64::from(block_bytes);
         Ok(Limits {
             capacity: self.mapper.size_bytes().div_ceil(block).saturating_mul(block) / SECTOR_BYTES,
             request_bytes_max: REQUEST_BYTES_MAX,

@@ -223,7 +223,8 @@ impl<M: Memory, B> Task<M, B> {
         boundary: Boundary,
         page_bytes: u32,
     ) -> Result<(), PlanError> {
-        let (file, mapper) = (self.file(), &*shared.mapper);
+        let file = self.file();
+        let mapper = &*shared.mapper;
         if let Goal::Resize(bytes) = self.goal
             && bytes < mapper.size_bytes()
         {

@@ -89,7 +89,8 @@ impl ExtentMap {
 
     /// Inserts a run into a hole, and joins it with its neighbours.
     fn insert(&mut self, file: FileRange, run: Run) {
-        let (mut start, mut joined) = (file.start(), run);
+        let mut start = file.start();
+        let mut joined = run;
         if let Some((before, earlier)) = start.checked_sub(1).and_then(|last| self.run_at(last))
             && let Some(extent) = earlier.extent.join(run.extent)
             && earlier.is_written == run.is_written

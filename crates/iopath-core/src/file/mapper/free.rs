@@ -33,7 +33,8 @@ impl FreeSpace {
     /// Removes part of the free extent that begins at `start`.
     fn remove(&mut self, start: u64, taken: Extent) {
         let sectors = self.extents.remove(&start).expect("allocated space was free");
-        let (end, rest) = (start + sectors, taken.end().0);
+        let end = start + sectors;
+        let rest = taken.end().0;
         if taken.start().0 > start {
             self.extents.insert(start, taken.start().0 - start);
         }

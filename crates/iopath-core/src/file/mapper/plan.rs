@@ -154,7 +154,8 @@ pub enum PlanError {
 
 /// Whether the filesystem's blocks are whole blocks of the device.
 fn check_blocks(mapper: &dyn Mapper, limits: &Limits) -> Result<(), PlanError> {
-    let (file_block_bytes, block_bytes) = (mapper.block_bytes(), limits.logical_block_bytes);
+    let file_block_bytes = mapper.block_bytes();
+    let block_bytes = limits.logical_block_bytes;
     if file_block_bytes.is_multiple_of(block_bytes.max(1)) {
         return Ok(());
     }

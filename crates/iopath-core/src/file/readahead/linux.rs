@@ -35,8 +35,15 @@ pub(super) struct Linux {
 impl Linux {
     /// Windows of at most `max` pages, except the first of a large request: see [`Linux::window`].
     pub(super) const fn new(max: u64, has_context: bool) -> Self {
-        let (start, call_end, previous_end) = (Page(0), Page::MAX, Page::MAX);
-        Self { max, start, size: 0, async_size: 0, call_end, previous_end, has_context }
+        Self {
+            max,
+            start: Page(0),
+            size: 0,
+            async_size: 0,
+            call_end: Page::MAX,
+            previous_end: Page::MAX,
+            has_context,
+        }
     }
 
     /// Sets the end of the last read, also if that was neither a miss nor a marker.
@@ -58,7 +65,8 @@ impl Linux {
         is_cached: impl Fn(Page) -> bool,
     ) -> (Window, bool) {
         self.observe(at);
-        let (offset, asked) = (at.start(), at.pages());
+        let offset = at.start();
+        let asked = at.pages();
         if offset != Page(0) && self.size > 0 && offset == self.start + self.size {
             self.ramp(offset);
             return (self.window(at, end), false);
@@ -144,7 +152,9 @@ mod tests {
 
     /// Reads pages in calls of `call` pages. Returns the windows: position of the reader, first page, pages, marker.
     fn windows(linux: &mut Linux, calls: u64, call: u64) -> Vec<(u64, u64, u64, Option<u64>)> {
-        let (mut cached, mut markers, mut windows) = (0, Vec::new(), Vec::new());
+        let mut cached = 0;
+        let mut markers = Vec::new();
+        let mut windows = Vec::new();
         for page in 0..calls * call {
             let rest = at(page, call - page % call);
             let window = if page >= cached {

@@ -255,7 +255,8 @@ impl Stream {
     }
 
     fn forward(&mut self, at: PageRange, from: Page, distance: Distance, end: Page) -> Option<Window> {
-        let (reader, chunk) = (at.start(), self.chunk(distance));
+        let reader = at.start();
+        let chunk = self.chunk(distance);
         // Requested pages are certain. They are read at once, up to the distance.
         let certain = at.end().min(reader + distance.pages);
         let ahead = if self.is_proven { reader + self.size } else { reader };
@@ -279,7 +280,8 @@ impl Stream {
     }
 
     fn backward(&mut self, at: PageRange, from: Page, distance: Distance) -> Option<Window> {
-        let (reader, chunk) = (at.start(), self.chunk(distance));
+        let reader = at.start();
+        let chunk = self.chunk(distance);
         // After a miss, `from` is above the requested pages; after a marker, it is below the reader.
         let certain = reader.min(from);
         let wanted = at.end().min(reader + self.piece) - self.size;

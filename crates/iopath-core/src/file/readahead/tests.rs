@@ -211,7 +211,9 @@ fn readahead_for_a_slow_reader_is_bounded() {
 
 #[test]
 fn sixty_four_interleaved_streams_are_distinguished() {
-    let (streams, each, apart) = (64, 16 * MIB, GIB);
+    let streams = 64;
+    let each = 16 * MIB;
+    let apart = GIB;
     for device in DEVICES {
         let mut world = World::new(device, streams * apart);
         // Each stream waits for its first misses: a few times 64 delays.
@@ -321,7 +323,8 @@ fn windows_consist_of_best_requests() {
 #[test]
 fn thrashing_shrinks_the_windows_until_they_fit() {
     // 64 readers and memory for less than 64 windows of two requests.
-    let (streams, each) = (64, 4 * MIB);
+    let streams = 64;
+    let each = 4 * MIB;
     let mut world = World::new(DEVICES[2], streams * each);
     world.frames = (8 * MIB / PAGE) as usize;
     let mut wasted_in_first_half = 0;

@@ -304,7 +304,8 @@ mod tests {
     /// The mean rate of 512 MiB in rounds of one target, on a device with this rate (MiB/s) at a target and a time.
     fn mean_rate(rate: impl Fn(u64, Instant) -> u64) -> (u64, WindowTuner) {
         let mut tuner = WindowTuner::new(MIB, 64 * MIB);
-        let (mut now, mut moved) = (Instant::ZERO, 0);
+        let mut now = Instant::ZERO;
+        let mut moved = 0;
         while moved < 512 * MIB {
             let bytes = tuner.target();
             tuner.issued(bytes, now);

@@ -68,7 +68,8 @@ impl<const N: usize> Table<N> {
     ) -> fmt::Result {
         let mut line = String::new();
         for (index, column) in shown.iter().enumerate() {
-            let (text, width) = (cell(*column), self.column_width(*column));
+            let text = cell(*column);
+            let width = self.column_width(*column);
             let pad = " ".repeat(width - text.chars().count());
             let gap = " ".repeat(if index > 0 { GAP } else { 0 });
             let (before, after) =
@@ -93,7 +94,9 @@ impl<const N: usize> Table<N> {
 pub(super) fn wrap(f: &mut Formatter<'_>, text: &str, width: usize) -> fmt::Result {
     let words = text.trim_start();
     let indent = text.len() - words.len();
-    let (mut line, mut len, mut is_first) = (" ".repeat(indent), indent, true);
+    let mut line = " ".repeat(indent);
+    let mut len = indent;
+    let mut is_first = true;
     for word in words.split(' ') {
         let word_len = word.chars().count();
         if !is_first && len + 1 + word_len > width {

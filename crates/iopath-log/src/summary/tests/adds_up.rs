@@ -264,7 +264,8 @@ fn check_complete(report: &Report) {
 /// Calculates depth and seeks again, by a simple replay of all steps in time order.
 fn check_replay(report: &Report, bytes: &[u8]) {
     let mut reader = LogReader::new(bytes).unwrap();
-    let (mut block, mut steps) = (Block::default(), Vec::<Entry>::new());
+    let mut block = Block::default();
+    let mut steps = Vec::<Entry>::new();
     while reader.read_block(&mut block).unwrap() {
         steps.extend(block.entries());
     }
@@ -285,7 +286,9 @@ fn check_replay(report: &Report, bytes: &[u8]) {
     }
     let mut order: Vec<usize> = (0..steps.len()).filter(|index| !is_requeued[*index]).collect();
     order.sort_by_key(|index| steps[*index].time);
-    let (mut in_flight, mut head, mut repeat) = (BTreeSet::new(), None, 0);
+    let mut in_flight = BTreeSet::new();
+    let mut head = None;
+    let mut repeat = 0;
     let (mut last_ns, mut area, mut max, mut requests, mut seeks) = (0, 0.0, 0, 0, 0);
     for Entry { queue, time, record, repeat: of_repeat, .. } in order.iter().map(|index| &steps[*index]) {
         let now = time.as_nanos();

@@ -62,7 +62,8 @@ impl CacheQueue {
         // Dropped if a page is absent, which unpins the pages so far.
         let mut borrowed = BorrowedBytes { pins, frames: Frames::NONE, from, bytes: 0 };
         while borrowed.bytes < bytes {
-            let (at, left) = (offset + borrowed.bytes as u64, bytes - borrowed.bytes);
+            let at = offset + borrowed.bytes as u64;
+            let left = bytes - borrowed.bytes;
             let (page, from) = shared.locate(at);
             let pinned = shared.try_pin(page)?;
             self.pins.held.fetch_add(1, Ordering::Relaxed);

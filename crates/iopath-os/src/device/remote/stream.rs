@@ -150,7 +150,8 @@ impl Stream {
     /// Receives until `buffer` is full, or the socket is empty.
     pub(super) fn receive_encrypted(&mut self, buffer: &mut [u8]) -> Moved {
         let Some(encryption) = &mut self.encryption else { return Moved::Blocked };
-        let (mut socket, mut total) = (Socket(self.socket.as_fd()), 0);
+        let mut socket = Socket(self.socket.as_fd());
+        let mut total = 0;
         while total < buffer.len() {
             match encryption.receive(&mut socket, &mut buffer[total..]) {
                 Ok(Some(count)) if count > 0 => total += count,

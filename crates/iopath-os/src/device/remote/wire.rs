@@ -172,7 +172,8 @@ impl Wire {
     /// Describes the output in `iovecs`, as far as they reach. Returns its bytes.
     fn describe_output(&mut self, entries: &mut Entries) -> u64 {
         self.iovecs.clear();
-        let (mut head, mut total) = (self.heads_sent, 0);
+        let mut head = self.heads_sent;
+        let mut total = 0;
         for part in &self.parts {
             if self.iovecs.len() == IOVECS_MAX {
                 break;
@@ -322,7 +323,8 @@ impl Wire {
 
     /// Handles the bytes in the buffer, and keeps those of an incomplete message at its start.
     fn handle(&mut self, session: &mut dyn RemoteSession, entries: &mut Entries) -> Result<(), String> {
-        let (mut at, now) = (0, clock::now());
+        let mut at = 0;
+        let now = clock::now();
         entries.execute_events(session);
         while at < self.input_end {
             let rest = &self.input[at..self.input_end];

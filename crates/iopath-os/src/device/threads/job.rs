@@ -82,7 +82,9 @@ impl Caller {
     /// Executes all jobs, and adds the time of a read or write to `cost`.
     pub(super) fn execute_all(&mut self, jobs: &mut VecDeque<Job>, cost: &Cost) {
         let Some(last) = jobs.back() else { return };
-        let (count, transfers, started) = (jobs.len() as u32, last.transfers(), Instant::now());
+        let count = jobs.len() as u32;
+        let transfers = last.transfers();
+        let started = Instant::now();
         for job in jobs {
             self.execute(job);
         }
@@ -150,8 +152,10 @@ pub(crate) fn read_now(
 
 /// One system call for the rest: bytes moved, or a negative error number.
 fn call(file: &File, transfer: &Transfer, rest: &[libc::iovec]) -> i64 {
-    let (file, position) = (file.as_raw_fd(), transfer.position().cast_signed());
-    let (iovecs, count) = (rest.as_ptr(), i32::from(rest.len() as u16));
+    let file = file.as_raw_fd();
+    let position = transfer.position().cast_signed();
+    let iovecs = rest.as_ptr();
+    let count = i32::from(rest.len() as u16);
     // SAFETY: the iovecs describe the segments of a request that has not completed. Their makers promised that the
     // memory is valid until then, and writable for a read.
     let returned = unsafe {

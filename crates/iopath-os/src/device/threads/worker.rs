@@ -71,7 +71,8 @@ impl Shared {
         let mut queue = lock(&self.queue);
         (queue.helpers, queue.share) = (helpers, share);
         queue.jobs.append(staged);
-        let (needs_thread, idle) = (queue.needs_thread(), queue.idle);
+        let needs_thread = queue.needs_thread();
+        let idle = queue.idle;
         let shares = queue.jobs.len().div_ceil(share);
         drop(queue);
         if needs_thread {

@@ -19,7 +19,9 @@ pub(super) fn enter(
 ) -> io::Result<u32> {
     let time = types::Timespec::from(timeout.unwrap_or_default());
     let args = types::SubmitArgs::new().timespec(&time);
-    let (mut flags, mut arg, mut arg_bytes) = (EnterFlags::GETEVENTS, std::ptr::null(), 0);
+    let mut flags = EnterFlags::GETEVENTS;
+    let mut arg = std::ptr::null();
+    let mut arg_bytes = 0;
     if timeout.is_some() {
         flags |= EnterFlags::EXT_ARG;
         arg = std::ptr::from_ref(&args).cast::<libc::c_void>();

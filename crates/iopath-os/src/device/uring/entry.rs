@@ -75,7 +75,9 @@ impl Slot {
     }
 
     fn read(&self, iovecs: &[libc::iovec]) -> squeue::Entry {
-        let (position, start, len) = (self.transfer.position(), self.start(), self.memory.iov_len as u32);
+        let position = self.transfer.position();
+        let start = self.start();
+        let len = self.memory.iov_len as u32;
         match self.buffer {
             Some(buffer) => opcode::ReadFixed::new(FILE, start, len, buffer).offset(position).build(),
             None if self.segments == 1 => opcode::Read::new(FILE, start, len).offset(position).build(),
@@ -87,7 +89,8 @@ impl Slot {
     }
 
     fn write(&self, iovecs: &[libc::iovec]) -> squeue::Entry {
-        let (position, flags) = (self.transfer.position(), self.transfer.rw_flags());
+        let position = self.transfer.position();
+        let flags = self.transfer.rw_flags();
         let (start, len) = (self.start().cast_const(), self.memory.iov_len as u32);
         match self.buffer {
             Some(buffer) => {

@@ -49,7 +49,8 @@ impl Shortage {
 
     /// A shortage that lasts for this time, for any number of attempts.
     fn lasting(time: Duration) -> Arc<Self> {
-        let (until, answer) = (Some(clock::now() + time), Answer::Error(libc::EAGAIN));
+        let until = Some(clock::now() + time);
+        let answer = Answer::Error(libc::EAGAIN);
         Arc::new(Self(Mutex::new(Short { spared: 0, attempts: u32::MAX, until, answer })))
     }
 
@@ -191,7 +192,8 @@ fn polls_alone_complete_entries_refused_for_lack_of_memory() {
         for round in 0..8 {
             let submitted = submit(&mut device, &mut memory);
             device.commit(clock::now());
-            let (begun, mut over) = (clock::now(), 0);
+            let begun = clock::now();
+            let mut over = 0;
             while over < submitted {
                 over += u32::from(device.poll_completion(clock::now()).is_some());
                 let late = clock::now().saturating_since(begun) > PATIENCE;
@@ -243,7 +245,8 @@ fn each_way_to_wait_pauses_between_attempts() {
                 device = Box::new(Striped::new(members, &config).unwrap());
             }
             let mut memory = AlignedBuf::new(8 * BLOCK as usize).unwrap();
-            let (submitted, mut over) = (submit(&mut *device, &mut memory), 0);
+            let submitted = submit(&mut *device, &mut memory);
+            let mut over = 0;
             while over < submitted {
                 wait(&mut *device);
                 over += std::iter::from_fn(|| device.poll_completion(clock::now())).count() as u32;
@@ -308,7 +311,9 @@ fn a_permanent_refusal_is_an_error_of_every_wait() {
 fn a_stale_flag_makes_a_poll_enter_the_kernel_once() {
     for has_notifier in [false, true] {
         // Behaves like `poll_completion` with a flag that stays set and no completion.
-        let (mut is_fresh, mut has_entered, mut calls) = (false, false, 0);
+        let mut is_fresh = false;
+        let mut has_entered = false;
+        let mut calls = 0;
         while calls < 10 && may_hold_back(is_fresh, has_notifier, has_entered) {
             calls += 1;
             (is_fresh, has_entered) = (true, true);

@@ -165,7 +165,8 @@ mod tests {
     #[test]
     fn a_reader_beside_a_thread_that_reuses_the_slot_sees_whole_ranges() {
         let rounds = if cfg!(miri) { 500 } else { 400_000 };
-        let (slot, is_stopped) = (SharedRange::none(), AtomicBool::new(false));
+        let slot = SharedRange::none();
+        let is_stopped = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for round in 0..rounds {

@@ -129,13 +129,16 @@ impl Record {
 
     /// The steps of this record, and those of a plug that held only its request if `is_alone`.
     fn parts_without_plug(self, is_alone: bool) -> impl Iterator<Item = Self> {
-        let (is_both, is_first, is_get) = (self.is_both(), self.is_first(), self.event_code() == GET);
+        let is_both = self.is_both();
+        let is_first = self.is_first();
+        let is_get = self.event_code() == GET;
         let is_inserted = is_both && !is_get;
         let mut of_others = if is_both { FLAG_BOTH } else { 0 };
         of_others |= if is_first { FLAG_FIRST | OTHER } else { 0 } | if is_inserted { REASON } else { 0 };
         let last = self.without(of_others);
         let common = last.without(IDENTITY | OTHER | REASON);
-        let (request, bio) = (u64::from(self.tag()) | FLAG_REQUEST, u64::from(self.other()));
+        let request = u64::from(self.tag()) | FLAG_REQUEST;
+        let bio = u64::from(self.other());
         let queue = common.with(event_bits(Event::Queue) | bio);
         let get = common.with(event_bits(Event::Get) | request | bio << 24);
         let insert = common.with(event_bits(Event::Insert) | request | self.0[2] & REASON);
