@@ -1,5 +1,5 @@
-//! The tests of `iopath` in one test program, a module for each subject: `cargo test -p iopath-cli --test all run::` runs
-//! the module `run`.
+//! The tests of `iopath` in one test program, a module for each subject: `cargo test -p iopath-cli --test all run::`
+//! runs the module `run`.
 
 #[macro_use]
 #[path = "../../iopath-os/tests/support/mod.rs"]
