@@ -34,6 +34,7 @@ mod wait;
 mod waiter;
 mod write;
 
+use std::fmt;
 use std::fs::File;
 use std::sync::{Arc, PoisonError};
 
@@ -124,9 +125,18 @@ pub struct BufferedStats {
 /// A device with a page cache in front, for any number of threads.
 ///
 /// Dropping it writes dirty pages back and ignores errors: call [`Buffered::flush`] before.
-#[derive(Debug)]
 pub struct Buffered {
     shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Buffered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffered")
+            .field("size_bytes", &self.size_bytes())
+            .field("page_bytes", &self.page_bytes())
+            .field("frames", &self.shared.arena.frames())
+            .finish_non_exhaustive()
+    }
 }
 
 /// The state that threads share.

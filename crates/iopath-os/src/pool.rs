@@ -1,6 +1,7 @@
 //! Buffers for direct I/O, allocated once: aligned, of one size, and registered with `io_uring`. Registration saves the
 //! look-up and pinning of pages at each I/O. The pool is not a page cache.
 
+use std::fmt;
 use std::io;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
@@ -20,9 +21,18 @@ const REGISTERED_BYTES: usize = 16 << 20;
 const REGISTERED_MAX: usize = 8192;
 
 /// A fixed number of aligned buffers of one size. Clones share them.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct BufferPool {
     shared: Arc<Shared>,
+}
+
+impl fmt::Debug for BufferPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BufferPool")
+            .field("bytes", &self.bytes())
+            .field("buffer_bytes", &self.buffer_bytes())
+            .finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]
@@ -164,10 +174,18 @@ impl BufferPool {
 }
 
 /// A buffer of a [`BufferPool`]. Drop returns it to the pool.
-#[derive(Debug)]
 pub struct PoolBuf {
     pool: BufferPool,
     number: u32,
+}
+
+impl fmt::Debug for PoolBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PoolBuf")
+            .field("number", &self.number)
+            .field("bytes", &self.len())
+            .finish_non_exhaustive()
+    }
 }
 
 impl PoolBuf {

@@ -9,6 +9,7 @@ mod tune;
 use iopath_core::{
     Bio, Duration, Extent, Instant, IoError, LogSink, Op, QueueConfig, QueueStats, QueuedDevice, SubmitError,
 };
+use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -32,13 +33,18 @@ use crate::sync::thread;
 /// | [`drain`](Runner::drain) | submits, and blocks until every job has completed |
 ///
 /// For one thread at a time. Drop waits for the requests in flight.
-#[derive(Debug)]
 pub struct Runner<D: ?Sized + RealDevice> {
     // Dropped in this order: the device waits for its I/O on the buffers.
     pump: QueuedDevice<Box<D>>,
     jobs: Jobs,
     /// The time of the current batch.
     now: Instant,
+}
+
+impl<D: ?Sized + RealDevice> fmt::Debug for Runner<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runner").field("in_flight", &self.in_flight()).finish_non_exhaustive()
+    }
 }
 
 /// An I/O on borrowed memory failed.

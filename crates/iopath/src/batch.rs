@@ -14,6 +14,7 @@ use buffered::BufferedBatch;
 use direct::DirectBatch;
 use iopath_core::{LogSink, QueueStats};
 use iopath_os::{BorrowedBytes, BufferPool, Notifier, PoolBuf};
+use std::fmt;
 
 pub use options::BatchOptions;
 pub use request::Request;
@@ -80,13 +81,22 @@ pub use request::Request;
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
 pub struct Batch<T: Threading = AnyThread> {
     io: BatchIo<T>,
     volume: Volume,
     pool: BufferPool,
     /// Notifies an event loop of completions.
     notifier: Option<Notifier>,
+}
+
+impl<T: Threading> fmt::Debug for Batch<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch")
+            .field("volume", &self.volume)
+            .field("in_flight", &self.in_flight())
+            .field("pool", &self.pool)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The path of the requests.

@@ -106,6 +106,34 @@ pub enum OpenError {
     },
 }
 
+impl OpenError {
+    /// The number of the system's error (`errno.h`), if the system refused a call.
+    pub fn raw_os_error(&self) -> Option<i32> {
+        self.system().and_then(io::Error::raw_os_error)
+    }
+
+    /// The error of the system behind this error.
+    fn system(&self) -> Option<&io::Error> {
+        std::iter::successors(self.source(), |&error| error.source()).find_map(|error| error.downcast_ref())
+    }
+}
+
+/// The kind is that of the system's error if there is one. The result contains the [`OpenError`].
+impl From<OpenError> for io::Error {
+    fn from(error: OpenError) -> Self {
+        let of_variant = match &error {
+            OpenError::Refused(_) => io::ErrorKind::ResourceBusy,
+            OpenError::Directory(_) => io::ErrorKind::IsADirectory,
+            OpenError::TooLarge { .. } => io::ErrorKind::FileTooLarge,
+            OpenError::ReadOnlyExport { .. } => io::ErrorKind::ReadOnlyFilesystem,
+            OpenError::Direct(_) | OpenError::Engine(_) => io::ErrorKind::Unsupported,
+            _ => io::ErrorKind::InvalidInput,
+        };
+        let kind = error.system().map_or(of_variant, Self::kind);
+        Self::new(kind, error)
+    }
+}
+
 /// The result of an I/O on a volume.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -454,5 +482,19 @@ mod tests {
         assert_eq!(error.errno(), 28);
         assert!(error.source().is_some());
         assert!(error.to_string().starts_with("data.bin cannot have 1 bytes: "), "{error}");
+    }
+
+    #[test]
+    fn an_error_of_opening_converts_with_the_kind_and_number_of_the_system() {
+        let options = crate::Options::new();
+        let missing = crate::Volume::open("/nonexistent/data.bin", &options).unwrap_err();
+        assert_eq!(missing.raw_os_error(), Some(Errno::NOENT.raw_os_error()));
+        let converted = io::Error::from(missing);
+        assert_eq!(converted.kind(), io::ErrorKind::NotFound);
+        assert!(converted.get_ref().unwrap().is::<OpenError>());
+        let disk = iopath_os::MemoryDisk::new(&iopath_os::MemoryConfig::of_bytes(1 << 20)).unwrap();
+        let refused = crate::Volume::memory(&disk, &options.elevator("fastest")).unwrap_err();
+        assert_eq!(refused.raw_os_error(), None);
+        assert_eq!(io::Error::from(refused).kind(), io::ErrorKind::InvalidInput);
     }
 }

@@ -25,6 +25,7 @@ use iopath_core::{IoError, Op, SECTOR_BYTES};
 use iopath_os::sync::{Mutex, MutexGuard};
 use iopath_os::target::Target;
 use iopath_os::{Buffered, MemoryDisk, Remote};
+use std::fmt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -63,9 +64,20 @@ enum Route<'a> {
 /// [`AlignedBuf`](crate::AlignedBuf). Otherwise the I/O is refused, with an error that has the numbers.
 ///
 /// A clone is a cheap handle of the same volume, for other threads.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Volume {
     shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Volume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Volume")
+            .field("path", &self.shared.facts.path)
+            .field("size_bytes", &self.size_bytes())
+            .field("engine", &self.shared.facts.engine)
+            .field("cache", &self.shared.cache)
+            .finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]

@@ -9,6 +9,7 @@ mod buffered_batch;
 mod buffered_faults;
 mod completion_fd;
 mod crash;
+mod debug_output;
 mod direct;
 mod extend;
 mod extreme_values;

@@ -1,6 +1,7 @@
 //! Borrowed pages: access to the cached bytes without a copy.
 
 use iopath_core::cache::Frame;
+use std::fmt;
 
 use super::arena::Arena;
 use super::{Buffered, BufferedError, Shared};
@@ -10,13 +11,18 @@ const INLINE: usize = 8;
 
 /// Borrowed bytes of the cache. They do not change until the guard is dropped: a writer to the range writes to another
 /// copy of the page. Borrowed pages are never evicted, so the cache cannot reuse their memory.
-#[derive(Debug)]
 pub struct PageGuard<'a> {
     shared: &'a Shared,
     frames: Frames,
     /// The position of the first byte in the first frame.
     from: usize,
     bytes: usize,
+}
+
+impl fmt::Debug for PageGuard<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PageGuard").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
 }
 
 /// Frames: a few inline, more on the heap.

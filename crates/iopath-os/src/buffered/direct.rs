@@ -4,6 +4,7 @@
 use iopath_core::buffered::{Resize, ResizeStep};
 use iopath_core::cache::{DirectStep, DirectTag, Forced, Outcome};
 use iopath_core::{IoError, Op};
+use std::fmt;
 
 use super::state::State;
 use super::{Buffered, BufferedError, Shared};
@@ -13,11 +14,16 @@ use crate::sync::atomic::Ordering::Release;
 /// A guard for one direct I/O. When it is created, the device has all bytes that were written to the range through the
 /// cache. Drop it when the I/O has completed, before the completion is reported. Until then, writers to the pages of a
 /// direct write wait.
-#[derive(Debug)]
 pub struct DirectGuard<'a> {
     shared: &'a Shared,
     /// `None` for a read without dirty pages.
     tag: Option<DirectTag>,
+}
+
+impl fmt::Debug for DirectGuard<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DirectGuard").field("tag", &self.tag).finish_non_exhaustive()
+    }
 }
 
 impl Buffered {

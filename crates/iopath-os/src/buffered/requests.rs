@@ -22,6 +22,7 @@ mod wait;
 mod write;
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 
@@ -44,7 +45,6 @@ pub use request::{CacheRequest, Completed};
 /// The requests of one owner in a [`Buffered`]. It may move between threads.
 ///
 /// Dropping it executes the queued writes, discards and flushes, and waits for them. Queued reads are abandoned.
-#[derive(Debug)]
 pub struct CacheQueue {
     shared: Arc<Shared>,
     /// The pages that the owner has borrowed.
@@ -81,6 +81,15 @@ pub struct CacheQueue {
     /// An empty list, whose memory is reused: `collect_ready` exchanges it for the list of the [`Owner`].
     ready: Vec<(u32, Outcome)>,
     notifier: Option<Notifier>,
+}
+
+impl fmt::Debug for CacheQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CacheQueue")
+            .field("depth", &self.depth)
+            .field("in_flight", &self.requests.len())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Buffered {

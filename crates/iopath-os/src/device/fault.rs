@@ -1,6 +1,7 @@
 //! Fault injection for real devices: a fault plan shared by devices and threads, and the wait for a faulty device. The
 //! core executes the faults ([`FaultyDevice`]).
 
+use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -32,9 +33,15 @@ const HELD_POLL: Duration = Duration::from_millis(1);
 /// # let _ = device;
 /// # Ok::<(), iopath_os::NoMemory>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Faults {
     shared: Arc<Mutex<Shared>>,
+}
+
+impl fmt::Debug for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Faults").finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]

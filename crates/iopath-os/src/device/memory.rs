@@ -4,6 +4,7 @@
 mod cache;
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -61,9 +62,15 @@ impl MemoryConfig {
 /// # let _ = (device, device_after);
 /// # Ok::<(), iopath_os::NoMemory>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct MemoryDisk {
     shared: Arc<Shared>,
+}
+
+impl fmt::Debug for MemoryDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryDisk").field("config", &self.shared.config).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]

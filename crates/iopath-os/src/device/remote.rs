@@ -62,9 +62,18 @@ pub struct RemoteError {
 }
 
 /// An open export of a server. Clones are the same export; the connections end with the last clone and device.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Remote {
     open: Arc<Open>,
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remote")
+            .field("name", &self.open.shared.protocol.name())
+            .field("facts", &self.open.facts)
+            .finish_non_exhaustive()
+    }
 }
 
 /// An export that may be open ([`Remote::downgrade`]).

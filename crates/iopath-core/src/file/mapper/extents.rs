@@ -5,18 +5,29 @@ use super::shape::IndirectShape;
 use super::{FileLayout, FileRange, Location, MapError, Mapper, Mapping, Metadata, Space, check_block};
 use crate::sector::{Extent, SECTOR_BYTES, SECTOR_SHIFT, Sector};
 use std::collections::BTreeMap;
+use std::fmt;
 
 pub(super) const NAME: &str = "extent";
 
 /// A file of extents. Look-up is O(log n) in their number. Extents that are adjacent in the file and on the device are
 /// joined.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ExtentMap {
     block_bytes: u32,
     size_bytes: u64,
     /// By the first byte in the file.
     runs: BTreeMap<u64, Run>,
     shares: Option<IndirectShape>,
+}
+
+impl fmt::Debug for ExtentMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExtentMap")
+            .field("size_bytes", &self.size_bytes)
+            .field("block_bytes", &self.block_bytes)
+            .field("extents", &self.runs.len())
+            .finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Clone, Copy)]

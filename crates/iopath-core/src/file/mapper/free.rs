@@ -3,15 +3,22 @@
 use super::Space;
 use crate::sector::{Extent, Sector};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// The free extents of a device, in memory. Adjacent ones are joined.
 ///
 /// Allocation searches the extents from the goal on, then the extents before it: O(log n) if the goal is free, O(n) in
 /// the number of free extents if none fits.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct FreeSpace {
     /// The number of sectors, by the first.
     extents: BTreeMap<u64, u64>,
+}
+
+impl fmt::Debug for FreeSpace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FreeSpace").field("extents", &self.extents.len()).finish_non_exhaustive()
+    }
 }
 
 impl FreeSpace {

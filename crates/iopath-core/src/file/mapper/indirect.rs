@@ -9,6 +9,7 @@ use super::{DirtyMetadata, FileLayout, FileRange, Location, MapError, Mapper, Ma
 use crate::sector::{Extent, SECTOR_BYTES};
 use nodes::Nodes;
 use std::collections::BTreeMap;
+use std::fmt;
 
 pub(super) const NAME: &str = "indirect";
 
@@ -25,7 +26,7 @@ const NOTHING: u32 = 0;
 /// [`Mapper::poll_dirty`] has returned them. The on-disk format cannot mark space as unwritten: space is *reserved*, in
 /// memory only, and commit sets the pointers to it. An indirect block lies before the blocks that it points to, as ext2
 /// places it.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct IndirectMap {
     shape: IndirectShape,
     size_bytes: u64,
@@ -35,6 +36,15 @@ pub struct IndirectMap {
     nodes: Nodes,
     /// Reserved blocks: from the block of the file to the block of the device.
     reserved: BTreeMap<u64, u32>,
+}
+
+impl fmt::Debug for IndirectMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IndirectMap")
+            .field("size_bytes", &self.size_bytes)
+            .field("resident", &self.resident())
+            .finish_non_exhaustive()
+    }
 }
 
 /// The result of a walk to a block.

@@ -1,6 +1,7 @@
 //! Borrowed pages for the owner of a request queue: an event loop sends cached bytes from the pages, without a copy.
 //! Guards of blocking callers, which have a lifetime, are in `borrow.rs` of the parent.
 
+use std::fmt;
 use std::sync::Arc;
 
 use iopath_core::Op;
@@ -30,13 +31,18 @@ impl Pins {
 
 /// Bytes of the page cache, borrowed with [`CacheQueue::borrow`]. They do not change until this is dropped, and their
 /// pages are not evicted.
-#[derive(Debug)]
 pub struct BorrowedBytes {
     pins: Arc<Pins>,
     frames: Frames,
     /// The position of the first byte in the first frame.
     from: usize,
     bytes: usize,
+}
+
+impl fmt::Debug for BorrowedBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BorrowedBytes").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
 }
 
 impl CacheQueue {

@@ -1,6 +1,7 @@
 //! A mapped file shared by engines on several threads: the lock around it, the notifiers of the engines that wait, and
 //! memory for the core. The file itself and the work of an engine are in the core.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
@@ -32,9 +33,15 @@ const ZEROES_BYTES: usize = 64 << 10;
 /// assert_eq!(file.size_bytes(), 16 << 20);
 /// # Ok::<(), iopath_os::FileMapError>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct FileMap {
     shared: Arc<Shared>,
+}
+
+impl fmt::Debug for FileMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileMap").finish_non_exhaustive()
+    }
 }
 
 /// The reason why no mapping can be made.
