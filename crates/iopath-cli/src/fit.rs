@@ -7,7 +7,8 @@ use anyhow::Context;
 use iopath_lab::fit::{FitOptions, fit};
 use iopath_lab::own_file::replace_named;
 use iopath_lab::{before_end, model_file};
-use iopath_report::table;
+use iopath_report::format::{Document, View};
+use iopath_report::terminal;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -24,7 +25,7 @@ pub(crate) fn run(args: &FitArgs) -> anyhow::Result<()> {
     let written = replace_named(&args.output, fitted.file.as_bytes()).with_context(|| {
         format!("cannot write the model to {}; name another file (--output)", args.output.display())
     });
-    let mut text = fitted.report.text(Some(table::terminal_width()));
+    let mut text = fitted.report.text(View::plain(Some(terminal::terminal_width())));
     if written.is_ok() {
         let (file, target) = (args.output.display(), target_of(&args.output));
         let _ = write!(text, "\n\nWritten to {file}; use it as --target {target}");

@@ -6,7 +6,7 @@ use crate::tasks::{TASKS, Task};
 use anyhow::Context;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
-use iopath_report::table::{terminal_width, wrap};
+use iopath_report::terminal::{terminal_width, wrap};
 use std::fmt::Write;
 
 /// The largest width: longer lines are hard to read.

@@ -6,7 +6,7 @@ use crate::stderr::note;
 use anyhow::{Context, anyhow};
 use clap::error::ErrorKind;
 use iopath_log::{Damage, Filter, LogError, LogReader};
-use iopath_report::table::terminal_width;
+use iopath_report::terminal::terminal_width;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write};
 use std::path::Path;

@@ -7,13 +7,13 @@ use crate::stderr::{note, plain};
 use anyhow::Context;
 use clap::error::ErrorKind;
 use iopath_lab::LabError;
-use iopath_lab::format::{Document, Format, View};
 use iopath_lab::jobfile::JobFileError;
 use iopath_lab::own_file::{replace_named, with_limit};
 use iopath_lab::paths::PATHS;
 use iopath_log::{escape_json, for_terminal};
+use iopath_report::format::{Document, Format, View};
 use iopath_report::result::Origin;
-use iopath_report::table;
+use iopath_report::terminal;
 use std::error::Error;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
@@ -107,7 +107,7 @@ impl<'a> Output<'a> {
 
     /// Whether stdout may have colours.
     pub(crate) fn has_fancy_stdout(&self) -> bool {
-        !self.is_plain && table::is_fancy(&io::stdout())
+        !self.is_plain && terminal::is_fancy(&io::stdout())
     }
 
     /// Selects the format of stdout. Fails if `--json -` needs stdout for JSON.
@@ -149,8 +149,9 @@ impl<'a> Output<'a> {
         }
     }
 
-    fn view(&self) -> View {
-        View { width: Some(table::terminal_width()), is_fancy: self.has_fancy_stdout() }
+    /// The output device of a text on stdout.
+    pub(crate) fn view(&self) -> View {
+        View { width: Some(terminal::terminal_width()), is_fancy: self.has_fancy_stdout() }
     }
 
     /// Whether JSON replaces the text on stdout.

@@ -6,7 +6,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use iopath_lab::Progress;
 use iopath_lab::progress::{Sample, Stage};
 use iopath_os::process_cpu_times;
-use iopath_report::table::{digits, is_fancy};
+use iopath_report::numbers::digits;
+use iopath_report::terminal::is_fancy;
 
 use crate::live::{History, Live};
 

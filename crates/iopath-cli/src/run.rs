@@ -11,8 +11,8 @@ use iopath_lab::{Interruption, Repetitions, model_file};
 use iopath_log::for_terminal;
 use iopath_report::result::Report;
 use iopath_report::result::VerifyResult;
-use iopath_report::table;
-use iopath_report::table::wrap;
+use iopath_report::terminal;
+use iopath_report::terminal::wrap;
 use std::path::Path;
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
@@ -71,7 +71,7 @@ fn run_preset(args: &RunArgs, preset: &Preset) -> anyhow::Result<()> {
 const PRESET_INDENT: &str = "           ";
 
 fn list_presets() -> anyhow::Result<()> {
-    let width = usize::from(table::terminal_width());
+    let width = usize::from(terminal::terminal_width());
     let line = |preset: &Preset| wrap(preset.about, &format!("{:<10} ", preset.name), PRESET_INDENT, width);
     print(&PRESETS.iter().map(line).collect::<String>())
 }
@@ -108,7 +108,7 @@ fn show(report: &Report, classic: &dyn Fn(&Report) -> Option<String>, output: &O
         for warning in &run.warnings {
             match &report.runs[..] {
                 [_] => note(warning),
-                _ => note(format_args!("{}: {warning}", table::name(run))),
+                _ => note(format_args!("{}: {warning}", run.name())),
             }
         }
     }

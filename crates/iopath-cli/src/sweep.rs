@@ -5,12 +5,12 @@ use crate::output::{Json, note_interruption};
 use crate::progress::Bar;
 use crate::stderr::{note, plain};
 use anyhow::{Context, bail};
-use iopath_lab::format::View;
 use iopath_lab::sweep::{Place, Sweep, SweepFile};
 use iopath_lab::{Interruption, LabError, SweepError, before_end};
 use iopath_log::for_terminal;
+use iopath_report::format::{Document, View};
 use iopath_report::result::Origin;
-use iopath_report::table;
+use iopath_report::terminal;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -95,11 +95,11 @@ fn measure(
 }
 
 fn show(file: &SweepFile, args: &SweepArgs, json: Json) -> anyhow::Result<()> {
-    let view = View { width: Some(table::terminal_width()), is_fancy: false };
+    let view = View::plain(Some(terminal::terminal_width()));
     let text = match args.format.format {
         Some(format) if format.name == PERFTEST => file.perftest(),
         Some(format) => (format.render)(file, view),
-        None => file.text(view.width),
+        None => file.text(view),
     };
     // The copy has the origin of this command.
     let text = for_terminal(text.trim_end(), false);

@@ -10,8 +10,9 @@ use std::time::Duration;
 use iopath_lab::paths::find_path;
 use iopath_lab::progress::Silent;
 use iopath_lab::{BlockSize, Depth, End, Repetitions, Workload, run};
+use iopath_report::format::{Document, View};
+use iopath_report::result::Report;
 use iopath_report::size::parse_size;
-use iopath_report::table::table;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -44,5 +45,6 @@ fn measure(arguments: &[String]) -> Result<String, Box<dyn std::error::Error>> {
     };
     let result = run(&workload, &mut Silent)?;
     let warnings = result.warnings.join("\n");
-    Ok(format!("{}\n{warnings}", table(&[result], None)))
+    let report = Report::new(None, None, vec![result]);
+    Ok(format!("{}\n{warnings}", report.text(View::plain(None))))
 }

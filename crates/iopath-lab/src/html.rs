@@ -26,11 +26,11 @@ mod verified;
 
 use std::path::PathBuf;
 
+use iopath_report::format::{Document, Medium, page as fragments};
 use iopath_report::result::{Origin, Report, RunResult};
 use maud::{Markup, html};
 
-use crate::compare::{CompareOptions, compare_files};
-use facts::Compared;
+use crate::compare::{CompareOptions, Comparison, compare_files};
 pub use input::PageError;
 use input::{Content, Source};
 pub use page::PAGE_START;
@@ -130,14 +130,12 @@ fn content(
                 @if let Some(run) = only { (runs::tiles(run)) }
                 @if has_charts { (runs::charts(&groups, palette)) }
                 h3 { "All figures" }
-                (run_table::runs(&report.runs))
-                (run_table::groups(report))
-                (run_table::skipped(report))
+                (fragments::sections(&report.sections(Medium::Page)))
                 (verified::section(report))
             };
             (run_findings::of_report(report), body)
         }
-        Content::Comparison(comparison) => (compared::statements(comparison), compared::section(comparison)),
+        Content::Comparison(of) => (compared::statements(&of.document), compared::section(&of.document)),
         Content::Experiments(list) => (experiments::statements(list), experiments::section(list)),
         Content::Sweep(sweep) => (sweeps::statements(sweep), sweeps::section(sweep, palette)),
         Content::Settings(of) => (general::of_settings(&of.document), general::section(&of.document)),
@@ -158,7 +156,7 @@ fn results(sources: &[Source]) -> impl Iterator<Item = (&Source, &Report)> {
 }
 
 /// Each result compared with the first one, or the reason against it.
-type Comparisons = Vec<(String, Result<Compared, String>)>;
+type Comparisons = Vec<(String, Result<Comparison, String>)>;
 
 fn compare_results(sources: &[Source], page: &PageOptions) -> Comparisons {
     let mut all = results(sources).map(|(source, _)| source);
@@ -171,9 +169,7 @@ fn compare_results(sources: &[Source], page: &PageOptions) -> Comparisons {
             metric: None,
             vary: page.vary.clone(),
         };
-        let compared = compare_files(&options).map_err(|error| error.to_string()).and_then(|comparison| {
-            serde_json::from_str(&comparison.to_json()).map_err(|error| error.to_string())
-        });
+        let compared = compare_files(&options).map_err(|error| error.to_string());
         (format!("{} → {}", short_name(&first.name), short_name(&other.name)), compared)
     };
     all.take(COMPARED_MAX).map(compare).collect()
@@ -248,7 +244,7 @@ fn commands(sources: &[Source]) -> Section {
                     h3 { (short_name(&source.name)) }
                     (run_table::command_line("iopath", &sweep.arguments))
                 },
-                Content::Comparison(comparison) => { (origin(source, comparison.origin.as_ref())) },
+                Content::Comparison(of) => { (origin(source, of.origin.as_ref())) },
                 Content::Experiments(list) => { (origin(source, list.origin.as_ref())) },
                 Content::Settings(of) => { (origin(source, of.origin.as_ref())) },
                 Content::Trial(of) => { (origin(source, of.origin.as_ref())) },

@@ -22,7 +22,8 @@ mod export;
 pub mod field;
 pub mod fit;
 mod fit_error;
-pub mod format;
+#[cfg(test)]
+mod format_tests;
 mod host;
 pub mod html;
 mod job;

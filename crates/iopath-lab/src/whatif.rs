@@ -35,7 +35,6 @@ pub use alternative::{Axes, Priorities, parse_elevators, parse_max_sectors};
 pub use figures::{Change, Changes, Figures, METRICS, Metric};
 pub use report::{CellReport, InputReport, LINES_START, ModelError, SCHEMA, Study, Verdict, WhatIfReport};
 pub use shard::Shard;
-pub(crate) use view::{change_text, name_of, shown};
 
 use crate::error::LabError;
 use crate::progress::Progress;

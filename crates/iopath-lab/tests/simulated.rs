@@ -13,6 +13,7 @@ use iopath_lab::{
 };
 use iopath_log::{Block, Filter, LogReader};
 use iopath_report::Rw;
+use iopath_report::format::{Document, View};
 use iopath_report::result::{Clock, Report, RunResult};
 
 const MIB: u64 = 1 << 20;
@@ -377,7 +378,7 @@ fn several_targets_run_at_the_same_time_with_results_of_their_own() {
     }
     let logged = LogReader::open(&log).unwrap().summarise(&Filter::default()).unwrap();
     assert_eq!((logged.queues, logged.flow.bios), (2 * 3, 3000), "a queue for each target and repetition");
-    assert!(iopath_report::table::table(&report.runs, None).contains("target "));
+    assert!(report.text(View::plain(None)).contains("target "));
     assert_eq!(serde_json::from_str::<Report>(&report.to_json()).unwrap(), report);
 
     let alone = run(&Workload { more_targets: Vec::new(), log: None, ..workload.clone() });

@@ -1,6 +1,7 @@
 //! Replays of recorded requests: a run on a model and its replay on the same model are the same, figures computed by
 //! hand, and results that depend neither on threads nor on shares.
 
+use iopath_report::format::{Document, View};
 use std::fs;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
@@ -320,7 +321,7 @@ fn results_depend_neither_on_threads_nor_on_shares() {
         let merged = WhatIfReport::merge(&parts).unwrap();
         assert_eq!(merged.to_json(), whole.to_json(), "{count} shares");
         assert_eq!(merged.to_json_lines(), whole.to_json_lines());
-        assert_eq!(merged.text(Some(100)), whole.text(Some(100)));
+        assert_eq!(merged.text(View::plain(Some(100))), whole.text(View::plain(Some(100))));
         let missing = WhatIfReport::merge(&parts[..1]).unwrap_err().to_string();
         assert!(missing.contains("of 6 cells"), "{missing}");
         let twice =

@@ -4,8 +4,6 @@ use iopath_core::elevator::ELEVATORS;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::table::wrap;
-
 /// The name and version of the schema.
 pub const SCHEMA: &str = "iopath.elevators/1";
 
@@ -71,18 +69,5 @@ impl ElevatorList {
     /// The list as indented JSON, with a newline at the end.
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).expect("JSON can represent all fields") + "\n"
-    }
-
-    /// A paragraph for each elevator and each setting, in lines of `width` columns; of any length if none is given.
-    pub fn text(&self, width: Option<u16>) -> String {
-        let width = width.map_or(usize::MAX, usize::from);
-        let mut text = String::new();
-        for kind in ELEVATORS {
-            text += &wrap(&format!("{}: {}", kind.name, kind.about), "", "  ", width);
-            for tunable in kind.tunables() {
-                text += &wrap(&tunable.to_string(), "    ", "      ", width);
-            }
-        }
-        text
     }
 }

@@ -16,6 +16,7 @@ mod steady;
 mod verify;
 mod workload;
 
+use crate::size::format_size;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -241,6 +242,24 @@ pub enum ServedBy {
     Memory,
     /// No counter shows the transfers of storage.
     Unknown,
+}
+
+impl RunResult {
+    /// Its job, or else its path.
+    pub fn label(&self) -> &str {
+        self.job.as_ref().map_or(&self.path, |job| &job.name)
+    }
+
+    /// The run among others, in words.
+    pub fn name(&self) -> String {
+        let Self { path, rw, block_bytes, io_depth, jobs, .. } = self;
+        match &self.job {
+            Some(job) => format!("job {}", job.name),
+            None => {
+                format!("{path}, {rw}, {}, depth {io_depth}, {jobs} jobs", format_size((*block_bytes).into()))
+            }
+        }
+    }
 }
 
 impl ServedBy {

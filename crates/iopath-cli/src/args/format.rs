@@ -2,7 +2,7 @@
 
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use iopath_lab::format::{FORMATS, Format};
+use iopath_report::format::{FORMATS, Format};
 
 /// The formats of measurements.
 #[derive(Debug, Args)]

@@ -1,7 +1,7 @@
 //! Draws the live view: charts of throughput and IOPS, a heat strip of latencies, a row for each target, CPU, progress.
 //! A small terminal gets the figures as lines. Does not sample.
 
-use iopath_report::table::{digits, time};
+use iopath_report::numbers::{digits, time};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Direction, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};

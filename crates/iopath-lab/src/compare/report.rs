@@ -3,7 +3,7 @@
 
 use iopath_report::result::Host;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::data::{Run, differences};
 use super::verdict::{Compared, Decision, STALL, Verdict};
@@ -12,7 +12,7 @@ use super::verdict::{Compared, Decision, STALL, Verdict};
 pub const SCHEMA: &str = "iopath.compare/1";
 
 /// A complete comparison: the output of `--json`.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Comparison {
     /// [`SCHEMA`].
     pub schema: String,
@@ -39,7 +39,7 @@ pub struct Comparison {
 }
 
 /// The course of a live comparison.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct LiveFacts {
     /// Completed pairs of executions.
     pub pairs: u32,
@@ -54,7 +54,7 @@ pub struct LiveFacts {
 }
 
 /// The cause of the end of a live comparison.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stopped {
     /// Every run has a clear verdict.
@@ -70,7 +70,7 @@ pub enum Stopped {
 }
 
 /// One workload of both sides.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct RunComparison {
     /// The workload in words.
     pub workload: String,
@@ -83,7 +83,7 @@ pub struct RunComparison {
 }
 
 /// A condition with different values.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct DifferenceFacts {
     /// The condition.
     pub key: String,
@@ -92,7 +92,7 @@ pub struct DifferenceFacts {
 }
 
 /// One metric of both sides.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct MetricComparison {
     /// The name.
     pub metric: String,
@@ -105,6 +105,7 @@ pub struct MetricComparison {
     pub difference: Option<f64>,
     /// The 95% confidence interval of the difference: of this metric alone, or with Holm's correction if that makes the
     /// verdict inconclusive.
+    #[serde(default, deserialize_with = "ends")]
     pub ci95: Option<[f64; 2]>,
     /// The p-value of no difference, without correction for several metrics.
     pub p_value: Option<f64>,
@@ -114,6 +115,25 @@ pub struct MetricComparison {
     pub more_repetitions: Option<u32>,
     /// A cause of the verdict other than the interval and the number of repetitions.
     pub reason: Option<String>,
+}
+
+/// The ends of an interval. JSON has no infinite number: an end without a bound is null.
+fn ends<'de, D: Deserializer<'de>>(json: D) -> Result<Option<[f64; 2]>, D::Error> {
+    let ends = Option::<[Option<f64>; 2]>::deserialize(json)?;
+    Ok(ends.map(|[low, high]| [low.unwrap_or(f64::NEG_INFINITY), high.unwrap_or(f64::INFINITY)]))
+}
+
+impl Stopped {
+    /// The name in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Clear => "clear",
+            Self::Repetitions => "repetitions",
+            Self::Time => "time",
+            Self::Interrupted => "interrupted",
+            Self::Failed => "failed",
+        }
+    }
 }
 
 impl Comparison {

@@ -4,6 +4,7 @@ mod documents;
 mod inputs;
 mod tools;
 
+use iopath_report::format::{Document, View};
 use std::fs;
 
 use iopath_report::stats::noise::Noise;
@@ -103,11 +104,11 @@ fn each_verdict_has_its_case() {
 #[test]
 fn the_text_has_the_difference_the_interval_and_the_verdict() {
     let comparison = of(&result(&[100e6, 101e6, 99e6]), &result(&[110e6, 111e6, 109e6]), "").unwrap();
-    let text = comparison.text(None);
+    let text = comparison.text(View::plain(None));
     for part in ["randread, bs 4096", "+10.0%", "B is faster than A (iops; 3 repetitions each)", "p99"] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    let narrow = comparison.text(Some(72));
+    let narrow = comparison.text(View::plain(Some(72)));
     assert!(narrow.lines().skip(2).all(|line| line.chars().count() <= 72), "{narrow}");
     assert!(narrow.contains("+10.0%") && narrow.contains("faster"), "{narrow}");
     let json: Value = serde_json::from_str(&comparison.to_json()).unwrap();
@@ -124,7 +125,7 @@ fn a_single_repetition_needs_two_more_and_has_no_interval() {
         (metric.verdict, metric.ci95, metric.more_repetitions),
         (Verdict::Inconclusive, None, Some(2))
     );
-    assert!(comparison.text(None).contains("inconclusive: 2 more repetitions needed"));
+    assert!(comparison.text(View::plain(None)).contains("inconclusive: 2 more repetitions needed"));
 }
 
 #[test]
@@ -195,7 +196,7 @@ fn runs_of_a_sweep_find_their_partners_and_a_selection_chooses() {
     assert!(
         comparison.runs.iter().all(|run| run.metrics[0].verdict == Verdict::Same),
         "{}",
-        comparison.text(None)
+        comparison.text(View::plain(None))
     );
     let folder = Folder::with(&[("s", &a)]);
     let two = folder.compare("{}/s@path=kernel-direct", "{}/s@path=iopath-direct", "").unwrap();
@@ -246,7 +247,7 @@ fn a_trend_widens_the_interval_of_independent_results() {
     // B continues where A ended.
     let comparison = of(&result(&falling(1e8)), &result(&falling(0.88e8)), "").unwrap();
     let metric = primary(&comparison);
-    assert_eq!(metric.verdict, Verdict::Inconclusive, "{}", comparison.text(None));
+    assert_eq!(metric.verdict, Verdict::Inconclusive, "{}", comparison.text(View::plain(None)));
     assert!(metric.reason.as_ref().unwrap().contains("--live"));
     let comparison = of(&result(&falling(1e8)), &result(&falling(0.4e8)), "").unwrap();
     assert_eq!(primary(&comparison).verdict, Verdict::Slower, "more than the trend");
@@ -280,7 +281,7 @@ fn reads_and_writes_of_a_mixed_pattern_are_compared_apart() {
     let p99 = |run: &RunComparison| {
         run.metrics.iter().find(|metric| metric.metric == "p99").map(|metric| metric.verdict).unwrap()
     };
-    assert_eq!(p99(&comparison.runs[1]), Verdict::Same, "{}", comparison.text(None));
+    assert_eq!(p99(&comparison.runs[1]), Verdict::Same, "{}", comparison.text(View::plain(None)));
     assert_eq!(p99(&comparison.runs[2]), Verdict::Slower);
     let folder = Folder::with(&[("m", &mixed(&rates, 1.0))]);
     let only = folder.compare("{}/m@direction=write", "{}/m@direction=write", "").unwrap();
@@ -311,7 +312,12 @@ fn results_of_job_files_are_compared_job_by_job() {
     let comparison = of(&a, &b, "").unwrap();
     let verdicts: Vec<(bool, Verdict)> =
         comparison.runs.iter().map(|run| (run.workload.starts_with("log"), run.metrics[0].verdict)).collect();
-    assert_eq!(verdicts, [(true, Verdict::Same), (false, Verdict::Slower)], "{}", comparison.text(None));
+    assert_eq!(
+        verdicts,
+        [(true, Verdict::Same), (false, Verdict::Slower)],
+        "{}",
+        comparison.text(View::plain(None))
+    );
     assert!(comparison.regression && comparison.unmatched[0].len() == 1, "{:?}", comparison.unmatched);
     assert!(comparison.runs[0].differences.iter().any(|one| one.key == "group"), "the group may change");
     let twins = jobs(&[("j", 1, same), ("j", 2, slow)]);
@@ -350,7 +356,7 @@ fn a_repetition_without_a_transfer_is_a_regression_and_not_noise() {
     let comparison = of(&running, &stopped, "").unwrap();
     let metric = primary(&comparison);
     assert_eq!((metric.verdict, metric.difference, comparison.regression), (Verdict::Slower, None, true));
-    let text = comparison.text(None);
+    let text = comparison.text(View::plain(None));
     assert!(
         text.contains("B is slower than A (iops; 3 repetitions each): no transfer completed in 1 of 3"),
         "{text}"
@@ -374,7 +380,7 @@ fn a_value_of_zero_has_no_ratio() {
     let comparison = compare_files(&options).unwrap();
     let metric = primary(&comparison);
     assert_eq!((metric.verdict, metric.difference), (Verdict::Inconclusive, None));
-    assert!(comparison.text(None).contains("a value of 0 has no ratio"));
+    assert!(comparison.text(View::plain(None)).contains("a value of 0 has no ratio"));
 }
 
 #[test]
@@ -429,13 +435,13 @@ fn the_interval_of_an_inconclusive_metric_includes_zero() {
     let (a, b) = ([100e6, 104e6, 96e6, 101e6], [91e6, 96e6, 88e6, 95e6]);
     let comparison = of(&result(&a), &result(&b), "").unwrap();
     let corrected: Vec<_> = comparison.runs[0].metrics.iter().filter(|one| one.reason.is_some()).collect();
-    assert!(!corrected.is_empty(), "{}", comparison.text(None));
+    assert!(!corrected.is_empty(), "{}", comparison.text(View::plain(None)));
     for metric in comparison.runs[0].metrics.iter().filter(|one| one.verdict != Verdict::Same) {
         let [low, high] = metric.ci95.unwrap();
         let is_clear = metric.verdict != Verdict::Inconclusive;
-        assert_eq!(is_clear, low > 0.0 || high < 0.0, "{}", comparison.text(None));
+        assert_eq!(is_clear, low > 0.0 || high < 0.0, "{}", comparison.text(View::plain(None)));
     }
-    let text = comparison.text(None);
+    let text = comparison.text(View::plain(None));
     assert!(text.contains("latency, p50, p90, p99, p999: the interval is that of 6 comparisons"), "{text}");
     assert!(corrected.iter().all(|one| one.p_value.unwrap() < ALPHA));
 }

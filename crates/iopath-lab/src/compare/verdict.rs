@@ -6,13 +6,13 @@ use iopath_report::stats::holm::{self, Test};
 use iopath_report::stats::trimmed::Location;
 use iopath_report::stats::{frequency, trend};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::data::{IOPS, METRICS, Metric, NONE, P99, Run, THROUGHPUT, TIME};
 use crate::compare_error::CompareError;
 
 /// The outcome of a comparison: B relative to A.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// Significantly faster.

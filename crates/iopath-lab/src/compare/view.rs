@@ -1,63 +1,94 @@
-//! A comparison as text. Does not compute.
+//! What every format shows of a comparison. Does not compute.
 
-use std::fmt::Write;
-
-use comfy_table::CellAlignment;
-use iopath_report::table::{digits, ruled, wrap};
+use iopath_report::format::{Document, Medium};
+use iopath_report::numbers::change;
+use iopath_report::section::{Columns, Fit, Line, Section, Table};
+use iopath_report::value::Value;
 
 use super::report::{Comparison, LiveFacts, MetricComparison, RunComparison, Stopped};
 use super::verdict::Verdict;
 
-/// The width of notes where the output has none.
-const NOTE_WIDTH: usize = 100;
-
-impl Comparison {
-    /// Tables of all runs, and the verdict of each. If a table is wider than `width`, it has no means.
-    pub fn text(&self, width: Option<u16>) -> String {
+impl Document for Comparison {
+    fn sections(&self, _: Medium) -> Vec<Section> {
         let [a, b] = &self.sides;
-        let mut text = format!("A: {a}\nB: {b}\n");
-        for run in &self.runs {
-            text += &self.run_text(run, width.map_or(usize::MAX, usize::from));
-        }
+        let mut sections = vec![Section::prose([format!("A: {a}"), format!("B: {b}")])];
+        sections.extend(self.runs.iter().map(|run| self.run_section(run)));
         for (side, workloads) in ["A", "B"].into_iter().zip(&self.unmatched) {
-            if !workloads.is_empty() {
-                let _ = write!(text, "\nOnly in {side}, not compared: {}\n", workloads.join("; "));
-            }
+            let only = format!("Only in {side}, not compared: {}", workloads.join("; "));
+            sections.push(Section::prose(Some(only).filter(|_| !workloads.is_empty())));
         }
-        for note in &self.notes {
-            text.push('\n');
-            text += &wrap(note, "", "", width.map_or(NOTE_WIDTH, usize::from));
-        }
-        if let Some(live) = &self.live {
-            let _ = write!(text, "\n{}\n", course(live));
-        }
-        text.trim_end().to_owned()
+        let note = |note: &String| Section::prose([Line::new(note).labelled("", "")]);
+        sections.extend(self.notes.iter().map(note));
+        sections.push(Section::prose(self.live.as_ref().map(course)));
+        sections.retain(|section| !section.is_empty());
+        sections
     }
 
-    fn run_text(&self, run: &RunComparison, width: usize) -> String {
-        let mut text = String::from("\n");
-        if !run.workload.is_empty() {
-            let _ = writeln!(text, "{}", run.workload);
-        }
-        for difference in &run.differences {
+    fn records(&self) -> Table {
+        let rows = self.runs.iter().flat_map(|run| run.metrics.iter().map(move |metric| (run, metric)));
+        self.columns(rows.collect())
+    }
+
+    fn json(&self) -> String {
+        self.to_json()
+    }
+}
+
+type Row<'a> = (&'a RunComparison, &'a MetricComparison);
+
+impl Comparison {
+    fn columns(&self, rows: Vec<Row>) -> Table {
+        let interval = |[low, high]: [f64; 2]| format!("{} … {}", change(low), change(high)).into();
+        Columns::of(rows)
+            .record("workload", |(run, _): Row| &run.workload)
+            .text("metric", |(_, metric)| &metric.metric)
+            .recorded("metric")
+            .text("unit", |(_, metric)| &metric.unit)
+            .recorded("unit")
+            .ranked(1)
+            .record("primary", |(run, metric)| std::ptr::eq(&raw const run.metrics[0], metric))
+            .record("repetitions_a", |(run, _)| run.repetitions[0])
+            .record("repetitions_b", |(run, _)| run.repetitions[1])
+            .number("A", |(_, metric)| metric.means.map(|[a, _]| a))
+            .recorded("mean_a")
+            .ranked(1)
+            .number("B", |(_, metric)| metric.means.map(|[_, b]| b))
+            .recorded("mean_b")
+            .ranked(1)
+            .number("difference", |(_, metric)| Value::known(metric.difference, Value::Change))
+            .recorded("difference")
+            .number("95% interval", |(_, metric)| Value::known(metric.ci95, interval))
+            .record("difference_low", |(_, metric)| metric.ci95.map(|[low, _]| low))
+            .record("difference_high", |(_, metric)| metric.ci95.map(|[_, high]| high))
+            .record("p_value", |(_, metric)| metric.p_value)
+            .text("verdict", |(_, metric)| self.verdict(metric))
+            .record("verdict", |(_, metric)| metric.verdict.name())
+            .record("more_repetitions", |(_, metric)| metric.more_repetitions)
+            .record("reason", |(_, metric)| metric.reason.as_ref())
+            .record("differing", |(run, _)| {
+                run.differences.iter().map(|one| one.key.as_str()).collect::<Vec<_>>().join(" ")
+            })
+            .fit(Fit::Omit)
+            .into()
+    }
+
+    fn run_section(&self, run: &RunComparison) -> Section {
+        let differences = run.differences.iter().map(|difference| {
             let [a, b] = &difference.values;
-            let _ = writeln!(text, "differs: {}: A {a}, B {b}", difference.key);
-        }
-        let rows: Vec<[String; COLUMNS.len()]> =
-            run.metrics.iter().map(|metric| cells(metric, self.threshold)).collect();
-        let all = table(&rows, &[0, 1, 2, 3, 4, 5, 6]);
-        let is_wide = all.lines().any(|line| line.chars().count() > width);
-        let _ = writeln!(text, "{}", if is_wide { table(&rows, &[0, 4, 5, 6]) } else { all });
-        text += &self.sentence(run);
-        text.push('\n');
-        for (reason, metrics) in corrected(run) {
-            text += &wrap(&format!("{}: {reason}", metrics.join(", ")), "", "  ", width.min(NOTE_WIDTH));
-        }
-        text
+            format!("differs: {}: A {a}, B {b}", difference.key)
+        });
+        let corrected = corrected(run).into_iter();
+        let corrected =
+            corrected.map(|(reason, metrics)| Line::paragraph(format!("{}: {reason}", metrics.join(", "))));
+        Section::of(self.columns(run.metrics.iter().map(|metric| (run, metric)).collect()))
+            .titled(&run.workload)
+            .with_before(differences)
+            .with_after([self.sentence(run)])
+            .with_after(corrected)
     }
 
     /// The verdict of the primary metric as a sentence.
-    pub(crate) fn sentence(&self, run: &RunComparison) -> String {
+    fn sentence(&self, run: &RunComparison) -> String {
         let [a, b] = run.repetitions;
         let first = &run.metrics[0];
         let repetitions =
@@ -73,6 +104,15 @@ impl Comparison {
         };
         format!("{verdict} ({}; {repetitions}){cause}", first.metric)
     }
+
+    /// A verdict in a table. The line below the table has the cause for the metric that decides.
+    fn verdict(&self, metric: &MetricComparison) -> String {
+        match (metric.verdict, metric.more_repetitions) {
+            (Verdict::Inconclusive, Some(more)) => format!("inconclusive, {more} more"),
+            (Verdict::Inconclusive, None) => "inconclusive".to_owned(),
+            _ => words(metric, self.threshold),
+        }
+    }
 }
 
 /// The causes of inconclusive verdicts that further repetitions may change, each with its metrics.
@@ -86,42 +126,6 @@ fn corrected(run: &RunComparison) -> Vec<(&str, Vec<&str>)> {
         }
     }
     causes
-}
-
-const COLUMNS: [&str; 7] = ["metric", "unit", "A", "B", "difference", "95% interval", "verdict"];
-
-/// A table of some columns. The numbers are in columns 2 to 5.
-fn table(rows: &[[String; COLUMNS.len()]], columns: &[usize]) -> String {
-    let mut table = ruled();
-    table.set_header(columns.iter().map(|column| COLUMNS[*column]));
-    table.add_rows(rows.iter().map(|row| columns.iter().map(|column| row[*column].clone())));
-    for (column, shown) in columns.iter().zip(table.column_iter_mut()) {
-        if (2..6).contains(column) {
-            shown.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table.trim_fmt()
-}
-
-fn cells(metric: &MetricComparison, threshold: f64) -> [String; COLUMNS.len()] {
-    let mean = |side: usize| metric.means.map_or_else(|| "-".to_owned(), |means| digits(means[side]));
-    let verdict = match (metric.verdict, metric.more_repetitions) {
-        // The line below the table has the cause for the metric that decides.
-        (Verdict::Inconclusive, Some(more)) => format!("inconclusive, {more} more"),
-        (Verdict::Inconclusive, None) => "inconclusive".to_owned(),
-        _ => words(metric, threshold),
-    };
-    [
-        metric.metric.clone(),
-        metric.unit.clone(),
-        mean(0),
-        mean(1),
-        metric.difference.map_or_else(|| "-".to_owned(), percent),
-        metric
-            .ci95
-            .map_or_else(|| "-".to_owned(), |[low, high]| format!("{} … {}", percent(low), percent(high))),
-        verdict,
-    ]
 }
 
 /// The verdict in words.
@@ -139,14 +143,6 @@ fn words(metric: &MetricComparison, threshold: f64) -> String {
             (None, None) => "inconclusive: the variation is too large".to_owned(),
         },
     }
-}
-
-/// A fraction as a percentage with its sign; a ratio for more than a factor of ten.
-fn percent(fraction: f64) -> String {
-    if fraction > 9.0 {
-        return format!("×{}", digits(fraction + 1.0));
-    }
-    format!("{:+.1}%", fraction * 100.0)
 }
 
 fn short(value: f64) -> String {

@@ -1,64 +1,104 @@
-//! Formats the results of experiments as text. Each experiment has its published effect, model, figures, directions and
-//! log; a table of all follows. Computes no verdict.
+//! What every format shows of experiments. Each has its published effect, model, figures, directions and log; a table
+//! of all follows. Computes no verdict.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
-use comfy_table::{CellAlignment, ContentArrangement};
-use iopath_report::table::{self, digits, ruled};
+use iopath_report::format::{Document, Medium, View, text};
+use iopath_report::section::{Columns, Fit, Line, Section, Table};
+use iopath_report::value::Value;
 
-use super::report::{Row, Verdict};
+use super::report::{Direction, Report, Row, Verdict};
 use super::suite::{ExperimentResult, ExperimentsReport};
 
-/// The number of columns without a terminal, and the limits with one.
-const WIDTH: u16 = 100;
+/// The least width of the text.
 const WIDTH_MIN: u16 = 40;
-const WIDTH_MAX: u16 = 120;
 
 /// The indent of tables.
-const INDENT: u16 = 2;
+const INDENT: usize = 2;
+
+const FIT: Fit = Fit::Break { width_min: WIDTH_MIN, width_max: 120 };
 
 const LEGEND: &str =
     "* calibrated on this row; it does not count. ! outside the tolerance. + beside the effect";
 
-impl ExperimentsReport {
-    /// The report as text for `width` columns (100 if none is given): each experiment, and a table if there are
-    /// several.
-    pub fn text(&self, width: Option<u16>) -> String {
-        let width = width.unwrap_or(WIDTH).clamp(WIDTH_MIN, WIDTH_MAX);
-        let mut text = String::new();
-        for result in &self.results {
-            text.push_str(&experiment(result, width));
-            text.push('\n');
-        }
-        if self.results.len() > 1 {
-            text.push_str(&self.table(width));
-        }
-        text.trim_end().to_owned()
+impl Document for ExperimentsReport {
+    fn text(&self, View { width, is_fancy }: View) -> String {
+        let width = width.map(|width| width.max(WIDTH_MIN));
+        text::render(&self.sections(Medium::Text), View { width, is_fancy })
     }
 
-    /// A table with one line for each experiment, and the sums.
-    fn table(&self, width: u16) -> String {
-        let mut table = ruled();
-        table.set_width(width).set_content_arrangement(ContentArrangement::Dynamic);
-        table.set_header(["id", "effect", "verdict", "rows", "worst", "directions"]);
-        for result in &self.results {
-            let ExperimentResult { experiment, report, .. } = result;
-            let within = report.predictions().filter(|row| row.is_within()).count();
-            let holds = report.directions.iter().filter(|direction| direction.holds).count();
-            table.add_row([
-                experiment.id.to_owned(),
-                experiment.title.to_owned(),
-                result.verdict().map_or("-", Verdict::name).to_owned(),
-                share(within, report.predictions().count()),
-                report.worst().map_or_else(|| "-".to_owned(), percent),
-                share(holds, report.directions.len()),
-            ]);
+    /// Each experiment, and a table if there are several.
+    fn sections(&self, _: Medium) -> Vec<Section> {
+        let mut sections: Vec<Section> = self.results.iter().flat_map(sections).collect();
+        if self.results.len() > 1 {
+            sections.push(Section::of(self.table()));
+            sections.push(Section::prose([Line::paragraph(self.sums()).labelled("", "")]));
         }
-        for column in table.column_iter_mut().skip(3) {
-            column.set_cell_alignment(CellAlignment::Right);
+        sections
+    }
+
+    /// A record is a row or a direction. `holds` of a row states that it is within its tolerance; it is empty without a
+    /// published figure.
+    fn records(&self) -> Table {
+        let rows = self.results.iter().flat_map(|result| {
+            let rows = result.report.rows.iter().map(move |row| (result, Record::Row(row)));
+            rows.chain(result.report.directions.iter().map(move |one| (result, Record::Direction(one))))
+        });
+        fn of_row<V: Into<Value>>(of: impl Fn(&Row) -> V) -> impl Fn((&ExperimentResult, Record)) -> Value {
+            move |(_, record)| match record {
+                Record::Row(row) => of(row).into(),
+                Record::Direction(_) => Value::Absent,
+            }
         }
-        format!("{}\n\n{}", table.trim_fmt(), wrap(&self.sums(), "", "", width))
+        Columns::of(rows)
+            .record("experiment", |(result, _)| result.experiment.id)
+            .record("verdict", |(result, _)| result.verdict().map(Verdict::name))
+            .record("kind", |(_, record)| match record {
+                Record::Row(_) => "row",
+                Record::Direction(_) => "direction",
+            })
+            .record("what", |(_, record)| match record {
+                Record::Row(row) => &row.what,
+                Record::Direction(direction) => &direction.text,
+            })
+            .record("unit", of_row(|row| row.unit))
+            .record("published", of_row(|row| row.published))
+            .record("ours", of_row(|row| row.ours))
+            .record("deviation", of_row(Row::deviation))
+            .record("tolerance", of_row(|row| row.tolerance))
+            .record("calibrated", of_row(|row| row.calibrated))
+            .record("secondary", of_row(|row| row.secondary))
+            .record("holds", |(_, record)| match record {
+                Record::Row(row) => row.published.map(|_| row.is_within()),
+                Record::Direction(direction) => Some(direction.holds),
+            })
+            .into()
+    }
+
+    fn json(&self) -> String {
+        self.to_json()
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Record<'a> {
+    Row(&'a Row),
+    Direction(&'a Direction),
+}
+
+impl ExperimentsReport {
+    /// One line for each experiment.
+    fn table(&self) -> Columns<&ExperimentResult> {
+        let within = |report: &Report| report.predictions().filter(|row| row.is_within()).count();
+        let holds = |report: &Report| report.directions.iter().filter(|direction| direction.holds).count();
+        Columns::of(&self.results)
+            .text("id", |result: &ExperimentResult| result.experiment.id)
+            .text("effect", |result| result.experiment.title)
+            .text("verdict", |result| result.verdict().map(Verdict::name))
+            .number("rows", |result| share(within(&result.report), result.report.predictions().count()))
+            .number("worst", |result| Value::known(result.report.worst(), Value::Signed))
+            .number("directions", |result| share(holds(&result.report), result.report.directions.len()))
+            .fit(FIT)
     }
 
     fn sums(&self) -> String {
@@ -104,100 +144,86 @@ impl ExperimentsReport {
     }
 }
 
-fn experiment(result: &ExperimentResult, width: u16) -> String {
+/// The published effect, the parameters, the figures, the request log, notes and the verdict.
+fn sections(result: &ExperimentResult) -> Vec<Section> {
     let ExperimentResult { experiment, report, target, .. } = result;
-    let mut text = wrap(&format!("{}: {}", experiment.id, experiment.title), "", "  ", width);
-    let _ = write!(text, "{}", wrap(experiment.published, "  Published: ", "    ", width));
-    if let Some(target) = target {
+    let labelled = |label: &'static str| move |text: &str| Line::paragraph(text).labelled(label, "    ");
+    let place = target.as_ref().map(|target| {
         let scratch = if target.is_dir() { "a scratch file in " } else { "" };
-        let place = format!("{scratch}{}", target.display());
-        text.push_str(&wrap(&place, "  Real storage: ", "    ", width));
-    } else {
-        text.push_str(&parameters(result, width));
+        labelled("  Real storage: ")(&format!("{scratch}{}", target.display()))
+    });
+    let mut sections = vec![
+        Section::prose([labelled("  Published: ")(experiment.published)])
+            .with_after(place)
+            .titled(format!("{}: {}", experiment.id, experiment.title)),
+    ];
+    if target.is_none() {
+        sections.push(Section::of(parameters(result)));
     }
-    if !report.rows.is_empty() {
-        text.push('\n');
-        text.push_str(&rows(&report.rows, width));
-    }
-    for direction in &report.directions {
-        let mark = if direction.holds { "  holds: " } else { "  does not hold: " };
-        text.push_str(&wrap(&direction.text, mark, "    ", width));
-    }
+    let is_marked = report.rows.iter().any(|row| !mark(row).is_empty());
+    let legend = is_marked.then(|| Line::paragraph(LEGEND).labelled("  ", "  "));
+    sections.push(Section::of(rows(&report.rows)).with_after(legend));
+    let directions = report.directions.iter().map(|direction| {
+        labelled(if direction.holds { "  holds: " } else { "  does not hold: " })(&direction.text)
+    });
+    let mut end: Vec<Line> = directions.collect();
     if !report.evidence.is_empty() {
-        text.push_str("\n  Request log:\n");
-        for line in &report.evidence {
-            let line = format!("    {}", line.trim_end());
-            // The columns of a log line are kept if they fit.
-            if line.chars().count() > usize::from(width) {
-                text.push_str(&wrap(&line, "    ", "      ", width));
-            } else {
-                text.extend([&line, "\n"]);
-            }
-        }
+        push(&mut sections, std::mem::take(&mut end));
+        end.push(Line::new("  Request log:"));
+        // The columns of a log line are kept if they fit.
+        let log =
+            report.evidence.iter().map(|line| Line::paragraph(line.trim_end()).labelled("    ", "      "));
+        end.extend(log);
+        sections.push(Section::default());
     }
-    for note in &report.notes {
-        text.push_str(&wrap(note, "  Note: ", "    ", width));
-    }
+    end.extend(report.notes.iter().map(|note| labelled("  Note: ")(note)));
     let verdict = result.verdict().map_or("none: no published figure applies to this setup", Verdict::name);
-    let _ = writeln!(text, "  Verdict: {verdict}");
-    text
+    end.push(labelled("  Verdict: ")(verdict));
+    push(&mut sections, end);
+    sections.retain(|section| !section.is_empty());
+    sections
 }
 
-fn parameters(result: &ExperimentResult, width: u16) -> String {
-    let mut table = ruled();
-    table.set_width(width - INDENT).set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(["parameter", "value", "unit", "source"]);
-    for (parameter, value, is_set) in result.settings.all() {
-        let source = if is_set { "set" } else { parameter.source };
-        table.add_row([parameter.name, &value, parameter.unit, source]);
+/// Adds lines below the last section.
+fn push(sections: &mut [Section], lines: Vec<Line>) {
+    sections.last_mut().expect("the title is a section").after.extend(lines);
+}
+
+fn parameters(result: &ExperimentResult) -> Table {
+    let all: Vec<_> = result.settings.all().collect();
+    Columns::of(&all)
+        .text("parameter", |(parameter, ..)| parameter.name)
+        .text("value", |(_, value, _)| value)
+        .text("unit", |(parameter, ..)| parameter.unit)
+        .text("source", |(parameter, _, is_set)| if *is_set { "set" } else { parameter.source })
+        .fit(FIT)
+        .indent(INDENT)
+        .into()
+}
+
+fn rows(rows: &[Row]) -> Columns<&Row> {
+    Columns::of(rows)
+        .text("figure", |row: &Row| &row.what)
+        .text("unit", |row| row.unit)
+        .number("published", |row| row.published)
+        .number("ours", |row| row.ours)
+        .number("deviation", |row| Value::known(row.deviation(), Value::Signed))
+        .text("", mark)
+        .fit(FIT)
+        .indent(INDENT)
+}
+
+fn mark(row: &Row) -> &'static str {
+    match row {
+        row if row.calibrated => "*",
+        row if row.is_prediction() && !row.is_within() => "!",
+        row if row.is_prediction() && row.secondary => "+",
+        _ => "",
     }
-    if table.row_count() == 0 { String::new() } else { format!("\n{}", indented(&table.trim_fmt())) }
 }
 
-fn rows(rows: &[Row], width: u16) -> String {
-    let mut table = ruled();
-    table.set_width(width - INDENT).set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(["figure", "unit", "published", "ours", "deviation", ""]);
-    for row in rows {
-        let mark = match row {
-            row if row.calibrated => "*",
-            row if row.is_prediction() && !row.is_within() => "!",
-            row if row.is_prediction() && row.secondary => "+",
-            _ => "",
-        };
-        table.add_row([
-            row.what.clone(),
-            row.unit.to_owned(),
-            row.published.map_or_else(|| "-".to_owned(), digits),
-            digits(row.ours),
-            row.deviation().map_or_else(|| "-".to_owned(), percent),
-            mark.to_owned(),
-        ]);
-    }
-    for column in table.column_iter_mut().skip(2) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    let marked =
-        rows.iter().any(|row| row.calibrated || row.is_prediction() && (!row.is_within() || row.secondary));
-    let legend = if marked { wrap(LEGEND, "  ", "  ", width) } else { String::new() };
-    indented(&table.trim_fmt()) + &legend
-}
-
-fn indented(table: &str) -> String {
-    table.lines().fold(String::new(), |text, line| text + "  " + line.trim_end() + "\n")
-}
-
-fn share(part: usize, of: usize) -> String {
-    if of == 0 { "-".to_owned() } else { format!("{part}/{of}") }
-}
-
-fn percent(share: f64) -> String {
-    format!("{:+.1}%", share * 100.0)
-}
-
-/// The words of a text on lines of at most `width` columns.
-fn wrap(text: &str, first: &str, rest: &str, width: u16) -> String {
-    table::wrap(text, first, rest, usize::from(width.min(WIDTH)))
+fn share(part: usize, of: usize) -> Value {
+    if of == 0 { Value::Unknown } else { format!("{part}/{of}").into() }
 }
 
 #[cfg(test)]
@@ -223,7 +249,7 @@ mod tests {
 
     #[test]
     fn every_part_is_shown_and_marked() {
-        let text = ExperimentsReport { host: None, results: vec![result()] }.text(None);
+        let text = ExperimentsReport { host: None, results: vec![result()] }.text(View::plain(None));
         for part in [
             "Published: ",
             "parameter",
@@ -250,7 +276,8 @@ mod tests {
             row.published = None;
         }
         assert_eq!((result.verdict(), result.report.verdict()), (None, Some(Verdict::Partly)));
-        let text = ExperimentsReport { host: None, results: vec![result.clone(), result] }.text(None);
+        let text =
+            ExperimentsReport { host: None, results: vec![result.clone(), result] }.text(View::plain(None));
         assert!(text.contains("Verdict: none: no published figure applies"), "{text}");
         assert!(text.contains("0 of 2 reproduced, 0 partly, 0 not."), "{text}");
     }
@@ -259,7 +286,7 @@ mod tests {
     fn lines_fit_the_width() {
         let report = ExperimentsReport { host: None, results: vec![result(), result()] };
         for width in [40, 60, 72, 80, 100, 120, 200] {
-            let text = report.text(Some(width));
+            let text = report.text(View::plain(Some(width)));
             let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
             assert!(widest <= usize::from(width), "{widest} of {width}:\n{text}");
         }
@@ -267,7 +294,8 @@ mod tests {
 
     #[test]
     fn several_experiments_end_in_a_table_with_the_sums() {
-        let text = ExperimentsReport { host: None, results: vec![result(), result()] }.text(None);
+        let text =
+            ExperimentsReport { host: None, results: vec![result(), result()] }.text(View::plain(None));
         let end = text.rsplit("\n\n").next().unwrap();
         assert!(end.contains("0 of 2 reproduced, 2 partly, 0 not. 0 of 2 predicted figures"), "{end}");
     }
@@ -279,7 +307,8 @@ mod tests {
             result.report.rows = vec![Row::unpublished("throughput", "MB/s", 1000.0)];
             ExperimentResult { target: Some(".".into()), ..result }
         };
-        let text = ExperimentsReport { host: None, results: vec![on_storage(), on_storage()] }.text(None);
+        let text = ExperimentsReport { host: None, results: vec![on_storage(), on_storage()] }
+            .text(View::plain(None));
         let end = text.rsplit("\n\n").next().unwrap();
         assert!(
             end.starts_with("2 of 4 directions hold on this storage.") && !end.contains("0 of 0"),

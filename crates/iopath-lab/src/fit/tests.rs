@@ -1,5 +1,6 @@
 //! Fits known models in virtual time. The fitted model must have the figures of the known model. Deterministic.
 
+use iopath_report::format::{Document, View};
 use std::path::Path;
 
 use iopath_core::{Bio, Extent, LengthOnly, QueueConfig, QueuedDevice, Sector};
@@ -28,7 +29,7 @@ fn fitted_quickly(source: &str) -> Fit {
 /// The fitted file is a model with the stated parameters, and its error on the figures held back is within `limit`.
 fn check(fit: &Fit, kind: &str, limit: f64) {
     let FitReport { error, held_back, .. } = &fit.report;
-    let table = fit.report.text(None);
+    let table = fit.report.text(View::plain(None));
     assert_eq!(fit.report.kind, kind, "{table}");
     assert!(error.median <= limit, "{table}");
     assert!(held_back.iter().any(|figure| figure.rw.ends_with("write")), "{table}");
@@ -70,7 +71,7 @@ fn a_server_that_takes_batches_is_recovered() {
     let fit = fitted(&format!("model:{}", file.display()));
     check(&fit, "cloud", 0.08);
     let batch = fit.report.parameters.iter().find(|one| one.name == "batch_max").unwrap();
-    assert!(batch.value > 1.0, "{}", fit.report.text(None));
+    assert!(batch.value > 1.0, "{}", fit.report.text(View::plain(None)));
 }
 
 #[test]
@@ -95,11 +96,11 @@ fn the_text_fits_a_narrow_terminal() {
     let mut fit = fitted_quickly("model:cloud");
     (fit.report.noise, fit.report.noise_floor) = (Some(0.123), Some(0.045));
     for width in [40, 60, 80, 200] {
-        let text = fit.report.text(Some(width));
+        let text = fit.report.text(View::plain(Some(width)));
         let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
         assert!(widest <= usize::from(width), "{widest} of {width}:\n{text}");
     }
-    let text = fit.report.text(None);
+    let text = fit.report.text(View::plain(None));
     assert!(text.contains("a repetition deviates by 12.3%") && text.contains("uncertain by 4.5%"), "{text}");
 }
 
@@ -156,7 +157,11 @@ fn a_log_of_a_virtual_disk_and_of_a_solid_state_disk_is_recovered() {
         let effort = Effort { evaluations, ..EFFORT };
         let fit = fit_log(&options(log.to_str().unwrap()), effort, &mut Silent).unwrap();
         let FitReport { error, held_back, log: name, .. } = &fit.report;
-        assert!(error.median <= limit && held_back.len() >= 8, "{model}: {}", fit.report.text(None));
+        assert!(
+            error.median <= limit && held_back.len() >= 8,
+            "{model}: {}",
+            fit.report.text(View::plain(None))
+        );
         assert_eq!(name.as_deref(), log.to_str());
         Model::parse("fitted.toml", &fit.file).unwrap();
     }

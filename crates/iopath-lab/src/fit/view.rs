@@ -1,78 +1,90 @@
-//! A fit as text: the kind, its error, and a table of the figures held back. Computes nothing.
+//! What every format shows of a fit: the kind, its error, and the figures held back. Computes nothing.
 
-use std::fmt::Write as _;
+use iopath_report::format::{Document, Medium};
+use iopath_report::numbers::percent;
+use iopath_report::section::{Columns, Fit, Section, Table};
+use iopath_report::value::Value;
 
-use comfy_table::{CellAlignment, ContentArrangement};
-use iopath_report::table::{digits, ruled, time, wrapped};
-
-use super::report::{FitReport, FittedFigure, Quantity};
+use super::report::{ErrorSummary, FitReport, FittedFigure, FittedParameter, Quantity};
 
 /// The least width of the table: its numbers need it.
 const WIDTH_MIN: u16 = 40;
 
-impl FitReport {
-    /// The report as text for `width` columns; of any width if none is given.
-    pub fn text(&self, width: Option<u16>) -> String {
-        let mut text = format!("Model of kind {}, fitted to {}\n", self.kind, self.source);
-        for (figures, of, error) in [
-            (&self.held_back, "held back from the fit", self.error),
-            (&self.training, "of the fit", self.training_error),
-        ] {
-            let [median, p90, max] = [error.median, error.p90, error.max].map(percent);
-            let _ = writeln!(
-                text,
-                "Error on the {} figures {of}: median {median}, p90 {p90}, largest {max}",
-                figures.len()
-            );
+impl Document for FitReport {
+    fn sections(&self, medium: Medium) -> Vec<Section> {
+        let error = |count: usize, of: &str, ErrorSummary { median, p90, max }: ErrorSummary| {
+            let [median, p90, max] = [median, p90, max].map(percent);
+            format!("Error on the {count} figures {of}: median {median}, p90 {p90}, largest {max}")
+        };
+        let noise = self
+            .noise
+            .map(|noise| format!("Noise of the measurement: {}", noise_text(noise, self.noise_floor)));
+        let head = [
+            format!("Model of kind {}, fitted to {}", self.kind, self.source),
+            error(self.held_back.len(), "held back from the fit", self.error),
+            error(self.training.len(), "of the fit", self.training_error),
+        ];
+        let mut sections =
+            vec![Section::prose(head).with_after(noise), section("held back", &self.held_back)];
+        if medium != Medium::Text {
+            let parameters = Columns::of(&self.parameters)
+                .text("parameter", |one: &FittedParameter| &one.name)
+                .text("source", |one| &one.source)
+                .number("value", |one| one.value);
+            let warnings = self.warnings.iter().map(|warning| format!("Warning: {warning}"));
+            sections.push(Section::of(parameters).with_after(warnings));
+            sections.push(section("of the fit", &self.training));
         }
-        if let Some(noise) = self.noise {
-            let _ = writeln!(text, "Noise of the measurement: {}", noise_text(noise, self.noise_floor));
-        }
-        wrapped(&text, width) + "\n" + &table_of(&self.held_back, width)
+        sections
+    }
+
+    /// A record is a figure of the workloads held back, or of the training.
+    fn records(&self) -> Table {
+        let held_back = self.held_back.iter().map(|figure| ("held-back", figure));
+        let training = self.training.iter().map(|figure| ("training", figure));
+        Columns::of(held_back.chain(training))
+            .record("part", |(part, _)| part)
+            .record("workload", |(_, figure)| &figure.workload)
+            .record("rw", |(_, figure)| &figure.rw)
+            .record("block_bytes", |(_, figure)| figure.block_bytes)
+            .record("io_depth", |(_, figure)| figure.io_depth)
+            .record("quantity", |(_, figure)| match figure.quantity {
+                Quantity::Iops => "iops",
+                Quantity::LatencyNs => "latency-ns",
+            })
+            .record("measured", |(_, figure)| figure.measured)
+            .record("modelled", |(_, figure)| figure.modelled)
+            .record("deviation", |(_, figure)| figure.deviation)
+            .record("noise", |(_, figure)| figure.noise)
+            .into()
+    }
+
+    fn json(&self) -> String {
+        self.to_json()
     }
 }
 
 /// The noise of a measurement in words.
 pub(super) fn noise_text(noise: f64, floor: Option<f64>) -> String {
-    let mut text = format!("a repetition deviates by {} (median) from its workload's median", percent(noise));
-    if let Some(floor) = floor {
-        let _ = write!(
-            text,
+    let noise = format!("a repetition deviates by {} (median) from its workload's median", percent(noise));
+    let floor = floor.map(|floor| {
+        format!(
             "; the figures themselves are uncertain by {}: the error of a perfect model is about as large",
             percent(floor)
-        );
-    }
-    text
+        )
+    });
+    noise + &floor.unwrap_or_default()
 }
 
-fn table_of(figures: &[FittedFigure], width: Option<u16>) -> String {
+fn section(part: &str, figures: &[FittedFigure]) -> Section {
     let is_latency = figures.iter().any(|figure| figure.quantity == Quantity::LatencyNs);
-    let columns = if is_latency {
-        ["held back", "measured", "modelled", "deviation", "noise"]
-    } else {
-        ["held back", "measured IOPS", "modelled IOPS", "deviation", "noise"]
-    };
-    let shown = |value: f64| if is_latency { time(value.round() as u64) } else { digits(value) };
-    let mut table = ruled();
-    if let Some(width) = width {
-        table.set_width(width.max(WIDTH_MIN)).set_content_arrangement(ContentArrangement::Dynamic);
-    }
-    table.set_header(columns);
-    for figure in figures {
-        table.add_row([
-            figure.workload.clone(),
-            shown(figure.measured),
-            shown(figure.modelled),
-            format!("{:+.1}%", figure.deviation * 100.0),
-            figure.noise.map_or_else(|| "-".to_owned(), percent),
-        ]);
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table.trim_fmt()
-}
-
-fn percent(fraction: f64) -> String {
-    format!("{:.1}%", fraction * 100.0)
+    let unit = if is_latency { "" } else { " IOPS" };
+    let kind = if is_latency { Value::Nanoseconds } else { Value::Number };
+    let columns = Columns::of(figures)
+        .text(part, |figure: &FittedFigure| &figure.workload)
+        .number(format!("measured{unit}"), |figure| kind(figure.measured))
+        .number(format!("modelled{unit}"), |figure| kind(figure.modelled))
+        .number("deviation", |figure| Value::Signed(figure.deviation))
+        .number("noise", |figure| Value::known(figure.noise, Value::Percent));
+    Section::of(columns.fit(Fit::Break { width_min: WIDTH_MIN, width_max: u16::MAX }))
 }

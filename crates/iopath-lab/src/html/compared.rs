@@ -3,18 +3,20 @@
 
 use std::fmt::Write as _;
 
-use iopath_report::table::digits;
+use iopath_report::format::{Document, Medium, page};
+use iopath_report::numbers::{change, digits, percent};
 use maud::{Markup, html};
 
-use super::facts::{Compared, ComparedMetric, ComparedRun, Tone};
-use super::parts::{Statement, facts, table};
+use super::facts::Tone;
+use super::parts::{Statement, facts};
+use crate::compare::{Comparison, MetricComparison, RunComparison, Verdict};
 
 /// The largest ratio at the ends of the axis, as a logarithm.
 const REACH_MAX: f64 = 4.6;
 
 /// The verdict of each workload.
-pub(super) fn statements(compared: &Compared) -> Vec<Statement> {
-    let verdict = |run: &ComparedRun| {
+pub(super) fn statements(compared: &Comparison) -> Vec<Statement> {
+    let verdict = |run: &RunComparison| {
         let primary = run.metrics.first()?;
         let [a, b] = &compared.sides;
         let difference = match (primary.difference, primary.means) {
@@ -22,7 +24,7 @@ pub(super) fn statements(compared: &Compared) -> Vec<Statement> {
                 format!(
                     "{} by {}: {} → {} {}",
                     primary.metric,
-                    percent(difference),
+                    change(difference),
                     digits(before),
                     digits(after),
                     primary.unit
@@ -30,20 +32,17 @@ pub(super) fn statements(compared: &Compared) -> Vec<Statement> {
             }
             _ => primary.metric.clone(),
         };
-        let text = match primary.verdict.as_str() {
-            "same" => format!(
-                "{}: the same within {} ({difference})",
-                run.workload,
-                percent(compared.threshold).trim_start_matches('+')
-            ),
-            "inconclusive" => format!("{}: inconclusive ({difference})", run.workload),
-            verdict => format!("{}: {verdict}, {difference}", run.workload),
+        let text = match primary.verdict {
+            Verdict::Same => {
+                format!("{}: the same within {} ({difference})", run.workload, percent(compared.threshold))
+            }
+            Verdict::Inconclusive => format!("{}: inconclusive ({difference})", run.workload),
+            verdict => format!("{}: {}, {difference}", run.workload, verdict.name()),
         };
         let mut evidence =
             format!("B is {b}, A is {a}; {} and {} repetitions", run.repetitions[0], run.repetitions[1]);
         if let Some([low, high]) = primary.ci95 {
-            let end = |end: Option<f64>| end.map_or_else(|| "unbounded".to_owned(), percent);
-            let _ = write!(evidence, "; 95% interval {} to {}", end(low), end(high));
+            let _ = write!(evidence, "; 95% interval {} to {}", change(low), change(high));
         }
         if let Some(more) = primary.more_repetitions {
             let _ = write!(evidence, "; {more} more repetitions of each side are needed");
@@ -51,7 +50,7 @@ pub(super) fn statements(compared: &Compared) -> Vec<Statement> {
         if let Some(reason) = &primary.reason {
             let _ = write!(evidence, "; {reason}");
         }
-        Some(Statement::new(primary.tone(), "comparison", text, evidence))
+        Some(Statement::new(tone(primary.verdict), "comparison", text, evidence))
     };
     let notes = compared.notes.iter().map(|note| Statement::new(Tone::Warn, "note", note.clone(), ""));
     let mut list: Vec<Statement> = compared.runs.iter().filter_map(verdict).collect();
@@ -66,25 +65,18 @@ pub(super) fn statements(compared: &Compared) -> Vec<Statement> {
     list
 }
 
-fn percent(fraction: f64) -> String {
-    let value = fraction * 100.0;
-    let decimals = usize::from(value.abs() < 10.0);
-    format!("{value:+.decimals$}%").replace('-', "−")
-}
-
 /// The differences of all metrics, workload by workload.
-pub(super) fn section(compared: &Compared) -> Markup {
+pub(super) fn section(compared: &Comparison) -> Markup {
     let [a, b] = &compared.sides;
     let live = compared.live.as_ref().map_or_else(String::new, |live| {
         let partial = if live.partial { ", partial" } else { "" };
-        format!("{} alternating pairs, ended by {}{partial}", live.pairs, live.stopped)
+        format!("{} alternating pairs, ended by {}{partial}", live.pairs, live.stopped.name())
     });
-    let threshold = percent(compared.threshold);
     html! {
         (facts(&[
             ("A, the base", a.clone()),
             ("B", b.clone()),
-            ("counts as the same", format!("within {}", threshold.trim_start_matches('+'))),
+            ("counts as the same", format!("within {}", percent(compared.threshold))),
             ("live", live),
         ]))
         @for run in &compared.runs {
@@ -101,17 +93,14 @@ pub(super) fn section(compared: &Compared) -> Markup {
                 (forest(run, compared.threshold))
             }
         }
-        @for (side, list) in ["A", "B"].iter().zip(&compared.unmatched) {
-            @if !list.is_empty() { p class="note" { "Without a partner, in " (side) ": " (list.join("; ")) } }
-        }
-        (figures(compared))
+        details { summary { "Figures of the comparison" } (page::sections(&compared.sections(Medium::Page))) }
     }
 }
 
 /// One line for each metric: the interval, the estimate, the verdict.
-fn forest(run: &ComparedRun, threshold: f64) -> Markup {
+fn forest(run: &RunComparison, threshold: f64) -> Markup {
     let ends = run.metrics.iter().flat_map(|metric| {
-        let ends = metric.ci95.into_iter().flatten().flatten();
+        let ends = metric.ci95.into_iter().flatten();
         ends.chain(metric.difference)
     });
     // Twice as much and half as much have the same distance from the middle.
@@ -121,12 +110,11 @@ fn forest(run: &ComparedRun, threshold: f64) -> Markup {
     let reach = (most * 1.08).min(REACH_MAX);
     let place = |value: f64| ((log(value) / reach).clamp(-1.0, 1.0) + 1.0) * 50.0;
     let css = |from: f64, to: f64| format!("left:{from:.2}%;width:{:.2}%", (to - from).max(0.3));
-    let line = |metric: &ComparedMetric| {
-        let [low, high] = metric.ci95.unwrap_or([None, None]);
-        let (low, high) = (low.map_or(0.0, place), high.map_or(100.0, place));
+    let line = |metric: &MetricComparison| {
+        let [low, high] = metric.ci95.map_or([0.0, 100.0], |ends| ends.map(place));
         html! { div class="row" {
             div class="bar-name" { (metric.metric) }
-            div class=(format!("forest {}", metric.tone().class())) {
+            div class=(format!("forest {}", tone(metric.verdict).class())) {
                 div class="band" style=(css(place(-threshold), place(threshold))) {}
                 div class="zero" {}
                 @if metric.ci95.is_some() { div class="interval" style=(css(low, high)) {} }
@@ -135,53 +123,35 @@ fn forest(run: &ComparedRun, threshold: f64) -> Markup {
                 }
             }
             div class="bar-value" {
-                (metric.difference.map_or_else(|| "–".to_owned(), percent)) " " span class=(metric.tone().class()) { (metric.verdict) }
+                (metric.difference.map_or_else(|| "–".to_owned(), change)) " " span class=(tone(metric.verdict).class()) { (metric.verdict.name()) }
             }
         } }
     };
     html! {
         div class="bars" {
             @for metric in &run.metrics { (line(metric)) }
-            div class="row" { div {} div class="forest-axis" { span { (percent((-reach).exp_m1())) } span { "0" } span { (percent(reach.exp_m1())) } } }
+            div class="row" { div {} div class="forest-axis" { span { (change((-reach).exp_m1())) } span { "0" } span { (change(reach.exp_m1())) } } }
         }
     }
 }
 
-fn figures(compared: &Compared) -> Markup {
-    let head = ["workload", "metric", "A", "B", "unit", "difference", "95% from", "to", "verdict"]
-        .map(str::to_owned);
-    let end = |end: Option<f64>| end.map_or_else(|| "–".to_owned(), percent);
-    let rows: Vec<Vec<String>> = compared
-        .runs
-        .iter()
-        .flat_map(|run| run.metrics.iter().map(move |metric| (run, metric)))
-        .map(|(run, metric)| {
-            let [a, b] = metric.means.map_or(["–".to_owned(), "–".to_owned()], |means| means.map(digits));
-            let [low, high] = metric.ci95.unwrap_or([None, None]).map(end);
-            let difference = metric.difference.map_or_else(|| "–".to_owned(), percent);
-            vec![
-                run.workload.clone(),
-                metric.metric.clone(),
-                a,
-                b,
-                metric.unit.clone(),
-                difference,
-                low,
-                high,
-                metric.verdict.clone(),
-            ]
-        })
-        .collect();
-    html! { details { summary { "Figures of the comparison" } (table(&head, &rows)) } }
+/// Whether B is significantly worse, or better.
+fn tone(verdict: Verdict) -> Tone {
+    match verdict {
+        Verdict::Faster | Verdict::Cheaper => Tone::Good,
+        Verdict::Slower | Verdict::Costlier => Tone::Bad,
+        Verdict::Inconclusive => Tone::Warn,
+        Verdict::Same => Tone::Plain,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn compared(verdict: &str, difference: f64) -> Compared {
+    fn compared(verdict: &str, difference: f64) -> Comparison {
         let json = serde_json::json!({
-            "schema": "iopath.compare/1", "sides": ["a.json", "b.json"], "threshold": 0.03, "live": null,
+            "schema": "iopath.compare/1", "host": null, "metric": null, "vary": [], "sides": ["a.json", "b.json"], "threshold": 0.03, "live": null,
             "runs": [{
                 "workload": "kernel-direct, read", "differences": [], "repetitions": [5, 5],
                 "metrics": [{
@@ -199,8 +169,8 @@ mod tests {
     fn a_regression_is_marked_and_comes_first() {
         let list = statements(&compared("slower", -0.25));
         assert_eq!(list[0].tone, Tone::Bad);
-        assert!(list[0].text.contains("slower, throughput by −25%: 100 → 75"), "{list:#?}");
-        assert!(list[0].evidence.contains("95% interval −26% to unbounded"), "{list:#?}");
+        assert!(list[0].text.contains("slower, throughput by -25.0%: 100 → 75"), "{list:#?}");
+        assert!(list[0].evidence.contains("95% interval -26.0% to unbounded"), "{list:#?}");
         assert_eq!(list[1].text, "each side is one execution");
         assert!(statements(&compared("same", 0.001))[0].text.contains("the same within 3.0%"));
     }
@@ -209,6 +179,6 @@ mod tests {
     fn intervals_lie_on_the_axis() {
         let html = section(&compared("slower", -0.25)).into_string();
         assert!(html.contains("class=\"interval\"") && html.contains("class=\"estimate\""), "{html}");
-        assert!(html.contains("Without a partner, in B: other"), "{html}");
+        assert!(html.contains("Only in B, not compared: other"), "{html}");
     }
 }

@@ -1,10 +1,13 @@
 //! Experiments on a page: verdicts, published and modelled figures. `experiment` computed them.
 
-use iopath_report::table::digits;
+use iopath_report::format::page;
+use iopath_report::numbers::signed_percent;
+use iopath_report::section::{Columns, Section};
+use iopath_report::value::Value;
 use maud::{Markup, html};
 
-use super::facts::{Experiment, Experiments, Row, Tone};
-use super::parts::{Statement, table};
+use super::facts::{Experiment, Experiments, Parameter, Row, Tone};
+use super::parts::Statement;
 
 /// Deviations beyond this are drawn at the end of the scale.
 const REACH: f64 = 1.0;
@@ -79,9 +82,9 @@ fn one(experiment: &Experiment) -> Markup {
             @for note in &experiment.notes { p class="note" { (note) } }
             details {
                 summary { "Figures, evidence and parameters" }
-                (figures(experiment))
+                (page::sections(&[figures(experiment)]))
                 @if !experiment.evidence.is_empty() { pre tabindex="0" { (experiment.evidence.join("\n")) } }
-                (parameters(experiment))
+                (page::sections(&[parameters(experiment)]))
             }
         }
     }
@@ -98,52 +101,32 @@ fn deviation(row: &Row) -> Markup {
             div class="zero" {}
             div class=(if row.calibrated { "estimate hollow" } else { "estimate" }) style=(format!("left:{:.2}%", place(value))) {}
         }
-        div class="bar-value" { (format!("{:+.1}%", value * 100.0).replace('-', "−")) }
+        div class="bar-value" { (signed_percent(value)) }
     } }
 }
 
-fn figures(experiment: &Experiment) -> Markup {
-    let head = ["figure", "unit", "published", "model", "deviation", "counts"].map(str::to_owned);
-    let rows: Vec<Vec<String>> = experiment
-        .rows
-        .iter()
-        .map(|row| {
-            let deviation =
-                row.deviation.map_or_else(|| "–".to_owned(), |value| format!("{:+.1}%", value * 100.0));
-            let counts = match (row.published.is_some(), row.calibrated) {
-                (false, _) => "not published",
-                (true, true) => "calibrated",
-                (true, false) => "prediction",
-            };
-            let published = row.published.map_or_else(|| "–".to_owned(), digits);
-            vec![
-                row.what.clone(),
-                row.unit.clone(),
-                published,
-                digits(row.ours),
-                deviation,
-                counts.to_owned(),
-            ]
-        })
-        .collect();
-    if rows.is_empty() { Markup::default() } else { table(&head, &rows) }
+fn figures(experiment: &Experiment) -> Section {
+    let columns = Columns::of(&experiment.rows)
+        .text("figure", |row: &Row| &row.what)
+        .text("unit", |row| &row.unit)
+        .number("published", |row| row.published)
+        .number("ours", |row| row.ours)
+        .number("deviation", |row| Value::known(row.deviation, Value::Signed))
+        .text("counts", |row| match (row.published.is_some(), row.calibrated) {
+            (false, _) => "not published",
+            (true, true) => "calibrated",
+            (true, false) => "prediction",
+        });
+    Section::of(columns)
 }
 
-fn parameters(experiment: &Experiment) -> Markup {
-    let head = ["parameter", "value", "unit", "source"].map(str::to_owned);
-    let rows: Vec<Vec<String>> = experiment
-        .parameters
-        .iter()
-        .map(|parameter| {
-            vec![
-                parameter.name.clone(),
-                parameter.value.clone(),
-                parameter.unit.clone(),
-                parameter.source.clone(),
-            ]
-        })
-        .collect();
-    if rows.is_empty() { Markup::default() } else { table(&head, &rows) }
+fn parameters(experiment: &Experiment) -> Section {
+    let columns = Columns::of(&experiment.parameters)
+        .text("parameter", |parameter: &Parameter| &parameter.name)
+        .text("value", |parameter| &parameter.value)
+        .text("unit", |parameter| &parameter.unit)
+        .text("source", |parameter| &parameter.source);
+    Section::of(columns)
 }
 
 #[cfg(test)]

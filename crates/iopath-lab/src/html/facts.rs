@@ -1,74 +1,8 @@
-//! Comparisons and experiments as a page shows them, read from their JSON (docs/compare.md, docs/experiments.md).
+//! Experiments as a page shows them, read from their JSON (docs/experiments.md), and the tone of statements.
 //! Unknown keys are ignored. Does not compute anything.
 
 use iopath_report::result::Origin;
 use serde::Deserialize;
-
-/// A comparison, `iopath.compare/1`.
-#[derive(Debug, Clone, Deserialize)]
-pub(super) struct Compared {
-    #[serde(default)]
-    pub(super) origin: Option<Origin>,
-    pub(super) sides: [String; 2],
-    pub(super) threshold: f64,
-    pub(super) live: Option<Live>,
-    pub(super) runs: Vec<ComparedRun>,
-    #[serde(default)]
-    pub(super) unmatched: [Vec<String>; 2],
-    #[serde(default)]
-    pub(super) notes: Vec<String>,
-}
-
-/// The course of a live comparison.
-#[derive(Debug, Clone, Deserialize)]
-pub(super) struct Live {
-    pub(super) pairs: u64,
-    pub(super) stopped: String,
-    pub(super) partial: bool,
-}
-
-/// One workload of both sides.
-#[derive(Debug, Clone, Deserialize)]
-pub(super) struct ComparedRun {
-    pub(super) workload: String,
-    #[serde(default)]
-    pub(super) differences: Vec<Difference>,
-    pub(super) repetitions: [u64; 2],
-    pub(super) metrics: Vec<ComparedMetric>,
-}
-
-/// A condition with different values.
-#[derive(Debug, Clone, Deserialize)]
-pub(super) struct Difference {
-    pub(super) key: String,
-    pub(super) values: [String; 2],
-}
-
-/// A metric of both sides.
-#[derive(Debug, Clone, Deserialize)]
-pub(super) struct ComparedMetric {
-    pub(super) metric: String,
-    pub(super) unit: String,
-    pub(super) means: Option<[f64; 2]>,
-    pub(super) difference: Option<f64>,
-    /// An end without bound is none.
-    pub(super) ci95: Option<[Option<f64>; 2]>,
-    pub(super) verdict: String,
-    pub(super) more_repetitions: Option<u64>,
-    pub(super) reason: Option<String>,
-}
-
-impl ComparedMetric {
-    /// Whether B is significantly worse, or better.
-    pub(super) fn tone(&self) -> Tone {
-        match self.verdict.as_str() {
-            "faster" | "cheaper" => Tone::Good,
-            "slower" | "costlier" => Tone::Bad,
-            "inconclusive" => Tone::Warn,
-            _ => Tone::Plain,
-        }
-    }
-}
 
 /// How a statement is marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

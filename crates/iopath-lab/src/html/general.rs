@@ -1,27 +1,22 @@
 //! Documents without charts of their own on a page: settings and trials, fitted models, maps of files. Shows their
-//! tables, those of Markdown. The statements are in each kind's own words; nothing is computed here.
+//! tables, The statements are in each kind's own words; nothing is computed here.
 
 use std::fmt::Write as _;
 
+use iopath_report::format::{Document, Medium, page};
+use iopath_report::numbers::{percent, signed_percent};
 use maud::{Markup, html};
 
 use super::facts::Tone;
-use super::parts::{Bar, Statement, bars, table};
+use super::parts::{Bar, Statement, bars};
 use crate::fit::FitReport;
-use crate::format::{Document, Section};
 use crate::map::FileMap;
 use crate::tune::{TrialReport, TrialVerdict, TuneReport};
 use crate::whatif::{InputReport, WhatIfReport};
 
 /// The tables of a document, with their paragraphs.
 pub(super) fn section(document: &dyn Document) -> Markup {
-    html! {
-        @for Section { title, head, rows, paragraphs, .. } in document.sections() {
-            @if !title.is_empty() { h3 { (title) } }
-            @for paragraph in &paragraphs { p class="note" { (paragraph) } }
-            @if !rows.is_empty() { (table(&head, &rows)) }
-        }
-    }
+    page::sections(&document.sections(Medium::Page))
 }
 
 /// The changes of a command, or the settings that differ from those before iopath.
@@ -100,7 +95,6 @@ pub(super) fn trial_section(trial: &TrialReport) -> Markup {
 
 /// The error of a fitted model.
 pub(super) fn of_fit(fit: &FitReport) -> Vec<Statement> {
-    let percent = |fraction: f64| format!("{:.1}%", fraction * 100.0);
     let text = format!(
         "The model of kind {} deviates by {} (median) from {} figures that the fit did not use",
         fit.kind,
@@ -128,7 +122,7 @@ pub(super) fn fit_section(fit: &FitReport) -> Markup {
         name: format!("{} ({part})", figure.workload),
         value: figure.deviation.abs() * 100.0,
         ends: None,
-        text: format!("{:+.1}%", figure.deviation * 100.0).replace('-', "−"),
+        text: signed_percent(figure.deviation),
         colour,
     };
     let held_back = fit.held_back.iter().map(|figure| (0, "held back", figure));

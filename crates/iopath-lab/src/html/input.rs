@@ -12,8 +12,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use thiserror::Error;
 
-use super::facts::{Compared, Experiments};
+use super::facts::Experiments;
 use super::log_series::LogFacts;
+use crate::compare::Comparison;
 use crate::fit::FitReport;
 use crate::map::FileMap;
 use crate::sweep::SweepFile;
@@ -94,7 +95,7 @@ pub(super) struct Source {
 #[derive(Debug)]
 pub(super) enum Content {
     Results(Box<Report>),
-    Comparison(Box<Compared>),
+    Comparison(Box<WithOrigin<Comparison>>),
     Experiments(Experiments),
     Sweep(Box<SweepFile>),
     Settings(Box<WithOrigin<TuneReport>>),

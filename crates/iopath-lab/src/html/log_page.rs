@@ -2,15 +2,16 @@
 //! `iopath log` prints the same totals as text.
 
 use iopath_log::Report;
+use iopath_report::format::{Document, Medium, page};
+use iopath_report::numbers::{digits, time};
 use iopath_report::size::format_size;
-use iopath_report::table::{digits, time};
 use maud::{Markup, html};
 
 use super::chart::{Axis, Chart, Kind, Point, Series};
 use super::facts::Tone;
 use super::log_series::{Course, LogFacts, Span, class_start};
 use super::number::{Quantity, Scale};
-use super::parts::{Bar, Statement, bars, facts, figure, table};
+use super::parts::{Bar, Statement, bars, facts, figure};
 
 const NANOS: f64 = 1e9;
 
@@ -108,8 +109,7 @@ pub(super) fn section(log: &LogFacts, number: usize) -> Markup {
             (sizes(&log.summary))
             (reasons(&log.summary))
         }
-        (stages(&log.summary))
-        (streams(&log.summary))
+        (page::sections(&log.summary.sections(Medium::Page)))
     }
 }
 
@@ -351,57 +351,6 @@ fn reasons(summary: &Report) -> Markup {
 /// A time of a stage. A log need not have the events at both of its ends.
 fn timed(count: u64, ns: u64) -> String {
     if count == 0 { "not recorded".to_owned() } else { time(ns) }
-}
-
-fn stages(summary: &Report) -> Markup {
-    let stages = &summary.stages;
-    let rows = [
-        ("Q2G, until a request slot", stages.q2g),
-        ("G2I, in the plug", stages.g2i),
-        ("I2D, in the elevator", stages.i2d),
-        ("D2C, at the device", stages.d2c),
-        ("Q2C, the whole bio", stages.q2c),
-    ];
-    let head = ["stage", "count", "mean", "p50", "p90", "p99", "p99.9", "max"].map(str::to_owned);
-    let rows: Vec<Vec<String>> = rows
-        .into_iter()
-        .map(|(name, stage)| {
-            let times =
-                [stage.mean_ns as u64, stage.p50_ns, stage.p90_ns, stage.p99_ns, stage.p999_ns, stage.max_ns];
-            let times = times.map(|ns| timed(stage.count, ns));
-            [name.to_owned(), stage.count.to_string()].into_iter().chain(times).collect()
-        })
-        .collect();
-    html! { h4 { "Stages of the path" } (table(&head, &rows)) }
-}
-
-fn streams(summary: &Report) -> Markup {
-    if summary.streams.len() < 2 {
-        return Markup::default();
-    }
-    let head = ["stream", "bios", "share of bytes", "mean", "p50", "p99", "max"].map(str::to_owned);
-    let optional = |ns: Option<u64>| ns.map_or_else(|| "–".to_owned(), time);
-    let rows: Vec<Vec<String>> = summary
-        .streams
-        .iter()
-        .take(64)
-        .map(|stream| {
-            vec![
-                stream.stream.to_string(),
-                stream.bios.to_string(),
-                format!("{}%", digits(stream.share * 100.0)),
-                time(stream.mean_q2c_ns as u64),
-                optional(stream.p50_q2c_ns),
-                optional(stream.p99_q2c_ns),
-                time(stream.max_q2c_ns),
-            ]
-        })
-        .collect();
-    html! {
-        h4 { "Streams" }
-        p class="note" { "The last stream ended " (time(summary.skew_ns)) " after the first one." }
-        (table(&head, &rows))
-    }
 }
 
 #[cfg(test)]

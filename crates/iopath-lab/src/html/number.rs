@@ -1,7 +1,7 @@
 //! Formats numbers for axes, and selects the ticks of an axis. Does not draw.
 
+use iopath_report::numbers::{digits, time};
 use iopath_report::size::format_size;
-use iopath_report::table::{digits, time};
 
 /// The kind of a quantity: it determines the format of its values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

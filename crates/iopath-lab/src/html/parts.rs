@@ -2,6 +2,9 @@
 
 use std::fmt::Write as _;
 
+use iopath_report::format::page;
+use iopath_report::section::{Columns, Section};
+use iopath_report::value::Value;
 use maud::{Markup, PreEscaped, html};
 
 use super::chart::{COLOURS, Chart, Series};
@@ -68,21 +71,21 @@ fn figures(chart: &Chart) -> Markup {
     };
     let value = |series: &Series, x: f64| {
         let Some(point) = series.points.iter().find(|point| point.x.total_cmp(&x).is_eq()) else {
-            return "–".to_owned();
+            return Value::Unknown;
         };
         let mut text = chart.y.quantity.text(point.y);
         if let Some([low, high]) = point.ends {
             let _ = write!(text, " ({} to {})", chart.y.quantity.text(low), chart.y.quantity.text(high));
         }
-        text
+        text.into()
     };
-    let head =
-        std::iter::once(chart.x.label.clone()).chain(chart.series.iter().map(|series| series.name.clone()));
-    let rows = xs.into_iter().map(|x| {
-        std::iter::once(label(x)).chain(chart.series.iter().map(|series| value(series, x))).collect()
-    });
+    let columns = Columns::of(xs).text(&chart.x.label, label);
+    let columns = chart
+        .series
+        .iter()
+        .fold(columns, |columns, series| columns.number(&series.name, |x| value(series, x)));
     html! {
-        details { summary { "Figures, " (chart.y.label) } (table(&head.collect::<Vec<_>>(), &rows.collect::<Vec<_>>())) }
+        details { summary { "Figures, " (chart.y.label) } (page::sections(&[Section::of(columns)])) }
     }
 }
 
@@ -219,26 +222,6 @@ pub(super) fn statements(list: &[Statement]) -> Markup {
     }
 }
 
-/// A table. The first column names the row.
-pub(super) fn table(head: &[String], rows: &[Vec<String>]) -> Markup {
-    html! {
-        div class="scroll" tabindex="0" role="region" aria-label="table" {
-            table class="figures" {
-                thead { tr { @for cell in head { th scope="col" { (cell) } } } }
-                tbody {
-                    @for row in rows {
-                        tr {
-                            @for (index, cell) in row.iter().enumerate() {
-                                @if index == 0 { th scope="row" { (cell) } } @else { td { (cell) } }
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
 /// Names and values; rows without a value are left out.
 pub(super) fn facts(rows: &[(&str, String)]) -> Markup {
     html! {
@@ -281,13 +264,11 @@ mod tests {
             scale: Scale::Linear,
             low_is_good: false,
         };
-        let row = vec![BAD.to_owned(), BAD.to_owned()];
         let all = [
             figure(chart),
             bars(BAD, BAD, &[bar]),
             heat(&map),
             statements(&[Statement::new(Tone::Warn, BAD, BAD, BAD)]),
-            table(&row, std::slice::from_ref(&row)),
             facts(&[("file", BAD.to_owned())]),
             command(BAD),
         ];

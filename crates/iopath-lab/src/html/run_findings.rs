@@ -3,9 +3,9 @@
 
 use std::fmt::Write;
 
+use iopath_report::numbers::digits;
 use iopath_report::result::{Confidence, Report, RunResult, ServedBy, Spread};
 use iopath_report::stats::contrast::Contrast;
-use iopath_report::table::digits;
 
 use super::facts::Tone;
 use super::parts::Statement;
@@ -94,7 +94,7 @@ fn fastest(group: &Group) -> Option<Statement> {
     let price = cost(best.result, is_random).map_or_else(String::new, |(_, text)| format!(", {text}"));
     if ranked.len() < 2 {
         let latency = best.result.latency_ns;
-        let time = iopath_report::table::time;
+        let time = iopath_report::numbers::time;
         let text = format!("{}: {}{price}", group.title, rate(best.result, is_random));
         let evidence = format!(
             "{}; latency p50 {}, p99 {}, p99.9 {}; {} repetitions",

@@ -1,168 +1,13 @@
-//! All figures of a result as a table, its machine and settings, and the commands. Does not draw.
+//! The machine and settings of a result, and the commands. Does not draw.
 
 use std::fmt::Write as _;
 
-use iopath_report::result::{
-    Clock, Cpu, Device, DirectionResult, FlushResult, Host, Latency, Report, RunResult, ServedBy, Spread,
-    TargetFacts,
-};
+use iopath_report::numbers::digits;
+use iopath_report::result::{Clock, Host, Report, TargetFacts};
 use iopath_report::size::format_size;
-use iopath_report::table::{digits, time};
 use maud::{Markup, html};
 
-use super::parts::{command, facts, table};
-
-const HEAD: [&str; 17] = [
-    "path",
-    "rw",
-    "block",
-    "depth",
-    "jobs",
-    "MB/s",
-    "±95%",
-    "IOPS",
-    "mean",
-    "p50",
-    "p99",
-    "p99.9",
-    "max",
-    "CPU s/GiB",
-    "CPU µs/IO",
-    "device I/O",
-    "served by",
-];
-
-/// The table of all runs.
-pub(super) fn runs(runs: &[RunResult]) -> Markup {
-    let head: Vec<String> = HEAD.map(str::to_owned).into();
-    let mut rows = Vec::new();
-    for run in runs {
-        rows.push(row(run));
-        if let Some(directions) = &run.directions {
-            rows.extend(directions.each().map(|(name, one)| direction(&format!("{name}s of it"), one)));
-        }
-        if let Some(flushes) = &run.flushes {
-            rows.push(flush(flushes));
-        }
-        rows.extend(run.targets.iter().map(|target| {
-            let rates = [target.bytes_per_second, target.iops];
-            partial(target.target.clone(), rates, target.latency_ns, target.device)
-        }));
-    }
-    table(&head, &rows)
-}
-
-fn row(run: &RunResult) -> Vec<String> {
-    let Latency { mean, p50, p99, p999, max, .. } = run.latency_ns;
-    let cpu = |of: fn(&Cpu) -> f64| run.cpu.as_ref().map_or_else(|| "–".to_owned(), |cpu| digits(of(cpu)));
-    let served = match run.served_by {
-        Some(ServedBy::Storage) => "storage",
-        Some(ServedBy::Memory) => "memory",
-        Some(ServedBy::Unknown) => "unknown",
-        None => "–",
-    };
-    vec![
-        run.job.as_ref().map_or_else(|| run.path.clone(), |job| format!("{} ({})", job.name, run.path)),
-        format!("{}{}", run.rw, if run.warm { ", warm" } else { "" }),
-        format_size(run.block_bytes.into()),
-        run.io_depth.to_string(),
-        run.jobs.to_string(),
-        digits(run.bytes_per_second.mean / 1e6),
-        interval(&run.bytes_per_second),
-        digits(run.iops.mean),
-        time(mean as u64),
-        time(p50),
-        time(p99),
-        time(p999),
-        time(max),
-        cpu(|cpu| cpu.seconds_per_gib),
-        cpu(|cpu| cpu.microseconds_per_io),
-        device_io(run.device),
-        served.to_owned(),
-    ]
-}
-
-fn direction(name: &str, direction: &DirectionResult) -> Vec<String> {
-    partial(name.to_owned(), [direction.bytes_per_second, direction.iops], direction.latency_ns, None)
-}
-
-/// The flushes between transfers.
-fn flush(flushes: &FlushResult) -> Vec<String> {
-    let mut row = vec![format!("{} flushes of it, one after {} writes", flushes.count, flushes.every)];
-    row.extend(std::iter::repeat_n(String::new(), 7));
-    let latency = &flushes.latency_ns;
-    row.push(time(latency.mean as u64));
-    row.extend([latency.p50, latency.p99, latency.p999, latency.max].map(time));
-    row.extend(std::iter::repeat_n(String::new(), 4));
-    row
-}
-
-/// A part of a run: some cells are those of the whole run.
-fn partial(
-    name: String,
-    [bytes, iops]: [Spread; 2],
-    latency: Latency,
-    device: Option<Device>,
-) -> Vec<String> {
-    let mut row = vec![name, String::new(), String::new(), String::new(), String::new()];
-    row.extend([digits(bytes.mean / 1e6), interval(&bytes), digits(iops.mean), time(latency.mean as u64)]);
-    row.extend([latency.p50, latency.p99, latency.p999, latency.max].map(time));
-    row.extend([String::new(), String::new(), device_io(device), String::new()]);
-    row
-}
-
-fn device_io(device: Option<Device>) -> String {
-    let mean = device.and_then(|device| device.mean_io_bytes());
-    mean.map_or_else(|| "–".to_owned(), |bytes| format_size((bytes / 512.0).round() as u64 * 512))
-}
-
-/// Half of the interval, relative to the mean.
-fn interval(spread: &Spread) -> String {
-    match spread.ci95 {
-        Some([low, high]) if spread.mean > 0.0 => {
-            format!("{}%", digits((high - low) / 2.0 / spread.mean * 100.0))
-        }
-        _ => "–".to_owned(),
-    }
-}
-
-/// The groups of a job file with several jobs.
-pub(super) fn groups(report: &Report) -> Markup {
-    let several: Vec<_> = report.groups.iter().filter(|group| group.jobs.len() > 1).collect();
-    if several.is_empty() {
-        return Markup::default();
-    }
-    let head =
-        ["group", "MB/s", "±95%", "IOPS", "p50", "p99", "seconds", "CPU s/GiB", "jobs"].map(str::to_owned);
-    let rows: Vec<Vec<String>> = several
-        .into_iter()
-        .map(|group| {
-            vec![
-                group.number.to_string(),
-                digits(group.bytes_per_second.mean / 1e6),
-                interval(&group.bytes_per_second),
-                digits(group.iops.mean),
-                time(group.latency_ns.p50),
-                time(group.latency_ns.p99),
-                digits(group.seconds),
-                group.cpu.as_ref().map_or_else(|| "–".to_owned(), |cpu| digits(cpu.seconds_per_gib)),
-                group.jobs.join(", "),
-            ]
-        })
-        .collect();
-    html! { h4 { "Jobs that ran at the same time, together" } (table(&head, &rows)) }
-}
-
-/// The combinations that were not measured.
-pub(super) fn skipped(report: &Report) -> Markup {
-    if report.skipped.is_empty() {
-        return Markup::default();
-    }
-    html! {
-        h4 { "Not measured" }
-        ul { @for skipped in &report.skipped { li { (skipped.workload) ": " (skipped.reason) } } }
-    }
-}
+use super::parts::{command, facts};
 
 /// The machine, the targets and the settings.
 pub(super) fn conditions(report: &Report) -> Markup {
@@ -340,27 +185,6 @@ pub(super) fn quoted(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use iopath_report::Rw;
-    use iopath_report::fixtures::run;
-
-    #[test]
-    fn the_table_has_a_cell_for_each_column() {
-        let html = runs(&[run("kernel-direct", Rw::Read, 4096, 1, &[100.0, 101.0], 0.5)]).into_string();
-        assert_eq!(html.matches("<td>").count() + html.matches("scope=\"row\"").count(), HEAD.len());
-    }
-
-    #[test]
-    fn flushes_have_a_row_of_their_own() {
-        let mut flushing = run("kernel-direct", Rw::Write, 4096, 1, &[100.0, 101.0], 0.5);
-        let latency_ns = Latency { p99: 7_000_000, ..flushing.latency_ns };
-        flushing.flushes = Some(FlushResult { every: 8, count: 100, latency_ns });
-        let html = runs(&[flushing]).into_string();
-        assert!(
-            html.contains("100 flushes of it, one after 8 writes") && html.contains(">7.00 ms<"),
-            "{html}"
-        );
-        assert_eq!(html.matches("<td>").count() + html.matches("scope=\"row\"").count(), 2 * HEAD.len());
-    }
 
     #[test]
     fn a_command_quotes_the_names_of_files() {

@@ -1,9 +1,9 @@
 //! Charts of measured workloads: curves by block size or depth, bars, percentiles, repetitions, heat maps. Which
 //! statements follow from the figures is in `run_findings.rs`, the table of all figures in `run_table.rs`.
 
+use iopath_report::numbers::{digits, time};
 use iopath_report::result::{Latency, RunResult, Spread};
 use iopath_report::size::format_size;
-use iopath_report::table::{digits, time};
 use maud::{Markup, html};
 
 use super::chart::{Axis, Chart, Kind, Point, Series};

@@ -1,9 +1,9 @@
 //! Groups the runs of results for charts: which runs share a chart, which share a line, and their names. Does not draw.
 
 use iopath_report::Rw;
+use iopath_report::numbers::digits;
 use iopath_report::result::RunResult;
 use iopath_report::size::format_size;
-use iopath_report::table::digits;
 
 use super::chart::{HUES, SHADES};
 use super::parts::Palette;
@@ -174,7 +174,7 @@ const PROPERTIES: [(Property, Option<Dimension>); 13] = [
     (|_, run| Some(format!("depth {}", run.io_depth)), Some(Dimension::Depth)),
     (|_, run| Some(format!("{} jobs", run.jobs)), None),
     (|_, run| run.rate_iops.map(|rate| format!("{} IOPS asked", digits(rate))), None),
-    (|_, run| run.think_ns.map(|ns| format!("think time {}", iopath_report::table::time(ns))), None),
+    (|_, run| run.think_ns.map(|ns| format!("think time {}", iopath_report::numbers::time(ns))), None),
     (|_, run| run.cache.as_ref().filter(|cache| cache.borrow).map(|_| "borrowed".to_owned()), None),
     (|_, run| run.cache.as_ref().map(|cache| format!("cache {}", format_size(cache.cache_bytes))), None),
     (|_, run| run.block_sizes.as_ref().map(|sizes| format!("sizes {sizes}")), None),

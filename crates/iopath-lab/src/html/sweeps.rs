@@ -1,5 +1,7 @@
 //! A sweep on a page: heat map, curves, skipped cells. `sweep` measured it.
 
+use iopath_report::format::runs::sections;
+use iopath_report::format::{Medium, page};
 use iopath_report::result::RunResult;
 use maud::{Markup, html};
 
@@ -7,7 +9,7 @@ use super::facts::Tone;
 use super::number::{Quantity, Scale};
 use super::parts::{Heat, Palette, Statement, facts, heat};
 use super::series::{Group, groups};
-use super::{run_findings, run_table, runs};
+use super::{run_findings, runs};
 use crate::sweep::{OF_WORKLOAD, SweepFile};
 
 /// The measured cells, each with the values of its settings in words.
@@ -59,7 +61,7 @@ pub(super) fn section(sweep: &SweepFile, palette: &mut Palette) -> Markup {
         @if !has_map { (map(sweep)) }
         (charts)
         h3 { "All figures" }
-        (run_table::runs(&cells))
+        (page::sections(&sections(&cells, Medium::Page)))
         @if skipped().next().is_some() {
             h4 { "Skipped" }
             ul { @for (values, reason) in skipped() { li { (values) ": " (reason) } } }

@@ -1,11 +1,13 @@
 //! The verification of a result on a page: its outcome as a finding, and the first faults. `verify` found them.
 
+use iopath_report::format::page;
 use iopath_report::result::{Report, RunResult, VerifyFault, VerifyResult};
+use iopath_report::section::{Columns, Section};
 use iopath_report::size::format_size;
-use maud::{Markup, html};
+use maud::Markup;
 
 use super::facts::Tone;
-use super::parts::{Statement, table};
+use super::parts::Statement;
 
 /// The outcome of each kind: runs with faults, each with a statement, and the runs without any.
 pub(super) fn statements(name: &str, report: &Report) -> Vec<Statement> {
@@ -42,7 +44,7 @@ fn faulty(run: &RunResult, verify: &VerifyResult) -> Statement {
     let counts: Vec<String> = counts.map(|(count, kind)| format!("{count} {kind}")).collect();
     let text = format!(
         "{}: the verification found {} faults in {} blocks: {}",
-        iopath_report::table::name(run),
+        run.name(),
         verify.faults(),
         verify.blocks,
         counts.join(", ")
@@ -56,33 +58,20 @@ fn faulty(run: &RunResult, verify: &VerifyResult) -> Statement {
 
 /// The first faults of each run as a table; nothing without faults.
 pub(super) fn section(report: &Report) -> Markup {
-    let head =
-        ["run", "kind", "offset", "bytes", "first bad byte", "expected write", "found write", "belongs to"];
-    let head = head.map(str::to_owned);
-    let shown = |value: Option<u64>| value.map_or_else(|| "–".to_owned(), |value| value.to_string());
-    let row = |run: &RunResult, fault: &VerifyFault| {
-        vec![
-            iopath_report::table::name(run),
-            fault.kind.clone(),
-            fault.offset.to_string(),
-            fault.bytes.to_string(),
-            fault.first_bad.to_string(),
-            shown(fault.expected.map(u64::from)),
-            shown(fault.found),
-            shown(fault.belongs_to),
-        ]
-    };
     let faults = report.runs.iter().flat_map(|run| {
         let first = run.verify.iter().flat_map(|verify| &verify.first);
-        first.map(move |fault| row(run, fault))
+        first.map(move |fault| (run, fault))
     });
-    let rows: Vec<Vec<String>> = faults.collect();
-    html! {
-        @if !rows.is_empty() {
-            h4 { "The first faults of the verification" }
-            (table(&head, &rows))
-        }
-    }
+    let columns = Columns::of(faults)
+        .text("run", |(run, _): (&RunResult, &VerifyFault)| run.name())
+        .text("kind", |(_, fault)| &fault.kind)
+        .number("offset", |(_, fault)| fault.offset)
+        .number("bytes", |(_, fault)| fault.bytes)
+        .number("first bad byte", |(_, fault)| fault.first_bad)
+        .number("expected write", |(_, fault)| fault.expected)
+        .number("found write", |(_, fault)| fault.found)
+        .number("belongs to", |(_, fault)| fault.belongs_to);
+    page::sections(&[Section::of(columns).titled("The first faults of the verification")])
 }
 
 #[cfg(test)]

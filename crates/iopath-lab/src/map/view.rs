@@ -1,47 +1,74 @@
-//! Formats a map: a line about the file, a table of extents and holes, a table of requests. Counts no requests: see
+//! What every format shows of a map: a line about the file, extents and holes, requests. Counts no requests: see
 //! `map/requests.rs`.
 
 use std::fmt::Write as _;
 
-use comfy_table::CellAlignment;
+use iopath_report::format::{Document, Medium};
+use iopath_report::numbers::counted;
+use iopath_report::section::{Columns, Section, Table};
 use iopath_report::size::format_size;
-use iopath_report::table::{mean_size, ruled};
+use iopath_report::value::Value;
 
 use super::{BoundaryName, FileMap, MapExtent, Requests};
 
-/// The columns of [`request_row`].
-const REQUEST_COLUMNS: [&str; 6] =
-    ["block", "reads", "requests", "mean size", "max requests per read", "zeroes"];
-
-/// The maximum number of rows in the table of extents, unless the caller requests all.
+/// The maximum number of rows in the table of extents on a terminal, unless the caller requests all.
 const ROWS_MAX: usize = 24;
 
+impl Document for FileMap {
+    fn sections(&self, medium: Medium) -> Vec<Section> {
+        self.parts(medium, false)
+    }
+
+    /// A record is an extent. Holes are the ranges between them.
+    fn records(&self) -> Table {
+        Columns::of(&self.extents)
+            .record("file", |_| &self.path)
+            .record("logical_bytes", |extent| extent.logical_bytes)
+            .record("physical_bytes", |extent| extent.physical_bytes)
+            .record("bytes", |extent| extent.bytes)
+            .record("flags", |extent| extent.flags.join(" "))
+            .into()
+    }
+
+    fn json(&self) -> String {
+        self.to_json()
+    }
+}
+
+/// An extent, or the hole between two extents.
+#[derive(Debug, Clone, Copy)]
+struct Range<'a> {
+    logical_bytes: u64,
+    bytes: u64,
+    extent: Option<&'a MapExtent>,
+}
+
 impl FileMap {
-    /// The map as text, with every extent if `all` is set.
-    pub fn text(&self, all: bool) -> String {
-        let mut text = self.heading();
-        let rows = self.rows();
-        if !rows.is_empty() {
-            let shown = if all { rows.len() } else { rows.len().min(ROWS_MAX) };
-            let _ =
-                write!(text, "\n{}", table(&["logical", "physical", "length", "state"], 3, &rows[..shown]));
-            if shown < rows.len() {
-                let _ = writeln!(text, "… {} more: --all", rows.len() - shown);
-            }
-        }
+    /// The sections, on a terminal with every extent if `all` is set.
+    pub fn parts(&self, medium: Medium, all: bool) -> Vec<Section> {
+        let ranges = self.ranges();
+        let is_cut = medium == Medium::Text && !all;
+        let shown = if is_cut { ranges.len().min(ROWS_MAX) } else { ranges.len() };
+        let more = ranges.len() - shown;
+        let more = (more > 0).then(|| format!("… {more} more: --all"));
+        let titled = |title: &str| if medium == Medium::Text { String::new() } else { title.to_owned() };
+        let mut sections = vec![
+            Section::prose([self.heading()]),
+            Section::of(extents(&ranges[..shown])).titled(titled("Extents and holes")).with_after(more),
+        ];
         if let Some(limits) = self.request_limits() {
-            for line in limits {
-                let _ = write!(text, "\n{line}");
-            }
-            let table = self.request_table();
-            let _ = write!(text, "\n{}", self::table(&table.head, table.head.len(), &table.rows));
-            text.extend(table.cut);
+            let requests = Section::of(self.request_columns()).titled(titled("Requests of direct reads"));
+            sections.push(requests.with_before(limits).with_after(self.part_of_file()));
         }
-        text.trim_end().to_owned()
+        // The program prints them on stderr, and a page begins with them.
+        let warnings = self.warnings.iter().filter(|_| medium == Medium::Markdown);
+        sections.push(Section::prose(warnings.map(|warning| format!("Warning: {warning}"))));
+        sections.retain(|section| !section.is_empty());
+        sections
     }
 
     /// The limits of direct reads, and the effect of boundaries; none without requests.
-    pub(crate) fn request_limits(&self) -> Option<Vec<String>> {
+    fn request_limits(&self) -> Option<Vec<String>> {
         let limits = self.limits.as_ref().filter(|_| !self.requests.is_empty())?;
         let mut first = format!(
             "Direct reads: alignment {}, requests of up to {}",
@@ -59,7 +86,7 @@ impl FileMap {
         )
     }
 
-    pub(crate) fn heading(&self) -> String {
+    fn heading(&self) -> String {
         let mut text = format!("{}: {}", self.path, format_size(self.size_bytes));
         if let Some(filesystem) = &self.filesystem {
             let _ = write!(text, " on {filesystem}");
@@ -67,7 +94,7 @@ impl FileMap {
         if let Some(disk) = &self.disk {
             let _ = write!(text, ", disk {}", disk.name);
         }
-        let _ = writeln!(
+        let _ = write!(
             text,
             "; {}, {} written; mapped by {}, block size {}",
             counted(self.extents.len(), "extent"),
@@ -79,78 +106,72 @@ impl FileMap {
     }
 
     /// Extents and the holes between them.
-    pub(crate) fn rows(&self) -> Vec<Vec<String>> {
-        let mut rows = Vec::new();
+    fn ranges(&self) -> Vec<Range<'_>> {
+        let mut ranges = Vec::new();
         let mut reached = 0;
-        let hole = |from: u64, to: u64| {
-            vec![from.to_string(), "-".to_owned(), format_size(to - from), "hole".to_owned()]
-        };
+        let hole = |from: u64, to: u64| Range { logical_bytes: from, bytes: to - from, extent: None };
         for extent in &self.extents {
-            if extent.logical_bytes > reached {
-                rows.push(hole(reached, extent.logical_bytes));
+            let MapExtent { logical_bytes, bytes, .. } = *extent;
+            if logical_bytes > reached {
+                ranges.push(hole(reached, logical_bytes));
             }
-            rows.push(row(extent));
-            reached = extent.logical_bytes.saturating_add(extent.bytes);
+            ranges.push(Range { logical_bytes, bytes, extent: Some(extent) });
+            reached = logical_bytes.saturating_add(bytes);
         }
         if reached < self.size_bytes {
-            rows.push(hole(reached, self.size_bytes));
+            ranges.push(hole(reached, self.size_bytes));
         }
-        rows
+        ranges
     }
 
     /// The requests of direct reads, one row for each size.
-    pub(crate) fn request_table(&self) -> RequestTable {
+    fn request_columns(&self) -> Columns<&Requests> {
         let has_metadata = self.mapped_by == "blocks";
         let has_other = self.requests.iter().any(|requests| requests.other_bytes > 0);
-        let mut head = REQUEST_COLUMNS.to_vec();
-        head.extend(has_metadata.then_some("indirect blocks"));
-        head.extend(has_other.then_some("not counted"));
-        let rows = self.requests.iter().map(|requests| {
-            let mut row = request_row(requests);
-            row.extend(has_metadata.then(|| requests.metadata_requests.to_string()));
-            row.extend(has_other.then(|| format_size(requests.other_bytes)));
-            row
-        });
-        let cut = self.requests.iter().find(|requests| requests.covered_bytes < self.size_bytes).map(|cut| {
-            format!(
-                "The first {} only: {} reads of {}.",
-                format_size(cut.covered_bytes),
-                cut.reads,
-                format_size(cut.block_bytes)
-            )
-        });
-        RequestTable { rows: rows.collect(), head, cut }
+        let mean = |requests: &Requests| match requests.requests {
+            0 => Value::Unknown,
+            count => Value::MeanSize(requests.request_bytes as f64 / count as f64),
+        };
+        Columns::of(&self.requests)
+            .number("block", |requests| Value::Size(requests.block_bytes))
+            .number("reads", |requests| requests.reads)
+            .number("requests", |requests| requests.requests)
+            .number("mean size", mean)
+            .number("max requests per read", |requests| requests.requests_of_a_read_max)
+            .number("zeroes", |requests| Value::Size(requests.zero_bytes))
+            .number("indirect blocks", |requests| {
+                Value::present(has_metadata.then_some(requests.metadata_requests), Value::Integer)
+            })
+            .number("not counted", |requests| {
+                Value::present(has_other.then_some(requests.other_bytes), Value::Size)
+            })
+    }
+
+    /// A sentence, if the requests are those of the begin of the file only.
+    fn part_of_file(&self) -> Option<String> {
+        let cut = self.requests.iter().find(|requests| requests.covered_bytes < self.size_bytes)?;
+        Some(format!(
+            "The first {} only: {} reads of {}.",
+            format_size(cut.covered_bytes),
+            cut.reads,
+            format_size(cut.block_bytes)
+        ))
     }
 }
 
-/// The requests of direct reads.
-pub(crate) struct RequestTable {
-    /// The columns, all of them numbers.
-    pub(crate) head: Vec<&'static str>,
-    pub(crate) rows: Vec<Vec<String>>,
-    /// A sentence, if the table covers the begin of the file only.
-    pub(crate) cut: Option<String>,
+fn extents<'a>(ranges: &'a [Range<'a>]) -> Columns<&'a Range<'a>> {
+    Columns::of(ranges)
+        .number("logical", |range| range.logical_bytes)
+        .number("physical", |range| range.extent.and_then(|extent| extent.physical_bytes))
+        .number("length", |range| Value::Size(range.bytes))
+        .text("state", |range| state(range.extent))
 }
 
-fn row(extent: &MapExtent) -> Vec<String> {
+fn state(extent: Option<&MapExtent>) -> String {
+    let Some(extent) = extent else { return "hole".to_owned() };
     // `last` is visible from the position in the table.
     let flags: Vec<&str> = extent.flags.iter().map(String::as_str).filter(|flag| *flag != "last").collect();
-    let state = if flags.is_empty() { "written".to_owned() } else { flags.join(", ") };
-    let physical = extent.physical_bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
-    vec![extent.logical_bytes.to_string(), physical, format_size(extent.bytes), state]
-}
-
-/// The requests of direct reads of one size.
-fn request_row(requests: &Requests) -> Vec<String> {
-    let mean = requests.request_bytes as f64 / requests.requests as f64;
-    vec![
-        format_size(requests.block_bytes),
-        requests.reads.to_string(),
-        requests.requests.to_string(),
-        if requests.requests == 0 { "-".to_owned() } else { mean_size(mean) },
-        requests.requests_of_a_read_max.to_string(),
-        format_size(requests.zero_bytes),
-    ]
+    if flags.is_empty() { "written".to_owned() } else { flags.join(", ") }
 }
 
 fn at_boundaries(boundary: BoundaryName) -> &'static str {
@@ -161,18 +182,4 @@ fn at_boundaries(boundary: BoundaryName) -> &'static str {
         BoundaryName::Once => "Boundaries: a request ends before an indirect block (once)",
         BoundaryName::Ignore => "Boundaries: no effect on requests (ignore)",
     }
-}
-
-fn counted(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
-}
-
-/// A table whose first `numbers` columns are numbers.
-fn table(columns: &[&str], numbers: usize, rows: &[Vec<String>]) -> String {
-    let mut table = ruled();
-    table.set_header(columns).add_rows(rows);
-    for column in table.column_iter_mut().take(numbers) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table.trim_fmt() + "\n"
 }

@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 
 use comfy_table::CellAlignment;
+use iopath_report::format::text::ruled;
+use iopath_report::numbers::{digits, time};
 use iopath_report::result::{Report, RunResult};
 use iopath_report::stats::Summary;
 use iopath_report::stats::fairness::jain;
-use iopath_report::table::{digits, ruled, time};
 
 const KIB: f64 = 1024.0;
 const MIB: f64 = (1u64 << 20) as f64;

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use iopath_report::Rw;
+use iopath_report::numbers::digits;
 use iopath_report::result::{DiskFacts, RunResult, ServedBy};
 use iopath_report::size::format_size;
-use iopath_report::table::digits;
 
 use super::compare::CpuOf;
 use crate::paths::find_path;

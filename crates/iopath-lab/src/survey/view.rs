@@ -8,9 +8,11 @@ use std::fmt::Write as _;
 
 use comfy_table::{Cell, Color};
 use iopath_report::Rw;
+use iopath_report::format::{Document, Medium, View};
+use iopath_report::numbers::{digits, time};
 use iopath_report::result::{Clock, RunResult};
+use iopath_report::section::{Section, Table};
 use iopath_report::size::format_size;
-use iopath_report::table::{digits, time};
 
 use super::Survey;
 use super::cell::MIXED_READS;
@@ -22,6 +24,28 @@ use style::{Style, colored, right};
 
 const LEGEND: &str = "▲ fastest, △ not significantly different, ▼ slowest, ~ CV > 10%";
 const LEGEND_MEMORY: &str = ", m served by memory, not ranked";
+
+impl Document for Survey {
+    fn text(&self, view: View) -> String {
+        Self::text(self, view.is_fancy, view.width)
+    }
+
+    /// The tables of the runs.
+    fn sections(&self, medium: Medium) -> Vec<Section> {
+        let mut sections = self.report.sections(medium);
+        let left_out = self.report.left_out.iter().map(|left_out| format!("Left out: {left_out}"));
+        sections.push(Section::prose(left_out));
+        sections
+    }
+
+    fn records(&self) -> Table {
+        self.report.records()
+    }
+
+    fn json(&self) -> String {
+        self.report.to_json()
+    }
+}
 
 impl Survey {
     /// The report as text for `width` columns (80 if none is given), with colours on a terminal that shows them.

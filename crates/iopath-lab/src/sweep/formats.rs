@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 
 use iopath_report::result::RunResult;
+use iopath_report::section::{Columns, Table};
 use iopath_report::stats::Summary;
 
 use super::file::{Cell, SweepFile};
@@ -23,33 +24,30 @@ fn mib_per_second(run: &RunResult) -> [f64; 2] {
 }
 
 impl SweepFile {
-    /// The columns, and one record for each measured cell: the values of all axes, the block size, the seconds of each
-    /// repetition, mean and standard deviation of the throughput in MiB/s, IOPS. `iopath compare` reads them as CSV.
-    pub(crate) fn cell_records(&self) -> (Vec<String>, Vec<Vec<String>>) {
+    /// One record for each measured cell: the values of all axes, the block size, the seconds of each repetition, mean
+    /// and standard deviation of the throughput in MiB/s, IOPS. `iopath compare` reads them as CSV.
+    pub(super) fn cell_records(&self) -> Table {
         let repeats = self.runs().map(|(_, run)| run.repeats.len()).max().unwrap_or(0);
-        let axes = self.axes.iter().map(|axis| axis.name.clone()).filter(|name| name != "bs");
-        let mut head: Vec<String> = axes.collect();
-        head.push("block_bytes".to_owned());
-        for direction in ["read", "write"] {
-            head.extend((1..=repeats).map(|number| format!("{direction}{number}_s")));
+        let mut columns = Columns::of(self.runs());
+        for (index, axis) in self.axes.iter().enumerate().filter(|(_, axis)| axis.name != "bs") {
+            columns = columns.record(&axis.name, |(cell, _)| &cell.values[index]);
         }
-        head.extend(["mean_mib_per_s", "stddev_mib_per_s", "iops"].map(str::to_owned));
-        let record = |(cell, run): (&Cell, &RunResult)| {
-            let values = self.axes.iter().zip(&cell.values).filter(|(axis, _)| axis.name != "bs");
-            let mut row: Vec<String> = values.map(|(_, value)| value.clone()).collect();
-            row.push(run.block_bytes.to_string());
-            for name in ["read", "write"] {
-                let seconds = |number: usize| {
+        columns = columns.record("block_bytes", |(_, run)| run.block_bytes);
+        for name in ["read", "write"] {
+            for number in 0..repeats {
+                columns = columns.record(format!("{name}{}_s", number + 1), |(_, run)| {
                     let repeat = run.repeats.get(number).filter(|_| direction(run)[0] == name);
-                    repeat.map_or_else(String::new, |repeat| format!("{:.6}", repeat.seconds))
-                };
-                row.extend((0..repeats).map(seconds));
+                    repeat.map(|repeat| format!("{:.6}", repeat.seconds))
+                });
             }
-            let [mean, stddev] = mib_per_second(run);
-            row.extend([format!("{mean:.3}"), format!("{stddev:.3}"), format!("{:.3}", run.iops.mean)]);
-            row
-        };
-        (head, self.runs().map(record).collect())
+        }
+        let rate =
+            |index: usize| move |(_, run): (&Cell, &RunResult)| format!("{:.3}", mib_per_second(run)[index]);
+        columns
+            .record("mean_mib_per_s", rate(0))
+            .record("stddev_mib_per_s", rate(1))
+            .record("iops", |(_, run)| format!("{:.3}", run.iops.mean))
+            .into()
     }
 
     /// The classic tables of block sizes, one for each combination of the other values: bytes, the seconds of each

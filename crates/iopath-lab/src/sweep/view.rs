@@ -1,12 +1,14 @@
-//! A sweep as text: a table for each axis and a heat map. Does not measure.
+//! What every format shows of a sweep: the effect of each axis, a heat map, and the measured cells. Does not measure.
 
 use std::fmt::Write as _;
 
-use comfy_table::CellAlignment;
+use iopath_report::format::{Document, Medium};
+use iopath_report::numbers::{digits, half_width, whole_percent};
 use iopath_report::result::RunResult;
+use iopath_report::section::{Columns, Fit, Line, Section, Table};
 use iopath_report::size::format_size;
 use iopath_report::stats::ratio::{Outcome, Ratio};
-use iopath_report::table::{digits, ruled, wrapped};
+use iopath_report::value::Value;
 
 use super::file::{Cell, SweepFile};
 
@@ -54,10 +56,38 @@ impl Quantity {
     }
 }
 
-impl SweepFile {
-    /// The sweep as text for `width` columns; of any width if none is given.
-    pub fn text(&self, width: Option<u16>) -> String {
+impl Document for SweepFile {
+    fn sections(&self, medium: Medium) -> Vec<Section> {
         let quantity = Quantity::of(self);
+        let varied: Vec<usize> =
+            (0..self.axes.len()).filter(|axis| self.axes[*axis].values.len() > 1).collect();
+        let mut sections = vec![Section::prose([self.heading()])];
+        sections.extend(varied.iter().map(|axis| self.axis(*axis, quantity)));
+        if self.counts()[0] > 0 && !varied.is_empty() {
+            sections.extend(self.heat_map(&varied, quantity));
+        }
+        // A terminal has no room for a row of each cell.
+        if medium != Medium::Text {
+            sections.push(Section::of(self.measured(&varied)).titled("Cells"));
+        }
+        if let Some(last) = sections.last_mut() {
+            last.after.extend(self.cells.iter().flat_map(|cell| self.remarks(cell)));
+        }
+        sections
+    }
+
+    fn records(&self) -> Table {
+        self.cell_records()
+    }
+
+    fn json(&self) -> String {
+        self.to_json()
+    }
+}
+
+impl SweepFile {
+    /// The target and the progress.
+    fn heading(&self) -> String {
         let [measured, skipped] = self.counts();
         // The parameters of a model vary from cell to cell.
         let name = |path: &str| path.split_once('?').map_or(path, |(model, _)| model).to_owned();
@@ -84,29 +114,35 @@ impl SweepFile {
         if let Some(device) = &self.device {
             let _ = write!(head, "; settings of {device}");
         }
-        let mut text = wrapped(&head, width);
-        let is_several = |axis: &&usize| self.axes[**axis].values.len() > 1;
-        let varied: Vec<usize> =
-            (0..self.axes.len()).collect::<Vec<_>>().iter().filter(is_several).copied().collect();
-        for axis in &varied {
-            text += &self.axis_table(*axis, quantity);
-        }
-        if measured > 0 && !varied.is_empty() {
-            text += &self.heat_map(&varied, quantity, width);
-        }
-        for cell in &self.cells {
-            if let Some(reason) = &cell.skipped {
-                text += &wrapped(&format!("\nskipped: {}: {reason}", self.name(cell)), width);
-            }
-            for drift in &cell.drift {
-                text += &wrapped(&format!("\ndrift: {}: {drift}", self.name(cell)), width);
-            }
-        }
-        text
+        head
+    }
+
+    /// Why a cell is skipped, and what changed while it was measured.
+    fn remarks(&self, cell: &Cell) -> Vec<Line> {
+        let name = self.name(cell);
+        let skipped = cell.skipped.iter().map(|reason| format!("skipped: {name}: {reason}"));
+        let drift = cell.drift.iter().map(|drift| format!("drift: {name}: {drift}"));
+        skipped.chain(drift).map(Line::new).collect()
+    }
+
+    /// A row is a measured cell.
+    fn measured(&self, varied: &[usize]) -> Table {
+        let cells = self.cells.iter().filter_map(|cell| Some((cell, cell.run.as_ref()?)));
+        let columns = varied.iter().fold(Columns::of(cells), |columns, axis| {
+            columns.text(&self.axes[*axis].name, |(cell, _): (&Cell, &RunResult)| &cell.values[*axis])
+        });
+        columns
+            .number("MB/s", |(_, run)| Value::Rate(run.bytes_per_second.mean))
+            .number("±95%", |(_, run)| Value::known(half_width(&run.bytes_per_second), Value::Percent))
+            .number("IOPS", |(_, run)| run.iops.mean)
+            .number("p50", |(_, run)| Value::Nanoseconds(run.latency_ns.p50 as f64))
+            .number("p99", |(_, run)| Value::Nanoseconds(run.latency_ns.p99 as f64))
+            .number("CPU s/GiB", |(_, run)| run.cpu.as_ref().map(|cpu| cpu.seconds_per_gib))
+            .into()
     }
 
     /// The effect of one axis: geometric means over the combinations of the other axes that have all its values.
-    fn axis_table(&self, axis: usize, quantity: Quantity) -> String {
+    fn axis(&self, axis: usize, quantity: Quantity) -> Section {
         let all = self.axes[axis].values.len();
         // A value that no cell could have leaves the comparison of the others.
         let measured = |value: &usize| {
@@ -126,53 +162,41 @@ impl SweepFile {
             |values: &[f64]| (values.iter().map(|value| value.ln()).sum::<f64>() / values.len() as f64).exp();
         let name = &self.axes[axis].name;
         if groups.is_empty() {
-            return format!(
-                "\n\n{name}: no combination of the other values was measured with all of its values"
-            );
+            return Section::prose([format!(
+                "{name}: no combination of the other values was measured with all of its values"
+            )]);
         }
         let means: Vec<f64> = (0..values.len()).map(|value| mean(&of_value(value))).collect();
         let best = (0..values.len()).max_by(|a, b| means[*a].total_cmp(&means[*b])).unwrap_or(0);
-        let mut table = ruled();
-        table.set_header([name.as_str(), quantity.name(), "of the best", "95%", ""]);
-        for (index, value) in values.iter().enumerate() {
-            let ratio = Ratio::of(&of_value(index), &of_value(best));
-            let interval = ratio.and_then(|ratio| ratio.ci95).filter(|_| index != best);
-            let mark = match ratio.map(|ratio| ratio.outcome()) {
+        let ratio = |index: usize| Ratio::of(&of_value(index), &of_value(best));
+        let columns = Columns::of(0..values.len())
+            .text(name, |index| &self.axes[axis].values[values[index]])
+            .number(quantity.name(), |index| means[index])
+            .number("of the best", |index| Value::WholePercent(means[index] / means[best]))
+            .number("95%", |index| {
+                let interval = ratio(index).and_then(|ratio| ratio.ci95).filter(|_| index != best);
+                interval.map(|[low, high]| format!("{}–{}", whole_percent(low), whole_percent(high)))
+            })
+            .text("", |index| match ratio(index).map(|ratio| ratio.outcome()) {
                 _ if index == best => "▲",
                 Some(Outcome::Lower) => "▼",
                 Some(Outcome::NotDifferent) => "△",
                 _ => "",
-            };
-            let percent = |fraction: f64| format!("{:.0}%", fraction * 100.0);
-            table.add_row([
-                self.axes[axis].values[*value].clone(),
-                digits(means[index]),
-                percent(means[index] / means[best]),
-                interval.map_or_else(
-                    || "-".to_owned(),
-                    |[low, high]| format!("{}–{}", percent(low), percent(high)),
-                ),
-                mark.to_owned(),
-            ]);
-        }
-        for column in table.column_iter_mut().skip(1).take(3) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
+            });
         let combinations = groups.len();
         let plural = if combinations == 1 { "" } else { "s" };
-        let note = format!(
-            "geometric mean over {combinations} combination{plural} of the other values; ▲ best, ▼ significantly lower, △ not \
-             significantly different"
-        );
-        format!("\n\n{}\n{note}", table.trim_fmt())
+        Section::of(columns).with_after([format!(
+            "geometric mean over {combinations} combination{plural} of the other values; ▲ best, ▼ significantly lower, △ \
+             not significantly different"
+        )])
     }
 
     /// All measured cells. The columns are the block sizes, or else the axis with the most values.
-    fn heat_map(&self, varied: &[usize], quantity: Quantity, width: Option<u16>) -> String {
+    fn heat_map(&self, varied: &[usize], quantity: Quantity) -> Option<Section> {
         let is_block = |axis: &&usize| self.axes[**axis].name == "bs";
         let most = varied.iter().max_by_key(|axis| self.axes[**axis].values.len());
-        let Some(columns) = varied.iter().find(is_block).or(most) else { return String::new() };
-        let others: Vec<usize> = varied.iter().filter(|axis| *axis != columns).copied().collect();
+        let across = varied.iter().find(is_block).or(most)?;
+        let others: Vec<usize> = varied.iter().filter(|axis| *axis != across).copied().collect();
         let label = |cell: &Cell| -> String {
             let parts = others.iter().map(|axis| cell.values[*axis].clone());
             parts.collect::<Vec<_>>().join(" ")
@@ -198,34 +222,17 @@ impl SweepFile {
             None => "-".to_owned(),
         };
         let head = others.iter().map(|axis| self.axes[*axis].name.as_str()).collect::<Vec<_>>().join(" ");
-        let name = &self.axes[*columns].name;
-        let values = &self.axes[*columns].values;
-        let grid = |head: String, top: Vec<&str>, lines: Vec<(String, Vec<String>)>| {
-            let mut table = ruled();
-            table.set_header(std::iter::once(head.as_str()).chain(top));
-            for (label, cells) in lines {
-                table.add_row(std::iter::once(label).chain(cells));
-            }
-            for column in table.column_iter_mut().skip(1) {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
-            table.trim_fmt()
+        let (name, values) = (&self.axes[*across].name, &self.axes[*across].values);
+        // Turned by a quarter, the map of a narrow terminal is as wide as it has rows.
+        let fit = match values.len() > rows.len() {
+            true => Fit::Turn { corner: Some(format!("{name} \\ {head}")) },
+            false => Fit::Keep,
         };
-        let lines =
-            rows.iter().map(|(label, cells)| (label.clone(), cells.iter().map(|cell| shown(cell)).collect()));
-        let mut map = grid(head.clone(), values.iter().map(String::as_str).collect(), lines.collect());
-        let widest = map.lines().map(|line| line.chars().count()).max();
-        if width.is_some_and(|width| widest > Some(width.into())) && values.len() > rows.len() {
-            // Turned by a quarter, the map of a narrow terminal is as wide as it has rows.
-            let lines = values.iter().enumerate().map(|(index, value)| {
-                (value.clone(), rows.iter().map(|(_, cells)| shown(cells[index])).collect())
-            });
-            map = grid(
-                format!("{name} \\ {head}"),
-                rows.iter().map(|(label, _)| label.as_str()).collect(),
-                lines.collect(),
-            );
-        }
-        format!("\n\n{} by {name}\n{map}", quantity.name())
+        let columns = Columns::of(&rows).text(head, |(label, _)| label).fit(fit);
+        let map = (0..).zip(values).fold(columns, |columns, (index, value)| {
+            let index: usize = index;
+            columns.number(value, |(_, cells)| shown(cells[index]))
+        });
+        Some(Section::of(map).titled(format!("{} by {name}", quantity.name())))
     }
 }

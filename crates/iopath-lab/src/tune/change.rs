@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use comfy_table::{ColumnConstraint, ContentArrangement};
-use iopath_report::table::{ruled, wrapped};
+use iopath_report::format::{Document, Medium};
+use iopath_report::section::{Columns, Fit, Section, Table};
+use iopath_report::value::Value;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -94,38 +95,32 @@ impl TuneReport {
         serde_json::to_string_pretty(self).expect("JSON can represent all fields") + "\n"
     }
 
-    /// The report as text for `width` columns; of any width if none is given.
-    pub fn text(&self, width: Option<u16>) -> String {
-        if self.changed.is_empty() { self.table(width) } else { wrapped(&self.changes(), width) }
-    }
-
-    fn table(&self, width: Option<u16>) -> String {
+    /// The table of settings. The value before is that before this command, or the one that `--restore` sets again.
+    fn columns(&self) -> Columns<&SettingFacts> {
         let has_before = self.settings.iter().any(|setting| setting.before.is_some());
-        let mut table = ruled();
-        if let Some(width) = width {
-            table.set_width(width.max(WIDTH_MIN)).set_content_arrangement(ContentArrangement::Dynamic);
-        }
-        let mut header = vec!["setting", "value", "unit", "valid", "meaning"];
-        if has_before {
-            header.insert(2, "before");
-        }
-        table.set_header(header);
-        for SettingFacts { name, value, unit, range, about, before } in &self.settings {
-            let mut row = vec![name.clone(), value.clone(), unit.clone(), range.clone(), about.clone()];
-            if has_before {
-                row.insert(2, before.clone().unwrap_or_default());
-            }
-            table.add_row(row);
-        }
-        // A name that is broken in two cannot be copied.
-        if let Some(names) = table.column_mut(0) {
-            names.set_constraint(ColumnConstraint::ContentWidth);
-        }
-        let heading = wrapped(&format!("Settings of {}\n\n", self.description), width);
-        let note = has_before.then(|| {
-            format!("\n\n`before`: the value that iopath tune {} --restore sets again", self.device)
-        });
-        heading + &table.trim_fmt() + &wrapped(&note.unwrap_or_default(), width)
+        let changed = |setting: &SettingFacts| self.changed.iter().find(|one| one.name == setting.name);
+        Columns::of(&self.settings)
+            .record("device", |_| &self.device)
+            .text("setting", |setting| &setting.name)
+            .recorded("setting")
+            // A name that is broken in two cannot be copied.
+            .whole()
+            .text("value", |setting| &setting.value)
+            .recorded("value")
+            .text("before", |setting| {
+                Value::present(has_before.then_some(setting), |setting| {
+                    setting.before.clone().unwrap_or_default().into()
+                })
+            })
+            .record("before", |setting| changed(setting).map(|one| &one.from).or(setting.before.as_ref()))
+            .record("changed", |setting| changed(setting).is_some())
+            .text("unit", |setting| &setting.unit)
+            .recorded("unit")
+            .text("valid", |setting| &setting.range)
+            .recorded("valid")
+            .text("meaning", |setting| &setting.about)
+            .recorded("about")
+            .fit(Fit::Break { width_min: WIDTH_MIN, width_max: u16::MAX })
     }
 
     fn changes(&self) -> String {
@@ -150,6 +145,33 @@ impl TuneReport {
             let _ = write!(text, "\nUndo: iopath tune {device} --restore");
         }
         text
+    }
+}
+
+impl Document for TuneReport {
+    fn sections(&self, medium: Medium) -> Vec<Section> {
+        let changes = Section::prose((!self.changed.is_empty()).then(|| self.changes()));
+        let note =
+            self.settings.iter().any(|setting| setting.before.is_some()).then(|| {
+                format!("`before`: the value that iopath tune {} --restore sets again", self.device)
+            });
+        let settings = [
+            Section::prose([format!("Settings of {}", self.description)]),
+            Section::of(self.columns()),
+            Section::prose(note),
+        ];
+        // A terminal has either the changes or the settings.
+        let with_settings = self.changed.is_empty() || medium != Medium::Text;
+        std::iter::once(changes).chain(settings.into_iter().filter(|_| with_settings)).collect()
+    }
+
+    /// A record is a setting.
+    fn records(&self) -> Table {
+        self.columns().into()
+    }
+
+    fn json(&self) -> String {
+        self.to_json()
     }
 }
 

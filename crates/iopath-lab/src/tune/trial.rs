@@ -4,8 +4,10 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use comfy_table::CellAlignment;
-use iopath_report::table::{digits, ruled, wrapped};
+use iopath_report::format::{Document, Medium};
+use iopath_report::numbers::{digits, signed_percent, whole_percent};
+use iopath_report::section::{Columns, Section, Table};
+use iopath_report::value::Value;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -260,14 +262,15 @@ fn text_of(changes: &[Change]) -> String {
 impl CandidateFacts {
     /// The ratio to the present settings, and the removal, in words.
     pub(crate) fn in_its_rounds(&self) -> [String; 2] {
-        let percent = |ratio: f64| format!("{:.0}%", ratio * 100.0);
         let removed = match (self.removed, self.kept_from) {
-            (Some(round), Some(kept)) => format!("round {round}, which kept {} and more", percent(kept)),
+            (Some(round), Some(kept)) => {
+                format!("round {round}, which kept {} and more", whole_percent(kept))
+            }
             (Some(round), None) => format!("round {round}"),
             (None, _) => String::new(),
         };
-        let share = self.of_present.map_or_else(|| "-".to_owned(), percent);
-        [if self.settings == PRESENT { percent(1.0) } else { share }, removed]
+        let share = self.of_present.map_or_else(|| "-".to_owned(), whole_percent);
+        [if self.settings == PRESENT { whole_percent(1.0) } else { share }, removed]
     }
 }
 
@@ -277,28 +280,43 @@ impl TrialReport {
         serde_json::to_string_pretty(self).expect("JSON can represent all fields") + "\n"
     }
 
-    /// The report as text for `width` columns; of any width if none is given.
-    pub fn text(&self, width: Option<u16>) -> String {
-        let mut table = ruled();
-        table.set_header(["candidate", "of the present", "measured", "removed"]);
-        for candidate in &self.candidates {
-            let [share, removed] = candidate.in_its_rounds();
-            table.add_row([
-                candidate.settings.clone(),
-                share,
-                format!("{}×", candidate.repetitions),
-                removed,
-            ]);
-        }
-        for column in table.column_iter_mut().skip(1).take(2) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        let rounds = wrapped(&self.rounds(), width);
-        format!("{}\n{rounds}\n\n{}", table.trim_fmt(), wrapped(&self.outcome(), width))
+    fn columns(&self) -> Columns<&CandidateFacts> {
+        let of_winner = |candidate: &CandidateFacts, value: Value| match self.winner.as_ref() {
+            Some(winner) if *winner == candidate.settings => value,
+            _ => Value::Absent,
+        };
+        Columns::of(&self.candidates)
+            .record("device", |_| &self.device)
+            .text("candidate", |candidate| &candidate.settings)
+            .recorded("settings")
+            .record("unit", |_| &self.unit)
+            .record("mean", |candidate| candidate.mean)
+            .number("of the present", |candidate| {
+                let [share, _] = candidate.in_its_rounds();
+                share
+            })
+            .number("measured", |candidate| Value::from(candidate.repetitions).marked("×"))
+            .recorded("repetitions")
+            .text("removed", |candidate| {
+                let [_, removed] = candidate.in_its_rounds();
+                removed
+            })
+            .record("removed_in_round", |candidate| candidate.removed)
+            .record("of_present", |candidate| candidate.of_present)
+            .record("kept_from", |candidate| candidate.kept_from)
+            .record("verdict", move |candidate| of_winner(candidate, self.verdict.name().into()))
+            .record("difference", move |candidate| of_winner(candidate, self.difference.into()))
+            .record("difference_low", move |candidate| {
+                of_winner(candidate, self.ci95.map(|[low, _]| low).into())
+            })
+            .record("difference_high", move |candidate| {
+                of_winner(candidate, self.ci95.map(|[_, high]| high).into())
+            })
+            .record("pairs", move |candidate| of_winner(candidate, self.pairs.into()))
     }
 
     /// The meaning of the ratios, with the mean of the present settings.
-    pub(crate) fn rounds(&self) -> String {
+    fn rounds(&self) -> String {
         let present = self.candidates.first().and_then(|candidate| candidate.mean);
         let present = present.map_or_else(String::new, |mean| format!(" ({} {})", digits(mean), self.unit));
         format!(
@@ -313,15 +331,14 @@ impl TrialReport {
             let cause = if self.failure.is_some() { "failed" } else { "was interrupted" };
             return format!("The search {cause}. All settings of {} are as before.", self.device);
         }
-        let percent = |fraction: f64| format!("{:+.1}%", fraction * 100.0);
         let winner = self.winner.as_deref().unwrap_or("none");
         let interval = self.ci95.map_or_else(String::new, |[low, high]| {
-            format!(", interval {} to {}", percent(low), percent(high))
+            format!(", interval {} to {}", signed_percent(low), signed_percent(high))
         });
         let mut end = format!(
             "{winner} against the present settings, {} new pairs: {}{interval}\n",
             self.pairs,
-            percent(self.difference)
+            signed_percent(self.difference)
         );
         let device = &self.device;
         let _ = match self.verdict {
@@ -337,5 +354,25 @@ impl TrialReport {
             ),
         };
         end
+    }
+}
+
+impl Document for TrialReport {
+    fn sections(&self, medium: Medium) -> Vec<Section> {
+        // The program prints them on stderr.
+        let notes = self.notes.iter().filter(|_| medium == Medium::Markdown);
+        vec![
+            Section::of(self.columns()).with_after([self.rounds()]),
+            Section::prose([self.outcome()]).with_after(notes),
+        ]
+    }
+
+    /// A record is a candidate. The record of the winner has the verdict of the confirmation.
+    fn records(&self) -> Table {
+        self.columns().into()
+    }
+
+    fn json(&self) -> String {
+        self.to_json()
     }
 }

@@ -1,35 +1,105 @@
-//! A study as text: for each input, a table of figures, tables of the differences, and the verdict. Computes nothing.
+//! What every format shows of a study: for each input, a table of figures, tables of the differences, and the verdict.
+//! Computes nothing.
 
 use std::fmt::Write as _;
 
-use comfy_table::{CellAlignment, ContentArrangement};
+use iopath_report::format::{Document, Medium};
+use iopath_report::numbers::{digits, percent, share};
+use iopath_report::section::{Columns, Fit, Section, Table};
 use iopath_report::size::format_size;
-use iopath_report::table::{digits, ruled, time, wrapped};
+use iopath_report::value::Value;
 
-use super::figures::{Change, Changes, Figures, METRICS};
+use super::figures::{Change, Changes, Figures, METRICS, Metric};
 use super::report::{CellReport, InputReport, WhatIfReport};
 
-/// The least width of a table: its numbers need it.
-const WIDTH_MIN: u16 = 60;
+/// The tables: their numbers need the least width.
+const FIT: Fit = Fit::Break { width_min: 60, width_max: u16::MAX };
 
 /// Marks a difference whose interval includes no difference.
 const NOT_SIGNIFICANT: &str = "~";
 
-impl WhatIfReport {
-    /// The report as text for `width` columns; of any width if none is given.
-    pub fn text(&self, width: Option<u16>) -> String {
-        let mut text = wrapped(&self.head(), width);
-        for input in &self.inputs {
-            text.push('\n');
-            text += &input.text(width);
+impl Document for WhatIfReport {
+    fn sections(&self, _: Medium) -> Vec<Section> {
+        let inputs = self.inputs.iter().flat_map(InputReport::sections);
+        let mut sections: Vec<Section> =
+            std::iter::once(Section::prose([self.head()])).chain(inputs).collect();
+        let changes = self.inputs.iter().flat_map(|input| &input.cells);
+        let changes = changes.flat_map(|cell| [cell.against_reference, cell.against_recorded]);
+        let mut changes = changes.flatten().flat_map(|changes| changes.all()).flatten();
+        if changes.any(|change| mark(&change) == NOT_SIGNIFICANT) {
+            sections.push(Section::prose(["~ not significant: the 95% interval includes no difference"]));
         }
-        let is_marked = text.contains(NOT_SIGNIFICANT);
-        if is_marked {
-            text += &wrapped("\n~ not significant: the 95% interval includes no difference\n", width);
-        }
-        text
+        sections.retain(|section| !section.is_empty());
+        sections
     }
 
+    /// A record is a cell, with its figures and, for each, the difference from the reference and its interval. The
+    /// recorded run is a record without a cell.
+    fn records(&self) -> Table {
+        let rows = self.inputs.iter().flat_map(|input| {
+            let recorded = input.recorded.iter().map(move |figures| Row { input, cell: None, figures });
+            let cells =
+                input.cells.iter().map(move |cell| Row { input, cell: Some(cell), figures: &cell.figures });
+            recorded.chain(cells)
+        });
+        let mut columns = Columns::of(rows)
+            .record("input", |row| &row.input.name)
+            .record("cell", |row| row.of_cell(|cell| cell.number))
+            .record("alternative", |row| row.cell.map_or("recorded", |cell| &cell.name))
+            .record("target", |row| row.of_cell(|cell| &cell.target))
+            .record("model_error", |row| row.of_cell(|cell| cell.model_error.median))
+            .record("elevator", |row| row.of_cell(|cell| &cell.elevator))
+            .record("max_sectors_bytes", |row| row.of_cell(|cell| cell.max_sectors_bytes))
+            .record("depth", |row| row.of_cell(|cell| cell.depth))
+            .record("merge", |row| row.of_cell(|cell| cell.merge))
+            .record("priority", |row| row.of_cell(|cell| &cell.priority))
+            .record("readahead", |row| row.of_cell(|cell| cell.readahead.as_ref()))
+            .record("cache_bytes", |row| row.of_cell(|cell| cell.cache_bytes))
+            .record("reference", |row| row.of_cell(|cell| cell.reference));
+        for metric in METRICS {
+            columns = columns.record(metric.column(), |row| metric.value(row.figures));
+        }
+        let sides: [(&str, Side); 2] = [
+            ("against_reference", |cell| cell.against_reference),
+            ("against_recorded", |cell| cell.against_recorded),
+        ];
+        for (side, of) in sides {
+            for (index, metric) in METRICS.iter().enumerate() {
+                let name = format!("{}_{side}", metric.column());
+                let change = move |row: Row| row.cell.and_then(of).and_then(|changes| changes.all()[index]);
+                let interval = move |row| change(row).and_then(|change| change.interval);
+                columns = columns
+                    .record(&name, |row| change(row).map(|change| change.fraction))
+                    .record(format!("{name}_low"), |row| interval(row).map(|[low, _]| low))
+                    .record(format!("{name}_high"), |row| interval(row).map(|[_, high]| high));
+            }
+        }
+        columns.into()
+    }
+
+    fn json(&self) -> String {
+        self.to_json()
+    }
+}
+
+/// The differences of a cell from the reference, or from the recorded run.
+type Side = fn(&CellReport) -> Option<Changes>;
+
+/// The recorded run, or a cell.
+#[derive(Debug, Clone, Copy)]
+struct Row<'a> {
+    input: &'a InputReport,
+    cell: Option<&'a CellReport>,
+    figures: &'a Figures,
+}
+
+impl<'a> Row<'a> {
+    fn of_cell<V: Into<Value>>(self, of: impl FnOnce(&'a CellReport) -> V) -> Value {
+        Value::known(self.cell, |cell| of(cell).into())
+    }
+}
+
+impl WhatIfReport {
     fn head(&self) -> String {
         let study = &self.study;
         let timing = if study.closed {
@@ -44,31 +114,45 @@ impl WhatIfReport {
         if let Some(shard) = self.shard {
             let _ = write!(text, "; share {} of {}, of {} cells", shard.number, shard.count, study.cells);
         }
-        text + "\n"
+        text
     }
 }
 
 impl InputReport {
-    fn text(&self, width: Option<u16>) -> String {
-        let mut text = wrapped(&self.head(), width) + "\n";
-        text += &figures_table(self, width);
-        text.push('\n');
-        if let Some(reference) = self.cells.iter().find(|cell| cell.reference) {
-            let title = format!("Against {}", reference.name);
-            let rows = self.cells.iter().filter_map(|cell| Some((cell, cell.against_reference?)));
-            text += &changes_table(&title, &rows.collect::<Vec<_>>(), width);
-        }
-        let rows: Vec<_> =
-            self.cells.iter().filter_map(|cell| Some((cell, cell.against_recorded?))).collect();
-        text += &changes_table("Against the recorded run", &rows, width);
-        let mut lines = String::new();
-        if let Some(verdict) = &self.verdict {
-            let _ = writeln!(lines, "\nVerdict: {}", verdict.text);
-        }
-        for note in &self.notes {
-            let _ = writeln!(lines, "Note: {note}");
-        }
-        text + &wrapped(lines.trim_end(), width) + "\n"
+    fn sections(&self) -> Vec<Section> {
+        let reference = self.cells.iter().find(|cell| cell.reference);
+        let against = reference.map(|cell| format!("Against {}", cell.name));
+        let verdict = self.verdict.iter().map(|verdict| format!("Verdict: {}", verdict.text));
+        vec![
+            Section::of(self.figures()).titled(self.head()),
+            Section::of(self.changes(&against.unwrap_or_default(), |cell| cell.against_reference)),
+            Section::of(self.changes("Against the recorded run", |cell| cell.against_recorded)),
+            Section::prose(verdict).with_after(self.notes.iter().map(|note| format!("Note: {note}"))),
+        ]
+    }
+
+    fn figures(&self) -> Columns<Row<'_>> {
+        let recorded = self.recorded.iter().map(|figures| Row { input: self, cell: None, figures });
+        let cells =
+            self.cells.iter().map(|cell| Row { input: self, cell: Some(cell), figures: &cell.figures });
+        let name = |row: Row| row.cell.map_or_else(|| "recorded".to_owned(), name_of);
+        let columns = Columns::of(recorded.chain(cells)).text("alternative", name).fit(FIT);
+        METRICS
+            .iter()
+            .fold(columns, |columns, metric| columns.number(metric.title, |row| metric.shown(row.figures)))
+    }
+
+    fn changes(&self, title: &str, of: Side) -> Columns<(&CellReport, Changes)> {
+        let rows = self.cells.iter().filter_map(|cell| Some((cell, of(cell)?)));
+        let columns = Columns::of(rows).text(title, |(cell, _)| name_of(cell)).fit(FIT);
+        (0..).zip(METRICS).fold(columns, |columns, (index, metric)| {
+            let index: usize = index;
+            columns.number(metric.title, move |(_, changes)| {
+                Value::known(changes.all()[index], |change| {
+                    Value::Change(change.fraction).marked(mark(&change))
+                })
+            })
+        })
     }
 
     /// The input and its models in words.
@@ -82,7 +166,7 @@ impl InputReport {
         let mut models: Vec<String> = Vec::new();
         for cell in &self.cells {
             let error = match cell.model_error.median {
-                Some(median) if median > 0.0 => format!("{:.1}%, ", median * 100.0),
+                Some(median) if median > 0.0 => format!("{}, ", percent(median)),
                 Some(_) => "none, ".to_owned(),
                 None => String::new(),
             };
@@ -106,30 +190,24 @@ impl InputReport {
     }
 }
 
-/// The figures of a row, in the order of [`METRICS`].
-pub(crate) fn shown(figures: &Figures) -> Vec<String> {
-    let at = |ns: f64| time(ns.round() as u64);
-    let has_device = figures.device_ios > 0.0;
-    let of_device = |text: String| if has_device { text } else { "-".to_owned() };
-    vec![
-        digits(figures.bytes_per_s / 1e6),
-        digits(figures.iops),
-        at(figures.mean_ns),
-        at(figures.p50_ns),
-        at(figures.p99_ns),
-        at(figures.p999_ns),
-        of_device(format!("{:.0}", figures.device_ios)),
-        of_device(iopath_report::table::mean_size(figures.request_bytes)),
-        of_device(distance(figures.seek_bytes)),
-        of_device(share(figures.utilisation)),
-        format!("{:.2}", figures.fairness),
-    ]
-}
-
-/// A share in percent, with decimals below 10%.
-fn share(fraction: f64) -> String {
-    let percent = fraction * 100.0;
-    if percent < 10.0 { format!("{}%", digits(percent)) } else { format!("{percent:.0}%") }
+impl Metric {
+    /// A figure for readers. Figures of the device need requests at the device.
+    fn shown(&self, figures: &Figures) -> Value {
+        let value = self.value(figures);
+        match self.name {
+            "device-ios" | "request-size" | "seek" | "utilisation" if figures.device_ios <= 0.0 => {
+                Value::Unknown
+            }
+            "throughput" => Value::Rate(value),
+            "mean" | "p50" | "p99" | "p99.9" => Value::Nanoseconds(value),
+            "device-ios" => Value::Integer(value.round() as u64),
+            "request-size" => Value::MeanSize(value),
+            "seek" => distance(value).into(),
+            "utilisation" => share(value).into(),
+            "fairness" => Value::Index(value),
+            _ => Value::Number(value),
+        }
+    }
 }
 
 /// A mean distance: whole KiB below 1 MiB.
@@ -138,62 +216,12 @@ fn distance(bytes: f64) -> String {
     format_size(if bytes < 1 << 20 { bytes >> 10 << 10 } else { bytes })
 }
 
-/// A difference in percent, or as a factor from 11 on, with a mark if it is not significant.
-pub(crate) fn change_text(change: Option<Change>) -> String {
-    let Some(change) = change else { return "-".to_owned() };
-    let mark = if change.is_significant() || change.interval.is_none() { "" } else { NOT_SIGNIFICANT };
-    if change.fraction >= 10.0 {
-        return format!("×{}{mark}", digits(1.0 + change.fraction));
-    }
-    format!("{:+.1}%{mark}", change.fraction * 100.0)
+/// The mark of a difference that is not significant.
+fn mark(change: &Change) -> &'static str {
+    if change.is_significant() || change.interval.is_none() { "" } else { NOT_SIGNIFICANT }
 }
 
 /// The name of an alternative in tables.
-pub(crate) fn name_of(cell: &CellReport) -> String {
+fn name_of(cell: &CellReport) -> String {
     if cell.reference { format!("{} (reference)", cell.name) } else { cell.name.clone() }
-}
-
-fn figures_table(input: &InputReport, width: Option<u16>) -> String {
-    let recorded = input.recorded.iter().map(|figures| ("recorded".to_owned(), shown(figures)));
-    let cells = input.cells.iter().map(|cell| (name_of(cell), shown(&cell.figures)));
-    table("alternative", recorded.chain(cells), width)
-}
-
-fn changes_table(title: &str, rows: &[(&CellReport, Changes)], width: Option<u16>) -> String {
-    if rows.is_empty() {
-        return String::new();
-    }
-    let shown = rows.iter().map(|(cell, changes)| {
-        (name_of(cell), changes.all().into_iter().map(change_text).collect::<Vec<_>>())
-    });
-    format!("\n{}\n", table(title, shown, width))
-}
-
-fn table(title: &str, rows: impl Iterator<Item = (String, Vec<String>)>, width: Option<u16>) -> String {
-    let mut table = ruled();
-    if let Some(width) = width {
-        table.set_width(width.max(WIDTH_MIN)).set_content_arrangement(ContentArrangement::Dynamic);
-    }
-    table.set_header(std::iter::once(title).chain(METRICS.iter().map(|metric| metric.title)));
-    for (name, figures) in rows {
-        table.add_row(std::iter::once(name).chain(figures));
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table.trim_fmt()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn differences_are_percentages_and_large_ones_are_factors() {
-        let shown = |fraction, interval| change_text(Some(Change { fraction, interval }));
-        assert_eq!(shown(0.123, Some([0.1, 0.2])), "+12.3%");
-        assert_eq!(shown(-0.5, Some([-0.6, 0.1])), "-50.0%~");
-        assert_eq!(shown(57.5, None), "×58.5");
-        assert_eq!(change_text(None), "-");
-    }
 }

@@ -1,5 +1,6 @@
 //! Documents of other formats, and damaged documents.
 
+use iopath_report::format::{Document, View};
 use std::panic::catch_unwind;
 
 use super::*;
@@ -48,7 +49,7 @@ fn the_published_table_compares_its_two_queues() {
         vary: Vec::new(),
     };
     let comparison = compare_files(&options).unwrap();
-    assert!(comparison.runs.len() >= 10, "{}", comparison.text(None));
+    assert!(comparison.runs.len() >= 10, "{}", comparison.text(View::plain(None)));
     assert!(comparison.runs.iter().all(|run| run.repetitions == [3, 3]));
 }
 
@@ -99,7 +100,8 @@ fn a_damaged_document_is_compared_or_refused_with_its_file_and_key() {
                     matched.pairs.iter().map(|[a, b]| verdict::compare([a, b], None, Design::Independent));
                 let compared: Vec<_> = pairs.collect::<Result<_, _>>()?;
                 let decisions = verdict::decide(&compared, 1.03f64.ln(), ALPHA);
-                Ok(report::report(Default::default(), 0.03, &matched.pairs, &compared, decisions).text(None))
+                Ok(report::report(Default::default(), 0.03, &matched.pairs, &compared, decisions)
+                    .text(View::plain(None)))
             });
             let outcome: Result<String, CompareError> = outcome.unwrap_or_else(|_| panic!("panics: {shown}"));
             if let Err(error) = outcome {

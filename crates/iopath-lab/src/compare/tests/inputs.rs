@@ -1,6 +1,7 @@
 //! Comparisons of stalls, of sweeps, and of workloads and formats that differ in one condition.
 
 use super::*;
+use iopath_report::format::{Document, View};
 
 /// Rates of a quiet storage on which each of these repetitions takes ten times as long.
 fn with_stalls(stalled: &[usize]) -> Vec<f64> {
@@ -11,11 +12,11 @@ fn with_stalls(stalled: &[usize]) -> Vec<f64> {
 #[test]
 fn a_few_stalls_are_no_difference_but_a_note() {
     let comparison = of(&result(&with_stalls(&[3])), &result(&with_stalls(&[9, 20])), "").unwrap();
-    assert_eq!(primary(&comparison).verdict, Verdict::Same, "{}", comparison.text(None));
-    let text = comparison.text(Some(72));
+    assert_eq!(primary(&comparison).verdict, Verdict::Same, "{}", comparison.text(View::plain(None)));
+    let text = comparison.text(View::plain(Some(72)));
     assert!(text.contains("Stalls: 1 in A, 2 in B. These repetitions took at least 2 times"), "{text}");
     let quiet = of(&result(&with_stalls(&[])), &result(&with_stalls(&[])), "").unwrap();
-    assert!(!quiet.text(None).contains("Stalls"), "{}", quiet.text(None));
+    assert!(!quiet.text(View::plain(None)).contains("Stalls"), "{}", quiet.text(View::plain(None)));
 }
 
 #[test]
@@ -24,7 +25,7 @@ fn many_stalls_of_one_side_are_a_difference_even_if_the_other_repetitions_are_th
     let comparison = of(&result(&with_stalls(&[])), &result(&with_stalls(&often)), "").unwrap();
     let metric = primary(&comparison);
     assert_eq!((metric.verdict, comparison.regression), (Verdict::Slower, true));
-    let text = comparison.text(None);
+    let text = comparison.text(View::plain(None));
     assert!(
         text.contains("0 of 100 repetitions of A and 9 of 100 of B took at least 2 times as long"),
         "{text}"
@@ -34,7 +35,7 @@ fn many_stalls_of_one_side_are_a_difference_even_if_the_other_repetitions_are_th
     // Faster, but with more stalls: neither.
     let faster: Vec<f64> = with_stalls(&often).iter().map(|rate| rate * 1.2).collect();
     let comparison = of(&result(&with_stalls(&[])), &result(&faster), "").unwrap();
-    assert_eq!(primary(&comparison).verdict, Verdict::Inconclusive, "{}", comparison.text(None));
+    assert_eq!(primary(&comparison).verdict, Verdict::Inconclusive, "{}", comparison.text(View::plain(None)));
 }
 
 /// A sweep of two block sizes and two schedulers: the rates of each cell.

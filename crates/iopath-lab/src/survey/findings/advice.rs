@@ -1,8 +1,8 @@
 //! Recommends path, block size and depth, and states the CPU cost that direct I/O saves.
 
 use iopath_report::Rw;
+use iopath_report::numbers::{digits, time};
 use iopath_report::result::RunResult;
-use iopath_report::table::{digits, time};
 
 use super::Found;
 use crate::survey::compare::{Choice, CpuOf, Outcome, Ratio, median, rate, rates};

@@ -1,9 +1,9 @@
 //! Findings on properties of the storage that affect its settings, and on anomalies: dips and variation.
 
 use iopath_report::Rw;
+use iopath_report::numbers::{digits, time};
 use iopath_report::result::{DiskFacts, RunResult};
 use iopath_report::size::format_size;
-use iopath_report::table::{digits, time};
 
 use super::Found;
 use crate::survey::compare::{self, Ratio, rate, rates};

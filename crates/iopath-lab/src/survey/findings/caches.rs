@@ -1,9 +1,9 @@
 //! Compares the kernel's page cache with iopath's. The comparison of buffered with direct I/O is in `advice.rs`.
 
 use iopath_report::Rw;
+use iopath_report::numbers::{digits, time};
 use iopath_report::result::RunResult;
 use iopath_report::size::format_size;
-use iopath_report::table::{digits, time};
 
 use super::Found;
 use crate::survey::compare::{Outcome, Ratio, median, rate, rates};

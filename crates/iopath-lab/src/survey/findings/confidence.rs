@@ -1,7 +1,7 @@
 //! How sure a finding is: each reason for doubt lowers its confidence. Does not change what the finding states.
 
+use iopath_report::numbers::digits;
 use iopath_report::result::{Confidence, RunResult, ServedBy};
-use iopath_report::table::digits;
 
 use crate::survey::compare::cv;
 use crate::survey::figures::{Facts, Figures, is_ranked, name};

@@ -2,8 +2,8 @@
 //! writes.
 
 use iopath_report::Rw;
+use iopath_report::numbers::{digits, time};
 use iopath_report::result::RunResult;
-use iopath_report::table::{digits, time};
 
 use super::Found;
 use super::advice::{depth_advice, once};

@@ -4,9 +4,9 @@
 use std::path::Path;
 
 use iopath_report::Rw;
+use iopath_report::numbers::digits;
 use iopath_report::result::{RunResult, ServedBy};
 use iopath_report::size::format_size;
-use iopath_report::table::digits;
 
 use super::Found;
 use crate::survey::compare::{CpuOf, Outcome, Ratio, median, rates};

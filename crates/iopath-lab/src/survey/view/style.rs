@@ -4,8 +4,9 @@
 use std::fmt::Write as _;
 
 use comfy_table::{Cell, CellAlignment, Color, Table};
+use iopath_report::format::text::ruled;
 use iopath_report::result::Finding;
-use iopath_report::table::{self, ruled};
+use iopath_report::terminal;
 
 /// The range of the width of paragraphs: longer lines are hard to read.
 const WIDTH_MIN: usize = 20;
@@ -21,7 +22,7 @@ pub(super) struct Style {
 
 impl Style {
     pub(super) fn new(is_fancy: bool, width: Option<u16>) -> Self {
-        Self { is_fancy, width: usize::from(width.unwrap_or(table::WIDTH)).max(WIDTH_MIN) }
+        Self { is_fancy, width: usize::from(width.unwrap_or(terminal::WIDTH)).max(WIDTH_MIN) }
     }
 
     /// A finding: its first sentence with its confidence, or all that is known about it.
@@ -104,7 +105,7 @@ impl Style {
 
     /// Breaks text between words. The first line begins with one indent, the others with another.
     pub(super) fn wrap(self, text: &str, first: &str, rest: &str) -> String {
-        table::wrap(text, first, rest, self.width.min(WIDTH_MAX))
+        terminal::wrap(text, first, rest, self.width.min(WIDTH_MAX))
     }
 }
 

@@ -2,32 +2,42 @@
 
 use std::fmt::Write as _;
 
-use super::{Document, Format, Section, View};
+use super::{Document, Format, Medium, View};
+use crate::section::{Section, Table};
 
 /// The row of the table.
 pub(super) const ROW: Format =
     Format { name: "markdown", about: "tables of GitHub's Markdown", is_of_runs: false, render };
 
 fn render(document: &dyn Document, _: View) -> String {
-    let sections: Vec<String> = document.sections().iter().map(section).collect();
-    sections.join("\n")
+    let sections = document.sections(Medium::Markdown);
+    let blocks = sections.iter().flat_map(blocks).collect::<Vec<_>>();
+    blocks.join("\n")
 }
 
-fn section(section: &Section) -> String {
-    let Section { title, head, rows, texts, paragraphs } = section;
+/// The title, lines and table of a section. An empty line separates blocks.
+fn blocks(section: &Section) -> Vec<String> {
+    let Section { title, before, table, after } = section;
     let mut blocks = Vec::new();
     if !title.is_empty() {
         blocks.push(format!("### {}\n", escaped(title)));
     }
-    if !head.is_empty() {
-        let rules = (0..head.len()).map(|column| if column < *texts { "---" } else { "---:" }.to_owned());
-        let rules: Vec<String> = rules.collect();
-        let mut table = line(head.iter().map(|cell| escaped(cell))) + &line(rules.into_iter());
-        table.extend(rows.iter().map(|row| line(row.iter().map(|cell| escaped(cell)))));
-        blocks.push(table);
+    blocks.extend(before.iter().map(|line| escaped(&line.plain()) + "\n"));
+    if !table.is_empty() {
+        blocks.push(self::table(table));
     }
-    blocks.extend(paragraphs.iter().map(|paragraph| escaped(paragraph) + "\n"));
-    blocks.join("\n")
+    blocks.extend(after.iter().map(|line| escaped(&line.plain()) + "\n"));
+    blocks
+}
+
+fn table(table: &Table) -> String {
+    let columns = table.shown(true);
+    let rules = columns.iter().map(|(_, column)| if column.is_number { "---:" } else { "---" }.to_owned());
+    let mut text = line(columns.iter().map(|(head, _)| escaped(head))) + &line(rules);
+    for row in 0..table.rows() {
+        text += &line(columns.iter().map(|(_, column)| escaped(&column.cells[row].shown("-"))));
+    }
+    text
 }
 
 fn line(cells: impl Iterator<Item = String>) -> String {
@@ -56,16 +66,12 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::section::Columns;
 
     #[test]
     fn text_of_data_stays_text() {
         assert_eq!(escaped("a|b\n<script>"), "a\\|b &lt;script>");
-        let section = Section {
-            head: vec!["a".to_owned(), "b".to_owned()],
-            rows: vec![vec!["x|y".to_owned(), "1".to_owned()]],
-            texts: 1,
-            ..Section::default()
-        };
-        assert_eq!(super::section(&section), "| a | b |\n| --- | ---: |\n| x\\|y | 1 |\n");
+        let table = Columns::of(["x|y"]).text("a", |text| text).number("b", |_| 1_u32);
+        assert_eq!(blocks(&Section::of(table)), ["| a | b |\n| --- | ---: |\n| x\\|y | 1 |\n"]);
     }
 }

@@ -5,9 +5,10 @@ use std::fs;
 use std::path::PathBuf;
 
 use iopath_report::Rw;
+use iopath_report::format::{Document, FORMATS, Format, View};
+use iopath_report::result::Report;
 use serde_json::Value;
 
-use super::*;
 use crate::compare::{CompareOptions, Verdict, compare_files};
 use crate::paths::find_path;
 use crate::progress::Silent;
@@ -70,7 +71,7 @@ fn markdown_has_the_rows_of_the_tables() {
     let text = render("markdown", &report);
     let rows = text.lines().filter(|line| line.starts_with("| iopath-direct |")).count();
     assert_eq!(rows, 3, "the run, its reads and its writes: {text}");
-    assert!(text.contains(&iopath_report::table::digits(report.runs[0].iops.mean)), "{text}");
+    assert!(text.contains(&iopath_report::numbers::digits(report.runs[0].iops.mean)), "{text}");
 }
 
 /// A key of fio's JSON, by its names.
@@ -161,7 +162,7 @@ fn fio_json_reads_back_with_the_same_figures() {
 }
 
 /// The published table: for each block size the seconds of three repetitions, mean, standard deviation and IOPS.
-const PUBLISHED: &str = include_str!("../../published/readahead.csv");
+const PUBLISHED: &str = include_str!("../published/readahead.csv");
 
 #[test]
 fn perftest_prints_the_published_table_and_compare_reads_it_back() {

@@ -7,8 +7,8 @@
 
 use std::fmt::Write as _;
 
-use iopath_report::Rw;
-use iopath_report::result::{RepeatDirections, RunResult};
+use crate::Rw;
+use crate::result::{RepeatDirections, RunResult};
 
 use super::{Document, Format, View};
 

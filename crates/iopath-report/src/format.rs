@@ -1,42 +1,53 @@
 //! The formats in which the program shows results, one file each: [`FORMATS`]. Does not measure and does not write
-//! files.
+//! files. A [`Document`] describes what it shows as sections; the renderers (`text.rs`, `markdown.rs`, `csv.rs`,
+//! `page.rs`) know no document.
 
-mod comparison;
 mod csv;
 mod elevators;
-mod experiments;
+mod ends;
 mod fio_json;
-mod fit;
 mod json;
 mod log;
-mod map;
 mod markdown;
+pub mod page;
 mod perftest;
-mod result;
-mod survey;
-mod sweep;
-mod text;
-mod tune;
-mod whatif;
+pub mod runs;
+pub mod text;
+
+use crate::result::Report;
+use crate::section::{Section, Table};
 
 /// Results that a format can show.
 pub trait Document {
-    /// The text for a reader.
-    fn text(&self, view: View) -> String;
+    /// What a reader sees.
+    fn sections(&self, medium: Medium) -> Vec<Section>;
+
+    /// What a program reads: the named columns are one table without units and rounding.
+    fn records(&self) -> Table;
 
     /// The document of the schema.
     fn json(&self) -> String;
 
-    /// The figures as one table without units and rounding.
-    fn records(&self) -> Records;
-
-    /// The figures as tables for a reader.
-    fn sections(&self) -> Vec<Section>;
+    /// The text for a terminal.
+    fn text(&self, view: View) -> String {
+        text::render(&self.sections(Medium::Text), view)
+    }
 
     /// The measurements, for the formats of other benchmarks; none if the document has others as well.
     fn report(&self) -> Option<&Report> {
         None
     }
+}
+
+/// The place where a reader sees sections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Medium {
+    /// A terminal. The program prints warnings on stderr.
+    Text,
+    /// Markdown.
+    Markdown,
+    /// The page of `iopath report`, which begins with findings and warnings.
+    Page,
 }
 
 /// The output device of a text.
@@ -48,35 +59,11 @@ pub struct View {
     pub is_fancy: bool,
 }
 
-/// A table for programs: the same columns in each row.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Records {
-    /// The names of the columns.
-    pub head: Vec<String>,
-    /// The values; an unknown value is empty.
-    pub rows: Vec<Vec<String>>,
-}
-
-impl Records {
-    /// A table with these columns.
-    fn new(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Self {
-        Self { head: names(head), rows: rows.into_iter().collect() }
+impl View {
+    /// A text without colours.
+    pub fn plain(width: Option<u16>) -> Self {
+        Self { width, is_fancy: false }
     }
-}
-
-/// A part of a text: a table, and paragraphs below it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Section {
-    /// The title; empty for none.
-    pub title: String,
-    /// The names of the columns; empty without a table.
-    pub head: Vec<String>,
-    /// The rows.
-    pub rows: Vec<Vec<String>>,
-    /// The number of columns of text before those of numbers.
-    pub texts: usize,
-    /// Paragraphs below the table.
-    pub paragraphs: Vec<String>,
 }
 
 /// A format.
@@ -112,17 +99,3 @@ impl Format {
         self.name == json::ROW.name
     }
 }
-
-fn names(names: &[&str]) -> Vec<String> {
-    names.iter().map(|name| (*name).to_owned()).collect()
-}
-
-/// A number without rounding; empty if it is unknown.
-fn number<T: ToString>(value: Option<T>) -> String {
-    value.map_or_else(String::new, |value| value.to_string())
-}
-
-#[cfg(test)]
-mod tests;
-
-use iopath_report::result::Report;

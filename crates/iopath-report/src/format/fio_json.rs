@@ -8,12 +8,11 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use iopath_report::Rw;
-use iopath_report::result::{
+use crate::Rw;
+use crate::result::{
     FlushResult, JobFacts, Latency, LatencyDistribution, PERCENTILES, RepeatDirection, Report, RunResult,
     Spread,
 };
-use iopath_report::table;
 use serde_json::{Map, Value, json};
 
 use super::{Document, Format, View};
@@ -53,7 +52,7 @@ fn root(report: &Report, now: SystemTime) -> Value {
 
 /// A name that no other run has: readers add jobs of one name.
 fn name(run: &RunResult, all: &[RunResult]) -> String {
-    let Some(JobFacts { name, group, .. }) = &run.job else { return table::name(run) };
+    let Some(JobFacts { name, group, .. }) = &run.job else { return run.name() };
     let same = all.iter().filter(|other| other.job.as_ref().is_some_and(|job| job.name == *name));
     if same.count() > 1 { format!("{name} (group {group})") } else { name.clone() }
 }
