@@ -6,11 +6,11 @@ mod fit;
 mod flags;
 mod format;
 mod log;
+mod options;
 mod report;
 mod run;
 mod serve;
 mod show;
-mod size;
 mod sweep;
 mod tune;
 mod values;
@@ -18,7 +18,6 @@ mod whatif;
 
 pub(crate) use compare::CompareArgs;
 pub(crate) use fit::FitArgs;
-pub(crate) use flags::run_flag;
 pub(crate) use format::{GeneralFormat, PERFTEST, SweepFormat};
 pub(crate) use log::{LogArgs, LogFile, SummaryArgs};
 pub(crate) use report::ReportArgs;
@@ -181,7 +180,7 @@ mod tests {
     fn run_has_the_defaults_of_a_workload() {
         let Cli { command } = Cli::try_parse_from(["iopath", "run", "--path", "kernel-buffered"]).unwrap();
         let Command::Run(args) = &command else { panic!("run parses to run") };
-        let (parsed, default) = (args.workload().unwrap(), Workload::default());
+        let (parsed, default) = (args.options.workload().unwrap(), Workload::default());
         assert_eq!(format!("{parsed:?}"), format!("{default:?}"));
     }
 }

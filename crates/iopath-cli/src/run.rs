@@ -7,7 +7,7 @@ use anyhow::bail;
 use clap::error::ErrorKind;
 use iopath_lab::jobfile::{JobFile, RunSettings, System};
 use iopath_lab::preset::{PRESETS, Preset, find_preset};
-use iopath_lab::{Interruption, Repetitions, model_file};
+use iopath_lab::{Interruption, LabError, Repetitions, model_file};
 use iopath_log::for_terminal;
 use iopath_report::result::Report;
 use iopath_report::result::VerifyResult;
@@ -18,15 +18,16 @@ use std::path::Path;
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     match (&args.preset, &args.jobfile) {
         (Some(name), _) if name == "list" => return list_presets(),
-        (Some(name), _) => return run_preset(args, find_preset(name)?),
+        (Some(name), _) => return run_preset(args, find_preset(name).map_err(LabError::from)?),
         (None, Some(file)) => return run_job_file(args, file),
         (None, None) => {}
     }
     // The results must not replace the file of a model.
-    let named = args.targets();
+    let named = args.options.targets()?;
     let targets: Vec<_> = named.iter().map(|target| model_file(target).unwrap_or(target)).collect();
-    let output = Output::new(&args.show, &targets, args.log.as_deref())?.in_format(args.format.format)?;
-    let workloads = args.workloads()?;
+    let output =
+        Output::new(&args.show, &targets, args.options.log()?.as_deref())?.in_format(args.format.format)?;
+    let workloads = args.options.workloads()?;
     // Dropped after the results are written: then the signal ends the process.
     let _interruption = Interruption::catch();
     let mut bar = output.bar();
@@ -40,7 +41,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
 
 /// Measures the jobs of a job file.
 fn run_job_file(args: &RunArgs, file: &Path) -> anyhow::Result<()> {
-    if args.targets().len() > 1 || args.path.len() > 1 {
+    if args.options.targets()?.len() > 1 || args.options.count("path") > 1 {
         let message = "a job file has one --target and one --path; name the files of its jobs in the file";
         return Err(clap::Error::raw(ErrorKind::ValueValidation, message).into());
     }
@@ -52,12 +53,12 @@ fn run_job_file(args: &RunArgs, file: &Path) -> anyhow::Result<()> {
 
 /// Measures the jobs of a preset, on each of several targets at the same time.
 fn run_preset(args: &RunArgs, preset: &Preset) -> anyhow::Result<()> {
-    if args.path.len() > 1 {
+    if args.options.count("path") > 1 {
         return Err(clap::Error::raw(ErrorKind::ValueValidation, "a preset has one --path").into());
     }
-    let targets = args.targets();
+    let targets = args.options.targets()?;
     let mut settings = args.job_settings()?;
-    if args.repeat.is_none() {
+    if !args.options.has("repeat") {
         settings.base.repetitions = Repetitions::new(preset.repeats)?;
     }
     if targets.len() > 1 {
@@ -85,7 +86,8 @@ fn run_jobs(
 ) -> anyhow::Result<()> {
     let named = settings.named_files(jobs);
     let targets: Vec<&Path> = named.iter().map(|file| model_file(file).unwrap_or(file)).collect();
-    let output = Output::new(&args.show, &targets, args.log.as_deref())?.in_format(args.format.format)?;
+    let output =
+        Output::new(&args.show, &targets, args.options.log()?.as_deref())?.in_format(args.format.format)?;
     jobs.warnings.iter().for_each(note);
     let _interruption = Interruption::catch();
     let mut bar = output.bar();

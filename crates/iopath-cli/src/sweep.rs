@@ -5,6 +5,7 @@ use crate::output::{Json, note_interruption};
 use crate::progress::Bar;
 use crate::stderr::{note, plain};
 use anyhow::{Context, bail};
+use iopath_lab::options::flag_of;
 use iopath_lab::sweep::{Place, Sweep, SweepFile};
 use iopath_lab::{Interruption, LabError, SweepError, before_end};
 use iopath_log::for_terminal;
@@ -70,7 +71,7 @@ fn measure(
     let _interruption = Interruption::catch();
     let mut bar = Bar::new(args.no_color, args.quiet);
     let mut notes = Vec::new();
-    let measured = Sweep { cells, path, names: crate::args::run_flag }.run(&mut file, &mut notes, &mut bar);
+    let measured = Sweep { cells, path, names: flag_of }.run(&mut file, &mut notes, &mut bar);
     bar.finish();
     notes.iter().for_each(note);
     match measured {

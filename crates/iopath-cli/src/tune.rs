@@ -54,7 +54,7 @@ fn try_candidates(args: &TuneArgs, device: &Path, output: &Output) -> anyhow::Re
         let mut workload = JobWorkload::new(&jobs, &settings, &device)?;
         try_settings(device, &candidates, &limits, &mut workload, &mut bar)
     } else {
-        let mut workload = OneWorkload::new(&run.workload()?, &device, &mut bar)?;
+        let mut workload = OneWorkload::new(&run.options.workload()?, &device, &mut bar)?;
         try_settings(device, &candidates, &limits, &mut workload, &mut bar)
     };
     bar.finish();

@@ -1,12 +1,9 @@
 //! Job files of fio: parses them and runs them. This file has the parser of a whole file; `jobfile/syntax.rs` has its
 //! lines, `jobfile/keys.rs` its keys. docs/jobfiles.md lists the keys. `jobfile/run.rs` runs the jobs.
 
-mod control_keys;
 mod controls;
 mod environment;
 mod error;
-mod expression;
-mod given;
 mod job;
 mod keys;
 mod members;
@@ -17,21 +14,20 @@ mod results;
 mod run;
 mod stated;
 mod syntax;
-mod value;
 mod verified;
 
 use std::collections::{HashMap, HashSet};
 
 pub use environment::{Environment, System};
 pub use error::{At, JobFileError, Unsupported};
-use given::{Given, Refused};
-pub use job::{IoEngine, Job, SteadyKey, key_of};
-pub use keys::{Key, Support, keys};
+pub use job::Job;
+use keys::Found;
+pub use keys::{Key, keys};
 pub use run::RunSettings;
 pub(crate) use stated::StatedRate;
 use syntax::{RawOption, Section};
-pub use value::Amount;
-use value::KbBase;
+
+use crate::options::{Given, KbBase, Refused, key_of};
 
 /// The jobs of a file, in its order.
 #[derive(Debug, Clone)]
@@ -128,7 +124,7 @@ fn repeated(section: &Section) -> Vec<String> {
     let mut first: HashMap<&str, &At> = HashMap::new();
     let mut warnings = Vec::new();
     for RawOption { at, key, value } in &section.options {
-        let name = keys::find(key).map_or(key.as_str(), |row| row.names[0]);
+        let name = keys::find(key).and_then(|found| found.name()).unwrap_or(key.as_str());
         let Some(before) = first.insert(name, at) else { continue };
         if name == "filename" {
             continue;
@@ -153,20 +149,25 @@ fn job(
     let mut job = Job::new(section.name.clone(), section.at.clone());
     let mut ignored = Vec::new();
     for RawOption { at, key, value } in options() {
-        let given = Given { value: value.as_deref(), base };
-        let applied = keys::find(key).map(|row| row.apply(&mut job, &given));
-        let given = [key.clone(), value.clone().unwrap_or_else(|| "1".to_owned())];
+        let applied = apply(&mut job, key, &Given::in_job_file(value.as_deref(), base));
+        let text = value.clone().unwrap_or_else(|| "1".to_owned());
         let (key, value) = (key.clone(), value.clone().unwrap_or_default());
         let what = match applied {
-            Some(Ok(())) => {
-                job.given.push(given);
+            Ok(()) => {
+                job.given.push([key, text]);
                 continue;
             }
-            None => Unsupported::Unknown { key },
-            Some(Err(Refused::Key(reason))) => Unsupported::Key { key, reason },
-            Some(Err(Refused::Value(reason))) => Unsupported::Value { key, value, reason },
-            Some(Err(Refused::Expected(expected))) => {
+            Err(Rejected::Unsupported(what)) => what,
+            Err(Rejected::Value(Refused::Value(reason))) => Unsupported::Value { key, value, reason },
+            Err(Rejected::Value(Refused::Expected(expected))) => {
                 return Err(JobFileError::Value { at: at.clone(), key, value, expected });
+            }
+            Err(Rejected::Value(Refused::Malformed(problem))) => {
+                return Err(JobFileError::Syntax { at: at.clone(), problem });
+            }
+            Err(Rejected::Value(Refused::Workload(error))) => {
+                let problem = error.message(key_of);
+                return Err(JobFileError::Job { at: at.clone(), job: job.name.clone(), problem });
             }
         };
         if !lenient {
@@ -175,6 +176,26 @@ fn job(
         ignored.push((at.clone(), what));
     }
     Ok((job, ignored))
+}
+
+/// The reason why a key is not applied.
+enum Rejected {
+    /// The key has no option.
+    Unsupported(Unsupported),
+    /// Its option does not accept the value.
+    Value(Refused),
+}
+
+/// Sets the option of a key in a job.
+fn apply(job: &mut Job, key: &str, given: &Given) -> Result<(), Rejected> {
+    match keys::find(key) {
+        Some(Found::Option(row)) => row.set(job, given).map_err(Rejected::Value),
+        Some(Found::Unused(unused)) => match unused.refusal(given) {
+            None => Ok(()),
+            Some(reason) => Err(Rejected::Unsupported(Unsupported::Key { key: key.to_owned(), reason })),
+        },
+        None => Err(Rejected::Unsupported(Unsupported::Unknown { key: key.to_owned() })),
+    }
 }
 
 /// The base of the sizes of these options.

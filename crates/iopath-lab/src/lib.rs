@@ -31,6 +31,7 @@ pub mod jobfile;
 pub mod map;
 mod model;
 mod model_host;
+pub mod options;
 pub mod own_file;
 mod parallel;
 pub mod path;

@@ -3,14 +3,14 @@
 use super::Command;
 use iopath_lab::Field;
 use iopath_lab::field::FieldNames;
-use iopath_lab::jobfile::key_of;
+use iopath_lab::options::{flag_of, key_of};
 
 impl Command {
     /// The flags of this command for the fields of a workload. Messages name these flags.
     pub(crate) fn flags(&self) -> FieldNames {
         match self {
             Self::Run(args) if args.jobfile.is_some() || args.preset.is_some() => key_of,
-            Self::Run(_) | Self::Sweep(_) | Self::Tune(_) => run_flag,
+            Self::Run(_) | Self::Sweep(_) | Self::Tune(_) => flag_of,
             Self::Survey(_) | Self::Fit(_) => survey_flag,
             Self::Map(_) => map_flag,
             _ => |_| None,
@@ -20,40 +20,6 @@ impl Command {
 
 fn map_flag(field: Field) -> Option<&'static str> {
     (field == Field::BlockSize).then_some("--bs")
-}
-
-#[expect(clippy::unnecessary_wraps, reason = "the type is that of `FieldNames`")]
-pub(crate) fn run_flag(field: Field) -> Option<&'static str> {
-    Some(match field {
-        Field::Path => "--path",
-        Field::Target => "--target",
-        Field::Pattern => "--rw",
-        Field::BlockSize => "--bs",
-        Field::Depth => "--iodepth",
-        Field::Jobs => "--numjobs",
-        Field::Size => "--size",
-        Field::End => "--runtime",
-        Field::Think => "--thinktime",
-        Field::RateIops => "--rate-iops",
-        Field::Rate => "--rate",
-        Field::FlushEvery => "--fsync",
-        Field::Verify => "--verify",
-        Field::SteadyState => "--steady-state",
-        Field::Repetitions => "--repeat",
-        Field::Warm => "--warm",
-        Field::LatencySampling => "--latency-every",
-        Field::ReadShare => "--rwmixread",
-        Field::CacheSize => "--cache",
-        Field::PageSize => "--page",
-        Field::Readahead => "--readahead",
-        Field::Borrow => "--borrow",
-        Field::Elevator => "--elevator",
-        Field::DeviceDepth => "--device-depth",
-        Field::Engine => "--engine",
-        Field::Log => "--log",
-        Field::Host => "--host",
-        Field::Overwrite => "--overwrite",
-    })
 }
 
 /// A survey sets all other fields itself.
@@ -76,13 +42,12 @@ mod tests {
 
     #[test]
     fn messages_name_only_flags_that_the_command_has() {
-        let names: [(&str, FieldNames); 3] = [("run", run_flag), ("survey", survey_flag), ("map", map_flag)];
+        let names: [(&str, FieldNames); 3] = [("run", flag_of), ("survey", survey_flag), ("map", map_flag)];
         for (command, name) in names {
             let flags = flags_of(command);
             for flag in Field::ALL.into_iter().filter_map(name) {
                 assert!(flags.iter().any(|known| known == flag), "{command} has no {flag}");
             }
         }
-        assert!(Field::ALL.into_iter().all(|field| run_flag(field).is_some()));
     }
 }

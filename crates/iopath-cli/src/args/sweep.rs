@@ -1,53 +1,34 @@
 //! The command line of `iopath sweep`: lists of values, and the options of `iopath run` that all cells share.
 
-use super::{Cli, Command, JsonArgs, RunArgs, SweepFormat};
-use crate::args::values::seed;
-use clap::{Args, Parser};
+use super::options::{OptionArgs, argument, check};
+use super::values::seed;
+use super::{Cli, Command, JsonArgs, SweepFormat};
+use clap::error::ErrorKind;
+use clap::{Arg, ArgMatches, Args, FromArgMatches, Parser};
 use iopath_lab::device_settings::{Change, SettingName};
+use iopath_lab::options::{Form, OptionRow, flag_of, of_name, options};
 use iopath_lab::sweep::{Axis, Planned, product, set_on_model};
 use iopath_lab::{LabError, SweepError};
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
 /// Lists have commas, and ranges that double: 4k..64m, 1..32. The command measures each combination.
 #[derive(Debug, Args)]
 pub(crate) struct SweepArgs {
-    /// The paths to measure
-    #[arg(long, value_name = "PATH,...", required_unless_present = "resume")]
-    pub(crate) path: Option<String>,
+    #[command(flatten)]
+    pub(crate) lists: ListArgs,
     /// A directory (for a temporary scratch file), a file or a block device; or model:NAME or model:FILE.toml
     #[arg(long, value_name = "TARGET")]
     pub(crate) target: Option<PathBuf>,
-    /// Directions and orders of transfers
-    #[arg(long, value_name = "RW,...", default_value = "read")]
-    pub(crate) rw: String,
-    /// Sizes of transfers
-    #[arg(long, value_name = "SIZE,...", default_value = "4k")]
-    pub(crate) bs: String,
-    /// Transfers in flight per job
-    #[arg(long, value_name = "N,...", default_value = "1")]
-    pub(crate) iodepth: String,
-    /// Numbers of threads
-    #[arg(long, value_name = "N,...", default_value = "1")]
-    pub(crate) numjobs: String,
-    /// A setting with its values: one of `iopath tune` for the device of the target, which is restored at the end; of a
-    /// model readahead, elevator, `max_sectors`, or a parameter of the model. May be repeated
+    /// A setting with its values: one of `iopath tune` for the device of the target, which is restored at the end; of
+    /// a model readahead, elevator, `max_sectors`, or a parameter of the model. May be repeated
     #[arg(long, value_name = "NAME=VALUE,...")]
     pub(crate) set: Vec<String>,
-    /// Bytes to access from the start of the target; default: all of a file or device, 1g of a scratch file
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) size: Option<String>,
-    /// Time of each repetition; default: until SIZE is transferred
-    #[arg(long, value_name = "TIME")]
-    pub(crate) runtime: Option<String>,
-    /// Number of repetitions of each cell
-    #[arg(long, value_name = "N", default_value = "3")]
-    pub(crate) repeat: String,
     /// Seed of the order of cells, of random offsets and of content
     #[arg(long, default_value_t = 1, value_parser = seed, value_name = "N")]
     pub(crate) seed: u64,
-    /// Allow writing to a file or device that is not a scratch file of iopath. Destroys its content
-    #[arg(long)]
-    pub(crate) overwrite: bool,
+    #[command(flatten)]
+    pub(crate) shared: SharedArgs,
     /// The file with the results, updated after each cell
     #[arg(long, short, value_name = "FILE", default_value = "iopath-sweep.json")]
     pub(crate) output: PathBuf,
@@ -69,6 +50,70 @@ pub(crate) struct SweepArgs {
     pub(crate) run: Vec<String>,
 }
 
+/// The options of `iopath run` that are options of a sweep, too. All cells share their values.
+const SHARED: [&str; 4] = ["size", "runtime", "repeat", "overwrite"];
+
+/// The lists of values, each with its option: the axes of the matrix.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ListArgs(Vec<(&'static OptionRow, String)>);
+
+impl FromArgMatches for ListArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut lists = Self::default();
+        lists.update_from_arg_matches(matches)?;
+        Ok(lists)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        let list = |row: &'static OptionRow| Some((row, matches.get_one::<String>(row.name()?)?.clone()));
+        self.0 = options().filter(|row| row.is_list()).filter_map(list).collect();
+        Ok(())
+    }
+}
+
+impl Args for ListArgs {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let list = |row: &'static OptionRow| {
+            let (Some(name), Form::List(_, value)) = (row.name(), row.form) else { return None };
+            let arg = Arg::new(name).long(name).value_name(value).help(row.help);
+            Some(match row.default {
+                Some(default) => arg.default_value(default),
+                None => arg.required_unless_present("resume"),
+            })
+        };
+        command.args(options().filter_map(list))
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+/// The options of [`SHARED`].
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SharedArgs(OptionArgs);
+
+impl FromArgMatches for SharedArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        Ok(Self(OptionArgs::of(matches, SHARED.iter().filter_map(|name| of_name(name)))))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for SharedArgs {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        command.args(SHARED.iter().filter_map(|name| argument(of_name(name)?)))
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
 /// The matrix of a sweep.
 pub(crate) struct Matrix {
     pub(crate) axes: Vec<Axis>,
@@ -82,19 +127,13 @@ impl SweepArgs {
     /// The matrix of these arguments.
     pub(crate) fn matrix(&self) -> anyhow::Result<Matrix> {
         let lab = |error: SweepError| anyhow::Error::from(LabError::from(error));
+        let options = self.options()?;
         let mut axes = Vec::new();
-        let path = self.path.as_deref().unwrap_or_default();
-        let lists = [
-            ("path", path),
-            ("rw", &self.rw),
-            ("bs", &self.bs),
-            ("iodepth", &self.iodepth),
-            ("numjobs", &self.numjobs),
-        ];
-        for (name, list) in lists {
-            axes.push(Axis::parse(name, list).map_err(lab)?);
+        for (row, list) in &self.lists.0 {
+            let axis = Axis::parse(row.name().unwrap_or_default(), list).map_err(lab)?;
+            axis.values.iter().try_for_each(|value| check(row, value))?;
+            axes.push(axis);
         }
-        let of_workload = axes.len();
         for text in &self.set {
             let setting = self.set_axis(text)?;
             if axes.iter().any(|known| known.name == setting.name) {
@@ -106,7 +145,7 @@ impl SweepArgs {
         for indices in product(&matrix.axes).map_err(lab)? {
             let values: Vec<String> =
                 matrix.axes.iter().zip(&indices).map(|(axis, index)| axis.values[*index].clone()).collect();
-            matrix.cells.push(self.cell(&matrix.axes, &values, of_workload)?);
+            matrix.cells.push(self.cell(&options, &matrix.axes, &values)?);
             matrix.values.push(values);
         }
         Ok(matrix)
@@ -135,18 +174,21 @@ impl SweepArgs {
     /// A cell. A value that no workload can have is an error; a combination that cannot run is a reason.
     fn cell(
         &self,
+        options: &OptionArgs,
         axes: &[Axis],
         values: &[String],
-        of_workload: usize,
     ) -> anyhow::Result<Result<Planned, String>> {
-        let run = self.run_args(axes, &values[..of_workload])?;
-        let mut workload = match run.workload() {
+        let rows = self.lists.0.iter().map(|(row, _)| *row);
+        let chosen: Vec<_> = rows.zip(values).map(|(row, value)| (row, OsStr::new(value))).collect();
+        let mut workload = match options.workload_with(&chosen) {
             Ok(workload) => workload,
-            Err(LabError::Workload(error)) => return Ok(Err(error.message(super::run_flag))),
-            Err(error) => return Err(error.into()),
+            Err(error) => match error.downcast_ref() {
+                Some(LabError::Workload(refused)) => return Ok(Err(refused.message(flag_of))),
+                _ => return Err(error),
+            },
         };
         let mut settings = Vec::new();
-        for (axis, value) in axes.iter().zip(values).skip(of_workload) {
+        for (axis, value) in axes.iter().zip(values).skip(self.lists.0.len()) {
             if self.is_model() {
                 set_on_model(&mut workload, &axis.name, value).map_err(LabError::from)?;
             } else {
@@ -157,27 +199,23 @@ impl SweepArgs {
         Ok(Ok(Planned { workload, settings }))
     }
 
-    /// The options of `iopath run` for a cell.
-    fn run_args(&self, axes: &[Axis], values: &[String]) -> anyhow::Result<Box<RunArgs>> {
-        let mut args = vec!["iopath".to_owned(), "run".to_owned()];
-        for (axis, value) in axes.iter().zip(values) {
-            args.push(format!("--{}={value}", axis.name));
+    /// The options that all cells share.
+    fn options(&self) -> anyhow::Result<OptionArgs> {
+        let mut options = OptionArgs::parse(&self.run)?;
+        if options.has("log") {
+            anyhow::bail!("a sweep has workloads of its own: it accepts neither a job file nor --log");
         }
-        for (name, value) in [("size", &self.size), ("runtime", &self.runtime)] {
-            args.extend(value.as_ref().map(|value| format!("--{name}={value}")));
+        let mut own = self.lists.0.iter().filter_map(|(row, _)| row.name()).chain(SHARED).chain(["seed"]);
+        if let Some(name) = own.find(|name| options.has(name)) {
+            let message = format!("--{name} is an option of the sweep itself; write it before --");
+            return Err(clap::Error::raw(ErrorKind::ArgumentConflict, message).into());
         }
-        args.push(format!("--repeat={}", self.repeat));
-        args.push(format!("--seed={}", self.seed));
-        args.extend(self.overwrite.then(|| "--overwrite".to_owned()));
-        args.extend(self.run.iter().cloned());
-        let mut args: Vec<std::ffi::OsString> = args.into_iter().map(Into::into).collect();
+        options.append(&self.shared.0);
+        options.set("seed", self.seed.to_string());
         if let Some(target) = &self.target {
-            args.extend(["--target".into(), target.as_os_str().to_owned()]);
+            options.set("target", target);
         }
-        match Cli::try_parse_from(args)?.command {
-            Command::Run(run) if run.jobfile.is_none() && run.log.is_none() => Ok(run),
-            _ => anyhow::bail!("a sweep has workloads of its own: it accepts neither a job file nor --log"),
-        }
+        Ok(options)
     }
 
     /// The arguments of an interrupted sweep.

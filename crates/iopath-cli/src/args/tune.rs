@@ -1,6 +1,6 @@
 //! The command line of `iopath tune`.
 
-use super::values::{duration, percentage, seed};
+use super::values::{percentage, seed};
 use super::{Cli, Command, GeneralFormat, RunArgs, ShowArgs};
 use clap::{Args, Parser};
 use std::path::{Path, PathBuf};
@@ -51,11 +51,13 @@ impl TuneArgs {
     pub(crate) fn run_args(&self) -> anyhow::Result<Box<RunArgs>> {
         let start = ["iopath".to_owned(), "run".to_owned()];
         match Cli::try_parse_from(start.iter().chain(&self.run))?.command {
-            Command::Run(mut run) if run.log.is_none() => {
+            Command::Run(mut run) if !run.options.has("log") => {
                 if run.jobfile.is_none() {
-                    run.runtime = run.runtime.or_else(|| duration(RUNTIME).ok());
-                    if run.target.is_empty() {
-                        run.target.extend(self.node());
+                    if !run.options.has("runtime") {
+                        run.options.set("runtime", RUNTIME);
+                    }
+                    if let Some(node) = self.node().filter(|_| !run.options.has("target")) {
+                        run.options.set("target", node);
                     }
                 }
                 Ok(run)

@@ -20,8 +20,8 @@ const AS_GIVEN: [(&str, Option<&str>); 7] = [
 pub(super) fn conditions(options: &[(&str, &str)], run: &mut Run) {
     let given = |name: &str| options.iter().rfind(|(known, _)| *known == name).map(|(_, value)| *value);
     let (job, others) = Job::of_options(options);
-    run.identity("rw", job.rw.name());
-    run.identity("numjobs", job.clones);
+    run.identity("rw", job.workload.rw.name());
+    run.identity("numjobs", job.clones());
     run.identity(DIRECT, job.direct);
     if let Some(engine) = given("ioengine") {
         run.identity("engine", engine);
@@ -50,17 +50,18 @@ pub(super) fn conditions(options: &[(&str, &str)], run: &mut Run) {
         run.identity("range", range(start, end));
     }
     if job.is_mixed() {
-        run.identity("rwmixread", job.read_percent);
+        run.identity("rwmixread", u64::from(job.workload.read_share));
     }
-    if job.rw.is_random() {
-        run.identity("random-distribution", job.distribution.to_string());
+    if job.workload.rw.is_random() {
+        run.identity("random-distribution", job.workload.distribution.to_string());
     }
-    let think = (!job.think.is_zero()).then(|| format!("{} ns", job.think.as_nanos()));
+    let think = (!job.workload.think.is_zero()).then(|| format!("{} ns", job.workload.think.as_nanos()));
     run.identity("thinktime", think.unwrap_or_else(|| NONE.to_owned()));
-    let every = Some(job.think_every.get()).filter(|every| *every > 1 && !job.think.is_zero());
+    let every =
+        Some(job.workload.think_every.get()).filter(|every| *every > 1 && !job.workload.think.is_zero());
     run.identity("thinktime-blocks", every.map_or_else(|| NONE.to_owned(), |every| every.to_string()));
-    run.identity("rate-process", job.rate_process.name());
-    let flush = job.flush_every.filter(|_| job.rw.writes());
+    run.identity("rate-process", job.workload.rate_process.name());
+    let flush = job.workload.flush_every.filter(|_| job.workload.rw.writes());
     run.identity("fsync", flush.map_or_else(|| NONE.to_owned(), |every| every.to_string()));
     run.identity("verify", if job.verifies { given("verify").unwrap_or(NONE) } else { NONE });
     let has_zeroes = given("zero_buffers").is_some_and(|value| value != "0");

@@ -3,10 +3,10 @@
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 
-use super::control_keys::{LogName, class_of};
 use super::error::JobFileError;
 use super::job::Job;
 use crate::controls::{Controls, Flow, LatencyTarget, PriorityShare, RateMin, Series};
+use crate::options::{LogName, class_of};
 use crate::path::Direction;
 use crate::thread_settings::IoPriority;
 
@@ -19,7 +19,7 @@ pub(super) fn controls(job: &Job) -> Result<Controls, JobFileError> {
     // A limit of a direction without transfers is none.
     let nonzero = |[reads, writes]: [Option<u64>; 2]| {
         let limit = |value: Option<u64>, is_used| value.filter(|_| is_used).and_then(NonZeroU64::new);
-        [limit(reads, job.rw.reads()), limit(writes, job.rw.writes())]
+        [limit(reads, job.workload.rw.reads()), limit(writes, job.workload.rw.writes())]
     };
     let (bytes, ios) = (nonzero(keys.rate_min), nonzero(keys.rate_iops_min));
     let has_least = bytes.iter().chain(&ios).any(Option::is_some);
@@ -82,7 +82,7 @@ fn latency(job: &Job) -> Result<Option<LatencyTarget>, JobFileError> {
     if keys.latency_window.is_zero() {
         return Err(job.problem("latency_target needs the time at each depth; add latency_window"));
     }
-    if !job.think.is_zero() {
+    if !job.workload.think.is_zero() {
         return Err(job
             .problem("latency_target varies the depth, and thinktime has a depth of 1; remove one of them"));
     }

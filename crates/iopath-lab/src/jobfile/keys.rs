@@ -1,111 +1,62 @@
-//! The table of keys of fio's job files: how iopath treats each, and how it applies its value. docs/jobfiles.md shows
-//! the table; a test compares both. The keys that iopath refuses are in `keys/refused.rs`.
+//! The keys of fio's job files: those of the options (`options.rs`), and those without one, which have no effect here
+//! or are refused. docs/jobfiles.md shows all of them; a test compares both.
 
-mod accepted;
-mod controls;
+mod ignored;
 mod refused;
 
-use super::given::{Given, Refused};
-use super::job::Job;
+pub use crate::options::Key;
+use crate::options::{Given, OptionRow, Support, of_key, options};
 
-/// How far iopath implements a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Support {
-    /// As fio does.
-    Yes,
-    /// Some values only, or with a difference that the table states.
-    Partly,
-    /// Accepted: the key selects what iopath does anyway, or does not concern a measurement here.
-    NoEffect,
-    /// Refused; ignored with a warning if the caller is lenient.
-    No,
-}
-
-impl Support {
-    /// All values.
-    pub const ALL: [Self; 4] = [Self::Yes, Self::Partly, Self::NoEffect, Self::No];
-
-    /// The word of the table.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Yes => "yes",
-            Self::Partly => "partly",
-            Self::NoEffect => "no effect",
-            Self::No => "no",
-        }
-    }
-}
-
-/// A key.
+/// A key without an option.
 #[derive(Debug, Clone, Copy)]
-pub struct Key {
-    /// The name, and its aliases after it.
-    pub names: &'static [&'static str],
-    /// How far iopath implements it.
-    pub support: Support,
-    /// Its equivalent here, or the reason that there is none.
-    pub mapping: &'static str,
+pub(super) struct UnusedKey {
+    key: Key,
     /// Whether iopath accepts the value 0 of a key that it refuses: it switches the function off.
     has_off: bool,
-    apply: fn(&mut Job, &Given) -> Result<(), Refused>,
 }
 
-impl Key {
-    /// Sets the value in a job.
-    pub(super) fn apply(&self, job: &mut Job, given: &Given) -> Result<(), Refused> {
-        match self.support {
-            Support::No if self.has_off && given.flag() == Ok(false) => Ok(()),
-            Support::No => Err(Refused::Key(self.mapping)),
-            _ => (self.apply)(job, given),
-        }
+impl UnusedKey {
+    /// The reason to refuse the value; none if the key has no effect.
+    pub(super) fn refusal(&self, given: &Given) -> Option<&'static str> {
+        let is_accepted = self.key.support == Support::NoEffect || (self.has_off && given.is_off());
+        (!is_accepted).then_some(self.key.mapping)
     }
 }
 
-const fn yes(
-    names: &'static [&'static str],
-    mapping: &'static str,
-    apply: fn(&mut Job, &Given) -> Result<(), Refused>,
-) -> Key {
-    Key { names, support: Support::Yes, mapping, has_off: false, apply }
+const fn no_effect(names: &'static [&'static str], mapping: &'static str) -> UnusedKey {
+    UnusedKey { key: Key { names, support: Support::NoEffect, mapping }, has_off: false }
 }
 
-const fn partly(
-    names: &'static [&'static str],
-    mapping: &'static str,
-    apply: fn(&mut Job, &Given) -> Result<(), Refused>,
-) -> Key {
-    Key { names, support: Support::Partly, mapping, has_off: false, apply }
+/// What a key stands for.
+pub(super) enum Found {
+    Option(&'static OptionRow),
+    Unused(&'static UnusedKey),
 }
 
-const fn no_effect(names: &'static [&'static str], mapping: &'static str) -> Key {
-    Key { names, support: Support::NoEffect, mapping, has_off: false, apply: |_, _| Ok(()) }
+impl Found {
+    /// The first name of the key.
+    pub(super) fn name(&self) -> Option<&'static str> {
+        let key = match self {
+            Self::Option(row) => row.key,
+            Self::Unused(unused) => Some(unused.key),
+        };
+        key.map(|key| key.names[0])
+    }
 }
 
-/// A setter: evaluates the value and assigns it to a field.
-macro_rules! set {
-    ($($field:ident).+ = $value:ident) => {
-        |job, given| {
-            job.$($field).+ = given.$value()?;
-            Ok(())
-        }
-    };
-    ($($field:ident).+ = Some($value:ident)) => {
-        |job, given| {
-            job.$($field).+ = Some(given.$value()?);
-            Ok(())
-        }
-    };
-}
-use set;
-
-/// All keys in the table, in its order.
-pub fn keys() -> impl Iterator<Item = &'static Key> {
-    accepted::KEYS.iter().chain(controls::KEYS).chain(refused::KEYS)
+fn unused() -> impl Iterator<Item = &'static UnusedKey> {
+    ignored::KEYS.iter().chain(refused::KEYS)
 }
 
-/// The row of a key.
-pub(super) fn find(name: &str) -> Option<&'static Key> {
-    keys().find(|key| key.names.contains(&name))
+/// All keys: those of options, and those without one.
+pub fn keys() -> impl Iterator<Item = Key> {
+    options().filter_map(|row| row.key).chain(unused().map(|unused| unused.key))
+}
+
+/// The option or the unused key of a name.
+pub(super) fn find(name: &str) -> Option<Found> {
+    let unused = || unused().find(|unused| unused.key.names.contains(&name)).map(Found::Unused);
+    of_key(name).map(Found::Option).or_else(unused)
 }
 
 #[cfg(test)]
@@ -117,7 +68,7 @@ mod tests {
         for key in keys() {
             for name in key.names {
                 assert_eq!(keys().filter(|other| other.names.contains(name)).count(), 1, "{name}");
-                assert_eq!(find(name).unwrap().names, key.names);
+                assert_eq!(find(name).unwrap().name(), Some(key.names[0]));
             }
         }
     }

@@ -9,17 +9,18 @@ use rand_xoshiro::rand_core::RngCore;
 
 use super::controls::controls;
 use super::error::JobFileError;
-use super::job::{IoEngine, Job};
+use super::job::Job;
 use super::places::{Access, Place};
-use super::range::{Range, block_bytes, shape};
+use super::range::Range;
 use crate::job::Start;
 use crate::model::ModelTarget;
+use crate::options::IoEngine;
 use crate::path::PathRow;
 use crate::paths::{
     iopath_buffered, iopath_direct, kernel_buffered, kernel_direct, kernel_mmap, kernel_uring, null,
 };
 use crate::refusal::WorkloadError;
-use crate::workload::{BlockSize, Depth, Distribution, Jobs, Rate, ReadShare, Workload};
+use crate::workload::{BlockSize, Depth, Distribution, Jobs, Rate, Workload};
 
 /// Separates the seeds of the clones of different jobs.
 const PURPOSE: u64 = 0xF10;
@@ -34,7 +35,7 @@ pub(super) fn path(job: &Job) -> Result<(&'static PathRow, Option<String>), JobF
         (IoEngine::Synchronous, true) => &kernel_direct::ROW,
         (IoEngine::Asynchronous, true) => &kernel_uring::ROW,
         (IoEngine::Asynchronous, false) => {
-            let warning = (job.depth > 1).then(|| {
+            let warning = (job.workload.depth.get() > 1).then(|| {
                 format!(
                     "{}: job `{}`: path kernel-buffered has a depth of 1: without direct=1, the kernel completes \
                      most transfers of an asynchronous engine before it returns",
@@ -102,13 +103,14 @@ impl Member {
                 range.end_bytes
             )));
         }
-        let is_paced = !job.think.is_zero();
+        let own = &job.workload;
         // As in fio, a think time follows each transfer, so one is in flight.
+        let is_paced = !own.think.is_zero();
         // The paths of models are not synchronous.
         let is_synchronous =
             model.is_some() && matches!(job.engine, IoEngine::Synchronous | IoEngine::Mapped);
-        let depth = if is_paced || is_synchronous { 1 } else { job.depth };
         let [of_reads, of_writes] = rates(job)?;
+        let zones = job.zones().map_err(|problem| job.problem(problem))?;
         let workload = Workload {
             path,
             target: match place {
@@ -116,27 +118,32 @@ impl Member {
                 Place::Own(directory, ..) => Some(directory.clone()),
                 Place::None(_) => None,
             },
-            rw: job.rw,
-            block_size: BlockSize::new(block_bytes(job)).map_err(|error| job.refused(&error))?,
-            shape: shape(job)?,
-            depth: Depth::new(depth).map_err(|error| job.refused(&error))?,
+            block_size: BlockSize::new(job.block_bytes()).map_err(|error| job.refused(&error))?,
+            shape: job.shape(zones),
+            depth: if is_paced || is_synchronous { Depth::constant(1) } else { own.depth },
+            jobs: Jobs::constant(1),
             size_bytes: Some(range.end_bytes),
             start_bytes: range.start_bytes,
             end: range.end,
-            think: job.think,
-            think_every: job.think_every,
             rate: of_reads,
             rate_of_writes: of_writes,
-            rate_process: job.rate_process,
-            flush_every: job.flush_every.filter(|_| job.rw.writes()),
+            flush_every: own.flush_every.filter(|_| own.rw.writes()),
             verify: job.verifies.then_some(job.verify),
             steady_state: job.steady_state()?,
-            warm: job.pre_read,
             seed: seed(job, number, clone),
             distribution: distribution(job),
             controls: controls(job)?,
-            read_share: ReadShare::new(job.read_percent).map_err(|error| job.refused(&error))?,
-            ..base.clone()
+            // The options of the command line for all jobs.
+            repetitions: base.repetitions,
+            elevator: base.elevator.clone(),
+            device_depth: base.device_depth,
+            engine: base.engine,
+            cache: base.cache,
+            log: base.log.clone(),
+            host: base.host.clone(),
+            overwrite: base.overwrite,
+            latency_sampling: base.latency_sampling,
+            ..own.clone()
         };
         if workload.controls.series.is_some() && workload.repetitions.get() > 1 {
             return Err(job.problem("a series over time (write_bw_log, write_lat_log, write_iops_log) has one repetition; remove --repeat"));
@@ -188,7 +195,7 @@ fn seed(job: &Job, number: usize, clone: u64) -> u64 {
 
 /// The distribution of random offsets.
 fn distribution(job: &Job) -> Distribution {
-    match &job.distribution {
+    match &job.workload.distribution {
         Distribution::Sequence { blocks, .. } => {
             Distribution::Sequence { blocks: blocks.clone(), moves: job.sequence_moves }
         }
@@ -201,7 +208,7 @@ fn distribution(job: &Job) -> Distribution {
 pub(super) fn rates(job: &Job) -> Result<[Option<Rate>; 2], JobFileError> {
     let nonzero = |limits: [Option<u64>; 2]| limits.map(|limit| limit.and_then(NonZeroU64::new));
     let (bytes, ios) = (nonzero(job.rate_bytes), nonzero(job.rate_ios));
-    let is_used = [job.rw.reads(), job.rw.writes()];
+    let is_used = [job.workload.rw.reads(), job.workload.rw.writes()];
     let mut rates = [None; 2];
     for (direction, rate) in rates.iter_mut().enumerate().filter(|(direction, _)| is_used[*direction]) {
         *rate = match (bytes[direction], ios[direction]) {

@@ -210,8 +210,9 @@ fn present(
     overwrite: bool,
     progress: &mut dyn Progress,
 ) -> Result<Target, JobFileError> {
-    let writes = accesses.iter().any(|access| access.job.rw.writes());
-    let access = accesses.iter().find(|access| access.job.rw.writes() == writes).unwrap_or(&accesses[0]);
+    let writes = accesses.iter().any(|access| access.job.workload.rw.writes());
+    let access =
+        accesses.iter().find(|access| access.job.workload.rw.writes() == writes).unwrap_or(&accesses[0]);
     let workload = Workload {
         path: access.path,
         target: Some(file.to_owned()),

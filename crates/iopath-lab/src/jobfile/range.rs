@@ -1,9 +1,8 @@
 //! The bytes that a clone of a job accesses: range, amount and blocks. Percentages need the size of the file.
 
 use super::error::JobFileError;
-use super::job::{Job, ZoneKeys};
-use super::value::Amount;
-use crate::shape::{Shape, Sizes, Zones};
+use super::job::Job;
+use crate::options::Amount;
 use crate::workload::End;
 
 /// The range of a clone, in bytes from the start of its file.
@@ -19,7 +18,7 @@ pub(super) struct Range {
 impl Range {
     /// The range of clone number `clone` in a file of `file_bytes`; unknown for a file that is made for the job.
     pub(super) fn of(job: &Job, clone: u64, file_bytes: Option<u64>) -> Result<Self, JobFileError> {
-        let (block_bytes, min_bytes) = (block_bytes(job), min_bytes(job));
+        let (block_bytes, min_bytes) = (job.block_bytes(), job.min_bytes());
         let of_file = |percent: u32| {
             let file_bytes = file_bytes.ok_or_else(|| {
                 job.problem("a percentage needs a file that exists; use bytes, or add filesize")
@@ -80,76 +79,10 @@ fn end(job: &Job, bytes: u64, block_bytes: u64) -> Result<End, JobFileError> {
     }
 }
 
-/// The sizes of the directions that the pattern of a job has.
-fn used(job: &Job) -> impl Iterator<Item = &Sizes> {
-    let is_used = [job.rw.reads(), job.rw.writes()];
-    job.sizes.iter().zip(is_used).filter(|(_, is_used)| *is_used).map(|(sizes, _)| sizes)
-}
-
-/// The largest size of the transfers of a job.
-pub(super) fn block_bytes(job: &Job) -> u64 {
-    used(job).map(Sizes::max).max().unwrap_or(1).into()
-}
-
-/// The smallest size of the transfers of a job.
-fn min_bytes(job: &Job) -> u64 {
-    used(job).map(Sizes::min).min().unwrap_or(1).into()
-}
-
-/// The shape of the transfers of a job; plain if all have one size, without gaps and runs.
-pub(super) fn shape(job: &Job) -> Result<Shape, JobFileError> {
-    let is_one = min_bytes(job) == block_bytes(job);
-    let is_random = job.rw.is_random();
-    let align_bytes =
-        Some(job.align_bytes).filter(|bytes| is_random && *bytes > 0 && *bytes != min_bytes(job));
-    let shape = Shape {
-        sizes: (!is_one).then(|| {
-            let [reads, writes] = &job.sizes;
-            // A direction without transfers does not limit the alignment.
-            match (job.rw.reads(), job.rw.writes()) {
-                (true, false) => [reads.clone(), reads.clone()],
-                (false, true) => [writes.clone(), writes.clone()],
-                _ => [reads.clone(), writes.clone()],
-            }
-        }),
-        align_bytes,
-        skip_bytes: if is_random { 0 } else { job.skip_bytes },
-        random_run: if is_random { job.random_run } else { 1 },
-        random_percent: if is_random { job.random_percent as u32 } else { 100 },
-        ios_max: None,
-        zones: zones(job)?,
-    };
-    let ios_max = job.ios.filter(|_| !shape.is_plain());
-    Ok(Shape { ios_max, ..shape })
-}
-
-/// The zones of a job.
-fn zones(job: &Job) -> Result<Option<Zones>, JobFileError> {
-    let ZoneKeys { is_strided, size_bytes, range_bytes, skip_bytes } = job.zones;
-    let range_bytes = if range_bytes == 0 { size_bytes } else { range_bytes };
-    if is_strided == Some(false) && size_bytes > 0 {
-        return Err(job.problem("zonemode=none has no zones; remove zonesize, or use zonemode=strided"));
-    }
-    if !is_strided.unwrap_or(size_bytes > 0) {
-        return Ok(None);
-    }
-    if size_bytes == 0 {
-        return Err(
-            job.problem("zonemode=strided needs the bytes to transfer in a zone; add zonesize of 1 or more")
-        );
-    }
-    if range_bytes < min_bytes(job) {
-        let problem =
-            format!("a zone of {range_bytes} bytes is smaller than a transfer; use a larger zonerange");
-        return Err(job.problem(problem));
-    }
-    Ok(Some(Zones { range_bytes, transfer_bytes: size_bytes, skip_bytes }))
-}
-
 /// The size of the file that a job needs: for a path without a target.
 pub(super) fn file_bytes_of(job: &Job) -> Result<u64, JobFileError> {
     let end = |clone| Range::of(job, clone, job.file_bytes).map(|range| range.end_bytes);
-    Ok(end(job.clones.saturating_sub(1))?.max(job.file_bytes.unwrap_or(0)))
+    Ok(end(job.clones().saturating_sub(1))?.max(job.file_bytes.unwrap_or(0)))
 }
 
 fn too_large(job: &Job) -> JobFileError {

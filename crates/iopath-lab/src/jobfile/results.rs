@@ -3,7 +3,6 @@
 use iopath_report::result::latencies;
 use iopath_report::result::{Course, GroupResult, Host, JobFacts, Report, RunResult};
 
-use super::control_keys::ExitWhat;
 use super::error::JobFileError;
 use super::job::Job;
 use super::members::{Member, of_all_clones};
@@ -13,6 +12,7 @@ use crate::engine::{CpuSeconds, Measured, Transferred};
 use crate::error::LabError;
 use crate::job::tally::JobResult;
 use crate::model::ModelTarget;
+use crate::options::{ExitWhat, Settings};
 use crate::path::IoPath;
 use crate::progress::Progress;
 use crate::run::{Lab, Series, cpu_sum, device_sum, latency, repeat, spread, summarize_virtual};
@@ -151,13 +151,13 @@ impl<'a> JobSeries<'a> {
         is_alone: bool,
     ) -> Result<Self, JobFileError> {
         let (before, job) = (&jobs[..members[0].job], &jobs[members[0].job]);
-        let first = 1 + before.iter().map(|job| job.clones as usize).sum::<usize>();
+        let first = 1 + before.iter().map(|job| job.clones() as usize).sum::<usize>();
         let refused = |error| match error {
             LabError::Workload(error) => job.refused(&error),
             other => JobFileError::Lab(other),
         };
         let workload =
-            of_all_clones(&members[0].workload, job.clones).map_err(|error| job.refused(&error))?;
+            of_all_clones(&members[0].workload, job.clones()).map_err(|error| job.refused(&error))?;
         for member in members {
             Series::new(&member.workload, target_of(&member.place)).map_err(refused)?;
         }
@@ -224,7 +224,7 @@ impl<'a> JobSeries<'a> {
         let target = self.series.target();
         let target = target.model().map(ModelTarget::name).or(target.file());
         let target = target.map(|target| target.display().to_string());
-        let Job { name, given, .. } = self.job;
+        let Job { settings: Settings { name, .. }, given, .. } = self.job;
         let facts = JobFacts { name: name.clone(), group, target, options: given.clone() };
         if let Some(empty) = self.last_unmeasured.take().filter(|_| self.series.is_empty()) {
             self.series.push(empty);

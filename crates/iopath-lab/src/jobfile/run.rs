@@ -10,18 +10,18 @@ use iopath_report::result::Report;
 
 use super::JobFile;
 use super::error::JobFileError;
-use super::job::{IoEngine, Job};
+use super::job::Job;
 use super::members::{Member, path};
 use super::on_models::{OnModels, are_models};
 use super::places::{Access, Place, Planned, Prepared, plan, prepare};
 use super::results::{
     GroupMeasured, GroupRun, JobSeries, check_cut_off, end_early, group_result, skips_later_groups,
 };
-use super::value::Amount;
 use super::verified::{self, PlaceRecord};
 use crate::engine::{Together, Transferred, Worker, all_verified, connections_of, measure_together};
 use crate::error::LabError;
 use crate::host::memory_available_bytes;
+use crate::options::{Amount, IoEngine};
 use crate::path::{IoPath, OpenSpec, PathRow};
 use crate::progress::{Progress, Stage};
 use crate::refusal::WorkloadError;
@@ -30,7 +30,7 @@ use crate::run::{IDLE_SAMPLE, Lab, read_back_after};
 use crate::storage;
 use crate::target::Target;
 use crate::verify::Verified;
-use crate::workload::{DeviceDepth, Jobs, Repetitions, Workload};
+use crate::workload::{DeviceDepth, Repetitions, Workload};
 
 /// Changes to all jobs of a file, and the settings that a job file has not.
 #[derive(Debug, Clone)]
@@ -182,9 +182,8 @@ fn accesses(jobs: &[Job]) -> Result<(Vec<Vec<Access<'_>>>, Vec<String>), JobFile
     for (number, job) in jobs.iter().enumerate() {
         let (path, warning) = path(job)?;
         warnings.extend(warning);
-        Jobs::new(job.clones).map_err(|error| job.refused(&error))?;
         let access = |clone| Ok(Access { job, path, clone, place: Place::of(job, path, number, clone)? });
-        all.push((0..job.clones).map(access).collect::<Result<_, JobFileError>>()?);
+        all.push((0..job.clones()).map(access).collect::<Result<_, JobFileError>>()?);
     }
     Ok((all, warnings))
 }

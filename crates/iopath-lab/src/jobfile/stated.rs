@@ -4,10 +4,9 @@ use iopath_report::Rw;
 
 use crate::shape::Shape;
 
-use super::given::Given;
-use super::job::{IoEngine, Job};
-use super::value::Amount;
-use super::{At, kb_base, keys, members, range};
+use super::job::Job;
+use super::{At, apply, kb_base, members};
+use crate::options::{Amount, Given, IoEngine};
 
 /// The quantities of a job that a result states.
 #[derive(Debug)]
@@ -39,10 +38,7 @@ impl Job {
         let base = kb_base(options.iter().map(|(key, value)| (*key, valued(value))));
         let mut job = Self::new(String::new(), At { file: "".into(), line: 0 });
         let mut others = options.to_vec();
-        others.retain(|(key, value)| {
-            let given = Given { value: valued(value), base };
-            keys::find(key).is_none_or(|row| row.apply(&mut job, &given).is_err())
-        });
+        others.retain(|(key, value)| apply(&mut job, key, &Given::in_job_file(valued(value), base)).is_err());
         (job, others)
     }
 
@@ -50,7 +46,7 @@ impl Job {
     pub(crate) fn stated(&self) -> Stated {
         let is_synchronous = matches!(self.engine, IoEngine::Synchronous | IoEngine::Mapped);
         let mean = |direction: usize| self.sizes[direction].mean();
-        let first = usize::from(!self.rw.reads());
+        let first = usize::from(!self.workload.rw.reads());
         let rate = match members::rates(self) {
             Ok([Some(reads), writes]) => {
                 StatedRate::Iops(reads.iops(mean(first)) + writes.map_or(0.0, |rate| rate.iops(mean(1))))
@@ -59,9 +55,13 @@ impl Job {
             Err(_) => StatedRate::Unknown,
         };
         Stated {
-            block_bytes: range::block_bytes(self),
-            shape: range::shape(self).ok(),
-            depth: if is_synchronous || !self.think.is_zero() { 1 } else { self.depth },
+            block_bytes: self.block_bytes(),
+            shape: self.zones().ok().map(|zones| self.shape(zones)),
+            depth: if is_synchronous || !self.workload.think.is_zero() {
+                1
+            } else {
+                self.workload.depth.get().into()
+            },
             rate,
             range: match (self.offset, self.size) {
                 (Amount::Bytes(start), Some(Amount::Bytes(size))) => {
@@ -74,6 +74,6 @@ impl Job {
 
     /// Whether the pattern has reads and writes in a given share.
     pub(crate) fn is_mixed(&self) -> bool {
-        matches!(self.rw, Rw::Rw | Rw::RandRw)
+        matches!(self.workload.rw, Rw::Rw | Rw::RandRw)
     }
 }

@@ -7,6 +7,7 @@ use iopath_report::Rw;
 use proptest::prelude::*;
 
 use super::*;
+use crate::options::{Amount, IoEngine};
 use crate::shape::Sizes;
 use crate::steady::{Limit, SteadyMetric, SteadyState};
 
@@ -40,8 +41,11 @@ fn a_global_section_sets_defaults_of_the_jobs_after_it_only() {
     let file = parse(
         "[global]\nrw=randread\nbs=8k\n[a]\n[b]\nbs=16k\n[global]\nrw=write\nsize=1m\n[c]\nname=last\nsize=50%\n",
     );
-    let found: Vec<_> =
-        file.jobs.iter().map(|job| (job.name.as_str(), job.rw, job.sizes[0].max(), job.size)).collect();
+    let found: Vec<_> = file
+        .jobs
+        .iter()
+        .map(|job| (job.name.as_str(), job.workload.rw, job.sizes[0].max(), job.size))
+        .collect();
     assert_eq!(
         found,
         [
@@ -60,12 +64,13 @@ fn keys_have_the_meaning_of_fio() {
          number_ios=7\nloops=2\nrate=1m,2m\nsize=3*$pagesize\noffset=10%\nbs=4k,8k\n",
     );
     let job = &file.jobs[0];
-    assert_eq!((job.rw, job.read_percent, job.direct, job.depth), (Rw::Rw, 70, true, 16));
+    assert_eq!((job.workload.rw, job.direct), (Rw::Rw, true));
+    assert_eq!((job.workload.read_share.get(), job.workload.depth.get()), (70, 16));
     assert!(matches!(job.engine, IoEngine::Asynchronous) && job.time_based && !job.is_repeatable);
-    assert_eq!((job.clones, job.ios, job.loops), (4, Some(7), 2));
+    assert_eq!((job.clones(), job.ios, job.loops), (4, Some(7), 2));
     assert_eq!(job.runtime, Some(Duration::from_secs(120)));
     assert_eq!(
-        (job.think, job.start_delay, job.ramp),
+        (job.workload.think, job.start_delay, job.ramp),
         (Duration::from_micros(50), Duration::from_secs(3), Duration::from_millis(500))
     );
     assert_eq!(
@@ -207,16 +212,19 @@ proptest! {
 #[test]
 fn sizes_gaps_and_runs_have_the_notation_of_fio() {
     let job = |keys: &str| parse(&format!("[a]\n{keys}\n")).jobs.remove(0);
-    let sizes = |keys: &str| job(keys).sizes.map(|sizes| sizes.to_string());
+    let sizes = |keys: &str| job(keys).settings.sizes.map(|sizes| sizes.to_string());
     assert_eq!(sizes("bssplit=4k/60:64k/40"), ["4096/60:65536/40", "4096/60:65536/40"]);
     assert_eq!(sizes("bssplit=4k/90:8k,16k"), ["4096/90:8192/10", "16384/100"]);
     assert_eq!(sizes("bsrange=4k-16k,1k:2k"), ["4096-16384", "1024-2048"]);
     let unaligned = Sizes::range(4096, 16384, false).unwrap();
-    assert_eq!(job("bsrange=4k-16k\nbs_unaligned=1").sizes, [unaligned.clone(), unaligned]);
-    assert_eq!(job("rw=write:8k").skip_bytes, 8192);
-    assert_eq!(job("rw=read:-8k").skip_bytes, -8192);
-    assert_eq!(job("rw=randread:8").random_run, 8);
-    assert_eq!((job("ba=8k").align_bytes, job("percentage_random=30").random_percent), (8192, 30));
+    assert_eq!(job("bsrange=4k-16k\nbs_unaligned=1").settings.sizes, [unaligned.clone(), unaligned]);
+    assert_eq!(job("rw=write:8k").workload.shape.skip_bytes, 8192);
+    assert_eq!(job("rw=read:-8k").workload.shape.skip_bytes, -8192);
+    assert_eq!(job("rw=randread:8").workload.shape.random_run, 8);
+    assert_eq!(
+        (job("ba=8k").align_bytes, job("percentage_random=30").workload.shape.random_percent),
+        (8192, 30)
+    );
     for bad in ["bssplit=4k/50", "bssplit=4k/x", "bsrange=0-4k", "rw=randread:0", "rw=read:x"] {
         assert!(refused(&format!("[a]\n{bad}\n")).contains("is not valid; use "), "{bad}");
     }

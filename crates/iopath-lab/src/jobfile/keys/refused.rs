@@ -1,17 +1,17 @@
 //! The keys that iopath knows and refuses, each with its reason.
 
-use super::{Key, Support};
+use super::{Key, Support, UnusedKey};
 
-const fn no(names: &'static [&'static str], reason: &'static str) -> Key {
-    Key { names, support: Support::No, mapping: reason, has_off: false, apply: |_, _| Ok(()) }
+const fn no(names: &'static [&'static str], reason: &'static str) -> UnusedKey {
+    UnusedKey { key: Key { names, support: Support::No, mapping: reason }, has_off: false }
 }
 
 /// A key whose value 0 switches the function off.
-const fn switch(names: &'static [&'static str], reason: &'static str) -> Key {
-    Key { has_off: true, ..no(names, reason) }
+const fn switch(names: &'static [&'static str], reason: &'static str) -> UnusedKey {
+    UnusedKey { has_off: true, ..no(names, reason) }
 }
 
-pub(super) const KEYS: &[Key] = &[
+pub(super) const KEYS: &[UnusedKey] = &[
     no(&["verify_offset"], "verified blocks have the format of iopath"),
     switch(
         &["verify_only"],

@@ -40,7 +40,7 @@ pub struct PriorityOfSize {
 }
 
 /// The class of a number of `ioprio_set(2)`.
-pub(super) const fn class_of(number: u64) -> Option<IoClass> {
+pub const fn class_of(number: u64) -> Option<IoClass> {
     match number {
         0 => Some(IoClass::None),
         1 => Some(IoClass::RealTime),

@@ -15,7 +15,7 @@ pub enum Amount {
 
 /// The base of `k`, `m`, `g`, `t` and `p`: fio's `kb_base`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum KbBase {
+pub enum KbBase {
     /// `k` and `kb` are 1024, `kib` is 1000. fio's default: for the sake of old files, it swaps the units of the
     /// standard.
     #[default]
@@ -34,7 +34,7 @@ impl KbBase {
 }
 
 /// A whole number with an optional suffix (`4k`, `1MiB`, `0x1000`), or an expression in parentheses.
-pub(super) fn bytes(text: &str, base: KbBase) -> Option<u64> {
+pub fn bytes(text: &str, base: KbBase) -> Option<u64> {
     let number = |text: &str| scaled(text, base);
     number(text.trim()).or_else(|| evaluate(text, &number))
 }
@@ -66,7 +66,7 @@ fn leading_number(text: &str) -> Option<(u64, &str)> {
 }
 
 /// A size, or a percentage such as `20%`.
-pub(super) fn amount(text: &str, base: KbBase) -> Option<Amount> {
+pub fn amount(text: &str, base: KbBase) -> Option<Amount> {
     match text.trim().strip_suffix('%') {
         Some(percent) => {
             percent.parse().ok().filter(|percent| (1..=100).contains(percent)).map(Amount::Percent)
@@ -77,14 +77,16 @@ pub(super) fn amount(text: &str, base: KbBase) -> Option<Amount> {
 
 /// The unit of a time without one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TimeUnit {
+pub enum TimeUnit {
+    /// Seconds.
     Seconds,
+    /// Microseconds.
     Microseconds,
 }
 
 /// A time: a whole number with an optional `d`, `h`, `m`, `s`, `ms` or `us`, or an expression of these, in which
 /// microseconds are the default unit.
-pub(super) fn time(text: &str, default: TimeUnit) -> Option<Duration> {
+pub fn time(text: &str, default: TimeUnit) -> Option<Duration> {
     let micros = |text: &str, default| {
         let (value, unit) = leading_number(text)?;
         let scale = match (unit.trim().to_ascii_lowercase().as_str(), default) {
@@ -104,7 +106,7 @@ pub(super) fn time(text: &str, default: TimeUnit) -> Option<Duration> {
 }
 
 /// A boolean: a number, and true for a key without a value.
-pub(super) fn boolean(text: Option<&str>) -> Option<bool> {
+pub fn boolean(text: Option<&str>) -> Option<bool> {
     match text.map(str::trim) {
         None | Some("1") => Some(true),
         Some("0") => Some(false),
@@ -113,7 +115,7 @@ pub(super) fn boolean(text: Option<&str>) -> Option<bool> {
 }
 
 /// The parts of a list with colons. `\:` is a colon in a part. Empty parts are skipped.
-pub(super) fn list(text: &str) -> Vec<String> {
+pub fn list(text: &str) -> Vec<String> {
     let (mut parts, mut part) = (Vec::new(), String::new());
     let mut chars = text.chars().peekable();
     while let Some(char) = chars.next() {
@@ -130,7 +132,7 @@ pub(super) fn list(text: &str) -> Vec<String> {
 
 /// The values for reads and writes of `value`, `reads,writes` or `reads,writes,trims`. A value that no comma follows
 /// also applies to the rest; an empty value is none. None for more than three values.
-pub(super) fn per_direction<'a>(text: &'a str) -> Option<[Option<&'a str>; 2]> {
+pub fn per_direction<'a>(text: &'a str) -> Option<[Option<&'a str>; 2]> {
     let parts: Vec<&str> = text.split(',').map(str::trim).collect();
     let given = |text: &'a str| (!text.is_empty()).then_some(text);
     match parts[..] {
@@ -141,7 +143,7 @@ pub(super) fn per_direction<'a>(text: &'a str) -> Option<[Option<&'a str>; 2]> {
 }
 
 /// A range of sizes: `4k-64k` or `4k:64k`, or a single size. The ends are in ascending order.
-pub(super) fn range(text: &str, base: KbBase) -> Option<[u64; 2]> {
+pub fn range(text: &str, base: KbBase) -> Option<[u64; 2]> {
     let (low, high) = text.split_once(['-', ':']).unwrap_or((text, text));
     let (low, high) = (bytes(low, base)?, bytes(high, base)?);
     Some([low.min(high), low.max(high)])

@@ -1,0 +1,100 @@
+//! Options of the access: path, target, engine and elevator of a measurement.
+
+use std::path::PathBuf;
+
+use super::Form::{One, Repeated};
+use super::Support::{Partly, Yes};
+use super::{Given, IoEngine, OptionRow, Refused, Settings, list, set};
+use crate::field::Field;
+use crate::paths::{PATHS, find_path};
+
+pub(super) const ROWS: &[OptionRow] = &[
+    OptionRow::option(
+        "--path",
+        list!("PATH"),
+        "The I/O path to measure. Lists, also of --rw, --bs, --iodepth and --numjobs, measure all combinations side by side",
+        path,
+    )
+    .names(|| PATHS.iter().map(|row| (row.name, row.about)).collect())
+    .key(Partly, &["ioengine"], "the path; see the table of engines")
+    .field(Field::Path)
+    .of_job_file(),
+    OptionRow::only_key(
+        Yes,
+        &["direct"],
+        "selects the path together with `ioengine`",
+        set!(direct = flag),
+    ),
+    OptionRow::only_key(Yes, &["buffered"], "the opposite of `direct`", |settings, given| {
+        settings.direct = !given.flag()?;
+        Ok(())
+    }),
+    OptionRow::option(
+        "--target",
+        Repeated("TARGET"),
+        "A directory (for a temporary scratch file), a file or a block device; or a modelled disk in virtual time, as \
+         model:NAME or model:FILE.toml. A list, or a repeated option, runs the workload on all targets at the same time",
+        target,
+    )
+    .key(
+        Partly,
+        &["filename"],
+        "one file, device, model (`model\\:NAME`) or NBD export (`nbd\\://SERVER/EXPORT`); see *Files*",
+    )
+    .field(Field::Target)
+    .of_job_file()
+    .file(),
+    OptionRow::option(
+        "--host",
+        One("NAME|FILE.toml"),
+        "The CPUs in front of a modelled target: a preset, or a file of parameters; default: CPU work takes no time",
+        |settings, given| {
+            settings.host = Some(given.text()?.to_owned());
+            Ok(())
+        },
+    )
+    .field(Field::Host),
+    OptionRow::option(
+        "--overwrite",
+        super::Form::Flag,
+        "Allow writing to a file or device that is not a scratch file of iopath. Destroys its content",
+        set!(workload.overwrite = flag),
+    )
+    .field(Field::Overwrite)
+    .of_job_file(),
+];
+
+fn path(settings: &mut Settings, given: &Given) -> Result<(), Refused> {
+    let name = given.text()?;
+    let engine = match name {
+        "sync" | "psync" | "vsync" | "pvsync" | "pvsync2" => IoEngine::Synchronous,
+        "libaio" | "io_uring" | "posixaio" => IoEngine::Asynchronous,
+        "mmap" => IoEngine::Mapped,
+        "null" if given.is_in_job_file() => IoEngine::Null,
+        name => IoEngine::Path(find_path(name).map_err(|_| {
+            Refused::Value("it has no path here; use psync, libaio, io_uring, mmap, null or a path of iopath")
+        })?),
+    };
+    settings.engine = engine;
+    if let IoEngine::Path(row) = engine {
+        settings.workload.path = row;
+    }
+    Ok(())
+}
+
+/// On the command line, a name with commas is a list, unless a file has this name. As in fio, a line of a job file
+/// adds files to those of the lines before it and of `[global]`.
+fn target(settings: &mut Settings, given: &Given) -> Result<(), Refused> {
+    if given.is_in_job_file() {
+        settings.files.extend(given.list()?);
+        return Ok(());
+    }
+    let target = given.file()?;
+    match target.to_str() {
+        Some(list) if list.contains(',') && !list.starts_with("stripe:") && !target.exists() => {
+            settings.targets.extend(list.split(',').map(PathBuf::from));
+        }
+        _ => settings.targets.push(target),
+    }
+    Ok(())
+}

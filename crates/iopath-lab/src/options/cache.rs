@@ -1,0 +1,102 @@
+//! Options of iopath's own paths: page cache, elevator and engine.
+
+use iopath::{ELEVATORS, Engine};
+use iopath_core::elevator::ElevatorSpec;
+
+use super::Form::{Flag, One};
+use super::Support::Yes;
+use super::{OptionRow, Refused, command_line, set};
+use crate::cache::parse_readahead;
+use crate::field::Field;
+use crate::workload::DeviceDepth;
+
+pub(super) const ROWS: &[OptionRow] = &[
+    OptionRow::option(
+        "--warm",
+        Flag,
+        "Read SIZE once before the measurement and keep the caches filled; default: each repetition starts with empty caches",
+        set!(workload.warm = flag),
+    )
+    .field(Field::Warm)
+    .key(Yes, &["pre_read"], "`--warm`"),
+    OptionRow::option(
+        "--cache",
+        One("SIZE"),
+        "Memory of the page cache of iopath-buffered; default: 256m",
+        set!(workload.cache.cache_bytes = Some(bytes)),
+    )
+    .field(Field::CacheSize)
+    .of_job_file(),
+    OptionRow::option(
+        "--page",
+        One("SIZE"),
+        "Page size of the page cache of iopath-buffered, 4k to 64k; default: 4k",
+        |settings, given| {
+            settings.workload.cache.page_bytes = Some(given.typed(command_line::page_bytes)?);
+            Ok(())
+        },
+    )
+    .field(Field::PageSize)
+    .of_job_file(),
+    OptionRow::option(
+        "--readahead",
+        One("auto|off|SIZE|linux:SIZE"),
+        "Readahead of the page cache of iopath-buffered: auto, off, a maximum size, or the windows of the Linux kernel with \
+         a maximum size (linux:128k); a size of 0 is off; default: auto",
+        |settings, given| {
+            settings.workload.cache.readahead = Some(given.typed(parse_readahead)?);
+            Ok(())
+        },
+    )
+    .field(Field::Readahead)
+    .of_job_file(),
+    OptionRow::option(
+        "--borrow",
+        Flag,
+        "Borrow pages of the page cache of iopath-buffered instead of copying them",
+        set!(workload.cache.borrow = flag),
+    )
+    .field(Field::Borrow)
+    .of_job_file(),
+    OptionRow {
+        more_help: Some(elevators),
+        ..OptionRow::option(
+            "--elevator",
+            One("NAME[:SETTING=N,...]"),
+            "The I/O scheduler (elevator) of iopath's own paths, with settings: deadline:read_expire_ms=100",
+            |settings, given| {
+                let spec = given.text()?.parse::<ElevatorSpec>();
+                settings.workload.elevator =
+                    Some(spec.map_err(|error| Refused::Malformed(error.to_string()))?);
+                Ok(())
+            },
+        )
+    }
+    .field(Field::Elevator)
+    .of_job_file(),
+    OptionRow::option(
+        "--device-depth",
+        One("N"),
+        "Maximum number of requests in flight at the device, for all jobs together. Needs path iopath-buffered, or an \
+         elevator other than none to order the waiting requests. Default: the queue depth of the disk, or 32",
+        |settings, given| {
+            settings.workload.device_depth = Some(DeviceDepth::new(given.positive()?)?);
+            Ok(())
+        },
+    )
+    .field(Field::DeviceDepth)
+    .of_job_file(),
+    OptionRow::option("--engine", One("ENGINE"), "The I/O engine of iopath's own paths", |settings, given| {
+        let engine = given.text()?.parse::<Engine>();
+        settings.workload.engine = Some(engine.map_err(|error| Refused::Malformed(error.to_string()))?);
+        Ok(())
+    })
+    .names(|| Engine::KNOWN.iter().map(|known| (known.0, "")).collect())
+    .field(Field::Engine)
+    .of_job_file(),
+];
+
+/// The elevators, a line each.
+fn elevators() -> String {
+    ELEVATORS.iter().map(|row| format!("\n- {}: {}", row.name, row.about)).collect()
+}

@@ -1,0 +1,87 @@
+//! Options that limit a job or its share: least rates, a latency to keep, and weights. Only job files have them.
+
+use std::num::NonZeroU64;
+
+use super::Support::Yes;
+use super::{OptionRow, Refused, set};
+
+pub(super) const ROWS: &[OptionRow] = &[
+    OptionRow::only_key(
+        Yes,
+        &["rate_min", "ratemin"],
+        "the least bytes a second; a job below it ends, with a warning",
+        set!(controls.rate_min = sizes),
+    ),
+    OptionRow::only_key(
+        Yes,
+        &["rate_iops_min"],
+        "the least transfers a second; a job below it ends, with a warning",
+        set!(controls.rate_iops_min = sizes),
+    ),
+    OptionRow::only_key(
+        Yes,
+        &["rate_cycle"],
+        "the time between two checks of the least rate, in milliseconds, 1 or more; default: 1000",
+        |settings, given| {
+            let cycle = Some(given.millis()?).filter(|cycle| !cycle.is_zero());
+            let cycle = cycle.ok_or(Refused::Expected("milliseconds, 1 or more: 500"))?;
+            settings.controls.rate_cycle = Some(cycle);
+            Ok(())
+        },
+    ),
+    OptionRow::only_key(
+        Yes,
+        &["latency_target"],
+        "the job searches for the largest depth whose transfers keep this latency; see *Latency target*",
+        set!(controls.latency_target = Some(micros)),
+    ),
+    OptionRow::only_key(
+        Yes,
+        &["latency_window"],
+        "the time at each depth",
+        set!(controls.latency_window = micros),
+    ),
+    OptionRow::only_key(
+        Yes,
+        &["latency_percentile"],
+        "the transfers in 100 that keep the latency; default: 100",
+        |settings, given| {
+            const EXPECTED: Refused = Refused::Expected("0 to 100: 99.9");
+            let percent: f64 = given.text()?.parse().map_err(|_| EXPECTED)?;
+            if !(0.0..=100.0).contains(&percent) {
+                return Err(EXPECTED);
+            }
+            settings.controls.latency_share = Some((percent * 10_000.0).round() as u32);
+            Ok(())
+        },
+    ),
+    OptionRow::only_key(
+        Yes,
+        &["latency_run"],
+        "1 continues with the depth of the search",
+        set!(controls.latency_run = flag),
+    ),
+    OptionRow::only_key(
+        Yes,
+        &["flow"],
+        "the weight of the job; jobs with the same `flow_id` share their I/Os by weight",
+        |settings, given| {
+            let weight = u16::try_from(given.bytes()?);
+            let weight = weight.map_err(|_| Refused::Expected("a whole number from 0 to 65535"))?;
+            settings.controls.flow = NonZeroU64::new(weight.into());
+            Ok(())
+        },
+    ),
+    OptionRow::only_key(
+        Yes,
+        &["flow_id"],
+        "the number of the group of jobs with a `flow`",
+        set!(controls.flow_id = bytes),
+    ),
+    OptionRow::only_key(
+        Yes,
+        &["flow_sleep"],
+        "the time after which a job that is ahead of its share tries again; 50 µs at least",
+        set!(controls.flow_sleep = micros),
+    ),
+];

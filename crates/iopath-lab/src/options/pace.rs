@@ -1,0 +1,172 @@
+//! Options of time: the end of a repetition, pauses, rates, flushes and the steady state.
+
+use std::num::NonZeroU64;
+
+use super::Form::{One, Optional};
+use super::Support::{Partly, Yes};
+use super::{Given, OptionRow, Refused, Settings, SteadyKey, command_line, set};
+use crate::field::Field;
+use crate::steady::{SteadyMetric, SteadyState};
+use crate::workload::{Rate, RateProcess};
+
+pub(super) const ROWS: &[OptionRow] = &[
+    OptionRow::option(
+        "--runtime",
+        One("TIME"),
+        "Time of each repetition (5s, 500ms, 1m; a plain number is seconds); default: until SIZE is transferred",
+        set!(runtime = time_limit),
+    )
+    .field(Field::End)
+    .of_job_file()
+    .key(Yes, &["runtime", "timeout"], "`--runtime`"),
+    OptionRow::only_key(
+        Yes,
+        &["time_based"],
+        "repeats the range until the end of `runtime`",
+        set!(time_based = flag),
+    ),
+    OptionRow::only_key(Yes, &["ramp_time"], "runs before the measurement", set!(ramp = seconds)),
+    OptionRow::only_key(Partly, &["startdelay"], "a time; no range", |settings, given| {
+        if given.text()?.contains(['-', ':']) {
+            return Err(Refused::Value("a job has one delay"));
+        }
+        settings.start_delay = given.seconds()?;
+        Ok(())
+    }),
+    OptionRow::option(
+        "--thinktime",
+        One("TIME"),
+        "Pause between the completion of a transfer and the start of the next transfer in its place; default: none",
+        set!(workload.think = micros),
+    )
+    .conflicts(&["rate-iops", "rate"])
+    .field(Field::Think)
+    .key(Partly, &["thinktime"], "`--thinktime`, with a depth of 1 as in fio"),
+    OptionRow::only_key(
+        Yes,
+        &["thinktime_blocks"],
+        "the transfers before each pause; default: 1",
+        |settings, given| {
+            settings.workload.think_every = NonZeroU64::new(given.positive()?).unwrap_or(NonZeroU64::MIN);
+            Ok(())
+        },
+    ),
+    OptionRow::option(
+        "--rate-iops",
+        One("N"),
+        "Transfers that each job starts per second, at fixed times. The latency of a transfer counts from its fixed start \
+         time, so a late start increases it (no coordinated omission)",
+        |settings, given| {
+            if given.is_in_job_file() {
+                settings.rate_ios = given.sizes()?;
+            } else {
+                settings.workload.rate = Some(Rate::Ios(given.typed(command_line::rate_iops)?));
+            }
+            Ok(())
+        },
+    )
+    .conflicts(&["rate"])
+    .field(Field::RateIops)
+    .key(Partly, &["rate_iops"], "`--rate-iops`, as `rate`"),
+    OptionRow::option(
+        "--rate",
+        One("SIZE"),
+        "Bytes that each job transfers per second. The transfers start at fixed times, as with --rate-iops",
+        |settings, given| {
+            if given.is_in_job_file() {
+                settings.rate_bytes = given.sizes()?;
+            } else {
+                settings.workload.rate = Some(Rate::Bytes(given.typed(command_line::rate)?));
+            }
+            Ok(())
+        },
+    )
+    .field(Field::Rate)
+    .key(
+        Partly,
+        &["rate"],
+        "`--rate`; latencies count from the intended start; a mixed pattern has a rate for reads and one for writes, or none",
+    ),
+    OptionRow::option(
+        "--rate-process",
+        One("linear|poisson"),
+        "The distances between the starts of transfers with a rate: equal, or random as of independent clients (poisson)",
+        |settings, given| {
+            settings.workload.rate_process = match given.text()? {
+                "linear" => RateProcess::Linear,
+                "poisson" => RateProcess::Poisson,
+                _ => return Err(Refused::Expected("linear or poisson")),
+            };
+            Ok(())
+        },
+    )
+    .default("linear")
+    .key(Yes, &["rate_process"], "`--rate-process`: `linear` or `poisson`"),
+    OptionRow::option(
+        "--fsync",
+        One("N"),
+        "Flush after each N writes of a job, with the latencies of flushes apart. A writing job always flushes at its end",
+        set!(workload.flush_every = every),
+    )
+    .field(Field::FlushEvery)
+    .key(Yes, &["fsync", "fdatasync"], "`--fsync`: a flush after each number of writes, with its own latency"),
+    OptionRow::option(
+        "--steady-state",
+        Optional("iops|bw|lat[:DEVIATION[:SLOPE]]", "iops"),
+        "End each repetition when it is steady, at --runtime at the latest: in one window, no sample deviates from the mean \
+         by more than DEVIATION, and the straight line through the samples changes by at most SLOPE, for reads and writes \
+         apart; default: iops:10%:10%",
+        steady_state,
+    )
+    .requires("runtime")
+    .field(Field::SteadyState)
+    .key(
+        Yes,
+        &["steadystate", "ss"],
+        "`iops`, `bw` or `lat`, or one of them with `_slope`, a colon, and a limit; see *Steady state*",
+    ),
+    OptionRow::option(
+        "--steady-window",
+        One("TIME"),
+        "The window of --steady-state, of ten samples; default: 10s",
+        set!(steady_window = Some(seconds)),
+    )
+    .requires("steady-state")
+    .key(Yes, &["steadystate_duration", "ss_dur"], "`--steady-window`; 0 is off"),
+    OptionRow::only_key(
+        Yes,
+        &["steadystate_ramp_time", "ss_ramp"],
+        "the time between the start of the measurement and the first sample",
+        set!(steady_ramp = seconds),
+    ),
+    OptionRow::only_key(
+        Yes,
+        &["steadystate_check_interval", "ss_interval"],
+        "the time between samples; default: 1 s",
+        set!(steady_interval = seconds),
+    ),
+];
+
+fn steady_state(settings: &mut Settings, given: &Given) -> Result<(), Refused> {
+    const EXPECTED: Refused = Refused::Expected(
+        "iops, bw or lat, or one of them with _slope, a colon, and a limit: iops:10%, bw_slope:0.1%",
+    );
+    let text = given.text()?;
+    if !given.is_in_job_file() {
+        let parsed = text.parse::<SteadyState>();
+        settings.workload.steady_state = Some(parsed.map_err(|error| Refused::Malformed(error.to_string()))?);
+        return Ok(());
+    }
+    let (criterion, limit) = text.split_once(':').ok_or(EXPECTED)?;
+    let (metric, is_slope) = match criterion {
+        "iops" => (SteadyMetric::Iops, false),
+        "iops_slope" => (SteadyMetric::Iops, true),
+        "bw" => (SteadyMetric::Throughput, false),
+        "bw_slope" => (SteadyMetric::Throughput, true),
+        "lat" => (SteadyMetric::Latency, false),
+        "lat_slope" => (SteadyMetric::Latency, true),
+        _ => return Err(EXPECTED),
+    };
+    settings.steady = Some(SteadyKey { metric, is_slope, limit: limit.parse().map_err(|_| EXPECTED)? });
+    Ok(())
+}

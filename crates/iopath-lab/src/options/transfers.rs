@@ -1,0 +1,233 @@
+//! Options of the transfers: pattern, sizes, offsets, transfers in flight and threads.
+
+use iopath_report::Rw;
+
+use super::Form::{One, Pair};
+use super::Support::{Partly, Yes};
+use super::given::sizes_of;
+use super::{Given, OptionRow, Refused, Settings, command_line, list, set};
+use crate::field::Field;
+use crate::shape::Sizes;
+use crate::workload::{BlockSize, Depth, Distribution, Jobs, ReadShare};
+
+pub(super) const ROWS: &[OptionRow] = &[
+    OptionRow::option("--rw", list!("RW"), "Direction and order of transfers", rw)
+        .names(|| Rw::ALL.map(|rw| (rw.name(), "")).into())
+        .default("read")
+        .field(Field::Pattern)
+        .key(
+            Partly,
+            &["rw", "readwrite"],
+            "`read`, `write`, `randread`, `randwrite`, `rw`, `readwrite`, `randrw`, `trim`, `randtrim`, `trimwrite`, `randtrimwrite`; \
+             with `:SIZE` after a sequential one (`--skip`), and `:N` after a random one (`--random-run`)",
+        ),
+    OptionRow::option(
+        "--rwmixread",
+        One("PERCENT"),
+        "Percentage of reads in rw and randrw",
+        |settings, given| {
+            let percent = if given.is_in_job_file() { given.percent()? } else { given.positive()? };
+            settings.workload.read_share = ReadShare::new(percent)?;
+            Ok(())
+        },
+    )
+    .default("50")
+    .field(Field::ReadShare)
+    .key(Yes, &["rwmixread"], "`--rwmixread`"),
+    OptionRow::only_key(Yes, &["rwmixwrite"], "the rest is reads", |settings, given| {
+        settings.workload.read_share = ReadShare::new(100 - given.percent()?)?;
+        Ok(())
+    }),
+    OptionRow::option("--bs", list!("SIZE"), "The size of each transfer", block_size)
+        .default("4k")
+        .field(Field::BlockSize)
+        .key(Yes, &["bs", "blocksize"], "`--bs`; sizes of reads and writes: `4k,16k`"),
+    OptionRow::option(
+        "--bssplit",
+        Pair("SIZES"),
+        "Several sizes of transfers, with shares in percent (4k/60:64k/40) or as a range (4k-64k); reads and writes apart \
+         after a comma",
+        |settings, given| {
+            let expected = if given.is_in_job_file() {
+                "sizes with shares in percent: 4k/60:64k/40"
+            } else {
+                "sizes of 1 byte to 1 GiB with a share in percent, 100 in all: 4k/60:64k/40; or a range: 4k-64k"
+            };
+            given.set_sizes(&mut settings.sizes, expected, false)
+        },
+    )
+    .conflicts(&["bs"])
+    .key(Yes, &["bssplit"], "`--bssplit`: `4k/60:64k/40`, for reads and writes: `4k/60:64k/40,8k`"),
+    OptionRow::only_key(
+        Yes,
+        &["bsrange", "blocksize_range"],
+        "`--bssplit 4k-64k`: multiples of the smallest size, each with the same probability",
+        |settings, given| {
+            let expected = "a range of sizes, or READS,WRITES: 4k-64k, 4k-8k,16k-64k";
+            given.set_sizes(&mut settings.sizes, expected, true)
+        },
+    ),
+    OptionRow::only_key(
+        Partly,
+        &["blocksize_unaligned", "bs_unaligned"],
+        "`bsrange` has all sizes, if it stands before this key",
+        |settings, given| {
+            let step_by_byte = given.flag()?;
+            for sizes in settings.sizes.iter_mut().filter(|_| step_by_byte) {
+                if let Sizes::Range { step, .. } = sizes {
+                    *step = 1;
+                }
+            }
+            Ok(())
+        },
+    ),
+    OptionRow::only_key(
+        Yes,
+        &["blockalign", "ba"],
+        "the unit of random offsets; default: the smallest size",
+        |settings, given| {
+            settings.align_bytes = given.sizes()?.into_iter().flatten().next().unwrap_or(0);
+            Ok(())
+        },
+    ),
+    OptionRow::option(
+        "--skip",
+        One("SIZE"),
+        "Bytes that a sequential pattern skips after each transfer; negative from the end to the start: -8k",
+        |settings, given| {
+            settings.workload.shape.skip_bytes = given.typed(command_line::signed_size)?;
+            Ok(())
+        },
+    )
+    .signed(),
+    OptionRow::option(
+        "--random-run",
+        One("N"),
+        "Transfers of a random pattern at adjacent offsets, from each random offset on",
+        |settings, given| {
+            settings.workload.shape.random_run = given.typed(command_line::count)?;
+            Ok(())
+        },
+    )
+    .default("1"),
+    OptionRow::option(
+        "--percentage-random",
+        One("PERCENT"),
+        "Transfers in 100 of a random pattern with a random offset; the others follow the transfer before them",
+        |settings, given| {
+            if given.is_in_job_file() && given.text()?.contains(',') {
+                return Err(Refused::Value("reads and writes share the sequence of offsets"));
+            }
+            settings.workload.shape.random_percent = given.percent()? as u32;
+            Ok(())
+        },
+    )
+    .default("100")
+    .key(Partly, &["percentage_random"], "`--percentage-random`; one value for all directions"),
+    OptionRow::option(
+        "--random-distribution",
+        One("NAME[:NUMBER...]"),
+        "How the offsets of random patterns are distributed: random (uniform), zipf:THETA, pareto:POWER, normal:PERCENT, \
+         each with an optional :CENTER from 0 to 1, or zoned:ACCESS/SIZE:... in percent",
+        random_distribution,
+    )
+    .default("random")
+    .key(
+        Partly,
+        &["random_distribution"],
+        "`random`, `zipf:THETA[:CENTER]`, `pareto:POWER[:CENTER]`, `normal:PERCENT[:CENTER]`, `zoned:ACCESS/SIZE:…`, \
+         `sequence:BLOCK,…`",
+    ),
+    OptionRow::only_key(
+        Yes,
+        &["random_sequence_stride"],
+        "1: each pass of `sequence` begins after the blocks of the pass before it",
+        set!(sequence_moves = flag),
+    ),
+    OptionRow::option(
+        "--iodepth",
+        list!("N"),
+        "Transfers in flight per job; always 1 on synchronous paths",
+        |settings, given| {
+            settings.workload.depth = Depth::new(given.positive()?)?;
+            Ok(())
+        },
+    )
+    .default("1")
+    .field(Field::Depth)
+    .key(Yes, &["iodepth"], "`--iodepth`; a synchronous path has 1, as in fio"),
+    OptionRow::option(
+        "--numjobs",
+        list!("N"),
+        "Threads that run the workload concurrently",
+        |settings, given| {
+            settings.workload.jobs = Jobs::new(given.positive()?)?;
+            Ok(())
+        },
+    )
+    .default("1")
+    .field(Field::Jobs)
+    .key(Yes, &["numjobs"], "clones: one thread each, with its own seed"),
+    OptionRow::option("--seed", One("N"), "Seed of random offsets and content", |settings, given| {
+        let seed = if given.is_in_job_file() { given.bytes()? } else { given.typed(command_line::seed)? };
+        settings.seed = Some(seed);
+        Ok(())
+    })
+    .default("1")
+    .key(Yes, &["randseed"], "`--seed`"),
+    OptionRow::only_key(
+        Yes,
+        &["randrepeat", "allrandrepeat"],
+        "0 draws a seed; default: 1",
+        set!(is_repeatable = flag),
+    ),
+];
+
+/// The modifier after a colon is a gap or a run.
+fn rw(settings: &mut Settings, given: &Given) -> Result<(), Refused> {
+    const KNOWN: &str =
+        "read, write, randread, randwrite, rw, readwrite, randrw, trim, randtrim, trimwrite or randtrimwrite";
+    let text = given.text()?;
+    let (pattern, modifier) = text.split_once(':').unwrap_or((text, ""));
+    let workload = &mut settings.workload;
+    workload.rw = match pattern {
+        "readwrite" => Rw::Rw,
+        other => other.parse().map_err(|_| Refused::Expected(KNOWN))?,
+    };
+    (workload.shape.skip_bytes, workload.shape.random_run) = (0, 1);
+    if modifier.is_empty() {
+        return Ok(());
+    }
+    if workload.rw.is_random() {
+        let run = modifier.parse().ok().filter(|run| *run > 0);
+        workload.shape.random_run =
+            run.ok_or(Refused::Expected("a number of transfers of 1 or more after the colon"))?;
+    } else {
+        workload.shape.skip_bytes = given.signed(modifier)?;
+    }
+    Ok(())
+}
+
+fn block_size(settings: &mut Settings, given: &Given) -> Result<(), Refused> {
+    let sizes = if given.is_in_job_file() {
+        given.sizes()?
+    } else {
+        [Some(BlockSize::new(given.bytes()?)?.into()); 2]
+    };
+    for (sizes, bytes) in settings.sizes.iter_mut().zip(sizes) {
+        *sizes = sizes_of(Sizes::one(bytes.unwrap_or(4096)))?;
+    }
+    Ok(())
+}
+
+fn random_distribution(settings: &mut Settings, given: &Given) -> Result<(), Refused> {
+    const EXPECTED: &str = "random, zipf:THETA[:CENTER], pareto:POWER[:CENTER], normal:PERCENT[:CENTER], \
+                            zoned:ACCESS/SIZE:… in percent or sequence:BLOCK,… with 64 blocks at most";
+    let text = given.text()?;
+    let has_list = text.contains(',') && !text.starts_with("sequence:");
+    if given.is_in_job_file() && (text.starts_with("zoned_abs") || has_list) {
+        return Err(Refused::Value("no such distribution for a whole job"));
+    }
+    settings.workload.distribution = text.parse::<Distribution>().map_err(|_| Refused::Expected(EXPECTED))?;
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! Options of the verification of data.
+
+use super::Form::{Flag, One};
+use super::Support::{Partly, Yes};
+use super::{Given, OptionRow, Refused, Settings, set};
+use crate::field::Field;
+
+pub(super) const ROWS: &[OptionRow] = &[
+    OptionRow::option(
+        "--verify",
+        Flag,
+        "Verify data: writes carry checksums, offsets and numbers; reads check them, and written blocks are read back after \
+         each repetition. Finds lost, stale, torn, misdirected and corrupt blocks",
+        verify,
+    )
+    .field(Field::Verify)
+    .key(Partly, &["verify"], "`--verify`, in the format of iopath with any checksum of fio; no `pattern`"),
+    OptionRow::option(
+        "--verify-backlog",
+        One("N"),
+        "Read the blocks back after each N writes of a job too, within the measurement",
+        set!(verify.backlog = every),
+    )
+    .requires("verify")
+    .key(Yes, &["verify_backlog"], "`--verify-backlog`"),
+    OptionRow::option(
+        "--verify-fatal",
+        Flag,
+        "End at the first fault that --verify finds",
+        set!(verify.fatal = flag),
+    )
+    .requires("verify")
+    .key(Yes, &["verify_fatal"], "`--verify-fatal`"),
+    OptionRow::only_key(
+        Yes,
+        &["do_verify"],
+        "0 does not read written blocks back after the job",
+        set!(verify.after = flag),
+    ),
+    OptionRow::only_key(
+        Partly,
+        &["verify_dump"],
+        "1 writes the first 20 blocks with faults to files `NAME.OFFSET.received` and `.expected` in the current directory",
+        set!(verify.dump = flag),
+    ),
+];
+
+fn verify(settings: &mut Settings, given: &Given) -> Result<(), Refused> {
+    const CHECKSUMS: [&str; 17] = [
+        "meta",
+        "md5",
+        "crc64",
+        "crc32c",
+        "crc32c-intel",
+        "crc32",
+        "crc16",
+        "crc7",
+        "xxhash",
+        "sha512",
+        "sha256",
+        "sha1",
+        "sha3-224",
+        "sha3-256",
+        "sha3-384",
+        "sha3-512",
+        "0",
+    ];
+    if given.is_in_job_file() {
+        given.only(&CHECKSUMS, "verified blocks have the format of iopath; use a checksum such as crc32c")?;
+    }
+    settings.verifies = given.text()? != "0";
+    Ok(())
+}
