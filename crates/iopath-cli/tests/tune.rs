@@ -22,8 +22,10 @@ impl Rig {
         let alone = Alone::wait()?;
         let device = Loop::new(&alone, 8, &[])?;
         let state = tempfile::tempdir().map_err(|error| error.to_string())?;
-        // A loop device keeps the scheduler of its last user.
-        fs::write(queue_of(&device.device).join("scheduler"), "none").map_err(|error| error.to_string())?;
+        // A loop device keeps the settings of its last user, and a test may have been killed.
+        for (name, value) in [("scheduler", "none"), ("nomerges", "0")] {
+            fs::write(queue_of(&device.device).join(name), value).map_err(|error| error.to_string())?;
+        }
         Ok(Self { device, state, _alone: alone })
     }
 
@@ -247,10 +249,20 @@ fn an_interrupted_trial_shows_its_measurements_and_restores_all_settings() {
     let before = rig.value("nomerges");
     let json = rig.state.path().join("trial.json");
     let args = [
-        &["tune", device, "--try", "nomerges=1,2", "--json"],
+        &[
+            "tune",
+            device,
+            "--try",
+            "nomerges=1,2",
+            "--repetitions-max",
+            "1000",
+            "--threshold",
+            "0%",
+            "--json",
+        ],
         &[text(&json)][..],
-        &WORKLOAD[..8],
-        &["300ms"],
+        // Measurements shorter than the interval at which a measurement looks for a signal.
+        &WORKLOAD,
     ];
     let mut command = with_default_signals(&rig.iopath(&args.concat()));
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -327,6 +327,10 @@ impl Jobs<'_> {
         if !connected.iter().all(|outcome| matches!(outcome, Outcome::Connected(_))) {
             return Err(first_error(connected, self.workers));
         }
+        // A repetition may be shorter than a tick: then no tick notices the request.
+        if Interruption::is_requested() {
+            return Err(LabError::Interrupted);
+        }
         let before = Counters::before(self.targets);
         let mut watches = Watches::new(self.workers, self.clock.now_ns());
         self.gate.set(Phase::Run);

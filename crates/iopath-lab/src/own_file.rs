@@ -19,7 +19,7 @@ use iopath_report::size::format_size;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
-use crate::signals::before_end;
+use crate::signals::{before_end, is_ending};
 
 /// The files of this process, for the thread that removes them on a signal.
 static PRESENT: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
@@ -81,9 +81,14 @@ impl OwnFile {
             .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
             .open(&path)
             .inspect_err(|_| forget(&path))?;
+        let own = Self { path, file };
+        // The removal of all files may have come before this one existed.
+        if is_ending() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
         // On a filesystem without locks, the process id in the name is the only mark.
-        let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
-        Ok(Self { path, file })
+        let _ = flock(&own.file, FlockOperation::NonBlockingLockExclusive);
+        Ok(own)
     }
 
     /// Its path.

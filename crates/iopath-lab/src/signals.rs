@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// The registered actions, in the order of their execution.
+/// The registered actions.
 static ACTIONS: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
 
 /// The actions that end waits of a measurement.
@@ -37,6 +37,9 @@ static REQUESTED: AtomicBool = AtomicBool::new(false);
 
 /// The signal that requested it; 0 for none.
 static RECEIVED: AtomicI32 = AtomicI32::new(0);
+
+/// Whether the process ends: its actions are executed now, or were.
+static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// The existing values of [`Interruption`].
 static CATCHING: AtomicUsize = AtomicUsize::new(0);
@@ -92,11 +95,17 @@ impl Drop for Interruption {
     }
 }
 
-/// Registers an action that the thread executes on a signal, before that signal ends the process. An action that is
-/// already registered is not added again.
+/// Registers an action that the thread executes on a signal, before that signal ends the process. The last registered
+/// action is the first to be executed. An action that is already registered is not added again.
 pub fn before_end(action: fn()) {
     register(&ACTIONS, action);
     start();
+}
+
+/// Whether the actions of [`before_end`] are executed now, or were. A caller that registers its action first, and then
+/// finds false, can rely on the action.
+pub(crate) fn is_ending() -> bool {
+    ENDING.load(Ordering::SeqCst)
 }
 
 /// Registers an action that ends waits of a measurement: it is executed after the request for the end of the
@@ -122,7 +131,7 @@ fn end_waits() {
 fn execute(actions: &Mutex<Vec<fn()>>) {
     // Without the lock: an action may wait for a thread that registers one.
     let actions = actions.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    for action in actions {
+    for action in actions.into_iter().rev() {
         action();
     }
 }
@@ -157,6 +166,7 @@ fn start() {
 
 /// Executes the actions, and ends the process by the signal.
 fn end(signal: i32) {
+    ENDING.store(true, Ordering::SeqCst);
     execute(&ACTIONS);
     let _ = signal_hook::low_level::emulate_default_handler(signal);
 }

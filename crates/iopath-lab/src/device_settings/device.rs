@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use iopath_os::target::{DeviceNumber, Disk, Roots, Scheduler, Target};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::table::{IOSCHED, SETTINGS, SettingName, SettingValues};
@@ -287,7 +288,7 @@ impl SettingsDevice {
     pub(super) fn write(&self, name: &SettingName, value: &str) -> Result<(), SettingsError> {
         let written = self.attributes.write(&name.file(), value);
         written.map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound if self.exists() => {
+            io::ErrorKind::NotFound if !self.is_gone() => {
                 SettingsError::Missing { device: self.name().to_owned(), name: name.to_string() }
             }
             _ => SettingsError::Write {
@@ -299,11 +300,16 @@ impl SettingsDevice {
         })
     }
 
-    /// Whether the device is still there, and no other device has its number.
-    pub(super) fn exists(&self) -> bool {
+    /// Whether the device is removed, or another device has its number. A failure to read, such as a lack of
+    /// descriptors, is no removal.
+    pub(super) fn is_gone(&self) -> bool {
         let diskseq = self.attributes.read("diskseq").ok().and_then(|text| text.parse().ok());
         let is_same = self.identity.diskseq.is_none_or(|was| diskseq.is_none_or(|is: u64| is == was));
-        is_same && self.attributes.read("queue/read_ahead_kb").is_ok()
+        let removed = [Errno::NOENT, Errno::NODEV, Errno::NXIO].map(|errno| Some(errno.raw_os_error()));
+        !is_same
+            || self.attributes.read("queue/read_ahead_kb").is_err_and(|error| {
+                error.kind() == io::ErrorKind::NotFound || removed.contains(&error.raw_os_error())
+            })
     }
 
     /// The directory of the disk in sysfs.

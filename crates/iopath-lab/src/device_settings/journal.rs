@@ -50,6 +50,13 @@ impl Until {
     pub(super) fn file(self, number: &str) -> String {
         format!("{}.{}", number.replace(':', "-"), self.suffix())
     }
+
+    /// The number of the device in the name of a journal.
+    pub(super) fn number(self, journal: &Path) -> String {
+        let name = journal.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let number = name.strip_suffix(self.suffix()).and_then(|name| name.strip_suffix('.'));
+        number.unwrap_or_default().replace('-', ":")
+    }
 }
 
 /// The content of a journal.
@@ -129,14 +136,13 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    /// Locks a device in a directory.
+    /// Locks the device with a number in a directory. Its name is for messages.
     ///
     /// # Errors
     /// [`SettingsError`]: another process has the lock, or the directory is not writable.
-    pub(super) fn take(directory: &Path, device: &Identity) -> Result<Self, SettingsError> {
+    pub(super) fn take(directory: &Path, number: &str, device: &str) -> Result<Self, SettingsError> {
         let create = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
         create.map_err(failed("create the directory of journals", directory))?;
-        let number = device.number.clone();
         let path = directory.join(format!("{}.lock", number.replace(':', "-")));
         let opened = OpenOptions::new()
             .read(true)
@@ -155,11 +161,11 @@ impl Lock {
             let _ = (&file).take(256).read_to_string(&mut owner);
             let owner =
                 if owner.trim().is_empty() { "another process".to_owned() } else { owner.trim().to_owned() };
-            return Err(SettingsError::InUse { device: device.name.clone(), owner });
+            return Err(SettingsError::InUse { device: device.to_owned(), owner });
         }
         // The name is only for messages.
         let _ = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", owner()));
-        Ok(Self { _file: file, directory: directory.to_owned(), number })
+        Ok(Self { _file: file, directory: directory.to_owned(), number: number.to_owned() })
     }
 
     /// The file of the journal of this device.
@@ -278,10 +284,11 @@ mod tests {
     fn a_second_lock_names_the_process_of_the_first_one() {
         let directory = tempfile::tempdir().unwrap();
         let place = directory.path().join("new/state");
-        let first = Lock::take(&place, &content().device).unwrap();
-        let text = Lock::take(&place, &content().device).unwrap_err().to_string();
+        let take = || Lock::take(&place, "7:0", "loop0");
+        let first = take().unwrap();
+        let text = take().unwrap_err().to_string();
         assert!(text.contains("loop0") && text.contains(&format!("process {}", process::id())), "{text}");
         drop(first);
-        Lock::take(&place, &content().device).unwrap();
+        take().unwrap();
     }
 }

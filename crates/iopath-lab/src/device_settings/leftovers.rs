@@ -94,19 +94,13 @@ pub(super) fn restore_in(
     let mut outcomes = Vec::new();
     for kind in kinds {
         for path in journal::journals(directory, *kind) {
-            let content = match journal::read(&path) {
-                Ok(content) if path.ends_with(kind.file(&content.device.number)) => content,
-                other => {
-                    let reason =
-                        other.err().unwrap_or_else(|| "its name is that of another device".to_owned());
-                    outcomes.push(Leftover::Damaged { path: journal::set_aside(&path), reason });
-                    continue;
-                }
-            };
-            if only.is_some_and(|only| only.identity().number != content.device.number) {
+            if only.is_some_and(|only| !path.ends_with(kind.file(&only.identity().number))) {
                 continue;
             }
-            let lock = match Lock::take(directory, &content.device) {
+            let number = kind.number(&path);
+            let name = journal::read(&path).map_or_else(|_| number.clone(), |content| content.device.name);
+            // Before the decision: the process that has the lock replaces and removes the journal.
+            let lock = match Lock::take(directory, &number, &name) {
                 Ok(lock) => lock,
                 Err(SettingsError::InUse { .. }) if !is_requested => continue,
                 Err(error) => {
@@ -114,9 +108,18 @@ pub(super) fn restore_in(
                     continue;
                 }
             };
-            // Another process may have restored it before this process had the lock.
-            let Ok(content) = journal::read(&path) else { continue };
-            outcomes.push(restore_journal(roots, &lock, *kind, &content));
+            outcomes.push(match journal::read(&path) {
+                // Another process restored it before this process had the lock.
+                _ if !path.exists() => continue,
+                Ok(content) if path.ends_with(kind.file(&content.device.number)) => {
+                    restore_journal(roots, &lock, *kind, &content)
+                }
+                other => {
+                    let reason =
+                        other.err().unwrap_or_else(|| "its name is that of another device".to_owned());
+                    Leftover::Damaged { path: journal::set_aside(&path), reason }
+                }
+            });
         }
     }
     outcomes

@@ -1,5 +1,6 @@
 //! Changes settings of a device for a time: a journal first, then sysfs, and the previous values at the end. The end is
-//! a drop, a panic, or a signal; after SIGKILL, `leftovers.rs` restores them.
+//! a drop, a panic, or a signal; after SIGKILL, `leftovers.rs` restores them. Changes that stay are those of
+//! [`Session::leave`].
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +13,7 @@ use super::leftovers::{Leftover, names, restore_journal};
 use super::restore::{affected, restore};
 use super::table::{Change, IOSCHED, SettingName};
 use crate::settings_error::SettingsError;
-use crate::signals::before_end;
+use crate::signals::{before_end, is_ending};
 
 /// The sessions of this process whose settings a signal restores.
 static ACTIVE: Mutex<Vec<Arc<Mutex<State>>>> = Mutex::new(Vec::new());
@@ -49,9 +50,11 @@ struct State {
     lock: Lock,
     until: Until,
     content: Content,
+    /// The journal at the start: with [`Until::Restore`], it may list changes of earlier sessions.
+    content_before: Content,
     /// The values at the start, in the order of writes.
     before: Vec<(SettingName, String)>,
-    /// The settings that the journal lists as changed.
+    /// The settings that this session may have changed, and has to restore.
     changed: Vec<SettingName>,
     /// All values after the last change.
     expected: Vec<(SettingName, String)>,
@@ -85,7 +88,7 @@ impl Session {
         device: SettingsDevice,
         until: Until,
     ) -> Result<Self, SettingsError> {
-        let lock = Lock::take(directory, device.identity())?;
+        let lock = Lock::take(directory, &device.identity().number, device.name())?;
         let mut leftovers = Vec::new();
         let mut earlier = |kind| {
             let path = lock.journal(kind);
@@ -114,18 +117,23 @@ impl Session {
         if until == Until::Restore {
             content = kept.filter(is_same).unwrap_or(content);
         }
-        let (before, changed) = names(&content).map_err(|reason| SettingsError::NoDevice {
-            device: device.name().to_owned(),
-            reason: format!("its settings are not in a known form: {reason}"),
-        })?;
-        let state =
-            State { device, lock, until, content, before, changed, expected: values, has_ended: false };
-        let state = Arc::new(Mutex::new(state));
-        if until == Until::Exit {
-            before_end(restore_active);
-            ACTIVE.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&state));
-        }
-        Ok(Self { state, leftovers })
+        journaled(&content)?;
+        let state = Arc::new(Mutex::new(State {
+            device,
+            lock,
+            until,
+            content_before: content.clone(),
+            content,
+            before: values.clone(),
+            changed: Vec::new(),
+            expected: values,
+            has_ended: false,
+        }));
+        before_end(restore_active);
+        ACTIVE.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&state));
+        let session = Self { state, leftovers };
+        // After the registration: the end restores either this session too, or is seen here.
+        if is_ending() { Err(SettingsError::Interrupted) } else { Ok(session) }
     }
 
     /// The outcomes of journals that earlier processes left, once.
@@ -139,7 +147,7 @@ impl Session {
     }
 
     /// Changes settings. With [`Until::Exit`], all other settings have the values of the start of the session. On an
-    /// error, the settings are as before the call, or as at the start of the session.
+    /// error, the settings are as at the start of the session.
     ///
     /// # Errors
     /// [`SettingsError`]: the device does not have a setting or a value, or the journal is not writable.
@@ -158,7 +166,7 @@ impl Session {
         state.expected.iter().filter_map(differs).collect()
     }
 
-    /// Restores the values of the start and removes the journal.
+    /// Restores the values of the start, and the journal.
     ///
     /// # Errors
     /// [`SettingsError::NotRestored`]: the journal stays.
@@ -169,12 +177,17 @@ impl Session {
     /// Ends the session without a restore: the journal stays until `iopath tune --restore`. With `keep`, the settings
     /// of these changes are not restored at all.
     ///
-    /// # Errors
-    /// [`SettingsError::State`].
+    /// # Errors [`SettingsError`]: the journal is not writable, or a signal ends the process. The values of the start
+    /// are restored.
     pub fn leave(self, keep: Option<&[Change]>) -> Result<(), SettingsError> {
         let mut state = self.locked();
+        if state.has_ended {
+            return Err(SettingsError::Interrupted);
+        }
+        keep.map_or(Ok(()), |changes| state.keep(changes))?;
         state.has_ended = true;
-        keep.map_or(Ok(()), |changes| state.keep(changes))
+        state.changed.clear();
+        Ok(())
     }
 
     fn locked(&self) -> MutexGuard<'_, State> {
@@ -193,6 +206,15 @@ impl Drop for Session {
     }
 }
 
+/// The settings of a journal with their previous values.
+fn journaled(content: &Content) -> Result<Vec<(SettingName, String)>, SettingsError> {
+    let found = names(content).map(|(before, _)| before);
+    found.map_err(|reason| SettingsError::NoDevice {
+        device: content.device.name.clone(),
+        reason: format!("its settings are not in a known form: {reason}"),
+    })
+}
+
 /// Restores the settings of all sessions of this process, before a signal ends it.
 fn restore_active() {
     for state in ACTIVE.lock().unwrap_or_else(PoisonError::into_inner).iter() {
@@ -205,7 +227,7 @@ impl State {
         if self.has_ended {
             return Err(SettingsError::Interrupted);
         }
-        if !self.device.exists() {
+        if self.device.is_gone() {
             let reason = "the device is gone".to_owned();
             return Err(SettingsError::NoDevice { device: self.device.name().to_owned(), reason });
         }
@@ -217,46 +239,29 @@ impl State {
             }
             self.device.check(name, value)?;
         }
-        let earlier = self.changed.clone();
         self.note(changes)?;
-        let previous = self.device.values();
         if self.until == Until::Exit {
             self.restore()?;
         }
         let applied = self.apply(changes);
-        if let Err(error) = applied {
-            let names: Vec<SettingName> = changes.iter().map(|change| change.name.clone()).collect();
-            let undone = match self.until {
-                Until::Exit => self.restore(),
-                Until::Restore => {
-                    restore(&self.device, &previous, &names).map_err(|details| self.not_restored(details))
-                }
-            };
-            self.expected = self.device.values();
-            undone?;
-            if self.until == Until::Restore {
-                // The journal lists changes that stay.
-                self.content.changed = earlier.iter().map(SettingName::to_string).collect();
-                self.changed = earlier;
-                self.write_journal()?;
-            }
-            return Err(error);
-        }
+        let undone = if applied.is_err() { self.undo() } else { Ok(()) };
         self.expected = self.device.values();
-        Ok(())
+        undone.and(applied)
     }
 
     /// Adds settings to the journal before they change.
     fn note(&mut self, changes: &[Change]) -> Result<(), SettingsError> {
         let new = changes.iter().map(|change| &change.name).filter(|name| !self.changed.contains(name));
         let new: Vec<SettingName> = new.cloned().collect();
-        if new.is_empty() {
-            return Ok(());
+        let listed = self.content.changed.len();
+        for name in new.iter().map(SettingName::to_string) {
+            if !self.content.changed.contains(&name) {
+                self.content.changed.push(name);
+            }
         }
-        let mut content = self.content.clone();
-        content.changed.extend(new.iter().map(SettingName::to_string));
-        journal::write(&self.lock.journal(self.until), &content)?;
-        self.content = content;
+        if self.content.changed.len() > listed {
+            self.write_journal().inspect_err(|_| self.content.changed.truncate(listed))?;
+        }
         self.changed.extend(new);
         Ok(())
     }
@@ -290,28 +295,30 @@ impl State {
         SettingsError::NotRestored { device, details, journal }
     }
 
+    /// May be repeated: on an error, the next call tries again.
     fn end(&mut self) -> Result<(), SettingsError> {
-        if self.has_ended {
-            return Ok(());
-        }
         self.has_ended = true;
-        if self.until == Until::Restore || self.changed.is_empty() {
-            return Ok(());
+        if self.changed.is_empty() { Ok(()) } else { self.undo() }
+    }
+
+    /// Restores the values and the journal of the start.
+    fn undo(&mut self) -> Result<(), SettingsError> {
+        // The settings of a device that is gone are gone, too.
+        if !self.device.is_gone() {
+            self.restore()?;
         }
-        let path = self.lock.journal(self.until);
-        if !self.device.exists() {
-            // The settings are gone with the device.
-            return journal::remove(&path);
-        }
-        self.restore()?;
-        journal::remove(&path)
+        self.content.clone_from(&self.content_before);
+        self.write_journal()?;
+        self.changed.clear();
+        Ok(())
     }
 
     /// Removes settings from the journal: their present values are the ones to restore later.
     fn keep(&mut self, changes: &[Change]) -> Result<(), SettingsError> {
         let names: Vec<SettingName> = changes.iter().map(|change| change.name.clone()).collect();
+        let before = journaled(&self.content)?;
         let kept: Vec<SettingName> =
-            affected(&self.before, &names).into_iter().map(|(name, _)| name.clone()).collect();
+            affected(&before, &names).into_iter().map(|(name, _)| name.clone()).collect();
         let now = self.device.values();
         for (name, value) in &mut self.content.before {
             let is_kept = kept.iter().any(|kept| kept.as_str() == name);

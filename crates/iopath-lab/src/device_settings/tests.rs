@@ -19,6 +19,10 @@ struct Simulated {
     scheduler: &'static str,
     /// The error of all further writes.
     refusal: Option<rustix::io::Errno>,
+    /// The error of all further reads.
+    unreadable: Option<rustix::io::Errno>,
+    /// The journal that has to exist at each write.
+    journal: Option<std::path::PathBuf>,
     writes: u32,
 }
 
@@ -43,7 +47,14 @@ impl Kernel {
             ("diskseq", "1"),
         ];
         let files = files.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-        Self(Arc::new(Mutex::new(Simulated { files, scheduler: "none", refusal: None, writes: 0 })))
+        Self(Arc::new(Mutex::new(Simulated {
+            files,
+            scheduler: "none",
+            refusal: None,
+            unreadable: None,
+            journal: None,
+            writes: 0,
+        })))
     }
 
     fn get(&self, name: &str) -> String {
@@ -64,6 +75,9 @@ impl Kernel {
 impl Attributes for Kernel {
     fn read(&self, file: &str) -> io::Result<String> {
         let state = self.0.lock().unwrap();
+        if let Some(errno) = state.unreadable {
+            return Err(errno.into());
+        }
         if file == "queue/scheduler" {
             let shown =
                 SCHEDULERS.map(
@@ -78,6 +92,11 @@ impl Attributes for Kernel {
 
     fn write(&self, file: &str, value: &str) -> io::Result<()> {
         let mut state = self.0.lock().unwrap();
+        if let Some(path) = &state.journal {
+            let content = journal::read(path).unwrap();
+            assert_eq!(content.changed, ["read_ahead_kb"]);
+            assert!(content.before.contains(&("read_ahead_kb".to_owned(), "64".to_owned())), "{content:?}");
+        }
         if let Some(errno) = state.refusal {
             return Err(errno.into());
         }
@@ -145,11 +164,14 @@ fn every_change_is_in_the_journal_before_it_is_applied() {
     kernel.0.lock().unwrap().refusal = Some(rustix::io::Errno::ROFS);
     let text = session.set(&changes(&["readahead=512"])).unwrap_err().to_string();
     assert!(text.contains("read_ahead_kb of sdx to 512") && text.contains("read-only"), "{text}");
-    let content = journal::read(&path).unwrap();
-    assert_eq!(content.changed, ["read_ahead_kb"]);
-    assert!(content.before.contains(&("read_ahead_kb".to_owned(), "64".to_owned())), "{content:?}");
-    kernel.0.lock().unwrap().refusal = None;
+    assert!(!path.exists(), "nothing to restore");
+    {
+        let mut kernel = kernel.0.lock().unwrap();
+        (kernel.refusal, kernel.journal) = (None, Some(path.clone()));
+    }
+    session.set(&changes(&["readahead=512"])).unwrap();
     session.end().unwrap();
+    assert_eq!(kernel.0.lock().unwrap().writes, 2);
     assert!(!path.exists());
 }
 
@@ -269,6 +291,56 @@ fn changes_until_a_restore_add_up_and_a_run_in_between_returns_to_them() {
     assert_eq!(journal::read(&path).unwrap().changed, ["read_ahead_kb"]);
     set(&["readahead=256"], true);
     assert!(!path.exists(), "nothing is left to restore");
+}
+
+#[test]
+fn a_restore_that_failed_is_tried_again_and_a_device_without_an_answer_is_not_gone() {
+    let directory = tempfile::tempdir().unwrap();
+    let kernel = Kernel::new();
+    let session = begin(directory.path(), &kernel, Until::Exit);
+    session.set(&changes(&["readahead=512"])).unwrap();
+    // No descriptor is left.
+    kernel.0.lock().unwrap().unreadable = Some(rustix::io::Errno::MFILE);
+    let ended = session.locked().end();
+    assert!(matches!(ended, Err(SettingsError::NotRestored { .. })), "{ended:?}");
+    assert_eq!(journal::journals(directory.path(), Until::Exit).len(), 1);
+    kernel.0.lock().unwrap().unreadable = None;
+    assert!(matches!(session.set(&changes(&["readahead=4"])), Err(SettingsError::Interrupted)));
+    drop(session);
+    assert_eq!(kernel.get("read_ahead_kb"), "64");
+    assert!(journal::journals(directory.path(), Until::Exit).is_empty());
+}
+
+#[test]
+fn changes_until_a_restore_stay_only_if_the_session_is_left() {
+    let directory = tempfile::tempdir().unwrap();
+    let kernel = Kernel::new();
+    let earlier = begin(directory.path(), &kernel, Until::Restore);
+    earlier.set(&changes(&["nr_requests=64"])).unwrap();
+    earlier.leave(None).unwrap();
+    let path = directory.path().join("7-0.restore.json");
+    let journal_before = fs::read(&path).unwrap();
+    let interrupted = begin(directory.path(), &kernel, Until::Restore);
+    interrupted.set(&changes(&["readahead=512", "nr_requests=32"])).unwrap();
+    interrupted.locked().end().unwrap();
+    assert!(matches!(interrupted.leave(None), Err(SettingsError::Interrupted)));
+    assert_eq!((kernel.get("read_ahead_kb"), kernel.get("nr_requests")), ("64".into(), "64".into()));
+    assert_eq!(fs::read(&path).unwrap(), journal_before);
+}
+
+#[test]
+fn a_journal_of_a_running_process_is_never_renamed() {
+    let (tree, roots, device) = fixture();
+    let directory = tempfile::tempdir().unwrap();
+    let session = Session::begin_in(&roots, directory.path(), device, Until::Exit).unwrap();
+    session.set(&changes(&["readahead=4096"])).unwrap();
+    let path = directory.path().join("8-0.exit.json");
+    fs::write(&path, "in the middle of a change").unwrap();
+    assert!(restore_in(&roots, directory.path(), &[Until::Exit], None).is_empty());
+    let outcomes = restore_in(&roots, directory.path(), &[Until::Exit, Until::Restore], None);
+    assert!(matches!(&outcomes[..], [Leftover::Failed(SettingsError::InUse { .. })]), "{outcomes:?}");
+    assert!(path.exists());
+    drop((session, tree));
 }
 
 #[test]

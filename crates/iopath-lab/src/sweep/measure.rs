@@ -53,9 +53,8 @@ impl Sweep<'_> {
     ) -> Result<(), LabError> {
         let session = self.session(file, notes)?;
         let ran = self.cells(file, session.as_ref(), notes, progress);
-        let ended = session.map_or(Ok(()), Session::end);
+        session.map_or(Ok(()), Session::end)?;
         ran?;
-        ended?;
         file.complete = file.cells.iter().all(super::file::Cell::is_done);
         Ok(file.write(self.path)?)
     }

@@ -12,12 +12,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::change::set;
-use super::halving::{Limits, TrialVerdict, search};
+use super::halving::{Limits, Outcome, TrialVerdict, search};
 use crate::device_settings::{Change, Session, SettingName, SettingsDevice, Until};
 use crate::error::LabError;
 use crate::jobfile::JobFileError;
 use crate::progress::{Progress, Stage};
 use crate::settings_error::SettingsError;
+use crate::signals::Interruption;
 use crate::sweep::{Axis, product};
 
 /// The name and version of the schema.
@@ -174,34 +175,10 @@ pub fn try_settings(
     let name = device.name().to_owned();
     let mut session = Session::begin(device, Until::Exit).map_err(LabError::from)?;
     let mut notes: Vec<String> = session.take_leftovers().iter().map(ToString::to_string).collect();
-    let mut valid: Vec<&[Change]> = Vec::new();
-    for candidate in candidates {
-        match session.set(candidate) {
-            Ok(()) => valid.push(candidate),
-            Err(error) if is_refusal(&error) => notes.push(format!("{}: {error}", text_of(candidate))),
-            Err(error) => return Err(LabError::from(error).into()),
-        }
-    }
-    if valid.is_empty() {
-        let reason = notes.first().cloned().unwrap_or_else(|| "each value is the present one".to_owned());
-        let reason = format!("no candidate can be set ({reason})");
-        return Err(LabError::from(SettingsError::NoDevice { device: name, reason }).into());
-    }
-    let mut count = 0;
-    let (outcome, error) = search(valid.len(), limits, |number| {
-        count += 1;
-        let changes = if number == 0 { &[][..] } else { valid[number - 1] };
-        progress.stage(&Stage::Trial { number: count, candidate: text_of(changes) });
-        session.set(changes).map_err(LabError::from)?;
-        let value = measure.measure()?;
-        notes.extend(session.drift().iter().map(|drift| format!("{}: {drift}", text_of(changes))));
-        Ok::<f64, JobFileError>(value)
-    });
-    let error = match error {
-        Some(error) if outcome.values.iter().all(Vec::is_empty) => return Err(error),
-        error => error,
-    };
+    let searched = search_on(&session, &name, candidates, limits, measure, &mut notes, progress);
+    // First: settings that are not restored are worse than any failure of a measurement.
     session.end().map_err(LabError::from)?;
+    let (valid, outcome, error) = searched?;
     let mean = |values: &[f64]| {
         let logs = values.iter().map(|value| value.ln()).sum::<f64>();
         (!values.is_empty()).then(|| (logs / values.len() as f64).exp())
@@ -216,7 +193,7 @@ pub fn try_settings(
         kept_from: outcome.removed[number].map(|removal| removal.kept_from),
     });
     let winner = outcome.winner.map(|number| valid[number - 1]);
-    let better = winner.filter(|_| outcome.verdict == TrialVerdict::Better);
+    let better = winner.filter(|_| error.is_none() && outcome.verdict == TrialVerdict::Better);
     if let Some(better) = better {
         set(Path::new(&name), better, false, &mut notes).map_err(LabError::from)?;
     }
@@ -235,6 +212,53 @@ pub fn try_settings(
         partial: error.is_some(),
         failure: error.filter(|error| !is_interruption(error)).map(|error| error.to_string()),
     })
+}
+
+/// The candidates that the device accepts, the outcome of the search among them, and the error that ended it.
+type Searched<'a> = (Vec<&'a [Change]>, Outcome, Option<JobFileError>);
+
+/// Searches among the candidates that the device accepts. The last settings stay.
+///
+/// # Errors
+/// [`JobFileError`]: no candidate can be set, or the first measurement failed.
+fn search_on<'a>(
+    session: &Session,
+    device: &str,
+    candidates: &'a [Vec<Change>],
+    limits: &Limits,
+    measure: &mut dyn Measure,
+    notes: &mut Vec<String>,
+    progress: &mut dyn Progress,
+) -> Result<Searched<'a>, JobFileError> {
+    let mut valid: Vec<&[Change]> = Vec::new();
+    for candidate in candidates {
+        match session.set(candidate) {
+            Ok(()) => valid.push(candidate),
+            Err(error) if is_refusal(&error) => notes.push(format!("{}: {error}", text_of(candidate))),
+            Err(error) => return Err(LabError::from(error).into()),
+        }
+    }
+    if valid.is_empty() {
+        let reason = notes.first().cloned().unwrap_or_else(|| "each value is the present one".to_owned());
+        let reason = format!("no candidate can be set ({reason})");
+        return Err(LabError::from(SettingsError::NoDevice { device: device.to_owned(), reason }).into());
+    }
+    let mut count = 0;
+    let (outcome, error) = search(valid.len(), limits, |number| {
+        count += 1;
+        let changes = if number == 0 { &[][..] } else { valid[number - 1] };
+        progress.stage(&Stage::Trial { number: count, candidate: text_of(changes) });
+        session.set(changes).map_err(LabError::from)?;
+        let value = measure.measure()?;
+        notes.extend(session.drift().iter().map(|drift| format!("{}: {drift}", text_of(changes))));
+        Ok::<f64, JobFileError>(value)
+    });
+    // After a request, no winner is set, even if the last measurement was complete.
+    let interrupted = || Interruption::is_requested().then(|| LabError::Interrupted.into());
+    match error.or_else(interrupted) {
+        Some(error) if outcome.values.iter().all(Vec::is_empty) => Err(error),
+        error => Ok((valid, outcome, error)),
+    }
 }
 
 fn is_interruption(error: &JobFileError) -> bool {
