@@ -107,8 +107,6 @@ pub enum WorkloadError {
     SeveralTargets,
     /// A request log of several workloads.
     LogOfSeveral,
-    /// Both a think time and a rate.
-    TwoPaces,
     /// Several sizes, gaps or runs of the pattern `rewrite`.
     ShapeOfRewrite,
     /// A workload that cannot be verified.
@@ -303,9 +301,6 @@ impl WorkloadError {
                 "{} records one workload; omit it, or use one value of each option instead of lists",
                 name(Field::Log)
             ),
-            Self::TwoPaces => {
-                format!("{} and a rate exclude each other; omit one of them", name(Field::Think))
-            }
             Self::ShapeOfRewrite => {
                 "pattern rewrite has one block size, without gaps and runs; use another pattern".to_owned()
             }

@@ -111,11 +111,13 @@ fn below_rate(conditions: &Conditions, repeats: &[Repeat]) -> Option<String> {
     let (ios, seconds) =
         repeats.iter().fold((0, 0.0), |(ios, seconds), repeat| (ios + repeat.ios, seconds + repeat.seconds));
     let reached = ios as f64 / seconds;
+    let consequence = if workload.think.is_zero() {
+        "latencies include the time that transfers waited for their start, and grow with the length of the run"
+    } else {
+        "the think time is too long for it, or the target is too slow"
+    };
     (reached < wanted * RATE_MIN).then(|| {
-        format!(
-            "the rate was not kept: {reached:.0} of {wanted:.0} transfers a second; latencies include the time that \
-             transfers waited for their start, and grow with the length of the run"
-        )
+        format!("the rate was not kept: {reached:.0} of {wanted:.0} transfers a second; {consequence}")
     })
 }
 

@@ -1,4 +1,4 @@
-//! The pace of a job: think time after each transfer, or a rate at which transfers start. Decides when a transfer may
+//! The pace of a job: think time after transfers, and a rate at which transfers start. Decides when a transfer may
 //! start, and the time from which its latency counts. The sequence of transfers is in `plan.rs`.
 
 use std::collections::VecDeque;
@@ -18,18 +18,29 @@ const PURPOSE: u64 = 0x9A7E << 32;
 /// Separates the rate of writes from that of reads.
 const PURPOSE_OF_WRITES: u64 = 0x11 << 48;
 
-/// When the transfers of a job start.
+/// When the transfers of a job start: after the rest of their slot, and not before the time of a rate.
 #[derive(Debug)]
-pub(crate) enum Pace {
-    /// A slot rests after every so many transfers of the job; after each of its own, if that is one.
-    Think {
-        think_ns: u64,
-        every: u64,
-        /// The transfers since the last rest.
-        since: u64,
-        /// Slots that rest, each with the time at which it is free again, in the order of time.
-        resting: VecDeque<(u64, u32)>,
-    },
+pub(crate) struct Pace {
+    rest: Option<Rest>,
+    rate: Option<Starts>,
+}
+
+/// Think time: a slot rests after every so many transfers of the job; after each of its own, if that is one.
+#[derive(Debug)]
+struct Rest {
+    think_ns: u64,
+    every: u64,
+    /// The transfers since the last rest.
+    since: u64,
+    /// Slots that rest, each with the time at which it is free again, in the order of time.
+    resting: VecDeque<(u64, u32)>,
+    /// The end of the last rest.
+    ended_ns: u64,
+}
+
+/// The starts that a rate intends.
+#[derive(Debug)]
+enum Starts {
     /// One rate for all transfers.
     Rate(Schedule),
     /// A rate for reads and one for writes. The next transfer is the one that is due first.
@@ -40,7 +51,7 @@ pub(crate) enum Pace {
 /// the fixed time. So a transfer that waits for a slot has a long latency, as it has for a caller that does not slow
 /// down with the storage: no latency is omitted (coordinated omission).
 #[derive(Debug)]
-pub(crate) struct Schedule {
+struct Schedule {
     started: u64,
     started_ns: u64,
     /// Time between two starts: this number of seconds, divided by `per_second`.
@@ -100,7 +111,7 @@ impl Schedule {
 
 /// A Poisson process: independent, exponentially distributed distances.
 #[derive(Debug)]
-pub(crate) struct Poisson {
+struct Poisson {
     generator: Xoshiro256PlusPlus,
     /// The start of the next transfer, in nanoseconds from the start of the job.
     due_ns: f64,
@@ -124,70 +135,32 @@ pub(super) struct Due {
     pub(super) direction: Option<Direction>,
 }
 
-impl Pace {
-    /// The pace of a workload for job `job` in a repetition that starts now; none if transfers start as soon as a slot
-    /// is free.
-    pub(crate) fn of(workload: &Workload, repetition: u32, job: u32, now_ns: u64) -> Option<Self> {
-        if let Some(rate) = workload.rate {
-            let parts = [PURPOSE ^ u64::from(repetition), job.into()];
-            let Some(of_writes) = workload.rate_of_writes else {
-                return Some(Self::Rate(Schedule::of(workload, rate, None, parts, now_ns)));
-            };
-            let [number, job] = parts;
-            let reads = Schedule::of(workload, rate, Some(Direction::Read), parts, now_ns);
-            let parts = [number ^ PURPOSE_OF_WRITES, job];
-            let writes = Schedule::of(workload, of_writes, Some(Direction::Write), parts, now_ns);
-            return Some(Self::Rates(Box::new([reads, writes])));
-        }
-        let think_ns = u64::try_from(workload.think.as_nanos()).unwrap_or(u64::MAX);
-        let every = workload.think_every.get();
-        (think_ns > 0).then(|| Self::Think { think_ns, every, since: 0, resting: VecDeque::new() })
+impl Starts {
+    /// The starts of a workload for job `job` in a repetition that starts now; none without a rate.
+    fn of(workload: &Workload, repetition: u32, job: u32, now_ns: u64) -> Option<Self> {
+        let rate = workload.rate?;
+        let parts = [PURPOSE ^ u64::from(repetition), job.into()];
+        let Some(of_writes) = workload.rate_of_writes else {
+            return Some(Self::Rate(Schedule::of(workload, rate, None, parts, now_ns)));
+        };
+        let [number, job] = parts;
+        let reads = Schedule::of(workload, rate, Some(Direction::Read), parts, now_ns);
+        let parts = [number ^ PURPOSE_OF_WRITES, job];
+        let writes = Schedule::of(workload, of_writes, Some(Direction::Write), parts, now_ns);
+        Some(Self::Rates(Box::new([reads, writes])))
     }
 
-    /// Whether transfers have intended starts.
-    pub(super) const fn is_rate(&self) -> bool {
-        !matches!(self, Self::Think { .. })
-    }
-
-    /// The slots that are free because of a completion: this one, unless it rests.
-    pub(super) fn free(&mut self, slot: u32, now_ns: u64) -> Option<u32> {
+    /// The time of the next start.
+    fn next(&self) -> u64 {
         match self {
-            Self::Think { every, since, .. } if *since + 1 < *every => {
-                *since += 1;
-                Some(slot)
-            }
-            Self::Think { think_ns, since, resting, .. } => {
-                *since = 0;
-                resting.push_back((now_ns.saturating_add(*think_ns), slot));
-                None
-            }
-            Self::Rate(_) | Self::Rates(_) => Some(slot),
-        }
-    }
-
-    /// Slots whose rest has ended.
-    pub(super) fn rested(&mut self, now_ns: u64) -> impl Iterator<Item = u32> {
-        std::iter::from_fn(move || match self {
-            Self::Think { resting, .. } => {
-                resting.front().filter(|(until_ns, _)| *until_ns <= now_ns)?;
-                Some(resting.pop_front()?.1)
-            }
-            Self::Rate(_) | Self::Rates(_) => None,
-        })
-    }
-
-    /// Slots that rest.
-    pub(super) fn resting(&self) -> usize {
-        match self {
-            Self::Think { resting, .. } => resting.len(),
-            Self::Rate(_) | Self::Rates(_) => 0,
+            Self::Rate(schedule) => schedule.next(),
+            Self::Rates(schedules) => schedules[0].next().min(schedules[1].next()),
         }
     }
 
     /// Starts a transfer if one is due.
-    pub(super) fn start(&mut self, now_ns: u64) -> Option<Due> {
+    fn start(&mut self, now_ns: u64) -> Option<Due> {
         match self {
-            Self::Think { .. } => Some(Due { ns: now_ns, direction: None }),
             Self::Rate(schedule) => Some(Due { ns: schedule.start(now_ns)?, direction: None }),
             Self::Rates(schedules) => {
                 let [reads, writes] = &mut **schedules;
@@ -200,15 +173,66 @@ impl Pace {
             }
         }
     }
+}
+
+impl Pace {
+    /// The pace of a workload for job `job` in a repetition that starts now; none if transfers start as soon as a slot
+    /// is free.
+    pub(crate) fn of(workload: &Workload, repetition: u32, job: u32, now_ns: u64) -> Option<Self> {
+        let think_ns = u64::try_from(workload.think.as_nanos()).unwrap_or(u64::MAX);
+        let every = workload.think_every.get();
+        let rest =
+            (think_ns > 0).then(|| Rest { think_ns, every, since: 0, resting: VecDeque::new(), ended_ns: 0 });
+        let rate = Starts::of(workload, repetition, job, now_ns);
+        (rest.is_some() || rate.is_some()).then_some(Self { rest, rate })
+    }
+
+    /// Whether transfers have intended starts.
+    pub(super) const fn is_rate(&self) -> bool {
+        self.rate.is_some()
+    }
+
+    /// The slots that are free because of a completion: this one, unless it rests.
+    pub(super) fn free(&mut self, slot: u32, now_ns: u64) -> Option<u32> {
+        let Some(rest) = &mut self.rest else { return Some(slot) };
+        rest.since += 1;
+        if rest.since < rest.every {
+            return Some(slot);
+        }
+        rest.since = 0;
+        rest.resting.push_back((now_ns.saturating_add(rest.think_ns), slot));
+        None
+    }
+
+    /// Slots whose rest has ended.
+    pub(super) fn rested(&mut self, now_ns: u64) -> impl Iterator<Item = u32> {
+        std::iter::from_fn(move || {
+            let rest = self.rest.as_mut()?;
+            let &(until_ns, slot) = rest.resting.front().filter(|(until_ns, _)| *until_ns <= now_ns)?;
+            rest.ended_ns = until_ns;
+            rest.resting.pop_front();
+            Some(slot)
+        })
+    }
+
+    /// Slots that rest.
+    pub(super) fn resting(&self) -> usize {
+        self.rest.as_ref().map_or(0, |rest| rest.resting.len())
+    }
+
+    /// Starts a transfer if one is due. A start that its rate intends during a rest is intended at the end of the rest:
+    /// the pause is the caller's, and no latency of the storage.
+    pub(super) fn start(&mut self, now_ns: u64) -> Option<Due> {
+        let Some(rate) = &mut self.rate else { return Some(Due { ns: now_ns, direction: None }) };
+        let due = rate.start(now_ns)?;
+        let rested_ns = self.rest.as_ref().map_or(0, |rest| rest.ended_ns);
+        Some(Due { ns: due.ns.max(rested_ns), ..due })
+    }
 
     /// The time at which the next transfer may start; none if it also needs a completion. `has_free`: whether a slot is
     /// free.
     pub(super) fn next(&self, has_free: bool) -> Option<u64> {
-        match self {
-            Self::Think { resting, .. } => resting.front().map(|(until_ns, _)| *until_ns),
-            Self::Rate(_) | Self::Rates(_) if !has_free => None,
-            Self::Rate(schedule) => Some(schedule.next()),
-            Self::Rates(schedules) => schedules.iter().map(Schedule::next).min(),
-        }
+        let rated = self.rate.as_ref().filter(|_| has_free).map(Starts::next);
+        rated.or_else(|| Some(self.rest.as_ref()?.resting.front()?.0))
     }
 }

@@ -235,6 +235,33 @@ fn a_job_rests_after_every_so_many_transfers() {
 }
 
 #[test]
+fn a_rate_with_a_think_time_keeps_its_times_unless_the_rests_are_too_long() {
+    let of = |think_ns, every, process| {
+        let workload = Workload {
+            rate: per_second(1_000_000),
+            rate_process: process,
+            think: Duration::from_nanos(think_ns),
+            think_every: NonZeroU64::new(every).unwrap(),
+            ..workload(Rw::RandRead, End::Pass)
+        };
+        let (result, _) = simulate(&workload, 1000, 1, |_| 100);
+        (result.ended_ns - result.started_ns, result.latency_ns.max())
+    };
+    // One transfer each 1,000 ns is to start.
+    assert_eq!(of(400, 1, RateProcess::Linear), (999_000 + 100, 100));
+    assert_eq!(of(900, 1, RateProcess::Linear), (999_000 + 100, 100));
+    // The rests decide. They are no latency.
+    assert_eq!(of(2_000, 1, RateProcess::Linear), (1000 * 100 + 999 * 2_000, 100));
+    // After a rest, the transfers that are late start one after the other.
+    assert_eq!(of(2_000, 4, RateProcess::Linear), (999_000 + 100, 200));
+    // Four transfers before the first rest keep their times.
+    assert_eq!(of(20_000, 4, RateProcess::Linear).0, 3_100 + 249 * 20_400);
+    let (poisson_ns, _) = of(400, 1, RateProcess::Poisson);
+    let (without_rests_ns, _) = of(0, 1, RateProcess::Poisson);
+    assert!(poisson_ns >= without_rests_ns && poisson_ns < without_rests_ns + 10_000, "{poisson_ns}");
+}
+
+#[test]
 fn a_rate_starts_transfers_at_fixed_times() {
     let rated = Workload { rate: per_second(1_000_000), ..workload(Rw::RandRead, End::Pass) };
     let (result, _) = simulate(&rated, 1000, 4, |_| 100);

@@ -65,7 +65,7 @@ pub(super) const KEYS: &[UnusedKey] = &[
         &["thinkcycles", "thinktime_spin", "thinktime_iotime"],
         "a job pauses after each transfer, without use of the CPU",
     ),
-    switch(&["rate_ignore_thinktime"], "a job has a rate or a think time"),
+    switch(&["rate_ignore_thinktime"], "a rate counts from the start of the job, with its pauses"),
     switch(&["max_latency"], "a slow transfer does not end a job"),
     switch(&["ramp_size"], "the time before the measurement is ramp_time"),
     no(
