@@ -1,5 +1,6 @@
 //! `iopath run` on several targets of this machine at the same time.
 
+use crate::loops::{Alone, Loop, text};
 use crate::support::{iopath, json_of, scratch_directory};
 use serde_json::Value;
 
@@ -105,4 +106,18 @@ fn models_and_storage_do_not_mix_and_each_target_must_suit() {
     let run = iopath(&["run", "--path", "iopath-direct", "--target", file, "--bs", "64k", "--json", "-"]);
     let report = json_of(&{ run }.output().unwrap());
     assert_eq!(report["more_targets"], Value::Null, "a comma in the name of a file");
+}
+
+#[test]
+fn the_default_page_holds_a_block_of_the_target() {
+    let alone = or_skip!(Alone::wait());
+    // Linux 6.14 and later.
+    let device = or_skip!(Loop::new(&alone, 8, &["--sector-size", "8192"]));
+    let device = text(&device.device);
+    let run = ["run", "--path", "iopath-buffered", "--size", "1m", "--repeat", "1", "--target", device];
+    let report = json_of(&iopath(&[&run[..], &["--json", "-"]].concat()).output().unwrap());
+    assert_eq!(report["runs"][0]["cache"]["page_bytes"], 8192, "{report}");
+    let small = iopath(&[&run[..], &["--page", "4k"]].concat()).output().unwrap();
+    let stderr = String::from_utf8_lossy(&small.stderr);
+    assert!(!small.status.success() && stderr.contains("--page"), "{stderr}");
 }

@@ -29,6 +29,11 @@ impl CacheSettings {
         self.cache_bytes.unwrap_or(CACHE_BYTES)
     }
 
+    /// The settings on a target with this block size: a page without a set size holds at least one block.
+    pub(crate) fn on_block(self, block_bytes: u32) -> Self {
+        Self { page_bytes: Some(self.page_bytes.unwrap_or(PAGE_BYTES.max(block_bytes))), ..self }
+    }
+
     /// The size of a page, in bytes.
     pub fn page_bytes(&self) -> u32 {
         self.page_bytes.unwrap_or(PAGE_BYTES)

@@ -34,9 +34,6 @@ impl Workload {
         self.check_sampling()?;
         self.check_verify()?;
         self.check_steady_state()?;
-        if self.rate.is_some() && !self.think.is_zero() {
-            return Err(WorkloadError::TwoPaces);
-        }
         if let Some(size_bytes) = self.size_bytes {
             self.check_size(size_bytes)?;
         }
@@ -164,7 +161,7 @@ impl Workload {
         Err(WorkloadError::NoSharedQueue)
     }
 
-    fn check_cache(&self) -> Result<(), WorkloadError> {
+    pub(crate) fn check_cache(&self) -> Result<(), WorkloadError> {
         if !self.path.capabilities.cache {
             return check_no_cache(self.path, &self.cache);
         }

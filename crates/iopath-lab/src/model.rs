@@ -145,7 +145,8 @@ impl Workload {
         if self.verify.is_some() {
             return Err(WorkloadError::NotVerified { reason: "a model holds no data" });
         }
-        let (page, block) = (self.cache.page_bytes(), model.align_bytes());
+        let block = model.align_bytes();
+        let page = self.cache.on_block(block).page_bytes();
         if path.capabilities.cache && !page.is_multiple_of(block) {
             let range = format!("a multiple of {block}, the block size of {}", model.name().display());
             return Err(WorkloadError::OutOfRange { field: Field::PageSize, value: page.into(), range });

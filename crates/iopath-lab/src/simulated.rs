@@ -145,9 +145,9 @@ impl<'a> Simulation<'a> {
     /// The models, their queues and page caches, in their initial state, and an idle host.
     fn open(&self, number: u32) -> Opened {
         let host = self.workload.host.as_ref().map(|host| Host::new(host.model()));
-        let spec = VolumeSpec::of(self.workload);
         let mut targets = Volumes::default();
         for (target, model) in self.models.iter().enumerate() {
+            let spec = VolumeSpec::of(self.workload, model.align_bytes());
             let device = ModelDevice::<Span>::new(model.model(), model_seed(self.seed(target), number));
             targets.push(match &host {
                 Some(host) => system_on(Staged::new(device, host.clone()), &spec, Some(host.threads())),
@@ -266,9 +266,9 @@ pub(crate) fn cached_threads<D: BlockDevice<Memory = Span>, A: Accesses>(
 }
 
 /// The top half of a volume, and its queues.
-struct VolumeSpec<'a> {
+struct VolumeSpec {
     is_cached: bool,
-    cache: &'a CacheSettings,
+    cache: CacheSettings,
     elevator: ElevatorSpec,
     device_depth: Option<u32>,
     jobs: u32,
@@ -276,12 +276,12 @@ struct VolumeSpec<'a> {
     depth: u32,
 }
 
-impl<'a> VolumeSpec<'a> {
-    /// That of one workload.
-    fn of(workload: &'a Workload) -> Self {
+impl VolumeSpec {
+    /// That of one workload on a model with this block size.
+    fn of(workload: &Workload, block_bytes: u32) -> Self {
         Self {
             is_cached: workload.path.capabilities.cache,
-            cache: &workload.cache,
+            cache: workload.cache.on_block(block_bytes),
             elevator: workload.elevator.clone().unwrap_or_default(),
             device_depth: workload.device_depth.map(DeviceDepth::get),
             jobs: workload.jobs.get(),
@@ -296,7 +296,7 @@ fn system_on<D: BlockDevice<Memory = Span> + 'static>(
     spec: &VolumeSpec,
     threads: Option<Threads>,
 ) -> Box<dyn System> {
-    let VolumeSpec { is_cached, cache, ref elevator, device_depth, jobs, depth } = *spec;
+    let VolumeSpec { is_cached, ref cache, ref elevator, device_depth, jobs, depth } = *spec;
     if is_cached {
         let unplug = Unplug::AtOnce;
         return Box::new(Buffered::new(device, cache, elevator, device_depth, unplug, threads));

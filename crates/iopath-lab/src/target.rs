@@ -393,6 +393,22 @@ impl Target {
         Ok(DioAlignment::discover(file)?.offset_bytes)
     }
 
+    /// The workload with the settings of the page cache that suit the blocks of this target.
+    pub(crate) fn with_pages(&self, workload: &Workload) -> Result<Workload, LabError> {
+        let mut workload = workload.clone();
+        if workload.path.capabilities.cache && workload.cache.page_bytes.is_none() {
+            let blocks = self.each().map(|one| match one.models() {
+                [] => Ok(one.direct_align_bytes()?.max(iopath_os::page_bytes() as u32)),
+                models => Ok(models.iter().map(ModelTarget::align_bytes).max().unwrap_or(1)),
+            });
+            let largest = blocks.collect::<Result<Vec<u32>, LabError>>()?.into_iter().max();
+            workload.cache = workload.cache.on_block(largest.unwrap_or(1));
+            // The largest page bounds the block.
+            workload.check_cache()?;
+        }
+        Ok(workload)
+    }
+
     /// Refuses a path of the kernel on a stripe of iopath.
     pub(crate) fn check_path(&self, workload: &Workload) -> Result<(), WorkloadError> {
         if self.each().any(|one| one.stripe.is_some()) { check_path_of_stripe(workload) } else { Ok(()) }

@@ -162,7 +162,9 @@ impl<'a> JobSeries<'a> {
             Series::new(&member.workload, target_of(&member.place)).map_err(refused)?;
         }
         let repetitions = workload.repetitions.get();
-        let series = Series::of_part(&workload, target_of(&members[0].place), is_alone);
+        let target = target_of(&members[0].place);
+        let workload = target.with_pages(&workload).map_err(refused)?;
+        let series = Series::of_part(&workload, target, is_alone);
         Ok(Self { job, first, series, is_alone, repetitions, unmeasured: 0, last_unmeasured: None })
     }
 

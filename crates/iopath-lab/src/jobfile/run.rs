@@ -473,8 +473,8 @@ impl<'a> Group<'a> {
             }
             let sharing =
                 || self.all().filter(|other| other.place == *place && other.workload.path.name == row.name);
-            let workload = &member.workload;
             let target = self.target(place);
+            let workload = &target.with_pages(&member.workload)?;
             let path = (row.open)(&OpenSpec {
                 target: target.file(),
                 remote: target.remote(),

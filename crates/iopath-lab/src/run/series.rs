@@ -39,11 +39,12 @@ impl<'a> Series<'a> {
     /// Checks that the workload suits the target.
     pub(crate) fn new(workload: &Workload, target: &'a Target) -> Result<Self, LabError> {
         workload.check()?;
+        let workload = target.with_pages(workload)?;
         for one in target.each() {
             workload.check_size(one.size_bytes())?;
         }
-        target.check_path(workload)?;
-        target.check_alignment(workload)?;
+        target.check_path(&workload)?;
+        target.check_alignment(&workload)?;
         let sizes = target.models().iter().map(|model| workload.size_bytes.unwrap_or(model.size_bytes()));
         workload.check_warm(sizes.max().unwrap_or(target.size_bytes()))?;
         if target.model().is_some() {
@@ -53,7 +54,7 @@ impl<'a> Series<'a> {
             workload.check_memory(memory_available_bytes())?;
         }
         Ok(Self {
-            workload: workload.clone(),
+            workload,
             target,
             measured: Vec::new(),
             has_counters: true,

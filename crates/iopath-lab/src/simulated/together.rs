@@ -135,7 +135,8 @@ impl<'a> Together<'a> {
         let seed = random::of_target(self.seed, number);
         let seed = random::generator(seed, [PURPOSE, repetition.into()]).next_u64();
         let device = ModelDevice::<Span>::new(model.model(), seed);
-        let mut system = system_on(device, &VolumeSpec { jobs, depth, ..VolumeSpec::of(workload) }, None);
+        let spec = VolumeSpec { jobs, depth, ..VolumeSpec::of(workload, model.align_bytes()) };
+        let mut system = system_on(device, &spec, None);
         // The first state of a volume that is not warm is never used.
         if let Some(log) = self.log.filter(|_| is_warm || repetition > 0) {
             system.start_logs(&mut || Box::new(log.add_queue()));
