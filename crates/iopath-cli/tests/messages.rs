@@ -34,6 +34,22 @@ fn a_missing_path_is_answered_with_the_paths() {
 fn binary_input_is_not_quoted() {
     let line = refused(1, &["whatif", env!("CARGO_BIN_EXE_iopath"), "--target", "model:hdd-20tb"]);
     assert!(line.contains("it has binary data") && line.len() < 400, "{line}");
+    let directory = directory();
+    let file = |name: &str, content: &[u8]| {
+        let path = directory.path().join(name);
+        fs::write(&path, content).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let packed = file("packed", b"\x1f\x8b\x08\0\0\0\0\0\0\x03\xcb\xe4\x02\0");
+    for command in ["whatif", "log"] {
+        let line = refused(1, &[command, &packed]);
+        assert!(line.contains("it is compressed with gzip: unpack it with gunzip"), "{line}");
+    }
+    let late = file("late.csv", b"time_ns,op,sector,sectors\n0,r,0,8\n\xff\x01\x1b,r,0,8\n");
+    let line = refused(1, &["whatif", &late, "--target", "model:hdd-20tb"]);
+    assert!(line.contains("line 3, column time_ns: `3 bytes of binary data`"), "{line}");
+    let marked = file("marked.csv", b"\xef\xbb\xbftime_ns,op,sector,sectors\n0,r,0,8\n");
+    assert!(iopath(&["whatif", &marked, "--target", "model:hdd-20tb"]).output().unwrap().status.success());
 }
 
 #[test]

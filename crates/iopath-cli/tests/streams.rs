@@ -86,6 +86,11 @@ fn a_limit_of_file_sizes_is_named_and_leaves_no_file() {
         "{line}"
     );
     assert_eq!(own_files(directory.path()), [""; 0]);
+    let long = "run --path null --size 1m --bs 4k --runtime 1s --repeat 3 --log r.log --log-accesses";
+    let output = shell(&format!("ulimit -f 100; \"$P\" {long}"), directory.path());
+    let line = text(&output.stderr).lines().last().unwrap_or_default().to_owned();
+    assert_eq!(output.status.code(), Some(1), "{line}");
+    assert!(line.contains("r.log: the limit of file sizes is") && line.contains("it ends after"), "{line}");
     // The limit is one block of 512 or 1024 bytes.
     fs::write(directory.path().join("r.json"), "{\"schema\":\"iopath.result/1\"}").unwrap();
     for (command, file) in

@@ -18,6 +18,7 @@ use thiserror::Error;
 
 use crate::compare_error::CompareError;
 use crate::fit_error::FitError;
+use crate::own_file::log_with_limit;
 use crate::refusal::WorkloadError;
 use crate::settings::ParameterError;
 use crate::settings_error::SettingsError;
@@ -318,10 +319,16 @@ pub enum LabError {
     WhatIf(Box<WhatIfError>),
     /// The request log cannot be written.
     #[error(transparent)]
-    Log(#[from] LogError),
+    Log(LogError),
     /// No memory for the buffers.
     #[error(transparent)]
     NoMemory(#[from] NoMemory),
+}
+
+impl From<LogError> for LabError {
+    fn from(error: LogError) -> Self {
+        Self::Log(log_with_limit(error))
+    }
 }
 
 impl From<SettingsError> for LabError {

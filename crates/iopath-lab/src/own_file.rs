@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use iopath_log::LogError;
 use iopath_os::file_size_limit;
 use iopath_report::size::format_size;
 use rustix::fs::{FlockOperation, OFlags, flock};
@@ -166,14 +167,26 @@ pub fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Adds the limit and the remedy to the error of a write beyond the limit of file sizes.
+/// Adds the limit and the remedy to the error of a write beyond the largest size of a file.
 pub fn with_limit(error: io::Error) -> io::Error {
-    let limit = file_size_limit();
-    if error.raw_os_error() != Some(Errno::FBIG.raw_os_error()) || limit == u64::MAX {
+    if error.raw_os_error() != Some(Errno::FBIG.raw_os_error()) {
         return error;
     }
-    let message = format!("the limit of file sizes is {} (ulimit -f); raise the limit", format_size(limit));
+    let message = match file_size_limit() {
+        u64::MAX => "the filesystem has no larger files; use another filesystem".to_owned(),
+        limit => format!("the limit of file sizes is {} (ulimit -f); raise the limit", format_size(limit)),
+    };
     io::Error::new(io::ErrorKind::FileTooLarge, message)
+}
+
+/// As [`with_limit`], for the file of a log.
+pub(crate) fn log_with_limit(error: LogError) -> LogError {
+    match error {
+        LogError::Write { path, records, source } => {
+            LogError::Write { path, records, source: with_limit(source) }
+        }
+        other => other,
+    }
 }
 
 fn present() -> MutexGuard<'static, Vec<PathBuf>> {

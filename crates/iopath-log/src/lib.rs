@@ -34,6 +34,7 @@
 mod block;
 mod columns;
 mod dump;
+mod encoding;
 mod error;
 mod filter;
 mod format;
@@ -46,6 +47,7 @@ mod writer;
 
 pub use block::{Block, Entry, Mark};
 pub use dump::Dumped;
+pub use encoding::other_encoding;
 pub use error::{Damage, LogError};
 pub use filter::Filter;
 pub use format::{LogInfo, Totals};

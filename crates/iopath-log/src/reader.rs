@@ -2,6 +2,7 @@
 
 use crate::block::{Block, RECORDS_MAX};
 use crate::columns::{self, Unpacker};
+use crate::encoding::other_encoding;
 use crate::error::{Damage, LogError};
 use crate::format::{
     BLOCK_BYTES, BlockHead, COLUMNS_FROM, FRAME_HEAD_BYTES, HEADER_BYTES_MAX, Kind, LogInfo, MARK_BYTES,
@@ -16,6 +17,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{channel, sync_channel};
 use zstd::bulk::Decompressor;
+
+/// What is wrong with a file whose first bytes have no known meaning.
+const NO_LOG: &str = "its first bytes are not those of a log";
 
 /// Blocks decompressed ahead of the callback.
 const BLOCKS_AHEAD: usize = 4;
@@ -51,6 +55,8 @@ pub struct LogReader<R> {
 enum Stop {
     End(Totals),
     Damage(&'static str),
+    /// The bytes where a frame would begin.
+    NoFrame([u8; FRAME_HEAD_BYTES]),
     Io(std::io::Error),
 }
 
@@ -126,6 +132,7 @@ impl<R: Read> LogReader<R> {
             Err(Stop::End(_)) => {
                 (self.read_so_far(), Some("the trailer counts a different number of records"))
             }
+            Err(Stop::NoFrame(_)) => (self.read_so_far(), Some("no block begins here")),
             Err(Stop::Damage(what)) => (self.read_so_far(), Some(what)),
         };
         block.bytes.clear();
@@ -174,7 +181,8 @@ impl<R: Read> LogReader<R> {
         let not_a_log = |what| LogError::NotALog { what };
         let (kind, bytes) = self.read_frame_head().map_err(|stop| match stop {
             Stop::Io(source) => LogError::Read { offset: self.offset, source },
-            Stop::Damage(_) | Stop::End(_) => not_a_log("its first bytes are not those of a log"),
+            Stop::NoFrame(head) => not_a_log(other_encoding(&head).unwrap_or(NO_LOG)),
+            Stop::Damage(_) | Stop::End(_) => not_a_log(NO_LOG),
         })?;
         if kind != Kind::Header || bytes > HEADER_BYTES_MAX {
             return Err(not_a_log("it does not begin with a header"));
@@ -258,7 +266,7 @@ impl<R: Read> LogReader<R> {
         let mut head = [0; FRAME_HEAD_BYTES];
         self.read_exact(&mut head)?;
         let [magic, bytes] = [[head[0], head[1], head[2], head[3]], [head[4], head[5], head[6], head[7]]];
-        let kind = Kind::from_magic(u32::from_le_bytes(magic)).ok_or(Stop::Damage("no block begins here"))?;
+        let kind = Kind::from_magic(u32::from_le_bytes(magic)).ok_or(Stop::NoFrame(head))?;
         Ok((kind, u32::from_le_bytes(bytes) as usize))
     }
 

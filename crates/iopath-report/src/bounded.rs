@@ -6,6 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use iopath_log::other_encoding;
 use rustix::fs::OFlags;
 
 /// Reads a file of at most `bytes_max` bytes. Also reads pipes; a device without an end exceeds the limit.
@@ -39,17 +40,6 @@ fn read_from(file: File, bytes_max: u64) -> io::Result<Vec<u8>> {
     text_of(bytes)
 }
 
-/// The first bytes of files that editors and tools write in place of text in UTF-8, with the command that converts
-/// them.
-const OTHERS: [(&[u8], &str); 6] = [
-    (b"\xff\xfe", "is text in UTF-16, and iopath reads UTF-8: convert it with iconv -f UTF-16 -t UTF-8"),
-    (b"\xfe\xff", "is text in UTF-16, and iopath reads UTF-8: convert it with iconv -f UTF-16 -t UTF-8"),
-    (b"\x1f\x8b", "is compressed with gzip: unpack it with gunzip"),
-    (b"\x28\xb5\x2f\xfd", "is compressed with zstd: unpack it with unzstd"),
-    (b"\xfd7zXZ\0", "is compressed with xz: unpack it with unxz"),
-    (b"BZh", "is compressed with bzip2: unpack it with bunzip2"),
-];
-
 /// The text without its byte order mark.
 ///
 /// # Errors
@@ -70,10 +60,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// # Errors
 /// The file is compressed or in UTF-16.
 pub fn refuse_encoded(first: &[u8]) -> io::Result<()> {
-    match OTHERS.iter().find(|(start, _)| first.starts_with(start)) {
-        Some((_, what)) => Err(io::Error::new(io::ErrorKind::InvalidData, format!("it {what}"))),
-        None => Ok(()),
-    }
+    other_encoding(first).map_or(Ok(()), |what| Err(io::Error::new(io::ErrorKind::InvalidData, what)))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use super::modelled::ModelledError;
 use crate::error::LabError;
+use crate::own_file::log_with_limit;
 
 /// A target that cannot be served.
 #[derive(Debug, Error)]
@@ -41,7 +42,7 @@ pub enum ServeError {
     TwoPlaces,
     /// The request log.
     #[error(transparent)]
-    Log(#[from] LogError),
+    Log(LogError),
     /// A certificate or key that cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -62,4 +63,10 @@ pub enum ServeError {
     /// The server failed, or a flush at its end.
     #[error("the server ended with an error: {0}")]
     Server(std::io::Error),
+}
+
+impl From<LogError> for ServeError {
+    fn from(error: LogError) -> Self {
+        Self::Log(log_with_limit(error))
+    }
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use csv::{ByteRecord, Reader, ReaderBuilder};
 use iopath_core::{Extent, Op, SECTOR_BYTES, Sector};
+use iopath_log::other_encoding;
 
 use super::request::Found;
 use super::tally::Tally;
@@ -69,12 +70,18 @@ pub(super) fn has_accesses(path: &Path) -> Result<bool, LabError> {
 /// The names of the columns. Binary data is refused here, so that no message quotes it.
 fn head<R: io::Read>(path: &Path, reader: &mut Reader<R>) -> Result<ByteRecord, LabError> {
     let head = reader.byte_headers().map_err(|error| bad_line(path, &error))?.clone();
+    let not_csv = |problem: &str| {
+        let (path, problem) = (path.to_owned(), problem.to_owned());
+        Err(WhatIfError::NotCsv { path, line: 1, problem }.into())
+    };
+    if let Some(encoding) = other_encoding(head.as_slice()) {
+        return not_csv(encoding);
+    }
     let is_text = |field: &[u8]| std::str::from_utf8(field).is_ok_and(|text| !text.contains('\0'));
     if head.iter().all(is_text) {
         return Ok(head);
     }
-    let problem = "it has binary data".to_owned();
-    Err(WhatIfError::NotCsv { path: path.to_owned(), line: 1, problem }.into())
+    not_csv("it has binary data")
 }
 
 /// Reads a file.
@@ -281,7 +288,10 @@ impl Parser<'_> {
             path: self.path.to_owned(),
             line: self.line,
             column: column.to_owned(),
-            value: String::from_utf8_lossy(value).into_owned(),
+            value: std::str::from_utf8(value)
+                .ok()
+                .filter(|text| !text.contains(char::is_control))
+                .map_or_else(|| format!("{} bytes of binary data", value.len()), str::to_owned),
             problem: problem.to_owned(),
         }
         .into()
