@@ -254,7 +254,7 @@ impl Serving {
         }
         service::is_stopping();
         let Self { server, log, .. } = self;
-        let totals = server.stop().map_err(ServeError::Server);
+        let totals = server.stop_with(&mut service::extends_stop).map_err(ServeError::Server);
         let log = log::finish(log)?;
         Ok(ServeEnd { totals: totals?, log })
     }

@@ -18,6 +18,7 @@ mod request_log;
 mod shared;
 mod socket_file;
 mod status;
+mod stop;
 mod stream;
 mod timer;
 mod transfer;
@@ -73,7 +74,7 @@ pub struct ServeOptions {
     /// `patience`, and the time of its bytes at this rate.
     pub rate_min: u64,
     /// Longest time of [`Server::stop`]. The requests in flight have half of it, then connections are closed; the
-    /// volumes are flushed in the rest.
+    /// volumes are flushed in the rest. A flush that writes pages back has this time from the last of them.
     pub stop_limit: Duration,
     /// The encryption of connections; `None`: the server refuses TLS.
     pub tls: Option<ServeTls>,
@@ -213,7 +214,8 @@ impl Server {
     }
 
     /// Accepts no further connections and requests, completes the requests in flight, and flushes the volumes, all
-    /// within [`ServeOptions::stop_limit`]. Returns the counters at the end.
+    /// within [`ServeOptions::stop_limit`]; a flush may take longer while it makes progress. Returns the counters at
+    /// the end.
     ///
     /// A volume that does not answer in time is given up, with the threads that wait for it: their memory is lost until
     /// the process ends.
@@ -221,10 +223,20 @@ impl Server {
     /// # Errors
     ///
     /// The error of an event loop, or of a flush. `TimedOut`: an export that was not flushed in time.
-    pub fn stop(mut self) -> io::Result<ServeTotals> {
+    pub fn stop(self) -> io::Result<ServeTotals> {
+        self.stop_with(&mut || ())
+    }
+
+    /// As [`Server::stop`]. `on_progress` is called at each progress of a flush, at most once a second.
+    ///
+    /// # Errors
+    ///
+    /// As [`Server::stop`].
+    pub fn stop_with(mut self, on_progress: &mut dyn FnMut()) -> io::Result<ServeTotals> {
         let began = Instant::now();
         let served = self.join(began);
-        served.and(flush(std::mem::take(&mut self.writable), began, self.stop_limit))?;
+        let writable = std::mem::take(&mut self.writable);
+        served.and(stop::flush(writable, began, self.stop_limit, on_progress))?;
         Ok(self.totals())
     }
 
@@ -233,7 +245,7 @@ impl Server {
         self.shared.workers.iter().for_each(Mailbox::wake);
         let mut result = Ok(());
         for (thread, worker) in self.threads.drain(..).zip(&self.shared.workers) {
-            if let Some(ended) = join_until(thread, began + self.stop_limit * 3 / 4) {
+            if let Some(ended) = stop::join_until(thread, began + self.stop_limit * 3 / 4) {
                 result = result.and(ended);
             } else {
                 // It waits for a volume, with these requests. A worker counts them at the end of a pass, and this one
@@ -254,38 +266,6 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.join(Instant::now());
     }
-}
-
-/// The result of a thread; `None` if it does not end in time. It then continues without an owner.
-fn join_until(thread: JoinHandle<io::Result<()>>, until: Instant) -> Option<io::Result<()>> {
-    while !thread.is_finished() {
-        if Instant::now() >= until {
-            return None;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    Some(thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the server panicked"))))
-}
-
-/// Flushes exports, each in a thread of its own: a flush may wait for a server that does not answer.
-fn flush(writable: Vec<(String, Volume)>, began: Instant, limit: Duration) -> io::Result<()> {
-    let start = |(name, volume): (String, Volume)| {
-        let thread = std::thread::Builder::new().name("nbd-flush".to_owned());
-        thread.spawn(move || volume.flush().map_err(io::Error::from)).map(|thread| (name, thread))
-    };
-    let threads: Vec<_> = writable.into_iter().map(start).collect::<io::Result<_>>()?;
-    let mut result = Ok(());
-    for (name, thread) in threads {
-        let flushed = join_until(thread, began + limit).unwrap_or_else(|| {
-            let message = format!(
-                "export {name:?} was not flushed within {} s of the request to stop: data that clients wrote may be lost",
-                limit.as_secs_f64()
-            );
-            Err(io::Error::new(io::ErrorKind::TimedOut, message))
-        });
-        result = result.and(flushed);
-    }
-    result
 }
 
 fn export_of(served: &Served) -> Export {

@@ -37,6 +37,12 @@ pub(super) fn is_stopping() {
     notify(&[NotifyState::Stopping, NotifyState::Status("completing requests in flight")]);
 }
 
+/// The flush at the end makes progress: the service manager waits longer. Without progress, the server ends by itself
+/// before this time.
+pub(super) fn extends_stop() {
+    notify(&[NotifyState::ExtendTimeoutUsec(60_000_000), NotifyState::Status("flushing")]);
+}
+
 /// A service manager that does not listen is no reason to end.
 fn notify(states: &[NotifyState<'_>]) {
     let _ = sd_notify::notify(false, states);
