@@ -1,6 +1,7 @@
 //! Rules about the ends of the program: its streams and the files that it creates.
 
 use super::Finding;
+use super::rules::words;
 use super::tree::{File, Token, Tree};
 
 /// Sources that may print: programs for developers, and builds that only tests run.
@@ -61,26 +62,17 @@ fn outside_tests<'a>(
     message: &str,
     way_out: &'static str,
 ) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for file in files {
-        let mut at = 0;
-        while at < file.tokens.len() {
-            if is_test(&file.tokens[at..]) {
-                at = end_of_item(&file.tokens, at);
-                continue;
-            }
-            if matches(&file.tokens, at) {
-                findings.push(Finding {
-                    path: file.path.clone(),
-                    line: file.tokens[at].line,
-                    message: message.to_owned(),
-                    way_out,
-                });
-            }
-            at += 1;
+    let mut end_of_test = 0;
+    let is_outside = |tokens: &[Token], at: usize| {
+        if at == 0 {
+            end_of_test = 0;
         }
-    }
-    findings
+        if at >= end_of_test && is_test(&tokens[at..]) {
+            end_of_test = end_of_item(tokens, at);
+        }
+        at >= end_of_test && matches(tokens, at)
+    };
+    words(files, is_outside, message, way_out)
 }
 
 /// Whether tokens begin with `cfg(test)` or `cfg(all(test, …))`.

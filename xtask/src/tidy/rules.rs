@@ -237,9 +237,9 @@ fn whitespace(tree: &Tree) -> Vec<Finding> {
 }
 
 /// A finding for each token of `files` that `matches`.
-fn words<'a>(
+pub(super) fn words<'a>(
     files: impl Iterator<Item = &'a File>,
-    matches: impl Fn(&[Token], usize) -> bool,
+    mut matches: impl FnMut(&[Token], usize) -> bool,
     message: &str,
     way_out: &'static str,
 ) -> Vec<Finding> {
