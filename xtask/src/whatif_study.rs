@@ -18,7 +18,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use crate::workspace;
-use agreement::{Agreement, Measured};
+use agreement::{Agreement, Figures, Measured};
 use device::{Backing, Device};
 
 /// The elevator of the recorded run.
@@ -152,13 +152,6 @@ struct Table {
     agreement: Agreement,
 }
 
-/// Figures of one prediction.
-#[derive(Debug, Clone, Copy)]
-struct Predicted {
-    mb_per_s: f64,
-    p99_ms: f64,
-}
-
 impl Study<'_> {
     /// Fits a model to the device; returns the text of the fit.
     fn fit(&self) -> Result<String> {
@@ -207,7 +200,7 @@ impl Study<'_> {
             let found = predicted.iter().find(|(name, _)| *name == setting.elevator());
             found.map(|(_, figures)| *figures).context("whatif has no such alternative")
         };
-        let rows: Vec<(Setting, Measured, Predicted)> = settings
+        let rows: Vec<(Setting, Measured, Figures)> = settings
             .iter()
             .zip(measured)
             .map(|(setting, measured)| Ok((*setting, measured, of(*setting)?)))
@@ -236,7 +229,7 @@ impl Study<'_> {
     }
 
     /// Throughput in MB/s and p99 in ms of one measurement.
-    fn measure(&self, jobs: &Path, setting: Setting, round: u32, log: Option<&Path>) -> Result<[f64; 2]> {
+    fn measure(&self, jobs: &Path, setting: Setting, round: u32, log: Option<&Path>) -> Result<Figures> {
         let json = self.folder.join("run.json");
         let mut run = Command::new(&self.iopath);
         run.arg("run").arg(jobs).arg("--overwrite").arg("--json").arg(&json);
@@ -260,11 +253,14 @@ impl Study<'_> {
         let group = &report["groups"][0];
         let number =
             |pointer: &str| group.pointer(pointer).and_then(Value::as_f64).context(pointer.to_owned());
-        Ok([number("/bytes_per_second/mean")? / 1e6, number("/latency_ns/p99")? / 1e6])
+        Ok(Figures {
+            mb_per_s: number("/bytes_per_second/mean")? / 1e6,
+            p99_ms: number("/latency_ns/p99")? / 1e6,
+        })
     }
 
     /// The predictions of all elevators from a log.
-    fn predict(&self, log: &Path) -> Result<Vec<(String, Predicted)>> {
+    fn predict(&self, log: &Path) -> Result<Vec<(String, Figures)>> {
         let json = self.folder.join("whatif.json");
         let mut whatif = Command::new(&self.iopath);
         whatif
@@ -282,7 +278,7 @@ impl Study<'_> {
             let elevator = cell["elevator"].as_str().context("elevator")?.to_owned();
             Ok((
                 elevator,
-                Predicted { mb_per_s: number("bytes_per_s")? / 1e6, p99_ms: number("p99_ns")? / 1e6 },
+                Figures { mb_per_s: number("bytes_per_s")? / 1e6, p99_ms: number("p99_ns")? / 1e6 },
             ))
         };
         cells.iter().map(of_cell).collect()

@@ -34,25 +34,32 @@ const TAG_MASK: u64 = 0xFF_FFFF;
 const OTHER_SHIFT: u32 = 24;
 const KIND_SHIFT: u32 = 48;
 
-/// The length and place of the last record with each number, by the lower bits of the number.
+/// The last record with a number.
+#[derive(Debug, Clone, Copy, Default)]
+struct Same {
+    length: u64,
+    place: u64,
+}
+
+/// The last record with each number, by the lower bits of the number.
 #[derive(Debug)]
-struct Last(Box<[(u64, u64); Self::ENTRIES]>);
+struct Last(Box<[Same; Self::ENTRIES]>);
 
 impl Last {
     const ENTRIES: usize = 4096;
 
     fn new() -> Self {
-        let entries = vec![(0, 0); Self::ENTRIES].into_boxed_slice();
+        let entries = vec![Same::default(); Self::ENTRIES].into_boxed_slice();
         Self(entries.try_into().expect("the length is that of the array"))
     }
 
     #[inline]
-    fn of(&mut self, tag: u64) -> &mut (u64, u64) {
+    fn of(&mut self, tag: u64) -> &mut Same {
         &mut self.0[tag as usize % Self::ENTRIES]
     }
 
     fn clear(&mut self) {
-        self.0.fill((0, 0));
+        self.0.fill(Same::default());
     }
 }
 
@@ -101,8 +108,9 @@ impl Columns {
             let time = first & TIME_MASK;
             let length = first >> Record::TIME_BITS;
             let passed = time.wrapping_sub(std::mem::replace(before, time)) & TIME_MASK;
-            let same = std::mem::replace(last.of(rest & TAG_MASK), (length, place));
-            let (length, place) = (length ^ same.0, place ^ same.1);
+            let same = std::mem::replace(last.of(rest & TAG_MASK), Same { length, place });
+            let length = length ^ same.length;
+            let place = place ^ same.place;
             let other = rest >> OTHER_SHIFT & TAG_MASK;
             // Each value is stored; the next value replaces a zero. A branch would be mispredicted often.
             times.push(passed, passed != 0, TIME)

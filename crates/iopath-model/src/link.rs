@@ -114,7 +114,6 @@ struct Wire {
     model: LinkModel,
     down_free: Instant,
     up_free: Instant,
-    busy_down: Duration,
     busy_up: Duration,
 }
 
@@ -125,16 +124,14 @@ impl Link {
             model: model.clone(),
             down_free: Instant::ZERO,
             up_free: Instant::ZERO,
-            busy_down: Duration::ZERO,
             busy_up: Duration::ZERO,
         };
         Self { shared: Arc::new(Mutex::new(wire)) }
     }
 
-    /// The time that messages to the device, and from it, have occupied the link.
-    pub fn busy(&self) -> (Duration, Duration) {
-        let wire = self.wire();
-        (wire.busy_down, wire.busy_up)
+    /// The time for which messages from the device have occupied the link.
+    pub fn busy_up(&self) -> Duration {
+        self.wire().busy_up
     }
 
     fn wire(&self) -> MutexGuard<'_, Wire> {
@@ -147,7 +144,6 @@ impl Stage for Link {
         let mut wire = self.wire();
         let time = wire.model.transfer(if request.op == Op::Write { request.bytes } else { 0 });
         wire.down_free = wire.down_free.max(now) + time;
-        wire.busy_down += time;
         wire.down_free + Duration::from_nanos(wire.model.latency)
     }
 

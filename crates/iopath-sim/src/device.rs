@@ -33,7 +33,7 @@ impl FaultSource for DiskFaults {
     fn draw(&mut self, op: Op, extent: Extent, block_bytes: u64, moved_min: u64) -> Outcome {
         if self.is_full && op == Op::Write {
             self.refused += 1;
-            return Outcome::Error(0, IoError::NoSpace);
+            return Outcome::Error { moved: 0, error: IoError::NoSpace };
         }
         self.plan.draw(op, extent, block_bytes, moved_min)
     }

@@ -122,7 +122,7 @@ impl World {
             Do::Advise(advice) => volume.advise_pattern(*advice),
             Do::SetTunable { tunable, value } => volume.set_tunable(*tunable, *value),
             Do::SetDepth(depth) => volume.set_depth(*depth),
-            Do::SetWeight(stream, weight) => volume.set_weight(*stream, *weight),
+            Do::SetWeight { stream, weight } => volume.set_weight(*stream, *weight),
             Do::ForgetMetadata => volume.forget_metadata(),
             Do::Release => volume.release_stuck(),
             Do::SetFull(is_full) => volume.set_full(*is_full),

@@ -164,7 +164,10 @@ pub(crate) enum Do {
         value: u64,
     },
     SetDepth(u32),
-    SetWeight(u32, u32),
+    SetWeight {
+        stream: u32,
+        weight: u32,
+    },
     ForgetMetadata,
     /// Moves the end of another volume up by this distance.
     Grow {
@@ -413,7 +416,7 @@ impl Mix {
             6 => Do::DropPages { at, len },
             7 => Do::SetElevator(random.pick(ELEVATORS).name.to_owned()),
             8 => Do::SetDepth(random.between(1, 16) as u32),
-            9 => Do::SetWeight(random.below(4) as u32, random.between(1, 8) as u32),
+            9 => Do::SetWeight { stream: random.below(4) as u32, weight: random.between(1, 8) as u32 },
             10 => Do::ForgetMetadata,
             11 => Do::Release,
             _ => Do::PowerCut,

@@ -2,6 +2,13 @@
 
 use std::fmt;
 
+/// The figures of one measurement or prediction.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Figures {
+    pub(super) mb_per_s: f64,
+    pub(super) p99_ms: f64,
+}
+
 /// Measurements of one setting.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Measured {
@@ -10,9 +17,9 @@ pub(super) struct Measured {
 }
 
 impl Measured {
-    pub(super) fn push(&mut self, [rate, p99_ms]: [f64; 2]) {
-        self.rates.push(rate);
-        self.p99_ms.push(p99_ms);
+    pub(super) fn push(&mut self, figures: Figures) {
+        self.rates.push(figures.mb_per_s);
+        self.p99_ms.push(figures.p99_ms);
     }
 
     /// The median throughput.
@@ -103,7 +110,7 @@ mod tests {
     fn measured(rates: [f64; 3]) -> Measured {
         let mut measured = Measured::default();
         for rate in rates {
-            measured.push([rate, 1.0]);
+            measured.push(Figures { mb_per_s: rate, p99_ms: 1.0 });
         }
         measured
     }

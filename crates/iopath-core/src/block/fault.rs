@@ -176,7 +176,7 @@ impl<D: BlockDevice, F: FaultSource> FaultyDevice<D, F> {
                 self.hold(index, outcome, now);
                 return false;
             }
-            Outcome::Short(bytes) | Outcome::Error(bytes, _) => (bytes / block * block, rest.start()),
+            Outcome::Short { moved } | Outcome::Error { moved, .. } => (moved / block * block, rest.start()),
             Outcome::Omitted { moved, .. } => (moved, rest.start()),
             Outcome::Misdirected => (rest.bytes(), self.other_place(op, rest).unwrap_or(rest).start()),
             Outcome::BitFlipped { bit } => {
@@ -187,7 +187,7 @@ impl<D: BlockDevice, F: FaultSource> FaultyDevice<D, F> {
             }
             Outcome::Whole => (rest.bytes(), rest.start()),
         };
-        if bytes == 0 && op != Op::Flush || matches!(outcome, Outcome::Error(0, _)) {
+        if bytes == 0 && op != Op::Flush || matches!(outcome, Outcome::Error { moved: 0, .. }) {
             self.report(outcome, rest, rest);
             return self.end_transfer(index, outcome, Ok(()));
         }
@@ -253,11 +253,11 @@ impl<D: BlockDevice, F: FaultSource> FaultyDevice<D, F> {
         let block = u64::from(self.inner.limits().logical_block_bytes);
         let request = &mut self.requests[index];
         let result = match (result, outcome) {
-            (Err(error), _) | (Ok(()), Outcome::Error(_, error)) => Err(error),
-            (Ok(()), Outcome::Short(bytes)) => {
+            (Err(error), _) | (Ok(()), Outcome::Error { error, .. }) => Err(error),
+            (Ok(()), Outcome::Short { moved }) => {
                 // A transfer continues at a whole block.
-                request.done += bytes / block * block;
-                request.is_stalled = bytes < block;
+                request.done += moved / block * block;
+                request.is_stalled = moved < block;
                 request.stage = Stage::Waiting;
                 return false;
             }
@@ -272,7 +272,7 @@ impl<D: BlockDevice, F: FaultSource> FaultyDevice<D, F> {
             (Ok(()), _) => Ok(()),
         };
         let OwnedIo { tag, op, segments, .. } = self.requests.swap_remove(index).io;
-        if op == Op::Flush && matches!(outcome, Outcome::Error(..)) {
+        if op == Op::Flush && matches!(outcome, Outcome::Error { .. }) {
             self.faults.on_failed_flush();
         }
         self.spare.push(segments);

@@ -78,6 +78,7 @@ pub struct QueueStats {
     pub requeued: u64,
     /// Bios or pieces that found no free request slot.
     pub slot_waits: u64,
+    /// Merges by the side of the request, as `Side` numbers them: back, front.
     merges: [u64; 2],
     refused: [u64; NoMerge::ALL.len()],
 }

@@ -41,11 +41,11 @@ impl Unpacker {
             let (flags, tag) = (flags[index], tags[index]);
             time = (time + times.next(flags & TIME)) & TIME_MASK;
             let last = last.of(tag);
-            last.0 ^= lengths.next(flags & LENGTH);
-            last.1 ^= sectors.next(flags & PLACE);
+            last.length ^= lengths.next(flags & LENGTH);
+            last.place ^= sectors.next(flags & PLACE);
             let rest = tag | numbers.next(flags & OTHER) << OTHER_SHIFT | kinds[index] << KIND_SHIFT;
-            firsts[index] = (time | last.0 << Record::TIME_BITS).to_le_bytes();
-            places[index] = last.1.to_le_bytes();
+            firsts[index] = (time | last.length << Record::TIME_BITS).to_le_bytes();
+            places[index] = last.place.to_le_bytes();
             rests[index] = rest.to_le_bytes();
         }
     }

@@ -62,7 +62,8 @@ impl InFlight {
         let tally = accesses.of(op);
         if event == Event::Access {
             tally.begun += 1;
-            tally.bytes += record.access_range().1;
+            let (_, bytes) = record.access_range();
+            tally.bytes += bytes;
             self.begun.set(record.tag(), Begun(now), budget);
             return;
         }

@@ -5,6 +5,7 @@ use crate::block::Entry;
 use crate::names::event_name;
 use iopath_core::log::Event;
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// The maximum number of streams, and of repeats, in the list.
 const LISTED_MAX: usize = 64;
@@ -16,7 +17,7 @@ pub(crate) struct Seen {
     last_ns: u64,
     streams: BTreeSet<u32>,
     repeats: BTreeSet<u32>,
-    sectors: Option<(u64, u64)>,
+    sectors: Option<Range<u64>>,
     events: u32,
 }
 
@@ -38,22 +39,22 @@ impl Seen {
             self.streams.insert(record.stream().0);
         }
         if record.sectors() > 0 {
-            let (first, end) = self.sectors.get_or_insert((u64::MAX, 0));
-            *first = (*first).min(record.sector());
-            *end = (*end).max(record.sector() + record.sectors());
+            let sectors = self.sectors.get_or_insert(u64::MAX..0);
+            sectors.start = sectors.start.min(record.sector());
+            sectors.end = sectors.end.max(record.sector() + record.sectors());
         }
     }
 
     /// For a log that began at `start_ns`.
     pub(crate) fn report(self, start_ns: u64) -> Contents {
-        let (first_sector, end_sector) = self.sectors.unwrap_or_default();
+        let sectors = self.sectors.unwrap_or_default();
         let occurs = |event: &Event| self.events >> event.code() & 1 == 1;
         Contents {
             steps: self.steps,
             last_ns: self.last_ns.saturating_sub(start_ns),
             streams: self.streams.into_iter().collect(),
-            first_sector,
-            end_sector,
+            first_sector: sectors.start,
+            end_sector: sectors.end,
             events: Event::ALL.into_iter().filter(occurs).map(event_name).collect(),
             repeats: self.repeats.into_iter().collect(),
         }

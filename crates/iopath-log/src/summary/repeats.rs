@@ -2,6 +2,7 @@
 
 use super::latency::Latencies;
 use super::report::RepeatShare;
+use super::sizes::Count;
 use super::streams::skew_ns;
 use iopath_core::{Record, SECTOR_BYTES};
 
@@ -30,8 +31,8 @@ pub(super) struct Visit {
     /// The first and the last step. Without a step, the first is later than the last.
     first_ns: u64,
     last_ns: u64,
-    /// Bios and sectors counted before it.
-    bios: (u64, u64),
+    /// The bios counted before it.
+    before: Count,
 }
 
 #[derive(Debug, Default)]
@@ -74,23 +75,23 @@ impl Repeats {
     }
 
     /// Begins a visit to the repeat at `now`: [`Repeats::completed`] counts in that repeat until the next visit. No
-    /// mark may be added during a visit. `bios` is the number of bios counted so far, and of their sectors.
+    /// mark may be added during a visit. `before` are the bios counted so far.
     #[cold]
-    pub(super) fn begin_visit(&mut self, now: u64, bios: (u64, u64)) -> Visit {
+    pub(super) fn begin_visit(&mut self, now: u64, before: Count) -> Visit {
         // The first repeat begins at 0, so there is always one.
         self.current = self.rows.partition_point(|repeat| repeat.begin_ns <= now).max(1) - 1;
         let from_ns = self.rows[self.current].begin_ns;
         let until_ns = self.rows.get(self.current + 1).map_or(u64::MAX, |next| next.begin_ns - 1);
-        Visit { from_ns, until_ns, first_ns: u64::MAX, last_ns: 0, bios }
+        Visit { from_ns, until_ns, first_ns: u64::MAX, last_ns: 0, before }
     }
 
-    /// Ends a visit. `bios` is the number of bios counted by then, and of their sectors.
+    /// Ends a visit. `counted` are the bios counted by then.
     #[cold]
-    pub(super) fn end_visit(&mut self, visit: Visit, bios: (u64, u64)) {
-        let Visit { first_ns, last_ns, bios: before, .. } = visit;
+    pub(super) fn end_visit(&mut self, visit: Visit, counted: Count) {
+        let Visit { first_ns, last_ns, before, .. } = visit;
         let repeat = &mut self.rows[self.current];
-        repeat.bios += bios.0 - before.0;
-        repeat.sectors += bios.1 - before.1;
+        repeat.bios += counted.count - before.count;
+        repeat.sectors += counted.sectors - before.sectors;
         if first_ns <= last_ns {
             let (first, last) = repeat.steps.get_or_insert((first_ns, last_ns));
             *first = first_ns.min(*first);

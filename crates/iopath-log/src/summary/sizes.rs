@@ -19,9 +19,9 @@ pub(super) struct Sizes {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Count {
-    count: u64,
-    sectors: u64,
+pub(super) struct Count {
+    pub(super) count: u64,
+    pub(super) sectors: u64,
 }
 
 impl Sizes {
@@ -47,9 +47,11 @@ impl Sizes {
         self.bios[op as usize].count
     }
 
-    /// Bios and their sectors, of all operations.
-    pub(super) fn all_bios(&self) -> (u64, u64) {
-        self.bios.iter().fold((0, 0), |(bios, sectors), of| (bios + of.count, sectors + of.sectors))
+    /// The bios of all operations.
+    pub(super) fn all_bios(&self) -> Count {
+        let add =
+            |sum: Count, of: &Count| Count { count: sum.count + of.count, sectors: sum.sectors + of.sectors };
+        self.bios.iter().fold(Count::default(), add)
     }
 
     pub(super) fn ops(&self) -> Vec<OpCounts> {

@@ -1,5 +1,7 @@
 //! The parts of a read that have arrived, in any order. It detects overlaps and gaps, and holds no data.
 
+use std::ops::Range;
+
 /// Separate parts that a read may have at one time. Servers send large chunks in order; a hostile one could send
 /// single bytes far apart.
 const PARTS_MAX: usize = 4096;
@@ -10,7 +12,7 @@ const PARTS_KEPT: usize = 16;
 /// Disjoint ranges, sorted, adjacent ones joined.
 #[derive(Debug, Default)]
 pub(crate) struct Chunks {
-    parts: Vec<(u64, u64)>,
+    parts: Vec<Range<u64>>,
 }
 
 impl Chunks {
@@ -19,18 +21,18 @@ impl Chunks {
         if start >= end {
             return false;
         }
-        let at = self.parts.partition_point(|part| part.1 <= start);
-        if self.parts.get(at).is_some_and(|next| next.0 < end) {
+        let at = self.parts.partition_point(|part| part.end <= start);
+        if self.parts.get(at).is_some_and(|next| next.start < end) {
             return false;
         }
-        let joins_previous = at > 0 && self.parts[at - 1].1 == start;
-        let joins_next = self.parts.get(at).is_some_and(|next| next.0 == end);
+        let joins_previous = at > 0 && self.parts[at - 1].end == start;
+        let joins_next = self.parts.get(at).is_some_and(|next| next.start == end);
         match (joins_previous, joins_next) {
-            (true, true) => self.parts[at - 1].1 = self.parts.remove(at).1,
-            (true, false) => self.parts[at - 1].1 = end,
-            (false, true) => self.parts[at].0 = start,
+            (true, true) => self.parts[at - 1].end = self.parts.remove(at).end,
+            (true, false) => self.parts[at - 1].end = end,
+            (false, true) => self.parts[at].start = start,
             (false, false) if self.parts.len() == PARTS_MAX => return false,
-            (false, false) => self.parts.insert(at, (start, end)),
+            (false, false) => self.parts.insert(at, start..end),
         }
         true
     }
@@ -43,7 +45,7 @@ impl Chunks {
 
     /// Bytes that have arrived.
     pub(crate) fn total(&self) -> u64 {
-        self.parts.iter().map(|(start, end)| end - start).sum()
+        self.parts.iter().map(|part| part.end - part.start).sum()
     }
 }
 
@@ -61,7 +63,7 @@ mod tests {
         assert!(!chunks.add(19, 21));
         assert!(!chunks.add(5, 5));
         assert!(chunks.add(20, 30));
-        assert_eq!(chunks.parts, [(0, 30)]);
+        assert_eq!(chunks.parts, [0..30]);
     }
 
     proptest! {

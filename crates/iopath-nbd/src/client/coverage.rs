@@ -21,8 +21,7 @@ pub(crate) struct Coverage {
     last: AtomicU64,
     /// The age of the oldest completed write since the last flush began.
     unflushed: AtomicU64,
-    /// The flushes in flight, each with the age of the oldest write that it must cover.
-    flushes: Mutex<Vec<(u64, u64)>>,
+    flushes: Mutex<Vec<Flush>>,
     tickets: AtomicU64,
 }
 
@@ -30,6 +29,7 @@ pub(crate) struct Coverage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flush {
     ticket: u64,
+    /// The age of the oldest write that the flush must cover.
     age_max: u64,
 }
 
@@ -78,14 +78,15 @@ impl Coverage {
     pub(crate) fn begin_flush(&self) -> Flush {
         let mut flushes = self.lock();
         let unflushed = self.unflushed.swap(NONE, Ordering::AcqRel);
-        let age_max = flushes.iter().map(|flush| flush.1).fold(unflushed, u64::min);
+        let age_max = flushes.iter().map(|flush| flush.age_max).fold(unflushed, u64::min);
         let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
-        flushes.push((ticket, age_max));
-        Flush { ticket, age_max }
+        let flush = Flush { ticket, age_max };
+        flushes.push(flush);
+        flush
     }
 
     pub(crate) fn end_flush(&self, flush: Flush) {
-        self.lock().retain(|(ticket, _)| *ticket != flush.ticket);
+        self.lock().retain(|other| other.ticket != flush.ticket);
     }
 
     /// The flush passes to another connection, where it begins again.
@@ -114,7 +115,7 @@ impl Coverage {
         age != NONE && age <= age_max
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(u64, u64)>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Flush>> {
         // No panic leaves the list half changed.
         self.flushes.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -29,6 +29,12 @@ struct Entry {
     is_hungry: bool,
 }
 
+/// A transfer whose I/O has completed, and its connection.
+pub(super) struct Advanced {
+    pub(super) transfer: usize,
+    pub(super) connection: usize,
+}
+
 /// The exports and transfers of one worker.
 #[derive(Debug)]
 pub(super) struct Core {
@@ -216,26 +222,26 @@ impl Core {
         self.backings.iter_mut().flatten().for_each(Backing::submit);
     }
 
-    /// The next transfer of which an I/O has completed, and its connection.
-    pub(super) fn poll(&mut self) -> Option<(usize, usize)> {
+    /// The next transfer of which an I/O has completed.
+    pub(super) fn poll(&mut self) -> Option<Advanced> {
         loop {
             let done = self.backings.iter_mut().flatten().find_map(Backing::poll)?;
-            if let Some(step) = self.handle_done(done) {
-                return Some(step);
+            if let Some(advanced) = self.handle_done(done) {
+                return Some(advanced);
             }
         }
     }
 
-    fn handle_done(&mut self, done: Done) -> Option<(usize, usize)> {
-        let key = (done.token >> 32) as usize;
+    fn handle_done(&mut self, done: Done) -> Option<Advanced> {
+        let transfer = (done.token >> 32) as usize;
         let number = done.token as u32;
-        let entry = &mut self.transfers[key];
+        let entry = &mut self.transfers[transfer];
         entry.transfer.handle_done(number, done);
         if let Some(connection) = entry.connection {
-            return Some((key, connection));
+            return Some(Advanced { transfer, connection });
         }
         if entry.transfer.is_idle() {
-            self.transfers.remove(key);
+            self.transfers.remove(transfer);
         }
         None
     }

@@ -14,7 +14,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use slab::Slab;
 
 use super::connection::{Closed, Connection, Reading};
-use super::core::Core;
+use super::core::{Advanced, Core};
 use super::listener::Listener;
 use super::poll_time::PollTime;
 use super::shared::Shared;
@@ -250,12 +250,12 @@ impl Worker {
         loop {
             self.core.submit_all();
             let mut has_progress = false;
-            while let Some((transfer, key)) = self.core.poll() {
+            while let Some(Advanced { transfer, connection }) = self.core.poll() {
                 has_progress = true;
-                if let Err(closed) = self.connections[key].connection.reply(transfer, &mut self.core) {
-                    self.close(key, &closed);
+                if let Err(closed) = self.connections[connection].connection.reply(transfer, &mut self.core) {
+                    self.close(connection, &closed);
                 } else {
-                    self.touched.push(key);
+                    self.touched.push(connection);
                 }
             }
             has_progress |= self.send(now);

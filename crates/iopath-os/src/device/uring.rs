@@ -119,10 +119,10 @@ impl Uring<AnyThread> {
 enum LoneFlush {
     /// There is no such flush.
     None,
-    /// The flush of this slot. Its entry is not in the ring.
-    Submitted(u32),
-    /// The flush of this slot has been executed, with this result, and has not been polled.
-    Executed(u32, i32),
+    /// The flush has a slot. Its entry is not in the ring.
+    Submitted { slot: u32 },
+    /// The flush has been executed, with this result, and has not been polled.
+    Executed { slot: u32, returned: i32 },
 }
 
 // SAFETY: the ring was set up without `SINGLE_ISSUER`, so any thread may enter it; the raw pointers in slots and
@@ -212,7 +212,7 @@ impl<T> Uring<T> {
 
     /// Writes the entry of a lone flush into the ring, because other work follows before a wait for the flush.
     fn push_lone_flush(&mut self) {
-        if let LoneFlush::Submitted(slot) = self.lone_flush {
+        if let LoneFlush::Submitted { slot } = self.lone_flush {
             self.lone_flush = LoneFlush::None;
             self.push(slot);
         }
@@ -225,7 +225,7 @@ impl<T> Uring<T> {
             Ok(()) => 0,
             Err(error) => -error.raw_os_error().unwrap_or(libc::EIO),
         };
-        self.lone_flush = LoneFlush::Executed(slot, returned);
+        self.lone_flush = LoneFlush::Executed { slot, returned };
     }
 
     /// Enters the kernel: submits all entries in the ring, then waits for `completions`.
@@ -316,7 +316,7 @@ impl<T> Uring<T> {
     }
 
     fn flushes_executed(&self) -> u32 {
-        u32::from(matches!(self.lone_flush, LoneFlush::Executed(..)))
+        u32::from(matches!(self.lone_flush, LoneFlush::Executed { .. }))
     }
 
     fn completions_ready(&mut self) -> u32 {
@@ -354,7 +354,7 @@ impl<T> BlockDevice for Uring<T> {
         request.transfer = Transfer::new(io, self.limits.capacity);
         self.push_lone_flush();
         if io.op == Op::Flush && is_lone && self.is_of_one_thread && self.notifier.is_none() {
-            self.lone_flush = LoneFlush::Submitted(slot);
+            self.lone_flush = LoneFlush::Submitted { slot };
         } else {
             self.push(slot);
         }
@@ -376,7 +376,7 @@ impl<T> BlockDevice for Uring<T> {
     }
 
     fn poll_completion(&mut self, _now: Instant) -> Option<Completion> {
-        if let LoneFlush::Executed(slot, returned) = self.lone_flush {
+        if let LoneFlush::Executed { slot, returned } = self.lone_flush {
             self.lone_flush = LoneFlush::None;
             if let Some(result) = self.after_call(slot, returned) {
                 self.free.push(slot);
@@ -420,7 +420,7 @@ unsafe impl<T> RealDevice for Uring<T> {
     fn commit_and_wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError> {
         match self.lone_flush {
             // A timeout may be shorter than the flush.
-            LoneFlush::Submitted(slot) if completions > 0 && timeout.is_none() => {
+            LoneFlush::Submitted { slot } if completions > 0 && timeout.is_none() => {
                 self.execute_lone_flush(slot);
             }
             _ => self.push_lone_flush(),

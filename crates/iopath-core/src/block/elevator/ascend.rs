@@ -63,7 +63,7 @@ static TUNABLES: [Tunable; 4] = [
         about: "queued reads above which max_bomb_segments limits writes",
     },
 ];
-/// By class.
+/// The tunables `read_latency` and `write_latency`: indices by class.
 const LATENCY: [usize; 2] = [0, 1];
 const MAX_BOMB_SEGMENTS: usize = 2;
 const MAX_READ_PENDING: usize = 3;

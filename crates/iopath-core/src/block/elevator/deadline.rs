@@ -87,6 +87,7 @@ static TUNABLES: [Tunable; 5] = [
         about: "wait after which requests of higher priority no longer delay a request",
     },
 ];
+/// The tunables `read_expire_ms` and `write_expire_ms`: indices by direction.
 const EXPIRE_MS: [usize; 2] = [0, 1];
 const WRITES_STARVED: usize = 2;
 const FIFO_BATCH: usize = 3;

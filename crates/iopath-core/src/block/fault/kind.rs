@@ -203,10 +203,18 @@ impl Fault {
 pub enum Outcome {
     /// The transfer is complete.
     Whole,
-    /// The transfer moves this many bytes.
-    Short(u64),
-    /// The transfer moves this many bytes, then the request fails.
-    Error(u64, IoError),
+    /// The transfer moves only the first bytes.
+    Short {
+        /// The bytes that it moves.
+        moved: u64,
+    },
+    /// The transfer moves the first bytes, then the request fails.
+    Error {
+        /// The bytes that it moves.
+        moved: u64,
+        /// The error of the request.
+        error: IoError,
+    },
     /// The device waits this long, then executes the request.
     Delayed(Duration),
     /// The device executes the request after the next release of stuck requests.

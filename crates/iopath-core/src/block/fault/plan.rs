@@ -178,10 +178,10 @@ fn outcome_of(
             let within = rule.extent.unwrap_or(Extent::EMPTY);
             let before = within.offset().saturating_sub(extent.offset());
             let most = if within.is_empty() { bytes } else { before.min(bytes) };
-            Outcome::Error(below(random, most / block_bytes + 1) * block_bytes, error)
+            Outcome::Error { moved: below(random, most / block_bytes + 1) * block_bytes, error }
         }
         Kind::Short if bytes <= moved_min => return None,
-        Kind::Short => Outcome::Short(moved_min + below(random, bytes - moved_min)),
+        Kind::Short => Outcome::Short { moved: moved_min + below(random, bytes - moved_min) },
         Kind::Delay(longest) => {
             let nanos = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
             Outcome::Delayed(Duration::from_nanos(1 + below(random, nanos)))

@@ -65,11 +65,11 @@ struct Flush {
 #[derive(Debug, Clone, Copy)]
 enum AfterPages {
     /// Flush the device, then set the waiter's outcome.
-    FlushDevice(u64),
+    FlushDevice { waiter: u64 },
     /// Set the waiter's outcome.
-    Complete(u64),
-    /// Continue a direct I/O, by its key.
-    Direct(usize),
+    Complete { waiter: u64 },
+    /// Continue the direct I/O with this key.
+    Direct { key: usize },
 }
 
 impl Flush {
@@ -87,12 +87,12 @@ impl PageCache {
 
     /// Does the same as [`PageCache::flush`] for the writes to pages of `range`.
     pub fn flush_range(&mut self, range: PageRange, waiter: u64) {
-        self.start_flush(range, AfterPages::FlushDevice(waiter));
+        self.start_flush(range, AfterPages::FlushDevice { waiter });
     }
 
     /// Writes the dirty pages of `range` to the device, not necessarily to the medium.
     pub fn write_back(&mut self, range: PageRange, waiter: u64) {
-        self.start_flush(range, AfterPages::Complete(waiter));
+        self.start_flush(range, AfterPages::Complete { waiter });
     }
 
     /// The error that lost bytes which no flush can restore. While there is one, every flush fails.
@@ -108,7 +108,7 @@ impl PageCache {
     /// Does the same as [`PageCache::write_back`], for a direct I/O whose range has `pages_owed` pages to write.
     pub(super) fn write_back_for(&mut self, direct: usize, range: PageRange, pages_owed: u64) {
         assert!(pages_owed > 0, "no page of {range} is to be written back");
-        self.open_flush(range, pages_owed, AfterPages::Direct(direct));
+        self.open_flush(range, pages_owed, AfterPages::Direct { key: direct });
     }
 
     fn start_flush(&mut self, range: PageRange, then: AfterPages) {
@@ -181,11 +181,11 @@ impl PageCache {
     fn end_pages(&mut self, key: usize) {
         let Flush { then, error, .. } = self.flushes.open.remove(key);
         match (then, error) {
-            (AfterPages::Direct(direct), error) => self.directs.written(direct, error),
-            (AfterPages::FlushDevice(waiter), None) => {
+            (AfterPages::Direct { key }, error) => self.directs.written(key, error),
+            (AfterPages::FlushDevice { waiter }, None) => {
                 self.flushes.waiting.push(ForDevice { waiter, fails_by_loss: true });
             }
-            (AfterPages::FlushDevice(waiter) | AfterPages::Complete(waiter), error) => {
+            (AfterPages::FlushDevice { waiter } | AfterPages::Complete { waiter }, error) => {
                 let outcome = error.map_or(Outcome::Done, Outcome::Failed);
                 self.ready.push_back(Ready { waiter, outcome });
             }

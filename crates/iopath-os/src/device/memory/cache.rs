@@ -116,6 +116,7 @@ impl WriteCache {
     /// flight; a failed flush does not.
     pub(super) fn lose(&mut self, loss: Loss, mut choose: impl FnMut(u32) -> u32) {
         let first = self.first();
+        // Pairs of sector and version, so that sorting groups the versions of a sector, oldest first.
         let mut at_stake: Vec<(u64, u64)> = Vec::new();
         for (number, version) in (first..).zip(&self.versions) {
             let is_exempt = loss == Loss::Flush && self.in_flight.contains(&version.write);

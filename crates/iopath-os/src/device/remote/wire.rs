@@ -27,6 +27,14 @@ const PARTS_MAX: usize = 128;
 /// System calls in a row that receive, so that requests are sent in between.
 const RECEIVES_MAX: usize = 8;
 
+/// The memory of one call that receives, in bytes.
+struct Room {
+    /// The memory of a read, which comes first.
+    data: u64,
+    /// All memory: that of the read, and the buffer.
+    wanted: u64,
+}
+
 /// Bytes that wait for the socket.
 #[derive(Debug, Clone, Copy)]
 enum Part {
@@ -268,7 +276,7 @@ impl Wire {
                 let wanted = room.len() as u64;
                 (stream.receive_encrypted(room), 0, wanted)
             } else {
-                let (data, wanted) = self.describe_input(session, entries);
+                let Room { data, wanted } = self.describe_input(session, entries);
                 // SAFETY: `input` lives during the call. The other iovecs describe the memory of one read that has not
                 // completed, as the makers of the segments promised.
                 (unsafe { stream.receive(&mut self.iovecs) }, data, wanted)
@@ -300,9 +308,8 @@ impl Wire {
         Progress::Waits
     }
 
-    /// Describes the memory for the next bytes: that of a read, then the buffer. Returns the bytes of the former, and
-    /// of both.
-    fn describe_input(&mut self, session: &dyn RemoteSession, entries: &mut Entries) -> (u64, u64) {
+    /// Describes the memory for the next bytes: that of a read, then the buffer.
+    fn describe_input(&mut self, session: &dyn RemoteSession, entries: &mut Entries) -> Room {
         self.iovecs.clear();
         let mut data = 0;
         if let Incoming::Data { key, start, length } = session.incoming() {
@@ -311,14 +318,14 @@ impl Wire {
             assert!(job.reads() && end <= job.request.length, "data outside of a read");
             data = job.append_iovecs(start, end, &mut self.iovecs, IOVECS_MAX - 1);
             if data < end - start {
-                return (data, data);
+                return Room { data, wanted: data };
             }
         }
         let room = self.input.len() - self.input_end;
         let room = if entries.has_only_long_reads() { room.min(HEADS_BYTES) } else { room };
         let into = &mut self.input[self.input_end..self.input_end + room];
         self.iovecs.push(libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: room });
-        (data, data + room as u64)
+        Room { data, wanted: data + room as u64 }
     }
 
     /// Handles the bytes in the buffer, and keeps those of an incomplete message at its start.
