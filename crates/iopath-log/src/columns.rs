@@ -99,6 +99,7 @@ impl Columns {
 
     /// Adds records. At most [`RECORDS_MAX`] fit.
     pub(crate) fn extend(&mut self, records: &[Record]) {
+        debug_assert!(self.flags.len + records.len() <= RECORDS_MAX, "more records than fit in a block");
         let Self { last, time: before, .. } = self;
         self.kinds.extend(records, |[.., rest]| (rest >> KIND_SHIFT) as u16);
         self.tags.extend(records, |[.., rest]| (rest & TAG_MASK) as u32);

@@ -148,6 +148,7 @@ impl<M: ModelMemory> BlockDevice for ModelDevice<M> {
                 layered => layered.poll_completion(now)?
             )
         };
+        debug_assert!(self.in_flight > 0, "{:?} completes twice", done.tag);
         self.in_flight -= 1;
         Some(done)
     }

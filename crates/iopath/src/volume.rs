@@ -202,11 +202,13 @@ impl Volume {
     /// [`Error`] if the range is unaligned on a volume that refuses unaligned I/O, if it reaches past the end of a raw
     /// volume, or if the device fails.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        match self.route(offset, buffer) {
+        let read = match self.route(offset, buffer) {
             Route::Direct => self.read_direct(buffer, offset),
             Route::Cached(cache) => self.read_cached(cache, buffer, offset),
             Route::Bounced(bounce) => self.read_bounced(bounce, buffer, offset),
-        }
+        };
+        debug_assert!(read.as_ref().is_ok_and(|bytes| *bytes <= buffer.len()) || read.is_err());
+        read
     }
 
     /// Reads as [`Volume::read_at`] does, and fills the whole `buffer`.

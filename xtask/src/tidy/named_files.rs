@@ -3,6 +3,7 @@
 //! opened.
 
 use std::collections::HashSet;
+use std::path::Path;
 
 use super::Finding;
 use super::tree::{File, Tree};
@@ -47,7 +48,8 @@ fn folders(path: &str) -> impl Iterator<Item = &str> {
 
 fn is_rust_file(name: &str) -> bool {
     let is_path = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
-    name.ends_with(".rs") && name.chars().all(is_path) && !name.contains(PLACEHOLDER)
+    let is_rust = Path::new(name).extension().is_some_and(|extension| extension == "rs");
+    is_rust && name.chars().all(is_path) && !name.contains(PLACEHOLDER)
 }
 
 /// The relative links of a line: `[text](target)`.

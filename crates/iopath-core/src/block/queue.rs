@@ -202,6 +202,7 @@ impl<M: Memory> RequestQueue<M> {
         self.stats.bios += 1;
         let slot = self.bios.insert(bio, NONE);
         self.log_queued(slot);
+        // A flush covers completed writes only, so no bio in progress holds it back.
         if bio.op == Op::Flush {
             self.flush_or_complete(slot, now);
         } else if self.order.admit(slot, bio.extent, bio.op.is_write()) {
@@ -250,6 +251,8 @@ impl<M: Memory> RequestQueue<M> {
         if self.gate != Gate::Open || self.in_flight >= self.depth {
             return None;
         }
+        // A refused request was dispatched before all others. A flush covers completed writes only, so it need not wait
+        // for queued ones.
         let tag = self
             .requeued
             .pop_front()

@@ -137,9 +137,12 @@ impl<D: BlockDevice> QueuedDevice<D> {
     /// delay their start until [`QueuedDevice::commit`].
     #[inline]
     pub fn dispatch(&mut self, now: Instant) {
+        // Opens the gate of a busy device whose retry is due.
         self.queue.handle_timeout(now);
         while let Some(io) = self.queue.poll_dispatch(now) {
+            let tag = io.tag;
             if let Err(busy) = self.device.submit(&io, now) {
+                debug_assert_eq!(busy.tag, tag, "the device refuses another request than the submitted one");
                 self.queue.requeue(busy.tag, now);
             }
         }

@@ -39,9 +39,10 @@ impl Seen {
             self.streams.insert(record.stream().0);
         }
         if record.sectors() > 0 {
-            let sectors = self.sectors.get_or_insert(u64::MAX..0);
-            sectors.start = sectors.start.min(record.sector());
-            sectors.end = sectors.end.max(record.sector() + record.sectors());
+            let sectors = record.sector()..record.sector() + record.sectors();
+            let seen = self.sectors.get_or_insert(sectors.clone());
+            seen.start = seen.start.min(sectors.start);
+            seen.end = seen.end.max(sectors.end);
         }
     }
 

@@ -115,6 +115,7 @@ impl Worker {
             }
             self.wait(&mut events)?;
             let now = Instant::now();
+            // Connections that waited for this pass go before those with new events.
             self.take_turns();
             for event in events.drain(..) {
                 self.handle_event(event, now);
@@ -126,6 +127,7 @@ impl Worker {
             mailbox.requests.store(self.core.requests, Ordering::Relaxed);
             mailbox.bytes.store(self.core.bytes, Ordering::Relaxed);
             mailbox.in_flight.store(self.core.in_flight(), Ordering::Relaxed);
+            // Before the next wait, which the completions of a new export must end.
             for descriptor in std::mem::take(&mut self.core.new_descriptors) {
                 epoll::add(&self.epoll, &descriptor, EventData::new_u64(IO), EventFlags::IN)?;
                 self.descriptors.push(descriptor);
@@ -137,6 +139,7 @@ impl Worker {
     fn wait(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
         let next = self.core.next_timeout();
         self.timer.set(next.filter(|time| !time.is_zero()))?;
+        // There is work already: look at the events, and do not sleep.
         if next.is_some_and(|time| time.is_zero()) || self.core.turns.has_waiting() {
             return self.wait_for_events(events, Duration::ZERO).map(drop);
         }
@@ -175,6 +178,8 @@ impl Worker {
             number if number >= LISTENERS => self.accept((number - LISTENERS) as usize, now),
             key => {
                 let key = key as usize;
+                // An earlier event of this pass may have closed the connection. If a new one has its key, this read
+                // finds no bytes.
                 if self.connections.contains(key) {
                     self.read(key);
                     self.touched.push(key);
@@ -248,6 +253,7 @@ impl Worker {
     /// Executes all work that is possible without waiting.
     fn advance(&mut self, now: Instant) {
         loop {
+            // After the requests of all connections were read, so that one system call submits all of their I/O.
             self.core.submit_all();
             let mut has_progress = false;
             while let Some(Advanced { transfer, connection }) = self.core.poll() {
@@ -261,6 +267,7 @@ impl Worker {
             has_progress |= self.send(now);
             // The buffers of a closed connection are free.
             has_progress |= std::mem::take(&mut self.has_closed);
+            // Only without progress, because parking copies the data of clients that do not read or send.
             if !has_progress && !self.park() {
                 return;
             }
@@ -273,6 +280,7 @@ impl Worker {
     fn send(&mut self, now: Instant) -> bool {
         let mut has_sent = false;
         let mut touched = std::mem::take(&mut self.touched);
+        // A connection may be touched several times, and sends all of its replies with one call.
         touched.sort_unstable();
         touched.dedup();
         for key in touched.drain(..) {

@@ -35,6 +35,7 @@ impl State {
         if let Role::Request(request) = role {
             self.uncount_waiting(request);
         }
+        // A waiter for any frame gets no outcome any more. All other waiters stay until `deliver` removes them.
         if self.path.stop_waiting_for_frame(waiter as u64) {
             self.waiters.remove(waiter);
         }
@@ -90,6 +91,7 @@ impl State {
     /// The outcome of a waiter is known.
     #[inline]
     pub(super) fn set_outcome(&mut self, waiter: usize, outcome: Outcome) {
+        debug_assert!(self.waiters[waiter].outcome.is_none(), "waiter {waiter} has an outcome already");
         if matches!(self.waiters[waiter].role, Role::Thread(_)) {
             self.waiters[waiter].outcome = Some(outcome);
             self.wake(waiter);
@@ -140,6 +142,7 @@ impl State {
             }
             (Role::Command(key), Outcome::Failed(error)) => self.end_command(key, Err(error)),
             (Role::Command(_), other) => unreachable!("the outcome of a command is {other:?}"),
+            // No owner will continue with the page, so its pin ends here.
             (Role::Thread(_) | Role::Abandoned, outcome) => {
                 if let Outcome::Pinned(frame) = self.pin(outcome)
                     && self.path.cache().hot().unpin(frame)

@@ -27,6 +27,8 @@ impl Shared {
         let Some(poller) = self.poller.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
         {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            // The thread sleeps as a waiter or polls the device, which `wake` ends, or it is parked without work, which
+            // the `unpark` below ends.
             if let Some(waiter) = state.background {
                 state.wake(waiter);
             }

@@ -136,6 +136,7 @@ impl Shared {
     #[cold]
     fn fault(&self, range: PageRange) -> Result<Option<Frame>, BufferedError> {
         let mut state = self.lock();
+        // Nobody polls: a completion that no thread has handled yet may have brought this page, or freed a frame.
         if state.needs_polling() {
             state.reap(clock::now());
         }
@@ -160,6 +161,7 @@ impl Shared {
             match outcome {
                 Outcome::Pinned(frame) => return Ok(Some(frame)),
                 Outcome::Failed(error) => return Err(error.into()),
+                // The page was dropped before this thread could pin it.
                 Outcome::Retry => {}
                 other => unreachable!("the outcome of a read is {other:?}"),
             }

@@ -124,6 +124,7 @@ impl State {
             while let Some(ready) = self.path.poll_ready() {
                 self.set_outcome(ready.waiter as usize, ready.outcome);
             }
+            // Outcomes make commands due. A command may end at once, and make further steps possible.
             if self.due_commands.is_empty() || !self.submit_commands() {
                 break;
             }

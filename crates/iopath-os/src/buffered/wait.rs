@@ -60,6 +60,7 @@ impl DerefMut for Locked<'_> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
+        // Without a sleeper nobody can be woken: the next thread that must wait polls the device itself.
         if self.0.asleep == 0 {
             return;
         }
@@ -81,6 +82,7 @@ impl Shared {
     ) -> Result<(Locked<'a>, Outcome), BufferedError> {
         let mut starvation = Starvation::default();
         loop {
+            // An outcome that is known stays valid if the device has broken since, so this check comes first.
             if let Some(outcome) = state.waiters[waiter].outcome {
                 state.waiters.remove(waiter);
                 if let Outcome::Unwritable { pages, source } = outcome {
@@ -95,11 +97,13 @@ impl Shared {
                 state = self.pause(state, waiter, None);
                 continue;
             }
+            // Pages that requests have not continued with yet may be all that is missing; they are read again later.
             if state.revoke_pins() {
                 state.advance(clock::now());
                 continue;
             }
             let start = clock::now();
+            // Only time without I/O counts as starvation, since a completion can free a frame.
             let is_idle = !state.has_io();
             state = self.pause(state, waiter, Some(starvation.next_check(start)));
             if is_idle {
@@ -140,12 +144,16 @@ impl Shared {
         if state.reaped != before || !state.has_io() {
             return state;
         }
+        debug_assert!(!state.is_polled, "two threads poll the device");
+        // Set before the unlock: other threads then sleep, and `wake` ends the wait below instead of unparking.
         (state.is_polled, state.poller) = (true, waiter);
         let due = [until, state.reap_timeout()].into_iter().flatten().min();
         let timeout = due.map(|due| due.saturating_since(clock::now()));
         drop(state);
         let ended = self.watch.wait(timeout);
         let mut state = self.lock();
+        // Cleared before `reap`: an outcome of this thread would otherwise end a wait for the device that has ended,
+        // and the next poller would return at once.
         (state.is_polled, state.poller) = (false, None);
         if let Err(WaitError { source }) = ended {
             state.broken = Some(source.raw_os_error().unwrap_or_default());
@@ -172,18 +180,21 @@ impl Shared {
 
     /// Sleeps until another thread wakes the waiter, at most until `until` or until a request that is held back is due.
     fn sleep<'a>(&'a self, mut state: Locked<'a>, waiter: usize, until: Option<Instant>) -> Locked<'a> {
+        // The poller has the time of requests that are held back as its own limit.
         let held_until = if state.is_polled { None } else { state.reap_timeout() };
         let wakes_at = [until, held_until].into_iter().flatten().min();
         let sleeper = &mut state.waiters[waiter];
         (sleeper.is_asleep, sleeper.wakes_at) = (true, wakes_at);
         state.asleep += 1;
         drop(state);
+        // A thread that wakes this one before it parks leaves the token of the unpark, so the park returns at once.
         match wakes_at {
             Some(time) => thread::park_timeout(time.saturating_since(clock::now()).max(SLEEP_MIN)),
             None => thread::park(),
         }
         let mut state = self.lock();
         state.awaken(waiter);
+        // This thread has taken the lock: from here on, an unlock may choose another thread to poll.
         state.next_poller = state.next_poller.filter(|next| *next != waiter);
         if wakes_at.is_some() {
             // Readers that only copy do not report that they have left a frame, and requests may be due.
@@ -245,6 +256,7 @@ impl State {
         {
             return;
         }
+        // One thread is enough. Until it has taken the lock, further unlocks wake no other one.
         self.next_poller = self.waiters.iter().find(|(_, waiter)| waiter.is_asleep).map(|(number, _)| number);
         if let Some(next) = self.next_poller {
             self.wake(next);

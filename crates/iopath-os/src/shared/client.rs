@@ -90,6 +90,7 @@ impl<D: ?Sized + RealDevice> QueueClient<D> {
     pub fn wait(&mut self, gather: u32) -> Result<(), WaitError> {
         let has_plugged = self.plugged > 0;
         self.publish();
+        // The caller handles these completions first. Its plugged bios must not wait in the ring for its next call.
         if self.completions.len() > 0 {
             if has_plugged {
                 self.queue.shared.request_service(bit_of(self.number));
@@ -220,6 +221,7 @@ impl<D: ?Sized + RealDevice> Drop for QueueClient<D> {
         if !is_usable || self.drain().is_err() {
             return;
         }
+        // The device has no job of this client any more, so its memory may go.
         drop(std::mem::take(&mut *self.jobs));
         self.queue.shared.with(|core| core.clients[self.number as usize] = None);
     }

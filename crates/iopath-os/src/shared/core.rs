@@ -91,6 +91,7 @@ impl<D: ?Sized + RealDevice> Core<D> {
     /// Moves the bios of the clients in `pending` into the queue, and dispatches to the device while it has room.
     pub(super) fn serve(&mut self, pending: u64, wakes: &mut Wakes) {
         self.now = clock::now();
+        // Before the bios, which their clients have checked against this capacity.
         move_end(&mut self.pump, &self.capacity);
         self.admit(pending, wakes);
         self.advance(wakes);
@@ -121,6 +122,7 @@ impl<D: ?Sized + RealDevice> Core<D> {
             self.admit(0, wakes);
             self.dispatch(wakes);
         }
+        // No later step of an idle queue would pass its records to the sink.
         if self.pump.queue().bios_in() == 0 {
             self.pump.queue_mut().publish_log();
         }
@@ -148,6 +150,7 @@ impl<D: ?Sized + RealDevice> Core<D> {
                     *backlog |= bit_of(number as u32);
                     break;
                 }
+                debug_assert_eq!(client_of(bio.token), number, "the bio of another client");
                 let mut submitted = pump.submit_bio(*bio, *now);
                 // The client may have checked the bio against a capacity that has changed since this thread last read
                 // it.
@@ -161,9 +164,11 @@ impl<D: ?Sized + RealDevice> Core<D> {
                 }
                 client.submissions.skip();
             }
+            // Once for all bios, because the client reads this index from its own cache line.
             client.submissions.release();
         }
         pump.unplug(*now);
+        // Begin with another client next time, so that none of them always finds the queue full.
         if self.backlog != 0 {
             self.first = (self.first + 1) % 64;
         }
@@ -197,6 +202,8 @@ impl<D: ?Sized + RealDevice> Core<D> {
                 client.completions.publish();
             }
         }
+        // Between the publication of completions and the look at `state`, as a client has a fence between its
+        // announcement and the look at its ring: at least one of the two sees the other.
         fence(Ordering::SeqCst);
         for number in numbers(touched, self.clients.len(), 0) {
             self.notify(number as u32, wakes);

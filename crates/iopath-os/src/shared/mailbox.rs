@@ -50,6 +50,7 @@ impl Mailbox {
 
     /// Marks a sleeping client as woken. Returns false if it does not sleep.
     pub(super) fn wake_to(&self, state: u32) -> bool {
+        // Most clients are awake. The load leaves the cache line to its client; an exchange would take it away.
         self.state.load(Relaxed) == ASLEEP
             && self.state.compare_exchange(ASLEEP, state, SeqCst, Relaxed).is_ok()
     }
@@ -67,6 +68,7 @@ impl Mailbox {
     }
 
     pub(super) fn park(&self, until: Option<Instant>) {
+        // An unpark that was meant for an earlier sleep also ends a park, so only the state decides.
         while self.state.load(Acquire) == ASLEEP {
             let Some(until) = until else {
                 thread::park();

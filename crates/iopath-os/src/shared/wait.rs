@@ -105,6 +105,7 @@ impl<D: ?Sized + RealDevice> Shared<D> {
         wanted: u32,
         is_ready: impl Fn() -> bool,
     ) -> Result<(), WaitError> {
+        // Visible to each holder that serves this request: the exchange of `pending` orders it.
         mailbox.wanted.store(wanted, Relaxed);
         let mut service = bit_of(number);
         let mut is_announced = false;
@@ -115,12 +116,14 @@ impl<D: ?Sized + RealDevice> Shared<D> {
         loop {
             self.pending.fetch_or(service, SeqCst);
             fence(SeqCst);
+            // The first pass admits the bios that were published before the wait. Later ones need only completions.
             service = SERVE;
             if let Some(mut held) = self.try_hold() {
                 if std::mem::take(&mut is_announced) {
                     mailbox.awaken();
                 }
                 held.serve();
+                // With completions at hand, the caller returns and can add bios before the device is drained.
                 if !is_ready() {
                     held.collect();
                 }
@@ -128,12 +131,14 @@ impl<D: ?Sized + RealDevice> Shared<D> {
                 drop(held);
                 match next {
                     Next::Return(result) => {
+                        // Other threads left their requests to this one while it held the queue.
                         self.serve();
                         return result;
                     }
                     Next::Poll(until) => error = self.poll(until).err(),
                     Next::SleepUntil(until) => {
                         self.sleep(mailbox, Some(until));
+                        // This thread was the poller, although no request was at the device.
                         self.is_poller_back.store(true, SeqCst);
                     }
                     Next::Sleep => {
@@ -195,6 +200,7 @@ impl<D: ?Sized + RealDevice> Shared<D> {
     /// Waits for the device, as the poller.
     fn poll(&self, until: Option<Instant>) -> Result<(), WaitError> {
         fence(SeqCst);
+        // A request for service that arrived while this thread held the queue would wait as long as the device.
         let waited = if self.pending.load(SeqCst) == 0 {
             self.watch.wait(until.map(|until| until.saturating_since(clock::now())))
         } else {
@@ -325,6 +331,7 @@ impl<D: ?Sized + RealDevice> Drop for Held<'_, D> {
         } else {
             core.wake_next_poller(&mut self.wakes);
         }
+        // Threads are woken after the release, because they would find the queue held.
         self.shared.is_held.store(false, Relaxed);
         drop(core);
         for mailbox in self.wakes.drain(..) {

@@ -29,10 +29,12 @@ impl<M: Memory> RequestQueue<M> {
                 self.complete(slot, result, LastStep::Flush, now);
             }
         } else {
+            // Before the release of the row, which the elevator reads.
             self.elevator.completed(tag, &self.requests, now);
             self.finish_request(tag, result, now);
             self.requests.release(tag);
         }
+        // Bios that wait for a slot were submitted before the bios that this completion releases.
         self.admit_waiting(now);
         if self.order.has_released() {
             self.admit_released(now);
@@ -104,6 +106,7 @@ impl<M: Memory> RequestQueue<M> {
         let parent = &mut self.bios[parent_slot];
         parent.pieces -= 1;
         parent.error = parent.error.or(result.err());
+        // All pieces so far may complete before the rest of the bio is split.
         if parent.pieces == 0 && parent.sectors_split == parent.bio.extent.sectors() {
             let result = parent.error.map_or(Ok(()), Err);
             self.finish(parent_slot, result, now);

@@ -36,6 +36,7 @@ impl Flush {
             return None;
         }
         self.is_running = true;
+        // A bio that comes from now on waits for the next flush: this one may not cover the writes before it.
         std::mem::swap(&mut self.waiting, &mut self.covered);
         Some(self.tag)
     }

@@ -82,6 +82,7 @@ impl Order {
     }
 
     fn admit_write(&mut self, slot: u32) -> bool {
+        // From here on the reads in progress must be found: by this write, and by those after it.
         self.index_reads();
         self.writes += 1;
         let may_continue = !self.wait_for_earlier(slot);
@@ -143,6 +144,7 @@ impl Order {
         let Node { extent, sequence, is_write, .. } = self.nodes[slot as usize];
         let mut latest = None;
         for class in (0..64).filter(|class| self.class_counts[*class as usize] > 0) {
+            // An extent of this class that starts below `from` ends before this one starts.
             let longest = (2 << class) - 1;
             let from = key(class, extent.start().0.saturating_sub(longest));
             for (_, other) in self.index.range(from..key(class, extent.end().0)) {

@@ -59,6 +59,7 @@ impl Plug {
     /// `extent` lies.
     #[inline]
     pub(crate) fn adjacent(&self, extent: Extent, below: usize) -> Option<(usize, Tag, Side)> {
+        // Most bios have no neighbour, and two bits tell that without a search.
         if !(self.ends.may_contain(extent.start()) || self.starts.may_contain(extent.end())) {
             return None;
         }
@@ -79,6 +80,7 @@ impl Plug {
     }
 
     pub(crate) fn remove(&mut self, index: usize) {
+        // The filters keep the sectors of the request: they may claim too much, but never too little.
         self.tags.remove(index);
         self.extents.remove(index);
     }

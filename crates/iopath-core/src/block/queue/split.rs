@@ -14,6 +14,7 @@ impl<M: Memory> RequestQueue<M> {
     /// Continues with a bio that no earlier overlapping bio holds back.
     #[inline]
     pub(super) fn admit(&mut self, slot: u32, now: Instant) {
+        // Bios that wait for a slot go first: later bios that need fewer slots could pass them forever.
         if !self.waiting.is_empty() || !self.stage(slot, now) {
             self.waiting.push_back(slot);
         }

@@ -271,6 +271,7 @@ impl Flushes {
         if self.is_running || !is_needed {
             return false;
         }
+        // Waiters and pages that leave the cache from now on belong to the next flush: this one may not cover them.
         std::mem::swap(&mut self.waiting, &mut self.covered);
         self.is_running = true;
         self.begun += 1;

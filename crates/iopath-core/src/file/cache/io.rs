@@ -70,6 +70,7 @@ impl PageCache {
     /// The next I/O, unless the maximum is in flight. Reads go first, then flushes, then writes.
     pub fn poll_io(&mut self, now: Instant) -> Option<PageIo> {
         let CacheConfig { reads_max, writes_max, .. } = self.config;
+        // Callers wait for reads, and for a flush after its pages are written. Few wait for a write.
         if self.writeback.reads < reads_max && !self.to_read.is_empty() {
             return Some(self.start_read());
         }
@@ -212,6 +213,7 @@ impl PageCache {
             }
             let meta = self.meta(frame);
             meta.state = State::Writing;
+            // A device flush that fails from now on marks the frame again, since it may lose these bytes.
             meta.flush_error = None;
             if meta.is_alone || list.len() == self.config.io_pages_max {
                 break;

@@ -24,6 +24,7 @@ impl CacheQueue {
         self.submit();
         let shared = Arc::clone(&self.shared);
         while self.completed.len() < gather.max(1) as usize && !self.requests.is_empty() {
+            // Outcomes that arrived since the last call woke no thread, so they are collected before this one sleeps.
             let mut state = shared.lock();
             self.collect(&mut state);
             if self.runnable.is_empty()
