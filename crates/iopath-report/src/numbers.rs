@@ -1,5 +1,5 @@
-//! The form of every number that a reader sees: digits, durations, sizes, percentages, intervals. Values for programs are
-//! not rounded: see `value.rs`.
+//! The form of every number that a reader sees: digits, durations, sizes, percentages, intervals. Values for programs
+//! are not rounded: see `value.rs`.
 
 use crate::result::Spread;
 

@@ -1,8 +1,7 @@
 //! Rules about the ends of the program: its streams and the files that it creates.
 
 use super::Finding;
-use super::rules::words;
-use super::tree::{File, Token, Tree};
+use super::tree::{File, Token, Tree, words};
 
 /// Sources that may print: programs for developers, and builds that only tests run.
 const PRINTERS: &[&str] = &["crates/iopath-sim/src/", "crates/iopath-os/src/sync/"];
@@ -51,7 +50,7 @@ fn sources<'a>(tree: &'a Tree, places: &'static [&str]) -> impl Iterator<Item = 
     tree.rust_files().filter(|file| {
         let is_source =
             places.iter().any(|place| file.path.starts_with(place)) && file.path.contains("/src/");
-        is_source && !file.path.ends_with("/tests.rs") && !file.path.contains("/tests/")
+        is_source && !file.path.ends_with("tests.rs") && !file.path.contains("/tests/")
     })
 }
 

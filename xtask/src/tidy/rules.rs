@@ -7,7 +7,7 @@ use super::edges::crate_edges;
 use super::ends::{no_print, own_files};
 use super::guards::hang_guards;
 use super::named_files::named_files;
-use super::tree::{File, Token, Tree};
+use super::tree::{File, Token, Tree, words};
 use super::words::plain_words;
 
 /// A rule of style and the function that finds violations.
@@ -52,7 +52,7 @@ const OS_CRATES: &[&str] = &["libc", "rustix", "io_uring"];
 const DATES: &[&str] = &[
     "crates/iopath-cli/src/output.rs",
     "crates/iopath-cli/src/sweep.rs",
-    "crates/iopath-lab/src/format/fio_json.rs",
+    "crates/iopath-report/src/format/fio_json.rs",
     "crates/iopath-lab/src/request_log.rs",
     "crates/iopath-lab/src/serve/log.rs",
 ];
@@ -232,21 +232,6 @@ fn whitespace(tree: &Tree) -> Vec<Finding> {
                 findings.push(finding(file, number, "a tab".to_owned(), "use spaces, or \\t in a string"));
             }
         }
-    }
-    findings
-}
-
-/// A finding for each token of `files` that `matches`.
-pub(super) fn words<'a>(
-    files: impl Iterator<Item = &'a File>,
-    mut matches: impl FnMut(&[Token], usize) -> bool,
-    message: &str,
-    way_out: &'static str,
-) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for file in files {
-        let at = (0..file.tokens.len()).filter(|&at| matches(&file.tokens, at));
-        findings.extend(at.map(|at| finding(file, file.tokens[at].line, message.to_owned(), way_out)));
     }
     findings
 }

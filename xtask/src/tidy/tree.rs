@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use proc_macro2::{TokenStream, TokenTree};
 use serde_json::Value;
 
+use super::Finding;
 use crate::workspace;
 
 /// The input of the rules.
@@ -88,6 +89,26 @@ impl File {
     pub(super) fn numbered_lines(&self) -> impl Iterator<Item = (usize, &str)> {
         (1..).zip(self.text.split('\n'))
     }
+}
+
+/// A finding for each token of `files` that `matches`.
+pub(super) fn words<'a>(
+    files: impl Iterator<Item = &'a File>,
+    mut matches: impl FnMut(&[Token], usize) -> bool,
+    message: &str,
+    way_out: &'static str,
+) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in files {
+        let at = (0..file.tokens.len()).filter(|&at| matches(&file.tokens, at));
+        findings.extend(at.map(|at| Finding {
+            path: file.path.clone(),
+            line: file.tokens[at].line,
+            message: message.to_owned(),
+            way_out,
+        }));
+    }
+    findings
 }
 
 /// Flattens groups: brackets become tokens, so that a rule processes one sequence.
