@@ -24,7 +24,7 @@ const LINE: Duration = Duration::from_secs(5);
 
 /// The progress of a command.
 pub(crate) struct Bar {
-    /// None if stderr is not a terminal.
+    /// The bar, if stderr is a terminal.
     meter: Option<ProgressBar>,
     is_quiet: bool,
     history: History,

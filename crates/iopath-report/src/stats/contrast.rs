@@ -25,7 +25,7 @@ const PROPOSED_MAX: f64 = 1e6;
 pub struct Contrast {
     /// The logarithm of the ratio: positive if the second sample is larger.
     pub log_ratio: f64,
-    /// None if the samples are too small for an estimate of their variance.
+    /// The accuracy, unless the samples are too small for an estimate of their variance.
     error: Option<Error>,
 }
 

@@ -11,7 +11,7 @@ const CONCLUSIVE: f64 = 1.25;
 pub struct Ratio {
     /// The geometric mean of the ratios of the pairs.
     pub mean: f64,
-    /// None with a single pair.
+    /// The 95% confidence interval of the mean; a single pair has none.
     pub ci95: Option<[f64; 2]>,
 }
 
