@@ -126,7 +126,7 @@ pub struct BufferedStats {
 ///
 /// Dropping it writes dirty pages back and ignores errors: call [`Buffered::flush`] before.
 pub struct Buffered {
-    shared: Arc<Shared>,
+    shared: Arc<CacheShared>,
 }
 
 impl fmt::Debug for Buffered {
@@ -141,7 +141,7 @@ impl fmt::Debug for Buffered {
 
 /// The state that threads share.
 #[derive(Debug)]
-struct Shared {
+struct CacheShared {
     hot: Arc<Hot>,
     arena: Arc<Arena>,
     inline_reads: Option<Arc<File>>,
@@ -190,7 +190,7 @@ impl Buffered {
         assert!(jobs == 0, "the runner already has {jobs} jobs in flight");
         let hot = Arc::clone(path.cache().hot());
         let state = State::new(runner, path, Arc::clone(&arena), tail);
-        let shared = Shared {
+        let shared = CacheShared {
             hot,
             arena,
             inline_reads,
@@ -249,7 +249,7 @@ impl Buffered {
     }
 }
 
-impl Shared {
+impl CacheShared {
     /// # Panics
     /// If a thread has panicked while it held the lock: the state of the frames is unknown.
     fn lock(&self) -> Locked<'_> {

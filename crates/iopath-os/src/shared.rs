@@ -53,10 +53,10 @@ use mailbox::Mailbox;
 ///
 /// A clone is the same queue. The device is dropped with the last clone and the last client.
 pub struct SharedQueue<D: ?Sized + RealDevice> {
-    shared: Arc<Shared<D>>,
+    shared: Arc<QueueShared<D>>,
 }
 
-struct Shared<D: ?Sized + RealDevice> {
+struct QueueShared<D: ?Sized + RealDevice> {
     core: Mutex<Core<D>>,
     /// A hint: whether a thread holds `core`.
     is_held: AtomicBool,
@@ -86,7 +86,7 @@ impl<D: ?Sized + RealDevice> SharedQueue<D> {
         let capacity = Arc::new(AtomicU64::new(limits.capacity));
         let pump = QueuedDevice::new(device, config);
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(QueueShared {
                 core: Mutex::new(Core::new(pump, bios_max, Arc::clone(&capacity))),
                 is_held: AtomicBool::new(false),
                 pending: AtomicU64::new(0),

@@ -66,7 +66,7 @@ enum Route<'a> {
 /// A clone is a cheap handle of the same volume, for other threads.
 #[derive(Clone)]
 pub struct Volume {
-    shared: Arc<Shared>,
+    shared: Arc<VolumeShared>,
 }
 
 impl fmt::Debug for Volume {
@@ -81,7 +81,7 @@ impl fmt::Debug for Volume {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct VolumeShared {
     source: Source,
     facts: Facts,
     shards: Shards,
@@ -181,7 +181,7 @@ impl Volume {
         let resizing = Mutex::new(());
         let file_bytes = AtomicU64::new(0);
         let shared =
-            Shared { source, facts, shards, cache, bounce, size_bytes, resizes, resizing, file_bytes };
+            VolumeShared { source, facts, shards, cache, bounce, size_bytes, resizes, resizing, file_bytes };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -295,7 +295,7 @@ impl Volume {
 
     /// The path of a read or write of `memory` at `offset`.
     fn route(&self, offset: u64, memory: &[u8]) -> Route<'_> {
-        let Shared { source, facts, cache, bounce, .. } = &*self.shared;
+        let VolumeShared { source, facts, cache, bounce, .. } = &*self.shared;
         let fits = |number: u64, align_bytes: u32| number.is_multiple_of(u64::from(align_bytes));
         let fits_all = fits(offset | memory.len() as u64, facts.block_bytes)
             && fits(memory.as_ptr().addr() as u64, facts.memory_align_bytes);

@@ -4,7 +4,7 @@ use iopath_core::cache::Frame;
 use std::fmt;
 
 use super::arena::Arena;
-use super::{Buffered, BufferedError, Shared};
+use super::{Buffered, BufferedError, CacheShared};
 
 /// The maximum number of pages borrowed without an allocation.
 const INLINE: usize = 8;
@@ -12,7 +12,7 @@ const INLINE: usize = 8;
 /// Borrowed bytes of the cache. They do not change until the guard is dropped: a writer to the range writes to another
 /// copy of the page. Borrowed pages are never evicted, so the cache cannot reuse their memory.
 pub struct PageGuard<'a> {
-    shared: &'a Shared,
+    shared: &'a CacheShared,
     frames: Frames,
     /// The position of the first byte in the first frame.
     from: usize,
@@ -74,7 +74,7 @@ impl Buffered {
     }
 }
 
-impl Shared {
+impl CacheShared {
     /// Borrows bytes that are absent or not in one page.
     #[cold]
     fn borrow_pages(&self, offset: u64, bytes: usize) -> Result<PageGuard<'_>, BufferedError> {

@@ -5,7 +5,7 @@ use iopath_core::cache::Outcome;
 use iopath_core::{IoError, PageRange};
 
 use super::wait::Locked;
-use super::{Buffered, BufferedError, Shared};
+use super::{Buffered, BufferedError, CacheShared};
 use crate::clock;
 
 impl Buffered {
@@ -57,7 +57,7 @@ impl Buffered {
     }
 }
 
-impl Shared {
+impl CacheShared {
     /// Waits for a flush, a write-back or a forced write.
     pub(super) fn wait_done(&self, mut state: Locked<'_>, waiter: usize) -> Result<(), BufferedError> {
         state.advance(clock::now());

@@ -7,7 +7,7 @@ use iopath_core::{IoError, Op};
 use std::fmt;
 
 use super::state::State;
-use super::{Buffered, BufferedError, Shared};
+use super::{Buffered, BufferedError, CacheShared};
 use crate::clock;
 use crate::sync::atomic::Ordering::Release;
 
@@ -15,7 +15,7 @@ use crate::sync::atomic::Ordering::Release;
 /// cache. Drop it when the I/O has completed, before the completion is reported. Until then, writers to the pages of a
 /// direct write wait.
 pub struct DirectGuard<'a> {
-    shared: &'a Shared,
+    shared: &'a CacheShared,
     /// `None` for a read without dirty pages.
     tag: Option<DirectTag>,
 }
@@ -105,7 +105,7 @@ impl Buffered {
 
 /// Ends a resize. If the caller's closure panics, the resize ends as failed.
 struct EndsResize<'a> {
-    shared: &'a Shared,
+    shared: &'a CacheShared,
     plan: Option<Resize>,
 }
 
@@ -188,7 +188,7 @@ impl Drop for DirectGuard<'_> {
     }
 }
 
-impl Shared {
+impl CacheShared {
     fn wait_forced(&self, forced: Forced) -> Result<(), BufferedError> {
         let mut state = self.lock();
         let waiter = state.add_waiter();

@@ -4,7 +4,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use super::Shared;
+use super::CacheShared;
 use super::state::State;
 use crate::clock;
 use crate::sync::atomic::Ordering::Relaxed;
@@ -18,7 +18,7 @@ const UNPOLLED_MAX: Duration = Duration::from_millis(250);
 /// repeatedly, are written back together. A thread that lacks a frame checks more often.
 const SLEEP_MIN: Duration = Duration::from_millis(20);
 
-impl Shared {
+impl CacheShared {
     /// Starts the thread at the first write. If the system refuses a thread, the threads that use the cache write old
     /// pages back.
     pub(super) fn start_flusher(self: &Arc<Self>) {
@@ -56,7 +56,7 @@ impl State {
     }
 }
 
-impl Shared {
+impl CacheShared {
     fn flush_in_background(&self) {
         let mut state = self.lock();
         let mut was_idle = false;

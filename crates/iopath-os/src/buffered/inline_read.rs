@@ -7,12 +7,12 @@
 
 use iopath_core::{Instant, Page};
 
-use super::Shared;
+use super::CacheShared;
 use super::wait::Locked;
 use crate::clock;
 use crate::device::{OWN_SEGMENTS_MAX, read_now};
 
-impl Shared {
+impl CacheShared {
     /// Advances the state machine. The calling thread performs the read of `page` if it may.
     pub(super) fn read_inline<'a>(&'a self, mut state: Locked<'a>, page: Page, now: Instant) -> Locked<'a> {
         let file = self.inline_reads.as_ref().filter(|_| state.may_bypass_queue());

@@ -4,10 +4,10 @@
 
 use std::sync::{Arc, PoisonError};
 
-use super::Shared;
+use super::CacheShared;
 use crate::sync::thread;
 
-impl Shared {
+impl CacheShared {
     /// Starts the thread unless it runs.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use iopath_core::buffered::ReadStep;
 use iopath_core::cache::{Absent, Frame, Outcome, Pinned};
 use iopath_core::{Page, PageRange};
 
-use super::{Buffered, BufferedError, Shared};
+use super::{Buffered, BufferedError, CacheShared};
 use crate::clock;
 use crate::sync::atomic::Ordering;
 use crate::thread_number;
@@ -60,7 +60,7 @@ impl Buffered {
     }
 }
 
-impl Shared {
+impl CacheShared {
     /// The page of byte `offset`, and the position of the byte in it.
     #[inline]
     pub(super) const fn locate(&self, offset: u64) -> (Page, usize) {

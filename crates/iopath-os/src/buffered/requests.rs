@@ -33,7 +33,7 @@ use slab::Slab;
 
 use super::state::State;
 use super::waiter::{Owner, RequestId};
-use super::{Buffered, BufferedError, Shared};
+use super::{Buffered, BufferedError, CacheShared};
 use crate::clock;
 use crate::device::Notifier;
 use borrow::Pins;
@@ -46,7 +46,7 @@ pub use request::{CacheRequest, Completed};
 ///
 /// Dropping it executes the queued writes, discards and flushes, and waits for them. Queued reads are abandoned.
 pub struct CacheQueue {
-    shared: Arc<Shared>,
+    shared: Arc<CacheShared>,
     /// The pages that the owner has borrowed.
     pins: Arc<Pins>,
     /// The key of its [`Owner`].

@@ -31,7 +31,7 @@ use iopath_core::cache::Outcome;
 
 use super::state::State;
 use super::waiter::{Role, Waiter};
-use super::{BufferedError, Shared};
+use super::{BufferedError, CacheShared};
 use crate::clock;
 use crate::device::{Notifier, WaitError};
 use crate::sync::MutexGuard;
@@ -73,7 +73,7 @@ impl Drop for Locked<'_> {
     }
 }
 
-impl Shared {
+impl CacheShared {
     /// Waits for the outcome of `waiter`, and removes it from the list.
     pub(super) fn wait<'a>(
         &'a self,

@@ -4,7 +4,7 @@ use iopath_core::buffered::{BufferedWrite, TakeStep, WritePiece};
 
 use super::arena::Arena;
 use super::wait::Locked;
-use super::{Buffered, BufferedError, Shared};
+use super::{Buffered, BufferedError, CacheShared};
 use crate::clock;
 
 impl Buffered {
@@ -65,7 +65,7 @@ impl Locked<'_> {
     }
 }
 
-impl Shared {
+impl CacheShared {
     /// Copies `bytes` into the pages that the writer holds. Without the lock.
     pub(super) fn fill(&self, write: &mut BufferedWrite, bytes: &[u8]) {
         let arena = &self.arena;

@@ -13,7 +13,7 @@ use crate::device::RealDevice;
 use crate::memory::Segment;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// The number of bits of [`pending`](super::Shared::pending) for clients: client `n` has bit `n % CLIENT_BITS`.
+/// The number of bits of [`pending`](super::QueueShared::pending) for clients: client `n` has bit `n % CLIENT_BITS`.
 pub(super) const CLIENT_BITS: usize = 63;
 
 /// The bit of a request for service without bios: only completions and due requests are served.

@@ -18,7 +18,7 @@
 //!
 //! - **A request for service is served.** A thread sets its bit in `pending` and then tries to hold the queue. If that
 //!   fails, another thread holds the queue, and that thread reads `pending` again after the release
-//!   ([`Shared::serve`]).
+//!   ([`QueueShared::serve`]).
 //! - **A completion wakes its client.** A client announces that it sleeps, and then checks its ring. The holder
 //!   publishes a completion in the ring, and then checks whether the client sleeps. At least one of the two sees the
 //!   action of the other.
@@ -35,7 +35,7 @@ use std::sync::TryLockError;
 
 use iopath_core::Instant;
 
-use super::Shared;
+use super::QueueShared;
 use super::core::{Core, SERVE, Wakes, bit_of};
 use super::mailbox::{ASLEEP, AWAKE, Mailbox, Poller, WOKEN_TO_POLL};
 use crate::clock;
@@ -53,7 +53,7 @@ const PANICKED: &str = "a thread has panicked while it held the shared queue";
 
 /// The queue, held by the calling thread. The release wakes a client to poll the device if no thread does.
 pub(super) struct Held<'a, D: ?Sized + RealDevice> {
-    shared: &'a Shared<D>,
+    shared: &'a QueueShared<D>,
     /// Present until the release.
     core: Option<MutexGuard<'a, Core<D>>>,
     wakes: Wakes,
@@ -68,7 +68,7 @@ enum Next {
     Sleep,
 }
 
-impl<D: ?Sized + RealDevice> Shared<D> {
+impl<D: ?Sized + RealDevice> QueueShared<D> {
     /// Requests service of `clients`, by this thread or by the holder of the queue.
     pub(super) fn request_service(&self, clients: u64) {
         self.pending.fetch_or(clients, SeqCst);
@@ -238,7 +238,7 @@ impl<D: ?Sized + RealDevice> Shared<D> {
     /// service that were made meanwhile.
     ///
     /// # Panics
-    /// Panics like [`Shared::try_hold`].
+    /// Panics like [`QueueShared::try_hold`].
     pub(super) fn with<R>(&self, act: impl FnOnce(&mut Core<D>) -> R) -> R {
         let core = self.core.lock().unwrap_or_else(|_| panic!("{PANICKED}"));
         let mut held = self.held(core);

@@ -11,7 +11,7 @@
 //!   volume  ├───────────────────────────┤ its size, as reads see it
 //! ```
 
-use super::{Shared, Volume};
+use super::{Volume, VolumeShared};
 use crate::error::Result;
 use crate::options::IoMode;
 use crate::source::Backing;
@@ -134,7 +134,7 @@ impl Volume {
     }
 }
 
-impl Shared {
+impl VolumeShared {
     fn file_bytes(&self) -> u64 {
         self.file_bytes.load(Ordering::Acquire)
     }
@@ -152,7 +152,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for VolumeShared {
     /// Writes back dirty pages, then truncates the file as [`Volume::flush`] does.
     fn drop(&mut self) {
         let size_bytes = *self.size_bytes.get_mut();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use iopath_core::Op;
 
 use super::super::borrow::Frames;
-use super::{CacheQueue, Shared};
+use super::{CacheQueue, CacheShared};
 use crate::sync::atomic::{AtomicU32, Ordering};
 
 /// Share of the frames of the cache that one queue may borrow. With the at most eight queues of a server, at least half
@@ -18,13 +18,13 @@ const SHARE: u32 = 16;
 /// share a reference count.
 #[derive(Debug)]
 pub(super) struct Pins {
-    shared: Arc<Shared>,
+    shared: Arc<CacheShared>,
     held: AtomicU32,
     limit: u32,
 }
 
 impl Pins {
-    pub(super) fn new(shared: &Arc<Shared>, frames: u32) -> Arc<Self> {
+    pub(super) fn new(shared: &Arc<CacheShared>, frames: u32) -> Arc<Self> {
         Arc::new(Self { shared: Arc::clone(shared), held: AtomicU32::new(0), limit: frames / SHARE })
     }
 }
@@ -102,7 +102,7 @@ impl BorrowedBytes {
     /// The pieces in order. Pages that are adjacent in memory form one piece.
     #[inline]
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
-        let Shared { arena, page_bytes, .. } = &*self.pins.shared;
+        let CacheShared { arena, page_bytes, .. } = &*self.pins.shared;
         // SAFETY: all frames are pinned until this is dropped.
         unsafe { self.frames.slices(arena, *page_bytes, self.from, self.bytes) }
     }

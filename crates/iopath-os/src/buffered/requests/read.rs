@@ -5,18 +5,18 @@ use std::sync::Arc;
 use iopath_core::buffered::ReadStep;
 
 use super::request::{CacheRequest, Progress};
-use super::{CacheQueue, Shared};
+use super::{CacheQueue, CacheShared};
 use crate::clock;
 use crate::thread_number;
 
 impl Progress {
-    fn of_read(shared: &Shared, offset: u64, bytes: usize) -> Self {
+    fn of_read(shared: &CacheShared, offset: u64, bytes: usize) -> Self {
         let failed_resizes = shared.failed_resizes();
         Self { has_begun: true, done: 0, available: shared.before_end(offset, bytes), failed_resizes }
     }
 }
 
-impl Shared {
+impl CacheShared {
     /// Copies bytes from byte `offset` on into `buffer`, as long as their pages are cached. Returns whether the read is
     /// complete.
     fn copy_cached(&self, buffer: &mut [u8], offset: u64, progress: &mut Progress) -> bool {
