@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::{seed, workspace};
+use crate::{artifact, seed, workspace};
 use round::Programs;
 use scratch::Scratch;
 use server::Server;
@@ -238,20 +238,8 @@ fn probe(program: &Path, scratch: &Scratch) -> Result<()> {
 
 /// Builds the server with all assertions enabled.
 fn build() -> Result<PathBuf> {
-    let mut command = workspace::cargo();
-    command.args([
-        "build",
-        "--quiet",
-        "--profile",
-        "checked",
-        "--package",
-        "iopath",
-        "--example",
-        "fuse_file",
-    ]);
-    let status = command.status().context("cannot run cargo")?;
-    ensure!(status.success(), "the example fuse_file cannot be built");
-    Ok(workspace::target_dir().join("checked/examples/fuse_file"))
+    let programs = artifact::build(&["build", "--example", "fuse_file"])?;
+    Ok(artifact::find(&programs, "iopath", "fuse_file")?.executable.clone())
 }
 
 /// Installs the program fsx below target/, unless it is already installed.

@@ -4,6 +4,7 @@
 //!
 //! Contains no product code. No crate depends on it: it checks the product from outside.
 
+mod artifact;
 mod bench;
 mod explore;
 mod fsx;

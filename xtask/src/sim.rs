@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::{seed, workspace};
+use crate::{artifact, seed, workspace};
 
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Options {
@@ -27,13 +27,15 @@ pub(crate) struct Options {
 
 /// Runs the simulator. Returns false if a run failed.
 pub(crate) fn run(options: &Options) -> Result<bool> {
-    Ok(command(options)?.status().context("cannot run cargo")?.success())
+    Ok(command(options)?.status().context("cannot run the simulator")?.success())
 }
 
-/// The cargo command for these options.
+/// Builds the simulator, and returns its command for these options.
 pub(crate) fn command(options: &Options) -> Result<Command> {
-    let mut command = workspace::cargo();
-    command.args(["run", "--quiet", "--profile", "checked", "--package", "iopath-sim", "--"]);
+    // With the test program, cargo builds the simulator with the features of all tests.
+    let programs = artifact::build(&["test", "--no-run", "--test", "seeds"])?;
+    let mut command = Command::new(&artifact::find(&programs, "iopath-sim", "iopath-sim")?.executable);
+    command.current_dir(workspace::root());
     if options.first_features {
         command.arg("--first-features");
     }

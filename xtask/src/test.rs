@@ -20,25 +20,39 @@ use crate::{explore, sim, tidy, torture, workspace};
 use logged::Logged;
 use programs::TestRun;
 
-/// Crates whose property tests run with optimisation (profile `checked`), because they run many operations.
-const OPTIMISED: &[&str] = &["iopath-core", "iopath-sim"];
-
 /// Crates with real I/O. Their tests run a second time without `io_uring`.
 const WITH_IO: &[&str] = &["iopath-os", "iopath", "iopath-lab", "iopath-cli"];
 
-/// Tests without an engine, by a part of their names: experiments and simulations in virtual time, statistics, formats.
-/// The pass without `io_uring` omits them.
+/// Modules of these crates whose tests have no engine: virtual time, statistics, formats, arguments, and the kernel's
+/// settings. The pass without `io_uring` omits them. `::` precedes a module of sources, `/` one of `tests`.
 const WITHOUT_ENGINE: &[&str] = &[
-    "experiment",
-    "compare::",
-    "fit::",
-    "format::",
-    "halving::",
-    "html::",
-    "jobfile::",
-    "plan::",
-    "simulated::",
-    "stats::",
+    "::compare",
+    "::experiment",
+    "::fit",
+    "::format",
+    "::html",
+    "::jobfile",
+    "::simulated",
+    "::stats",
+    "/compare",
+    "/device_settings",
+    "/experiment",
+    "/experiment_values",
+    "/experiments",
+    "/fit",
+    "/jobfile_models",
+    "/log",
+    "/map",
+    "/messages",
+    "/report",
+    "/schema",
+    "/simulated",
+    "/sweep",
+    "/sweep_resume",
+    "/tune",
+    "/usage",
+    "/whatif",
+    "/whatif_accesses",
 ];
 
 /// The result of a step that did not fail.
@@ -50,35 +64,45 @@ enum Outcome {
     Skipped(String),
 }
 
+/// How much the steps run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Length {
+    Quick,
+    Normal,
+    Long,
+}
+
 struct Step {
     name: &'static str,
     /// Whether `--quick` includes the step.
     quick: bool,
-    run: fn() -> Result<Outcome>,
+    run: fn(Length) -> Result<Outcome>,
 }
 
 const STEPS: &[Step] = &[
-    Step { name: "peers", quick: true, run: || Ok(peers::install_missing()) },
-    Step { name: "format", quick: true, run: format },
-    Step { name: "tidy", quick: true, run: tidy },
-    Step { name: "clippy", quick: true, run: clippy },
-    Step { name: "docs", quick: false, run: docs },
+    Step { name: "peers", quick: false, run: |_| Ok(peers::install_missing()) },
+    Step { name: "format", quick: true, run: |_| format() },
+    Step { name: "tidy", quick: true, run: |_| tidy() },
+    Step { name: "clippy", quick: true, run: |_| clippy() },
+    Step { name: "docs", quick: false, run: |_| docs() },
     Step { name: "test", quick: true, run: test },
-    Step { name: "test-optimised", quick: true, run: test_optimised },
-    Step { name: "torture", quick: false, run: torture },
+    Step { name: "torture", quick: false, run: |_| torture() },
     Step { name: "explore", quick: false, run: explore },
     Step { name: "sim", quick: false, run: sim },
     Step { name: "fsx", quick: false, run: fsx },
-    Step { name: "test-without-uring", quick: false, run: test_without_io_uring },
-    Step { name: "deny", quick: false, run: deny },
-    Step { name: "tree", quick: true, run: tree },
+    Step { name: "test-without-uring", quick: false, run: |_| test_without_io_uring() },
+    Step { name: "deny", quick: false, run: |_| deny() },
+    Step { name: "tree", quick: true, run: |_| tree() },
 ];
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Skip the slow steps: docs, torture, explore, sim, fsx, the second pass without `io_uring`, dependencies
+    /// Run only format, tidy, clippy and the tests in the sources
     #[arg(long)]
     quick: bool,
+    /// Run explore, sim and fsx for longer, with new seeds: for every night
+    #[arg(long, conflicts_with = "quick")]
+    long: bool,
     /// Run only the step of this name
     #[arg(long, value_name = "STEP")]
     only: Option<String>,
@@ -99,14 +123,19 @@ pub(crate) fn run(options: &Options) -> bool {
     }
     UNTRACKED.get_or_init(untracked);
     let started = Instant::now();
-    let results: Vec<_> = steps.iter().map(|step| (step.name, run_step(step))).collect();
+    let length = match (options.quick, options.long) {
+        (true, _) => Length::Quick,
+        (false, true) => Length::Long,
+        (false, false) => Length::Normal,
+    };
+    let results: Vec<_> = steps.iter().map(|step| (step.name, run_step(step, length))).collect();
     print!("{}", summary(&results, started.elapsed()));
     results.iter().all(|(_, result)| result.is_ok())
 }
 
-fn run_step(step: &Step) -> Result<Outcome> {
+fn run_step(step: &Step, length: Length) -> Result<Outcome> {
     progress::begin(step.name);
-    let result = (step.run)();
+    let result = (step.run)(length);
     let seconds = progress::end(step.name).as_secs_f64();
     match &result {
         Ok(Outcome::Passed(note)) => println!("ok      {seconds:6.1} s  {note}"),
@@ -175,29 +204,37 @@ fn docs() -> Result<Outcome> {
     Ok(Outcome::Passed(String::new()))
 }
 
-fn test() -> Result<Outcome> {
-    let mut selection = vec!["--workspace"];
-    selection.extend(OPTIMISED.iter().flat_map(|name| ["--exclude", name]));
-    TestRun { name: "test", selection, ..TestRun::default() }.run()
-}
-
-fn test_optimised() -> Result<Outcome> {
-    let name = "test-optimised";
-    let selection = packages(OPTIMISED);
-    TestRun { name, selection, profile: Some("checked"), ..TestRun::default() }.run()
+/// All tests; with `--quick`, the tests in the sources.
+fn test(length: Length) -> Result<Outcome> {
+    let is_quick = length == Length::Quick;
+    TestRun {
+        name: "test",
+        programs: if is_quick { &["--lib", "--bins"] } else { &[] },
+        is_selected: |_| true,
+        has_doc_tests: !is_quick,
+        wrapper: Vec::new(),
+        variable: None,
+    }
+    .run()
 }
 
 fn test_without_io_uring() -> Result<Outcome> {
     TestRun {
         name: "test-without-uring",
-        selection: packages(WITH_IO),
+        programs: &[],
+        is_selected: has_engine,
+        has_doc_tests: false,
         // The running program: cargo may have put a newer xtask at its path in the meantime.
         wrapper: ["/proc/self/exe", "without-io-uring", "--"].map(Into::into).into(),
         variable: Some((torture::ENGINE_VARIABLE, "threads")),
-        skipped: WITHOUT_ENGINE,
-        ..TestRun::default()
     }
     .run()
+}
+
+/// Whether an engine can change the outcome of this group of tests.
+fn has_engine(group: &str) -> bool {
+    let package = group.split(['/', ':']).next().unwrap_or_default();
+    WITH_IO.contains(&package) && !WITHOUT_ENGINE.iter().any(|module| group.ends_with(module))
 }
 
 /// A part of `cargo xtask torture` with a fixed seed, so that only a change of the code can cause a failure. Races of
@@ -219,7 +256,7 @@ fn torture() -> Result<Outcome> {
     for (threads, ops, target, engine) in runs {
         let options = torture::Options { seed: Some(1), ops, target, engine: engine.to_owned(), threads };
         let log = Logged::new("torture", torture::command(&options)?)
-            .args(["--", "--show-output", "--test-threads", "1"])
+            .args(["--show-output", "--test-threads", "1"])
             .run()?;
         for line in log.lines().filter(|line| ["seeds", "over", "skip"].iter().any(|it| line.starts_with(it)))
         {
@@ -232,41 +269,42 @@ fn torture() -> Result<Outcome> {
 }
 
 /// A part of `cargo xtask explore` with a fixed seed, so that only a change of the code can cause a failure.
-fn explore() -> Result<Outcome> {
-    let options = explore::Options { seed: None, from: Some(1), seconds: 3, name: None };
-    let log = Logged::new("explore", explore::command(&options)?).args(["--", "--show-output"]).run()?;
-    let count = |line: &str| line.split_whitespace().nth(2)?.parse::<u64>().ok();
-    let counts: Vec<u64> =
-        log.lines().filter(|line| line.starts_with("explored ")).filter_map(count).collect();
+fn explore(length: Length) -> Result<Outcome> {
+    let (from, seconds) = if length == Length::Long { (None, 60) } else { (Some(1), 2) };
+    let options = explore::Options { seed: None, from, seconds, name: None };
+    let mut counts = Vec::new();
+    for command in explore::commands(&options)? {
+        let log = Logged::new("explore", command).args(["--show-output"]).run()?;
+        let count = |line: &str| line.split_whitespace().nth(2)?.parse::<u64>().ok();
+        counts.extend(log.lines().filter(|line| line.starts_with("explored ")).filter_map(count));
+    }
     anyhow::ensure!(!counts.is_empty(), "nothing was explored");
     let schedules = counts.iter().sum::<u64>();
     let scenarios = counts.len();
     Ok(Outcome::Passed(format!("{schedules} schedules of {scenarios} scenarios")))
 }
 
-/// Two minutes of processor time of `cargo xtask sim` on two processors, with new seeds each time.
-fn sim() -> Result<Outcome> {
-    let options = sim::Options { seed: None, from: None, minutes: 1.0, first_features: false, jobs: Some(2) };
+/// A part of `cargo xtask sim` on two processors, with new seeds each time.
+fn sim(length: Length) -> Result<Outcome> {
+    let minutes = if length == Length::Long { 60.0 } else { 0.5 };
+    let options = sim::Options { seed: None, from: None, minutes, first_features: false, jobs: Some(2) };
     let log = Logged::new("sim", sim::command(&options)?).run()?;
     let summary = log.lines().find_map(|line| line.strip_prefix("sim: "));
     Ok(Outcome::Passed(summary.ok_or_else(|| anyhow::anyhow!("no run has ended"))?.to_owned()))
 }
 
-/// Two minutes of `cargo xtask fsx`, with new seeds each time.
-fn fsx() -> Result<Outcome> {
+/// A part of `cargo xtask fsx`, with new seeds each time.
+fn fsx(length: Length) -> Result<Outcome> {
+    let seconds = if length == Length::Long { "3600" } else { "60" };
     // The running program: cargo may have put a newer xtask at its path in the meantime.
     let mut xtask = Command::new("/proc/self/exe");
     xtask.current_dir(workspace::root());
-    let log = Logged::new("fsx", xtask).args(["fsx", "--seconds", "120"]).run()?;
+    let log = Logged::new("fsx", xtask).args(["fsx", "--seconds", seconds]).run()?;
     if let Some(reason) = log.lines().find_map(|line| line.strip_prefix("skipped: ")) {
         return Ok(Outcome::Skipped(reason.to_owned()));
     }
     let summary = log.lines().find_map(|line| line.strip_prefix("fsx: "));
     Ok(Outcome::Passed(summary.ok_or_else(|| anyhow::anyhow!("no operation was run"))?.to_owned()))
-}
-
-fn packages(crates: &[&'static str]) -> Vec<&'static str> {
-    crates.iter().flat_map(|name| ["--package", name]).collect()
 }
 
 fn deny() -> Result<Outcome> {
@@ -322,6 +360,16 @@ mod tests {
         let text = summary(&results, Duration::from_secs(1));
         assert_eq!(text.lines().last(), Some("1 passed, 1 failed"));
         assert!(text.contains("failed: clippy; run again: cargo xtask test --only clippy"), "{text}");
+    }
+
+    #[test]
+    fn tests_with_an_engine_run_without_io_uring() {
+        for group in ["iopath/direct", "iopath-os::runner", "iopath-cli/run", "iopath-cli::main::jobs"] {
+            assert!(has_engine(group), "{group}");
+        }
+        for group in ["iopath-core/model", "iopath-cli/fit", "iopath-lab::compare"] {
+            assert!(!has_engine(group), "{group}");
+        }
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! `cargo xtask torture`: random operations on a volume, compared byte by byte. The operations are in
 //! `crates/iopath/tests/torture`, and the server of the target `nbd` in `crates/iopath-nbd/tests/torture`. This file
-//! sets seed, target, engine and number of operations, and builds with optimisation and all assertions.
+//! sets seed, target, engine and number of operations.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::{seed, workspace};
+use crate::{artifact, seed};
 
 /// Selects the engine of the tests of `iopath`, `iopath-lab` and the program: `auto`, `uring` or `threads`.
 pub(crate) const ENGINE_VARIABLE: &str = "IOPATH_TEST_ENGINE";
@@ -35,12 +35,12 @@ pub(crate) struct Options {
 /// Runs the operations; returns whether every byte was correct.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let mut command = command(options)?;
-    command.args(["--", "--nocapture", "--test-threads", "1"]);
-    let status = command.status().context("cannot run cargo")?;
+    command.args(["--nocapture", "--test-threads", "1"]);
+    let status = command.status().context("cannot run the test program")?;
     Ok(status.success())
 }
 
-/// The cargo command for these options.
+/// Builds the test program, and returns its command for these options.
 pub(crate) fn command(options: &Options) -> Result<Command> {
     let is = |keyword: &str| options.target.as_os_str() == keyword;
     let target = if ["memory", "nbd", "tmpfs"].into_iter().any(is) {
@@ -51,9 +51,10 @@ pub(crate) fn command(options: &Options) -> Result<Command> {
     };
     let seed = seed::or_time(options.seed)?;
     let package = if is("nbd") { "iopath-nbd" } else { "iopath" };
-    let mut command = workspace::cargo();
+    let programs = artifact::build(&["test", "--no-run", "--test", "torture"])?;
+    let program = artifact::find(&programs, package, "torture")?;
+    let mut command = program.in_environment(Command::new(&program.executable));
     command
-        .args(["test", "--quiet", "--profile", "checked", "--package", package, "--test", "torture"])
         .env("IOPATH_TORTURE_SEED", seed.to_string())
         .env("IOPATH_TORTURE_OPS", options.ops.to_string())
         .env("IOPATH_TORTURE_THREADS", options.threads.to_string())
