@@ -58,7 +58,7 @@ const JOBS: &[Job] = &[
     },
     Job {
         tool: Tool::Miri,
-        arguments: &["-p", "iopath-core", "--test", "cache", "threads"],
+        arguments: &["-p", "iopath-core", "--test", "all", "cache::pages_that_threads"],
         variables: FEW_CASES,
     },
     Job { tool: Tool::Miri, arguments: &["-p", "iopath-log", "--lib", "ring::"], variables: FEW_CASES },

@@ -2,14 +2,12 @@
 //! requests out of range and unsupported requests fail, a full device refuses, and a flush follows the writes before
 //! it. The same seed gives the same nanoseconds, independent of the number of polls.
 
-mod rig;
-
+use crate::rig::{Device, Random, Rig, device, models};
 use iopath_core::{BlockDevice, Instant, IoError, Op};
 use iopath_model::Model;
-use rig::{Device, Random, Rig, device, models};
 
 /// A mixed workload at random depths, with pauses.
-fn mixed(model: &Model, seed: u64) -> Vec<rig::Done> {
+fn mixed(model: &Model, seed: u64) -> Vec<crate::rig::Done> {
     let mut rig = Rig::new(Device::new(model, seed));
     let (mut random, mut done) = (Random(seed), Vec::new());
     for _ in 0..200 {

@@ -1,10 +1,8 @@
 //! The rotating disk as a mechanism: what must hold for every disk. Figures of presets are in `figures.rs`.
 
-mod rig;
-
+use crate::rig::{Device, Random, Rig, device, iops, mb_per_s};
 use iopath_core::Op;
 use iopath_model::Model;
-use rig::{Device, Random, Rig, device, iops, mb_per_s};
 
 fn model(preset: &str, overrides: &[(&str, &str)]) -> Model {
     Model::preset_with(preset, overrides).unwrap_or_else(|error| panic!("{error}"))
@@ -138,10 +136,10 @@ fn no_command_waits_longer_than_its_age_and_the_queue_before_it() {
         let sector = if n % 50 == 0 { 900_000_000 } else { random.below(100_000) };
         (Op::Read, sector / 8 * 8, 4096)
     });
-    let longest = done.iter().map(rig::Done::latency).max().unwrap();
+    let longest = done.iter().map(crate::rig::Done::latency).max().unwrap();
     assert!(longest < 100_000_000 + 32 * 25_000_000, "{longest}");
     let oldest_far =
-        done.iter().filter(|one| one.sector == 900_000_000).map(rig::Done::latency).max().unwrap();
+        done.iter().filter(|one| one.sector == 900_000_000).map(crate::rig::Done::latency).max().unwrap();
     assert!(oldest_far > 90_000_000, "the bound takes effect: {oldest_far}");
 }
 

@@ -2,13 +2,11 @@
 //! tables of docs/models.md come from here. `IOPATH_UPDATE_DOCS=1 cargo test -p iopath-model --test figures` writes
 //! them.
 
-mod rig;
-
 use std::fmt::Write as _;
 
+use crate::rig::{Device, Done, Random, Rig, device, iops, mb_per_s};
 use iopath_core::Op;
 use iopath_model::{Choice, HostModel, Kind, LinkModel, Model, Parameter, Preset, Setting};
-use rig::{Device, Done, Random, Rig, device, iops, mb_per_s};
 
 /// A figure of a preset.
 struct Figure {

@@ -1,10 +1,8 @@
 //! The solid-state disk as a mechanism: what must hold for every one. Figures of presets are in `figures.rs`.
 
-mod rig;
-
+use crate::rig::{Device, Random, Rig, device, iops, mb_per_s};
 use iopath_core::Op;
 use iopath_model::Model;
-use rig::{Device, Random, Rig, device, iops, mb_per_s};
 
 fn rig(overrides: &[(&str, &str)]) -> Rig<Device> {
     Rig::new(device(&Model::preset_with("ssd-nvme", overrides).unwrap()))
@@ -54,7 +52,7 @@ fn a_write_completes_in_the_buffer_and_waits_when_it_is_full() {
     let first = rig.run(Op::Write, 0, 4096).latency();
     assert!(first < 30_000, "{first}");
     let done = rig.keep(64, 20_000, random(Op::Write));
-    let mean = done.iter().map(rig::Done::latency).sum::<u64>() / 20_000;
+    let mean = done.iter().map(crate::rig::Done::latency).sum::<u64>() / 20_000;
     assert!(mean > 20 * first, "{mean}");
 }
 

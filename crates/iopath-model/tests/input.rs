@@ -1,12 +1,10 @@
 //! Model files: each mistake is an error that names file, line, parameter, range and unit; no input panics.
 
-mod rig;
-
 use std::fmt::Write as _;
 
+use crate::rig::LAYERED;
 use iopath_model::{Kind, Model, Preset};
 use proptest::prelude::*;
-use rig::LAYERED;
 
 const CLOUD: &str = include_str!("../presets/cloud.toml");
 

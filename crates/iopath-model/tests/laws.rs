@@ -1,11 +1,9 @@
 //! Laws that hold for every model: Little's law, throughput within the limit of the mechanism, and the response time of
 //! a queue with one deterministic server where the model is one.
 
-mod rig;
-
+use crate::rig::{Random, Rig, device, iops, mb_per_s, models};
 use iopath_core::{BlockDevice, Op};
 use iopath_model::{Model, Preset};
-use rig::{Random, Rig, device, iops, mb_per_s, models};
 
 /// Mean number in flight, integrated over time, against rate times mean latency.
 #[test]

@@ -1,11 +1,9 @@
 //! Models that contain models: a stripe adds the throughput of its members, delay, throttle and faults do what their
 //! parameters state, and a mapped file reads its metadata from the device below.
 
-mod rig;
-
+use crate::rig::{Device, Random, Rig, device, iops, mb_per_s};
 use iopath_core::{IoError, Op};
 use iopath_model::Model;
-use rig::{Device, Random, Rig, device, iops, mb_per_s};
 
 /// A virtual disk with a constant latency of 100 µs and no cap in reach.
 const CONSTANT: &str = "base = 'cloud'\nlatency_min_us = 100\nlatency_p50_us = 100\nlatency_p99_us = 100\n\

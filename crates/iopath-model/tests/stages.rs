@@ -1,12 +1,10 @@
 //! Delay, throttle, link and host around modelled devices: caps, shares, bottlenecks, and completions exactly once.
 
-mod rig;
-
+use crate::rig::{Device, Random, Rig, device, iops, mb_per_s};
 use iopath_core::{BlockDevice, Duration, Instant, LengthOnly, Op};
 use iopath_model::{
     Delay, Host, HostModel, Link, LinkModel, LockOrder, Model, Staged, Threads, Throttle, Work,
 };
-use rig::{Device, Random, Rig, device, iops, mb_per_s};
 
 fn fast() -> Device {
     let overrides = [

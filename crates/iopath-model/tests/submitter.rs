@@ -1,10 +1,8 @@
 //! A thread in front of a device: its CPU work delays each request, and its memory is made of pages.
 
-mod rig;
-
+use crate::rig::Rig;
 use iopath_core::{BlockDevice, LengthOnly, Op};
 use iopath_model::{Host, HostModel, Model, ModelDevice, Submitter};
-use rig::Rig;
 
 const HOST: &str = "cpus = 1\nbio_ns = 1000\nio_ns = 0\nsegment_ns = 500\ncopy_mb_per_s = 1000\ninterrupt_ns = 0\nrequest_ns = 0\n";
 

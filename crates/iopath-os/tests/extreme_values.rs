@@ -1,6 +1,6 @@
 //! Every public function of this crate with an offset, length or count, called with numbers at which arithmetic
 //! overflows. Each call succeeds or returns a documented error; it does not panic or wrap, and does not report success
-//! for I/O that was not done. Run the tests with overflow checks (profile `checked`).
+//! for I/O that was not done.
 
 #[path = "support/edges.rs"]
 mod edges;

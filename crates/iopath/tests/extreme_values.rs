@@ -1,5 +1,5 @@
 //! Volumes of every kind with offsets, lengths, sizes and settings at the limits of arithmetic. Each call succeeds or
-//! returns a documented error; it does not panic or hang. Run the tests with overflow checks (profile `checked`).
+//! returns a documented error; it does not panic or hang.
 
 #[path = "../../iopath-os/tests/support/edges.rs"]
 mod edges;

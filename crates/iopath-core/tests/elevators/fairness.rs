@@ -1,6 +1,6 @@
 //! Tests of `fair`: equal streams finish together, shares follow weights, idle time gives no credit.
 
-use crate::{read, spec};
+use super::{read, spec};
 use iopath_core::elevator::{Harness, Outline};
 use iopath_core::{Extent, Instant, Sector, Stream};
 

@@ -1,7 +1,7 @@
 //! Merges in an elevator: a grown request is found at its new extent, an absorbed request is removed, limits refuse
 //! merges.
 
-use crate::{every_elevator, read, spec, write};
+use super::{every_elevator, read, spec, write};
 use iopath_core::elevator::{Harness, Outline};
 use iopath_core::{Duration, Extent, Instant, NoMerge, Op, Priority, Sector};
 

@@ -1,7 +1,7 @@
 //! Random requests, merges and dispatches: each elevator is compared with its oracle, and dispatches each request once.
 
-use crate::oracle::Oracle;
-use crate::{every_elevator, spec};
+use super::oracle::Oracle;
+use super::{every_elevator, spec};
 use iopath_core::elevator::{ElevatorKind, ElevatorSpec, Harness, Outline};
 use iopath_core::{Duration, Extent, Instant, NoMerge, Op, Priority, Sector, Stream};
 use rand::seq::SliceRandom;
@@ -164,7 +164,7 @@ fn tens_of_thousands_of_requests_are_dispatched_once_each() {
         positions.shuffle(&mut rng);
         let mut was_dispatched = vec![false; positions.len()];
         for plug in positions.chunks(32) {
-            let plug: Vec<_> = plug.iter().map(|position| crate::read(position * 16)).collect();
+            let plug: Vec<_> = plug.iter().map(|position| super::read(position * 16)).collect();
             harness.prefetch(&plug);
             for io in &plug {
                 if harness.elevator().len() == QUEUED {
@@ -188,8 +188,8 @@ fn tens_of_thousands_of_requests_are_dispatched_once_each() {
 #[test]
 fn a_refused_merge_has_a_reason() {
     let mut harness = Harness::new(&spec("deadline"), 4);
-    let io = crate::read(0);
+    let io = super::read(0);
     harness.insert(&io, Instant::ZERO);
-    assert_eq!(harness.merge(&crate::read(16), Instant::ZERO), Err(NoMerge::NotAdjacent));
-    assert!(harness.merge(&crate::read(8), Instant::ZERO).is_ok());
+    assert_eq!(harness.merge(&super::read(16), Instant::ZERO), Err(NoMerge::NotAdjacent));
+    assert!(harness.merge(&super::read(8), Instant::ZERO).is_ok());
 }

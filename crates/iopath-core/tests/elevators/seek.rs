@@ -1,7 +1,7 @@
 //! The seek distance at the device: a sorted order must shorten it. Drives a whole `RequestQueue` with a depth of 1, so
 //! that the elevator alone decides the order.
 
-use crate::{read, spec};
+use super::{read, spec};
 use iopath_core::elevator::{ElevatorSpec, Outline};
 use iopath_core::{Bio, Instant, LengthOnly, Limits, QueueConfig, RequestQueue, Sector};
 use rand::{Rng, SeedableRng};

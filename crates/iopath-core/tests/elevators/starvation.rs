@@ -1,7 +1,7 @@
 //! Adversaries submit requests that keep a victim waiting: the stated starvation bound of each elevator must hold.
 //! Prints the measured and the stated bound (`--nocapture`).
 
-use crate::{every_elevator, read, spec};
+use super::{every_elevator, read, spec};
 use iopath_core::elevator::{ElevatorSpec, Harness, Outline, StarvationBound};
 use iopath_core::{Duration, Extent, Instant, Op, Priority, Sector, Stream};
 use rand::{Rng, SeedableRng};

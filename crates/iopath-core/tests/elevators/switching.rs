@@ -1,7 +1,7 @@
 //! Changes of the elevator of a queue in use, for every pair of elevators and at every step: no request is lost,
 //! overlapping bios stay in order, flushes follow the writes that they cover.
 
-use crate::every_elevator;
+use super::every_elevator;
 use iopath_core::elevator::ElevatorSpec;
 use iopath_core::{
     Bio, Extent, Instant, LengthOnly, Limits, Op, Priority, QueueConfig, RequestQueue, Sector, Stream, Tag,

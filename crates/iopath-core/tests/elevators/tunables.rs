@@ -1,6 +1,6 @@
 //! Every tunable of every elevator: it is described, has a valid default, and can be read and set while I/O runs.
 
-use crate::every_elevator;
+use super::every_elevator;
 use iopath_core::elevator::{ELEVATORS, ElevatorSpec};
 use iopath_core::{Bio, Extent, Instant, LengthOnly, Limits, QueueConfig, RequestQueue, Sector};
 use std::collections::BTreeSet;

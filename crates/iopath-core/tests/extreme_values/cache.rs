@@ -1,6 +1,6 @@
 //! The page cache and readahead: pages and ranges at any position, on devices of any speed.
 
-use crate::{EDGES, pairs};
+use super::{EDGES, pairs};
 use iopath_core::cache::{CacheConfig, DirectStep, Lookup, Outcome, PageCache, Part, WriteStep};
 use iopath_core::readahead::{Pattern, Readahead, ReadaheadConfig};
 use iopath_core::{Duration, Instant, Op, Page, PageRange};

@@ -1,6 +1,6 @@
 //! Mappers, plans and space: files of any length, ranges at any position.
 
-use crate::{EDGES, pairs};
+use super::{EDGES, pairs};
 use iopath_core::mapper::{
     Boundary, ExtentMap, FileLayout, FileRange, FreeSpace, IndirectShape, MAPPERS, MapError, Mapper,
     PlanError, PunchPlan, Quarantine, ReadPlan, Space, Step, WritePlan, ZeroPlan,

@@ -1,6 +1,6 @@
 //! The request queue over every elevator, the stripe, and the harness: bios at any position on devices of any size.
 
-use crate::{EDGES, edges_u32, pairs};
+use super::{EDGES, edges_u32, pairs};
 use iopath_core::elevator::{ELEVATORS, ElevatorError, ElevatorSpec, Harness, Outline};
 use iopath_core::{
     Bio, BlockDevice, Busy, Completion, Extent, Instant, Io, LengthOnly, Limits, Memory, Op, Priority,

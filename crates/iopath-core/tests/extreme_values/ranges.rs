@@ -1,6 +1,6 @@
 //! Ranges, limits, times and records: values without state.
 
-use crate::{EDGES, edges_u32, pairs};
+use super::{EDGES, edges_u32, pairs};
 use iopath_core::log::{Event, Step, Subject};
 use iopath_core::mapper::{FileRange, IndirectShape};
 use iopath_core::sorted::SortedSet;

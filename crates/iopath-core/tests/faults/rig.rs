@@ -12,7 +12,7 @@ use iopath_core::{
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::disk::{Arena, Disk};
+use super::disk::{Arena, Disk};
 
 pub(crate) const SECTORS: u64 = 256;
 

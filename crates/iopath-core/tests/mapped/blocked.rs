@@ -1,7 +1,7 @@
 //! Two engines that write to one block of the filesystem, and the times at which each is due.
 
-use crate::disk::{Arena, Disk};
-use crate::host::Host;
+use super::disk::{Arena, Disk};
+use super::host::Host;
 use iopath_core::mapped::{MappedDevice, MappedFile};
 use iopath_core::mapper::{Boundary, FileLayout};
 use iopath_core::{BlockDevice, Extent, Instant, Io, Limits, Op, Sector, Tag};

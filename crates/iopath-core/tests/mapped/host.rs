@@ -1,6 +1,6 @@
 //! The host of a mapped file in virtual time: the file in a cell, memory in an arena.
 
-use crate::disk::{Arena, Span};
+use super::disk::{Arena, Span};
 use iopath_core::mapped::{EngineId, MappedFile, MappedHost};
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -1,8 +1,8 @@
 //! One run of one mapped file: two engines, each on a stripe of faulty disks, random operations, and a check of every
 //! byte read.
 
-use crate::disk::{Arena, Disk, Span};
-use crate::host::Host;
+use super::disk::{Arena, Disk, Span};
+use super::host::Host;
 use iopath_core::mapped::{MappedDevice, MappedFile};
 use iopath_core::mapper::{Boundary, FileLayout};
 use iopath_core::{

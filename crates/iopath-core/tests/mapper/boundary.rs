@@ -1,7 +1,7 @@
 //! The boundary flag: the effect of each setting on a stream of large writes to a stripe of 64 disks with chunks of 128
 //! KiB, and on the order of metadata reads. It counts requests, and measures no time.
 
-use crate::{Ahead, Medium, layout, write};
+use super::{Ahead, Medium, layout, write};
 use iopath_core::mapper::{Boundary, ExtentMap, FileRange, IndirectMap, Mapper, ReadPlan, Step, WritePlan};
 use iopath_core::{Limits, Op};
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! Conformance of every row of `MAPPERS`: the guarantees of all mappers.
 
-use crate::{Ahead, KIB, Medium, layout, write};
+use super::{Ahead, KIB, Medium, layout, write};
 use iopath_core::mapper::{
     Boundary, FileLayout, FileRange, Location, MAPPERS, MapError, Mapper, MapperKind, ReadPlan, Step,
     WritePlan,

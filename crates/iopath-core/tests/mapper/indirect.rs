@@ -1,7 +1,7 @@
 //! The indirect map compared with the format of ext2: the content of its blocks, the metadata that it requests, and its
 //! behaviour without space.
 
-use crate::{Ahead, KIB, Medium, layout};
+use super::{Ahead, KIB, Medium, layout};
 use iopath_core::mapper::{FileLayout, FileRange, IndirectMap, Location, MapError, Mapper, Metadata};
 use iopath_core::{Extent, Sector};
 

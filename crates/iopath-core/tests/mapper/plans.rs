@@ -1,6 +1,6 @@
 //! The steps of reads, writes, punches and growth on a file of extents, one by one.
 
-use crate::{Ahead, Medium, layout, write};
+use super::{Ahead, Medium, layout, write};
 use iopath_core::mapper::{
     Boundary, ExtentMap, FileRange, Identity, Mapper, PlanError, PunchPlan, ReadPlan, Step, WritePlan,
     ZeroPlan,

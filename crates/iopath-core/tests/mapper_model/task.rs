@@ -1,7 +1,7 @@
 //! One operation in flight on the file: its plan, its issued steps, and its end. `world.rs` has the possible values of
 //! bytes.
 
-use crate::disk::Stamp;
+use super::disk::Stamp;
 use iopath_core::Limits;
 use iopath_core::mapper::{FileRange, Mapper, PunchPlan, ReadPlan, Step, Ticket, WritePlan, ZeroPlan};
 use std::collections::BTreeSet;

@@ -2,8 +2,8 @@
 //!
 //! The file's bytes lie in a window, so that high offsets can be tested without a model of all lower offsets.
 
-use crate::disk::{Blocks, CELL, Disk, STALE, Stamp, cells_of};
-use crate::task::{Allowed, Plan, Task};
+use super::disk::{Blocks, CELL, Disk, STALE, Stamp, cells_of};
+use super::task::{Allowed, Plan, Task};
 use iopath_core::mapper::{
     Boundary, FileLayout, FileRange, MapError, Mapper, MapperKind, PunchPlan, Quarantine, ReadPlan, Step,
     WritePlan, Wrote, ZeroPlan,

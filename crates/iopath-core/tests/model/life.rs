@@ -1,7 +1,7 @@
 //! One run of one queue: random configuration, random bios, and the checks of every completion.
 
-use crate::disk::{Arena, Disk, Span};
-use crate::log::Kept;
+use super::disk::{Arena, Disk, Span};
+use super::log::Kept;
 use iopath_core::elevator::{ELEVATORS, ElevatorKind, ElevatorSpec, Tunable};
 use iopath_core::{
     Bio, BlockDevice, Duration, Extent, Instant, Limits, Op, Priority, QueueConfig, QueueStats, RequestQueue,

@@ -1,6 +1,6 @@
 //! One run of one stripe: random members, random requests, and the checks of every completion.
 
-use crate::disk::{Arena, Disk, Span};
+use super::disk::{Arena, Disk, Span};
 use iopath_core::elevator::ELEVATORS;
 use iopath_core::{
     BlockDevice, Busy, Completion, Duration, Extent, Instant, Io, Limits, Op, Sector, Stripe, StripeConfig,

@@ -1,7 +1,5 @@
 //! A loop in virtual time around a modelled device without a queue: submits at a depth, follows `poll_timeout`, and
 //! checks that each request completes exactly once.
-#![allow(dead_code, reason = "each test uses a part")]
-
 use std::collections::HashMap;
 
 use iopath_core::{BlockDevice, Extent, Instant, Io, IoError, LengthOnly, Op, Sector, Tag};

@@ -43,7 +43,7 @@ fn no_stale_byte_is_ever_visible() {
     for seed in 0..steps.div_ceil(STEPS_PER_LIFE) {
         let lived = catch_unwind(|| run(seed)).unwrap_or_else(|panic| {
             eprintln!(
-                "seed {seed} fails; again: IOPATH_MODEL_SEED={seed} cargo test -p iopath-core --test mapper_model"
+                "seed {seed} fails; again: IOPATH_MODEL_SEED={seed} cargo test -p iopath-core --test all mapper_model::"
             );
             resume_unwind(panic)
         });

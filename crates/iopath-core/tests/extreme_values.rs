@@ -1,6 +1,6 @@
 //! Every public function with an offset, length, count or time, called with numbers at which arithmetic overflows. No
-//! call panics or wraps: the result is a documented error, or a range that ends at the highest number. Run it with
-//! overflow checks (profile `checked`); without them it finds only wrong results.
+//! call panics or wraps: the result is a documented error, or a range that ends at the highest number. Without overflow
+//! checks, it finds only wrong results.
 //!
 //! Bugs of the caller are not tested here, such as tags that have completed or frames that are not pinned.
 

@@ -24,7 +24,7 @@ fn number(name: &str) -> Option<u64> {
 fn live(seed: u64, elevator: Option<&str>) -> QueueStats {
     catch_unwind(AssertUnwindSafe(|| Life::new(seed, elevator).live(OPS_PER_LIFE))).unwrap_or_else(|panic| {
         let pinned = elevator.map(|name| format!(" IOPATH_MODEL_ELEVATOR={name}")).unwrap_or_default();
-        eprintln!("seed {seed} fails; again: IOPATH_MODEL_SEED={seed}{pinned} cargo test -p iopath-core --test model");
+        eprintln!("seed {seed} fails; again: IOPATH_MODEL_SEED={seed}{pinned} cargo test -p iopath-core --test all model::");
         resume_unwind(panic)
     })
 }

@@ -295,7 +295,7 @@ fn random_runs_are_coherent_and_report_every_loss() {
     for seed in 0..steps.div_ceil(STEPS_PER_RUN) {
         let ended = catch_unwind(|| run_random(seed)).unwrap_or_else(|panic| {
             eprintln!(
-                "seed {seed} fails; again: IOPATH_MODEL_SEED={seed} cargo test -p iopath-core --test cache_model random"
+                "seed {seed} fails; again: IOPATH_MODEL_SEED={seed} cargo test -p iopath-core --test all cache_model::random"
             );
             resume_unwind(panic)
         });

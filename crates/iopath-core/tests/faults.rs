@@ -1,7 +1,7 @@
 //! Conformance of each kind of fault: every row of `FAULTS`, over a disk with bytes. The unit tests of the device with
 //! faults are in `src/block/fault/tests.rs`.
 
-#[path = "../mapped/disk.rs"]
+#[path = "mapped/disk.rs"]
 mod disk;
 mod rig;
 

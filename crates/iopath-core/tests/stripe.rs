@@ -4,7 +4,7 @@
 //! One seed is one short run of one stripe. `IOPATH_MODEL_OPS` sets the total number of operations (default 200,000),
 //! `IOPATH_MODEL_SEED` a single seed to repeat.
 
-#[path = "../model/disk.rs"]
+#[path = "model/disk.rs"]
 mod disk;
 mod life;
 mod requests;
@@ -31,7 +31,7 @@ fn every_request_is_executed_once_on_the_right_members() {
         let lived = catch_unwind(AssertUnwindSafe(|| Life::new(seed).live(OPS_PER_LIFE)));
         met += lived.unwrap_or_else(|panic| {
             eprintln!(
-                "seed {seed} fails; again: IOPATH_MODEL_SEED={seed} cargo test -p iopath-core --test stripe"
+                "seed {seed} fails; again: IOPATH_MODEL_SEED={seed} cargo test -p iopath-core --test all stripe::"
             );
             resume_unwind(panic)
         });

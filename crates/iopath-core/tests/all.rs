@@ -1,0 +1,17 @@
+//! The tests of the core in one test program, a module for each subject.
+
+mod buffered;
+mod cache;
+mod cache_crash;
+mod cache_model;
+mod cache_room;
+mod elevators;
+mod extreme_values;
+mod faults;
+mod holding;
+mod mapped;
+mod mapper;
+mod mapper_model;
+mod model;
+mod plug;
+mod stripe;
