@@ -4,7 +4,8 @@ use crate::args::CompareArgs;
 use crate::output::Output;
 use crate::stderr::note;
 use iopath_lab::LabError;
-use iopath_lab::compare::{Comparison, LiveEnd, compare_files, compare_live, input_files};
+use iopath_lab::compare::{LiveEnd, compare_files, compare_live, input_files};
+use iopath_report::compare::Comparison;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 

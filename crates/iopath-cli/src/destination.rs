@@ -4,8 +4,8 @@
 use crate::args::JsonArgs;
 use anyhow::{Context, bail, ensure};
 use iopath_lab::fit::FILE_START;
-use iopath_lab::html::PAGE_START;
-use iopath_lab::whatif::LINES_START;
+use iopath_report::html::PAGE_START;
+use iopath_report::whatif::LINES_START;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};

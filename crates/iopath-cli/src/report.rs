@@ -4,8 +4,9 @@ use crate::args::ReportArgs;
 use crate::destination::{self, Destination, is_stdout};
 use crate::output::print;
 use anyhow::Context;
-use iopath_lab::html::{PageOptions, page};
+use iopath_lab::compare::compare_for_page;
 use iopath_lab::own_file::replace_named;
+use iopath_report::html::{PageOptions, page};
 use std::path::{Path, PathBuf};
 
 pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
@@ -15,6 +16,7 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
         title: title.clone(),
         threshold: *threshold,
         vary: vary.clone(),
+        compare: compare_for_page,
     };
     if is_stdout(output) {
         return print(&page(&options)?);

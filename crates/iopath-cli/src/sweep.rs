@@ -6,11 +6,12 @@ use crate::progress::Bar;
 use crate::stderr::{note, plain};
 use anyhow::{Context, bail};
 use iopath_lab::options::flag_of;
-use iopath_lab::sweep::{Place, Sweep, SweepFile};
+use iopath_lab::sweep::{self, Sweep};
 use iopath_lab::{Interruption, LabError, SweepError, before_end};
 use iopath_log::for_terminal;
 use iopath_report::format::{Document, View};
 use iopath_report::result::Origin;
+use iopath_report::sweep::SweepFile;
 use iopath_report::terminal;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -26,14 +27,15 @@ static IS_COMPLETE: AtomicBool = AtomicBool::new(false);
 pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<()> {
     let Some(path) = &args.resume else {
         let matrix = args.matrix()?;
-        SweepFile::check_replaceable(&args.output).map_err(LabError::from)?;
+        sweep::check_replaceable(&args.output).map_err(LabError::from)?;
         let arguments = std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
         let mut file = SweepFile::new(arguments, args.seed, matrix.axes, matrix.values);
         file.origin = Some(Origin::of_process(SystemTime::now()));
-        file.place = Some(Place::here(args.target.as_deref()).context("cannot find the working directory")?);
+        file.place =
+            Some(sweep::current_place(args.target.as_deref()).context("cannot find the working directory")?);
         return measure(args, &matrix.cells, file, &args.output);
     };
-    let file = SweepFile::read(path).map_err(LabError::from)?;
+    let file = sweep::read(path).map_err(LabError::from)?;
     let args = SweepArgs::of(&file.arguments)?;
     if file.complete {
         return show(&file, &args, Json::new(&args.json, &[path], None)?);
@@ -44,7 +46,7 @@ pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<()> {
         "an earlier version began it, which did not record the directory of its target; begin a new sweep"
             .to_owned()
     });
-    if let Err(problem) = place.and_then(|place| place.enter(args.target.as_deref())) {
+    if let Err(problem) = place.and_then(|place| sweep::enter(place, args.target.as_deref())) {
         return Err(LabError::from(SweepError::NotResumable { path, problem }).into());
     }
     let matrix = args.matrix()?;
@@ -58,7 +60,7 @@ pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<()> {
 
 fn measure(
     args: &SweepArgs,
-    cells: &[Result<iopath_lab::sweep::Planned, String>],
+    cells: &[Result<sweep::Planned, String>],
     mut file: SweepFile,
     path: &Path,
 ) -> anyhow::Result<()> {

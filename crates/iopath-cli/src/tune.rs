@@ -7,7 +7,7 @@ use crate::stderr::{note, plain};
 use anyhow::bail;
 use iopath_lab::device_settings::{Change, Leftover, SettingsDevice, restore_all, restore_killed};
 use iopath_lab::jobfile::{JobFile, System};
-use iopath_lab::tune::{JobWorkload, Limits, OneWorkload, TuneReport, candidates, set, try_settings};
+use iopath_lab::tune::{JobWorkload, Limits, OneWorkload, candidates, set, settings_report, try_settings};
 use iopath_lab::{Interruption, LabError, SettingsError};
 use std::path::Path;
 use std::process::ExitCode;
@@ -27,7 +27,7 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<ExitCode> {
     }
     let changes = Change::parse_all(&args.changes).map_err(LabError::from)?;
     let report = if changes.is_empty() {
-        TuneReport::of(&SettingsDevice::find(device).map_err(LabError::from)?)
+        settings_report(&SettingsDevice::find(device).map_err(LabError::from)?)
     } else {
         let mut notes = Vec::new();
         let report = set(device, &changes, args.keep, &mut notes);

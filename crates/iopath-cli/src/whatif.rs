@@ -7,7 +7,8 @@ use anyhow::Context;
 use clap::error::ErrorKind;
 use iopath_lab::model_file;
 use iopath_lab::own_file::replace_named;
-use iopath_lab::whatif::{Shard, WhatIfReport};
+use iopath_lab::whatif::merge;
+use iopath_report::whatif::Shard;
 use std::path::{Path, PathBuf};
 
 pub(crate) fn run(args: &WhatIfArgs) -> anyhow::Result<()> {
@@ -30,7 +31,7 @@ pub(crate) fn run(args: &WhatIfArgs) -> anyhow::Result<()> {
         bar.finish();
         report?
     } else {
-        WhatIfReport::merge(&args.merge_parts)?
+        merge(&args.merge_parts)?
     };
     for note in report.inputs.iter().flat_map(|input| &input.notes) {
         stderr::note(note);

@@ -14,15 +14,15 @@ mod ours;
 mod report;
 mod source;
 mod verdict;
-mod view;
 
 use crate::compare_error::CompareError;
 use crate::host::this_machine;
-pub use report::{Comparison, DifferenceFacts, LiveFacts, MetricComparison, RunComparison, SCHEMA, Stopped};
-pub use verdict::Verdict;
 
 use std::path::PathBuf;
 use std::time::Duration;
+
+use iopath_report::compare::{Comparison, RunComparison, Verdict};
+use iopath_report::html::PageOptions;
 
 use crate::progress::{Progress, Stage};
 use live::{Commands, Plan};
@@ -103,6 +103,16 @@ pub fn compare_files(options: &CompareOptions) -> Result<Comparison, CompareErro
     let notes = report.notes.iter().cloned().chain(one_execution(&files, &report)).collect();
     let (metric, vary, unmatched) = (options.metric.clone(), options.vary.clone(), matched.unmatched);
     Ok(Comparison { metric, vary, unmatched, notes, ..report })
+}
+
+/// Compares two files for a page of results: its option `compare`.
+///
+/// # Errors
+/// In words: a file cannot be read, or the results are not comparable.
+pub fn compare_for_page(page: &PageOptions, files: [String; 2]) -> Result<Comparison, String> {
+    let options =
+        CompareOptions { sides: files, threshold: page.threshold, metric: None, vary: page.vary.clone() };
+    compare_files(&options).map_err(|error| error.to_string())
 }
 
 /// The note for a difference between two executions: the repetitions of one do not show how much executions differ.

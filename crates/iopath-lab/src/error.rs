@@ -13,6 +13,7 @@ use iopath_os::NoMemory;
 use iopath_os::kernel::Direction;
 use iopath_os::target::{DioError, ExtentError, Refusal, ResidencyError, TargetError};
 use iopath_report::UnknownName;
+use iopath_report::experiment::ParameterError;
 use iopath_report::size::format_size;
 use thiserror::Error;
 
@@ -20,7 +21,6 @@ use crate::compare_error::CompareError;
 use crate::fit_error::FitError;
 use crate::own_file::log_with_limit;
 use crate::refusal::WorkloadError;
-use crate::settings::ParameterError;
 use crate::settings_error::SettingsError;
 use crate::sweep_error::SweepError;
 use crate::whatif_error::WhatIfError;

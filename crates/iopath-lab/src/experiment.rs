@@ -25,22 +25,19 @@ mod merge;
 mod on_target;
 mod published;
 mod remote;
-mod report;
 mod skew;
 mod suite;
 mod unplug;
-mod view;
+
+use std::path::PathBuf;
 
 use iopath_report::UnknownName;
+use iopath_report::experiment::{ExperimentResult, Parameter, Report, Settings};
 
 use crate::error::LabError;
 
-pub use crate::settings::{Parameter, ParameterError, ParameterKind, Settings};
 pub use on_target::TargetRun;
-pub use report::{Direction, Report, Row, Verdict};
-pub use suite::{
-    EXPERIMENTS_SCHEMA, ExperimentResult, ExperimentsDocument, ExperimentsReport, Selection, experiments,
-};
+pub use suite::{Selection, experiments};
 
 /// A published effect, and the model that re-enacts it.
 #[derive(Debug, Clone, Copy)]
@@ -107,6 +104,12 @@ impl Experiment {
             name: id.to_owned(),
             known: EXPERIMENTS.iter().map(|experiment| experiment.id).collect(),
         })
+    }
+
+    /// The result of a run with these settings; `target` is none in virtual time.
+    fn result(&self, settings: &Settings, report: Report, target: Option<PathBuf>) -> ExperimentResult {
+        let Self { id, title, published, .. } = *self;
+        ExperimentResult { id, title, published, settings: settings.clone(), report, target }
     }
 
     /// Whether it also runs on real storage.

@@ -22,15 +22,16 @@ mod flash;
 mod log_replay;
 mod plan;
 mod prepare;
-pub mod report;
-mod search;
+pub mod search;
 mod stated;
-mod view;
 mod workloads;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use iopath_report::fit::{
+    CandidateError, ErrorSummary, FitReport, FittedFigure, FittedParameter, Quantity, SCHEMA, noise_text,
+};
 use iopath_report::result::Clock;
 
 use crate::error::LabError;
@@ -45,9 +46,7 @@ use evidence::{Evidence, Part, cases_of, median, quantile, score};
 use log_replay::LogReplay;
 use plan::Slice;
 use prepare::{check_noise, described, prepare, probe, request_max_bytes, too_small};
-pub use report::{CandidateError, ErrorSummary, FitReport, FittedFigure, FittedParameter, Quantity, SCHEMA};
 use search::{Best, minimise};
-use view::noise_text;
 use workloads::{Workloads, measure};
 
 pub use draft::FILE_START;

@@ -2,7 +2,6 @@
 //! not its content. `map/requests.rs` counts the requests, `map/view.rs` prints the map.
 
 mod requests;
-pub(crate) mod view;
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -10,19 +9,12 @@ use std::path::PathBuf;
 use iopath_core::mapper::Boundary;
 use iopath_os::target::extents::{ExtentFlags, FileExtent, extents};
 use iopath_os::target::{Backing, DioAlignment, Kind, Target, TargetError};
-use iopath_report::result::{DiskFacts, Host};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use iopath_report::map::{FileMap, MapExtent, SCHEMA};
 
 use crate::error::LabError;
 use crate::host::{disk_facts, this_machine};
 use crate::target::inspect;
 use requests::{Layout, requests};
-
-pub use requests::Requests;
-
-/// The name and version of the JSON schema.
-pub const SCHEMA: &str = "iopath.map/1";
 
 /// The options of a map.
 #[derive(Debug, Clone)]
@@ -33,99 +25,6 @@ pub struct MapOptions {
     pub block_bytes: Vec<u64>,
     /// The treatment of boundaries; unset means `once`.
     pub boundary: Option<Boundary>,
-}
-
-/// The extents of a file and the requests of reads: the complete output of `--json`.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
-pub struct FileMap {
-    /// [`SCHEMA`].
-    pub schema: String,
-    /// The machine; none in maps of earlier versions.
-    #[serde(default)]
-    pub host: Option<Host>,
-    /// The file, symbolic links resolved; bytes that are not UTF-8 are replaced.
-    pub path: String,
-    /// Its size in bytes.
-    pub size_bytes: u64,
-    /// The type of the filesystem.
-    pub filesystem: Option<String>,
-    /// The filesystem's block size, bytes.
-    pub block_bytes: u32,
-    /// `extents`, or `blocks` if the inode and indirect blocks point to single blocks.
-    pub mapped_by: String,
-    /// The disk beneath; none without a single disk.
-    pub disk: Option<DiskFacts>,
-    /// In order of offset, with holes between them.
-    pub extents: Vec<MapExtent>,
-    /// The limits of direct reads; none if direct I/O is refused.
-    pub limits: Option<ReadLimits>,
-    /// One for each block size.
-    pub requests: Vec<Requests>,
-    /// Warnings about the accuracy of the map.
-    pub warnings: Vec<String>,
-}
-
-/// A range of a file that is contiguous on the device.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
-pub struct MapExtent {
-    /// Offset in the file, bytes.
-    pub logical_bytes: u64,
-    /// Offset on the filesystem's device, bytes; none if it is not known.
-    pub physical_bytes: Option<u64>,
-    /// Length, bytes. The last may reach beyond the end of the file.
-    pub bytes: u64,
-    /// Its flags, in words.
-    pub flags: Vec<String>,
-}
-
-/// The limits of direct reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
-pub struct ReadLimits {
-    /// Offset and length are multiples of this number of bytes.
-    pub align_bytes: u32,
-    /// The largest request the kernel sends to the disk, bytes.
-    pub request_bytes_max: u64,
-    /// Requests do not cross multiples of this number of bytes on the disk; none if it has no such limit.
-    pub chunk_bytes: Option<u64>,
-    /// The treatment of boundaries; none if the file has none.
-    pub boundary: Option<BoundaryName>,
-}
-
-/// The treatment of boundaries, by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum BoundaryName {
-    /// Each block of a mapping before a boundary is a request.
-    EveryBlock,
-    /// A request ends at a boundary.
-    Once,
-    /// Boundaries have no effect.
-    Ignore,
-}
-
-impl From<Boundary> for BoundaryName {
-    fn from(boundary: Boundary) -> Self {
-        match boundary {
-            Boundary::EveryBlock => Self::EveryBlock,
-            Boundary::Once => Self::Once,
-            Boundary::Ignore => Self::Ignore,
-        }
-    }
-}
-
-impl FileMap {
-    /// The map as indented JSON, with a newline at the end.
-    pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("JSON can represent all fields") + "\n"
-    }
-
-    /// The number of extents whose reads access the disk.
-    pub fn written(&self) -> usize {
-        let is_written = |extent: &&MapExtent| {
-            extent.physical_bytes.is_some() && !extent.flags.iter().any(|flag| flag == "unwritten")
-        };
-        self.extents.iter().filter(is_written).count()
-    }
 }
 
 /// Finds the extents of a file and counts the requests of reads.

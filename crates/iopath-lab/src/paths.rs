@@ -44,6 +44,8 @@ pub fn find_path(name: &str) -> Result<&'static PathRow, UnknownName> {
 
 #[cfg(test)]
 mod tests {
+    use iopath_report::result::{PATH_NAMES, WITHOUT_TARGET};
+
     use super::*;
 
     #[test]
@@ -53,6 +55,14 @@ mod tests {
             assert_eq!(find_path(row.name).unwrap().name, row.name);
             assert!(!row.about.is_empty(), "{}", row.name);
         }
+    }
+
+    #[test]
+    fn the_names_in_results_are_those_of_the_table() {
+        let names: Vec<&str> = PATHS.iter().map(|row| row.name).collect();
+        assert_eq!(names, PATH_NAMES);
+        let without = PATHS.iter().filter(|row| !row.capabilities.needs_target).map(|row| row.name);
+        assert_eq!(without.collect::<Vec<_>>(), WITHOUT_TARGET);
     }
 
     #[test]

@@ -8,20 +8,15 @@
 //! | `model_settings.rs` | settings of modelled targets |
 //! | `place.rs` | the directory and the target of a sweep that is continued |
 //! | `file.rs` | the results file, which `--resume` reads |
-//! | `view.rs` | tables and heat maps as text |
-//! | `formats.rs` | CSV and the classic table of block sizes |
 
 mod file;
-mod formats;
 mod matrix;
 mod measure;
 mod model_settings;
 mod place;
-mod view;
 
-pub use file::{Cell, SCHEMA, SweepFile};
-pub(crate) use matrix::OF_WORKLOAD;
-pub use matrix::{Axis, CELLS_MAX, product};
+pub use file::{check_replaceable, read};
+pub use matrix::{CELLS_MAX, parse_axis, product};
 pub use measure::{Planned, Sweep};
 pub use model_settings::set_on_model;
-pub use place::{Identity, Place};
+pub use place::{current_place, enter};

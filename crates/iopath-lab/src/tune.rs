@@ -13,7 +13,7 @@ mod halving;
 mod trial;
 mod workload;
 
-pub use change::{ChangedSetting, SCHEMA, SettingFacts, TuneReport, set};
-pub use halving::{Limits, TrialVerdict};
-pub use trial::{CandidateFacts, Measure, SCHEMA as TRIAL_SCHEMA, TrialReport, candidates, try_settings};
+pub use change::{set, settings_report};
+pub use halving::Limits;
+pub use trial::{Measure, candidates, try_settings};
 pub use workload::{JobWorkload, OneWorkload};

@@ -12,29 +12,25 @@
 
 mod alternative;
 mod csv;
-mod figures;
 mod log;
 mod meter;
 mod parts;
 mod plan;
 mod replay;
-mod report;
 mod request;
 mod resample;
-mod shard;
 mod source;
 mod study;
 mod tally;
 mod trace;
 mod verdict;
-mod view;
 
 use std::path::PathBuf;
 
+use iopath_report::whatif::{Metric, Shard, WhatIfReport};
+
 pub use alternative::{Axes, Priorities, parse_elevators, parse_max_sectors};
-pub use figures::{Change, Changes, Figures, METRICS, Metric};
-pub use report::{CellReport, InputReport, LINES_START, ModelError, SCHEMA, Study, Verdict, WhatIfReport};
-pub use shard::Shard;
+pub use parts::merge;
 
 use crate::error::LabError;
 use crate::progress::Progress;

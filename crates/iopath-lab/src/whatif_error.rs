@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use iopath_report::size::format_size;
+use iopath_report::whatif::ShardError;
 use thiserror::Error;
 
 /// An input, alternative or part that cannot be used.
@@ -179,13 +180,8 @@ pub enum WhatIfError {
         problem: String,
     },
     /// A shard that does not exist.
-    #[error("`{text}` is no shard; {problem}")]
-    Shard {
-        /// The text.
-        text: String,
-        /// The problem and the remedy.
-        problem: String,
-    },
+    #[error(transparent)]
+    Shard(#[from] ShardError),
     /// A part cannot be read.
     #[error("cannot read part {}: {source}", path.display())]
     Part {
@@ -217,9 +213,6 @@ pub enum WhatIfError {
 impl WhatIfError {
     /// Whether the arguments are wrong on every machine.
     pub fn is_usage(&self) -> bool {
-        matches!(
-            self,
-            Self::TooMany { .. } | Self::Shard { .. } | Self::NoTarget { .. } | Self::NotAModel { .. }
-        )
+        matches!(self, Self::TooMany { .. } | Self::Shard(_) | Self::NoTarget { .. } | Self::NotAModel { .. })
     }
 }

@@ -4,8 +4,9 @@
 use std::time::{Duration, Instant};
 
 use iopath_lab::LabError;
-use iopath_lab::experiment::{EXPERIMENTS, ParameterKind, Selection, experiments};
+use iopath_lab::experiment::{EXPERIMENTS, Selection, experiments};
 use iopath_lab::progress::Silent;
+use iopath_report::experiment::ParameterKind;
 
 /// Values that keep an experiment short. Those of a heavy experiment are tested alone.
 const SHORT: &[(&str, &[&str])] = &[

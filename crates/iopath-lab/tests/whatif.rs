@@ -1,7 +1,6 @@
 //! Replays of recorded requests: a run on a model and its replay on the same model are the same, figures computed by
 //! hand, and results that depend neither on threads nor on shares.
 
-use iopath_report::format::{Document, View};
 use std::fs;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
@@ -9,11 +8,13 @@ use std::time::Duration;
 
 use iopath_lab::paths::find_path;
 use iopath_lab::progress::Silent;
-use iopath_lab::whatif::{Axes, CellReport, InputReport, METRICS, WhatIf, WhatIfReport, parse_elevators};
+use iopath_lab::whatif::{Axes, WhatIf, merge, parse_elevators};
 use iopath_lab::{
     BlockSize, Depth, DeviceDepth, End, Jobs, LogSettings, Rate, RateProcess, Repetitions, Workload,
 };
 use iopath_report::Rw;
+use iopath_report::format::{Document, View};
+use iopath_report::whatif::{CellReport, InputReport, METRICS, WhatIfReport};
 
 const MIB: u64 = 1 << 20;
 
@@ -318,19 +319,18 @@ fn results_depend_neither_on_threads_nor_on_shares() {
         };
         // In another order than that of the shares.
         let parts: Vec<PathBuf> = (1..=count).rev().map(part).collect();
-        let merged = WhatIfReport::merge(&parts).unwrap();
+        let merged = merge(&parts).unwrap();
         assert_eq!(merged.to_json(), whole.to_json(), "{count} shares");
         assert_eq!(merged.to_json_lines(), whole.to_json_lines());
         assert_eq!(merged.text(View::plain(Some(100))), whole.text(View::plain(Some(100))));
-        let missing = WhatIfReport::merge(&parts[..1]).unwrap_err().to_string();
+        let missing = merge(&parts[..1]).unwrap_err().to_string();
         assert!(missing.contains("of 6 cells"), "{missing}");
-        let twice =
-            WhatIfReport::merge(&[parts[count as usize - 1].clone(), parts[count as usize - 1].clone()]);
+        let twice = merge(&[parts[count as usize - 1].clone(), parts[count as usize - 1].clone()]);
         assert!(twice.unwrap_err().to_string().contains("name each part once"));
     }
     let other = run(&WhatIf { seeds: 2, shard: "2/2".parse().ok(), ..study });
     let other = files.write("other.json", &other.to_json());
-    let mixed = WhatIfReport::merge(&[files.directory.path().join("1-2.json"), other]).unwrap_err();
+    let mixed = merge(&[files.directory.path().join("1-2.json"), other]).unwrap_err();
     assert!(mixed.to_string().contains("of another study"), "{mixed}");
 }
 

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use iopath_lab::paths::find_path;
 use iopath_lab::progress::Silent;
-use iopath_lab::whatif::{Axes, InputReport, WhatIf};
+use iopath_lab::whatif::{Axes, WhatIf};
 use iopath_lab::{BlockSize, CacheSettings, End, Jobs, LogSettings, Readahead, Repetitions, Workload};
 use iopath_log::{Filter, LogReader};
 use iopath_report::Rw;
 use iopath_report::result::RunResult;
+use iopath_report::whatif::InputReport;
 
 const MIB: u64 = 1 << 20;
 

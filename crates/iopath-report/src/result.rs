@@ -11,14 +11,16 @@ mod finding;
 mod host;
 mod latency_target;
 mod origin;
+mod path;
 mod several;
 mod steady;
 mod verify;
 mod workload;
 
-use crate::size::format_size;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::size::format_size;
 
 pub use connections::Connections;
 pub use course::Course;
@@ -29,6 +31,7 @@ pub use finding::{Confidence, Finding};
 pub use host::{DiskFacts, Host, ModelHostFacts, TargetFacts};
 pub use latency_target::{DepthSearchResult, LatencyTargetResult};
 pub use origin::Origin;
+pub use path::{PATH_NAMES, WITHOUT_TARGET};
 pub use several::{GroupResult, JobFacts, Skipped, TargetResult, TargetsEnd};
 pub use steady::{SteadyRepeat, SteadyStateResult, SteadyWindow};
 pub use verify::{VerifyFault, VerifyResult};

@@ -7,8 +7,9 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Args, FromArgMatches, Parser};
 use iopath_lab::device_settings::{Change, SettingName};
 use iopath_lab::options::{Form, OptionRow, flag_of, of_name, options};
-use iopath_lab::sweep::{Axis, Planned, product, set_on_model};
+use iopath_lab::sweep::{Planned, parse_axis, product, set_on_model};
 use iopath_lab::{LabError, SweepError};
+use iopath_report::sweep::Axis;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
@@ -130,7 +131,7 @@ impl SweepArgs {
         let options = self.options()?;
         let mut axes = Vec::new();
         for (row, list) in &self.lists.0 {
-            let axis = Axis::parse(row.name().unwrap_or_default(), list).map_err(lab)?;
+            let axis = parse_axis(row.name().unwrap_or_default(), list).map_err(lab)?;
             axis.values.iter().try_for_each(|value| check(row, value))?;
             axes.push(axis);
         }
@@ -161,10 +162,10 @@ impl SweepArgs {
         let (name, list) = text.split_once('=').ok_or_else(form)?;
         let (name, list) = (name.trim(), list.trim());
         if self.is_model() {
-            return Ok(Axis::parse(name, list).map_err(LabError::from)?);
+            return Ok(parse_axis(name, list).map_err(LabError::from)?);
         }
         let setting = SettingName::find(name).map_err(LabError::from)?;
-        let mut axis = Axis::parse(setting.as_str(), list).map_err(LabError::from)?;
+        let mut axis = parse_axis(setting.as_str(), list).map_err(LabError::from)?;
         for value in &mut axis.values {
             *value = setting.parse(value).map_err(LabError::from)?;
         }

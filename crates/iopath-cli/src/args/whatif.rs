@@ -7,9 +7,8 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use iopath_core::elevator::ElevatorSpec;
 use iopath_lab::Readahead;
 use iopath_lab::cache::parse_readahead;
-use iopath_lab::whatif::{
-    Axes, DEFAULT_SEEDS, Metric, Priorities, Shard, WhatIf, parse_elevators, parse_max_sectors,
-};
+use iopath_lab::whatif::{Axes, DEFAULT_SEEDS, Priorities, WhatIf, parse_elevators, parse_max_sectors};
+use iopath_report::whatif::{Metric, Shard};
 use std::path::PathBuf;
 
 /// Lists have commas; each combination of their values is an alternative.

@@ -9,14 +9,16 @@ mod process;
 
 pub(super) use command::Commands;
 
+use iopath_report::compare::Verdict;
+use iopath_report::compare::{Comparison, LiveFacts, Stopped};
 use iopath_report::random::generator;
 use rand_xoshiro::rand_core::RngCore;
 
 use super::data::Run;
 use super::looks::Looks;
 use super::matching::join;
-use super::report::{Comparison, LiveFacts, Stopped, report};
-use super::verdict::{Compared, Decision, Design, Verdict, compare, decide};
+use super::report::report;
+use super::verdict::{Compared, Decision, Design, compare, decide};
 use crate::compare_error::CompareError;
 
 /// Executes the commands of a live comparison.

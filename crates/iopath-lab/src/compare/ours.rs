@@ -11,7 +11,6 @@ use super::data::{
 use super::json::Node;
 use crate::compare_error::CompareError;
 use crate::paths::find_path;
-use crate::sweep;
 
 /// Whether a document is JSON of iopath.
 pub(super) fn is_ours(root: &Node) -> bool {
@@ -23,9 +22,9 @@ pub(super) fn read(root: &Node) -> Result<Vec<Run>, CompareError> {
     let schema = root.get("schema")?;
     match schema.text()? {
         result::SCHEMA => of_result(root),
-        sweep::SCHEMA => of_sweep(root),
+        iopath_report::sweep::SCHEMA => of_sweep(root),
         other => {
-            let known = [result::SCHEMA, sweep::SCHEMA].join(" and ");
+            let known = [result::SCHEMA, iopath_report::sweep::SCHEMA].join(" and ");
             Err(schema.error(&format!("`{other}` cannot be compared, only {known} can")))
         }
     }
@@ -70,7 +69,9 @@ fn of_sweep(root: &Node) -> Result<Vec<Run>, CompareError> {
         if values.len() != axes.len() {
             return Err(cell.error("its values are not those of the lists"));
         }
-        for (name, value) in axes.iter().zip(&values).filter(|(name, _)| !sweep::OF_WORKLOAD.contains(name)) {
+        for (name, value) in
+            axes.iter().zip(&values).filter(|(name, _)| !iopath_report::sweep::OF_WORKLOAD.contains(name))
+        {
             let value = value.text()?;
             read[first..].iter_mut().for_each(|run| run.replace(name, value));
         }

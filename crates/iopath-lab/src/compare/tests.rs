@@ -11,6 +11,7 @@ use iopath_report::stats::noise::Noise;
 use serde_json::{Value, json};
 
 use super::*;
+use iopath_report::compare::MetricComparison;
 
 /// A result of iopath with these throughputs.
 fn result(rates: &[f64]) -> Value {

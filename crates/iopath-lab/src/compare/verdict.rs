@@ -1,52 +1,14 @@
 //! Compares the samples of paired runs, and decides the verdicts. Does not read or display results.
 
+use iopath_report::compare::Verdict;
 use iopath_report::stats::Summary;
 use iopath_report::stats::contrast::Contrast;
 use iopath_report::stats::holm::{self, Test};
 use iopath_report::stats::trimmed::Location;
 use iopath_report::stats::{frequency, trend};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 use super::data::{IOPS, METRICS, Metric, NONE, P99, Run, THROUGHPUT, TIME};
 use crate::compare_error::CompareError;
-
-/// The outcome of a comparison: B relative to A.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    /// Significantly faster.
-    Faster,
-    /// Significantly slower.
-    Slower,
-    /// At a significantly lower CPU cost.
-    Cheaper,
-    /// At a significantly higher CPU cost.
-    Costlier,
-    /// The whole interval lies within the threshold.
-    Same,
-    /// Neither.
-    Inconclusive,
-}
-
-impl Verdict {
-    /// The name in JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Faster => "faster",
-            Self::Slower => "slower",
-            Self::Cheaper => "cheaper",
-            Self::Costlier => "costlier",
-            Self::Same => "same",
-            Self::Inconclusive => "inconclusive",
-        }
-    }
-
-    /// Whether B is worse than A.
-    pub fn is_regression(self) -> bool {
-        matches!(self, Self::Slower | Self::Costlier)
-    }
-}
 
 /// A repetition that takes this many times as long as the median one is a stall.
 pub(super) const STALL: f64 = 2.0;

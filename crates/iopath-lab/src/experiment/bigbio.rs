@@ -4,8 +4,9 @@
 use iopath_log::Filter;
 use iopath_model::{Host, HostModel, Model, ModelDevice};
 use iopath_report::Rw;
+use iopath_report::experiment::{Direction, Parameter, Report, Row, Settings};
 
-use super::{Direction, Experiment, OnTarget, Parameter, Report, Row, Settings, TargetRun};
+use super::{Experiment, OnTarget, TargetRun};
 use crate::error::LabError;
 use crate::paths::iopath_direct;
 use crate::simulated::machine::{Machine, Outcome, Top, VolumeSetup};
@@ -277,7 +278,7 @@ fn evidence(disk: &Disk, settings: &Settings, call_kib: u64) -> Result<Vec<Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::Verdict;
+    use iopath_report::experiment::Verdict;
 
     fn report(set: &[&str]) -> Report {
         let set: Vec<String> = set.iter().map(|text| (*text).to_owned()).collect();

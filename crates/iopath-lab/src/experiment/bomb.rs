@@ -1,8 +1,10 @@
 //! `bomb`: the segment limit of writes while reads wait. The setup is in `elevator_limits.rs`.
 
+use iopath_report::experiment::{Direction, Report, Row, Settings};
+
+use super::Experiment;
 use super::elevator_limits::{LIFTED, Limits, Mixed, OTHERS, parameters, run as run_mixed, run_on};
 use super::published::published;
-use super::{Direction, Experiment, Report, Row, Settings};
 use crate::error::LabError;
 
 /// The name of the limit, and the values to compare.
@@ -120,7 +122,7 @@ fn evidence(mixed: &Mixed) -> Result<Vec<String>, LabError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::Verdict;
+    use iopath_report::experiment::Verdict;
 
     #[test]
     fn small_writes_lose_because_the_elevator_refuses_merges() {

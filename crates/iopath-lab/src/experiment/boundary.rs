@@ -1,9 +1,10 @@
 //! `boundary`: the boundary flag of a block-mapped file, applied to every block or once to a mapping.
 
 use iopath_core::mapper::Boundary;
+use iopath_report::experiment::{Direction, Parameter, Report, Row, Settings};
 
+use super::Experiment;
 use super::extending::{self, Figures, Filesystem, measure};
-use super::{Direction, Experiment, Parameter, Report, Row, Settings};
 use crate::error::LabError;
 
 pub(super) static ROW: Experiment = Experiment {

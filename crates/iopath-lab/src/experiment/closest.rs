@@ -9,12 +9,13 @@ use iopath_core::{Bio, Extent, Instant, LengthOnly, Limits, QueueConfig, Request
 use iopath_log::Filter;
 use iopath_model::{Model, ModelDevice};
 use iopath_report::Rw;
+use iopath_report::experiment::{Direction, Parameter, Report, Row, Settings};
 use iopath_report::random;
 use iopath_report::size::format_size;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::RngCore;
 
-use super::{Direction, Experiment, Parameter, Report, Row, Settings};
+use super::Experiment;
 use crate::error::LabError;
 use crate::simulated::machine::{Machine, Outcome, Top, VolumeSetup};
 use crate::workload::{BlockSize, Depth, End, Workload};

@@ -5,9 +5,10 @@ use iopath::Readahead;
 use iopath_log::Filter;
 use iopath_model::{Host, HostModel, Model, ModelDevice};
 use iopath_report::Rw;
+use iopath_report::experiment::{Direction, Parameter, Report, Row, Settings};
 
 use super::published::published;
-use super::{Direction, Experiment, OnTarget, Parameter, Report, Row, Settings, TargetRun};
+use super::{Experiment, OnTarget, TargetRun};
 use crate::cache::CacheSettings;
 use crate::error::LabError;
 use crate::paths::{iopath_buffered, iopath_direct};
@@ -250,7 +251,7 @@ fn evidence(settings: &Settings) -> Result<Vec<String>, LabError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::Verdict;
+    use iopath_report::experiment::Verdict;
 
     #[test]
     fn direct_io_has_the_rates_of_the_page_cache_at_a_fraction_of_the_cpu_time() {

@@ -1,10 +1,12 @@
 //! `cpu`: the idle share of the CPUs in the runs of `link`, by kernel and path.
 
+use iopath_report::experiment::{Direction, Report, Settings};
+
+use super::Experiment;
 use super::fc_2002::{
     BIO, BLOCK_2_4, BLOCK_2_5, BUFFER, DATA, Kernel, PIECE, PIN, Path, READAHEAD, REQUEST, nine_runs,
     published_figure, row, run as run_one,
 };
-use super::{Direction, Experiment, Report, Settings};
 use crate::error::LabError;
 
 pub(super) static ROW: Experiment = Experiment {
@@ -77,9 +79,9 @@ fn evidence(settings: &Settings) -> Result<Vec<String>, LabError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
     use super::super::fc_2002::assert_verdict;
     use super::*;
+    use iopath_report::experiment::Verdict;
 
     #[test]
     fn idle_time_follows_the_number_of_bios() {

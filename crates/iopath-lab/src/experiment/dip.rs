@@ -3,11 +3,12 @@
 use iopath::Readahead;
 use iopath_core::log::Event;
 use iopath_log::Filter;
+use iopath_report::experiment::{Direction, Report, Row, Settings};
 
 use super::loop_reads::{Reads, Top};
 use super::published::published;
 use super::remote::{Constants, MODEL, Reader, Setup, is_calibrated, read, size, throughput};
-use super::{Direction, Experiment, OnTarget, Report, Row, Settings, TargetRun};
+use super::{Experiment, OnTarget, TargetRun};
 use crate::error::LabError;
 
 pub(super) static ROW: Experiment = Experiment {

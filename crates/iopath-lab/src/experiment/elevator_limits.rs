@@ -14,8 +14,8 @@ use iopath_core::log::Event;
 use iopath_log::Filter;
 use iopath_model::{Host, HostModel, Model, ModelDevice};
 use iopath_report::Rw;
+use iopath_report::experiment::{Parameter, Settings};
 
-use super::{Parameter, Settings};
 use crate::error::LabError;
 use crate::simulated::machine::{Machine, Outcome, Top, VolumeSetup};
 use crate::workload::{BlockSize, Depth, End, Jobs, Workload};

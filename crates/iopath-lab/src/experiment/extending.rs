@@ -20,9 +20,9 @@ use iopath_core::{Extent, Stripe, StripeConfig};
 use iopath_log::{Filter, SyncLogWriter};
 use iopath_model::{Host, HostModel, Link, LinkModel, Model, ModelDevice, Staged, Submitter};
 use iopath_report::Rw;
+use iopath_report::experiment::{Parameter, Row, Settings};
 
 use super::published::published;
-use super::{Parameter, Row, Settings};
 use crate::error::LabError;
 use crate::simulated::Span;
 use crate::simulated::machine::{Machine, Memory, Top, VolumeSetup};
@@ -255,5 +255,5 @@ pub(super) fn assert_is_reproduced(experiment: &super::Experiment) {
     for Row { what, published, ours, calibrated, .. } in &report.rows {
         eprintln!("{what}: {published:?} {ours:.2} {calibrated}");
     }
-    assert_eq!(report.verdict(), Some(super::Verdict::Reproduced));
+    assert_eq!(report.verdict(), Some(iopath_report::experiment::Verdict::Reproduced));
 }

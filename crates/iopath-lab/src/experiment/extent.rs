@@ -1,9 +1,10 @@
 //! `extent`: the same write as in `boundary`, on a file that is mapped by extents.
 
 use iopath_core::mapper::Boundary;
+use iopath_report::experiment::{Direction, Report, Settings};
 
+use super::Experiment;
 use super::extending::{self, Filesystem, measure};
-use super::{Direction, Experiment, Report, Settings};
 use crate::error::LabError;
 
 pub(super) static ROW: Experiment = Experiment {

@@ -10,9 +10,9 @@ use iopath::Readahead;
 use iopath_core::BlockDevice;
 use iopath_core::elevator::ElevatorSpec;
 use iopath_model::{Host, HostModel, Link, LinkModel, LockOrder, Model, ModelDevice, Staged};
+use iopath_report::experiment::{Parameter, Row, Settings};
 
 use super::published::published;
-use super::{Parameter, Row, Settings};
 use crate::cache::CacheSettings;
 use crate::error::LabError;
 use crate::simulated::Span;
@@ -318,9 +318,9 @@ fn host(settings: &Settings, kernel: Kernel, path: Path) -> Result<HostModel, La
 pub(super) fn assert_verdict(
     experiment: &super::Experiment,
     set: &[&str],
-    verdict: Option<super::Verdict>,
+    verdict: Option<iopath_report::experiment::Verdict>,
     predictions: usize,
-) -> super::Report {
+) -> iopath_report::experiment::Report {
     let set: Vec<String> = set.iter().map(ToString::to_string).collect();
     let report = (experiment.run)(&Settings::new(experiment.parameters, &set).unwrap()).unwrap();
     assert_eq!(report.verdict(), verdict, "{report:?}");

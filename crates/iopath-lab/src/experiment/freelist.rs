@@ -11,8 +11,9 @@ use iopath_core::log::{Event, Subject};
 use iopath_log::Filter;
 use iopath_model::{Host, HostModel, Model, ModelDevice};
 use iopath_report::Rw;
+use iopath_report::experiment::{Direction, Parameter, Report, Row, Settings};
 
-use super::{Direction, Experiment, Parameter, Report, Row, Settings};
+use super::Experiment;
 use crate::error::LabError;
 use crate::simulated::machine::{Machine, MachineLog, Top, VolumeSetup};
 use crate::workload::{BlockSize, Depth, End, Jobs, Workload};
@@ -289,7 +290,7 @@ fn allocate(log: &MachineLog, allocator: &mut dyn Slots) -> Result<(u64, u64), L
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::Verdict;
+    use iopath_report::experiment::Verdict;
 
     #[test]
     fn the_list_gives_more_depth_and_takes_few_steps() {

@@ -2,12 +2,13 @@
 
 use iopath_core::log::Event;
 use iopath_log::Filter;
+use iopath_report::experiment::{Direction, Report, Row, Settings};
 
 use super::fc_2002::{
     BIO, BLOCK_2_4, BLOCK_2_5, BUFFER, DATA, DISKS, FILE, Kernel, PIECE, PIN, Path, READAHEAD, REQUEST,
     nine_runs, published_figure, row, run as run_one,
 };
-use super::{Direction, Experiment, OnTarget, Report, Row, Settings, TargetRun};
+use super::{Experiment, OnTarget, TargetRun};
 use crate::error::LabError;
 use crate::paths::{iopath_buffered, iopath_direct};
 use crate::workload::{BlockSize, Jobs, Repetitions, Workload};
@@ -128,9 +129,9 @@ fn on_target(target: &mut TargetRun<'_>) -> Result<Report, LabError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
     use super::super::fc_2002::assert_verdict;
     use super::*;
+    use iopath_report::experiment::Verdict;
 
     #[test]
     fn direct_reads_fill_the_link_and_reads_of_512_bytes_do_not() {

@@ -8,8 +8,9 @@ use std::num::NonZeroU64;
 use iopath_log::{Filter, LogReader};
 use iopath_model::{Host, HostModel, Model, ModelDevice};
 use iopath_report::Rw;
+use iopath_report::experiment::{Direction, Parameter, Report, Row, Settings};
 
-use super::{Direction, Experiment, OnTarget, Parameter, Report, Row, Settings, TargetRun};
+use super::{Experiment, OnTarget, TargetRun};
 use crate::error::LabError;
 use crate::own_file::{Kind, OwnFile};
 use crate::paths::iopath_direct;
@@ -340,7 +341,7 @@ fn evidence(setup: Setup) -> Result<Vec<String>, LabError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::Verdict;
+    use iopath_report::experiment::Verdict;
 
     #[test]
     fn the_log_slows_the_run_by_its_own_writes_and_the_ring_misses_little() {

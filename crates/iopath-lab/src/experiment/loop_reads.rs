@@ -18,8 +18,9 @@ use std::process::Command;
 use iopath::Readahead;
 use iopath_os::target::Kind;
 use iopath_report::Rw;
+use iopath_report::experiment::Settings;
 
-use super::{Settings, TargetRun};
+use super::TargetRun;
 use crate::cache::CacheSettings;
 use crate::device_settings::{Change, Session, SettingsDevice, Until};
 use crate::error::LabError;

@@ -4,13 +4,14 @@
 use std::time::Duration;
 
 use iopath_report::Rw;
+use iopath_report::experiment::{Direction, Report, Row, Settings};
 use iopath_report::result::RunResult;
 
 use super::elevator_limits::{
     DEPTH, GOOD, LIFTED, LIMITS, Limits, Mixed, OTHERS, parameters, run as run_mixed, run_on,
 };
 use super::published::published;
-use super::{Direction, Experiment, OnTarget, Report, Row, Settings, TargetRun};
+use super::{Experiment, OnTarget, TargetRun};
 use crate::error::LabError;
 use crate::paths::find_path;
 use crate::workload::{BlockSize, Depth, DeviceDepth, End, Jobs, ReadShare, Workload};
@@ -143,7 +144,7 @@ fn evidence(mixed: &Mixed) -> Result<Vec<String>, LabError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::Verdict;
+    use iopath_report::experiment::Verdict;
 
     fn report(set: &[&str]) -> Report {
         let set: Vec<String> = set.iter().map(|text| (*text).to_owned()).collect();

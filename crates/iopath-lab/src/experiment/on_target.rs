@@ -5,9 +5,9 @@ use std::fmt;
 use std::path::Path;
 
 use iopath_os::target::Kind;
+use iopath_report::experiment::Settings;
 use iopath_report::result::RunResult;
 
-use super::Settings;
 use crate::error::LabError;
 use crate::progress::Progress;
 use crate::run::Lab;

@@ -11,8 +11,8 @@ use iopath::Readahead;
 use iopath_core::elevator::ElevatorSpec;
 use iopath_model::{Model, ModelDevice, Staged};
 use iopath_report::Rw;
+use iopath_report::experiment::{Parameter, Settings};
 
-use super::{Parameter, Settings};
 use crate::cache::CacheSettings;
 use crate::error::LabError;
 use crate::simulated::contexts::ContextTimes;

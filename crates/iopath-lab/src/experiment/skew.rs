@@ -2,13 +2,14 @@
 
 use iopath_core::log::Event;
 use iopath_log::Filter;
+use iopath_report::experiment::{Direction, Parameter, Report, Row, Settings};
 
 use super::fc_2002::{
     BIO, BLOCK_2_4, BLOCK_2_5, BUFFER, FILE, Kernel, PIECE, PIN, Path, REQUEST, Run, published_figure, row,
     run as run_one,
 };
 use super::published::published;
-use super::{Direction, Experiment, OnTarget, Parameter, Report, Row, Settings, TargetRun};
+use super::{Experiment, OnTarget, TargetRun};
 use crate::error::LabError;
 use crate::paths::iopath_direct;
 use crate::workload::{BlockSize, Depth, DeviceDepth, Jobs, Repetitions, Workload};
@@ -194,9 +195,9 @@ fn on_target(target: &mut TargetRun<'_>) -> Result<Report, LabError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
     use super::super::fc_2002::assert_verdict;
     use super::*;
+    use iopath_report::experiment::Verdict;
 
     #[test]
     fn one_lock_for_all_queues_separates_the_workers_less_than_published() {

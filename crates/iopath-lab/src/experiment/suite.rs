@@ -6,19 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use iopath_report::result::Host;
-use schemars::JsonSchema;
-use serde::Serialize;
+use iopath_report::experiment::{ExperimentResult, ExperimentsReport, ParameterError, Report, Settings};
 
 use super::on_target::{TargetRun, is_directory};
-use super::report::{Direction, Report, Row, Verdict};
-use super::{EXPERIMENTS, Experiment, OnTarget, Parameter, ParameterError, Settings};
+use super::{EXPERIMENTS, Experiment, OnTarget};
 use crate::error::LabError;
 use crate::progress::{Progress, Stage};
 use crate::run::{IDLE_SAMPLE, Lab};
-
-/// The name and version of the JSON schema.
-pub const EXPERIMENTS_SCHEMA: &str = "iopath.experiments/1";
 
 /// The experiments to run.
 #[derive(Debug, Clone, Default)]
@@ -30,38 +24,6 @@ pub struct Selection {
     /// Real storage: a directory for scratch files, or a file or block device for experiments that only read. None
     /// means models in virtual time.
     pub target: Option<PathBuf>,
-}
-
-/// The result of an experiment, with the values of its parameters.
-#[derive(Debug, Clone)]
-pub struct ExperimentResult {
-    /// The experiment.
-    pub experiment: &'static Experiment,
-    /// The values of its parameters.
-    pub settings: Settings,
-    /// The rows and directions.
-    pub report: Report,
-    /// The target; none in virtual time.
-    pub target: Option<PathBuf>,
-}
-
-impl ExperimentResult {
-    /// The verdict of the report. `None` if a parameter is set and no row has a published figure. The source did not
-    /// measure such a setup, so a direction that holds in it is not the published effect.
-    pub fn verdict(&self) -> Option<Verdict> {
-        let is_of_the_source =
-            !self.settings.is_any_set() || self.report.rows.iter().any(|row| row.published.is_some());
-        self.report.verdict().filter(|_| is_of_the_source)
-    }
-}
-
-/// The results of experiments, in the order of their selection.
-#[derive(Debug, Clone)]
-pub struct ExperimentsReport {
-    /// The machine; none in virtual time.
-    pub host: Option<Host>,
-    /// One for each experiment.
-    pub results: Vec<ExperimentResult>,
 }
 
 /// Runs the selected experiments: in virtual time in parallel, on real storage one after another.
@@ -162,7 +124,7 @@ fn in_virtual_time(chosen: &Chosen, progress: &mut dyn Progress) -> Result<Vec<E
     let finished = chosen.iter().zip(reports).map(|((experiment, settings), report)| {
         let report = report.expect("the scope has waited for every experiment");
         let report = report.map_err(|error| with_settings(experiment.id, settings, error))?;
-        Ok(ExperimentResult { experiment, settings: settings.clone(), report, target: None })
+        Ok(experiment.result(settings, report, None))
     });
     finished.collect()
 }
@@ -191,95 +153,7 @@ fn on_target(
         let run = experiment.on_target.expect("the selection has only experiments for targets").function();
         let report = run(&mut TargetRun::new(lab, target, settings, progress))?;
         let target = Some(target.to_owned());
-        results.push(ExperimentResult { experiment, settings: settings.clone(), report, target });
+        results.push(experiment.result(settings, report, target));
     }
     Ok(results)
-}
-
-/// A row in JSON.
-#[derive(Debug, JsonSchema, Serialize)]
-struct JsonRow<'a> {
-    what: &'a str,
-    unit: &'a str,
-    published: Option<f64>,
-    ours: f64,
-    deviation: Option<f64>,
-    tolerance: f64,
-    range: Option<[f64; 2]>,
-    calibrated: bool,
-    secondary: bool,
-}
-
-impl<'a> JsonRow<'a> {
-    fn new(row: &'a Row) -> Self {
-        let Row { what, unit, published, ours, tolerance, range, calibrated, secondary } = row;
-        let deviation = row.deviation();
-        let (published, ours, tolerance) = (*published, *ours, *tolerance);
-        let (range, calibrated, secondary) = (*range, *calibrated, *secondary);
-        Self { what, unit, published, ours, deviation, tolerance, range, calibrated, secondary }
-    }
-}
-
-#[derive(Debug, JsonSchema, Serialize)]
-struct JsonParameter<'a> {
-    name: &'a str,
-    unit: &'a str,
-    value: String,
-    set: bool,
-    source: &'a str,
-}
-
-#[derive(Debug, JsonSchema, Serialize)]
-struct JsonExperiment<'a> {
-    id: &'a str,
-    title: &'a str,
-    verdict: Option<Verdict>,
-    target: Option<&'a Path>,
-    published: &'a str,
-    parameters: Vec<JsonParameter<'a>>,
-    rows: Vec<JsonRow<'a>>,
-    directions: &'a [Direction],
-    evidence: &'a [String],
-    notes: &'a [String],
-}
-
-/// The results as JSON.
-#[derive(Debug, JsonSchema, Serialize)]
-pub struct ExperimentsDocument<'a> {
-    schema: &'a str,
-    host: Option<&'a Host>,
-    experiments: Vec<JsonExperiment<'a>>,
-}
-
-impl ExperimentsReport {
-    /// The results as JSON of [`EXPERIMENTS_SCHEMA`].
-    pub fn to_json(&self) -> String {
-        let experiments = self.results.iter().map(json).collect();
-        let json = ExperimentsDocument { schema: EXPERIMENTS_SCHEMA, host: self.host.as_ref(), experiments };
-        serde_json::to_string_pretty(&json).expect("the report has only strings and finite numbers") + "\n"
-    }
-}
-
-fn json(result: &ExperimentResult) -> JsonExperiment<'_> {
-    let ExperimentResult { experiment, settings, report, target } = result;
-    let Experiment { id, title, published, .. } = experiment;
-    let parameter = |(parameter, value, set): (&'static Parameter, String, bool)| JsonParameter {
-        name: parameter.name,
-        unit: parameter.unit,
-        value,
-        set,
-        source: if set { "set" } else { parameter.source },
-    };
-    JsonExperiment {
-        id,
-        title,
-        verdict: result.verdict(),
-        target: target.as_deref(),
-        published,
-        parameters: settings.all().map(parameter).collect(),
-        rows: report.rows.iter().map(JsonRow::new).collect(),
-        directions: &report.directions,
-        evidence: &report.evidence,
-        notes: &report.notes,
-    }
 }

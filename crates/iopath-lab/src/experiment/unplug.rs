@@ -1,10 +1,12 @@
 //! `unplug`: sequential reads through the page cache of a remote target; a reader that unplugs after readahead, and
 //! smaller requests.
 
+use iopath_report::experiment::{Direction, Parameter, Report, Row, Settings};
+
 use super::loop_reads::{Reads, Top};
 use super::published::published;
 use super::remote::{Constants, MODEL, Reader, SETUP, Setup, is_calibrated, size, throughput};
-use super::{Direction, Experiment, OnTarget, Parameter, Report, Row, Settings, TargetRun};
+use super::{Experiment, OnTarget, TargetRun};
 use crate::error::LabError;
 
 pub(super) static ROW: Experiment = Experiment {
@@ -183,7 +185,10 @@ fn name(setup: Setup) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ParameterKind, Selection, Verdict, experiments};
+    use iopath_report::experiment::ParameterKind;
+    use iopath_report::experiment::Verdict;
+
+    use super::super::{Selection, experiments};
     use super::*;
     use crate::progress::Silent;
 

@@ -1,6 +1,6 @@
 //! The error of a model in the comment of its file: one line, written by a fit and read by other commands.
 
-use super::report::ErrorSummary;
+use iopath_report::fit::ErrorSummary;
 
 /// The words around the figures.
 const BEGIN: &str = "Error on ";

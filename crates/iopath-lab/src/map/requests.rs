@@ -9,40 +9,15 @@ use iopath_core::mapper::{
 use iopath_core::{Extent, Limits, SECTOR_BYTES, Sector};
 use iopath_os::REQUEST_BYTES;
 use iopath_os::target::{Disk, FileExtent, Target};
+use iopath_report::map::{ReadLimits, Requests};
 use iopath_report::size::format_size;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
-use super::ReadLimits;
 use crate::error::LabError;
 use crate::field::Field;
 use crate::refusal::WorkloadError;
 
 /// The maximum number of reads that are counted: bounds the time for a large file.
 const READS_MAX: u64 = 1 << 22;
-
-/// The requests of sequential reads of one block size, from the start of the file.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
-pub struct Requests {
-    /// The size of each read, bytes.
-    pub block_bytes: u64,
-    /// The number of reads.
-    pub reads: u64,
-    /// Bytes of the file that the reads cover: all bytes, or those of the first four million reads.
-    pub covered_bytes: u64,
-    /// Requests at the disk.
-    pub requests: u64,
-    /// Bytes of these requests.
-    pub request_bytes: u64,
-    /// The maximum number of requests per read.
-    pub requests_of_a_read_max: u64,
-    /// Bytes in holes and unwritten extents: zeroes without a request.
-    pub zero_bytes: u64,
-    /// Bytes whose requests are not counted: compressed, inline or without a known offset.
-    pub other_bytes: u64,
-    /// Indirect blocks that a reader without cached metadata reads in addition; 0 if extents map the file.
-    pub metadata_requests: u64,
-}
 
 /// A file's extents as a map of the core, on the whole disk.
 #[derive(Debug)]
@@ -159,31 +134,29 @@ pub(super) fn requests(
     for read in 0..reads {
         let range = FileRange::new(read * block_bytes, block_bytes);
         let plan = ReadPlan::new(range, &layout.map, &device, boundary);
-        found.add(plan.expect("whole blocks, as checked"), layout, &device);
+        add(&mut found, plan.expect("whole blocks, as checked"), layout, &device);
     }
     Ok(found)
 }
 
-impl Requests {
-    /// Counts one read.
-    fn add(&mut self, mut plan: ReadPlan, layout: &Layout, device: &Limits) {
-        let before = self.requests;
-        let inside = FileRange::between(0, layout.map.size_bytes());
-        while let Some(step) = plan.poll_step(&layout.map, device) {
-            match step {
-                Step::Transfer { extent, .. } => {
-                    self.requests += 1;
-                    self.request_bytes += extent.bytes();
-                }
-                Step::Zeroes { file } => {
-                    let file = file.and(inside);
-                    let other = layout.other_bytes(file);
-                    self.other_bytes += other;
-                    self.zero_bytes += file.bytes() - other;
-                }
-                _ => {}
+/// Counts one read.
+fn add(found: &mut Requests, mut plan: ReadPlan, layout: &Layout, device: &Limits) {
+    let before = found.requests;
+    let inside = FileRange::between(0, layout.map.size_bytes());
+    while let Some(step) = plan.poll_step(&layout.map, device) {
+        match step {
+            Step::Transfer { extent, .. } => {
+                found.requests += 1;
+                found.request_bytes += extent.bytes();
             }
+            Step::Zeroes { file } => {
+                let file = file.and(inside);
+                let other = layout.other_bytes(file);
+                found.other_bytes += other;
+                found.zero_bytes += file.bytes() - other;
+            }
+            _ => {}
         }
-        self.requests_of_a_read_max = self.requests_of_a_read_max.max(self.requests - before);
     }
+    found.requests_of_a_read_max = found.requests_of_a_read_max.max(found.requests - before);
 }

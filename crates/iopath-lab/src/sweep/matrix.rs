@@ -3,13 +3,9 @@
 
 use iopath_report::random;
 use iopath_report::size::parse_size;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use iopath_report::sweep::Axis;
 
 use crate::sweep_error::SweepError;
-
-/// The lists that are options of a workload; the others are settings.
-pub(crate) const OF_WORKLOAD: [&str; 5] = ["path", "rw", "bs", "iodepth", "numjobs"];
 
 /// The maximum number of cells.
 pub const CELLS_MAX: usize = 10_000;
@@ -17,39 +13,27 @@ pub const CELLS_MAX: usize = 10_000;
 /// Separates the order of a sweep from other random numbers of the same seed.
 const PURPOSE: u64 = 0x5EE9;
 
-/// A condition that varies.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
-pub struct Axis {
-    /// The name, as in options: `bs`, or that of a setting.
-    pub name: String,
-    /// The values as text.
-    pub values: Vec<String>,
-}
-
-impl Axis {
-    /// The values of a list with ranges. `A..B` doubles from A up to B: sizes and counts of benchmarks grow by powers
-    /// of two.
-    ///
-    /// # Errors
-    /// [`SweepError::List`].
-    pub fn parse(name: &str, text: &str) -> Result<Self, SweepError> {
-        let bad =
-            |problem: String| SweepError::List { axis: name.to_owned(), text: text.to_owned(), problem };
-        let mut values = Vec::new();
-        for part in text.split(',').map(str::trim) {
-            match part.split_once("..") {
-                Some((from, to)) => values.extend(doubled(from, to).map_err(&bad)?),
-                None if part.is_empty() => return Err(bad("a value is empty".to_owned())),
-                None => values.push(part.to_owned()),
-            }
+/// The values of a list with ranges. `A..B` doubles from A up to B: sizes and counts of benchmarks grow by powers
+/// of two.
+///
+/// # Errors
+/// [`SweepError::List`].
+pub fn parse_axis(name: &str, text: &str) -> Result<Axis, SweepError> {
+    let bad = |problem: String| SweepError::List { axis: name.to_owned(), text: text.to_owned(), problem };
+    let mut values = Vec::new();
+    for part in text.split(',').map(str::trim) {
+        match part.split_once("..") {
+            Some((from, to)) => values.extend(doubled(from, to).map_err(&bad)?),
+            None if part.is_empty() => return Err(bad("a value is empty".to_owned())),
+            None => values.push(part.to_owned()),
         }
-        for (index, value) in values.iter().enumerate() {
-            if values[..index].contains(value) {
-                return Err(bad(format!("`{value}` is listed twice")));
-            }
-        }
-        Ok(Self { name: name.to_owned(), values })
     }
+    for (index, value) in values.iter().enumerate() {
+        if values[..index].contains(value) {
+            return Err(bad(format!("`{value}` is listed twice")));
+        }
+    }
+    Ok(Axis { name: name.to_owned(), values })
 }
 
 /// The sizes from one to another, each twice the previous one, and the last one.
@@ -112,7 +96,7 @@ mod tests {
     use super::*;
 
     fn values(text: &str) -> Vec<String> {
-        Axis::parse("bs", text).unwrap().values
+        parse_axis("bs", text).unwrap().values
     }
 
     #[test]
@@ -130,14 +114,14 @@ mod tests {
             ("4k..x", "`x` is not a size"),
             ("4k..16k,8k", "`8k` is listed twice"),
         ] {
-            let text = Axis::parse("bs", bad).unwrap_err().to_string();
+            let text = parse_axis("bs", bad).unwrap_err().to_string();
             assert!(text.starts_with("--bs ") && text.contains(named), "{text}");
         }
     }
 
     #[test]
     fn every_combination_is_a_cell_and_the_order_depends_on_the_seed_alone() {
-        let axes = [Axis::parse("a", "1,2").unwrap(), Axis::parse("b", "x,y,z").unwrap()];
+        let axes = [parse_axis("a", "1,2").unwrap(), parse_axis("b", "x,y,z").unwrap()];
         let cells = product(&axes).unwrap();
         assert_eq!(cells, [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [1, 2]]);
         assert_eq!(product(&[]).unwrap().len(), 1);

@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use iopath_report::result::RunResult;
+use iopath_report::sweep::SweepFile;
 
-use super::file::SweepFile;
+use super::file::write;
 use super::matrix::order;
 use crate::device_settings::{Change, Session, SettingsDevice, Until};
 use crate::error::LabError;
@@ -55,8 +56,8 @@ impl Sweep<'_> {
         let ran = self.cells(file, session.as_ref(), notes, progress);
         session.map_or(Ok(()), Session::end)?;
         ran?;
-        file.complete = file.cells.iter().all(super::file::Cell::is_done);
-        Ok(file.write(self.path)?)
+        file.complete = file.cells.iter().all(iopath_report::sweep::Cell::is_done);
+        Ok(write(file, self.path)?)
     }
 
     /// The right to change the settings of the target's device; none if no cell has settings.
@@ -83,7 +84,7 @@ impl Sweep<'_> {
                 cell.skipped = Some(reason.clone());
             }
         }
-        file.write(self.path)?;
+        write(file, self.path)?;
         let mut machine = Machine::default();
         let (mut done, count) = (file.cells.iter().filter(|cell| cell.is_done()).count(), file.cells.len());
         for number in order(count, file.seed) {
@@ -105,7 +106,7 @@ impl Sweep<'_> {
                 Err(error) if is_fatal(&error) => return Err(error),
                 Err(error) => cell.skipped = Some(self.reason(&error)),
             }
-            file.write(self.path)?;
+            write(file, self.path)?;
         }
         Ok(())
     }

@@ -7,8 +7,7 @@
 
 use iopath_report::random;
 use iopath_report::stats::contrast::Contrast;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use iopath_report::tune::TrialVerdict;
 
 use crate::compare::looks::Looks;
 
@@ -27,32 +26,6 @@ pub struct Limits {
     pub threshold: f64,
     /// Seeds the order of measurements.
     pub seed: u64,
-}
-
-/// The verdict about the winner.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TrialVerdict {
-    /// Significantly better than the base.
-    Better,
-    /// The whole interval lies within the threshold.
-    Same,
-    /// Significantly worse.
-    Worse,
-    /// Neither, after the maximum number of pairs.
-    Inconclusive,
-}
-
-impl TrialVerdict {
-    /// The name in JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Better => "better",
-            Self::Same => "same",
-            Self::Worse => "worse",
-            Self::Inconclusive => "inconclusive",
-        }
-    }
 }
 
 /// The removal of a candidate.

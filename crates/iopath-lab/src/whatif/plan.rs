@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use iopath_core::elevator::ElevatorSpec;
 use iopath_log::{LogInfo, LogReader};
+use iopath_report::whatif::Study;
 
 use super::alternative::{Alternative, Axes, names};
 use super::csv;
-use super::report::Study;
 use crate::cache::{CacheSettings, parse_readahead};
 use crate::error::LabError;
 use crate::model::is_model;

@@ -3,8 +3,8 @@
 //! within a window, and an effect on both replays cancels out.
 
 use iopath_report::random::{below, generator};
+use iopath_report::whatif::{Change, Changes, Figures, METRICS};
 
-use super::figures::{Change, Changes, Figures, METRICS};
 use super::tally::{Digest, Scratch};
 
 /// Separates the resampling from other random numbers.

@@ -10,13 +10,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use iopath_model::Model;
+use iopath_report::whatif::Metric;
+use iopath_report::whatif::Shard;
+use iopath_report::whatif::{CellReport, InputReport, ModelError, SCHEMA, Study, WhatIfReport};
 
-use super::figures::Metric;
+use super::parts::with_verdicts;
 use super::plan::{FITTED, Planned, plan, study_id};
 use super::replay::{Failure, Run, Timing};
-use super::report::{CellReport, InputReport, ModelError, SCHEMA, Study, WhatIfReport};
 use super::resample::{changes, mean};
-use super::shard::Shard;
 use super::tally::{Digest, Tally};
 use super::trace::{Input, Needs};
 use super::{WhatIf, csv, log};
@@ -49,7 +50,7 @@ pub(super) fn run(options: &WhatIf, progress: &mut dyn Progress) -> Result<WhatI
     let list = shared.cells(options.shard);
     let results = shared.run(&list, options.threads, progress)?;
     let report = report(study, options.shard, results);
-    Ok(if options.shard.is_some() { report } else { report.with_verdicts() })
+    Ok(if options.shard.is_some() { report } else { with_verdicts(report) })
 }
 
 /// A cell: an input, and an alternative of it.

@@ -2,8 +2,8 @@
 //! of windows. `resample.rs` selects them.
 
 use hdrhistogram::Histogram;
+use iopath_report::whatif::Figures;
 
-use super::figures::Figures;
 use super::request::Request;
 
 /// The histogram records longer latencies as this value: one day, in nanoseconds.

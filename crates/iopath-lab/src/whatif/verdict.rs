@@ -1,8 +1,8 @@
 //! The verdict of an input: the best alternative, if it is better than all others by more than the intervals and the
 //! error of the model. Does not compute the differences.
 
-use super::figures::{Better, METRICS};
-use super::report::{CellReport, InputReport, Verdict};
+use iopath_report::whatif::{Better, METRICS};
+use iopath_report::whatif::{CellReport, InputReport, Verdict};
 
 /// An alternative with its difference from the reference, larger is better.
 #[derive(Debug, Clone, Copy)]
@@ -142,9 +142,9 @@ fn change_text(cell: &CellReport, metric: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::figures::{Change, Changes, Figures};
-    use super::super::report::ModelError;
     use super::*;
+    use iopath_report::whatif::ModelError;
+    use iopath_report::whatif::{Change, Changes, Figures};
 
     fn cell(number: u64, mean: Option<(f64, f64, f64)>, error: Option<f64>) -> CellReport {
         let change = mean.map(|(fraction, low, high)| Change { fraction, interval: Some([low, high]) });

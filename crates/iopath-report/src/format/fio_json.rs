@@ -8,14 +8,14 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use serde_json::{Map, Value, json};
+
+use super::{Document, Format, View};
 use crate::Rw;
 use crate::result::{
     FlushResult, JobFacts, Latency, LatencyDistribution, PERCENTILES, RepeatDirection, Report, RunResult,
     Spread,
 };
-use serde_json::{Map, Value, json};
-
-use super::{Document, Format, View};
 
 /// The row of the table.
 pub(super) const ROW: Format = Format {

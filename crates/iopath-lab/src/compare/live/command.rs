@@ -10,10 +10,10 @@ use signal_hook::iterator::Signals;
 use super::process::{Ended, wait};
 use super::{End, Executor};
 use crate::compare::data::{Run, TIME};
-use crate::compare::report::Stopped;
 use crate::compare::source::{json_of, parse_json};
 use crate::compare_error::CompareError;
 use crate::signals::ending_signals;
+use iopath_report::compare::Stopped;
 
 /// The names of the sides.
 const SIDES: [&str; 2] = ["A", "B"];
