@@ -1,7 +1,7 @@
 //! Full disks, targets that shrink, and closed streams: a clear line, no remains, and the results so far. Tests that
 //! mount print a line and are skipped where that is refused.
 
-use crate::loops::{Cleanup, run, text};
+use crate::loops::{MemoryFilesystem, text};
 use crate::support::{becomes_true, iopath, json_of};
 use serde_json::Value;
 use std::fs;
@@ -9,23 +9,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 /// A filesystem of 256 KiB in memory.
-struct Small {
-    // This field precedes the directory, so that the filesystem is unmounted before the directory is removed.
-    _mounted: Cleanup,
-    directory: tempfile::TempDir,
-}
+struct Small(MemoryFilesystem);
 
 impl Small {
     fn new() -> Result<Self, String> {
-        let directory = tempfile::tempdir().map_err(|e| e.to_string())?;
-        let mut mounted = Cleanup::default();
-        run("mount", &["-t", "tmpfs", "-o", "size=256k", "tmpfs", text(directory.path())])?;
-        mounted.add(&["umount", text(directory.path())]);
-        Ok(Self { _mounted: mounted, directory })
+        MemoryFilesystem::new("size=256k").map(Self)
     }
 
     fn file(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
+        self.0.path().join(name)
     }
 
     /// Occupies all free space.
@@ -35,7 +27,7 @@ impl Small {
     }
 
     fn names(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.directory.path()).unwrap();
+        let entries = fs::read_dir(self.0.path()).unwrap();
         let mut names: Vec<_> =
             entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();

@@ -1,42 +1,24 @@
 //! A full disk below the page cache: `run` and the clients of `serve` get its error, and reads of other clients
 //! succeed. Skipped with a line where no filesystem in memory can be mounted.
 
-use crate::loops::{Cleanup, run, text};
+use crate::loops::{Killed, MemoryFilesystem, text};
 use crate::support::{becomes_true, iopath};
 use std::fs::File;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 /// A sparse file of 64 MiB on a filesystem of 2 MiB.
-struct Sparse {
-    // This field precedes the directory, so that the filesystem is unmounted before the directory is removed.
-    _mounted: Cleanup,
-    directory: tempfile::TempDir,
-}
+struct Sparse(MemoryFilesystem);
 
 impl Sparse {
     fn new() -> Result<Self, String> {
-        let directory = tempfile::tempdir().map_err(|e| e.to_string())?;
-        let mut mounted = Cleanup::default();
-        run("mount", &["-t", "tmpfs", "-o", "size=2m", "tmpfs", text(directory.path())])?;
-        mounted.add(&["umount", text(directory.path())]);
-        let sparse = Self { _mounted: mounted, directory };
+        let sparse = Self(MemoryFilesystem::new("size=2m")?);
         File::create(sparse.file()).and_then(|file| file.set_len(64 << 20)).map_err(|e| e.to_string())?;
         Ok(sparse)
     }
 
     fn file(&self) -> PathBuf {
-        self.directory.path().join("disk")
-    }
-}
-
-/// A server that is killed at the end.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        self.0.path().join("disk")
     }
 }
 
@@ -78,7 +60,7 @@ fn a_client_that_fills_the_disk_of_a_server_stops_no_other() {
     let mut serve =
         iopath(&["serve", "--path", "iopath-buffered", "--cache", "4m", "--writable", "--overwrite"]);
     serve.arg("--unix").arg(&socket).arg(sparse.file()).stdout(Stdio::null()).stderr(Stdio::null());
-    let _server = Server(serve.spawn().unwrap());
+    let _server = Killed(serve.spawn().unwrap());
     assert!(becomes_true(|| socket.exists()), "the server does not start");
     let target = format!("nbd+unix:///disk?socket={}", text(&socket));
     assert_no_space(&output(workload(&target, "write").args(["--path", "iopath-direct"])));

@@ -2,10 +2,9 @@
 //! work, or refuses it in one line.
 
 use std::fs;
-use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::loops::{Cleanup, run, text};
+use crate::loops::MemoryFilesystem;
 use crate::support::{iopath, json_of};
 
 fn directory() -> tempfile::TempDir {
@@ -139,18 +138,9 @@ fn without_sys_and_proc_stat_the_program_measures() {
     assert!(code == Some(1) && line.starts_with("iopath: "), "{line}");
 }
 
-/// A directory that refuses writes: a filesystem that is mounted read-only.
-fn read_only(directory: &Path) -> Result<Cleanup, String> {
-    let mut mounted = Cleanup::default();
-    run("mount", &["-t", "tmpfs", "-o", "ro,size=1m", "tmpfs", text(directory)])?;
-    mounted.add(&["umount", text(directory)]);
-    Ok(mounted)
-}
-
 #[test]
 fn a_read_only_directory_is_named_before_any_measurement() {
-    let directory = directory();
-    let _mounted = or_skip!(read_only(directory.path()));
+    let directory = or_skip!(MemoryFilesystem::new("ro,size=1m"));
     let file = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     let short = ["run", "--path", "null", "--size", "64k", "--repeat", "1"];
     let (json, log, sweep) = (file("r.json"), file("r.log"), file("s.json"));

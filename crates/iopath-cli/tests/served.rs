@@ -1,12 +1,12 @@
 //! Whether storage or memory served a cold run, on real mounts: overlay, tmpfs, loop, and rewrites of a cached file.
 //! Skips with a line what the machine lacks.
 
-use crate::loops::{Alone, Cleanup, Loop, run, text};
+use crate::loops::{Alone, Cleanup, Killed, Loop, run, text};
 use crate::support::{iopath, json_of};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 const MIB: u64 = 1 << 20;
 
@@ -156,22 +156,10 @@ fn a_file_in_memory_is_served_by_memory_and_no_survey_recommends_it() {
     }
 }
 
-/// A program that reads a file from its disk until it is dropped.
-struct Reader(Child);
-
-impl Reader {
-    fn of(file: &Path) -> Self {
-        let script = format!("while dd if={} of=/dev/null bs=256k iflag=direct; do :; done", text(file));
-        let mut command = Command::new("sh");
-        Self(command.args(["-c", &script]).stderr(Stdio::null()).spawn().unwrap())
-    }
-}
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        let _ = self.0.kill(); // Its last `dd` ends by itself.
-        let _ = self.0.wait();
-    }
+/// A program that reads a file from its disk until it is dropped. Its last `dd` ends by itself.
+fn reader(file: &Path) -> Killed {
+    let script = format!("while dd if={} of=/dev/null bs=256k iflag=direct; do :; done", text(file));
+    Killed(Command::new("sh").args(["-c", &script]).stderr(Stdio::null()).spawn().unwrap())
 }
 
 #[test]
@@ -185,7 +173,7 @@ fn reads_of_other_programs_from_the_disk_beneath_a_loop_device_do_not_count() {
     let device = or_skip!(Loop::new(&alone, 32, &["--direct-io=off"]));
     let file = device.dir().join("read-by-another-program");
     fs::write(&file, noise(32 * MIB)).unwrap();
-    let _reader = Reader::of(&file);
+    let _reader = reader(&file);
     for path in ["kernel-buffered", "kernel-direct"] {
         // A sparse image: no read reaches a disk.
         let run = measure(&device.device, &["--path", path, "--bs", "64k", "--runtime", "500ms"]);

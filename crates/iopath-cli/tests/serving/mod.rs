@@ -39,6 +39,13 @@ impl Serving {
     }
 }
 
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 /// The output of a client; `None`, with a line, if it is not installed.
 pub(crate) fn client(program: &str, arguments: &[&str]) -> Option<Output> {
     // Its files in the current directory, such as the verify state of fio, are outside of the tree.

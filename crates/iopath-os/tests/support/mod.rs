@@ -4,7 +4,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 
 use tempfile::TempDir;
 
@@ -72,6 +72,41 @@ impl Drop for Cleanup {
                 eprintln!("not cleaned up: {why}");
             }
         }
+    }
+}
+
+/// A process that is killed at the end of a test, also after a failure.
+#[derive(Debug)]
+pub(crate) struct Killed(pub(crate) Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A filesystem in memory, mounted on a temporary directory.
+#[derive(Debug)]
+pub(crate) struct MemoryFilesystem {
+    // This field precedes the directory, so that the filesystem is unmounted before the directory is removed.
+    _mounted: Cleanup,
+    directory: TempDir,
+}
+
+impl MemoryFilesystem {
+    /// Mounts one with options of `mount`, or returns the reason why that is impossible here.
+    pub(crate) fn new(options: &str) -> Result<Self, String> {
+        let directory = TempDir::new().map_err(|e| e.to_string())?;
+        let mut mounted = Cleanup::default();
+        run("mount", &["-t", "tmpfs", "-o", options, "tmpfs", text(directory.path())])?;
+        mounted.add(&["umount", text(directory.path())]);
+        Ok(Self { _mounted: mounted, directory })
+    }
+
+    /// The directory.
+    pub(crate) fn path(&self) -> &Path {
+        self.directory.path()
     }
 }
 
