@@ -1,5 +1,6 @@
 //! `iopath run` and signals: complete repetitions are kept, logs are closed, scratch files are removed.
 
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -13,12 +14,34 @@ fn spawn(command: &Command) -> Child {
     with_default_signals(command).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Sends a signal after some time, and returns the end of the process.
-fn interrupted(child: Child, after_ms: u64, signal: Signal) -> std::process::Output {
-    std::thread::sleep(Duration::from_millis(after_ms));
-    kill_process(Pid::from_child(&child), signal).unwrap();
-    child.wait_with_output().unwrap()
+/// Reads lines of stderr until one contains the first of these words, then until one contains the next, and so on.
+fn read_until(stderr: &mut impl BufRead, marks: &[&str]) -> String {
+    let mut lines = String::new();
+    for mark in marks {
+        let mut from = lines.len();
+        while !lines[from..].contains(mark) {
+            from = lines.len();
+            assert!(stderr.read_line(&mut lines).unwrap() > 0, "the process ended before {mark}: {lines}");
+        }
+    }
+    lines
 }
+
+/// Sends a signal after these lines of progress, and returns the end of the process.
+fn interrupted(mut child: Child, marks: &[&str], signal: Signal) -> std::process::Output {
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut lines = read_until(&mut stderr, marks);
+    if marks.last() == Some(&FIRST) {
+        // The line comes before the first transfers, and a part of a repetition is a result if it has any.
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    kill_process(Pid::from_child(&child), signal).unwrap();
+    stderr.read_to_string(&mut lines).unwrap();
+    std::process::Output { stderr: lines.into_bytes(), ..child.wait_with_output().unwrap() }
+}
+
+/// The progress of the first repetition.
+const FIRST: &str = "measuring, 1 of ";
 
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
@@ -41,7 +64,7 @@ fn the_complete_repetitions_are_printed_and_written_and_marked_as_partial() {
         if lists {
             command.args(["--bs", "4k,8k"]);
         }
-        let output = interrupted(spawn(&command), 2500, signal);
+        let output = interrupted(spawn(&command), &["measuring, 4 of 1000"], signal);
         assert_eq!(output.status.signal(), Some(signal.as_raw()), "{output:?}");
         let (table, lines) =
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -68,7 +91,7 @@ fn a_job_file_keeps_the_groups_before_a_signal() {
     std::fs::write(&file, jobs).unwrap();
     let mut command = iopath(&["run"]);
     command.arg(&file).arg("--json").arg(&json);
-    let output = interrupted(spawn(&command), 2500, Signal::INT);
+    let output = interrupted(spawn(&command), &["group 2 of 3", FIRST], Signal::INT);
     assert_eq!(output.status.signal(), Some(Signal::INT.as_raw()), "{output:?}");
     let report = report(&json);
     let names: Vec<&Value> =
@@ -122,7 +145,7 @@ fn a_first_repetition_that_is_cut_off_is_the_result_and_the_scratch_file_is_remo
     commands.push(iopath(&[&model[..], &["--target", "model:hdd-20tb"]].concat()));
     for mut command in commands {
         command.arg("--json").arg(&json);
-        let output = interrupted(spawn(&command), 3000, Signal::INT);
+        let output = interrupted(spawn(&command), &[FIRST], Signal::INT);
         check_cut_off(&output, &json);
         let table = String::from_utf8_lossy(&output.stdout);
         assert!(
@@ -133,7 +156,7 @@ fn a_first_repetition_that_is_cut_off_is_the_result_and_the_scratch_file_is_remo
     assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
     let mut command = jobs("model:hdd-20tb");
     command.arg("--json").arg(&json);
-    let output = interrupted(spawn(&command), 3000, Signal::INT);
+    let output = interrupted(spawn(&command), &[FIRST], Signal::INT);
     let lines = String::from_utf8_lossy(&output.stderr);
     assert!(lines.contains("first: interrupted: 0 of 1 repetitions are complete"), "{lines}");
     let report = report(&json);
@@ -156,7 +179,7 @@ fn a_sweep_shows_the_cells_so_far_and_measures_the_one_that_was_cut_off_again() 
         sweep.is_some_and(|sweep| sweep["cells"].as_array().is_some_and(has_run))
     };
     assert!(becomes_true(has_cell), "no cell was measured");
-    let output = interrupted(child, 0, Signal::INT);
+    let output = interrupted(child, &[], Signal::INT);
     assert_eq!(output.status.signal(), Some(Signal::INT.as_raw()), "{output:?}");
     let (text, lines) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(text.contains("not measured yet") && text.contains("MB/s"), "{text}");
@@ -176,7 +199,7 @@ fn a_log_cut_off_by_a_signal_is_complete_up_to_it() {
     let log = directory.path().join("log");
     let mut command = iopath(&LONG);
     command.args(["--rate-iops", "2000", "--log"]).arg(&log);
-    let output = interrupted(spawn(&command), 2500, Signal::INT);
+    let output = interrupted(spawn(&command), &["measuring, 8 of 1000"], Signal::INT);
     assert_eq!(output.status.signal(), Some(Signal::INT.as_raw()), "{output:?}");
     let summary = json_of(&iopath(&["log"]).arg(&log).arg("--json").output().unwrap());
     assert!(summary["damage"].is_null() && summary["records"].as_u64().unwrap() > 1000, "{summary}");
@@ -198,7 +221,8 @@ fn a_second_signal_ends_the_process_at_once() {
     let mut command = iopath(&LONG);
     command.arg("--json").arg(&fifo);
     let mut child = spawn(&command);
-    std::thread::sleep(Duration::from_millis(2500));
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    read_until(&mut stderr, &["measuring, 2 of 1000"]);
     let pid = Pid::from_child(&child);
     kill_process(pid, Signal::INT).unwrap();
     std::thread::sleep(Duration::from_secs(1));
@@ -214,6 +238,6 @@ fn an_ignored_signal_stays_ignored() {
     let mut wrapped = Command::new("env");
     wrapped.arg("--ignore-signal=HUP").arg(command.get_program()).args(command.get_args());
     let child = wrapped.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let report = json_of(&interrupted(child, 800, Signal::HUP));
+    let report = json_of(&interrupted(child, &[FIRST], Signal::HUP));
     assert_eq!(report["runs"][0]["partial"], Value::Null);
 }

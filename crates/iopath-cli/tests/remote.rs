@@ -129,7 +129,7 @@ fn a_server_that_ends_during_a_run_keeps_the_complete_repetitions() {
 fn run_over_a_kill(serving: &mut Serving, server: &[&str], arguments: &[&str]) -> (Output, String) {
     let errors = tempfile::NamedTempFile::new().unwrap();
     let read = || std::fs::read_to_string(errors.path()).unwrap();
-    let mut command = iopath(&["run", "--repeat", "1", "--runtime", "1500ms", "--path", "iopath-direct"]);
+    let mut command = iopath(&["run", "--repeat", "1", "--runtime", "4s", "--path", "iopath-direct"]);
     command.args(["--target", &serving.uris[0], "--iodepth", "8", "--bs", "4k", "--verify"]).args(arguments);
     let child = command.stdout(Stdio::piped()).stderr(errors.reopen().unwrap()).spawn().unwrap();
     assert!(becomes_true(|| read().contains("measuring, 1 of 1")), "{}", read());
