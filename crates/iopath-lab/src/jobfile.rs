@@ -167,7 +167,7 @@ fn job(
             }
             Err(Rejected::Value(Refused::Workload(error))) => {
                 let problem = error.message(key_of);
-                return Err(JobFileError::Job { at: at.clone(), job: job.name.clone(), problem });
+                return Err(JobFileError::Job { at: job.at.clone(), job: job.name.clone(), problem });
             }
         };
         if !lenient {

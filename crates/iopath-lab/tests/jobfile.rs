@@ -39,7 +39,8 @@ fn run_in(directory: &Path, text: &str) -> Report {
 }
 
 fn refused(settings: &RunSettings, text: &str) -> String {
-    parse(text).run(settings, &mut Silent).unwrap_err().to_string()
+    let parsed = JobFile::parse("f.fio", text.as_bytes(), &Nothing, false);
+    parsed.and_then(|file| file.run(settings, &mut Silent)).unwrap_err().to_string()
 }
 
 #[test]
