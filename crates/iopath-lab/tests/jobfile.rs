@@ -304,7 +304,8 @@ fn a_file_that_cannot_be_run_is_refused_before_a_scratch_file_is_filled() {
         ("[a]\nsize=64k\ndirect=1\nnumjobs=2\noffset_increment=100\n", "offset 100 is not a multiple of"),
     ] {
         let mut scratches = Scratches::default();
-        let error = parse(keys).run(&settings, &mut scratches).unwrap_err().to_string();
+        let parsed = JobFile::parse("f.fio", keys.as_bytes(), &Nothing, false);
+        let error = parsed.and_then(|file| file.run(&settings, &mut scratches)).unwrap_err().to_string();
         if error.contains("does not support direct I/O") {
             eprintln!("skipped: {error}");
             continue;
