@@ -32,6 +32,7 @@ use std::time::{Duration, Instant};
 use iopath_report::fit::{
     CandidateError, ErrorSummary, FitReport, FittedFigure, FittedParameter, Quantity, SCHEMA, noise_text,
 };
+use iopath_report::numbers::percent;
 use iopath_report::result::Clock;
 
 use crate::error::LabError;
@@ -331,7 +332,6 @@ impl Found {
     fn finish(self, report: FitReport, measured: &str) -> Fit {
         let mut report = FitReport { source: measured.to_owned(), ..report };
         report.warnings.extend(prediction_warning(report.error.median));
-        let percent = |fraction: f64| format!("{:.1}%", fraction * 100.0);
         let mut comment = vec![
             format!("{} {} to {measured}", FILE_START.trim_start_matches("# "), env!("CARGO_PKG_VERSION")),
             stated::held_back_line(report.held_back.len(), &report.error),

@@ -27,7 +27,7 @@ fn two_results_are_compared_with_their_intervals() {
     let a = write(&folder, "a.json", &report(&[100.0, 101.0, 99.0, 100.0, 100.5]));
     let b = write(&folder, "b.json", &report(&[80.0, 81.0, 79.0, 80.0, 80.5]));
     let page = page(&PageOptions::new(vec![a, b], compare_for_page)).unwrap();
-    assert!(page.contains("slower, throughput by −20%"), "no verdict");
+    assert!(page.contains("slower, throughput by -20.0%"), "no verdict");
     assert!(page.contains("class=\"interval\""));
     assert!(page.find("id=\"findings\"").unwrap() < page.find("id=\"part1\"").unwrap());
 }

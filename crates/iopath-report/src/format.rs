@@ -10,7 +10,7 @@ mod json;
 mod log;
 mod markdown;
 pub mod page;
-mod perftest;
+pub mod perftest;
 pub mod runs;
 pub mod text;
 

@@ -61,6 +61,20 @@ pub struct Line {
     pub rest: &'static str,
     /// The largest width; longer lines of a paragraph are hard to read.
     pub width_max: usize,
+    /// The emphasis on a terminal with colours.
+    pub emphasis: Emphasis,
+}
+
+/// The emphasis of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Emphasis {
+    /// None.
+    #[default]
+    Plain,
+    /// Bold.
+    Strong,
+    /// Dim.
+    Weak,
 }
 
 impl Line {
@@ -69,7 +83,8 @@ impl Line {
 
     /// A line as wide as the terminal; further lines are indented.
     pub fn new(text: impl Into<String>) -> Self {
-        Self { first: String::new(), text: text.into(), rest: "  ", width_max: usize::MAX }
+        let (first, emphasis) = (String::new(), Emphasis::Plain);
+        Self { first, text: text.into(), rest: "  ", width_max: usize::MAX, emphasis }
     }
 
     /// A line of a paragraph.
@@ -80,6 +95,11 @@ impl Line {
     /// With a label before the text.
     pub fn labelled(self, first: impl Into<String>, rest: &'static str) -> Self {
         Self { first: first.into(), rest, ..self }
+    }
+
+    /// With an emphasis.
+    pub fn with_emphasis(self, emphasis: Emphasis) -> Self {
+        Self { emphasis, ..self }
     }
 
     /// The label and the text without indent.
@@ -108,6 +128,12 @@ pub enum Fit {
         width_min: u16,
         /// The largest width: longer lines of words are hard to read.
         width_max: u16,
+    },
+    /// Columns continue in further tables below, each with the first columns. If even one column is too wide, each row
+    /// is a list.
+    Split {
+        /// The number of first columns that each table has.
+        keys: usize,
     },
     /// Rows become columns. With a corner, the first column becomes the head.
     Turn {

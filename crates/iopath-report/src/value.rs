@@ -36,6 +36,17 @@ pub enum Value {
     Change(f64),
     /// A value with a mark behind it, for readers.
     Marked(Box<Value>, String),
+    /// A value that a terminal colours.
+    Toned(Box<Value>, Tone),
+}
+
+/// The judgement of a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    /// Among the best.
+    Good,
+    /// The worst.
+    Bad,
 }
 
 impl Value {
@@ -44,7 +55,15 @@ impl Value {
         Self::Marked(Box::new(self), mark.into())
     }
 
-    /// Seconds or another number in the unit of its column, if it is known.
+    /// The value with a judgement, if there is one.
+    pub fn toned(self, tone: Option<Tone>) -> Self {
+        match tone {
+            Some(tone) => Self::Toned(Box::new(self), tone),
+            None => self,
+        }
+    }
+
+    /// The value, or that it is not known.
     pub fn known<T>(value: Option<T>, kind: impl FnOnce(T) -> Self) -> Self {
         value.map_or(Self::Unknown, kind)
     }
@@ -72,6 +91,7 @@ impl Value {
             Self::Signed(fraction) => signed_percent(*fraction),
             Self::Change(fraction) => change(*fraction),
             Self::Marked(value, mark) => value.shown(dash) + mark,
+            Self::Toned(value, _) => value.shown(dash),
         }
     }
 
@@ -90,7 +110,7 @@ impl Value {
             | Self::WholePercent(number)
             | Self::Signed(number)
             | Self::Change(number) => number.to_string(),
-            Self::Marked(value, _) => value.exact(),
+            Self::Marked(value, _) | Self::Toned(value, _) => value.exact(),
         }
     }
 }

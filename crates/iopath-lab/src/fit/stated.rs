@@ -1,6 +1,7 @@
 //! The error of a model in the comment of its file: one line, written by a fit and read by other commands.
 
 use iopath_report::fit::ErrorSummary;
+use iopath_report::numbers::percent;
 
 /// The words around the figures.
 const BEGIN: &str = "Error on ";
@@ -8,7 +9,6 @@ const HELD_BACK: &str = " figures held back from the fit: median ";
 
 /// The line of the comment.
 pub(super) fn held_back_line(figures: usize, error: &ErrorSummary) -> String {
-    let percent = |fraction: f64| format!("{:.1}%", fraction * 100.0);
     let ErrorSummary { median, p90, max } = *error;
     let [median, p90, max] = [median, p90, max].map(percent);
     format!("{BEGIN}{figures}{HELD_BACK}{median}, p90 {p90}, largest {max}.")

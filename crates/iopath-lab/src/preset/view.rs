@@ -1,63 +1,17 @@
 //! The tables of presets, in the form of the programs that they are named after. Does not measure.
 
-use std::fmt::Write as _;
-
-use comfy_table::CellAlignment;
-use iopath_report::format::text::ruled;
+use iopath_report::format::{View, perftest, text};
 use iopath_report::numbers::{digits, time};
 use iopath_report::result::{Report, RunResult};
-use iopath_report::stats::Summary;
+use iopath_report::section::{Columns, Section};
 use iopath_report::stats::fairness::jain;
 
 const KIB: f64 = 1024.0;
 const MIB: f64 = (1u64 << 20) as f64;
 
-/// Block size, seconds of each repetition, mean, standard deviation and IOPS, as `blockdev-perftest` prints them: its
-/// MB/s are 2^20 bytes a second, and its standard deviation is that of all repetitions, not of a sample.
-/// `iopath compare` reads it.
+/// The table of `blockdev-perftest`: the runs differ in their block size and direction.
 pub(super) fn perftest(report: &Report) -> String {
-    let mut blocks: Vec<u32> = report.runs.iter().map(|run| run.block_bytes).collect();
-    blocks.dedup();
-    let of = |rw: &str, block: u32| report.runs.iter().find(|run| run.rw == rw && run.block_bytes == block);
-    let directions: Vec<(&str, char)> = [("read", 'R'), ("write", 'W')]
-        .into_iter()
-        .filter(|(rw, _)| report.runs.iter().any(|run| run.rw == *rw))
-        .collect();
-    let repeats = report.runs.iter().map(|run| run.repeats.len()).min().unwrap_or(0);
-    let (mut head, mut units) = (format!("{:>9}", "blocksize"), format!("{:>9}", "(bytes)"));
-    for (_, letter) in &directions {
-        let seconds = std::iter::repeat_n((letter.to_string(), "(s)"), repeats);
-        let rest = [
-            (format!("{letter}(avg,"), "MB/s)"),
-            (format!("{letter}(std"), "MB/s)"),
-            (letter.to_string(), "(IOPS)"),
-        ];
-        for (name, unit) in seconds.chain(rest) {
-            let _ = write!(head, " {name:>9}");
-            let _ = write!(units, " {unit:>9}");
-        }
-    }
-    let mut text = format!("{head}\n{units}");
-    for block in blocks {
-        let _ = write!(text, "\n{block:>9}");
-        for (rw, _) in &directions {
-            let Some(run) = of(rw, block) else { continue };
-            for repeat in &run.repeats[..repeats] {
-                let _ = write!(text, " {:>9.3}", repeat.seconds);
-            }
-            let rates: Vec<f64> = run.repeats.iter().map(|repeat| repeat.bytes_per_second / MIB).collect();
-            let (mean, deviation) = of_all(&rates);
-            let _ = write!(text, " {mean:>9.3} {deviation:>9.3} {:>9.3}", mean * MIB / f64::from(block));
-        }
-    }
-    text
-}
-
-/// The mean and the standard deviation of all values.
-fn of_all(values: &[f64]) -> (f64, f64) {
-    let Some(Summary { mean, count, .. }) = Summary::of(values) else { return (0.0, 0.0) };
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    (mean, (squares / count as f64).sqrt())
+    perftest::table(&report.runs.iter().collect::<Vec<_>>())
 }
 
 /// One line as bonnie: KiB a second and CPU percent of each phase, and seeks a second. CPU is the user and kernel time
@@ -73,29 +27,15 @@ pub(super) fn bonnie(report: &Report) -> String {
         let cpu = run.cpu.as_ref().map(|cpu| (cpu.user_seconds + cpu.system_seconds) / run.seconds * 100.0);
         cpu.map_or_else(|| "-".to_owned(), |percent| format!("{percent:.1}"))
     };
-    let mut table = ruled();
-    table.set_header([
-        "",
-        "output K/s",
-        "%CPU",
-        "rewrite K/s",
-        "%CPU",
-        "input K/s",
-        "%CPU",
-        "seeks /s",
-        "%CPU",
-    ]);
-    let mut row = vec!["bonnie".to_owned()];
-    for name in ["output", "rewrite", "input", "seeks"] {
+    let mut columns = Columns::of([()]).text("", |()| "bonnie");
+    for (name, head) in
+        [("output", "output K/s"), ("rewrite", "rewrite K/s"), ("input", "input K/s"), ("seeks", "seeks /s")]
+    {
         let Some(run) = of(name) else { return String::new() };
-        row.push(if name == "seeks" { digits(run.iops.mean) } else { rate(run) });
-        row.push(cpu(run));
+        let shown = if name == "seeks" { digits(run.iops.mean) } else { rate(run) };
+        columns = columns.number(head, |()| shown.clone()).number("%CPU", |()| cpu(run));
     }
-    table.add_row(row);
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table.trim_fmt()
+    text::render(&[Section::of(columns)], View::plain(None))
 }
 
 /// The summary of ioping: requests, time in them, rates over that time, and the latencies.

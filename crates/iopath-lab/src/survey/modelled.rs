@@ -100,6 +100,7 @@ fn workload(cell: Cell) -> Result<Workload, LabError> {
 mod tests {
     use super::*;
     use crate::progress::Silent;
+    use iopath_report::format::{Document, View};
     use iopath_report::result::{Clock, Confidence};
 
     fn surveyed(target: &str) -> Survey {
@@ -120,7 +121,7 @@ mod tests {
             assert!(ids.contains(&id), "{id}: {ids:?}");
         }
         assert!(first.report.findings.iter().all(|finding| finding.confidence != Some(Confidence::High)));
-        let text = first.text(false, None);
+        let text = first.text(View::plain(None));
         assert!(text.contains("Left out: paths of the kernel") && !text.contains("CPU"), "{text}");
         assert_eq!(first.report, surveyed("model:hdd-20tb").report);
     }

@@ -1,18 +1,16 @@
-//! Formats a survey: the findings, each headed by its confidence, then two tables by block size, those of random
-//! transfers and of writes with fsync, and one of page caches. Does not interpret the results. `view/style.rs` breaks
-//! lines and tables.
-
-mod style;
+//! What every format shows of a survey: the findings, each headed by its confidence, then two tables by block size,
+//! those of random transfers and of writes with fsync, and one of page caches. Does not interpret the results.
 
 use std::fmt::Write as _;
 
-use comfy_table::{Cell, Color};
 use iopath_report::Rw;
-use iopath_report::format::{Document, Medium, View};
-use iopath_report::numbers::{digits, time};
-use iopath_report::result::{Clock, RunResult};
-use iopath_report::section::{Section, Table};
+use iopath_report::format::{Document, Medium, View, text};
+use iopath_report::numbers::digits;
+use iopath_report::result::{Clock, Finding, FlushResult, Latency, RunResult};
+use iopath_report::section::{Columns, Emphasis, Fit, Line, Section, Table};
 use iopath_report::size::format_size;
+use iopath_report::terminal;
+use iopath_report::value::{Tone, Value};
 
 use super::Survey;
 use super::cell::MIXED_READS;
@@ -20,21 +18,26 @@ use super::compare::{self, Choice, CpuOf, rate};
 use super::figures::{is_durable, is_ranked, is_table_run};
 use super::plan::PATHS;
 use crate::warnings::CV_MAX;
-use style::{Style, colored, right};
+
+/// The least width of the text.
+const WIDTH_MIN: u16 = 20;
 
 const LEGEND: &str = "▲ fastest, △ not significantly different, ▼ slowest, ~ CV > 10%";
 const LEGEND_MEMORY: &str = ", m served by memory, not ranked";
 
 impl Document for Survey {
-    fn text(&self, view: View) -> String {
-        Self::text(self, view.is_fancy, view.width)
+    fn text(&self, View { width, is_fancy }: View) -> String {
+        let width = Some(width.unwrap_or(terminal::WIDTH).max(WIDTH_MIN));
+        text::render(&self.parts(), View { width, is_fancy })
     }
 
-    /// The tables of the runs.
+    /// The figures of each run; a terminal has the tables of the paths side by side.
     fn sections(&self, medium: Medium) -> Vec<Section> {
+        if medium == Medium::Text {
+            return self.parts();
+        }
         let mut sections = self.report.sections(medium);
-        let left_out = self.report.left_out.iter().map(|left_out| format!("Left out: {left_out}"));
-        sections.push(Section::prose(left_out));
+        sections.push(Section::prose(self.left_out()));
         sections
     }
 
@@ -48,32 +51,15 @@ impl Document for Survey {
 }
 
 impl Survey {
-    /// The report as text for `width` columns (80 if none is given), with colours on a terminal that shows them.
-    pub fn text(&self, is_fancy: bool, width: Option<u16>) -> String {
-        let style = Style::new(is_fancy, width);
-        let mut text = style.wrap(&self.heading(), "", "");
-        text.push_str("\nFindings\n");
-        for (number, finding) in (1..).zip(&self.report.findings) {
-            text.push_str(&style.finding(number, finding, self.explains));
-        }
-        if !self.explains && !self.report.findings.is_empty() {
-            text.push_str(&style.wrap(
-                "Their reasons: --explain, or iopath report of the JSON (--json).",
-                "",
-                "  ",
-            ));
-        }
-        if self.report.findings.is_empty() {
-            text.push_str(&style.wrap("None: there is no measurement that storage served.", "", "  "));
-        }
+    /// The heading, the findings and the tables.
+    fn parts(&self) -> Vec<Section> {
+        let mut parts =
+            vec![Section::prose([Line::paragraph(self.heading()).labelled("", "")]), self.findings()];
         let costs = if self.cpu_of.is_known() { ", CPU s/GiB" } else { "" };
         for (rw, title) in [(Rw::Read, "Sequential reads"), (Rw::Write, "Sequential writes, flush included")]
         {
-            let runs = self.runs(rw);
-            if !runs.is_empty() {
-                let title = style.wrap(&format!("{title}: MB/s{costs}"), "", "  ");
-                let _ = write!(text, "\n{title}{}", self.sequential(&runs, style));
-            }
+            let table = self.sequential(&self.runs(rw));
+            parts.push(Section::of(table).titled(format!("{title}: MB/s{costs}")));
         }
         let mixed = format!("Random transfers of 4 KiB, {MIXED_READS}% reads, flush included");
         for (rw, title) in [
@@ -81,21 +67,53 @@ impl Survey {
             (Rw::RandWrite, "Random writes of 4 KiB, flush included"),
             (Rw::RandRw, mixed.as_str()),
         ] {
-            let runs = self.runs(rw);
-            if !runs.is_empty() {
-                let title = style.wrap(title, "", "  ");
-                let _ = write!(text, "\n{title}{}", self.random(&runs, rw, style));
-            }
+            parts.push(Section::of(self.random(&self.runs(rw), rw)).titled(title));
         }
-        text.push_str(&self.durable(style));
-        text.push_str(&self.caches(style));
-        text.push('\n');
-        text.push_str(&style.wrap(&self.legend(), "", "  "));
-        for left_out in &self.report.left_out {
-            text.push_str(&style.wrap(&format!("Left out: {left_out}"), "", "  "));
+        let durable = Section::of(self.durable());
+        parts.push(durable.titled("Durable writes of 4 KiB: an fsync after each, depth 1"));
+        parts.push(Section::of(self.caches()));
+        parts.push(Section::prose([Line::paragraph(self.legend())]).with_after(self.left_out()));
+        parts.retain(|part| !part.is_empty());
+        parts
+    }
+
+    fn left_out(&self) -> impl Iterator<Item = Line> {
+        self.report.left_out.iter().map(|left_out| Line::paragraph(format!("Left out: {left_out}")))
+    }
+
+    fn findings(&self) -> Section {
+        let findings = (1..).zip(&self.report.findings);
+        let mut lines: Vec<Line> =
+            findings.flat_map(|(number, finding)| self.finding(number, finding)).collect();
+        if lines.is_empty() {
+            lines.push(Line::paragraph("None: there is no measurement that storage served."));
+        } else if !self.explains {
+            lines.push(Line::paragraph("Their reasons: --explain, or iopath report of the JSON (--json)."));
         }
-        text.pop();
-        text
+        Section::prose(lines).titled("Findings")
+    }
+
+    /// A finding: its first sentence with its confidence, or all that is known about it.
+    fn finding(&self, number: usize, finding: &Finding) -> Vec<Line> {
+        let rest = "    ";
+        let numbered = |text: String| Line::paragraph(text).labelled(format!("{number:>2}. "), rest);
+        if !self.explains {
+            let sentence = first_sentence(&finding.text);
+            let level = finding.confidence.filter(|_| !finding.is_doubt());
+            let confidence =
+                level.map_or_else(String::new, |level| format!(" ({} confidence)", level.name()));
+            return vec![numbered(format!("{sentence}{confidence}"))];
+        }
+        let further = |text: &str| Line::paragraph(text).labelled(rest, rest);
+        let evidence = further(&finding.evidence).with_emphasis(Emphasis::Weak);
+        let Some(confidence) = finding.confidence else {
+            return vec![numbered(finding.text.clone()), evidence];
+        };
+        let name = confidence.name();
+        let doubts = finding.doubts.join("; ");
+        let doubts = if doubts.is_empty() { doubts } else { format!(": {doubts}") };
+        let head = format!("{}{} confidence{doubts}", name[..1].to_uppercase(), &name[1..]);
+        vec![numbered(head).with_emphasis(Emphasis::Strong), further(&finding.text), evidence]
     }
 
     /// The target and the method.
@@ -149,139 +167,144 @@ impl Survey {
     }
 
     /// Block sizes down, paths across.
-    fn sequential(&self, runs: &[&RunResult], style: Style) -> String {
-        let paths: Vec<&str> =
-            PATHS.into_iter().filter(|path| runs.iter().any(|run| run.path == *path)).collect();
+    fn sequential(&self, runs: &[&RunResult]) -> Table {
+        let paths = PATHS.into_iter().filter(|path| runs.iter().any(|run| run.path == *path));
         let mut blocks: Vec<u32> = runs.iter().map(|run| run.block_bytes).collect();
         blocks.sort_unstable();
         blocks.dedup();
         let choice = self.choice(runs);
-        let rows = blocks.into_iter().map(|block| {
-            let cell = |path: &&str| {
-                let run = runs.iter().find(|run| run.path == **path && run.block_bytes == block);
-                run.map_or_else(|| right("-"), |run| self.figure(run, choice.as_ref()))
-            };
-            let first = right(format_size(block.into()));
-            std::iter::once(first).chain(paths.iter().map(cell)).collect()
+        let columns = Columns::of(blocks).number("block", |block| Value::Size(block.into()));
+        let columns = paths.fold(columns, |columns, path| {
+            columns.number(path, |block| {
+                let run = runs.iter().find(|run| run.path == path && run.block_bytes == block);
+                Value::known(run, |run| self.figure(run, choice.as_ref()))
+            })
         });
-        let header = std::iter::once("block").chain(paths.iter().copied()).map(right);
-        style.table(&header.collect::<Vec<_>>(), &rows.collect::<Vec<_>>(), 1)
+        columns.fit(Fit::Split { keys: 1 }).into()
     }
 
     /// The kernel's page cache against iopath's, for the workloads measured with both.
-    fn caches(&self, style: Style) -> String {
-        let header = ["page caches: MB/s, CPU s/GiB", "kernel-buffered", "iopath-buffered"];
+    fn caches(&self) -> Table {
         let figures = |run: &RunResult| {
             let (mbs, cost) = (digits(rate(run) / 1e6), digits(self.cpu_of.cost(run)));
             let memory = if is_ranked(run) { ' ' } else { 'm' };
-            right(format!("{mbs:>6} {cost:>6} {memory}{}", variation(run)))
+            format!("{mbs:>6} {cost:>6} {memory}{}", variation(run))
         };
-        let mut rows = Vec::new();
-        for ours in &self.report.runs {
-            let Some(cache) = &ours.cache else { continue };
+        let pairs = self.report.runs.iter().filter_map(|ours| {
+            let cache = ours.cache.as_ref()?;
             let is_alike = |run: &&RunResult| {
                 let key = |run: &RunResult| (run.rw.clone(), run.block_bytes, run.warm);
                 run.path == "kernel-buffered" && key(run) == key(ours)
             };
-            let Some(kernel) = self.report.runs.iter().find(is_alike) else { continue };
+            let kernel = self.report.runs.iter().find(is_alike)?;
             let kind = match (ours.rw.as_str(), ours.warm, cache.borrow) {
                 (_, true, false) => "hits",
                 (_, true, true) => "hits, iopath's borrowed",
                 ("write", ..) => "writes, flush included",
                 _ => "reads",
             };
-            let name = format!("{kind}, {}", format_size(ours.block_bytes.into()));
-            rows.push(vec![Cell::new(name), figures(kernel), figures(ours)]);
-        }
-        if rows.is_empty() {
-            String::new()
-        } else {
-            format!("\n{}", style.table(&header.map(Cell::new), &rows, 1))
-        }
+            Some((kind, kernel, ours))
+        });
+        Columns::of(pairs)
+            .text("page caches: MB/s, CPU s/GiB", |(kind, _, ours)| {
+                format!("{kind}, {}", format_size(ours.block_bytes.into()))
+            })
+            .number("kernel-buffered", |(_, kernel, _)| figures(kernel))
+            .number("iopath-buffered", |(.., ours)| figures(ours))
+            .fit(Fit::Split { keys: 1 })
+            .into()
     }
 
-    fn figure(&self, run: &RunResult, choice: Option<&Choice>) -> Cell {
+    fn figure(&self, run: &RunResult, choice: Option<&Choice>) -> Value {
         let mbs = digits(rate(run) / 1e6);
         let cost = if self.cpu_of.is_known() {
             format!(" {:>5}", digits(self.cpu_of.cost(run)))
         } else {
             String::new()
         };
-        let (sign, color) = mark(run, choice);
-        colored(right(format!("{mbs:>5}{cost} {sign}{}", variation(run))), color)
+        let (sign, tone) = mark(run, choice);
+        Value::from(format!("{mbs:>5}{cost} {sign}{}", variation(run))).toned(tone)
     }
 
     /// One row for each path and depth; of reads, with the cost of the tool itself if it was measured. Of a mix, reads
     /// and writes have latencies of their own.
-    fn random(&self, runs: &[&RunResult], rw: Rw, style: Style) -> String {
-        let has_cost = self.cpu_of.is_known();
-        let latencies: &[&str] = if rw == Rw::RandRw {
-            &["read p50", "read p99", "write p50", "write p99"]
-        } else {
-            &["p50", "p99"]
-        };
-        let cost = has_cost.then_some("CPU µs/IO");
-        let rest = ["depth", "IOPS"].iter().chain(latencies).copied().chain(cost).chain([""]);
-        let header: Vec<Cell> = std::iter::once(Cell::new("path")).chain(rest.map(right)).collect();
+    fn random(&self, runs: &[&RunResult], rw: Rw) -> Table {
         let choice = self.choice(runs);
         let null = self.report.runs.iter().find(|run| run.path == "null" && rw == Rw::RandRead);
-        let rows = runs.iter().copied().chain(null).map(|run| {
-            let (sign, color) = if run.path == "null" { (' ', None) } else { mark(run, choice.as_ref()) };
-            let path = if run.path == "null" { "null (no device)" } else { &run.path };
-            let mut cells = vec![run.io_depth.to_string(), digits(rate(run) / f64::from(run.block_bytes))];
-            match &run.directions {
-                Some(both) if rw == Rw::RandRw => {
-                    for latency in [both.read.latency_ns, both.write.latency_ns] {
-                        cells.extend([time(latency.p50), time(latency.p99)]);
-                    }
-                }
-                _ => {
-                    cells.extend([time(run.latency_ns.p50), time(run.latency_ns.p99)]);
-                    cells.extend(std::iter::repeat_n("-".to_owned(), latencies.len() - 2));
-                }
+        let is_null = |run: &RunResult| run.path == "null";
+        let marked = |run: &RunResult| if is_null(run) { (' ', None) } else { mark(run, choice.as_ref()) };
+        let toned = |run: &RunResult, value: Value| value.toned(marked(run).1);
+        let rows = runs.iter().copied().chain(null.filter(|_| !runs.is_empty()));
+        let mut columns = Columns::of(rows)
+            .text("path", |run: &RunResult| {
+                let path = if is_null(run) { "null (no device)" } else { &run.path };
+                toned(run, path.into())
+            })
+            .number("depth", |run| toned(run, run.io_depth.into()))
+            .number("IOPS", |run| toned(run, (rate(run) / f64::from(run.block_bytes)).into()));
+        let percentiles: [(&str, fn(&Latency) -> u64); 2] =
+            [("p50", |latency| latency.p50), ("p99", |latency| latency.p99)];
+        let sides: &[(&str, fn(&RunResult) -> Option<&Latency>)] = if rw == Rw::RandRw {
+            &[
+                ("read ", |run| run.directions.as_ref().map(|both| &both.read.latency_ns)),
+                ("write ", |run| run.directions.as_ref().map(|both| &both.write.latency_ns)),
+            ]
+        } else {
+            &[("", |run| Some(&run.latency_ns))]
+        };
+        for (side, of) in sides {
+            for (name, percentile) in percentiles {
+                columns = columns.number(format!("{side}{name}"), |run| {
+                    let latency = of(run).map(|latency| percentile(latency) as f64);
+                    toned(run, Value::known(latency, Value::Nanoseconds))
+                });
             }
-            cells.extend(has_cost.then(|| digits(self.cpu_of.per_io_us(run))));
-            cells.push(format!("{sign}{}", variation(run)));
-            let first = std::iter::once(Cell::new(path));
-            first.chain(cells.into_iter().map(right)).map(|cell| colored(cell, color)).collect()
-        });
-        style.table(&header, &rows.collect::<Vec<_>>(), 2)
+        }
+        if self.cpu_of.is_known() {
+            columns = columns.number("CPU µs/IO", |run| toned(run, self.cpu_of.per_io_us(run).into()));
+        }
+        let sign = |run: &RunResult| format!("{}{}", marked(run).0, variation(run)).into();
+        columns.number("", |run| toned(run, sign(run))).fit(Fit::Split { keys: 2 }).into()
     }
 
     /// One row for each path of writes with a flush after each.
-    fn durable(&self, style: Style) -> String {
+    fn durable(&self) -> Table {
         let runs: Vec<&RunResult> = self.report.runs.iter().filter(|run| is_durable(run)).collect();
-        if runs.is_empty() {
-            return String::new();
-        }
-        let head = ["writes/s", "write p50", "fsync p50", "fsync p99", ""];
-        let header: Vec<Cell> = std::iter::once(Cell::new("path")).chain(head.map(right)).collect();
         let choice = self.choice(&runs);
-        let rows = runs.iter().copied().filter_map(|run| {
-            let (sign, color) = mark(run, choice.as_ref());
-            let flush = run.flushes.as_ref()?.latency_ns;
-            let cells = [
-                digits(rate(run) / f64::from(run.block_bytes)),
-                time(run.latency_ns.p50),
-                time(flush.p50),
-                time(flush.p99),
-                format!("{sign}{}", variation(run)),
-            ];
-            let first = std::iter::once(Cell::new(&run.path));
-            Some(first.chain(cells.map(right)).map(|cell| colored(cell, color)).collect())
-        });
-        let title = style.wrap("Durable writes of 4 KiB: an fsync after each, depth 1", "", "  ");
-        format!("\n{title}{}", style.table(&header, &rows.collect::<Vec<_>>(), 1))
+        let flush = |of: fn(&Latency) -> u64| {
+            move |(_, flushes): (&RunResult, &FlushResult)| of(&flushes.latency_ns) as f64
+        };
+        let toned = |run: &RunResult, value: Value| value.toned(mark(run, choice.as_ref()).1);
+        let (p50, p99) = (flush(|latency| latency.p50), flush(|latency| latency.p99));
+        Columns::of(runs.iter().filter_map(|run| Some((*run, run.flushes.as_ref()?))))
+            .text("path", |(run, _)| toned(run, (&run.path).into()))
+            .number("writes/s", |(run, _)| toned(run, (rate(run) / f64::from(run.block_bytes)).into()))
+            .number("write p50", |(run, _)| toned(run, Value::Nanoseconds(run.latency_ns.p50 as f64)))
+            .number("fsync p50", |row| toned(row.0, Value::Nanoseconds(p50(row))))
+            .number("fsync p99", |row| toned(row.0, Value::Nanoseconds(p99(row))))
+            .number("", |(run, _)| {
+                let (sign, _) = mark(run, choice.as_ref());
+                toned(run, format!("{sign}{}", variation(run)).into())
+            })
+            .fit(Fit::Split { keys: 1 })
+            .into()
     }
 }
 
-/// The sign and colour of a run among others.
-fn mark(run: &RunResult, choice: Option<&Choice>) -> (char, Option<Color>) {
+/// The text up to the period that ends its first sentence, without it.
+fn first_sentence(text: &str) -> &str {
+    let begins = |at: usize| text[at..].chars().next().is_some_and(char::is_uppercase);
+    let end = text.match_indices(". ").map(|(at, _)| at).find(|at| begins(at + 2));
+    end.map_or(text, |at| &text[..at]).trim_end_matches('.')
+}
+
+/// The sign and judgement of a run among others.
+fn mark(run: &RunResult, choice: Option<&Choice>) -> (char, Option<Tone>) {
     match choice {
         _ if !is_ranked(run) => ('m', None),
-        Some(choice) if std::ptr::eq(run, choice.fastest) => ('▲', Some(Color::Green)),
-        Some(choice) if choice.good.iter().any(|good| std::ptr::eq(*good, run)) => ('△', Some(Color::Green)),
-        Some(choice) if std::ptr::eq(run, choice.slowest) => ('▼', Some(Color::Red)),
+        Some(choice) if std::ptr::eq(run, choice.fastest) => ('▲', Some(Tone::Good)),
+        Some(choice) if choice.good.iter().any(|good| std::ptr::eq(*good, run)) => ('△', Some(Tone::Good)),
+        Some(choice) if std::ptr::eq(run, choice.slowest) => ('▼', Some(Tone::Bad)),
         _ => (' ', None),
     }
 }
@@ -341,7 +364,7 @@ mod tests {
     #[test]
     fn no_line_is_wider_than_the_terminal_and_no_column_is_lost() {
         for width in [20, 40, 60, 80, 120] {
-            let text = survey().text(false, Some(width));
+            let text = survey().text(View::plain(Some(width)));
             for line in text.lines() {
                 assert!(line.chars().count() <= usize::from(width), "{width}: {line}");
             }
@@ -351,13 +374,14 @@ mod tests {
             }
         }
         assert!(
-            survey().text(false, Some(40)).lines().count() > survey().text(false, Some(120)).lines().count()
+            survey().text(View::plain(Some(40))).lines().count()
+                > survey().text(View::plain(Some(120))).lines().count()
         );
     }
 
     #[test]
     fn a_run_that_memory_served_is_marked_and_not_ranked() {
-        let text = survey().text(false, None);
+        let text = survey().text(View::plain(None));
         let line = text.lines().find(|line| line.trim_start().starts_with("4 KiB")).unwrap();
         let cells: Vec<&str> = line.split_whitespace().collect();
         assert_eq!(cells[2..5], ["100", "0.100", "m"], "{text}");
@@ -365,7 +389,7 @@ mod tests {
     }
     #[test]
     fn findings_come_first_and_each_is_headed_by_its_confidence() {
-        let text = survey().text(false, None);
+        let text = survey().text(View::plain(None));
         let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part} is missing:\n{text}"));
         assert!(at("Low confidence: measured once; no disk") < at("a sentence of many words"));
         assert!(at("a sentence of many words") < at("Sequential reads: MB/s"), "{text}");
@@ -380,7 +404,7 @@ mod tests {
              3.37 µs of CPU per I/O. That is 6.22 times the throughput of depth 1."
                 .to_owned();
         survey.explains = false;
-        let text = survey.text(false, Some(80));
+        let text = survey.text(View::plain(Some(80)));
         let findings: Vec<&str> = text
             .lines()
             .skip_while(|line| *line != "Findings")
@@ -402,7 +426,7 @@ mod tests {
         let mut survey = survey();
         survey.cpu_of = CpuOf::Unknown;
         survey.report.clock = Clock::Virtual;
-        let text = survey.text(false, None);
+        let text = survey.text(View::plain(None));
         assert!(text.contains("of virtual time") && !text.contains("CPU"), "{text}");
     }
 }

@@ -1,6 +1,7 @@
 //! The verdict of an input: the best alternative, if it is better than all others by more than the intervals and the
 //! error of the model. Does not compute the differences.
 
+use iopath_report::numbers::{percent, signed_percent};
 use iopath_report::whatif::{Better, METRICS};
 use iopath_report::whatif::{CellReport, InputReport, Verdict};
 
@@ -84,7 +85,6 @@ impl ErrorOfModel {
     }
 
     fn text(self) -> String {
-        let percent = |fraction: f64| format!("{:.1}%", fraction * 100.0);
         let of_replay = "the deviation of the replay with the recorded settings from the recorded run";
         match (self.stated, self.replayed) {
             (None, _) => "The error of the model is unknown.".to_owned(),
@@ -134,9 +134,10 @@ fn is_tied(best: &Rated<'_>, other: &Rated<'_>, error: f64) -> bool {
 fn change_text(cell: &CellReport, metric: usize) -> String {
     let change = cell.against_reference.and_then(|changes| changes.all()[metric]);
     change.map_or_else(String::new, |change| {
-        let percent = |fraction: f64| format!("{:+.1}%", fraction * 100.0);
-        let interval = change.interval.map(|[low, high]| format!(" [{}, {}]", percent(low), percent(high)));
-        percent(change.fraction) + &interval.unwrap_or_default()
+        let interval = change.interval;
+        let interval =
+            interval.map(|[low, high]| format!(" [{}, {}]", signed_percent(low), signed_percent(high)));
+        signed_percent(change.fraction) + &interval.unwrap_or_default()
     })
 }
 

@@ -16,6 +16,7 @@ const WIDTH_MIN: u16 = 40;
 const INDENT: usize = 2;
 
 const FIT: Fit = Fit::Break { width_min: WIDTH_MIN, width_max: 120 };
+const FIT_INDENTED: Fit = Fit::Break { width_min: WIDTH_MIN - 2, width_max: 118 };
 
 const LEGEND: &str =
     "* calibrated on this row; it does not count. ! outside the tolerance. + beside the effect";
@@ -170,8 +171,7 @@ fn sections(result: &ExperimentResult) -> Vec<Section> {
         push(&mut sections, std::mem::take(&mut end));
         end.push(Line::new("  Request log:"));
         // The columns of a log line are kept if they fit.
-        let log =
-            report.evidence.iter().map(|line| Line::paragraph(line.trim_end()).labelled("    ", "      "));
+        let log = report.evidence.iter().map(|line| Line::new(line.trim_end()).labelled("    ", "      "));
         end.extend(log);
         sections.push(Section::default());
     }
@@ -195,7 +195,7 @@ fn parameters(result: &ExperimentResult) -> Table {
         .text("value", |(_, value, _)| value)
         .text("unit", |(parameter, ..)| parameter.unit)
         .text("source", |(parameter, _, is_set)| if *is_set { "set" } else { parameter.source })
-        .fit(FIT)
+        .fit(FIT_INDENTED)
         .indent(INDENT)
         .into()
 }
@@ -208,7 +208,7 @@ fn rows(rows: &[Row]) -> Columns<&Row> {
         .number("ours", |row| row.ours)
         .number("deviation", |row| Value::known(row.deviation(), Value::Signed))
         .text("", mark)
-        .fit(FIT)
+        .fit(FIT_INDENTED)
         .indent(INDENT)
 }
 

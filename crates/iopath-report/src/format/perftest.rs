@@ -1,16 +1,15 @@
 //! The table of `blockdev-perftest`: for each block size the seconds of each repetition, the mean and standard
 //! deviation of the throughput, and IOPS. As there, MB/s are 2^20 bytes per second, and the deviation has the divisor
-//! n.
+//! n. `iopath compare` reads it.
 //!
-//! A table has the runs that differ only in their block size. The columns of reads begin with R, those of writes with
-//! W.
+//! A table has the runs that differ only in their block size or direction. The columns of reads begin with R, those of
+//! writes with W.
 
 use std::fmt::Write as _;
 
+use super::{Document, Format, View};
 use crate::Rw;
 use crate::result::{RepeatDirections, RunResult};
-
-use super::{Document, Format, View};
 
 /// The row of the table.
 pub(super) const ROW: Format = Format {
@@ -27,50 +26,63 @@ const WIDTH: usize = 9;
 
 fn render(document: &dyn Document, _: View) -> String {
     let runs = document.report().map_or(&[][..], |report| &report.runs);
-    let mut tables: Vec<(String, Vec<&RunResult>)> = Vec::new();
-    for run in runs {
-        let title = title(run);
-        match tables.iter_mut().find(|(known, _)| *known == title) {
-            Some((_, rows)) => rows.push(run),
-            None => tables.push((title, vec![run])),
-        }
-    }
-    let texts: Vec<String> = tables
-        .into_iter()
-        .map(|(title, mut rows)| {
-            // The largest block is first, as in the classic table.
-            rows.sort_by_key(|run| std::cmp::Reverse(run.block_bytes));
-            table(&title, &rows)
-        })
-        .collect();
-    texts.join("\n")
+    tables(runs.iter().map(|run| (title(run), run)))
 }
 
 /// All conditions of a table. No line of the head begins with a number: these are the rows.
 fn title(run: &RunResult) -> String {
     let RunResult { job, path, rw, io_depth, jobs, repeats, .. } = run;
     let job = job.as_ref().map_or_else(String::new, |job| format!("job {}, ", job.name.replace('\n', " ")));
-    format!("# {job}{path}, {rw}, depth {io_depth}, {jobs} jobs, {} repetitions", repeats.len())
+    format!("{job}{path}, {rw}, depth {io_depth}, {jobs} jobs, {} repetitions", repeats.len())
 }
 
-fn table(title: &str, runs: &[&RunResult]) -> String {
-    let letters = letters(runs[0]);
-    let mut head = [format!("{:>WIDTH$}", "blocksize"), format!("{:>WIDTH$}", "(bytes)")];
-    for letter in letters {
-        let repeats = runs[0].repeats.len();
-        let names = [format!("{letter}(avg,"), format!("{letter}(std"), letter.to_string()];
-        for (name, unit) in std::iter::repeat_n((letter.to_string(), "(s)"), repeats)
-            .chain(names.into_iter().zip(["MB/s)", "MB/s)", "(IOPS)"]))
-        {
-            let _ = write!(head[0], " {name:>WIDTH$}");
-            let _ = write!(head[1], " {unit:>WIDTH$}");
+/// A table for each title.
+pub fn tables<'a>(runs: impl Iterator<Item = (String, &'a RunResult)>) -> String {
+    let mut tables: Vec<(String, Vec<&RunResult>)> = Vec::new();
+    for (title, run) in runs {
+        match tables.iter_mut().find(|(known, _)| *known == title) {
+            Some((_, rows)) => rows.push(run),
+            None => tables.push((title, vec![run])),
         }
     }
-    let mut table = format!("{title}\n{}\n{}\n", head[0], head[1]);
-    for run in runs {
-        let _ = write!(table, "{:>WIDTH$}", run.block_bytes);
-        for letter in letters {
-            for number in numbers(run, *letter) {
+    let texts = tables.iter().map(|(title, runs)| format!("# {title}\n{}", table(runs)));
+    texts.collect::<Vec<_>>().join("\n")
+}
+
+/// A table without a title. The largest block is first, as in the classic table. The directions have the order of the
+/// runs.
+pub fn table(runs: &[&RunResult]) -> String {
+    let mut letters: Vec<char> = Vec::new();
+    let mut blocks: Vec<u32> = runs.iter().map(|run| run.block_bytes).collect();
+    blocks.sort_unstable_by(|a, b| b.cmp(a));
+    blocks.dedup();
+    for letter in runs.iter().flat_map(|run| letters_of(run)) {
+        if !letters.contains(letter) {
+            letters.push(*letter);
+        }
+    }
+    // A cut-off run has fewer repetitions.
+    let repeats = runs.iter().map(|run| run.repeats.len()).min().unwrap_or(0);
+    let mut names = format!("{:>WIDTH$}", "blocksize");
+    let mut units = format!("{:>WIDTH$}", "(bytes)");
+    for letter in &letters {
+        let figures = [
+            (format!("{letter}(avg,"), "MB/s)"),
+            (format!("{letter}(std"), "MB/s)"),
+            (letter.to_string(), "(IOPS)"),
+        ];
+        for (name, unit) in std::iter::repeat_n((letter.to_string(), "(s)"), repeats).chain(figures) {
+            let _ = write!(names, " {name:>WIDTH$}");
+            let _ = write!(units, " {unit:>WIDTH$}");
+        }
+    }
+    let mut table = format!("{names}\n{units}\n");
+    for block in blocks {
+        let _ = write!(table, "{block:>WIDTH$}");
+        for letter in &letters {
+            let is_it = |run: &&&RunResult| run.block_bytes == block && letters_of(run).contains(letter);
+            let Some(run) = runs.iter().find(is_it) else { continue };
+            for number in numbers(run, *letter, repeats) {
                 let _ = write!(table, " {:>WIDTH$}", rounded(number));
             }
         }
@@ -80,7 +92,7 @@ fn table(title: &str, runs: &[&RunResult]) -> String {
 }
 
 /// The directions of a run.
-fn letters(run: &RunResult) -> &'static [char] {
+fn letters_of(run: &RunResult) -> &'static [char] {
     if run.directions.as_ref().is_some_and(|directions| directions.trim.is_none()) {
         return &['W', 'R'];
     }
@@ -90,7 +102,7 @@ fn letters(run: &RunResult) -> &'static [char] {
 }
 
 /// The seconds of each repetition, the mean and standard deviation of the rates in MiB/s, and the transfers per second.
-fn numbers(run: &RunResult, letter: char) -> Vec<f64> {
+fn numbers(run: &RunResult, letter: char, repeats: usize) -> Vec<f64> {
     let rate = |index: usize| {
         let repeat = &run.repeats[index];
         match repeat.directions {
@@ -103,7 +115,8 @@ fn numbers(run: &RunResult, letter: char) -> Vec<f64> {
     let mean = rates.iter().sum::<f64>() / rates.len() as f64;
     let variance = rates.iter().map(|rate| (rate - mean).powi(2)).sum::<f64>() / rates.len() as f64;
     let iops = mean * MIB / f64::from(run.block_bytes);
-    run.repeats.iter().map(|repeat| repeat.seconds).chain([mean, variance.sqrt(), iops]).collect()
+    let seconds = run.repeats.iter().take(repeats).map(|repeat| repeat.seconds);
+    seconds.chain([mean, variance.sqrt(), iops]).collect()
 }
 
 /// Three decimals, and more for small numbers: they state seconds and rates to four digits.

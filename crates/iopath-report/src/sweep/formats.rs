@@ -1,8 +1,7 @@
 //! A sweep for other programs: the records of CSV, and the classic table of block sizes (`blockdev-perftest`). JSON is
 //! the results file.
 
-use std::fmt::Write as _;
-
+use crate::format::perftest;
 use crate::result::RunResult;
 use crate::section::{Columns, Table};
 use crate::stats::Summary;
@@ -12,9 +11,9 @@ use super::{Cell, SweepFile};
 /// The unit of rates in the classic table, printed as MB/s.
 const MIB: f64 = (1u64 << 20) as f64;
 
-/// The direction of a run, as the columns of tables name it.
-fn direction(run: &RunResult) -> [&'static str; 2] {
-    if run.rw.contains("write") { ["write", "W"] } else { ["read", "R"] }
+/// The direction of a run in the names of columns.
+fn direction(run: &RunResult) -> &'static str {
+    if run.rw.contains("write") { "write" } else { "read" }
 }
 
 /// Mean and deviation of the repetitions, in MiB/s.
@@ -36,7 +35,7 @@ impl SweepFile {
         for name in ["read", "write"] {
             for number in 0..repeats {
                 columns = columns.record(format!("{name}{}_s", number + 1), |(_, run)| {
-                    let repeat = run.repeats.get(number).filter(|_| direction(run)[0] == name);
+                    let repeat = run.repeats.get(number).filter(|_| direction(run) == name);
                     repeat.map(|repeat| format!("{:.6}", repeat.seconds))
                 });
             }
@@ -53,54 +52,14 @@ impl SweepFile {
     /// The classic tables of block sizes, one for each combination of the other values: bytes, the seconds of each
     /// repetition, mean and standard deviation of the throughput, IOPS. `iopath compare` reads them.
     pub fn perftest(&self) -> String {
-        let mut tables: Vec<(String, Vec<&RunResult>)> = Vec::new();
-        for (cell, run) in self.runs() {
+        perftest::tables(self.runs().map(|(cell, run)| {
             let values = self.axes.iter().zip(&cell.values).filter(|(axis, _)| axis.name != "bs");
-            let title =
-                values.map(|(axis, value)| format!("{}={value}", axis.name)).collect::<Vec<_>>().join(" ");
-            match tables.iter_mut().find(|(known, _)| *known == title) {
-                Some((_, runs)) => runs.push(run),
-                None => tables.push((title, vec![run])),
-            }
-        }
-        let text: Vec<String> = tables.iter_mut().map(|(title, runs)| classic(title, runs)).collect();
-        text.join("\n\n")
+            let values = values.map(|(axis, value)| format!("{}={value}", axis.name));
+            (values.collect::<Vec<_>>().join(" "), run)
+        }))
     }
 
     fn runs(&self) -> impl Iterator<Item = (&Cell, &RunResult)> {
         self.cells.iter().filter_map(|cell| Some((cell, cell.run.as_ref()?)))
     }
-}
-
-/// One classic table. The largest block is in the first line.
-fn classic(title: &str, runs: &mut [&RunResult]) -> String {
-    runs.sort_by_key(|run| std::cmp::Reverse(run.block_bytes));
-    let repeats = runs.iter().map(|run| run.repeats.len()).max().unwrap_or(0);
-    let letter = runs.first().map_or("R", |run| direction(run)[1]);
-    let mut text = format!("# {title}\n{:>10}", "blocksize");
-    for _ in 0..repeats {
-        let _ = write!(text, " {letter:>8}");
-    }
-    let _ = write!(
-        text,
-        " {:>9} {:>9} {letter:>9}\n{:>10}",
-        format!("{letter}(avg,"),
-        format!("{letter}(std,"),
-        "(bytes)"
-    );
-    for _ in 0..repeats {
-        let _ = write!(text, " {:>8}", "(s)");
-    }
-    let _ = write!(text, " {:>9} {:>9} {:>9}", "MB/s)", "MB/s)", "(IOPS)");
-    for run in runs.iter().filter(|run| run.repeats.len() == repeats) {
-        let _ = write!(text, "\n{:>10}", run.block_bytes);
-        for repeat in &run.repeats {
-            // Short repetitions need more digits than the classic three.
-            let decimals = if repeat.seconds < 1.0 { 6 } else { 3 };
-            let _ = write!(text, " {:>8.decimals$}", repeat.seconds);
-        }
-        let [mean, stddev] = mib_per_second(run);
-        let _ = write!(text, " {mean:>9.3} {stddev:>9.3} {:>9.3}", run.iops.mean);
-    }
-    text
 }
