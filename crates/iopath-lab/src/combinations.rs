@@ -2,18 +2,18 @@
 //! combinations alternate, so a drift of the machine affects all of them. Does not measure a repetition itself: see
 //! `run.rs`. `marks.rs` marks the best and the worst.
 
-use iopath_report::random;
-use iopath_report::result::{Report, Skipped};
-use iopath_report::size::format_size;
-
 use crate::error::LabError;
 use crate::model::is_model;
 use crate::progress::{Progress, Stage};
 use crate::refusal::WorkloadError;
-use crate::run::{IDLE_SAMPLE, Lab, Series, run_on_model};
+use crate::run::{IDLE_SAMPLE, Lab, Series};
+use crate::runner::Session;
 use crate::signals::Interruption;
 use crate::target::Target;
 use crate::workload::{DEFAULT_SIZE_BYTES, Workload};
+use iopath_report::random;
+use iopath_report::result::{Report, Skipped};
+use iopath_report::size::format_size;
 
 /// Separates the random order of combinations from other random numbers of the same seed.
 const PURPOSE: u64 = 0x0DE2;
@@ -68,7 +68,7 @@ pub fn report_all(workloads: &[Workload], progress: &mut dyn Progress) -> Result
     let facts = target.as_ref().and_then(Target::facts);
     let more_targets = target.as_ref().map_or_else(Vec::new, Target::further_facts);
     let failure = failure.map(|error| error.to_string());
-    skips.report(Report { more_targets, failure, ..Report::new(Some(lab.host().clone()), facts, runs) })
+    skips.report(Report { more_targets, failure, ..Report::new(lab.host().cloned(), facts, runs) })
 }
 
 /// The rounds of all series that are not skipped.
@@ -84,13 +84,7 @@ fn measure(
             let Some(one) = &mut series[number] else { continue };
             let name = skips.name(number);
             progress.stage(&Stage::Combination { name, number: round, count: rounds });
-            let mut quiet = OnlyAdvance(progress);
-            let measured = one.open(None).and_then(|path| {
-                if one.is_warm() {
-                    one.warm_up(&path, &mut quiet)?;
-                }
-                one.measure(&path, &mut quiet)
-            });
+            let measured = one.turn(1, &mut Session::default(), &mut OnlyAdvance(progress));
             let is_measured = series.iter().flatten().any(|one| !one.is_empty());
             if matches!(measured, Err(LabError::Interrupted)) && is_measured {
                 return Ok(None);
@@ -99,7 +93,7 @@ fn measure(
                 Ok(Some(())) => {}
                 Ok(None) => series[number] = None,
                 Err(error) if is_measured => {
-                    series.iter_mut().flatten().for_each(Series::end_by_failure);
+                    series.iter_mut().flatten().for_each(|one| one.has_failed = true);
                     return Ok(Some(error));
                 }
                 Err(error) => return Err(error),
@@ -152,7 +146,8 @@ fn on_models(mut skips: Skips, progress: &mut dyn Progress) -> Result<Report, La
             count: count as u32,
         });
         let ran = Target::prepare(workload, progress).and_then(|target| {
-            let result = run_on_model(workload, &target, &mut OnlyAdvance(progress))?;
+            let result =
+                Lab::in_virtual_time().run_until_signal(workload, &target, &mut OnlyAdvance(progress))?;
             Ok((result, target.facts(), target.further_facts()))
         });
         if matches!(ran, Err(LabError::Interrupted)) && !runs.is_empty() {

@@ -5,11 +5,14 @@ mod counted;
 mod course;
 mod gate;
 mod measured;
+mod ran;
 mod several;
 mod watches;
+mod worker;
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Mutex, PoisonError};
@@ -17,21 +20,17 @@ use std::thread;
 use std::time::Duration;
 
 use iopath_log::LogWriter;
-use iopath_report::random;
-use iopath_report::result::{CacheUse, Course};
 
 use crate::cache::used_between;
 use crate::error::LabError;
 use crate::export::RemoteTarget;
+use crate::job::Limits;
 use crate::job::control::{AccessSink, FlowShare, flows};
 use crate::job::drive::{self, Clock, JobContext, JobError, Moved};
 use crate::job::tally::JobResult;
-use crate::job::{Limits, Start};
 use crate::path::{Connection, IoPath, JobSpec};
-use crate::plan::Plan;
 use crate::progress::{JobSample, Progress, Sample};
 use crate::signals::Interruption;
-use crate::steady_detector as steady;
 use crate::target::Target;
 use crate::verify::checker::Checker;
 use crate::verify::record::Record;
@@ -42,70 +41,38 @@ pub(crate) use counted::Transferred;
 use course::CourseRecorder;
 use gate::{Gate, Leave, Phase};
 pub(crate) use measured::{CpuSeconds, Measured};
-pub(crate) use several::connections_of;
+pub(crate) use ran::{JobRan, Ran, TargetRan};
 use watches::Watches;
+pub(crate) use worker::{Worker, done};
 
 /// The interval of progress reports.
-const TICK: Duration = Duration::from_millis(100);
+pub(crate) const TICK: Duration = Duration::from_millis(100);
 
-/// Runs a workload once on an open path of each target, on all of them at the same time. `records` are those of the
-/// targets if the workload verifies. `accesses` receives the accesses of all jobs.
-pub(crate) fn measure(
-    paths: &[&dyn IoPath],
-    workload: &Workload,
-    targets: &[&Target],
-    repetition: u32,
-    records: &[Record],
-    accesses: Option<&LogWriter>,
-    progress: &mut dyn Progress,
-) -> Result<Measured, LabError> {
-    let jobs = workload.jobs.get();
-    let seeded = |target| Workload { seed: random::of_target(workload.seed, target), ..workload.clone() };
-    let workloads: Vec<Workload> = (0..targets.len()).map(seeded).collect();
-    let worker = |index: usize, job| Worker {
-        path: paths[index],
-        workload: &workloads[index],
-        target: targets[index],
-        job,
-        of_path: [job, jobs],
-        end_bytes: targets[index].size_bytes(),
-        repetition,
-        start: Start::default(),
-        ends_all: false,
-        clones: 0,
-        record: records.get(index),
-        accesses,
-        until_idle: targets.len() > 1 && workload.path.capabilities.is_cached(),
-    };
-    let workers: Vec<Worker> = (0..targets.len())
-        .flat_map(|index| (0..jobs).map(move |job| (index, job)))
-        .map(|(index, job)| worker(index, job))
-        .collect();
-    let before: Vec<_> = paths.iter().map(|path| path.cache_stats()).collect();
-    let together = measure_together(&workers, targets, progress)?;
-    let used: Vec<Option<CacheUse>> = paths
-        .iter()
-        .zip(&before)
-        .map(|(path, before)| {
-            before.as_ref().zip(path.cache_stats()).map(|(before, after)| used_between(before, &after))
-        })
-        .collect();
-    if let [cache] = used[..] {
-        return Ok(Measured { cache, ..together.measured() });
-    }
-    Ok(together.of_each(targets, jobs as usize, &used))
+/// An open path to a target, for any number of jobs.
+#[derive(Clone, Copy)]
+pub(crate) struct OpenVolume<'a> {
+    pub(crate) path: &'a dyn IoPath,
+    pub(crate) target: &'a Target,
+    /// The expected content, if jobs verify it.
+    pub(crate) record: Option<&'a Record>,
 }
 
-/// Runs jobs of any workloads at the same time, once, with a common start. `targets` are those of the workers, each
-/// once.
-pub(crate) fn measure_together(
+/// Runs jobs of any workloads at the same time, once, with a common start. Their transfers are those of repetition
+/// `number`; 0 is a warm-up. `accesses` receives the accesses of the jobs that log them.
+pub(crate) fn measure(
+    volumes: &[OpenVolume],
     workers: &[Worker],
-    targets: &[&Target],
+    number: u32,
+    accesses: Option<&LogWriter>,
     progress: &mut dyn Progress,
-) -> Result<Together, LabError> {
-    let jobs = Jobs {
+) -> Result<Ran, LabError> {
+    let targets = distinct(volumes.iter().map(|volume| volume.target));
+    let jobs = RunningJobs {
+        volumes,
         workers,
         targets,
+        number,
+        accesses,
         gate: Gate::default(),
         stop: workers.iter().map(|_| AtomicBool::new(false)).collect(),
         moved: workers.iter().map(|_| Moved::default()).collect(),
@@ -116,9 +83,10 @@ pub(crate) fn measure_together(
             .map(Mutex::new)
             .collect(),
     };
+    let cache_before: Vec<_> = volumes.iter().map(|volume| volume.path.cache_stats()).collect();
     let (sender, outcomes) = mpsc::channel();
     let count = workers.len() as u32;
-    thread::scope(|scope| {
+    let mut ran = thread::scope(|scope| {
         // On every exit, the threads at the gate must end: the scope waits for them.
         let _leave = Leave(&jobs.gate);
         for number in 0..count {
@@ -128,108 +96,46 @@ pub(crate) fn measure_together(
             spawned.map_err(|source| LabError::NoThread { job: number, jobs: count, source })?;
         }
         jobs.coordinate(&outcomes, progress)
-    })
-}
-
-/// One job of a workload, for one thread.
-#[derive(Clone, Copy)]
-pub(crate) struct Worker<'a> {
-    pub(crate) path: &'a dyn IoPath,
-    pub(crate) workload: &'a Workload,
-    pub(crate) target: &'a Target,
-    /// The number of the job in its workload.
-    pub(crate) job: u32,
-    /// Its number among the jobs on this path, and their count.
-    pub(crate) of_path: [u32; 2],
-    /// The end of the range that the workload accesses.
-    pub(crate) end_bytes: u64,
-    pub(crate) repetition: u32,
-    pub(crate) start: Start,
-    /// Whether the end of the job ends all jobs.
-    pub(crate) ends_all: bool,
-    /// The number of its workload: jobs with the same number are steady together.
-    pub(crate) clones: usize,
-    /// The expected content, of a workload that verifies.
-    pub(crate) record: Option<&'a Record>,
-    /// The log that receives its accesses.
-    pub(crate) accesses: Option<&'a LogWriter>,
-    /// Whether the last job on a disk ends when that disk is idle: readahead may continue after the last transfer.
-    pub(crate) until_idle: bool,
-}
-
-impl Worker<'_> {
-    fn seed(&self) -> u64 {
-        self.workload.seed.wrapping_add(self.job.into())
+    })?;
+    for (target, of_target) in jobs.targets.iter().zip(&mut ran.targets) {
+        let on_target =
+            volumes.iter().zip(&cache_before).filter(|(volume, _)| ptr::eq(volume.target, *target));
+        let used = on_target
+            .filter_map(|(volume, before)| Some(used_between(before.as_ref()?, &volume.path.cache_stats()?)));
+        of_target.cache = used.reduce(|sum, one| [sum, one].into_iter().sum());
     }
-
-    /// The time after which the job ends, from the common start.
-    fn time(&self) -> Option<Duration> {
-        Some(self.start.delay + self.start.ramp + self.workload.end.time()?)
-    }
-
-    /// About the bytes that the job moves.
-    fn bytes(&self) -> u64 {
-        self.workload.end.bytes().unwrap_or(self.end_bytes) / u64::from(self.workload.jobs)
-    }
+    Ok(ran)
 }
 
-/// The measurements of jobs that ran at the same time.
-#[derive(Debug)]
-pub(crate) struct Together {
-    /// Of each worker.
-    pub(crate) jobs: Vec<JobResult>,
-    /// The blocks that each worker has checked.
-    pub(crate) verified: Vec<Option<Verified>>,
-    /// The steady states, each with the number of the workload.
-    pub(crate) steady: Vec<(usize, steady::Outcome)>,
-    pub(crate) cpu: CpuSeconds,
-    /// Transfers of the disk and of the storage of each target. See [`Measured`].
-    pub(crate) transfers: Vec<Transferred>,
-    /// The course over time, of all jobs together.
-    pub(crate) course: Option<Course>,
-    /// The warnings of all connections, each once.
-    pub(crate) warnings: Vec<String>,
-    /// Whether a signal ended the jobs before the ends of their plans.
-    pub(crate) is_cut_off: bool,
-}
-
-impl Together {
-    /// The sums of jobs on one target.
-    fn measured(self) -> Measured {
-        let Transferred { device, storage, connections } =
-            self.transfers.into_iter().next().unwrap_or_default();
-        let (cpu, warnings) = (Some(self.cpu), self.warnings);
-        let verified = all_verified(self.verified.iter().map(Option::as_ref));
-        let steady = self.steady.first().map(|(_, outcome)| *outcome);
-        let Self { course, is_cut_off, .. } = self;
-        Measured {
-            verified,
-            course,
-            steady,
-            cpu,
-            device,
-            storage,
-            connections,
-            warnings,
-            is_cut_off,
-            ..Measured::of_jobs(&self.jobs)
+/// Each target once.
+pub(crate) fn distinct<'a>(targets: impl IntoIterator<Item = &'a Target>) -> Vec<&'a Target> {
+    let mut distinct: Vec<&Target> = Vec::new();
+    for target in targets {
+        if !distinct.iter().any(|known| ptr::eq(*known, target)) {
+            distinct.push(target);
         }
     }
+    distinct
 }
 
 /// The report of a job's thread. A thread also reports a panic: otherwise the coordinator would wait for it forever.
 enum Outcome {
-    Connected(Vec<String>),
+    /// With the number of the worker, and warnings.
+    Connected(usize, Vec<String>),
     NotConnected(LabError),
     /// With the number of the worker.
     Ran(usize, Result<(JobResult, Option<Verified>), JobError>),
     Panicked(Box<dyn Any + Send>),
 }
 
-/// The jobs of one repetition.
-struct Jobs<'a> {
-    workers: &'a [Worker<'a>],
-    targets: &'a [&'a Target],
+/// The jobs of one repetition, each in a thread.
+struct RunningJobs<'a> {
+    volumes: &'a [OpenVolume<'a>],
+    workers: &'a [Worker],
+    /// The targets of the volumes, each once.
+    targets: Vec<&'a Target>,
+    number: u32,
+    accesses: Option<&'a LogWriter>,
     gate: Gate,
     /// Set for each job when a job fails or ends all others, and when the job is steady: it then stops.
     stop: Vec<AtomicBool>,
@@ -241,7 +147,7 @@ struct Jobs<'a> {
     flows: Vec<Mutex<Option<FlowShare>>>,
 }
 
-impl Jobs<'_> {
+impl RunningJobs<'_> {
     /// The thread of a job.
     fn run_thread(&self, number: usize, outcomes: &Sender<Outcome>) {
         // A closed channel is no error: the coordinator returns early if another thread cannot be started.
@@ -251,16 +157,16 @@ impl Jobs<'_> {
         let worker = &self.workers[number];
         // The buffers of the connection follow the policy of the thread.
         let connected = catch_unwind(AssertUnwindSafe(|| {
-            let [clone, _] = worker.of_path;
-            let applied = worker.workload.controls.thread.apply(clone as usize);
-            applied.and_then(|()| connect(worker))
+            let [on_volume, _] = self.of_volume(number);
+            let applied = worker.workload.controls.thread.apply(on_volume as usize);
+            applied.and_then(|()| self.connect(number))
         }));
         let mut connection = match connected {
             Ok(Ok(connection)) => connection,
             Ok(Err(error)) => return report(Outcome::NotConnected(error)),
             Err(panic) => return report(Outcome::Panicked(panic)),
         };
-        report(Outcome::Connected(connection.warnings()));
+        report(Outcome::Connected(number, connection.warnings()));
         if self.gate.wait_for(Phase::Run) == Phase::Leave {
             return;
         }
@@ -277,12 +183,12 @@ impl Jobs<'_> {
         number: usize,
         connection: &mut dyn Connection,
     ) -> Result<(JobResult, Option<Verified>), JobError> {
-        let worker @ &Worker { workload, start, .. } = &self.workers[number];
-        let plan = Plan::new(workload, worker.end_bytes, worker.repetition, worker.job);
-        let runtime = workload.end.time();
+        let worker @ Worker { workload, .. } = &self.workers[number];
+        let OpenVolume { target, record, .. } = self.volumes[worker.volume];
+        let plan = worker.plan(self.number);
         let context = JobContext {
-            runtime_ns: runtime.and_then(|runtime| u64::try_from(runtime.as_nanos()).ok()),
-            start,
+            runtime_ns: worker.runtime_ns(),
+            start: worker.start,
             flush_every: workload.flush_every,
             flush: workload.rw.writes(),
             clock: self.clock,
@@ -291,14 +197,15 @@ impl Jobs<'_> {
             counts: workload.steady_state.is_some(),
         };
         let flow = self.flows[number].lock().unwrap_or_else(PoisonError::into_inner).take();
-        let sink = worker.accesses.map(|log| AccessSink {
+        let sink = self.accesses.filter(|_| workload.logs_accesses()).map(|log| AccessSink {
             sink: Box::new(log.add_queue()),
             stream: number as u32,
             zero_ns: self.clock.zero_ns(),
         });
-        let limits = |begin| Limits::of(workload, [worker.repetition, worker.job], flow, sink, begin);
+        let limits =
+            |begin| Limits::of(workload, [worker.repetition(self.number), worker.job], flow, sink, begin);
         let mut verified = None;
-        let mut result = if let Some((settings, record)) = workload.verify.zip(worker.record) {
+        let mut result = if let Some((settings, record)) = workload.verify.zip(record) {
             let mut checker = Checker::new(record).with_dumps(settings.dump);
             let ran = verify::drive::run(connection, plan, limits, &context, settings, &mut checker)?;
             verified = Some(checker.into_verified());
@@ -310,28 +217,33 @@ impl Jobs<'_> {
             }?
         };
         self.ended[number].store(true, Ordering::SeqCst);
-        if let Some(disk) = worker.target.disk().filter(|_| worker.until_idle && self.is_last_on_disk(number))
-        {
+        // Readahead may continue after the last transfer, and the ends of several targets are compared.
+        let waits = self.targets.len() > 1 && workload.path.capabilities.is_cached();
+        if let Some(disk) = target.disk().filter(|_| waits && self.is_last_on_disk(target)) {
             result.ended_ns = self.wait_until_idle(disk).unwrap_or(result.ended_ns);
         }
         Ok((result, verified))
     }
 
     /// Runs on the calling thread: sets the phases, reads the counters and reports progress.
-    fn coordinate(
-        &self,
-        outcomes: &Receiver<Outcome>,
-        progress: &mut dyn Progress,
-    ) -> Result<Together, LabError> {
+    fn coordinate(&self, outcomes: &Receiver<Outcome>, progress: &mut dyn Progress) -> Result<Ran, LabError> {
         let connected = self.gather(outcomes, TICK, &mut |_| ());
-        if !connected.iter().all(|outcome| matches!(outcome, Outcome::Connected(_))) {
-            return Err(first_error(connected, self.workers));
+        let mut warnings = vec![Vec::new(); self.workers.len()];
+        let mut refused = Vec::new();
+        for outcome in connected {
+            match outcome {
+                Outcome::Connected(number, of_job) => warnings[number] = of_job,
+                other => refused.push(other),
+            }
+        }
+        if !refused.is_empty() {
+            return Err(self.first_error(refused));
         }
         // A repetition may be shorter than a tick: then no tick notices the request.
         if Interruption::is_requested() {
             return Err(LabError::Interrupted);
         }
-        let before = Counters::before(self.targets);
+        let before = Counters::before(&self.targets);
         let mut watches = Watches::new(self.workers, self.clock.now_ns());
         self.gate.set(Phase::Run);
         let (mut is_cut_off, mut recorder) = (false, CourseRecorder::default());
@@ -346,27 +258,37 @@ impl Jobs<'_> {
                 self.stop_all();
             }
         });
-        let after = Counters::after(self.targets);
+        let after = Counters::after(&self.targets);
         self.gate.set(Phase::Drop);
-        let mut jobs: Vec<Option<(JobResult, Option<Verified>)>> = ran.iter().map(|_| None).collect();
+        let mut results: Vec<Option<(JobResult, Option<Verified>)>> = ran.iter().map(|_| None).collect();
         let mut failed = Vec::new();
         for outcome in ran {
             match outcome {
-                Outcome::Ran(number, Ok(job)) => jobs[number] = Some(job),
+                Outcome::Ran(number, Ok(job)) => results[number] = Some(job),
                 other => failed.push(other),
             }
         }
         if !failed.is_empty() {
-            return Err(first_error(failed, self.workers));
+            return Err(self.first_error(failed));
         }
-        let (jobs, verified): (Vec<JobResult>, _) = jobs.into_iter().flatten().unzip();
         let (cpu, transfers) = after.since(&before);
-        let (steady, warnings) = (watches.outcomes(), warnings(connected));
-        let started_ns = jobs.iter().map(|job| job.started_ns).min().unwrap_or(0);
-        let ended_ns = jobs.iter().map(|job| job.ended_ns).max().unwrap_or(0);
-        let bytes = jobs.iter().map(|job| job.read_bytes + job.written_bytes).sum();
-        let course = recorder.course(started_ns, ended_ns, bytes);
-        Ok(Together { jobs, verified, steady, cpu, transfers, course, warnings, is_cut_off })
+        let mut jobs = Vec::with_capacity(results.len());
+        for ((worker, ran), warnings) in self.workers.iter().zip(results).zip(warnings) {
+            let (result, verified) = ran.expect("a job without a result has failed");
+            let target = self.number_of(self.volumes[worker.volume].target);
+            jobs.push(JobRan { part: worker.part, target, result, verified, warnings });
+        }
+        let started_ns = jobs.iter().map(|job| job.result.started_ns).min().unwrap_or(0);
+        let ended_ns = jobs.iter().map(|job| job.result.ended_ns).max().unwrap_or(0);
+        let bytes = jobs.iter().map(|job| job.result.read_bytes + job.result.written_bytes).sum();
+        Ok(Ran {
+            jobs,
+            targets: self.targets_ran(transfers),
+            steady: watches.outcomes(),
+            cpu: Some(cpu),
+            course: recorder.course(started_ns, ended_ns, bytes),
+            is_cut_off,
+        })
     }
 
     fn stop_all(&self) {
@@ -396,7 +318,10 @@ impl Jobs<'_> {
         let jobs = self.workers.iter().zip(&self.moved).map(|(worker, moved)| {
             let bytes = moved.bytes.load(Ordering::Relaxed);
             JobSample {
-                target: worker.target.file().map_or_else(String::new, |file| file.display().to_string()),
+                target: self.volumes[worker.volume]
+                    .target
+                    .file()
+                    .map_or_else(String::new, |file| file.display().to_string()),
                 bytes,
                 ios: bytes / u64::from(worker.workload.block_size.bytes().max(1)),
                 latency_ns: moved.latency_ns.load(Ordering::Relaxed),
@@ -407,28 +332,56 @@ impl Jobs<'_> {
 
     /// The progress of the repetition, from 0 to 1.
     fn done(&self) -> f64 {
-        let times: Option<Vec<Duration>> = self.workers.iter().map(Worker::time).collect();
-        let done = if let Some(last) = times.and_then(|times| times.into_iter().max()) {
-            self.clock.now_ns() as f64 / last.as_nanos() as f64
-        } else {
-            let moved: u64 = self.moved.iter().map(|moved| moved.bytes.load(Ordering::Relaxed)).sum();
-            moved as f64 / self.workers.iter().map(Worker::bytes).sum::<u64>().max(1) as f64
-        };
-        done.min(1.0)
+        let moved_bytes = self.moved.iter().map(|moved| moved.bytes.load(Ordering::Relaxed)).sum();
+        done(self.workers, Duration::from_nanos(self.clock.now_ns()), moved_bytes)
     }
-}
 
-fn connect(worker: &Worker) -> Result<Box<dyn Connection>, LabError> {
-    let [job, jobs] = worker.of_path;
-    worker.path.connect(&JobSpec {
-        job,
-        jobs,
-        depth: worker.workload.depth_in_flight(),
-        block_bytes: worker.workload.block_size.bytes(),
-        seed: worker.seed(),
-        fills: worker.record.is_some(),
-        waits: worker.workload.is_paced() && worker.workload.depth_in_flight() > 1,
-    })
+    fn connect(&self, number: usize) -> Result<Box<dyn Connection>, LabError> {
+        let [job, jobs] = self.of_volume(number);
+        let worker @ Worker { workload, .. } = &self.workers[number];
+        let OpenVolume { path, record, .. } = self.volumes[worker.volume];
+        path.connect(&JobSpec {
+            job,
+            jobs,
+            depth: workload.depth_in_flight(),
+            block_bytes: workload.block_size.bytes(),
+            seed: worker.seed(),
+            fills: workload.verify.is_some() && record.is_some(),
+            waits: workload.is_paced() && workload.depth_in_flight() > 1,
+        })
+    }
+
+    /// The number of a worker among those on its volume, and their count.
+    fn of_volume(&self, number: usize) -> [u32; 2] {
+        let volume = self.workers[number].volume;
+        let on_volume = |workers: &[Worker]| workers.iter().filter(|other| other.volume == volume).count();
+        [&self.workers[..number], self.workers].map(|workers| on_volume(workers) as u32)
+    }
+
+    /// The number of a target.
+    fn number_of(&self, target: &Target) -> usize {
+        self.targets
+            .iter()
+            .position(|known| ptr::eq(*known, target))
+            .expect("targets has those of all volumes")
+    }
+
+    /// The first error among outcomes that hold one. Resumes a panic instead, if there is one.
+    fn first_error(&self, outcomes: Vec<Outcome>) -> LabError {
+        let mut first = None;
+        for outcome in outcomes {
+            match outcome {
+                Outcome::Panicked(panic) => resume_unwind(panic),
+                Outcome::NotConnected(error) => first = first.or(Some(error)),
+                Outcome::Ran(number, Err(error)) => {
+                    let target = self.volumes[self.workers[number].volume].target;
+                    first = first.or_else(|| Some(job_error(error, target)));
+                }
+                Outcome::Connected(..) | Outcome::Ran(_, Ok(_)) => {}
+            }
+        }
+        first.expect("called because a job failed")
+    }
 }
 
 /// Reads all blocks of a range back that the run has written, and checks them. Unmeasured. The caller has emptied the
@@ -465,36 +418,6 @@ pub(crate) fn all_verified<'a>(verified: impl IntoIterator<Item = Option<&'a Ver
         sum.add(one);
         Some(sum)
     })
-}
-
-/// The warnings of the connections, each once.
-fn warnings(outcomes: Vec<Outcome>) -> Vec<String> {
-    let mut warnings: Vec<String> = Vec::new();
-    for outcome in outcomes {
-        let Outcome::Connected(of_job) = outcome else { continue };
-        for warning in of_job {
-            if !warnings.contains(&warning) {
-                warnings.push(warning);
-            }
-        }
-    }
-    warnings
-}
-
-/// The first error among outcomes that hold one. Resumes a panic instead, if there is one.
-fn first_error(outcomes: Vec<Outcome>, workers: &[Worker]) -> LabError {
-    let mut first = None;
-    for outcome in outcomes {
-        match outcome {
-            Outcome::Panicked(panic) => resume_unwind(panic),
-            Outcome::NotConnected(error) => first = first.or(Some(error)),
-            Outcome::Ran(number, Err(error)) => {
-                first = first.or_else(|| Some(job_error(error, workers[number].target)));
-            }
-            Outcome::Connected(_) | Outcome::Ran(_, Ok(_)) => {}
-        }
-    }
-    first.expect("called because a job failed")
 }
 
 fn job_error(error: JobError, target: &Target) -> LabError {

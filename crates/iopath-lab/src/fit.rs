@@ -199,7 +199,7 @@ fn fit_target(options: &FitOptions, effort: Effort, progress: &mut dyn Progress)
     let facts = target.facts();
     let report = FitReport {
         clock: if lab.is_some() { Clock::Real } else { Clock::Virtual },
-        host: lab.as_ref().map(|lab| lab.host().clone()),
+        host: lab.as_ref().and_then(|lab| lab.host().cloned()),
         target: facts.clone(),
         rounds: workloads.runs.rounds,
         noise,

@@ -87,8 +87,7 @@ impl Target {
 
     /// The facts of further targets.
     pub(crate) fn further_facts(&self) -> Vec<TargetFacts> {
-        let models = self.models().iter().skip(1).map(facts_of_model);
-        models.chain(self.each().skip(1).filter_map(Self::facts)).collect()
+        self.each().skip(1).filter_map(Self::facts).collect()
     }
 }
 

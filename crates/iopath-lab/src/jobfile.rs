@@ -4,10 +4,10 @@
 mod controls;
 mod environment;
 mod error;
+mod group;
 mod job;
 mod keys;
 mod members;
-mod on_models;
 mod places;
 mod range;
 mod results;

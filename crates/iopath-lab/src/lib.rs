@@ -40,6 +40,7 @@ mod rates;
 mod refusal;
 mod request_log;
 mod run;
+mod runner;
 mod scratch;
 pub mod serve;
 mod served;
@@ -105,14 +106,9 @@ pub fn run(workload: &Workload, progress: &mut dyn Progress) -> Result<RunResult
 /// As [`run`].
 pub fn report(workload: &Workload, progress: &mut dyn Progress) -> Result<Report, LabError> {
     let target = Target::prepare(workload, progress)?;
-    let (host, (result, failure)) = if target.model().is_some() {
-        (None, run::run_on_model_until_failure(workload, &target, progress)?)
-    } else {
-        let lab = Lab::new(IDLE_SAMPLE, progress);
-        let ran = lab.run_until_failure(workload, &target, progress)?;
-        (Some(lab.host().clone()), ran)
-    };
+    let lab = Lab::for_target(&target, progress);
+    let (result, failure) = lab.run_until_failure(workload, &target, progress)?;
     let more_targets = target.further_facts();
     let failure = failure.map(|error| error.to_string());
-    Ok(Report { more_targets, failure, ..Report::new(host, target.facts(), vec![result]) })
+    Ok(Report { more_targets, failure, ..Report::new(lab.host().cloned(), target.facts(), vec![result]) })
 }

@@ -1,16 +1,16 @@
 //! Several targets at the same time: the results of each, and how evenly they ended. Does not measure: `engine.rs` does
 //! on this machine, `simulated.rs` in virtual time.
 
+use crate::conditions::Repeated;
+use crate::engine::Measured;
+use crate::rates::{device, latency, spread};
+use crate::target::Target;
 use iopath_report::result::latencies;
 use iopath_report::result::{TargetResult, TargetsEnd};
 use iopath_report::stats::fairness::jain;
 
-use crate::conditions::Repeated;
-use crate::engine::Measured;
-use crate::rates::{device, latency, spread};
-
-/// The results of each target; empty unless there are several. `names` are those of the targets.
-pub(crate) fn targets(names: &[String], measured: &[Repeated]) -> Vec<TargetResult> {
+/// The results of each target; empty unless the target comprises several.
+pub(crate) fn targets(target: &Target, measured: &[Repeated]) -> Vec<TargetResult> {
     let of_target = |(index, name): (usize, &String)| {
         let of_repeats: Vec<&Measured> =
             measured.iter().filter_map(|repeat| repeat.measured.targets.get(index)).collect();
@@ -30,11 +30,17 @@ pub(crate) fn targets(names: &[String], measured: &[Repeated]) -> Vec<TargetResu
             device: of_repeats.iter().map(|one| one.device).sum::<Option<_>>().map(device),
         })
     };
-    names.iter().enumerate().filter_map(of_target).collect()
+    if target.count() == 1 {
+        return Vec::new();
+    }
+    target.names().iter().enumerate().filter_map(of_target).collect()
 }
 
 /// The ends of several targets; none for one.
-pub(crate) fn ends(measured: &[Repeated]) -> Option<TargetsEnd> {
+pub(crate) fn ends(target: &Target, measured: &[Repeated]) -> Option<TargetsEnd> {
+    if target.count() == 1 {
+        return None;
+    }
     let of_repeats: Vec<TargetsEnd> =
         measured.iter().filter_map(|repeat| of_one(&repeat.measured.targets)).collect();
     let count = of_repeats.len() as f64;

@@ -7,38 +7,61 @@ use iopath_log::{LogInfo, LogOptions, LogWriter, SyncLogWriter, Totals};
 
 use crate::cache::readahead_text;
 use crate::error::LabError;
+use crate::signals::Interruption;
 use crate::workload::{DeviceDepth, LogSettings, Workload};
 
 /// The compression of a log in virtual time. The run itself compresses, at millions of records a second: this level
 /// takes about half of the CPU time of level 1, for a file half as large again.
 const VIRTUAL_LOG_LEVEL: i32 = -5;
 
-/// Creates the request log of the workload. `targets` are the names in its head.
-pub(crate) fn start_log(workload: &Workload, targets: &[String]) -> Result<Option<Arc<LogWriter>>, LabError> {
-    let Some(LogSettings { file, limit_bytes, .. }) = &workload.log else { return Ok(None) };
-    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let info = LogInfo {
-        target: if targets.is_empty() { "null".to_owned() } else { targets.join(", ") },
-        start_ns: iopath_os::now().as_nanos(),
-        started_unix_ns: since_1970.as_nanos() as u64,
-        ..settings(workload)
-    };
-    let defaults = LogOptions::default();
-    let limit_bytes = limit_bytes.unwrap_or(defaults.limit_bytes);
-    Ok(Some(Arc::new(LogWriter::create(file, &info, &LogOptions { limit_bytes, ..defaults })?)))
+/// The request log of a run. A signal ends the process after the log is complete.
+pub(crate) struct RequestLog {
+    pub(crate) writer: Writer,
+    _interruption: Interruption,
 }
 
-/// Creates the request log of a workload on a model. Nothing in it is of this machine or of this moment.
-pub(crate) fn start_virtual_log(
-    workload: &Workload,
-    models: &[String],
-) -> Result<Option<SyncLogWriter>, LabError> {
-    let Some(LogSettings { file, limit_bytes, .. }) = &workload.log else { return Ok(None) };
-    let info = LogInfo { target: models.join(", "), clock: "virtual".to_owned(), ..settings(workload) };
-    let defaults = LogOptions::default();
-    let limit_bytes = limit_bytes.unwrap_or(defaults.limit_bytes);
-    let options = LogOptions { limit_bytes, level: VIRTUAL_LOG_LEVEL, ..defaults };
-    Ok(Some(SyncLogWriter::create(file, &info, &options)?))
+/// The writer of a log.
+pub(crate) enum Writer {
+    Real(Arc<LogWriter>),
+    /// In virtual time.
+    Virtual(SyncLogWriter),
+}
+
+impl RequestLog {
+    /// Creates the log of a workload; none if the workload has none. `targets` are the names in its head. Nothing in a
+    /// log in virtual time is of this machine or of this moment.
+    pub(crate) fn start(
+        workload: &Workload,
+        targets: &[String],
+        is_virtual: bool,
+    ) -> Result<Option<Self>, LabError> {
+        let Some(LogSettings { file, limit_bytes, .. }) = &workload.log else { return Ok(None) };
+        let defaults = LogOptions::default();
+        let options = LogOptions { limit_bytes: limit_bytes.unwrap_or(defaults.limit_bytes), ..defaults };
+        let target = if targets.is_empty() { "null".to_owned() } else { targets.join(", ") };
+        let info = LogInfo { target, ..settings(workload) };
+        let writer = if is_virtual {
+            let info = LogInfo { clock: "virtual".to_owned(), ..info };
+            let options = LogOptions { level: VIRTUAL_LOG_LEVEL, ..options };
+            Writer::Virtual(SyncLogWriter::create(file, &info, &options)?)
+        } else {
+            let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            let start_ns = iopath_os::now().as_nanos();
+            let info = LogInfo { start_ns, started_unix_ns: since_1970.as_nanos() as u64, ..info };
+            Writer::Real(Arc::new(LogWriter::create(file, &info, &options)?))
+        };
+        Ok(Some(Self { writer, _interruption: Interruption::catch() }))
+    }
+
+    /// Completes the log. Returns a warning about records that it lacks. All paths are closed.
+    pub(crate) fn finish(self) -> Result<Option<String>, LabError> {
+        match self.writer {
+            Writer::Real(log) => {
+                Ok(missed(&Arc::into_inner(log).map_or(Ok(Totals::default()), LogWriter::finish)?))
+            }
+            Writer::Virtual(log) => Ok(over_limit(&log.finish()?)),
+        }
+    }
 }
 
 /// The part of the header that the workload determines. A kernel path has no elevator of iopath.
@@ -57,7 +80,7 @@ fn settings(workload: &Workload) -> LogInfo {
 }
 
 /// A warning about records of a log in virtual time that its size limit excludes.
-pub(crate) fn over_limit(totals: &Totals) -> Option<String> {
+fn over_limit(totals: &Totals) -> Option<String> {
     let Totals { records, over_limit, .. } = *totals;
     (over_limit > 0).then(|| {
         format!("the log ends after {records} records at its size limit: {over_limit} more were dropped")
@@ -65,7 +88,7 @@ pub(crate) fn over_limit(totals: &Totals) -> Option<String> {
 }
 
 /// A warning about missing records of the log.
-pub(crate) fn missed(totals: &Totals) -> Option<String> {
+fn missed(totals: &Totals) -> Option<String> {
     let Totals { records, missed, .. } = *totals;
     (missed > 0).then(|| {
         format!(

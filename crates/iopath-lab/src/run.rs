@@ -4,17 +4,9 @@
 mod series;
 
 use std::num::NonZeroU64;
-use std::sync::Arc;
 use std::time::Duration;
 
-use iopath_log::{LogWriter, SyncLogWriter};
-use iopath_report::result::{
-    Clock, Cpu, Device, FlushResult, Host, LatencyDistribution, ModelHostFacts, Repeat, RepeatDirections,
-    RunResult,
-};
-use iopath_report::result::{latencies, sum_of_latencies};
-
-use crate::conditions::{Conditions, Repeated};
+use crate::conditions::Conditions;
 use crate::control_result;
 use crate::counters::idle_busy_cpus;
 use crate::engine::{CpuSeconds, Measured, all_verified};
@@ -25,18 +17,23 @@ use crate::parallel;
 use crate::progress::{Progress, Stage};
 use crate::rates::{device, directions, per_second, repeat_direction};
 pub(crate) use crate::rates::{latency, spread};
-use crate::request_log::{missed, over_limit, start_log, start_virtual_log};
+use crate::request_log::RequestLog;
+use crate::runner::Session;
 use crate::served::served;
 use crate::shape::of_both;
 use crate::signals::Interruption;
-use crate::simulated::Simulation;
 use crate::steady_detector;
 use crate::storage::Resident;
 use crate::target::Target;
 use crate::warnings;
 use crate::workload::Workload;
 use crate::workload_facts::workload_facts;
-pub(crate) use series::{Series, read_back_after, warm_up};
+use iopath_report::result::{
+    Clock, Cpu, Device, FlushResult, Host, LatencyDistribution, ModelHostFacts, Repeat, RepeatDirections,
+    RunResult,
+};
+use iopath_report::result::{latencies, sum_of_latencies};
+pub(crate) use series::{Part, Series, checked};
 
 /// The default duration of the sample of the idle machine. `/proc/stat` counts in ticks of 10 ms per CPU, so the sample
 /// has a resolution of 0.02 CPUs per CPU.
@@ -47,7 +44,7 @@ const GIB: f64 = (1u64 << 30) as f64;
 /// A machine on which workloads are measured, one after another.
 #[derive(Debug, Clone)]
 pub struct Lab {
-    host: Host,
+    host: Option<Host>,
 }
 
 impl Lab {
@@ -55,12 +52,22 @@ impl Lab {
     /// measurements: CPU time of programs that start later counts as CPU cost.
     pub fn new(idle_sample: Duration, progress: &mut dyn Progress) -> Self {
         progress.stage(&Stage::Idle);
-        Self { host: this_machine(idle_busy_cpus(idle_sample).ok()) }
+        Self { host: Some(this_machine(idle_busy_cpus(idle_sample).ok())) }
     }
 
-    /// The machine.
-    pub fn host(&self) -> &Host {
-        &self.host
+    /// The lab for a target: in virtual time for a model. No part of its results is then of this machine.
+    pub(crate) fn for_target(target: &Target, progress: &mut dyn Progress) -> Self {
+        if target.model().is_some() { Self::in_virtual_time() } else { Self::new(IDLE_SAMPLE, progress) }
+    }
+
+    /// The lab for models.
+    pub(crate) fn in_virtual_time() -> Self {
+        Self { host: None }
+    }
+
+    /// The machine; none in virtual time.
+    pub fn host(&self) -> Option<&Host> {
+        self.host.as_ref()
     }
 
     /// Measures a workload on a target. `target` and `size_bytes` of the workload are not used: the target has both.
@@ -73,135 +80,63 @@ impl Lab {
         target: &Target,
         progress: &mut dyn Progress,
     ) -> Result<RunResult, LabError> {
-        match self.run_until_failure(workload, target, progress)? {
-            (_, Some(failure)) => Err(failure),
-            (result, None) => complete(result),
-        }
+        let result = self.run_until_signal(workload, target, progress)?;
+        // A part of the repetitions is of no use to the caller.
+        if result.partial { Err(LabError::Interrupted) } else { Ok(result) }
     }
 
-    /// As [`Lab::run`], but a failure after a complete repetition is returned with the repetitions before it, and a
-    /// signal leaves what was measured until then.
+    /// As [`Lab::run`], but a signal leaves what was measured until then.
+    pub(crate) fn run_until_signal(
+        &self,
+        workload: &Workload,
+        target: &Target,
+        progress: &mut dyn Progress,
+    ) -> Result<RunResult, LabError> {
+        let (result, failure) = self.run_until_failure(workload, target, progress)?;
+        failure.map_or(Ok(result), Err)
+    }
+
+    /// As [`Lab::run_until_signal`], but a failure after a complete repetition is returned with the repetitions before
+    /// it.
     pub(crate) fn run_until_failure(
         &self,
         workload: &Workload,
         target: &Target,
         progress: &mut dyn Progress,
     ) -> Result<(RunResult, Option<LabError>), LabError> {
-        if target.model().is_some() {
-            return run_on_model_until_failure(workload, target, progress);
-        }
         let mut series = Series::new(workload, target)?;
-        let log = start_log(workload, &target.names())?;
-        let path = series.open(log.as_ref())?;
-        if workload.warm {
-            series.warm_up(&path, progress)?;
-        }
-        // A log is completed before a signal ends the process.
-        let _interruption = log.is_some().then(Interruption::catch);
-        let measured = (1..=workload.repetitions.get()).try_for_each(|number| {
-            if let Some(log) = &log {
-                log.begin_repeat(number, iopath_os::now());
-            }
-            let accesses = log.as_deref().filter(|_| workload.logs_accesses());
-            series.measure_logged(&path, accesses, progress)
-        });
-        let mut failure = series.until_failure(measured)?;
-        drop(path);
+        let log = RequestLog::start(workload, &target.names(), target.model().is_some())?;
+        let ran = series.run(&mut Session::new(log.as_ref()), progress);
+        let finished = log.map(RequestLog::finish).transpose();
+        let mut failure = ran?;
         let mut result = self.summarize(&series);
-        match log.and_then(Arc::into_inner).map(LogWriter::finish).transpose() {
-            Ok(totals) => result.warnings.extend(totals.as_ref().and_then(missed)),
+        match finished {
+            Ok(warning) => result.warnings.extend(warning.flatten()),
             // The results do not need the log.
-            Err(error) => failure = failure.or(Some(error.into())),
+            Err(error) => failure = failure.or(Some(error)),
         }
         Ok((result, failure))
     }
 
-    /// The result of the repetitions measured so far.
+    /// The result of the repetitions of one workload measured so far.
     ///
     /// # Panics
     /// If no repetition was measured.
     pub(crate) fn summarize(&self, series: &Series) -> RunResult {
-        summarize(series, Some(&self.host))
+        self.summarize_part(series, 0)
+    }
+
+    /// The result of one of several workloads that ran at the same time. Counters of the system show it only if it was
+    /// alone.
+    pub(crate) fn summarize_part(&self, series: &Series, part: usize) -> RunResult {
+        let has_counters = series.parts.len() == 1;
+        summarize(&series.parts[part], has_counters, series.has_failed, self.host())
     }
 }
 
-/// The result, for a caller to which a part of the repetitions is of no use.
-///
-/// # Errors
-/// [`LabError::Interrupted`].
-pub(crate) fn complete(result: RunResult) -> Result<RunResult, LabError> {
-    if result.partial { Err(LabError::Interrupted) } else { Ok(result) }
-}
-
-/// Measures a workload on a model, in virtual time. No part of the result is of this machine.
-///
-/// # Errors
-/// [`LabError`]: the workload is refused, or a transfer failed.
-pub(crate) fn run_on_model(
-    workload: &Workload,
-    target: &Target,
-    progress: &mut dyn Progress,
-) -> Result<RunResult, LabError> {
-    let (result, failure) = run_on_model_until_failure(workload, target, progress)?;
-    failure.map_or(Ok(result), Err)
-}
-
-/// As [`run_on_model`], but a failure after a complete repetition is returned with the repetitions before it.
-pub(crate) fn run_on_model_until_failure(
-    workload: &Workload,
-    target: &Target,
-    progress: &mut dyn Progress,
-) -> Result<(RunResult, Option<LabError>), LabError> {
-    let mut series = Series::new(workload, target)?;
-    for model in target.models() {
-        workload.check_on_model(model)?;
-    }
-    let log = start_virtual_log(workload, &target.names())?;
-    // A log is completed before a signal ends the process.
-    let _interruption = log.is_some().then(Interruption::catch);
-    let ran = repeat_on_model(&mut series, log.as_ref(), progress);
-    let finished = log.map(SyncLogWriter::finish).transpose();
-    let mut failure = series.until_failure(ran)?;
-    let mut result = summarize(&series, None);
-    match finished {
-        Ok(totals) => result.warnings.extend(totals.as_ref().and_then(over_limit)),
-        Err(error) => failure = failure.or(Some(error.into())),
-    }
-    Ok((result, failure))
-}
-
-fn repeat_on_model(
-    series: &mut Series,
-    log: Option<&SyncLogWriter>,
-    progress: &mut dyn Progress,
-) -> Result<(), LabError> {
-    let workload = series.workload.clone();
-    let models = series.target.models().iter().collect();
-    let mut simulation = Simulation::new(&workload, models, log, Interruption::flag());
-    if workload.warm {
-        progress.stage(&Stage::WarmUp);
-        simulation.warm_up(&warm_up(&workload, series.target), progress)?;
-    }
-    let count = workload.repetitions.get();
-    for number in 1..=count {
-        progress.stage(&Stage::Repeat { number, count });
-        let measured = simulation.measure(number, progress)?;
-        series.add(Repeated { measured, resident: None })?;
-    }
-    Ok(())
-}
-
-/// The result of the repetitions of a series in virtual time.
-///
-/// # Panics
-/// If no repetition was measured.
-pub(crate) fn summarize_virtual(series: &Series) -> RunResult {
-    summarize(series, None)
-}
-
-/// The result of the repetitions of a series, on this machine or in virtual time.
-fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
-    let Series { ref workload, target, ref measured, has_counters, ref engine, .. } = *series;
+/// The result of the repetitions of a workload, on this machine or in virtual time.
+fn summarize(part: &Part, has_counters: bool, has_failed: bool, host: Option<&Host>) -> RunResult {
+    let Part { ref workload, target, ref measured, engine, .. } = *part;
     let mut repeats: Vec<Repeat> =
         measured.iter().map(|repeated| repeat(&repeated.measured, repeated.resident, host)).collect();
     let directions = directions(measured.iter().map(|repeated| &repeated.measured));
@@ -219,8 +154,8 @@ fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
     let (verify, faults) = verified.map(|verified| verified.result()).unzip();
     let complete = measured.iter().filter(|repeated| !repeated.measured.is_cut_off).count() as u32;
     let planned = workload.repetitions.get();
-    let is_partial = complete < planned && (series.has_failed || Interruption::is_requested());
-    let cause = if series.has_failed { "failed" } else { "interrupted" };
+    let is_partial = complete < planned && (has_failed || Interruption::is_requested());
+    let cause = if has_failed { "failed" } else { "interrupted" };
     // The only repetition, if none is complete.
     let part =
         measured.iter().find(|repeated| repeated.measured.is_cut_off).map_or_else(String::new, |part| {
@@ -245,7 +180,7 @@ fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
         think_ns: (!workload.think.is_zero())
             .then(|| u64::try_from(workload.think.as_nanos()).unwrap_or(u64::MAX)),
         rate_iops: workload.rate_iops(),
-        workload: Some(workload_facts(workload, target, engine.get().copied())),
+        workload: Some(workload_facts(workload, target, engine)),
         warm: workload.warm,
         served_by: served.as_ref().map(|served| served.by),
         bytes: repeats.iter().map(|repeat| repeat.bytes).sum(),
@@ -271,7 +206,7 @@ fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
         )
         .map(|all| latency(&all)),
         cpu: cpu_sum(&repeats),
-        model_host: workload.host.as_ref().map(|host| model_host(host, &repeats)),
+        model_host: workload.host.as_ref().filter(|_| has_counters).map(|host| model_host(host, &repeats)),
         device: device_sum(&repeats),
         cache: repeats
             .iter()
@@ -279,8 +214,8 @@ fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
             .sum::<Option<_>>()
             .map(|used| workload.cache.facts(used)),
         connections: measured.iter().map(|repeated| repeated.measured.connections).sum(),
-        targets: parallel::targets(&target.names(), measured),
-        targets_end: parallel::ends(measured),
+        targets: parallel::targets(target, measured),
+        targets_end: parallel::ends(target, measured),
         partial: is_partial,
         warnings: ended_early
             .into_iter()

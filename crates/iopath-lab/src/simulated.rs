@@ -1,6 +1,6 @@
-//! Runs one repetition of a workload on modelled targets in virtual time. The run consists of the jobs of `job.rs`, the
-//! queues, elevators, page cache and log of the library, and devices of `iopath-model`. `run.rs` combines the
-//! repetitions.
+//! Runs jobs on modelled targets in virtual time, repetition after repetition. The run consists of the jobs of
+//! `job.rs`, the queues, elevators, page cache and log of the library, and devices of `iopath-model`. `run.rs` combines
+//! the repetitions.
 //!
 //! ```text
 //!   event loop: now = the earliest time limit of jobs, page cache, queues and device
@@ -8,7 +8,7 @@
 //!                 buffered.rs  jobs ──▶ page cache, readahead ──▶ queue ─────▶ model
 //! ```
 //!
-//! `machine.rs` runs several such systems as the volumes of one modelled machine.
+//! `modelled.rs` runs several such systems as the volumes of one modelled machine.
 //!
 //! A run has one thread and only the virtual clock, and each source of random numbers has a seed. So the same workload
 //! gives the same results and the same log on every machine.
@@ -20,54 +20,45 @@ mod counted;
 mod direct;
 mod jobs;
 pub(crate) mod machine;
+mod modelled;
 mod page_io;
 mod ports;
 pub(crate) mod queues;
 pub(crate) mod server;
 mod span;
 mod system;
-pub(crate) mod together;
 pub(crate) mod transport;
 mod unplug;
 mod volumes;
 mod watched;
 
-use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 use iopath_core::BlockDevice;
 use iopath_core::elevator::ElevatorSpec;
-use iopath_log::SyncLogWriter;
-use iopath_model::event_loop::End;
-use iopath_model::{Host, ModelDevice, Staged, Threads, VirtualClock};
+use iopath_model::{Host, ModelDevice, Staged, Threads};
 use iopath_os::system_error;
-use iopath_report::random;
 use rand_xoshiro::rand_core::RngCore;
 
 use crate::cache::CacheSettings;
-use crate::engine::{CpuSeconds, Measured};
+use crate::engine::{Ran, Worker};
 use crate::error::LabError;
-use crate::job::control::AccessSink;
-use crate::job::{Begin, Job, Limits, Start};
 use crate::model::ModelTarget;
-use crate::plan::Plan;
+use crate::model_host::ModelHost;
 use crate::progress::Progress;
 use crate::workload::{DeviceDepth, Workload};
 use accesses::{Accesses, CachedThreads};
 use buffered::Buffered;
 use direct::Direct;
-use jobs::{JobSetup, SimError};
+use iopath_report::random;
+use jobs::SimError;
+use modelled::ModelledVolumes;
+pub(crate) use modelled::Timeline;
 use queues::{QueuePerJob, SHARED_BIOS_MAX, SharedQueue};
 pub(crate) use span::Span;
 use system::System;
 pub(crate) use unplug::Unplug;
-use volumes::Volumes;
-use watched::{JobOf, Watches};
-
-/// The interval of progress reports, in real time.
-const TICK: Duration = Duration::from_millis(100);
 
 /// Separates the random numbers of a model from those of plans, which have the same seed.
 const PURPOSE: u64 = 0x30DE1;
@@ -77,178 +68,112 @@ pub(crate) fn model_seed(seed: u64, repetition: u32) -> u64 {
     random::generator(seed, [PURPOSE, repetition.into()]).next_u64()
 }
 
-/// The destination of the accesses of the job with this number, in virtual time.
-pub(crate) fn access_sink(log: Option<&SyncLogWriter>, stream: u32) -> Option<AccessSink> {
-    log.map(|log| AccessSink { sink: Box::new(log.add_queue()), stream, zero_ns: 0 })
-}
-
-/// Modelled targets in virtual time, for the repetitions of one workload on each of them at the same time.
+/// Modelled targets in virtual time, for the repetitions of jobs at the same time.
 pub(crate) struct Simulation<'a> {
-    workload: &'a Workload,
-    /// At least one.
-    models: Vec<&'a ModelTarget>,
-    log: Option<&'a SyncLogWriter>,
-    /// The caller sets it to end the run early.
-    stop: &'a AtomicBool,
-    /// The clock is not reset between repetitions, so the times in the log only increase.
-    clock: VirtualClock,
-    /// The state that a warm workload keeps between repetitions. A cold repetition begins with models and page caches
-    /// in their initial state.
-    opened: Option<Opened>,
+    targets: Vec<ModelVolume<'a>>,
+    host: Option<ModelHost>,
+    seed: u64,
+    modelled: ModelledVolumes,
 }
 
-/// The modelled targets and the modelled CPUs in front of them.
-struct Opened {
-    targets: Volumes,
-    host: Option<Host>,
+/// A model, and the top half in front of it, which its jobs share.
+struct ModelVolume<'a> {
+    model: &'a ModelTarget,
+    /// Page cache, elevator and path are those of all workloads on the volume.
+    workload: Arc<Workload>,
+    jobs: u32,
+    /// The most transfers that a job has in flight.
+    depth: u32,
+    /// Whether model and page cache keep their state between repetitions. A cold repetition begins with both in their
+    /// initial state.
+    is_warm: bool,
 }
 
 impl<'a> Simulation<'a> {
-    /// A simulation that accesses the start of each model: the size of the workload, or the whole model.
+    /// The models, with at least one of the workers on each.
     pub(crate) fn new(
-        workload: &'a Workload,
-        models: Vec<&'a ModelTarget>,
-        log: Option<&'a SyncLogWriter>,
-        stop: &'a AtomicBool,
+        models: &[&'a ModelTarget],
+        workers: &[Worker],
+        seed: u64,
+        timeline: &Timeline,
     ) -> Self {
-        Self { workload, models, log, stop, clock: VirtualClock::default(), opened: None }
+        let target = |(number, model): (usize, &&'a ModelTarget)| {
+            let on_model = || workers.iter().filter(move |worker| worker.volume == number);
+            ModelVolume {
+                model,
+                workload: Arc::clone(&on_model().next().expect("each model has a worker").workload),
+                jobs: on_model().count() as u32,
+                depth: on_model().map(|worker| worker.workload.depth_in_flight()).max().unwrap_or(1),
+                is_warm: on_model().any(|worker| worker.workload.warm),
+            }
+        };
+        let targets: Vec<_> = models.iter().enumerate().map(target).collect();
+        let host = workers.first().and_then(|worker| worker.workload.host.clone());
+        let names = models.iter().map(|model| model.name().to_owned()).collect();
+        let modelled = ModelledVolumes { names, ..ModelledVolumes::default() };
+        let mut this = Self { targets, host, seed, modelled };
+        this.modelled.host = this.new_host();
+        for number in 0..this.targets.len() {
+            let volume = this.open(number, 0, timeline);
+            this.modelled.volumes.push(volume);
+        }
+        this
     }
 
-    /// Runs `warm_up` once, without measurement, before the first repetition of a warm workload.
+    /// Runs unmeasured jobs, for volumes that stay warm.
     pub(crate) fn warm_up(
         &mut self,
-        warm_up: &Workload,
+        workers: &[Worker],
+        timeline: &mut Timeline,
         progress: &mut dyn Progress,
     ) -> Result<(), LabError> {
-        let mut opened = self.open(0);
-        self.run(&mut opened, warm_up, 0, None, progress)?.complete()?;
-        self.opened = Some(opened);
-        Ok(())
+        self.modelled.run(workers, 0, timeline, progress)?.complete().map(drop)
     }
 
-    /// Measures repetition `number`, from 1.
-    pub(crate) fn measure(&mut self, number: u32, progress: &mut dyn Progress) -> Result<Measured, LabError> {
-        let mut opened = self.opened.take().unwrap_or_else(|| self.open(number));
-        if let Some(log) = self.log {
-            log.begin_repeat(number, self.clock.now());
+    /// Sets cold volumes to their initial state, before repetition `number`, from 1. Completes the log of the repetition
+    /// before it.
+    pub(crate) fn reset(&mut self, number: u32, timeline: &Timeline) {
+        if self.targets.iter().all(|target| !target.is_warm) {
+            self.modelled.host = self.new_host();
         }
-        // A repetition of a warm workload has the same transfers as its warm-up.
-        let repetition = if self.workload.warm { 0 } else { number };
-        let accesses = self.log.filter(|_| self.workload.logs_accesses());
-        let measured = self.run(&mut opened, self.workload, repetition, accesses, progress)?;
-        if self.workload.warm {
-            self.opened = Some(opened);
+        for target in 0..self.targets.len() {
+            if !self.targets[target].is_warm {
+                let volume = self.open(target, number, timeline);
+                self.modelled.volumes.replace(target, volume);
+            }
         }
-        Ok(measured)
     }
 
-    /// The models, their queues and page caches, in their initial state, and an idle host.
-    fn open(&self, number: u32) -> Opened {
-        let host = self.workload.host.as_ref().map(|host| Host::new(host.model()));
-        let mut targets = Volumes::default();
-        for (target, model) in self.models.iter().enumerate() {
-            let spec = VolumeSpec::of(self.workload, model.align_bytes());
-            let device = ModelDevice::<Span>::new(model.model(), model_seed(self.seed(target), number));
-            targets.push(match &host {
-                Some(host) => system_on(Staged::new(device, host.clone()), &spec, Some(host.threads())),
-                None => system_on(device, &spec, None),
-            });
-        }
-        if let Some(log) = self.log {
-            targets.start_logs(&mut || Box::new(log.add_queue()));
-        }
-        Opened { targets, host }
-    }
-
-    /// The seed of a target.
-    fn seed(&self, target: usize) -> u64 {
-        random::of_target(self.workload.seed, target)
-    }
-
-    /// Runs all jobs of a workload once on each target. `accesses` receives their accesses.
-    fn run(
+    /// Measures repetition `number`, after [`Simulation::reset`].
+    pub(crate) fn measure(
         &mut self,
-        opened: &mut Opened,
-        workload: &Workload,
-        repetition: u32,
-        accesses: Option<&SyncLogWriter>,
+        workers: &[Worker],
+        number: u32,
+        timeline: &mut Timeline,
         progress: &mut dyn Progress,
-    ) -> Result<Measured, LabError> {
-        let Opened { targets, host } = opened;
-        let busy_before = host.as_ref().map(Host::busy);
-        let started = self.clock.now();
-        let runtime_ns = workload.end.time().and_then(|time| u64::try_from(time.as_nanos()).ok());
-        let before: Vec<_> = targets.volumes().iter().map(|target| target.counters()).collect();
-        let (mut all_bytes, mut watches) = (0.0, Watches::default());
-        for (target, model) in self.models.iter().enumerate() {
-            let workload = Workload { seed: self.seed(target), ..workload.clone() };
-            let size_bytes = workload.size_bytes.unwrap_or(model.size_bytes());
-            all_bytes += workload.end.bytes().unwrap_or(size_bytes) as f64;
-            let job = |number| {
-                let (depth, block_bytes) = (workload.depth_in_flight(), workload.block_size.bytes());
-                let plan = Plan::new(&workload, size_bytes, repetition, number);
-                let started_ns = started.as_nanos();
-                let stream = target as u32 * workload.jobs.get() + number;
-                let sink = access_sink(accesses, stream);
-                let begin = Begin::of(Start::default(), started_ns);
-                let Limits { pace, control } = Limits::of(&workload, [repetition, number], None, sink, begin);
-                let job = Job::new(plan, depth, runtime_ns, started_ns)
-                    .with_flushes(workload.flush_every)
-                    .with_pace(pace)
-                    .with_control(control);
-                JobSetup { job, depth, block_bytes, flushes: workload.rw.writes() }
-            };
-            targets.start(target, (0..workload.jobs.get()).map(job).collect());
-            for job in 0..workload.jobs.get() {
-                watches.add(JobOf { volume: target, job }, 0, &workload, started.as_nanos(), false);
-            }
-        }
-        let mut shown = Instant::now();
-        let mut watch = |moved_bytes: &dyn Fn() -> u64, now: iopath_core::Instant| {
-            if self.stop.load(Ordering::Relaxed) {
-                return ControlFlow::Break(());
-            }
-            if shown.elapsed() >= TICK {
-                shown = Instant::now();
-                let of_bytes = moved_bytes() as f64 / all_bytes;
-                let of_time = runtime_ns.map_or(0.0, |ns| (now - started).as_nanos() as f64 / ns as f64);
-                progress.advance(if runtime_ns.is_some() { of_time } else { of_bytes }.min(1.0));
-            }
-            ControlFlow::Continue(())
-        };
-        let ended = watched::run(targets, &mut watches, &mut self.clock, &mut watch);
-        let ended = ended.map_err(|source| LabError::Simulation { target: self.name(), source })?;
-        let (mut jobs, mut measured) = (Vec::new(), Vec::new());
-        // A failure ends the run, so jobs of other targets may have no results.
-        for (model, target) in self.models.iter().zip(targets.volumes_mut()) {
-            if target.has_failed() {
-                target.finish().map_err(|error| failed(model.name().to_owned(), error))?;
-            }
-        }
-        for ((target, model), before) in targets.volumes_mut().iter_mut().zip(&self.models).zip(before) {
-            let of_target = target.finish().map_err(|error| failed(model.name().to_owned(), error))?;
-            measured.push(Measured {
-                device: Some(target.counters() - before),
-                cache: target.cache_use(),
-                ..Measured::of_jobs(&of_target)
-            });
-            jobs.extend(of_target);
-        }
-        Ok(Measured {
-            cpu: host.as_ref().zip(busy_before).map(|(host, before)| CpuSeconds::modelled(host, before)),
-            device: measured.iter().map(|target| target.device).sum(),
-            cache: measured.iter().map(|target| target.cache).sum(),
-            steady: watches.outcomes().first().map(|(_, outcome)| *outcome),
-            targets: if measured.len() > 1 { measured } else { Vec::new() },
-            is_cut_off: matches!(ended, End::Stopped),
-            ..Measured::of_jobs(&jobs)
-        })
+    ) -> Result<Ran, LabError> {
+        self.modelled.run(workers, number, timeline, progress)
     }
 
-    /// The names of all targets.
-    fn name(&self) -> PathBuf {
-        let names: Vec<_> = self.models.iter().map(|model| model.name().to_string_lossy()).collect();
-        names.join(", ").into()
+    /// The modelled CPUs, idle.
+    fn new_host(&self) -> Option<Host> {
+        self.host.as_ref().map(|host| Host::new(host.model()))
+    }
+
+    /// A volume in its initial state.
+    fn open(&self, number: usize, repetition: u32, timeline: &Timeline) -> Box<dyn System> {
+        let target @ ModelVolume { model, is_warm, .. } = &self.targets[number];
+        let seed = model_seed(random::of_target(self.seed, number), repetition);
+        let device = ModelDevice::<Span>::new(model.model(), seed);
+        let mut volume = match &self.modelled.host {
+            Some(host) => system_on(Staged::new(device, host.clone()), target, Some(host.threads())),
+            None => system_on(device, target, None),
+        };
+        // The first state of a volume that is not warm is never used.
+        if let Some(log) = timeline.log.filter(|_| *is_warm || repetition > 0) {
+            volume.start_logs(&mut || Box::new(log.add_queue()));
+        }
+        volume
     }
 }
 
@@ -265,41 +190,19 @@ pub(crate) fn cached_threads<D: BlockDevice<Memory = Span>, A: Accesses>(
     CachedThreads::new(pages, threads, accesses)
 }
 
-/// The top half of a volume, and its queues.
-struct VolumeSpec {
-    is_cached: bool,
-    cache: CacheSettings,
-    elevator: ElevatorSpec,
-    device_depth: Option<u32>,
-    jobs: u32,
-    /// The most transfers that a job has in flight.
-    depth: u32,
-}
-
-impl VolumeSpec {
-    /// That of one workload on a model with this block size.
-    fn of(workload: &Workload, block_bytes: u32) -> Self {
-        Self {
-            is_cached: workload.path.capabilities.cache,
-            cache: workload.cache.on_block(block_bytes),
-            elevator: workload.elevator.clone().unwrap_or_default(),
-            device_depth: workload.device_depth.map(DeviceDepth::get),
-            jobs: workload.jobs.get(),
-            depth: workload.depth_in_flight(),
-        }
-    }
-}
-
 /// A volume on a device. Without `threads`, CPU work takes no time.
 fn system_on<D: BlockDevice<Memory = Span> + 'static>(
     device: D,
-    spec: &VolumeSpec,
+    target: &ModelVolume,
     threads: Option<Threads>,
 ) -> Box<dyn System> {
-    let VolumeSpec { is_cached, ref cache, ref elevator, device_depth, jobs, depth } = *spec;
-    if is_cached {
+    let ModelVolume { model, ref workload, jobs, depth, .. } = *target;
+    let elevator = &workload.elevator.clone().unwrap_or_default();
+    let device_depth = workload.device_depth.map(DeviceDepth::get);
+    if workload.path.capabilities.cache {
         let unplug = Unplug::AtOnce;
-        return Box::new(Buffered::new(device, cache, elevator, device_depth, unplug, threads));
+        let cache = workload.cache.on_block(model.align_bytes());
+        return Box::new(Buffered::new(device, &cache, elevator, device_depth, unplug, threads));
     }
     // A volume has the same rule: see `Queue` in crate `iopath`.
     if elevator.name() == "none" && jobs > 1 {

@@ -1,7 +1,8 @@
 //! A survey recommends path, block size and depth for a target, and reports the CPU cost and anomalies. It measures
 //! many short workloads in turns within a given time. `survey/plan.rs` selects the workloads, `survey/schedule.rs`
-//! their order, `survey/prepare.rs` opens the target, `survey/modelled.rs` measures a model in virtual time,
-//! `survey/findings.rs` interprets the figures, `survey/view.rs` prints them.
+//! their order,
+//! `survey/prepare.rs` opens the target, `survey/modelled.rs` measures a model in virtual time, `survey/findings.rs`
+//! interprets the figures, `survey/view.rs` prints them.
 
 pub(crate) mod cell;
 mod compare;
@@ -18,8 +19,6 @@ use std::time::{Duration, Instant};
 
 use iopath::Volume;
 use iopath_os::target::Backing;
-use iopath_report::Rw;
-use iopath_report::result::{Report, RunResult};
 
 use crate::counters::idle_busy_cpus;
 use crate::error::LabError;
@@ -28,6 +27,7 @@ use crate::model::is_model;
 use crate::paths::PATHS;
 use crate::progress::{Progress, Stage};
 use crate::run::{IDLE_SAMPLE, Lab, Series};
+use crate::runner::Session;
 use crate::signals::Interruption;
 use crate::stripe_name::StripeName;
 use crate::target::{Target, TargetInfo, inspect};
@@ -35,6 +35,8 @@ use cell::{Cell, Constraints, HIT_BYTES};
 use compare::CpuOf;
 use figures::{EngineFacts, Facts, Figures};
 use findings::findings;
+use iopath_report::Rw;
+use iopath_report::result::{Host, Report, RunResult};
 use plan::Plan;
 use prepare::{Prepared, prepare};
 use schedule::Schedule;
@@ -91,7 +93,7 @@ pub fn survey(options: &SurveyOptions, progress: &mut dyn Progress) -> Result<Su
     let info = if is_remote(&options.target) { None } else { Some(inspect(&options.target)?) };
     let lab = Lab::new(IDLE_SAMPLE.min(options.time / 10), progress);
     let Prepared { target, speed, random_write_speed } = prepare(info, options, &lab, progress)?;
-    let mut facts = Facts { has_tool: options.all, ..facts_of(&target, &lab) };
+    let mut facts = Facts { has_tool: options.all, ..facts_of(&target, lab.host()) };
     let deadline = options.time.mul_f64(BEGIN_SHARE);
     let constraints = Constraints {
         time: deadline.saturating_sub(clock.elapsed()),
@@ -110,7 +112,7 @@ pub fn survey(options: &SurveyOptions, progress: &mut dyn Progress) -> Result<Su
     let failure = turns.measure(clock, deadline, &mut facts, progress)?;
     let Turns { plan, mut series, mut left_out, .. } = turns;
     if failure.is_some() {
-        series.iter_mut().for_each(Series::end_by_failure);
+        series.iter_mut().for_each(|one| one.has_failed = true);
     }
     let measured = plan.cells.iter().zip(&series).filter(|(_, series)| !series.is_empty());
     let runs = measured.map(|(cell, series)| (cell, lab.summarize(series)));
@@ -123,7 +125,7 @@ pub fn survey(options: &SurveyOptions, progress: &mut dyn Progress) -> Result<Su
     }
     runs.sort_by_key(order);
     let findings = findings(&Figures { runs: &runs, facts: &facts });
-    let report = Report::new(Some(lab.host().clone()), target.facts(), runs);
+    let report = Report::new(lab.host().cloned(), target.facts(), runs);
     let failure = failure.map(|error| error.to_string());
     let report = Report { left_out, findings, failure, ..report };
     let (rounds, slice, cpu_of) = (plan.rounds, plan.slice, facts.cpu_of());
@@ -191,12 +193,7 @@ impl<'a> Turns<'a> {
             progress.stage(&Stage::Turn { workload, round, rounds, left });
             let begun = Instant::now();
             let series = &mut self.series[turn.cell];
-            let measured = series.open(None).and_then(|path| {
-                if series.is_warm() {
-                    series.warm_up(&path, progress)?;
-                }
-                series.measure(&path, progress)
-            });
+            let measured = series.turn(1, &mut Session::default(), progress);
             if self.series.iter().zip(0..).any(|(series, cell)| cell != turn.cell && !series.is_empty()) {
                 // Advice needs complete repetitions. The part of the first one is shown, as it is all there is.
                 self.series[turn.cell].drop_cut_off();
@@ -260,7 +257,7 @@ fn unmeasured(
     }
 }
 
-fn facts_of(target: &Target, lab: &Lab) -> Facts {
+fn facts_of(target: &Target, host: Option<&Host>) -> Facts {
     let info = target.info();
     let filesystem = info.and_then(|info| info.filesystem.as_ref());
     let compressing = filesystem.filter(|filesystem| filesystem.compresses() && !target.is_scratch());
@@ -276,9 +273,9 @@ fn facts_of(target: &Target, lab: &Lab) -> Facts {
             Some(_) => Some(EngineFacts { name: "remote".to_owned(), fallback: None }),
             None => target.file().and_then(engine_facts),
         },
-        cores: lab.host().cores,
-        memory_bytes: lab.host().memory_bytes,
-        busy_cpus: lab.host().idle_busy_cpus,
+        cores: host.map_or(0, |host| host.cores),
+        memory_bytes: host.map_or(0, |host| host.memory_bytes),
+        busy_cpus: host.and_then(|host| host.idle_busy_cpus),
     }
 }
 

@@ -33,11 +33,11 @@ pub struct Target {
     info: Option<TargetInfo>,
     /// The open export, if the target is one.
     remote: Option<RemoteTarget>,
-    /// The models; none where the target is real.
-    models: Vec<ModelTarget>,
+    /// The model, if the target is one.
+    model: Option<ModelTarget>,
     /// The stripe that iopath makes of targets; none for other targets.
     stripe: Option<Striped>,
-    /// Further targets of this machine, for the same workload at the same time.
+    /// Further targets, for the same workload at the same time: models if this one is a model.
     more: Vec<Self>,
     size_bytes: u64,
     scratch: Option<Scratch>,
@@ -185,7 +185,7 @@ impl Target {
         Self {
             info: None,
             remote: None,
-            models: Vec::new(),
+            model: None,
             stripe: None,
             more: Vec::new(),
             size_bytes,
@@ -293,9 +293,12 @@ impl Target {
                 return Err(WorkloadError::TooSmall { target, has, wanted }.into());
             }
         }
-        let sizes = models.iter().map(|model| workload.size_bytes.unwrap_or(model.size_bytes()));
-        let size_bytes = sizes.min().unwrap_or(0);
-        Ok(Self { models, ..Self::none(size_bytes) })
+        let mut each = models.into_iter().map(|model| {
+            let size_bytes = workload.size_bytes.unwrap_or(model.size_bytes());
+            Self { model: Some(model), ..Self::none(size_bytes) }
+        });
+        let first = each.next().expect("there is a model at least");
+        Ok(Self { more: each.collect(), ..first })
     }
 
     fn of(info: TargetInfo, size_bytes: u64) -> Self {
@@ -309,32 +312,29 @@ impl Target {
         self.remote.as_ref()
     }
 
-    /// The model, the first of several; none where the target is real.
+    /// The model; none where the target is real.
     pub fn model(&self) -> Option<&ModelTarget> {
-        self.models.first()
+        self.model.as_ref()
     }
 
-    /// The models; none where the target is real.
-    pub fn models(&self) -> &[ModelTarget] {
-        &self.models
-    }
-
-    /// The targets of this machine that a workload accesses at the same time: this one first.
+    /// The targets that a workload accesses at the same time: this one first.
     pub(crate) fn each(&self) -> impl Iterator<Item = &Self> {
         std::iter::once(self).chain(&self.more)
     }
 
     /// The number of targets that a workload accesses at the same time.
     pub(crate) fn count(&self) -> usize {
-        self.models.len().max(1 + self.more.len())
+        1 + self.more.len()
     }
 
     /// The name of each target, of several: models and files as given.
     pub(crate) fn names(&self) -> Vec<String> {
-        if self.models.is_empty() {
-            return self.each().filter_map(|one| Some(one.file()?.display().to_string())).collect();
-        }
-        self.models.iter().map(|model| model.name().display().to_string()).collect()
+        self.each().filter_map(|one| Some(one.name()?.display().to_string())).collect()
+    }
+
+    /// The name as given of a model, otherwise [`Target::file`].
+    pub(crate) fn name(&self) -> Option<&Path> {
+        self.model.as_ref().map(ModelTarget::name).or(self.file())
     }
 
     /// The file or device, or the name of a stripe; none without a target, and for a model.
@@ -353,12 +353,17 @@ impl Target {
         self.scratch.is_some() || (self.stripe.is_some() && self.members().iter().all(Self::is_scratch))
     }
 
-    /// The bytes that may be accessed, from offset zero. Of several models without a size in the workload, the least.
+    /// The bytes that may be accessed, from offset zero.
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes
     }
 
-    /// The bytes that may be accessed on all targets of this machine together.
+    /// The bytes that may be accessed on each of several targets.
+    pub(crate) fn size_bytes_of_each(&self) -> u64 {
+        self.each().map(|one| one.size_bytes).min().unwrap_or(0)
+    }
+
+    /// The bytes that may be accessed on all targets together.
     pub(crate) fn all_bytes(&self) -> u64 {
         self.each().map(|one| one.size_bytes).sum()
     }
@@ -397,9 +402,9 @@ impl Target {
     pub(crate) fn with_pages(&self, workload: &Workload) -> Result<Workload, LabError> {
         let mut workload = workload.clone();
         if workload.path.capabilities.cache && workload.cache.page_bytes.is_none() {
-            let blocks = self.each().map(|one| match one.models() {
-                [] => Ok(one.direct_align_bytes()?.max(iopath_os::page_bytes() as u32)),
-                models => Ok(models.iter().map(ModelTarget::align_bytes).max().unwrap_or(1)),
+            let blocks = self.each().map(|one| match one.model() {
+                None => Ok(one.direct_align_bytes()?.max(iopath_os::page_bytes() as u32)),
+                Some(model) => Ok(model.align_bytes()),
             });
             let largest = blocks.collect::<Result<Vec<u32>, LabError>>()?.into_iter().max();
             workload.cache = workload.cache.on_block(largest.unwrap_or(1));
@@ -421,18 +426,9 @@ impl Target {
         if !path.needs_direct_io() {
             return Ok(());
         }
-        let of_models = self.models.iter().map(|model| (model.name(), model.align_bytes()));
-        let of_file = self.each().filter_map(|one| {
-            Some(one.direct_align_bytes().map(|bytes| (one.file(), bytes))).and_then(
-                |checked| match checked {
-                    Ok((None, _)) => None,
-                    Ok((Some(file), bytes)) => Some(Ok((file, bytes))),
-                    Err(error) => Some(Err(error)),
-                },
-            )
-        });
-        for checked in of_models.map(Ok::<_, LabError>).chain(of_file) {
-            let (target, alignment) = checked.map(|(target, alignment)| (target, u64::from(alignment)))?;
+        for one in self.each() {
+            let alignment = u64::from(one.direct_align_bytes()?);
+            let Some(target) = one.name() else { continue };
             let block_bytes = workload.unit_bytes();
             if !path.cache && !block_bytes.is_multiple_of(alignment) {
                 return Err(LabError::Unaligned { block_bytes, alignment, target: target.to_owned() });
@@ -450,11 +446,11 @@ impl Target {
         &self.storage
     }
 
-    /// Drops the pages of all targets from the page cache, and returns the bytes that are still resident; none without
-    /// a target.
+    /// Drops the pages of this target from the page cache, and returns the bytes that are still resident; none without
+    /// a file or device.
     pub(crate) fn drop_cached(&self) -> Result<Option<Resident>, LabError> {
         let mut all: Option<Resident> = None;
-        for one in self.each().flat_map(|one| std::iter::once(one).chain(one.members())) {
+        for one in std::iter::once(self).chain(self.members()) {
             let Some(resident) = one.storage.drop_cached()? else { continue };
             let sum = all.get_or_insert_default();
             sum.bytes += resident.bytes;

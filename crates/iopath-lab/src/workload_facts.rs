@@ -16,7 +16,7 @@ pub(crate) fn workload_facts(workload: &Workload, target: &Target, engine: Optio
     WorkloadFacts {
         seed: workload.seed,
         start_bytes: workload.start_bytes,
-        size_bytes: workload.size_bytes.unwrap_or(target.size_bytes()),
+        size_bytes: workload.size_bytes.unwrap_or(target.size_bytes_of_each()),
         runtime_seconds: workload.end.time().map(|time| time.as_secs_f64()),
         io_bytes: workload.end.bytes(),
         repetitions: workload.repetitions.get(),

@@ -25,7 +25,7 @@ fn report() -> Report {
         Err(LabError::Direct(error)) => eprintln!("skipped the cache: {error}"),
         run => runs.push(run.unwrap()),
     }
-    let mut report = Report::new(Some(lab.host().clone()), target.facts(), runs);
+    let mut report = Report::new(lab.host().cloned(), target.facts(), runs);
     let finding = Finding {
         id: "best".to_owned(),
         text: "text".to_owned(),

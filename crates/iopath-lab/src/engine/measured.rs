@@ -8,7 +8,6 @@ use iopath_report::result::{CacheUse, Connections, Course};
 use iopath_report::result::{latencies, sum_of_latencies};
 
 use crate::counters::DiskCounters;
-use crate::error::LabError;
 use crate::job::control::ControlEnd;
 use crate::job::tally::{JobResult, OneDirection};
 use crate::steady_detector::Outcome;
@@ -80,9 +79,10 @@ impl CpuSeconds {
 
 impl Measured {
     /// What the jobs have measured themselves, without any counter of the system.
-    pub(crate) fn of_jobs(jobs: &[JobResult]) -> Self {
+    pub(crate) fn of_jobs<'a>(jobs: impl IntoIterator<Item = &'a JobResult>) -> Self {
+        let jobs: Vec<&JobResult> = jobs.into_iter().collect();
         let mut latency_ns = latencies();
-        for job in jobs {
+        for job in &jobs {
             latency_ns.add(&job.latency_ns).expect("all histograms have the same bounds");
         }
         // A job that ended before its measurement began has no time, unless no job has one.
@@ -99,7 +99,7 @@ impl Measured {
             seconds: Duration::from_nanos(ended_ns - started_ns).as_secs_f64(),
             first_ended_seconds: Duration::from_nanos(first_ended_ns - started_ns).as_secs_f64(),
             latency_ns,
-            directions: directions(jobs),
+            directions: directions(&jobs),
             flush_ns: sum_of_latencies(jobs.iter().filter_map(|job| job.flush_ns.as_deref())),
             closed_ns: sum_of_latencies(jobs.iter().filter_map(|job| job.closed_ns.as_deref())),
             verified: None,
@@ -117,14 +117,6 @@ impl Measured {
         }
     }
 
-    /// The measurements, for a caller to which a part of a repetition is of no use.
-    ///
-    /// # Errors
-    /// [`LabError::Interrupted`].
-    pub(crate) fn complete(self) -> Result<Self, LabError> {
-        if self.is_cut_off { Err(LabError::Interrupted) } else { Ok(self) }
-    }
-
     /// Bytes of all transfers.
     pub(crate) fn bytes(&self) -> u64 {
         self.read_bytes + self.written_bytes + self.trimmed_bytes
@@ -132,7 +124,7 @@ impl Measured {
 }
 
 /// The sums of reads, of writes and of trims; none unless there are at least two of them.
-fn directions(jobs: &[JobResult]) -> Option<[OneDirection; 3]> {
+fn directions(jobs: &[&JobResult]) -> Option<[OneDirection; 3]> {
     let of_job = |job: &JobResult| [job.read_bytes, job.written_bytes, job.trimmed_bytes];
     let is_used = |index: &usize| jobs.iter().any(|job| of_job(job)[*index] > 0);
     if (0..3).filter(is_used).count() < 2 {

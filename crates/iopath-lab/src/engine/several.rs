@@ -1,13 +1,10 @@
-//! Several targets at the same time: the end of the last job on each disk, and the measurements of each target. Does
-//! not run jobs.
+//! Several targets at the same time: the end of the last job on each disk, and the transfers of each target.
 
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use iopath_report::result::{CacheUse, Connections};
-
-use super::{Jobs, Measured, Together, Transferred, all_verified};
+use super::{RunningJobs, TargetRan, Transferred, Worker};
 use crate::counters::in_flight;
 use crate::target::Target;
 
@@ -15,13 +12,13 @@ use crate::target::Target;
 const IDLE_MAX: Duration = Duration::from_millis(100);
 const IDLE_POLL: Duration = Duration::from_micros(100);
 
-impl Jobs<'_> {
-    /// Whether all other jobs on the disk of this one have ended.
-    pub(super) fn is_last_on_disk(&self, number: usize) -> bool {
-        let disk = self.workers[number].target.disk();
-        let mut others =
-            self.workers.iter().zip(&self.ended).filter(|(worker, _)| worker.target.disk() == disk);
-        others.all(|(_, ended)| ended.load(Ordering::SeqCst))
+impl RunningJobs<'_> {
+    /// Whether all jobs on the disk of a target have ended.
+    pub(super) fn is_last_on_disk(&self, target: &Target) -> bool {
+        let disk = target.disk();
+        let is_on_disk = |worker: &Worker| self.volumes[worker.volume].target.disk() == disk;
+        let mut on_disk = self.workers.iter().zip(&self.ended).filter(|(worker, _)| is_on_disk(worker));
+        on_disk.all(|(_, ended)| ended.load(Ordering::SeqCst))
     }
 
     /// Waits until a disk has nothing in flight. Returns that time; none if it was idle at once, or is not idle within
@@ -39,54 +36,19 @@ impl Jobs<'_> {
         }
         None
     }
-}
 
-/// The lost connections of all targets; none where none is an export.
-pub(crate) fn connections_of(transfers: &[Transferred]) -> Option<Connections> {
-    let of_each = || transfers.iter().filter_map(|transferred| transferred.connections);
-    of_each().next().map(|_| of_each().sum())
-}
-
-impl Together {
-    /// The sums of several targets, and each of them. The times of all count from the start of the first job. The
-    /// transfers of a disk are those of a target only if no other target is on that disk.
-    pub(super) fn of_each(self, targets: &[&Target], jobs: usize, used: &[Option<CacheUse>]) -> Measured {
-        let all = Measured::of_jobs(&self.jobs);
-        let started_ns = self.jobs.iter().map(|job| job.started_ns).min().unwrap_or(0);
-        let mut each = Vec::with_capacity(targets.len());
-        for (index, of_target) in self.jobs.chunks(jobs).enumerate() {
-            let ended_ns = of_target.iter().map(|job| job.ended_ns).max().unwrap_or(started_ns);
-            each.push(Measured {
-                seconds: Duration::from_nanos(ended_ns - started_ns).as_secs_f64(),
-                device: self.transfers[index].device.filter(|_| has_own_disk(targets, index)),
-                cache: used[index],
-                connections: self.transfers[index].connections,
-                ..Measured::of_jobs(of_target)
-            });
-        }
-        // Threads of this process submit the I/O of all targets, and one counter shows it; else each target has its
-        // counters.
-        let of_process = targets.iter().all(|target| target.storage().is_accessed_by_process());
-        Measured {
-            cpu: Some(self.cpu),
-            device: each.iter().map(|target| target.device).sum(),
-            storage: self.transfers.first().and_then(|first| first.storage).filter(|_| of_process),
-            cache: used.iter().copied().sum(),
-            connections: connections_of(&self.transfers),
-            targets: each,
-            steady: self.steady.first().map(|(_, outcome)| *outcome),
-            course: self.course,
-            verified: all_verified(self.verified.iter().map(Option::as_ref)),
-            warnings: self.warnings,
-            is_cut_off: self.is_cut_off,
-            ..all
-        }
+    /// The transfers of each target. Those of a disk are of a target only if no other target is on that disk.
+    pub(super) fn targets_ran(&self, transfers: Vec<Transferred>) -> Vec<TargetRan> {
+        let of_target = |(target, transferred): (&&Target, Transferred)| {
+            let disk = target.disk();
+            let on_disk = self.targets.iter().filter(|other| other.disk() == disk).count();
+            TargetRan {
+                transferred,
+                has_own_disk: disk.is_some() && on_disk == 1,
+                is_accessed_by_process: target.storage().is_accessed_by_process(),
+                ..TargetRan::default()
+            }
+        };
+        self.targets.iter().zip(transfers).map(of_target).collect()
     }
-}
-
-/// The disk of each target, and whether it is the only target on that disk.
-fn has_own_disk(targets: &[&Target], index: usize) -> bool {
-    let disk = |target: &&Target| target.disk().map(str::to_owned);
-    let own = disk(&targets[index]);
-    own.is_some() && targets.iter().filter(|target| disk(target) == own).count() == 1
 }

@@ -18,7 +18,7 @@ pub(super) struct Watches {
 
 struct Watch {
     /// The number of the workload.
-    clones: usize,
+    part: usize,
     /// Its workers.
     workers: Vec<usize>,
     detector: Detector,
@@ -30,15 +30,15 @@ impl Watches {
         let mut watches: Vec<Watch> = Vec::new();
         let mut tick = TICK;
         for (number, worker) in workers.iter().enumerate() {
-            if let Some(watch) = watches.iter_mut().find(|watch| watch.clones == worker.clones) {
+            if let Some(watch) = watches.iter_mut().find(|watch| watch.part == worker.part) {
                 watch.workers.push(number);
                 continue;
             }
             let before = worker.start.delay + worker.start.ramp;
             let started_ns = now_ns.saturating_add(u64::try_from(before.as_nanos()).unwrap_or(u64::MAX));
-            let Some(detector) = Detector::of(worker.workload, started_ns) else { continue };
+            let Some(detector) = Detector::of(&worker.workload, started_ns) else { continue };
             tick = worker.workload.steady_state.map_or(tick, |steady| tick.min(steady.interval / LATE));
-            watches.push(Watch { clones: worker.clones, workers: vec![number], detector });
+            watches.push(Watch { part: worker.part, workers: vec![number], detector });
         }
         Self { watches, tick: tick.max(Duration::from_millis(1)) }
     }
@@ -69,6 +69,6 @@ impl Watches {
 
     /// The result of each workload with a criterion.
     pub(super) fn outcomes(&self) -> Vec<(usize, Outcome)> {
-        self.watches.iter().map(|watch| (watch.clones, watch.detector.outcome())).collect()
+        self.watches.iter().map(|watch| (watch.part, watch.detector.outcome())).collect()
     }
 }

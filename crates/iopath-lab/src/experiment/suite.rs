@@ -41,7 +41,7 @@ pub fn experiments(
     let (host, results) = match &selection.target {
         Some(target) => {
             let lab = Lab::new(IDLE_SAMPLE, progress);
-            (Some(lab.host().clone()), on_target(&chosen, target, &lab, progress))
+            (lab.host().cloned(), on_target(&chosen, target, &lab, progress))
         }
         None => (None, in_virtual_time(&chosen, progress)),
     };

@@ -1,7 +1,6 @@
 //! Workloads as evidence: runs them on the target, in turns, and predicts their figures by running the same workloads
 //! on a model in virtual time. So the queue, its merges and splits take part on both sides.
 
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use iopath_report::random::{below, generator};
@@ -9,12 +8,13 @@ use iopath_report::random::{below, generator};
 use super::drift;
 use super::evidence::{Case, Evidence, Part, median};
 use super::plan::{Planned, Slice};
-use crate::engine::Measured as Run;
+use crate::engine::{Measured as Run, Worker};
 use crate::error::LabError;
 use crate::model::ModelTarget;
 use crate::progress::{Progress, Silent, Stage};
 use crate::run::{Lab, Series};
-use crate::simulated::Simulation;
+use crate::runner::Session;
+use crate::simulated::{Simulation, Timeline};
 use crate::target::Target;
 use crate::workload::Workload;
 
@@ -141,8 +141,11 @@ pub(crate) fn simulate(
 ) -> Result<Sample, LabError> {
     let end = planned.range.end.min(model.size_bytes());
     let workload = Workload { size_bytes: Some(end), ..planned.workload(slice, seed) };
-    let never = AtomicBool::new(false);
-    Ok(Sample::of(&Simulation::new(&workload, vec![model], None, &never).measure(1, &mut Silent)?))
+    let (workers, mut timeline) = (Worker::on_each(&workload, [end]), Timeline::default());
+    let mut simulation = Simulation::new(&[model], &workers, workload.seed, &timeline);
+    simulation.reset(1, &timeline);
+    let ran = simulation.measure(&workers, 1, &mut timeline, &mut Silent)?.complete()?;
+    Ok(Sample::of(&ran.measured()))
 }
 
 /// Runs workloads on a target, in turns, until the deadline; at least once.
@@ -215,15 +218,14 @@ fn on_storage(
             let stage =
                 Stage::Turn { workload: planned.to_string(), round: rounds, rounds: ROUNDS_MAX, left };
             progress.stage(&stage);
-            let path = series.open(None)?;
-            series.measure(&path, &mut Silent)?;
+            series.turn(1, &mut Session::default(), &mut Silent)?;
         }
         longest = longest.max(begun.elapsed());
     }
     let mut warnings: Vec<String> = Vec::new();
     let mut measured = Vec::with_capacity(plan.len());
     for (series, planned) in series.iter().zip(plan) {
-        let samples = series.runs().map(Sample::of);
+        let samples = series.all.iter().map(Sample::of);
         measured.push(Measured { planned: planned.clone(), samples: samples.collect() });
         let result = lab.summarize(series);
         for warning in result.warnings.into_iter().filter(|warning| !warning.starts_with("CV of")) {

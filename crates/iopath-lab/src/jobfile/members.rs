@@ -4,7 +4,6 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::num::NonZeroU64;
 
-use iopath_report::random;
 use rand_xoshiro::rand_core::RngCore;
 
 use super::controls::controls;
@@ -21,6 +20,7 @@ use crate::paths::{
 };
 use crate::refusal::WorkloadError;
 use crate::workload::{BlockSize, Depth, Distribution, Jobs, Rate, Workload};
+use iopath_report::random;
 
 /// Separates the seeds of the clones of different jobs.
 const PURPOSE: u64 = 0xF10;
@@ -81,11 +81,6 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Whether the blocks that it writes are read back after each repetition.
-    pub(super) fn reads_back(&self) -> bool {
-        self.workload.rw.writes() && self.workload.verify.is_some_and(|verify| verify.after)
-    }
-
     /// The clone of an access to a target of `file_bytes`, which may be a model. `number` is that of the job; `base`
     /// has the settings that a job file has not.
     pub(super) fn of(

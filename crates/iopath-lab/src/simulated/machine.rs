@@ -9,35 +9,38 @@
 
 mod log;
 
-use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use hdrhistogram::Histogram;
 use iopath_core::elevator::ElevatorSpec;
 use iopath_core::{BlockDevice, Instant, LogSink, SECTOR_BYTES};
-use iopath_model::{Host, Staged, VirtualClock};
-use iopath_report::random;
-use iopath_report::result::CacheUse;
+use iopath_model::{Host, Staged};
 use rand_xoshiro::rand_core::RngCore;
 
 use super::buffered::Buffered;
 use super::direct::{Cut, Direct};
-use super::failed;
-use super::jobs::JobSetup;
+use super::modelled::{ModelledVolumes, Timeline};
 use super::queues::SharedQueue;
 use super::span::Span;
 use super::system::System;
 use super::unplug::Unplug;
-use super::volumes::Volumes;
 use crate::cache::CacheSettings;
 use crate::counters::DiskCounters;
+use crate::engine::{JobRan, TargetRan, Worker};
 use crate::error::LabError;
 use crate::job::tally::JobResult;
-use crate::job::{Job, Pace};
-use crate::plan::Plan;
+use crate::path::PathRow;
+use crate::paths::{iopath_buffered, iopath_direct};
+use crate::progress::Silent;
 use crate::refusal::WorkloadError;
 use crate::workload::Workload;
+use iopath_report::random;
+use iopath_report::result::CacheUse;
 pub(crate) use log::{MachineLog, Memory};
+
+/// The only repetition of a run.
+const REPETITION: u32 = 1;
 
 /// Separates the seeds of the workloads from each other.
 const PURPOSE: u64 = 0x3AC81;
@@ -66,9 +69,8 @@ pub(crate) struct VolumeSetup {
     pub(crate) requests_max: Option<u32>,
     /// The top half.
     pub(crate) top: Top,
-    /// The workloads. All of them run at the same time; each begins at time zero. The run uses their direction, order,
-    /// block size, depth, jobs, size, end, read share, pace and seed. All other fields have no effect: they are
-    /// properties of the volume.
+    /// The workloads. All of them run at the same time; each begins at time zero. Path, elevator and cache are those of
+    /// the volume.
     pub(crate) workloads: Vec<Workload>,
 }
 
@@ -180,31 +182,30 @@ impl Machine {
     pub(crate) fn run_into(self, seed: u64, mut sinks: Option<Sinks<'_>>) -> Result<Outcome, LabError> {
         let Self { host, volumes } = self;
         let busy_before = host.as_ref().map(Host::busy);
-        let (mut process, mut of_workload) = (Volumes::default(), Vec::new());
+        let mut modelled = ModelledVolumes { host, ..ModelledVolumes::default() };
+        let mut workers = Vec::new();
         for (number, volume) in volumes.into_iter().enumerate() {
-            let jobs = volume.jobs(random::generator(seed, [PURPOSE, number as u64]).next_u64(), number)?;
-            of_workload.push(jobs.iter().map(|(workload, _)| *workload).collect::<Vec<_>>());
-            let mut system = volume.system(host.as_ref());
+            let seed = random::generator(seed, [PURPOSE, number as u64]).next_u64();
+            workers.extend(volume.workers(seed, number)?);
+            let mut system = volume.system(modelled.host.as_ref());
             if let Some(sinks) = &mut sinks {
                 system.start_logs(*sinks);
             }
-            process.push(system);
-            process.start(number, jobs.into_iter().map(|(_, job)| job).collect());
+            modelled.volumes.push(system);
+            modelled.names.push(volume_name(number));
         }
-        let mut clock = VirtualClock::default();
-        process
-            .run(&mut clock, &mut |_, _| ControlFlow::Continue(()))
-            .map_err(|source| LabError::Simulation { target: "the modelled machine".into(), source })?;
-        let mut volumes = Vec::new();
-        for (number, (system, workloads)) in process.volumes_mut().iter_mut().zip(&of_workload).enumerate() {
-            let results = system.finish().map_err(|error| failed(volume_name(number), error))?;
-            volumes.push(VolumeOutcome {
-                jobs: results.into_iter().zip(workloads).map(JobOutcome::of).collect(),
-                device: system.counters(),
-                cache: system.cache_use(),
-            });
+        let ran = modelled.run(&workers, REPETITION, &mut Timeline::default(), &mut Silent)?.complete()?;
+        let outcome = |target: TargetRan| VolumeOutcome {
+            jobs: Vec::new(),
+            device: target.transferred.device.unwrap_or_default(),
+            cache: target.cache,
+        };
+        let mut volumes: Vec<VolumeOutcome> = ran.targets.into_iter().map(outcome).collect();
+        for JobRan { part, target, result, .. } in ran.jobs {
+            volumes[target].jobs.push(JobOutcome::of(result, part));
         }
-        drop(process);
+        let host = modelled.host.take();
+        drop(modelled);
         let ends = volumes.iter().flat_map(|volume| &volume.jobs).map(|job| job.ended);
         let seconds = ends.fold(0.0, f64::max);
         let cpu = host.zip(busy_before).map(|(host, before)| {
@@ -218,11 +219,11 @@ impl Machine {
 }
 
 impl VolumeSetup {
-    /// The jobs of all workloads, each with the number of its workload.
-    fn jobs(&self, seed: u64, number: usize) -> Result<Vec<(usize, JobSetup)>, LabError> {
+    /// The jobs of all workloads of volume `number`.
+    fn workers(&self, seed: u64, number: usize) -> Result<Vec<Worker>, LabError> {
         let limits = self.device.limits();
         let capacity_bytes = limits.capacity * SECTOR_BYTES;
-        let mut jobs = Vec::new();
+        let mut workers = Vec::new();
         for (index, workload) in self.workloads.iter().enumerate() {
             let size_bytes = workload.size_bytes.unwrap_or(capacity_bytes);
             let wanted = workload.size_bytes_min().max(size_bytes);
@@ -230,7 +231,7 @@ impl VolumeSetup {
                 let (target, has) = (volume_name(number), size_bytes.min(capacity_bytes));
                 return Err(WorkloadError::TooSmall { target, has, wanted }.into());
             }
-            let (block_bytes, depth) = (workload.block_size.bytes(), self.top.depth(workload));
+            let block_bytes = workload.block_size.bytes();
             let alignment = u64::from(limits.logical_block_bytes);
             if let Top::Direct { bio_bytes_max, .. } = self.top {
                 for block_bytes in [Some(block_bytes), bio_bytes_max].into_iter().flatten().map(u64::from) {
@@ -244,17 +245,12 @@ impl VolumeSetup {
                 }
             }
             let seed = random::generator(seed ^ workload.seed, [PURPOSE, index as u64]).next_u64();
-            let workload = Workload { seed, ..workload.clone() };
-            let runtime_ns = workload.end.time().and_then(|time| u64::try_from(time.as_nanos()).ok());
-            for job in 0..workload.jobs.get() {
-                let plan = Plan::new(&workload, size_bytes, 1, job);
-                let pace = Pace::of(&workload, 0, 0, 0);
-                let job = Job::new(plan, depth, runtime_ns, 0).with_pace(pace);
-                let flushes = workload.rw.writes();
-                jobs.push((index, JobSetup { job, depth, block_bytes, flushes }));
-            }
+            // The path of a workload decides how many transfers a job has in flight.
+            let workload = Arc::new(Workload { seed, path: self.top.path(), ..workload.clone() });
+            let of_workload = Worker::of(&workload, number, size_bytes);
+            workers.extend(of_workload.map(|worker| Worker { part: index, ..worker }));
         }
-        Ok(jobs)
+        Ok(workers)
     }
 
     /// The top half, queue and device.
@@ -289,11 +285,10 @@ impl VolumeSetup {
 }
 
 impl Top {
-    /// Transfers that a job of a workload has in flight.
-    fn depth(&self, workload: &Workload) -> u32 {
+    fn path(&self) -> &'static PathRow {
         match self {
-            Self::Direct { .. } => workload.depth.get(),
-            Self::Buffered { .. } => 1,
+            Self::Direct { .. } => &iopath_direct::ROW,
+            Self::Buffered { .. } => &iopath_buffered::ROW,
         }
     }
 
@@ -305,15 +300,16 @@ impl Top {
             }
             _ => 1,
         };
-        workload.jobs.get().saturating_mul(self.depth(workload)).saturating_mul(of_transfer)
+        let depth = if self.path().capabilities.synchronous { 1 } else { workload.depth.get() };
+        workload.jobs.get().saturating_mul(depth).saturating_mul(of_transfer)
     }
 }
 
 impl JobOutcome {
-    fn of((result, workload): (JobResult, &usize)) -> Self {
+    fn of(result: JobResult, workload: usize) -> Self {
         let ended = Instant::from_nanos(result.ended_ns) - Instant::ZERO;
         Self {
-            workload: *workload,
+            workload,
             ended: ended.as_secs_f64(),
             bytes: result.read_bytes + result.written_bytes,
             ios: result.ios,

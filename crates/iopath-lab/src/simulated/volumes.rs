@@ -1,7 +1,7 @@
 //! The volumes of one machine, as one process in virtual time. Advances each volume when work of that volume is due.
 //! Volumes do not call each other.
 
-use iopath_core::{Instant, LogSink};
+use iopath_core::Instant;
 use iopath_model::VirtualClock;
 use iopath_model::event_loop::{self, End, LoopError, Process, earlier};
 
@@ -48,13 +48,6 @@ impl Volumes {
     /// Replaces a volume whose jobs have ended.
     pub(super) fn replace(&mut self, volume: usize, by: Box<dyn System>) {
         self.volumes[volume] = by;
-    }
-
-    /// Starts the log of each queue of each volume.
-    pub(super) fn start_logs(&mut self, sink: &mut dyn FnMut() -> Box<dyn LogSink>) {
-        for volume in &mut self.volumes {
-            volume.start_logs(sink);
-        }
     }
 
     /// Bytes that all jobs have moved so far.

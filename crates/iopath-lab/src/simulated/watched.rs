@@ -10,8 +10,8 @@ use iopath_model::event_loop::{self, End, LoopError, Process, earlier};
 
 use super::system::Watch;
 use super::volumes::Volumes;
+use crate::engine::Worker;
 use crate::steady_detector::{Count, Detector, Outcome};
-use crate::workload::Workload;
 
 /// A job: its volume, and its number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,29 +33,22 @@ pub(super) struct Watches {
 #[derive(Debug)]
 struct SteadyJobs {
     /// The number of the workload.
-    clones: usize,
+    part: usize,
     jobs: Vec<JobOf>,
     detector: Detector,
 }
 
 impl Watches {
-    /// Adds a job of workload number `clones`. Its measurement starts at `started_ns`.
-    pub(super) fn add(
-        &mut self,
-        job: JobOf,
-        clones: usize,
-        workload: &Workload,
-        started_ns: u64,
-        ends_all: bool,
-    ) {
+    /// Adds a worker, which is this job. Its measurement starts at `started_ns`.
+    pub(super) fn add(&mut self, job: JobOf, worker: &Worker, started_ns: u64) {
         self.all.push(job);
-        if ends_all {
+        if worker.ends_all {
             self.ending.push(job);
         }
-        if let Some(known) = self.steady.iter_mut().find(|known| known.clones == clones) {
+        if let Some(known) = self.steady.iter_mut().find(|known| known.part == worker.part) {
             known.jobs.push(job);
-        } else if let Some(detector) = Detector::of(workload, started_ns) {
-            self.steady.push(SteadyJobs { clones, jobs: vec![job], detector });
+        } else if let Some(detector) = Detector::of(&worker.workload, started_ns) {
+            self.steady.push(SteadyJobs { part: worker.part, jobs: vec![job], detector });
         }
     }
 
@@ -65,7 +58,7 @@ impl Watches {
 
     /// The steady states, each with the number of the workload.
     pub(super) fn outcomes(&self) -> Vec<(usize, Outcome)> {
-        self.steady.iter().map(|jobs| (jobs.clones, jobs.detector.outcome())).collect()
+        self.steady.iter().map(|jobs| (jobs.part, jobs.detector.outcome())).collect()
     }
 }
 

@@ -4,8 +4,6 @@
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
-use iopath_report::result::Report;
-
 use super::cell::{Cell, MIXED_READS};
 use super::compare::CpuOf;
 use super::figures::{Facts, Figures};
@@ -15,9 +13,10 @@ use super::{BEGIN_SHARE, Survey, SurveyOptions, order};
 use crate::error::LabError;
 use crate::paths::find_path;
 use crate::progress::{Progress, Stage};
-use crate::run::run_on_model;
+use crate::run::Lab;
 use crate::target::Target;
 use crate::workload::{BlockSize, Depth, End, ReadShare, Repetitions, Workload};
+use iopath_report::result::Report;
 
 /// The repetitions of each cell, and the virtual time of each.
 const REPETITIONS: u32 = 3;
@@ -54,7 +53,7 @@ pub(super) fn survey(
             break;
         }
         progress.stage(&Stage::Combination { name: cell.to_string(), number, count: cells.len() as u32 });
-        match run_on_model(&workload(*cell)?, &target, progress) {
+        match Lab::in_virtual_time().run_until_signal(&workload(*cell)?, &target, progress) {
             Ok(run) if !runs.is_empty() && run.repeats.iter().any(|repeat| repeat.cut_off) => {}
             Ok(run) => runs.push(run),
             Err(LabError::Interrupted) if !runs.is_empty() => {}
