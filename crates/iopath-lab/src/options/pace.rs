@@ -39,7 +39,6 @@ pub(super) const ROWS: &[OptionRow] = &[
         "Pause between the completion of a transfer and the start of the next transfer in its place; default: none",
         set!(workload.think = micros),
     )
-    .conflicts(&["rate-iops", "rate"])
     .field(Field::Think)
     .key(Partly, &["thinktime"], "`--thinktime`, with a depth of 1 as in fio"),
     OptionRow::only_key(
