@@ -112,7 +112,9 @@ pub fn survey(options: &SurveyOptions, progress: &mut dyn Progress) -> Result<Su
     let failure = turns.measure(clock, deadline, &mut facts, progress)?;
     let Turns { plan, mut series, mut left_out, .. } = turns;
     if failure.is_some() {
-        series.iter_mut().for_each(|one| one.has_failed = true);
+        for one in &mut series {
+            one.has_failed = true;
+        }
     }
     let measured = plan.cells.iter().zip(&series).filter(|(_, series)| !series.is_empty());
     let runs = measured.map(|(cell, series)| (cell, lab.summarize(series)));

@@ -28,17 +28,20 @@ impl Section {
     }
 
     /// With a title.
+    #[must_use]
     pub fn titled(self, title: impl Into<String>) -> Self {
         Self { title: title.into(), ..self }
     }
 
     /// With more lines above the table.
+    #[must_use]
     pub fn with_before<L: Into<Line>>(mut self, lines: impl IntoIterator<Item = L>) -> Self {
         self.before.extend(lines.into_iter().map(Into::into));
         self
     }
 
     /// With more lines below the table.
+    #[must_use]
     pub fn with_after<L: Into<Line>>(mut self, lines: impl IntoIterator<Item = L>) -> Self {
         self.after.extend(lines.into_iter().map(Into::into));
         self
@@ -93,11 +96,13 @@ impl Line {
     }
 
     /// With a label before the text.
+    #[must_use]
     pub fn labelled(self, first: impl Into<String>, rest: &'static str) -> Self {
         Self { first: first.into(), rest, ..self }
     }
 
     /// With an emphasis.
+    #[must_use]
     pub fn with_emphasis(self, emphasis: Emphasis) -> Self {
         Self { emphasis, ..self }
     }
@@ -198,6 +203,7 @@ impl Table {
     }
 
     /// The columns for programs, each with its name.
+    #[must_use]
     pub fn recorded(&self) -> Vec<(&str, &Column)> {
         self.columns.iter().filter_map(|column| Some((column.name.as_deref()?, column))).collect()
     }
@@ -217,51 +223,60 @@ impl<R: Copy> Columns<R> {
     }
 
     /// A column of words for readers.
+    #[must_use]
     pub fn text<V: Into<Value>>(self, head: impl Into<String>, of: impl Fn(R) -> V) -> Self {
         self.column(Some(head.into()), None, false, of)
     }
 
     /// A column of numbers for readers.
+    #[must_use]
     pub fn number<V: Into<Value>>(self, head: impl Into<String>, of: impl Fn(R) -> V) -> Self {
         self.column(Some(head.into()), None, true, of)
     }
 
     /// A column for programs.
+    #[must_use]
     pub fn record<V: Into<Value>>(self, name: impl Into<String>, of: impl Fn(R) -> V) -> Self {
         self.column(None, Some(name.into()), false, of)
     }
 
     /// The last column is also one for programs, with this name.
+    #[must_use]
     pub fn recorded(mut self, name: impl Into<String>) -> Self {
         self.last().name = Some(name.into());
         self
     }
 
     /// A terminal does not have the last column.
+    #[must_use]
     pub fn detail(mut self) -> Self {
         self.last().is_detail = true;
         self
     }
 
     /// A narrow terminal omits the last column, in this order.
+    #[must_use]
     pub fn ranked(mut self, rank: u8) -> Self {
         self.last().rank = rank;
         self
     }
 
     /// The words of the last column stay whole.
+    #[must_use]
     pub fn whole(mut self) -> Self {
         self.last().is_whole = true;
         self
     }
 
     /// What a narrow terminal does with the table.
+    #[must_use]
     pub fn fit(mut self, fit: Fit) -> Self {
         self.table.fit = fit;
         self
     }
 
     /// The columns of text before the table on a terminal.
+    #[must_use]
     pub fn indent(mut self, indent: usize) -> Self {
         self.table.indent = indent;
         self

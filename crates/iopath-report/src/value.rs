@@ -51,11 +51,13 @@ pub enum Tone {
 
 impl Value {
     /// The value with a mark behind it.
+    #[must_use]
     pub fn marked(self, mark: impl Into<String>) -> Self {
         Self::Marked(Box::new(self), mark.into())
     }
 
     /// The value with a judgement, if there is one.
+    #[must_use]
     pub fn toned(self, tone: Option<Tone>) -> Self {
         match tone {
             Some(tone) => Self::Toned(Box::new(self), tone),

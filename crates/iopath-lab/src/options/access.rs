@@ -53,7 +53,8 @@ pub(super) const ROWS: &[OptionRow] = &[
             Ok(())
         },
     )
-    .field(Field::Host),
+    .field(Field::Host)
+    .of_job_file(),
     OptionRow::option(
         "--overwrite",
         super::Form::Flag,

@@ -98,5 +98,5 @@ pub(super) const ROWS: &[OptionRow] = &[
 
 /// The elevators, a line each.
 fn elevators() -> String {
-    ELEVATORS.iter().map(|row| format!("\n- {}: {}", row.name, row.about)).collect()
+    ELEVATORS.iter().flat_map(|row| ["\n- ", row.name, ": ", row.about]).collect()
 }

@@ -25,6 +25,12 @@ const WIDTH_MIN: u16 = 20;
 const LEGEND: &str = "▲ fastest, △ not significantly different, ▼ slowest, ~ CV > 10%";
 const LEGEND_MEMORY: &str = ", m served by memory, not ranked";
 
+/// A percentile of a latency.
+type Percentile = fn(&Latency) -> u64;
+
+/// The latency of one direction of a run.
+type Side = fn(&RunResult) -> Option<&Latency>;
+
 impl Document for Survey {
     fn text(&self, View { width, is_fancy }: View) -> String {
         let width = Some(width.unwrap_or(terminal::WIDTH).max(WIDTH_MIN));
@@ -242,9 +248,9 @@ impl Survey {
             })
             .number("depth", |run| toned(run, run.io_depth.into()))
             .number("IOPS", |run| toned(run, (rate(run) / f64::from(run.block_bytes)).into()));
-        let percentiles: [(&str, fn(&Latency) -> u64); 2] =
+        let percentiles: [(&str, Percentile); 2] =
             [("p50", |latency| latency.p50), ("p99", |latency| latency.p99)];
-        let sides: &[(&str, fn(&RunResult) -> Option<&Latency>)] = if rw == Rw::RandRw {
+        let sides: &[(&str, Side)] = if rw == Rw::RandRw {
             &[
                 ("read ", |run| run.directions.as_ref().map(|both| &both.read.latency_ns)),
                 ("write ", |run| run.directions.as_ref().map(|both| &both.write.latency_ns)),

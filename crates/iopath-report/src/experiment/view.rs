@@ -40,16 +40,16 @@ impl Document for ExperimentsReport {
     /// A record is a row or a direction. `holds` of a row states that it is within its tolerance; it is empty without a
     /// published figure.
     fn records(&self) -> Table {
-        let rows = self.results.iter().flat_map(|result| {
-            let rows = result.report.rows.iter().map(move |row| (result, Record::Row(row)));
-            rows.chain(result.report.directions.iter().map(move |one| (result, Record::Direction(one))))
-        });
         fn of_row<V: Into<Value>>(of: impl Fn(&Row) -> V) -> impl Fn((&ExperimentResult, Record)) -> Value {
             move |(_, record)| match record {
                 Record::Row(row) => of(row).into(),
                 Record::Direction(_) => Value::Absent,
             }
         }
+        let rows = self.results.iter().flat_map(|result| {
+            let rows = result.report.rows.iter().map(move |row| (result, Record::Row(row)));
+            rows.chain(result.report.directions.iter().map(move |one| (result, Record::Direction(one))))
+        });
         Columns::of(rows)
             .record("experiment", |(result, _)| result.id)
             .record("verdict", |(result, _)| result.verdict().map(Verdict::name))

@@ -79,6 +79,9 @@ fn operations(ops: &[OpCounts]) -> Columns<&OpCounts> {
 
 /// The latency of each stage of the path. A log need not have the events at both of its ends.
 fn stages(report: &Report) -> Table {
+    fn timed(of: impl Fn(&Stage) -> f64) -> impl Fn((&str, &Stage)) -> Value {
+        move |(_, stage)| if stage.count == 0 { Value::Unknown } else { Value::Nanoseconds(of(stage)) }
+    }
     let stages = &report.stages;
     let rows: [(&str, &Stage); 5] = [
         ("Q2G: waits for a slot", &stages.q2g),
@@ -87,9 +90,6 @@ fn stages(report: &Report) -> Table {
         ("D2C: at the device", &stages.d2c),
         ("Q2C: whole", &stages.q2c),
     ];
-    fn timed(of: impl Fn(&Stage) -> f64) -> impl Fn((&str, &Stage)) -> Value {
-        move |(_, stage)| if stage.count == 0 { Value::Unknown } else { Value::Nanoseconds(of(stage)) }
-    }
     Columns::of(rows)
         .text("stage", |(name, _)| name)
         .number("count", |(_, stage)| stage.count)

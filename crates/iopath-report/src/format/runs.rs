@@ -306,6 +306,7 @@ fn groups(report: &Report) -> impl Iterator<Item = Part<'_>> {
 
 /// All columns. Rows of one kind leave out the columns that only others have. For programs, `part` is `run`, `read`,
 /// `write` or `trim` of a run, one `target` of a run on several, or a `group` of jobs.
+#[expect(clippy::too_many_lines, reason = "a list: a line for each column")]
 fn columns(parts: Vec<Part>) -> Table {
     let has_jobs = parts.iter().any(|part| part.run.is_some_and(|run| run.job.is_some()));
     let has_losses =

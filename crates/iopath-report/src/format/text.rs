@@ -38,9 +38,12 @@ fn line(line: &Line, width: usize, is_fancy: bool) -> String {
     let Line { first, text, rest, width_max, emphasis } = line;
     let width = width.min(*width_max);
     let fits = |part: &str| first.chars().count() + part.chars().count() <= width;
-    let lines = text.split('\n').map(|part| match fits(part) {
-        true => format!("{first}{part}"),
-        false => wrap(part, first, rest, width).trim_end().to_owned(),
+    let lines = text.split('\n').map(|part| {
+        if fits(part) {
+            format!("{first}{part}")
+        } else {
+            wrap(part, first, rest, width).trim_end().to_owned()
+        }
     });
     let text = lines.collect::<Vec<_>>().join("\n");
     match emphasis {

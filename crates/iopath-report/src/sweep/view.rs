@@ -224,9 +224,10 @@ impl SweepFile {
         let head = others.iter().map(|axis| self.axes[*axis].name.as_str()).collect::<Vec<_>>().join(" ");
         let (name, values) = (&self.axes[*across].name, &self.axes[*across].values);
         // Turned by a quarter, the map of a narrow terminal is as wide as it has rows.
-        let fit = match values.len() > rows.len() {
-            true => Fit::Turn { corner: Some(format!("{name} \\ {head}")) },
-            false => Fit::Keep,
+        let fit = if values.len() > rows.len() {
+            Fit::Turn { corner: Some(format!("{name} \\ {head}")) }
+        } else {
+            Fit::Keep
         };
         let columns = Columns::of(&rows).text(head, |(label, _)| label).fit(fit);
         let map = (0..).zip(values).fold(columns, |columns, (index, value)| {
