@@ -130,8 +130,8 @@ impl<'a> Simulation<'a> {
         self.modelled.run(workers, 0, timeline, progress)?.complete().map(drop)
     }
 
-    /// Sets cold volumes to their initial state, before repetition `number`, from 1. Completes the log of the repetition
-    /// before it.
+    /// Sets cold volumes to their initial state, before repetition `number`, from 1. Completes the log of the
+    /// repetition before it.
     pub(crate) fn reset(&mut self, number: u32, timeline: &Timeline) {
         if self.targets.iter().all(|target| !target.is_warm) {
             self.modelled.host = self.new_host();
