@@ -131,9 +131,9 @@ impl SweepArgs {
         let options = self.options()?;
         let mut axes = Vec::new();
         for (row, list) in &self.lists.0 {
-            let axis = parse_axis(row.name().unwrap_or_default(), list).map_err(lab)?;
-            axis.values.iter().try_for_each(|value| check(row, value))?;
-            axes.push(axis);
+            let listed = parse_axis(row.name().unwrap_or_default(), list).map_err(lab)?;
+            listed.values.iter().try_for_each(|value| check(row, value))?;
+            axes.push(listed);
         }
         for text in &self.set {
             let setting = self.set_axis(text)?;
