@@ -204,12 +204,11 @@ fn base() -> Settings {
 /// The settings after a value of a flag or key.
 fn after(name: &str, value: &str) -> String {
     let mut settings = base();
-    let set = match name.strip_prefix("--") {
-        Some(flag) => of_name(flag).unwrap().set(&mut settings, &Given::on_command_line(OsStr::new(value))),
-        None => {
-            let given = Given::in_job_file(Some(value), KbBase::Binary);
-            of_key(name).unwrap_or_else(|| panic!("{name}")).set(&mut settings, &given)
-        }
+    let set = if let Some(flag) = name.strip_prefix("--") {
+        of_name(flag).unwrap().set(&mut settings, &Given::on_command_line(OsStr::new(value)))
+    } else {
+        let given = Given::in_job_file(Some(value), KbBase::Binary);
+        of_key(name).unwrap_or_else(|| panic!("{name}")).set(&mut settings, &given)
     };
     set.unwrap_or_else(|refused| panic!("{name}={value}: {refused}"));
     format!("{settings:?}")
