@@ -1,5 +1,10 @@
 //! The tests of the core in one test program, a module for each subject.
 
+#![expect(
+    clippy::duplicate_mod,
+    reason = "modules that share a file of their neighbour use different parts of it"
+)]
+
 mod buffered;
 mod cache;
 mod cache_crash;
