@@ -1,8 +1,8 @@
 //! The lab: measures any block I/O path, and reports its cost and the validity of the figures.
 //!
 //! [`run`] measures one [`Workload`]. To measure several, create one [`Lab`] and a [`Target`], and call [`Lab::run`]
-//! for each. Paths are rows of [`paths::PATHS`]; results have the schema of [`result`]. The lab does not print;
-//! [`table`] formats results as text.
+//! for each. Paths are rows of [`paths::PATHS`]; results have the schema of [`iopath_report::result`]. The lab does not
+//! print; [`iopath_report::format`] formats results.
 
 pub mod cache;
 mod check;

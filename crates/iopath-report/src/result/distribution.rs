@@ -60,7 +60,7 @@ fn bounds() -> impl Iterator<Item = u64> {
 /// The histogram records longer latencies as this value: one hour, in nanoseconds.
 const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
 
-/// A histogram of latencies: three significant digits, up to [`LATENCY_MAX_NS`].
+/// A histogram of latencies: three significant digits, up to `LATENCY_MAX_NS`.
 pub fn latencies() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).expect("the bounds are constants in order")
 }
