@@ -217,8 +217,7 @@ impl RunningJobs<'_> {
             }?
         };
         self.ended[number].store(true, Ordering::SeqCst);
-        // Readahead may continue after the last transfer, and the ends of several targets are compared.
-        let waits = self.targets.len() > 1 && workload.path.capabilities.is_cached();
+        let waits = worker.ends_idle && self.targets.len() > 1 && workload.path.capabilities.is_cached();
         if let Some(disk) = target.disk().filter(|_| waits && self.is_last_on_disk(target)) {
             result.ended_ns = self.wait_until_idle(disk).unwrap_or(result.ended_ns);
         }

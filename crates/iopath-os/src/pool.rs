@@ -103,15 +103,15 @@ impl BufferPool {
     /// # Errors
     /// [`NoMemory`] if the system lacks the memory, or a buffer is larger than 1 GiB, the limit of registration.
     pub fn new(count: u32, bytes: usize) -> Result<Self, NoMemory> {
-        Self::with(count, bytes, Registration::AtOnce, (0..count).rev().collect())
+        Self::with(count, bytes, Registration::AtOnce)
     }
 
     /// A pool whose buffers all belong to the caller, for a page cache. Memory is populated when it is first used.
     pub(crate) fn of_frames(count: u32, bytes: usize) -> Result<Self, NoMemory> {
-        Self::with(count, bytes, Registration::OnFirstUse, Vec::new())
+        Self::with(count, bytes, Registration::OnFirstUse)
     }
 
-    fn with(count: u32, bytes: usize, registration: Registration, free: Vec<u32>) -> Result<Self, NoMemory> {
+    fn with(count: u32, bytes: usize, registration: Registration) -> Result<Self, NoMemory> {
         if bytes > REGISTERED_BYTES_MAX {
             let reason = "a buffer has at most 1 GiB, the limit of registration";
             let source = io::Error::new(io::ErrorKind::InvalidInput, reason);
@@ -119,6 +119,11 @@ impl BufferPool {
         }
         let buffer_bytes = bytes.max(1).next_multiple_of(page_bytes());
         let memory = AlignedBuf::for_transfers(buffer_bytes.saturating_mul(count as usize))?;
+        // After the memory, which the system refuses if it is too much: the list of such a count is long, too.
+        let free = match registration {
+            Registration::AtOnce => (0..count).rev().collect(),
+            Registration::OnFirstUse => Vec::new(),
+        };
         let (pieces, free) = (Pieces::new(count, buffer_bytes), Mutex::new(free));
         Ok(Self { shared: Arc::new(Shared { memory, buffer_bytes, pieces, registration, free }) })
     }

@@ -53,7 +53,7 @@ impl OptionArgs {
     }
 
     /// The values of an option.
-    fn values(&self, name: &str) -> &[OsString] {
+    pub(super) fn values(&self, name: &str) -> &[OsString] {
         self.given.iter().find(|(row, _)| row.name() == Some(name)).map_or(&[], |(_, values)| values)
     }
 

@@ -4,8 +4,8 @@ use super::format::RunFormat;
 use super::options::OptionArgs;
 use super::show::ShowArgs;
 use clap::Args;
-use iopath_lab::Workload;
 use iopath_lab::jobfile::RunSettings;
+use iopath_lab::{ModelHost, Workload};
 use std::path::PathBuf;
 
 /// Sizes are bytes, or a number with k, m, g, t (powers of 1024).
@@ -44,7 +44,11 @@ impl RunArgs {
             size_bytes: settings.size_bytes(settings.block_bytes())?,
             runtime: settings.runtime,
             path: self.options.has("path").then_some(settings.workload.path),
-            base: Workload { repetitions, ..settings.workload },
+            base: Workload {
+                repetitions,
+                host: settings.host.as_deref().map(ModelHost::find).transpose()?,
+                ..settings.workload
+            },
         })
     }
 }

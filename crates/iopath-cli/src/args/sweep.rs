@@ -202,12 +202,20 @@ impl SweepArgs {
 
     /// The options that all cells share.
     fn options(&self) -> anyhow::Result<OptionArgs> {
-        let mut options = OptionArgs::parse(&self.run)?;
+        // Options after -- may require a run time, which is an option of the sweep.
+        let runtime = self.shared.0.values("runtime").first();
+        let mut words = self.run.clone();
+        words.extend(runtime.map(|time| format!("--runtime={}", time.display())));
+        let mut options = OptionArgs::parse(&words)?;
         if options.has("log") {
             anyhow::bail!("a sweep has workloads of its own: it accepts neither a job file nor --log");
         }
         let mut own = self.lists.0.iter().filter_map(|(row, _)| row.name()).chain(SHARED).chain(["seed"]);
-        if let Some(name) = own.find(|name| options.has(name)) {
+        if options.has("bssplit") {
+            let message = "--bssplit cannot be used with --bs, which is an axis of a sweep";
+            return Err(clap::Error::raw(ErrorKind::ArgumentConflict, message).into());
+        }
+        if let Some(name) = own.find(|name| options.has(name) && !(*name == "runtime" && runtime.is_some())) {
             let message = format!("--{name} is an option of the sweep itself; write it before --");
             return Err(clap::Error::raw(ErrorKind::ArgumentConflict, message).into());
         }

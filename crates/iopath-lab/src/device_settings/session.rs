@@ -177,8 +177,9 @@ impl Session {
     /// Ends the session without a restore: the journal stays until `iopath tune --restore`. With `keep`, the settings
     /// of these changes are not restored at all.
     ///
-    /// # Errors [`SettingsError`]: the journal is not writable, or a signal ends the process. The values of the start
-    /// are restored.
+    /// # Errors
+    /// [`SettingsError`]: the journal is not writable, or a signal ends the process. The values of the start are
+    /// restored.
     pub fn leave(self, keep: Option<&[Change]>) -> Result<(), SettingsError> {
         let mut state = self.locked();
         if state.has_ended {

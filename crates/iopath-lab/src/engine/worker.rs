@@ -23,6 +23,9 @@ pub(crate) struct Worker {
     pub(crate) start: Start,
     /// Whether the end of the job ends all jobs.
     pub(crate) ends_all: bool,
+    /// Whether a job on a cached path ends when its disk is idle, if the group has several volumes: readahead may
+    /// continue after the last transfer, and the ends of several targets of one workload are compared.
+    pub(crate) ends_idle: bool,
 }
 
 impl Worker {
@@ -52,6 +55,7 @@ impl Worker {
             end_bytes,
             start: Start::default(),
             ends_all: false,
+            ends_idle: true,
         };
         (0..workload.jobs.get()).map(move |job| Self { job, ..first.clone() })
     }

@@ -220,8 +220,9 @@ impl Pace {
         self.rest.as_ref().map_or(0, |rest| rest.resting.len())
     }
 
-    /// Starts a transfer if one is due. A start that its rate intends during a rest is intended at the end of the rest:
-    /// the pause is the caller's, and no latency of the storage.
+    /// Starts a transfer if one is due. A start that its rate intends before the end of the last rest is intended at
+    /// that end: the pause is the caller's, and no latency of the storage. So the latency does not contain waits for
+    /// the storage from before the rest.
     pub(super) fn start(&mut self, now_ns: u64) -> Option<Due> {
         let Some(rate) = &mut self.rate else { return Some(Due { ns: now_ns, direction: None }) };
         let due = rate.start(now_ns)?;

@@ -72,7 +72,7 @@ impl<'a> JobGroup<'a> {
         }
         let before = &self.jobs[..self.members[0][0].job];
         let first_job = 1 + before.iter().map(|job| job.clones() as usize).sum::<usize>();
-        let mut series = Series::of_group(self.group(workloads, seed), parts, first_job);
+        let mut series = Series::of_jobs(self.group(workloads, seed), parts, first_job);
         let failure = series.run(session, progress)?;
         let result = |(part, members): (usize, &Vec<Member>)| {
             let mut result = job_result(self.job(members), self.number, lab, &series, part);
@@ -105,6 +105,7 @@ impl<'a> JobGroup<'a> {
                 end_bytes: *end_bytes,
                 start: *start,
                 ends_all: *ends_all,
+                ends_idle: false,
             });
         }
         group

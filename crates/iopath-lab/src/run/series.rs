@@ -21,6 +21,8 @@ pub(crate) struct Series<'a> {
     pub(crate) all: Vec<Measured>,
     /// Whether a failure has ended the series after a complete repetition.
     pub(crate) has_failed: bool,
+    /// Whether the parts are jobs of a job file: the end of one may end another before it has measured anything.
+    has_jobs: bool,
 }
 
 /// One workload, and its repetitions so far.
@@ -46,12 +48,13 @@ impl<'a> Series<'a> {
     /// The series of one workload. Checks that the workload suits the target.
     pub(crate) fn new(workload: &Workload, target: &'a Target) -> Result<Self, LabError> {
         let workload = checked(workload, target)?;
-        Ok(Self::of_group(Group::of(&workload, target), vec![Part::new(workload, target)], 1))
+        let group = Group::of(&workload, target);
+        Ok(Self { has_jobs: false, ..Self::of_jobs(group, vec![Part::new(workload, target)], 1) })
     }
 
-    /// The series of several workloads, which the caller has checked. Workers refer to the parts by their numbers.
-    pub(crate) fn of_group(group: Group<'a>, parts: Vec<Part<'a>>, first_job: usize) -> Self {
-        Self { group, first_job, parts, all: Vec::new(), has_failed: false }
+    /// The series of the jobs of a job file, which the caller has checked. Workers refer to the parts by their numbers.
+    pub(crate) fn of_jobs(group: Group<'a>, parts: Vec<Part<'a>>, first_job: usize) -> Self {
+        Self { group, first_job, parts, all: Vec::new(), has_failed: false, has_jobs: true }
     }
 
     /// Measures all repetitions. Returns the failure after which the repetitions so far remain the result; none after a
@@ -84,7 +87,7 @@ impl<'a> Series<'a> {
         session: &mut Session,
         progress: &mut dyn Progress,
     ) -> Result<(), LabError> {
-        let Self { group, first_job, parts, all, .. } = self;
+        let Self { group, first_job, parts, all, has_jobs, .. } = self;
         let planned = parts[0].workload.repetitions.get();
         let mut runner = Runner::open(group, session)?;
         for (number, part) in parts.iter_mut().enumerate() {
@@ -100,7 +103,7 @@ impl<'a> Series<'a> {
             if !is_cut_off || (all.is_empty() && ran.jobs.iter().any(|job| job.result.ios > 0)) {
                 let mut ran = ran;
                 write_series(&mut ran, *first_job);
-                add(parts, &ran);
+                add(parts, &ran, *has_jobs);
                 all.push(ran.measured());
             }
             if is_cut_off {
@@ -129,13 +132,12 @@ impl<'a> Series<'a> {
     }
 }
 
-/// Adds a repetition to the parts. A job that another one has ended may have measured nothing: that is a result only if
+/// Adds a repetition to the parts. With `has_jobs`, a repetition in which a job measured nothing is a result only if
 /// the part has no other.
-fn add(parts: &mut [Part], ran: &Ran) {
-    let is_alone = parts.len() == 1;
+fn add(parts: &mut [Part], ran: &Ran, has_jobs: bool) {
     for (number, part) in parts.iter_mut().enumerate() {
         let repeated = Repeated { measured: ran.part(number), resident: ran.resident(number) };
-        let is_unmeasured = |repeated: &Repeated| !is_alone && repeated.measured.ios == 0;
+        let is_unmeasured = |repeated: &Repeated| has_jobs && repeated.measured.ios == 0;
         part.unmeasured += u32::from(is_unmeasured(&repeated));
         if !part.measured.is_empty() && is_unmeasured(&repeated) {
             continue;

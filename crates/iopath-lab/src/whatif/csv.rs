@@ -290,7 +290,7 @@ impl Parser<'_> {
             column: column.to_owned(),
             value: std::str::from_utf8(value)
                 .ok()
-                .filter(|text| !text.contains(char::is_control))
+                .filter(|text| !text.contains(|char: char| char.is_control() && char != '\t'))
                 .map_or_else(|| format!("{} bytes of binary data", value.len()), str::to_owned),
             problem: problem.to_owned(),
         }

@@ -77,7 +77,12 @@ pub fn table(runs: &[&RunResult]) -> String {
         }
     }
     let mut table = format!("{names}\n{units}\n");
-    for block in blocks {
+    // A row without one of its directions would have figures under the wrong heads.
+    let has = |block: u32, letter: &char| {
+        runs.iter().any(|run| run.block_bytes == block && letters_of(run).contains(letter))
+    };
+    let is_whole = |block: &u32| letters.iter().all(|letter| has(*block, letter));
+    for block in blocks.into_iter().filter(is_whole) {
         let _ = write!(table, "{block:>WIDTH$}");
         for letter in &letters {
             let is_it = |run: &&&RunResult| run.block_bytes == block && letters_of(run).contains(letter);

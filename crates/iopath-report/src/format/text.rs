@@ -132,6 +132,8 @@ fn cell(value: &Value) -> Cell {
 
 /// Tables of as many columns as fit, each with the first `keys` columns.
 fn split(columns: &[(&str, &Column)], keys: usize, width: usize, is_fancy: bool) -> String {
+    // Columns without a value are not among `columns`.
+    let keys = keys.min(columns.len().saturating_sub(1));
     let part = |first: usize, end: usize, is_fancy: bool| {
         grid(&[&columns[..keys], &columns[first..end]].concat(), None, is_fancy)
     };
