@@ -236,3 +236,18 @@ fn several_targets_are_refused_as_wrong_arguments() {
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
     assert!(stderr(&output).contains("a job file has one --target"), "{}", stderr(&output));
 }
+
+#[test]
+fn jobs_on_a_model_run_on_a_modelled_host() {
+    let (_directory, file) = with_file("[a]\nrw=randread\nsize=256k\n");
+    let on_model = ["--target", "model:cloud", "--path", "iopath-direct", "--json"];
+    let run_on = |host: &str| run(&file, &[&on_model[..], &["--host", host]].concat());
+    assert!(
+        json_of(&run(&file, &on_model))["runs"][0]["cpu"].is_null(),
+        "without a host, CPU work takes no time"
+    );
+    assert!(json_of(&run_on("server-2006"))["runs"][0]["cpu"].is_object());
+    let refused = run_on("server-2060");
+    assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("server-2060"), "{}", stderr(&refused));
+}

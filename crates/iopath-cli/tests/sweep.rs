@@ -114,6 +114,19 @@ fn readahead_and_elevator_are_settings_of_modelled_hosts() {
 }
 
 #[test]
+fn options_after_the_dashes_may_need_those_of_the_sweep_and_contradict_no_axis() {
+    let rig = Rig::new();
+    let steady = ["--bs", "4k", "--runtime", "30", "--", "--steady-state", "bw"];
+    stdout(&rig.sweep(&[&MODEL[..], &steady].concat()));
+    assert_eq!(rig.measured(), 1);
+    let split = ["--bs", "4k,64k", "--", "--bssplit", "4k/50:16k/50"];
+    let refused = rig.sweep(&[&MODEL[..], &split].concat());
+    assert_eq!(refused.status.code(), Some(2));
+    let message = String::from_utf8_lossy(&refused.stderr);
+    assert!(message.contains("--bssplit cannot be used with --bs"), "{message}");
+}
+
+#[test]
 fn cells_that_cannot_run_are_skipped_by_name_with_the_reason() {
     let rig = Rig::new();
     let output = rig.sweep(&["--path", "null", "--bs", "1000,4k", "--size", "1m", "--repeat", "1"]);
