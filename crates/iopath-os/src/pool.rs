@@ -169,12 +169,21 @@ impl BufferPool {
     /// # Safety
     /// As [`PoolBuf::segment`]. There is a buffer of this number.
     pub(crate) unsafe fn segment(&self, number: u32) -> Segment {
-        let Shared { memory, buffer_bytes, pieces, .. } = &*self.shared;
-        // SAFETY: the memory holds all buffers, and the caller promises that this is one of them.
-        let start = unsafe { memory.start().add(number as usize * buffer_bytes) };
+        // SAFETY: the caller promises that there is a buffer of this number.
+        let start = unsafe { self.start_of(number) };
         // SAFETY: the caller's promise; the memory lives as long as the pool.
-        let segment = unsafe { Segment::new(start, *buffer_bytes) };
-        segment.in_registered_buffer(pieces.of(number) as u16)
+        let segment = unsafe { Segment::new(start, self.buffer_bytes()) };
+        segment.in_registered_buffer(self.shared.pieces.of(number) as u16)
+    }
+
+    /// The first byte of a buffer, without a reference to the bytes; valid as long as the pool lives.
+    ///
+    /// # Safety
+    /// There is a buffer of this number.
+    #[inline]
+    unsafe fn start_of(&self, number: u32) -> NonNull<u8> {
+        // SAFETY: the memory holds all buffers, and the caller promises that this is one of them.
+        unsafe { self.start().add(number as usize * self.buffer_bytes()) }
     }
 }
 
@@ -196,9 +205,8 @@ impl fmt::Debug for PoolBuf {
 impl PoolBuf {
     /// The first byte, without a reference to the bytes; valid as long as the pool lives.
     fn start(&self) -> NonNull<u8> {
-        let shared = &*self.pool.shared;
         // SAFETY: the pool numbers only buffers that its memory holds.
-        unsafe { shared.memory.start().add(self.number as usize * shared.buffer_bytes) }
+        unsafe { self.pool.start_of(self.number) }
     }
 
     /// The whole buffer as memory for a device; use `slice` for a part.

@@ -137,7 +137,7 @@ impl<T> Uring<T> {
         setup::register_file(&ring, &file)?;
         let watch = Arc::new(RingWatch::new(&ring).map_err(|source| Refused { stage: Stage::Ring, source })?);
         let registered = match &config.pool {
-            Some(pool) => Registered::new(&ring.submitter(), pool)?,
+            Some(pool) => Registered::new(&ring, pool)?,
             None => Registered::none(),
         };
         let segments_max = limits.segments_max.clamp(1, SEGMENTS_MAX);
@@ -196,13 +196,13 @@ impl<T> Uring<T> {
         let expected = if io.op.has_memory() { io.extent.bytes() } else { 0 };
         assert!(bytes as u64 == expected, "{} of {} has {bytes} bytes of memory", io.op, io.extent);
         let first_alone = first.filter(|_| count == 1);
-        let buffer = first_alone.and_then(|first| self.registered.find(&self.ring.submitter(), first));
+        let buffer = first_alone.and_then(|first| self.registered.find(&self.ring, first));
         self.slots[slot as usize].set_memory(first.map(Segment::iovec), count, buffer);
     }
 
     /// Writes the next call of a slot's request into the submission ring.
     fn push(&mut self, slot: u32) {
-        let iovecs = self.iovecs.get(entry::iovec_range(slot, self.limits.segments_max)).unwrap_or_default();
+        let iovecs = entry::iovecs_of(&self.iovecs, slot, self.limits.segments_max);
         let entry = self.slots[slot as usize].entry(slot, iovecs);
         // SAFETY: the memory lives until the completion, as its makers promised; the iovecs live as long as this
         // device, which waits for all completions when dropped; the file is registered.
@@ -304,8 +304,7 @@ impl<T> Uring<T> {
                 None
             }
             Step::ZeroFrom(end) => {
-                let iovecs =
-                    self.iovecs.get(entry::iovec_range(slot, self.limits.segments_max)).unwrap_or_default();
+                let iovecs = entry::iovecs_of(&self.iovecs, slot, self.limits.segments_max);
                 let from = (end - request.transfer.done()) as usize;
                 // SAFETY: the kernel has finished this read, and the request has not completed: no one else uses its
                 // memory.

@@ -48,6 +48,11 @@ pub(super) fn iovec_range(slot: u32, segments_max: u16) -> Range<usize> {
     start..start + usize::from(segments_max)
 }
 
+/// The iovecs of a slot; none if it has never had a request of several segments.
+pub(super) fn iovecs_of(all: &[libc::iovec], slot: u32, segments_max: u16) -> &[libc::iovec] {
+    all.get(iovec_range(slot, segments_max)).unwrap_or_default()
+}
+
 impl Slot {
     /// Sets the memory: `count` segments, of which `first` is the first.
     pub(super) fn set_memory(&mut self, first: Option<libc::iovec>, count: u16, buffer: Option<u16>) {

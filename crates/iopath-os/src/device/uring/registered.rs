@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use io_uring::Submitter;
+use io_uring::IoUring;
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::{CapabilitySet, capabilities};
 
@@ -39,7 +39,7 @@ impl Registered {
     }
 
     /// Registers the memory of a pool, at the time that the pool states. A kernel before 5.19 registers it at once.
-    pub(super) fn new(ring: &Submitter<'_>, pool: &BufferPool) -> Result<Self, Refused> {
+    pub(super) fn new(ring: &IoUring, pool: &BufferPool) -> Result<Self, Refused> {
         let (ranges, iovecs): (Vec<Range<usize>>, Vec<libc::iovec>) =
             pool.registered().map(|addresses| (addresses.clone(), iovec(&addresses))).unzip();
         if iovecs.is_empty() {
@@ -50,10 +50,10 @@ impl Registered {
             // A part of the pool would be slower than the rest, and nobody would know.
             return Err(Stage::Buffers.refused()(std::io::Error::from_raw_os_error(libc::ENOMEM)));
         }
-        let is_later = on_first_use && ring.register_buffers_sparse(iovecs.len() as u32).is_ok();
+        let is_later = on_first_use && ring.submitter().register_buffers_sparse(iovecs.len() as u32).is_ok();
         if !is_later {
             // SAFETY: the pool lives as long as the ring.
-            unsafe { ring.register_buffers(&iovecs) }.map_err(Stage::Buffers.refused())?;
+            unsafe { ring.submitter().register_buffers(&iovecs) }.map_err(Stage::Buffers.refused())?;
         }
         let state = if is_later { State::Unused } else { State::Registered };
         let buffers = ranges.into_iter().map(|addresses| Buffer { addresses, state }).collect();
@@ -62,7 +62,7 @@ impl Registered {
 
     /// The registered buffer that holds the whole segment, if any.
     #[inline]
-    pub(super) fn find(&mut self, ring: &Submitter<'_>, segment: Segment) -> Option<u16> {
+    pub(super) fn find(&mut self, ring: &IoUring, segment: Segment) -> Option<u16> {
         let number = segment.registered()?;
         let buffer = self.buffers.get_mut(usize::from(number))?;
         let Range { start, end } = buffer.addresses;
@@ -90,9 +90,11 @@ impl fmt::Debug for Registered {
 impl Buffer {
     /// Registers the buffer now. The kernel populates its memory.
     #[cold]
-    fn register(&mut self, ring: &Submitter<'_>, number: u16) {
+    fn register(&mut self, ring: &IoUring, number: u16) {
         // SAFETY: the pool of these addresses lives as long as the ring.
-        let updated = unsafe { ring.register_buffers_update(number.into(), &[iovec(&self.addresses)], None) };
+        let updated = unsafe {
+            ring.submitter().register_buffers_update(number.into(), &[iovec(&self.addresses)], None)
+        };
         self.state = if updated.is_ok() { State::Registered } else { State::Refused };
     }
 }
