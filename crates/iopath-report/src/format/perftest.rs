@@ -77,16 +77,14 @@ pub fn table(runs: &[&RunResult]) -> String {
         }
     }
     let mut table = format!("{names}\n{units}\n");
-    // A row without one of its directions would have figures under the wrong heads.
-    let has = |block: u32, letter: &char| {
-        runs.iter().any(|run| run.block_bytes == block && letters_of(run).contains(letter))
-    };
-    let is_whole = |block: &u32| letters.iter().all(|letter| has(*block, letter));
-    for block in blocks.into_iter().filter(is_whole) {
+    for block in blocks {
+        let find = |letter: &char| {
+            runs.iter().find(|run| run.block_bytes == block && letters_of(run).contains(letter))
+        };
+        // A row without one of its directions would have figures under the wrong heads.
+        let Some(of_letters) = letters.iter().map(find).collect::<Option<Vec<_>>>() else { continue };
         let _ = write!(table, "{block:>WIDTH$}");
-        for letter in &letters {
-            let is_it = |run: &&&RunResult| run.block_bytes == block && letters_of(run).contains(letter);
-            let Some(run) = runs.iter().find(is_it) else { continue };
+        for (letter, run) in letters.iter().zip(of_letters) {
             for number in numbers(run, *letter, repeats) {
                 let _ = write!(table, " {:>WIDTH$}", rounded(number));
             }
