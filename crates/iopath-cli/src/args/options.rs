@@ -57,6 +57,14 @@ impl OptionArgs {
         self.given.iter().find(|(row, _)| row.name() == Some(name)).map_or(&[], |(_, values)| values)
     }
 
+    /// The first option that the table does not permit beside one of `others`, and the latter.
+    pub(super) fn conflict_with(&self, others: &[&'static str]) -> Option<[&'static str; 2]> {
+        self.given.iter().find_map(|(row, _)| {
+            let other = row.conflicts.iter().find(|name| others.contains(name))?;
+            Some([row.name()?, *other])
+        })
+    }
+
     /// Adds a value of an option.
     pub(crate) fn set(&mut self, name: &str, value: impl Into<OsString>) {
         let row = of_name(name).expect("the table has the option");

@@ -210,11 +210,12 @@ impl SweepArgs {
         if options.has("log") {
             anyhow::bail!("a sweep has workloads of its own: it accepts neither a job file nor --log");
         }
-        let mut own = self.lists.0.iter().filter_map(|(row, _)| row.name()).chain(SHARED).chain(["seed"]);
-        if options.has("bssplit") {
-            let message = "--bssplit cannot be used with --bs, which is an axis of a sweep";
+        let axes: Vec<_> = self.lists.0.iter().filter_map(|(row, _)| row.name()).collect();
+        if let Some([given, axis]) = options.conflict_with(&axes) {
+            let message = format!("--{given} cannot be used with --{axis}, which is an axis of a sweep");
             return Err(clap::Error::raw(ErrorKind::ArgumentConflict, message).into());
         }
+        let mut own = axes.into_iter().chain(SHARED).chain(["seed"]);
         if let Some(name) = own.find(|name| options.has(name) && !(*name == "runtime" && runtime.is_some())) {
             let message = format!("--{name} is an option of the sweep itself; write it before --");
             return Err(clap::Error::raw(ErrorKind::ArgumentConflict, message).into());
