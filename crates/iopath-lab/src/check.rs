@@ -6,9 +6,9 @@ use iopath_core::SECTOR_BYTES;
 use iopath_report::Rw;
 use iopath_report::size::format_size;
 
-use crate::cache::CacheSettings;
 use crate::field::Field;
-use crate::path::PathRow;
+use crate::model::is_model;
+use crate::options::check_places;
 use crate::refusal::WorkloadError;
 use crate::steady::{SAMPLES_MAX, SAMPLES_MIN};
 use crate::verify::SECTOR_BYTES as CHECKED_BYTES;
@@ -31,13 +31,14 @@ impl Workload {
     /// [`WorkloadError`], with the field at fault.
     pub fn check(&self) -> Result<(), WorkloadError> {
         self.check_block()?;
+        check_places(self, self.target.as_deref().is_some_and(is_model))?;
         self.check_sampling()?;
         self.check_verify()?;
         self.check_steady_state()?;
         if let Some(size_bytes) = self.size_bytes {
             self.check_size(size_bytes)?;
         }
-        self.check_queue()?;
+        self.check_device_depth()?;
         self.check_cache()
     }
 
@@ -51,13 +52,10 @@ impl Workload {
             return Ok(());
         }
         let range = format!("a multiple of {SECTOR_BYTES} bytes (one sector)");
-        Err(WorkloadError::OutOfRange { field: Field::BlockSize, value: self.block_size.into(), range })
+        Err(WorkloadError::OutOfRange { field: Field::BLOCK_SIZE, value: self.block_size.into(), range })
     }
 
     fn check_sampling(&self) -> Result<(), WorkloadError> {
-        if self.latency_sampling > LatencySampling::ALL && !self.path.capabilities.synchronous {
-            return Err(WorkloadError::SamplingUnsupported { path: self.path.name });
-        }
         if self.latency_sampling > LatencySampling::ALL && self.logs_accesses() {
             return Err(WorkloadError::AccessesSampled);
         }
@@ -110,18 +108,15 @@ impl Workload {
 
     /// Makes the checks of a target on this machine, in addition to those of [`Workload::check`].
     pub(crate) fn check_on_storage(&self) -> Result<(), WorkloadError> {
-        if self.host.is_some() {
-            return Err(WorkloadError::OnlyVirtual { field: Field::Host });
-        }
         if self.steady_state.is_some_and(|steady| steady.interval < INTERVAL_MIN) {
             let reason = "samples on storage of this machine are 50 ms apart or more; use a longer window";
             return Err(WorkloadError::NotSteady { reason });
         }
         let pace = match self.rate {
-            Some(Rate::Ios(_)) => Field::RateIops,
-            Some(Rate::Bytes(_)) => Field::Rate,
+            Some(Rate::Ios(_)) => Field::RATE_IOPS,
+            Some(Rate::Bytes(_)) => Field::RATE,
             None if self.think.is_zero() => return Ok(()),
-            None => Field::Think,
+            None => Field::THINK,
         };
         // A thread that waits for completions on behalf of other threads does not wake up for the next transfer.
         let can_wait = self.path.capabilities.needs_target
@@ -130,25 +125,6 @@ impl Workload {
             return Err(WorkloadError::PaceUnsupported { field: pace });
         }
         Ok(())
-    }
-
-    fn check_queue(&self) -> Result<(), WorkloadError> {
-        if self.path.capabilities.queue {
-            return self.check_device_depth();
-        }
-        let given = [
-            (Field::Elevator, self.elevator.as_ref().map(ToString::to_string)),
-            (Field::DeviceDepth, self.device_depth.map(|depth| depth.to_string())),
-            (Field::Engine, self.engine.map(|engine| engine.name().to_owned())),
-            (
-                Field::Log,
-                self.log.as_ref().filter(|log| !log.accesses).map(|log| log.file.display().to_string()),
-            ),
-        ];
-        match given.into_iter().find_map(|(field, value)| Some((field, value?))) {
-            Some((field, value)) => Err(WorkloadError::NoQueue { path: self.path.name, field, value }),
-            None => Ok(()),
-        }
     }
 
     /// The device depth applies to a queue that several jobs share: with any elevator but `none`, or below a page
@@ -163,7 +139,7 @@ impl Workload {
 
     pub(crate) fn check_cache(&self) -> Result<(), WorkloadError> {
         if !self.path.capabilities.cache {
-            return check_no_cache(self.path, &self.cache);
+            return Ok(());
         }
         if self.cache.borrow && !self.rw.reads() {
             return Err(WorkloadError::NothingToBorrow { pattern: self.rw.name() });
@@ -172,12 +148,12 @@ impl Workload {
         if !page.is_power_of_two() || !(PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&page) {
             let [min, max] = [PAGE_BYTES_MIN, PAGE_BYTES_MAX].map(|bytes| format_size(bytes.into()));
             let range = format!("a power of two from {min} to {max}");
-            return Err(WorkloadError::OutOfRange { field: Field::PageSize, value: page.into(), range });
+            return Err(WorkloadError::OutOfRange { field: Field::PAGE_SIZE, value: page.into(), range });
         }
         let least = PAGES_MIN * u64::from(page);
         if cache < least {
             let range = format!("{} or more ({PAGES_MIN} pages)", format_size(least));
-            return Err(WorkloadError::OutOfRange { field: Field::CacheSize, value: cache, range });
+            return Err(WorkloadError::OutOfRange { field: Field::CACHE_SIZE, value: cache, range });
         }
         Ok(())
     }
@@ -189,7 +165,7 @@ impl Workload {
             return Ok(());
         }
         let range = format!("{} or more (one block per job)", format_size(least));
-        Err(WorkloadError::OutOfRange { field: Field::Size, value: size_bytes, range })
+        Err(WorkloadError::OutOfRange { field: Field::SIZE, value: size_bytes, range })
     }
 
     /// Checks that the whole range of a warm workload fits in iopath's page cache.
@@ -219,26 +195,12 @@ impl Workload {
     }
 }
 
-/// A path without iopath's page cache accepts no settings of that cache.
-fn check_no_cache(path: &PathRow, cache: &CacheSettings) -> Result<(), WorkloadError> {
-    let CacheSettings { cache_bytes, page_bytes, readahead, borrow } = *cache;
-    let given = [
-        (Field::CacheSize, cache_bytes.is_some()),
-        (Field::PageSize, page_bytes.is_some()),
-        (Field::Readahead, readahead.is_some()),
-        (Field::Borrow, borrow),
-    ];
-    match given.into_iter().find(|(_, is_given)| *is_given) {
-        Some((field, _)) => Err(WorkloadError::NoCache { path: path.name, field }),
-        None => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use iopath::{Engine, Readahead};
 
     use super::*;
+    use crate::cache::CacheSettings;
     use crate::model_host::ModelHost;
     use crate::paths::find_path;
     use crate::steady::SteadyState;

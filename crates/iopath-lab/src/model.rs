@@ -12,7 +12,7 @@ use crate::model_host::{is_file, read};
 use crate::paths::PATHS;
 use crate::refusal::WorkloadError;
 use crate::stripe_name::StripeName;
-use crate::workload::{LatencySampling, Workload};
+use crate::workload::Workload;
 
 /// The prefix of a target that is a model. Write a file with such a name as `./model:NAME`.
 const PREFIX: &str = "model:";
@@ -131,25 +131,11 @@ impl Workload {
             let (target, known) = (model.name().to_owned(), known.collect());
             return Err(WorkloadError::NoModel { path: path.name, target, known });
         }
-        if self.engine.is_some() {
-            let reason = "a modelled target has no I/O engine";
-            return Err(WorkloadError::NotVirtual { field: Field::Engine, reason });
-        }
-        if self.latency_sampling != LatencySampling::ALL {
-            let reason = "virtual time measures every latency at no cost";
-            return Err(WorkloadError::NotVirtual { field: Field::LatencySampling, reason });
-        }
-        if self.rw.trims() {
-            return Err(WorkloadError::NotVirtual { field: Field::Pattern, reason: "a model has no trims" });
-        }
-        if self.verify.is_some() {
-            return Err(WorkloadError::NotVerified { reason: "a model holds no data" });
-        }
         let block = model.align_bytes();
         let page = self.cache.on_block(block).page_bytes();
         if path.capabilities.cache && !page.is_multiple_of(block) {
             let range = format!("a multiple of {block}, the block size of {}", model.name().display());
-            return Err(WorkloadError::OutOfRange { field: Field::PageSize, value: page.into(), range });
+            return Err(WorkloadError::OutOfRange { field: Field::PAGE_SIZE, value: page.into(), range });
         }
         self.check_end_of_time()
     }

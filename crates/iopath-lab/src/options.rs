@@ -32,6 +32,9 @@ pub use settings::{IoEngine, Settings, SteadyKey, ZoneKeys};
 pub use value::{Amount, KbBase};
 
 use crate::field::Field;
+use crate::place::Place;
+use crate::refusal::WorkloadError;
+use crate::workload::Workload;
 
 /// How far iopath implements a key of fio.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,6 +124,10 @@ pub struct OptionRow {
     pub key: Option<Key>,
     /// The field of a workload that errors name; none if no error does.
     pub field: Option<Field>,
+    /// Where it holds; empty for everywhere.
+    pub places: &'static [Place],
+    /// Its value as text, if a workload has another one than the default; for options with places.
+    used: fn(&Workload) -> Option<String>,
     set: fn(&mut Settings, &Given) -> Result<(), Refused>,
 }
 
@@ -175,6 +182,14 @@ pub fn key_of(field: Field) -> Option<&'static str> {
     row.key.map(|key| key.names[0]).or(row.flag.filter(|_| row.is_of_job_file))
 }
 
+/// Checks that each option that a workload uses holds on its path and target.
+///
+/// # Errors
+/// [`WorkloadError::NotHere`].
+pub(crate) fn check_places(workload: &Workload, is_model: bool) -> Result<(), WorkloadError> {
+    options().try_for_each(|row| row.check_places(workload, is_model))
+}
+
 impl OptionRow {
     /// An option of the command line.
     const fn option(
@@ -197,6 +212,8 @@ impl OptionRow {
             is_file: false,
             key: None,
             field: None,
+            places: &[],
+            used: |_| None,
             set,
         }
     }
@@ -219,6 +236,11 @@ impl OptionRow {
 
     const fn field(self, field: Field) -> Self {
         Self { field: Some(field), ..self }
+    }
+
+    /// Where it holds, and its value as text if a workload uses it.
+    const fn only_on(self, places: &'static [Place], used: fn(&Workload) -> Option<String>) -> Self {
+        Self { places, used, ..self }
     }
 
     const fn default(self, shown: &'static str) -> Self {
@@ -265,6 +287,23 @@ impl OptionRow {
     /// [`Refused`]: the value is malformed, out of range, or has no equivalent.
     pub fn set(&self, settings: &mut Settings, given: &Given) -> Result<(), Refused> {
         (self.set)(settings, given)
+    }
+
+    /// Checks that the option holds on the path and target of a workload that uses it.
+    ///
+    /// # Errors
+    /// [`WorkloadError::NotHere`].
+    fn check_places(&self, workload: &Workload, is_model: bool) -> Result<(), WorkloadError> {
+        let (path, field) = (workload.path, self.field.unwrap_or(Field("option")));
+        match self
+            .places
+            .iter()
+            .find(|place| !path.capabilities.include(**place, is_model))
+            .zip((self.used)(workload))
+        {
+            Some((&place, value)) => Err(WorkloadError::NotHere { path: path.name, place, field, value }),
+            None => Ok(()),
+        }
     }
 
     /// Checks the form of a value of the command line. The range of a number is checked when it is set.

@@ -15,6 +15,7 @@ use iopath_log::LogWriter;
 use crate::cache::CacheSettings;
 use crate::error::LabError;
 use crate::export::RemoteTarget;
+use crate::place::Place;
 use crate::thread_settings::IoPriority;
 
 pub use iopath_os::kernel::{Direction, Done, Transfer};
@@ -70,6 +71,18 @@ impl Capabilities {
     /// kernel.
     pub fn runs_on_models(self) -> bool {
         self.queue && self.needs_target
+    }
+
+    /// Whether an option of this place holds on the path, with a model or another target.
+    pub fn include(self, place: Place, is_model: bool) -> bool {
+        match place {
+            Place::Queue => self.queue,
+            Place::Cache => self.cache,
+            Place::Synchronous => self.synchronous,
+            Place::Priorities => self.priorities,
+            Place::Storage(_) => !is_model,
+            Place::Model => is_model,
+        }
     }
 
     /// Whether a page cache, the kernel's or iopath's, can serve a read of the path.

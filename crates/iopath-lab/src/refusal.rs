@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use iopath_report::size::format_size;
 
 use crate::field::{Field, FieldNames, one_of};
+use crate::place::Place;
 
 /// A workload that cannot be measured. The message is one line with the fields to change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,24 +27,19 @@ pub enum WorkloadError {
         /// The path's name.
         path: &'static str,
     },
-    /// The path has no request queue of iopath, and therefore no elevator, engine or log.
-    NoQueue {
+    /// An option does not hold on the path or target.
+    NotHere {
         /// The path's name.
         path: &'static str,
-        /// The field that needs a queue.
+        /// Where the option holds.
+        place: Place,
+        /// The option.
         field: Field,
         /// Its value.
         value: String,
     },
     /// The device depth is a limit of the queue that all jobs share, and with elevator `none` each job has its own.
     NoSharedQueue,
-    /// The path has no page cache of iopath, and therefore no settings of it.
-    NoCache {
-        /// The path's name.
-        path: &'static str,
-        /// The field that needs a cache.
-        field: Field,
-    },
     /// The path accesses storage of this machine only, and the target is a model.
     NoModel {
         /// The path's name.
@@ -66,18 +62,6 @@ pub enum WorkloadError {
     ReadOnlyExport {
         /// The target.
         target: PathBuf,
-    },
-    /// The setting has no meaning in virtual time.
-    NotVirtual {
-        /// The field.
-        field: Field,
-        /// The reason.
-        reason: &'static str,
-    },
-    /// The setting has no meaning on storage of this machine.
-    OnlyVirtual {
-        /// The field.
-        field: Field,
     },
     /// Think times and rates on storage of this machine, with several transfers in flight or sampled latencies.
     PaceUnsupported {
@@ -134,11 +118,6 @@ pub enum WorkloadError {
     NothingToBorrow {
         /// The pattern.
         pattern: &'static str,
-    },
-    /// The path completes transfers in batches, with one reading of the clock per batch: sampling would save nothing.
-    SamplingUnsupported {
-        /// The path's name.
-        path: &'static str,
     },
     /// The range of a warm workload does not fit in the cache.
     CacheTooSmall {
@@ -235,26 +214,19 @@ impl WorkloadError {
             }
             Self::NoTarget { path } => format!(
                 "path {path} needs a {}: a directory (for a temporary scratch file), a file or a block device",
-                name(Field::Target)
+                name(Field::TARGET)
             ),
-            Self::NoQueue { path, field, value } => format!(
-                "path {path} does not accept {} (`{value}`); omit it, or use null or an iopath-* path",
-                name(*field)
-            ),
+            Self::NotHere { path, place, field, value } => place.refusal(path, name(*field), value),
             Self::NoSharedQueue => format!(
                 "{} limits the queue that all jobs share, and with elevator none each job has a queue of its own; omit it, \
                  or use another {}",
-                name(Field::DeviceDepth),
-                name(Field::Elevator)
-            ),
-            Self::NoCache { path, field } => format!(
-                "path {path} has no iopath page cache and does not accept {}; omit it, or use path iopath-buffered",
-                name(*field)
+                name(Field::DEVICE_DEPTH),
+                name(Field::ELEVATOR)
             ),
             Self::NotRemote { path, target, known } => format!(
                 "{path} needs a file or device of this machine, and {} is an export of a server; use {} {}",
                 target.display(),
-                name(Field::Path),
+                name(Field::PATH),
                 known.join(" or ")
             ),
             Self::ReadOnlyExport { target } => format!(
@@ -266,22 +238,16 @@ impl WorkloadError {
                 target.display(),
                 known.join(" or ")
             ),
-            Self::NotVirtual { field, reason } => format!("{reason}; omit {}", name(*field)),
-            Self::OnlyVirtual { field } => format!(
-                "{} applies to modelled targets (model:NAME or model:FILE.toml); omit it, or use such a {}",
-                name(*field),
-                name(Field::Target)
-            ),
             Self::PaceUnsupported { field } => format!(
                 "{} on storage of this machine needs a depth of 1, or a target without an elevator, and measures every latency; \
                  use {} 1 with more {}, and omit {}",
                 name(*field),
-                name(Field::Depth),
-                name(Field::Jobs),
-                name(Field::LatencySampling)
+                name(Field::DEPTH),
+                name(Field::JOBS),
+                name(Field::LATENCY_SAMPLING)
             ),
             Self::Stripe { target, reason } => {
-                format!("{} {} is not valid: {reason}", name(Field::Target), target.display())
+                format!("{} {} is not valid: {reason}", name(Field::TARGET), target.display())
             }
             Self::NoStripe { path, known } => format!(
                 "path {path} does not access stripes, which iopath makes itself; use path {}",
@@ -289,62 +255,57 @@ impl WorkloadError {
             ),
             Self::NoSize { target } => format!(
                 "{} in percent needs a file, a device or a model, and {} has no size of its own; use bytes",
-                name(Field::Size),
+                name(Field::SIZE),
                 target.display()
             ),
             Self::SeveralTargets => format!(
                 "several targets at the same time are all models (model:NAME or model:FILE.toml), or all on this machine: \
                  virtual time has no real devices; name one kind of {}",
-                name(Field::Target)
+                name(Field::TARGET)
             ),
             Self::LogOfSeveral => format!(
                 "{} records one workload; omit it, or use one value of each option instead of lists",
-                name(Field::Log)
+                name(Field::LOG)
             ),
             Self::ShapeOfRewrite => {
                 "pattern rewrite has one block size, without gaps and runs; use another pattern".to_owned()
             }
-            Self::NotVerified { reason } => format!("{} is not possible: {reason}", name(Field::Verify)),
-            Self::NotSteady { reason } => format!("{} is not valid: {reason}", name(Field::SteadyState)),
+            Self::NotVerified { reason } => format!("{} is not possible: {reason}", name(Field::VERIFY)),
+            Self::NotSteady { reason } => format!("{} is not valid: {reason}", name(Field::STEADY_STATE)),
             Self::FlushesSampled => format!(
                 "{} and {} exclude each other; omit one of them",
-                name(Field::FlushEvery),
-                name(Field::LatencySampling)
+                name(Field::FLUSH_EVERY),
+                name(Field::LATENCY_SAMPLING)
             ),
             Self::AccessesSampled => format!(
                 "{} logs each access, and {} times one in many; omit one of them",
-                name(Field::Log),
-                name(Field::LatencySampling)
+                name(Field::LOG),
+                name(Field::LATENCY_SAMPLING)
             ),
             Self::EndOfTime { seconds, seconds_max } => format!(
                 "{seconds} s of virtual time, for all repetitions together, are out of range: {seconds_max} s at most; \
                  use a shorter {} or fewer {}",
-                name(Field::End),
-                name(Field::Repetitions)
+                name(Field::END),
+                name(Field::REPETITIONS)
             ),
             Self::NothingToBorrow { pattern } => format!(
                 "{} applies to reads, and pattern `{pattern}` has none; omit it, or use a pattern that reads",
-                name(Field::Borrow)
-            ),
-            Self::SamplingUnsupported { path } => format!(
-                "path {path} completes transfers in batches and does not accept {}; omit it, or use a synchronous path \
-                 such as kernel-direct",
-                name(Field::LatencySampling)
+                name(Field::BORROW)
             ),
             Self::CacheTooSmall { needed, cache } => format!(
                 "{} measures hits, and the {} to access do not fit in the cache of {}; use a larger {} or a smaller {}",
-                name(Field::Warm),
+                name(Field::WARM),
                 format_size(*needed),
                 format_size(*cache),
-                name(Field::CacheSize),
-                name(Field::Size)
+                name(Field::CACHE_SIZE),
+                name(Field::SIZE)
             ),
             Self::TooSmall { target, has, wanted } => format!(
                 "{} holds {}, less than the {} to access (at least one block per job); name a larger target{}",
                 target.display(),
                 format_size(*has),
                 format_size(*wanted),
-                or_smaller(&[Field::Size, Field::BlockSize, Field::Jobs], names)
+                or_smaller(&[Field::SIZE, Field::BLOCK_SIZE, Field::JOBS], names)
             ),
             Self::StripeTooSmall { target, has, chunk, least, wanted } => format!(
                 "{} holds {}, the whole chunks of {} in the smallest member ({}) on each member, less than the {} to \
@@ -354,12 +315,12 @@ impl WorkloadError {
                 format_size(*chunk),
                 format_size(*least),
                 format_size(*wanted),
-                or_smaller(&[Field::Size, Field::BlockSize, Field::Jobs], names)
+                or_smaller(&[Field::SIZE, Field::BLOCK_SIZE, Field::JOBS], names)
             ),
             Self::Overwrite { target } => format!(
                 "writing to {} destroys its contents; name a directory to use a scratch file, or set {}",
                 target.display(),
-                name(Field::Overwrite)
+                name(Field::OVERWRITE)
             ),
             Self::NoSpace { directory, needed, margin, free } => format!(
                 "a scratch file in {} needs {} and a reserve of {}, but only {} are free; free some space or name \
@@ -368,20 +329,20 @@ impl WorkloadError {
                 format_size(*needed),
                 format_size(*margin),
                 format_size(*free),
-                or_smaller(&[Field::Size], names)
+                or_smaller(&[Field::SIZE], names)
             ),
             Self::FileLimit { directory, needed, limit } => format!(
                 "a scratch file in {} needs {}, and the limit of file sizes is {} (ulimit -f); raise the limit{}",
                 directory.display(),
                 format_size(*needed),
                 format_size(*limit),
-                or_smaller(&[Field::Size], names)
+                or_smaller(&[Field::SIZE], names)
             ),
             Self::Tables { needed, available } => format!(
                 "the tables of queues and page cache need {} and exceed the available memory of {}{}",
                 format_size(*needed),
                 format_size(*available),
-                or_smaller(&[Field::Depth, Field::Jobs, Field::CacheSize], names)
+                or_smaller(&[Field::DEPTH, Field::JOBS, Field::CACHE_SIZE], names)
                     .replacen(", or use", "; use", 1)
             ),
             Self::Buffers { needed, available } => format!(
@@ -389,7 +350,7 @@ impl WorkloadError {
                  memory of {}{}",
                 format_size(*needed),
                 format_size(*available),
-                or_smaller(&[Field::BlockSize, Field::Depth, Field::Jobs, Field::CacheSize], names)
+                or_smaller(&[Field::BLOCK_SIZE, Field::DEPTH, Field::JOBS, Field::CACHE_SIZE], names)
                     .replacen(", or use", "; use", 1)
             ),
         }
@@ -415,9 +376,9 @@ mod tests {
 
     #[test]
     fn a_message_uses_the_names_of_its_caller() {
-        let error = WorkloadError::OutOfRange { field: Field::Depth, value: 0, range: "1 to 8".to_owned() };
+        let error = WorkloadError::OutOfRange { field: Field::DEPTH, value: 0, range: "1 to 8".to_owned() };
         assert_eq!(error.to_string(), "depth 0 is not valid; use 1 to 8");
-        let flags: FieldNames = |field| (field == Field::Depth).then_some("--iodepth");
+        let flags: FieldNames = |field| (field == Field::DEPTH).then_some("--iodepth");
         assert_eq!(error.message(flags), "--iodepth 0 is not valid; use 1 to 8");
     }
 
@@ -428,7 +389,7 @@ mod tests {
         assert!(error.message(|_| None).ends_with("name another directory"), "{}", error.message(|_| None));
         let error = WorkloadError::Buffers { needed: 8, available: 2 };
         assert!(error.message(|_| None).ends_with("memory of 2 bytes"), "{}", error.message(|_| None));
-        let flags: FieldNames = |field| (field == Field::BlockSize).then_some("--bs");
+        let flags: FieldNames = |field| (field == Field::BLOCK_SIZE).then_some("--bs");
         assert!(error.message(flags).ends_with("memory of 2 bytes; use a smaller --bs"), "{error}");
     }
 }

@@ -66,38 +66,38 @@ macro_rules! ranged {
 
 ranged! {
     /// The size of each transfer in bytes. The maximum is the largest buffer of `io_uring`.
-    BlockSize, Field::BlockSize, 1..=1u32 << 30,
+    BlockSize, Field::BLOCK_SIZE, 1..=1u32 << 30,
     format!("1 byte to {}", format_size(Self::MAX.into()))
 }
 
 ranged! {
     /// Transfers that each job keeps in flight. The maximum is the number of buffers that `io_uring` can register.
-    Depth, Field::Depth, 1..=1u32 << 14, format!("1 to {}", Self::MAX)
+    Depth, Field::DEPTH, 1..=1u32 << 14, format!("1 to {}", Self::MAX)
 }
 
 ranged! {
     /// Requests in flight at the device.
-    DeviceDepth, Field::DeviceDepth, 1..=1u32 << 14, format!("1 to {}", Self::MAX)
+    DeviceDepth, Field::DEVICE_DEPTH, 1..=1u32 << 14, format!("1 to {}", Self::MAX)
 }
 
 ranged! {
     /// Jobs: one thread each.
-    Jobs, Field::Jobs, 1..=4096u32, format!("1 to {}", Self::MAX)
+    Jobs, Field::JOBS, 1..=4096u32, format!("1 to {}", Self::MAX)
 }
 
 ranged! {
     /// The number of measurements of a workload.
-    Repetitions, Field::Repetitions, 1..=u32::MAX, "1 or more".to_owned()
+    Repetitions, Field::REPETITIONS, 1..=u32::MAX, "1 or more".to_owned()
 }
 
 ranged! {
     /// Reads in 100 transfers of a mixed pattern.
-    ReadShare, Field::ReadShare, 0..=100u32, "0 to 100".to_owned()
+    ReadShare, Field::READ_SHARE, 0..=100u32, "0 to 100".to_owned()
 }
 
 ranged! {
     /// Transfers per measured latency: 1 measures each. The maximum bounds the delay with which a job stops.
-    LatencySampling, Field::LatencySampling, 1..=1u32 << 16, format!("1 to {}", Self::MAX)
+    LatencySampling, Field::LATENCY_SAMPLING, 1..=1u32 << 16, format!("1 to {}", Self::MAX)
 }
 
 impl BlockSize {

@@ -19,12 +19,12 @@ impl Command {
 }
 
 fn map_flag(field: Field) -> Option<&'static str> {
-    (field == Field::BlockSize).then_some("--bs")
+    (field == Field::BLOCK_SIZE).then_some("--bs")
 }
 
 /// A survey sets all other fields itself.
 fn survey_flag(field: Field) -> Option<&'static str> {
-    (field == Field::Overwrite).then_some("--overwrite")
+    (field == Field::OVERWRITE).then_some("--overwrite")
 }
 
 #[cfg(test)]
@@ -32,6 +32,7 @@ mod tests {
     use super::super::Cli;
     use super::*;
     use clap::CommandFactory;
+    use iopath_lab::options::options;
 
     /// The flags of a subcommand, as `--name`.
     fn flags_of(name: &str) -> Vec<String> {
@@ -45,7 +46,7 @@ mod tests {
         let names: [(&str, FieldNames); 3] = [("run", flag_of), ("survey", survey_flag), ("map", map_flag)];
         for (command, name) in names {
             let flags = flags_of(command);
-            for flag in Field::ALL.into_iter().filter_map(name) {
+            for flag in options().filter_map(|row| name(row.field?)) {
                 assert!(flags.iter().any(|known| known == flag), "{command} has no {flag}");
             }
         }

@@ -143,14 +143,6 @@ impl Member {
         if workload.controls.series.is_some() && workload.repetitions.get() > 1 {
             return Err(job.problem("a series over time (write_bw_log, write_lat_log, write_iops_log) has one repetition; remove --repeat"));
         }
-        if !workload.controls.priorities.is_empty() && !path.capabilities.priorities {
-            let problem = format!(
-                "path {} has no priorities of single transfers (cmdprio); use ioengine=io_uring with direct=1, or prioclass \
-                 for all transfers",
-                path.name
-            );
-            return Err(job.problem(problem));
-        }
         check(&workload, range.end_bytes, model).map_err(|error| job.refused(&error))?;
         Ok(Self {
             job: number,

@@ -108,7 +108,7 @@ pub(super) fn requests(
             format_size(alignment),
             file.display()
         );
-        return Err(WorkloadError::OutOfRange { field: Field::BlockSize, value: block_bytes, range }.into());
+        return Err(WorkloadError::OutOfRange { field: Field::BLOCK_SIZE, value: block_bytes, range }.into());
     }
     let size_bytes = layout.map.size_bytes();
     let device = Limits {

@@ -7,6 +7,7 @@ use super::Support::{Partly, Yes};
 use super::{Given, IoEngine, OptionRow, Refused, Settings, list, set};
 use crate::field::Field;
 use crate::paths::{PATHS, find_path};
+use crate::place::Place;
 
 pub(super) const ROWS: &[OptionRow] = &[
     OptionRow::option(
@@ -17,7 +18,7 @@ pub(super) const ROWS: &[OptionRow] = &[
     )
     .names(|| PATHS.iter().map(|row| (row.name, row.about)).collect())
     .key(Partly, &["ioengine"], "the path; see the table of engines")
-    .field(Field::Path)
+    .field(Field::PATH)
     .of_job_file(),
     OptionRow::only_key(
         Yes,
@@ -41,7 +42,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         &["filename"],
         "one file, device, model (`model\\:NAME`) or NBD export (`nbd\\://SERVER/EXPORT`); see *Files*",
     )
-    .field(Field::Target)
+    .field(Field::TARGET)
     .of_job_file()
     .file(),
     OptionRow::option(
@@ -53,7 +54,8 @@ pub(super) const ROWS: &[OptionRow] = &[
             Ok(())
         },
     )
-    .field(Field::Host)
+    .field(Field("modelled host"))
+    .only_on(&[Place::Model], |workload| workload.host.as_ref().map(|host| host.name().to_owned()))
     .of_job_file(),
     OptionRow::option(
         "--overwrite",
@@ -61,7 +63,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         "Allow writing to a file or device that is not a scratch file of iopath. Destroys its content",
         set!(workload.overwrite = flag),
     )
-    .field(Field::Overwrite)
+    .field(Field::OVERWRITE)
     .of_job_file(),
 ];
 

@@ -8,6 +8,7 @@ use super::Support::Yes;
 use super::{OptionRow, Refused, command_line, set};
 use crate::cache::parse_readahead;
 use crate::field::Field;
+use crate::place::Place;
 use crate::workload::DeviceDepth;
 
 pub(super) const ROWS: &[OptionRow] = &[
@@ -17,7 +18,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         "Read SIZE once before the measurement and keep the caches filled; default: each repetition starts with empty caches",
         set!(workload.warm = flag),
     )
-    .field(Field::Warm)
+    .field(Field::WARM)
     .key(Yes, &["pre_read"], "`--warm`"),
     OptionRow::option(
         "--cache",
@@ -25,7 +26,8 @@ pub(super) const ROWS: &[OptionRow] = &[
         "Memory of the page cache of iopath-buffered; default: 256m",
         set!(workload.cache.cache_bytes = Some(bytes)),
     )
-    .field(Field::CacheSize)
+    .field(Field::CACHE_SIZE)
+    .only_on(&[Place::Cache], |workload| workload.cache.cache_bytes.map(|_| String::new()))
     .of_job_file(),
     OptionRow::option(
         "--page",
@@ -36,7 +38,8 @@ pub(super) const ROWS: &[OptionRow] = &[
             Ok(())
         },
     )
-    .field(Field::PageSize)
+    .field(Field::PAGE_SIZE)
+    .only_on(&[Place::Cache], |workload| workload.cache.page_bytes.map(|_| String::new()))
     .of_job_file(),
     OptionRow::option(
         "--readahead",
@@ -48,7 +51,8 @@ pub(super) const ROWS: &[OptionRow] = &[
             Ok(())
         },
     )
-    .field(Field::Readahead)
+    .field(Field("readahead"))
+    .only_on(&[Place::Cache], |workload| workload.cache.readahead.map(|_| String::new()))
     .of_job_file(),
     OptionRow::option(
         "--borrow",
@@ -56,7 +60,8 @@ pub(super) const ROWS: &[OptionRow] = &[
         "Borrow pages of the page cache of iopath-buffered instead of copying them",
         set!(workload.cache.borrow = flag),
     )
-    .field(Field::Borrow)
+    .field(Field::BORROW)
+    .only_on(&[Place::Cache], |workload| workload.cache.borrow.then(String::new))
     .of_job_file(),
     OptionRow {
         more_help: Some(elevators),
@@ -72,7 +77,8 @@ pub(super) const ROWS: &[OptionRow] = &[
             },
         )
     }
-    .field(Field::Elevator)
+    .field(Field::ELEVATOR)
+    .only_on(&[Place::Queue], |workload| workload.elevator.as_ref().map(ToString::to_string))
     .of_job_file(),
     OptionRow::option(
         "--device-depth",
@@ -84,7 +90,8 @@ pub(super) const ROWS: &[OptionRow] = &[
             Ok(())
         },
     )
-    .field(Field::DeviceDepth)
+    .field(Field::DEVICE_DEPTH)
+    .only_on(&[Place::Queue], |workload| workload.device_depth.map(|depth| depth.to_string()))
     .of_job_file(),
     OptionRow::option("--engine", One("ENGINE"), "The I/O engine of iopath's own paths", |settings, given| {
         let engine = given.text()?.parse::<Engine>();
@@ -92,7 +99,10 @@ pub(super) const ROWS: &[OptionRow] = &[
         Ok(())
     })
     .names(|| Engine::KNOWN.iter().map(|known| (known.0, "")).collect())
-    .field(Field::Engine)
+    .field(Field("engine"))
+    .only_on(&[Place::Queue, Place::Storage("a modelled target has no I/O engine")], |workload| {
+        workload.engine.map(|engine| engine.name().to_owned())
+    })
     .of_job_file(),
 ];
 

@@ -16,7 +16,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         "Time of each repetition (5s, 500ms, 1m; a plain number is seconds); default: until SIZE is transferred",
         set!(runtime = time_limit),
     )
-    .field(Field::End)
+    .field(Field::END)
     .of_job_file()
     .key(Yes, &["runtime", "timeout"], "`--runtime`"),
     OptionRow::only_key(
@@ -39,7 +39,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         "Pause between the completion of a transfer and the start of the next transfer in its place; default: none",
         set!(workload.think = micros),
     )
-    .field(Field::Think)
+    .field(Field::THINK)
     .key(Partly, &["thinktime"], "`--thinktime`, with a depth of 1 as in fio"),
     OptionRow::only_key(
         Yes,
@@ -65,7 +65,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         },
     )
     .conflicts(&["rate"])
-    .field(Field::RateIops)
+    .field(Field::RATE_IOPS)
     .key(Partly, &["rate_iops"], "`--rate-iops`, as `rate`"),
     OptionRow::option(
         "--rate",
@@ -80,7 +80,7 @@ pub(super) const ROWS: &[OptionRow] = &[
             Ok(())
         },
     )
-    .field(Field::Rate)
+    .field(Field::RATE)
     .key(
         Partly,
         &["rate"],
@@ -107,7 +107,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         "Flush after each N writes of a job, with the latencies of flushes apart. A writing job always flushes at its end",
         set!(workload.flush_every = every),
     )
-    .field(Field::FlushEvery)
+    .field(Field::FLUSH_EVERY)
     .key(Yes, &["fsync", "fdatasync"], "`--fsync`: a flush after each number of writes, with its own latency"),
     OptionRow::option(
         "--steady-state",
@@ -118,7 +118,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         steady_state,
     )
     .requires("runtime")
-    .field(Field::SteadyState)
+    .field(Field::STEADY_STATE)
     .key(
         Yes,
         &["steadystate", "ss"],

@@ -13,7 +13,7 @@ pub(super) const ROWS: &[OptionRow] = &[
          of a scratch file",
         set!(size = Some(amount)),
     )
-    .field(Field::Size)
+    .field(Field::SIZE)
     .of_job_file()
     .key(Yes, &["size"], "the range from `offset`; percentages are of an existing file or device"),
     OptionRow::option(

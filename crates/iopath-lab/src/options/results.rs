@@ -3,6 +3,7 @@
 use super::Form::{Flag, One};
 use super::{Given, OptionRow, Refused, Settings, command_line};
 use crate::field::Field;
+use crate::place::Place;
 use crate::workload::{LatencySampling, LogSettings, Repetitions};
 
 pub(super) const ROWS: &[OptionRow] = &[
@@ -15,7 +16,7 @@ pub(super) const ROWS: &[OptionRow] = &[
             Ok(())
         },
     )
-    .field(Field::Repetitions)
+    .field(Field::REPETITIONS)
     .of_job_file(),
     OptionRow::option(
         "--latency-every",
@@ -28,14 +29,26 @@ pub(super) const ROWS: &[OptionRow] = &[
         },
     )
     .default("1")
-    .field(Field::LatencySampling),
+    .field(Field::LATENCY_SAMPLING)
+    .only_on(
+        &[Place::Synchronous, Place::Storage("virtual time measures every latency at no cost")],
+        |workload| {
+            let every = workload.latency_sampling;
+            (every > LatencySampling::ALL).then(|| every.to_string())
+        },
+    ),
     OptionRow::option(
         "--log",
         One("FILE"),
         "Write the request log of iopath's own paths to a file, for `iopath log`",
         log,
     )
-    .field(Field::Log)
+    .field(Field::LOG)
+    // The log of accesses alone needs no queue.
+    .only_on(&[Place::Queue], |workload| {
+        let log = workload.log.as_ref().filter(|log| !log.accesses)?;
+        Some(log.file.display().to_string())
+    })
     .of_job_file()
     .file(),
     OptionRow::option("--log-limit", One("SIZE"), "Maximum size of the request log", |settings, given| {

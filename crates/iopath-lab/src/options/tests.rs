@@ -38,13 +38,6 @@ fn the_axes_of_a_sweep_are_the_lists_of_the_table() {
 }
 
 #[test]
-fn every_field_of_a_workload_has_an_option() {
-    for field in Field::ALL {
-        assert!(flag_of(field).is_some(), "{field}");
-    }
-}
-
-#[test]
 fn shown_defaults_are_those_of_a_workload() {
     let mut settings = Settings::default();
     for row in options() {

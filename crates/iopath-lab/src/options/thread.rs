@@ -3,6 +3,8 @@
 use super::Support::{Partly, Yes};
 use super::control_keys::{PriorityOfSize, class_of};
 use super::{Given, OptionRow, Refused, Settings, set};
+use crate::field::Field;
+use crate::place::Place;
 use crate::thread_settings::{HINT_MAX, IoClass, MemoryPolicy, numbers};
 
 pub(super) const ROWS: &[OptionRow] = &[
@@ -90,7 +92,12 @@ pub(super) const ROWS: &[OptionRow] = &[
             settings.controls.priority_percent = given.pair(100, "0 to 100, or READS,WRITES: 20, 20,0")?;
             Ok(())
         },
-    ),
+    )
+    .field(Field("priorities of single transfers"))
+    .only_on(&[Place::Priorities], |workload| {
+        let priorities = &workload.controls.priorities;
+        (!priorities.is_empty()).then(String::new)
+    }),
     OptionRow::only_key(
         Yes,
         &["cmdprio_class"],

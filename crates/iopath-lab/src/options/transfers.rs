@@ -7,6 +7,7 @@ use super::Support::{Partly, Yes};
 use super::given::sizes_of;
 use super::{Given, OptionRow, Refused, Settings, command_line, list, set};
 use crate::field::Field;
+use crate::place::Place;
 use crate::shape::Sizes;
 use crate::workload::{BlockSize, Depth, Distribution, Jobs, ReadShare};
 
@@ -14,7 +15,10 @@ pub(super) const ROWS: &[OptionRow] = &[
     OptionRow::option("--rw", list!("RW"), "Direction and order of transfers", rw)
         .names(|| Rw::ALL.map(|rw| (rw.name(), "")).into())
         .default("read")
-        .field(Field::Pattern)
+        .field(Field::PATTERN)
+        .only_on(&[Place::Storage("a model has no trims")], |workload| {
+            workload.rw.trims().then(|| workload.rw.name().to_owned())
+        })
         .key(
             Partly,
             &["rw", "readwrite"],
@@ -32,7 +36,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         },
     )
     .default("50")
-    .field(Field::ReadShare)
+    .field(Field::READ_SHARE)
     .key(Yes, &["rwmixread"], "`--rwmixread`"),
     OptionRow::only_key(Yes, &["rwmixwrite"], "the rest is reads", |settings, given| {
         settings.workload.read_share = ReadShare::new(100 - given.percent()?)?;
@@ -40,7 +44,7 @@ pub(super) const ROWS: &[OptionRow] = &[
     }),
     OptionRow::option("--bs", list!("SIZE"), "The size of each transfer", block_size)
         .default("4k")
-        .field(Field::BlockSize)
+        .field(Field::BLOCK_SIZE)
         .key(Yes, &["bs", "blocksize"], "`--bs`; sizes of reads and writes: `4k,16k`"),
     OptionRow::option(
         "--bssplit",
@@ -154,7 +158,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         },
     )
     .default("1")
-    .field(Field::Depth)
+    .field(Field::DEPTH)
     .key(Yes, &["iodepth"], "`--iodepth`; a synchronous path has 1, as in fio"),
     OptionRow::option(
         "--numjobs",
@@ -166,7 +170,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         },
     )
     .default("1")
-    .field(Field::Jobs)
+    .field(Field::JOBS)
     .key(Yes, &["numjobs"], "clones: one thread each, with its own seed"),
     OptionRow::option("--seed", One("N"), "Seed of random offsets and content", |settings, given| {
         let seed = if given.is_in_job_file() { given.bytes()? } else { given.typed(command_line::seed)? };

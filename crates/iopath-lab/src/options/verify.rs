@@ -4,6 +4,7 @@ use super::Form::{Flag, One};
 use super::Support::{Partly, Yes};
 use super::{Given, OptionRow, Refused, Settings, set};
 use crate::field::Field;
+use crate::place::Place;
 
 pub(super) const ROWS: &[OptionRow] = &[
     OptionRow::option(
@@ -13,7 +14,8 @@ pub(super) const ROWS: &[OptionRow] = &[
          each repetition. Finds lost, stale, torn, misdirected and corrupt blocks",
         verify,
     )
-    .field(Field::Verify)
+    .field(Field::VERIFY)
+    .only_on(&[Place::Storage("a model holds no data")], |workload| workload.verify.map(|_| String::new()))
     .key(Partly, &["verify"], "`--verify`, in the format of iopath with any checksum of fio; no `pattern`"),
     OptionRow::option(
         "--verify-backlog",

@@ -1,0 +1,45 @@
+//! The places where an option holds: paths with a capability, storage, or models. The rows of `options.rs` state them.
+//! The capabilities are in `path.rs`.
+
+/// Where an option holds, if it does not hold everywhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// On paths with a request queue of iopath.
+    Queue,
+    /// On paths with a page cache of iopath.
+    Cache,
+    /// On paths that complete one transfer after another.
+    Synchronous,
+    /// On paths whose transfers may have priorities of their own.
+    Priorities,
+    /// On storage of this machine and exports of servers; on models it does not, for this reason.
+    Storage(&'static str),
+    /// On models only.
+    Model,
+}
+
+impl Place {
+    /// The refusal of an option outside of this place, by its name and value.
+    pub(crate) fn refusal(self, path: &str, option: &str, value: &str) -> String {
+        match self {
+            Self::Queue => format!(
+                "path {path} does not accept {option} (`{value}`); omit it, or use null or an iopath-* path"
+            ),
+            Self::Cache => format!(
+                "path {path} has no iopath page cache and does not accept {option}; omit it, or use path iopath-buffered"
+            ),
+            Self::Synchronous => format!(
+                "path {path} completes transfers in batches and does not accept {option}; omit it, or use a synchronous \
+                 path such as kernel-direct"
+            ),
+            Self::Priorities => format!(
+                "path {path} has no priorities of single transfers and does not accept {option}; omit it, or use path \
+                 kernel-uring"
+            ),
+            Self::Storage(reason) => format!("{reason}; omit {option}"),
+            Self::Model => format!(
+                "{option} applies to modelled targets (model:NAME or model:FILE.toml); omit it, or use such a target"
+            ),
+        }
+    }
+}
