@@ -3,7 +3,7 @@
 
 use iopath_report::result::{DepthSearchResult, LatencyTargetResult};
 
-use crate::job::control::{BelowRate, ControlEnd, DepthFound};
+use crate::job::control::{ControlEnd, DepthFound};
 
 /// The results of controls.
 #[derive(Debug, Default, PartialEq)]
@@ -15,7 +15,7 @@ pub(crate) struct ControlResult {
 /// The results of the controls of some jobs.
 pub(crate) fn of<'a>(ends: impl Iterator<Item = &'a ControlEnd>) -> ControlResult {
     let mut result = ControlResult::default();
-    for ControlEnd { depth, below_rate } in ends {
+    for ControlEnd { depth, ended } in ends {
         if let Some(DepthFound { target, best, is_complete }) = *depth {
             let of_target = result.latency_target.get_or_insert_with(|| LatencyTargetResult {
                 limit_ns: u64::try_from(target.limit.as_nanos()).unwrap_or(u64::MAX),
@@ -26,11 +26,7 @@ pub(crate) fn of<'a>(ends: impl Iterator<Item = &'a ControlEnd>) -> ControlResul
             let (depth, iops) = best.unzip();
             of_target.searches.push(DepthSearchResult { depth, iops, complete: is_complete });
         }
-        if let Some(BelowRate { unit, limit, reached }) = below_rate {
-            result.warnings.push(format!(
-                "a job ended early: its rate fell to {reached:.0} {unit} a second, and rate_min is {limit}"
-            ));
-        }
+        result.warnings.extend(ended.iter().map(|reason| format!("a job ended early: {reason}")));
     }
     let searches = result.latency_target.iter().flat_map(|target| &target.searches);
     if searches.into_iter().any(|search| !search.complete) {
@@ -59,17 +55,16 @@ mod tests {
             continues: false,
         };
         let found = |best, is_complete| Some(DepthFound { target, best, is_complete });
-        let below_rate = Some(BelowRate { unit: "bytes", limit: 1000, reached: 512.4 });
         let ends = [
-            ControlEnd { depth: found(Some((7, 1000.0)), true), below_rate: None },
-            ControlEnd { depth: found(None, false), below_rate },
+            ControlEnd { depth: found(Some((7, 1000.0)), true), ended: None },
+            ControlEnd { depth: found(None, false), ended: Some("its rate fell".to_owned()) },
         ];
         let ControlResult { latency_target, warnings } = of(ends.iter());
         let target = latency_target.unwrap();
         assert_eq!((target.limit_ns, target.percent), (500_000, 99.9));
         let depths: Vec<_> = target.searches.iter().map(|search| (search.depth, search.complete)).collect();
         assert_eq!(depths, [(Some(7), true), (None, false)]);
-        assert!(warnings[0].contains("fell to 512 bytes a second, and rate_min is 1000"), "{warnings:?}");
+        assert_eq!(warnings[0], "a job ended early: its rate fell");
         assert!(warnings[1].contains("is not complete"));
         assert_eq!(of([].iter()), ControlResult::default());
     }

@@ -104,7 +104,7 @@ impl Measured {
             closed_ns: sum_of_latencies(jobs.iter().filter_map(|job| job.closed_ns.as_deref())),
             verified: None,
             course: None,
-            controlled: jobs.iter().filter_map(|job| Some(job.controlled.as_ref()?.end)).collect(),
+            controlled: jobs.iter().filter_map(|job| Some(job.controlled.as_ref()?.end.clone())).collect(),
             steady: None,
             cpu: None,
             storage: None,

@@ -10,7 +10,6 @@ mod series;
 pub(crate) use accesses::AccessSink;
 pub(crate) use flow::{FlowShare, flows};
 pub(crate) use latency_target::DepthFound;
-pub(crate) use rate_min::BelowRate;
 pub(crate) use series::SeriesFiles;
 
 use accesses::AccessRecorder;
@@ -50,12 +49,12 @@ pub(crate) struct Controlled {
 }
 
 /// The reasons of the controls to end a job.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct ControlEnd {
     /// The depth that keeps the latency target; none of a job without one.
     pub(crate) depth: Option<DepthFound>,
-    /// The rate that ended the job.
-    pub(crate) below_rate: Option<BelowRate>,
+    /// The limit that ended the job, in words.
+    pub(crate) ended: Option<String>,
 }
 
 impl Control {
@@ -168,7 +167,7 @@ impl Control {
         Controlled {
             end: ControlEnd {
                 depth: self.search.map(|search| search.found()),
-                below_rate: self.rate.and_then(|rate| rate.below()),
+                ended: self.rate.and_then(RateWatch::below),
             },
             series: self.recorder.map(|recorder| recorder.finish(now_ns)),
         }

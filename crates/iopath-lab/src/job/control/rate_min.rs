@@ -19,15 +19,8 @@ pub(super) struct RateWatch {
     next_ns: u64,
     /// Bytes and transfers of reads and writes since the last check.
     moved: [[u64; 2]; 2],
-    below: Option<BelowRate>,
-}
-
-/// A rate below the limit, a second.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct BelowRate {
-    pub(crate) unit: &'static str,
-    pub(crate) limit: u64,
-    pub(crate) reached: f64,
+    /// The rate that ended the job, in words.
+    below: Option<String>,
 }
 
 impl RateWatch {
@@ -52,7 +45,9 @@ impl RateWatch {
             let [bytes, ios] = moved.map(|count| count as f64 / seconds);
             for (limit, reached, unit) in [(limit_bytes, bytes, "bytes"), (limit_ios, ios, "transfers")] {
                 if let Some(limit) = limit.filter(|limit| reached < limit.get() as f64) {
-                    self.below = self.below.or(Some(BelowRate { unit, limit: limit.get(), reached }));
+                    self.below.get_or_insert_with(|| {
+                        format!("its rate fell to {reached:.0} {unit} a second, and rate_min is {limit}")
+                    });
                 }
             }
         }
@@ -61,8 +56,8 @@ impl RateWatch {
         self.below.is_some()
     }
 
-    /// The rate that ended the job.
-    pub(super) const fn below(&self) -> Option<BelowRate> {
+    /// The rate that ended the job, in words.
+    pub(super) fn below(self) -> Option<String> {
         self.below
     }
 }
@@ -89,6 +84,16 @@ mod tests {
         assert_eq!(ended(42_000, steady.clone()), Some(2), "not before the rate has settled");
         let slower = steady.chain((1..20).map(|number| 9_900 + number * 200));
         assert_eq!(ended(40_000, slower), Some(10), "10 transfers in the 1.1 s from 9.0 s on");
+    }
+
+    #[test]
+    fn the_rate_that_ended_a_job_is_stated() {
+        let settings =
+            RateMin { bytes: [NonZeroU64::new(1000), None], ios: [None; 2], cycle: RateMin::CYCLE };
+        let mut watch = RateWatch::new(settings, 0);
+        let read = Transfer { direction: Direction::Read, offset: 0, bytes: 1024 };
+        assert!(watch.handle_done(read, 2_000_000_000));
+        assert_eq!(watch.below().unwrap(), "its rate fell to 512 bytes a second, and rate_min is 1000");
     }
 
     #[test]
