@@ -6,9 +6,11 @@ use iopath_core::SECTOR_BYTES;
 use iopath_report::Rw;
 use iopath_report::size::format_size;
 
+use crate::export::is_remote;
 use crate::field::Field;
 use crate::model::is_model;
 use crate::options::check_places;
+use crate::place::Medium;
 use crate::refusal::WorkloadError;
 use crate::steady::{SAMPLES_MAX, SAMPLES_MIN};
 use crate::verify::SECTOR_BYTES as CHECKED_BYTES;
@@ -31,7 +33,12 @@ impl Workload {
     /// [`WorkloadError`], with the field at fault.
     pub fn check(&self) -> Result<(), WorkloadError> {
         self.check_block()?;
-        check_places(self, self.target.as_deref().is_some_and(is_model))?;
+        let medium = match self.target.as_deref() {
+            Some(target) if is_model(target) => Medium::Model,
+            Some(target) if is_remote(target) => Medium::Export,
+            _ => Medium::Local,
+        };
+        check_places(self, medium)?;
         self.check_sampling()?;
         self.check_verify()?;
         self.check_steady_state()?;
@@ -281,7 +288,8 @@ mod tests {
         };
         let host = ModelHost::find("server-2006").unwrap();
         assert_eq!(host.name(), "server-2006");
-        let text = refused(Workload { host: Some(host), ..workload.clone() });
+        let on_null = Workload { host: Some(host), ..on("null") };
+        let text = on_null.check().unwrap_err().to_string();
         assert!(text.starts_with("modelled host"), "{text}");
         let elevator = Some("deadline".parse().unwrap());
         let deep = Workload { elevator, depth: Depth::constant(2), ..workload };

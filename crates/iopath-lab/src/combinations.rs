@@ -4,6 +4,7 @@
 
 use crate::error::LabError;
 use crate::model::is_model;
+use crate::options::check_one_of_several;
 use crate::progress::{Progress, Stage};
 use crate::refusal::WorkloadError;
 use crate::run::{IDLE_SAMPLE, Lab, Series};
@@ -31,9 +32,7 @@ const PURPOSE: u64 = 0x0DE2;
 /// Without a workload.
 pub fn report_all(workloads: &[Workload], progress: &mut dyn Progress) -> Result<Report, LabError> {
     let first = workloads.first().expect("there is a workload at least");
-    if workloads.iter().any(|workload| workload.log.is_some()) {
-        return Err(WorkloadError::LogOfSeveral.into());
-    }
+    workloads.iter().try_for_each(check_one_of_several)?;
     let mut skips = Skips { workloads, skipped: Vec::new(), first: None };
     if first.target.as_deref().is_some_and(is_model) {
         return on_models(skips, progress);

@@ -187,7 +187,8 @@ mod tests {
     use super::*;
     use crate::cache::CacheSettings;
     use crate::paths::find_path;
-    use crate::workload::{End, Repetitions};
+    use crate::workload::{End, LatencySampling, Repetitions};
+    use iopath_report::Rw;
 
     #[test]
     fn a_name_is_a_preset_and_a_path_is_a_file() {
@@ -233,11 +234,18 @@ mod tests {
 
     #[test]
     fn settings_without_a_meaning_in_virtual_time_are_refused_by_name() {
-        let workload = Workload { path: find_path("iopath-direct").unwrap(), ..Workload::default() };
-        let engine = Workload { engine: Some(iopath::Engine::Threads), ..workload.clone() };
-        assert!(on_cloud(&engine).unwrap_err().ends_with("; omit engine"));
-        let sampled = Workload { latency_sampling: LatencySampling::constant(8), ..workload };
-        assert!(on_cloud(&sampled).unwrap_err().ends_with("; omit latency sampling"));
+        let on = |path| Workload {
+            path: find_path(path).unwrap(),
+            target: Some("model:cloud".into()),
+            ..Workload::default()
+        };
+        let refused = |workload: Workload| workload.check().unwrap_err().to_string();
+        let engine = Workload { engine: Some(iopath::Engine::Threads), ..on("iopath-direct") };
+        assert!(refused(engine).ends_with("; omit engine"));
+        let latency_sampling = LatencySampling::constant(8);
+        let sampled = Workload { latency_sampling, ..on("kernel-direct") };
+        assert!(refused(sampled).ends_with("; omit latency sampling"));
+        assert!(refused(Workload { rw: Rw::Trim, ..on("iopath-direct") }).ends_with("; omit pattern"));
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod cache;
 pub mod command_line;
 mod control_keys;
 mod expression;
+mod fact;
 mod files;
 mod given;
 mod jobs;
@@ -27,12 +28,14 @@ mod verify;
 use std::ffi::OsStr;
 
 pub use control_keys::{ControlKeys, ExitWhat, LogName, PriorityOfSize, class_of};
+pub(crate) use fact::workload_facts;
+pub use fact::{Difference, Fact, Kind, NONE, Ran, schema_of_facts};
 pub use given::{Given, Notation, Refused};
 pub use settings::{IoEngine, Settings, SteadyKey, ZoneKeys};
 pub use value::{Amount, KbBase};
 
 use crate::field::Field;
-use crate::place::Place;
+use crate::place::{Medium, Place};
 use crate::refusal::WorkloadError;
 use crate::workload::Workload;
 
@@ -124,6 +127,8 @@ pub struct OptionRow {
     pub key: Option<Key>,
     /// The field of a workload that errors name; none if no error does.
     pub field: Option<Field>,
+    /// Its value in results; none if it has no value of its own there.
+    pub fact: Option<Fact>,
     /// Where it holds; empty for everywhere.
     pub places: &'static [Place],
     /// Its value as text, if a workload has another one than the default; for options with places.
@@ -186,8 +191,17 @@ pub fn key_of(field: Field) -> Option<&'static str> {
 ///
 /// # Errors
 /// [`WorkloadError::NotHere`].
-pub(crate) fn check_places(workload: &Workload, is_model: bool) -> Result<(), WorkloadError> {
-    options().try_for_each(|row| row.check_places(workload, is_model))
+pub(crate) fn check_places(workload: &Workload, medium: Medium) -> Result<(), WorkloadError> {
+    options().try_for_each(|row| row.check_places(workload, medium))
+}
+
+/// Checks that a workload that runs beside others uses no option of one workload.
+///
+/// # Errors
+/// [`WorkloadError::NotHere`].
+pub(crate) fn check_one_of_several(workload: &Workload) -> Result<(), WorkloadError> {
+    let mut rows = options().filter(|row| row.places.contains(&Place::OneWorkload));
+    rows.try_for_each(|row| row.refuse_outside(Place::OneWorkload, workload))
 }
 
 impl OptionRow {
@@ -212,6 +226,7 @@ impl OptionRow {
             is_file: false,
             key: None,
             field: None,
+            fact: None,
             places: &[],
             used: |_| None,
             set,
@@ -236,6 +251,10 @@ impl OptionRow {
 
     const fn field(self, field: Field) -> Self {
         Self { field: Some(field), ..self }
+    }
+
+    const fn fact(self, fact: Fact) -> Self {
+        Self { fact: Some(fact), ..self }
     }
 
     /// Where it holds, and its value as text if a workload uses it.
@@ -293,15 +312,18 @@ impl OptionRow {
     ///
     /// # Errors
     /// [`WorkloadError::NotHere`].
-    fn check_places(&self, workload: &Workload, is_model: bool) -> Result<(), WorkloadError> {
-        let (path, field) = (workload.path, self.field.unwrap_or(Field("option")));
-        match self
-            .places
-            .iter()
-            .find(|place| !path.capabilities.include(**place, is_model))
-            .zip((self.used)(workload))
-        {
-            Some((&place, value)) => Err(WorkloadError::NotHere { path: path.name, place, field, value }),
+    fn check_places(&self, workload: &Workload, medium: Medium) -> Result<(), WorkloadError> {
+        let capabilities = workload.path.capabilities;
+        let mut others = self.places.iter().filter(|place| !capabilities.include(**place, medium));
+        others.try_for_each(|place| self.refuse_outside(*place, workload))
+    }
+
+    /// Refuses the option outside of this place, if the workload uses it.
+    fn refuse_outside(&self, place: Place, workload: &Workload) -> Result<(), WorkloadError> {
+        match (self.used)(workload).zip(self.field) {
+            Some((value, field)) => {
+                Err(WorkloadError::NotHere { path: workload.path.name, place, field, value })
+            }
             None => Ok(()),
         }
     }

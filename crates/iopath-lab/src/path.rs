@@ -15,7 +15,7 @@ use iopath_log::LogWriter;
 use crate::cache::CacheSettings;
 use crate::error::LabError;
 use crate::export::RemoteTarget;
-use crate::place::Place;
+use crate::place::{Medium, Place};
 use crate::thread_settings::IoPriority;
 
 pub use iopath_os::kernel::{Direction, Done, Transfer};
@@ -73,15 +73,17 @@ impl Capabilities {
         self.queue && self.needs_target
     }
 
-    /// Whether an option of this place holds on the path, with a model or another target.
-    pub fn include(self, place: Place, is_model: bool) -> bool {
+    /// Whether an option of this place holds on the path, with a target on this medium.
+    pub fn include(self, place: Place, medium: Medium) -> bool {
         match place {
             Place::Queue => self.queue,
             Place::Cache => self.cache,
             Place::Synchronous => self.synchronous,
             Place::Priorities => self.priorities,
-            Place::Storage(_) => !is_model,
-            Place::Model => is_model,
+            Place::Storage(_) => medium != Medium::Model,
+            Place::Local(_) => medium == Medium::Local,
+            Place::Model => medium == Medium::Model,
+            Place::OneWorkload => true,
         }
     }
 

@@ -14,7 +14,22 @@ pub enum Place {
     Priorities,
     /// On storage of this machine and exports of servers; on models it does not, for this reason.
     Storage(&'static str),
+    /// On storage of this machine; on models and exports it does not, for this reason.
+    Local(&'static str),
     /// On models only.
+    Model,
+    /// On one workload, not on several of a list or a sweep.
+    OneWorkload,
+}
+
+/// Where the bytes of a target are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Medium {
+    /// Storage of this machine, or none.
+    Local,
+    /// An export of a server.
+    Export,
+    /// A model.
     Model,
 }
 
@@ -36,9 +51,12 @@ impl Place {
                 "path {path} has no priorities of single transfers and does not accept {option}; omit it, or use path \
                  kernel-uring"
             ),
-            Self::Storage(reason) => format!("{reason}; omit {option}"),
+            Self::Storage(reason) | Self::Local(reason) => format!("{reason}; omit {option}"),
             Self::Model => format!(
                 "{option} applies to modelled targets (model:NAME or model:FILE.toml); omit it, or use such a target"
+            ),
+            Self::OneWorkload => format!(
+                "{option} records one workload; omit it, or use one value of each option instead of lists"
             ),
         }
     }

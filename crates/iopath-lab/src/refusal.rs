@@ -89,8 +89,6 @@ pub enum WorkloadError {
     },
     /// Several targets, and only some of them are models.
     SeveralTargets,
-    /// A request log of several workloads.
-    LogOfSeveral,
     /// Several sizes, gaps or runs of the pattern `rewrite`.
     ShapeOfRewrite,
     /// A workload that cannot be verified.
@@ -262,10 +260,6 @@ impl WorkloadError {
                 "several targets at the same time are all models (model:NAME or model:FILE.toml), or all on this machine: \
                  virtual time has no real devices; name one kind of {}",
                 name(Field::TARGET)
-            ),
-            Self::LogOfSeveral => format!(
-                "{} records one workload; omit it, or use one value of each option instead of lists",
-                name(Field::LOG)
             ),
             Self::ShapeOfRewrite => {
                 "pattern rewrite has one block size, without gaps and runs; use another pattern".to_owned()

@@ -13,6 +13,7 @@ use crate::engine::{CpuSeconds, Measured, all_verified};
 use crate::error::LabError;
 use crate::host::this_machine;
 use crate::model_host::ModelHost;
+use crate::options::{Ran, workload_facts};
 use crate::parallel;
 use crate::progress::{Progress, Stage};
 use crate::rates::{device, directions, per_second, repeat_direction};
@@ -27,7 +28,6 @@ use crate::storage::Resident;
 use crate::target::Target;
 use crate::warnings;
 use crate::workload::Workload;
-use crate::workload_facts::workload_facts;
 use iopath_report::result::{
     Clock, Cpu, Device, FlushResult, Host, LatencyDistribution, ModelHostFacts, Repeat, RepeatDirections,
     RunResult,
@@ -180,7 +180,11 @@ fn summarize(part: &Part, has_counters: bool, has_failed: bool, host: Option<&Ho
         think_ns: (!workload.think.is_zero())
             .then(|| u64::try_from(workload.think.as_nanos()).unwrap_or(u64::MAX)),
         rate_iops: workload.rate_iops(),
-        workload: Some(workload_facts(workload, target, engine)),
+        workload: Some(workload_facts(&Ran {
+            workload,
+            end_bytes: workload.size_bytes.unwrap_or(target.size_bytes_of_each()),
+            engine,
+        })),
         warm: workload.warm,
         served_by: served.as_ref().map(|served| served.by),
         bytes: repeats.iter().map(|repeat| repeat.bytes).sum(),

@@ -35,7 +35,7 @@ pub use path::{PATH_NAMES, WITHOUT_TARGET};
 pub use several::{GroupResult, JobFacts, Skipped, TargetResult, TargetsEnd};
 pub use steady::{SteadyRepeat, SteadyStateResult, SteadyWindow};
 pub use verify::{VerifyFault, VerifyResult};
-pub use workload::{VerifyFacts, WorkloadFacts};
+pub use workload::WorkloadFacts;
 
 /// The name and version of the schema.
 pub const SCHEMA: &str = "iopath.result/1";

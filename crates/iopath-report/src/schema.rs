@@ -5,7 +5,7 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Value, json};
 
-use crate::result::Origin;
+use crate::result::{Origin, WorkloadFacts};
 use crate::{compare, experiment, fit, map, sweep, tune, whatif};
 use crate::{elevators, exports, result};
 
@@ -44,12 +44,19 @@ impl SchemaRow {
         format!("{}.json", name.replace('/', "-"))
     }
 
-    /// The schema as indented JSON, with a newline at the end.
-    pub fn to_json(&self) -> String {
+    /// The schema as indented JSON, with a newline at the end. `of_workload` is that of the settings of a workload,
+    /// which the table of options has.
+    pub fn to_json(&self, of_workload: &Value) -> String {
         let mut generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
         // The program adds the origin to each document that it writes.
         let origin = generator.subschema_for::<Origin>().to_value();
         let mut schema = (self.generate)(&mut generator);
+        let definitions = schema.get_mut("$defs").and_then(Value::as_object_mut);
+        if let Some(definition) = definitions.and_then(|all| all.get_mut(WorkloadFacts::SCHEMA)) {
+            for (key, value) in of_workload.as_object().into_iter().flatten() {
+                definition[key] = value.clone();
+            }
+        }
         let properties = schema.get_mut("properties").expect("each document is an object");
         properties["schema"] =
             json!({ "const": self.name, "description": "The name and version of this schema." });

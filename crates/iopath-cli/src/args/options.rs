@@ -6,6 +6,7 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use iopath_lab::options::{Form, Given, OPTIONS, OptionRow, Refused, Settings, of_name, options};
+use iopath_lab::place::Place;
 use iopath_lab::{LabError, Workload};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -55,6 +56,12 @@ impl OptionArgs {
     /// The values of an option.
     pub(super) fn values(&self, name: &str) -> &[OsString] {
         self.given.iter().find(|(row, _)| row.name() == Some(name)).map_or(&[], |(_, values)| values)
+    }
+
+    /// The first option that only one workload can have.
+    pub(crate) fn of_one_workload(&self) -> Option<&'static str> {
+        let is_of_one = |(row, _): &&(&OptionRow, _)| row.places.contains(&Place::OneWorkload);
+        self.given.iter().find(is_of_one)?.0.name()
     }
 
     /// The first option that the table does not permit beside one of `others`, and the latter.

@@ -207,8 +207,8 @@ impl SweepArgs {
         let mut words = self.run.clone();
         words.extend(runtime.map(|time| format!("--runtime={}", time.display())));
         let mut options = OptionArgs::parse(&words)?;
-        if options.has("log") {
-            anyhow::bail!("a sweep has workloads of its own: it accepts neither a job file nor --log");
+        if let Some(name) = options.of_one_workload() {
+            anyhow::bail!("a sweep has workloads of its own: it accepts neither a job file nor --{name}");
         }
         let axes: Vec<_> = self.lists.0.iter().filter_map(|(row, _)| row.name()).collect();
         if let Some([given, axis]) = options.conflict_with(&axes) {

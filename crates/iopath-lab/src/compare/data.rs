@@ -73,9 +73,6 @@ pub(crate) const SCRATCH: &str = "scratch file";
 /// partners.
 const OF_PARTNERS: [&str; 3] = [SERVED_BY, LATENCY_OF, CLONES];
 
-/// The value of a condition that a workload lacks, such as a rate: a workload with a rate differs from one without.
-pub(crate) const NONE: &str = "none";
-
 /// A condition of a measurement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fact {
@@ -230,22 +227,4 @@ pub(crate) fn only_direction(rw: Option<&str>) -> Option<&'static str> {
 /// The range of a workload.
 pub(crate) fn range(start_bytes: u64, end_bytes: u64) -> String {
     format!("{}..{}", format_size(start_bytes), format_size(end_bytes))
-}
-
-/// Adds the conditions of the order of transfers.
-pub(crate) fn shape(
-    run: &mut Run,
-    align_bytes: Option<i64>,
-    skip_bytes: Option<i64>,
-    random_run: Option<i64>,
-    random_percent: Option<i64>,
-) {
-    for (name, value) in [
-        ("ba", align_bytes),
-        ("skip", skip_bytes),
-        ("random-run", random_run),
-        ("percentage-random", random_percent),
-    ] {
-        run.identity(name, value.map_or_else(|| "default".to_owned(), |number| number.to_string()));
-    }
 }

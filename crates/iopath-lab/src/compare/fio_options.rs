@@ -1,8 +1,9 @@
 //! The conditions of a job in fio's JSON: its options, in the terms of iopath's results. The parser of job files reads
 //! them, so that all spellings of a value are the same, and an absent option has its default. Does not read results.
 
-use super::data::{DIRECT, NONE, Run, range, shape};
+use super::data::{DIRECT, Run, range};
 use crate::jobfile::{Job, StatedRate};
+use crate::options::{self, NONE, Ran};
 use crate::shape::of_both;
 
 /// Options of the content and of the place, as they are.
@@ -36,34 +37,20 @@ pub(super) fn conditions(options: &[(&str, &str)], run: &mut Run) {
         StatedRate::Unknown => given("rate_iops").or(given("rate")).unwrap_or(NONE).to_owned(),
     };
     run.identity("rate-iops", rate);
-    if let Some(stated) = &stated.shape {
-        run.identity("bssplit", stated.sizes.as_ref().map_or_else(|| NONE.to_owned(), of_both));
-        let [gap, run_length, percent] = [
-            (stated.skip_bytes != 0).then_some(stated.skip_bytes),
-            (stated.random_run > 1).then_some(stated.random_run.into()),
-            (stated.random_percent < 100).then_some(stated.random_percent.into()),
-        ];
-        let align = stated.align_bytes.and_then(|bytes| i64::try_from(bytes).ok());
-        shape(run, align, gap, run_length, percent);
-    }
+    run.identity("bssplit", stated.workload.shape.sizes.as_ref().map_or_else(|| NONE.to_owned(), of_both));
     if let Some([start, end]) = stated.range {
         run.identity("range", range(start, end));
     }
-    if job.is_mixed() {
-        run.identity("rwmixread", u64::from(job.workload.read_share));
-    }
-    if job.workload.rw.is_random() {
-        run.identity("random-distribution", job.workload.distribution.to_string());
-    }
     let think = (!job.workload.think.is_zero()).then(|| format!("{} ns", job.workload.think.as_nanos()));
     run.identity("thinktime", think.unwrap_or_else(|| NONE.to_owned()));
-    let every =
-        Some(job.workload.think_every.get()).filter(|every| *every > 1 && !job.workload.think.is_zero());
-    run.identity("thinktime-blocks", every.map_or_else(|| NONE.to_owned(), |every| every.to_string()));
-    run.identity("rate-process", job.workload.rate_process.name());
-    let flush = job.workload.flush_every.filter(|_| job.workload.rw.writes());
-    run.identity("fsync", flush.map_or_else(|| NONE.to_owned(), |every| every.to_string()));
     run.identity("verify", if job.verifies { given("verify").unwrap_or(NONE) } else { NONE });
+    let ran = Ran { workload: &stated.workload, end_bytes: 0, engine: None };
+    for row in options::options() {
+        let (name, text) = (row.compared_name(), row.fact.and_then(|fact| fact.condition_of(&ran)));
+        if let Some(text) = text.filter(|_| run.fact(&name).is_none()) {
+            run.identity(&name, text);
+        }
+    }
     let has_zeroes = given("zero_buffers").is_some_and(|value| value != "0");
     run.identity("zero_buffers", has_zeroes);
     for (name, default) in AS_GIVEN {

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::compare_error::CompareError;
+use crate::options::Kind;
 
 /// A value of a JSON document, with its file and its key.
 #[derive(Debug, Clone)]
@@ -56,16 +57,17 @@ impl<'a> Node<'a> {
         self.value.as_u64().ok_or_else(|| self.expected("a whole number"))
     }
 
-    pub(crate) fn signed(&self) -> Result<i64, CompareError> {
-        self.value.as_i64().ok_or_else(|| self.expected("a whole number"))
-    }
-
     pub(crate) fn text(&self) -> Result<&'a str, CompareError> {
         self.value.as_str().ok_or_else(|| self.expected("a text"))
     }
 
     pub(crate) fn flag(&self) -> Result<bool, CompareError> {
         self.value.as_bool().ok_or_else(|| self.expected("true or false"))
+    }
+
+    /// The value of an option as the text of a comparison.
+    pub(crate) fn option(&self, kind: Kind) -> Result<String, CompareError> {
+        kind.text(self.value).ok_or_else(|| self.expected(&format!("a valid {}", kind.name())))
     }
 
     /// An error about this key.

@@ -5,11 +5,12 @@ use iopath_report::result;
 use iopath_report::size::format_size;
 
 use super::data::{
-    CPU, DIRECT, GROUP, IOPS, LATENCY, Metric, NONE, P50, P90, P99, P999, Run, SCRATCH, SERVED_BY,
-    THROUGHPUT, only_direction, range, shape,
+    CPU, DIRECT, GROUP, IOPS, LATENCY, Metric, P50, P90, P99, P999, Run, SCRATCH, SERVED_BY, THROUGHPUT,
+    only_direction, range,
 };
 use super::json::Node;
 use crate::compare_error::CompareError;
+use crate::options::{Difference, NONE, options};
 use crate::paths::find_path;
 
 /// Whether a document is JSON of iopath.
@@ -133,26 +134,12 @@ fn of_disk(target: &Node, run: &mut Run) -> Result<(), CompareError> {
 /// Adds a run, and its reads and its writes as runs of their own if each repetition has both.
 fn of_run(from: &Node, mut run: Run, read: &mut Vec<Run>) -> Result<(), CompareError> {
     let path = from.get("path")?.text()?;
-    run.identity("path", path);
+    of_options(from, &mut run)?;
     if let Ok(row) = find_path(path) {
         run.identity(DIRECT, row.capabilities.direct);
     }
     run.identity("clock", from.find("clock").map_or(Ok("real"), |clock| clock.text())?);
     let rw = from.get("rw")?.text()?;
-    run.identity("rw", rw);
-    run.identity("bs", from.get("block_bytes")?.whole()?);
-    run.identity("iodepth", from.get("io_depth")?.whole()?);
-    run.identity("numjobs", from.get("jobs")?.whole()?);
-    let sizes = from.find("block_sizes").map(|sizes| sizes.text()).transpose()?;
-    run.identity("bssplit", sizes.unwrap_or(NONE));
-    let think = from.find("think_ns").map(|think| think.whole()).transpose()?;
-    run.identity("thinktime", think.map_or_else(|| NONE.to_owned(), |think| format!("{think} ns")));
-    let rate = from.find("rate_iops").map(|rate| rate.number()).transpose()?;
-    run.identity("rate-iops", rate.map_or_else(|| NONE.to_owned(), |rate| rate.to_string()));
-    if let Some(steady) = from.find("steady_state") {
-        run.setting("steady-state", steady.get("metric")?.text()?);
-    }
-    run.identity("warm", from.get("warm")?.flag()?);
     if let Some(served_by) = from.find("served_by") {
         // An unknown medium may be the same.
         match served_by.text()? {
@@ -160,19 +147,9 @@ fn of_run(from: &Node, mut run: Run, read: &mut Vec<Run>) -> Result<(), CompareE
             medium => run.identity(SERVED_BY, medium),
         }
     }
-    let host = from.find("model_host").map(|host| host.get("name")?.text()).transpose()?;
-    run.identity("host", host.unwrap_or(NONE));
-    if let Some(every) = from.find("latency_every") {
-        run.setting("latency-every", every.whole()?);
-    }
-    if let Some(cache) = from.find("cache") {
-        run.setting("cache", format_size(cache.get("cache_bytes")?.whole()?));
-        run.setting("page", format_size(cache.get("page_bytes")?.whole()?));
-        run.setting("readahead", cache.get("readahead")?.text()?);
-        run.setting("borrow", cache.get("borrow")?.flag()?);
-    }
-    if let Some(workload) = from.find("workload") {
-        of_workload(&workload, &mut run)?;
+    let range_of = from.find("workload").and_then(|all| all.find("start_bytes").zip(all.find("size_bytes")));
+    if let Some((start, end)) = range_of {
+        run.identity("range", range(start.whole()?, end.whole()?));
     }
     let repeats = from.get("repeats")?.elements()?;
     let is_cut_off = repeats.iter().any(|repeat| repeat.find("cut_off").is_some());
@@ -198,39 +175,23 @@ fn of_run(from: &Node, mut run: Run, read: &mut Vec<Run>) -> Result<(), CompareE
     Ok(())
 }
 
-/// The settings that change the transfers are conditions, others are settings.
-fn of_workload(workload: &Node, run: &mut Run) -> Result<(), CompareError> {
-    if let (Some(start), Some(end)) = (workload.find("start_bytes"), workload.find("size_bytes")) {
-        run.identity("range", range(start.whole()?, end.whole()?));
-    }
-    if let Some(seconds) = workload.find("runtime_seconds") {
-        run.setting("runtime", format!("{} s", seconds.number()?));
-    }
-    if let Some(percent) = workload.find("read_percent") {
-        run.identity("rwmixread", percent.whole()?);
-    }
-    if let Some(distribution) = workload.find("distribution") {
-        run.identity("random-distribution", distribution.text()?);
-    }
-    // A key that is absent has its default value: a comparison names the difference.
-    let number = |key: &str| workload.find(key).map(|value| value.signed()).transpose();
-    let [align, skip] = [number("align_bytes")?, number("skip_bytes")?];
-    shape(run, align, skip, number("random_run")?, number("random_percent")?);
-    for (name, key) in
-        [("number-ios", "ios_max"), ("fsync", "flush_every"), ("thinktime-blocks", "think_every")]
-    {
-        run.identity(name, number(key)?.map_or_else(|| NONE.to_owned(), |number| number.to_string()));
-    }
-    let process = workload.find("rate_process").map(|value| value.text()).transpose()?;
-    run.identity("rate-process", process.unwrap_or("linear"));
-    run.identity("verify", if workload.find("verify").is_some() { "iopath" } else { NONE });
-    for key in ["elevator", "engine"] {
-        if let Some(value) = workload.find(key) {
-            run.setting(key, value.text()?);
+/// The values of options, as the rows of their table state. Results of earlier versions lack `workload`.
+fn of_options(from: &Node, run: &mut Run) -> Result<(), CompareError> {
+    for (row, fact) in options().filter_map(|row| Some((row, row.fact?))) {
+        let Some(object) = (if fact.is_stated() { from.find("workload") } else { Some(from.clone()) }) else {
+            continue;
+        };
+        let value = fact.key.split('.').try_fold(object, |object, key| object.find(key));
+        let (name, text) = (row.compared_name(), value.map(|value| value.option(fact.kind)).transpose()?);
+        match (fact.difference, text) {
+            (Difference::Ignored, _) | (Difference::RefusedIfKnown, None) => {}
+            (Difference::Shown, text) => text.into_iter().for_each(|text| run.setting(&name, text)),
+            (Difference::Refused | Difference::RefusedIfKnown | Difference::RefusedOr(_), Some(text)) => {
+                run.identity(&name, text);
+            }
+            (Difference::RefusedOr(absent), None) => run.identity(&name, absent),
+            (Difference::Refused, None) => drop(from.get(fact.key)?),
         }
-    }
-    if let Some(depth) = workload.find("device_depth") {
-        run.setting("device-depth", depth.whole()?);
     }
     Ok(())
 }

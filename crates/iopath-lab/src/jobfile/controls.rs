@@ -44,7 +44,7 @@ pub(super) fn controls(job: &Job) -> Result<Controls, JobFileError> {
         rate_min: has_least.then_some(RateMin { bytes, ios, cycle }),
         series: series.is_used().then_some(series),
         priorities: priorities(job)?,
-        thread: keys.thread.clone(),
+        ..job.workload.controls.clone()
     })
 }
 

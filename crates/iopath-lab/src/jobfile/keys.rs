@@ -1,5 +1,5 @@
 //! The keys of fio's job files: those of the options (`options.rs`), and those without one, which have no effect here
-//! or are refused. docs/jobfiles.md shows all of them; a test compares both.
+//! or are refused. docs/jobfiles.md shows all of them.
 
 mod ignored;
 mod refused;
@@ -62,6 +62,7 @@ pub(super) fn find(name: &str) -> Option<Found> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::docs_table;
 
     #[test]
     fn each_name_has_one_row() {
@@ -74,17 +75,12 @@ mod tests {
     }
 
     #[test]
-    fn the_documentation_shows_the_table() {
-        let docs = include_str!("../../../../docs/jobfiles.md");
-        for key in keys() {
-            let names: Vec<String> = key.names.iter().map(|name| format!("`{name}`")).collect();
-            let row = format!("| {} | {} | {} |", names.join(", "), key.support.name(), key.mapping);
-            assert!(docs.lines().any(|line| line == row), "docs/jobfiles.md lacks this row:\n{row}");
-        }
-        let rows = docs.lines().filter(|line| line.starts_with("| `") && line.matches(" | ").count() == 2);
-        let of_keys = rows.filter(|row| {
-            Support::ALL.iter().any(|support| row.contains(&format!("| {} |", support.name())))
-        });
-        assert_eq!(of_keys.count(), keys().count(), "docs/jobfiles.md has rows without a key");
+    fn the_documentation_has_the_table_of_keys() {
+        let row = |Key { names, support, mapping }: Key| {
+            let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+            format!("| {} | {} | {mapping} |", names.join(", "), support.name())
+        };
+        let rows: Vec<String> = keys().map(row).collect();
+        docs_table::check("docs/jobfiles.md", "| key | support | here |", &rows);
     }
 }

@@ -1,19 +1,16 @@
 //! What the options of a job state in the terms of a result, for comparisons with the JSON of fio. Does not run jobs.
 
-use iopath_report::Rw;
-
-use crate::shape::Shape;
-
 use super::job::Job;
 use super::{At, apply, kb_base, members};
 use crate::options::{Amount, Given, IoEngine};
+use crate::workload::Workload;
 
 /// The quantities of a job that a result states.
 #[derive(Debug)]
 pub(crate) struct Stated {
     pub(crate) block_bytes: u64,
-    /// None for keys that iopath does not have together.
-    pub(crate) shape: Option<Shape>,
+    /// The order of its transfers, with a rate if it has one. Keys that iopath does not have together are left out.
+    pub(crate) workload: Workload,
     /// The transfers in flight.
     pub(crate) depth: u64,
     pub(crate) rate: StatedRate,
@@ -47,7 +44,15 @@ impl Job {
         let is_synchronous = matches!(self.engine, IoEngine::Synchronous | IoEngine::Mapped);
         let mean = |direction: usize| self.sizes[direction].mean();
         let first = usize::from(!self.workload.rw.reads());
-        let rate = match members::rates(self) {
+        let rates = members::rates(self);
+        let own = &self.workload;
+        let workload = Workload {
+            shape: self.shape(self.zones().unwrap_or(None)),
+            rate: rates.as_ref().ok().and_then(|[rate, _]| *rate),
+            flush_every: own.flush_every.filter(|_| own.rw.writes()),
+            ..own.clone()
+        };
+        let rate = match rates {
             Ok([Some(reads), writes]) => {
                 StatedRate::Iops(reads.iops(mean(first)) + writes.map_or(0.0, |rate| rate.iops(mean(1))))
             }
@@ -56,7 +61,7 @@ impl Job {
         };
         Stated {
             block_bytes: self.block_bytes(),
-            shape: self.zones().ok().map(|zones| self.shape(zones)),
+            workload,
             depth: if is_synchronous || !self.workload.think.is_zero() {
                 1
             } else {
@@ -70,10 +75,5 @@ impl Job {
                 _ => None,
             },
         }
-    }
-
-    /// Whether the pattern has reads and writes in a given share.
-    pub(crate) fn is_mixed(&self) -> bool {
-        matches!(self.workload.rw, Rw::Rw | Rw::RandRw)
     }
 }

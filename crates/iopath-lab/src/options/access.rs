@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::Form::{One, Repeated};
 use super::Support::{Partly, Yes};
-use super::{Given, IoEngine, OptionRow, Refused, Settings, list, set};
+use super::{Difference, Fact, Given, IoEngine, Kind, NONE, OptionRow, Refused, Settings, list, set};
 use crate::field::Field;
 use crate::paths::{PATHS, find_path};
 use crate::place::Place;
@@ -19,6 +19,7 @@ pub(super) const ROWS: &[OptionRow] = &[
     .names(|| PATHS.iter().map(|row| (row.name, row.about)).collect())
     .key(Partly, &["ioengine"], "the path; see the table of engines")
     .field(Field::PATH)
+    .fact(Fact::of_run("path", Kind::Text, Difference::Refused))
     .of_job_file(),
     OptionRow::only_key(
         Yes,
@@ -55,6 +56,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         },
     )
     .field(Field("modelled host"))
+    .fact(Fact::of_run("model_host.name", Kind::Text, Difference::RefusedOr(NONE)))
     .only_on(&[Place::Model], |workload| workload.host.as_ref().map(|host| host.name().to_owned()))
     .of_job_file(),
     OptionRow::option(

@@ -2,10 +2,11 @@
 
 use iopath::{ELEVATORS, Engine};
 use iopath_core::elevator::ElevatorSpec;
+use serde_json::Value;
 
 use super::Form::{Flag, One};
 use super::Support::Yes;
-use super::{OptionRow, Refused, command_line, set};
+use super::{Difference, Fact, Kind, NONE, OptionRow, Refused, command_line, set};
 use crate::cache::parse_readahead;
 use crate::field::Field;
 use crate::place::Place;
@@ -19,6 +20,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         set!(workload.warm = flag),
     )
     .field(Field::WARM)
+    .fact(Fact::of_run("warm", Kind::Flag, Difference::Refused))
     .key(Yes, &["pre_read"], "`--warm`"),
     OptionRow::option(
         "--cache",
@@ -27,6 +29,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         set!(workload.cache.cache_bytes = Some(bytes)),
     )
     .field(Field::CACHE_SIZE)
+    .fact(Fact::of_run("cache.cache_bytes", Kind::Bytes, Difference::Shown))
     .only_on(&[Place::Cache], |workload| workload.cache.cache_bytes.map(|_| String::new()))
     .of_job_file(),
     OptionRow::option(
@@ -39,6 +42,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         },
     )
     .field(Field::PAGE_SIZE)
+    .fact(Fact::of_run("cache.page_bytes", Kind::Bytes, Difference::Shown))
     .only_on(&[Place::Cache], |workload| workload.cache.page_bytes.map(|_| String::new()))
     .of_job_file(),
     OptionRow::option(
@@ -52,6 +56,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         },
     )
     .field(Field("readahead"))
+    .fact(Fact::of_run("cache.readahead", Kind::Text, Difference::Shown))
     .only_on(&[Place::Cache], |workload| workload.cache.readahead.map(|_| String::new()))
     .of_job_file(),
     OptionRow::option(
@@ -61,6 +66,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         set!(workload.cache.borrow = flag),
     )
     .field(Field::BORROW)
+    .fact(Fact::of_run("cache.borrow", Kind::Flag, Difference::Shown))
     .only_on(&[Place::Cache], |workload| workload.cache.borrow.then(String::new))
     .of_job_file(),
     OptionRow {
@@ -78,6 +84,20 @@ pub(super) const ROWS: &[OptionRow] = &[
         )
     }
     .field(Field::ELEVATOR)
+    .fact(
+        Fact::stated(
+            "elevator",
+            Kind::Text,
+            Difference::Shown,
+            "The I/O scheduler (elevator) of iopath with its settings; none on paths without a queue of iopath.",
+            |ran| {
+                let elevator = ran.workload.elevator.as_ref();
+                let has_queue = ran.workload.path.capabilities.queue;
+                has_queue.then(|| elevator.map_or_else(|| NONE.to_owned(), ToString::to_string).into())
+            },
+        )
+        .or_null(),
+    )
     .only_on(&[Place::Queue], |workload| workload.elevator.as_ref().map(ToString::to_string))
     .of_job_file(),
     OptionRow::option(
@@ -91,6 +111,16 @@ pub(super) const ROWS: &[OptionRow] = &[
         },
     )
     .field(Field::DEVICE_DEPTH)
+    .fact(
+        Fact::stated(
+            "device_depth",
+            Kind::Whole,
+            Difference::Shown,
+            "The maximum number of requests in flight at the device; none for the device's own.",
+            |ran| ran.workload.device_depth.map(|depth| depth.get().into()),
+        )
+        .or_null(),
+    )
     .only_on(&[Place::Queue], |workload| workload.device_depth.map(|depth| depth.to_string()))
     .of_job_file(),
     OptionRow::option("--engine", One("ENGINE"), "The I/O engine of iopath's own paths", |settings, given| {
@@ -100,7 +130,17 @@ pub(super) const ROWS: &[OptionRow] = &[
     })
     .names(|| Engine::KNOWN.iter().map(|known| (known.0, "")).collect())
     .field(Field("engine"))
-    .only_on(&[Place::Queue, Place::Storage("a modelled target has no I/O engine")], |workload| {
+    .fact(
+        Fact::stated(
+            "engine",
+            Kind::Text,
+            Difference::Shown,
+            "The I/O engine that transferred the bytes; none on paths without a queue of iopath, and in virtual time.",
+            |ran| ran.engine.map(Value::from),
+        )
+        .or_null(),
+    )
+    .only_on(&[Place::Queue, Place::Local("models and exports of servers have no I/O engine")], |workload| {
         workload.engine.map(|engine| engine.name().to_owned())
     })
     .of_job_file(),

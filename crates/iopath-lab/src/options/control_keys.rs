@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use crate::thread_settings::{IoClass, ThreadSettings};
+use crate::thread_settings::IoClass;
 
 /// The jobs that end with a job with `exitall`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -95,6 +95,4 @@ pub struct ControlKeys {
     pub priority_hint: [Option<u64>; 2],
     /// `cmdprio_bssplit`, for reads and writes.
     pub priority_split: [Vec<PriorityOfSize>; 2],
-    /// The settings of the thread.
-    pub thread: ThreadSettings,
 }

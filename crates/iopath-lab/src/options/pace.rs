@@ -4,7 +4,9 @@ use std::num::NonZeroU64;
 
 use super::Form::{One, Optional};
 use super::Support::{Partly, Yes};
-use super::{Given, OptionRow, Refused, Settings, SteadyKey, command_line, set};
+use super::{
+    Difference, Fact, Given, Kind, NONE, OptionRow, Refused, Settings, SteadyKey, command_line, set,
+};
 use crate::field::Field;
 use crate::steady::{SteadyMetric, SteadyState};
 use crate::workload::{Rate, RateProcess};
@@ -17,6 +19,16 @@ pub(super) const ROWS: &[OptionRow] = &[
         set!(runtime = time_limit),
     )
     .field(Field::END)
+    .fact(
+        Fact::stated(
+            "runtime_seconds",
+            Kind::Seconds,
+            Difference::Shown,
+            "The time limit of a repetition, in seconds; none without one.",
+            |ran| ran.workload.end.time().map(|time| time.as_secs_f64().into()),
+        )
+        .or_null(),
+    )
     .of_job_file()
     .key(Yes, &["runtime", "timeout"], "`--runtime`"),
     OptionRow::only_key(
@@ -40,6 +52,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         set!(workload.think = micros),
     )
     .field(Field::THINK)
+    .fact(Fact::of_run("think_ns", Kind::Nanoseconds, Difference::RefusedOr(NONE)))
     .key(Partly, &["thinktime"], "`--thinktime`, with a depth of 1 as in fio"),
     OptionRow::only_key(
         Yes,
@@ -49,7 +62,17 @@ pub(super) const ROWS: &[OptionRow] = &[
             settings.workload.think_every = NonZeroU64::new(given.positive()?).unwrap_or(NonZeroU64::MIN);
             Ok(())
         },
-    ),
+    )
+    .fact(Fact::stated(
+        "think_every",
+        Kind::Whole,
+        Difference::RefusedOr(NONE),
+        "The transfers of a job before each pause; none for 1, and without pauses.",
+        |ran| {
+            let every = ran.workload.think_every.get();
+            (every > 1 && !ran.workload.think.is_zero()).then(|| every.into())
+        },
+    )),
     OptionRow::option(
         "--rate-iops",
         One("N"),
@@ -66,6 +89,7 @@ pub(super) const ROWS: &[OptionRow] = &[
     )
     .conflicts(&["rate"])
     .field(Field::RATE_IOPS)
+    .fact(Fact::of_run("rate_iops", Kind::Number, Difference::RefusedOr(NONE)))
     .key(Partly, &["rate_iops"], "`--rate-iops`, as `rate`"),
     OptionRow::option(
         "--rate",
@@ -100,6 +124,13 @@ pub(super) const ROWS: &[OptionRow] = &[
         },
     )
     .default("linear")
+    .fact(Fact::stated(
+        "rate_process",
+        Kind::Text,
+        Difference::RefusedOr("linear"),
+        "The distances between the starts of transfers with a rate, `linear` or `poisson`; none without a rate.",
+        |ran| ran.workload.rate.map(|_| ran.workload.rate_process.name().into()),
+    ))
     .key(Yes, &["rate_process"], "`--rate-process`: `linear` or `poisson`"),
     OptionRow::option(
         "--fsync",
@@ -108,6 +139,13 @@ pub(super) const ROWS: &[OptionRow] = &[
         set!(workload.flush_every = every),
     )
     .field(Field::FLUSH_EVERY)
+    .fact(Fact::stated(
+        "flush_every",
+        Kind::Whole,
+        Difference::RefusedOr(NONE),
+        "The writes of a job after which it flushes; none without flushes between transfers.",
+        |ran| ran.workload.flush_every.map(|every| every.get().into()),
+    ))
     .key(Yes, &["fsync", "fdatasync"], "`--fsync`: a flush after each number of writes, with its own latency"),
     OptionRow::option(
         "--steady-state",
@@ -119,6 +157,7 @@ pub(super) const ROWS: &[OptionRow] = &[
     )
     .requires("runtime")
     .field(Field::STEADY_STATE)
+    .fact(Fact::of_run("steady_state.metric", Kind::Text, Difference::Shown))
     .key(
         Yes,
         &["steadystate", "ss"],

@@ -1,7 +1,7 @@
 //! Options of the measurement: repetitions, latencies and the request log.
 
 use super::Form::{Flag, One};
-use super::{Given, OptionRow, Refused, Settings, command_line};
+use super::{Difference, Fact, Given, Kind, OptionRow, Refused, Settings, command_line};
 use crate::field::Field;
 use crate::place::Place;
 use crate::workload::{LatencySampling, LogSettings, Repetitions};
@@ -17,6 +17,16 @@ pub(super) const ROWS: &[OptionRow] = &[
         },
     )
     .field(Field::REPETITIONS)
+    .fact(
+        Fact::stated(
+            "repetitions",
+            Kind::Whole,
+            Difference::Ignored,
+            "The number of repetitions that were to be measured.",
+            |ran| Some(ran.workload.repetitions.get().into()),
+        )
+        .always(),
+    )
     .of_job_file(),
     OptionRow::option(
         "--latency-every",
@@ -30,6 +40,8 @@ pub(super) const ROWS: &[OptionRow] = &[
     )
     .default("1")
     .field(Field::LATENCY_SAMPLING)
+    .of_job_file()
+    .fact(Fact::of_run("latency_every", Kind::Whole, Difference::Shown))
     .only_on(
         &[Place::Synchronous, Place::Storage("virtual time measures every latency at no cost")],
         |workload| {
@@ -45,7 +57,7 @@ pub(super) const ROWS: &[OptionRow] = &[
     )
     .field(Field::LOG)
     // The log of accesses alone needs no queue.
-    .only_on(&[Place::Queue], |workload| {
+    .only_on(&[Place::Queue, Place::OneWorkload], |workload| {
         let log = workload.log.as_ref().filter(|log| !log.accesses)?;
         Some(log.file.display().to_string())
     })
@@ -73,6 +85,8 @@ pub(super) const ROWS: &[OptionRow] = &[
         },
     )
     .requires("log")
+    .field(Field("log of accesses"))
+    .only_on(&[Place::OneWorkload], |workload| workload.logs_accesses().then(String::new))
     .of_job_file(),
 ];
 

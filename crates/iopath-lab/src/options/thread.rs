@@ -7,55 +7,68 @@ use crate::field::Field;
 use crate::place::Place;
 use crate::thread_settings::{HINT_MAX, IoClass, MemoryPolicy, numbers};
 
+impl OptionRow {
+    /// An option of the thread of a job.
+    const fn of_thread(self) -> Self {
+        self.only_on(&[Place::Storage("no effect: virtual time has no threads")], |_| None)
+    }
+}
+
 pub(super) const ROWS: &[OptionRow] = &[
     OptionRow::only_key(
         Yes,
         &["cpus_allowed"],
         "the CPUs of the thread: `0,5,8-15`",
-        set!(controls.thread.cpus = numbers),
-    ),
+        set!(workload.controls.thread.cpus = numbers),
+    )
+    .of_thread(),
     OptionRow::only_key(Yes, &["cpumask"], "the CPUs of the thread, as a mask of bits", |settings, given| {
         let mask = given.positive()?;
-        settings.controls.thread.cpus = (0..64).filter(|cpu| mask >> cpu & 1 == 1).collect();
+        settings.workload.controls.thread.cpus = (0..64).filter(|cpu| mask >> cpu & 1 == 1).collect();
         Ok(())
-    }),
+    })
+    .of_thread(),
     OptionRow::only_key(
         Yes,
         &["cpus_allowed_policy"],
         "`shared`, or `split`: one CPU for each clone",
         |settings, given| {
-            settings.controls.thread.splits_cpus = match given.text()? {
+            settings.workload.controls.thread.splits_cpus = match given.text()? {
                 "shared" => false,
                 "split" => true,
                 _ => return Err(Refused::Expected("shared or split")),
             };
             Ok(())
         },
-    ),
+    )
+    .of_thread(),
     OptionRow::only_key(
         Partly,
         &["numa_cpu_nodes"],
         "the nodes of the CPUs of the thread: `0,2-3`; no `all`",
-        set!(controls.thread.nodes = numbers),
-    ),
+        set!(workload.controls.thread.nodes = numbers),
+    )
+    .of_thread(),
     OptionRow::only_key(
         Partly,
         &["numa_mem_policy"],
         "`default`, `local`, `prefer:NODE`, `bind:NODES` or `interleave:NODES`; no `all`",
         memory_policy,
-    ),
+    )
+    .of_thread(),
     OptionRow::only_key(Yes, &["nice"], "added to the nice value of the thread", |settings, given| {
-        settings.controls.thread.nice =
+        settings.workload.controls.thread.nice =
             given.text()?.parse().map_err(|_| Refused::Expected("a whole number from -20 to 19"))?;
         Ok(())
-    }),
+    })
+    .of_thread(),
     OptionRow::only_key(
         Yes,
         &["prio"],
         "the level of the thread's I/O priority, 0 to 7; without `prioclass`, of class 2",
         |settings, given| {
             let number = given.bytes()?;
-            let priority = &mut settings.controls.thread.priority;
+            let priority = &mut settings.workload.controls.thread.priority;
             priority.level =
                 u8::try_from(number).ok().filter(|level| *level <= 7).ok_or(Refused::Expected("0 to 7"))?;
             if priority.class == IoClass::None {
@@ -63,27 +76,30 @@ pub(super) const ROWS: &[OptionRow] = &[
             }
             Ok(())
         },
-    ),
+    )
+    .of_thread(),
     OptionRow::only_key(
         Yes,
         &["prioclass"],
         "the class of the thread's I/O priority: 0 none, 1 real time, 2 best effort, 3 idle",
         |settings, given| {
-            settings.controls.thread.priority.class =
+            settings.workload.controls.thread.priority.class =
                 class_of(given.bytes()?).ok_or(Refused::Expected("0 to 3"))?;
             Ok(())
         },
-    ),
+    )
+    .of_thread(),
     OptionRow::only_key(
         Yes,
         &["priohint"],
         "the hint of the thread's I/O priority, 0 to 1023",
         |settings, given| {
             let number = u16::try_from(given.bytes()?).ok().filter(|hint| *hint <= HINT_MAX);
-            settings.controls.thread.priority.hint = number.ok_or(Refused::Expected("0 to 1023"))?;
+            settings.workload.controls.thread.priority.hint = number.ok_or(Refused::Expected("0 to 1023"))?;
             Ok(())
         },
-    ),
+    )
+    .of_thread(),
     OptionRow::only_key(
         Partly,
         &["cmdprio_percentage"],
@@ -106,11 +122,13 @@ pub(super) const ROWS: &[OptionRow] = &[
             settings.controls.priority_class = given.pair(3, "0 to 3, or READS,WRITES: 1, 1,2")?;
             Ok(())
         },
-    ),
+    )
+    .only_on(&[Place::Priorities], |_| None),
     OptionRow::only_key(Yes, &["cmdprio"], "the level of these transfers; default: 0", |settings, given| {
         settings.controls.priority_level = given.pair(7, "0 to 7, or READS,WRITES: 0, 0,4")?;
         Ok(())
-    }),
+    })
+    .only_on(&[Place::Priorities], |_| None),
     OptionRow::only_key(
         Yes,
         &["cmdprio_hint"],
@@ -120,13 +138,15 @@ pub(super) const ROWS: &[OptionRow] = &[
                 given.pair(HINT_MAX.into(), "0 to 1023, or READS,WRITES: 0, 0,4")?;
             Ok(())
         },
-    ),
+    )
+    .only_on(&[Place::Priorities], |_| None),
     OptionRow::only_key(
         Partly,
         &["cmdprio_bssplit"],
         "the same by size: `SIZE/PERCENT[/CLASS/LEVEL[/HINT]]:…`, for reads and writes; as `cmdprio_percentage`",
         priorities_of_sizes,
-    ),
+    )
+    .only_on(&[Place::Priorities], |_| None),
 ];
 
 fn memory_policy(settings: &mut Settings, given: &Given) -> Result<(), Refused> {
@@ -134,7 +154,7 @@ fn memory_policy(settings: &mut Settings, given: &Given) -> Result<(), Refused> 
         Refused::Expected("default, local, prefer:NODE, bind:NODES or interleave:NODES: bind:0-1");
     let (mode, nodes) = given.text()?.split_once(':').unwrap_or((given.text()?, ""));
     let nodes = numbers(nodes);
-    settings.controls.thread.memory = match (mode, nodes) {
+    settings.workload.controls.thread.memory = match (mode, nodes) {
         ("default" | "local", None) => MemoryPolicy::Default,
         ("prefer", Some(nodes)) if nodes.len() == 1 => MemoryPolicy::Prefer(nodes[0]),
         ("bind", Some(nodes)) => MemoryPolicy::Bind(nodes),

@@ -1,11 +1,12 @@
 //! Options of the transfers: pattern, sizes, offsets, transfers in flight and threads.
 
 use iopath_report::Rw;
+use serde_json::Value;
 
 use super::Form::{One, Pair};
 use super::Support::{Partly, Yes};
 use super::given::sizes_of;
-use super::{Given, OptionRow, Refused, Settings, command_line, list, set};
+use super::{Difference, Fact, Given, Kind, NONE, OptionRow, Refused, Settings, command_line, list, set};
 use crate::field::Field;
 use crate::place::Place;
 use crate::shape::Sizes;
@@ -16,6 +17,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         .names(|| Rw::ALL.map(|rw| (rw.name(), "")).into())
         .default("read")
         .field(Field::PATTERN)
+        .fact(Fact::of_run("rw", Kind::Text, Difference::Refused))
         .only_on(&[Place::Storage("a model has no trims")], |workload| {
             workload.rw.trims().then(|| workload.rw.name().to_owned())
         })
@@ -37,6 +39,19 @@ pub(super) const ROWS: &[OptionRow] = &[
     )
     .default("50")
     .field(Field::READ_SHARE)
+    .fact(
+        Fact::stated(
+            "read_percent",
+            Kind::Whole,
+            Difference::RefusedIfKnown,
+            "The percentage of reads of a mixed pattern; none for other patterns.",
+            |ran| {
+                let is_mixed = matches!(ran.workload.rw, Rw::Rw | Rw::RandRw);
+                is_mixed.then(|| ran.workload.read_share.get().into())
+            },
+        )
+        .or_null(),
+    )
     .key(Yes, &["rwmixread"], "`--rwmixread`"),
     OptionRow::only_key(Yes, &["rwmixwrite"], "the rest is reads", |settings, given| {
         settings.workload.read_share = ReadShare::new(100 - given.percent()?)?;
@@ -45,6 +60,7 @@ pub(super) const ROWS: &[OptionRow] = &[
     OptionRow::option("--bs", list!("SIZE"), "The size of each transfer", block_size)
         .default("4k")
         .field(Field::BLOCK_SIZE)
+        .fact(Fact::of_run("block_bytes", Kind::Whole, Difference::Refused))
         .key(Yes, &["bs", "blocksize"], "`--bs`; sizes of reads and writes: `4k,16k`"),
     OptionRow::option(
         "--bssplit",
@@ -61,6 +77,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         },
     )
     .conflicts(&["bs"])
+    .fact(Fact::of_run("block_sizes", Kind::Text, Difference::RefusedOr(NONE)))
     .key(Yes, &["bssplit"], "`--bssplit`: `4k/60:64k/40`, for reads and writes: `4k/60:64k/40,8k`"),
     OptionRow::only_key(
         Yes,
@@ -87,13 +104,20 @@ pub(super) const ROWS: &[OptionRow] = &[
     ),
     OptionRow::only_key(
         Yes,
-        &["blockalign", "ba"],
+        &["ba", "blockalign"],
         "the unit of random offsets; default: the smallest size",
         |settings, given| {
             settings.align_bytes = given.sizes()?.into_iter().flatten().next().unwrap_or(0);
             Ok(())
         },
-    ),
+    )
+    .fact(Fact::stated(
+        "align_bytes",
+        Kind::Whole,
+        Difference::RefusedOr("default"),
+        "The unit of random offsets in bytes; none for the smallest size of a transfer.",
+        |ran| ran.workload.shape.align_bytes.map(Value::from),
+    )),
     OptionRow::option(
         "--skip",
         One("SIZE"),
@@ -103,7 +127,14 @@ pub(super) const ROWS: &[OptionRow] = &[
             Ok(())
         },
     )
-    .signed(),
+    .signed()
+    .fact(Fact::stated(
+        "skip_bytes",
+        Kind::Signed,
+        Difference::RefusedOr("default"),
+        "The bytes that a sequential pattern skips after each transfer, negative backwards; none without a gap.",
+        |ran| Some(ran.workload.shape.skip_bytes).filter(|bytes| *bytes != 0).map(Value::from),
+    )),
     OptionRow::option(
         "--random-run",
         One("N"),
@@ -113,7 +144,14 @@ pub(super) const ROWS: &[OptionRow] = &[
             Ok(())
         },
     )
-    .default("1"),
+    .default("1")
+    .fact(Fact::stated(
+        "random_run",
+        Kind::Whole,
+        Difference::RefusedOr("default"),
+        "The transfers of a random pattern at adjacent offsets, from each random offset on; none for 1.",
+        |ran| Some(ran.workload.shape.random_run).filter(|run| *run > 1).map(Value::from),
+    )),
     OptionRow::option(
         "--percentage-random",
         One("PERCENT"),
@@ -127,6 +165,13 @@ pub(super) const ROWS: &[OptionRow] = &[
         },
     )
     .default("100")
+    .fact(Fact::stated(
+        "random_percent",
+        Kind::Whole,
+        Difference::RefusedOr("default"),
+        "The percentage of random offsets of a random pattern, the others follow the transfer before them; none for 100.",
+        |ran| Some(ran.workload.shape.random_percent).filter(|percent| *percent < 100).map(Value::from),
+    ))
     .key(Partly, &["percentage_random"], "`--percentage-random`; one value for all directions"),
     OptionRow::option(
         "--random-distribution",
@@ -136,6 +181,16 @@ pub(super) const ROWS: &[OptionRow] = &[
         random_distribution,
     )
     .default("random")
+    .fact(
+        Fact::stated(
+            "distribution",
+            Kind::Text,
+            Difference::RefusedIfKnown,
+            "The distribution of random offsets; none for sequential patterns.",
+            |ran| ran.workload.rw.is_random().then(|| ran.workload.distribution.to_string().into()),
+        )
+        .or_null(),
+    )
     .key(
         Partly,
         &["random_distribution"],
@@ -159,6 +214,7 @@ pub(super) const ROWS: &[OptionRow] = &[
     )
     .default("1")
     .field(Field::DEPTH)
+    .fact(Fact::of_run("io_depth", Kind::Whole, Difference::Refused))
     .key(Yes, &["iodepth"], "`--iodepth`; a synchronous path has 1, as in fio"),
     OptionRow::option(
         "--numjobs",
@@ -171,6 +227,7 @@ pub(super) const ROWS: &[OptionRow] = &[
     )
     .default("1")
     .field(Field::JOBS)
+    .fact(Fact::of_run("jobs", Kind::Whole, Difference::Refused))
     .key(Yes, &["numjobs"], "clones: one thread each, with its own seed"),
     OptionRow::option("--seed", One("N"), "Seed of random offsets and content", |settings, given| {
         let seed = if given.is_in_job_file() { given.bytes()? } else { given.typed(command_line::seed)? };
@@ -178,6 +235,16 @@ pub(super) const ROWS: &[OptionRow] = &[
         Ok(())
     })
     .default("1")
+    .fact(
+        Fact::stated(
+            "seed",
+            Kind::Whole,
+            Difference::Ignored,
+            "The seed of offsets, mixes and contents. Of a job of a job file, that of its first clone.",
+            |ran| Some(ran.workload.seed.into()),
+        )
+        .always(),
+    )
     .key(Yes, &["randseed"], "`--seed`"),
     OptionRow::only_key(
         Yes,

@@ -1,10 +1,15 @@
 //! Options of the verification of data.
 
+use serde_json::{Map, Value};
+
 use super::Form::{Flag, One};
 use super::Support::{Partly, Yes};
-use super::{Given, OptionRow, Refused, Settings, set};
+use super::{Difference, Fact, Given, Kind, NONE, OptionRow, Refused, Settings, set};
 use crate::field::Field;
 use crate::place::Place;
+
+/// A model holds no data to verify.
+const STORED: Place = Place::Storage("a model holds no data");
 
 pub(super) const ROWS: &[OptionRow] = &[
     OptionRow::option(
@@ -15,7 +20,14 @@ pub(super) const ROWS: &[OptionRow] = &[
         verify,
     )
     .field(Field::VERIFY)
-    .only_on(&[Place::Storage("a model holds no data")], |workload| workload.verify.map(|_| String::new()))
+    .fact(Fact::stated(
+        "verify",
+        Kind::Object("iopath"),
+        Difference::RefusedOr(NONE),
+        "How the data is verified; none for a run that does not verify.",
+        |ran| ran.workload.verify.map(|_| Value::Object(Map::new())),
+    ))
+    .only_on(&[STORED], |workload| workload.verify.map(|_| String::new()))
     .key(Partly, &["verify"], "`--verify`, in the format of iopath with any checksum of fio; no `pattern`"),
     OptionRow::option(
         "--verify-backlog",
@@ -24,6 +36,16 @@ pub(super) const ROWS: &[OptionRow] = &[
         set!(verify.backlog = every),
     )
     .requires("verify")
+    .fact(
+        Fact::stated(
+            "verify.backlog",
+            Kind::Whole,
+            Difference::Ignored,
+            "The writes of a job after which it reads them back, within the measurement; none without.",
+            |ran| ran.workload.verify?.backlog.map(|every| every.get().into()),
+        )
+        .or_null(),
+    )
     .key(Yes, &["verify_backlog"], "`--verify-backlog`"),
     OptionRow::option(
         "--verify-fatal",
@@ -32,19 +54,35 @@ pub(super) const ROWS: &[OptionRow] = &[
         set!(verify.fatal = flag),
     )
     .requires("verify")
+    .fact(Fact::stated(
+        "verify.fatal",
+        Kind::Flag,
+        Difference::Ignored,
+        "Whether the first fault ends the job.",
+        |ran| Some(ran.workload.verify?.fatal.into()),
+    ))
     .key(Yes, &["verify_fatal"], "`--verify-fatal`"),
     OptionRow::only_key(
         Yes,
         &["do_verify"],
         "0 does not read written blocks back after the job",
         set!(verify.after = flag),
-    ),
+    )
+    .fact(Fact::stated(
+        "verify.after",
+        Kind::Flag,
+        Difference::Ignored,
+        "Whether the written blocks are read back after each repetition.",
+        |ran| Some(ran.workload.verify?.after.into()),
+    ))
+    .only_on(&[STORED], |_| None),
     OptionRow::only_key(
         Partly,
         &["verify_dump"],
         "1 writes the first 20 blocks with faults to files `NAME.OFFSET.received` and `.expected` in the current directory",
         set!(verify.dump = flag),
-    ),
+    )
+    .only_on(&[STORED], |_| None),
 ];
 
 fn verify(settings: &mut Settings, given: &Given) -> Result<(), Refused> {

@@ -14,7 +14,7 @@ use super::{Document, Format, View};
 use crate::Rw;
 use crate::result::{
     FlushResult, JobFacts, Latency, LatencyDistribution, PERCENTILES, RepeatDirection, Report, RunResult,
-    Spread,
+    Spread, WorkloadFacts,
 };
 
 /// The row of the table.
@@ -111,14 +111,19 @@ fn options(run: &RunResult, name: &str) -> Map<String, Value> {
         ("numjobs", run.jobs.to_string()),
     ];
     if let Some(facts) = &run.workload {
-        options.push(("size", facts.size_bytes.saturating_sub(facts.start_bytes).to_string()));
-        options.push(("offset", facts.start_bytes.to_string()));
-        options.push(("randseed", facts.seed.to_string()));
-        let runtime = facts.runtime_seconds.map(|seconds| ("runtime", seconds.to_string()));
-        options.extend(runtime);
-        options.extend(facts.io_bytes.map(|bytes| ("io_size", bytes.to_string())));
-        options.extend(facts.read_percent.map(|percent| ("rwmixread", percent.to_string())));
-        options.extend(facts.distribution.clone().map(|distribution| ("random_distribution", distribution)));
+        let number = |key| facts.whole(key);
+        let start = number("start_bytes").unwrap_or(0);
+        let numbers = [
+            ("size", number("size_bytes").map(|end| end.saturating_sub(start))),
+            ("offset", Some(start)),
+            ("randseed", number("seed")),
+            ("io_size", number("io_bytes")),
+            ("rwmixread", number("read_percent")),
+        ];
+        options.extend(numbers.into_iter().filter_map(|(key, value)| Some((key, value?.to_string()))));
+        options.extend(facts.number("runtime_seconds").map(|seconds| ("runtime", seconds.to_string())));
+        let distribution = facts.text("distribution");
+        options.extend(distribution.map(|distribution| ("random_distribution", distribution.to_owned())));
     }
     options.extend(run.rate_iops.map(|rate| ("rate_iops", rate.to_string())));
     options.extend(run.think_ns.map(|ns| ("thinktime", format!("{ns}ns"))));
@@ -194,7 +199,7 @@ fn directions(run: &RunResult) -> [Value; 3] {
         return [none(), none(), all];
     }
     let reads = run.rw.parse().is_ok_and(Rw::reads);
-    let has_no_reads = run.workload.as_ref().is_some_and(|facts| facts.read_percent == Some(0));
+    let has_no_reads = run.workload.as_ref().is_some_and(WorkloadFacts::has_no_reads);
     if reads && !has_no_reads { [all, none(), none()] } else { [none(), all, none()] }
 }
 

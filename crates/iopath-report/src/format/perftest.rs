@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use super::{Document, Format, View};
 use crate::Rw;
-use crate::result::{RepeatDirections, RunResult};
+use crate::result::{RepeatDirections, RunResult, WorkloadFacts};
 
 /// The row of the table.
 pub(super) const ROW: Format = Format {
@@ -100,7 +100,7 @@ fn letters_of(run: &RunResult) -> &'static [char] {
         return &['W', 'R'];
     }
     let reads = run.rw.parse().is_ok_and(Rw::reads);
-    let has_writes = run.workload.as_ref().is_some_and(|facts| facts.read_percent == Some(0));
+    let has_writes = run.workload.as_ref().is_some_and(WorkloadFacts::has_no_reads);
     if reads && !has_writes { &['R'] } else { &['W'] }
 }
 

@@ -330,8 +330,8 @@ fn columns(parts: Vec<Part>) -> Table {
         .text("path", |part| if has_jobs { part.condition(|run| &run.path) } else { Value::Absent })
         .detail()
         .record("path", |part| part.fact(|run| &run.path))
-        .record("engine", |part| part.workload().and_then(|facts| facts.engine.as_ref()))
-        .record("elevator", |part| part.workload().and_then(|facts| facts.elevator.as_ref()))
+        .record("engine", |part| part.workload().and_then(|facts| facts.text("engine")))
+        .record("elevator", |part| part.workload().and_then(|facts| facts.text("elevator")))
         .text("direction", Part::direction)
         .text("target", |part| match part.kind {
             Kind::Target(name) => name.into(),
@@ -414,7 +414,7 @@ fn columns(parts: Vec<Part>) -> Table {
         .number("lost connections", lost(|connections| connections.lost))
         .number("reconnected", lost(|connections| connections.reconnected))
         .text("jobs", |part| if part.is(Kind::Group) { part.jobs.join(", ").into() } else { Value::Absent })
-        .record("seed", |part| part.workload().map(|facts| facts.seed))
+        .record("seed", |part| part.workload().and_then(|facts| facts.whole("seed")))
         .record("warnings", |part| part.fact(|run| run.warnings.join("; ")))
         .record("connections_lost", |part| part.connections.map(|connections| connections.lost))
         .record("connections_reconnected", |part| part.connections.map(|connections| connections.reconnected))

@@ -176,8 +176,8 @@ const PROPERTIES: [(Property, Option<Dimension>); 13] = [
     (|_, run| run.cache.as_ref().filter(|cache| cache.borrow).map(|_| "borrowed".to_owned()), None),
     (|_, run| run.cache.as_ref().map(|cache| format!("cache {}", format_size(cache.cache_bytes))), None),
     (|_, run| run.block_sizes.as_ref().map(|sizes| format!("sizes {sizes}")), None),
-    (|_, run| run.workload.as_ref()?.distribution.clone(), None),
-    (|_, run| run.workload.as_ref()?.elevator.clone(), None),
+    (|_, run| Some(run.workload.as_ref()?.text("distribution")?.to_owned()), None),
+    (|_, run| Some(run.workload.as_ref()?.text("elevator")?.to_owned()), None),
 ];
 
 const ALWAYS: usize = 3;

@@ -111,9 +111,11 @@ fn a_condition_that_only_one_workload_has_is_a_difference() {
     assert!(of(&a, &b, "").unwrap_err().to_string().contains("differ in more-targets (none"));
     // The content of transfers and their distances, in files of fio.
     for (option, value) in [("zero_buffers", "1"), ("rate_process", "poisson"), ("verify", "crc32c")] {
-        let mut b = fio(1e8);
+        let mut a = fio(1e8);
+        a["jobs"][0]["job options"]["rate_iops"] = json!("100");
+        let mut b = a.clone();
         b["jobs"][0]["job options"][option] = json!(value);
-        let text = of(&fio(1e8), &b, "").unwrap_err().to_string();
+        let text = of(&a, &b, "").unwrap_err().to_string();
         assert!(text.contains(&option.replace("rate_process", "rate-process")), "{text}");
     }
 }

@@ -1,25 +1,27 @@
-//! The files of docs/schema are the schemas of the types. `IOPATH_BLESS=1 cargo test -p iopath-report --test schema`
+//! The files of docs/schema are the schemas of the types. `IOPATH_BLESS=1 cargo test -p iopath-lab --test schema`
 //! writes them.
 
 use std::fs;
 use std::path::Path;
 
+use iopath_lab::options::schema_of_facts;
 use iopath_report::schema::SCHEMAS;
 
 #[test]
 fn the_files_in_docs_are_the_schemas_of_the_types() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema");
+    let of_workload = schema_of_facts();
     let is_written = std::env::var_os("IOPATH_BLESS").is_some();
     for row in SCHEMAS {
         let file = folder.join(row.file());
         if is_written {
             fs::create_dir_all(&folder).unwrap();
-            fs::write(&file, row.to_json()).unwrap();
+            fs::write(&file, row.to_json(&of_workload)).unwrap();
         }
         let written = fs::read_to_string(&file).unwrap_or_default();
         assert!(
-            written == row.to_json(),
-            "docs/schema/{} is not the schema of {}; write it with IOPATH_BLESS=1 cargo test -p iopath-report --test schema",
+            written == row.to_json(&of_workload),
+            "docs/schema/{} is not the schema of {}; write it with IOPATH_BLESS=1 cargo test -p iopath-lab --test schema",
             row.file(),
             row.name
         );
