@@ -6,7 +6,7 @@ use crate::stderr::note;
 use anyhow::{Context, anyhow};
 use clap::error::ErrorKind;
 use iopath_log::{Damage, Filter, LogError, LogReader};
-use iopath_report::terminal::terminal_width;
+use iopath_report::format::log;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write};
 use std::path::Path;
@@ -24,10 +24,9 @@ fn summary(args: &SummaryArgs) -> anyhow::Result<()> {
     let filter = filter(file)?;
     let output = Output::plain(&args.json, &[&file.file])?.in_format(args.format.format)?;
     let report = open(file).and_then(|log| log.summarise(&filter)).map_err(|error| with_name(file, error))?;
-    let text = report.page(terminal_width()).to_string();
-    output.present_as(&report, || text.clone())?;
-    if output.is_alone() && report.is_empty() {
-        note(&text);
+    output.present(&report)?;
+    if let Some(contents) = report.nothing_passed().filter(|_| output.is_alone()) {
+        note(log::contents(contents));
     }
     warn(file, report.damage.as_ref());
     Ok(())
@@ -40,7 +39,7 @@ fn dump(file: &LogFile) -> anyhow::Result<()> {
     let dumped = dumped.map_err(|error| with_name(file, error))?;
     out.flush().context("cannot write the dump")?;
     if let Some(contents) = dumped.contents.filter(|_| dumped.lines == 0) {
-        note(contents);
+        note(log::contents(&contents));
     }
     warn(file, dumped.end.damage.as_ref());
     Ok(())

@@ -11,6 +11,7 @@ use iopath_lab::whatif::{Axes, WhatIf};
 use iopath_lab::{BlockSize, CacheSettings, End, Jobs, LogSettings, Readahead, Repetitions, Workload};
 use iopath_log::{Filter, LogReader};
 use iopath_report::Rw;
+use iopath_report::format::{Document as _, View};
 use iopath_report::result::RunResult;
 use iopath_report::whatif::InputReport;
 
@@ -109,7 +110,7 @@ fn accesses_and_requests_are_counted_apart() {
     assert_eq!(of("read").bytes + of("write").bytes, result.bytes);
     assert_eq!(of("flush").completed, result.flushes.unwrap().count);
     assert_eq!((report.queues, report.unjoined, access.unjoined), (1, 0, 0));
-    let page = report.page(100).to_string();
+    let page = report.text(View::plain(Some(100)));
     assert!(page.contains("file access") && page.contains("1 queue,"), "{page}");
     let reads = Filter { events: vec![iopath_core::log::Event::Access], ..Filter::default() };
     let mut lines = Vec::new();

@@ -1,9 +1,10 @@
-//! The request log: writes the records of queues to a file, and summarises such a file on one page.
+//! The request log: writes the records of queues to a file, and summarises such a file.
 //!
 //! [`LogWriter`] creates a ring for each queue, and writes all rings to one file. No I/O waits for a ring. In virtual
 //! time, [`SyncLogWriter`] writes the same format without rings and threads, and misses no record.
 //! [`LogReader`] reads such a file up to its end or the first damage. [`LogReader::summarise`] joins the records of
-//! each bio and request into a [`Report`], a page of text or JSON. [`LogReader::dump`] writes one line for each step.
+//! each bio and request into a [`Report`], which `iopath-report` shows. [`LogReader::dump`] writes one line for each
+//! step.
 //!
 //! The records themselves: `iopath_core::log`. The file format: `docs/log-format.md`. The JSON: `docs/log-summary.md`.
 //!
@@ -27,7 +28,7 @@
 //!
 //! let report = LogReader::open(&path)?.summarise(&Filter::default())?;
 //! assert_eq!(report.stages.q2c.max_ns, 200);
-//! println!("{report}");
+//! println!("{}", report.to_json());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -55,7 +56,7 @@ pub use names::{event_name, event_named, op_letter, op_name, reason_name};
 pub use reader::{End, LogReader, is_log};
 pub use ring::{Producer, RingReader, ring_reader};
 pub use summary::{
-    AccessCounts, Contents, Depth, ElevatorChange, ErrorCount, EventCounts, FileAccess, Flow, OpCounts, Page,
+    AccessCounts, Contents, Depth, ElevatorChange, ErrorCount, EventCounts, FileAccess, Flow, OpCounts,
     Plugging, Reasons, RepeatShare, Report, SUMMARY_SCHEMA, Seeks, SizeClass, Slow, Stage, Stages,
     StreamShare,
 };

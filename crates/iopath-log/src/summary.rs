@@ -1,5 +1,5 @@
 //! Reads a log in one pass, follows each bio and request, and counts. Its memory does not grow with the log. The fields
-//! of the report are in `summary/report.rs`, the layout of the page in `summary/page.rs`.
+//! of the report are in `summary/report.rs`; `iopath-report` shows them.
 
 mod accesses;
 mod contents;
@@ -8,7 +8,6 @@ mod elevators;
 mod histogram;
 mod join;
 mod latency;
-mod page;
 mod repeats;
 mod report;
 mod seeks;
@@ -21,7 +20,6 @@ mod tallies;
 mod timeline;
 
 pub(crate) use contents::Seen;
-pub use page::Page;
 pub use report::{
     AccessCounts, Contents, Depth, ElevatorChange, ErrorCount, EventCounts, FileAccess, Flow, OpCounts,
     Plugging, Reasons, RepeatShare, Report, SCHEMA as SUMMARY_SCHEMA, Seeks, SizeClass, Slow, Stage, Stages,

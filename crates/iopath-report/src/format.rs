@@ -7,7 +7,7 @@ mod elevators;
 mod ends;
 mod fio_json;
 mod json;
-mod log;
+pub mod log;
 mod markdown;
 pub mod page;
 pub mod perftest;
@@ -48,6 +48,13 @@ pub enum Medium {
     Markdown,
     /// The page of `iopath report`, which begins with findings and warnings.
     Page,
+}
+
+impl Medium {
+    /// A section with a title, which a terminal does not have.
+    fn titled(self, title: &str, table: impl Into<Table>) -> Section {
+        Section::of(table).titled(if self == Self::Text { "" } else { title })
+    }
 }
 
 /// The output device of a text.

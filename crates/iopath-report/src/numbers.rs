@@ -2,6 +2,7 @@
 //! are not rounded: see `value.rs`.
 
 use crate::result::Spread;
+use crate::size::format_size;
 
 /// From this fraction on, a difference is a factor.
 const FACTOR_MIN: f64 = 9.0;
@@ -67,9 +68,28 @@ pub fn half_width(spread: &Spread) -> Option<f64> {
     Some((high - low) / 2.0 / spread.mean)
 }
 
-/// A count of things, in words: `1 extent`, `2 extents`.
-pub fn counted(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+/// A count with separators: `1,234,567`.
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let (first, others) = digits.split_at((digits.len() - 1) % 3 + 1);
+    let others = others.as_bytes().chunks(3).map(|group| format!(",{}", String::from_utf8_lossy(group)));
+    std::iter::once(first.to_owned()).chain(others).collect()
+}
+
+/// A count of things, in words: `1 extent`, `2 extents`, `3 accesses`.
+pub fn counted(number: u64, noun: &str) -> String {
+    let ending = match number {
+        1 => "",
+        _ if noun.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{} {noun}{ending}", count(number))
+}
+
+/// A distance in bytes: whole KiB below 1 MiB.
+pub fn distance(bytes: f64) -> String {
+    let bytes = bytes.round() as u64;
+    format_size(if bytes < 1 << 20 { bytes >> 10 << 10 } else { bytes })
 }
 
 #[cfg(test)]
@@ -83,6 +103,13 @@ mod tests {
         let shown: Vec<String> = [999, 1_234, 12_345_678, 3_000_000_000].into_iter().map(time).collect();
         assert_eq!(shown, ["999 ns", "1.23 µs", "12.3 ms", "3.00 s"]);
         assert_eq!([mean_size(999.0), mean_size(8192.0)], ["999 bytes", "8.00 KiB"]);
+    }
+
+    #[test]
+    fn counts_have_separators_and_a_plural() {
+        assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
+        let counted = [(1, "extent"), (0, "extent"), (2000, "access")].map(|(n, noun)| counted(n, noun));
+        assert_eq!(counted, ["1 extent", "0 extents", "2,000 accesses"]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A value of a table: rounded and with its unit for readers, exact for programs.
 
-use crate::numbers::{change, digits, mean_size, percent, signed_percent, time, whole_percent};
+use crate::numbers::{change, count, digits, mean_size, percent, signed_percent, time, whole_percent};
 use crate::size::format_size;
 
 /// A cell of a table.
@@ -14,6 +14,8 @@ pub enum Value {
     Text(String),
     /// A whole number.
     Integer(u64),
+    /// A count of things, which may be large.
+    Count(u64),
     /// A number in the unit of its column, with three digits.
     Number(f64),
     /// A number in the unit of its column, with two decimals.
@@ -82,6 +84,7 @@ impl Value {
             Self::Unknown => dash.to_owned(),
             Self::Text(text) => text.clone(),
             Self::Integer(number) => number.to_string(),
+            Self::Count(number) => count(*number),
             Self::Number(number) => digits(*number),
             Self::Index(number) => format!("{number:.2}"),
             Self::Rate(bytes) => digits(bytes / 1e6),
@@ -102,7 +105,7 @@ impl Value {
         match self {
             Self::Absent | Self::Unknown => String::new(),
             Self::Text(text) => text.clone(),
-            Self::Integer(number) | Self::Size(number) => number.to_string(),
+            Self::Integer(number) | Self::Count(number) | Self::Size(number) => number.to_string(),
             Self::Number(number)
             | Self::Index(number)
             | Self::Rate(number)

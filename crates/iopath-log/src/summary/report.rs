@@ -1,5 +1,5 @@
-//! The summary of a log as data: the model of `iopath log --json`, documented in docs/log-summary.md. Its layout as
-//! text is in `page.rs`.
+//! The summary of a log as data: the model of `iopath log --json`, documented in docs/log-summary.md. Its tables are
+//! in `iopath-report`.
 
 use crate::error::Damage;
 use crate::format::LogInfo;
@@ -418,10 +418,28 @@ pub struct Slow {
 }
 
 impl Report {
+    /// The content of the log, if a filter was given and no step of a bio or request passes it.
+    pub fn nothing_passed(&self) -> Option<&Contents> {
+        self.contents.as_ref().filter(|_| self.events.of_io() == 0)
+    }
+
     /// The report as JSON on several lines. Characters that control a terminal are escaped.
     pub fn to_json(&self) -> String {
         let json = serde_json::to_string_pretty(self).expect("strings and numbers are always JSON");
         escape_json(&json)
+    }
+}
+
+impl EventCounts {
+    /// Steps of bios, requests, accesses and the plug: all but changes of the elevator.
+    const fn of_io(&self) -> u64 {
+        let Self { queue, hold, split, slot_wait, get, back_merge, front_merge, no_merge, .. } = *self;
+        let Self {
+            plug, unplug, insert, dispatch, requeue, complete, flush, retry, access, access_end, ..
+        } = *self;
+        let joins = back_merge + front_merge + no_merge;
+        let starts = queue + hold + split + slot_wait + get + plug + unplug + insert;
+        joins + starts + dispatch + requeue + complete + flush + retry + access + access_end
     }
 }
 

@@ -59,10 +59,8 @@ fn check(bytes: &[u8], whole: Option<bool>) {
         match (&summary, &dumped) {
             (Ok(report), Ok(dumped)) => {
                 let end = &dumped.end;
-                let (page, json) = (report.to_string(), report.to_json());
-                assert!(is_plain(&page), "{page:?}");
+                let json = report.to_json();
                 assert!(is_plain(&json), "{json:?}");
-                assert!(page.lines().count() < 200, "a page");
                 let parsed: serde_json::Value = serde_json::from_str(&json).expect("JSON");
                 assert_eq!(parsed["records"], end.totals.records);
                 assert_eq!(report.damage, end.damage);
@@ -228,10 +226,8 @@ fn control_characters_of_a_log_do_not_reach_the_terminal() {
     check(&log.to_bytes(), Some(true));
     let report = LogReader::new(&log.to_bytes()[..]).unwrap().summarise(&Filter::default()).unwrap();
     assert_eq!(report.log.target, evil, "the data is unchanged");
-    let (page, json) = (report.to_string(), report.to_json());
-    assert!(page.starts_with("log of \\u{1b}]0;title\\u{7}"), "{page}");
-    assert!(page.contains("elevator \\u{1b}[31mevil"), "{page}");
-    assert!(!page.contains('\u{202e}') && !json.contains('\u{202e}'), "{page}{json}");
+    let json = report.to_json();
+    assert!(!json.contains('\u{202e}'), "{json}");
     let parsed: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(parsed["log"]["target"], evil);
 }

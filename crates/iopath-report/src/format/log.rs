@@ -1,41 +1,31 @@
-//! What every format shows of the summary of a request log.
+//! What every format shows of the summary of a request log. `iopath-log` computes the figures.
 
-use iopath_log::{OpCounts, Report, Stage, StreamShare};
+use iopath_log::{AccessCounts, Contents, OpCounts, Plain, Reasons, RepeatShare, Report, Seeks};
+use iopath_log::{SizeClass, Slow, Stage, StreamShare};
 use serde_json::Value as Json;
 
-use super::{Document, Medium, View};
-use crate::numbers::{digits, time};
-use crate::section::{Columns, Section, Table};
-use crate::size::format_size;
+use super::{Document, Medium, View, text};
+use crate::numbers::{count, counted, digits, distance, share, time, whole_percent};
+use crate::section::{Columns, Fit, Line, Section, Table};
 use crate::value::Value;
 
-/// The streams that a document shows.
-const STREAMS_MAX: usize = 64;
+/// The length of the longest bar of a terminal.
+const BAR: usize = 20;
+
+/// The width of a curve that needs no terminal.
+const WIDTH: usize = 80;
 
 impl Document for Report {
-    /// The page of the log.
+    /// One line if no I/O passes the filter. The curve of the depth is as wide as the terminal.
     fn text(&self, view: View) -> String {
-        view.width.map_or_else(|| self.to_string(), |width| self.page(width).to_string())
+        self.nothing_passed().map_or_else(
+            || text::render(&sections(self, Medium::Text, view.width.map_or(WIDTH, usize::from)), view),
+            contents,
+        )
     }
 
-    /// The tables of Markdown and of a page, which has further charts.
     fn sections(&self, medium: Medium) -> Vec<Section> {
-        let mut sections = Vec::new();
-        if medium != Medium::Page {
-            sections.push(Section::prose(heading(self)));
-            sections.push(Section::of(operations(&self.ops)).titled("Operations"));
-        }
-        sections.push(Section::of(stages(self)).titled("Stages"));
-        if medium != Medium::Page {
-            sections.push(Section::of(reasons(self)).titled("Not merged"));
-        }
-        if self.streams.len() > 1 || medium != Medium::Page {
-            let skew = format!("The last stream ended {} after the first one.", time(self.skew_ns));
-            let skew = (self.streams.len() > 1).then_some(skew);
-            sections.push(Section::of(streams(&self.streams)).titled("Streams").with_before(skew));
-        }
-        sections.retain(|section| !section.is_empty());
-        sections
+        sections(self, medium, WIDTH)
     }
 
     /// A record is a key of the JSON with its value. Elements of lists have their number, from 0.
@@ -51,78 +41,389 @@ impl Document for Report {
     }
 }
 
-/// The extent of the log, its seeks and its depth.
-fn heading(report: &Report) -> [String; 2] {
-    let Report { log, selected, span_ns, missed, seeks, depth, .. } = report;
-    [
-        format!("Request log of {}: {selected} steps in {}, {missed} missed", log.target, time(*span_ns)),
-        format!(
-            "{} of {} requests seek, {} of them backward, by {} on average. In flight: mean {}, maximum {}.",
-            seeks.count,
-            seeks.requests,
-            seeks.backward,
-            format_size(seeks.mean_bytes as u64),
-            digits(depth.mean),
-            depth.max
-        ),
-    ]
+/// The content of a log in which no I/O passes a filter, in one line.
+pub fn contents(contents: &Contents) -> String {
+    let Contents { steps, last_ns, streams, first_sector, end_sector, events, repeats } = contents;
+    let numbers = |numbers: &[u32]| {
+        let max = rows_max(Medium::Text);
+        let shown: Vec<String> = numbers.iter().take(max).map(u32::to_string).collect();
+        format!("{}{}", shown.join(", "), if numbers.len() > max { ", ..." } else { "" })
+    };
+    let parts = [
+        Some(format!("the log has {} steps from 0 s to {}", count(*steps), time(*last_ns))),
+        (!streams.is_empty()).then(|| format!("streams {}", numbers(streams))),
+        (*end_sector > 0).then(|| format!("sectors {first_sector} to {}", end_sector - 1)),
+        (repeats.len() > 1).then(|| format!("repeats {}", numbers(repeats))),
+        Some(format!("events {}", events.join(", "))),
+    ];
+    format!("no I/O passes the filter; {}", parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
 }
 
-fn operations(ops: &[OpCounts]) -> Columns<&OpCounts> {
-    Columns::of(ops)
-        .text("operation", |op| op.op)
-        .number("bios", |op| op.bios)
-        .number("bytes", |op| Value::Size(op.bio_bytes))
-        .number("requests", |op| op.requests)
-        .number("bytes", |op| Value::Size(op.request_bytes))
+/// All parts, for a terminal of this width or another medium. A page has facts and charts instead of some of them.
+fn sections(report: &Report, medium: Medium, width: usize) -> Vec<Section> {
+    let unless_page = |section| if medium == Medium::Page { Section::default() } else { section };
+    let mut sections = vec![
+        unless_page(Section::prose(heading(report))),
+        repeats(report, medium),
+        accesses(report, medium),
+        operations(report, medium),
+        unless_page(sizes(&report.sizes, medium)),
+        Section::prose(flow(report)),
+        reasons(report, medium),
+        Section::prose(seeks(&report.seeks)),
+        stages(report, medium),
+        unless_page(depth(report, medium, width)),
+        streams(report, medium),
+        slowest(&report.slowest, medium),
+    ];
+    sections.retain(|section| !section.is_empty());
+    sections
+}
+
+/// The rows that a medium shows of a list.
+fn rows_max(medium: Medium) -> usize {
+    if medium == Medium::Text { 8 } else { 64 }
+}
+
+/// The first rows of a list, and a line about the others.
+fn first<'a, T>(list: &'a [T], medium: Medium, rows: &str) -> (&'a [T], Option<String>) {
+    let (first, others) = list.split_at(list.len().min(rows_max(medium)));
+    let more = format!("and {} more {rows}", count(others.len() as u64));
+    (first, (!others.is_empty()).then_some(more))
+}
+
+fn ns(ns: u64) -> Value {
+    Value::Nanoseconds(ns as f64)
+}
+
+/// The share of a part; none of nothing.
+fn part_of(part: u64, whole: u64) -> Value {
+    Value::present((whole > 0).then(|| part as f64 / whole as f64), Value::Percent)
+}
+
+/// A bar of a terminal. The smallest part has a bar.
+fn bar(part: u64, whole: u64, medium: Medium) -> Value {
+    let length = (part as f64 / whole.max(1) as f64 * BAR as f64).ceil() as usize;
+    Value::present((medium == Medium::Text).then(|| "#".repeat(length.min(BAR))), Value::Text)
+}
+
+/// The origin and the extent of the log, and reasons to doubt the figures.
+fn heading(report: &Report) -> Vec<String> {
+    let Report { log, records, missed, over_limit, selected, out_of_order, unjoined, .. } = report;
+    let or_unknown = |name: &str| Plain(if name.is_empty() { "unknown" } else { name }).to_string();
+    let repeats = (!report.repeats.is_empty()).then(|| counted(report.repeats.len() as u64, "repeat") + ", ");
+    let mut lines = vec![format!(
+        "log of {}, elevator {}, {}, {}{} on the {} clock",
+        or_unknown(&log.target),
+        or_unknown(&log.elevator),
+        counted(report.queues as u64, "queue"),
+        repeats.unwrap_or_default(),
+        time(report.span_ns),
+        Plain(&log.clock),
+    )];
+    let missed_share = share(*missed as f64 / (*records as f64 + *missed as f64));
+    let missed = match count(*missed) {
+        _ if *missed == 0 => "none missed".to_owned(),
+        missed => format!("{missed} MISSED ({missed_share}: the rings were full)"),
+    };
+    let dropped = format!(", {} after the file reached its size limit", count(*over_limit));
+    lines.push(format!(
+        "{} records, {missed}{}; {} {}, from {} to {} after the log began",
+        count(*records),
+        if *over_limit > 0 { &dropped } else { "" },
+        count(*selected),
+        if report.is_filtered { "steps pass the filter" } else { "steps" },
+        time(report.first_ns),
+        time(report.last_ns),
+    ));
+    let max = rows_max(Medium::Text);
+    lines.extend(report.elevators.iter().take(max).map(|change| {
+        let elevator = Plain(&change.elevator);
+        format!("elevator {elevator} from {} on, queue {}", time(change.at_ns), change.queue)
+    }));
+    let more = report.events.elevator.saturating_sub(max as u64);
+    lines.extend((more > 0).then(|| format!("and {} more changes of the elevator", count(more))));
+    lines.extend(report.damage.map(|damage| format!("WARNING: {damage}")));
+    lines.extend((*out_of_order > 0).then(|| {
+        format!(
+            "WARNING: {} device events came too late in the file to be ordered across queues; depth and seeks are \
+             approximate",
+            count(*out_of_order)
+        )
+    }));
+    let unjoined = (*unjoined > 0).then(|| counted(*unjoined, "bio"));
+    lines.extend(unjoined.map(|bios| format!("{bios} completed without a start in the log")));
+    lines
+}
+
+fn repeats(report: &Report, medium: Medium) -> Section {
+    let (rows, more) = first(&report.repeats, medium, "repeats");
+    let known = |ns| Value::known(ns, self::ns);
+    let columns = Columns::of(rows)
+        .text("repeat", |row: &RepeatShare| match row.repeat {
+            0 => "before".into(),
+            number => Value::from(number),
+        })
+        .number("from", |row| ns(row.first_ns))
+        .ranked(3)
+        .number("time", |row| ns(row.last_ns.saturating_sub(row.first_ns)))
+        .ranked(1)
+        .number("bios", |row| Value::Count(row.bios))
+        .number("bytes", |row| Value::Size(row.bytes))
+        .ranked(2)
+        .number("mean Q2C", |row| Value::Nanoseconds(row.mean_q2c_ns))
+        .ranked(4)
+        .number("p50", move |row| known(row.p50_q2c_ns))
+        .number("p99", move |row| known(row.p99_q2c_ns))
+        .number("max", |row| ns(row.max_q2c_ns))
+        .ranked(5)
+        .number("skew", |row| ns(row.skew_ns))
+        .ranked(6)
+        .fit(Fit::Omit);
+    let all = "The figures below are of all repeats together; iopath log --repeat N selects one.";
+    medium.titled("Repeats", columns).with_after(more).with_after((!rows.is_empty()).then_some(all))
+}
+
+fn accesses(report: &Report, medium: Medium) -> Section {
+    let Some(access) = &report.file_access else { return Section::default() };
+    let columns = Columns::of(&access.ops)
+        .text("file access", |row: &AccessCounts| row.op)
+        .number("accesses", |row| Value::Count(row.accesses))
+        .number("bytes", |row| Value::Size(row.bytes))
+        .ranked(1)
+        .number("mean size", |row| Value::MeanSize(row.bytes as f64 / row.accesses.max(1) as f64))
+        .ranked(2)
+        .number("mean", |row| Value::Nanoseconds(row.mean_ns))
+        .number("p50", |row| ns(row.p50_ns))
+        .number("p99", |row| ns(row.p99_ns))
+        .number("max", |row| ns(row.max_ns))
+        .ranked(3)
+        .fit(Fit::Omit);
+    let failed = access.ops.iter().filter(|row| row.failed > 0);
+    let failed = failed.map(|row| format!("FAILED: {} of {} accesses", count(row.failed), row.op));
+    let unjoined = format!("{} accesses ended without a start in the log", count(access.unjoined));
+    let unjoined = (access.unjoined > 0).then_some(unjoined);
+    medium.titled("Accesses", columns).with_after(failed).with_after(unjoined)
+}
+
+fn operations(report: &Report, medium: Medium) -> Section {
+    let columns = Columns::of(&report.ops)
+        .text("operation", |row: &OpCounts| row.op)
+        .number("bios", |row| Value::Count(row.bios))
+        .number("bytes", |row| Value::Size(row.bio_bytes))
+        .ranked(1)
+        .number("requests", |row| Value::Count(row.requests))
+        .number("bytes", |row| Value::Size(row.request_bytes))
+        .ranked(2)
+        .number("mean size", |row| Value::MeanSize(row.request_bytes as f64 / row.requests.max(1) as f64))
+        .ranked(3)
+        .fit(Fit::Omit);
+    let failed = report.errors.iter();
+    let failed = failed.map(|one| format!("FAILED with errno {}: {}", one.errno, counted(one.bios, "bio")));
+    medium.titled("Operations", columns).with_after(failed)
+}
+
+fn sizes(classes: &[SizeClass], medium: Medium) -> Section {
+    let most = classes.iter().map(|class| class.bios.max(class.requests)).max().unwrap_or(0);
+    let columns = Columns::of(classes.iter().filter(|class| class.from_bytes > 0))
+        .text("size", |class| Value::Size(class.from_bytes))
+        .number("bios", |class| Value::Count(class.bios))
+        .text("", |class| bar(class.bios, most, medium))
+        .ranked(1)
+        .number("requests", |class| Value::Count(class.requests))
+        .text("", |class| bar(class.requests, most, medium))
+        .ranked(1)
+        .fit(Fit::Omit);
+    medium.titled("Sizes", columns)
+}
+
+/// The outcome of the bios, and what delayed them.
+fn flow(report: &Report) -> Vec<String> {
+    let Report { flow, events, plug, .. } = report;
+    let of = |what: &str, total: u64, outcomes: &[(&str, u64)]| {
+        let shown = outcomes.iter().filter(|(_, number)| *number > 0);
+        let shown: Vec<String> = shown.map(|(name, number)| format!("{} {name}", count(*number))).collect();
+        (total > 0).then(|| format!("{what} {}: {}", count(total), shown.join(", ")))
+    };
+    let bios = [
+        ("with a request of their own", flow.own_request),
+        ("merged", flow.merged),
+        ("split", flow.split),
+        ("flushes", flow.flushes),
+        ("pending or unknown", flow.pending),
+    ];
+    let pending = flow.pieces.saturating_sub(flow.pieces_own_request + flow.pieces_merged);
+    let pieces = [
+        ("with a request of their own", flow.pieces_own_request),
+        ("merged", flow.pieces_merged),
+        ("pending or unknown", pending),
+    ];
+    let others = [
+        ("bios held for ordering", events.hold),
+        ("waits for a request slot", events.slot_wait),
+        ("requeued by the device", events.requeue),
+        ("retries after an error", events.retry),
+        ("waits for a flush", events.flush),
+    ];
+    let merges = format!(
+        "merges {}: back {}, front {}; request-to-request merges: {}",
+        count(events.back_merge + events.front_merge),
+        count(events.back_merge),
+        count(events.front_merge),
+        count(flow.requests_joined),
+    );
+    let plugged = plug.requests as f64 / plug.unplugs.max(1) as f64;
+    let unplugged = format!("unplugged {} times, {plugged:.1} requests each", count(plug.unplugs));
+    let others = others.into_iter().filter(|(_, times)| *times > 0);
+    [of("bios", flow.bios, &bios), of("pieces of split bios", flow.pieces, &pieces)]
+        .into_iter()
+        .flatten()
+        .chain([merges, unplugged])
+        .chain(others.map(|(name, times)| format!("{name}: {}", count(times))))
+        .collect()
+}
+
+/// Why requests were not merged: those that were inserted, and attempts.
+fn reasons(report: &Report, medium: Medium) -> Section {
+    let [inserted, refused] = [&report.not_merged, &report.merges_refused].map(Reasons::total);
+    let rows = report.not_merged.rows().into_iter().zip(report.merges_refused.rows());
+    let rows = rows.filter(|((_, inserted), (_, refused))| inserted + refused > 0);
+    let columns = Columns::of(rows.map(|((name, inserted), (_, refused))| (name, inserted, refused)))
+        .text("reason", |(name, ..)| name)
+        .number("inserted", |(_, requests, _)| Value::Count(requests))
+        .number("share", |(_, requests, _)| part_of(requests, inserted))
+        .ranked(2)
+        .text("", |(_, requests, _)| bar(requests, inserted, medium))
+        .ranked(1)
+        .number("refused", |(.., attempts)| Value::present((refused > 0).then_some(attempts), Value::Count))
+        .number("share", |(.., attempts)| part_of(attempts, refused))
+        .ranked(2)
+        .fit(Fit::Omit);
+    let (requests, attempts) = (count(inserted), count(refused));
+    let totals = format!("requests inserted unmerged: {requests}; merge attempts refused: {attempts}");
+    medium.titled("Not merged", columns).with_before([totals])
+}
+
+fn seeks(seeks: &Seeks) -> Vec<Line> {
+    let Seeks { requests, count: seeking, backward, .. } = *seeks;
+    let backward = (seeking > 0).then(|| format!(", {} backward", count(backward)));
+    let head = format!(
+        "seeks in dispatch order across all queues: {} of {} ({}){}",
+        count(seeking),
+        counted(requests, "request"),
+        whole_percent(seeking as f64 / requests.max(1) as f64),
+        backward.unwrap_or_default(),
+    );
+    let distances = format!(
+        "distance: mean {}, p50 {}, p90 {}, p99 {}, max {}",
+        distance(seeks.mean_bytes),
+        distance(seeks.p50_bytes as f64),
+        distance(seeks.p90_bytes as f64),
+        distance(seeks.p99_bytes as f64),
+        distance(seeks.max_bytes as f64),
+    );
+    let distances = (seeking > 0).then(|| Line::new(distances).labelled("  ", "    "));
+    std::iter::once(Line::new(head)).chain(distances).collect()
 }
 
 /// The latency of each stage of the path. A log need not have the events at both of its ends.
-fn stages(report: &Report) -> Table {
+fn stages(report: &Report, medium: Medium) -> Section {
     fn timed(of: impl Fn(&Stage) -> f64) -> impl Fn((&str, &Stage)) -> Value {
-        move |(_, stage)| if stage.count == 0 { Value::Unknown } else { Value::Nanoseconds(of(stage)) }
+        move |(_, stage)| Value::known((stage.timed > 0).then(|| of(stage)), Value::Nanoseconds)
     }
     let stages = &report.stages;
-    let rows: [(&str, &Stage); 5] = [
-        ("Q2G: waits for a slot", &stages.q2g),
-        ("G2I: in the plug", &stages.g2i),
-        ("I2D: in the elevator", &stages.i2d),
-        ("D2C: at the device", &stages.d2c),
-        ("Q2C: whole", &stages.q2c),
+    let rows = [
+        ("Q2G ordering, slots", &stages.q2g),
+        ("G2I plug", &stages.g2i),
+        ("I2D elevator", &stages.i2d),
+        ("D2C device", &stages.d2c),
+        ("Q2C whole bio", &stages.q2c),
     ];
-    Columns::of(rows)
+    let columns = Columns::of(rows)
         .text("stage", |(name, _)| name)
-        .number("count", |(_, stage)| stage.count)
+        .number("count", |(_, stage)| Value::Count(stage.count))
+        .ranked(1)
         .number("mean", timed(|stage| stage.mean_ns))
+        .ranked(2)
         .number("p50", timed(|stage| stage.p50_ns as f64))
         .number("p90", timed(|stage| stage.p90_ns as f64))
+        .ranked(4)
         .number("p99", timed(|stage| stage.p99_ns as f64))
         .number("p99.9", timed(|stage| stage.p999_ns as f64))
+        .ranked(5)
         .number("max", timed(|stage| stage.max_ns as f64))
-        .into()
+        .ranked(3)
+        .fit(Fit::Omit);
+    let untimed = rows.iter().any(|(_, stage)| stage.count > 0 && stage.timed == 0);
+    let note = "A stage without times began and ended at the same clock reading.";
+    medium.titled("Stages", columns).with_after(untimed.then_some(note))
 }
 
-/// Why requests were not merged.
-fn reasons(report: &Report) -> Columns<(&str, u64, u64)> {
-    let rows = report.not_merged.rows().into_iter().zip(report.merges_refused.rows());
-    let rows = rows.map(|((name, inserted), (_, refused))| (name, inserted, refused));
-    Columns::of(rows.filter(|(_, inserted, refused)| inserted + refused > 0))
-        .text("reason", |(name, ..)| name)
-        .number("requests", |(_, inserted, _)| inserted)
-        .number("refused attempts", |(.., refused)| refused)
+/// The requests in flight; on a terminal over time, as a curve that fits into `width`.
+fn depth(report: &Report, medium: Medium, width: usize) -> Section {
+    const LEVELS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let depth = &report.depth;
+    let group = depth.means.len().div_ceil(width.saturating_sub(2).max(1)).max(1);
+    let level = |means: &[f64]| {
+        let mean = means.iter().sum::<f64>() / means.len() as f64;
+        LEVELS[((mean / f64::from(depth.max.max(1)) * 8.0).ceil() as usize).min(8)]
+    };
+    let curve: String = depth.means.chunks(group).map(level).collect();
+    let column_ns = depth.span_ns.saturating_mul(group as u64);
+    let drawn = (medium == Medium::Text).then(|| format!("; each column {}", time(column_ns)));
+    let head = format!(
+        "requests in flight at the device, all queues: mean {}, max {}{}",
+        digits(depth.mean),
+        depth.max,
+        drawn.as_deref().unwrap_or_default(),
+    );
+    let curve = drawn.map(|_| Line::new(curve.trim_end()).labelled("  ", ""));
+    Section::prose([head]).with_after(curve)
 }
 
-fn streams(streams: &[StreamShare]) -> Columns<&StreamShare> {
-    let known = |ns: Option<u64>| Value::known(ns, |ns| Value::Nanoseconds(ns as f64));
-    Columns::of(&streams[..streams.len().min(STREAMS_MAX)])
-        .text("stream", |stream| stream.stream.to_string())
-        .number("bios", |stream| stream.bios)
-        .number("bytes", |stream| Value::Size(stream.bytes))
-        .number("share of bytes", |stream| Value::Percent(stream.share))
-        .number("mean", |stream| Value::Nanoseconds(stream.mean_q2c_ns))
-        .number("p50", move |stream| known(stream.p50_q2c_ns))
-        .number("p99", move |stream| known(stream.p99_q2c_ns))
-        .number("max", |stream| Value::Nanoseconds(stream.max_q2c_ns as f64))
+fn streams(report: &Report, medium: Medium) -> Section {
+    let (rows, more) = first(&report.streams, medium, "streams");
+    let known = |ns| Value::known(ns, self::ns);
+    let columns = Columns::of(rows)
+        .text("stream", |row: &StreamShare| row.stream)
+        .number("bios", |row| Value::Count(row.bios))
+        .number("bytes", |row| Value::Size(row.bytes))
+        .ranked(3)
+        .number("share", |row| Value::Percent(row.share))
+        .ranked(2)
+        .number("done at", |row| ns(row.last_ns))
+        .ranked(1)
+        .number("mean Q2C", |row| Value::Nanoseconds(row.mean_q2c_ns))
+        .ranked(4)
+        .number("p50", move |row| known(row.p50_q2c_ns))
+        .number("p99", move |row| known(row.p99_q2c_ns))
+        .number("max", |row| ns(row.max_q2c_ns))
+        .ranked(5)
+        .fit(Fit::Omit);
+    let of_repeats = if report.repeats.len() > 1 { " (the largest of the repeats)" } else { "" };
+    let skew = format!("skew: the last stream finished {} after the first{of_repeats}", time(report.skew_ns));
+    medium.titled("Streams", columns).with_after(more).with_after([skew])
+}
+
+/// The slowest bios. Bios of one batch that took equally long are one row.
+fn slowest(slowest: &[Slow], medium: Medium) -> Section {
+    let columns = Columns::of(first(slowest, medium, "").0)
+        .number("Q2C", |slow: &Slow| ns(slow.q2c_ns))
+        .number("D2C", |slow| Value::known(slow.d2c_ns, ns))
+        .ranked(1)
+        .number("queued at", |slow| ns(slow.queued_ns))
+        .ranked(2)
+        .number("bios", |slow| Value::Count(slow.bios))
+        .text("operation", |slow| slow.op)
+        .ranked(5)
+        .text("sectors", |slow| format!("{} + {}", slow.sector, slow.sectors))
+        .number("stream", |slow| slow.stream)
+        .ranked(4)
+        .number("queue", |slow| u32::from(slow.queue))
+        .ranked(3)
+        .number("errno", |slow| Value::present((slow.errno > 0).then_some(slow.errno), Value::from))
+        .fit(Fit::Omit);
+    Section::of(columns).titled("Slowest bios")
 }
 
 /// The values of a document with their keys.
@@ -142,3 +443,6 @@ fn flatten(key: String, value: &Json, rows: &mut Vec<(String, String)>) {
         other => rows.push((key, other.to_string())),
     }
 }
+
+#[cfg(test)]
+mod tests;

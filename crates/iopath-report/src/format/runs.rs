@@ -53,13 +53,6 @@ impl Document for Report {
     }
 }
 
-impl Medium {
-    /// A section with a title, which a terminal does not have.
-    fn titled(self, title: &str, table: Table) -> Section {
-        Section::of(table).titled(if self == Self::Text { "" } else { title })
-    }
-}
-
 /// The runs, their directions and their targets. MB/s is 10^6 bytes per second, GiB 2^30 bytes. `±95%` is half the 95%
 /// confidence interval of MB/s, divided by MB/s. `device I/O` is the mean size of the disk's requests.
 pub fn sections(runs: &[RunResult], medium: Medium) -> Vec<Section> {

@@ -10,7 +10,7 @@ use super::log_series::{Course, LogFacts, Span, class_start};
 use super::number::{Quantity, Scale};
 use super::parts::{Bar, Statement, bars, facts, figure};
 use crate::format::{Document, Medium, page};
-use crate::numbers::{digits, time};
+use crate::numbers::{digits, share, time};
 use crate::size::format_size;
 
 const NANOS: f64 = 1e9;
@@ -31,11 +31,10 @@ pub(super) fn statements(log: &LogFacts) -> Vec<Statement> {
             format_size((bytes as f64 / requests as f64 / 512.0).round() as u64 * 512),
             digits(depth.mean)
         );
-        let share = if flow.bios > 0 { flow.merged as f64 / flow.bios as f64 * 100.0 } else { 0.0 };
         let evidence = format!(
-            "from {} bios, {}% of them merged; most in flight: {}; device time p50 {}, p99 {}",
+            "from {} bios, {} of them merged; most in flight: {}; device time p50 {}, p99 {}",
             digits(flow.bios as f64),
-            digits(share),
+            share(flow.merged as f64 / flow.bios.max(1) as f64),
             depth.max,
             timed(stages.d2c.count, stages.d2c.p50_ns),
             timed(stages.d2c.count, stages.d2c.p99_ns)
@@ -43,13 +42,13 @@ pub(super) fn statements(log: &LogFacts) -> Vec<Statement> {
         list.push(Statement::new(Tone::Plain, "requests", text, evidence));
     }
     if seeks.requests > 0 {
-        let share = seeks.count as f64 / seeks.requests as f64 * 100.0;
-        let text = format!("{}% of the requests do not begin where their predecessor ends", digits(share));
+        let seeking = share(seeks.count as f64 / seeks.requests as f64);
+        let text = format!("{seeking} of the requests do not begin where their predecessor ends");
         let evidence = format!(
-            "distance p50 {}, p99 {}; {}% of these seeks lead backward",
+            "distance p50 {}, p99 {}; {} of these seeks lead backward",
             format_size(seeks.p50_bytes),
             format_size(seeks.p99_bytes),
-            digits(if seeks.count > 0 { seeks.backward as f64 / seeks.count as f64 * 100.0 } else { 0.0 })
+            share(seeks.backward as f64 / seeks.count.max(1) as f64)
         );
         list.push(Statement::new(Tone::Plain, "seeks", text, evidence));
     }
@@ -60,9 +59,9 @@ pub(super) fn statements(log: &LogFacts) -> Vec<Statement> {
         .max_by(|a, b| (a.1.mean_ns * a.1.count as f64).total_cmp(&(b.1.mean_ns * b.1.count as f64)))
         .unwrap_or(waits[0]);
     let whole = stages.q2c.mean_ns * stages.q2c.count as f64;
-    let share = if whole > 0.0 { longest.mean_ns * longest.count as f64 / whole } else { 0.0 };
-    if share > 0.1 {
-        let text = format!("Requests wait {place}: {}% of the time of all bios", digits(share * 100.0));
+    let waiting = if whole > 0.0 { longest.mean_ns * longest.count as f64 / whole } else { 0.0 };
+    if waiting > 0.1 {
+        let text = format!("Requests wait {place}: {} of the time of all bios", share(waiting));
         list.push(Statement::new(
             Tone::Plain,
             "waiting",
@@ -320,20 +319,7 @@ fn sizes(summary: &Report) -> Markup {
 
 /// Why requests were not merged.
 fn reasons(summary: &Report) -> Markup {
-    let of = &summary.not_merged;
-    let rows = [
-        ("not adjacent", of.not_adjacent),
-        ("direction", of.direction),
-        ("size limit", of.size_limit),
-        ("segment limit", of.segment_limit),
-        ("latency bound", of.latency_bound),
-        ("starvation bound", of.starvation_bound),
-        ("barrier", of.barrier),
-        ("boundary", of.boundary),
-        ("elevator veto", of.elevator),
-        ("priority", of.priority),
-    ];
-    let used = rows.into_iter().filter(|(_, count)| *count > 0);
+    let used = summary.not_merged.rows().into_iter().filter(|(_, count)| *count > 0);
     let bar = |(name, count): (&str, u64)| Bar {
         name: name.to_owned(),
         value: count as f64,

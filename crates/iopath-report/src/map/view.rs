@@ -97,7 +97,7 @@ impl FileMap {
         let _ = write!(
             text,
             "; {}, {} written; mapped by {}, block size {}",
-            counted(self.extents.len(), "extent"),
+            counted(self.extents.len() as u64, "extent"),
             self.written(),
             self.mapped_by,
             format_size(self.block_bytes.into())

@@ -4,9 +4,8 @@
 use std::fmt::Write as _;
 
 use crate::format::{Document, Medium};
-use crate::numbers::{digits, percent, share};
+use crate::numbers::{counted, digits, distance, percent, share};
 use crate::section::{Columns, Fit, Section, Table};
-use crate::size::format_size;
 use crate::value::Value;
 
 use super::figures::{Change, Changes, Figures, METRICS, Metric};
@@ -157,11 +156,10 @@ impl InputReport {
 
     /// The input and its models in words.
     pub fn head(&self) -> String {
-        let of = |count: u64, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
         let devices = if self.devices == 1 {
             String::new()
         } else {
-            format!(" of {}, each on a model of its own", of(self.devices, "device"))
+            format!(" of {}, each on a model of its own", counted(self.devices, "device"))
         };
         let mut models: Vec<String> = Vec::new();
         for cell in &self.cells {
@@ -178,12 +176,8 @@ impl InputReport {
         format!(
             "{}: {} on {}{devices}, {} s; {}",
             self.name,
-            if self.accesses {
-                of(self.requests, "access").replace("accesss", "accesses")
-            } else {
-                of(self.requests, "request")
-            },
-            of(self.streams, "stream"),
+            counted(self.requests, if self.accesses { "access" } else { "request" }),
+            counted(self.streams, "stream"),
             digits(self.seconds),
             models.join("; ")
         )
@@ -208,12 +202,6 @@ impl Metric {
             _ => Value::Number(value),
         }
     }
-}
-
-/// A mean distance: whole KiB below 1 MiB.
-fn distance(bytes: f64) -> String {
-    let bytes = bytes.round() as u64;
-    format_size(if bytes < 1 << 20 { bytes >> 10 << 10 } else { bytes })
 }
 
 /// The mark of a difference that is not significant.
