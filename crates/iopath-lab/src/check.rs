@@ -39,7 +39,6 @@ impl Workload {
             _ => Medium::Local,
         };
         check_places(self, medium)?;
-        self.check_sampling()?;
         self.check_verify()?;
         self.check_steady_state()?;
         if let Some(size_bytes) = self.size_bytes {
@@ -60,16 +59,6 @@ impl Workload {
         }
         let range = format!("a multiple of {SECTOR_BYTES} bytes (one sector)");
         Err(WorkloadError::OutOfRange { field: Field::BLOCK_SIZE, value: self.block_size.into(), range })
-    }
-
-    fn check_sampling(&self) -> Result<(), WorkloadError> {
-        if self.latency_sampling > LatencySampling::ALL && self.logs_accesses() {
-            return Err(WorkloadError::AccessesSampled);
-        }
-        if self.latency_sampling > LatencySampling::ALL && self.flush_every.is_some() {
-            return Err(WorkloadError::FlushesSampled);
-        }
-        Ok(())
     }
 
     /// Each block has one writer at a time, and its content passes through buffers that the lab can fill and read.
@@ -211,7 +200,7 @@ mod tests {
     use crate::model_host::ModelHost;
     use crate::paths::find_path;
     use crate::steady::SteadyState;
-    use crate::workload::{BlockSize, Depth, DeviceDepth, End, Jobs};
+    use crate::workload::{BlockSize, Depth, DeviceDepth, End, Jobs, LogSettings};
     use iopath_report::Rw;
 
     fn on(path: &str) -> Workload {
@@ -306,6 +295,19 @@ mod tests {
             let null = find_path("null").unwrap();
             Workload { elevator: None, path: null, ..paced }.check_on_storage().unwrap_err();
         }
+    }
+
+    #[test]
+    fn sampled_latencies_exclude_options_that_need_each_latency() {
+        let latency_sampling = LatencySampling::constant(8);
+        let sampled = Workload { latency_sampling, ..Workload::default() };
+        sampled.check().unwrap();
+        let flush_every = std::num::NonZeroU64::new(4);
+        let text = refused(&Workload { flush_every, ..sampled.clone() });
+        assert!(text.starts_with("number of writes between flushes needs each latency"), "{text}");
+        let log = Some(LogSettings { file: "log".into(), limit_bytes: None, accesses: true });
+        let text = refused(&Workload { log, ..sampled });
+        assert!(text.starts_with("log of accesses needs each latency, and latency sampling"), "{text}");
     }
 
     #[test]

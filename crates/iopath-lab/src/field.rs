@@ -36,8 +36,6 @@ impl Field {
     pub const RATE_IOPS: Self = Self("rate of transfers");
     /// Bytes a second.
     pub const RATE: Self = Self("rate of bytes");
-    /// The writes between two flushes.
-    pub const FLUSH_EVERY: Self = Self("number of writes between flushes");
     /// Whether data is verified.
     pub const VERIFY: Self = Self("verification");
     /// When a repetition is steady.

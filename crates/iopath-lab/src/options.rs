@@ -37,7 +37,7 @@ pub use value::{Amount, KbBase};
 use crate::field::Field;
 use crate::place::{Medium, Place};
 use crate::refusal::WorkloadError;
-use crate::workload::Workload;
+use crate::workload::{LatencySampling, Workload};
 
 /// How far iopath implements a key of fio.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -314,7 +314,11 @@ impl OptionRow {
     /// [`WorkloadError::NotHere`].
     fn check_places(&self, workload: &Workload, medium: Medium) -> Result<(), WorkloadError> {
         let capabilities = workload.path.capabilities;
-        let mut others = self.places.iter().filter(|place| !capabilities.include(**place, medium));
+        let holds = |place: Place| match place {
+            Place::EveryLatency => workload.latency_sampling == LatencySampling::ALL,
+            place => capabilities.include(place, medium),
+        };
+        let mut others = self.places.iter().filter(|place| !holds(**place));
         others.try_for_each(|place| self.refuse_outside(*place, workload))
     }
 

@@ -83,7 +83,7 @@ impl Capabilities {
             Place::Storage(_) => medium != Medium::Model,
             Place::Local(_) => medium == Medium::Local,
             Place::Model => medium == Medium::Model,
-            Place::OneWorkload => true,
+            Place::EveryLatency | Place::OneWorkload => true,
         }
     }
 

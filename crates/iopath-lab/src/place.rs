@@ -18,6 +18,8 @@ pub enum Place {
     Local(&'static str),
     /// On models only.
     Model,
+    /// Where each latency is measured.
+    EveryLatency,
     /// On one workload, not on several of a list or a sweep.
     OneWorkload,
 }
@@ -34,8 +36,9 @@ pub enum Medium {
 }
 
 impl Place {
-    /// The refusal of an option outside of this place, by its name and value.
-    pub(crate) fn refusal(self, path: &str, option: &str, value: &str) -> String {
+    /// The refusal of an option outside of this place, by its name and value. `sampling` is the name of the option that
+    /// samples latencies.
+    pub(crate) fn refusal(self, path: &str, option: &str, value: &str, sampling: &str) -> String {
         match self {
             Self::Queue => format!(
                 "path {path} does not accept {option} (`{value}`); omit it, or use null or an iopath-* path"
@@ -55,6 +58,9 @@ impl Place {
             Self::Model => format!(
                 "{option} applies to modelled targets (model:NAME or model:FILE.toml); omit it, or use such a target"
             ),
+            Self::EveryLatency => {
+                format!("{option} needs each latency, and {sampling} measures one in many; omit one of them")
+            }
             Self::OneWorkload => format!(
                 "{option} records one workload; omit it, or use one value of each option instead of lists"
             ),

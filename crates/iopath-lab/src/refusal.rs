@@ -27,7 +27,7 @@ pub enum WorkloadError {
         /// The path's name.
         path: &'static str,
     },
-    /// An option does not hold on the path or target.
+    /// An option does not hold on the path or target, or with another option.
     NotHere {
         /// The path's name.
         path: &'static str,
@@ -101,10 +101,6 @@ pub enum WorkloadError {
         /// The reason.
         reason: &'static str,
     },
-    /// Flushes between transfers with sampled latencies.
-    FlushesSampled,
-    /// Accesses are logged one by one.
-    AccessesSampled,
     /// Virtual time ends before the run.
     EndOfTime {
         /// The time of all repetitions, in seconds.
@@ -214,7 +210,9 @@ impl WorkloadError {
                 "path {path} needs a {}: a directory (for a temporary scratch file), a file or a block device",
                 name(Field::TARGET)
             ),
-            Self::NotHere { path, place, field, value } => place.refusal(path, name(*field), value),
+            Self::NotHere { path, place, field, value } => {
+                place.refusal(path, name(*field), value, name(Field::LATENCY_SAMPLING))
+            }
             Self::NoSharedQueue => format!(
                 "{} limits the queue that all jobs share, and with elevator none each job has a queue of its own; omit it, \
                  or use another {}",
@@ -266,16 +264,6 @@ impl WorkloadError {
             }
             Self::NotVerified { reason } => format!("{} is not possible: {reason}", name(Field::VERIFY)),
             Self::NotSteady { reason } => format!("{} is not valid: {reason}", name(Field::STEADY_STATE)),
-            Self::FlushesSampled => format!(
-                "{} and {} exclude each other; omit one of them",
-                name(Field::FLUSH_EVERY),
-                name(Field::LATENCY_SAMPLING)
-            ),
-            Self::AccessesSampled => format!(
-                "{} logs each access, and {} times one in many; omit one of them",
-                name(Field::LOG),
-                name(Field::LATENCY_SAMPLING)
-            ),
             Self::EndOfTime { seconds, seconds_max } => format!(
                 "{seconds} s of virtual time, for all repetitions together, are out of range: {seconds_max} s at most; \
                  use a shorter {} or fewer {}",

@@ -8,6 +8,7 @@ use super::{
     Difference, Fact, Given, Kind, NONE, OptionRow, Refused, Settings, SteadyKey, command_line, set,
 };
 use crate::field::Field;
+use crate::place::Place;
 use crate::steady::{SteadyMetric, SteadyState};
 use crate::workload::{Rate, RateProcess};
 
@@ -138,7 +139,8 @@ pub(super) const ROWS: &[OptionRow] = &[
         "Flush after each N writes of a job, with the latencies of flushes apart. A writing job always flushes at its end",
         set!(workload.flush_every = every),
     )
-    .field(Field::FLUSH_EVERY)
+    .field(Field("number of writes between flushes"))
+    .only_on(&[Place::EveryLatency], |workload| workload.flush_every.map(|every| every.to_string()))
     .fact(Fact::stated(
         "flush_every",
         Kind::Whole,

@@ -40,7 +40,6 @@ pub(super) const ROWS: &[OptionRow] = &[
     )
     .default("1")
     .field(Field::LATENCY_SAMPLING)
-    .of_job_file()
     .fact(Fact::of_run("latency_every", Kind::Whole, Difference::Shown))
     .only_on(
         &[Place::Synchronous, Place::Storage("virtual time measures every latency at no cost")],
@@ -86,7 +85,9 @@ pub(super) const ROWS: &[OptionRow] = &[
     )
     .requires("log")
     .field(Field("log of accesses"))
-    .only_on(&[Place::OneWorkload], |workload| workload.logs_accesses().then(String::new))
+    .only_on(&[Place::EveryLatency, Place::OneWorkload], |workload| {
+        workload.logs_accesses().then(String::new)
+    })
     .of_job_file(),
 ];
 

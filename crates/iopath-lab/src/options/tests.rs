@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 
 use super::*;
 use crate::docs_table;
+use crate::jobfile::keys;
 use crate::path::Capabilities;
 use crate::paths::PATHS;
 use crate::workload::Workload;
@@ -256,15 +257,15 @@ fn the_documentation_has_the_table_of_places() {
             Form::List(..) => "axis",
             _ => because(row, of_several).unwrap_or(on_command_line),
         };
-        let part_of = || {
-            let other = options().find(|other| other.key.is_some_and(|key| key.mapping.contains(&name)));
-            other.and_then(|row| row.key).expect("job files have each option").names[0]
+        let other = || {
+            let other = keys().find(|key| key.mapping.contains(&name));
+            other.expect("a key names the option that job files lack").names[0]
         };
         let in_job_file = match (key, row.is_of_job_file) {
             (Some(key), false) => format!("`{key}`"),
             (Some(key), true) => format!("`{key}`; option"),
             (None, true) => "option".to_owned(),
-            (None, false) => format!("part of `{}`", part_of()),
+            (None, false) => format!("see `{}`", other()),
         };
         let models_only = |place| (place == Place::Model).then_some("models only");
         let on_export = |place| match place {

@@ -64,7 +64,7 @@ pub(super) const KEYS: &[UnusedKey] = &[
             "disable_bw",
             "disable_bw_measurement",
         ],
-        "latency and throughput are always measured",
+        "each latency is measured, for the delays and limits of jobs; one workload has `--latency-every`",
     ),
     no_effect(
         &[
