@@ -4,14 +4,15 @@ use std::env;
 use std::fs;
 use std::path::Path;
 
-/// Compares the rows of a table below its header with those of the source.
+/// Compares the rows of the first table below a heading with those of the source.
 #[cfg(test)]
-pub(crate) fn check(file: &str, header: &str, rows: &[String]) {
+pub(crate) fn check(file: &str, heading: &str, rows: &[String]) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file);
     let text = fs::read_to_string(&path).unwrap();
     let lines: Vec<&str> = text.lines().collect();
-    let first =
-        lines.iter().position(|line| *line == header).expect("the page has the header of the table") + 2;
+    let section = lines.iter().position(|line| *line == heading).expect("the page has the heading");
+    // The names of the columns, and the line below them.
+    let first = section + lines[section..].iter().take_while(|line| !line.starts_with('|')).count() + 2;
     let count = lines[first..].iter().take_while(|line| line.starts_with('|')).count();
     if env::var_os("IOPATH_BLESS").is_some() {
         let rows = rows.iter().map(String::as_str);

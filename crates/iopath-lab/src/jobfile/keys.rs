@@ -81,6 +81,6 @@ mod tests {
             format!("| {} | {} | {mapping} |", names.join(", "), support.name())
         };
         let rows: Vec<String> = keys().map(row).collect();
-        docs_table::check("docs/jobfiles.md", "| key | support | here |", &rows);
+        docs_table::check("docs/jobfiles.md", "## Keys", &rows);
     }
 }

@@ -190,8 +190,9 @@ pub(crate) fn workload_facts(ran: &Ran) -> WorkloadFacts {
             Some((outer, key)) => (facts.get_mut(outer).and_then(Value::as_object_mut), key),
             None => (Some(&mut facts), fact.key),
         };
+        let Some(object) = object else { continue };
         assert!(value.is_some() || presence != Presence::Always, "each workload has {key}");
-        if let Some(object) = object.filter(|_| value.is_some() || presence == Presence::OrNull) {
+        if value.is_some() || presence == Presence::OrNull {
             object.insert(key.to_owned(), value.unwrap_or(Value::Null));
         }
     }
@@ -219,4 +220,27 @@ pub fn schema_of_facts() -> Value {
         }
     }
     schema
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::docs_table;
+
+    #[test]
+    fn the_documentation_has_the_table_of_facts() {
+        let line = |row: &OptionRow| {
+            let Fact { key, stated, .. } = row.fact?;
+            let Stated { about, presence, .. } = stated?;
+            let option = row.flag.or(row.key.map(|key| key.names[0])).unwrap_or_default();
+            let without = match presence {
+                Presence::Always => "",
+                Presence::OrNull => "`null`",
+                Presence::IfUsed => "absent",
+            };
+            Some(format!("| `{key}` | `{option}` | {} | {without} |", about.trim_end_matches('.')))
+        };
+        let rows: Vec<String> = options().filter_map(line).collect();
+        docs_table::check("docs/result.md", "### `workload`", &rows);
+    }
 }

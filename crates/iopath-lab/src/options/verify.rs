@@ -54,13 +54,16 @@ pub(super) const ROWS: &[OptionRow] = &[
         set!(verify.fatal = flag),
     )
     .requires("verify")
-    .fact(Fact::stated(
-        "verify.fatal",
-        Kind::Flag,
-        Difference::Ignored,
-        "Whether the first fault ends the job.",
-        |ran| Some(ran.workload.verify?.fatal.into()),
-    ))
+    .fact(
+        Fact::stated(
+            "verify.fatal",
+            Kind::Flag,
+            Difference::Ignored,
+            "Whether the first fault ends the job.",
+            |ran| Some(ran.workload.verify?.fatal.into()),
+        )
+        .always(),
+    )
     .key(Yes, &["verify_fatal"], "`--verify-fatal`"),
     OptionRow::only_key(
         Yes,
@@ -68,13 +71,16 @@ pub(super) const ROWS: &[OptionRow] = &[
         "0 does not read written blocks back after the job",
         set!(verify.after = flag),
     )
-    .fact(Fact::stated(
-        "verify.after",
-        Kind::Flag,
-        Difference::Ignored,
-        "Whether the written blocks are read back after each repetition.",
-        |ran| Some(ran.workload.verify?.after.into()),
-    ))
+    .fact(
+        Fact::stated(
+            "verify.after",
+            Kind::Flag,
+            Difference::Ignored,
+            "Whether the written blocks are read back after each repetition.",
+            |ran| Some(ran.workload.verify?.after.into()),
+        )
+        .always(),
+    )
     .only_on(&[STORED], |_| None),
     OptionRow::only_key(
         Partly,
