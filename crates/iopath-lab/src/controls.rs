@@ -1,5 +1,5 @@
 //! Settings of a job beside its transfers: its share of the I/Os of several jobs, a latency that it must keep, a rate
-//! that it must reach, series of its figures over time, and its thread. Job files set them; `job/control.rs` follows
+//! that it must reach, series of its figures over time, and its thread. Options set them; `job/control.rs` follows
 //! them.
 
 use std::num::NonZeroU64;
@@ -16,6 +16,8 @@ pub struct Controls {
     pub flow: Option<Flow>,
     /// The latency that limits the depth.
     pub latency_target: Option<LatencyTarget>,
+    /// The longest latency; the job ends above it.
+    pub latency_max: Option<Duration>,
     /// The least rate; the job ends below it.
     pub rate_min: Option<RateMin>,
     /// Series of figures over time, in files.

@@ -17,6 +17,7 @@ use latency_target::DepthSearch;
 use rate_min::RateWatch;
 use series::Recorder;
 
+use iopath_report::numbers::time;
 use iopath_report::random::{below, generator};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -34,6 +35,9 @@ pub(crate) struct Control {
     flow: Option<FlowShare>,
     search: Option<DepthSearch>,
     rate: Option<RateWatch>,
+    latency_max_ns: Option<u64>,
+    /// The latency above the maximum that ended the job, in nanoseconds.
+    slowest_ns: Option<u64>,
     recorder: Option<Recorder>,
     accesses: Option<AccessRecorder>,
     priorities: Vec<PriorityShare>,
@@ -70,6 +74,8 @@ impl Control {
             flow,
             search: controls.latency_target.map(|target| DepthSearch::new(target, depth, started_ns)),
             rate: controls.rate_min.map(|rate| RateWatch::new(rate, started_ns)),
+            latency_max_ns: controls.latency_max.and_then(|max| u64::try_from(max.as_nanos()).ok()),
+            slowest_ns: None,
             recorder: controls
                 .series
                 .as_ref()
@@ -79,8 +85,9 @@ impl Control {
             priorities: controls.priorities.clone(),
             generator: generator(workload.seed, [PURPOSE, 0]),
         };
-        let Self { flow, search, rate, recorder, accesses, priorities, .. } = &control;
-        let is_limited = flow.is_some() || search.is_some() || rate.is_some();
+        let Self { flow, search, rate, latency_max_ns, recorder, accesses, priorities, .. } = &control;
+        let is_limited =
+            flow.is_some() || search.is_some() || rate.is_some() || latency_max_ns.is_some();
         let is_recorded = recorder.is_some() || accesses.is_some();
         (is_limited || is_recorded || !priorities.is_empty()).then(|| Box::new(control))
     }
@@ -149,7 +156,12 @@ impl Control {
         }
         let found = self.search.as_mut().is_some_and(|search| search.handle_done(submitted_ns, now_ns));
         let below = self.rate.as_mut().is_some_and(|rate| rate.handle_done(transfer, now_ns));
-        found || below
+        let latency_ns = now_ns.saturating_sub(due_ns);
+        let is_slow = self.latency_max_ns.is_some_and(|max| latency_ns > max);
+        if is_slow {
+            self.slowest_ns = self.slowest_ns.max(Some(latency_ns));
+        }
+        found || below || is_slow
     }
 
     /// The job has ended.
@@ -164,12 +176,39 @@ impl Control {
 
     /// The observations of a job that has ended.
     pub(super) fn into_result(self, now_ns: u64) -> Controlled {
+        let too_slow = self.slowest_ns.zip(self.latency_max_ns).map(|(latency_ns, max_ns)| {
+            let [latency, max] = [latency_ns, max_ns].map(time);
+            format!("a transfer took {latency}, and the maximum latency is {max}")
+        });
         Controlled {
             end: ControlEnd {
                 depth: self.search.map(|search| search.found()),
-                ended: self.rate.and_then(RateWatch::below),
+                ended: self.rate.and_then(RateWatch::below).or(too_slow),
             },
             series: self.recorder.map(|recorder| recorder.finish(now_ns)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::controls::Controls;
+    use crate::path::Direction;
+
+    #[test]
+    fn a_job_ends_with_its_first_transfer_above_the_maximum_latency_and_says_so() {
+        let controls = Controls { latency_max: Some(Duration::from_micros(50)), ..Controls::default() };
+        let workload = Workload { controls, ..Workload::default() };
+        let mut control = Control::of(&workload, None, None, 0).unwrap();
+        let read = Transfer { direction: Direction::Read, offset: 0, bytes: 4096 };
+        // The latency counts from the time at which the transfer was due.
+        assert!(!control.handle_done(read, [100_000, 149_000], 150_000));
+        assert!(control.handle_done(read, [100_000, 149_000], 151_000));
+        let ended = control.into_result(200_000).end.ended.unwrap();
+        assert_eq!(ended, "a transfer took 51.0 µs, and the maximum latency is 50.0 µs");
+        assert!(Control::of(&Workload::default(), None, None, 0).is_none());
     }
 }

@@ -1,11 +1,36 @@
-//! Options that limit a job or its share: least rates, a latency to keep, and weights. Only job files have them.
+//! Options that limit a job or its share: least rates, latencies to keep, and weights.
 
 use std::num::NonZeroU64;
 
-use super::Support::Yes;
-use super::{OptionRow, Refused, set};
+use serde_json::Value;
+
+use super::Form::One;
+use super::Support::{Partly, Yes};
+use super::{Difference, Fact, Kind, NONE, OptionRow, Refused, set};
+use crate::field::Field;
+use crate::place::Place;
 
 pub(super) const ROWS: &[OptionRow] = &[
+    OptionRow::option(
+        "--max-latency",
+        One("TIME"),
+        "End a job with its first transfer that takes longer than this, with a warning; default: none",
+        |settings, given| {
+            let limit = Some(given.micros()?).filter(|limit| !limit.is_zero());
+            settings.workload.controls.latency_max = limit;
+            Ok(())
+        },
+    )
+    .field(Field("maximum latency"))
+    .only_on(&[Place::EveryLatency], |workload| workload.controls.latency_max.map(|_| String::new()))
+    .fact(Fact::stated(
+        "max_latency_ns",
+        Kind::Nanoseconds,
+        Difference::RefusedOr(NONE),
+        "The latency that ends a job; none without a limit.",
+        |ran| ran.workload.controls.latency_max.and_then(|max| u64::try_from(max.as_nanos()).ok()).map(Value::from),
+    ))
+    .key(Partly, &["max_latency"], "`--max-latency`: one time for all directions; the job ends with a warning"),
     OptionRow::only_key(
         Yes,
         &["rate_min", "ratemin"],

@@ -125,6 +125,8 @@ const VALUES: &[(&str, &str)] = &[
     ("steadystate_duration", "5"),
     ("steadystate_ramp_time", "5"),
     ("steadystate_check_interval", "5"),
+    ("--max-latency", "50ms"),
+    ("max_latency", "500"),
     ("rate_min", "1m"),
     ("rate_iops_min", "10"),
     ("rate_cycle", "500"),

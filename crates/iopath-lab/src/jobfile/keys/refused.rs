@@ -66,7 +66,6 @@ pub(super) const KEYS: &[UnusedKey] = &[
         "a job pauses after each transfer, without use of the CPU",
     ),
     switch(&["rate_ignore_thinktime"], "a rate counts from the start of the job, with its pauses"),
-    switch(&["max_latency"], "a slow transfer does not end a job"),
     switch(&["ramp_size"], "the time before the measurement is ramp_time"),
     no(
         &[
