@@ -199,7 +199,7 @@ pub(crate) fn workload_facts(ran: &Ran) -> WorkloadFacts {
     WorkloadFacts::from(facts)
 }
 
-/// The JSON Schema of [`workload_facts`].
+/// The JSON Schema of the `workload` of a result.
 pub fn schema_of_facts() -> Value {
     let mut schema = json!({ "type": "object" });
     for (Fact { key, kind, .. }, Stated { about, presence, .. }) in all_stated() {
