@@ -36,7 +36,7 @@ pub(crate) struct Repeated {
 pub(crate) mod fixtures {
     use super::{Host, Measured, Repeated};
     use crate::storage::StorageBytes;
-    use iopath_report::result::latencies;
+    use iopath_report::result::Latencies;
 
     pub(crate) const MIB: u64 = 1 << 20;
 
@@ -54,10 +54,10 @@ pub(crate) mod fixtures {
             ios: 1,
             seconds: 1.0,
             first_ended_seconds: 1.0,
-            latency_ns: latencies(),
+            latency_ns: Latencies::default(),
             directions: None,
-            flush_ns: None,
-            closed_ns: None,
+            flush_ns: Latencies::default(),
+            closed_ns: Latencies::default(),
             verified: None,
             course: None,
             controlled: Vec::new(),

@@ -5,8 +5,7 @@ use crate::conditions::Repeated;
 use crate::engine::Measured;
 use crate::rates::{device, latency, spread};
 use crate::target::Target;
-use iopath_report::result::latencies;
-use iopath_report::result::{TargetResult, TargetsEnd};
+use iopath_report::result::{Latencies, TargetResult, TargetsEnd};
 use iopath_report::stats::fairness::jain;
 
 /// The results of each target; empty unless the target comprises several.
@@ -14,10 +13,6 @@ pub(crate) fn targets(target: &Target, measured: &[Repeated]) -> Vec<TargetResul
     let of_target = |(index, name): (usize, &String)| {
         let of_repeats: Vec<&Measured> =
             measured.iter().filter_map(|repeat| repeat.measured.targets.get(index)).collect();
-        let mut latency_ns = latencies();
-        for one in &of_repeats {
-            latency_ns.add(&one.latency_ns).expect("all histograms have the same bounds");
-        }
         (!of_repeats.is_empty()).then(|| TargetResult {
             target: name.clone(),
             bytes: of_repeats.iter().map(|one| one.bytes()).sum(),
@@ -25,7 +20,7 @@ pub(crate) fn targets(target: &Target, measured: &[Repeated]) -> Vec<TargetResul
             seconds: of_repeats.iter().map(|one| one.seconds).sum(),
             bytes_per_second: spread(of_repeats.iter().map(|one| one.bytes() as f64 / one.seconds)),
             iops: spread(of_repeats.iter().map(|one| one.ios as f64 / one.seconds)),
-            latency_ns: latency(&latency_ns),
+            latency_ns: latency(&of_repeats.iter().map(|one| &one.latency_ns).sum::<Latencies>()),
             connections: of_repeats.iter().map(|one| one.connections).sum(),
             device: of_repeats.iter().map(|one| one.device).sum::<Option<_>>().map(device),
         })

@@ -1,8 +1,7 @@
 //! Rates, spreads and latencies of results, from sums and histograms. `run.rs` uses them for the whole result.
 
-use hdrhistogram::Histogram;
 use iopath_report::result::{
-    Device, DirectionResult, Directions, Latency, LatencyDistribution, RepeatDirection, Spread,
+    Device, DirectionResult, Directions, Latencies, Latency, LatencyDistribution, RepeatDirection, Spread,
 };
 use iopath_report::stats::Summary;
 
@@ -15,7 +14,7 @@ pub(crate) fn directions<'a>(measured: impl Iterator<Item = &'a Measured>) -> Op
     let repeats: Vec<(f64, &[OneDirection; 3])> =
         measured.map(|one| Some((one.seconds, one.directions.as_ref()?))).collect::<Option<_>>()?;
     let of = |index: usize| {
-        let mut sum = OneDirection::none();
+        let mut sum = OneDirection::default();
         for (_, directions) in &repeats {
             sum.add(&directions[index]);
         }
@@ -52,7 +51,8 @@ pub(crate) fn spread(values: impl Iterator<Item = f64>) -> Spread {
     Spread { mean: summary.mean, stddev: summary.stddev, ci95: summary.ci95 }
 }
 
-pub(crate) fn latency(histogram: &Histogram<u64>) -> Latency {
+pub(crate) fn latency(latencies: &Latencies) -> Latency {
+    let histogram = latencies.histogram();
     Latency {
         min: histogram.min(),
         mean: histogram.mean(),

@@ -29,10 +29,9 @@ use crate::target::Target;
 use crate::warnings;
 use crate::workload::Workload;
 use iopath_report::result::{
-    Clock, Cpu, Device, FlushResult, Host, LatencyDistribution, ModelHostFacts, Repeat, RepeatDirections,
-    RunResult,
+    Clock, Cpu, Device, FlushResult, Host, Latencies, LatencyDistribution, ModelHostFacts, Repeat,
+    RepeatDirections, RunResult,
 };
-use iopath_report::result::{latencies, sum_of_latencies};
 pub(crate) use series::{Part, Series, checked};
 
 /// The default duration of the sample of the idle machine. `/proc/stat` counts in ticks of 10 ms per CPU, so the sample
@@ -145,10 +144,12 @@ fn summarize(part: &Part, has_counters: bool, has_failed: bool, host: Option<&Ho
             repeat.directions = None;
         }
     }
-    let mut latency_ns = latencies();
-    for repeat in measured {
-        latency_ns.add(&repeat.measured.latency_ns).expect("all histograms have the same bounds");
-    }
+    let all = |of: fn(&Measured) -> &Latencies| -> Latencies {
+        measured.iter().map(|repeated| of(&repeated.measured)).sum()
+    };
+    let latency_ns = all(|measured| &measured.latency_ns);
+    let flush_ns = all(|measured| &measured.flush_ns);
+    let closed_ns = all(|measured| &measured.closed_ns);
     let conditions = Conditions { workload, target, host };
     let verified = all_verified(measured.iter().map(|repeated| repeated.measured.verified.as_ref()));
     let (verify, faults) = verified.map(|verified| verified.result()).unzip();
@@ -196,19 +197,15 @@ fn summarize(part: &Part, has_counters: bool, has_failed: bool, host: Option<&Ho
         latency_ns: latency(&latency_ns),
         latency_distribution: Some(LatencyDistribution::of(&latency_ns)),
         directions,
-        flushes: sum_of_latencies(measured.iter().filter_map(|repeated| repeated.measured.flush_ns.as_ref()))
-            .map(|all| FlushResult {
-                every: workload.flush_every.map_or(0, NonZeroU64::get),
-                count: all.len(),
-                latency_ns: latency(&all),
-            }),
+        flushes: (!flush_ns.is_empty()).then(|| FlushResult {
+            every: workload.flush_every.map_or(0, NonZeroU64::get),
+            count: flush_ns.histogram().len(),
+            latency_ns: latency(&flush_ns),
+        }),
         verify,
         steady_state: steady,
         latency_target: controls.latency_target,
-        closed_loop_ns: sum_of_latencies(
-            measured.iter().filter_map(|repeated| repeated.measured.closed_ns.as_ref()),
-        )
-        .map(|all| latency(&all)),
+        closed_loop_ns: (!closed_ns.is_empty()).then(|| latency(&closed_ns)),
         cpu: cpu_sum(&repeats),
         model_host: workload.host.as_ref().filter(|_| has_counters).map(|host| model_host(host, &repeats)),
         device: device_sum(&repeats),

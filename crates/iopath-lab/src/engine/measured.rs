@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
 use iopath_model::Host;
-use iopath_report::result::{CacheUse, Connections, Course};
-use iopath_report::result::{latencies, sum_of_latencies};
+use iopath_report::result::{CacheUse, Connections, Course, Latencies};
 
 use crate::counters::DiskCounters;
 use crate::job::control::ControlEnd;
@@ -25,13 +23,13 @@ pub(crate) struct Measured {
     pub(crate) seconds: f64,
     /// From the first job's start to the first job's end.
     pub(crate) first_ended_seconds: f64,
-    pub(crate) latency_ns: Histogram<u64>,
+    pub(crate) latency_ns: Latencies,
     /// Reads, writes and trims, if there were at least two of them.
     pub(crate) directions: Option<[OneDirection; 3]>,
-    /// The latencies of flushes between transfers; none without any.
-    pub(crate) flush_ns: Option<Histogram<u64>>,
+    /// The latencies of flushes between transfers.
+    pub(crate) flush_ns: Latencies,
     /// The latencies from the submission on, of jobs with a rate.
-    pub(crate) closed_ns: Option<Histogram<u64>>,
+    pub(crate) closed_ns: Latencies,
     /// The blocks that were checked, of a workload that verifies.
     pub(crate) verified: Option<Verified>,
     /// The course over time, of all jobs together; none in virtual time.
@@ -81,10 +79,6 @@ impl Measured {
     /// What the jobs have measured themselves, without any counter of the system.
     pub(crate) fn of_jobs<'a>(jobs: impl IntoIterator<Item = &'a JobResult>) -> Self {
         let jobs: Vec<&JobResult> = jobs.into_iter().collect();
-        let mut latency_ns = latencies();
-        for job in &jobs {
-            latency_ns.add(&job.latency_ns).expect("all histograms have the same bounds");
-        }
         // A job that ended before its measurement began has no time, unless no job has one.
         let is_measured = jobs.iter().any(|job| job.ios > 0);
         let timed = || jobs.iter().filter(|job| job.ios > 0 || !is_measured);
@@ -98,10 +92,10 @@ impl Measured {
             ios: jobs.iter().map(|job| job.ios).sum(),
             seconds: Duration::from_nanos(ended_ns - started_ns).as_secs_f64(),
             first_ended_seconds: Duration::from_nanos(first_ended_ns - started_ns).as_secs_f64(),
-            latency_ns,
+            latency_ns: jobs.iter().map(|job| &job.latency_ns).sum(),
             directions: directions(&jobs),
-            flush_ns: sum_of_latencies(jobs.iter().filter_map(|job| job.flush_ns.as_deref())),
-            closed_ns: sum_of_latencies(jobs.iter().filter_map(|job| job.closed_ns.as_deref())),
+            flush_ns: jobs.iter().map(|job| &job.flush_ns).sum(),
+            closed_ns: jobs.iter().map(|job| &job.closed_ns).sum(),
             verified: None,
             course: None,
             controlled: jobs.iter().filter_map(|job| Some(job.controlled.as_ref()?.end.clone())).collect(),
@@ -130,7 +124,7 @@ fn directions(jobs: &[&JobResult]) -> Option<[OneDirection; 3]> {
     if (0..3).filter(is_used).count() < 2 {
         return None;
     }
-    let mut sums = [OneDirection::none(), OneDirection::none(), OneDirection::none()];
+    let mut sums: [OneDirection; 3] = Default::default();
     for job in jobs {
         if let Some(directions) = &job.directions {
             sums.iter_mut().zip(&**directions).for_each(|(sum, direction)| sum.add(direction));

@@ -40,7 +40,7 @@ pub(crate) struct Sample {
 
 impl Sample {
     fn of(run: &Run) -> Self {
-        let latency = &run.latency_ns;
+        let latency = run.latency_ns.histogram();
         let at = |share| latency.value_at_quantile(share) as f64;
         Self {
             ios: run.ios,

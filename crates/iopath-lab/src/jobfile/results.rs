@@ -8,8 +8,7 @@ use crate::error::LabError;
 use crate::options::ExitWhat;
 use crate::run::{Lab, Part, Series, cpu_sum, device_sum, latency, repeat, spread};
 use crate::signals::Interruption;
-use iopath_report::result::latencies;
-use iopath_report::result::{GroupResult, Host, JobFacts, Report, RunResult};
+use iopath_report::result::{GroupResult, Host, JobFacts, Latencies, Repeat, Report, RunResult};
 
 /// The results of a group: those of its complete repetitions.
 pub(super) struct GroupRun {
@@ -85,12 +84,7 @@ pub(super) fn group_result(
     measured: &[Measured],
     host: Option<&Host>,
 ) -> GroupResult {
-    let mut latency_ns = latencies();
-    let mut repeats = Vec::with_capacity(measured.len());
-    for measured in measured {
-        latency_ns.add(&measured.latency_ns).expect("all histograms have the same bounds");
-        repeats.push(repeat(measured, None, host));
-    }
+    let repeats: Vec<Repeat> = measured.iter().map(|measured| repeat(measured, None, host)).collect();
     GroupResult {
         number,
         jobs,
@@ -99,7 +93,7 @@ pub(super) fn group_result(
         seconds: repeats.iter().map(|repeat| repeat.seconds).sum(),
         bytes_per_second: spread(repeats.iter().map(|repeat| repeat.bytes_per_second)),
         iops: spread(repeats.iter().map(|repeat| repeat.iops)),
-        latency_ns: latency(&latency_ns),
+        latency_ns: latency(&measured.iter().map(|measured| &measured.latency_ns).sum::<Latencies>()),
         cpu: cpu_sum(&repeats),
         device: device_sum(&repeats),
     }

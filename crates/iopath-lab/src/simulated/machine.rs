@@ -202,7 +202,7 @@ impl Machine {
         };
         let mut volumes: Vec<VolumeOutcome> = ran.targets.into_iter().map(outcome).collect();
         for JobRan { part, target, result, .. } in ran.jobs {
-            volumes[target].jobs.push(JobOutcome::of(result, part));
+            volumes[target].jobs.push(JobOutcome::of(&result, part));
         }
         let host = modelled.host.take();
         drop(modelled);
@@ -306,14 +306,14 @@ impl Top {
 }
 
 impl JobOutcome {
-    fn of(result: JobResult, workload: usize) -> Self {
+    fn of(result: &JobResult, workload: usize) -> Self {
         let ended = Instant::from_nanos(result.ended_ns) - Instant::ZERO;
         Self {
             workload,
             ended: ended.as_secs_f64(),
             bytes: result.read_bytes + result.written_bytes,
             ios: result.ios,
-            latency_ns: result.latency_ns,
+            latency_ns: result.latency_ns.histogram(),
         }
     }
 }

@@ -1,9 +1,10 @@
 //! The distribution of latencies: percentiles and classes as fio has them. [`Latency`](super::Latency) has the few
 //! figures of a table.
 
-use hdrhistogram::Histogram;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use super::Latencies;
 
 /// The percentiles of a distribution: the ones that fio prints by default.
 pub const PERCENTILES: [f64; 17] =
@@ -27,8 +28,9 @@ pub struct LatencyDistribution {
 }
 
 impl LatencyDistribution {
-    /// The distribution in a histogram of nanoseconds.
-    pub fn of(histogram: &Histogram<u64>) -> Self {
+    /// The distribution of these latencies.
+    pub fn of(latencies: &Latencies) -> Self {
+        let histogram = latencies.histogram();
         let count_to = |bound: u64| histogram.count_between(0, bound);
         let mut classes = Vec::new();
         let mut below = 0;
@@ -57,39 +59,22 @@ fn bounds() -> impl Iterator<Item = u64> {
     units.into_iter().flat_map(|unit| BOUNDS.map(|bound| bound * unit)).chain([2_000_000_000])
 }
 
-/// The histogram records longer latencies as this value: one hour, in nanoseconds.
-const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
-
-/// A histogram of latencies: three significant digits, up to `LATENCY_MAX_NS`.
-pub fn latencies() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).expect("the bounds are constants in order")
-}
-
-/// All latencies of some histograms; none without a histogram.
-pub fn sum_of_latencies<'a>(all: impl Iterator<Item = &'a Histogram<u64>>) -> Option<Histogram<u64>> {
-    all.fold(None, |sum, one| {
-        let mut sum = sum.unwrap_or_else(latencies);
-        sum.add(one).expect("all histograms have the same bounds");
-        Some(sum)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn each_latency_is_in_one_class_and_the_percentiles_rise() {
-        let mut histogram = latencies();
-        for latency in [1, 2, 3, 999, 1_000, 1_001, 3_000_000_000] {
-            histogram.record(latency).unwrap();
+        let mut latencies = Latencies::default();
+        for latency_ns in [1, 2, 3, 999, 1_000, 1_001, 3_000_000_000] {
+            latencies.record(latency_ns, 1);
         }
-        let LatencyDistribution { count, classes, percentiles, stddev } = LatencyDistribution::of(&histogram);
+        let LatencyDistribution { count, classes, percentiles, stddev } = LatencyDistribution::of(&latencies);
         assert_eq!(count, 7);
         assert_eq!(classes, [(Some(2), 2), (Some(4), 1), (Some(1_000), 2), (Some(2_000), 1), (None, 1)]);
         assert_eq!(percentiles.len(), PERCENTILES.len());
         assert!(percentiles.is_sorted() && percentiles[6] == 999 && stddev > 1e9, "{percentiles:?} {stddev}");
-        let empty = LatencyDistribution::of(&latencies());
+        let empty = LatencyDistribution::of(&Latencies::default());
         assert_eq!((empty.count, empty.classes.len(), empty.stddev), (0, 0, 0.0));
     }
 }

@@ -1,0 +1,180 @@
+//! Latencies, counted in the classes of an `hdrhistogram`. Memory is allocated only for classes that occur: a job file
+//! may have thousands of jobs, and a `Histogram` allocates and writes the counters of all classes at once, 264 KiB.
+//! Percentiles and means are those of [`Latencies::histogram`].
+
+use std::iter::Sum;
+
+use hdrhistogram::Histogram;
+
+/// Longer latencies count as this one, in nanoseconds: one hour.
+const MAX_NS: u64 = 3_600_000_000_000;
+
+/// Significant digits.
+const DIGITS: u8 = 3;
+
+/// The classes of each factor of two: at least 10³, for three digits. Values below twice this number have a class each.
+const CLASSES_PER_OCTAVE: u64 = 1024;
+
+/// The classes of the exact values, and of the octaves up to the end of that of [`MAX_NS`].
+const CLASSES: u64 = ((MAX_NS / CLASSES_PER_OCTAVE).ilog2() as u64 + 2) * CLASSES_PER_OCTAVE;
+
+/// Classes whose counters are allocated together: an eighth of an octave, 1 KiB.
+const CHUNK: usize = 128;
+
+/// Latencies in nanoseconds, with three significant digits.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Latencies {
+    /// The counters of the lowest classes, then of the classes above them. Ends at the highest chunk that counts
+    /// anything.
+    chunks: Vec<Option<Box<[u64; CHUNK]>>>,
+}
+
+impl Latencies {
+    /// Counts `count` latencies of this value, at least one.
+    #[inline]
+    pub fn record(&mut self, latency_ns: u64, count: u64) {
+        debug_assert!(count > 0, "a latency that did not occur has no class");
+        let class = class_of(latency_ns);
+        let (number, index) = (class / CHUNK, class % CHUNK);
+        let counter = match self.chunks.get_mut(number) {
+            Some(Some(chunk)) => &mut chunk[index],
+            _ => &mut self.allocate(number)[index],
+        };
+        *counter = counter.saturating_add(count);
+    }
+
+    /// Whether no latency was counted.
+    pub fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
+    /// Counts all latencies of `other`.
+    pub fn add(&mut self, other: &Self) {
+        for (number, chunk) in other.chunks.iter().enumerate() {
+            let Some(chunk) = chunk else { continue };
+            let sums = self.allocate(number);
+            sums.iter_mut().zip(&**chunk).for_each(|(sum, count)| *sum = sum.saturating_add(*count));
+        }
+    }
+
+    /// A histogram of the same latencies: the one that had recorded each of them, saturating.
+    pub fn histogram(&self) -> Histogram<u64> {
+        let mut histogram =
+            Histogram::new_with_bounds(1, MAX_NS, DIGITS).expect("the bounds are constants in order");
+        for (number, chunk) in self.chunks.iter().enumerate() {
+            for (index, count) in chunk.iter().flat_map(|chunk| chunk.iter().enumerate()) {
+                if *count > 0 {
+                    let value = lowest_of((number * CHUNK + index) as u64);
+                    histogram.record_n(value, *count).expect("the histogram has the same classes");
+                }
+            }
+        }
+        histogram
+    }
+
+    #[cold]
+    fn allocate(&mut self, number: usize) -> &mut [u64; CHUNK] {
+        if self.chunks.len() <= number {
+            self.chunks.resize(number + 1, None);
+        }
+        self.chunks[number].get_or_insert_with(|| Box::new([0; CHUNK]))
+    }
+}
+
+impl<'a> Sum<&'a Self> for Latencies {
+    fn sum<I: Iterator<Item = &'a Self>>(all: I) -> Self {
+        all.fold(Self::default(), |mut sum, one| {
+            sum.add(one);
+            sum
+        })
+    }
+}
+
+/// The class of a latency.
+#[inline]
+fn class_of(latency_ns: u64) -> usize {
+    let of = |value: u64| {
+        let octave = (value | (2 * CLASSES_PER_OCTAVE - 1)).ilog2() - CLASSES_PER_OCTAVE.ilog2();
+        u64::from(octave) * CLASSES_PER_OCTAVE + (value >> octave)
+    };
+    let class = of(latency_ns);
+    // As the histogram does, also the values between the maximum and the end of its octave keep their classes.
+    (if class < CLASSES { class } else { of(MAX_NS) }) as usize
+}
+
+/// The lowest latency of a class.
+fn lowest_of(class: u64) -> u64 {
+    let octave = (class / CLASSES_PER_OCTAVE).saturating_sub(1);
+    (class - octave * CLASSES_PER_OCTAVE) << octave
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::{below, generator};
+
+    /// Both records of the same values, each with its count.
+    fn both(values: impl IntoIterator<Item = (u64, u64)>) -> (Latencies, Histogram<u64>) {
+        let mut latencies = Latencies::default();
+        let mut histogram = Histogram::new_with_bounds(1, MAX_NS, DIGITS).unwrap();
+        for (value, count) in values {
+            latencies.record(value, count);
+            histogram.saturating_record_n(value, count);
+        }
+        (latencies, histogram)
+    }
+
+    fn assert_equal(latencies: &Latencies, histogram: &Histogram<u64>, named: &str) {
+        let ours = latencies.histogram();
+        assert_eq!(ours, *histogram, "{named}");
+        let figures = |one: &Histogram<u64>| {
+            let quantiles = [0.0, 0.01, 0.5, 0.9, 0.999, 1.0].map(|quantile| one.value_at_quantile(quantile));
+            (one.len(), one.min(), one.max(), one.mean().to_bits(), one.stdev().to_bits(), quantiles)
+        };
+        assert_eq!(figures(&ours), figures(histogram), "{named}");
+        assert_eq!(latencies.is_empty(), histogram.is_empty(), "{named}");
+    }
+
+    #[test]
+    fn the_figures_are_those_of_a_histogram_that_recorded_the_same_values() {
+        assert_equal(&Latencies::default(), &both([]).1, "empty");
+        let around = |value: u64| [value.saturating_sub(1), value, value.saturating_add(1)];
+        let borders = (0..64).map(|bits| 1 << bits).chain([0, MAX_NS, CLASSES, u64::MAX]).flat_map(around);
+        for value in borders.clone() {
+            let (latencies, histogram) = both([(value, 1)]);
+            assert_equal(&latencies, &histogram, &value.to_string());
+        }
+        let (latencies, histogram) = both(borders.map(|value| (value, 1 + value % 5)));
+        assert_equal(&latencies, &histogram, "borders");
+        let (latencies, histogram) = both([(7, u64::MAX), (7, 2), (9, u64::MAX)]);
+        assert_equal(&latencies, &histogram, "saturated counts");
+        for seed in 0..5 {
+            let mut random = generator(seed, [0, 0]);
+            // All magnitudes are equally probable.
+            let mut value = || below(&mut random, u64::MAX) >> below(&mut random, 64);
+            let (latencies, histogram) = both((0..2000).map(|number| (value(), 1 + number % 3)));
+            assert_equal(&latencies, &histogram, &format!("seed {seed}"));
+        }
+    }
+
+    #[test]
+    fn a_sum_is_the_histogram_of_all_values() {
+        let parts: Vec<Vec<(u64, u64)>> = (0..5)
+            .map(|seed| {
+                let mut random = generator(seed, [1, 0]);
+                (0..300).map(|_| (below(&mut random, u64::MAX) >> below(&mut random, 64), 1)).collect()
+            })
+            .collect();
+        let sum: Latencies = parts.iter().map(|part| both(part.clone()).0).collect::<Vec<_>>().iter().sum();
+        let (latencies, histogram) = both(parts.concat());
+        assert_equal(&sum, &histogram, "sum");
+        assert_eq!(sum, latencies);
+        assert!([].iter().sum::<Latencies>().is_empty());
+    }
+
+    #[test]
+    fn counters_are_allocated_for_classes_that_occur() {
+        let (latencies, _) = both([(100, 1), (1_000_000, 5), (1_000_100, 1)]);
+        assert_eq!(latencies.chunks.iter().flatten().count(), 2);
+    }
+}
