@@ -27,7 +27,7 @@ pub use run::RunSettings;
 pub(crate) use stated::StatedRate;
 use syntax::{RawOption, Section};
 
-use crate::options::{Given, KbBase, Refused, key_of};
+use crate::options::{Given, KbBase, Refused};
 
 /// The jobs of a file, in its order.
 #[derive(Debug, Clone)]
@@ -124,7 +124,7 @@ fn repeated(section: &Section) -> Vec<String> {
     let mut first: HashMap<&str, &At> = HashMap::new();
     let mut warnings = Vec::new();
     for RawOption { at, key, value } in &section.options {
-        let name = keys::find(key).and_then(|found| found.name()).unwrap_or(key.as_str());
+        let name = first_name(key).unwrap_or(key.as_str());
         let Some(before) = first.insert(name, at) else { continue };
         if name == "filename" {
             continue;
@@ -135,6 +135,11 @@ fn repeated(section: &Section) -> Vec<String> {
         ));
     }
     warnings
+}
+
+/// The first name of a known key.
+fn first_name(key: &str) -> Option<&'static str> {
+    keys::find(key).and_then(|found| found.name())
 }
 
 /// A job from its section and the defaults, and the keys that were ignored.
@@ -151,6 +156,8 @@ fn job(
     for RawOption { at, key, value } in options() {
         let applied = apply(&mut job, key, &Given::in_job_file(value.as_deref(), base));
         let text = value.clone().unwrap_or_else(|| "1".to_owned());
+        let name = first_name(key).unwrap_or_default();
+        job.out_of_range.remove(name);
         let (key, value) = (key.clone(), value.clone().unwrap_or_default());
         let what = match applied {
             Ok(()) => {
@@ -166,8 +173,8 @@ fn job(
                 return Err(JobFileError::Syntax { at: at.clone(), problem });
             }
             Err(Rejected::Value(Refused::Workload(error))) => {
-                let problem = error.message(key_of);
-                return Err(JobFileError::Job { at: job.at.clone(), job: job.name.clone(), problem });
+                job.out_of_range.insert(name, error);
+                continue;
             }
         };
         if !lenient {

@@ -39,8 +39,7 @@ fn run_in(directory: &Path, text: &str) -> Report {
 }
 
 fn refused(settings: &RunSettings, text: &str) -> String {
-    let parsed = JobFile::parse("f.fio", text.as_bytes(), &Nothing, false);
-    parsed.and_then(|file| file.run(settings, &mut Silent)).unwrap_err().to_string()
+    parse(text).run(settings, &mut Silent).unwrap_err().to_string()
 }
 
 #[test]
@@ -194,6 +193,21 @@ fn keys_that_are_not_valid_together_are_refused_with_the_job() {
         assert!(error.starts_with("f.fio:2: job `j`: ") && error.contains(named), "{error}");
     }
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn only_the_last_values_of_jobs_that_run_must_be_in_range() {
+    let directory = tempfile::tempdir().unwrap();
+    let settings = RunSettings { target: Some(directory.path().to_owned()), ..RunSettings::default() };
+    let text = "[global]\nsize=64k\nnumjobs=5000\n[a]\nnumjobs=2\n[b]\nnumjobs=1\niodepth=20000\n";
+    let selected = |name: &str| {
+        let mut file = parse(text);
+        file.select(&[name.to_owned()]).unwrap();
+        file.run(&settings, &mut Silent)
+    };
+    assert_eq!(selected("a").unwrap().runs[0].jobs, 2);
+    let error = selected("b").unwrap_err().to_string();
+    assert_eq!(error, "f.fio:6: job `b`: iodepth 20000 is not valid; use 1 to 16384");
 }
 
 #[test]

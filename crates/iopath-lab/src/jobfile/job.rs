@@ -1,6 +1,7 @@
 //! A job of a job file: its name, its line and its settings. The options of `options.rs` set them; `members.rs` makes
 //! workloads of them.
 
+use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
 
@@ -20,6 +21,9 @@ pub struct Job {
     /// The keys that were applied and their values, with those of `[global]`, in their order; a bare key has the
     /// value 1.
     pub given: Vec<[String; 2]>,
+    /// The last values of keys that are out of the range of a workload, each with the first name of its key. They
+    /// matter only if the job runs.
+    pub(super) out_of_range: BTreeMap<&'static str, WorkloadError>,
 }
 
 impl Deref for Job {
@@ -43,7 +47,8 @@ const STEADY: SteadyKey =
 impl Job {
     /// A job with the defaults of fio.
     pub(super) fn new(name: String, at: At) -> Self {
-        Self { at, settings: Settings { name, ..Settings::default() }, given: Vec::new() }
+        let settings = Settings { name, ..Settings::default() };
+        Self { at, settings, given: Vec::new(), out_of_range: BTreeMap::new() }
     }
 
     /// Whether it names a model, in virtual time.
@@ -72,6 +77,11 @@ impl Job {
         let distances = settings.samples().saturating_sub(1) as f64;
         let slope = given.is_slope.then(|| given.limit.times(distances));
         Ok(Some(SteadyState { slope, ..settings }))
+    }
+
+    /// Checks the ranges of the values.
+    pub(super) fn check_ranges(&self) -> Result<(), JobFileError> {
+        self.out_of_range.values().next().map_or(Ok(()), |error| Err(self.refused(error)))
     }
 
     /// The error of a workload that its path or target refuses, with the names of keys.

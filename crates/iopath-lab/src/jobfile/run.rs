@@ -158,6 +158,7 @@ impl RunSettings {
 fn accesses(jobs: &[Job]) -> Result<(Vec<Vec<Access<'_>>>, Vec<String>), JobFileError> {
     let (mut all, mut warnings) = (Vec::new(), Vec::new());
     for (number, job) in jobs.iter().enumerate() {
+        job.check_ranges()?;
         let (path, warning) = path(job)?;
         warnings.extend(warning);
         let access = |clone| Ok(Access { job, path, clone, place: Place::of(job, path, number, clone)? });
