@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use iopath_report::Rw;
 use iopath_report::compare::Verdict;
 use iopath_report::format::{Document, FORMATS, Format, View};
-use iopath_report::result::Report;
+use iopath_report::result::{Report, RunResult};
 use serde_json::Value;
 
 use iopath_lab::compare::{CompareOptions, compare_files};
@@ -208,6 +208,20 @@ fn perftest_prints_the_published_table_and_compare_reads_it_back() {
         assert!(run.metrics[0].difference.unwrap().abs() < 1e-3, "{run:?}");
         assert!([Verdict::Same, Verdict::Inconclusive].contains(&run.metrics[0].verdict));
     }
+}
+
+#[test]
+fn perftest_has_a_row_for_each_run_also_of_equal_titles() {
+    let mut report = report(Rw::Read, 1);
+    let other = RunResult { block_bytes: 2 * report.runs[0].block_bytes, ..report.runs[0].clone() };
+    report.runs = vec![report.runs[0].clone(), other, report.runs[0].clone()];
+    report.runs[2].repeats[0].seconds = 77.0;
+    let text = render("perftest", &report);
+    let titles: Vec<&str> = text.lines().filter(|line| line.starts_with('#')).collect();
+    assert_eq!((titles.len(), titles[1].to_owned()), (2, format!("{} (2)", titles[0])), "{text}");
+    let tables: Vec<&str> = text.split("\n\n").collect();
+    assert_eq!(tables.iter().map(|table| table.lines().count()).collect::<Vec<_>>(), [5, 4], "{text}");
+    assert!(tables[1].contains("77.000") && !tables[0].contains("77.000"), "{text}");
 }
 
 #[test]

@@ -36,21 +36,32 @@ fn title(run: &RunResult) -> String {
     format!("{job}{path}, {rw}, depth {io_depth}, {jobs} jobs, {} repetitions", repeats.len())
 }
 
-/// A table for each title.
+/// A table for each title, and a further one with a number for each run whose row another run has already.
 pub fn tables<'a>(runs: impl Iterator<Item = (String, &'a RunResult)>) -> String {
     let mut tables: Vec<(String, Vec<&RunResult>)> = Vec::new();
     for (title, run) in runs {
-        match tables.iter_mut().find(|(known, _)| *known == title) {
+        let has_row = |rows: &[&RunResult]| {
+            let letters = letters_of(run);
+            let mut same = rows.iter().filter(|row| row.block_bytes == run.block_bytes);
+            same.any(|row| letters_of(row).iter().any(|letter| letters.contains(letter)))
+        };
+        match tables.iter_mut().find(|(known, rows)| *known == title && !has_row(rows)) {
             Some((_, rows)) => rows.push(run),
             None => tables.push((title, vec![run])),
         }
     }
-    let texts = tables.iter().map(|(title, runs)| format!("# {title}\n{}", table(runs)));
-    texts.collect::<Vec<_>>().join("\n")
+    let text = |(index, (title, runs)): (usize, &(String, Vec<&RunResult>))| {
+        let number = match tables[..index].iter().filter(|(known, _)| known == title).count() {
+            0 => String::new(),
+            before => format!(" ({})", before + 1),
+        };
+        format!("# {title}{number}\n{}", table(runs))
+    };
+    tables.iter().enumerate().map(text).collect::<Vec<_>>().join("\n")
 }
 
-/// A table without a title. The largest block is first, as in the classic table. The directions have the order of the
-/// runs.
+/// A table without a title, of runs that differ in their block size or direction. The largest block is first, as in the
+/// classic table. The directions have the order of the runs.
 pub fn table(runs: &[&RunResult]) -> String {
     let mut letters: Vec<char> = Vec::new();
     let mut blocks: Vec<u32> = runs.iter().map(|run| run.block_bytes).collect();
