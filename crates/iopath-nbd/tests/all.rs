@@ -3,7 +3,10 @@
 
 mod certificates;
 mod pair;
+mod servers;
 mod sockets;
+#[path = "../../iopath-os/tests/support/mod.rs"]
+mod support;
 
 mod bad_servers;
 mod floods;

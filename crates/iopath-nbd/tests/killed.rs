@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,6 +19,7 @@ use iopath_nbd::{
 };
 
 use crate::sockets::Client;
+use crate::support::Killed;
 
 const BLOCK: usize = 4096;
 const SECTOR: usize = 512;
@@ -46,22 +47,11 @@ fn server_process() {
     }
 }
 
-/// The process that serves `disk` in a folder. Killed at drop, also after a failure.
-struct ServerProcess(Child);
-
-impl ServerProcess {
-    fn start(folder: &Path, mode: &str) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "killed::server_process", "--ignored"]).env(FOLDER, folder).env(MODE, mode);
-        Self(command.stdout(Stdio::null()).spawn().unwrap())
-    }
-}
-
-impl Drop for ServerProcess {
-    fn drop(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
+/// Starts the process that serves `disk` in a folder.
+fn start_server(folder: &Path, mode: &str) -> Killed {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "killed::server_process", "--ignored"]).env(FOLDER, folder).env(MODE, mode);
+    Killed(command.stdout(Stdio::null()).spawn().unwrap())
 }
 
 /// A new file of zeroes for the server.
@@ -166,7 +156,7 @@ impl Round<'_> {
         let file = create_disk(self.folder);
         let socket = self.folder.join("socket");
         let mode = if self.seed.is_multiple_of(4) { "direct" } else { "buffered" };
-        let server = ServerProcess::start(self.folder, mode);
+        let server = start_server(self.folder, mode);
         let limit = Instant::now() + Duration::from_secs(60);
         let connect = || loop {
             if let Some(client) = Client::try_connect(&socket, ClientOptions::export("")) {
@@ -297,7 +287,7 @@ fn a_volume_that_connects_anew_loses_nothing_that_a_flush_acknowledged() {
         let serving = if seed.is_multiple_of(3) { "direct" } else { "buffered" };
         let mode = if seed.is_multiple_of(2) { IoMode::Direct } else { IoMode::Buffered };
         let file = create_disk(folder.path());
-        let mut server = Some(ServerProcess::start(folder.path(), serving));
+        let mut server = Some(start_server(folder.path(), serving));
         let limit = Instant::now() + Duration::from_secs(60);
         let remote = loop {
             match connect(&uri, &ConnectOptions::default()) {
@@ -317,7 +307,7 @@ fn a_volume_that_connects_anew_loses_nothing_that_a_flush_acknowledged() {
                 for _ in 0..3 {
                     thread::sleep(Duration::from_micros(2000 + random.below(60_000)));
                     drop(server.take());
-                    server = Some(ServerProcess::start(folder.path(), serving));
+                    server = Some(start_server(folder.path(), serving));
                 }
             });
             program.run(seed, || killer.is_finished());

@@ -2,8 +2,8 @@
 //! through a volume agree with a model, also while a server is killed and restarted. A test whose program is missing is
 //! skipped with a line.
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -13,57 +13,45 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{RngCore, SeedableRng};
 use tempfile::TempDir;
 
+use crate::servers::listening;
+use crate::support::Killed;
+
 const SIZE: u64 = 16 << 20;
 
 /// A server of another project, and its socket.
 struct Peer {
-    folder: TempDir,
+    server: Option<Killed>,
     program: &'static str,
     arguments: Vec<String>,
-    child: Child,
+    /// In the system's folder with a short path, since the paths of sockets have at most 107 bytes.
+    folder: TempDir,
 }
 
 impl Peer {
     /// Starts `program`; `SOCKET` and `FILE` in the arguments are replaced. None: it is not installed.
     fn start(program: &'static str, arguments: &[&str]) -> Option<Self> {
-        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        std::fs::File::create(folder.path().join("disk")).unwrap().set_len(SIZE).unwrap();
-        let (socket, file) = (socket_in(folder.path()), folder.path().join("disk"));
+        let folder = tempfile::tempdir().unwrap();
+        let [socket, file] = ["socket", "disk"].map(|name| folder.path().join(name));
+        std::fs::File::create(&file).unwrap().set_len(SIZE).unwrap();
         let replaced = |argument: &&str| {
             argument.replace("SOCKET", socket.to_str().unwrap()).replace("FILE", file.to_str().unwrap())
         };
         let arguments: Vec<String> = arguments.iter().map(replaced).collect();
-        let Some(child) = spawn(program, &arguments) else {
-            eprintln!("skipped: {program} is not installed");
-            return None;
-        };
-        let peer = Self { folder, program, arguments, child };
-        peer.wait();
-        Some(peer)
+        let mut peer = Self { server: None, program, arguments, folder };
+        peer.restart();
+        peer.server.is_some().then_some(peer)
     }
 
     fn socket(&self) -> PathBuf {
-        socket_in(self.folder.path())
+        self.folder.path().join("socket")
     }
 
-    fn wait(&self) {
-        let end = Instant::now() + Duration::from_secs(20);
-        while std::os::unix::net::UnixStream::connect(self.socket()).is_err() {
-            assert!(Instant::now() < end, "{} {:?} does not listen", self.program, self.arguments);
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn kill(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = std::fs::remove_file(self.socket());
-    }
-
+    /// Kills the server, if it runs, and starts it.
     fn restart(&mut self) {
-        self.kill();
-        self.child = spawn(self.program, &self.arguments).expect("it is installed");
-        self.wait();
+        drop(self.server.take());
+        let _ = std::fs::remove_file(self.socket());
+        let mut command = Command::new(self.program);
+        self.server = listening(command.args(&self.arguments).stderr(Stdio::null()), &self.socket());
     }
 
     fn uri(&self, export: &str) -> NbdUri {
@@ -74,23 +62,6 @@ impl Peer {
         let remote = connect(&self.uri(export), &ConnectOptions::default()).unwrap();
         Volume::remote(&remote, options).unwrap()
     }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-/// In a folder with a short path, since the paths of sockets have at most 107 bytes.
-fn socket_in(folder: &Path) -> PathBuf {
-    let name = folder.file_name().unwrap().to_string_lossy().into_owned();
-    std::env::temp_dir().join(format!("iopath-peer{name}"))
-}
-
-fn spawn(program: &str, arguments: &[String]) -> Option<Child> {
-    let command = Command::new(program).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    command.ok()
 }
 
 fn writable() -> Options {
@@ -242,8 +213,9 @@ fn the_last_connection_ends_with_the_volume() {
     let volume = Volume::remote(&remote, &Options::new()).unwrap();
     volume.read_exact_at(&mut [0; 4096], 0).unwrap();
     drop((volume, remote));
-    let end = Instant::now() + Duration::from_secs(20);
-    while peer.child.try_wait().unwrap().is_none() {
+    let server = &mut peer.server.as_mut().unwrap().0;
+    let end = Instant::now() + Duration::from_secs(60);
+    while server.try_wait().unwrap().is_none() {
         assert!(Instant::now() < end, "a connection remains");
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -3,8 +3,7 @@
 
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
 use iopath::{IoMode, Options, Unaligned, Volume};
 use iopath_nbd::{
@@ -12,6 +11,7 @@ use iopath_nbd::{
     Server, TransmissionFlags,
 };
 
+use crate::servers::listening;
 use crate::sockets::Client;
 
 const SIZE: usize = 4 << 20;
@@ -231,7 +231,7 @@ fn fast_zeroes_are_offered_only_where_they_are_fast() {
 
 #[test]
 fn qemu_storage_daemon_writes_through_the_export() {
-    if !is_installed("qemu-storage-daemon") || !is_installed("nbdcopy") {
+    if !is_installed("nbdcopy") {
         return;
     }
     for ours in ours() {
@@ -245,7 +245,8 @@ fn qemu_storage_daemon_writes_through_the_export() {
         let listen = format!("addr.type=unix,addr.path={again}");
         let export = "type=nbd,id=e,node-name=n,name=again,writable=on";
         let arguments = ["--blockdev", &node, "--nbd-server", &listen, "--export", export];
-        let _daemon = Peer::start("qemu-storage-daemon", &arguments, Path::new(&again));
+        let mut daemon = Command::new("qemu-storage-daemon");
+        let Some(_daemon) = listening(daemon.args(arguments), Path::new(&again)) else { return };
         run("nbdcopy", &["--flush", &file, &format!("nbd+unix:///again?socket={again}")]);
         assert!(ours.bytes() == pattern());
     }
@@ -262,30 +263,6 @@ fn fio_verifies_what_it_wrote() {
             ["--name=v", "--ioengine=nbd", "--rw=randwrite", "--bs=512-300k", "--bs_unaligned", "--size=4m"];
         let checks = ["--iodepth=16", "--verify=crc32c", "--fsync=64", "--loops=4", &uri];
         run("fio", &[&job[..], &checks].concat());
-    }
-}
-
-/// A server of others, killed on drop.
-struct Peer(Child);
-
-impl Peer {
-    /// Starts a server and waits for its socket.
-    fn start(program: &str, arguments: &[&str], socket: &Path) -> Self {
-        let child = Command::new(program).args(arguments).stdout(Stdio::null()).spawn().unwrap();
-        let peer = Self(child);
-        let limit = Instant::now() + Duration::from_secs(20);
-        while std::os::unix::net::UnixStream::connect(socket).is_err() {
-            assert!(Instant::now() < limit, "{program} opened no socket");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        peer
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -320,20 +297,16 @@ fn exercise(socket: &Path, export: &str, has_allocation: bool) {
 
 #[test]
 fn a_client_works_with_nbdkit() {
-    if !is_installed("nbdkit") {
-        return;
-    }
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
-    let _server = Peer::start("nbdkit", &["-f", "-U", socket.to_str().unwrap(), "memory", "4M"], &socket);
+    let mut nbdkit = Command::new("nbdkit");
+    nbdkit.args(["-f", "-U", socket.to_str().unwrap(), "memory", "4M"]);
+    let Some(_server) = listening(&mut nbdkit, &socket) else { return };
     exercise(&socket, "", true);
 }
 
 #[test]
 fn a_client_works_with_qemu_nbd() {
-    if !is_installed("qemu-nbd") {
-        return;
-    }
     let folder = tempfile::tempdir().unwrap();
     let (socket, image) = (folder.path().join("socket"), folder.path().join("image"));
     std::fs::File::create(&image).unwrap().set_len(SIZE as u64).unwrap();
@@ -348,6 +321,6 @@ fn a_client_works_with_qemu_nbd() {
         "--discard=unmap",
         image.to_str().unwrap(),
     ];
-    let _server = Peer::start("qemu-nbd", &arguments, &socket);
+    let Some(_server) = listening(Command::new("qemu-nbd").args(arguments), &socket) else { return };
     exercise(&socket, "name", true);
 }

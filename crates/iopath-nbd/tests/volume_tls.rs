@@ -1,15 +1,15 @@
 //! Volumes on encrypted exports: of our own server, of nbdkit and of qemu-nbd. Certificates that do not fit are
 //! refused.
 
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
 
 use iopath::{IoMode, MemoryConfig, MemoryDisk, Options, Unaligned, Volume};
 use iopath_nbd::{ConnectOptions, Listen, ServeOptions, ServeTls, Served, Server, connect};
 
 use crate::certificates::Certificates;
+use crate::servers::listening;
 
 const SIZE: u64 = 8 << 20;
 
@@ -180,36 +180,6 @@ fn an_encrypted_client_never_continues_without_encryption() {
     }
 }
 
-/// A server of others; ended at drop.
-struct Peer(Child);
-
-impl Peer {
-    fn start(command: &mut Command, socket: &Path) -> Option<Self> {
-        let name = command.get_program().to_string_lossy().into_owned();
-        let Ok(child) = command.stdin(Stdio::null()).spawn() else {
-            eprintln!("skipped: {name} is not installed");
-            return None;
-        };
-        let (mut peer, limit) = (Self(child), Instant::now() + Duration::from_secs(10));
-        while UnixStream::connect(socket).is_err() {
-            if let Some(status) = peer.0.try_wait().unwrap() {
-                eprintln!("skipped: {name} ended: {status}");
-                return None;
-            }
-            assert!(Instant::now() < limit, "{name} does not listen");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Some(peer)
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn exports_of_nbdkit_and_qemu_are_read_and_written_over_tls() {
     let setup = Setup::new();
@@ -227,7 +197,7 @@ fn exports_of_nbdkit_and_qemu_are_read_and_written_over_tls() {
     qemu.args(["--object", &credentials, "--tls-creds", "tls", "-t", "-f", "raw", "--shared", "4", "-k"]);
     qemu.arg(&of_qemu).arg(&image);
     for (command, socket) in [(&mut nbdkit, socket), (&mut qemu, of_qemu)] {
-        let Some(_peer) = Peer::start(command, &socket) else { continue };
+        let Some(_server) = listening(command, &socket) else { continue };
         let uri = format!("nbds+unix:///?socket={}&tls-certificates={folder}", socket.display());
         let options = Options::new().write(true).unaligned(Unaligned::Bounce);
         exercise(&open(&uri, &options).unwrap_or_else(|error| panic!("{command:?}: {error}")), 7);
