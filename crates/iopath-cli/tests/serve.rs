@@ -4,10 +4,9 @@ use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
-use std::time::Duration;
 
 use crate::serving::{Serving, client, succeeds};
-use crate::support::{iopath, scratch_directory};
+use crate::support::{becomes_true, iopath, scratch_directory};
 use rustix::process::{Pid, Signal, kill_process};
 
 #[test]
@@ -139,9 +138,10 @@ fn the_first_signal_completes_requests_and_the_second_ends_the_server_at_once() 
         let mut serving = Serving::start(&["serve", &file, "--unix", &socket]);
         serving.line();
         let mut stream = deaf_client(&socket, "disk");
-        std::thread::sleep(Duration::from_millis(300));
+        let is_blocked = || rustix::io::ioctl_fionread(&stream).unwrap() > 64 << 10;
+        assert!(becomes_true(is_blocked), "no replies fill the buffer of the socket");
         kill_process(Pid::from_child(&serving.child), Signal::TERM).unwrap();
-        std::thread::sleep(Duration::from_millis(700));
+        assert!(becomes_true(|| UnixStream::connect(&socket).is_err()), "the server still listens");
         assert!(serving.child.try_wait().unwrap().is_none(), "the server dropped replies");
         if reads_on {
             let mut rest = Vec::new();

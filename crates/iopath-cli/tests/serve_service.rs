@@ -52,17 +52,12 @@ fn systemd_starts_the_server_at_the_first_connection() {
         return;
     }
     let serving = Serving::spawn(command);
-    let limit = Instant::now() + Duration::from_secs(20);
-    while UnixStream::connect(&socket).is_err() {
-        assert!(Instant::now() < limit, "no socket");
-        thread::sleep(Duration::from_millis(20));
-    }
+    greets(&socket);
     for uri in [format!("nbd+unix:///?socket={}", socket.display()), format!("nbd://{address}/")] {
         if let Some(size) = succeeds("nbdinfo", &["--size", &uri]) {
             assert_eq!(size, "1048576\n");
         }
     }
-    thread::sleep(Duration::from_millis(500));
     let (code, stderr) = serving.end(Signal::TERM);
     assert_eq!(code, Some(0), "{stderr}");
     assert!(socket.exists(), "the socket belongs to systemd");
@@ -74,7 +69,7 @@ fn the_service_manager_receives_ready_status_and_stopping() {
     let (file, socket, manager) =
         (disk(&folder), folder.path().join("socket"), folder.path().join("manager"));
     let messages = UnixDatagram::bind(&manager).unwrap();
-    messages.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    messages.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let receive = || {
         let mut buffer = [0; 4096];
         let count = messages.recv(&mut buffer).unwrap();
@@ -157,15 +152,20 @@ fn a_server_that_its_parent_started_for_itself_ends_with_it() {
 #[test]
 fn a_server_of_a_service_manager_goes_on_without_it() {
     let Some(folder) = scratch_directory() else { return };
-    let (file, socket) = (disk(&folder), folder.path().join("socket"));
-    let script = PASSED_SOCKET.replace("LISTEN_FDS=1", "LISTEN_FDS=1 SYSTEMD_EXEC_PID=$$");
-    let listener = UnixListener::bind(&socket).unwrap();
-    let (mut shell, server) = shell_with_server(&script, &[&file], Some(listener));
-    greets(&socket);
-    shell.kill().unwrap();
-    shell.wait().unwrap();
-    // Longer than the interval at which a server checks its parent.
-    thread::sleep(Duration::from_millis(500));
+    let (file, socket, other) = (disk(&folder), folder.path().join("socket"), folder.path().join("other"));
+    let managed = PASSED_SOCKET.replace("LISTEN_FDS=1", "LISTEN_FDS=1 SYSTEMD_EXEC_PID=$$");
+    let start = |script: &str, socket: &Path| {
+        let started = shell_with_server(script, &[&file], Some(UnixListener::bind(socket).unwrap()));
+        greets(socket);
+        started
+    };
+    let ((mut shell, server), (mut without, ends)) = (start(&managed, &socket), start(PASSED_SOCKET, &other));
+    for shell in [&mut shell, &mut without] {
+        shell.kill().unwrap();
+        shell.wait().unwrap();
+    }
+    // When a server without a manager has found its parent gone, the other one has checked as well.
+    read_to_end(without.stderr.take().unwrap(), Some(ends));
     greets(&socket);
     kill_process(server, Signal::TERM).unwrap();
     let messages = read_to_end(shell.stderr.take().unwrap(), Some(server));

@@ -52,7 +52,7 @@ pub(crate) fn json_of(output: &Output) -> Value {
 }
 
 /// Whether a condition becomes true within the limit that guards against hangs.
-pub(crate) fn becomes_true(holds: impl Fn() -> bool) -> bool {
+pub(crate) fn becomes_true(mut holds: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + Duration::from_secs(120);
     while Instant::now() < end {
         if holds() {
