@@ -44,6 +44,9 @@ fn binary_input_is_not_quoted() {
     for command in ["whatif", "log"] {
         let line = refused(1, &[command, &packed]);
         assert!(line.contains("it is compressed with gzip: unpack it with gunzip"), "{line}");
+        let marked = file("marked.log", b"\xef\xbb\xbf\x50\x2a\x4d\x18\0\0\0\0iopath.log");
+        let line = refused(1, &[command, &marked]);
+        assert!(line.contains("it is a log behind a byte order mark: remove the mark with tail"), "{line}");
     }
     let late = file("late.csv", b"time_ns,op,sector,sectors\n0,r,0,8\n\xff\x01\x1b,r,0,8\n");
     let line = refused(1, &["whatif", &late, "--target", "model:hdd-20tb"]);

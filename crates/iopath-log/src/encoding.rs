@@ -2,7 +2,11 @@
 
 /// The first bytes of files that editors and tools write in place of text in UTF-8, with the command that converts
 /// them.
-const OTHERS: [(&[u8], &str); 6] = [
+const OTHERS: [(&[u8], &str); 7] = [
+    (
+        b"\xef\xbb\xbf\x50\x2a\x4d\x18",
+        "it is a log behind a byte order mark: remove the mark with tail -c +4",
+    ),
     (b"\xff\xfe", "it is text in UTF-16, and iopath reads UTF-8: convert it with iconv -f UTF-16 -t UTF-8"),
     (b"\xfe\xff", "it is text in UTF-16, and iopath reads UTF-8: convert it with iconv -f UTF-16 -t UTF-8"),
     (b"\x1f\x8b", "it is compressed with gzip: unpack it with gunzip"),

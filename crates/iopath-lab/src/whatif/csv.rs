@@ -2,7 +2,7 @@
 //! `latency_ns`, in any order. An error names the file, the line, the column and the value.
 
 use std::fs::File;
-use std::io::{self, BufReader};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use csv::{ByteRecord, Reader, ReaderBuilder};
@@ -61,27 +61,32 @@ const TIME_MAX_NS: u64 = 1 << 62;
 /// # Errors
 /// The file cannot be read, or its head is wrong.
 pub(super) fn has_accesses(path: &Path) -> Result<bool, LabError> {
-    let file = File::open(path).map_err(LabError::open(path, false))?;
-    let mut reader = ReaderBuilder::new().flexible(true).from_reader(BufReader::new(file));
-    let head = head(path, &mut reader)?;
-    Ok(columns(path, &head)?[OFFSET].is_some())
+    Ok(open(path)?.1[OFFSET].is_some())
 }
 
-/// The names of the columns. Binary data is refused here, so that no message quotes it.
-fn head<R: io::Read>(path: &Path, reader: &mut Reader<R>) -> Result<ByteRecord, LabError> {
-    let head = reader.byte_headers().map_err(|error| bad_line(path, &error))?.clone();
+type Columns = [Option<usize>; COLUMNS.len()];
+
+/// A file behind its head, and the positions of the columns. Binary data in the head is refused here, so that no
+/// message quotes it.
+fn open(path: &Path) -> Result<(Reader<BufReader<File>>, Columns), LabError> {
     let not_csv = |problem: &str| {
         let (path, problem) = (path.to_owned(), problem.to_owned());
-        Err(WhatIfError::NotCsv { path, line: 1, problem }.into())
+        LabError::from(WhatIfError::NotCsv { path, line: 1, problem })
     };
-    if let Some(encoding) = other_encoding(head.as_slice()) {
-        return not_csv(encoding);
+    let mut file = BufReader::with_capacity(1 << 18, File::open(path).map_err(LabError::open(path, false))?);
+    // The reader of CSV skips a byte order mark, so these are the first bytes before it.
+    let first = file.fill_buf().map_err(LabError::open(path, false))?;
+    if let Some(encoding) = other_encoding(first) {
+        return Err(not_csv(encoding));
     }
+    let mut reader = ReaderBuilder::new().flexible(true).from_reader(file);
+    let head = reader.byte_headers().map_err(|error| bad_line(path, &error))?;
     let is_text = |field: &[u8]| std::str::from_utf8(field).is_ok_and(|text| !text.contains('\0'));
-    if head.iter().all(is_text) {
-        return Ok(head);
+    if !head.iter().all(is_text) {
+        return Err(not_csv("it has binary data"));
     }
-    not_csv("it has binary data")
+    let columns = columns(path, head)?;
+    Ok((reader, columns))
 }
 
 /// Reads a file.
@@ -89,11 +94,7 @@ fn head<R: io::Read>(path: &Path, reader: &mut Reader<R>) -> Result<ByteRecord, 
 /// # Errors
 /// The file cannot be read, or a line is wrong.
 pub(super) fn read(path: &Path) -> Result<Input, LabError> {
-    let file = File::open(path).map_err(LabError::open(path, false))?;
-    let reader = BufReader::with_capacity(1 << 18, file);
-    let mut reader = ReaderBuilder::new().flexible(true).from_reader(reader);
-    let head = head(path, &mut reader)?;
-    let columns = columns(path, &head)?;
+    let (mut reader, columns) = open(path)?;
     let has_accesses = columns[OFFSET].is_some();
     let mut parser = Parser { path, columns, line: 1 };
     let (mut builder, mut record) = (Builder::default(), ByteRecord::new());
@@ -155,7 +156,7 @@ fn recorded(input: &Input) -> Option<Tally> {
 }
 
 /// The position of each of [`COLUMNS`].
-fn columns(path: &Path, head: &ByteRecord) -> Result<[Option<usize>; COLUMNS.len()], LabError> {
+fn columns(path: &Path, head: &ByteRecord) -> Result<Columns, LabError> {
     let mut found = [None; COLUMNS.len()];
     for (position, name) in head.iter().enumerate() {
         let name = String::from_utf8_lossy(name.trim_ascii()).to_ascii_lowercase();
@@ -207,7 +208,7 @@ fn bad_line(path: &Path, error: &csv::Error) -> LabError {
 
 struct Parser<'a> {
     path: &'a Path,
-    columns: [Option<usize>; COLUMNS.len()],
+    columns: Columns,
     line: u64,
 }
 
