@@ -31,6 +31,22 @@ fn a_missing_path_is_answered_with_the_paths() {
 }
 
 #[test]
+fn a_value_out_of_range_is_answered_with_the_option_the_value_and_the_range() {
+    let run = ["run", "--path", "null", "--rw", "randread"];
+    for (option, value, valid) in [
+        ("--percentage-random", "200", "use 0 to 100"),
+        ("--percentage-random", "x", "use 0 to 100"),
+        ("--random-distribution", "zipf:x", "zipf:THETA (above 0)"),
+        ("--random-distribution", "pareto:2", "pareto:POWER (between 0 and 1)"),
+        ("--random-distribution", "normal:5:7", "a :CENTER from 0 to 1"),
+    ] {
+        let line = refused(2, &[&run[..], &[option, value]].concat());
+        let named = format!("invalid value '{value}' for '{option} ");
+        assert!(line.contains(&named) && line.contains(valid) && line.contains("see --help"), "{line}");
+    }
+}
+
+#[test]
 fn binary_input_is_not_quoted() {
     let line = refused(1, &["whatif", env!("CARGO_BIN_EXE_iopath"), "--target", "model:hdd-20tb"]);
     assert!(line.contains("it has binary data") && line.len() < 400, "{line}");

@@ -65,12 +65,14 @@ pub struct Zone {
     pub size_percent: u32,
 }
 
+/// The texts of distributions, with the ranges of their numbers.
+pub(crate) const VALID: &str = "random, zipf:THETA (above 0), pareto:POWER (between 0 and 1), normal:PERCENT (up to 100), each \
+                                of the three with a :CENTER from 0 to 1 if needed, zoned:ACCESS/SIZE:… in percent, or \
+                                sequence:BLOCK,… with 64 blocks at most";
+
 /// A text that is not a distribution.
 #[derive(Debug, Error, PartialEq, Eq)]
-#[error(
-    "use random, zipf:THETA[:CENTER], pareto:POWER[:CENTER], normal:PERCENT[:CENTER], zoned:ACCESS/SIZE:… in percent, or \
-     sequence:BLOCK,…"
-)]
+#[error("use {VALID}")]
 pub struct BadDistribution;
 
 impl FromStr for Distribution {

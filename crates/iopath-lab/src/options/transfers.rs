@@ -7,6 +7,7 @@ use super::Form::{One, Pair};
 use super::Support::{Partly, Yes};
 use super::given::sizes_of;
 use super::{Difference, Fact, Given, Kind, NONE, OptionRow, Refused, Settings, command_line, list, set};
+use crate::distribution::VALID;
 use crate::field::Field;
 use crate::place::Place;
 use crate::shape::Sizes;
@@ -292,13 +293,11 @@ fn block_size(settings: &mut Settings, given: &Given) -> Result<(), Refused> {
 }
 
 fn random_distribution(settings: &mut Settings, given: &Given) -> Result<(), Refused> {
-    const EXPECTED: &str = "random, zipf:THETA[:CENTER], pareto:POWER[:CENTER], normal:PERCENT[:CENTER], \
-                            zoned:ACCESS/SIZE:… in percent or sequence:BLOCK,… with 64 blocks at most";
     let text = given.text()?;
     let has_list = text.contains(',') && !text.starts_with("sequence:");
     if given.is_in_job_file() && (text.starts_with("zoned_abs") || has_list) {
         return Err(Refused::Value("no such distribution for a whole job"));
     }
-    settings.workload.distribution = text.parse::<Distribution>().map_err(|_| Refused::Expected(EXPECTED))?;
+    settings.workload.distribution = text.parse::<Distribution>().map_err(|_| Refused::Expected(VALID))?;
     Ok(())
 }
