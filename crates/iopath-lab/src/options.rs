@@ -2,8 +2,12 @@
 //! help, and its effect on [`Settings`]. Command lines, job files, lists of values, messages and comparisons read
 //! this table.
 //!
-//! A new option is a row here, and the place of its effect. Its topic is a file of `options/`. Keys of fio without an
-//! effect, or without an equivalent, are no options: `jobfile/keys.rs` has them.
+//! A new option is a row in a topic of `options/`, the place of its effect, and a value in `options/tests.rs`. `fact`
+//! states its value in results and what comparisons do with it, `only_on` the places outside of which it is refused.
+//! Keys of fio without an effect, or without an equivalent, are no options: `jobfile/keys.rs` has them.
+//!
+//! `IOPATH_BLESS=1 cargo test -p iopath-lab --lib the_documentation_has` writes the tables of the documentation, and
+//! `--test schema` instead the schemas.
 
 mod access;
 mod cache;

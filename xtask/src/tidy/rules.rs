@@ -1,6 +1,8 @@
 //! The table of rules, and rules of one function each. Longer rules have their own files: `edges.rs`, `circles.rs`,
 //! `ends.rs`, `named_files.rs`, `words.rs`.
 
+use std::collections::BTreeSet;
+
 use super::Finding;
 use super::circles::no_circles;
 use super::edges::crate_edges;
@@ -32,6 +34,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule { name: "steady-clock", check: steady_clock },
     Rule { name: "hang-guards", check: hang_guards },
     Rule { name: "starvation-bound", check: starvation_bound },
+    Rule { name: "tested-options", check: tested_options },
     Rule { name: "whitespace", check: whitespace },
     Rule { name: "plain-words", check: plain_words },
 ];
@@ -221,6 +224,29 @@ fn starvation_bound(tree: &Tree) -> Vec<Finding> {
     missing.map(|file| finding(file, 1, message.to_owned(), way_out)).collect()
 }
 
+/// The test of the table of options has a value for the first name of each row.
+fn tested_options(tree: &Tree) -> Vec<Finding> {
+    let all = tree.rust_files().filter(|file| file.path.contains("/src/options/"));
+    let (tests, sources): (Vec<&File>, Vec<&File>) = all.partition(|file| file.path.ends_with("/tests.rs"));
+    let tested: BTreeSet<&str> =
+        tests.iter().flat_map(|file| &file.tokens).map(|token| token.text.as_str()).collect();
+    let mut findings = Vec::new();
+    for file in sources {
+        for (at, begin) in file.tokens.windows(4).enumerate() {
+            let begin: Vec<&str> = begin.iter().map(|token| token.text.as_str()).collect();
+            if !matches!(begin[..], ["OptionRow", ":", ":", "option" | "only_key"]) {
+                continue;
+            }
+            let name = file.tokens[at..].iter().find(|token| token.text.starts_with('"'));
+            if let Some(name) = name.filter(|name| !tested.contains(name.text.as_str())) {
+                let message = format!("option {} without a value in the test of the table", name.text);
+                findings.push(finding(file, name.line, message, "add one to options/tests.rs"));
+            }
+        }
+    }
+    findings
+}
+
 fn whitespace(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.files.iter().filter(|file| file.has_extension(&["rs", "toml", "md", "sh", "yml"])) {
@@ -287,6 +313,18 @@ mod tests {
         let text = "#![deny(unsafe_code)] // unsafe is elsewhere\nfn f() {\n    let _ = unsafe { g() };\n}";
         assert_eq!(lines(unsafe_only_in_os, IN_LAB, text), [3]);
         assert_eq!(lines(unsafe_only_in_os, "crates/iopath-os/src/uring.rs", text), NOTHING);
+    }
+
+    #[test]
+    fn a_row_of_the_table_of_options_without_a_test_is_found() {
+        let rows = "const ROWS: &[OptionRow] = &[\n    OptionRow::option(\"--bs\", One(\"N\")),\n    \
+                    OptionRow::only_key(Yes, &[\"ba\", \"blockalign\"]),\n];";
+        let file = |name: &str, text: &str| {
+            File::new(format!("crates/iopath-lab/src/options/{name}"), text.to_owned()).unwrap()
+        };
+        let files = vec![file("rows.rs", rows), file("tests.rs", "const VALUES: &[&str] = &[\"--bs\"];")];
+        let findings = tested_options(&Tree { files, packages: Vec::new() });
+        assert_eq!(findings.iter().map(|finding| finding.line).collect::<Vec<_>>(), [3]);
     }
 
     #[test]

@@ -86,8 +86,7 @@ impl Control {
             generator: generator(workload.seed, [PURPOSE, 0]),
         };
         let Self { flow, search, rate, latency_max_ns, recorder, accesses, priorities, .. } = &control;
-        let is_limited =
-            flow.is_some() || search.is_some() || rate.is_some() || latency_max_ns.is_some();
+        let is_limited = flow.is_some() || search.is_some() || rate.is_some() || latency_max_ns.is_some();
         let is_recorded = recorder.is_some() || accesses.is_some();
         (is_limited || is_recorded || !priorities.is_empty()).then(|| Box::new(control))
     }

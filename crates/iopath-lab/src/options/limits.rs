@@ -28,9 +28,19 @@ pub(super) const ROWS: &[OptionRow] = &[
         Kind::Nanoseconds,
         Difference::RefusedOr(NONE),
         "The latency that ends a job; none without a limit.",
-        |ran| ran.workload.controls.latency_max.and_then(|max| u64::try_from(max.as_nanos()).ok()).map(Value::from),
+        |ran| {
+            ran.workload
+                .controls
+                .latency_max
+                .and_then(|max| u64::try_from(max.as_nanos()).ok())
+                .map(Value::from)
+        },
     ))
-    .key(Partly, &["max_latency"], "`--max-latency`: one time for all directions; the job ends with a warning"),
+    .key(
+        Partly,
+        &["max_latency"],
+        "`--max-latency`: one time for all directions; the job ends with a warning",
+    ),
     OptionRow::only_key(
         Yes,
         &["rate_min", "ratemin"],
