@@ -144,14 +144,27 @@ fn a_dirty_page_is_written_again_without_room_and_replaces_the_failed_bytes() {
     let mut cache = full_of_failed_pages();
     write(&mut cache, 0, NOW);
     assert_eq!(cache.unwritable(), Some((ROOM as u32 - 1, IoError::NoSpace)));
-    // A writer of a failed page that is at the device waits, and then needs no room.
-    assert_eq!(cache.begin_write(Page(999), Part::Whole, 5), WriteStep::Wait);
-    let ios = all_io(&mut cache, NOW);
-    let [PageIo { pages, .. }] = ios[..] else { panic!("one page can be written: {ios:?}") };
-    assert_eq!(cache.begin_write(pages.start(), Part::Whole, 6), WriteStep::Wait);
-    finish(&mut cache, &ios, Err(IoError::NoSpace));
-    assert_eq!(outcomes(&mut cache), [(5, unwritable(ROOM)), (6, Outcome::Retry)]);
-    write(&mut cache, pages.start().0, NOW);
+}
+
+#[test]
+fn a_writer_of_a_failed_page_at_the_device_gets_the_error_of_that_write() {
+    let mut cache = full_of_failed_pages();
+    assert_eq!(cache.begin_write(Page(999), Part::Whole, 0), WriteStep::Wait);
+    let mut at_device = all_io(&mut cache, NOW);
+    outcomes(&mut cache);
+    // Each writer calls while its page is at the device as the probe for the writer before. If it had to retry, its page
+    // could be there again, as the probe for the writer after it.
+    for waiter in 1..10 {
+        let [PageIo { pages, .. }] = at_device[..] else { panic!("one page is tried: {at_device:?}") };
+        assert_eq!(cache.begin_write(pages.start(), Part::Whole, waiter), WriteStep::Wait);
+        let next = all_io(&mut cache, NOW);
+        finish(&mut cache, &at_device, Err(IoError::NoSpace));
+        assert!(outcomes(&mut cache).contains(&(waiter, unwritable(ROOM))));
+        at_device = next;
+    }
+    finish(&mut cache, &at_device, Err(IoError::NoSpace));
+    assert_eq!((outcomes(&mut cache), all_io(&mut cache, NOW)), (vec![], vec![]));
+    write(&mut cache, 0, NOW);
 }
 
 #[test]

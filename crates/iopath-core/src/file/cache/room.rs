@@ -24,8 +24,8 @@ pub(super) struct Room {
     pending: u32,
     /// Dirty pages whose last write failed. They may be at the device again.
     failed: u32,
-    /// Writers that wait, each with its page.
-    waiting: Vec<(Page, u64)>,
+    /// Writers that wait.
+    waiting: Vec<u64>,
     /// A failed page is to be written now.
     is_probe_due: bool,
     /// The error of a page write that has failed since the last [`PageCache::settle_room`].
@@ -94,7 +94,7 @@ impl PageCache {
         if self.has_room() || self.is_dirty(page) {
             return false;
         }
-        self.room.waiting.push((page, waiter));
+        self.room.waiting.push(waiter);
         self.room.is_probe_due |= self.room.is_unwritable();
         true
     }
@@ -118,15 +118,10 @@ impl PageCache {
         }
         self.room.is_probe_due = false;
         let pages = self.room.failed;
-        let mut waiting = std::mem::take(&mut self.room.waiting);
-        for (page, waiter) in waiting.drain(..) {
-            let outcome = match failed {
-                Some(source) if !self.is_dirty(page) => Outcome::Unwritable { pages, source },
-                _ => Outcome::Retry,
-            };
-            self.ready.push_back(Ready { waiter, outcome });
-        }
-        self.room.waiting = waiting;
+        // Also for writers whose own page is one of the failed pages. Before such a writer retries, the probe for
+        // another writer can take its page to the device again: two of them would start each other's probes for ever.
+        let outcome = failed.map_or(Outcome::Retry, |source| Outcome::Unwritable { pages, source });
+        self.ready.extend(self.room.waiting.drain(..).map(|waiter| Ready { waiter, outcome }));
     }
 
     /// Records whether the last write of a dirty page failed.
