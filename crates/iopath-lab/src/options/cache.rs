@@ -84,20 +84,18 @@ pub(super) const ROWS: &[OptionRow] = &[
         )
     }
     .field(Field::ELEVATOR)
-    .fact(
-        Fact::stated(
-            "elevator",
-            Kind::Text,
-            Difference::Shown,
-            "The I/O scheduler (elevator) of iopath with its settings; none on paths without a queue of iopath.",
-            |ran| {
-                let elevator = ran.workload.elevator.as_ref();
-                let has_queue = ran.workload.path.capabilities.queue;
-                has_queue.then(|| elevator.map_or_else(|| NONE.to_owned(), ToString::to_string).into())
-            },
-        )
-        .or_null(),
+    .states(
+        "elevator",
+        Kind::Text,
+        Difference::Shown,
+        "The I/O scheduler (elevator) of iopath with its settings; none on paths without a queue of iopath.",
+        |ran| {
+            let elevator = ran.workload.elevator.as_ref();
+            let has_queue = ran.workload.path.capabilities.queue;
+            has_queue.then(|| elevator.map_or_else(|| NONE.to_owned(), ToString::to_string).into())
+        },
     )
+    .or_null()
     .only_on(&[Place::Queue], |workload| workload.elevator.as_ref().map(ToString::to_string))
     .of_job_file(),
     OptionRow::option(
@@ -111,16 +109,14 @@ pub(super) const ROWS: &[OptionRow] = &[
         },
     )
     .field(Field::DEVICE_DEPTH)
-    .fact(
-        Fact::stated(
-            "device_depth",
-            Kind::Whole,
-            Difference::Shown,
-            "The maximum number of requests in flight at the device; none for the device's own.",
-            |ran| ran.workload.device_depth.map(|depth| depth.get().into()),
-        )
-        .or_null(),
+    .states(
+        "device_depth",
+        Kind::Whole,
+        Difference::Shown,
+        "The maximum number of requests in flight at the device; none for the device's own.",
+        |ran| ran.workload.device_depth.map(|depth| depth.get().into()),
     )
+    .or_null()
     .only_on(&[Place::Queue], |workload| workload.device_depth.map(|depth| depth.to_string()))
     .of_job_file(),
     OptionRow::option("--engine", One("ENGINE"), "The I/O engine of iopath's own paths", |settings, given| {
@@ -130,16 +126,14 @@ pub(super) const ROWS: &[OptionRow] = &[
     })
     .names(|| Engine::KNOWN.iter().map(|known| (known.0, "")).collect())
     .field(Field("engine"))
-    .fact(
-        Fact::stated(
-            "engine",
-            Kind::Text,
-            Difference::Shown,
-            "The I/O engine that transferred the bytes; none on paths without a queue of iopath, and in virtual time.",
-            |ran| ran.engine.map(Value::from),
-        )
-        .or_null(),
+    .states(
+        "engine",
+        Kind::Text,
+        Difference::Shown,
+        "The I/O engine that transferred the bytes; none on paths without a queue of iopath, and in virtual time.",
+        |ran| ran.engine.map(Value::from),
     )
+    .or_null()
     .only_on(&[Place::Queue, Place::Local("models and exports of servers have no I/O engine")], |workload| {
         workload.engine.map(|engine| engine.name().to_owned())
     })

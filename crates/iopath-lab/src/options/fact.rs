@@ -126,33 +126,6 @@ impl Fact {
         Self { key, kind, difference, stated: None }
     }
 
-    /// A value in the `workload` of a run, whose key is absent without a value.
-    pub(super) const fn stated(
-        key: &'static str,
-        kind: Kind,
-        difference: Difference,
-        about: &'static str,
-        value: fn(&Ran) -> Option<Value>,
-    ) -> Self {
-        let stated = Some(Stated { about, presence: Presence::IfUsed, value });
-        Self { key, kind, difference, stated }
-    }
-
-    /// Each workload has the value.
-    pub(super) const fn always(self) -> Self {
-        self.present(Presence::Always)
-    }
-
-    /// The key is always there, with `null` for no value.
-    pub(super) const fn or_null(self) -> Self {
-        self.present(Presence::OrNull)
-    }
-
-    const fn present(self, presence: Presence) -> Self {
-        let Some(stated) = self.stated else { return self };
-        Self { stated: Some(Stated { presence, ..stated }), ..self }
-    }
-
     /// Whether the key is in the `workload` of a run.
     pub(crate) const fn is_stated(&self) -> bool {
         self.stated.is_some()
@@ -170,6 +143,35 @@ impl Fact {
 }
 
 impl OptionRow {
+    /// Its value is in the `workload` of a run, whose key is absent without a value.
+    pub(super) const fn states(
+        self,
+        key: &'static str,
+        kind: Kind,
+        difference: Difference,
+        about: &'static str,
+        value: fn(&Ran) -> Option<Value>,
+    ) -> Self {
+        let stated = Some(Stated { about, presence: Presence::IfUsed, value });
+        Self { fact: Some(Fact { key, kind, difference, stated }), ..self }
+    }
+
+    /// Each workload has the stated value.
+    pub(super) const fn always(self) -> Self {
+        self.present(Presence::Always)
+    }
+
+    /// The key of the stated value is always there, with `null` for no value.
+    pub(super) const fn or_null(self) -> Self {
+        self.present(Presence::OrNull)
+    }
+
+    const fn present(self, presence: Presence) -> Self {
+        let Some(Fact { stated: Some(stated), key, kind, difference }) = self.fact else { return self };
+        let stated = Some(Stated { presence, ..stated });
+        Self { fact: Some(Fact { key, kind, difference, stated }), ..self }
+    }
+
     /// The name in comparisons: that of the flag, or of the key in the form of a flag.
     pub(crate) fn compared_name(&self) -> String {
         let of_key = || self.key.map(|key| key.names[0].replace('_', "-"));

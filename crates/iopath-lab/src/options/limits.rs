@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::Form::One;
 use super::Support::{Partly, Yes};
-use super::{Difference, Fact, Kind, NONE, OptionRow, Refused, set};
+use super::{Difference, Kind, NONE, OptionRow, Refused, set};
 use crate::field::Field;
 use crate::place::Place;
 
@@ -23,7 +23,7 @@ pub(super) const ROWS: &[OptionRow] = &[
     )
     .field(Field("maximum latency"))
     .only_on(&[Place::EveryLatency], |workload| workload.controls.latency_max.map(|_| String::new()))
-    .fact(Fact::stated(
+    .states(
         "max_latency_ns",
         Kind::Nanoseconds,
         Difference::RefusedOr(NONE),
@@ -35,7 +35,7 @@ pub(super) const ROWS: &[OptionRow] = &[
                 .and_then(|max| u64::try_from(max.as_nanos()).ok())
                 .map(Value::from)
         },
-    ))
+    )
     .key(
         Partly,
         &["max_latency"],

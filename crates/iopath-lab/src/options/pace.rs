@@ -20,16 +20,14 @@ pub(super) const ROWS: &[OptionRow] = &[
         set!(runtime = time_limit),
     )
     .field(Field::END)
-    .fact(
-        Fact::stated(
-            "runtime_seconds",
-            Kind::Seconds,
-            Difference::Shown,
-            "The time limit of a repetition, in seconds; none without one.",
-            |ran| ran.workload.end.time().map(|time| time.as_secs_f64().into()),
-        )
-        .or_null(),
+    .states(
+        "runtime_seconds",
+        Kind::Seconds,
+        Difference::Shown,
+        "The time limit of a repetition, in seconds; none without one.",
+        |ran| ran.workload.end.time().map(|time| time.as_secs_f64().into()),
     )
+    .or_null()
     .of_job_file()
     .key(Yes, &["runtime", "timeout"], "`--runtime`"),
     OptionRow::only_key(
@@ -64,7 +62,7 @@ pub(super) const ROWS: &[OptionRow] = &[
             Ok(())
         },
     )
-    .fact(Fact::stated(
+    .states(
         "think_every",
         Kind::Whole,
         Difference::RefusedOr(NONE),
@@ -73,7 +71,7 @@ pub(super) const ROWS: &[OptionRow] = &[
             let every = ran.workload.think_every.get();
             (every > 1 && !ran.workload.think.is_zero()).then(|| every.into())
         },
-    )),
+    ),
     OptionRow::option(
         "--rate-iops",
         One("N"),
@@ -125,13 +123,13 @@ pub(super) const ROWS: &[OptionRow] = &[
         },
     )
     .default("linear")
-    .fact(Fact::stated(
+    .states(
         "rate_process",
         Kind::Text,
         Difference::RefusedOr("linear"),
         "The distances between the starts of transfers with a rate, `linear` or `poisson`; none without a rate.",
         |ran| ran.workload.rate.map(|_| ran.workload.rate_process.name().into()),
-    ))
+    )
     .key(Yes, &["rate_process"], "`--rate-process`: `linear` or `poisson`"),
     OptionRow::option(
         "--fsync",
@@ -141,13 +139,13 @@ pub(super) const ROWS: &[OptionRow] = &[
     )
     .field(Field("number of writes between flushes"))
     .only_on(&[Place::EveryLatency], |workload| workload.flush_every.map(|every| every.to_string()))
-    .fact(Fact::stated(
+    .states(
         "flush_every",
         Kind::Whole,
         Difference::RefusedOr(NONE),
         "The writes of a job after which it flushes; none without flushes between transfers.",
         |ran| ran.workload.flush_every.map(|every| every.get().into()),
-    ))
+    )
     .key(Yes, &["fsync", "fdatasync"], "`--fsync`: a flush after each number of writes, with its own latency"),
     OptionRow::option(
         "--steady-state",

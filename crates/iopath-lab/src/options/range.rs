@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::Form::One;
 use super::Support::{Partly, Yes};
-use super::{Difference, Fact, Kind, NONE, OptionRow, Refused, set};
+use super::{Difference, Kind, NONE, OptionRow, Refused, set};
 use crate::field::Field;
 
 pub(super) const ROWS: &[OptionRow] = &[
@@ -16,17 +16,15 @@ pub(super) const ROWS: &[OptionRow] = &[
         set!(size = Some(amount)),
     )
     .field(Field::SIZE)
-    .fact(
-        Fact::stated(
-            "size_bytes",
-            Kind::Whole,
-            // The range is a condition: `compare/ours.rs`.
-            Difference::Ignored,
-            "The end of the range, in bytes from the start of the target.",
-            |ran| Some(ran.end_bytes.into()),
-        )
-        .always(),
+    .states(
+        "size_bytes",
+        Kind::Whole,
+        // The range is a condition: `compare/ours.rs`.
+        Difference::Ignored,
+        "The end of the range, in bytes from the start of the target.",
+        |ran| Some(ran.end_bytes.into()),
     )
+    .always()
     .of_job_file()
     .key(Yes, &["size"], "the range from `offset`; percentages are of an existing file or device"),
     OptionRow::option(
@@ -36,16 +34,14 @@ pub(super) const ROWS: &[OptionRow] = &[
         set!(offset = amount),
     )
     .default("0")
-    .fact(
-        Fact::stated(
-            "start_bytes",
-            Kind::Whole,
-            Difference::Ignored,
-            "The first byte of the range.",
-            |ran| Some(ran.workload.start_bytes.into()),
-        )
-        .always(),
+    .states(
+        "start_bytes",
+        Kind::Whole,
+        Difference::Ignored,
+        "The first byte of the range.",
+        |ran| Some(ran.workload.start_bytes.into()),
     )
+    .always()
     .key(Yes, &["offset"], "the first byte of the range"),
     OptionRow::only_key(
         Yes,
@@ -53,16 +49,14 @@ pub(super) const ROWS: &[OptionRow] = &[
         "the bytes to transfer; default: one pass",
         set!(io_size = Some(amount)),
     )
-    .fact(
-        Fact::stated(
-            "io_bytes",
-            Kind::Whole,
-            Difference::Ignored,
-            "The bytes of a repetition, of all jobs together, if they are not one pass over the range.",
-            |ran| ran.workload.end.bytes().map(Value::from),
-        )
-        .or_null(),
-    ),
+    .states(
+        "io_bytes",
+        Kind::Whole,
+        Difference::Ignored,
+        "The bytes of a repetition, of all jobs together, if they are not one pass over the range.",
+        |ran| ran.workload.end.bytes().map(Value::from),
+    )
+    .or_null(),
     OptionRow::only_key(
         Partly,
         &["filesize"],
@@ -88,13 +82,13 @@ pub(super) const ROWS: &[OptionRow] = &[
         set!(offset_align_bytes = bytes),
     ),
     OptionRow::only_key(Yes, &["number_ios"], "the maximum number of transfers", set!(ios = Some(positive)))
-        .fact(Fact::stated(
+        .states(
             "ios_max",
             Kind::Whole,
             Difference::RefusedOr(NONE),
             "The maximum number of transfers of a job; none without a limit.",
             |ran| ran.workload.shape.ios_max.map(Value::from),
-        )),
+        ),
     OptionRow::only_key(
         Yes,
         &["loops"],

@@ -17,16 +17,14 @@ pub(super) const ROWS: &[OptionRow] = &[
         },
     )
     .field(Field::REPETITIONS)
-    .fact(
-        Fact::stated(
-            "repetitions",
-            Kind::Whole,
-            Difference::Ignored,
-            "The number of repetitions that were to be measured.",
-            |ran| Some(ran.workload.repetitions.get().into()),
-        )
-        .always(),
+    .states(
+        "repetitions",
+        Kind::Whole,
+        Difference::Ignored,
+        "The number of repetitions that were to be measured.",
+        |ran| Some(ran.workload.repetitions.get().into()),
     )
+    .always()
     .of_job_file(),
     OptionRow::option(
         "--latency-every",

@@ -40,19 +40,17 @@ pub(super) const ROWS: &[OptionRow] = &[
     )
     .default("50")
     .field(Field::READ_SHARE)
-    .fact(
-        Fact::stated(
-            "read_percent",
-            Kind::Whole,
-            Difference::RefusedIfKnown,
-            "The percentage of reads of a mixed pattern; none for other patterns.",
-            |ran| {
-                let is_mixed = matches!(ran.workload.rw, Rw::Rw | Rw::RandRw);
-                is_mixed.then(|| ran.workload.read_share.get().into())
-            },
-        )
-        .or_null(),
+    .states(
+        "read_percent",
+        Kind::Whole,
+        Difference::RefusedIfKnown,
+        "The percentage of reads of a mixed pattern; none for other patterns.",
+        |ran| {
+            let is_mixed = matches!(ran.workload.rw, Rw::Rw | Rw::RandRw);
+            is_mixed.then(|| ran.workload.read_share.get().into())
+        },
     )
+    .or_null()
     .key(Yes, &["rwmixread"], "`--rwmixread`"),
     OptionRow::only_key(Yes, &["rwmixwrite"], "the rest is reads", |settings, given| {
         settings.workload.read_share = ReadShare::new(100 - given.percent()?)?;
@@ -112,13 +110,13 @@ pub(super) const ROWS: &[OptionRow] = &[
             Ok(())
         },
     )
-    .fact(Fact::stated(
+    .states(
         "align_bytes",
         Kind::Whole,
         Difference::RefusedOr("default"),
         "The unit of random offsets in bytes; none for the smallest size of a transfer.",
         |ran| ran.workload.shape.align_bytes.map(Value::from),
-    )),
+    ),
     OptionRow::option(
         "--skip",
         One("SIZE"),
@@ -129,13 +127,13 @@ pub(super) const ROWS: &[OptionRow] = &[
         },
     )
     .signed()
-    .fact(Fact::stated(
+    .states(
         "skip_bytes",
         Kind::Signed,
         Difference::RefusedOr("default"),
         "The bytes that a sequential pattern skips after each transfer, negative backwards; none without a gap.",
         |ran| Some(ran.workload.shape.skip_bytes).filter(|bytes| *bytes != 0).map(Value::from),
-    )),
+    ),
     OptionRow::option(
         "--random-run",
         One("N"),
@@ -146,13 +144,13 @@ pub(super) const ROWS: &[OptionRow] = &[
         },
     )
     .default("1")
-    .fact(Fact::stated(
+    .states(
         "random_run",
         Kind::Whole,
         Difference::RefusedOr("default"),
         "The transfers of a random pattern at adjacent offsets, from each random offset on; none for 1.",
         |ran| Some(ran.workload.shape.random_run).filter(|run| *run > 1).map(Value::from),
-    )),
+    ),
     OptionRow::option(
         "--percentage-random",
         One("PERCENT"),
@@ -166,13 +164,13 @@ pub(super) const ROWS: &[OptionRow] = &[
         },
     )
     .default("100")
-    .fact(Fact::stated(
+    .states(
         "random_percent",
         Kind::Whole,
         Difference::RefusedOr("default"),
         "The percentage of random offsets of a random pattern, the others follow the transfer before them; none for 100.",
         |ran| Some(ran.workload.shape.random_percent).filter(|percent| *percent < 100).map(Value::from),
-    ))
+    )
     .key(Partly, &["percentage_random"], "`--percentage-random`; one value for all directions"),
     OptionRow::option(
         "--random-distribution",
@@ -182,16 +180,14 @@ pub(super) const ROWS: &[OptionRow] = &[
         random_distribution,
     )
     .default("random")
-    .fact(
-        Fact::stated(
-            "distribution",
-            Kind::Text,
-            Difference::RefusedIfKnown,
-            "The distribution of random offsets; none for sequential patterns.",
-            |ran| ran.workload.rw.is_random().then(|| ran.workload.distribution.to_string().into()),
-        )
-        .or_null(),
+    .states(
+        "distribution",
+        Kind::Text,
+        Difference::RefusedIfKnown,
+        "The distribution of random offsets; none for sequential patterns.",
+        |ran| ran.workload.rw.is_random().then(|| ran.workload.distribution.to_string().into()),
     )
+    .or_null()
     .key(
         Partly,
         &["random_distribution"],
@@ -236,16 +232,14 @@ pub(super) const ROWS: &[OptionRow] = &[
         Ok(())
     })
     .default("1")
-    .fact(
-        Fact::stated(
-            "seed",
-            Kind::Whole,
-            Difference::Ignored,
-            "The seed of offsets, mixes and contents. Of a job of a job file, that of its first clone.",
-            |ran| Some(ran.workload.seed.into()),
-        )
-        .always(),
+    .states(
+        "seed",
+        Kind::Whole,
+        Difference::Ignored,
+        "The seed of offsets, mixes and contents. Of a job of a job file, that of its first clone.",
+        |ran| Some(ran.workload.seed.into()),
     )
+    .always()
     .key(Yes, &["randseed"], "`--seed`"),
     OptionRow::only_key(
         Yes,

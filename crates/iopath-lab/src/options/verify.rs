@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::Form::{Flag, One};
 use super::Support::{Partly, Yes};
-use super::{Difference, Fact, Given, Kind, NONE, OptionRow, Refused, Settings, set};
+use super::{Difference, Given, Kind, NONE, OptionRow, Refused, Settings, set};
 use crate::field::Field;
 use crate::place::Place;
 
@@ -20,13 +20,13 @@ pub(super) const ROWS: &[OptionRow] = &[
         verify,
     )
     .field(Field::VERIFY)
-    .fact(Fact::stated(
+    .states(
         "verify",
         Kind::Object("iopath"),
         Difference::RefusedOr(NONE),
         "How the data is verified; none for a run that does not verify.",
         |ran| ran.workload.verify.map(|_| Value::Object(Map::new())),
-    ))
+    )
     .only_on(&[STORED], |workload| workload.verify.map(|_| String::new()))
     .key(Partly, &["verify"], "`--verify`, in the format of iopath with any checksum of fio; no `pattern`"),
     OptionRow::option(
@@ -36,16 +36,14 @@ pub(super) const ROWS: &[OptionRow] = &[
         set!(verify.backlog = every),
     )
     .requires("verify")
-    .fact(
-        Fact::stated(
-            "verify.backlog",
-            Kind::Whole,
-            Difference::Ignored,
-            "The writes of a job after which it reads them back, within the measurement; none without.",
-            |ran| ran.workload.verify?.backlog.map(|every| every.get().into()),
-        )
-        .or_null(),
+    .states(
+        "verify.backlog",
+        Kind::Whole,
+        Difference::Ignored,
+        "The writes of a job after which it reads them back, within the measurement; none without.",
+        |ran| ran.workload.verify?.backlog.map(|every| every.get().into()),
     )
+    .or_null()
     .key(Yes, &["verify_backlog"], "`--verify-backlog`"),
     OptionRow::option(
         "--verify-fatal",
@@ -54,16 +52,14 @@ pub(super) const ROWS: &[OptionRow] = &[
         set!(verify.fatal = flag),
     )
     .requires("verify")
-    .fact(
-        Fact::stated(
-            "verify.fatal",
-            Kind::Flag,
-            Difference::Ignored,
-            "Whether the first fault ends the job.",
-            |ran| Some(ran.workload.verify?.fatal.into()),
-        )
-        .always(),
+    .states(
+        "verify.fatal",
+        Kind::Flag,
+        Difference::Ignored,
+        "Whether the first fault ends the job.",
+        |ran| Some(ran.workload.verify?.fatal.into()),
     )
+    .always()
     .key(Yes, &["verify_fatal"], "`--verify-fatal`"),
     OptionRow::only_key(
         Yes,
@@ -71,16 +67,14 @@ pub(super) const ROWS: &[OptionRow] = &[
         "0 does not read written blocks back after the job",
         set!(verify.after = flag),
     )
-    .fact(
-        Fact::stated(
-            "verify.after",
-            Kind::Flag,
-            Difference::Ignored,
-            "Whether the written blocks are read back after each repetition.",
-            |ran| Some(ran.workload.verify?.after.into()),
-        )
-        .always(),
+    .states(
+        "verify.after",
+        Kind::Flag,
+        Difference::Ignored,
+        "Whether the written blocks are read back after each repetition.",
+        |ran| Some(ran.workload.verify?.after.into()),
     )
+    .always()
     .only_on(&[STORED], |_| None),
     OptionRow::only_key(
         Partly,
