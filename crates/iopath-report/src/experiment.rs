@@ -2,12 +2,13 @@
 
 mod effect;
 mod settings;
-mod view;
+pub(crate) mod view;
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::result::Host;
 
@@ -77,13 +78,13 @@ impl<'a> JsonRow<'a> {
     }
 }
 
-#[derive(Debug, JsonSchema, Serialize)]
-struct JsonParameter<'a> {
-    name: &'a str,
-    unit: &'a str,
+#[derive(Debug, Clone, JsonSchema, Deserialize, Serialize)]
+pub(crate) struct JsonParameter<'a> {
+    name: Cow<'a, str>,
+    unit: Cow<'a, str>,
     value: String,
     set: bool,
-    source: &'a str,
+    source: Cow<'a, str>,
 }
 
 #[derive(Debug, JsonSchema, Serialize)]
@@ -119,23 +120,28 @@ impl ExperimentsReport {
 
 fn json(result: &ExperimentResult) -> JsonExperiment<'_> {
     let ExperimentResult { id, title, published, settings, report, target } = result;
-    let parameter = |(parameter, value, set): (&'static Parameter, String, bool)| JsonParameter {
-        name: parameter.name,
-        unit: parameter.unit,
-        value,
-        set,
-        source: if set { "set" } else { parameter.source },
-    };
     JsonExperiment {
         id,
         title,
         verdict: result.verdict(),
         target: target.as_deref(),
         published,
-        parameters: settings.all().map(parameter).collect(),
+        parameters: parameters(settings),
         rows: report.rows.iter().map(JsonRow::new).collect(),
         directions: &report.directions,
         evidence: &report.evidence,
         notes: &report.notes,
     }
+}
+
+/// The parameters with their values. The source of a value that a user set is `set`.
+fn parameters(settings: &Settings) -> Vec<JsonParameter<'static>> {
+    let all = settings.all().map(|(parameter, value, set)| JsonParameter {
+        name: parameter.name.into(),
+        unit: parameter.unit.into(),
+        value,
+        set,
+        source: if set { "set" } else { parameter.source }.into(),
+    });
+    all.collect()
 }

@@ -1,8 +1,10 @@
 //! The result of an experiment: rows of published and modelled figures, directions, and the verdict. Formats nothing:
 //! see `view.rs`.
 
+use std::borrow::Cow;
+
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The tolerance of a row: 25% of the published figure.
 const TOLERANCE: f64 = 0.25;
@@ -21,12 +23,12 @@ pub struct Report {
 }
 
 /// A figure as published and as modelled.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Row {
     /// The quantity and its condition.
     pub what: String,
     /// The unit.
-    pub unit: &'static str,
+    pub unit: Cow<'static, str>,
     /// The published figure; none where the source has none.
     pub published: Option<f64>,
     /// The figure of the model.
@@ -34,15 +36,18 @@ pub struct Row {
     /// The largest deviation that counts as reproduced, as a share of the published figure.
     pub tolerance: f64,
     /// The published spread, from the lowest to the highest figure. A value in it is within the tolerance, too.
+    #[serde(default)]
     pub range: Option<[f64; 2]>,
     /// Whether a constant of the model was calibrated on this row. Such a row does not count.
+    #[serde(default)]
     pub calibrated: bool,
     /// Whether the figure is beside the effect: it counts as a prediction, but it does not show the effect.
+    #[serde(default)]
     pub secondary: bool,
 }
 
 impl Row {
-    /// A prediction. It counts.
+    /// A row that counts as a prediction.
     pub fn predicted(what: impl Into<String>, unit: &'static str, published: f64, ours: f64) -> Self {
         Self { published: Some(published), ..Self::unpublished(what, unit, ours) }
     }
@@ -56,7 +61,7 @@ impl Row {
     pub fn unpublished(what: impl Into<String>, unit: &'static str, ours: f64) -> Self {
         Self {
             what: what.into(),
-            unit,
+            unit: unit.into(),
             published: None,
             ours,
             tolerance: TOLERANCE,
@@ -66,14 +71,14 @@ impl Row {
         }
     }
 
-    /// The same row, marked as beside the effect.
+    /// Marks the row as beside the effect.
     #[must_use]
     pub fn beside_the_effect(mut self) -> Self {
         self.secondary = true;
         self
     }
 
-    /// Also accepts values in the published spread, from `low` to `high`. On the side on which the spread is narrower
+    /// Makes the row accept values in the published spread, from `low` to `high`, too. On the side where it is narrower
     /// than 25%, the tolerance stays 25%. A row without a published figure, or with a published zero, has no spread.
     #[must_use]
     pub fn within(mut self, low: f64, high: f64) -> Self {
@@ -104,7 +109,7 @@ impl Row {
 }
 
 /// A direction of the effect: a comparison that the source makes.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Deserialize, Serialize)]
 pub struct Direction {
     /// The comparison.
     pub text: String,

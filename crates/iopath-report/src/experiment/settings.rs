@@ -45,7 +45,7 @@ pub enum ParameterKind {
 /// A value that a parameter cannot have, or a parameter that does not exist. The message is one line.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ParameterError {
-    /// Not of the form NAME=VALUE.
+    /// The text has not the form NAME=VALUE.
     #[error("`{0}` is not a setting; write NAME=VALUE")]
     Form(String),
     /// No parameter has the name.

@@ -7,7 +7,7 @@ use crate::format::{Document, Medium, View, text};
 use crate::section::{Columns, Fit, Line, Section, Table};
 use crate::value::Value;
 
-use super::{Direction, ExperimentResult, ExperimentsReport, Report, Row, Verdict};
+use super::{Direction, ExperimentResult, ExperimentsReport, JsonParameter, Report, Row, Verdict};
 
 /// The least width of the text.
 const WIDTH_MIN: u16 = 40;
@@ -61,7 +61,7 @@ impl Document for ExperimentsReport {
                 Record::Row(row) => &row.what,
                 Record::Direction(direction) => &direction.text,
             })
-            .record("unit", of_row(|row| row.unit))
+            .record("unit", of_row(|row| row.unit.to_string()))
             .record("published", of_row(|row| row.published))
             .record("ours", of_row(|row| row.ours))
             .record("deviation", of_row(Row::deviation))
@@ -158,11 +158,9 @@ fn sections(result: &ExperimentResult) -> Vec<Section> {
             .titled(format!("{id}: {title}")),
     ];
     if target.is_none() {
-        sections.push(Section::of(parameters(result)));
+        sections.push(parameters(&super::parameters(&result.settings)));
     }
-    let is_marked = report.rows.iter().any(|row| !mark(row).is_empty());
-    let legend = is_marked.then(|| Line::paragraph(LEGEND).labelled("  ", "  "));
-    sections.push(Section::of(rows(&report.rows)).with_after(legend));
+    sections.push(figures(&report.rows));
     let directions = report.directions.iter().map(|direction| {
         labelled(if direction.holds { "  holds: " } else { "  does not hold: " })(&direction.text)
     });
@@ -188,28 +186,28 @@ fn push(sections: &mut [Section], lines: Vec<Line>) {
     sections.last_mut().expect("the title is a section").after.extend(lines);
 }
 
-fn parameters(result: &ExperimentResult) -> Table {
-    let all: Vec<_> = result.settings.all().collect();
-    Columns::of(&all)
-        .text("parameter", |(parameter, ..)| parameter.name)
-        .text("value", |(_, value, _)| value)
-        .text("unit", |(parameter, ..)| parameter.unit)
-        .text("source", |(parameter, _, is_set)| if *is_set { "set" } else { parameter.source })
-        .fit(FIT_INDENTED)
-        .indent(INDENT)
-        .into()
+/// The parameters with their values.
+pub(crate) fn parameters(parameters: &[JsonParameter]) -> Section {
+    let columns = Columns::of(parameters)
+        .text("parameter", |parameter: &JsonParameter| &*parameter.name)
+        .text("value", |parameter| &parameter.value)
+        .text("unit", |parameter| &*parameter.unit)
+        .text("source", |parameter| &*parameter.source);
+    Section::of(columns.fit(FIT_INDENTED).indent(INDENT))
 }
 
-fn rows(rows: &[Row]) -> Columns<&Row> {
-    Columns::of(rows)
+/// The published figures beside ours, and the meaning of the marks.
+pub(crate) fn figures(rows: &[Row]) -> Section {
+    let columns = Columns::of(rows)
         .text("figure", |row: &Row| &row.what)
-        .text("unit", |row| row.unit)
+        .text("unit", |row| &*row.unit)
         .number("published", |row| row.published)
         .number("ours", |row| row.ours)
         .number("deviation", |row| Value::known(row.deviation(), Value::Signed))
-        .text("", mark)
-        .fit(FIT_INDENTED)
-        .indent(INDENT)
+        .text("", mark);
+    let is_marked = rows.iter().any(|row| !mark(row).is_empty());
+    let legend = is_marked.then(|| Line::paragraph(LEGEND).labelled("  ", "  "));
+    Section::of(columns.fit(FIT_INDENTED).indent(INDENT)).with_after(legend)
 }
 
 fn mark(row: &Row) -> &'static str {

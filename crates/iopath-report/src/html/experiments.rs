@@ -2,12 +2,12 @@
 
 use maud::{Markup, html};
 
-use super::facts::{Experiment, Experiments, Parameter, Row, Tone};
+use super::facts::{Experiment, Experiments, Tone};
 use super::parts::Statement;
+use crate::experiment::Row;
+use crate::experiment::view::{figures, parameters};
 use crate::format::page;
 use crate::numbers::signed_percent;
-use crate::section::{Columns, Section};
-use crate::value::Value;
 
 /// Deviations beyond this are drawn at the end of the scale.
 const REACH: f64 = 1.0;
@@ -18,8 +18,8 @@ pub(super) fn statements(of: &Experiments) -> Vec<Statement> {
     let reproduced = of.experiments.iter().filter(|experiment| experiment.tone() == Tone::Good).count();
     let tone = if reproduced == verdicts { Tone::Good } else { Tone::Plain };
     let rows: Vec<&Row> = of.experiments.iter().flat_map(|experiment| &experiment.rows).collect();
-    let predictions = || rows.iter().filter(|row| row.deviation.is_some() && !row.calibrated);
-    let within = predictions().filter(|row| row.tone() == Tone::Good).count();
+    let predictions = || rows.iter().filter(|row| row.is_prediction());
+    let within = predictions().filter(|row| row.is_within()).count();
     let text = format!("{reproduced} of {verdicts} published effects are reproduced");
     let evidence = format!(
         "{within} of {} predicted figures are within their tolerance; calibrated figures do not count",
@@ -49,7 +49,7 @@ pub(super) fn section(of: &Experiments) -> Markup {
 }
 
 fn one(experiment: &Experiment) -> Markup {
-    let drawn: Vec<&Row> = experiment.rows.iter().filter(|row| row.deviation.is_some()).collect();
+    let drawn: Vec<&Row> = experiment.rows.iter().filter(|row| row.deviation().is_some()).collect();
     html! {
         section class="experiment" {
             h3 {
@@ -82,51 +82,48 @@ fn one(experiment: &Experiment) -> Markup {
             @for note in &experiment.notes { p class="note" { (note) } }
             details {
                 summary { "Figures, evidence and parameters" }
-                (page::sections(&[figures(experiment)]))
+                (page::sections(&[figures(&experiment.rows)]))
                 @if !experiment.evidence.is_empty() { pre tabindex="0" { (experiment.evidence.join("\n")) } }
-                (page::sections(&[parameters(experiment)]))
+                (page::sections(&[parameters(&experiment.parameters)]))
             }
         }
     }
 }
 
+/// The mark of a figure that counts.
+fn tone(row: &Row) -> Tone {
+    match row.is_within() {
+        _ if !row.is_prediction() => Tone::Plain,
+        true => Tone::Good,
+        false => Tone::Bad,
+    }
+}
+
+/// The deviations that count as reproduced, from the lowest to the highest.
+fn band(row: &Row) -> [f64; 2] {
+    let around = [-row.tolerance, row.tolerance];
+    match (row.range, row.published.filter(|published| *published != 0.0)) {
+        (Some(range), Some(published)) => {
+            let [low, high] = range.map(|end| (end - published) / published.abs());
+            [around[0].min(low), around[1].max(high)]
+        }
+        _ => around,
+    }
+}
+
 fn deviation(row: &Row) -> Markup {
     let place = |value: f64| ((value / REACH).clamp(-1.0, 1.0) + 1.0) * 50.0;
-    let value = row.deviation.unwrap_or(0.0);
-    let band = row.band().map(place);
+    let value = row.deviation().unwrap_or(0.0);
+    let band = band(row).map(place);
     html! { div class="row" {
         div class="bar-name" { (row.what) }
-        div class=(format!("forest {}", row.tone().class())) {
+        div class=(format!("forest {}", tone(row).class())) {
             div class="band" style=(format!("left:{:.2}%;width:{:.2}%", band[0], band[1] - band[0])) {}
             div class="zero" {}
             div class=(if row.calibrated { "estimate hollow" } else { "estimate" }) style=(format!("left:{:.2}%", place(value))) {}
         }
         div class="bar-value" { (signed_percent(value)) }
     } }
-}
-
-fn figures(experiment: &Experiment) -> Section {
-    let columns = Columns::of(&experiment.rows)
-        .text("figure", |row: &Row| &row.what)
-        .text("unit", |row| &row.unit)
-        .number("published", |row| row.published)
-        .number("ours", |row| row.ours)
-        .number("deviation", |row| Value::known(row.deviation, Value::Signed))
-        .text("counts", |row| match (row.published.is_some(), row.calibrated) {
-            (false, _) => "not published",
-            (true, true) => "calibrated",
-            (true, false) => "prediction",
-        });
-    Section::of(columns)
-}
-
-fn parameters(experiment: &Experiment) -> Section {
-    let columns = Columns::of(&experiment.parameters)
-        .text("parameter", |parameter: &Parameter| &parameter.name)
-        .text("value", |parameter| &parameter.value)
-        .text("unit", |parameter| &parameter.unit)
-        .text("source", |parameter| &parameter.source);
-    Section::of(columns)
 }
 
 #[cfg(test)]
@@ -148,7 +145,7 @@ mod tests {
         assert!(list[0].evidence.starts_with("1 of 1 predicted"), "{list:#?}");
         assert_eq!(list[1].evidence, "does not hold: a > b");
         assert!(section(&of).into_string().contains("+10.0%"));
-        let [below, above] = of.experiments[0].rows[0].band();
+        let [below, above] = band(&of.experiments[0].rows[0]);
         assert!((below + 0.4).abs() < 1e-9 && (above - 0.25).abs() < 1e-9, "{below} {above}");
     }
 }

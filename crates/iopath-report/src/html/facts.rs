@@ -3,6 +3,7 @@
 
 use serde::Deserialize;
 
+use crate::experiment::{Direction, JsonParameter, Row};
 use crate::result::Origin;
 
 /// How a statement is marked.
@@ -50,7 +51,7 @@ pub(super) struct Experiment {
     pub(super) target: Option<String>,
     pub(super) published: String,
     #[serde(default)]
-    pub(super) parameters: Vec<Parameter>,
+    pub(super) parameters: Vec<JsonParameter<'static>>,
     #[serde(default)]
     pub(super) rows: Vec<Row>,
     #[serde(default)]
@@ -71,60 +72,4 @@ impl Experiment {
             None => Tone::Plain,
         }
     }
-}
-
-/// A parameter with its value.
-#[derive(Debug, Clone, Deserialize)]
-pub(super) struct Parameter {
-    pub(super) name: String,
-    pub(super) unit: String,
-    pub(super) value: String,
-    pub(super) source: String,
-}
-
-/// A published and a modelled figure.
-#[derive(Debug, Clone, Deserialize)]
-pub(super) struct Row {
-    pub(super) what: String,
-    pub(super) unit: String,
-    pub(super) published: Option<f64>,
-    pub(super) ours: f64,
-    pub(super) deviation: Option<f64>,
-    pub(super) tolerance: f64,
-    /// The published spread; a value in it is within the tolerance, too.
-    #[serde(default)]
-    pub(super) range: Option<[f64; 2]>,
-    #[serde(default)]
-    pub(super) calibrated: bool,
-}
-
-impl Row {
-    /// The deviations that count as reproduced, from the lowest to the highest.
-    pub(super) fn band(&self) -> [f64; 2] {
-        let around = [-self.tolerance, self.tolerance];
-        match (self.range, self.published.filter(|published| *published != 0.0)) {
-            (Some([low, high]), Some(published)) => {
-                let [low, high] = [low, high].map(|end| (end - published) / published.abs());
-                [around[0].min(low), around[1].max(high)]
-            }
-            _ => around,
-        }
-    }
-
-    /// Whether the figure counts, and is outside its tolerance.
-    pub(super) fn tone(&self) -> Tone {
-        match self.deviation {
-            _ if self.calibrated => Tone::Plain,
-            Some(deviation) if (self.band()[0]..=self.band()[1]).contains(&deviation) => Tone::Good,
-            Some(_) => Tone::Bad,
-            None => Tone::Plain,
-        }
-    }
-}
-
-/// A direction of the effect.
-#[derive(Debug, Clone, Deserialize)]
-pub(super) struct Direction {
-    pub(super) text: String,
-    pub(super) holds: bool,
 }
