@@ -12,7 +12,7 @@ use std::process::ExitCode;
 /// B is significantly worse than A.
 const REGRESSION: u8 = 3;
 
-/// With `--strict`: no verdict for a workload.
+/// The exit code with `--strict` if a workload has no verdict.
 const INCONCLUSIVE: u8 = 4;
 
 /// A shell adds the signal's number to this for a process that a signal ended.

@@ -33,7 +33,7 @@ impl<'a> Json<'a> {
         Self::beside(args, targets, log.map(|path| Destination::log(path, args.force)))
     }
 
-    /// As [`Json::new`], with another file that the command writes.
+    /// Checks what [`Json::new`] checks, and another file that the command writes.
     fn beside(args: &'a JsonArgs, targets: &[&Path], other: Option<Destination<'_>>) -> anyhow::Result<Self> {
         let wanted: Vec<Destination> = Destination::results(args).into_iter().chain(other).collect();
         destination::check(&wanted, targets)?;
@@ -75,18 +75,18 @@ impl<'a> Output<'a> {
         Ok(Self::of(args, Json::new(&args.json, targets, log)?))
     }
 
-    /// For a command without colours and progress bars. Fails as [`Json::new`] does.
+    /// The output of a command without colours and progress bars. Fails as [`Json::new`] does.
     pub(crate) fn plain(args: &'a JsonArgs, targets: &[&Path]) -> anyhow::Result<Self> {
         Ok(Self { json: Json::new(args, targets, None)?, format: None, is_plain: true, is_quiet: true })
     }
 
-    /// For a command that writes a model file. Fails as [`Json::new`] does.
+    /// The output of a command that writes a model file. Fails as [`Json::new`] does.
     pub(crate) fn with_model(args: &'a ShowArgs, target: &Path, model: &Path) -> anyhow::Result<Self> {
         let model = Destination::model(model, args.json.force);
         Ok(Self::of(args, Json::beside(&args.json, &[target], Some(model))?))
     }
 
-    /// For a command that also writes lines of JSON to a file. Fails as [`Json::new`] does.
+    /// The output of a command that also writes lines of JSON to a file. Fails as [`Json::new`] does.
     pub(crate) fn with_lines(
         args: &'a ShowArgs,
         targets: &[&Path],
@@ -126,7 +126,7 @@ impl<'a> Output<'a> {
         self.present_as(document, || document.text(self.view()))
     }
 
-    /// As [`Output::present`], with another text than that of the document.
+    /// Shows results as [`Output::present`] does, with another text than that of the document.
     pub(crate) fn present_as(
         &self,
         document: &dyn Document,

@@ -26,7 +26,7 @@ pub(crate) fn note(line: impl Display) {
     note_after("", line);
 }
 
-/// As [`note`], after a sequence that clears the line of a terminal.
+/// Prints a line as [`note`] does, after a sequence that clears the line of a terminal.
 pub(crate) fn note_after(clear: &str, line: impl Display) {
     // One call, so that lines of several threads do not mix.
     let _ = Stderr.write_all(format!("{clear}iopath: {}\n", plain(&line.to_string())).as_bytes());

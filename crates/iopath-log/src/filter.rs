@@ -15,15 +15,15 @@ use std::time::Duration;
 /// Filter by stream or sector to follow I/Os from start to end.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
-    /// Only steps in this range of time since the log began.
+    /// Selects the steps in this range of time since the log began.
     pub time: Option<Range<Duration>>,
-    /// Only these streams; empty selects all. Numbers from 65,535 on are one stream in a log.
+    /// Selects these streams; empty selects all. Numbers from 65,535 on are one stream in a log.
     pub streams: Vec<u32>,
-    /// Only steps whose range overlaps these sectors.
+    /// Selects the steps whose range overlaps these sectors.
     pub sectors: Option<Extent>,
-    /// Only these events; empty selects all.
+    /// Selects these events; empty selects all.
     pub events: Vec<Event>,
-    /// Only these repeats of a measurement; empty selects all.
+    /// Selects these repeats of a measurement; empty selects all.
     pub repeats: Vec<u32>,
 }
 
@@ -32,7 +32,7 @@ pub struct Filter {
 pub(crate) struct Matcher {
     start_ns: u64,
     end_ns: u64,
-    /// Sorted.
+    /// The streams, sorted.
     streams: Vec<u32>,
     sectors: Option<Extent>,
     /// A bit for each event code.
@@ -42,7 +42,7 @@ pub(crate) struct Matcher {
 }
 
 impl Matcher {
-    /// For a log that began at `origin_ns`.
+    /// Prepares a filter for a log that began at `origin_ns`.
     pub(crate) fn new(filter: &Filter, origin_ns: u64) -> Self {
         let at =
             |after: Duration| origin_ns.saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX));

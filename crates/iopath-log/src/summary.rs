@@ -57,7 +57,7 @@ impl<R: Read + Send> LogReader<R> {
 #[derive(Debug)]
 struct Summary {
     matcher: Matcher,
-    /// By queue number; `None` for queues without a block so far.
+    /// The join of each queue, by its number; `None` for queues without a block so far.
     joins: Vec<Option<Join>>,
     budget: Budget,
     tallies: Tallies,

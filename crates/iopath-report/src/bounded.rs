@@ -17,10 +17,10 @@ pub fn read(file: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     read_from(File::open(file)?, bytes_max)
 }
 
-/// Same as [`read`], but refuses all that is not a regular file. The open of a named pipe does not wait for a writer.
+/// Reads as [`read`] does, but only a regular file. The open of a named pipe does not wait for a writer.
 ///
 /// # Errors
-/// As for [`read`], or that it is not a regular file.
+/// Returns the errors of [`read`], and one for a file that is not a regular file.
 pub fn read_regular(file: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(file)?;

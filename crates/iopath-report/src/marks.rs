@@ -8,15 +8,15 @@ use crate::stats::ratio::Ratio;
 /// The place of a run among comparable runs, by throughput.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
-    /// The highest median.
+    /// The run has the highest median.
     Best,
-    /// Not significantly slower than the best.
+    /// The run is not significantly slower than the best.
     LikeBest,
-    /// The lowest median.
+    /// The run has the lowest median.
     Worst,
-    /// Not significantly faster than the worst.
+    /// The run is not significantly faster than the worst.
     LikeWorst,
-    /// Significantly slower than the best, and faster than the worst.
+    /// The run is significantly slower than the best, and faster than the worst.
     Between,
     /// There is no other run of this pattern, or all have the same median.
     Alone,

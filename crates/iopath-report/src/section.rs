@@ -27,20 +27,20 @@ impl Section {
         Self::default().with_after(lines)
     }
 
-    /// With a title.
+    /// Sets the title.
     #[must_use]
     pub fn titled(self, title: impl Into<String>) -> Self {
         Self { title: title.into(), ..self }
     }
 
-    /// With more lines above the table.
+    /// Adds lines above the table.
     #[must_use]
     pub fn with_before<L: Into<Line>>(mut self, lines: impl IntoIterator<Item = L>) -> Self {
         self.before.extend(lines.into_iter().map(Into::into));
         self
     }
 
-    /// With more lines below the table.
+    /// Adds lines below the table.
     #[must_use]
     pub fn with_after<L: Into<Line>>(mut self, lines: impl IntoIterator<Item = L>) -> Self {
         self.after.extend(lines.into_iter().map(Into::into));
@@ -71,7 +71,7 @@ pub struct Line {
 /// The emphasis of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Emphasis {
-    /// None.
+    /// The line looks as its text does.
     #[default]
     Plain,
     /// Bold.
@@ -95,13 +95,13 @@ impl Line {
         Self { width_max: Self::PARAGRAPH, ..Self::new(text) }
     }
 
-    /// With a label before the text.
+    /// Sets the label before the text, and the beginning of further lines.
     #[must_use]
     pub fn labelled(self, first: impl Into<String>, rest: &'static str) -> Self {
         Self { first: first.into(), rest, ..self }
     }
 
-    /// With an emphasis.
+    /// Sets the emphasis.
     #[must_use]
     pub fn with_emphasis(self, emphasis: Emphasis) -> Self {
         Self { emphasis, ..self }
@@ -165,7 +165,7 @@ pub struct Column {
     pub head: Option<String>,
     /// The name for programs, with the unit of the exact value; none for a column of readers.
     pub name: Option<String>,
-    /// Whether it has numbers, which end at the same place.
+    /// Whether the values are numbers, which end at the same place.
     pub is_number: bool,
     /// Whether a terminal does not have it.
     pub is_detail: bool,
@@ -185,7 +185,7 @@ impl Column {
 }
 
 impl Table {
-    /// Whether it has no rows.
+    /// Whether the table has no rows.
     pub fn is_empty(&self) -> bool {
         self.rows() == 0
     }

@@ -77,7 +77,7 @@ impl Value {
         value.map_or(Self::Absent, kind)
     }
 
-    /// For readers. `dash` stands for unknown values.
+    /// The text that a reader sees. `dash` stands for unknown values.
     pub fn shown(&self, dash: &str) -> String {
         match self {
             Self::Absent => String::new(),
@@ -100,7 +100,7 @@ impl Value {
         }
     }
 
-    /// For programs: without unit and rounding.
+    /// The text that a program reads, without unit and rounding.
     pub fn exact(&self) -> String {
         match self {
             Self::Absent | Self::Unknown => String::new(),

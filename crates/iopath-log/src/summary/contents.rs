@@ -46,7 +46,7 @@ impl Seen {
         }
     }
 
-    /// For a log that began at `start_ns`.
+    /// The content of a log that began at `start_ns`.
     pub(crate) fn report(self, start_ns: u64) -> Contents {
         let sectors = self.sectors.unwrap_or_default();
         let occurs = |event: &Event| self.events >> event.code() & 1 == 1;

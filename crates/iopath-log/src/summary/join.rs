@@ -24,13 +24,13 @@ struct Bio {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BioState {
-    /// The log has no `queue` or `split` of it.
+    /// The log has no `queue` or `split` of the bio.
     Unknown,
-    /// In no request yet.
+    /// The bio has no request yet.
     Waiting,
-    /// In a request.
+    /// The bio is in a request.
     Placed,
-    /// Split into pieces.
+    /// The queue split the bio into pieces.
     Split,
 }
 
@@ -106,7 +106,7 @@ pub(super) struct Join {
 }
 
 impl Join {
-    /// For the queue of that number.
+    /// Joins the steps of the queue with this number.
     pub(super) fn new(queue: u16) -> Self {
         Self { queue, ..Self::default() }
     }

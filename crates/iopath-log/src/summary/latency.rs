@@ -5,9 +5,9 @@ use super::histogram::Histogram;
 /// Latencies of some bios.
 #[derive(Debug, Clone)]
 pub(super) enum Latencies {
-    /// With percentiles.
+    /// A histogram, which has percentiles.
     Counted(Box<Histogram>),
-    /// Without, where there is no memory for them. The sum is wider than a time, so that it does not overflow.
+    /// Sums, where there is no memory for a histogram. The sum is wider than a time, so that it does not overflow.
     Summed { completed: u64, sum_ns: u128, max_ns: u64 },
 }
 

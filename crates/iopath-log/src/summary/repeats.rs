@@ -15,7 +15,7 @@ const STREAMS_MAX: usize = 1024;
 /// Counters of each repeat. A log without marks is one repeat, and the report omits it.
 #[derive(Debug)]
 pub(super) struct Repeats {
-    /// In order of time; the first row is the time before the first mark.
+    /// The repeats in order of time; the first row is the time before the first mark.
     rows: Vec<Repeat>,
     current: usize,
 }
@@ -56,7 +56,7 @@ pub(super) struct Span {
     pub(super) first_ns: u64,
     /// The last step, since the log began.
     pub(super) last_ns: u64,
-    /// From first to last step, summed over repeats.
+    /// The time from the first to the last step, summed over repeats.
     pub(super) measured_ns: u64,
 }
 

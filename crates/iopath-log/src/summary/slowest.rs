@@ -37,7 +37,7 @@ impl Slowest {
         }
     }
 
-    /// With times since the log began.
+    /// The list, with times since the log began.
     pub(super) fn report(&self, start_ns: u64) -> Vec<Slow> {
         let since_start = |slow: &Slow| Slow { queued_ns: slow.queued_ns.saturating_sub(start_ns), ..*slow };
         self.bios.iter().map(since_start).collect()

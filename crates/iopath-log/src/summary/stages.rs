@@ -7,15 +7,15 @@ use super::slots::UNKNOWN;
 /// A stage, as btt names them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// From queueing a bio to its request slot.
+    /// A bio waits for its request slot.
     Q2g,
-    /// To the insertion: in the plug.
+    /// The request is in the plug.
     G2i,
-    /// To the dispatch: in the elevator.
+    /// The request is in the elevator.
     I2d,
-    /// To the completion: at the device.
+    /// The request is at the device.
     D2c,
-    /// From the queueing of a bio to its completion.
+    /// The whole time from the queueing of a bio to its completion.
     Q2c,
 }
 

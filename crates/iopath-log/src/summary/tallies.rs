@@ -57,7 +57,7 @@ pub(super) struct Reading {
 }
 
 impl Tallies {
-    /// For a log that began at `start_ns`.
+    /// Tallies for a log that began at `start_ns`.
     pub(super) fn new(start_ns: u64) -> Self {
         Self {
             steps: [0; 32],

@@ -15,7 +15,7 @@ use waiting::{Event, Waiting};
 /// Maximum number of waiting events: 24 MiB. Then the earliest eighth is released.
 const WAITING_MAX: usize = if cfg!(test) { 1 << 13 } else { 1 << 21 };
 
-/// The same while all events are of one queue: 2 MiB, which stay in the CPU caches. This is enough for the records that
+/// The maximum while all events are of one queue: 2 MiB, which stay in CPU caches. They suffice for the records that
 /// the writer may write before the first block of a second queue: see `BLOCKS_BETWEEN_MAX` in `writer.rs`.
 const WAITING_OF_ONE_MAX: usize = if cfg!(test) { 1 << 12 } else { 1 << 17 };
 
@@ -25,7 +25,7 @@ pub(super) type EventNumber = u64;
 /// Events of all queues in the order of time.
 #[derive(Debug)]
 pub(super) struct Timeline {
-    /// By queue number.
+    /// The events of each queue, by its number.
     queues: Vec<QueueEvents>,
     /// Queues that had an event.
     queues_used: usize,
@@ -224,7 +224,7 @@ mod tests {
         assert!((timeline.depth(10).mean - 1.0).abs() < 1e-9, "only the second request is known to complete");
     }
 
-    /// As in a log that was cut off after the first record of a repeat.
+    /// A log that was cut off after the first record of a repeat ends like this.
     #[test]
     fn the_last_event_may_be_at_the_start_of_a_repeat() {
         let mut timeline = Timeline::new(0);

@@ -39,10 +39,10 @@ pub(super) struct Axis {
 #[derive(Debug, Clone)]
 pub(super) struct Series {
     pub(super) name: String,
-    /// From 0 up to [`COLOURS`].
+    /// The number of the colour, below [`COLOURS`].
     pub(super) colour: usize,
     pub(super) kind: Kind,
-    /// By increasing x.
+    /// The points, sorted by x.
     pub(super) points: Vec<Point>,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Series {
 pub(super) enum Kind {
     /// A line with a mark at each point.
     Line,
-    /// The same with a dashed line.
+    /// A dashed line with a mark at each point.
     Dashed,
     /// A line without marks, for many points.
     Trace,

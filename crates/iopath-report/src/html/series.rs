@@ -163,7 +163,7 @@ fn dimension(runs: &[(&str, &RunResult)]) -> Option<Dimension> {
 /// A property of a run that may be part of its name.
 type Property = fn(&str, &RunResult) -> Option<String>;
 
-/// In the order in which a name needs them: the first three always if they vary, the others if names are not unique.
+/// The properties in the order in which a name gets them: the first three if they vary, the others until it is unique.
 const PROPERTIES: [(Property, Option<Dimension>); 13] = [
     (|source, _| Some(source.to_owned()).filter(|source| !source.is_empty()), None),
     (|_, run| run.job.as_ref().map(|job| job.name.clone()), None),
