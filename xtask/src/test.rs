@@ -21,24 +21,17 @@ use logged::Logged;
 use programs::TestRun;
 
 /// Crates with real I/O. Their tests run a second time without `io_uring`.
-const WITH_IO: &[&str] = &["iopath-os", "iopath", "iopath-lab", "iopath-cli"];
+const WITH_IO: &[&str] = &["iopath-os", "iopath", "iopath-bench", "iopath-fio", "iopath-lab", "iopath-cli"];
 
 /// Modules of these crates whose tests have no engine: virtual time, statistics, formats, arguments, and the kernel's
 /// settings. The pass without `io_uring` omits them. `::` precedes a module of sources, `/` one of `tests`.
 const WITHOUT_ENGINE: &[&str] = &[
     "::compare",
-    "::experiment",
     "::fit",
-    "::format",
-    "::html",
-    "::jobfile",
     "::simulated",
-    "::stats",
     "/compare",
     "/device_settings",
     "/experiment",
-    "/experiment_values",
-    "/experiments",
     "/fit",
     "/jobfile_models",
     "/messages",

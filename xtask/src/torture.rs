@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 
 use crate::{artifact, seed};
 
-/// Selects the engine of the tests of `iopath`, `iopath-lab` and the program: `auto`, `uring` or `threads`.
+/// Selects the engine of the tests of `iopath`, the lab and the program: `auto`, `uring` or `threads`.
 pub(crate) const ENGINE_VARIABLE: &str = "IOPATH_TEST_ENGINE";
 
 #[derive(Debug, Clone, clap::Args)]

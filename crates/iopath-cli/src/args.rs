@@ -31,7 +31,7 @@ pub(crate) use whatif::WhatIfArgs;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use iopath_core::mapper::Boundary;
-use iopath_lab::experiment::EXPERIMENTS;
+use iopath_experiments::EXPERIMENTS;
 use std::path::PathBuf;
 use std::time::Duration;
 use values::{described, read_size, survey_time};
@@ -174,7 +174,7 @@ pub(crate) struct ExperimentArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use iopath_lab::Workload;
+    use iopath_bench::Workload;
 
     #[test]
     fn run_has_the_defaults_of_a_workload() {

@@ -3,7 +3,6 @@
 use crate::args::CompareArgs;
 use crate::output::Output;
 use crate::stderr::note;
-use iopath_lab::LabError;
 use iopath_lab::compare::{LiveEnd, compare_files, compare_live, input_files};
 use iopath_report::compare::Comparison;
 use std::path::{Path, PathBuf};
@@ -21,11 +20,11 @@ const SIGNALLED: i32 = 128;
 pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     if !args.live {
         // The JSON of a comparison must not replace a result that it reads.
-        let mut inputs = input_files(&args.a).map_err(LabError::from)?;
-        inputs.extend(input_files(&args.b).map_err(LabError::from)?);
+        let mut inputs = input_files(&args.a)?;
+        inputs.extend(input_files(&args.b)?);
         let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
         let output = Output::new(&args.show, &inputs, None)?.in_format(args.format.format)?;
-        let comparison = compare_files(&args.options()).map_err(LabError::from)?;
+        let comparison = compare_files(&args.options())?;
         output.present(&comparison)?;
         return Ok(code(&comparison, args.strict));
     }
@@ -33,13 +32,13 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     let mut bar = output.bar();
     let end = compare_live(&args.options(), &args.limits(), &mut bar);
     bar.finish();
-    let LiveEnd { comparison, error, signal } = end.map_err(LabError::from)?;
+    let LiveEnd { comparison, error, signal } = end?;
     // What was measured is shown in any case.
     if let Some(comparison) = &comparison {
         output.present(comparison)?;
     }
     if let Some(error) = error {
-        return Err(LabError::from(error).into());
+        return Err(error.into());
     }
     if let Some(signal) = signal {
         let pairs =

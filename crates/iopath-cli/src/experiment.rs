@@ -3,7 +3,7 @@
 use crate::args::ExperimentArgs;
 use crate::output::Output;
 use clap::error::ErrorKind;
-use iopath_lab::experiment::{Experiment, Selection, experiments};
+use iopath_experiments::{Experiment, Selection, experiments};
 use std::path::Path;
 
 pub(crate) fn run(args: &ExperimentArgs) -> anyhow::Result<()> {

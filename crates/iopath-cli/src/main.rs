@@ -5,6 +5,7 @@ mod compare;
 mod destination;
 mod elevators;
 mod experiment;
+mod failure;
 mod fit;
 mod help;
 mod live;
@@ -26,8 +27,8 @@ mod whatif;
 use anyhow::Context;
 use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
-use iopath_lab::LabError;
-use iopath_lab::jobfile::JobFileError;
+use iopath_bench::BenchError;
+use iopath_experiments::ExperimentError;
 use iopath_os::HugePages;
 use std::io::Write;
 use std::process::ExitCode;
@@ -41,7 +42,7 @@ const FAILURE: u8 = 1;
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    iopath_lab::survive_file_size_limit();
+    iopath_bench::survive_file_size_limit();
     let command = match Cli::try_parse() {
         Ok(cli) => cli.command,
         Err(error) => return usage(&error),
@@ -53,20 +54,13 @@ fn main() -> ExitCode {
             if let Some(error) = error.downcast_ref() {
                 return usage(error);
             }
-            let job_error: Option<&JobFileError> = error.downcast_ref();
-            let lab_error: Option<&LabError> = match job_error {
-                Some(JobFileError::Lab(error)) => Some(error),
-                _ => error.downcast_ref(),
-            };
-            let line = match lab_error {
-                Some(LabError::Workload(refused)) => stderr::plain(&refused.message(command.flags())),
-                Some(LabError::Parameter(refused)) => stderr::plain(&format!("--set: {refused}")),
+            let line = match (failure::bench(&error), error.downcast_ref()) {
+                (Some(BenchError::Workload(refused)), _) => stderr::plain(&refused.message(command.flags())),
+                (_, Some(ExperimentError::Parameter(refused))) => stderr::plain(&format!("--set: {refused}")),
                 _ => output::one_line(&error),
             };
             stderr::note(line);
-            let is_usage =
-                lab_error.is_some_and(LabError::is_usage) || job_error.is_some_and(JobFileError::is_usage);
-            ExitCode::from(if is_usage { USAGE } else { FAILURE })
+            ExitCode::from(if failure::is_usage(&error) { USAGE } else { FAILURE })
         }
     }
 }

@@ -11,7 +11,7 @@ use clap::error::ErrorKind;
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
-use iopath_lab::own_file::replace_named;
+use iopath_bench::own_file::replace_named;
 use std::fmt::Write;
 use std::fs;
 use std::io;

@@ -2,14 +2,13 @@
 
 use crate::args::{JsonArgs, ShowArgs};
 use crate::destination::{self, Destination, is_stdout};
+use crate::failure::is_interruption;
 use crate::progress::Bar;
 use crate::stderr::{note, plain};
 use anyhow::Context;
 use clap::error::ErrorKind;
-use iopath_lab::LabError;
-use iopath_lab::jobfile::JobFileError;
-use iopath_lab::own_file::{replace_named, with_limit};
-use iopath_lab::paths::PATHS;
+use iopath_bench::own_file::{replace_named, with_limit};
+use iopath_bench::paths::PATHS;
 use iopath_log::{escape_json, for_terminal};
 use iopath_report::format::{Document, Format, View};
 use iopath_report::result::Origin;
@@ -174,11 +173,7 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
 
 /// Prints an error that is the consequence of a signal: the process ends by that signal, without a message of its own.
 pub(crate) fn note_interruption(error: &anyhow::Error) {
-    let lab = match error.downcast_ref() {
-        Some(JobFileError::Lab(error)) => Some(error),
-        _ => error.downcast_ref(),
-    };
-    if matches!(lab, Some(LabError::Interrupted)) {
+    if is_interruption(error) {
         note(error);
     }
 }

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use iopath_lab::Progress;
-use iopath_lab::progress::{Sample, Stage};
+use iopath_bench::Progress;
+use iopath_bench::progress::{Sample, Stage};
 use iopath_os::process_cpu_times;
 use iopath_report::numbers::digits;
 use iopath_report::terminal::is_fancy;
@@ -141,7 +141,7 @@ impl Progress for Bar {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use iopath_lab::progress::JobSample;
+    use iopath_bench::progress::JobSample;
 
     fn sample(seconds: u64, done: f64, bytes: u64) -> Sample {
         let job = JobSample { target: "disk".to_owned(), bytes, ios: bytes / 4096, latency_ns: 1000 };

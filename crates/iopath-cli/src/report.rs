@@ -4,8 +4,8 @@ use crate::args::ReportArgs;
 use crate::destination::{self, Destination, is_stdout};
 use crate::output::print;
 use anyhow::Context;
+use iopath_bench::own_file::replace_named;
 use iopath_lab::compare::compare_for_page;
-use iopath_lab::own_file::replace_named;
 use iopath_report::html::{PageOptions, page};
 use std::path::{Path, PathBuf};
 

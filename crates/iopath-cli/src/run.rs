@@ -5,9 +5,9 @@ use crate::output::{Output, note_interruption, print};
 use crate::stderr::note;
 use anyhow::bail;
 use clap::error::ErrorKind;
-use iopath_lab::jobfile::{JobFile, RunSettings, System};
+use iopath_bench::{Interruption, Repetitions, model_file};
+use iopath_fio::{JobFile, RunSettings, System};
 use iopath_lab::preset::{PRESETS, Preset, find_preset};
-use iopath_lab::{Interruption, LabError, Repetitions, model_file};
 use iopath_log::for_terminal;
 use iopath_report::result::Report;
 use iopath_report::result::VerifyResult;
@@ -18,7 +18,7 @@ use std::path::Path;
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     match (&args.preset, &args.jobfile) {
         (Some(name), _) if name == "list" => return list_presets(),
-        (Some(name), _) => return run_preset(args, find_preset(name).map_err(LabError::from)?),
+        (Some(name), _) => return run_preset(args, find_preset(name)?),
         (None, Some(file)) => return run_job_file(args, file),
         (None, None) => {}
     }
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     let _interruption = Interruption::catch();
     let mut bar = output.bar();
     let report = match &workloads[..] {
-        [workload] => iopath_lab::report(workload, &mut bar),
+        [workload] => iopath_bench::report(workload, &mut bar),
         several => iopath_lab::report_all(several, &mut bar),
     };
     bar.finish();

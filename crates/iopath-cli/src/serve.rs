@@ -3,8 +3,8 @@
 use crate::args::{ServeArgs, TlsMode};
 use crate::output::Json;
 use crate::stderr::{Stderr, note, note_after};
+use iopath_bench::workload::LogSettings;
 use iopath_lab::serve::{Listen, ServeRequest, ServeTlsRequest, serve};
-use iopath_lab::workload::LogSettings;
 use iopath_report::exports::{Export, Exports};
 use iopath_report::size::format_size;
 use std::io::{IsTerminal, Write};

@@ -3,7 +3,7 @@
 use crate::args::SurveyArgs;
 use crate::output::{Output, note_interruption};
 use anyhow::bail;
-use iopath_lab::Interruption;
+use iopath_bench::Interruption;
 use iopath_lab::survey::{SurveyOptions, survey};
 
 pub(crate) fn run(args: &SurveyArgs) -> anyhow::Result<()> {

@@ -5,9 +5,9 @@ use crate::output::{Json, note_interruption};
 use crate::progress::Bar;
 use crate::stderr::{note, plain};
 use anyhow::{Context, bail};
-use iopath_lab::options::flag_of;
-use iopath_lab::sweep::{self, Sweep};
-use iopath_lab::{Interruption, LabError, SweepError, before_end};
+use iopath_bench::options::flag_of;
+use iopath_bench::{BenchError, Interruption, before_end};
+use iopath_lab::sweep::{self, Sweep, SweepError};
 use iopath_log::for_terminal;
 use iopath_report::format::{Document, View};
 use iopath_report::result::Origin;
@@ -27,7 +27,7 @@ static IS_COMPLETE: AtomicBool = AtomicBool::new(false);
 pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<()> {
     let Some(path) = &args.resume else {
         let matrix = args.matrix()?;
-        sweep::check_replaceable(&args.output).map_err(LabError::from)?;
+        sweep::check_replaceable(&args.output)?;
         let arguments = std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
         let mut file = SweepFile::new(arguments, args.seed, matrix.axes, matrix.values);
         file.origin = Some(Origin::of_process(SystemTime::now()));
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<()> {
             Some(sweep::current_place(args.target.as_deref()).context("cannot find the working directory")?);
         return measure(args, &matrix.cells, file, &args.output);
     };
-    let file = sweep::read(path).map_err(LabError::from)?;
+    let file = sweep::read(path)?;
     let args = SweepArgs::of(&file.arguments)?;
     if file.complete {
         return show(&file, &args, Json::new(&args.json, &[path], None)?);
@@ -47,13 +47,13 @@ pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<()> {
             .to_owned()
     });
     if let Err(problem) = place.and_then(|place| sweep::enter(place, args.target.as_deref())) {
-        return Err(LabError::from(SweepError::NotResumable { path, problem }).into());
+        return Err(SweepError::NotResumable { path, problem }.into());
     }
     let matrix = args.matrix()?;
     let values = file.cells.iter().map(|cell| &cell.values);
     if matrix.axes != file.axes || !matrix.values.iter().eq(values) {
         let problem = "its cells are not those of its arguments".to_owned();
-        return Err(LabError::from(SweepError::NotResumable { path, problem }).into());
+        return Err(SweepError::NotResumable { path, problem }.into());
     }
     measure(&args, &matrix.cells, file, &path)
 }
@@ -78,7 +78,9 @@ fn measure(
     notes.iter().for_each(note);
     match measured {
         // The cells so far, of which the text says how many are missing.
-        Err(LabError::Interrupted) if file.counts() != [0, 0] => return show(&file, args, json),
+        Err(SweepError::Bench(BenchError::Interrupted)) if file.counts() != [0, 0] => {
+            return show(&file, args, json);
+        }
         Err(error) => {
             let error = error.into();
             note_interruption(&error);

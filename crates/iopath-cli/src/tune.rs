@@ -5,10 +5,12 @@ use crate::args::TuneArgs;
 use crate::output::{Output, note_interruption, print};
 use crate::stderr::{note, plain};
 use anyhow::bail;
-use iopath_lab::device_settings::{Change, Leftover, SettingsDevice, restore_all, restore_killed};
-use iopath_lab::jobfile::{JobFile, System};
+use iopath_bench::Interruption;
+use iopath_bench::device_settings::{
+    Change, Leftover, SettingsDevice, SettingsError, restore_all, restore_killed,
+};
+use iopath_fio::{JobFile, System};
 use iopath_lab::tune::{JobWorkload, Limits, OneWorkload, candidates, set, settings_report, try_settings};
-use iopath_lab::{Interruption, LabError, SettingsError};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -25,14 +27,14 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<ExitCode> {
     if args.trial {
         return try_candidates(args, device, &output);
     }
-    let changes = Change::parse_all(&args.changes).map_err(LabError::from)?;
+    let changes = Change::parse_all(&args.changes)?;
     let report = if changes.is_empty() {
-        settings_report(&SettingsDevice::find(device).map_err(LabError::from)?)
+        settings_report(&SettingsDevice::find(device)?)
     } else {
         let mut notes = Vec::new();
         let report = set(device, &changes, args.keep, &mut notes);
         notes.iter().for_each(note);
-        report.map_err(LabError::from)?
+        report?
     };
     output.present(&report)?;
     Ok(ExitCode::SUCCESS)
@@ -41,7 +43,7 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<ExitCode> {
 /// Measures candidates on the workload after `--`.
 fn try_candidates(args: &TuneArgs, device: &Path, output: &Output) -> anyhow::Result<ExitCode> {
     let run = args.run_args()?;
-    let device = SettingsDevice::find(device).map_err(LabError::from)?;
+    let device = SettingsDevice::find(device)?;
     let candidates = candidates(&device, &args.changes)?;
     // Dropped after the results are shown: then the signal ends the process.
     let _interruption = Interruption::catch();
@@ -69,7 +71,7 @@ fn try_candidates(args: &TuneArgs, device: &Path, output: &Output) -> anyhow::Re
 
 fn restore(device: Option<&Path>) -> anyhow::Result<ExitCode> {
     let found = match device.map(SettingsDevice::find) {
-        Some(Err(error)) => return Err(LabError::from(error).into()),
+        Some(Err(error)) => return Err(error.into()),
         found => found.and_then(Result::ok),
     };
     let outcomes = restore_all(found.as_ref());

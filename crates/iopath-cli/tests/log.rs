@@ -99,7 +99,7 @@ fn other_files_are_refused_in_one_line() {
 fn every_elevator_is_listed_with_its_settings() {
     let list = iopath(&["elevators"]).output().unwrap();
     let text = String::from_utf8(list.stdout).unwrap();
-    for kind in iopath_lab::ELEVATORS {
+    for kind in iopath_bench::ELEVATORS {
         assert!(text.contains(&format!("{}: {}", kind.name, kind.about)), "{text}");
         assert!(kind.tunables().iter().all(|tunable| text.contains(tunable.name)), "{text}");
     }

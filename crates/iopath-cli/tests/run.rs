@@ -6,7 +6,7 @@ use std::path::Path;
 
 #[test]
 fn each_path_reads_and_writes_a_scratch_file_and_leaves_nothing_behind() {
-    for path in iopath_lab::paths::PATHS.iter().filter(|row| row.capabilities.needs_target) {
+    for path in iopath_bench::paths::PATHS.iter().filter(|row| row.capabilities.needs_target) {
         let Some(directory) = scratch_directory() else { return };
         for rw in ["read", "write", "randread", "randwrite", "rw", "randrw", "rewrite"] {
             let run = iopath(&[

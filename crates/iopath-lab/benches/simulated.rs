@@ -10,10 +10,10 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use iopath_lab::paths::find_path;
-use iopath_lab::progress::Silent;
+use iopath_bench::paths::find_path;
+use iopath_bench::progress::Silent;
+use iopath_bench::{BlockSize, Depth, DeviceDepth, End, LogSettings, Repetitions, Workload};
 use iopath_lab::whatif::{Axes, WhatIf, parse_elevators};
-use iopath_lab::{BlockSize, Depth, DeviceDepth, End, LogSettings, Repetitions, Workload};
 use iopath_os::process_cpu_times;
 use iopath_report::Rw;
 
@@ -143,7 +143,7 @@ fn rate(case: &Case, log: &Path) -> f64 {
         times.user + times.system
     };
     let before = spent();
-    let result = iopath_lab::run(&workload, &mut Silent).expect("a model cannot fail");
+    let result = iopath_bench::run(&workload, &mut Silent).expect("a model cannot fail");
     let taken: Duration = spent().saturating_sub(before);
     result.ios as f64 / taken.as_secs_f64()
 }

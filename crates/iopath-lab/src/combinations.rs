@@ -2,16 +2,16 @@
 //! combinations alternate, so a drift of the machine affects all of them. Does not measure a repetition itself: see
 //! `run.rs`. `marks.rs` marks the best and the worst.
 
-use crate::error::LabError;
-use crate::model::is_model;
-use crate::options::check_one_of_several;
-use crate::progress::{Progress, Stage};
-use crate::refusal::WorkloadError;
-use crate::run::{IDLE_SAMPLE, Lab, Series};
-use crate::runner::Session;
-use crate::signals::Interruption;
-use crate::target::Target;
-use crate::workload::{DEFAULT_SIZE_BYTES, Workload};
+use iopath_bench::error::BenchError;
+use iopath_bench::model::is_model;
+use iopath_bench::options::check_one_of_several;
+use iopath_bench::progress::{Progress, Stage};
+use iopath_bench::refusal::Scope;
+use iopath_bench::run::{IDLE_SAMPLE, Lab, Series};
+use iopath_bench::runner::Session;
+use iopath_bench::signals::Interruption;
+use iopath_bench::target::Target;
+use iopath_bench::workload::{DEFAULT_SIZE_BYTES, Workload};
 use iopath_report::random;
 use iopath_report::result::{Report, Skipped};
 use iopath_report::size::format_size;
@@ -26,11 +26,11 @@ const PURPOSE: u64 = 0x0DE2;
 /// A workload that the path or the target refuses is skipped; [`Report::skipped`] has its name and the reason.
 ///
 /// # Errors
-/// [`LabError`]: all workloads are refused, the target cannot be used at all, or a transfer failed.
+/// [`BenchError`]: all workloads are refused, the target cannot be used at all, or a transfer failed.
 ///
 /// # Panics
 /// Without a workload.
-pub fn report_all(workloads: &[Workload], progress: &mut dyn Progress) -> Result<Report, LabError> {
+pub fn report_all(workloads: &[Workload], progress: &mut dyn Progress) -> Result<Report, BenchError> {
     let first = workloads.first().expect("there is a workload at least");
     workloads.iter().try_for_each(check_one_of_several)?;
     let mut skips = Skips { workloads, skipped: Vec::new(), first: None };
@@ -75,7 +75,7 @@ fn measure(
     series: &mut [Option<Series>],
     skips: &mut Skips,
     progress: &mut dyn Progress,
-) -> Result<Option<LabError>, LabError> {
+) -> Result<Option<BenchError>, BenchError> {
     let first = &skips.workloads[0];
     let rounds = first.repetitions.get();
     for round in 1..=rounds {
@@ -85,7 +85,7 @@ fn measure(
             progress.stage(&Stage::Combination { name, number: round, count: rounds });
             let measured = one.turn(1, &mut Session::default(), &mut OnlyAdvance(progress));
             let is_measured = series.iter().flatten().any(|one| !one.is_empty());
-            if matches!(measured, Err(LabError::Interrupted)) && is_measured {
+            if matches!(measured, Err(BenchError::Interrupted)) && is_measured {
                 return Ok(None);
             }
             match skips.unless_refused(number, measured) {
@@ -118,7 +118,7 @@ fn prepare(
     skips: &mut Skips,
     checked: &[usize],
     progress: &mut dyn Progress,
-) -> Result<Option<Target>, LabError> {
+) -> Result<Option<Target>, BenchError> {
     let mut candidates: Vec<usize> = checked
         .iter()
         .copied()
@@ -135,7 +135,7 @@ fn prepare(
 }
 
 /// Measures the workloads in virtual time, one after another.
-fn on_models(mut skips: Skips, progress: &mut dyn Progress) -> Result<Report, LabError> {
+fn on_models(mut skips: Skips, progress: &mut dyn Progress) -> Result<Report, BenchError> {
     let (mut runs, mut facts, mut failure) = (Vec::new(), None, None);
     let count = skips.workloads.len();
     for (number, workload) in skips.workloads.iter().enumerate() {
@@ -149,7 +149,7 @@ fn on_models(mut skips: Skips, progress: &mut dyn Progress) -> Result<Report, La
                 Lab::in_virtual_time().run_until_signal(workload, &target, &mut OnlyAdvance(progress))?;
             Ok((result, target.facts(), target.further_facts()))
         });
-        if matches!(ran, Err(LabError::Interrupted)) && !runs.is_empty() {
+        if matches!(ran, Err(BenchError::Interrupted)) && !runs.is_empty() {
             break;
         }
         match skips.unless_refused(number, ran) {
@@ -178,7 +178,7 @@ struct Skips<'a> {
     /// With the number of the combination.
     skipped: Vec<(usize, Skipped)>,
     /// The error of the first of them.
-    first: Option<LabError>,
+    first: Option<BenchError>,
 }
 
 impl Skips<'_> {
@@ -190,8 +190,8 @@ impl Skips<'_> {
     fn keep(
         &mut self,
         numbers: impl Iterator<Item = usize>,
-        check: impl Fn(&Workload) -> Result<(), LabError>,
-    ) -> Result<Vec<usize>, LabError> {
+        check: impl Fn(&Workload) -> Result<(), BenchError>,
+    ) -> Result<Vec<usize>, BenchError> {
         let mut kept = Vec::new();
         for number in numbers {
             if self.unless_refused(number, check(&self.workloads[number]))?.is_some() {
@@ -205,11 +205,11 @@ impl Skips<'_> {
     fn unless_refused<T>(
         &mut self,
         number: usize,
-        result: Result<T, LabError>,
-    ) -> Result<Option<T>, LabError> {
+        result: Result<T, BenchError>,
+    ) -> Result<Option<T>, BenchError> {
         match result {
             Ok(value) => Ok(Some(value)),
-            Err(error) if is_refusal(&error) => {
+            Err(error) if error.scope() == Scope::Workload => {
                 let skipped = Skipped { workload: self.name(number), reason: error.to_string() };
                 self.skipped.push((number, skipped));
                 self.first.get_or_insert(error);
@@ -236,32 +236,13 @@ impl Skips<'_> {
     }
 
     /// The report with the skipped combinations; the first error if there is no run.
-    fn report(mut self, report: Report) -> Result<Report, LabError> {
+    fn report(mut self, report: Report) -> Result<Report, BenchError> {
         if let Some(error) = self.first.filter(|_| report.runs.is_empty()) {
             return Err(error);
         }
         self.skipped.sort_by_key(|(number, _)| *number);
         let skipped = self.skipped.into_iter().map(|(_, skipped)| skipped).collect();
         Ok(Report { skipped, ..report })
-    }
-}
-
-/// Whether the path or the target refuses one combination and may accept others. A missing permission to overwrite
-/// refuses all of them.
-fn is_refusal(error: &LabError) -> bool {
-    match error {
-        LabError::Workload(error) => !matches!(
-            error,
-            WorkloadError::Overwrite { .. }
-                | WorkloadError::NoSpace { .. }
-                | WorkloadError::FileLimit { .. }
-                | WorkloadError::NoTarget { .. }
-        ),
-        LabError::Unaligned { .. }
-        | LabError::UnalignedStart { .. }
-        | LabError::UringRefused { .. }
-        | LabError::Direct(_) => true,
-        _ => false,
     }
 }
 
@@ -279,9 +260,9 @@ impl Progress for OnlyAdvance<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::paths::find_path;
-    use crate::progress::Silent;
-    use crate::workload::{BlockSize, Depth, Repetitions};
+    use iopath_bench::paths::find_path;
+    use iopath_bench::progress::Silent;
+    use iopath_bench::workload::{BlockSize, Depth, Repetitions};
 
     fn on_null(block_bytes: u32, depth: u32) -> Workload {
         Workload {

@@ -3,7 +3,7 @@
 
 mod classic;
 mod data;
-
+mod error;
 mod fio;
 mod fio_options;
 mod json;
@@ -15,8 +15,7 @@ mod report;
 mod source;
 mod verdict;
 
-use crate::compare_error::CompareError;
-use crate::host::this_machine;
+use iopath_bench::host::this_machine;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,10 +23,12 @@ use std::time::Duration;
 use iopath_report::compare::{Comparison, RunComparison, Verdict};
 use iopath_report::html::PageOptions;
 
-use crate::progress::{Progress, Stage};
+use iopath_bench::progress::{Progress, Stage};
 use live::{Commands, Plan};
 use source::Spec;
 use verdict::Design;
+
+pub use error::CompareError;
 
 /// The error rate of a comparison.
 const ALPHA: f64 = 0.05;

@@ -16,6 +16,7 @@ mod cloud;
 mod disk;
 mod draft;
 mod drift;
+mod error;
 mod estimates;
 mod evidence;
 mod flash;
@@ -35,15 +36,13 @@ use iopath_report::fit::{
 use iopath_report::numbers::percent;
 use iopath_report::result::Clock;
 
-use crate::error::LabError;
-use crate::fit_error::FitError;
-use crate::model::is_model;
-use crate::progress::{Progress, Stage};
-use crate::run::{IDLE_SAMPLE, Lab};
 use candidate::Candidate;
 use draft::Draft;
 use estimates::Estimates;
 use evidence::{Evidence, Part, cases_of, median, quantile, score};
+use iopath_bench::model::is_model;
+use iopath_bench::progress::{Progress, Stage};
+use iopath_bench::run::{IDLE_SAMPLE, Lab};
 use log_replay::LogReplay;
 use plan::Slice;
 use prepare::{check_noise, described, prepare, probe, request_max_bytes, too_small};
@@ -51,6 +50,7 @@ use search::{Best, minimise};
 use workloads::{Workloads, measure};
 
 pub use draft::FILE_START;
+pub use error::FitError;
 pub use stated::stated_error;
 
 /// The default time limit of a fit.
@@ -124,8 +124,8 @@ impl Effort {
 /// Fits a model to a target or a log.
 ///
 /// # Errors
-/// [`LabError`]: the target cannot be measured, or the data do not determine a model.
-pub fn fit(options: &FitOptions, progress: &mut dyn Progress) -> Result<Fit, LabError> {
+/// [`FitError`]: the target cannot be measured, or the data do not determine a model.
+pub fn fit(options: &FitOptions, progress: &mut dyn Progress) -> Result<Fit, FitError> {
     let effort = Effort::of(options.time);
     if is_log(&options.source) {
         fit_log(options, effort, progress)
@@ -140,10 +140,10 @@ fn is_log(source: &Path) -> bool {
     !is_model(source) && source.is_file() && iopath_log::is_log(source).unwrap_or(false)
 }
 
-fn fit_log(options: &FitOptions, effort: Effort, progress: &mut dyn Progress) -> Result<Fit, LabError> {
+fn fit_log(options: &FitOptions, effort: Effort, progress: &mut dyn Progress) -> Result<Fit, FitError> {
     let log = LogReplay::read(&options.source)?;
     if log.is_mechanical() {
-        return Err(FitError::MechanicalLog { log: options.source.clone() }.into());
+        return Err(FitError::MechanicalLog { log: options.source.clone() });
     }
     let estimates = log
         .estimates()
@@ -158,7 +158,7 @@ fn fit_log(options: &FitOptions, effort: Effort, progress: &mut dyn Progress) ->
     Ok(found.finish(report, &format!("request log {}", options.source.display())))
 }
 
-fn fit_target(options: &FitOptions, effort: Effort, progress: &mut dyn Progress) -> Result<Fit, LabError> {
+fn fit_target(options: &FitOptions, effort: Effort, progress: &mut dyn Progress) -> Result<Fit, FitError> {
     let begun = Instant::now();
     let (target, writes) = prepare(options, progress)?;
     let lab = target.model().is_none().then(|| Lab::new(IDLE_SAMPLE.min(options.time / 10), progress));
@@ -233,7 +233,7 @@ fn choose(
     effort: Effort,
     source: &Path,
     progress: &mut dyn Progress,
-) -> Result<Found, LabError> {
+) -> Result<Found, FitError> {
     let mut tried = Vec::new();
     let mut best: Option<(f64, Draft)> = None;
     for Candidate { name, variables, draft } in candidates {
@@ -259,7 +259,7 @@ fn choose(
     let found = Found { draft, tried };
     let error = summary(&found.figures(evidence, Part::Training, Quantity::Iops)?);
     if error.median > TRAINING_ERROR_MAX {
-        return Err(none(error.median).into());
+        return Err(none(error.median));
     }
     Ok(found)
 }
@@ -282,7 +282,7 @@ impl Found {
         evidence: &dyn Evidence,
         part: Part,
         quantity: Quantity,
-    ) -> Result<Vec<FittedFigure>, LabError> {
+    ) -> Result<Vec<FittedFigure>, FitError> {
         let predicted = evidence.predict(&self.draft.model()?, part)?;
         let figure = |(case, modelled): (&evidence::Case, f64)| FittedFigure {
             workload: case.name.clone(),
@@ -299,7 +299,7 @@ impl Found {
     }
 
     /// The report, without the fields that depend on the source.
-    fn report(&self, evidence: &dyn Evidence, quantity: Quantity) -> Result<FitReport, LabError> {
+    fn report(&self, evidence: &dyn Evidence, quantity: Quantity) -> Result<FitReport, FitError> {
         let training = self.figures(evidence, Part::Training, quantity)?;
         let held_back = self.figures(evidence, Part::HeldBack, quantity)?;
         let parameters = self.draft.lines.iter().map(|line| FittedParameter {

@@ -1,6 +1,7 @@
 //! Maps a file to its extents on the device, and counts the requests of direct reads. Reads the metadata of the file,
 //! not its content. `map/requests.rs` counts the requests, `map/view.rs` prints the map.
 
+mod error;
 mod requests;
 
 use std::fs::File;
@@ -11,10 +12,12 @@ use iopath_os::target::extents::{ExtentFlags, FileExtent, extents};
 use iopath_os::target::{Backing, DioAlignment, Kind, Target, TargetError};
 use iopath_report::map::{FileMap, MapExtent, SCHEMA};
 
-use crate::error::LabError;
-use crate::host::{disk_facts, this_machine};
-use crate::target::inspect;
+use iopath_bench::error::BenchError;
+use iopath_bench::host::{disk_facts, this_machine};
+use iopath_bench::target::inspect;
 use requests::{Layout, requests};
+
+pub use error::MapError;
 
 /// The options of a map.
 #[derive(Debug, Clone)]
@@ -30,15 +33,15 @@ pub struct MapOptions {
 /// Finds the extents of a file and counts the requests of reads.
 ///
 /// # Errors
-/// [`LabError`]: the file is missing or not a regular file, its filesystem does not support FIEMAP, or a block size is
+/// [`MapError`]: the file is missing or not a regular file, its filesystem does not support FIEMAP, or a block size is
 /// not a multiple of the alignment of direct I/O.
-pub fn map(options: &MapOptions) -> Result<FileMap, LabError> {
+pub fn map(options: &MapOptions) -> Result<FileMap, MapError> {
     let target = inspect(&options.file).map_err(|error| match error {
-        LabError::Missing { target } => LabError::NoFile { target },
-        LabError::Target(TargetError::NotATarget { kind, .. }) => {
-            LabError::NotAFile { target: options.file.clone(), kind }
+        BenchError::Missing { target } => MapError::Missing { target },
+        BenchError::Target(TargetError::NotATarget { kind, .. }) => {
+            MapError::NotAFile { target: options.file.clone(), kind }
         }
-        other => other,
+        other => other.into(),
     })?;
     let kind = match target.kind {
         Kind::RegularFile => None,
@@ -48,13 +51,13 @@ pub fn map(options: &MapOptions) -> Result<FileMap, LabError> {
         Kind::Remote => Some("export of a server"),
     };
     if let Some(kind) = kind {
-        return Err(LabError::NotAFile { target: options.file.clone(), kind });
+        return Err(MapError::NotAFile { target: options.file.clone(), kind });
     }
-    let file = File::open(&target.path).map_err(LabError::open(&options.file, false))?;
+    let file = File::open(&target.path).map_err(BenchError::open(&options.file, false))?;
     let found =
-        extents(&file).map_err(|source| LabError::Extents { target: options.file.clone(), source })?;
+        extents(&file).map_err(|source| MapError::Extents { target: options.file.clone(), source })?;
     let stat = rustix::fs::fstatvfs(&file).map_err(|errno| {
-        LabError::io("read the properties of the filesystem of", &options.file)(errno.into())
+        BenchError::io("read the properties of the filesystem of", &options.file)(errno.into())
     })?;
     let block_bytes = stat.f_frsize as u32;
     let is_blocks = found.iter().any(|extent| extent.flags.intersects(ExtentFlags::MERGED));

@@ -1,5 +1,5 @@
 //! Presets: job files by name, embedded in the program from the folder `presets`, each with the table of its classic.
-//! Does not run them: see `jobfile/run.rs`.
+//! Does not run them: see `iopath-fio`.
 
 mod view;
 
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use iopath_report::UnknownName;
 use iopath_report::result::Report;
 
-use crate::jobfile::{Environment, JobFile, JobFileError};
+use iopath_fio::{Environment, JobFile, JobFileError};
 
 /// A job file with a name.
 #[derive(Debug)]
@@ -129,7 +129,7 @@ impl Preset {
 }
 
 /// A copy of a job on a target: its directory, or its file or device.
-fn on_target(job: &crate::jobfile::Job, target: &Path) -> crate::jobfile::Job {
+fn on_target(job: &iopath_fio::Job, target: &Path) -> iopath_fio::Job {
     let name = target.display().to_string();
     let mut copy = job.clone();
     copy.name = format!("{} on {name}", job.name);
@@ -145,7 +145,7 @@ fn on_target(job: &crate::jobfile::Job, target: &Path) -> crate::jobfile::Job {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::jobfile::System;
+    use iopath_fio::System;
 
     #[test]
     fn each_preset_is_a_job_file_without_unsupported_keys_and_has_a_name_of_its_own() {

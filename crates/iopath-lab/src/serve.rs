@@ -29,10 +29,10 @@ pub use error::ServeError;
 pub use modelled::ModelledError;
 
 use self::parent::Parent;
-use crate::export::RemoteTarget;
-use crate::model::ModelTarget;
-use crate::signals::ending_signals;
-use crate::workload::LogSettings;
+use iopath_bench::export::RemoteTarget;
+use iopath_bench::model::ModelTarget;
+use iopath_bench::signals::ending_signals;
+use iopath_bench::workload::LogSettings;
 
 /// Interval of reports.
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -6,6 +6,7 @@
 
 pub(crate) mod cell;
 mod compare;
+mod error;
 mod figures;
 mod findings;
 mod modelled;
@@ -20,26 +21,29 @@ use std::time::{Duration, Instant};
 use iopath::Volume;
 use iopath_os::target::Backing;
 
-use crate::counters::idle_busy_cpus;
-use crate::error::LabError;
-use crate::export::is_remote;
-use crate::model::is_model;
-use crate::paths::PATHS;
-use crate::progress::{Progress, Stage};
-use crate::run::{IDLE_SAMPLE, Lab, Series};
-use crate::runner::Session;
-use crate::signals::Interruption;
-use crate::stripe_name::StripeName;
-use crate::target::{Target, TargetInfo, inspect};
 use cell::{Cell, Constraints, HIT_BYTES};
 use compare::CpuOf;
 use figures::{EngineFacts, Facts, Figures};
 use findings::findings;
+use iopath_bench::counters::idle_busy_cpus;
+use iopath_bench::error::BenchError;
+use iopath_bench::export::is_remote;
+use iopath_bench::model::is_model;
+use iopath_bench::paths::PATHS;
+use iopath_bench::progress::{Progress, Stage};
+use iopath_bench::refusal::Scope;
+use iopath_bench::run::{IDLE_SAMPLE, Lab, Series};
+use iopath_bench::runner::Session;
+use iopath_bench::signals::Interruption;
+use iopath_bench::stripe_name::StripeName;
+use iopath_bench::target::{Target, TargetInfo, inspect};
 use iopath_report::Rw;
 use iopath_report::result::{Host, Report, RunResult};
 use plan::Plan;
 use prepare::{Prepared, prepare};
 use schedule::Schedule;
+
+pub use error::SurveyError;
 
 /// The default time limit of a survey.
 pub const DEFAULT_TIME: Duration = Duration::from_secs(90);
@@ -83,7 +87,7 @@ pub struct Survey {
 }
 
 /// Surveys a target. The time limit starts with the call; storage that hangs can exceed it.
-pub fn survey(options: &SurveyOptions, progress: &mut dyn Progress) -> Result<Survey, LabError> {
+pub fn survey(options: &SurveyOptions, progress: &mut dyn Progress) -> Result<Survey, SurveyError> {
     let clock = Instant::now();
     let progress = &mut Overall { inner: progress, clock, time: options.time };
     if is_model(&options.target) {
@@ -135,9 +139,9 @@ pub fn survey(options: &SurveyOptions, progress: &mut dyn Progress) -> Result<Su
 }
 
 /// Refuses a target that consists of others on this machine.
-fn refuse_stripe(target: &Path) -> Result<(), LabError> {
+fn refuse_stripe(target: &Path) -> Result<(), SurveyError> {
     if StripeName::parts(target).is_some() && !target.exists() && !is_remote(target) {
-        return Err(LabError::NotSurveyed { target: target.to_owned() });
+        return Err(SurveyError::Stripe { target: target.to_owned() });
     }
     Ok(())
 }
@@ -157,7 +161,7 @@ impl<'a> Turns<'a> {
         target: &'a Target,
         part: &'a Target,
         none: &'a Target,
-    ) -> Result<Self, LabError> {
+    ) -> Result<Self, BenchError> {
         let plan = Plan::new(constraints);
         let new = |cell: &Cell| {
             let workload = cell.workload(constraints, plan.slice)?;
@@ -168,7 +172,7 @@ impl<'a> Turns<'a> {
             };
             Series::new(&workload, target)
         };
-        let series = plan.cells.iter().map(new).collect::<Result<_, LabError>>()?;
+        let series = plan.cells.iter().map(new).collect::<Result<_, BenchError>>()?;
         let (costs, left_out) = (plan.costs(constraints.speed), plan.left_out.clone());
         Ok(Self { plan, series, costs, left_out })
     }
@@ -181,7 +185,7 @@ impl<'a> Turns<'a> {
         deadline: Duration,
         facts: &mut Facts,
         progress: &mut dyn Progress,
-    ) -> Result<Option<LabError>, LabError> {
+    ) -> Result<Option<BenchError>, BenchError> {
         let mut schedule = Schedule::new(&self.costs, self.plan.rounds, deadline);
         let mut round = 0;
         while let Some(turn) = schedule.poll_turn(clock.elapsed()) {
@@ -202,14 +206,14 @@ impl<'a> Turns<'a> {
             }
             match measured {
                 Ok(()) => schedule.handle_measured(turn, begun.elapsed()),
-                Err(error) if is_refusal(&error) => {
+                Err(error) if error.scope() == Scope::Workload => {
                     self.left_out.push(format!("{}: {error}", cell.path));
                     let same =
                         self.plan.cells.iter().enumerate().filter(|(_, other)| other.path == cell.path);
                     same.for_each(|(index, _)| schedule.handle_refused(index));
                 }
                 Err(error) if self.series.iter().all(Series::is_empty) => return Err(error),
-                Err(LabError::Interrupted) => break,
+                Err(BenchError::Interrupted) => break,
                 Err(error) => return Ok(Some(error)),
             }
             progress.advance(0.0);
@@ -223,13 +227,8 @@ fn max_load(one: Option<f64>, other: Option<f64>) -> Option<f64> {
     one.zip(other).map(|(one, other)| one.max(other))
 }
 
-/// Whether the machine or target refuses a path. The survey continues without it.
-fn is_refusal(error: &LabError) -> bool {
-    matches!(error, LabError::UringRefused { .. } | LabError::Direct(_))
-}
-
 /// The end of a survey before its time; none for a complete one.
-fn end(failure: Option<&LabError>, elapsed: Duration) -> Option<String> {
+fn end(failure: Option<&BenchError>, elapsed: Duration) -> Option<String> {
     let cause = match failure {
         Some(_) => "failed",
         None if Interruption::is_requested() => "interrupted",
@@ -331,13 +330,6 @@ mod tests {
     fn the_load_is_known_only_if_each_sample_is_known() {
         assert_eq!(max_load(Some(0.1), Some(0.2)), Some(0.2));
         assert_eq!(max_load(Some(0.1), None), None);
-    }
-
-    #[test]
-    fn a_vanished_target_is_not_a_refusal() {
-        assert!(is_refusal(&LabError::UringRefused { source: std::io::ErrorKind::PermissionDenied.into() }));
-        let gone = LabError::Missing { target: "f".into() };
-        assert!(!is_refusal(&gone));
     }
 
     #[test]

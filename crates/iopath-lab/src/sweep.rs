@@ -9,12 +9,14 @@
 //! | `place.rs` | the directory and the target of a sweep that is continued |
 //! | `file.rs` | the results file, which `--resume` reads |
 
+mod error;
 mod file;
 mod matrix;
 mod measure;
 mod model_settings;
 mod place;
 
+pub use error::SweepError;
 pub use file::{check_replaceable, read};
 pub use matrix::{CELLS_MAX, parse_axis, product};
 pub use measure::{Planned, Sweep};

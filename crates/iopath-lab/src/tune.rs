@@ -9,11 +9,13 @@
 //! | `halving.rs` | the search for the best candidate, and its confirmation |
 
 mod change;
+mod error;
 mod halving;
 mod trial;
 mod workload;
 
 pub use change::{set, settings_report};
+pub use error::TuneError;
 pub use halving::Limits;
 pub use trial::{Measure, candidates, try_settings};
 pub use workload::{JobWorkload, OneWorkload};

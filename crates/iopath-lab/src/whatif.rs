@@ -12,6 +12,7 @@
 
 mod alternative;
 mod csv;
+mod error;
 mod log;
 mod meter;
 mod parts;
@@ -30,10 +31,10 @@ use std::path::PathBuf;
 use iopath_report::whatif::{Metric, Shard, WhatIfReport};
 
 pub use alternative::{Axes, Priorities, parse_elevators, parse_max_sectors};
+pub use error::WhatIfError;
 pub use parts::merge;
 
-use crate::error::LabError;
-use crate::progress::Progress;
+use iopath_bench::progress::Progress;
 
 /// The default number of seeds of the model.
 pub const DEFAULT_SEEDS: u32 = 3;
@@ -65,8 +66,8 @@ impl WhatIf {
     /// Runs the study, or its share.
     ///
     /// # Errors
-    /// [`LabError`]: an input or a model cannot be used, or a replay failed.
-    pub fn run(&self, progress: &mut dyn Progress) -> Result<WhatIfReport, LabError> {
+    /// [`WhatIfError`]: an input or a model cannot be used, or a replay failed.
+    pub fn run(&self, progress: &mut dyn Progress) -> Result<WhatIfReport, WhatIfError> {
         study::run(self, progress)
     }
 }

@@ -10,10 +10,10 @@ use iopath_report::format::{Document, FORMATS, Format, View};
 use iopath_report::result::{Report, RunResult};
 use serde_json::Value;
 
+use iopath_bench::paths::find_path;
+use iopath_bench::progress::Silent;
+use iopath_bench::{End, Workload};
 use iopath_lab::compare::{CompareOptions, compare_files};
-use iopath_lab::paths::find_path;
-use iopath_lab::progress::Silent;
-use iopath_lab::{End, Workload};
 
 const VIEW: View = View { width: None, is_fancy: false };
 
@@ -27,7 +27,7 @@ fn report(rw: Rw, targets: usize) -> Report {
         end: End::Time(std::time::Duration::from_secs(1)),
         ..Workload::default()
     };
-    iopath_lab::report(&workload, &mut Silent).unwrap()
+    iopath_bench::report(&workload, &mut Silent).unwrap()
 }
 
 fn render(name: &str, document: &dyn Document) -> String {
@@ -163,7 +163,7 @@ fn fio_json_reads_back_with_the_same_figures() {
 }
 
 /// The published table: for each block size the seconds of three repetitions, mean, standard deviation and IOPS.
-const PUBLISHED: &str = include_str!("../published/readahead.csv");
+const PUBLISHED: &str = include_str!("../../iopath-experiments/published/readahead.csv");
 
 #[test]
 fn perftest_prints_the_published_table_and_compare_reads_it_back() {

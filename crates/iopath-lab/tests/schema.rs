@@ -1,10 +1,10 @@
-//! The files of docs/schema are the schemas of the types. `IOPATH_BLESS=1 cargo test -p iopath-lab --test schema`
+//! The files of docs/schema are the schemas of the types. `IOPATH_BLESS=1 cargo test -p iopath-lab schema`
 //! writes them.
 
 use std::fs;
 use std::path::Path;
 
-use iopath_lab::options::schema_of_facts;
+use iopath_bench::options::schema_of_facts;
 use iopath_report::schema::SCHEMAS;
 
 #[test]
@@ -21,7 +21,7 @@ fn the_files_in_docs_are_the_schemas_of_the_types() {
         let written = fs::read_to_string(&file).unwrap_or_default();
         assert!(
             written == row.to_json(&of_workload),
-            "docs/schema/{} is not the schema of {}; write it with IOPATH_BLESS=1 cargo test -p iopath-lab --test schema",
+            "docs/schema/{} is not the schema of {}; write it with IOPATH_BLESS=1 cargo test -p iopath-lab schema",
             row.file(),
             row.name
         );

@@ -5,10 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use iopath_lab::jobfile::{JobFile, RunSettings, System};
-use iopath_lab::paths::find_path;
-use iopath_lab::progress::Silent;
-use iopath_lab::{BlockSize, Depth, End, LabError, Repetitions, Verify, Workload};
+use iopath_bench::paths::find_path;
+use iopath_bench::progress::Silent;
+use iopath_bench::{BenchError, BlockSize, Depth, End, Repetitions, Verify, Workload};
+use iopath_fio::{JobFile, RunSettings, System};
 use iopath_report::Rw;
 use iopath_report::result::Report;
 
@@ -23,8 +23,8 @@ fn on(target: impl Into<PathBuf>, path: &str) -> Workload {
     }
 }
 
-fn report(workload: &Workload) -> Result<Report, LabError> {
-    iopath_lab::report(workload, &mut Silent)
+fn report(workload: &Workload) -> Result<Report, BenchError> {
+    iopath_bench::report(workload, &mut Silent)
 }
 
 /// Two files, and their stripe. None where direct I/O is refused.

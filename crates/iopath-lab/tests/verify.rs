@@ -6,13 +6,13 @@ use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use iopath::{MemoryConfig, MemoryDisk, Options, Volume};
-use iopath_lab::jobfile::{JobFile, RunSettings, System};
-use iopath_lab::path::{
+use iopath_bench::path::{
     Capabilities, Connection, Direction, Done, IoPath, JobSpec, OpenSpec, PathRow, Transfer,
 };
-use iopath_lab::paths::PATHS;
-use iopath_lab::progress::Silent;
-use iopath_lab::{BlockSize, Depth, End, LabError, Repetitions, Verify, Workload, run};
+use iopath_bench::paths::PATHS;
+use iopath_bench::progress::Silent;
+use iopath_bench::{BenchError, BlockSize, Depth, End, Repetitions, Verify, Workload, run};
+use iopath_fio::{JobFile, RunSettings, System};
 use iopath_report::Rw;
 use iopath_report::result::VerifyResult;
 
@@ -74,7 +74,7 @@ rows! {
     NO_FLUSH_PARTLY = NoFlushPartly,
 }
 
-fn open(spec: &OpenSpec, injected: Injected) -> Result<Box<dyn IoPath>, LabError> {
+fn open(spec: &OpenSpec, injected: Injected) -> Result<Box<dyn IoPath>, BenchError> {
     let config = MemoryConfig { cache_bytes: 1 << 20, ..MemoryConfig::of_bytes(spec.size_bytes) };
     let disk = MemoryDisk::new(&config)?;
     let disk = Mutex::new(Disk {
@@ -154,12 +154,12 @@ impl Disk {
 struct Faulty(Arc<Mutex<Disk>>);
 
 impl IoPath for Faulty {
-    fn connect(&self, job: &JobSpec) -> Result<Box<dyn Connection>, LabError> {
+    fn connect(&self, job: &JobSpec) -> Result<Box<dyn Connection>, BenchError> {
         let buffers = vec![vec![0; job.block_bytes as usize]; job.depth as usize];
         Ok(Box::new(FaultyConnection { disk: Arc::clone(&self.0), buffers, queued: Vec::new() }))
     }
 
-    fn drop_cache(&self) -> Result<(), LabError> {
+    fn drop_cache(&self) -> Result<(), BenchError> {
         let mut disk = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut number = 0;
         match disk.injected {
@@ -323,7 +323,7 @@ fn every_path_to_a_file_keeps_its_data() {
                     assert_eq!(verify.faults(), 0, "{} {rw}: {verify:?}", path.name);
                     assert!(verify.blocks >= 32, "{} {rw}: {verify:?}", path.name);
                 }
-                Err(LabError::UringRefused { .. } | LabError::Direct { .. }) => {
+                Err(BenchError::UringRefused { .. } | BenchError::Direct { .. }) => {
                     eprintln!("skipped: {}", path.name);
                 }
                 Err(error) => panic!("{} {rw}: {error}", path.name),
@@ -380,7 +380,7 @@ fn a_job_checks_the_blocks_of_a_job_of_an_earlier_group_and_of_an_earlier_run() 
 #[test]
 fn a_workload_that_cannot_be_verified_is_refused() {
     let refused = |workload: &Workload| workload.check().unwrap_err().to_string();
-    let jobs = iopath_lab::Jobs::new(2_u32).unwrap();
+    let jobs = iopath_bench::Jobs::new(2_u32).unwrap();
     let random = Workload { rw: Rw::RandWrite, jobs, ..workload(&NONE, 1) };
     assert!(refused(&random).contains("overwrite the blocks of each other"));
     let null = PATHS.iter().find(|path| path.name == "null").unwrap();

@@ -6,12 +6,12 @@ use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use iopath_lab::paths::find_path;
-use iopath_lab::progress::Silent;
-use iopath_lab::whatif::{Axes, WhatIf, merge, parse_elevators};
-use iopath_lab::{
+use iopath_bench::paths::find_path;
+use iopath_bench::progress::Silent;
+use iopath_bench::{
     BlockSize, Depth, DeviceDepth, End, Jobs, LogSettings, Rate, RateProcess, Repetitions, Workload,
 };
+use iopath_lab::whatif::{Axes, WhatIf, merge, parse_elevators};
 use iopath_report::Rw;
 use iopath_report::format::{Document, View};
 use iopath_report::whatif::{CellReport, InputReport, METRICS, WhatIfReport};
@@ -54,7 +54,7 @@ impl Files {
     fn log(&self, name: &str, workload: &Workload) -> PathBuf {
         let file = self.directory.path().join(name);
         let log = Some(LogSettings { file: file.clone(), limit_bytes: None, accesses: false });
-        iopath_lab::report(&Workload { log, ..workload.clone() }, &mut Silent).unwrap();
+        iopath_bench::report(&Workload { log, ..workload.clone() }, &mut Silent).unwrap();
         file
     }
 }
@@ -351,7 +351,7 @@ fn requests_that_a_model_cannot_execute_are_refused_with_both_sizes() {
     assert!(error(&study(&none)).contains("--target model:"));
     assert!(error(&WhatIf { closed: true, ..with_target(study(&none), &model) }).contains("latency_ns"));
     assert!(error(&with_target(study(&none), Path::new("disk.img"))).contains("is no model"));
-    let readahead = Axes { readaheads: vec![iopath_lab::Readahead::Off], ..Axes::default() };
+    let readahead = Axes { readaheads: vec![iopath_bench::Readahead::Off], ..Axes::default() };
     let text = error(&WhatIf { axes: readahead, ..study(&none) });
     assert!(text.contains("no file accesses"), "{text}");
 }
@@ -407,7 +407,7 @@ fn a_closed_replay_predicts_runs_with_other_elevators() {
         let axes = Axes { elevators: parse_elevators(ELEVATORS).unwrap(), ..Axes::default() };
         let predicted = input(&WhatIf { closed: true, axes, ..study(&log) });
         for (elevator, cell) in ELEVATORS.split(',').zip(&predicted.cells) {
-            let measured = iopath_lab::run(&with(elevator), &mut Silent).unwrap().bytes_per_second.mean;
+            let measured = iopath_bench::run(&with(elevator), &mut Silent).unwrap().bytes_per_second.mean;
             let deviation = cell.figures.bytes_per_s / measured - 1.0;
             assert!(deviation.abs() < 0.05, "{elevator}: {deviation:+.3} of {measured}");
         }
@@ -436,7 +436,7 @@ fn the_stated_error_of_a_model_file_is_in_the_verdict() {
 fn accesses_are_replayed_through_the_page_cache() {
     const ACCESSES: u64 = 1024;
     let files = Files::new();
-    let readahead = [iopath_lab::Readahead::Off, iopath_lab::Readahead::Linux(128 << 10)];
+    let readahead = [iopath_bench::Readahead::Off, iopath_bench::Readahead::Linux(128 << 10)];
     // A reader that does not pause: each access follows the one before by a nanosecond.
     let lines = (0..ACCESSES).fold(String::new(), |lines, number| {
         lines + &format!("{},read,{},16384,1\n", number * 2, number * 16_384)
@@ -451,10 +451,10 @@ fn accesses_are_replayed_through_the_page_cache() {
     let input = input(&WhatIf { closed: true, axes, ..study(&trace) });
     assert!(input.accesses, "{input:?}");
     for (readahead, cell) in readahead.into_iter().zip(&input.cells) {
-        let cache = iopath_lab::CacheSettings {
+        let cache = iopath_bench::CacheSettings {
             cache_bytes: Some(64 * MIB),
             readahead: Some(readahead),
-            ..iopath_lab::CacheSettings::default()
+            ..iopath_bench::CacheSettings::default()
         };
         let workload = Workload {
             path: find_path("iopath-buffered").unwrap(),
@@ -464,7 +464,7 @@ fn accesses_are_replayed_through_the_page_cache() {
             cache,
             ..on("model:sata-2006")
         };
-        let measured = iopath_lab::run(&workload, &mut Silent).unwrap();
+        let measured = iopath_bench::run(&workload, &mut Silent).unwrap();
         near(cell.figures.bytes_per_s, measured.bytes_per_second.mean, 0.01);
         let device = measured.device.unwrap();
         near(cell.figures.device_ios, device.reads as f64, 0.01);

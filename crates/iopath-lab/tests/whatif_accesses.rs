@@ -5,10 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use iopath_lab::paths::find_path;
-use iopath_lab::progress::Silent;
+use iopath_bench::paths::find_path;
+use iopath_bench::progress::Silent;
+use iopath_bench::{BlockSize, CacheSettings, End, Jobs, LogSettings, Readahead, Repetitions, Workload};
 use iopath_lab::whatif::{Axes, WhatIf};
-use iopath_lab::{BlockSize, CacheSettings, End, Jobs, LogSettings, Readahead, Repetitions, Workload};
 use iopath_log::{Filter, LogReader};
 use iopath_report::Rw;
 use iopath_report::format::{Document as _, View};
@@ -36,7 +36,7 @@ fn readers(readahead: Readahead) -> Workload {
 
 fn measured(workload: &Workload, log: Option<&Path>) -> RunResult {
     let log = log.map(|file| LogSettings { file: file.to_owned(), limit_bytes: None, accesses: true });
-    let report = iopath_lab::report(&Workload { log, ..workload.clone() }, &mut Silent).unwrap();
+    let report = iopath_bench::report(&Workload { log, ..workload.clone() }, &mut Silent).unwrap();
     report.runs.into_iter().next().unwrap()
 }
 
@@ -89,7 +89,7 @@ fn a_log_without_accesses_refuses_another_readahead_and_names_the_option() {
     let log = log_in(&directory);
     let settings = LogSettings { file: log.clone(), limit_bytes: None, accesses: false };
     let workload = Workload { log: Some(settings), ..readers(Readahead::Auto) };
-    iopath_lab::report(&workload, &mut Silent).unwrap();
+    iopath_bench::report(&workload, &mut Silent).unwrap();
     let axes = Axes { readaheads: vec![Readahead::Off], ..Axes::default() };
     let error = study(&log, axes).run(&mut Silent).unwrap_err().to_string();
     assert!(error.contains("--log-accesses"), "{error}");

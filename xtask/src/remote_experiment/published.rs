@@ -1,4 +1,4 @@
-//! The published table (`crates/iopath-lab/published/readahead.csv`), and ours beside it.
+//! The published table (`crates/iopath-experiments/published/readahead.csv`), and ours beside it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -27,7 +27,7 @@ pub(super) struct Published(BTreeMap<Key, f64>);
 
 impl Published {
     pub(super) fn read() -> Result<Self> {
-        let file = workspace::root().join("crates/iopath-lab/published/readahead.csv");
+        let file = workspace::root().join("crates/iopath-experiments/published/readahead.csv");
         let text =
             std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
         Self::parse(&text).with_context(|| format!("{} has other columns", file.display()))

@@ -26,7 +26,7 @@ use crate::workspace;
 const LONGEST: &[&str] = &[
     "iopath-nbd/peers",
     "iopath-cli/survey",
-    "iopath-lab/experiment_values",
+    "iopath-experiments/experiment_values",
     "iopath-cli/run",
     "iopath-core/cache_model",
     "iopath-cli/fit",

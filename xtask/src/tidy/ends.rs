@@ -7,12 +7,18 @@ use super::tree::{File, Token, Tree, words};
 const PRINTERS: &[&str] = &["crates/iopath-sim/src/", "crates/iopath-os/src/sync/"];
 
 /// The crates that create files for a user.
-const WRITERS: &[&str] = &["crates/iopath-cli/src/", "crates/iopath-lab/src/"];
+const WRITERS: &[&str] = &[
+    "crates/iopath-cli/src/",
+    "crates/iopath-lab/src/",
+    "crates/iopath-bench/src/",
+    "crates/iopath-fio/src/",
+    "crates/iopath-experiments/src/",
+];
 
 /// The file that creates files, and those that open one under a name that the user or the system has chosen.
 const CREATORS: &[&str] = &[
-    "crates/iopath-lab/src/own_file.rs",
-    "crates/iopath-lab/src/device_settings/journal.rs",
+    "crates/iopath-bench/src/own_file.rs",
+    "crates/iopath-bench/src/device_settings/journal.rs",
     "crates/iopath-cli/src/destination.rs",
 ];
 
@@ -41,7 +47,7 @@ pub(super) fn own_files(tree: &Tree) -> Vec<Finding> {
         )
     };
     let others = sources(tree, WRITERS).filter(|file| !CREATORS.contains(&file.path.as_str()));
-    let way_out = "use own_file.rs of the lab";
+    let way_out = "use own_file.rs of iopath-bench";
     outside_tests(others, creates, "a file that is created without own_file.rs", way_out)
 }
 

@@ -56,7 +56,7 @@ const DATES: &[&str] = &[
     "crates/iopath-cli/src/output.rs",
     "crates/iopath-cli/src/sweep.rs",
     "crates/iopath-report/src/format/fio_json.rs",
-    "crates/iopath-lab/src/request_log.rs",
+    "crates/iopath-bench/src/request_log.rs",
     "crates/iopath-lab/src/serve/log.rs",
 ];
 
@@ -320,7 +320,7 @@ mod tests {
         let rows = "const ROWS: &[OptionRow] = &[\n    OptionRow::option(\"--bs\", One(\"N\")),\n    \
                     OptionRow::only_key(Yes, &[\"ba\", \"blockalign\"]),\n];";
         let file = |name: &str, text: &str| {
-            File::new(format!("crates/iopath-lab/src/options/{name}"), text.to_owned()).unwrap()
+            File::new(format!("crates/iopath-bench/src/options/{name}"), text.to_owned()).unwrap()
         };
         let files = vec![file("rows.rs", rows), file("tests.rs", "const VALUES: &[&str] = &[\"--bs\"];")];
         let findings = tested_options(&Tree { files, packages: Vec::new() });

@@ -1,9 +1,9 @@
 //! The flags of commands for the fields of a workload, as messages name them.
 
 use super::Command;
-use iopath_lab::Field;
-use iopath_lab::field::FieldNames;
-use iopath_lab::options::{flag_of, key_of};
+use iopath_bench::Field;
+use iopath_bench::field::FieldNames;
+use iopath_bench::options::{flag_of, key_of};
 
 impl Command {
     /// The flags of this command for the fields of a workload. Messages name these flags.
@@ -32,7 +32,7 @@ mod tests {
     use super::super::Cli;
     use super::*;
     use clap::CommandFactory;
-    use iopath_lab::options::options;
+    use iopath_bench::options::options;
 
     /// The flags of a subcommand, as `--name`.
     fn flags_of(name: &str) -> Vec<String> {

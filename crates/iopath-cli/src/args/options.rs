@@ -1,13 +1,13 @@
-//! The arguments of the options of a workload, from the rows of their table (`iopath_lab::options`). Knows no option
+//! The arguments of the options of a workload, from the rows of their table (`iopath_bench::options`). Knows no option
 //! by name.
 
 use clap::builder::{OsStringValueParser, PathBufValueParser, TypedValueParser, ValueParser};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
-use iopath_lab::options::{Form, Given, OPTIONS, OptionRow, Refused, Settings, of_name, options};
-use iopath_lab::place::Place;
-use iopath_lab::{LabError, Workload};
+use iopath_bench::options::{Form, Given, OPTIONS, OptionRow, Refused, Settings, of_name, options};
+use iopath_bench::place::Place;
+use iopath_bench::{BenchError, Workload};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
@@ -160,7 +160,7 @@ impl OptionArgs {
 
 fn refused(refused: Refused) -> anyhow::Error {
     match refused {
-        Refused::Workload(error) => LabError::from(error).into(),
+        Refused::Workload(error) => BenchError::from(error).into(),
         other => clap::Error::raw(ErrorKind::ValueValidation, other).into(),
     }
 }

@@ -4,8 +4,8 @@ use super::format::RunFormat;
 use super::options::OptionArgs;
 use super::show::ShowArgs;
 use clap::Args;
-use iopath_lab::jobfile::RunSettings;
-use iopath_lab::{ModelHost, Workload};
+use iopath_bench::{ModelHost, Workload};
+use iopath_fio::RunSettings;
 use std::path::PathBuf;
 
 /// Sizes are bytes, or a number with k, m, g, t (powers of 1024).

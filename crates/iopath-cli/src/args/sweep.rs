@@ -5,10 +5,10 @@ use super::values::seed;
 use super::{Cli, Command, JsonArgs, SweepFormat};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Args, FromArgMatches, Parser};
-use iopath_lab::device_settings::{Change, SettingName};
-use iopath_lab::options::{Form, OptionRow, flag_of, of_name, options};
-use iopath_lab::sweep::{Planned, parse_axis, product, set_on_model};
-use iopath_lab::{LabError, SweepError};
+use iopath_bench::BenchError;
+use iopath_bench::device_settings::{Change, SettingName, SettingsError};
+use iopath_bench::options::{Form, OptionRow, flag_of, of_name, options};
+use iopath_lab::sweep::{Planned, SweepError, parse_axis, product, set_on_model};
 use iopath_report::sweep::Axis;
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -127,23 +127,22 @@ pub(crate) struct Matrix {
 impl SweepArgs {
     /// The matrix of these arguments.
     pub(crate) fn matrix(&self) -> anyhow::Result<Matrix> {
-        let lab = |error: SweepError| anyhow::Error::from(LabError::from(error));
         let options = self.options()?;
         let mut axes = Vec::new();
         for (row, list) in &self.lists.0 {
-            let listed = parse_axis(row.name().unwrap_or_default(), list).map_err(lab)?;
+            let listed = parse_axis(row.name().unwrap_or_default(), list)?;
             listed.values.iter().try_for_each(|value| check(row, value))?;
             axes.push(listed);
         }
         for text in &self.set {
             let setting = self.set_axis(text)?;
             if axes.iter().any(|known| known.name == setting.name) {
-                return Err(lab(SweepError::Twice(setting.name)));
+                return Err(SweepError::Twice(setting.name).into());
             }
             axes.push(setting);
         }
         let mut matrix = Matrix { values: Vec::new(), cells: Vec::new(), axes };
-        for indices in product(&matrix.axes).map_err(lab)? {
+        for indices in product(&matrix.axes)? {
             let values: Vec<String> =
                 matrix.axes.iter().zip(&indices).map(|(axis, index)| axis.values[*index].clone()).collect();
             matrix.cells.push(self.cell(&options, &matrix.axes, &values)?);
@@ -158,16 +157,16 @@ impl SweepArgs {
 
     /// The axis of a setting. Values of devices have the form that the kernel shows.
     fn set_axis(&self, text: &str) -> anyhow::Result<Axis> {
-        let form = || LabError::from(iopath_lab::SettingsError::Form(text.to_owned()));
+        let form = || SettingsError::Form(text.to_owned());
         let (name, list) = text.split_once('=').ok_or_else(form)?;
         let (name, list) = (name.trim(), list.trim());
         if self.is_model() {
-            return Ok(parse_axis(name, list).map_err(LabError::from)?);
+            return Ok(parse_axis(name, list)?);
         }
-        let setting = SettingName::find(name).map_err(LabError::from)?;
-        let mut axis = parse_axis(setting.as_str(), list).map_err(LabError::from)?;
+        let setting = SettingName::find(name)?;
+        let mut axis = parse_axis(setting.as_str(), list)?;
         for value in &mut axis.values {
-            *value = setting.parse(value).map_err(LabError::from)?;
+            *value = setting.parse(value)?;
         }
         Ok(axis)
     }
@@ -184,16 +183,16 @@ impl SweepArgs {
         let mut workload = match options.workload_with(&chosen) {
             Ok(workload) => workload,
             Err(error) => match error.downcast_ref() {
-                Some(LabError::Workload(refused)) => return Ok(Err(refused.message(flag_of))),
+                Some(BenchError::Workload(refused)) => return Ok(Err(refused.message(flag_of))),
                 _ => return Err(error),
             },
         };
         let mut settings = Vec::new();
         for (axis, value) in axes.iter().zip(values).skip(self.lists.0.len()) {
             if self.is_model() {
-                set_on_model(&mut workload, &axis.name, value).map_err(LabError::from)?;
+                set_on_model(&mut workload, &axis.name, value)?;
             } else {
-                let name = SettingName::find(&axis.name).map_err(LabError::from)?;
+                let name = SettingName::find(&axis.name)?;
                 settings.push(Change { name, value: value.clone() });
             }
         }

@@ -1,13 +1,13 @@
 //! Values of options: sizes, times, names. Each error has the value and the valid values.
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
+use iopath_bench::ELEVATORS;
+use iopath_bench::options::Named;
+pub(super) use iopath_bench::options::command_line::{count, duration, seed, size, time_offset};
 use iopath_core::elevator::ElevatorSpec;
 use iopath_core::log::Event;
 use iopath_core::{Extent, Sector};
-use iopath_lab::ELEVATORS;
 use iopath_lab::fit;
-use iopath_lab::options::Named;
-pub(super) use iopath_lab::options::command_line::{count, duration, seed, size, time_offset};
 use iopath_lab::survey::TIME_MIN;
 use iopath_log::{event_name, event_named};
 use std::path::PathBuf;

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use iopath_lab::progress::Sample;
+use iopath_bench::progress::Sample;
 
 /// The time that one point covers at least.
 const POINT: Duration = Duration::from_millis(500);
@@ -120,7 +120,7 @@ impl History {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use iopath_lab::progress::JobSample;
+    use iopath_bench::progress::JobSample;
 
     /// A sample at this time, with the counters of jobs: target, bytes, latency. Blocks have 4 KiB.
     pub(crate) fn sample(ms: u64, jobs: &[(&str, u64, u64)]) -> Sample {

@@ -152,8 +152,8 @@ fn a_writer_of_a_failed_page_at_the_device_gets_the_error_of_that_write() {
     assert_eq!(cache.begin_write(Page(999), Part::Whole, 0), WriteStep::Wait);
     let mut at_device = all_io(&mut cache, NOW);
     outcomes(&mut cache);
-    // Each writer calls while its page is at the device as the probe for the writer before. If it had to retry, its page
-    // could be there again, as the probe for the writer after it.
+    // Each writer calls while its page is at the device as the probe for the writer before. If it had to retry, its
+    // page could be there again, as the probe for the writer after it.
     for waiter in 1..10 {
         let [PageIo { pages, .. }] = at_device[..] else { panic!("one page is tried: {at_device:?}") };
         assert_eq!(cache.begin_write(pages.start(), Part::Whole, waiter), WriteStep::Wait);

@@ -2,7 +2,7 @@
 //! MB/s, standard deviation, IOPS. The same columns as CSV may have further columns, which become facts.
 
 use super::data::{IOPS, Run, THROUGHPUT, TIME};
-use crate::compare_error::CompareError;
+use super::error::CompareError;
 
 /// The unit of the rates in these tables: 2^20 bytes per second, printed as MB/s.
 const MIB: f64 = (1u64 << 20) as f64;

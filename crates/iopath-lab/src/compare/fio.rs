@@ -2,9 +2,9 @@
 //! job.
 
 use super::data::{CLONES, CPU, IOPS, LATENCY, LATENCY_OF, P50, P90, P99, P999, Run, THROUGHPUT};
+use super::error::CompareError;
 use super::fio_options;
 use super::json::Node;
-use crate::compare_error::CompareError;
 
 const KIB: f64 = 1024.0;
 const GIB: f64 = (1u64 << 30) as f64;

@@ -2,9 +2,9 @@
 //! them, so that all spellings of a value are the same, and an absent option has its default. Does not read results.
 
 use super::data::{DIRECT, Run, range};
-use crate::jobfile::{Job, StatedRate};
-use crate::options::{self, NONE, Ran};
-use crate::shape::of_both;
+use iopath_bench::options::{self, NONE, Ran};
+use iopath_bench::shape::of_both;
+use iopath_fio::{Job, StatedRate};
 
 /// Options of the content and of the place, as they are.
 const AS_GIVEN: [(&str, Option<&str>); 7] = [

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::compare_error::CompareError;
-use crate::options::Kind;
+use super::error::CompareError;
+use iopath_bench::options::Kind;
 
 /// A value of a JSON document, with its file and its key.
 #[derive(Debug, Clone)]

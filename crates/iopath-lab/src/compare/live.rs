@@ -15,11 +15,11 @@ use iopath_report::random::generator;
 use rand_xoshiro::rand_core::RngCore;
 
 use super::data::Run;
+use super::error::CompareError;
 use super::looks::Looks;
 use super::matching::join;
 use super::report::report;
 use super::verdict::{Compared, Decision, Design, compare, decide};
-use crate::compare_error::CompareError;
 
 /// Executes the commands of a live comparison.
 pub(super) trait Executor {

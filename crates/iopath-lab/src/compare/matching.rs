@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use iopath_report::stats::trimmed::Location;
 
 use super::data::{DIRECT, GROUP, METRICS, Run, TARGET, differences};
-use crate::compare_error::CompareError;
+use super::error::CompareError;
 
 /// The name that permits every difference.
 const ALL: &str = "all";

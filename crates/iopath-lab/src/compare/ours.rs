@@ -8,10 +8,10 @@ use super::data::{
     CPU, DIRECT, GROUP, IOPS, LATENCY, Metric, P50, P90, P99, P999, Run, SCRATCH, SERVED_BY, THROUGHPUT,
     only_direction, range,
 };
+use super::error::CompareError;
 use super::json::Node;
-use crate::compare_error::CompareError;
-use crate::options::{Difference, NONE, options};
-use crate::paths::find_path;
+use iopath_bench::options::{Difference, NONE, options};
+use iopath_bench::paths::find_path;
 
 /// Whether a document is JSON of iopath.
 pub(super) fn is_ours(root: &Node) -> bool {

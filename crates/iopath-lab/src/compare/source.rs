@@ -7,9 +7,9 @@ use iopath_report::size::parse_size;
 use serde_json::Value;
 
 use super::data::Run;
+use super::error::CompareError;
 use super::json::Node;
 use super::{classic, fio, ours};
-use crate::compare_error::CompareError;
 
 /// The files of one side, as given: `FILE[,FILE…][@KEY=VALUE…]`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use iopath_report::stats::trimmed::Location;
 use iopath_report::stats::{frequency, trend};
 
 use super::data::{IOPS, METRICS, Metric, P99, Run, THROUGHPUT, TIME};
-use crate::compare_error::CompareError;
-use crate::options::NONE;
+use super::error::CompareError;
+use iopath_bench::options::NONE;
 
 /// A repetition that takes this many times as long as the median one is a stall.
 pub(super) const STALL: f64 = 2.0;

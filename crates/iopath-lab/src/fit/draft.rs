@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use iopath_model::Model;
 
-use crate::error::LabError;
-use crate::model::ModelTarget;
+use super::error::FitError;
+use iopath_bench::model::ModelTarget;
 
 /// The first characters of the file of a fitted model.
 pub const FILE_START: &str = "# Fitted by iopath";
@@ -79,7 +79,7 @@ impl Draft {
     }
 
     /// The model of these parameters.
-    pub(crate) fn model(&self) -> Result<ModelTarget, LabError> {
+    pub(crate) fn model(&self) -> Result<ModelTarget, FitError> {
         let text = self.text("", &[]);
         Ok(ModelTarget::of(NAME, Model::parse(NAME, &text)?))
     }

@@ -1,8 +1,8 @@
 //! The measured figures of a fit, and the deviation of a model from them. `workloads.rs` and `log_replay.rs` provide
 //! the figures.
 
-use crate::error::LabError;
-use crate::model::ModelTarget;
+use super::error::FitError;
+use iopath_bench::model::ModelTarget;
 
 /// Reads that take longer than this may be mechanical.
 pub(crate) const MECHANICAL_NS: f64 = 1e6;
@@ -40,7 +40,7 @@ pub(crate) trait Evidence {
     fn cases(&self) -> &[Case];
 
     /// The figures of one part as this model predicts them, in the order of the cases.
-    fn predict(&self, model: &ModelTarget, part: Part) -> Result<Vec<f64>, LabError>;
+    fn predict(&self, model: &ModelTarget, part: Part) -> Result<Vec<f64>, FitError>;
 }
 
 /// The figures of one part.
@@ -54,7 +54,7 @@ pub(crate) fn cases_of(evidence: &dyn Evidence, part: Part) -> impl Iterator<Ite
 const SMOOTH: f64 = 0.1;
 
 /// The mean deviation of a model from the training figures. Noisy figures have a smaller weight.
-pub(crate) fn score(evidence: &dyn Evidence, model: &ModelTarget) -> Result<f64, LabError> {
+pub(crate) fn score(evidence: &dyn Evidence, model: &ModelTarget) -> Result<f64, FitError> {
     let predicted = evidence.predict(model, Part::Training)?;
     let (mut sum, mut weights) = (0.0, 0.0);
     for (case, predicted) in cases_of(evidence, Part::Training).zip(predicted) {

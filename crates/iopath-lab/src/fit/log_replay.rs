@@ -10,11 +10,10 @@ use iopath_log::LogReader;
 use iopath_model::ModelDevice;
 use iopath_report::size::format_size;
 
+use super::error::FitError;
 use super::estimates::{Estimates, Latency, Writes};
 use super::evidence::{Case, Evidence, MECHANICAL_NS, MECHANICAL_RATIO, Part, median, quantile};
-use crate::error::LabError;
-use crate::fit_error::FitError;
-use crate::model::ModelTarget;
+use iopath_bench::model::ModelTarget;
 
 /// The maximum number of requests that are read. The rest of a longer log is not used.
 const REQUESTS_MAX: usize = 1 << 20;
@@ -87,17 +86,17 @@ impl LogReplay {
     /// Reads a log.
     ///
     /// # Errors
-    /// [`LabError`]: the log cannot be read, is too short, or has requests of one operation only.
-    pub(crate) fn read(log: &Path) -> Result<Self, LabError> {
+    /// [`FitError`]: the log cannot be read, is too short, or has requests of one operation only.
+    pub(crate) fn read(log: &Path) -> Result<Self, FitError> {
         let (mut requests, warnings) = requests(log)?;
         let has = requests.len();
         if has < REQUESTS_MIN {
             let needed = REQUESTS_MIN as u64;
-            return Err(FitError::ShortLog { log: log.to_owned(), requests: has as u64, needed }.into());
+            return Err(FitError::ShortLog { log: log.to_owned(), requests: has as u64, needed });
         }
         for (missing, is_write) in [("read", false), ("write", true)] {
             if requests.iter().filter(|request| request.is_write == is_write).count() < CLASS_MIN * 2 {
-                return Err(FitError::OneOperation { log: log.to_owned(), missing }.into());
+                return Err(FitError::OneOperation { log: log.to_owned(), missing });
             }
         }
         requests.sort_by_key(|request| request.dispatched_ns);
@@ -105,7 +104,7 @@ impl LogReplay {
         replay.warnings.extend(warnings);
         if replay.cases.iter().filter(|case| case.part == Part::Training).count() < 2 {
             let needed = 2 * REQUESTS_MIN as u64;
-            return Err(FitError::ShortLog { log: log.to_owned(), requests: has as u64, needed }.into());
+            return Err(FitError::ShortLog { log: log.to_owned(), requests: has as u64, needed });
         }
         Ok(replay)
     }
@@ -250,7 +249,7 @@ impl Evidence for LogReplay {
         &self.cases
     }
 
-    fn predict(&self, model: &ModelTarget, part: Part) -> Result<Vec<f64>, LabError> {
+    fn predict(&self, model: &ModelTarget, part: Part) -> Result<Vec<f64>, FitError> {
         let mut times = vec![Vec::new(); self.classes.len()];
         // The whole log is replayed, so buffers and queues have the state that earlier requests leave.
         for (index, (step, d2c_ns)) in self.steps.iter().zip(replay(model, &self.steps)).enumerate() {
@@ -271,7 +270,7 @@ fn part_of(index: usize, per_window: usize) -> Part {
 }
 
 /// The completed reads and writes of a log, and warnings about missing records.
-fn requests(log: &Path) -> Result<(Vec<Request>, Vec<String>), LabError> {
+fn requests(log: &Path) -> Result<(Vec<Request>, Vec<String>), FitError> {
     let mut dispatched: HashMap<(u16, u32), Request> = HashMap::new();
     let mut requests = Vec::new();
     let end = LogReader::open(log)?.for_each_block(|block| {

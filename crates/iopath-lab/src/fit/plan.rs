@@ -9,8 +9,8 @@ use iopath_report::Rw;
 use iopath_report::size::format_size;
 
 use super::evidence::Part;
-use crate::paths::iopath_direct;
-use crate::workload::{BlockSize, Depth, End, Repetitions, Workload};
+use iopath_bench::paths::iopath_direct;
+use iopath_bench::workload::{BlockSize, Depth, End, Repetitions, Workload};
 
 const KIB: u64 = 1 << 10;
 

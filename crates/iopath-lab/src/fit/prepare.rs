@@ -10,17 +10,16 @@ use iopath_report::Rw;
 use iopath_report::result::TargetFacts;
 
 use super::FitOptions;
+use super::error::FitError;
 use super::evidence::{MECHANICAL_NS, MECHANICAL_RATIO};
 use super::plan::{Planned, Slice};
 use super::workloads::measure;
-use crate::error::LabError;
-use crate::fit_error::FitError;
-use crate::model::is_model;
-use crate::paths::iopath_direct;
-use crate::progress::{Progress, Silent};
-use crate::run::Lab;
-use crate::target::{Target, inspect};
-use crate::workload::Workload;
+use iopath_bench::model::is_model;
+use iopath_bench::paths::iopath_direct;
+use iopath_bench::progress::{Progress, Silent};
+use iopath_bench::run::Lab;
+use iopath_bench::target::{Target, inspect};
+use iopath_bench::workload::Workload;
 
 /// The maximum size of the scratch file, and the minimum size of a target.
 const SCRATCH_BYTES_MAX: u64 = 1 << 30;
@@ -66,7 +65,7 @@ pub(super) fn described(facts: &TargetFacts, source: &Path) -> String {
 }
 
 /// The target, and whether it may be written.
-pub(super) fn prepare(options: &FitOptions, progress: &mut dyn Progress) -> Result<(Target, bool), LabError> {
+pub(super) fn prepare(options: &FitOptions, progress: &mut dyn Progress) -> Result<(Target, bool), FitError> {
     let workload = |rw| Workload {
         path: &iopath_direct::ROW,
         target: Some(options.source.clone()),
@@ -81,10 +80,10 @@ pub(super) fn prepare(options: &FitOptions, progress: &mut dyn Progress) -> Resu
     let writes = is_model || options.overwrite;
     let target = Target::prepare(&workload(if writes { Rw::RandWrite } else { Rw::RandRead }), progress)?;
     if target.size_bytes() < TARGET_BYTES_MIN {
-        return Err(too_small(&options.source, target.size_bytes()).into());
+        return Err(too_small(&options.source, target.size_bytes()));
     }
     if let Some(offset) = target.unwritten() {
-        return Err(FitError::Hole { target: options.source.clone(), offset }.into());
+        return Err(FitError::Hole { target: options.source.clone(), offset });
     }
     Ok((target, writes))
 }
@@ -94,7 +93,7 @@ pub(super) fn too_small(target: &Path, has: u64) -> FitError {
 }
 
 /// A scratch file. Its size depends on the speed and the free space of the directory.
-fn scratch(options: &FitOptions, progress: &mut dyn Progress) -> Result<Target, LabError> {
+fn scratch(options: &FitOptions, progress: &mut dyn Progress) -> Result<Target, FitError> {
     let directory = inspect(&options.source)?;
     let begun = Instant::now();
     let probe = Target::scratch(&directory.path, PROBE_BYTES, 1, &mut Silent)?;
@@ -105,7 +104,7 @@ fn scratch(options: &FitOptions, progress: &mut dyn Progress) -> Result<Target, 
     let free = directory.filesystem.as_ref().and_then(|filesystem| filesystem.available_bytes);
     let fits_space = free.map_or(u64::MAX, |free| free / 4);
     let bytes = (fits_time as u64).min(fits_space).clamp(TARGET_BYTES_MIN, SCRATCH_BYTES_MAX);
-    Target::scratch(&directory.path, bytes / SCRATCH_STEP * SCRATCH_STEP, 1, progress)
+    Ok(Target::scratch(&directory.path, bytes / SCRATCH_STEP * SCRATCH_STEP, 1, progress)?)
 }
 
 /// The result of the first workloads.
@@ -121,18 +120,18 @@ pub(super) fn probe(
     lab: Option<&Lab>,
     options: &FitOptions,
     progress: &mut dyn Progress,
-) -> Result<Probe, LabError> {
+) -> Result<Probe, FitError> {
     let plan: Vec<Planned> =
         [1.0, 0.002].into_iter().filter_map(|share| Planned::probe(target.size_bytes(), share)).collect();
     let slice = Slice { time: Duration::from_millis(500).min(options.time / 10), ios_max: 500 };
     let runs = measure(target, lab, &plan, slice, Instant::now(), progress)?;
     let Some(all) = runs.measured.first() else {
-        return Err(too_small(&options.source, target.size_bytes()).into());
+        return Err(too_small(&options.source, target.size_bytes()));
     };
     let ios = all.samples.iter().map(|sample| sample.ios).sum();
     if ios < PROBE_IOS_MIN {
         let (target, workload) = (options.source.clone(), all.planned.to_string());
-        return Err(FitError::TooSlow { target, workload, ios, needed: PROBE_IOS_MIN }.into());
+        return Err(FitError::TooSlow { target, workload, ios, needed: PROBE_IOS_MIN });
     }
     let latency = all.median(|sample| sample.mean_ns);
     let near = runs.measured.get(1).map(|near| near.median(|sample| sample.mean_ns));

@@ -8,7 +8,7 @@ use iopath_log::{LogInfo, LogOptions, SyncLogWriter};
 use iopath_model::{Model, ModelDevice};
 
 use super::*;
-use crate::progress::Silent;
+use iopath_bench::progress::Silent;
 
 /// Enough for a fit in a build without optimisation.
 const EFFORT: Effort = Effort { ios_max: 150, evaluations: 100 };

@@ -6,17 +6,18 @@ use std::time::{Duration, Instant};
 use iopath_report::random::{below, generator};
 
 use super::drift;
+use super::error::FitError;
 use super::evidence::{Case, Evidence, Part, median};
 use super::plan::{Planned, Slice};
-use crate::engine::{Measured as Run, Worker};
-use crate::error::LabError;
-use crate::model::ModelTarget;
-use crate::progress::{Progress, Silent, Stage};
-use crate::run::{Lab, Series};
-use crate::runner::Session;
-use crate::simulated::{Simulation, Timeline};
-use crate::target::Target;
-use crate::workload::Workload;
+use iopath_bench::engine::{Measured as Run, Worker};
+use iopath_bench::error::BenchError;
+use iopath_bench::model::ModelTarget;
+use iopath_bench::progress::{Progress, Silent, Stage};
+use iopath_bench::run::{Lab, Series};
+use iopath_bench::runner::Session;
+use iopath_bench::simulated::{Simulation, Timeline};
+use iopath_bench::target::Target;
+use iopath_bench::workload::Workload;
 
 /// Seeds of the measurement and of the prediction: different offsets on each side.
 const MEASURED_SEED: u64 = 1;
@@ -138,7 +139,7 @@ pub(crate) fn simulate(
     planned: &Planned,
     slice: Slice,
     seed: u64,
-) -> Result<Sample, LabError> {
+) -> Result<Sample, FitError> {
     let end = planned.range.end.min(model.size_bytes());
     let workload = Workload { size_bytes: Some(end), ..planned.workload(slice, seed) };
     let (workers, mut timeline) = (Worker::on_each(&workload, [end]), Timeline::default());
@@ -156,7 +157,7 @@ pub(crate) fn measure(
     slice: Slice,
     deadline: Instant,
     progress: &mut dyn Progress,
-) -> Result<Runs, LabError> {
+) -> Result<Runs, FitError> {
     match (target.model(), lab) {
         (Some(model), _) => on_model(model, plan, slice),
         (None, Some(lab)) => on_storage(target, lab, plan, slice, deadline, progress),
@@ -164,12 +165,12 @@ pub(crate) fn measure(
     }
 }
 
-fn on_model(model: &ModelTarget, plan: &[Planned], slice: Slice) -> Result<Runs, LabError> {
+fn on_model(model: &ModelTarget, plan: &[Planned], slice: Slice) -> Result<Runs, FitError> {
     let run = |planned: &Planned| {
         let sample = simulate(model, planned, slice, MEASURED_SEED)?;
         Ok(Measured { planned: planned.clone(), samples: vec![sample] })
     };
-    let measured = plan.iter().map(run).collect::<Result<_, LabError>>()?;
+    let measured = plan.iter().map(run).collect::<Result<_, FitError>>()?;
     Ok(Runs::new(measured, 1, Vec::new()))
 }
 
@@ -200,14 +201,14 @@ fn on_storage(
     slice: Slice,
     deadline: Instant,
     progress: &mut dyn Progress,
-) -> Result<Runs, LabError> {
+) -> Result<Runs, FitError> {
     // A workload on a part of the target never writes past that part.
     let parts: Vec<Option<Target>> =
         plan.iter().map(|planned| (!planned.is_whole()).then(|| target.first(planned.range.end))).collect();
     let series = plan.iter().zip(&parts).map(|(planned, part)| {
         Series::new(&planned.workload(slice, MEASURED_SEED), part.as_ref().unwrap_or(target))
     });
-    let mut series = series.collect::<Result<Vec<_>, LabError>>()?;
+    let mut series = series.collect::<Result<Vec<_>, BenchError>>()?;
     let (mut rounds, mut longest) = (0, Duration::ZERO);
     while rounds < ROUNDS_MAX && (rounds == 0 || Instant::now() + longest <= deadline) {
         let begun = Instant::now();
@@ -276,7 +277,7 @@ impl Evidence for Workloads {
         &self.cases
     }
 
-    fn predict(&self, model: &ModelTarget, part: Part) -> Result<Vec<f64>, LabError> {
+    fn predict(&self, model: &ModelTarget, part: Part) -> Result<Vec<f64>, FitError> {
         let plan = self
             .runs
             .measured

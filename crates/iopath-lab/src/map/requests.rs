@@ -12,9 +12,9 @@ use iopath_os::target::{Disk, FileExtent, Target};
 use iopath_report::map::{ReadLimits, Requests};
 use iopath_report::size::format_size;
 
-use crate::error::LabError;
-use crate::field::Field;
-use crate::refusal::WorkloadError;
+use iopath_bench::error::BenchError;
+use iopath_bench::field::Field;
+use iopath_bench::refusal::WorkloadError;
 
 /// The maximum number of reads that are counted: bounds the time for a large file.
 const READS_MAX: u64 = 1 << 22;
@@ -100,7 +100,7 @@ pub(super) fn requests(
     block_bytes: u64,
     boundary: Boundary,
     file: &Path,
-) -> Result<Requests, LabError> {
+) -> Result<Requests, BenchError> {
     let alignment = u64::from(limits.align_bytes);
     if block_bytes == 0 || !block_bytes.is_multiple_of(alignment) {
         let range = format!(

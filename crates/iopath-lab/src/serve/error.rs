@@ -7,8 +7,8 @@ use iopath_os::target::Refusal;
 use thiserror::Error;
 
 use super::modelled::ModelledError;
-use crate::error::LabError;
-use crate::own_file::log_with_limit;
+use iopath_bench::error::BenchError;
+use iopath_bench::own_file::log_with_limit;
 
 /// A target that cannot be served.
 #[derive(Debug, Error)]
@@ -22,7 +22,7 @@ pub enum ServeError {
     Locked(Refusal),
     /// A model or NBD URI that does not exist or is not valid.
     #[error(transparent)]
-    Model(Box<LabError>),
+    Model(Box<BenchError>),
     /// A model that cannot be served.
     #[error(transparent)]
     Modelled(#[from] ModelledError),

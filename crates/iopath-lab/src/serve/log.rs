@@ -7,7 +7,7 @@ use iopath_log::{LogError, LogInfo, LogOptions, LogWriter, Totals};
 use iopath_nbd::RequestLog;
 
 use super::ServeRequest;
-use crate::workload::LogSettings;
+use iopath_bench::workload::LogSettings;
 
 /// Creates the file. The queues of the server add their records to it.
 pub(super) fn create(settings: &LogSettings, request: &ServeRequest) -> Result<Arc<LogWriter>, LogError> {

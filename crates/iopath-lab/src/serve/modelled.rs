@@ -5,7 +5,7 @@ use iopath::{MemoryConfig, MemoryDisk, NoMemory, OpenError, Options, Timing, Vol
 use iopath_core::LengthOnly;
 use iopath_model::ModelDevice;
 
-use crate::model::ModelTarget;
+use iopath_bench::model::ModelTarget;
 
 /// The seed of random choices of the model.
 const SEED: u64 = 1;

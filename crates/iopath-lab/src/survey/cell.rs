@@ -8,10 +8,10 @@ use std::time::Duration;
 use iopath_report::Rw;
 use iopath_report::size::format_size;
 
-use crate::cache::CacheSettings;
-use crate::error::LabError;
-use crate::paths::find_path;
-use crate::workload::{BlockSize, Depth, End, ReadShare, Workload};
+use iopath_bench::cache::CacheSettings;
+use iopath_bench::error::BenchError;
+use iopath_bench::paths::find_path;
+use iopath_bench::workload::{BlockSize, Depth, End, ReadShare, Workload};
 
 /// The size of iopath-buffered's page cache, and the part of the target for measuring hits, in bytes.
 const CACHE_BYTES: u64 = 64 << 20;
@@ -100,7 +100,7 @@ impl Cell {
     }
 
     /// The workload over `constraints.size_bytes` for a turn of `slice`.
-    pub(crate) fn workload(self, constraints: &Constraints, slice: Duration) -> Result<Workload, LabError> {
+    pub(crate) fn workload(self, constraints: &Constraints, slice: Duration) -> Result<Workload, BenchError> {
         let has_cache = self.has_own_cache();
         Ok(Workload {
             path: find_path(self.path)?,

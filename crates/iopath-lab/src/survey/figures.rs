@@ -8,7 +8,7 @@ use iopath_report::result::{DiskFacts, RunResult, ServedBy};
 use iopath_report::size::format_size;
 
 use super::compare::CpuOf;
-use crate::paths::find_path;
+use iopath_bench::paths::find_path;
 
 /// If other programs use more than this share of the CPUs, the machine's CPU time does not show the cost of a
 /// measurement.

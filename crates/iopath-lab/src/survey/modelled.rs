@@ -9,13 +9,13 @@ use super::compare::CpuOf;
 use super::figures::{Facts, Figures};
 use super::findings::findings;
 use super::plan::Plan;
-use super::{BEGIN_SHARE, Survey, SurveyOptions, order};
-use crate::error::LabError;
-use crate::paths::find_path;
-use crate::progress::{Progress, Stage};
-use crate::run::Lab;
-use crate::target::Target;
-use crate::workload::{BlockSize, Depth, End, ReadShare, Repetitions, Workload};
+use super::{BEGIN_SHARE, Survey, SurveyError, SurveyOptions, order};
+use iopath_bench::error::BenchError;
+use iopath_bench::paths::find_path;
+use iopath_bench::progress::{Progress, Stage};
+use iopath_bench::run::Lab;
+use iopath_bench::target::Target;
+use iopath_bench::workload::{BlockSize, Depth, End, ReadShare, Repetitions, Workload};
 use iopath_report::result::Report;
 
 /// The repetitions of each cell, and the virtual time of each.
@@ -33,7 +33,7 @@ pub(super) fn survey(
     options: &SurveyOptions,
     clock: Instant,
     progress: &mut dyn Progress,
-) -> Result<Survey, LabError> {
+) -> Result<Survey, SurveyError> {
     let any = Workload {
         path: find_path("iopath-direct")?,
         target: Some(options.target.clone()),
@@ -56,8 +56,8 @@ pub(super) fn survey(
         match Lab::in_virtual_time().run_until_signal(&workload(*cell)?, &target, progress) {
             Ok(run) if !runs.is_empty() && run.repeats.iter().any(|repeat| repeat.cut_off) => {}
             Ok(run) => runs.push(run),
-            Err(LabError::Interrupted) if !runs.is_empty() => {}
-            Err(error) => return Err(error),
+            Err(BenchError::Interrupted) if !runs.is_empty() => {}
+            Err(error) => return Err(error.into()),
         }
         if let Some(end) = super::end(None, clock.elapsed()) {
             left_out.push(format!("{} of {} measurements: {end}", cells.len() - runs.len(), cells.len()));
@@ -80,7 +80,7 @@ pub(super) fn survey(
     })
 }
 
-fn workload(cell: Cell) -> Result<Workload, LabError> {
+fn workload(cell: Cell) -> Result<Workload, BenchError> {
     let bytes = TRANSFERS_MAX * u64::from(cell.block_bytes);
     Ok(Workload {
         path: find_path(cell.path)?,
@@ -98,7 +98,7 @@ fn workload(cell: Cell) -> Result<Workload, LabError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::progress::Silent;
+    use iopath_bench::progress::Silent;
     use iopath_report::format::{Document, View};
     use iopath_report::result::{Clock, Confidence};
 

@@ -7,7 +7,7 @@ use iopath_report::Rw;
 use iopath_report::size::format_size;
 
 use super::cell::{Cell, Constraints, Hit};
-use crate::paths::find_path;
+use iopath_bench::paths::find_path;
 
 /// Block sizes of the sequential part, in bytes, the most informative first. For lack of time, the plan removes the
 /// last.

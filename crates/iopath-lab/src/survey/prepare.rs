@@ -8,14 +8,15 @@ use iopath_os::target::Kind;
 use iopath_report::Rw;
 
 use super::SurveyOptions;
+use super::error::SurveyError;
 use super::plan::RANDOM_BLOCK;
-use crate::error::LabError;
-use crate::export::is_remote;
-use crate::paths::find_path;
-use crate::progress::{Progress, Silent};
-use crate::run::Lab;
-use crate::target::{Target, TargetInfo};
-use crate::workload::{BlockSize, End, Repetitions, Workload};
+use iopath_bench::error::BenchError;
+use iopath_bench::export::is_remote;
+use iopath_bench::paths::find_path;
+use iopath_bench::progress::{Progress, Silent};
+use iopath_bench::run::Lab;
+use iopath_bench::target::{Target, TargetInfo};
+use iopath_bench::workload::{BlockSize, End, Repetitions, Workload};
 
 /// The share of the time for writing the scratch file, at the measured speed.
 const SCRATCH_SHARE: f64 = 0.08;
@@ -50,7 +51,7 @@ pub(super) fn prepare(
     options: &SurveyOptions,
     lab: &Lab,
     progress: &mut dyn Progress,
-) -> Result<Prepared, LabError> {
+) -> Result<Prepared, SurveyError> {
     if let Some(info) = info.as_ref().filter(|info| info.kind == Kind::Directory) {
         let (target, speed) = scratch(info, options.time, progress)?;
         let random_write_speed = random_write_speed(&target, lab, options.time)?;
@@ -72,10 +73,10 @@ pub(super) fn prepare(
     Ok(Prepared { target, speed, random_write_speed })
 }
 
-fn check_size(info: &TargetInfo) -> Result<(), LabError> {
+fn check_size(info: &TargetInfo) -> Result<(), SurveyError> {
     if info.size_bytes < TARGET_BYTES_MIN {
         let (has, needed) = (info.size_bytes, TARGET_BYTES_MIN);
-        return Err(LabError::TooSmallToSurvey { target: info.path.clone(), has, needed });
+        return Err(SurveyError::TooSmall { target: info.path.clone(), has, needed });
     }
     Ok(())
 }
@@ -85,11 +86,11 @@ fn scratch(
     directory: &TargetInfo,
     time: Duration,
     progress: &mut dyn Progress,
-) -> Result<(Target, f64), LabError> {
+) -> Result<(Target, f64), BenchError> {
     let timed = |bytes: u64, progress: &mut dyn Progress| {
         let begun = Instant::now();
         let target = Target::scratch(&directory.path, bytes, 1, progress)?;
-        Ok::<_, LabError>((target, bytes as f64 / begun.elapsed().as_secs_f64()))
+        Ok::<_, BenchError>((target, bytes as f64 / begun.elapsed().as_secs_f64()))
     };
     let (_, speed) = timed(PROBE_BYTES, &mut Silent)?;
     let free = directory.filesystem.as_ref().and_then(|filesystem| filesystem.available_bytes);
@@ -105,7 +106,7 @@ fn scratch_bytes(speed: f64, time: Duration, free: Option<u64>) -> u64 {
 }
 
 /// The speed of a user's target, read in large blocks, in bytes per second.
-fn read_speed(target: &Target, lab: &Lab) -> Result<f64, LabError> {
+fn read_speed(target: &Target, lab: &Lab) -> Result<f64, BenchError> {
     let path = match target.direct_align_bytes() {
         Ok(_) if target.remote().is_some() => "iopath-direct",
         Ok(_) => "kernel-direct",
@@ -124,7 +125,7 @@ fn read_speed(target: &Target, lab: &Lab) -> Result<f64, LabError> {
 
 /// The speed of random writes of small blocks, one after another, in bytes per second: a lower bound of the speed at
 /// which a flush writes the dirty pages of random writes.
-fn random_write_speed(target: &Target, lab: &Lab, time: Duration) -> Result<f64, LabError> {
+fn random_write_speed(target: &Target, lab: &Lab, time: Duration) -> Result<f64, BenchError> {
     let is_aligned = |align: u32| RANDOM_BLOCK.is_multiple_of(align);
     let is_direct = target.direct_align_bytes().is_ok_and(is_aligned);
     let path = match target.remote() {

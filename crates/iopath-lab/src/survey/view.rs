@@ -17,7 +17,7 @@ use super::cell::MIXED_READS;
 use super::compare::{self, Choice, CpuOf, rate};
 use super::figures::{is_durable, is_ranked, is_table_run};
 use super::plan::PATHS;
-use crate::warnings::CV_MAX;
+use iopath_bench::warnings::CV_MAX;
 
 /// The least width of the text.
 const WIDTH_MIN: u16 = 20;

@@ -9,9 +9,9 @@ use std::path::Path;
 use iopath_report::bounded;
 use iopath_report::sweep::{Axis, Cell, SCHEMA, SweepFile};
 
+use super::error::SweepError;
 use super::matrix::product;
-use crate::own_file;
-use crate::sweep_error::SweepError;
+use iopath_bench::own_file;
 
 /// The largest file that is read.
 const BYTES_MAX: u64 = 1 << 30;

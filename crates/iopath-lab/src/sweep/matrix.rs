@@ -5,7 +5,7 @@ use iopath_report::random;
 use iopath_report::size::parse_size;
 use iopath_report::sweep::Axis;
 
-use crate::sweep_error::SweepError;
+use super::error::SweepError;
 
 /// The maximum number of cells.
 pub const CELLS_MAX: usize = 10_000;

@@ -5,20 +5,19 @@ use std::path::Path;
 use iopath_report::result::RunResult;
 use iopath_report::sweep::SweepFile;
 
+use super::error::SweepError;
 use super::file::write;
 use super::matrix::order;
-use crate::device_settings::{Change, Session, SettingsDevice, Until};
-use crate::error::LabError;
-use crate::field::FieldNames;
-use crate::model::is_model;
-use crate::progress::{Progress, Stage};
-use crate::refusal::WorkloadError;
-use crate::run::{IDLE_SAMPLE, Lab};
-use crate::settings_error::SettingsError;
-use crate::signals::Interruption;
-use crate::sweep_error::SweepError;
-use crate::target::Target;
-use crate::workload::{DEFAULT_SIZE_BYTES, Workload};
+use iopath_bench::device_settings::{Change, Session, SettingsDevice, Until};
+use iopath_bench::error::BenchError;
+use iopath_bench::field::FieldNames;
+use iopath_bench::model::is_model;
+use iopath_bench::progress::{Progress, Stage};
+use iopath_bench::refusal::Scope;
+use iopath_bench::run::{IDLE_SAMPLE, Lab};
+use iopath_bench::signals::Interruption;
+use iopath_bench::target::Target;
+use iopath_bench::workload::{DEFAULT_SIZE_BYTES, Workload};
 
 /// A cell that can be measured.
 #[derive(Debug, Clone)]
@@ -45,23 +44,24 @@ impl Sweep<'_> {
     /// Messages for the user are added to `notes`.
     ///
     /// # Errors
-    /// [`LabError`]: the results cannot be written, a transfer failed, or the settings of the device are not restored.
+    /// [`SweepError`]: the results cannot be written, a transfer failed, or the settings of the device are not
+    /// restored.
     pub fn run(
         &self,
         file: &mut SweepFile,
         notes: &mut Vec<String>,
         progress: &mut dyn Progress,
-    ) -> Result<(), LabError> {
+    ) -> Result<(), SweepError> {
         let session = self.session(file, notes)?;
         let ran = self.cells(file, session.as_ref(), notes, progress);
         session.map_or(Ok(()), Session::end)?;
         ran?;
         file.complete = file.cells.iter().all(iopath_report::sweep::Cell::is_done);
-        Ok(write(file, self.path)?)
+        write(file, self.path)
     }
 
     /// The right to change the settings of the target's device; none if no cell has settings.
-    fn session(&self, file: &mut SweepFile, notes: &mut Vec<String>) -> Result<Option<Session>, LabError> {
+    fn session(&self, file: &mut SweepFile, notes: &mut Vec<String>) -> Result<Option<Session>, SweepError> {
         let with_settings = self.cells.iter().flatten().find(|cell| !cell.settings.is_empty());
         let Some(Planned { workload, .. }) = with_settings else { return Ok(None) };
         let target = workload.target.as_deref().unwrap_or(Path::new("."));
@@ -78,7 +78,7 @@ impl Sweep<'_> {
         session: Option<&Session>,
         notes: &mut Vec<String>,
         progress: &mut dyn Progress,
-    ) -> Result<(), LabError> {
+    ) -> Result<(), SweepError> {
         for (cell, planned) in file.cells.iter_mut().zip(self.cells) {
             if let (Err(reason), false) = (planned, cell.is_done()) {
                 cell.skipped = Some(reason.clone());
@@ -89,7 +89,7 @@ impl Sweep<'_> {
         let (mut done, count) = (file.cells.iter().filter(|cell| cell.is_done()).count(), file.cells.len());
         for number in order(count, file.seed) {
             if Interruption::is_requested() {
-                return Err(LabError::Interrupted);
+                return Err(BenchError::Interrupted.into());
             }
             let (Ok(planned), false) = (&self.cells[number], file.cells[number].is_done()) else { continue };
             done += 1;
@@ -103,8 +103,9 @@ impl Sweep<'_> {
             notes.extend(cell.drift.iter().map(|drift| format!("{name}: {drift}")));
             match measured {
                 Ok(run) => cell.run = Some(run),
-                Err(error) if is_fatal(&error) => return Err(error),
-                Err(error) => cell.skipped = Some(self.reason(&error)),
+                Err(error) if error.scope() == Scope::Campaign => return Err(error),
+                Err(SweepError::Bench(error)) => cell.skipped = Some(self.reason(&error)),
+                Err(error) => cell.skipped = Some(error.to_string()),
             }
             write(file, self.path)?;
         }
@@ -118,7 +119,7 @@ impl Sweep<'_> {
         file: &mut SweepFile,
         machine: &mut Machine,
         progress: &mut dyn Progress,
-    ) -> Result<RunResult, LabError> {
+    ) -> Result<RunResult, SweepError> {
         let Planned { workload, settings } = planned;
         let mut quiet = OnlyAdvance(progress);
         if workload.target.as_deref().is_some_and(is_model) {
@@ -141,15 +142,15 @@ impl Sweep<'_> {
     }
 
     /// An error in words, with the caller's names.
-    fn reason(&self, error: &LabError) -> String {
+    fn reason(&self, error: &BenchError) -> String {
         match error {
-            LabError::Workload(error) => error.message(self.names),
+            BenchError::Workload(error) => error.message(self.names),
             other => other.to_string(),
         }
     }
 
     /// A sweep that is resumed on another machine would compare two machines.
-    fn check_host(&self, file: &mut SweepFile, lab: &Lab) -> Result<(), LabError> {
+    fn check_host(&self, file: &mut SweepFile, lab: &Lab) -> Result<(), SweepError> {
         let Some(now) = lab.host() else { return Ok(()) };
         match &file.host {
             None => file.host = Some(now.clone()),
@@ -158,7 +159,7 @@ impl Sweep<'_> {
                     "it was measured on {} CPUs {} with Linux {}, and this machine has {} CPUs {} with Linux {}",
                     was.cores, was.cpu, was.kernel, now.cores, now.cpu, now.kernel
                 );
-                return Err(SweepError::NotResumable { path: self.path.to_owned(), problem }.into());
+                return Err(SweepError::NotResumable { path: self.path.to_owned(), problem });
             }
             Some(_) => {}
         }
@@ -186,13 +187,13 @@ impl Machine {
         sweep: &Sweep,
         workload: &Workload,
         progress: &mut dyn Progress,
-    ) -> Result<&Target, LabError> {
+    ) -> Result<&Target, SweepError> {
         if !workload.path.capabilities.needs_target {
             let bytes = workload.size_bytes.unwrap_or(DEFAULT_SIZE_BYTES);
             return Ok(self.none.get_or_insert_with(|| Target::none(bytes)));
         }
         if let (Some(reason), true) = (&self.no_writes, workload.rw.writes()) {
-            return Err(SweepError::NoWrites(reason.clone()).into());
+            return Err(SweepError::NoWrites(reason.clone()));
         }
         if self.target.is_none() {
             self.target = Some(self.prepare(sweep, workload, progress)?);
@@ -205,7 +206,7 @@ impl Machine {
         sweep: &Sweep,
         workload: &Workload,
         progress: &mut dyn Progress,
-    ) -> Result<Target, LabError> {
+    ) -> Result<Target, BenchError> {
         let planned = sweep.cells.iter().flatten().map(|planned| &planned.workload);
         let writers = planned.filter(|one| one.rw.writes() && one.path.capabilities.needs_target);
         let mut reason = None;
@@ -220,38 +221,6 @@ impl Machine {
             Some(reason) if workload.rw.writes() => Err(reason),
             _ => Target::prepare(workload, progress),
         }
-    }
-}
-
-/// Whether an error concerns the whole sweep, such as a target that is missing now. Any other error skips one cell,
-/// also in a continued sweep.
-fn is_fatal(error: &LabError) -> bool {
-    match error {
-        LabError::Sweep(error) => !matches!(**error, SweepError::NoWrites(_)),
-        LabError::Settings(error) => !matches!(
-            **error,
-            SettingsError::Value { .. }
-                | SettingsError::Write { .. }
-                | SettingsError::Rounded { .. }
-                | SettingsError::Missing { .. }
-        ),
-        LabError::Workload(error) => {
-            matches!(error, WorkloadError::NoSpace { .. } | WorkloadError::FileLimit { .. })
-        }
-        LabError::Transfer { .. }
-        | LabError::ServerLost { .. }
-        | LabError::FlushLost { .. }
-        | LabError::Gone { .. }
-        | LabError::Interrupted
-        | LabError::Io { .. }
-        | LabError::Missing { .. }
-        | LabError::NoFile { .. }
-        | LabError::NoModelFile { .. }
-        | LabError::NoPermission { .. }
-        | LabError::NoScratch { .. }
-        | LabError::Connect(_)
-        | LabError::Target(_) => true,
-        _ => false,
     }
 }
 

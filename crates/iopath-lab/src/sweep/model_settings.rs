@@ -4,10 +4,10 @@
 use iopath_core::elevator::ElevatorSpec;
 use iopath_report::size::parse_size;
 
-use crate::cache::parse_readahead;
-use crate::model::ModelTarget;
-use crate::sweep_error::SweepError;
-use crate::workload::Workload;
+use super::error::SweepError;
+use iopath_bench::cache::parse_readahead;
+use iopath_bench::model::ModelTarget;
+use iopath_bench::workload::Workload;
 
 /// The parameter of models that limits a request, as `max_sectors_kb` of Linux does.
 const REQUEST_MAX: &str = "request_max_kib";

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use iopath_report::tune::{ChangedSetting, SCHEMA, SettingFacts, TuneReport};
 
-use crate::device_settings::{Change, Session, Setting, SettingsDevice, Until, pending};
-use crate::settings_error::SettingsError;
+use iopath_bench::device_settings::SettingsError;
+use iopath_bench::device_settings::{Change, Session, Setting, SettingsDevice, Until, pending};
 
 /// The settings of a device.
 pub fn settings_report(device: &SettingsDevice) -> TuneReport {

@@ -8,14 +8,14 @@ use iopath_report::sweep::Axis;
 use iopath_report::tune::TrialVerdict;
 
 use super::change::set;
+use super::error::TuneError;
 use super::halving::{Limits, Outcome, search};
-use crate::device_settings::{Change, Session, SettingName, SettingsDevice, Until};
-use crate::error::LabError;
-use crate::jobfile::JobFileError;
-use crate::progress::{Progress, Stage};
-use crate::settings_error::SettingsError;
-use crate::signals::Interruption;
 use crate::sweep::{parse_axis, product};
+use iopath_bench::device_settings::SettingsError;
+use iopath_bench::device_settings::{Change, Session, SettingName, SettingsDevice, Until};
+use iopath_bench::error::BenchError;
+use iopath_bench::progress::{Progress, Stage};
+use iopath_bench::signals::Interruption;
 
 /// The maximum number of candidates.
 const CANDIDATES_MAX: usize = 64;
@@ -35,15 +35,15 @@ pub trait Measure {
     /// Measures the workload once. The larger the value, the better.
     ///
     /// # Errors
-    /// [`JobFileError`]: the workload cannot run.
-    fn measure(&mut self) -> Result<f64, JobFileError>;
+    /// [`TuneError`]: the workload cannot run.
+    fn measure(&mut self) -> Result<f64, TuneError>;
 }
 
 /// The candidates: all combinations of lists `NAME=A,B`, or without lists each setting alone with other values.
 ///
 /// # Errors
-/// [`LabError`]: a name or a value is wrong, or there are too many combinations.
-pub fn candidates(device: &SettingsDevice, lists: &[String]) -> Result<Vec<Vec<Change>>, LabError> {
+/// [`TuneError`]: a name or a value is wrong, or there are too many combinations.
+pub fn candidates(device: &SettingsDevice, lists: &[String]) -> Result<Vec<Vec<Change>>, TuneError> {
     let mut axes: Vec<Axis> = Vec::new();
     for text in lists {
         let (name, list) = text.split_once('=').ok_or_else(|| SettingsError::Form(text.clone()))?;
@@ -53,7 +53,7 @@ pub fn candidates(device: &SettingsDevice, lists: &[String]) -> Result<Vec<Vec<C
         }
         axes.push(parse_axis(name.as_str(), list)?);
     }
-    let change = |name: &str, value: &str| -> Result<Change, LabError> {
+    let change = |name: &str, value: &str| -> Result<Change, TuneError> {
         let name = SettingName::find(name)?;
         Ok(Change { value: name.parse(value)?, name })
     };
@@ -96,20 +96,20 @@ pub fn candidates(device: &SettingsDevice, lists: &[String]) -> Result<Vec<Vec<C
 /// all settings are as before. A signal or a failure after the first measurement ends the search with a partial report.
 ///
 /// # Errors
-/// [`JobFileError`]: the workload cannot run, no candidate can be set, or the settings are not restored.
+/// [`TuneError`]: the workload cannot run, no candidate can be set, or the settings are not restored.
 pub fn try_settings(
     device: SettingsDevice,
     candidates: &[Vec<Change>],
     limits: &Limits,
     measure: &mut dyn Measure,
     progress: &mut dyn Progress,
-) -> Result<TrialReport, JobFileError> {
+) -> Result<TrialReport, TuneError> {
     let name = device.name().to_owned();
-    let mut session = Session::begin(device, Until::Exit).map_err(LabError::from)?;
+    let mut session = Session::begin(device, Until::Exit)?;
     let mut notes: Vec<String> = session.take_leftovers().iter().map(ToString::to_string).collect();
     let searched = search_on(&session, &name, candidates, limits, measure, &mut notes, progress);
     // First: settings that are not restored are worse than any failure of a measurement.
-    session.end().map_err(LabError::from)?;
+    session.end()?;
     let (valid, outcome, error) = searched?;
     let mean = |values: &[f64]| {
         let logs = values.iter().map(|value| value.ln()).sum::<f64>();
@@ -127,7 +127,7 @@ pub fn try_settings(
     let winner = outcome.winner.map(|number| valid[number - 1]);
     let better = winner.filter(|_| error.is_none() && outcome.verdict == TrialVerdict::Better);
     if let Some(better) = better {
-        set(Path::new(&name), better, false, &mut notes).map_err(LabError::from)?;
+        set(Path::new(&name), better, false, &mut notes)?;
     }
     Ok(TrialReport {
         schema: TRIAL_SCHEMA.to_owned(),
@@ -147,12 +147,12 @@ pub fn try_settings(
 }
 
 /// The candidates that the device accepts, the outcome of the search among them, and the error that ended it.
-type Searched<'a> = (Vec<&'a [Change]>, Outcome, Option<JobFileError>);
+type Searched<'a> = (Vec<&'a [Change]>, Outcome, Option<TuneError>);
 
 /// Searches among the candidates that the device accepts. The last settings stay.
 ///
 /// # Errors
-/// [`JobFileError`]: no candidate can be set, or the first measurement failed.
+/// [`TuneError`]: no candidate can be set, or the first measurement failed.
 fn search_on<'a>(
     session: &Session,
     device: &str,
@@ -161,51 +161,40 @@ fn search_on<'a>(
     measure: &mut dyn Measure,
     notes: &mut Vec<String>,
     progress: &mut dyn Progress,
-) -> Result<Searched<'a>, JobFileError> {
+) -> Result<Searched<'a>, TuneError> {
     let mut valid: Vec<&[Change]> = Vec::new();
     for candidate in candidates {
         match session.set(candidate) {
             Ok(()) => valid.push(candidate),
-            Err(error) if is_refusal(&error) => notes.push(format!("{}: {error}", text_of(candidate))),
-            Err(error) => return Err(LabError::from(error).into()),
+            Err(error) if error.is_refusal() => notes.push(format!("{}: {error}", text_of(candidate))),
+            Err(error) => return Err(error.into()),
         }
     }
     if valid.is_empty() {
         let reason = notes.first().cloned().unwrap_or_else(|| "each value is the present one".to_owned());
         let reason = format!("no candidate can be set ({reason})");
-        return Err(LabError::from(SettingsError::NoDevice { device: device.to_owned(), reason }).into());
+        return Err(SettingsError::NoDevice { device: device.to_owned(), reason }.into());
     }
     let mut count = 0;
     let (outcome, error) = search(valid.len(), limits, |number| {
         count += 1;
         let changes = if number == 0 { &[][..] } else { valid[number - 1] };
         progress.stage(&Stage::Trial { number: count, candidate: text_of(changes) });
-        session.set(changes).map_err(LabError::from)?;
+        session.set(changes)?;
         let value = measure.measure()?;
         notes.extend(session.drift().iter().map(|drift| format!("{}: {drift}", text_of(changes))));
-        Ok::<f64, JobFileError>(value)
+        Ok::<f64, TuneError>(value)
     });
     // After a request, no winner is set, even if the last measurement was complete.
-    let interrupted = || Interruption::is_requested().then(|| LabError::Interrupted.into());
+    let interrupted = || Interruption::is_requested().then(|| BenchError::Interrupted.into());
     match error.or_else(interrupted) {
         Some(error) if outcome.values.iter().all(Vec::is_empty) => Err(error),
         error => Ok((valid, outcome, error)),
     }
 }
 
-fn is_interruption(error: &JobFileError) -> bool {
-    matches!(error, JobFileError::Lab(LabError::Interrupted))
-}
-
-/// Whether the device refuses one candidate and may accept others.
-fn is_refusal(error: &SettingsError) -> bool {
-    matches!(
-        error,
-        SettingsError::Value { .. }
-            | SettingsError::Write { .. }
-            | SettingsError::Rounded { .. }
-            | SettingsError::Missing { .. }
-    )
+fn is_interruption(error: &TuneError) -> bool {
+    matches!(error.bench(), Some(BenchError::Interrupted))
 }
 
 fn text_of(changes: &[Change]) -> String {

@@ -1,16 +1,17 @@
 //! The workloads of `iopath tune --try`: one workload, or a job file. Does not change settings.
 
+use super::error::TuneError;
 use super::trial::Measure;
-use crate::device_settings::SettingsDevice;
-use crate::error::LabError;
-use crate::jobfile::{JobFile, JobFileError, RunSettings};
-use crate::model::is_model;
-use crate::progress::{Progress, Silent};
-use crate::run::{IDLE_SAMPLE, Lab};
-use crate::settings_error::SettingsError;
-use crate::signals::Interruption;
-use crate::target::Target;
-use crate::workload::{Repetitions, Workload};
+use iopath_bench::device_settings::SettingsDevice;
+use iopath_bench::device_settings::SettingsError;
+use iopath_bench::error::BenchError;
+use iopath_bench::model::is_model;
+use iopath_bench::progress::{Progress, Silent};
+use iopath_bench::run::{IDLE_SAMPLE, Lab};
+use iopath_bench::signals::Interruption;
+use iopath_bench::target::Target;
+use iopath_bench::workload::{Repetitions, Workload};
+use iopath_fio::{JobFile, JobFileError, RunSettings};
 
 /// One workload on one target, prepared once.
 #[derive(Debug)]
@@ -24,14 +25,14 @@ impl OneWorkload {
     /// Prepares the target.
     ///
     /// # Errors
-    /// [`LabError`]: the workload is refused, or its target is not on the device.
+    /// [`TuneError`]: the workload is refused, or its target is not on the device.
     pub fn new(
         workload: &Workload,
         device: &SettingsDevice,
         progress: &mut dyn Progress,
-    ) -> Result<Self, LabError> {
+    ) -> Result<Self, TuneError> {
         let workload = Workload { repetitions: Repetitions::constant(1), ..workload.clone() };
-        workload.check()?;
+        workload.check().map_err(BenchError::from)?;
         if let Some(target) = &workload.target {
             check_place(device, target)?;
         }
@@ -46,7 +47,7 @@ impl Measure for OneWorkload {
         if self.workload.rate.is_some() { "1/s at p99" } else { "MB/s" }
     }
 
-    fn measure(&mut self) -> Result<f64, JobFileError> {
+    fn measure(&mut self) -> Result<f64, TuneError> {
         let run = self.lab.run(&self.workload, &self.target, &mut Silent)?;
         Ok(match self.workload.rate {
             Some(_) => 1e9 / run.latency_ns.p99.max(1) as f64,
@@ -66,12 +67,12 @@ impl<'a> JobWorkload<'a> {
     /// Checks the places of the files.
     ///
     /// # Errors
-    /// [`LabError`]: a file is not on the device.
+    /// [`TuneError`]: a file is not on the device.
     pub fn new(
         jobs: &'a JobFile,
         settings: &'a RunSettings,
         device: &SettingsDevice,
-    ) -> Result<Self, LabError> {
+    ) -> Result<Self, TuneError> {
         for file in settings.named_files(jobs) {
             // A file that the job creates lies in a directory that exists.
             let place = if file.exists() { Some(file.as_path()) } else { file.parent() };
@@ -86,14 +87,14 @@ impl Measure for JobWorkload<'_> {
         "MB/s"
     }
 
-    fn measure(&mut self) -> Result<f64, JobFileError> {
+    fn measure(&mut self) -> Result<f64, TuneError> {
         let report = self.jobs.run(self.settings, &mut Silent)?;
         if let Some(failure) = report.failure {
-            return Err(JobFileError::Failed(failure));
+            return Err(JobFileError::Failed(failure).into());
         }
         // The results of a part of the groups are not comparable.
         if Interruption::is_requested() {
-            return Err(LabError::Interrupted.into());
+            return Err(BenchError::Interrupted.into());
         }
         let (bytes, seconds) = match &report.groups[..] {
             [] => report

@@ -9,8 +9,8 @@ use iopath_core::elevator::ElevatorSpec;
 use iopath_core::{Op, Priority};
 use iopath_report::size::{format_size, parse_size};
 
-use crate::cache::{CacheSettings, readahead_text};
-use crate::whatif_error::WhatIfError;
+use super::error::WhatIfError;
+use iopath_bench::cache::{CacheSettings, readahead_text};
 
 /// The maximum number of alternatives of an input.
 const ALTERNATIVES_MAX: usize = 4096;

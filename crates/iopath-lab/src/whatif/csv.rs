@@ -9,11 +9,11 @@ use csv::{ByteRecord, Reader, ReaderBuilder};
 use iopath_core::{Extent, Op, SECTOR_BYTES, Sector};
 use iopath_log::other_encoding;
 
+use super::error::WhatIfError;
 use super::request::Found;
 use super::tally::Tally;
 use super::trace::{Builder, Built, Input, STREAMS_MAX};
-use crate::error::LabError;
-use crate::whatif_error::WhatIfError;
+use iopath_bench::error::BenchError;
 
 /// The columns, and whether a file must have them.
 const COLUMNS: [(&str, bool); 9] = [
@@ -60,7 +60,7 @@ const TIME_MAX_NS: u64 = 1 << 62;
 ///
 /// # Errors
 /// The file cannot be read, or its head is wrong.
-pub(super) fn has_accesses(path: &Path) -> Result<bool, LabError> {
+pub(super) fn has_accesses(path: &Path) -> Result<bool, WhatIfError> {
     Ok(open(path)?.1[OFFSET].is_some())
 }
 
@@ -68,14 +68,15 @@ type Columns = [Option<usize>; COLUMNS.len()];
 
 /// A file behind its head, and the positions of the columns. Binary data in the head is refused here, so that no
 /// message quotes it.
-fn open(path: &Path) -> Result<(Reader<BufReader<File>>, Columns), LabError> {
+fn open(path: &Path) -> Result<(Reader<BufReader<File>>, Columns), WhatIfError> {
     let not_csv = |problem: &str| {
         let (path, problem) = (path.to_owned(), problem.to_owned());
-        LabError::from(WhatIfError::NotCsv { path, line: 1, problem })
+        WhatIfError::NotCsv { path, line: 1, problem }
     };
-    let mut file = BufReader::with_capacity(1 << 18, File::open(path).map_err(LabError::open(path, false))?);
+    let mut file =
+        BufReader::with_capacity(1 << 18, File::open(path).map_err(BenchError::open(path, false))?);
     // The reader of CSV skips a byte order mark, so these are the first bytes before it.
-    let first = file.fill_buf().map_err(LabError::open(path, false))?;
+    let first = file.fill_buf().map_err(BenchError::open(path, false))?;
     if let Some(encoding) = other_encoding(first) {
         return Err(not_csv(encoding));
     }
@@ -93,7 +94,7 @@ fn open(path: &Path) -> Result<(Reader<BufReader<File>>, Columns), LabError> {
 ///
 /// # Errors
 /// The file cannot be read, or a line is wrong.
-pub(super) fn read(path: &Path) -> Result<Input, LabError> {
+pub(super) fn read(path: &Path) -> Result<Input, WhatIfError> {
     let (mut reader, columns) = open(path)?;
     let has_accesses = columns[OFFSET].is_some();
     let mut parser = Parser { path, columns, line: 1 };
@@ -109,7 +110,7 @@ pub(super) fn read(path: &Path) -> Result<Input, LabError> {
         }
     }
     if builder.len() == 0 {
-        return Err(WhatIfError::Empty { path: path.to_owned() }.into());
+        return Err(WhatIfError::Empty { path: path.to_owned() });
     }
     let Built { windows, mut devices, streams } = builder.finish();
     let first_ns =
@@ -156,18 +157,16 @@ fn recorded(input: &Input) -> Option<Tally> {
 }
 
 /// The position of each of [`COLUMNS`].
-fn columns(path: &Path, head: &ByteRecord) -> Result<Columns, LabError> {
+fn columns(path: &Path, head: &ByteRecord) -> Result<Columns, WhatIfError> {
     let mut found = [None; COLUMNS.len()];
     for (position, name) in head.iter().enumerate() {
         let name = String::from_utf8_lossy(name.trim_ascii()).to_ascii_lowercase();
-        let error = |problem: String| {
-            LabError::from(WhatIfError::Line {
-                path: path.to_owned(),
-                line: 1,
-                column: name.clone(),
-                value: name.clone(),
-                problem,
-            })
+        let error = |problem: String| WhatIfError::Line {
+            path: path.to_owned(),
+            line: 1,
+            column: name.clone(),
+            value: name.clone(),
+            problem,
         };
         let index = COLUMNS.iter().position(|(known, _)| *known == name).ok_or_else(|| {
             let known: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
@@ -190,20 +189,19 @@ fn columns(path: &Path, head: &ByteRecord) -> Result<Columns, LabError> {
     let missing = missing.map_or(ranges, Err);
     match missing {
         Ok([true, false] | [false, true]) => Ok(found),
-        Ok([false, false]) => Err(WhatIfError::NoColumn { path: path.to_owned(), column: "sector" }.into()),
-        Ok([true, true]) => Err(WhatIfError::BothRanges { path: path.to_owned() }.into()),
-        Err(column) => Err(WhatIfError::NoColumn { path: path.to_owned(), column }.into()),
+        Ok([false, false]) => Err(WhatIfError::NoColumn { path: path.to_owned(), column: "sector" }),
+        Ok([true, true]) => Err(WhatIfError::BothRanges { path: path.to_owned() }),
+        Err(column) => Err(WhatIfError::NoColumn { path: path.to_owned(), column }),
     }
 }
 
 /// A line that is not CSV.
-fn bad_line(path: &Path, error: &csv::Error) -> LabError {
+fn bad_line(path: &Path, error: &csv::Error) -> WhatIfError {
     WhatIfError::NotCsv {
         path: path.to_owned(),
         line: error.position().map_or(1, csv::Position::line),
         problem: error.to_string(),
     }
-    .into()
 }
 
 struct Parser<'a> {
@@ -213,7 +211,7 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
-    fn request(&self, record: &ByteRecord) -> Result<(Found, Option<u64>), LabError> {
+    fn request(&self, record: &ByteRecord) -> Result<(Found, Option<u64>), WhatIfError> {
         let [time, op, sector, sectors, stream, disk, latency, offset, bytes] = [0, 1, 2, 3, 4, 5, 6, 7, 8];
         let has_accesses = self.columns[OFFSET].is_some();
         let columns = self.columns.iter().flatten().count();
@@ -272,7 +270,7 @@ impl Parser<'_> {
         record.get(self.columns[column]?).map(<[u8]>::trim_ascii).filter(|value| !value.is_empty())
     }
 
-    fn number(&self, record: &ByteRecord, column: usize, max: u64) -> Result<u64, LabError> {
+    fn number(&self, record: &ByteRecord, column: usize, max: u64) -> Result<u64, WhatIfError> {
         let text = self.value(record, column).unwrap_or_default();
         let digit = |number: Option<u64>, byte: &u8| {
             number?.checked_mul(10)?.checked_add(u64::from(byte.is_ascii_digit().then(|| byte - b'0')?))
@@ -284,7 +282,7 @@ impl Parser<'_> {
     }
 
     #[cold]
-    fn error(&self, column: &str, value: &[u8], problem: &str) -> LabError {
+    fn error(&self, column: &str, value: &[u8], problem: &str) -> WhatIfError {
         WhatIfError::Line {
             path: self.path.to_owned(),
             line: self.line,
@@ -295,7 +293,6 @@ impl Parser<'_> {
                 .map_or_else(|| format!("{} bytes of binary data", value.len()), str::to_owned),
             problem: problem.to_owned(),
         }
-        .into()
     }
 }
 

@@ -9,11 +9,10 @@ use iopath_core::log::Event;
 use iopath_core::{Op, Record};
 use iopath_log::{End, Entry, LogInfo, LogReader};
 
+use super::error::WhatIfError;
 use super::request::Found;
 use super::tally::{Tally, Usage};
 use super::trace::{Builder, Built, Input, STREAMS_MAX, UNKNOWN};
-use crate::error::LabError;
-use crate::whatif_error::WhatIfError;
 
 /// The streams of a log have this number of bits.
 const STREAM_BITS: u32 = 16;
@@ -60,7 +59,7 @@ struct Request {
 ///
 /// # Errors
 /// The log cannot be read, or has no bios or accesses.
-pub(super) fn read(path: &Path, has_accesses: bool) -> Result<Input, LabError> {
+pub(super) fn read(path: &Path, has_accesses: bool) -> Result<Input, WhatIfError> {
     let reader = LogReader::open(path)?;
     let info = reader.info().clone();
     let mut follower = Follower { start_ns: info.start_ns, has_accesses, ..Follower::default() };
@@ -70,10 +69,10 @@ pub(super) fn read(path: &Path, has_accesses: bool) -> Result<Input, LabError> {
         }
     })?;
     if follower.is_too_large {
-        return Err(WhatIfError::TooLarge { path: path.to_owned(), streams_max: STREAMS_MAX }.into());
+        return Err(WhatIfError::TooLarge { path: path.to_owned(), streams_max: STREAMS_MAX });
     }
     if follower.builder.len() == 0 {
-        return Err(WhatIfError::Empty { path: path.to_owned() }.into());
+        return Err(WhatIfError::Empty { path: path.to_owned() });
     }
     Ok(follower.finish(path, &info, &end))
 }

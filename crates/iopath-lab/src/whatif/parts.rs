@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use iopath_report::bounded;
 use iopath_report::whatif::{CellReport, InputReport, SCHEMA, WhatIfReport};
 
+use super::error::WhatIfError;
 use super::verdict::verdict;
-use crate::error::LabError;
-use crate::whatif_error::WhatIfError;
 
 /// The maximum size of a part.
 const PART_BYTES_MAX: u64 = 1 << 30;
@@ -17,7 +16,7 @@ const PART_BYTES_MAX: u64 = 1 << 30;
 ///
 /// # Errors
 /// A file is no part of the same study, two parts have the same cell, or a cell is missing.
-pub fn merge(parts: &[PathBuf]) -> Result<WhatIfReport, LabError> {
+pub fn merge(parts: &[PathBuf]) -> Result<WhatIfReport, WhatIfError> {
     let mut merged: Option<WhatIfReport> = None;
     let mut inputs: BTreeMap<u64, InputReport> = BTreeMap::new();
     for path in parts {
@@ -29,8 +28,7 @@ pub fn merge(parts: &[PathBuf]) -> Result<WhatIfReport, LabError> {
             return Err(wrong(
                 "it is of another study than the first part; name parts with the same inputs and options"
                     .to_owned(),
-            )
-            .into());
+            ));
         }
         for input in part.inputs {
             let Some(known) = inputs.get_mut(&input.number) else {
@@ -42,22 +40,20 @@ pub fn merge(parts: &[PathBuf]) -> Result<WhatIfReport, LabError> {
                 return Err(wrong(format!(
                     "it has cell {}, as an earlier part; name each part once",
                     cell.number
-                ))
-                .into());
+                )));
             }
             let facts = |input: &InputReport| InputReport { cells: Vec::new(), ..input.clone() };
             if facts(known) != facts(&input) {
                 return Err(wrong(format!(
                     "its input {} differs from that of an earlier part; use the same files for all parts",
                     input.name
-                ))
-                .into());
+                )));
             }
             known.cells.extend(input.cells);
         }
     }
     let Some(merged) = merged else {
-        return Err(WhatIfError::Missing { missing: 1, all: 1, first: 0 }.into());
+        return Err(WhatIfError::Missing { missing: 1, all: 1, first: 0 });
     };
     let mut has: Vec<u64> = Vec::new();
     for input in inputs.values_mut() {
@@ -69,12 +65,12 @@ pub fn merge(parts: &[PathBuf]) -> Result<WhatIfReport, LabError> {
     let all = merged.study.cells;
     if let Some(first) = (0..all).find(|cell| has.binary_search(cell).is_err()) {
         let missing = all.saturating_sub(has.len() as u64).max(1);
-        return Err(WhatIfError::Missing { missing, all, first }.into());
+        return Err(WhatIfError::Missing { missing, all, first });
     }
     Ok(with_verdicts(WhatIfReport { inputs: inputs.into_values().collect(), origin: None, ..merged }))
 }
 
-fn read(path: &Path) -> Result<WhatIfReport, LabError> {
+fn read(path: &Path) -> Result<WhatIfReport, WhatIfError> {
     let bytes = bounded::read(path, PART_BYTES_MAX)
         .map_err(|source| WhatIfError::Part { path: path.to_owned(), source })?;
     let part: WhatIfReport = serde_json::from_slice(&bytes).map_err(|error| WhatIfError::NotAPart {
@@ -83,7 +79,7 @@ fn read(path: &Path) -> Result<WhatIfReport, LabError> {
     })?;
     if part.schema != SCHEMA {
         let problem = format!("its schema is {}, and this program reads {SCHEMA}", part.schema);
-        return Err(WhatIfError::NotAPart { path: path.to_owned(), problem }.into());
+        return Err(WhatIfError::NotAPart { path: path.to_owned(), problem });
     }
     Ok(part)
 }

@@ -10,10 +10,10 @@ use iopath_report::whatif::Study;
 
 use super::alternative::{Alternative, Axes, names};
 use super::csv;
-use crate::cache::{CacheSettings, parse_readahead};
-use crate::error::LabError;
-use crate::model::is_model;
-use crate::whatif_error::WhatIfError;
+use super::error::WhatIfError;
+use iopath_bench::cache::{CacheSettings, parse_readahead};
+use iopath_bench::error::BenchError;
+use iopath_bench::model::is_model;
 
 /// An input with its alternatives.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl Planned {
 ///
 /// # Errors
 /// An input cannot be opened, or has no model.
-pub(super) fn plan(inputs: &[PathBuf], axes: &Axes) -> Result<Vec<Planned>, LabError> {
+pub(super) fn plan(inputs: &[PathBuf], axes: &Axes) -> Result<Vec<Planned>, WhatIfError> {
     let mut first_cell = 0;
     let mut planned = Vec::with_capacity(inputs.len());
     for path in inputs {
@@ -62,14 +62,14 @@ pub(super) fn plan(inputs: &[PathBuf], axes: &Axes) -> Result<Vec<Planned>, LabE
     Ok(planned)
 }
 
-fn plan_one(path: &Path, axes: &Axes, first_cell: u64) -> Result<Planned, LabError> {
+fn plan_one(path: &Path, axes: &Axes, first_cell: u64) -> Result<Planned, WhatIfError> {
     // A device or a FIFO could have no end.
     let metadata =
         std::fs::metadata(path).map_err(|source| WhatIfError::Open { path: path.to_owned(), source })?;
     if !metadata.is_file() {
-        return Err(WhatIfError::NoTrace { path: path.to_owned() }.into());
+        return Err(WhatIfError::NoTrace { path: path.to_owned() });
     }
-    let is_log = iopath_log::is_log(path).map_err(LabError::open(path, false))?;
+    let is_log = iopath_log::is_log(path).map_err(BenchError::open(path, false))?;
     let header = if is_log { Some(LogReader::open(path)?.info().clone()) } else { None };
     let has_accesses = match &header {
         // A kernel path has no requests in the log.
@@ -77,7 +77,7 @@ fn plan_one(path: &Path, axes: &Axes, first_cell: u64) -> Result<Planned, LabErr
         None => csv::has_accesses(path)?,
     };
     if axes.has_cache() && !has_accesses {
-        return Err(WhatIfError::NoAccesses { path: path.to_owned() }.into());
+        return Err(WhatIfError::NoAccesses { path: path.to_owned() });
     }
     let recorded_on = header
         .as_ref()
@@ -90,7 +90,7 @@ fn plan_one(path: &Path, axes: &Axes, first_cell: u64) -> Result<Planned, LabErr
     } else if header.as_ref().is_some_and(|header| !header.elevator.is_empty()) {
         vec![None]
     } else {
-        return Err(WhatIfError::NoTarget { path: path.to_owned() }.into());
+        return Err(WhatIfError::NoTarget { path: path.to_owned() });
     };
     let (elevator, depth) = match &header {
         Some(header) => (header.elevator.parse().unwrap_or_default(), header.device_depth),

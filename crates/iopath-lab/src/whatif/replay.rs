@@ -22,8 +22,8 @@ use super::request::Request;
 use super::source::{Closed, Open, Source, Stretch};
 use super::tally::Tally;
 use super::trace::{Input, Trace};
-use crate::simulated::queues::{QueuePerJob, Queues, SHARED_BIOS_MAX, SharedQueue};
-use crate::simulated::{Span, model_seed};
+use iopath_bench::simulated::queues::{QueuePerJob, Queues, SHARED_BIOS_MAX, SharedQueue};
+use iopath_bench::simulated::{Span, model_seed};
 
 mod cached;
 

@@ -14,6 +14,7 @@ use iopath_report::whatif::Metric;
 use iopath_report::whatif::Shard;
 use iopath_report::whatif::{CellReport, InputReport, ModelError, SCHEMA, Study, WhatIfReport};
 
+use super::error::WhatIfError;
 use super::parts::with_verdicts;
 use super::plan::{FITTED, Planned, plan, study_id};
 use super::replay::{Failure, Run, Timing};
@@ -21,17 +22,16 @@ use super::resample::{changes, mean};
 use super::tally::{Digest, Tally};
 use super::trace::{Input, Needs};
 use super::{WhatIf, csv, log};
-use crate::error::LabError;
 use crate::fit::{DEFAULT_TIME, FitOptions, fit, stated_error};
-use crate::model::{ModelTarget, model_file};
-use crate::progress::{Progress, Silent, Stage};
-use crate::whatif_error::WhatIfError;
+use iopath_bench::error::BenchError;
+use iopath_bench::model::{ModelTarget, model_file};
+use iopath_bench::progress::{Progress, Silent, Stage};
 
 /// Runs a study, or the share of one.
 ///
 /// # Errors
-/// [`LabError`]: an input or a model cannot be used, or a replay failed.
-pub(super) fn run(options: &WhatIf, progress: &mut dyn Progress) -> Result<WhatIfReport, LabError> {
+/// [`WhatIfError`]: an input or a model cannot be used, or a replay failed.
+pub(super) fn run(options: &WhatIf, progress: &mut dyn Progress) -> Result<WhatIfReport, WhatIfError> {
     let planned = plan(&options.inputs, &options.axes)?;
     let cells = planned.iter().map(|one| one.alternatives.len() as u64).sum();
     let by =
@@ -113,11 +113,11 @@ impl Shared {
         list: &[Cell],
         threads: Option<usize>,
         progress: &mut dyn Progress,
-    ) -> Result<Vec<Done>, LabError> {
+    ) -> Result<Vec<Done>, WhatIfError> {
         let available = || thread::available_parallelism().map_or(1, usize::from);
         let threads = threads.unwrap_or_else(available).clamp(1, list.len().max(1));
         let (next, (sender, receiver)) = (AtomicUsize::new(0), channel());
-        let mut results: Vec<Option<Result<Done, LabError>>> = list.iter().map(|_| None).collect();
+        let mut results: Vec<Option<Result<Done, WhatIfError>>> = list.iter().map(|_| None).collect();
         thread::scope(|scope| {
             for _ in 0..threads {
                 let (sender, next): (Sender<_>, _) = (sender.clone(), &next);
@@ -153,7 +153,9 @@ impl Shared {
         for result in results.into_iter().flatten() {
             match result {
                 Ok(one) => done.push(one),
-                Err(LabError::Interrupted) => stopped = Some(LabError::Interrupted),
+                Err(WhatIfError::Bench(BenchError::Interrupted)) => {
+                    stopped = Some(BenchError::Interrupted.into());
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -161,7 +163,7 @@ impl Shared {
     }
 
     /// Runs one cell.
-    fn cell(&self, (input, index): Cell, list: &[Cell]) -> Result<Done, LabError> {
+    fn cell(&self, (input, index): Cell, list: &[Cell]) -> Result<Done, WhatIfError> {
         let loaded = self.loaded(input)?;
         let planned = &self.planned[input];
         let is_reference = index == planned.reference;
@@ -199,7 +201,7 @@ impl Shared {
     }
 
     /// The input and its models. The first thread that needs them reads them.
-    fn loaded(&self, input: usize) -> Result<Arc<Loaded>, LabError> {
+    fn loaded(&self, input: usize) -> Result<Arc<Loaded>, WhatIfError> {
         let mut slot = self.inputs[input].lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(loaded) = &slot.loaded {
             return Ok(Arc::clone(loaded));
@@ -219,7 +221,7 @@ impl Shared {
     }
 
     /// The replays of the reference. The first thread that needs them runs them.
-    fn reference(&self, input: usize, loaded: &Loaded) -> Result<Arc<Vec<Digest>>, LabError> {
+    fn reference(&self, input: usize, loaded: &Loaded) -> Result<Arc<Vec<Digest>>, WhatIfError> {
         let mut reference = loaded.reference.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(digests) = &*reference {
             return Ok(Arc::clone(digests));
@@ -230,7 +232,7 @@ impl Shared {
     }
 
     /// The replays of an alternative, one for each seed. A model without random choices is replayed twice at most.
-    fn digests(&self, input: usize, index: usize, loaded: &Loaded) -> Result<Vec<Digest>, LabError> {
+    fn digests(&self, input: usize, index: usize, loaded: &Loaded) -> Result<Vec<Digest>, WhatIfError> {
         let planned = &self.planned[input];
         let alternative = &planned.alternatives[index];
         let LoadedModel { model, wrap, .. } = &loaded.models[alternative.target];
@@ -292,14 +294,14 @@ fn facts(number: usize, is_log: bool, loaded: &Loaded) -> InputReport {
 }
 
 /// Reads an input and its models, and checks that they suit each other.
-fn load(planned: &Planned, timing: Timing, wraps: bool) -> Result<Loaded, LabError> {
+fn load(planned: &Planned, timing: Timing, wraps: bool) -> Result<Loaded, WhatIfError> {
     let input = if planned.is_log {
         log::read(&planned.path, planned.has_accesses)?
     } else {
         csv::read(&planned.path)?
     };
     if timing.is_closed && !input.has_completions() {
-        return Err(WhatIfError::NoCompletions { path: planned.path.clone() }.into());
+        return Err(WhatIfError::NoCompletions { path: planned.path.clone() });
     }
     // The cache reads and writes whole pages.
     let needs = if input.has_accesses { Needs { bits: 0, ..input.needs() } } else { input.needs() };
@@ -311,13 +313,13 @@ fn load(planned: &Planned, timing: Timing, wraps: bool) -> Result<Loaded, LabErr
         let wrap = wrap(&planned.path, &planned.target_name(target), &model, needs, wraps)?;
         Ok(LoadedModel { model, error, wrap })
     };
-    let models = (0..planned.targets.len()).map(model).collect::<Result<_, LabError>>()?;
+    let models = (0..planned.targets.len()).map(model).collect::<Result<_, WhatIfError>>()?;
     let recorded = input.recorded.as_ref().map(Tally::digest);
     Ok(Loaded { input, recorded, models, reference: Mutex::default() })
 }
 
 /// The model that a target names, and its error.
-fn of_target(path: &Path, planned: &Planned) -> Result<(Model, ModelError), LabError> {
+fn of_target(path: &Path, planned: &Planned) -> Result<(Model, ModelError), WhatIfError> {
     let target =
         ModelTarget::find(path)?.ok_or_else(|| WhatIfError::NotAModel { target: path.to_owned() })?;
     let stated = model_file(path).and_then(|file| std::fs::read_to_string(file).ok());
@@ -332,7 +334,7 @@ fn of_target(path: &Path, planned: &Planned) -> Result<(Model, ModelError), LabE
 }
 
 /// A model of the recorded device, and its error.
-fn fitted(log: &Path) -> Result<(Model, ModelError), LabError> {
+fn fitted(log: &Path) -> Result<(Model, ModelError), WhatIfError> {
     let options = FitOptions { source: log.to_owned(), time: DEFAULT_TIME, overwrite: false };
     let fit = fit(&options, &mut Silent)?;
     let model = Model::parse(FITTED, &fit.file)?;
@@ -382,15 +384,14 @@ fn wrap(
     Ok(Some(starts))
 }
 
-fn failed(failure: Failure, path: &Path, target: &Path) -> LabError {
+fn failed(failure: Failure, path: &Path, target: &Path) -> WhatIfError {
     let path = path.to_owned();
     match failure {
-        Failure::Stopped => LabError::Interrupted,
-        Failure::Loop(source) => LabError::Simulation { target: target.to_owned(), source },
+        Failure::Stopped => BenchError::Interrupted.into(),
+        Failure::Loop(source) => BenchError::Simulation { target: target.to_owned(), source }.into(),
         Failure::Io { request, error } => {
             WhatIfError::Failed { path, sector: request.sector, sectors: request.sectors.into(), error }
-                .into()
         }
-        Failure::Refused(problem) => WhatIfError::Refused { path, problem }.into(),
+        Failure::Refused(problem) => WhatIfError::Refused { path, problem },
     }
 }

@@ -119,7 +119,8 @@ impl PageCache {
         self.room.is_probe_due = false;
         let pages = self.room.failed;
         // Also for writers whose own page is one of the failed pages. Before such a writer retries, the probe for
-        // another writer can take its page to the device again: two of them would start each other's probes for ever.
+        // another writer can take its page to the device again: two of them would start each other's probes
+        // without end.
         let outcome = failed.map_or(Outcome::Retry, |source| Outcome::Unwritable { pages, source });
         self.ready.extend(self.room.waiting.drain(..).map(|waiter| Ready { waiter, outcome }));
     }

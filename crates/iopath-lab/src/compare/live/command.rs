@@ -9,10 +9,10 @@ use signal_hook::iterator::Signals;
 
 use super::process::{Ended, wait};
 use super::{End, Executor};
+use crate::compare::CompareError;
 use crate::compare::data::{Run, TIME};
 use crate::compare::source::{json_of, parse_json};
-use crate::compare_error::CompareError;
-use crate::signals::ending_signals;
+use iopath_bench::signals::ending_signals;
 use iopath_report::compare::Stopped;
 
 /// The names of the sides.

@@ -38,7 +38,7 @@ fn clones_of_a_job_are_one_run_and_not_repetitions() {
 
 #[test]
 fn the_published_table_compares_its_two_queues() {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/published/readahead.csv");
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../iopath-experiments/published/readahead.csv");
     let options = CompareOptions {
         sides: [
             format!("{file}@queue=unpatched@readahead_kib=512@max_sectors_kib=512"),

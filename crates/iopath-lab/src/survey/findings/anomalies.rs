@@ -8,7 +8,7 @@ use iopath_report::size::format_size;
 use super::Found;
 use crate::survey::compare::{self, Ratio, rate, rates};
 use crate::survey::figures::{Figures, mb, name};
-use crate::warnings::CV_MAX;
+use iopath_bench::warnings::CV_MAX;
 
 /// A block size with less than this share of both neighbours' throughput is a dip.
 const DIP: f64 = 0.75;

@@ -5,7 +5,7 @@ use iopath_report::result::{Confidence, RunResult, ServedBy};
 
 use crate::survey::compare::cv;
 use crate::survey::figures::{Facts, Figures, is_ranked, name};
-use crate::warnings::CV_MAX;
+use iopath_bench::warnings::CV_MAX;
 
 use super::Found;
 

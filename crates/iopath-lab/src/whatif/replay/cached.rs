@@ -14,9 +14,9 @@ use super::super::source::{Closed, Open, Source, Stretch};
 use super::super::tally::Tally;
 use super::super::trace::Trace;
 use super::{Failure, Run};
-use crate::path::{Direction, Transfer};
-use crate::simulated::accesses::{Access, Accesses, CachedThreads};
-use crate::simulated::{Span, cached_threads};
+use iopath_bench::path::{Direction, Transfer};
+use iopath_bench::simulated::accesses::{Access, Accesses, CachedThreads};
+use iopath_bench::simulated::{Span, cached_threads};
 
 /// The replay of the accesses to one device.
 pub(super) fn tally<D: BlockDevice<Memory = Span>>(

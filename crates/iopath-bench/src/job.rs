@@ -1,0 +1,395 @@
+//! One job as a state machine: selects the next transfer, tracks the transfers in flight, ends the job, and records the
+//! measurements. Has no thread and no clock: `now` is an argument, so threads or a virtual clock can drive it.
+//!
+//! ```text
+//!             poll_transfer(now) ──▶ (slot, transfer) ──▶ connection or modelled device
+//!                    ▲ slot is free                              │
+//!             handle_done(slot, now) ◀───────────────────────────┘
+//! ```
+//!
+//! `job/pace.rs` delays transfers: think time and rates. `job/control.rs` limits or ends a job by its own figures or by
+//! other jobs. `job/sampled.rs` is the job that measures one latency in many, `job/drive.rs` drives both on a
+//! connection.
+
+pub(crate) mod control;
+pub(crate) mod drive;
+mod pace;
+pub(crate) mod sampled;
+pub(crate) mod tally;
+
+use pace::Due;
+pub(crate) use pace::Pace;
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use control::{AccessSink, Control, FlowShare};
+use tally::{JobResult, Tally};
+
+use crate::path::{Direction, Transfer};
+use crate::plan::Plan;
+use crate::thread_settings::IoPriority;
+use crate::workload::Workload;
+
+/// The time limit of a job. The end of the plan also ends a job.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Deadline {
+    /// On the clock of `now`, in nanoseconds; `u64::MAX` for none.
+    ns: u64,
+}
+
+impl Deadline {
+    /// `runtime_ns` after the start.
+    pub(crate) fn after(started_ns: u64, runtime_ns: Option<u64>) -> Self {
+        Self { ns: runtime_ns.map_or(u64::MAX, |runtime_ns| started_ns.saturating_add(runtime_ns)) }
+    }
+
+    /// The same limit, later by `ns`.
+    fn later(self, ns: u64) -> Self {
+        Self { ns: self.ns.saturating_add(ns) }
+    }
+
+    #[inline]
+    pub(crate) fn is_reached(self, now_ns: u64) -> bool {
+        now_ns >= self.ns
+    }
+}
+
+/// When a job starts, and when its measurement begins.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Start {
+    /// The time between the start of all jobs and the start of this one.
+    pub delay: Duration,
+    /// The time between the start of the job and the start of its measurement. The time limit counts from its end.
+    pub ramp: Duration,
+}
+
+/// The times at which a job begins.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Begin {
+    /// The first transfer, on the clock of `now`.
+    pub(crate) started_ns: u64,
+    /// The measurement.
+    pub(crate) measured_ns: u64,
+}
+
+impl Begin {
+    /// The times of a job that would start at `now_ns` without a delay.
+    pub(crate) fn of(Start { delay, ramp }: Start, now_ns: u64) -> Self {
+        let after =
+            |ns: u64, time: Duration| ns.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        let started_ns = after(now_ns, delay);
+        Self { started_ns, measured_ns: after(started_ns, ramp) }
+    }
+}
+
+/// The conditions of a job's transfers, in addition to a free slot.
+#[derive(Debug, Default)]
+pub(crate) struct Limits {
+    pub(crate) pace: Option<Pace>,
+    pub(crate) control: Option<Box<Control>>,
+}
+
+impl Limits {
+    /// The conditions of a workload for job `job` in a repetition. `flow` is its share, if it has one.
+    pub(crate) fn of(
+        workload: &Workload,
+        [repetition, job]: [u32; 2],
+        flow: Option<FlowShare>,
+        accesses: Option<AccessSink>,
+        begin: Begin,
+    ) -> Self {
+        Self {
+            pace: Pace::of(workload, repetition, job, begin.started_ns),
+            control: Control::of(workload, flow, accesses, begin.measured_ns),
+        }
+    }
+}
+
+/// A transfer in flight.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    transfer: Transfer,
+    /// The time from which the latency counts.
+    submitted_ns: u64,
+}
+
+/// A job that keeps its depth in flight and measures every latency. A new transfer starts as soon as a slot is free, or
+/// later with a [`Pace`].
+#[derive(Debug)]
+pub(crate) struct Job {
+    plan: Plan,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    /// With a rate: the submission of the transfer in each slot, on the clock of `now`.
+    submissions: Vec<u64>,
+    deadline: Deadline,
+    pace: Option<Pace>,
+    control: Option<Box<Control>>,
+    /// The start of a job with a delay, until it is reached.
+    start_ns: Option<u64>,
+    /// The start of the measurement, until it is reached; 0 afterwards.
+    ramp_end_ns: u64,
+    /// Writes between two flushes, and writes until the next one; `u64::MAX` for none.
+    flush_every: u64,
+    writes_left: u64,
+    /// Set by the end of the plan, the deadline or [`Job::stop`].
+    is_stopped: bool,
+    tally: Tally,
+}
+
+impl Job {
+    /// A job of `depth` transfers in flight that starts now.
+    pub(crate) fn new(plan: Plan, depth: u32, runtime_ns: Option<u64>, now_ns: u64) -> Self {
+        let idle = Transfer { direction: Direction::Read, offset: 0, bytes: 0 };
+        Self {
+            plan,
+            slots: vec![Slot { transfer: idle, submitted_ns: 0 }; depth as usize],
+            free: (0..depth).rev().collect(),
+            submissions: Vec::new(),
+            deadline: Deadline::after(now_ns, runtime_ns),
+            pace: None,
+            control: None,
+            start_ns: None,
+            ramp_end_ns: 0,
+            flush_every: u64::MAX,
+            writes_left: u64::MAX,
+            is_stopped: false,
+            tally: Tally::new(now_ns),
+        }
+    }
+
+    /// The same job with another start, for a job that would start at `now_ns`.
+    pub(crate) fn with_start(self, start: Start, now_ns: u64) -> Self {
+        let Start { delay, ramp } = start;
+        if delay.is_zero() && ramp.is_zero() {
+            return self;
+        }
+        let Begin { started_ns, measured_ns } = Begin::of(start, now_ns);
+        Self {
+            deadline: self.deadline.later(measured_ns - now_ns),
+            start_ns: (!delay.is_zero()).then_some(started_ns),
+            ramp_end_ns: if ramp.is_zero() { 0 } else { measured_ns },
+            plan: if ramp.is_zero() { self.plan } else { self.plan.uncounted() },
+            tally: Tally::new(measured_ns),
+            ..self
+        }
+    }
+
+    /// The same job with a flush after each number of writes.
+    pub(crate) fn with_flushes(self, every: Option<NonZeroU64>) -> Self {
+        let flush_every = every.map_or(u64::MAX, NonZeroU64::get);
+        Self { flush_every, writes_left: flush_every, ..self }
+    }
+
+    /// The same job with a pace.
+    pub(crate) fn with_pace(self, pace: Option<Pace>) -> Self {
+        let has_rate = pace.as_ref().is_some_and(Pace::is_rate);
+        let submissions = if has_rate { vec![0; self.slots.len()] } else { Vec::new() };
+        Self { submissions, pace, ..self }
+    }
+
+    /// The same job with controls.
+    pub(crate) fn with_control(self, control: Option<Box<Control>>) -> Self {
+        Self { control, ..self }
+    }
+
+    /// Whether transfers wait for a time, besides a free slot.
+    #[inline]
+    pub(crate) const fn is_paced(&self) -> bool {
+        self.pace.is_some() || self.control.is_some()
+    }
+
+    /// The next transfer to submit and its slot. None while all slots are in flight, before a flush, and until
+    /// [`Job::poll_timeout`]. After the end of the plan, the deadline or [`Job::stop`], always none.
+    #[inline]
+    pub(crate) fn poll_transfer(&mut self, now_ns: u64) -> Option<(u32, Transfer)> {
+        self.is_stopped |= self.deadline.is_reached(now_ns);
+        if let Some(start_ns) = self.start_ns {
+            if now_ns < start_ns && !self.is_stopped {
+                return None;
+            }
+            self.start_ns = None;
+        }
+        if self.is_paced() && !self.is_stopped && self.writes_left > 0 {
+            return self.poll_paced(now_ns);
+        }
+        if self.is_stopped || self.free.is_empty() || self.writes_left == 0 {
+            return None;
+        }
+        let Some(transfer) = self.plan.next() else {
+            self.is_stopped = true;
+            return None;
+        };
+        let slot = self.free.pop()?;
+        self.slots[slot as usize] = Slot { transfer, submitted_ns: now_ns };
+        self.count_write(transfer);
+        Some((slot, transfer))
+    }
+
+    /// The priority of a transfer, if it has one of its own. Called once for each transfer.
+    #[inline]
+    pub(crate) fn priority(&mut self, transfer: Transfer) -> Option<IoPriority> {
+        self.control.as_mut()?.priority(transfer)
+    }
+
+    #[inline]
+    fn count_write(&mut self, transfer: Transfer) {
+        if transfer.direction == Direction::Write && self.flush_every != u64::MAX {
+            self.writes_left -= 1;
+        }
+    }
+
+    /// Whether the driver has to flush now. Nothing is in flight then.
+    pub(crate) fn needs_flush(&self) -> bool {
+        self.writes_left == 0 && self.is_idle() && !self.is_stopped
+    }
+
+    /// A flush has completed after `latency_ns`.
+    pub(crate) fn handle_flush(&mut self, latency_ns: u64, now_ns: u64) {
+        if let Some(control) = &mut self.control {
+            control.log_flush(latency_ns, now_ns);
+        }
+        self.writes_left = self.flush_every;
+        if self.ramp_end_ns == 0 {
+            self.tally.measure_flush(latency_ns);
+        }
+    }
+
+    /// A transfer has completed: counts it, measures its latency and frees its slot.
+    #[inline]
+    pub(crate) fn handle_done(&mut self, slot: u32, now_ns: u64) {
+        let Slot { transfer, submitted_ns } = self.slots[slot as usize];
+        if let Some(control) = &mut self.control {
+            control.log_done(slot, transfer, now_ns);
+        }
+        if self.ramp_end_ns == 0 || self.end_ramp(now_ns) {
+            self.tally.count(transfer);
+            self.tally.measure(transfer.direction, now_ns - submitted_ns);
+            let submission_ns = self.submissions.get(slot as usize).copied();
+            if let Some(submission_ns) = submission_ns {
+                self.tally.measure_closed(now_ns - submission_ns);
+            }
+            if let Some(control) = &mut self.control {
+                let from_ns = [submitted_ns, submission_ns.unwrap_or(submitted_ns)];
+                self.is_stopped |= control.handle_done(transfer, from_ns, now_ns);
+            }
+        }
+        match &mut self.pace {
+            Some(pace) => self.free.extend(pace.free(slot, now_ns)),
+            None => self.free.push(slot),
+        }
+    }
+
+    /// The time at which to poll a job with a pace, a delay or a share again, if no transfer completes before.
+    pub(crate) fn poll_timeout(&self) -> Option<u64> {
+        if self.start_ns.is_some() && !self.is_stopped {
+            return self.start_ns;
+        }
+        if self.is_stopped {
+            return None;
+        }
+        // A job that is ahead of the others waits for them, even if its own pace permits a transfer.
+        let waits_ns = self.control.as_ref().and_then(|control| control.poll_timeout());
+        let has_free = !self.free.is_empty() && self.is_below_depth();
+        let next_ns = waits_ns.or_else(|| self.pace.as_ref()?.next(has_free))?;
+        Some(next_ns.min(self.deadline.ns))
+    }
+
+    /// Whether the search for a depth permits one more transfer in flight.
+    fn is_below_depth(&self) -> bool {
+        let in_flight = self.slots.len() - self.free.len();
+        self.control.as_ref().is_none_or(|control| control.is_below_depth(in_flight))
+    }
+
+    /// Whether the measurement has begun at this completion. The plan counts from then on.
+    #[cold]
+    fn end_ramp(&mut self, now_ns: u64) -> bool {
+        if now_ns < self.ramp_end_ns {
+            return false;
+        }
+        self.ramp_end_ns = 0;
+        self.plan.count_from_here();
+        true
+    }
+
+    /// The next transfer of a job with a pace or controls.
+    fn poll_paced(&mut self, now_ns: u64) -> Option<(u32, Transfer)> {
+        if self.plan.is_complete() {
+            self.is_stopped = true;
+            return None;
+        }
+        if let Some(pace) = &mut self.pace {
+            self.free.extend(pace.rested(now_ns));
+        }
+        let &slot = self.free.last()?;
+        if !self.is_below_depth() || self.control.as_mut().is_some_and(|control| !control.permits(now_ns)) {
+            return None;
+        }
+        let due = match &mut self.pace {
+            Some(pace) => pace.start(now_ns)?,
+            None => Due { ns: now_ns, direction: None },
+        };
+        let Some(transfer) = self.plan.next_in(due.direction) else {
+            self.is_stopped = true;
+            return None;
+        };
+        self.free.pop();
+        self.slots[slot as usize] = Slot { transfer, submitted_ns: due.ns };
+        if let Some(submission) = self.submissions.get_mut(slot as usize) {
+            *submission = now_ns;
+        }
+        if let Some(control) = &mut self.control {
+            control.handle_start(slot, transfer, now_ns);
+        }
+        self.count_write(transfer);
+        Some((slot, transfer))
+    }
+
+    /// Leaves the group of jobs that share their I/Os: the others then count without it. Called at the end of the job.
+    pub(crate) fn leave_flow(&mut self) {
+        if let Some(control) = &mut self.control {
+            control.leave_flow();
+        }
+    }
+
+    /// Ends the job: no further transfers. The transfers in flight complete.
+    pub(crate) fn stop(&mut self) {
+        self.is_stopped = true;
+    }
+
+    /// The transfer in a slot, for an error message.
+    pub(crate) fn transfer(&self, slot: u32) -> Transfer {
+        self.slots[slot as usize].transfer
+    }
+
+    /// Whether no transfer is in flight.
+    pub(crate) fn is_idle(&self) -> bool {
+        let resting = self.pace.as_ref().map_or(0, Pace::resting);
+        self.free.len() + resting == self.slots.len()
+    }
+
+    /// Whether all transfers have been made, as of the last poll.
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_stopped && self.is_idle()
+    }
+
+    /// The measurements so far.
+    #[inline]
+    pub(crate) fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// Bytes moved so far.
+    pub(crate) fn moved_bytes(&self) -> u64 {
+        self.tally.moved_bytes()
+    }
+
+    /// The result of a job with nothing in flight that ended at `ended_ns`.
+    pub(crate) fn finish(self, ended_ns: u64) -> JobResult {
+        let controlled = self.control.map(|control| Box::new(control.into_result(ended_ns)));
+        JobResult { controlled, ..self.tally.finish(ended_ns) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

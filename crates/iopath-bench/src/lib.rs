@@ -1,0 +1,97 @@
+//! Measures one workload on any block I/O path: the table of options, targets, paths, jobs, and the runner in real and
+//! in virtual time.
+//!
+//! [`run`] measures one [`Workload`]. To measure several, create one [`Lab`] and a [`Target`], and call [`Lab::run`]
+//! for each. Paths are rows of [`paths::PATHS`]; results have the schema of [`iopath_report::result`]. The crate does
+//! not print; [`iopath_report::format`] formats results.
+
+#![expect(missing_debug_implementations, reason = "a measurement in progress holds devices and closures")]
+
+pub mod cache;
+pub mod check;
+pub mod conditions;
+pub mod control_result;
+pub mod controls;
+pub mod counters;
+pub mod device_settings;
+pub mod distribution;
+#[cfg(test)]
+#[path = "../tests/support/docs_table.rs"]
+mod docs_table;
+pub mod engine;
+pub mod error;
+pub mod export;
+pub mod field;
+pub mod host;
+pub mod job;
+pub mod model;
+pub mod model_host;
+pub mod options;
+pub mod own_file;
+pub mod parallel;
+pub mod path;
+pub mod paths;
+pub mod place;
+pub mod plan;
+pub mod progress;
+pub mod rates;
+pub mod refusal;
+pub mod request_log;
+pub mod run;
+pub mod runner;
+pub mod scratch;
+pub mod served;
+pub mod shape;
+pub mod signals;
+pub mod simulated;
+pub mod steady;
+pub mod steady_detector;
+pub mod storage;
+pub mod stripe_name;
+pub mod target;
+pub mod thread_settings;
+pub mod values;
+pub mod verify;
+pub mod warnings;
+pub mod workload;
+
+pub use cache::CacheSettings;
+pub use error::BenchError;
+pub use field::Field;
+pub use iopath::{ELEVATORS, Engine, Readahead};
+use iopath_report::result::{Report, RunResult};
+pub use model::{ModelTarget, model_file};
+pub use model_host::ModelHost;
+pub use progress::Progress;
+pub use refusal::{Scope, WorkloadError};
+pub use run::{IDLE_SAMPLE, Lab};
+pub use scratch::Scratch;
+pub use shape::{Shape, Sizes};
+pub use signals::{Interruption, before_end, survive_file_size_limit};
+pub use steady::SteadyState;
+pub use target::{Target, TargetInfo};
+pub use workload::{
+    BlockSize, Depth, DeviceDepth, Distribution, End, Jobs, LatencySampling, LogSettings, Rate, RateProcess,
+    ReadShare, Repetitions, Verify, Workload,
+};
+
+/// Measures one workload on this machine: prepares its target, measures all repetitions, and removes the scratch file.
+///
+/// # Errors
+/// [`BenchError`]: the workload is refused, or a transfer failed.
+pub fn run(workload: &Workload, progress: &mut dyn Progress) -> Result<RunResult, BenchError> {
+    report(workload, progress).map(|mut report| report.runs.remove(0))
+}
+
+/// Measures one workload as [`run`] does. Returns a report, with the facts of machine and target.
+///
+/// # Errors
+/// As [`run`].
+pub fn report(workload: &Workload, progress: &mut dyn Progress) -> Result<Report, BenchError> {
+    let target = Target::prepare(workload, progress)?;
+    let lab = Lab::for_target(&target, progress);
+    let (result, failure) = lab.run_until_failure(workload, &target, progress)?;
+    let more_targets = target.further_facts();
+    let failure = failure.map(|error| error.to_string());
+    Ok(Report { more_targets, failure, ..Report::new(lab.host().cloned(), target.facts(), vec![result]) })
+}

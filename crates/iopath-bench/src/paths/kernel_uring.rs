@@ -1,0 +1,73 @@
+//! `io_uring` with `O_DIRECT`, a registered file and registered buffers, submitted in batches.
+
+use std::io;
+use std::time::Duration;
+
+use iopath_os::kernel::Uring;
+
+use super::kernel::KernelFile;
+use crate::error::BenchError;
+use crate::path::{Capabilities, Connection, Done, IoPath, OpenSpec, PathRow, Transfer};
+use crate::thread_settings::IoPriority;
+
+/// The row of the table.
+pub static ROW: PathRow = PathRow {
+    name: "kernel-uring",
+    about: "io_uring with O_DIRECT, registered file and buffers, submitted in batches",
+    capabilities: Capabilities {
+        needs_target: true,
+        direct: true,
+        synchronous: false,
+        queue: false,
+        cache: false,
+        priorities: true,
+    },
+    open,
+};
+
+fn open(spec: &OpenSpec) -> Result<Box<dyn IoPath>, BenchError> {
+    let connect = |opened: &KernelFile, file, slots| {
+        let uring = Uring::new(file, slots, opened.align_bytes);
+        Ok(Box::new(uring.map_err(|source| BenchError::UringRefused { source })?) as _)
+    };
+    Ok(Box::new(KernelFile::open(spec, true, connect)?))
+}
+
+impl Connection for Uring {
+    fn depth(&self) -> u32 {
+        Self::depth(self)
+    }
+
+    fn submit(&mut self, slot: u32, transfer: Transfer) -> io::Result<()> {
+        Self::submit(self, slot, transfer)
+    }
+
+    fn submit_prioritized(&mut self, slot: u32, transfer: Transfer, priority: IoPriority) -> io::Result<()> {
+        Self::submit_prioritized(self, slot, transfer, priority)
+    }
+
+    fn reap(&mut self, done: &mut Vec<Done>) -> io::Result<()> {
+        Self::reap(self, done)
+    }
+
+    fn reap_within(&mut self, done: &mut Vec<Done>, wait: Duration) -> io::Result<()> {
+        Self::reap_within(self, done, wait)
+    }
+
+    fn buffer(&mut self, slot: u32) -> Option<&mut [u8]> {
+        Some(Self::buffer(self, slot))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Self::flush(self)
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        if self.buffers_registered() {
+            return Vec::new();
+        }
+        vec!["io_uring could not register the buffers, so the kernel pins them at each transfer, which costs CPU; \
+              raise the limit of locked memory (ulimit -l)"
+            .to_owned()]
+    }
+}

@@ -1,0 +1,174 @@
+//! Scratch files: the only targets that the lab writes without permission. Creates and fills them; `own_file.rs`
+//! removes them.
+
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use iopath_os::file_size_limit;
+use iopath_os::target::Target as TargetInfo;
+use iopath_report::random;
+use rand_xoshiro::rand_core::RngCore;
+use rustix::fs::statvfs;
+
+use crate::error::BenchError;
+use crate::own_file::{Kind, OwnFile, with_limit};
+use crate::refusal::WorkloadError;
+use crate::signals::Interruption;
+
+/// The file is written in pieces of this size.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// The maximum reserve that a scratch file leaves free, in bytes. On a small filesystem the reserve is 5%.
+const MARGIN_BYTES_MAX: u64 = 1 << 30;
+
+/// A file of incompressible bytes in written extents. Removed on drop.
+#[derive(Debug)]
+pub struct Scratch(OwnFile);
+
+impl Scratch {
+    /// Creates a file of `size_bytes` in `directory` and fills it; the bytes are on the medium on return. `advance` is
+    /// called with the bytes written so far. Scratch files of dead processes in the directory are removed first.
+    ///
+    /// # Errors
+    /// [`BenchError`]: the directory is missing, full, not writable, or stores no files.
+    pub fn create(
+        directory: &Path,
+        size_bytes: u64,
+        seed: u64,
+        advance: &mut dyn FnMut(u64),
+    ) -> Result<Self, BenchError> {
+        check_space(directory, size_bytes)?;
+        check_limit(directory, size_bytes)?;
+        let file = OwnFile::create(directory, Kind::Scratch).map_err(|source| no_file(directory, source))?;
+        let scratch = Self(file);
+        scratch.fill(size_bytes, seed, advance).map_err(|source| match source.kind() {
+            io::ErrorKind::Interrupted => BenchError::Interrupted,
+            _ => BenchError::io("write a scratch file in", directory)(with_limit(source)),
+        })?;
+        Ok(scratch)
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn fill(&self, size_bytes: u64, seed: u64, advance: &mut dyn FnMut(u64)) -> io::Result<()> {
+        let mut generator = random::generator(seed, [u64::MAX, 1]);
+        let mut piece = vec![0; PIECE_BYTES];
+        let mut offset = 0;
+        while offset < size_bytes {
+            let bytes = (size_bytes - offset).min(PIECE_BYTES as u64) as usize;
+            generator.fill_bytes(&mut piece[..bytes]);
+            if Interruption::is_requested() {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            self.0.file().write_all_at(&piece[..bytes], offset)?;
+            offset += bytes as u64;
+            advance(offset);
+        }
+        self.0.file().sync_data()
+    }
+}
+
+/// The error of a file that could not be created. Names the filesystem if it is the cause.
+fn no_file(directory: &Path, source: io::Error) -> BenchError {
+    let target = directory.to_owned();
+    if stores_no_files(directory) {
+        let filesystem = TargetInfo::inspect(directory).ok().and_then(|info| info.filesystem);
+        let filesystem = filesystem.map(|filesystem| filesystem.name);
+        return BenchError::NoScratch { directory: target, filesystem, source };
+    }
+    match source.kind() {
+        io::ErrorKind::PermissionDenied => {
+            BenchError::NoPermission { target, access: "creating a scratch file" }
+        }
+        io::ErrorKind::NotFound => BenchError::Missing { target },
+        _ => BenchError::NoScratch { directory: target, filesystem: None, source },
+    }
+}
+
+/// Whether a filesystem has no blocks and stores no files, such as procfs and sysfs.
+fn stores_no_files(directory: &Path) -> bool {
+    statvfs(directory).is_ok_and(|stat| stat.f_blocks == 0)
+}
+
+/// Refuses a file that would fill the filesystem. Does not refuse a filesystem without blocks: the creation of the file
+/// decides.
+fn check_space(directory: &Path, needed: u64) -> Result<(), BenchError> {
+    let stat = statvfs(directory)
+        .map_err(|errno| BenchError::io("read the free space of", directory)(errno.into()))?;
+    if stat.f_blocks == 0 {
+        return Ok(());
+    }
+    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+    let margin = (stat.f_blocks.saturating_mul(stat.f_frsize) / 20).min(MARGIN_BYTES_MAX);
+    if needed.saturating_add(margin) <= free {
+        return Ok(());
+    }
+    Err(WorkloadError::NoSpace { directory: directory.to_owned(), needed, margin, free }.into())
+}
+
+/// Refuses a file above the limit of file sizes before it is filled, which takes minutes.
+fn check_limit(directory: &Path, needed: u64) -> Result<(), WorkloadError> {
+    let limit = file_size_limit();
+    if needed <= limit {
+        return Ok(());
+    }
+    Err(WorkloadError::FileLimit { directory: directory.to_owned(), needed, limit })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn create(directory: &Path, size_bytes: u64) -> Result<Scratch, BenchError> {
+        Scratch::create(directory, size_bytes, 1, &mut |_| ())
+    }
+
+    fn names(directory: &Path) -> usize {
+        fs::read_dir(directory).unwrap().count()
+    }
+
+    #[test]
+    fn holds_written_random_bytes_and_is_removed_when_dropped() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut seen = 0;
+        let scratch = Scratch::create(directory.path(), 2 * MIB + 100, 1, &mut |done| seen = done).unwrap();
+        assert_eq!(seen, 2 * MIB + 100);
+        let bytes = fs::read(scratch.path()).unwrap();
+        assert_eq!(bytes.len() as u64, 2 * MIB + 100);
+        let mut counts = [0u32; 256];
+        for byte in &bytes {
+            counts[usize::from(*byte)] += 1;
+        }
+        let expected = bytes.len() as u32 / 256;
+        assert!(
+            counts.iter().all(|count| count.abs_diff(expected) < expected / 10),
+            "all byte values are equally frequent"
+        );
+        drop(scratch);
+        assert_eq!(names(directory.path()), 0);
+    }
+
+    #[test]
+    fn a_file_that_does_not_fit_is_refused_and_leaves_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let error = create(directory.path(), 1 << 60).unwrap_err();
+        let text = error.to_string();
+        assert!(matches!(error, BenchError::Workload(WorkloadError::NoSpace { .. })), "{text}");
+        assert!(text.contains(directory.path().to_str().unwrap()) && text.contains("1048576 TiB"), "{text}");
+        assert_eq!(names(directory.path()), 0);
+    }
+
+    #[test]
+    fn a_directory_that_is_missing_is_named() {
+        let text = create(Path::new("/no/such/place"), MIB).unwrap_err().to_string();
+        assert!(text.starts_with("/no/such/place does not exist"), "{text}");
+    }
+}

@@ -1,0 +1,96 @@
+//! A job of a job file: its name, its line and its settings. The options of `options.rs` set them; `members.rs` makes
+//! workloads of them.
+
+use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
+use std::path::Path;
+
+use super::error::{At, JobFileError};
+use iopath_bench::model::is_model;
+use iopath_bench::options::{Settings, SteadyKey, key_of};
+use iopath_bench::refusal::WorkloadError;
+use iopath_bench::steady::{Limit, SteadyMetric, SteadyState};
+
+/// A job: what one section says, after the defaults of the `[global]` sections before it.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// The line of the section.
+    pub at: At,
+    /// The values of its keys.
+    pub settings: Settings,
+    /// The keys that were applied and their values, with those of `[global]`, in their order; a bare key has the
+    /// value 1.
+    pub given: Vec<[String; 2]>,
+    /// The last values of keys that are out of the range of a workload, each with the first name of its key. They
+    /// matter only if the job runs.
+    pub(super) out_of_range: BTreeMap<&'static str, WorkloadError>,
+}
+
+impl Deref for Job {
+    type Target = Settings;
+
+    fn deref(&self) -> &Settings {
+        &self.settings
+    }
+}
+
+impl DerefMut for Job {
+    fn deref_mut(&mut self) -> &mut Settings {
+        &mut self.settings
+    }
+}
+
+/// fio's default of `steadystate`.
+const STEADY: SteadyKey =
+    SteadyKey { metric: SteadyMetric::Iops, is_slope: true, limit: Limit::Percent(0.01) };
+
+impl Job {
+    /// A job with the defaults of fio.
+    pub(super) fn new(name: String, at: At) -> Self {
+        let settings = Settings { name, ..Settings::default() };
+        Self { at, settings, given: Vec::new(), out_of_range: BTreeMap::new() }
+    }
+
+    /// Whether it names a model, in virtual time.
+    pub(super) fn is_on_model(&self) -> bool {
+        matches!(&self.files[..], [file] if is_model(Path::new(file)))
+    }
+
+    /// The criterion that ends the job; none without a window, which is fio's default.
+    pub(super) fn steady_state(&self) -> Result<Option<SteadyState>, JobFileError> {
+        let Some(window) = self.steady_window.filter(|window| !window.is_zero()) else {
+            return match self.steady {
+                Some(_) => Err(self.problem("steadystate needs a window; add steadystate_duration")),
+                None => Ok(None),
+            };
+        };
+        let given = self.steady.unwrap_or(STEADY);
+        let settings = SteadyState {
+            metric: given.metric,
+            window,
+            interval: self.steady_interval,
+            ramp: self.steady_ramp,
+            deviation: (!given.is_slope).then_some(given.limit),
+            slope: None,
+        };
+        // The limit of fio is the change from one sample to the next one.
+        let distances = settings.samples().saturating_sub(1) as f64;
+        let slope = given.is_slope.then(|| given.limit.times(distances));
+        Ok(Some(SteadyState { slope, ..settings }))
+    }
+
+    /// Checks the ranges of the values.
+    pub(super) fn check_ranges(&self) -> Result<(), JobFileError> {
+        self.out_of_range.values().next().map_or(Ok(()), |error| Err(self.refused(error)))
+    }
+
+    /// The error of a workload that its path or target refuses, with the names of keys.
+    pub(super) fn refused(&self, error: &WorkloadError) -> JobFileError {
+        self.problem(error.message(key_of))
+    }
+
+    /// An error of keys that are not valid together.
+    pub(super) fn problem(&self, problem: impl Into<String>) -> JobFileError {
+        JobFileError::Job { at: self.at.clone(), job: self.name.clone(), problem: problem.into() }
+    }
+}

@@ -1,0 +1,218 @@
+//! The clones of jobs as workloads: the path, the range and the pace of each. Does not open paths, and runs nothing.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::num::NonZeroU64;
+
+use rand_xoshiro::rand_core::RngCore;
+
+use super::controls::controls;
+use super::error::JobFileError;
+use super::job::Job;
+use super::places::{Access, Place};
+use super::range::Range;
+use iopath_bench::job::Start;
+use iopath_bench::model::ModelTarget;
+use iopath_bench::options::IoEngine;
+use iopath_bench::path::PathRow;
+use iopath_bench::paths::{
+    iopath_buffered, iopath_direct, kernel_buffered, kernel_direct, kernel_mmap, kernel_uring, null,
+};
+use iopath_bench::refusal::WorkloadError;
+use iopath_bench::workload::{BlockSize, Depth, Distribution, Jobs, Rate, Workload};
+use iopath_report::random;
+
+/// Separates the seeds of the clones of different jobs.
+const PURPOSE: u64 = 0xF10;
+
+/// The path of a job, and a warning if it differs from the engine that the job names.
+pub(super) fn path(job: &Job) -> Result<(&'static PathRow, Option<String>), JobFileError> {
+    if job.is_on_model() {
+        return Ok((path_on_model(job)?, None));
+    }
+    let row = match (job.engine, job.direct) {
+        (IoEngine::Synchronous, false) => &kernel_buffered::ROW,
+        (IoEngine::Synchronous, true) => &kernel_direct::ROW,
+        (IoEngine::Asynchronous, true) => &kernel_uring::ROW,
+        (IoEngine::Asynchronous, false) => {
+            let warning = (job.workload.depth.get() > 1).then(|| {
+                format!(
+                    "{}: job `{}`: path kernel-buffered has a depth of 1: without direct=1, the kernel completes \
+                     most transfers of an asynchronous engine before it returns",
+                    job.at, job.name
+                )
+            });
+            return Ok((&kernel_buffered::ROW, warning));
+        }
+        (IoEngine::Mapped, false) => &kernel_mmap::ROW,
+        (IoEngine::Mapped, true) => {
+            return Err(job.problem("a mapped file has no direct I/O; remove direct=1"));
+        }
+        (IoEngine::Null, _) => &null::ROW,
+        (IoEngine::Path(row), _) => row,
+    };
+    Ok((row, None))
+}
+
+/// The path of a job on a model, which no code of the kernel can access.
+fn path_on_model(job: &Job) -> Result<&'static PathRow, JobFileError> {
+    Ok(match (job.engine, job.direct) {
+        (IoEngine::Synchronous | IoEngine::Asynchronous, true) => &iopath_direct::ROW,
+        (IoEngine::Synchronous | IoEngine::Asynchronous | IoEngine::Mapped, false) => &iopath_buffered::ROW,
+        (IoEngine::Mapped, true) => {
+            return Err(job.problem("a mapped file has no direct I/O; remove direct=1"));
+        }
+        (IoEngine::Null, _) => &null::ROW,
+        (IoEngine::Path(row), _) => row,
+    })
+}
+
+/// One clone of a job, ready for its thread.
+#[derive(Debug)]
+pub(super) struct Member {
+    /// The number of its job in the file.
+    pub(super) job: usize,
+    pub(super) place: Place,
+    /// The workload, with one thread.
+    pub(super) workload: Workload,
+    pub(super) end_bytes: u64,
+    pub(super) start: Start,
+    pub(super) ends_all: bool,
+}
+
+impl Member {
+    /// The clone of an access to a target of `file_bytes`, which may be a model. `number` is that of the job; `base`
+    /// has the settings that a job file has not.
+    pub(super) fn of(
+        access: &Access,
+        number: usize,
+        file_bytes: u64,
+        model: Option<&ModelTarget>,
+        base: &Workload,
+    ) -> Result<Self, JobFileError> {
+        let Access { job, path, clone, ref place } = *access;
+        let range = Range::of(job, clone, Some(job.file_bytes.unwrap_or(file_bytes)))?;
+        if range.end_bytes > file_bytes {
+            return Err(job.problem(format!(
+                "the range ends at byte {}, and the file or device has {file_bytes} bytes; use a smaller size or offset",
+                range.end_bytes
+            )));
+        }
+        let own = &job.workload;
+        // As in fio, a think time follows each transfer, so one is in flight.
+        let is_paced = !own.think.is_zero();
+        // The paths of models are not synchronous.
+        let is_synchronous =
+            model.is_some() && matches!(job.engine, IoEngine::Synchronous | IoEngine::Mapped);
+        let [of_reads, of_writes] = rates(job)?;
+        let zones = job.zones().map_err(|problem| job.problem(problem))?;
+        let workload = Workload {
+            path,
+            target: match place {
+                Place::Present(file) | Place::Named(file) => Some(file.clone()),
+                Place::Own(directory, ..) => Some(directory.clone()),
+                Place::None(_) => None,
+            },
+            block_size: BlockSize::new(job.block_bytes()).map_err(|error| job.refused(&error))?,
+            shape: job.shape(zones),
+            depth: if is_paced || is_synchronous { Depth::constant(1) } else { own.depth },
+            jobs: Jobs::constant(1),
+            size_bytes: Some(range.end_bytes),
+            start_bytes: range.start_bytes,
+            end: range.end,
+            rate: of_reads,
+            rate_of_writes: of_writes,
+            flush_every: own.flush_every.filter(|_| own.rw.writes()),
+            verify: job.verifies.then_some(job.verify),
+            steady_state: job.steady_state()?,
+            seed: seed(job, number, clone),
+            distribution: distribution(job),
+            controls: controls(job)?,
+            // The options of the command line for all jobs.
+            repetitions: base.repetitions,
+            elevator: base.elevator.clone(),
+            device_depth: base.device_depth,
+            engine: base.engine,
+            cache: base.cache,
+            log: base.log.clone(),
+            host: base.host.clone(),
+            overwrite: base.overwrite,
+            latency_sampling: base.latency_sampling,
+            ..own.clone()
+        };
+        if workload.controls.series.is_some() && workload.repetitions.get() > 1 {
+            return Err(job.problem("a series over time (write_bw_log, write_lat_log, write_iops_log) has one repetition; remove --repeat"));
+        }
+        check(&workload, range.end_bytes, model).map_err(|error| job.refused(&error))?;
+        Ok(Self {
+            job: number,
+            place: place.clone(),
+            workload,
+            end_bytes: range.end_bytes,
+            start: Start { delay: job.start_delay, ramp: job.ramp },
+            ends_all: job.exit_all,
+        })
+    }
+}
+
+/// The checks of a workload that need no target.
+fn check(workload: &Workload, size_bytes: u64, model: Option<&ModelTarget>) -> Result<(), WorkloadError> {
+    workload.check()?;
+    workload.check_size(size_bytes)?;
+    workload.check_warm(size_bytes)?;
+    match model {
+        Some(model) => workload.check_on_model(model),
+        None => workload.check_on_storage(),
+    }
+}
+
+/// A workload for the results of all clones of a job.
+pub(super) fn of_all_clones(first: &Workload, clones: u64) -> Result<Workload, WorkloadError> {
+    Ok(Workload { jobs: Jobs::new(clones)?, ..first.clone() })
+}
+
+fn seed(job: &Job, number: usize, clone: u64) -> u64 {
+    let seed = match (job.seed, job.is_repeatable) {
+        (Some(seed), _) => seed,
+        (None, true) => 1,
+        (None, false) => RandomState::new().build_hasher().finish(),
+    };
+    random::generator(seed, [PURPOSE + number as u64, clone]).next_u64()
+}
+
+/// The distribution of random offsets.
+fn distribution(job: &Job) -> Distribution {
+    match &job.workload.distribution {
+        Distribution::Sequence { blocks, .. } => {
+            Distribution::Sequence { blocks: blocks.clone(), moves: job.sequence_moves }
+        }
+        other => other.clone(),
+    }
+}
+
+/// The rate of the directions that the pattern has: one rate, or those of the reads and of the writes of a mixed
+/// pattern.
+pub(super) fn rates(job: &Job) -> Result<[Option<Rate>; 2], JobFileError> {
+    let nonzero = |limits: [Option<u64>; 2]| limits.map(|limit| limit.and_then(NonZeroU64::new));
+    let (bytes, ios) = (nonzero(job.rate_bytes), nonzero(job.rate_ios));
+    let is_used = [job.workload.rw.reads(), job.workload.rw.writes()];
+    let mut rates = [None; 2];
+    for (direction, rate) in rates.iter_mut().enumerate().filter(|(direction, _)| is_used[*direction]) {
+        *rate = match (bytes[direction], ios[direction]) {
+            (Some(_), Some(_)) => {
+                return Err(job.problem("rate and rate_iops exclude each other; remove one of them"));
+            }
+            (Some(bytes), None) => Some(Rate::Bytes(bytes)),
+            (None, Some(ios)) => Some(Rate::Ios(ios)),
+            (None, None) => None,
+        };
+    }
+    match rates {
+        [Some(_), None] | [None, Some(_)] if is_used == [true, true] => Err(job.problem(
+            "a mixed pattern has a rate for reads and one for writes, or none; add the missing one, or use one job for \
+             reads and one for writes",
+        )),
+        [None, Some(of_writes)] => Ok([Some(of_writes), None]),
+        rates => Ok(rates),
+    }
+}

@@ -1,0 +1,237 @@
+//! Where the bytes of jobs are: files and devices of the user, models, and scratch files for names that do not exist.
+//! Prepares the targets of a whole job file. Does not run the jobs.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use iopath_report::Rw;
+
+use super::error::JobFileError;
+use super::job::Job;
+use super::range::{Range, file_bytes_of};
+use iopath_bench::error::BenchError;
+use iopath_bench::export::is_remote;
+use iopath_bench::model::ModelTarget;
+use iopath_bench::path::PathRow;
+use iopath_bench::progress::Progress;
+use iopath_bench::stripe_name::StripeName;
+use iopath_bench::target::Target;
+use iopath_bench::workload::{BlockSize, Workload};
+
+/// The most symbolic links from a name to its file, as in Linux.
+const LINKS_MAX: u32 = 40;
+
+/// The target of a clone, before it is prepared. Clones with equal places share a target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    /// No target: a path without a device, with this size in bytes.
+    None(u64),
+    /// A file or device that exists, a model, or a stripe.
+    Present(PathBuf),
+    /// A name that does not exist: a scratch file in its directory.
+    Named(PathBuf),
+    /// A scratch file of one clone in a directory: the number of the job and of the clone.
+    Own(PathBuf, usize, u64),
+}
+
+impl Place {
+    /// The place of a clone of job `number`.
+    pub(super) fn of(job: &Job, path: &PathRow, number: usize, clone: u64) -> Result<Self, JobFileError> {
+        if !path.capabilities.needs_target {
+            let bytes = file_bytes_of(job)?;
+            return Ok(Self::None(bytes));
+        }
+        let directory = |clone: u64| {
+            let index = clone as usize % job.directories.len().max(1);
+            job.directories.get(index).map_or_else(|| PathBuf::from("."), PathBuf::from)
+        };
+        let file = match &job.files[..] {
+            [] => return Ok(Self::Own(directory(clone), number, clone)),
+            [file] => Path::new(file),
+            several => {
+                let problem = format!(
+                    "a job has one file, and filename names {} (each line adds to those before it and of [global]): {}; \
+                     write one job for each file, or `\\:` for a colon in a name",
+                    several.len(),
+                    several.join(", ")
+                );
+                return Err(job.problem(problem));
+            }
+        };
+        let is_named = || -> Result<bool, BenchError> {
+            Ok(ModelTarget::find(file)?.is_some() || StripeName::find(file)?.is_some())
+        };
+        if is_remote(file) || is_named()? {
+            return Ok(Self::Present(file.to_owned()));
+        }
+        let file = if job.directories.is_empty() { file.to_owned() } else { directory(0).join(file) };
+        match fs::metadata(&file) {
+            Ok(found) if found.is_dir() => {
+                let problem = format!("{} is a directory; name it with directory=", file.display());
+                Err(job.problem(problem))
+            }
+            Ok(_) => Ok(Self::Present(file.canonicalize().map_err(BenchError::io("open", &file))?)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(BenchError::io("open", &file)(error).into())
+            }
+            Err(_) => {
+                let file = resolved(&file)?;
+                if file.starts_with("/dev") {
+                    let problem = format!(
+                        "{} does not exist; a scratch file in /dev would lie in memory",
+                        file.display()
+                    );
+                    return Err(job.problem(problem));
+                }
+                Ok(Self::Named(file))
+            }
+        }
+    }
+
+    /// The directory of the scratch file; none for other places.
+    fn directory(&self) -> Option<&Path> {
+        match self {
+            Self::None(_) | Self::Present(_) => None,
+            Self::Named(file) => file.parent(),
+            Self::Own(directory, ..) => Some(directory),
+        }
+    }
+}
+
+/// The only name of a file that does not exist: in its directory, with symbolic links resolved.
+fn resolved(file: &Path) -> Result<PathBuf, BenchError> {
+    let mut file = file.to_owned();
+    for _ in 0..LINKS_MAX {
+        let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let directory = parent.canonicalize().map_err(BenchError::open(parent, false))?;
+        let Some(name) = file.file_name() else { break };
+        let named = directory.join(name);
+        match fs::read_link(&named) {
+            Ok(link) => file = directory.join(link),
+            Err(_) => return Ok(named),
+        }
+    }
+    Err(BenchError::Missing { target: file })
+}
+
+/// A target with its place.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub(super) place: Place,
+    pub(super) target: Target,
+}
+
+/// A clone that accesses a place.
+#[derive(Debug, Clone)]
+pub(super) struct Access<'a> {
+    pub(super) job: &'a Job,
+    pub(super) path: &'static PathRow,
+    pub(super) clone: u64,
+    pub(super) place: Place,
+}
+
+/// A place, with the target unless it is a scratch file that does not exist yet.
+#[derive(Debug)]
+pub(super) struct Planned {
+    place: Place,
+    /// The size of the target.
+    pub(super) size_bytes: u64,
+    target: Option<Target>,
+}
+
+impl Planned {
+    /// The plan of a place.
+    ///
+    /// # Panics
+    /// If the place was not planned.
+    pub(super) fn of<'a>(planned: &'a [Self], place: &Place) -> &'a Self {
+        planned.iter().find(|planned| planned.place == *place).expect("each place was planned")
+    }
+
+    /// The model; none where the target is real.
+    pub(super) fn model(&self) -> Option<&ModelTarget> {
+        self.target.as_ref()?.model()
+    }
+
+    /// The directory of a scratch file; none if the target exists.
+    pub(super) fn scratch_directory(&self) -> Option<&Path> {
+        self.place.directory().filter(|_| self.target.is_none())
+    }
+}
+
+/// Examines each place once, and creates no file. `accesses` are those of all jobs of the file: they decide the sizes
+/// of scratch files, and whether a file of the user is written.
+pub(super) fn plan(
+    accesses: &[Access],
+    overwrite: bool,
+    progress: &mut dyn Progress,
+) -> Result<Vec<Planned>, JobFileError> {
+    let mut planned: Vec<Planned> = Vec::new();
+    for access in accesses {
+        if planned.iter().any(|known| known.place == access.place) {
+            continue;
+        }
+        let of_place: Vec<&Access> = accesses.iter().filter(|other| other.place == access.place).collect();
+        let place = access.place.clone();
+        let (size_bytes, target) = match &place {
+            Place::None(bytes) => (*bytes, Some(Target::none(*bytes))),
+            Place::Present(file) => {
+                let target = present(file, &of_place, overwrite, progress)?;
+                (target.size_bytes(), Some(target))
+            }
+            Place::Named(_) | Place::Own(..) => (scratch_bytes(&of_place)?, None),
+        };
+        planned.push(Planned { place, size_bytes, target });
+    }
+    Ok(planned)
+}
+
+/// Creates the scratch files.
+pub(super) fn prepare(
+    planned: Vec<Planned>,
+    seed: u64,
+    progress: &mut dyn Progress,
+) -> Result<Vec<Prepared>, JobFileError> {
+    let made = |Planned { place, size_bytes, target }| {
+        let target = match (target, place.directory()) {
+            (None, Some(directory)) => Target::scratch(directory, size_bytes, seed, progress)?,
+            (target, _) => target.expect("only a scratch file has no target"),
+        };
+        Ok(Prepared { place, target })
+    };
+    planned.into_iter().map(made).collect()
+}
+
+/// A file or device of the user, or a model. Writes need permission.
+fn present(
+    file: &Path,
+    accesses: &[&Access],
+    overwrite: bool,
+    progress: &mut dyn Progress,
+) -> Result<Target, JobFileError> {
+    let writes = accesses.iter().any(|access| access.job.workload.rw.writes());
+    let access =
+        accesses.iter().find(|access| access.job.workload.rw.writes() == writes).unwrap_or(&accesses[0]);
+    let workload = Workload {
+        path: access.path,
+        target: Some(file.to_owned()),
+        rw: if writes { Rw::Write } else { Rw::Read },
+        // The blocks of the jobs are checked later.
+        block_size: BlockSize::constant(4096),
+        overwrite,
+        ..Workload::default()
+    };
+    Ok(Target::prepare(&workload, progress)?)
+}
+
+/// The size of a scratch file that holds the ranges of all accesses.
+fn scratch_bytes(accesses: &[&Access]) -> Result<u64, JobFileError> {
+    let mut bytes = 0;
+    for access in accesses {
+        let known = access.job.file_bytes;
+        let range = Range::of(access.job, access.clone, known)?;
+        bytes = bytes.max(known.unwrap_or(0)).max(range.end_bytes);
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,254 @@
+//! Runs the groups of jobs of a file one after another, on this machine or on models. `group.rs` has the jobs
+//! of one group, `results.rs` the results of jobs and groups.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::JobFile;
+use super::error::JobFileError;
+use super::group::JobGroup;
+use super::job::Job;
+use super::members::{Member, path};
+use super::places::{Access, Place, Planned, plan, prepare};
+use super::results::{GroupRun, skips_later_groups};
+use super::verified;
+use iopath_bench::error::BenchError;
+use iopath_bench::host::memory_available_bytes;
+use iopath_bench::options::{Amount, IoEngine};
+use iopath_bench::path::PathRow;
+use iopath_bench::progress::{Progress, Stage};
+use iopath_bench::refusal::WorkloadError;
+use iopath_bench::request_log::RequestLog;
+use iopath_bench::run::{IDLE_SAMPLE, Lab};
+use iopath_bench::runner::Session;
+use iopath_bench::target::Target;
+use iopath_bench::workload::{Repetitions, Workload};
+use iopath_report::result::{Clock, Report};
+
+/// Changes to all jobs of a file, and the settings that a job file has not.
+#[derive(Debug, Clone)]
+pub struct RunSettings {
+    /// Replaces `filename` by a file, device or model; or the directories of files by another one.
+    pub target: Option<PathBuf>,
+    /// Replaces `size`, in bytes.
+    pub size_bytes: Option<u64>,
+    /// Replaces `runtime`.
+    pub runtime: Option<Duration>,
+    /// Replaces `ioengine` and `direct`.
+    pub path: Option<&'static PathRow>,
+    /// Repetitions, page cache, elevator, I/O engine and permission to overwrite, for all jobs.
+    pub base: Workload,
+}
+
+impl Default for RunSettings {
+    /// No changes, and one repetition, as fio has.
+    fn default() -> Self {
+        let base = Workload { repetitions: Repetitions::constant(1), ..Workload::default() };
+        Self { target: None, size_bytes: None, runtime: None, path: None, base }
+    }
+}
+
+impl JobFile {
+    /// Measures the jobs: a result for each job and for each group of jobs.
+    ///
+    /// # Errors
+    /// [`JobFileError`]: keys that are not valid together, a target that does not suit, or a failed transfer.
+    pub fn run(&self, settings: &RunSettings, progress: &mut dyn Progress) -> Result<Report, JobFileError> {
+        let mut jobs = self.jobs.clone();
+        for job in &mut jobs {
+            settings.change(job);
+        }
+        let (accesses, mut warnings) = accesses(&jobs)?;
+        let flat: Vec<Access> = accesses.iter().flatten().cloned().collect();
+        let base = &settings.base;
+        let planned = plan(&flat, base.overwrite, progress)?;
+        // A file that cannot be run is refused before a scratch file is filled, which can take minutes.
+        let members = members(&accesses, &planned, base)?;
+        let sizes: Vec<usize> = self.groups().iter().map(|group| group.len()).collect();
+        let is_virtual = are_models(&flat, &planned)?;
+        let groups = groups(&members, &sizes);
+        if is_virtual {
+            groups.iter().try_for_each(|group| check_paths(&jobs, group))?;
+        } else {
+            check_memory(&members)?;
+        }
+        let records = verified::records(&jobs, &members, &sizes)?;
+        probe(&members, &planned, base.seed)?;
+        let prepared = prepare(planned, base.seed, progress)?;
+        let lab = if is_virtual { Lab::in_virtual_time() } else { Lab::new(IDLE_SAMPLE, progress) };
+        let mut targets = prepared.iter().map(|prepared| prepared.target.facts());
+        let first = targets.next().flatten();
+        let clock = if is_virtual { Clock::Virtual } else { Clock::Real };
+        let more_targets = targets.flatten().collect();
+        let mut report =
+            Report { clock, more_targets, ..Report::new(lab.host().cloned(), first, Vec::new()) };
+        let names: Vec<String> = prepared.iter().flat_map(|prepared| prepared.target.names()).collect();
+        let log = RequestLog::start(base, &names, is_virtual)?;
+        let mut session = Session::new(log.as_ref());
+        for (index, members) in groups.iter().enumerate() {
+            let (number, count) = (index as u32 + 1, groups.len());
+            let group = JobGroup { number, jobs: &jobs, members, prepared: &prepared, records: &records };
+            progress.stage(&Stage::Jobs { names: group.names(), number, count });
+            let ran = match group.run(&lab, base.seed, &mut session, progress) {
+                Err(error) if !report.runs.is_empty() => GroupRun::without_results(&error),
+                ran => ran?,
+            };
+            warnings.extend(ran.end(number, count));
+            if ran.add_to(&mut report) {
+                break;
+            }
+            if let Some(skip) = skips_later_groups(&jobs, members).filter(|_| index + 1 < count) {
+                warnings.push(skip);
+                break;
+            }
+        }
+        match log.map(RequestLog::finish).transpose() {
+            Ok(warning) => warnings.extend(warning.flatten()),
+            // The results do not need the log.
+            Err(error) => report.failure = report.failure.or(Some(error.to_string())),
+        }
+        if let Some(first) = report.runs.first_mut() {
+            first.warnings.extend(warnings);
+        }
+        Ok(report)
+    }
+}
+
+impl RunSettings {
+    /// The files and devices that the jobs of a file name.
+    pub fn named_files(&self, file: &JobFile) -> Vec<PathBuf> {
+        let mut jobs = file.jobs.clone();
+        for job in &mut jobs {
+            self.change(job);
+        }
+        let of_job = |job: &Job| {
+            let directory = job.directories.first().map(PathBuf::from).unwrap_or_default();
+            job.files.iter().map(|file| directory.join(file)).collect::<Vec<_>>()
+        };
+        jobs.iter().flat_map(of_job).collect()
+    }
+
+    fn change(&self, job: &mut Job) {
+        if let Some(target) = &self.target {
+            let name = target.display().to_string();
+            if target.is_dir() {
+                job.directories = vec![name];
+                // A file in another directory would not be in this one.
+                for file in &mut job.files {
+                    if let Some(last) = PathBuf::from(&*file).file_name() {
+                        *file = last.display().to_string();
+                    }
+                }
+            } else {
+                (job.files, job.directories) = (vec![name], Vec::new());
+            }
+        }
+        if let Some(size_bytes) = self.size_bytes {
+            job.size = Some(Amount::Bytes(size_bytes));
+            (job.io_size, job.file_bytes) = (None, None);
+        }
+        job.runtime = self.runtime.or(job.runtime);
+        if let Some(row) = self.path {
+            job.engine = IoEngine::Path(row);
+        }
+    }
+}
+
+/// The accesses of each job, one for each clone, and warnings about paths.
+fn accesses(jobs: &[Job]) -> Result<(Vec<Vec<Access<'_>>>, Vec<String>), JobFileError> {
+    let (mut all, mut warnings) = (Vec::new(), Vec::new());
+    for (number, job) in jobs.iter().enumerate() {
+        job.check_ranges()?;
+        let (path, warning) = path(job)?;
+        warnings.extend(warning);
+        let access = |clone| Ok(Access { job, path, clone, place: Place::of(job, path, number, clone)? });
+        all.push((0..job.clones()).map(access).collect::<Result<_, JobFileError>>()?);
+    }
+    Ok((all, warnings))
+}
+
+/// The members of each job.
+fn members(
+    accesses: &[Vec<Access>],
+    planned: &[Planned],
+    base: &Workload,
+) -> Result<Vec<Vec<Member>>, JobFileError> {
+    let of_job = |(number, clones): (usize, &Vec<Access>)| {
+        let member = |access: &Access| {
+            let planned = Planned::of(planned, &access.place);
+            Member::of(access, number, planned.size_bytes, planned.model(), base)
+        };
+        clones.iter().map(member).collect()
+    };
+    accesses.iter().enumerate().map(of_job).collect()
+}
+
+/// The members of the jobs of each group, which have these numbers of jobs.
+fn groups<'a>(members: &'a [Vec<Member>], sizes: &[usize]) -> Vec<&'a [Vec<Member>]> {
+    let mut rest = members;
+    let group = |size: &usize| {
+        let (group, after) = rest.split_at(*size);
+        rest = after;
+        group
+    };
+    sizes.iter().map(group).collect()
+}
+
+/// Whether the targets are models, all of them.
+fn are_models(accesses: &[Access], planned: &[Planned]) -> Result<bool, JobFileError> {
+    let model = |access: &&Access| Planned::of(planned, &access.place).model().is_some();
+    let real = accesses.iter().find(|access| !model(access));
+    match (accesses.iter().any(|access| model(&access)), real) {
+        (false, _) => Ok(false),
+        (true, None) => Ok(true),
+        (true, Some(access)) => Err(access.job.problem(
+            "jobs of a file are all on models (filename=model\\:NAME), or all on this machine: virtual time has no real \
+             devices",
+        )),
+    }
+}
+
+/// Checks that the jobs of a group access each model by the same path.
+fn check_paths(jobs: &[Job], group: &[Vec<Member>]) -> Result<(), JobFileError> {
+    for member in group.iter().flatten() {
+        let path = member.workload.path.name;
+        let differs = |other: &&Member| other.place == member.place && other.workload.path.name != path;
+        if let Some(other) = group.iter().flatten().find(differs) {
+            return Err(jobs[member.job].problem(format!(
+                "it accesses the model by path {path}, and job {} of the same group by {}; use one path, or add stonewall",
+                jobs[other.job].name, other.workload.path.name
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Checks the alignment of the members of scratch files, with a small file in each directory.
+fn probe(members: &[Vec<Member>], planned: &[Planned], seed: u64) -> Result<(), JobFileError> {
+    let mut probes: Vec<(&Path, Target)> = Vec::new();
+    let is_direct = |member: &&Member| member.workload.path.capabilities.needs_direct_io();
+    for member in members.iter().flatten().filter(is_direct) {
+        let Some(directory) = Planned::of(planned, &member.place).scratch_directory() else { continue };
+        if probes.iter().all(|(known, _)| *known != directory) {
+            probes.push((directory, Target::probe(directory, seed)?));
+        }
+        for (_, probe) in probes.iter().filter(|(known, _)| *known == directory) {
+            probe.check_alignment(&member.workload)?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the buffers of all members fit in memory. Jobs of one group alone would need less.
+fn check_memory(members: &[Vec<Member>]) -> Result<(), JobFileError> {
+    let of_member = |Member { workload, .. }: &Member| {
+        u64::from(workload.block_size).saturating_mul(workload.depth_in_flight().into())
+    };
+    let needed = members.iter().flatten().map(of_member).fold(0, u64::saturating_add);
+    match memory_available_bytes() {
+        Some(available) if needed > available => {
+            Err(BenchError::from(WorkloadError::Buffers { needed, available }).into())
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,6 @@
+//! The tests of the crate in one test program, a module for each subject.
+
+mod jobfile;
+mod jobfile_controls;
+mod jobfile_models;
+mod places;
