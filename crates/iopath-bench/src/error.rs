@@ -341,6 +341,18 @@ impl BenchError {
         }
     }
 
+    /// The failure after which the results so far remain; none after a signal.
+    ///
+    /// # Errors
+    /// The error itself, if there are no results.
+    pub fn into_failure(self, has_results: bool) -> Result<Option<Self>, Self> {
+        match self {
+            error if !has_results => Err(error),
+            Self::Interrupted => Ok(None),
+            error => Ok(Some(error)),
+        }
+    }
+
     /// For `map_err`: the operation that the system refused, and its object.
     pub fn io(action: &'static str, target: &Path) -> impl FnOnce(io::Error) -> Self {
         let target = target.to_owned();
@@ -480,6 +492,15 @@ mod tests {
         assert_eq!(BenchError::from(WorkloadError::NoTarget { path: "null" }).scope(), Scope::Campaign);
         let read_only = BenchError::from(WorkloadError::Overwrite { target: "f".into() });
         assert_eq!(read_only.scope(), Scope::Workload, "workloads that only read may run");
+    }
+
+    #[test]
+    fn results_remain_after_a_failure_and_after_a_signal_which_is_no_failure() {
+        let missing = || BenchError::Missing { target: "f".into() };
+        assert!(matches!(missing().into_failure(true), Ok(Some(BenchError::Missing { .. }))));
+        assert!(matches!(BenchError::Interrupted.into_failure(true), Ok(None)));
+        assert!(matches!(missing().into_failure(false), Err(BenchError::Missing { .. })));
+        assert!(matches!(BenchError::Interrupted.into_failure(false), Err(BenchError::Interrupted)));
     }
 
     #[test]

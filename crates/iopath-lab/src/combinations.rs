@@ -11,13 +11,12 @@ use iopath_bench::run::{IDLE_SAMPLE, Lab, Series};
 use iopath_bench::runner::Session;
 use iopath_bench::signals::Interruption;
 use iopath_bench::target::Target;
-use iopath_bench::workload::{DEFAULT_SIZE_BYTES, Workload};
-use iopath_report::random;
+use iopath_bench::workload::Workload;
 use iopath_report::result::{Report, Skipped};
 use iopath_report::size::format_size;
 
-/// Separates the random order of combinations from other random numbers of the same seed.
-const PURPOSE: u64 = 0x0DE2;
+use crate::campaign::target::SharedTarget;
+use crate::campaign::{OnlyAdvance, order};
 
 /// Measures workloads on one target, one repetition of each per round. The order within a round is random, from the
 /// seed of the first workload. Target, size, repetitions and permissions are those of the first workload. In virtual
@@ -37,20 +36,18 @@ pub fn report_all(workloads: &[Workload], progress: &mut dyn Progress) -> Result
     if first.target.as_deref().is_some_and(is_model) {
         return on_models(skips, progress);
     }
-    let checked = skips.keep(0..workloads.len(), |workload| {
-        workload.check()?;
-        Ok(workload.check_on_storage()?)
-    })?;
-    let target = prepare(&mut skips, &checked, progress)?;
-    let none = Target::none(first.size_bytes.unwrap_or(DEFAULT_SIZE_BYTES));
-    let of = |workload: &Workload| {
-        if workload.path.capabilities.needs_target { target.as_ref() } else { Some(&none) }
-    };
+    let mut checked = Vec::new();
+    for (number, workload) in workloads.iter().enumerate() {
+        let check = workload.check().and_then(|()| workload.check_on_storage());
+        if skips.unless_refused(number, check.map_err(BenchError::from))?.is_some() {
+            checked.push((number, workload));
+        }
+    }
+    let shared = SharedTarget::prepare(&checked, progress, |number, error| skips.add(number, error))?;
     let mut series: Vec<Option<Series>> = workloads.iter().map(|_| None).collect();
-    for &number in &checked {
-        // A combination whose target was refused is already skipped.
-        if let Some(target) = of(&workloads[number]).filter(|_| !skips.has(number)) {
-            series[number] = skips.unless_refused(number, Series::new(&workloads[number], target))?;
+    for (number, workload) in checked {
+        if !skips.has(number) {
+            series[number] = skips.unless_refused(number, Series::new(workload, shared.of(workload)))?;
         }
     }
     if series.iter().all(Option::is_none) {
@@ -64,8 +61,8 @@ pub fn report_all(workloads: &[Workload], progress: &mut dyn Progress) -> Result
         .filter(|series| !series.is_empty())
         .map(|series| lab.summarize(series))
         .collect();
-    let facts = target.as_ref().and_then(Target::facts);
-    let more_targets = target.as_ref().map_or_else(Vec::new, Target::further_facts);
+    let facts = shared.target.as_ref().and_then(Target::facts);
+    let more_targets = shared.target.as_ref().map_or_else(Vec::new, Target::further_facts);
     let failure = failure.map(|error| error.to_string());
     skips.report(Report { more_targets, failure, ..Report::new(lab.host().cloned(), facts, runs) })
 }
@@ -79,56 +76,21 @@ fn measure(
     let first = &skips.workloads[0];
     let rounds = first.repetitions.get();
     for round in 1..=rounds {
-        for number in order(skips.workloads.len(), first.seed, round) {
+        for number in order(first.seed, round, skips.workloads.len()) {
             let Some(one) = &mut series[number] else { continue };
             let name = skips.name(number);
             progress.stage(&Stage::Combination { name, number: round, count: rounds });
             let measured = one.turn(1, &mut Session::default(), &mut OnlyAdvance(progress));
             let is_measured = series.iter().flatten().any(|one| !one.is_empty());
-            if matches!(measured, Err(BenchError::Interrupted)) && is_measured {
-                return Ok(None);
-            }
             match skips.unless_refused(number, measured) {
                 Ok(Some(())) => {}
                 Ok(None) => series[number] = None,
-                Err(error) if is_measured => {
-                    series.iter_mut().flatten().for_each(|one| one.has_failed = true);
-                    return Ok(Some(error));
+                Err(error) => {
+                    let failure = error.into_failure(is_measured)?;
+                    series.iter_mut().flatten().for_each(|one| one.has_failed = failure.is_some());
+                    return Ok(failure);
                 }
-                Err(error) => return Err(error),
             }
-        }
-    }
-    Ok(None)
-}
-
-/// The combinations in a random order.
-fn order(count: usize, seed: u64, round: u32) -> Vec<usize> {
-    let mut generator = random::generator(seed, [PURPOSE, round.into()]);
-    let mut order: Vec<usize> = (0..count).collect();
-    for last in (1..count).rev() {
-        order.swap(last, random::below(&mut generator, last as u64 + 1) as usize);
-    }
-    order
-}
-
-/// The target of the combinations that need one; none if no combination does. A combination that writes decides about
-/// the permission to write.
-fn prepare(
-    skips: &mut Skips,
-    checked: &[usize],
-    progress: &mut dyn Progress,
-) -> Result<Option<Target>, BenchError> {
-    let mut candidates: Vec<usize> = checked
-        .iter()
-        .copied()
-        .filter(|number| skips.workloads[*number].path.capabilities.needs_target)
-        .collect();
-    candidates.sort_by_key(|number| !skips.workloads[*number].rw.writes());
-    for number in candidates {
-        let prepared = Target::prepare(&skips.workloads[number], progress);
-        if let Some(target) = skips.unless_refused(number, prepared)? {
-            return Ok(Some(target));
         }
     }
     Ok(None)
@@ -149,20 +111,16 @@ fn on_models(mut skips: Skips, progress: &mut dyn Progress) -> Result<Report, Be
                 Lab::in_virtual_time().run_until_signal(workload, &target, &mut OnlyAdvance(progress))?;
             Ok((result, target.facts(), target.further_facts()))
         });
-        if matches!(ran, Err(BenchError::Interrupted)) && !runs.is_empty() {
-            break;
-        }
         match skips.unless_refused(number, ran) {
             Ok(Some((result, first, further))) => {
                 runs.push(result);
                 facts = facts.or(Some((first, further)));
             }
             Ok(None) => {}
-            Err(error) if !runs.is_empty() => {
-                failure = Some(error.to_string());
+            Err(error) => {
+                failure = error.into_failure(!runs.is_empty())?.map(|error| error.to_string());
                 break;
             }
-            Err(error) => return Err(error),
         }
         if Interruption::is_requested() && !runs.is_empty() {
             break;
@@ -186,19 +144,10 @@ impl Skips<'_> {
         self.skipped.iter().any(|(skipped, _)| *skipped == number)
     }
 
-    /// The combinations that pass a check.
-    fn keep(
-        &mut self,
-        numbers: impl Iterator<Item = usize>,
-        check: impl Fn(&Workload) -> Result<(), BenchError>,
-    ) -> Result<Vec<usize>, BenchError> {
-        let mut kept = Vec::new();
-        for number in numbers {
-            if self.unless_refused(number, check(&self.workloads[number]))?.is_some() {
-                kept.push(number);
-            }
-        }
-        Ok(kept)
+    fn add(&mut self, number: usize, refusal: BenchError) {
+        let skipped = Skipped { workload: self.name(number), reason: refusal.to_string() };
+        self.skipped.push((number, skipped));
+        self.first.get_or_insert(refusal);
     }
 
     /// The value; none if the path or the target refuses the combination, which is then skipped.
@@ -210,9 +159,7 @@ impl Skips<'_> {
         match result {
             Ok(value) => Ok(Some(value)),
             Err(error) if error.scope() == Scope::Workload => {
-                let skipped = Skipped { workload: self.name(number), reason: error.to_string() };
-                self.skipped.push((number, skipped));
-                self.first.get_or_insert(error);
+                self.add(number, error);
                 Ok(None)
             }
             Err(error) => Err(error),
@@ -246,17 +193,6 @@ impl Skips<'_> {
     }
 }
 
-/// Forwards the progress within a stage, but no stages.
-struct OnlyAdvance<'a>(&'a mut dyn Progress);
-
-impl Progress for OnlyAdvance<'_> {
-    fn stage(&mut self, _stage: &Stage) {}
-
-    fn advance(&mut self, done: f64) {
-        self.0.advance(done);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -273,19 +209,6 @@ mod tests {
             repetitions: Repetitions::constant(2),
             ..Workload::default()
         }
-    }
-
-    #[test]
-    fn each_round_has_each_combination_once_in_an_order_of_its_own() {
-        let orders: Vec<Vec<usize>> = (1..=8).map(|round| order(6, 1, round)).collect();
-        for order in &orders {
-            let mut sorted = order.clone();
-            sorted.sort_unstable();
-            assert_eq!(sorted, [0, 1, 2, 3, 4, 5]);
-        }
-        assert!(orders.iter().any(|other| *other != orders[0]), "{orders:?}");
-        assert_eq!(orders[0], order(6, 1, 1), "the seed and the round determine the order");
-        assert_ne!((1..=8).map(|round| order(6, 2, round)).collect::<Vec<_>>(), orders);
     }
 
     /// Records the stages.

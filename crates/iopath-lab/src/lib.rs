@@ -1,6 +1,7 @@
 //! Campaigns of measurements: lists of workloads, surveys, sweeps, comparisons, trials of settings, fitted models,
 //! replays. One measurement is in [`iopath_bench`]; the formats of all results are in [`iopath_report`].
 
+mod campaign;
 mod combinations;
 pub mod compare;
 pub mod fit;

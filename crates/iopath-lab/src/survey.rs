@@ -212,9 +212,7 @@ impl<'a> Turns<'a> {
                         self.plan.cells.iter().enumerate().filter(|(_, other)| other.path == cell.path);
                     same.for_each(|(index, _)| schedule.handle_refused(index));
                 }
-                Err(error) if self.series.iter().all(Series::is_empty) => return Err(error),
-                Err(BenchError::Interrupted) => break,
-                Err(error) => return Ok(Some(error)),
+                Err(error) => return error.into_failure(!self.series.iter().all(Series::is_empty)),
             }
             progress.advance(0.0);
         }

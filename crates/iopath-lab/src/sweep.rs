@@ -3,7 +3,7 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `matrix.rs` | axes, their product, the random order |
+//! | `matrix.rs` | axes, their product |
 //! | `measure.rs` | measures the cells, applies and restores settings |
 //! | `model_settings.rs` | settings of modelled targets |
 //! | `place.rs` | the directory and the target of a sweep that is continued |

@@ -68,14 +68,10 @@ impl<'a> Series<'a> {
         session: &mut Session,
         progress: &mut dyn Progress,
     ) -> Result<Option<BenchError>, BenchError> {
-        match self.turn(self.repetitions(), session, progress) {
-            Err(error) if self.is_empty() => Err(error),
-            Err(BenchError::Interrupted) | Ok(()) => Ok(None),
-            Err(error) => {
-                self.has_failed = true;
-                Ok(Some(error))
-            }
-        }
+        let Err(error) = self.turn(self.repetitions(), session, progress) else { return Ok(None) };
+        let failure = error.into_failure(!self.is_empty())?;
+        self.has_failed = failure.is_some();
+        Ok(failure)
     }
 
     /// Measures `count` more repetitions: opens the paths, warms them up, and closes them at the end.

@@ -1,8 +1,6 @@
 //! A live comparison: executes two commands alternately until the verdict is clear or a limit is reached. The execution
-//! of one command is in `live/command.rs` and `live/process.rs`, the looks at the data in `looks.rs`.
-//!
-//! The commands of a pair run in random order, and the next pair has the opposite order. A linear drift of the storage
-//! (heat, a cache of flash that fills) then cancels out over two pairs.
+//! of one command is in `live/command.rs` and `live/process.rs`, the looks at the data in `looks.rs`, the order of the
+//! commands of a pair in `campaign.rs`.
 
 mod command;
 mod process;
@@ -11,8 +9,6 @@ pub(super) use command::Commands;
 
 use iopath_report::compare::Verdict;
 use iopath_report::compare::{Comparison, LiveFacts, Stopped};
-use iopath_report::random::generator;
-use rand_xoshiro::rand_core::RngCore;
 
 use super::data::Run;
 use super::error::CompareError;
@@ -20,6 +16,7 @@ use super::looks::Looks;
 use super::matching::join;
 use super::report::report;
 use super::verdict::{Compared, Decision, Design, compare, decide};
+use crate::campaign::pair;
 
 /// Executes the commands of a live comparison.
 pub(super) trait Executor {
@@ -84,8 +81,7 @@ pub(super) fn run(
     mut on_pair: impl FnMut(u32),
 ) -> (Option<Comparison>, Option<CompareError>) {
     let mut looks = Looks::new(plan.pairs_max);
-    let mut order = generator(plan.seed, [0, 0]);
-    let (mut done, mut first, mut last) = (Vec::new(), 0, None);
+    let (mut done, mut last) = (Vec::new(), None);
     let (stopped, mut error) = loop {
         let pairs = done.len() as u32;
         if pairs == plan.pairs_max {
@@ -95,8 +91,7 @@ pub(super) fn run(
             break (limit, None);
         }
         on_pair(pairs + 1);
-        first = if pairs.is_multiple_of(2) { (order.next_u64() & 1) as usize } else { 1 - first };
-        match execute_pair(executor, first) {
+        match execute_pair(executor, pair(plan.seed, pairs)) {
             Ok(pair) => done.push(pair),
             Err(End::Interrupted) => break (Stopped::Interrupted, None),
             Err(End::Failed(error)) => break (Stopped::Failed, Some(error)),
@@ -132,10 +127,12 @@ pub(super) fn run(
     (comparison, error)
 }
 
-fn execute_pair(executor: &mut impl Executor, first: usize) -> Result<[Vec<Run>; 2], End> {
-    let one = executor.execute(first)?;
-    let other = executor.execute(1 - first)?;
-    Ok(if first == 0 { [one, other] } else { [other, one] })
+fn execute_pair(executor: &mut impl Executor, order: [usize; 2]) -> Result<[Vec<Run>; 2], End> {
+    let mut pair = [Vec::new(), Vec::new()];
+    for side in order {
+        pair[side] = executor.execute(side)?;
+    }
+    Ok(pair)
 }
 
 /// The n-th runs of all executions. The commands state what is compared, so the conditions may differ.

@@ -14,23 +14,21 @@ use super::error::FitError;
 use super::evidence::{MECHANICAL_NS, MECHANICAL_RATIO};
 use super::plan::{Planned, Slice};
 use super::workloads::measure;
+use crate::campaign::target::{SCRATCH_BYTES_MIN, probe_scratch, scratch, scratch_bytes};
 use iopath_bench::model::is_model;
 use iopath_bench::paths::iopath_direct;
-use iopath_bench::progress::{Progress, Silent};
+use iopath_bench::progress::Progress;
 use iopath_bench::run::Lab;
 use iopath_bench::target::{Target, inspect};
 use iopath_bench::workload::Workload;
 
-/// The maximum size of the scratch file, and the minimum size of a target.
-const SCRATCH_BYTES_MAX: u64 = 1 << 30;
-
 /// The size of a scratch file is a multiple of this, so that the size of the model is a short number.
 const SCRATCH_STEP: u64 = 32 << 20;
 
-const TARGET_BYTES_MIN: u64 = 32 << 20;
+/// The smallest target: a small scratch file.
+const TARGET_BYTES_MIN: u64 = SCRATCH_BYTES_MIN;
 
-const PROBE_BYTES: u64 = 16 << 20;
-
+/// The share of the time for writing the scratch file, at the measured speed.
 const SCRATCH_SHARE: f64 = 0.1;
 
 /// The maximum noise: the deviation of a repetition from the median of its workload, as a fraction (median over all
@@ -74,8 +72,14 @@ pub(super) fn prepare(options: &FitOptions, progress: &mut dyn Progress) -> Resu
         ..Workload::default()
     };
     let is_model = is_model(&options.source);
-    if !is_model && inspect(&options.source)?.kind == Kind::Directory {
-        return Ok((scratch(options, progress)?, true));
+    let info = if is_model { None } else { Some(inspect(&options.source)?) };
+    if let Some(directory) = info.filter(|info| info.kind == Kind::Directory) {
+        let (probe, speed) = probe_scratch(&directory)?;
+        probe.direct_align_bytes()?;
+        drop(probe);
+        let time = options.time.mul_f64(SCRATCH_SHARE);
+        let bytes = scratch_bytes(&directory, speed, time, SCRATCH_STEP);
+        return Ok((scratch(&directory, bytes, progress)?.0, true));
     }
     let writes = is_model || options.overwrite;
     let target = Target::prepare(&workload(if writes { Rw::RandWrite } else { Rw::RandRead }), progress)?;
@@ -90,21 +94,6 @@ pub(super) fn prepare(options: &FitOptions, progress: &mut dyn Progress) -> Resu
 
 pub(super) fn too_small(target: &Path, has: u64) -> FitError {
     FitError::TooSmall { target: target.to_owned(), has, needed: TARGET_BYTES_MIN }
-}
-
-/// A scratch file. Its size depends on the speed and the free space of the directory.
-fn scratch(options: &FitOptions, progress: &mut dyn Progress) -> Result<Target, FitError> {
-    let directory = inspect(&options.source)?;
-    let begun = Instant::now();
-    let probe = Target::scratch(&directory.path, PROBE_BYTES, 1, &mut Silent)?;
-    probe.direct_align_bytes()?;
-    let fits_time =
-        PROBE_BYTES as f64 / begun.elapsed().as_secs_f64() * options.time.as_secs_f64() * SCRATCH_SHARE;
-    drop(probe);
-    let free = directory.filesystem.as_ref().and_then(|filesystem| filesystem.available_bytes);
-    let fits_space = free.map_or(u64::MAX, |free| free / 4);
-    let bytes = (fits_time as u64).min(fits_space).clamp(TARGET_BYTES_MIN, SCRATCH_BYTES_MAX);
-    Ok(Target::scratch(&directory.path, bytes / SCRATCH_STEP * SCRATCH_STEP, 1, progress)?)
 }
 
 /// The result of the first workloads.

@@ -3,12 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use iopath_report::random::{below, generator};
-
 use super::drift;
 use super::error::FitError;
 use super::evidence::{Case, Evidence, Part, median};
 use super::plan::{Planned, Slice};
+use crate::campaign::order;
 use iopath_bench::engine::{Measured as Run, Worker};
 use iopath_bench::error::BenchError;
 use iopath_bench::model::ModelTarget;
@@ -183,17 +182,6 @@ fn time_left(to_deadline: Duration, round: u32, longest_round: Duration) -> Dura
     }
 }
 
-/// The order of the workloads in a round. It differs from round to round: the training and the workloads held back
-/// share the load of the machine, and no workload always follows the same other one.
-fn order(workloads: usize, round: u32) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..workloads).collect();
-    let mut random = generator(MEASURED_SEED, [round.into(), 0]);
-    for end in (1..workloads).rev() {
-        order.swap(end, below(&mut random, end as u64 + 1) as usize);
-    }
-    order
-}
-
 fn on_storage(
     target: &Target,
     lab: &Lab,
@@ -213,7 +201,8 @@ fn on_storage(
     while rounds < ROUNDS_MAX && (rounds == 0 || Instant::now() + longest <= deadline) {
         let begun = Instant::now();
         rounds += 1;
-        for index in order(plan.len(), rounds) {
+        // The training and the workloads held back share the load of the machine.
+        for index in order(MEASURED_SEED, rounds, plan.len()) {
             let (series, planned) = (&mut series[index], &plan[index]);
             let left = time_left(deadline.saturating_duration_since(Instant::now()), rounds, longest);
             let stage =
@@ -292,20 +281,6 @@ impl Evidence for Workloads {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_round_has_every_workload_in_another_order() {
-        let orders: Vec<Vec<usize>> = (1..=5).map(|round| order(37, round)).collect();
-        for (index, order) in orders.iter().enumerate() {
-            let mut sorted = order.clone();
-            sorted.sort_unstable();
-            assert_eq!(sorted, (0..37).collect::<Vec<_>>());
-            assert!(!orders[..index].contains(order));
-            // The workloads held back are the second half of the table: each half of a round has some.
-            assert!(order.chunks(19).all(|part| part.iter().any(|one| *one >= 18)), "{order:?}");
-        }
-        assert!(order(0, 1).is_empty() && order(1, 1) == [0]);
-    }
 
     #[test]
     fn a_round_under_load_changes_no_figure_and_counts_as_noise() {

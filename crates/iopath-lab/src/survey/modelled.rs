@@ -42,7 +42,7 @@ pub(super) fn survey(
     let target = Target::prepare(&any, progress)?;
     let (cells, mut left_out) = Plan::of_model(target.size_bytes(), target.direct_align_bytes()?);
     let deadline = options.time.mul_f64(BEGIN_SHARE);
-    let mut runs = Vec::new();
+    let (mut runs, mut failure) = (Vec::new(), None);
     for (number, cell) in (1..).zip(&cells) {
         if clock.elapsed() > deadline {
             let missed = cells.len() - runs.len();
@@ -56,10 +56,9 @@ pub(super) fn survey(
         match Lab::in_virtual_time().run_until_signal(&workload(*cell)?, &target, progress) {
             Ok(run) if !runs.is_empty() && run.repeats.iter().any(|repeat| repeat.cut_off) => {}
             Ok(run) => runs.push(run),
-            Err(BenchError::Interrupted) if !runs.is_empty() => {}
-            Err(error) => return Err(error.into()),
+            Err(error) => failure = error.into_failure(!runs.is_empty())?,
         }
-        if let Some(end) = super::end(None, clock.elapsed()) {
+        if let Some(end) = super::end(failure.as_ref(), clock.elapsed()) {
             left_out.push(format!("{} of {} measurements: {end}", cells.len() - runs.len(), cells.len()));
             break;
         }
@@ -69,7 +68,8 @@ pub(super) fn survey(
     let facts = Facts { is_model: true, ..Facts::default() };
     let findings = findings(&Figures { runs: &runs, facts: &facts });
     left_out.push(LEFT_OUT.to_owned());
-    let report = Report { left_out, findings, ..Report::new(None, target.facts(), runs) };
+    let failure = failure.map(|error| error.to_string());
+    let report = Report { left_out, findings, failure, ..Report::new(None, target.facts(), runs) };
     Ok(Survey {
         report,
         rounds: REPETITIONS,
@@ -123,5 +123,16 @@ mod tests {
         let text = first.text(View::plain(None));
         assert!(text.contains("Left out: paths of the kernel") && !text.contains("CPU"), "{text}");
         assert_eq!(first.report, surveyed("model:hdd-20tb").report);
+    }
+
+    #[test]
+    fn a_failure_leaves_the_results_before_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("faulty.toml");
+        let text = "kind = \"faulty\"\nerror_one_in = 10000\ndevice.base = \"hdd-20tb\"\n";
+        std::fs::write(&file, text).unwrap();
+        let report = surveyed(&format!("model:{}", file.display())).report;
+        assert!(report.failure.is_some() && !report.runs.is_empty(), "{:?}", report.left_out);
+        assert!(report.left_out.iter().any(|left| left.contains("failed after")), "{:?}", report.left_out);
     }
 }

@@ -2,7 +2,7 @@
 //! workloads of the survey.
 
 use std::num::NonZeroU64;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use iopath_os::target::Kind;
 use iopath_report::Rw;
@@ -10,6 +10,7 @@ use iopath_report::Rw;
 use super::SurveyOptions;
 use super::error::SurveyError;
 use super::plan::RANDOM_BLOCK;
+use crate::campaign::target::{probe_scratch, scratch, scratch_bytes};
 use iopath_bench::error::BenchError;
 use iopath_bench::export::is_remote;
 use iopath_bench::paths::find_path;
@@ -21,13 +22,8 @@ use iopath_bench::workload::{BlockSize, End, Repetitions, Workload};
 /// The share of the time for writing the scratch file, at the measured speed.
 const SCRATCH_SHARE: f64 = 0.08;
 
-/// Sizes of scratch files: the small file that measures the speed, and the range of the real file.
-const PROBE_BYTES: u64 = 16 << 20;
-const SCRATCH_BYTES_MIN: u64 = 32 << 20;
-const SCRATCH_BYTES_MAX: u64 = 1 << 30;
-
-/// A scratch file has at most this part of the free space, but at least `SCRATCH_BYTES_MIN`.
-const FREE_PART: u64 = 4;
+/// The size of a scratch file is a multiple of this.
+const SCRATCH_STEP: u64 = 1 << 20;
 
 /// The smallest target: a few blocks of the smallest size.
 const TARGET_BYTES_MIN: u64 = 64 << 10;
@@ -53,7 +49,9 @@ pub(super) fn prepare(
     progress: &mut dyn Progress,
 ) -> Result<Prepared, SurveyError> {
     if let Some(info) = info.as_ref().filter(|info| info.kind == Kind::Directory) {
-        let (target, speed) = scratch(info, options.time, progress)?;
+        let (_, speed) = probe_scratch(info)?;
+        let bytes = scratch_bytes(info, speed, options.time.mul_f64(SCRATCH_SHARE), SCRATCH_STEP);
+        let (target, speed) = scratch(info, bytes, progress)?;
         let random_write_speed = random_write_speed(&target, lab, options.time)?;
         return Ok(Prepared { target, speed, random_write_speed });
     }
@@ -79,30 +77,6 @@ fn check_size(info: &TargetInfo) -> Result<(), SurveyError> {
         return Err(SurveyError::TooSmall { target: info.path.clone(), has, needed });
     }
     Ok(())
-}
-
-/// A scratch file of a size that the speed and free space of the directory allow.
-fn scratch(
-    directory: &TargetInfo,
-    time: Duration,
-    progress: &mut dyn Progress,
-) -> Result<(Target, f64), BenchError> {
-    let timed = |bytes: u64, progress: &mut dyn Progress| {
-        let begun = Instant::now();
-        let target = Target::scratch(&directory.path, bytes, 1, progress)?;
-        Ok::<_, BenchError>((target, bytes as f64 / begun.elapsed().as_secs_f64()))
-    };
-    let (_, speed) = timed(PROBE_BYTES, &mut Silent)?;
-    let free = directory.filesystem.as_ref().and_then(|filesystem| filesystem.available_bytes);
-    timed(scratch_bytes(speed, time, free), progress)
-}
-
-/// The size of the scratch file, in whole MiB.
-fn scratch_bytes(speed: f64, time: Duration, free: Option<u64>) -> u64 {
-    let fits_time = (speed * time.as_secs_f64() * SCRATCH_SHARE) as u64;
-    let fits_space = free.map_or(u64::MAX, |free| free / FREE_PART);
-    let bytes = fits_time.min(fits_space).clamp(SCRATCH_BYTES_MIN, SCRATCH_BYTES_MAX);
-    bytes - bytes % (1 << 20)
 }
 
 /// The speed of a user's target, read in large blocks, in bytes per second.
@@ -143,20 +117,4 @@ fn random_write_speed(target: &Target, lab: &Lab, time: Duration) -> Result<f64,
         ..Workload::default()
     };
     Ok(lab.run(&workload, target, &mut Silent)?.bytes_per_second.mean)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MIB: u64 = 1 << 20;
-
-    #[test]
-    fn the_scratch_file_fits_time_and_space() {
-        let seconds = Duration::from_secs;
-        assert_eq!(scratch_bytes(2e9, seconds(90), None), SCRATCH_BYTES_MAX);
-        assert_eq!(scratch_bytes(1e7, seconds(90), None), 68 * MIB);
-        assert_eq!(scratch_bytes(1e6, seconds(90), None), SCRATCH_BYTES_MIN);
-        assert_eq!(scratch_bytes(2e9, seconds(90), Some(400 * MIB)), 100 * MIB);
-    }
 }

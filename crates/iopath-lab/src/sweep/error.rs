@@ -43,9 +43,6 @@ pub enum SweepError {
         /// The reason and the remedy.
         reason: String,
     },
-    /// No cell may write to the target, for a reason in words.
-    #[error("{0}")]
-    NoWrites(String),
     /// The results cannot be written or read.
     #[error("cannot {action} {}: {source}; name another file", path.display())]
     File {
@@ -93,8 +90,7 @@ impl SweepError {
             Self::List { .. } | Self::Twice(_) | Self::TooLarge { .. } | Self::Model { .. } => true,
             Self::Settings(error) => error.is_usage(),
             Self::Bench(error) => error.is_usage(),
-            Self::NoWrites(_)
-            | Self::File { .. }
+            Self::File { .. }
             | Self::NotResumable { .. }
             | Self::Unfinished { .. }
             | Self::Foreign { .. } => false,
@@ -104,7 +100,6 @@ impl SweepError {
     /// The part of the sweep that the failure ends: one cell, or all.
     pub(super) fn scope(&self) -> Scope {
         match self {
-            Self::NoWrites(_) => Scope::Workload,
             Self::Settings(error) if error.is_refusal() => Scope::Workload,
             Self::Bench(error) => error.scope(),
             _ => Scope::Campaign,

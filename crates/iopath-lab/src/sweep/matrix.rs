@@ -1,7 +1,5 @@
-//! The axes of a sweep, the product of their values, and the order of measurement. Does not know the meaning of a
-//! value.
+//! The axes of a sweep, and the product of their values. Does not know the meaning of a value.
 
-use iopath_report::random;
 use iopath_report::size::parse_size;
 use iopath_report::sweep::Axis;
 
@@ -9,9 +7,6 @@ use super::error::SweepError;
 
 /// The maximum number of cells.
 pub const CELLS_MAX: usize = 10_000;
-
-/// Separates the order of a sweep from other random numbers of the same seed.
-const PURPOSE: u64 = 0x5EE9;
 
 /// The values of a list with ranges. `A..B` doubles from A up to B: sizes and counts of benchmarks grow by powers
 /// of two.
@@ -81,16 +76,6 @@ pub fn product(axes: &[Axis]) -> Result<Vec<Vec<usize>>, SweepError> {
     Ok(product)
 }
 
-/// The numbers of the cells in a random order: a drift of the storage does not look like the effect of an axis.
-pub(super) fn order(cells: usize, seed: u64) -> Vec<usize> {
-    let mut generator = random::generator(seed, [PURPOSE, 0]);
-    let mut order: Vec<usize> = (0..cells).collect();
-    for last in (1..cells).rev() {
-        order.swap(last, random::below(&mut generator, last as u64 + 1) as usize);
-    }
-    order
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,16 +105,11 @@ mod tests {
     }
 
     #[test]
-    fn every_combination_is_a_cell_and_the_order_depends_on_the_seed_alone() {
+    fn every_combination_is_a_cell_and_their_number_is_limited() {
         let axes = [parse_axis("a", "1,2").unwrap(), parse_axis("b", "x,y,z").unwrap()];
         let cells = product(&axes).unwrap();
         assert_eq!(cells, [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [1, 2]]);
         assert_eq!(product(&[]).unwrap().len(), 1);
-        let mut sorted = order(100, 7);
-        assert_eq!(sorted, order(100, 7));
-        assert_ne!(sorted, order(100, 8));
-        sorted.sort_unstable();
-        assert_eq!(sorted, (0..100).collect::<Vec<_>>());
         let many = Axis { name: "a".to_owned(), values: vec![String::new(); 1000] };
         let text = product(&[many.clone(), many]).unwrap_err().to_string();
         assert!(text.contains("1000000 cells"), "{text}");

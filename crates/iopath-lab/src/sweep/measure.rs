@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use iopath_report::result::RunResult;
+use iopath_report::result::{RunResult, TargetFacts};
 use iopath_report::sweep::SweepFile;
 
 use super::error::SweepError;
 use super::file::write;
-use super::matrix::order;
+use crate::campaign::target::SharedTarget;
+use crate::campaign::{OnlyAdvance, order};
 use iopath_bench::device_settings::{Change, Session, SettingsDevice, Until};
 use iopath_bench::error::BenchError;
 use iopath_bench::field::FieldNames;
@@ -17,7 +18,7 @@ use iopath_bench::refusal::Scope;
 use iopath_bench::run::{IDLE_SAMPLE, Lab};
 use iopath_bench::signals::Interruption;
 use iopath_bench::target::Target;
-use iopath_bench::workload::{DEFAULT_SIZE_BYTES, Workload};
+use iopath_bench::workload::Workload;
 
 /// A cell that can be measured.
 #[derive(Debug, Clone)]
@@ -85,9 +86,10 @@ impl Sweep<'_> {
             }
         }
         write(file, self.path)?;
-        let mut machine = Machine::default();
+        let machine = self.machine(file, progress)?;
+        write(file, self.path)?;
         let (mut done, count) = (file.cells.iter().filter(|cell| cell.is_done()).count(), file.cells.len());
-        for number in order(count, file.seed) {
+        for number in order(file.seed, 0, count) {
             if Interruption::is_requested() {
                 return Err(BenchError::Interrupted.into());
             }
@@ -95,14 +97,17 @@ impl Sweep<'_> {
             done += 1;
             let name = file.name(&file.cells[number]);
             progress.stage(&Stage::Cell { name: name.clone(), number: done as u32, count: count as u32 });
-            let measured = self.measure(planned, session, file, &mut machine, progress);
+            let measured = measure(planned, session, machine.as_ref(), progress);
             // The device may have changed while it was measured, in a failed cell as well.
             let drift = session.map_or_else(Vec::new, Session::drift);
             let cell = &mut file.cells[number];
             cell.drift = drift.iter().map(ToString::to_string).collect();
             notes.extend(cell.drift.iter().map(|drift| format!("{name}: {drift}")));
             match measured {
-                Ok(run) => cell.run = Some(run),
+                Ok((run, facts)) => {
+                    cell.run = Some(run);
+                    file.target = file.target.take().or(facts);
+                }
                 Err(error) if error.scope() == Scope::Campaign => return Err(error),
                 Err(SweepError::Bench(error)) => cell.skipped = Some(self.reason(&error)),
                 Err(error) => cell.skipped = Some(error.to_string()),
@@ -112,33 +117,29 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    fn measure(
+    /// The machine and the target of the cells on storage that have no result; none without such a cell. Skips cells
+    /// that the target refuses.
+    fn machine(
         &self,
-        planned: &Planned,
-        session: Option<&Session>,
         file: &mut SweepFile,
-        machine: &mut Machine,
         progress: &mut dyn Progress,
-    ) -> Result<RunResult, SweepError> {
-        let Planned { workload, settings } = planned;
-        let mut quiet = OnlyAdvance(progress);
-        if workload.target.as_deref().is_some_and(is_model) {
-            let target = Target::prepare(workload, &mut quiet)?;
-            let run = Lab::in_virtual_time().run(workload, &target, &mut quiet)?;
-            file.target = file.target.take().or_else(|| target.facts());
-            return Ok(run);
+    ) -> Result<Option<Machine>, SweepError> {
+        let cells = self.cells.iter().zip(&file.cells).enumerate();
+        let left = cells.filter_map(|(number, (planned, cell))| match planned {
+            Ok(Planned { workload, .. }) if !cell.is_done() && !is_on_model(workload) => {
+                Some((number, workload))
+            }
+            _ => None,
+        });
+        let workloads: Vec<(usize, &Workload)> = left.collect();
+        if workloads.is_empty() {
+            return Ok(None);
         }
-        // Refusals that need no target come before the preparation of one.
-        workload.check()?;
-        let lab = machine.lab.get_or_insert_with(|| Lab::new(IDLE_SAMPLE, &mut quiet)).clone();
+        let lab = Lab::new(IDLE_SAMPLE, progress);
         self.check_host(file, &lab)?;
-        let target = machine.target(self, workload, &mut quiet)?;
-        if let Some(session) = session {
-            session.set(settings)?;
-        }
-        let run = lab.run(workload, target, &mut quiet)?;
-        file.target = file.target.take().or_else(|| target.facts());
-        Ok(run)
+        let skip = |number: usize, error| file.cells[number].skipped = Some(self.reason(&error));
+        let shared = SharedTarget::prepare(&workloads, progress, skip)?;
+        Ok(Some(Machine { lab, shared }))
     }
 
     /// An error in words, with the caller's names.
@@ -167,75 +168,34 @@ impl Sweep<'_> {
     }
 }
 
-/// The machine and the target of all cells.
-#[derive(Default)]
+/// Measures a cell. Returns the facts about its target, too.
+fn measure(
+    planned: &Planned,
+    session: Option<&Session>,
+    machine: Option<&Machine>,
+    progress: &mut dyn Progress,
+) -> Result<(RunResult, Option<TargetFacts>), SweepError> {
+    let Planned { workload, settings } = planned;
+    let quiet = &mut OnlyAdvance(progress);
+    if is_on_model(workload) {
+        let target = Target::prepare(workload, quiet)?;
+        let run = Lab::in_virtual_time().run(workload, &target, quiet)?;
+        return Ok((run, target.facts()));
+    }
+    let Machine { lab, shared } = machine.expect("a cell on storage has a machine");
+    let target = shared.of(workload);
+    if let Some(session) = session {
+        session.set(settings)?;
+    }
+    Ok((lab.run(workload, target, quiet)?, target.facts()))
+}
+
+fn is_on_model(workload: &Workload) -> bool {
+    workload.target.as_deref().is_some_and(is_model)
+}
+
+/// The machine and the target of the cells on storage.
 struct Machine {
-    lab: Option<Lab>,
-    /// For the paths that need a target.
-    target: Option<Target>,
-    /// The reason why no cell may write to the target.
-    no_writes: Option<String>,
-    /// For the paths without a target.
-    none: Option<Target>,
-}
-
-impl Machine {
-    /// The target of a workload. One target, such as one scratch file, serves all cells. A cell that writes decides
-    /// about the permission to write, so it prepares the target if there is one.
-    fn target(
-        &mut self,
-        sweep: &Sweep,
-        workload: &Workload,
-        progress: &mut dyn Progress,
-    ) -> Result<&Target, SweepError> {
-        if !workload.path.capabilities.needs_target {
-            let bytes = workload.size_bytes.unwrap_or(DEFAULT_SIZE_BYTES);
-            return Ok(self.none.get_or_insert_with(|| Target::none(bytes)));
-        }
-        if let (Some(reason), true) = (&self.no_writes, workload.rw.writes()) {
-            return Err(SweepError::NoWrites(reason.clone()));
-        }
-        if self.target.is_none() {
-            self.target = Some(self.prepare(sweep, workload, progress)?);
-        }
-        Ok(self.target.as_ref().expect("it was prepared above"))
-    }
-
-    fn prepare(
-        &mut self,
-        sweep: &Sweep,
-        workload: &Workload,
-        progress: &mut dyn Progress,
-    ) -> Result<Target, BenchError> {
-        let planned = sweep.cells.iter().flatten().map(|planned| &planned.workload);
-        let writers = planned.filter(|one| one.rw.writes() && one.path.capabilities.needs_target);
-        let mut reason = None;
-        for writer in writers {
-            match Target::prepare(writer, progress) {
-                Ok(target) => return Ok(target),
-                Err(error) => reason = reason.or(Some(error)),
-            }
-        }
-        self.no_writes = reason.as_ref().map(|reason| sweep.reason(reason));
-        match reason {
-            Some(reason) if workload.rw.writes() => Err(reason),
-            _ => Target::prepare(workload, progress),
-        }
-    }
-}
-
-/// Forwards the progress within a stage, but no stages: a cell is one.
-struct OnlyAdvance<'a>(&'a mut dyn Progress);
-
-impl Progress for OnlyAdvance<'_> {
-    fn stage(&mut self, stage: &Stage) {
-        // The preparation of a large scratch file takes minutes.
-        if matches!(stage, Stage::Scratch { .. }) {
-            self.0.stage(stage);
-        }
-    }
-
-    fn advance(&mut self, done: f64) {
-        self.0.advance(done);
-    }
+    lab: Lab,
+    shared: SharedTarget,
 }

@@ -5,17 +5,14 @@
 //! round has twice the repetitions of the previous one. The winner of a selection looks better than it is, so the
 //! confirmation uses new measurements only: pairs of base and winner, evaluated as by `compare --live`.
 
-use iopath_report::random;
 use iopath_report::stats::contrast::Contrast;
 use iopath_report::tune::TrialVerdict;
 
+use crate::campaign::{order, pair};
 use crate::compare::looks::Looks;
 
 /// The repetitions of the first round, and the maximum of a round.
 const REPETITIONS: [u32; 2] = [2, 8];
-
-/// Separates the order of measurements from other random numbers of the same seed.
-const PURPOSE: u64 = 0x7A1F;
 
 /// The limits of a search.
 #[derive(Debug, Clone, Copy)]
@@ -84,16 +81,13 @@ fn rounds<E>(
 ) -> Result<(), E> {
     let count = outcome.values.len() - 1;
     let mut alive: Vec<usize> = (1..=count).collect();
-    let mut generator = random::generator(limits.seed, [PURPOSE, 0]);
     let (mut round, mut repetitions) = (0, REPETITIONS[0]);
     while alive.len() > 1 {
         round += 1;
         for _ in 0..repetitions {
-            let mut order: Vec<usize> = std::iter::once(0).chain(alive.iter().copied()).collect();
-            for last in (1..order.len()).rev() {
-                order.swap(last, random::below(&mut generator, last as u64 + 1) as usize);
-            }
-            for number in order {
+            let cells = [&[0], &alive[..]].concat();
+            let repetition = outcome.values[0].len() as u32;
+            for number in order(limits.seed, repetition, cells.len()).into_iter().map(|index| cells[index]) {
                 outcome.values[number].push(measure(number)?);
             }
         }
@@ -116,16 +110,14 @@ fn rounds<E>(
     let winner = alive.first().copied().unwrap_or(0);
     outcome.winner = Some(winner);
     let (mut looks, mut base, mut best) = (Looks::new(limits.pairs_max), Vec::new(), Vec::new());
-    let mut is_base_first = random::below(&mut generator, 2) == 0;
-    for pair in 1..=limits.pairs_max {
-        // Opposite orders of two pairs cancel a linear drift.
-        for is_base in [is_base_first, !is_base_first] {
-            let value = measure(if is_base { 0 } else { winner })?;
-            if is_base { base.push(value) } else { best.push(value) }
+    for pairs in 1..=limits.pairs_max {
+        for side in pair(limits.seed, pairs - 1) {
+            // Side 0 is the base.
+            let value = measure([0, winner][side])?;
+            [&mut base, &mut best][side].push(value);
         }
-        is_base_first = !is_base_first;
-        let Some(alpha) = looks.due(pair) else { continue };
-        outcome.pairs = pair;
+        let Some(alpha) = looks.due(pairs) else { continue };
+        outcome.pairs = pairs;
         if let Some(contrast) = Contrast::paired(&base, &best) {
             let interval = contrast.interval(alpha);
             outcome.difference = contrast.log_ratio.exp_m1();

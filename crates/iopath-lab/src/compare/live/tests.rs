@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::compare::data::THROUGHPUT;
+use iopath_report::random::generator;
 use iopath_report::stats::noise::{normal, stall, uniform};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -131,30 +132,6 @@ fn a_true_change_of_5_percent_is_found_early() {
         assert!(opposite <= TRIALS / 100, "{course:?}: {opposite} in the opposite direction");
         assert!(mean < f64::from(pairs_max) * 0.8, "{course:?}: {mean}");
     }
-}
-
-#[test]
-fn the_order_within_pairs_is_random_and_balanced() {
-    struct Recorder(Vec<usize>);
-    impl Executor for Recorder {
-        fn execute(&mut self, side: usize) -> Result<Vec<Run>, End> {
-            self.0.push(side);
-            let mut run = Run::default();
-            run.sample(THROUGHPUT, Some(vec![1.0 + 0.5 * (self.0.len() as f64 * 7.3).sin()]));
-            Ok(vec![run])
-        }
-
-        fn limit(&mut self, _pairs: u32) -> Option<Stopped> {
-            None
-        }
-    }
-    let mut recorder = Recorder(Vec::new());
-    run(&plan(1, 40), &mut recorder, |_| {});
-    let firsts: Vec<usize> = recorder.0.chunks(2).map(|pair| pair[0]).collect();
-    assert!(firsts.chunks(2).all(|two| two.len() < 2 || two[0] != two[1]), "{firsts:?}");
-    let starts: Vec<usize> = firsts.iter().copied().step_by(2).collect();
-    assert!(starts.contains(&0) && starts.contains(&1), "{starts:?}");
-    assert!(recorder.0.chunks(2).all(|pair| pair[0] != pair[1]));
 }
 
 #[test]
