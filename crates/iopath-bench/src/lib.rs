@@ -1,7 +1,7 @@
 //! Measures one workload on any block I/O path: the table of options, targets, paths, jobs, and the runner in real and
 //! in virtual time.
 //!
-//! [`run`] measures one [`Workload`]. To measure several, create one [`Lab`] and a [`Target`], and call [`Lab::run`]
+//! [`run()`] measures one [`Workload`]. To measure several, create one [`Lab`] and a [`Target`], and call [`Lab::run`]
 //! for each. Paths are rows of [`paths::PATHS`]; results have the schema of [`iopath_report::result`]. The crate does
 //! not print; [`iopath_report::format`] formats results.
 
@@ -83,10 +83,10 @@ pub fn run(workload: &Workload, progress: &mut dyn Progress) -> Result<RunResult
     report(workload, progress).map(|mut report| report.runs.remove(0))
 }
 
-/// Measures one workload as [`run`] does. Returns a report, with the facts of machine and target.
+/// Measures one workload as [`run()`] does. Returns a report, with the facts of machine and target.
 ///
 /// # Errors
-/// As [`run`].
+/// As [`run()`].
 pub fn report(workload: &Workload, progress: &mut dyn Progress) -> Result<Report, BenchError> {
     let target = Target::prepare(workload, progress)?;
     let lab = Lab::for_target(&target, progress);
