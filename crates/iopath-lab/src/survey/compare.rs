@@ -28,13 +28,18 @@ pub(crate) fn rates(run: &RunResult) -> Vec<f64> {
 }
 
 /// The median, which a single stalled repetition does not change much; 0 for an empty sample.
-pub(crate) fn median(values: &[f64]) -> f64 {
+fn median(values: &[f64]) -> f64 {
     Summary::of(values).map_or(0.0, |summary| summary.median)
 }
 
 /// Median throughput, in bytes per second.
 pub(crate) fn rate(run: &RunResult) -> f64 {
     median(&rates(run))
+}
+
+/// Median transfers a second.
+pub(crate) fn iops(run: &RunResult) -> f64 {
+    median(&run.repeats.iter().map(|repeat| repeat.iops).collect::<Vec<_>>())
 }
 
 /// Coefficient of variation of the throughput; none for a single repeat.

@@ -5,7 +5,7 @@ use iopath_report::numbers::{digits, time};
 use iopath_report::result::RunResult;
 
 use super::Found;
-use crate::survey::compare::{Choice, CpuOf, Outcome, Ratio, median, rate, rates};
+use crate::survey::compare::{Choice, CpuOf, Outcome, Ratio, iops, rate, rates};
 use crate::survey::figures::{Figures, is_direct, mb, name};
 
 /// Findings do not state a smaller difference in CPU cost.
@@ -118,10 +118,6 @@ pub(super) fn depth_advice<'a>(figures: &Figures<'a>, rw: Rw, what: &str) -> Opt
         figure(single)
     );
     Some(Found::measured(text, evidence, vec![chosen, choice.fastest, single]).inconclusive(is_inconclusive))
-}
-
-fn iops(run: &RunResult) -> f64 {
-    median(&run.repeats.iter().map(|repeat| repeat.iops).collect::<Vec<_>>())
 }
 
 pub(super) fn direct_read<'a>(figures: &Figures<'a>) -> Option<Found<'a>> {

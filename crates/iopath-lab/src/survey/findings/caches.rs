@@ -6,7 +6,7 @@ use iopath_report::result::RunResult;
 use iopath_report::size::format_size;
 
 use super::Found;
-use crate::survey::compare::{Outcome, Ratio, median, rate, rates};
+use crate::survey::compare::{Outcome, Ratio, iops, rate, rates};
 use crate::survey::figures::{Figures, mb};
 
 /// Block sizes of the compared sequential reads: the first one that was measured counts.
@@ -82,10 +82,7 @@ pub(super) fn hits<'a>(figures: &Figures<'a>) -> Option<Found<'a>> {
          the kernel's for data that fits in memory ({memory}) and that several processes share or that must stay cached \
          after they exit."
     );
-    let each = |run: &RunResult| {
-        let iops = median(&run.repeats.iter().map(|repeat| repeat.iops).collect::<Vec<_>>());
-        time((1e9 / iops) as u64)
-    };
+    let each = |run: &RunResult| time((1e9 / iops(run)) as u64);
     let borrowed = borrowed.map_or_else(String::new, |run| format!(" ({} borrowed)", each(run)));
     let evidence = format!(
         "mean time of a hit, with the cost of measuring it: {}{borrowed} iopath-buffered, {} kernel-buffered",

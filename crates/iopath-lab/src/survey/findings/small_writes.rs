@@ -8,7 +8,7 @@ use iopath_report::result::RunResult;
 use super::Found;
 use super::advice::{depth_advice, once};
 use crate::survey::cell::MIXED_READS;
-use crate::survey::compare::{Choice, median};
+use crate::survey::compare::{Choice, iops};
 use crate::survey::figures::Figures;
 
 pub(super) fn random_write<'a>(figures: &Figures<'a>) -> Option<Found<'a>> {
@@ -64,10 +64,6 @@ pub(super) fn mixed<'a>(figures: &Figures<'a>) -> Option<Found<'a>> {
 /// The measurements behind a recommendation.
 fn pair<'a>(chosen: &'a RunResult, fastest: &'a RunResult) -> Vec<&'a RunResult> {
     if std::ptr::eq(chosen, fastest) { vec![chosen] } else { vec![chosen, fastest] }
-}
-
-fn iops(run: &RunResult) -> f64 {
-    median(&run.repeats.iter().map(|repeat| repeat.iops).collect::<Vec<_>>())
 }
 
 #[cfg(test)]

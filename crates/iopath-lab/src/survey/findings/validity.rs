@@ -9,7 +9,7 @@ use iopath_report::result::{RunResult, ServedBy};
 use iopath_report::size::format_size;
 
 use super::Found;
-use crate::survey::compare::{CpuOf, Outcome, Ratio, median, rates};
+use crate::survey::compare::{CpuOf, Outcome, Ratio, iops, rates};
 use crate::survey::figures::{Figures, name};
 
 /// Memory served some runs, or may have served them.
@@ -115,7 +115,7 @@ pub(super) fn iopath_kernel<'a>(figures: &Figures<'a>) -> Option<Found<'a>> {
 pub(super) fn tool_cost<'a>(figures: &Figures<'a>) -> Option<Found<'a>> {
     let null = figures.null().filter(|_| figures.facts.has_tool)?;
     let cost_us = CpuOf::Process.per_io_us(null);
-    let iops = median(&null.repeats.iter().map(|repeat| repeat.iops).collect::<Vec<_>>());
+    let iops = iops(null);
     let share = figures.random("iopath-direct", 32).map(|real| cost_us / figures.cpu().per_io_us(real));
     let of_real = share.map_or_else(String::new, |share| {
         format!(", {}% of a random 4 KiB read through iopath-direct", digits(share * 100.0))
