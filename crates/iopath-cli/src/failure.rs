@@ -8,10 +8,12 @@ use iopath_fio::JobFileError;
 use iopath_lab::compare::CompareError;
 use iopath_lab::fit::FitError;
 use iopath_lab::map::MapError;
+use iopath_lab::serve::ServeError;
 use iopath_lab::survey::SurveyError;
 use iopath_lab::sweep::SweepError;
 use iopath_lab::tune::TuneError;
 use iopath_lab::whatif::WhatIfError;
+use iopath_report::UnknownName;
 
 /// The error of a failed measurement, where that is the cause.
 pub(crate) fn bench(error: &anyhow::Error) -> Option<&BenchError> {
@@ -32,17 +34,18 @@ pub(crate) fn is_usage(error: &anyhow::Error) -> bool {
     }
     any!(
         BenchError,
-        JobFileError,
-        ExperimentError,
         CompareError,
+        ExperimentError,
         FitError,
+        JobFileError,
         MapError,
+        ServeError,
         SettingsError,
         SurveyError,
         SweepError,
         TuneError,
         WhatIfError
-    )
+    ) || error.is::<UnknownName>()
 }
 
 /// Whether a signal ended the work before it had a result.

@@ -70,3 +70,21 @@ impl From<LogError> for ServeError {
         Self::Log(log_with_limit(error))
     }
 }
+
+impl ServeError {
+    /// Whether the arguments are invalid on every machine and target.
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::TwoPlaces | Self::SameName(_) | Self::LongName(_) | Self::Names { .. } => true,
+            Self::Model(error) => error.is_usage(),
+            Self::Open(_)
+            | Self::Locked(_)
+            | Self::Modelled(_)
+            | Self::Listen { .. }
+            | Self::Inherited(_)
+            | Self::Log(_)
+            | Self::Tls(_)
+            | Self::Server(_) => false,
+        }
+    }
+}
