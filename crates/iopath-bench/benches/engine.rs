@@ -1,4 +1,4 @@
-//! The cost of the lab itself per transfer: a job on a path that does nothing. `cargo bench -p iopath-lab`
+//! The cost of the lab itself per transfer: a job on a path that does nothing. `cargo bench -p iopath-bench`
 #![expect(missing_docs, reason = "criterion's macro makes a public function without")]
 
 use std::hint::black_box;

@@ -1,6 +1,6 @@
 //! The lab as a library: measures one path on one target and prints the table.
 //!
-//! `cargo run --release -p iopath-lab --example measure -- kernel-direct . randread 4k 1 2`
+//! `cargo run --release -p iopath-bench --example measure -- kernel-direct . randread 4k 1 2`
 //! (path, target, rw, block size, depth, seconds)
 
 use std::env;

@@ -308,6 +308,23 @@ impl BenchError {
     pub fn scope(&self) -> Scope {
         match self {
             Self::Workload(error) => error.scope(),
+            // The target or the machine no longer serves anybody, or never did.
+            Self::Volume(OpenError::Target(_) | OpenError::System { .. } | OpenError::Directory(_))
+            | Self::Missing { .. }
+            | Self::Uri(_)
+            | Self::Connect(_)
+            | Self::NoModelFile { .. }
+            | Self::Interrupted
+            | Self::Gone { .. }
+            | Self::NoPermission { .. }
+            | Self::NoScratch { .. }
+            | Self::Transfer { .. }
+            | Self::ModelledFault { .. }
+            | Self::ServerLost { .. }
+            | Self::FlushLost { .. }
+            | Self::Io { .. }
+            | Self::Target(_)
+            | Self::Log(_) => Scope::Campaign,
             // Another path, block size, depth, number of jobs or model may be possible.
             Self::Unknown(_)
             | Self::Model(_)
@@ -317,27 +334,11 @@ impl BenchError {
             | Self::UnalignedStart { .. }
             | Self::NoThread { .. }
             | Self::UringRefused { .. }
-            | Self::ModelledFault { .. }
             | Self::Refused(_)
             | Self::Direct(_)
             | Self::Residency(_)
             | Self::Volume(_)
             | Self::NoMemory(_) => Scope::Workload,
-            // The target or the machine no longer serves anybody, or never did.
-            Self::Missing { .. }
-            | Self::Uri(_)
-            | Self::Connect(_)
-            | Self::NoModelFile { .. }
-            | Self::Interrupted
-            | Self::Gone { .. }
-            | Self::NoPermission { .. }
-            | Self::NoScratch { .. }
-            | Self::Transfer { .. }
-            | Self::ServerLost { .. }
-            | Self::FlushLost { .. }
-            | Self::Io { .. }
-            | Self::Target(_)
-            | Self::Log(_) => Scope::Campaign,
         }
     }
 
@@ -489,6 +490,8 @@ mod tests {
         assert_eq!(BenchError::Missing { target: "f".into() }.scope(), Scope::Campaign);
         let refused = BenchError::UringRefused { source: io::ErrorKind::PermissionDenied.into() };
         assert_eq!(refused.scope(), Scope::Workload);
+        let gone = OpenError::Directory("f".into());
+        assert_eq!(BenchError::Volume(gone).scope(), Scope::Campaign);
         assert_eq!(BenchError::from(WorkloadError::NoTarget { path: "null" }).scope(), Scope::Campaign);
         let read_only = BenchError::from(WorkloadError::Overwrite { target: "f".into() });
         assert_eq!(read_only.scope(), Scope::Workload, "workloads that only read may run");

@@ -1,10 +1,11 @@
 //! Runs jobs on volumes at the same time, repetition after repetition: a workload on one target or on several, or a
 //! group of jobs of a job file. On storage of this machine, the jobs are threads (`engine.rs`); on models, they run in
-//! virtual time (`simulated.rs`). Does not combine the repetitions: see `series.rs`.
+//! virtual time (`simulated.rs`). Does not combine the repetitions: see `run/series.rs`.
 
 use std::ptr;
 use std::sync::Arc;
 
+use crate::controls::Controls;
 use crate::engine::{self, OpenVolume, Ran, Worker, all_verified, distinct, read_back};
 use crate::error::BenchError;
 use crate::host::memory_available_bytes;
@@ -283,10 +284,13 @@ impl<'a> Group<'a> {
 /// cache, or if the range exceeds memory, it runs the workload itself, to fill the caches of the device.
 fn warm_up(workload: &Workload, target: &Target) -> Workload {
     let is_in_memory = memory_available_bytes().is_none_or(|available| target.size_bytes() < available);
+    // Limits of latency and rate would end it early, and its series are no figures.
+    let controls = Controls { thread: workload.controls.thread.clone(), ..Controls::default() };
+    let workload = Workload { controls, ..workload.clone() };
     if !workload.path.capabilities.is_cached() || !is_in_memory {
-        return workload.clone();
+        return workload;
     }
-    Workload { rw: Rw::Read, jobs: Jobs::constant(1), end: End::Pass, ..workload.clone() }
+    Workload { rw: Rw::Read, jobs: Jobs::constant(1), end: End::Pass, ..workload }
 }
 
 fn drop_cached(target: &Target, progress: &mut dyn Progress) -> Result<Option<Resident>, BenchError> {

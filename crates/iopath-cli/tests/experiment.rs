@@ -1,4 +1,4 @@
-//! `iopath experiment`: text, JSON, settings and refusals. Verdicts are tested in `iopath-lab`.
+//! `iopath experiment`: text, JSON, settings and refusals. Verdicts are tested in `iopath-experiments`.
 
 use crate::support::{iopath, json_of};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Runs several experiments on a few threads, and collects their reports. The text is in `view.rs`.
+//! Runs several experiments on a few threads, and collects their reports. The text is in `iopath-report`.
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};

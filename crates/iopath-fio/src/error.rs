@@ -1,5 +1,5 @@
 //! Errors of job files. Each message begins with the file and the line. Does not cover workloads that a path refuses:
-//! those are in `refusal.rs`.
+//! those are in `iopath-bench/src/refusal.rs`.
 
 use std::fmt;
 use std::io;

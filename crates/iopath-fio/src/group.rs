@@ -1,4 +1,5 @@
-//! The jobs of a file that run at the same time: their volumes, workers and results. `runner.rs` runs them.
+//! The jobs of a file that run at the same time: their volumes, workers and results. `run/series.rs` and `runner.rs`
+//! of `iopath-bench` run them.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A job of a job file: its name, its line and its settings. The options of `options.rs` set them; `members.rs` makes
+//! A job of a job file: its name, its line and its settings. The options of `iopath-bench` set them; `members.rs` makes
 //! workloads of them.
 
 use std::collections::BTreeMap;

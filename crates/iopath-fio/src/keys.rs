@@ -1,5 +1,5 @@
-//! The keys of fio's job files: those of the options (`options.rs`), and those without one, which have no effect here
-//! or are refused. docs/jobfiles.md shows all of them.
+//! The keys of job files of fio: those of the options (of `iopath-bench`), and those without one, which have no effect
+//! here or are refused. docs/jobfiles.md shows all of them.
 
 mod ignored;
 mod refused;

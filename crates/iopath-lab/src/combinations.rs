@@ -1,6 +1,6 @@
 //! Measures several workloads side by side: the combinations of the lists on a command line. The repetitions of all
 //! combinations alternate, so a drift of the machine affects all of them. Does not measure a repetition itself: see
-//! `run.rs`. `marks.rs` marks the best and the worst.
+//! `iopath-bench`. `marks.rs` of `iopath-report` marks the best and the worst.
 
 use iopath_bench::error::BenchError;
 use iopath_bench::model::is_model;
@@ -80,9 +80,12 @@ fn measure(
             let Some(one) = &mut series[number] else { continue };
             let name = skips.name(number);
             progress.stage(&Stage::Combination { name, number: round, count: rounds });
+            let has_begun = !one.is_empty();
             let measured = one.turn(1, &mut Session::default(), &mut OnlyAdvance(progress));
             let is_measured = series.iter().flatten().any(|one| !one.is_empty());
-            match skips.unless_refused(number, measured) {
+            // What a combination has measured is never skipped.
+            let outcome = if has_begun { measured.map(Some) } else { skips.unless_refused(number, measured) };
+            match outcome {
                 Ok(Some(())) => {}
                 Ok(None) => series[number] = None,
                 Err(error) => {

@@ -1,5 +1,5 @@
 //! Compares two results, or two commands that run alternately, with confidence intervals and verdicts. The statistics
-//! are in `stats/contrast.rs`; docs/compare.md gives the reasons of the method. Does not measure.
+//! are in `iopath-report/src/stats/contrast.rs`; docs/compare.md gives the reasons of the method. Does not measure.
 
 mod classic;
 mod data;

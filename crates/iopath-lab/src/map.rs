@@ -1,5 +1,5 @@
 //! Maps a file to its extents on the device, and counts the requests of direct reads. Reads the metadata of the file,
-//! not its content. `map/requests.rs` counts the requests, `map/view.rs` prints the map.
+//! not its content. `map/requests.rs` counts the requests, `iopath-report/src/map/view.rs` prints the map.
 
 mod error;
 mod requests;

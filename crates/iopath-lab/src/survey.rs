@@ -188,6 +188,7 @@ impl<'a> Turns<'a> {
     ) -> Result<Option<BenchError>, BenchError> {
         let mut schedule = Schedule::new(&self.costs, self.plan.rounds, deadline);
         let mut round = 0;
+        let mut refused = None;
         while let Some(turn) = schedule.poll_turn(clock.elapsed()) {
             if turn.round > round {
                 round = turn.round;
@@ -211,12 +212,16 @@ impl<'a> Turns<'a> {
                     let same =
                         self.plan.cells.iter().enumerate().filter(|(_, other)| other.path == cell.path);
                     same.for_each(|(index, _)| schedule.handle_refused(index));
+                    refused.get_or_insert(error);
                 }
                 Err(error) => return error.into_failure(!self.series.iter().all(Series::is_empty)),
             }
             progress.advance(0.0);
         }
-        Ok(None)
+        match refused {
+            Some(error) if self.series.iter().all(Series::is_empty) => Err(error),
+            _ => Ok(None),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   log.rs ─┐                              plan.rs: inputs × alternatives
-//!   csv.rs ─┴─▶ trace.rs ─▶ replay.rs ─▶ tally.rs ─▶ resample.rs ─▶ verdict.rs ─▶ report.rs ─▶ view.rs
+//!   csv.rs ─┴─▶ trace.rs ─▶ replay.rs ─▶ tally.rs ─▶ resample.rs ─▶ verdict.rs ─▶ iopath_report::whatif
 //!                              │
 //!                 source.rs, queue, meter.rs, model          study.rs: threads   parts.rs: shares of a study
 //! ```

@@ -1,5 +1,5 @@
 //! The exports of `iopath serve` for other programs, as JSON of schema `iopath.serve/1`. Does not serve: see
-//! `serve.rs`.
+//! `iopath-lab/src/serve.rs`.
 
 use schemars::JsonSchema;
 use serde::Serialize;

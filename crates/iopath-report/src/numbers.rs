@@ -86,15 +86,22 @@ pub fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{ending}", count(number))
 }
 
-/// A distance in bytes: whole KiB below 1 MiB.
+/// A distance in bytes: bytes below 1 KiB, whole KiB below 1 MiB.
 pub fn distance(bytes: f64) -> String {
-    let bytes = bytes.round() as u64;
-    format_size(if bytes < 1 << 20 { bytes >> 10 << 10 } else { bytes })
+    let is_in_kib = (1024.0..f64::from(1 << 20)).contains(&bytes);
+    format_size(if is_in_kib { ((bytes / 1024.0).round() as u64) << 10 } else { bytes.round() as u64 })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn distances_have_bytes_below_a_kib_and_whole_kib_above() {
+        let shown: Vec<String> =
+            [0.0, 512.0, 1536.0, 10_000.4, 1_048_575.9].into_iter().map(distance).collect();
+        assert_eq!(shown, ["0 bytes", "512 bytes", "2 KiB", "10 KiB", "1 MiB"]);
+    }
 
     #[test]
     fn numbers_keep_three_digits() {

@@ -1,5 +1,5 @@
 //! Access patterns: direction and order of the transfers of a workload. The transfers themselves are drawn in
-//! `plan.rs`.
+//! `iopath-bench/src/plan.rs`.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,5 @@
-//! Ends the jobs of a workload when it is steady, on this machine. The criterion is in `steady_detector.rs`.
+//! Ends the jobs of a workload when it is steady, on this machine. `steady_detector.rs` detects the state, `steady.rs`
+//! has the criterion.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -1,5 +1,5 @@
 //! The values of options in results: the object `workload` of a run with its schema, and what a comparison does with
-//! different values. Does not read results: `compare/ours.rs` does.
+//! different values. Does not read results: `iopath-lab/src/compare/ours.rs` does.
 
 use iopath_report::result::WorkloadFacts;
 use iopath_report::size::format_size;

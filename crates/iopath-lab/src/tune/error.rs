@@ -42,7 +42,11 @@ impl From<BenchError> for TuneError {
 impl TuneError {
     /// The failed measurement, where that is the cause.
     pub fn bench(&self) -> Option<&BenchError> {
-        if let Self::Job(error) = self { error.bench() } else { None }
+        match self {
+            Self::Settings(_) => None,
+            Self::List(error) => error.bench(),
+            Self::Job(error) => error.bench(),
+        }
     }
 
     /// Whether the arguments are invalid on every machine and target.

@@ -224,8 +224,10 @@ fn operations(report: &Report, medium: Medium) -> Section {
 }
 
 fn sizes(classes: &[SizeClass], medium: Medium) -> Section {
-    let most = classes.iter().map(|class| class.bios.max(class.requests)).max().unwrap_or(0);
-    let columns = Columns::of(classes.iter().filter(|class| class.from_bytes > 0))
+    // Flushes have no size.
+    let sized = || classes.iter().filter(|class| class.from_bytes > 0);
+    let most = sized().map(|class| class.bios.max(class.requests)).max().unwrap_or(0);
+    let columns = Columns::of(sized())
         .text("size", |class| Value::Size(class.from_bytes))
         .number("bios", |class| Value::Count(class.bios))
         .text("", |class| bar(class.bios, most, medium))

@@ -1,5 +1,5 @@
 //! Charts of measured workloads: curves by block size or depth, bars, percentiles, repetitions, heat maps. Which
-//! statements follow from the figures is in `run_findings.rs`, the table of all figures in `run_table.rs`.
+//! statements follow from the figures is in `run_findings.rs`, the table of all figures in `format/runs.rs`.
 
 use maud::{Markup, html};
 

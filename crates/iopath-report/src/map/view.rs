@@ -1,5 +1,5 @@
 //! What every format shows of a map: a line about the file, extents and holes, requests. Counts no requests: see
-//! `map/requests.rs`.
+//! `iopath-lab/src/map/requests.rs`.
 
 use std::fmt::Write as _;
 

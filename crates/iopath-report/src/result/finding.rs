@@ -1,4 +1,4 @@
-//! An interpretation of measurements, and how sure it is. Does not interpret: see `survey/findings.rs`.
+//! An interpretation of measurements, and how sure it is. Does not interpret: see `iopath-lab/src/survey/findings.rs`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,5 @@
-//! The result of a search for the largest depth that keeps a latency. `job/control/latency_target.rs` searches.
+//! The result of a search for the largest depth that keeps a latency. `job/control/latency_target.rs` of `iopath-bench`
+//! searches.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
