@@ -299,3 +299,17 @@ fn drop_cached(target: &Target, progress: &mut dyn Progress) -> Result<Option<Re
     }
     target.drop_cached()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn no_limit_of_the_measurement_ends_its_warm_up() {
+        let controls = Controls { latency_max: Some(Duration::from_nanos(1)), ..Controls::default() };
+        let workload = Workload { controls, warm: true, ..Workload::default() };
+        assert_eq!(warm_up(&workload, &Target::none(1 << 20)).controls, Controls::default());
+    }
+}

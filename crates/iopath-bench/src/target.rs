@@ -76,7 +76,10 @@ impl Target {
         }
         let first = Self::real(workload, progress)?;
         let each = workload.more_targets.iter().map(|target| {
-            Self::real(&Workload { target: Some(target.clone()), ..workload.clone() }, progress)
+            let workload = Workload { target: Some(target.clone()), ..workload.clone() };
+            // An option may hold on a local file, and not on an export.
+            workload.check()?;
+            Self::real(&workload, progress)
         });
         let more = each.collect::<Result<_, BenchError>>()?;
         Ok(Self { more, ..first })

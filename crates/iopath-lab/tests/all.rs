@@ -1,6 +1,7 @@
 //! The tests of the crate in one test program, a module for each subject.
 
 mod formats;
+mod lists;
 mod page;
 mod schema;
 mod stripe_targets;
