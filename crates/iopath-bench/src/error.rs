@@ -16,6 +16,7 @@ use iopath_report::UnknownName;
 use iopath_report::size::format_size;
 use thiserror::Error;
 
+use crate::field::FieldNames;
 use crate::own_file::log_with_limit;
 use crate::refusal::{Scope, WorkloadError};
 
@@ -301,6 +302,14 @@ impl BenchError {
             | Self::Volume(_)
             | Self::Log(_)
             | Self::NoMemory(_) => false,
+        }
+    }
+
+    /// The message, with the caller's names of the fields.
+    pub fn message(&self, names: FieldNames) -> String {
+        match self {
+            Self::Workload(error) => error.message(names),
+            other => other.to_string(),
         }
     }
 

@@ -64,6 +64,9 @@ fn judge(conditions: &Conditions, repeats: &[Repeated], counts_others: bool) -> 
     if !reasons.is_empty() {
         return Some(Served { by: ServedBy::Memory, reasons });
     }
+    if conditions.target.storage().is_memory() {
+        return Some(Served { by: ServedBy::Memory, reasons: vec!["the target lies in memory".to_owned()] });
+    }
     if needed.read < BYTES_MIN && needed.written < BYTES_MIN {
         return Some(uncounted(conditions, repeats));
     }

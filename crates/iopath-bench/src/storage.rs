@@ -198,6 +198,11 @@ impl Storage {
         self.counter == Counter::Process
     }
 
+    /// Whether the target lies in memory, as on tmpfs.
+    pub(crate) fn is_memory(&self) -> bool {
+        matches!(&self.counter, Counter::Disks(disks) if disks.is_empty())
+    }
+
     /// Drops the pages of the target and of the files beneath it from the page cache. Returns the bytes that are still
     /// resident; none without a target.
     pub(crate) fn drop_cached(&self) -> Result<Option<Resident>, BenchError> {

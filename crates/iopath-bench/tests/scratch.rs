@@ -32,7 +32,7 @@ fn child_with_scratch(directory: &Path) -> Child {
     let child = Command::new("env")
         .arg("--default-signal=INT,TERM,HUP")
         .arg(env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "child"])
+        .args(["--ignored", "--exact", "scratch::child"])
         .env(DIRECTORY, directory)
         .stdout(Stdio::null())
         .spawn()

@@ -55,6 +55,16 @@ const MODEL: [&str; 8] =
     ["--path", "iopath-direct", "--target", "model:ssd-nvme", "--size", "4m", "--repeat", "2"];
 
 #[test]
+fn a_sweep_without_the_target_that_it_needs_writes_no_file() {
+    let rig = Rig::new();
+    let output = rig.sweep(&["--path", "null,kernel-direct", "--bs", "4k,8k", "--runtime", "1ms"]);
+    assert_eq!(output.status.code(), Some(2));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("kernel-direct needs a --target"), "{stderr}");
+    assert!(!rig.results().exists());
+}
+
+#[test]
 fn the_json_is_that_of_the_results_file_with_its_origin() {
     let rig = Rig::new();
     let cells = ["--path", "iopath-direct", "--target", "model:cloud", "--bs", "4k,8k", "--size", "1m"];

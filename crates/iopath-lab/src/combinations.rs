@@ -4,7 +4,7 @@
 
 use iopath_bench::error::BenchError;
 use iopath_bench::model::is_model;
-use iopath_bench::options::check_one_of_several;
+use iopath_bench::options::{check_one_of_several, flag_of};
 use iopath_bench::progress::{Progress, Stage};
 use iopath_bench::refusal::Scope;
 use iopath_bench::run::{IDLE_SAMPLE, Lab, Series};
@@ -148,7 +148,7 @@ impl Skips<'_> {
     }
 
     fn add(&mut self, number: usize, refusal: BenchError) {
-        let skipped = Skipped { workload: self.name(number), reason: refusal.to_string() };
+        let skipped = Skipped { workload: self.name(number), reason: refusal.message(flag_of) };
         self.skipped.push((number, skipped));
         self.first.get_or_insert(refusal);
     }

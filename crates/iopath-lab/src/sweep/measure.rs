@@ -14,7 +14,7 @@ use iopath_bench::error::BenchError;
 use iopath_bench::field::FieldNames;
 use iopath_bench::model::is_model;
 use iopath_bench::progress::{Progress, Stage};
-use iopath_bench::refusal::Scope;
+use iopath_bench::refusal::{Scope, WorkloadError};
 use iopath_bench::run::{IDLE_SAMPLE, Lab};
 use iopath_bench::signals::Interruption;
 use iopath_bench::target::Target;
@@ -53,6 +53,12 @@ impl Sweep<'_> {
         notes: &mut Vec<String>,
         progress: &mut dyn Progress,
     ) -> Result<(), SweepError> {
+        let mut workloads = self.cells.iter().flatten().map(|planned| &planned.workload);
+        if let Some(Workload { path, .. }) =
+            workloads.find(|one| one.target.is_none() && one.path.capabilities.needs_target)
+        {
+            return Err(WorkloadError::NoTarget { path: path.name }.into());
+        }
         let session = self.session(file, notes)?;
         let ran = self.cells(file, session.as_ref(), notes, progress);
         session.map_or(Ok(()), Session::end)?;
@@ -109,7 +115,7 @@ impl Sweep<'_> {
                     file.target = file.target.take().or(facts);
                 }
                 Err(error) if error.scope() == Scope::Campaign => return Err(error),
-                Err(SweepError::Bench(error)) => cell.skipped = Some(self.reason(&error)),
+                Err(SweepError::Bench(error)) => cell.skipped = Some(error.message(self.names)),
                 Err(error) => cell.skipped = Some(error.to_string()),
             }
             write(file, self.path)?;
@@ -137,17 +143,10 @@ impl Sweep<'_> {
         }
         let lab = Lab::new(IDLE_SAMPLE, progress);
         self.check_host(file, &lab)?;
-        let skip = |number: usize, error| file.cells[number].skipped = Some(self.reason(&error));
+        let skip =
+            |number: usize, error: BenchError| file.cells[number].skipped = Some(error.message(self.names));
         let shared = SharedTarget::prepare(&workloads, progress, skip)?;
         Ok(Some(Machine { lab, shared }))
-    }
-
-    /// An error in words, with the caller's names.
-    fn reason(&self, error: &BenchError) -> String {
-        match error {
-            BenchError::Workload(error) => error.message(self.names),
-            other => other.to_string(),
-        }
     }
 
     /// A sweep that is resumed on another machine would compare two machines.
