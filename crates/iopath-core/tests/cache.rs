@@ -405,6 +405,50 @@ fn direct_writes_in_flight_while_a_flush_fails_may_be_lost() {
     assert_eq!(flush_well(&mut cache).1, Outcome::Done);
 }
 
+/// A stripe may report a failed flush long after a member has lost its bytes. Writes that the member receives in
+/// between are not lost, until its next flush fails.
+#[test]
+fn each_failed_flush_is_a_loss_of_pages_that_have_left_until_a_flush_succeeds() {
+    for is_direct in [true, false] {
+        for is_during in [true, false] {
+            let mut cache = cache(64);
+            let write_and_leave = |cache: &mut PageCache| {
+                if is_direct {
+                    let step = cache.begin_direct(Op::Write, PageRange::new(Page(3), 1), 7);
+                    let DirectStep::Go(tag) = step else { panic!("no page is dirty") };
+                    cache.end_direct(tag);
+                } else {
+                    write(cache, 3, NOW);
+                    cache.write_back(PageRange::ALL, 7);
+                    let ios = all_io(cache, NOW);
+                    finish(cache, &ios, Ok(()));
+                    outcomes(cache);
+                    cache.invalidate(PageRange::ALL);
+                }
+            };
+            if !is_during {
+                write_and_leave(&mut cache);
+            }
+            flush_that_fails(&mut cache, |cache| {
+                if is_during {
+                    write_and_leave(cache);
+                }
+                Vec::new()
+            });
+            for nth in 1..4 {
+                let case = format!("failure {nth}, direct: {is_direct}, during the flush: {is_during}");
+                assert_eq!(cache.loss(), Some(IoError::Media), "{case}");
+                cache.forget_loss();
+                flush_that_fails(&mut cache, |_| Vec::new());
+            }
+            assert_eq!(flush_well(&mut cache), (vec![], Outcome::Failed(IoError::Media)));
+            cache.forget_loss();
+            flush_that_fails(&mut cache, |_| Vec::new());
+            assert_eq!((cache.loss(), flush_well(&mut cache)), (None, (vec![], Outcome::Done)));
+        }
+    }
+}
+
 #[test]
 fn a_flush_of_a_range_leaves_the_rest_dirty_and_flushes_the_device() {
     let mut cache = cache(64);

@@ -62,7 +62,8 @@ impl Volume {
     ///
     /// When the device fails a flush, writes since the last successful flush may be lost. The cache repeats the writes
     /// of pages that it still contains. Writes of evicted pages, and direct writes, may be lost. In that case every
-    /// [`Volume::flush`] fails until this call, so that the program cannot miss the loss.
+    /// [`Volume::flush`] fails until this call, so that the program cannot miss the loss. If the next flush after this
+    /// call fails in the device again, that is a new loss.
     ///
     /// # Errors
     /// [`ErrorKind::NotBuffered`] on a volume without a page cache.

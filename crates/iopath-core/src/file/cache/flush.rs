@@ -34,7 +34,8 @@ pub(super) struct Flushes {
     failures: u64,
     failure: Option<IoError>,
     /// Pages without a record of their last write, which this device flush covers: the page has left the cache since,
-    /// or direct I/O wrote it. Index 0: the running flush; index 1: the next one.
+    /// or direct I/O wrote it. Index 0: the running flush; index 1: the next one. Pages stay here until a device flush
+    /// that covers them succeeds.
     gone: [PageSet; 2],
     /// The error that lost bytes already reported as written back.
     lost: Option<IoError>,
@@ -100,7 +101,8 @@ impl PageCache {
         self.flushes.lost
     }
 
-    /// Clears the loss after the caller has handled it, so that flushes can succeed again.
+    /// Clears the loss after the caller has handled it, so that flushes can succeed again. Until a device flush
+    /// succeeds, a further failed one is a new loss: the device may have lost the bytes only then.
     pub fn forget_loss(&mut self) {
         self.flushes.lost = None;
     }
@@ -204,7 +206,9 @@ impl PageCache {
             self.flushes.lose(error);
         }
         self.dirty_again(error, now);
-        self.flushes.gone.iter_mut().for_each(PageSet::clear);
+        // The device may still have these bytes, and lose them in its next failed flush, after this loss is forgotten.
+        let [running, next] = &mut self.flushes.gone;
+        next.take_all(running);
         self.flushes.fail_all(error);
         let failed = |at: ForDevice| Ready { waiter: at.waiter, outcome: Outcome::Failed(error) };
         self.ready.extend(self.flushes.waiting.drain(..).map(failed));
@@ -214,10 +218,12 @@ impl PageCache {
     pub(super) fn end_device_flush(&mut self, result: Result<(), IoError>, now: Instant) {
         self.flushes.is_running = false;
         match result {
-            Ok(()) => self.flushes.good = self.flushes.begun,
+            Ok(()) => {
+                self.flushes.good = self.flushes.begun;
+                self.flushes.gone[0].clear();
+            }
             Err(error) => self.lose_unflushed(error, now),
         }
-        self.flushes.gone[0].clear();
         let failed = result.err();
         let lost = self.flushes.lost;
         let ready = |ForDevice { waiter, fails_by_loss }| {
@@ -275,7 +281,7 @@ impl Flushes {
         std::mem::swap(&mut self.waiting, &mut self.covered);
         self.is_running = true;
         self.begun += 1;
-        debug_assert!(self.gone[0].is_empty(), "the end of a device flush clears its pages");
+        debug_assert!(self.gone[0].is_empty(), "the end of a device flush removes its pages");
         self.gone.swap(0, 1);
         true
     }

@@ -33,6 +33,11 @@ impl PageSet {
         }
     }
 
+    /// Moves all pages of `other` to this set.
+    pub(super) fn take_all(&mut self, other: &mut Self) {
+        other.ranges.drain(..).for_each(|range| self.insert(range));
+    }
+
     pub(super) fn contains(&self, page: Page) -> bool {
         self.ranges.iter().any(|range| range.contains(page))
     }
