@@ -9,7 +9,7 @@ use iopath::{IoMode, MemoryConfig, MemoryDisk, Options, Unaligned, Volume};
 use iopath_nbd::{ConnectOptions, Listen, ServeOptions, ServeTls, Served, Server, connect};
 
 use crate::certificates::Certificates;
-use crate::servers::listening;
+use crate::servers::listening_unless_ended;
 
 const SIZE: u64 = 8 << 20;
 
@@ -197,7 +197,15 @@ fn exports_of_nbdkit_and_qemu_are_read_and_written_over_tls() {
     qemu.args(["--object", &credentials, "--tls-creds", "tls", "-t", "-f", "raw", "--shared", "4", "-k"]);
     qemu.arg(&of_qemu).arg(&image);
     for (command, socket) in [(&mut nbdkit, socket), (&mut qemu, of_qemu)] {
-        let Some(_server) = listening(command, &socket) else { continue };
+        let shown = format!("{command:?}");
+        let _server = match listening_unless_ended(command, &socket) {
+            Ok(Some(server)) => server,
+            Ok(None) => continue,
+            Err(status) => {
+                eprintln!("skipped: {shown} ended: {status}");
+                continue;
+            }
+        };
         let uri = format!("nbds+unix:///?socket={}&tls-certificates={folder}", socket.display());
         let options = Options::new().write(true).unaligned(Unaligned::Bounce);
         exercise(&open(&uri, &options).unwrap_or_else(|error| panic!("{command:?}: {error}")), 7);
