@@ -51,7 +51,7 @@ fn the_table_has_marks_and_the_skipped_combinations() {
         table.contains('▲') && table.contains('▼') && table.contains("not significantly slower"),
         "{table}"
     );
-    assert!(table.contains("skipped: null, 1000 bytes, depth 1: block size 1000"), "{table}");
+    assert!(table.contains("skipped: null, 1000 bytes, depth 1: --bs 1000"), "{table}");
     assert_eq!(table.lines().filter(|line| line.trim_start().starts_with("null ")).count(), 4, "{table}");
 }
 
