@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Output, Stdio};
 
-use crate::support::{becomes_true, iopath, json_of, scratch_directory};
+use crate::support::{becomes_true, iopath_without_engine as iopath, json_of, scratch_directory};
 
 /// A running `iopath serve`, killed at the end.
 struct Serving {

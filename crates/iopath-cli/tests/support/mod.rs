@@ -9,13 +9,22 @@ use std::time::{Duration, Instant};
 /// The program with these arguments, and with output as wide as its lines. `IOPATH_TEST_ENGINE` selects the engine of
 /// iopath's own paths; models have none.
 pub(crate) fn iopath(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_iopath"));
-    command.args(args).env("NO_COLOR", "1").env("COLUMNS", "1000");
+    let mut command = iopath_without_engine(args);
     let is_ours = args.iter().any(|arg| ["iopath-direct", "iopath-raw"].contains(arg));
-    let has_choice = !args.iter().any(|arg| *arg == "--engine" || arg.starts_with("model:"));
+    // Models and exports have no engine.
+    let has_choice = !args
+        .iter()
+        .any(|arg| *arg == "--engine" || ["model:", "nbd"].iter().any(|start| arg.starts_with(start)));
     if let (Ok(engine), true) = (std::env::var("IOPATH_TEST_ENGINE"), is_ours && has_choice) {
         command.args(["--engine", &engine]);
     }
+    command
+}
+
+/// [`iopath`] for targets that the arguments name later, and that have no engine.
+pub(crate) fn iopath_without_engine(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_iopath"));
+    command.args(args).env("NO_COLOR", "1").env("COLUMNS", "1000");
     command
 }
 
