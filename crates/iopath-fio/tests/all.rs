@@ -1,5 +1,7 @@
 //! The tests of the crate in one test program, a module for each subject.
 
+mod support;
+
 mod jobfile;
 mod jobfile_controls;
 mod jobfile_models;

@@ -1,31 +1,14 @@
 //! Job files on storage of this machine: targets, groups, clones, results. The keys are tested beside their parser.
 
 use std::fs;
-use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::support::Nothing;
 use iopath_bench::Workload;
 use iopath_bench::progress::{Progress, Sample, Silent, Stage};
-use iopath_fio::{Environment, JobFile, RunSettings};
+use iopath_fio::{JobFile, RunSettings};
 use iopath_report::result::Report;
-
-/// No files, no variables.
-struct Nothing;
-
-impl Environment for Nothing {
-    fn read(&self, _file: &str, _from: &str) -> io::Result<(String, Vec<u8>)> {
-        Err(io::ErrorKind::NotFound.into())
-    }
-
-    fn variable(&self, _name: &str) -> Option<String> {
-        None
-    }
-
-    fn keyword(&self, _name: &str) -> Option<u64> {
-        None
-    }
-}
 
 fn parse(text: &str) -> JobFile {
     JobFile::parse("f.fio", text.as_bytes(), &Nothing, false).unwrap()

@@ -2,29 +2,12 @@
 //! priorities and CPUs. Most tests run on models, in virtual time.
 
 use std::fs;
-use std::io;
 use std::path::Path;
 
+use crate::support::Nothing;
 use iopath_bench::progress::Silent;
-use iopath_fio::{Environment, JobFile, RunSettings};
+use iopath_fio::{JobFile, RunSettings};
 use iopath_report::result::{Report, RunResult};
-
-/// No files, no variables.
-struct Nothing;
-
-impl Environment for Nothing {
-    fn read(&self, _file: &str, _from: &str) -> io::Result<(String, Vec<u8>)> {
-        Err(io::ErrorKind::NotFound.into())
-    }
-
-    fn variable(&self, _name: &str) -> Option<String> {
-        None
-    }
-
-    fn keyword(&self, _name: &str) -> Option<u64> {
-        None
-    }
-}
 
 /// Reads of 4 KiB at random offsets of a modelled flash drive.
 const ON_MODEL: &str = "[global]\nfilename=model\\:ssd-nvme\nioengine=libaio\ndirect=1\nbs=4k\nsize=1g\nrw=randread\ntime_based\n";
