@@ -1,5 +1,6 @@
 //! Checks a workload against the capabilities of its path. Does not examine the target: `target.rs` does.
 
+use std::path::Path;
 use std::time::Duration;
 
 use iopath_core::SECTOR_BYTES;
@@ -46,6 +47,17 @@ impl Workload {
         }
         self.check_device_depth()?;
         self.check_cache()
+    }
+
+    /// The target; none on a path that needs none.
+    ///
+    /// # Errors
+    /// [`WorkloadError::NoTarget`].
+    pub fn required_target(&self) -> Result<Option<&Path>, WorkloadError> {
+        if !self.path.capabilities.needs_target {
+            return Ok(None);
+        }
+        self.target.as_deref().map(Some).ok_or(WorkloadError::NoTarget { path: self.path.name })
     }
 
     /// iopath's queue transfers whole sectors. A page cache in front of the queue accepts any size.

@@ -199,7 +199,7 @@ fn summarize(part: &Part, has_counters: bool, has_failed: bool, host: Option<&Ho
         directions,
         flushes: (!flush_ns.is_empty()).then(|| FlushResult {
             every: workload.flush_every.map_or(0, NonZeroU64::get),
-            count: flush_ns.histogram().len(),
+            count: flush_ns.count(),
             latency_ns: latency(&flush_ns),
         }),
         verify,

@@ -113,10 +113,9 @@ impl Target {
     fn real(workload: &Workload, progress: &mut dyn Progress) -> Result<Self, BenchError> {
         workload.check_on_storage()?;
         let path = workload.path;
-        if !path.capabilities.needs_target {
+        let Some(target) = workload.required_target()? else {
             return Ok(Self::none(workload.size_bytes.unwrap_or(DEFAULT_SIZE_BYTES)));
-        }
-        let target = workload.target.as_deref().ok_or(WorkloadError::NoTarget { path: path.name })?;
+        };
         if let Some(remote) = RemoteTarget::find(target)? {
             return Self::exported(remote, workload);
         }

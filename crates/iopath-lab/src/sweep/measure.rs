@@ -14,7 +14,7 @@ use iopath_bench::error::BenchError;
 use iopath_bench::field::FieldNames;
 use iopath_bench::model::is_model;
 use iopath_bench::progress::{Progress, Stage};
-use iopath_bench::refusal::{Scope, WorkloadError};
+use iopath_bench::refusal::Scope;
 use iopath_bench::run::{IDLE_SAMPLE, Lab};
 use iopath_bench::signals::Interruption;
 use iopath_bench::target::Target;
@@ -53,11 +53,8 @@ impl Sweep<'_> {
         notes: &mut Vec<String>,
         progress: &mut dyn Progress,
     ) -> Result<(), SweepError> {
-        let mut workloads = self.cells.iter().flatten().map(|planned| &planned.workload);
-        if let Some(Workload { path, .. }) =
-            workloads.find(|one| one.target.is_none() && one.path.capabilities.needs_target)
-        {
-            return Err(WorkloadError::NoTarget { path: path.name }.into());
+        for planned in self.cells.iter().flatten() {
+            planned.workload.required_target()?;
         }
         let session = self.session(file, notes)?;
         let ran = self.cells(file, session.as_ref(), notes, progress);

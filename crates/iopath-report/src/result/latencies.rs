@@ -48,6 +48,15 @@ impl Latencies {
         self.chunks.is_empty()
     }
 
+    /// The number of latencies.
+    pub fn count(&self) -> u64 {
+        self.chunks
+            .iter()
+            .flatten()
+            .flat_map(|chunk| chunk.iter())
+            .fold(0, |sum, count| sum.saturating_add(*count))
+    }
+
     /// Counts all latencies of `other`.
     pub fn add(&mut self, other: &Self) {
         for (number, chunk) in other.chunks.iter().enumerate() {
@@ -133,6 +142,7 @@ mod tests {
         };
         assert_eq!(figures(&ours), figures(histogram), "{named}");
         assert_eq!(latencies.is_empty(), histogram.is_empty(), "{named}");
+        assert_eq!(latencies.count(), histogram.len(), "{named}");
     }
 
     #[test]
