@@ -76,7 +76,8 @@ pub enum LogError {
 }
 
 /// The position at which a log becomes unreadable, and the reason.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, serde::Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[error("the log is damaged at byte {offset}, after record {record}: {what}")]
 pub struct Damage {
     /// The first byte of the first block that could not be read.

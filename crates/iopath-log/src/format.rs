@@ -4,7 +4,6 @@
 //! The file is a sequence of zstd frames. Frames of this module are skippable, so that `zstd -dc FILE` writes the
 //! content of all blocks.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub(crate) const VERSION: u16 = 5;
@@ -59,7 +58,8 @@ const INFO_BYTES_MAX: usize = 2000;
 
 /// The header of a log. Each string is truncated to 2,000 bytes. A header read from a file is untrusted text: print it
 /// through [`Plain`](crate::Plain).
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct LogInfo {
     /// The elevator when the log began.
@@ -102,7 +102,8 @@ impl Default for LogInfo {
 }
 
 /// The totals of a log, known at its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Totals {
     /// Records in the file.
     pub records: u64,

@@ -4,14 +4,14 @@
 use crate::result::Host;
 mod view;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// The name and version of the schema.
 pub const SCHEMA: &str = "iopath.compare/1";
 
 /// A complete comparison: the output of `--json`.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Comparison {
     /// [`SCHEMA`].
     pub schema: String,
@@ -38,7 +38,8 @@ pub struct Comparison {
 }
 
 /// The course of a live comparison.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LiveFacts {
     /// Completed pairs of executions.
     pub pairs: u32,
@@ -53,7 +54,8 @@ pub struct LiveFacts {
 }
 
 /// The cause of the end of a live comparison.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Stopped {
     /// Every run has a clear verdict.
@@ -69,7 +71,8 @@ pub enum Stopped {
 }
 
 /// One workload of both sides.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RunComparison {
     /// The workload in words.
     pub workload: String,
@@ -82,7 +85,8 @@ pub struct RunComparison {
 }
 
 /// A condition with different values.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DifferenceFacts {
     /// The condition.
     pub key: String,
@@ -91,7 +95,8 @@ pub struct DifferenceFacts {
 }
 
 /// One metric of both sides.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MetricComparison {
     /// The name.
     pub metric: String,
@@ -149,7 +154,8 @@ impl Comparison {
 }
 
 /// The outcome of a comparison: B relative to A.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// Significantly faster.

@@ -1,14 +1,14 @@
 //! The list of I/O schedulers (elevators) and their settings, as text and as JSON of schema `iopath.elevators/1`.
 
 use iopath_core::elevator::ELEVATORS;
-use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The name and version of the schema.
 pub const SCHEMA: &str = "iopath.elevators/1";
 
 /// The list: the complete output of `--json`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ElevatorList {
     /// [`SCHEMA`].
     pub schema: String,
@@ -17,7 +17,8 @@ pub struct ElevatorList {
 }
 
 /// An elevator.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ElevatorFacts {
     /// The name on command lines.
     pub name: String,
@@ -28,7 +29,8 @@ pub struct ElevatorFacts {
 }
 
 /// A setting of an elevator.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SettingFacts {
     /// The name on command lines.
     pub name: String,

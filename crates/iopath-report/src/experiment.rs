@@ -7,7 +7,6 @@ pub(crate) mod view;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::result::Host;
@@ -55,7 +54,8 @@ pub struct ExperimentsReport {
 }
 
 /// A row in JSON.
-#[derive(Debug, JsonSchema, Serialize)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct JsonRow<'a> {
     what: &'a str,
     unit: &'a str,
@@ -78,7 +78,8 @@ impl<'a> JsonRow<'a> {
     }
 }
 
-#[derive(Debug, Clone, JsonSchema, Deserialize, Serialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct JsonParameter<'a> {
     name: Cow<'a, str>,
     unit: Cow<'a, str>,
@@ -87,7 +88,8 @@ pub(crate) struct JsonParameter<'a> {
     source: Cow<'a, str>,
 }
 
-#[derive(Debug, JsonSchema, Serialize)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct JsonExperiment<'a> {
     id: &'a str,
     title: &'a str,
@@ -102,7 +104,8 @@ struct JsonExperiment<'a> {
 }
 
 /// The results as JSON.
-#[derive(Debug, JsonSchema, Serialize)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExperimentsDocument<'a> {
     schema: &'a str,
     host: Option<&'a Host>,

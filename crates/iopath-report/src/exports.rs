@@ -1,14 +1,14 @@
 //! The exports of `iopath serve` for other programs, as JSON of schema `iopath.serve/1`. Does not serve: see
 //! `iopath-lab/src/serve.rs`.
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The name and version of the schema.
 pub const SCHEMA: &str = "iopath.serve/1";
 
 /// The exports of a server that accepts connections: the complete output of `--json`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Exports {
     /// [`SCHEMA`].
     pub schema: String,
@@ -19,7 +19,8 @@ pub struct Exports {
 }
 
 /// An export.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Export {
     /// The file or device, as given.
     pub target: String,

@@ -2,7 +2,6 @@
 
 mod view;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::result::{Clock, Host, TargetFacts};
@@ -13,7 +12,8 @@ pub use view::noise_text;
 pub const SCHEMA: &str = "iopath.fit/1";
 
 /// A fitted model and its error: the complete output of `--json`.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FitReport {
     /// [`SCHEMA`].
     pub schema: String,
@@ -55,7 +55,8 @@ pub struct FitReport {
 }
 
 /// A parameter of the model.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FittedParameter {
     /// Its name in the file.
     pub name: String,
@@ -66,7 +67,8 @@ pub struct FittedParameter {
 }
 
 /// A kind of model that was tried.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CandidateError {
     /// The kind, and the difference from other candidates of the kind.
     pub name: String,
@@ -77,7 +79,8 @@ pub struct CandidateError {
 }
 
 /// The unit of a figure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Quantity {
     /// Transfers a second.
@@ -87,7 +90,8 @@ pub enum Quantity {
 }
 
 /// A measured figure and the figure of the model.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FittedFigure {
     /// The workload, or the class of requests of a log.
     pub workload: String,
@@ -111,7 +115,8 @@ pub struct FittedFigure {
 }
 
 /// Deviations without their signs, as fractions.
-#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ErrorSummary {
     /// The median.
     pub median: f64,

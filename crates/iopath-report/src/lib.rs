@@ -17,6 +17,7 @@ pub mod numbers;
 pub mod pattern;
 pub mod random;
 pub mod result;
+#[cfg(feature = "schema")]
 pub mod schema;
 pub mod section;
 pub mod size;

@@ -3,7 +3,6 @@
 mod view;
 
 use iopath_core::mapper::Boundary;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::result::{DiskFacts, Host};
@@ -12,7 +11,8 @@ use crate::result::{DiskFacts, Host};
 pub const SCHEMA: &str = "iopath.map/1";
 
 /// The extents of a file and the requests of reads: the complete output of `--json`.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FileMap {
     /// [`SCHEMA`].
     pub schema: String,
@@ -42,7 +42,8 @@ pub struct FileMap {
 }
 
 /// A range of a file that is contiguous on the device.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MapExtent {
     /// Offset in the file, bytes.
     pub logical_bytes: u64,
@@ -55,7 +56,8 @@ pub struct MapExtent {
 }
 
 /// The limits of direct reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReadLimits {
     /// Offset and length are multiples of this number of bytes.
     pub align_bytes: u32,
@@ -68,7 +70,8 @@ pub struct ReadLimits {
 }
 
 /// The treatment of boundaries, by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum BoundaryName {
     /// Each block of a mapping before a boundary is a request.
@@ -105,7 +108,8 @@ impl FileMap {
 }
 
 /// The requests of sequential reads of one block size, from the start of the file.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Requests {
     /// The size of each read, bytes.
     pub block_bytes: u64,

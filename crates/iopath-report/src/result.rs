@@ -18,7 +18,6 @@ mod steady;
 mod verify;
 mod workload;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::size::format_size;
@@ -43,7 +42,8 @@ pub use workload::WorkloadFacts;
 pub const SCHEMA: &str = "iopath.result/1";
 
 /// All results of a command: the complete output of `--json`.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: String,
@@ -107,7 +107,8 @@ impl Report {
 }
 
 /// The clock on which a run was measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Clock {
     /// That of the machine.
@@ -118,7 +119,8 @@ pub enum Clock {
 }
 
 /// One workload with its repetitions.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RunResult {
     /// The job of a job file; none for other runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -227,7 +229,8 @@ fn is_false(value: &bool) -> bool {
 }
 
 /// Flushes between transfers.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FlushResult {
     /// The writes of a job after which it flushes.
     pub every: u64,
@@ -238,7 +241,8 @@ pub struct FlushResult {
 }
 
 /// The medium that served a cold run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ServedBy {
     /// Storage transferred 90% of the bytes or more that a cold run needs.
@@ -279,7 +283,8 @@ impl ServedBy {
 }
 
 /// One repetition of a workload.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Repeat {
     /// Bytes transferred.
     pub bytes: u64,

@@ -225,19 +225,19 @@ impl<R: Copy> Columns<R> {
     /// A column of words for readers.
     #[must_use]
     pub fn text<V: Into<Value>>(self, head: impl Into<String>, of: impl Fn(R) -> V) -> Self {
-        self.column(Some(head.into()), None, false, of)
+        self.column(Some(head.into()), None, false, &|row| of(row).into())
     }
 
     /// A column of numbers for readers.
     #[must_use]
     pub fn number<V: Into<Value>>(self, head: impl Into<String>, of: impl Fn(R) -> V) -> Self {
-        self.column(Some(head.into()), None, true, of)
+        self.column(Some(head.into()), None, true, &|row| of(row).into())
     }
 
     /// A column for programs.
     #[must_use]
     pub fn record<V: Into<Value>>(self, name: impl Into<String>, of: impl Fn(R) -> V) -> Self {
-        self.column(None, Some(name.into()), false, of)
+        self.column(None, Some(name.into()), false, &|row| of(row).into())
     }
 
     /// The last column is also one for programs, with this name.
@@ -286,14 +286,15 @@ impl<R: Copy> Columns<R> {
         self.table.columns.last_mut().expect("a property is that of a column")
     }
 
-    fn column<V: Into<Value>>(
+    /// `of` is no parameter of type: the compiler would make a copy of this function for each column of the program.
+    fn column(
         mut self,
         head: Option<String>,
         name: Option<String>,
         is_number: bool,
-        of: impl Fn(R) -> V,
+        of: &dyn Fn(R) -> Value,
     ) -> Self {
-        let cells = self.rows.iter().map(|row| of(*row).into()).collect();
+        let cells = self.rows.iter().copied().map(of).collect();
         let column = Column { head, name, is_number, is_detail: false, rank: 0, is_whole: false, cells };
         self.table.columns.push(column);
         self

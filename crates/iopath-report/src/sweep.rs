@@ -6,7 +6,6 @@
 mod formats;
 mod view;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::result::{Host, Origin, RunResult, TargetFacts};
@@ -18,7 +17,8 @@ pub const SCHEMA: &str = "iopath.sweep/1";
 pub const OF_WORKLOAD: [&str; 5] = ["path", "rw", "bs", "iodepth", "numjobs"];
 
 /// A sweep with the results so far.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SweepFile {
     /// [`SCHEMA`].
     pub schema: String,
@@ -47,7 +47,8 @@ pub struct SweepFile {
 }
 
 /// A cell of the matrix.
-#[derive(Debug, Clone, PartialEq, Default, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Cell {
     /// The value of each axis.
     pub values: Vec<String>,
@@ -97,7 +98,8 @@ impl SweepFile {
 }
 
 /// A condition that varies.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Axis {
     /// The name, as in options: `bs`, or that of a setting.
     pub name: String,
@@ -106,7 +108,8 @@ pub struct Axis {
 }
 
 /// Where a sweep began.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Place {
     /// The working directory.
     pub directory: String,
@@ -115,7 +118,8 @@ pub struct Place {
 }
 
 /// The identity of a file, a directory or a block device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Identity {
     /// The number of the block device, or of the filesystem of a file or directory.
     pub device: u64,

@@ -4,7 +4,6 @@ mod trial;
 
 use std::fmt::Write as _;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::format::{Document, Medium};
@@ -20,7 +19,8 @@ pub const SCHEMA: &str = "iopath.tune/1";
 const WIDTH_MIN: u16 = 60;
 
 /// The settings of a device: the output of `--json`.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TuneReport {
     /// [`SCHEMA`].
     pub schema: String,
@@ -39,7 +39,8 @@ pub struct TuneReport {
 }
 
 /// A setting of a device.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SettingFacts {
     /// The name in sysfs.
     pub name: String,
@@ -57,7 +58,8 @@ pub struct SettingFacts {
 }
 
 /// A setting that changed.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ChangedSetting {
     /// The name in sysfs.
     pub name: String,

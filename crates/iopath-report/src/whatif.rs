@@ -5,7 +5,6 @@ mod figures;
 mod shard;
 mod view;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::result::Origin;
@@ -20,7 +19,8 @@ pub const SCHEMA: &str = "iopath.whatif/1";
 pub const LINES_START: &str = "{\"input\":";
 
 /// A study, or a part of one: the complete output of `--json`.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WhatIfReport {
     /// [`SCHEMA`].
     pub schema: String,
@@ -36,7 +36,8 @@ pub struct WhatIfReport {
 }
 
 /// The options that all cells share.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Study {
     /// A checksum of inputs, alternatives and options: parts of one study have the same.
     pub id: String,
@@ -53,7 +54,8 @@ pub struct Study {
 }
 
 /// A recorded input and its replays.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct InputReport {
     /// Its number on the command line, from 0.
     pub number: u64,
@@ -85,7 +87,8 @@ pub struct InputReport {
 }
 
 /// The replay of an input with one alternative.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CellReport {
     /// The number of the cell in the study, from 0.
     pub number: u64,
@@ -120,7 +123,8 @@ pub struct CellReport {
 }
 
 /// The error of a model.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ModelError {
     /// The median deviation of its figures from measured ones, as a fraction; null if it is unknown.
     pub median: Option<f64>,
@@ -149,7 +153,8 @@ impl WhatIfReport {
 }
 
 /// The comparison of all alternatives of an input by one figure.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Verdict {
     /// The figure that decides.
     pub by: String,

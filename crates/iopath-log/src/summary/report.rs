@@ -4,7 +4,6 @@
 use crate::error::Damage;
 use crate::format::LogInfo;
 use crate::text::escape_json;
-use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The name and version of the JSON.
@@ -13,7 +12,8 @@ pub const SCHEMA: &str = "iopath.log-summary/2";
 /// The summary of a log.
 ///
 /// All counts of one report agree with each other; docs/log-summary.md lists the sums.
-#[derive(Debug, Clone, JsonSchema, Serialize)]
+#[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Report {
     /// Name and version of this schema: `iopath.log-summary/2`.
     pub schema: &'static str,
@@ -84,7 +84,8 @@ pub struct Report {
 }
 
 /// The content of a whole log, independent of the filter.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Contents {
     /// Steps.
     pub steps: u64,
@@ -103,7 +104,8 @@ pub struct Contents {
 }
 
 /// One repeat of a measurement.
-#[derive(Debug, Clone, Copy, JsonSchema, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RepeatShare {
     /// Its number; 0 is the time before the first repeat, such as a warm-up.
     pub repeat: u32,
@@ -130,7 +132,8 @@ pub struct RepeatShare {
 }
 
 /// How often each event occurred.
-#[derive(Debug, Clone, Copy, JsonSchema, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[expect(missing_docs, reason = "each is the event of that name")]
 pub struct EventCounts {
     pub queue: u64,
@@ -155,7 +158,8 @@ pub struct EventCounts {
 }
 
 /// Accesses of programs, above a page cache.
-#[derive(Debug, Clone, JsonSchema, Serialize)]
+#[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FileAccess {
     /// By operation.
     pub ops: Vec<AccessCounts>,
@@ -164,7 +168,8 @@ pub struct FileAccess {
 }
 
 /// Accesses of one operation.
-#[derive(Debug, Clone, Copy, JsonSchema, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AccessCounts {
     /// `read`, `write`, `flush`, `discard` or `write-zeroes`.
     pub op: &'static str,
@@ -187,7 +192,8 @@ pub struct AccessCounts {
 }
 
 /// A change of the elevator.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ElevatorChange {
     /// Time, since the log began.
     pub at_ns: u64,
@@ -198,7 +204,8 @@ pub struct ElevatorChange {
 }
 
 /// Bios and requests of one operation.
-#[derive(Debug, Clone, Copy, JsonSchema, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OpCounts {
     /// `read`, `write`, `flush`, `discard`, `write-zeroes`, or `unknown`.
     pub op: &'static str,
@@ -213,7 +220,8 @@ pub struct OpCounts {
 }
 
 /// Bios and requests of sizes from one power of two up to the next.
-#[derive(Debug, Clone, Copy, JsonSchema, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SizeClass {
     /// The smallest size of the class; 0 for bios and requests without data.
     pub from_bytes: u64,
@@ -228,7 +236,8 @@ pub struct SizeClass {
 }
 
 /// The outcome of the bios: each is counted in one of `flushes`, `merged`, `own_request`, `split` and `pending`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Flow {
     /// Bios queued: `events.queue`.
     pub bios: u64,
@@ -255,7 +264,8 @@ pub struct Flow {
 }
 
 /// A count for each reason not to merge.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Reasons {
     /// No queued request was adjacent.
     pub not_adjacent: u64,
@@ -282,7 +292,8 @@ pub struct Reasons {
 }
 
 /// Use of the plug.
-#[derive(Debug, Clone, Copy, JsonSchema, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Plugging {
     /// How often it was emptied.
     pub unplugs: u64,
@@ -291,7 +302,8 @@ pub struct Plugging {
 }
 
 /// Bios that failed with one errno.
-#[derive(Debug, Clone, Copy, JsonSchema, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ErrorCount {
     /// The number, as in errno.h.
     pub errno: u32,
@@ -300,7 +312,8 @@ pub struct ErrorCount {
 }
 
 /// Distances from the end of one request to the start of the next, in the order of dispatch across all queues.
-#[derive(Debug, Clone, Copy, JsonSchema, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Seeks {
     /// Requests with a predecessor in the same repeat.
     pub requests: u64,
@@ -321,7 +334,8 @@ pub struct Seeks {
 }
 
 /// The stages of the path, named as in btt.
-#[derive(Debug, Clone, Copy, JsonSchema, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Stages {
     /// From the queueing of a bio until it has a request slot: ordering holds it back, or it waits for a slot. One for
     /// each bio or piece with a request of its own.
@@ -337,7 +351,8 @@ pub struct Stages {
 }
 
 /// Latency of one stage. Percentiles to three digits.
-#[derive(Debug, Clone, Copy, JsonSchema, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[expect(missing_docs, reason = "the names are the documentation")]
 pub struct Stage {
     pub count: u64,
@@ -353,7 +368,8 @@ pub struct Stage {
 }
 
 /// Requests in flight at the device, summed over all queues.
-#[derive(Debug, Clone, JsonSchema, Serialize)]
+#[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Depth {
     /// Mean over `span_ns` of the report.
     pub mean: f64,
@@ -366,7 +382,8 @@ pub struct Depth {
 }
 
 /// One stream.
-#[derive(Debug, Clone, Copy, JsonSchema, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StreamShare {
     /// Its number; 65,535 stands for all streams from 65,535 on.
     pub stream: u32,
@@ -393,7 +410,8 @@ pub struct StreamShare {
 }
 
 /// One of the slowest bios, or several of one batch that took equally long.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Slow {
     /// The number of bios with the same queue, operation, stream, size, errno, queueing time and completion time.
     pub bios: u64,

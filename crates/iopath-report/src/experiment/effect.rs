@@ -3,7 +3,6 @@
 
 use std::borrow::Cow;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The tolerance of a row: 25% of the published figure.
@@ -109,7 +108,8 @@ impl Row {
 }
 
 /// A direction of the effect: a comparison that the source makes.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Deserialize, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Direction {
     /// The comparison.
     pub text: String,
@@ -125,7 +125,8 @@ impl Direction {
 }
 
 /// Whether the model has the published effect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, JsonSchema, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// Every direction holds, and each prediction is within its tolerance. If the source has figures of the effect, at

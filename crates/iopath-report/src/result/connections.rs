@@ -1,10 +1,10 @@
 //! The connections to the servers of a run.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Connections to servers that were lost and made anew while the run was measured.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Connections {
     /// Established connections that ended.
     pub lost: u64,

@@ -1,13 +1,13 @@
 //! Reads, writes and trims of a result apart.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::distribution::LatencyDistribution;
 use super::figures::{Latency, Spread};
 
 /// Reads, writes and trims apart, of a run with at least two of them.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Directions {
     /// The reads.
     pub read: DirectionResult,
@@ -27,7 +27,8 @@ impl Directions {
 }
 
 /// The transfers of one direction. The time of both directions is the same, so rates add up to those of the run.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DirectionResult {
     /// Bytes transferred, over all repetitions.
     pub bytes: u64,
@@ -45,7 +46,8 @@ pub struct DirectionResult {
 }
 
 /// Reads and writes of one repetition.
-#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RepeatDirections {
     /// The reads.
     pub read: RepeatDirection,
@@ -57,7 +59,8 @@ pub struct RepeatDirections {
 }
 
 /// The transfers of one direction in one repetition.
-#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RepeatDirection {
     /// Bytes transferred.
     pub bytes: u64,

@@ -1,7 +1,6 @@
 //! The distribution of latencies: percentiles and classes as fio has them. [`Latency`](super::Latency) has the few
 //! figures of a table.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Latencies;
@@ -14,7 +13,8 @@ pub const PERCENTILES: [f64; 17] =
 const BOUNDS: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
 
 /// The distribution of the timed transfers, over all repetitions.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LatencyDistribution {
     /// Transfers that were timed.
     pub count: u64,

@@ -1,10 +1,10 @@
 //! The figures of a result: spreads, latencies, CPU cost, transfers of disks, and counters of the page cache.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A quantity over the repetitions.
-#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Spread {
     /// Arithmetic mean.
     pub mean: f64,
@@ -15,7 +15,8 @@ pub struct Spread {
 }
 
 /// Latencies in nanoseconds, with three digits.
-#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Latency {
     /// Minimum.
     pub min: u64,
@@ -34,7 +35,8 @@ pub struct Latency {
 }
 
 /// CPU time.
-#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Cpu {
     /// Of this process in user mode, in seconds.
     pub user_seconds: f64,
@@ -50,7 +52,8 @@ pub struct Cpu {
 }
 
 /// Transfers of a disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Device {
     /// Read requests it completed.
     pub reads: u64,
@@ -71,7 +74,8 @@ impl Device {
 }
 
 /// Settings and counters of iopath's page cache.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CacheFacts {
     /// Its memory in bytes.
     pub cache_bytes: u64,
@@ -86,7 +90,8 @@ pub struct CacheFacts {
 }
 
 /// Counters of iopath's page cache, in pages. They do not include open and close.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CacheUse {
     /// Reads that found their page in the cache, counted per page.
     pub hits: u64,

@@ -1,10 +1,10 @@
 //! An interpretation of measurements, and how sure it is. Does not interpret: see `iopath-lab/src/survey/findings.rs`.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// An interpretation of the measurements.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Finding {
     /// The finding's name, the same in every version.
     pub id: String,
@@ -28,7 +28,8 @@ impl Finding {
 }
 
 /// How sure a finding is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Confidence {
     /// A fact that the system reports, or steady measurements without a reason for doubt.

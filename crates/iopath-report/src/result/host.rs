@@ -1,10 +1,10 @@
 //! The machine, the target and its disk.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The machine that measured.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Host {
     /// The kernel's release, as in `uname -r`.
     pub kernel: String,
@@ -20,7 +20,8 @@ pub struct Host {
 }
 
 /// The target of the runs.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TargetFacts {
     /// The file or device, symbolic links resolved; bytes that are not UTF-8 are replaced. Of a model, its name after
     /// `model:`.
@@ -40,7 +41,8 @@ pub struct TargetFacts {
 }
 
 /// The disk beneath a target, as sysfs describes it.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DiskFacts {
     /// The kernel's name of the disk.
     pub name: String,
@@ -61,7 +63,8 @@ pub struct DiskFacts {
 }
 
 /// A modelled host.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ModelHostFacts {
     /// The name of the preset or file, as given.
     pub name: String,

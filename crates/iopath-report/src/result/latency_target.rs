@@ -1,11 +1,11 @@
 //! The result of a search for the largest depth that keeps a latency. `job/control/latency_target.rs` of `iopath-bench`
 //! searches.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The latency to keep, and the depths that keep it.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LatencyTargetResult {
     /// The latency from the submission to the completion, in nanoseconds.
     pub limit_ns: u64,
@@ -18,7 +18,8 @@ pub struct LatencyTargetResult {
 }
 
 /// The end of one search.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DepthSearchResult {
     /// The largest depth that keeps the latency; none if no depth does.
     pub depth: Option<u32>,

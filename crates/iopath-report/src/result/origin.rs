@@ -3,11 +3,11 @@
 use std::env;
 use std::time::SystemTime;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The program that wrote a result, and the command that measured it.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Origin {
     /// The name of the program: `iopath`.
     pub tool: String,

@@ -1,14 +1,14 @@
 //! Results of several workloads, jobs or targets: the workloads that cannot run, each target and the ends of the
 //! targets, jobs and groups of jobs.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::connections::Connections;
 use super::figures::{Cpu, Device, Latency, Spread};
 
 /// A workload that was not measured.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Skipped {
     /// Its path, and the values in which it differs from the others.
     pub workload: String,
@@ -17,7 +17,8 @@ pub struct Skipped {
 }
 
 /// How evenly several targets ended: means over the repetitions.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TargetsEnd {
     /// The end of the first target that was done, in seconds from the common start.
     pub first_done_seconds: f64,
@@ -30,7 +31,8 @@ pub struct TargetsEnd {
 }
 
 /// One target of a run on several.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TargetResult {
     /// The target as given.
     pub target: String,
@@ -54,7 +56,8 @@ pub struct TargetResult {
 }
 
 /// A job of a job file.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobFacts {
     /// Its name.
     pub name: String,
@@ -68,7 +71,8 @@ pub struct JobFacts {
 }
 
 /// Jobs of a job file that ran at the same time, together.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GroupResult {
     /// Its number, from 1.
     pub number: u32,

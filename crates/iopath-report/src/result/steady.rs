@@ -1,10 +1,10 @@
 //! The steady state of a run, as a part of its result. `steady.rs` detects it.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The criterion that was to end each repetition, and when it was met.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SteadyStateResult {
     /// `iops` (transfers a second), `bw` (bytes a second) or `lat` (the mean latency in nanoseconds).
     pub metric: String,
@@ -23,7 +23,8 @@ pub struct SteadyStateResult {
 }
 
 /// The steady state of one repetition.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SteadyRepeat {
     /// From the start of the measurement to the end of the first steady window, in seconds; none without one.
     pub reached_seconds: Option<f64>,
@@ -34,7 +35,8 @@ pub struct SteadyRepeat {
 }
 
 /// The samples of a window.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SteadyWindow {
     /// Their mean, in the unit of the metric.
     pub mean: f64,

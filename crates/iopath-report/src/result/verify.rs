@@ -1,10 +1,10 @@
 //! The outcome of a verification: the blocks that were checked, and their faults.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The blocks that were checked, over all repetitions.
-#[derive(Debug, Clone, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct VerifyResult {
     /// Checked blocks. A block that was read several times counts several times.
     pub blocks: u64,
@@ -32,7 +32,8 @@ impl VerifyResult {
 }
 
 /// A block with an unexpected content.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct VerifyFault {
     /// `lost`, `stale`, `torn`, `misdirected` or `corrupt`.
     pub kind: String,

@@ -1,10 +1,8 @@
 //! The settings of a workload, as a part of its result: those that the other keys of a run do not state. The table of
 //! options of the lab has their names, types and meanings.
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use std::borrow::Cow;
 
 /// The settings of a workload. A run with these settings, and with those beside them, measures the same again.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -13,6 +11,7 @@ pub struct WorkloadFacts(Map<String, Value>);
 
 impl WorkloadFacts {
     /// The name of its schema.
+    #[cfg(feature = "schema")]
     pub(crate) const SCHEMA: &'static str = "WorkloadFacts";
 
     /// A setting that is a text; none without it.
@@ -42,13 +41,14 @@ impl From<Map<String, Value>> for WorkloadFacts {
     }
 }
 
-impl JsonSchema for WorkloadFacts {
-    fn schema_name() -> Cow<'static, str> {
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for WorkloadFacts {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
         Self::SCHEMA.into()
     }
 
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
             "type": "object",
             "description": "The settings of a workload. A run with these settings, and with those beside them, measures \
                             the same again.",

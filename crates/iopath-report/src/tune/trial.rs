@@ -3,7 +3,6 @@
 
 use std::fmt::Write as _;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::format::{Document, Medium};
@@ -18,7 +17,8 @@ pub const SCHEMA: &str = "iopath.tune-trial/1";
 pub const PRESENT: &str = "present";
 
 /// The result of a trial: the output of `--json`.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TrialReport {
     /// [`SCHEMA`].
     pub schema: String,
@@ -56,7 +56,8 @@ fn is_false(value: &bool) -> bool {
 }
 
 /// A candidate.
-#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CandidateFacts {
     /// Its settings, or `present`.
     pub settings: String,
@@ -76,7 +77,8 @@ pub struct CandidateFacts {
 }
 
 /// The verdict about the winner.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum TrialVerdict {
     /// Significantly better than the base.

@@ -1,10 +1,10 @@
 //! The figures of a replay, the table of their names and units, and the difference between two of them.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The figures of a replay or of the recorded run.
-#[derive(Debug, Clone, Copy, PartialEq, Default, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Figures {
     /// Bytes of completed reads and writes a second, from the first submission to the last completion.
     pub bytes_per_s: f64,
@@ -105,7 +105,8 @@ impl Metric {
 }
 
 /// A relative difference, and the interval that contains 95% of its resampled values.
-#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Change {
     /// The difference as a fraction of the other figure: 0.1 is 10% more.
     pub fraction: f64,
@@ -121,7 +122,8 @@ impl Change {
 }
 
 /// The difference of each figure. A figure is null if the other one is 0.
-#[derive(Debug, Clone, Copy, PartialEq, Default, JsonSchema, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Changes {
     /// Of the throughput.
     pub throughput: Option<Change>,
