@@ -63,7 +63,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     let (contests, crate_benches) = selected(options.only.as_deref())?;
     let only = options.only.as_deref();
     if !contests.is_empty() || buffered::is_selected(only) || nbd::is_selected(only) {
-        build_release()?;
+        workspace::build_iopath()?;
     }
     let scratch = Scratch::folder()?;
     let bench = Bench::new(options.runs, options.seconds)?;
@@ -162,12 +162,4 @@ fn selected(only: Option<&str>) -> Result<(Vec<&'static Contest>, Vec<&'static C
         );
     }
     Ok((contests, crate_benches))
-}
-
-fn build_release() -> Result<()> {
-    let status = workspace::cargo().args(["build", "--release", "--package", "iopath-cli"]).status()?;
-    if !status.success() {
-        bail!("cannot build the program to measure: cargo build: {status}");
-    }
-    Ok(())
 }

@@ -49,8 +49,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         println!("skipped: {reason}");
         return Ok(true);
     }
-    let status = workspace::cargo().args(["build", "--release", "--package", "iopath-cli"]).status()?;
-    ensure!(status.success(), "cannot build the program to measure: cargo build: {status}");
+    workspace::build_iopath()?;
     let link = match Link::new(options.mbit) {
         Ok(link) => link,
         Err(error) => {

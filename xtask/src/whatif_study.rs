@@ -91,8 +91,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         println!("skipped: {missing}");
         return Ok(true);
     }
-    let built = workspace::cargo().args(["build", "--release", "-q", "-p", "iopath-cli"]).status()?;
-    ensure!(built.success(), "iopath-cli does not build");
+    workspace::build_iopath()?;
     let iopath = workspace::iopath_path();
     let device = Device::start(&options.backing, &iopath, &folder)?;
     let study = Study { options, iopath, device, folder };

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use anyhow::{Result, ensure};
+
 /// The root of the workspace: the parent folder of xtask.
 pub(crate) fn root() -> &'static Path {
     let manifest_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -34,9 +36,16 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
-/// The path of the program `iopath` in the profile `release`, which the caller has built.
+/// Builds the program `iopath` as it is packaged, for measurements.
+pub(crate) fn build_iopath() -> Result<()> {
+    let status = cargo().args(["build", "--profile", "dist", "--package", "iopath-cli"]).status()?;
+    ensure!(status.success(), "cannot build the program to measure: cargo build: {status}");
+    Ok(())
+}
+
+/// The path of the program of [`build_iopath`].
 pub(crate) fn iopath_path() -> PathBuf {
-    target_dir().join("release/iopath")
+    target_dir().join("dist/iopath")
 }
 
 /// A command of that program.
