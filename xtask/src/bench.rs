@@ -3,8 +3,8 @@
 //! `bench/log.rs` the request log, `bench/models.rs` the models, `bench/buffered.rs` the buffered path, and
 //! `bench/nbd.rs` the NBD server.
 //!
-//! Each comparison has the median of its rounds, an interval of 95%, and a verdict; it has no verdict if the peer differs
-//! from itself. The ratios apply to this machine at this time.
+//! Each comparison has the median of its rounds, an interval of 95%, and a verdict; it has no verdict if the peer
+//! differs from itself. The ratios apply to this machine at this time.
 
 mod buffered;
 mod contest;
