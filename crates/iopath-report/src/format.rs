@@ -5,6 +5,7 @@
 mod csv;
 mod elevators;
 mod ends;
+pub mod fio;
 mod fio_json;
 mod json;
 pub mod log;

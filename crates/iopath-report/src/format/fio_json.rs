@@ -35,6 +35,11 @@ fn render(document: &dyn Document, _: View) -> String {
     serde_json::to_string_pretty(&json).expect("JSON can represent all values") + "\n"
 }
 
+/// The document with the present time.
+pub(super) fn root_now(report: &Report) -> Value {
+    root(report, SystemTime::now())
+}
+
 fn root(report: &Report, now: SystemTime) -> Value {
     let ms = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
     let jobs: Vec<Value> = report.runs.iter().map(|run| job(run, &name(run, &report.runs))).collect();
@@ -92,9 +97,16 @@ fn job(run: &RunResult, name: &str) -> Value {
         "latency_us": us,
         "latency_ms": ms,
     });
+    if !run.warnings.is_empty() {
+        job["iopath warnings"] = run.warnings.clone().into();
+    }
     if let Some(FlushResult { count, latency_ns, .. }) = &run.flushes {
         job["sync"] = json!({ "total_ios": count, "lat_ns": {
             "min": latency_ns.min, "max": latency_ns.max, "mean": latency_ns.mean, "N": count,
+            "percentile": {
+                "50.000000": latency_ns.p50, "90.000000": latency_ns.p90, "99.000000": latency_ns.p99,
+                "99.900000": latency_ns.p999,
+            },
         }});
     }
     job
