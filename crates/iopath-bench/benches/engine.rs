@@ -23,6 +23,8 @@ static NOOP: PathRow = PathRow {
         queue: false,
         cache: false,
         priorities: false,
+        durable_writes: true,
+        stripes: false,
     },
     open: |_: &OpenSpec| -> Result<Box<dyn IoPath>, BenchError> { Ok(Box::new(Noop)) },
 };

@@ -92,6 +92,9 @@ pub struct Series {
     pub iops: Option<PathBuf>,
     /// The time that one line covers; zero for a line for each transfer.
     pub average: Duration,
+    /// Whether the series of several clones go to one file, without a number in its name. This one then begins the
+    /// file, or is added to it.
+    pub joined: Option<bool>,
     /// Whether lines have the offset.
     pub has_offset: bool,
     /// Whether lines have the priority as a number, else whether it is the highest class.

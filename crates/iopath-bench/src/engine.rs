@@ -35,7 +35,7 @@ use crate::target::Target;
 use crate::verify::checker::Checker;
 use crate::verify::record::Record;
 use crate::verify::{self, Verified};
-use crate::workload::{LatencySampling, Workload};
+use crate::workload::{Contents, LatencySampling, Workload};
 use counted::Counters;
 pub(crate) use counted::Transferred;
 use course::CourseRecorder;
@@ -349,6 +349,7 @@ impl RunningJobs<'_> {
             depth: workload.depth_in_flight(),
             block_bytes: workload.block_size.bytes(),
             seed: worker.seed(),
+            contents: &workload.contents,
             fills: workload.verify.is_some() && record.is_some(),
             waits: workload.is_paced() && workload.depth_in_flight() > 1,
         })
@@ -402,6 +403,7 @@ pub(crate) fn read_back(
         depth: workload.depth_in_flight(),
         block_bytes,
         seed: 0,
+        contents: &Contents::Random,
         fills: true,
         waits: false,
     };

@@ -11,12 +11,14 @@
 //! other jobs. `job/sampled.rs` is the job that measures one latency in many, `job/drive.rs` drives both on a
 //! connection.
 
+mod batch;
 pub(crate) mod control;
 pub(crate) mod drive;
 mod pace;
 pub(crate) mod sampled;
 pub(crate) mod tally;
 
+use batch::Batch;
 use pace::Due;
 pub(crate) use pace::Pace;
 use std::num::NonZeroU64;
@@ -25,6 +27,7 @@ use std::time::Duration;
 use control::{AccessSink, Control, FlowShare};
 use tally::{JobResult, Tally};
 
+use crate::contents::Filler;
 use crate::path::{Direction, Transfer};
 use crate::plan::Plan;
 use crate::thread_settings::IoPriority;
@@ -86,6 +89,8 @@ impl Begin {
 #[derive(Debug, Default)]
 pub(crate) struct Limits {
     pub(crate) pace: Option<Pace>,
+    batch: Option<Batch>,
+    filler: Option<Box<Filler>>,
     pub(crate) control: Option<Box<Control>>,
 }
 
@@ -100,6 +105,8 @@ impl Limits {
     ) -> Self {
         Self {
             pace: Pace::of(workload, repetition, job, begin.started_ns),
+            batch: Batch::of(workload.batch, workload.depth_in_flight()),
+            filler: Filler::of(&workload.contents, workload.seed).filter(|_| workload.verify.is_none()),
             control: Control::of(workload, flow, accesses, begin.measured_ns),
         }
     }
@@ -124,6 +131,8 @@ pub(crate) struct Job {
     submissions: Vec<u64>,
     deadline: Deadline,
     pace: Option<Pace>,
+    batch: Option<Batch>,
+    filler: Option<Box<Filler>>,
     control: Option<Box<Control>>,
     /// The start of a job with a delay, until it is reached.
     start_ns: Option<u64>,
@@ -148,6 +157,8 @@ impl Job {
             submissions: Vec::new(),
             deadline: Deadline::after(now_ns, runtime_ns),
             pace: None,
+            batch: None,
+            filler: None,
             control: None,
             start_ns: None,
             ramp_end_ns: 0,
@@ -181,22 +192,17 @@ impl Job {
         Self { flush_every, writes_left: flush_every, ..self }
     }
 
-    /// The same job with a pace.
-    pub(crate) fn with_pace(self, pace: Option<Pace>) -> Self {
+    /// The same job with conditions of its transfers.
+    pub(crate) fn with_limits(self, Limits { pace, batch, filler, control }: Limits) -> Self {
         let has_rate = pace.as_ref().is_some_and(Pace::is_rate);
         let submissions = if has_rate { vec![0; self.slots.len()] } else { Vec::new() };
-        Self { submissions, pace, ..self }
+        Self { submissions, pace, batch, filler, control, ..self }
     }
 
-    /// The same job with controls.
-    pub(crate) fn with_control(self, control: Option<Box<Control>>) -> Self {
-        Self { control, ..self }
-    }
-
-    /// Whether transfers wait for a time, besides a free slot.
+    /// Whether transfers wait for more than a free slot.
     #[inline]
     pub(crate) const fn is_paced(&self) -> bool {
-        self.pace.is_some() || self.control.is_some()
+        self.pace.is_some() || self.control.is_some() || self.batch.is_some()
     }
 
     /// The next transfer to submit and its slot. None while all slots are in flight, before a flush, and until
@@ -224,6 +230,12 @@ impl Job {
         self.slots[slot as usize] = Slot { transfer, submitted_ns: now_ns };
         self.count_write(transfer);
         Some((slot, transfer))
+    }
+
+    /// Makes the content of a write, for a job whose writes have duplicates.
+    #[inline]
+    pub(crate) fn filler(&mut self, transfer: Transfer) -> Option<&mut Filler> {
+        self.filler.as_deref_mut().filter(|_| transfer.direction == Direction::Write)
     }
 
     /// The priority of a transfer, if it has one of its own. Called once for each transfer.
@@ -274,6 +286,9 @@ impl Job {
                 self.is_stopped |= control.handle_done(transfer, from_ns, now_ns);
             }
         }
+        if let Some(batch) = &mut self.batch {
+            batch.handle_done();
+        }
         match &mut self.pace {
             Some(pace) => self.free.extend(pace.free(slot, now_ns)),
             None => self.free.push(slot),
@@ -320,6 +335,10 @@ impl Job {
         }
         if let Some(pace) = &mut self.pace {
             self.free.extend(pace.rested(now_ns));
+        }
+        let in_flight = (self.slots.len() - self.free.len()) as u32;
+        if self.batch.as_mut().is_some_and(|batch| !batch.permits(in_flight)) {
+            return None;
         }
         let &slot = self.free.last()?;
         if !self.is_below_depth() || self.control.as_mut().is_some_and(|control| !control.permits(now_ns)) {

@@ -7,9 +7,11 @@
 
 #![expect(missing_debug_implementations, reason = "a measurement in progress holds devices and closures")]
 
+pub mod batches;
 pub mod cache;
 mod check;
 mod conditions;
+pub mod contents;
 mod control_result;
 pub mod controls;
 pub mod counters;
@@ -24,6 +26,7 @@ pub mod export;
 pub mod field;
 pub mod host;
 pub mod job;
+pub mod kept_file;
 pub mod model;
 mod model_host;
 pub mod options;
@@ -48,6 +51,7 @@ pub mod steady;
 mod steady_detector;
 mod storage;
 pub mod stripe_name;
+pub mod sync_writes;
 pub mod target;
 pub mod thread_settings;
 mod values;

@@ -12,6 +12,7 @@
 mod access;
 mod cache;
 pub mod command_line;
+mod contents;
 mod control_keys;
 mod expression;
 mod fact;
@@ -31,11 +32,12 @@ mod verify;
 
 use std::ffi::OsStr;
 
+pub use access::ENGINES;
 pub use control_keys::{ControlKeys, ExitWhat, LogName, PriorityOfSize, class_of};
 pub(crate) use fact::workload_facts;
 pub use fact::{Difference, Fact, Kind, NONE, Ran, schema_of_facts};
 pub use given::{Given, Notation, Refused};
-pub use settings::{IoEngine, Settings, SteadyKey, ZoneKeys};
+pub use settings::{ContentKeys, FileOrder, IoEngine, Settings, SteadyKey, ZoneKeys};
 pub use value::{Amount, KbBase};
 
 use crate::field::Field;
@@ -71,7 +73,32 @@ impl Support {
     }
 }
 
-/// The name of an option in job files of fio.
+/// The quantity that a key decides, if no measurement may go without it. A lenient caller does not ignore such a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decides {
+    /// When written bytes are on the medium.
+    Durability,
+    /// Reads, writes or trims.
+    Direction,
+    /// The bytes that are accessed, their order, and the way to them.
+    Range,
+    /// The content of writes, and whether it is verified.
+    Contents,
+}
+
+impl Decides {
+    /// The quantity in a sentence.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Durability => "the durability of writes",
+            Self::Direction => "the direction of transfers",
+            Self::Range => "the bytes that are accessed",
+            Self::Contents => "the content of writes",
+        }
+    }
+}
+
+/// The name of an option in job files and on command lines of fio.
 #[derive(Debug, Clone, Copy)]
 pub struct Key {
     /// The name, and its aliases after it.
@@ -80,6 +107,45 @@ pub struct Key {
     pub support: Support,
     /// Its equivalent here, or the reason that there is none.
     pub mapping: &'static str,
+    /// Values that change nothing: fio's default, and those that switch the function off. They are never refused.
+    pub neutral: &'static [&'static str],
+    /// Whether it may stand alone on a command line. Its value then follows `=`, never a space.
+    pub is_switch: bool,
+    /// The quantity that it decides, if a lenient caller does not ignore it.
+    pub decides: Option<Decides>,
+}
+
+impl Key {
+    /// A key without neutral values.
+    pub const fn new(names: &'static [&'static str], support: Support, mapping: &'static str) -> Self {
+        Self { names, support, mapping, neutral: &[], is_switch: false, decides: None }
+    }
+
+    /// The same key with values that change nothing.
+    #[must_use]
+    pub const fn neutral(self, neutral: &'static [&'static str]) -> Self {
+        Self { neutral, ..self }
+    }
+
+    /// The same key, which may stand alone on a command line.
+    #[must_use]
+    pub const fn switch(self) -> Self {
+        Self { is_switch: true, ..self }
+    }
+
+    /// The same key, which a lenient caller does not ignore.
+    #[must_use]
+    pub const fn decides(self, what: Decides) -> Self {
+        Self { decides: Some(what), ..self }
+    }
+
+    /// Whether a value of a job file changes nothing, so that it is not refused.
+    pub fn is_neutral(&self, given: &Given) -> bool {
+        let Some(text) = given.text_of_key() else { return false };
+        let number = given.number(text);
+        let is_same = |known: &&str| *known == text || (number.is_some() && given.number(known) == number);
+        self.neutral.iter().any(is_same)
+    }
 }
 
 /// The values of an option on the command line. The texts are the names of values in the help.
@@ -156,6 +222,7 @@ pub static OPTIONS: &[Topic] = &[
     Topic { title: "Range", rows: range::ROWS },
     Topic { title: "Time and rate", rows: pace::ROWS },
     Topic { title: "Latency target and shares", rows: limits::ROWS },
+    Topic { title: "Content", rows: contents::ROWS },
     Topic { title: "Verification", rows: verify::ROWS },
     Topic { title: "Paths of iopath", rows: cache::ROWS },
     Topic { title: "Repetitions and log", rows: results::ROWS },
@@ -250,7 +317,25 @@ impl OptionRow {
 
     /// Its name in job files.
     const fn key(self, support: Support, names: &'static [&'static str], mapping: &'static str) -> Self {
-        Self { key: Some(Key { names, support, mapping }), ..self }
+        Self { key: Some(Key::new(names, support, mapping)), ..self }
+    }
+
+    /// Its name in job files, which has values that change nothing.
+    const fn neutral(self, neutral: &'static [&'static str]) -> Self {
+        let Some(key) = self.key else { panic!("only a key has neutral values") };
+        Self { key: Some(key.neutral(neutral)), ..self }
+    }
+
+    /// Its name in job files, which may stand alone on a command line of fio.
+    const fn switch(self) -> Self {
+        let Some(key) = self.key else { panic!("only a key stands on a command line of fio") };
+        Self { key: Some(key.switch()), ..self }
+    }
+
+    /// Its name in job files, which a lenient caller does not ignore.
+    const fn decides(self, what: Decides) -> Self {
+        let Some(key) = self.key else { panic!("only a key can be ignored") };
+        Self { key: Some(key.decides(what)), ..self }
     }
 
     const fn field(self, field: Field) -> Self {
@@ -309,7 +394,11 @@ impl OptionRow {
     /// # Errors
     /// [`Refused`]: the value is malformed, out of range, or has no equivalent.
     pub fn set(&self, settings: &mut Settings, given: &Given) -> Result<(), Refused> {
-        (self.set)(settings, given)
+        let is_neutral = || given.is_in_job_file() && self.key.is_some_and(|key| key.is_neutral(given));
+        match (self.set)(settings, given) {
+            Err(Refused::Value(_) | Refused::Expected(_) | Refused::Malformed(_)) if is_neutral() => Ok(()),
+            set => set,
+        }
     }
 
     /// Checks that the option holds on the path and target of a workload that uses it.

@@ -13,9 +13,11 @@ use iopath_core::{Instant, SECTOR_BYTES};
 use iopath_log::LogWriter;
 
 use crate::cache::CacheSettings;
+use crate::contents::Contents;
 use crate::error::BenchError;
 use crate::export::RemoteTarget;
 use crate::place::{Medium, Place};
+use crate::sync_writes::SyncWrites;
 use crate::thread_settings::IoPriority;
 
 pub use iopath_os::kernel::{Direction, Done, Transfer};
@@ -54,6 +56,10 @@ pub struct Capabilities {
     pub cache: bool,
     /// Each transfer may have a priority of its own.
     pub priorities: bool,
+    /// A write may complete when its bytes are on the medium, and not before.
+    pub durable_writes: bool,
+    /// Accesses several files of this machine as one: a stripe that iopath makes of them.
+    pub stripes: bool,
 }
 
 impl Capabilities {
@@ -80,6 +86,7 @@ impl Capabilities {
             Place::Cache => self.cache,
             Place::Synchronous => self.synchronous,
             Place::Priorities => self.priorities,
+            Place::DurableWrites => self.durable_writes && medium != Medium::Model,
             Place::Storage(_) => medium != Medium::Model,
             Place::Local(_) => medium == Medium::Local,
             Place::Model => medium == Medium::Model,
@@ -102,6 +109,8 @@ pub struct OpenSpec<'a> {
     pub remote: Option<&'a RemoteTarget>,
     /// Whether the workload writes.
     pub writes: bool,
+    /// When a write completes. All jobs of an open path have one value.
+    pub sync: SyncWrites,
     /// The bytes to access, from offset zero.
     pub size_bytes: u64,
     /// Transfers in flight per job.
@@ -134,6 +143,13 @@ impl OpenSpec<'_> {
     }
 }
 
+impl JobSpec<'_> {
+    /// Whether the path makes the content of each write unique.
+    pub(crate) fn makes_unique(&self) -> bool {
+        !self.fills && self.contents.is_unique()
+    }
+}
+
 /// An open path. Shared by all jobs of a run.
 pub trait IoPath: Send + Sync {
     /// Connects one job, on the thread of the job and before the measurement begins.
@@ -157,7 +173,7 @@ pub trait IoPath: Send + Sync {
 
 /// The requirements of one job.
 #[derive(Debug, Clone, Copy)]
-pub struct JobSpec {
+pub struct JobSpec<'a> {
     /// The number of the job, from 0.
     pub job: u32,
     /// The number of jobs.
@@ -168,7 +184,9 @@ pub struct JobSpec {
     pub block_bytes: u32,
     /// Seeds the contents of the buffers.
     pub seed: u64,
-    /// Whether the caller fills the buffers of writes. If not, the path makes the content of each write unique.
+    /// The content of writes.
+    pub contents: &'a Contents,
+    /// Whether the caller fills the buffers of writes.
     pub fills: bool,
     /// Whether the caller uses [`Connection::reap_within`].
     pub waits: bool,
@@ -258,6 +276,8 @@ mod tests {
             queue: false,
             cache: false,
             priorities: false,
+            durable_writes: true,
+            stripes: false,
         };
         assert_eq!(none.block_multiple(), 1);
         assert_eq!(Capabilities { queue: true, ..none }.block_multiple(), 512);
@@ -273,6 +293,8 @@ mod tests {
             queue: true,
             cache: false,
             priorities: false,
+            durable_writes: true,
+            stripes: false,
         };
         assert!(!null.is_cached() && !null.needs_direct_io());
         let buffered = Capabilities { needs_target: true, cache: true, ..null };

@@ -16,6 +16,8 @@ pub enum Place {
     Storage(&'static str),
     /// On storage of this machine; on models and exports it does not, for this reason.
     Local(&'static str),
+    /// On paths to storage that can wait for each write.
+    DurableWrites,
     /// On models only.
     Model,
     /// Where each latency is measured.
@@ -55,6 +57,10 @@ impl Place {
                  kernel-uring"
             ),
             Self::Storage(reason) | Self::Local(reason) => format!("{reason}; omit {option}"),
+            Self::DurableWrites => format!(
+                "path {path} cannot wait for each write and does not accept {option} (`{value}`) here; omit it, or use \
+                 fsync, or another path on storage of this machine"
+            ),
             Self::Model => format!(
                 "{option} applies to modelled targets (model:NAME or model:FILE.toml); omit it, or use such a target"
             ),

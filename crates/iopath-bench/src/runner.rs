@@ -205,6 +205,7 @@ impl<'a> Group<'a> {
             remote: target.remote(),
             depth: on_volume().map(|workload| workload.depth_in_flight()).max().unwrap_or(1),
             writes: on_volume().any(|workload| workload.rw.writes()),
+            sync: workload.sync,
             size_bytes: target.size_bytes(),
             elevator: workload.elevator.as_ref(),
             device_depth: workload.device_depth.map(DeviceDepth::get),
@@ -217,10 +218,10 @@ impl<'a> Group<'a> {
         })
     }
 
-    /// Whether a warm workload keeps the caches of a target filled.
+    /// Whether a workload keeps the caches of a target filled.
     fn is_warm(&self, target: &Target) -> bool {
         let is_on_target = |worker: &Worker| ptr::eq(self.volumes[worker.volume].target, target);
-        self.workers.iter().any(|worker| worker.workload.warm && is_on_target(worker))
+        self.workers.iter().any(|worker| worker.workload.stays_cached() && is_on_target(worker))
     }
 
     /// Empties the caches of each path and target, unless a warm workload uses it. Returns the bytes that are still in
@@ -231,7 +232,7 @@ impl<'a> Group<'a> {
         progress: &mut dyn Progress,
     ) -> Result<Vec<Option<Resident>>, BenchError> {
         for (number, path) in paths.iter().enumerate() {
-            if !self.on_volume(number).any(|worker| worker.workload.warm) {
+            if !self.on_volume(number).any(|worker| worker.workload.stays_cached()) {
                 path.drop_cache()?;
             }
         }

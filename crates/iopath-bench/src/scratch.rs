@@ -12,6 +12,7 @@ use rand_xoshiro::rand_core::RngCore;
 use rustix::fs::statvfs;
 
 use crate::error::BenchError;
+use crate::kept_file;
 use crate::own_file::{Kind, OwnFile, with_limit};
 use crate::refusal::WorkloadError;
 use crate::signals::Interruption;
@@ -47,6 +48,18 @@ impl Scratch {
             _ => BenchError::io("write a scratch file in", directory)(with_limit(source)),
         })?;
         Ok(scratch)
+    }
+
+    /// Gives the file a name of the user, with the mark of files that iopath has created, and keeps it. Returns whether
+    /// the filesystem stores the mark; otherwise the file stays a scratch file.
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub fn keep(self, path: &Path) -> io::Result<Result<(), Self>> {
+        if kept_file::mark(self.path()).is_err() {
+            return Ok(Err(self));
+        }
+        self.0.persist(path).map(Ok)
     }
 
     /// Its path.

@@ -106,6 +106,18 @@ pub struct BadSizes;
 /// The largest size. The block size of a workload has a limit of its own.
 const BYTES_MAX: u64 = u32::MAX as u64;
 
+/// Sizes with their shares, of `4k/60:64k`.
+fn shares(text: &str, bytes: impl Fn(&str) -> Option<u64>) -> Result<Vec<(u64, Option<u32>)>, BadSizes> {
+    let one = |text: &str| {
+        let (size, share) = text.split_once('/').map_or((text, None), |(size, share)| (size, Some(share)));
+        let share = share.filter(|share| !share.is_empty());
+        let share =
+            share.map(|share| share.trim_end_matches('%').parse().map_err(|_| BadSizes)).transpose()?;
+        Ok((bytes(size).ok_or(BadSizes)?, share))
+    };
+    text.split(':').map(one).collect()
+}
+
 impl Sizes {
     /// One size.
     ///
@@ -151,6 +163,27 @@ impl Sizes {
         Ok(Self::Range { min, max: max as u32, step })
     }
 
+    /// Sizes with shares of any sum, as fio draws them: from the smallest share to the largest. What the sum lacks to
+    /// 100 falls to the largest share, and what it has above 100 is cut off there.
+    fn split_any_sum(mut sizes: Vec<(u64, Option<u32>)>) -> Result<Self, BadSizes> {
+        let given: Option<Vec<u32>> = sizes.iter().map(|(_, share)| *share).collect();
+        let sum = given.map(|shares| shares.iter().fold(0, |sum: u32, share| sum.saturating_add(*share)));
+        if sum.is_none_or(|sum| sum == 100 || sum == 0) {
+            return Self::split(&sizes);
+        }
+        sizes.sort_by_key(|(_, share)| *share);
+        let mut rest = 100;
+        let last = sizes.len() - 1;
+        for (index, (_, share)) in sizes.iter_mut().enumerate() {
+            let given = share.unwrap_or(0).min(rest);
+            let drawn = if index == last { rest } else { given };
+            rest -= drawn;
+            *share = Some(drawn);
+        }
+        sizes.retain(|(_, share)| *share != Some(0));
+        Self::split(&sizes)
+    }
+
     /// Parses `4k/60:64k/40`, `4k/60:64k` or `4k-64k`. `bytes` parses a size.
     ///
     /// # Errors
@@ -159,15 +192,15 @@ impl Sizes {
         if let Some((min, max)) = text.split_once('-') {
             return Self::range(bytes(min).ok_or(BadSizes)?, bytes(max).ok_or(BadSizes)?, true);
         }
-        let one = |text: &str| {
-            let (size, share) =
-                text.split_once('/').map_or((text, None), |(size, share)| (size, Some(share)));
-            let share = share.filter(|share| !share.is_empty());
-            let share =
-                share.map(|share| share.trim_end_matches('%').parse().map_err(|_| BadSizes)).transpose()?;
-            Ok((bytes(size).ok_or(BadSizes)?, share))
-        };
-        Self::split(&text.split(':').map(one).collect::<Result<Vec<_>, BadSizes>>()?)
+        Self::split(&shares(text, bytes)?)
+    }
+
+    /// As [`Sizes::parse`], of shares whose sum need not be 100: fio fills or cuts the largest.
+    ///
+    /// # Errors
+    /// [`BadSizes`]
+    pub fn parse_any_sum(text: &str, bytes: impl Fn(&str) -> Option<u64>) -> Result<Self, BadSizes> {
+        if text.contains('-') { Self::parse(text, bytes) } else { Self::split_any_sum(shares(text, bytes)?) }
     }
 
     /// The smallest size.

@@ -12,6 +12,7 @@ use iopath_report::random;
 use crate::error::BenchError;
 use crate::export::RemoteTarget;
 use crate::model::{ModelTarget, is_model};
+use crate::own_file::directory_of;
 use crate::paths::PATHS;
 use crate::progress::{Progress, Silent, Stage};
 use crate::refusal::WorkloadError;
@@ -218,6 +219,25 @@ impl Target {
         })?;
         let info = inspect(scratch.path())?;
         Ok(Self { scratch: Some(scratch), ..Self::of(info, size_bytes) })
+    }
+
+    /// A file of this name that iopath creates and keeps, with the mark of [`kept_file`](crate::kept_file). Replaces a
+    /// file of the name. A scratch file where the filesystem stores no mark.
+    ///
+    /// # Errors
+    /// As for [`Target::scratch`].
+    pub fn kept(
+        file: &Path,
+        size_bytes: u64,
+        seed: u64,
+        progress: &mut dyn Progress,
+    ) -> Result<Self, BenchError> {
+        let mut target = Self::scratch(directory_of(file), size_bytes, seed, progress)?;
+        let Some(scratch) = target.scratch.take() else { return Ok(target) };
+        match scratch.keep(file).map_err(BenchError::io("create", file))? {
+            Ok(()) => Ok(Self::of(inspect(file)?, size_bytes)),
+            Err(scratch) => Ok(Self { scratch: Some(scratch), ..target }),
+        }
     }
 
     /// A small scratch file, to test the alignment of direct I/O in a directory.
@@ -463,13 +483,13 @@ impl Target {
     }
 }
 
-/// Only iopath's own code makes a stripe, so only its paths access one.
+/// Only code of iopath makes a stripe, so not all paths access one.
 fn check_path_of_stripe(workload: &Workload) -> Result<(), WorkloadError> {
     let path = workload.path;
-    if path.capabilities.runs_on_models() {
+    if path.capabilities.stripes {
         return Ok(());
     }
-    let known = PATHS.iter().filter(|row| row.capabilities.runs_on_models()).map(|row| row.name);
+    let known = PATHS.iter().filter(|row| row.capabilities.stripes).map(|row| row.name);
     Err(WorkloadError::NoStripe { path: path.name, known: known.collect() })
 }
 

@@ -8,7 +8,9 @@ use std::time::Duration;
 use iopath::Engine;
 use iopath_core::elevator::ElevatorSpec;
 
+pub use crate::batches::Batches;
 use crate::cache::CacheSettings;
+pub use crate::contents::Contents;
 pub use crate::controls::Controls;
 pub use crate::distribution::{BadDistribution, Distribution, Zone};
 use crate::model_host::ModelHost;
@@ -16,6 +18,7 @@ use crate::path::{Direction, PathRow};
 use crate::paths::kernel_buffered;
 use crate::shape::Shape;
 use crate::steady::SteadyState;
+pub use crate::sync_writes::SyncWrites;
 pub use crate::values::{BlockSize, Depth, DeviceDepth, Jobs, LatencySampling, ReadShare, Repetitions};
 use iopath_report::Rw;
 
@@ -152,6 +155,8 @@ pub struct Workload {
     pub shape: Shape,
     /// Transfers that each job keeps in flight. A synchronous path has 1.
     pub depth: Depth,
+    /// When transfers start again after the depth was in flight.
+    pub batch: Batches,
     /// Threads that run the same pattern at the same time.
     pub jobs: Jobs,
     /// The bytes to access, from offset zero; unset is all of a file or device, and [`DEFAULT_SIZE_BYTES`] of a
@@ -172,11 +177,17 @@ pub struct Workload {
     /// With a mixed pattern: the rate of the writes, so that [`Workload::rate`] is that of the reads. The share of
     /// reads then follows from both.
     pub rate_of_writes: Option<Rate>,
+    /// With a mixed pattern: the only direction that [`Workload::rate`] limits. The other one has no rate.
+    pub rate_only: Option<Direction>,
     /// The distances between the starts of transfers with a rate.
     pub rate_process: RateProcess,
     /// The writes of a job after which it flushes, and waits for the flush before its next transfer. Unset flushes at
     /// the end only.
     pub flush_every: Option<NonZeroU64>,
+    /// When a write completes.
+    pub sync: SyncWrites,
+    /// The content of writes that do not carry checksums.
+    pub contents: Contents,
     /// Whether writes carry checksums, offsets and generations that reads check; unset does not.
     pub verify: Option<Verify>,
     /// The criterion at which each repetition ends, before its time limit; unset ends at the limit.
@@ -186,6 +197,8 @@ pub struct Workload {
     /// If set, an unmeasured pass reads the range before the first repetition, and caches stay filled. If not, the lab
     /// drops the target's pages from the kernel's page cache, and empties iopath's page cache, before each repetition.
     pub warm: bool,
+    /// Whether caches stay as they are before each repetition.
+    pub keeps_caches: bool,
     /// Transfers of a job per measured latency; all transfers are counted. More than 1 is for synchronous paths, where
     /// reading the clock can take longer than a transfer.
     pub latency_sampling: LatencySampling,
@@ -225,6 +238,7 @@ impl Default for Workload {
             block_size: BlockSize::constant(4096),
             shape: Shape::default(),
             depth: Depth::constant(1),
+            batch: Batches::default(),
             jobs: Jobs::constant(1),
             size_bytes: None,
             start_bytes: 0,
@@ -233,12 +247,16 @@ impl Default for Workload {
             think_every: NonZeroU64::MIN,
             rate: None,
             rate_of_writes: None,
+            rate_only: None,
             rate_process: RateProcess::Linear,
             flush_every: None,
+            sync: SyncWrites::None,
+            contents: Contents::Random,
             verify: None,
             steady_state: None,
             repetitions: Repetitions::constant(3),
             warm: false,
+            keeps_caches: false,
             latency_sampling: LatencySampling::ALL,
             seed: 1,
             distribution: Distribution::Uniform,
@@ -286,6 +304,10 @@ impl Workload {
 
     /// The transfers that each job starts in a second; none without a rate.
     pub(crate) fn rate_iops(&self) -> Option<f64> {
+        // The transfers of the other direction have no rate.
+        if self.rate_only.is_some() {
+            return None;
+        }
         let rate = self.rate?;
         Some(match self.rate_of_writes {
             None => rate.iops(self.mean_bytes()),
@@ -294,6 +316,11 @@ impl Workload {
                     + of_writes.iops(self.mean_bytes_of(Direction::Write))
             }
         })
+    }
+
+    /// Whether caches stay filled before a repetition.
+    pub(crate) const fn stays_cached(&self) -> bool {
+        self.warm || self.keeps_caches
     }
 
     /// The mean size of the transfers in bytes.

@@ -95,6 +95,8 @@ fn row(failure: Failure) -> &'static PathRow {
         queue: false,
         cache: false,
         priorities: false,
+        durable_writes: true,
+        stripes: false,
     };
     Box::leak(Box::new(PathRow { name: "failing", about: "fails", capabilities, open }))
 }

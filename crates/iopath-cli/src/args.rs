@@ -32,6 +32,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use iopath_core::mapper::Boundary;
 use iopath_experiments::EXPERIMENTS;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 use values::{described, read_size, survey_time};
@@ -50,6 +51,9 @@ pub(crate) enum Command {
     Survey(SurveyArgs),
     /// Measure one workload on one path, with repetitions
     Run(Box<RunArgs>),
+    /// Run a command line of fio: iopath fio --name=NAME --rw=randread --size=1g ...
+    #[command(disable_help_flag = true)]
+    Fio(FioArgs),
     /// Compare two results, or two commands that run alternately; exit code 3 if B is significantly worse than A
     Compare(CompareArgs),
     /// Write results and request logs as one HTML page that works offline
@@ -83,6 +87,13 @@ pub(crate) enum Command {
     Man(ManArgs),
     /// Show help for a command, or for a task with examples
     Help(HelpArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FioArgs {
+    /// The arguments of fio; --help shows them
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+    pub(crate) arguments: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]

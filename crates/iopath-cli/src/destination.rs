@@ -11,6 +11,9 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+/// The option of most commands that permits them to replace a file.
+const FORCE: &str = "--force";
+
 /// A file to be written, and the option that names it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Destination<'a> {
@@ -20,6 +23,8 @@ pub(crate) struct Destination<'a> {
     option: &'static str,
     /// Whether an existing file has such content: the command may replace it.
     is_ours: fn(&Path) -> io::Result<bool>,
+    /// The option that permits the command to replace any other file.
+    force_option: &'static str,
     /// Whether it may be a FIFO. The open of a FIFO blocks until a process reads it.
     takes_fifo: bool,
     force: bool,
@@ -36,6 +41,7 @@ impl<'a> Destination<'a> {
             option: "--json",
             is_ours: is_result,
             takes_fifo: true,
+            force_option: FORCE,
             force,
         })
     }
@@ -48,13 +54,22 @@ impl<'a> Destination<'a> {
             option: "--log",
             is_ours: iopath_log::is_log,
             takes_fifo: true,
+            force_option: FORCE,
             force,
         }
     }
 
     /// The file of a fitted model.
     pub(crate) fn model(path: &'a Path, force: bool) -> Self {
-        Self { path, content: "the model", option: "--output", is_ours: is_fitted, takes_fifo: false, force }
+        Self {
+            path,
+            content: "the model",
+            option: "--output",
+            is_ours: is_fitted,
+            takes_fifo: false,
+            force_option: FORCE,
+            force,
+        }
     }
 
     /// The lines of JSON of a study.
@@ -65,13 +80,35 @@ impl<'a> Destination<'a> {
             option: "--json-lines",
             is_ours: |path| starts_with(path, LINES_START),
             takes_fifo: true,
+            force_option: FORCE,
             force,
         }
     }
 
     /// The page of a report.
     pub(crate) fn page(path: &'a Path, force: bool) -> Self {
-        Self { path, content: "the page", option: "--output", is_ours: is_page, takes_fifo: true, force }
+        Self {
+            path,
+            content: "the page",
+            option: "--output",
+            is_ours: is_page,
+            takes_fifo: true,
+            force_option: FORCE,
+            force,
+        }
+    }
+
+    /// The results of a command line of fio.
+    pub(crate) fn of_fio(path: &'a Path, force: bool) -> Self {
+        Self {
+            path,
+            content: "the results",
+            option: "--output",
+            is_ours: is_result_of_fio,
+            takes_fifo: true,
+            force_option: "--allow-overwrite",
+            force,
+        }
     }
 
     /// The message for a file that cannot be written.
@@ -130,9 +167,9 @@ impl<'a> Destination<'a> {
             return Ok(());
         }
         bail!(
-            "{} exists and was not written by iopath: name another file for {content} ({option}), or replace it with \
-             --force",
-            path.display()
+            "{} exists and was not written by iopath: name another file for {content} ({option}), or replace it with {}",
+            path.display(),
+            self.force_option
         )
     }
 }
@@ -174,6 +211,22 @@ fn is_result(path: &Path) -> io::Result<bool> {
     File::open(path)?.take(64).read_to_end(&mut start)?;
     let compact: Vec<u8> = start.into_iter().filter(|byte| !byte.is_ascii_whitespace()).collect();
     Ok(compact.starts_with(b"{\"schema\":\"iopath."))
+}
+
+/// The JSON of fio has its version within these bytes.
+const FIO_BYTES: u64 = 64 << 10;
+
+/// Whether the file begins like results of fio: JSON, the line of a job, or the table of iopath.
+fn is_result_of_fio(path: &Path) -> io::Result<bool> {
+    let mut start = Vec::new();
+    File::open(path)?.take(FIO_BYTES).read_to_end(&mut start)?;
+    let text = String::from_utf8_lossy(&start);
+    let first = text.trim_start().lines().next().unwrap_or_default();
+    let is_json = text.trim_start().starts_with('{') && text.contains("\"fio version\"");
+    let is_terse = ["2;", "3;", "4;", "5;"].iter().any(|version| first.starts_with(version))
+        && first.matches(';').count() > 100;
+    let is_text = first.contains(": (g=") || first.contains(": (groupid=");
+    Ok(is_json || is_terse || is_text || first.starts_with("job "))
 }
 
 /// Whether the file begins like a fitted model.

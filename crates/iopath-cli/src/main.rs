@@ -6,6 +6,7 @@ mod destination;
 mod elevators;
 mod experiment;
 mod failure;
+mod fio;
 mod fit;
 mod help;
 mod live;
@@ -43,6 +44,10 @@ const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     iopath_bench::survive_file_size_limit();
+    if let Some(arguments) = fio::of_program_name() {
+        tune::restore_after_kill();
+        return fio::run(&arguments);
+    }
     let command = match Cli::try_parse() {
         Ok(cli) => cli.command,
         Err(error) => return usage(&error),
@@ -74,6 +79,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Compare(args) => return compare::run(args),
         Command::Tune(args) => return tune::run(args),
+        Command::Fio(args) => return Ok(fio::run(&args.arguments)),
         Command::Run(args) => run::run(args),
         Command::Survey(args) => survey::run(args),
         Command::Report(args) => report::run(args),

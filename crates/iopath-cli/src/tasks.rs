@@ -190,9 +190,13 @@ pub(crate) static TASKS: &[Task] = &[
                 "iopath run job.fio --section reads --lenient --target .",
             ),
             example("Print the JSON of fio", "iopath run job.fio --target . --format fio-json"),
+            example(
+                "Run a command line of fio",
+                "iopath fio --name=t --rw=randread --bs=4k --size=256m --runtime=5",
+            ),
             example("List the presets", "iopath run --preset list"),
         ],
-        more: "docs/jobfiles.md, docs/presets.md",
+        more: "docs/fio.md, docs/jobfiles.md, docs/presets.md",
     },
     Task {
         name: "model",

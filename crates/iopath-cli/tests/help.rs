@@ -104,7 +104,8 @@ fn examples_run_as_they_are_shown() {
 }
 
 /// Commands without a result of their own, and the reason.
-const WITHOUT_RESULT: [(&str, &str); 4] = [
+const WITHOUT_RESULT: [(&str, &str); 5] = [
+    ("fio", "has the options of fio"),
     ("completions", "prints a script"),
     ("man", "prints pages"),
     ("help", "prints text"),

@@ -75,7 +75,9 @@ fn binary_input_is_not_quoted() {
 fn a_colon_in_a_file_name_of_a_job_has_its_escape_in_the_message() {
     let directory = directory();
     let jobs = directory.path().join("jobs.fio");
-    fs::write(&jobs, "[a]\nioengine=psync\nsize=4k\nfilename=x:y\n").unwrap();
+    let file = directory.path().join("x:y");
+    fs::write(&file, [0; 4096]).unwrap();
+    fs::write(&jobs, format!("[a]\nioengine=psync\nsize=4k\nfilename={}\n", file.display())).unwrap();
     let line = refused(2, &["run", jobs.to_str().unwrap()]);
     assert!(line.contains(r"`\:` for a colon in a name"), "{line}");
 }

@@ -13,8 +13,8 @@ use iopath_bench::thread_settings::IoPriority;
 /// All transfers, in a million.
 const ALL: u32 = 1_000_000;
 
-/// The controls of a job.
-pub(super) fn controls(job: &Job) -> Result<Controls, JobFileError> {
+/// The controls of a clone of a job.
+pub(super) fn controls(job: &Job, clone: u64) -> Result<Controls, JobFileError> {
     let keys = &job.controls;
     // A limit of a direction without transfers is none.
     let nonzero = |[reads, writes]: [Option<u64>; 2]| {
@@ -35,6 +35,7 @@ pub(super) fn controls(job: &Job) -> Result<Controls, JobFileError> {
         latency: named(&keys.latency_log),
         iops: named(&keys.iops_log),
         average: keys.log_average,
+        joined: keys.joins_logs.then_some(clone > 0),
         has_offset: keys.log_offset,
         has_priority: keys.log_priority,
     };

@@ -1,7 +1,7 @@
 //! The surroundings of a job file: included files, environment variables, and the values of keywords. Does not parse.
 
 use std::env;
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 use std::thread;
 
@@ -33,8 +33,14 @@ pub trait Environment {
 pub struct System;
 
 impl Environment for System {
-    /// A relative name is relative to the current directory, or else to the directory of `from`, as in fio.
+    /// A relative name is relative to the current directory, or else to the directory of `from`, as in fio. The name
+    /// `-` is the standard input.
     fn read(&self, file: &str, from: &str) -> io::Result<(String, Vec<u8>)> {
+        if file == "-" && from.is_empty() {
+            let mut bytes = Vec::new();
+            io::stdin().lock().take(BYTES_MAX).read_to_end(&mut bytes)?;
+            return Ok(("stdin".to_owned(), bytes));
+        }
         match bounded::read(Path::new(file), BYTES_MAX) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let beside = Path::new(from).parent().unwrap_or(Path::new("")).join(file);

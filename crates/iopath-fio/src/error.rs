@@ -8,20 +8,24 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use iopath_bench::error::BenchError;
+use iopath_bench::options::Decides;
 use iopath_bench::with_bench_error;
 
-/// A line of a job file or of a file that it includes.
+/// A line of a job file or of a file that it includes, or an argument of a command line.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct At {
-    /// The file as named on the command line or in `include`.
+    /// The file as named on the command line or in `include`; empty for an argument.
     pub file: Arc<str>,
-    /// The line, from 1.
+    /// The line or the argument, from 1.
     pub line: u32,
 }
 
 impl fmt::Display for At {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.file, self.line)
+        match &*self.file {
+            "" => write!(f, "argument {}", self.line),
+            file => write!(f, "{file}:{}", self.line),
+        }
     }
 }
 
@@ -35,15 +39,17 @@ pub enum Unsupported {
         key: String,
     },
     /// iopath has no such function.
-    #[error("key `{key}` is not supported: {reason}; remove it, or ignore it with --lenient")]
+    #[error("key `{key}` is not supported: {reason}; remove it{}", or_ignore(*decides))]
     Key {
         /// The key.
         key: String,
         /// The reason.
         reason: &'static str,
+        /// The quantity that it decides, if it cannot be ignored.
+        decides: Option<Decides>,
     },
     /// iopath supports other values of the key.
-    #[error("`{key}={value}` is not supported: {reason}; change it, or ignore it with --lenient")]
+    #[error("`{key}={value}` is not supported: {reason}; change it{}", or_ignore(*decides))]
     Value {
         /// The key.
         key: String,
@@ -51,7 +57,17 @@ pub enum Unsupported {
         value: String,
         /// The reason.
         reason: &'static str,
+        /// The quantity that the key decides, if it cannot be ignored.
+        decides: Option<Decides>,
     },
+}
+
+/// The remedy for a key that can be ignored, or the reason why it cannot.
+fn or_ignore(decides: Option<Decides>) -> String {
+    match decides {
+        None => ", or ignore it with --lenient".to_owned(),
+        Some(what) => format!(" (--lenient does not ignore it, because it decides {})", what.name()),
+    }
 }
 
 /// A job file that cannot be run.

@@ -15,7 +15,7 @@ use iopath_bench::progress::Progress;
 use iopath_bench::run::{Lab, Part, Series, checked};
 use iopath_bench::runner::{Group, Session, Volume};
 use iopath_bench::target::Target;
-use iopath_bench::workload::Workload;
+use iopath_bench::workload::{SyncWrites, Workload};
 
 /// Jobs that run at the same time.
 pub(super) struct JobGroup<'a> {
@@ -88,10 +88,11 @@ impl<'a> JobGroup<'a> {
     /// Members with the same place and path share a volume. `workloads` are those of the members.
     fn group(&self, workloads: Vec<Arc<Workload>>, seed: u64) -> Group<'a> {
         let mut group = Group { seed, ..Group::default() };
-        let mut known: Vec<(&Place, &str)> = Vec::new();
+        // A descriptor has one durability for all its writes.
+        let mut known: Vec<(&Place, &str, SyncWrites)> = Vec::new();
         for (member, workload) in self.all().zip(workloads) {
             let Member { place, end_bytes, start, ends_all, job, .. } = member;
-            let of_member = (place, workload.path.name);
+            let of_member = (place, workload.path.name, workload.sync);
             let volume = known.iter().position(|volume| *volume == of_member).unwrap_or_else(|| {
                 let record = PlaceRecord::of(self.records, place);
                 group.volumes.push(Volume { target: self.target(place), record });

@@ -51,6 +51,15 @@ impl Job {
         Self { at, settings, given: Vec::new(), out_of_range: BTreeMap::new() }
     }
 
+    /// The name of the file of a clone whose job names none: `filename_format`, as in fio.
+    pub(super) fn own_file_name(&self, clone: u64) -> String {
+        let format = self.name_format.as_deref().unwrap_or("$jobname.$jobnum.$filenum");
+        let name = self.name.replace('/', "_");
+        let known = [("$jobname", name), ("$jobnum", clone.to_string()), ("$filenum", "0".to_owned())];
+        let name = known.iter().fold(format.to_owned(), |name, (key, value)| name.replace(key, value));
+        name.replace("$clientuid", "localhost")
+    }
+
     /// Whether it names a model, in virtual time.
     pub(super) fn is_on_model(&self) -> bool {
         matches!(&self.files[..], [file] if is_model(Path::new(file)))

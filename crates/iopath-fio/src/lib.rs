@@ -1,6 +1,8 @@
-//! Job files of fio: parses them and runs them. This file has the parser of a whole file; `syntax.rs` has its
-//! lines, `keys.rs` its keys. docs/jobfiles.md lists the keys. `run.rs` runs the jobs.
+//! Job files and command lines of fio: parses them and runs them. This file makes jobs of sections; `syntax.rs` has the
+//! lines of a file, `command_line.rs` the arguments, `keys.rs` the keys of both. docs/jobfiles.md lists the keys.
+//! `run.rs` runs the jobs.
 
+mod command_line;
 mod controls;
 #[cfg(test)]
 #[path = "../../iopath-bench/tests/support/docs_table.rs"]
@@ -15,12 +17,15 @@ mod places;
 mod range;
 mod results;
 mod run;
+mod schedulers;
+mod several;
 mod stated;
 mod syntax;
 mod verified;
 
 use std::collections::{HashMap, HashSet};
 
+pub use command_line::{CommandLine, CommandLineError, OutputFormat, Request};
 pub use environment::{Environment, System};
 pub use error::{At, JobFileError, Unsupported};
 pub use job::Job;
@@ -64,20 +69,33 @@ impl JobFile {
         environment: &dyn Environment,
         lenient: bool,
     ) -> Result<Self, JobFileError> {
-        if bytes.contains(&0) {
-            return Err(JobFileError::Binary { file: name.to_owned() });
-        }
-        let sections = syntax::sections(name, bytes, environment)?;
-        let mut defaults: Vec<&RawOption> = Vec::new();
+        Self::of_sections(name, &sections_of_file(name, bytes, environment)?, lenient)
+    }
+
+    /// The jobs of sections, in their order.
+    fn of_sections(name: &str, sections: &[Section], lenient: bool) -> Result<Self, JobFileError> {
+        let mut defaults: Vec<(&RawOption, KbBase)> = Vec::new();
         let mut file = Self { name: name.to_owned(), jobs: Vec::new(), warnings: Vec::new() };
         let mut warned = HashSet::new();
-        for section in &sections {
+        let mut is_first_of_file = false;
+        for section in sections {
+            if section.begins_file {
+                defaults.clear();
+                is_first_of_file = true;
+            }
             file.warnings.extend(repeated(section));
-            if section.is_global() {
-                defaults.extend(&section.options);
+            // The unit applies to all values of the section, wherever it stands.
+            let inherited = kb_base(KbBase::default(), defaults.iter().map(|(option, _)| *option));
+            let base = kb_base(inherited, &section.options);
+            let own = section.options.iter().map(|option| (option, base));
+            if section.is_defaults {
+                // The name of a job is that of its section.
+                defaults.extend(own.filter(|(option, _)| option.key != "name"));
                 continue;
             }
-            let (job, ignored) = job(section, &defaults, lenient)?;
+            let options = defaults.iter().copied().chain(own);
+            let (mut job, ignored) = job(section, options, lenient)?;
+            job.stonewall |= std::mem::take(&mut is_first_of_file);
             file.jobs.push(job);
             for (at, what) in ignored {
                 // A key of [global] is ignored in each job, and reported once.
@@ -121,6 +139,18 @@ impl JobFile {
     }
 }
 
+/// The sections of a job file.
+fn sections_of_file(
+    name: &str,
+    bytes: &[u8],
+    environment: &dyn Environment,
+) -> Result<Vec<Section>, JobFileError> {
+    if bytes.contains(&0) {
+        return Err(JobFileError::Binary { file: name.to_owned() });
+    }
+    syntax::sections(name, bytes, environment)
+}
+
 /// A warning for each key that a section gives again, also by another of its names. The keys of fio replace the value;
 /// `filename` adds to it.
 fn repeated(section: &Section) -> Vec<String> {
@@ -145,30 +175,32 @@ fn first_name(key: &str) -> Option<&'static str> {
     keys::find(key).and_then(|found| found.name())
 }
 
-/// A job from its section and the defaults, and the keys that were ignored.
-fn job(
+/// A job from the options of its section and the defaults, each with the base of its sizes, and the keys that were
+/// ignored.
+fn job<'a>(
     section: &Section,
-    defaults: &[&RawOption],
+    options: impl Iterator<Item = (&'a RawOption, KbBase)>,
     lenient: bool,
 ) -> Result<(Job, Vec<(At, Unsupported)>), JobFileError> {
-    let options = || defaults.iter().copied().chain(&section.options);
-    // The unit applies to all values of the job, wherever it stands.
-    let base = kb_base(options().map(|option| (option.key.as_str(), option.value.as_deref())));
     let mut job = Job::new(section.name.clone(), section.at.clone());
     let mut ignored = Vec::new();
-    for RawOption { at, key, value } in options() {
+    for (RawOption { at, key, value }, base) in options {
         let applied = apply(&mut job, key, &Given::in_job_file(value.as_deref(), base));
         let text = value.clone().unwrap_or_else(|| "1".to_owned());
         let name = first_name(key).unwrap_or_default();
         job.out_of_range.remove(name);
         let (key, value) = (key.clone(), value.clone().unwrap_or_default());
+        let decides = keys::find(&key).and_then(|found| found.key()?.decides);
         let what = match applied {
             Ok(()) => {
                 job.given.push([key, text]);
                 continue;
             }
-            Err(Rejected::Unsupported(what)) => what,
-            Err(Rejected::Value(Refused::Value(reason))) => Unsupported::Value { key, value, reason },
+            Err(Rejected::Unknown) => Unsupported::Unknown { key },
+            Err(Rejected::Key(reason)) => Unsupported::Key { key, reason, decides },
+            Err(Rejected::Value(Refused::Value(reason))) => {
+                Unsupported::Value { key, value, reason, decides }
+            }
             Err(Rejected::Value(Refused::Expected(expected))) => {
                 return Err(JobFileError::Value { at: at.clone(), key, value, expected });
             }
@@ -180,7 +212,8 @@ fn job(
                 continue;
             }
         };
-        if !lenient {
+        // Without such a key, the job would measure something else.
+        if !lenient || decides.is_some() {
             return Err(JobFileError::Unsupported { at: at.clone(), what });
         }
         ignored.push((at.clone(), what));
@@ -190,8 +223,10 @@ fn job(
 
 /// The reason why a key is not applied.
 enum Rejected {
-    /// The key has no option.
-    Unsupported(Unsupported),
+    /// No such key.
+    Unknown,
+    /// The key has no option, for this reason.
+    Key(&'static str),
     /// Its option does not accept the value.
     Value(Refused),
 }
@@ -200,20 +235,22 @@ enum Rejected {
 fn apply(job: &mut Job, key: &str, given: &Given) -> Result<(), Rejected> {
     match keys::find(key) {
         Some(Found::Option(row)) => row.set(job, given).map_err(Rejected::Value),
-        Some(Found::Unused(unused)) => match unused.refusal(given) {
-            None => Ok(()),
-            Some(reason) => Err(Rejected::Unsupported(Unsupported::Key { key: key.to_owned(), reason })),
-        },
-        None => Err(Rejected::Unsupported(Unsupported::Unknown { key: key.to_owned() })),
+        Some(Found::Unused(key)) => {
+            keys::refusal(key, given).map_or(Ok(()), |reason| Err(Rejected::Key(reason)))
+        }
+        None => Err(Rejected::Unknown),
     }
 }
 
-/// The base of the sizes of these options.
-fn kb_base<'a>(options: impl Iterator<Item = (&'a str, Option<&'a str>)>) -> KbBase {
-    match options.filter(|(key, _)| *key == "kb_base").last() {
-        Some((_, Some("1000"))) => KbBase::Decimal,
-        _ => KbBase::Binary,
-    }
+/// The base of the sizes of a section with these options, whose defaults have the base `inherited`.
+fn kb_base<'a>(inherited: KbBase, options: impl IntoIterator<Item = &'a RawOption>) -> KbBase {
+    let last = options.into_iter().filter(|option| option.key == "kb_base").last();
+    last.map_or(inherited, |option| base_of(option.value.as_deref()))
+}
+
+/// The base of a value of `kb_base`.
+fn base_of(value: Option<&str>) -> KbBase {
+    if value == Some("1000") { KbBase::Decimal } else { KbBase::Binary }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::num::NonZeroU64;
+use std::time::Duration;
 
 use rand_xoshiro::rand_core::RngCore;
 
@@ -14,7 +15,7 @@ use super::range::Range;
 use iopath_bench::job::Start;
 use iopath_bench::model::ModelTarget;
 use iopath_bench::options::IoEngine;
-use iopath_bench::path::PathRow;
+use iopath_bench::path::{Direction, PathRow};
 use iopath_bench::paths::{
     iopath_buffered, iopath_direct, kernel_buffered, kernel_direct, kernel_mmap, kernel_uring, null,
 };
@@ -25,10 +26,20 @@ use iopath_report::random;
 /// Separates the seeds of the clones of different jobs.
 const PURPOSE: u64 = 0xF10;
 
+/// Separates the delays of clones from their offsets.
+const PURPOSE_OF_DELAY: u64 = 0xF10D;
+
 /// The path of a job, and a warning if it differs from the engine that the job names.
 pub(super) fn path(job: &Job) -> Result<(&'static PathRow, Option<String>), JobFileError> {
     if job.is_on_model() {
         return Ok((path_on_model(job)?, None));
+    }
+    if let (true, IoEngine::Asynchronous, true) = (job.has_several_files(), job.engine, job.direct) {
+        let warning = format!(
+            "{}: job `{}`: several files with several transfers in flight are accessed by path iopath-direct, as one stripe",
+            job.at, job.name
+        );
+        return Ok((&iopath_direct::ROW, Some(warning)));
     }
     let row = match (job.engine, job.direct) {
         (IoEngine::Synchronous, false) => &kernel_buffered::ROW,
@@ -104,12 +115,14 @@ impl Member {
         // The paths of models are not synchronous.
         let is_synchronous =
             model.is_some() && matches!(job.engine, IoEngine::Synchronous | IoEngine::Mapped);
-        let [of_reads, of_writes] = rates(job)?;
+        let rates = rates(job)?;
         let zones = job.zones().map_err(|problem| job.problem(problem))?;
         let workload = Workload {
             path,
             target: match place {
-                Place::Present(file) | Place::Named(file) => Some(file.clone()),
+                Place::Present(file) | Place::Several(file, _) | Place::Named(file) | Place::Kept(file) => {
+                    Some(file.clone())
+                }
                 Place::Own(directory, ..) => Some(directory.clone()),
                 Place::None(_) => None,
             },
@@ -120,14 +133,16 @@ impl Member {
             size_bytes: Some(range.end_bytes),
             start_bytes: range.start_bytes,
             end: range.end,
-            rate: of_reads,
-            rate_of_writes: of_writes,
+            rate: rates.first,
+            rate_of_writes: rates.of_writes,
+            rate_only: rates.only,
             flush_every: own.flush_every.filter(|_| own.rw.writes()),
             verify: job.verifies.then_some(job.verify),
             steady_state: job.steady_state()?,
             seed: seed(job, number, clone),
             distribution: distribution(job),
-            controls: controls(job)?,
+            controls: controls(job, clone)?,
+            contents: job.written(range.end_bytes - range.start_bytes),
             // The options of the command line for all jobs.
             repetitions: base.repetitions,
             elevator: base.elevator.clone(),
@@ -143,13 +158,14 @@ impl Member {
         if workload.controls.series.is_some() && workload.repetitions.get() > 1 {
             return Err(job.problem("a series over time (write_bw_log, write_lat_log, write_iops_log) has one repetition; remove --repeat"));
         }
+        let delay = start_delay(job, workload.seed);
         check(&workload, range.end_bytes, model).map_err(|error| job.refused(&error))?;
         Ok(Self {
             job: number,
             place: place.clone(),
             workload,
             end_bytes: range.end_bytes,
-            start: Start { delay: job.start_delay, ramp: job.ramp },
+            start: Start { delay, ramp: job.ramp },
             ends_all: job.exit_all,
         })
     }
@@ -190,9 +206,19 @@ fn distribution(job: &Job) -> Distribution {
     }
 }
 
-/// The rate of the directions that the pattern has: one rate, or those of the reads and of the writes of a mixed
-/// pattern.
-pub(super) fn rates(job: &Job) -> Result<[Option<Rate>; 2], JobFileError> {
+/// The rates of a job.
+#[derive(Debug, Default)]
+pub(super) struct Rates {
+    /// Of all transfers, or of the reads of a mixed pattern.
+    pub(super) first: Option<Rate>,
+    /// Of the writes of a mixed pattern whose reads have a rate, too.
+    pub(super) of_writes: Option<Rate>,
+    /// The only direction of a mixed pattern that has a rate.
+    pub(super) only: Option<Direction>,
+}
+
+/// The rates of the directions that the pattern has.
+pub(super) fn rates(job: &Job) -> Result<Rates, JobFileError> {
     let nonzero = |limits: [Option<u64>; 2]| limits.map(|limit| limit.and_then(NonZeroU64::new));
     let (bytes, ios) = (nonzero(job.rate_bytes), nonzero(job.rate_ios));
     let is_used = [job.workload.rw.reads(), job.workload.rw.writes()];
@@ -207,12 +233,19 @@ pub(super) fn rates(job: &Job) -> Result<[Option<Rate>; 2], JobFileError> {
             (None, None) => None,
         };
     }
-    match rates {
-        [Some(_), None] | [None, Some(_)] if is_used == [true, true] => Err(job.problem(
-            "a mixed pattern has a rate for reads and one for writes, or none; add the missing one, or use one job for \
-             reads and one for writes",
-        )),
-        [None, Some(of_writes)] => Ok([Some(of_writes), None]),
-        rates => Ok(rates),
-    }
+    let is_mixed = is_used == [true, true];
+    Ok(match rates {
+        [first @ Some(_), None] if is_mixed => Rates { first, of_writes: None, only: Some(Direction::Read) },
+        [None, first @ Some(_)] if is_mixed => Rates { first, of_writes: None, only: Some(Direction::Write) },
+        [None, first] => Rates { first, ..Rates::default() },
+        [first, of_writes] => Rates { first, of_writes, only: None },
+    })
+}
+
+/// The time between the start of the group and the start of a clone: drawn from the range of the job.
+fn start_delay(job: &Job, seed: u64) -> Duration {
+    let [least, most] = job.start_delay;
+    let range_ns = u64::try_from(most.saturating_sub(least).as_nanos()).unwrap_or(u64::MAX);
+    let mut generator = random::generator(seed, [PURPOSE_OF_DELAY, 0]);
+    least + Duration::from_nanos(if range_ns == 0 { 0 } else { generator.next_u64() % range_ns })
 }

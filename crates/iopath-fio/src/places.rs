@@ -10,8 +10,10 @@ use iopath_report::Rw;
 use super::error::JobFileError;
 use super::job::Job;
 use super::range::{Range, file_bytes_of};
+use super::several::{self, Owner};
 use iopath_bench::error::BenchError;
 use iopath_bench::export::is_remote;
+use iopath_bench::kept_file::{is_kept, mark};
 use iopath_bench::model::ModelTarget;
 use iopath_bench::path::PathRow;
 use iopath_bench::progress::Progress;
@@ -29,15 +31,24 @@ pub(super) enum Place {
     None(u64),
     /// A file or device that exists, a model, or a stripe.
     Present(PathBuf),
-    /// A name that does not exist: a scratch file in its directory.
+    /// A name that does not exist: a scratch file in its directory, or a file that is created and kept.
     Named(PathBuf),
+    /// A file that iopath has created and kept, and that it may write and replace.
+    Kept(PathBuf),
+    /// Several files as one, by the name of their stripe; scratch files of a clone have its job and its number.
+    Several(PathBuf, Option<[u64; 2]>),
     /// A scratch file of one clone in a directory: the number of the job and of the clone.
     Own(PathBuf, usize, u64),
 }
 
 impl Place {
-    /// The place of a clone of job `number`.
-    pub(super) fn of(job: &Job, path: &PathRow, number: usize, clone: u64) -> Result<Self, JobFileError> {
+    /// The place of a clone of job `number`. Files that are created have names if they are kept.
+    pub(super) fn of(
+        job: &Job,
+        path: &PathRow,
+        [number, clone]: [u64; 2],
+        keeps_files: bool,
+    ) -> Result<Self, JobFileError> {
         if !path.capabilities.needs_target {
             let bytes = file_bytes_of(job)?;
             return Ok(Self::None(bytes));
@@ -46,18 +57,22 @@ impl Place {
             let index = clone as usize % job.directories.len().max(1);
             job.directories.get(index).map_or_else(|| PathBuf::from("."), PathBuf::from)
         };
+        if job.has_several_files() {
+            let (name, owner) = several::stripe(job, clone)?;
+            return Ok(Self::Several(
+                name,
+                match owner {
+                    Owner::User => None,
+                    Owner::Jobs => Some([0, 0]),
+                    Owner::Clone => Some([number, clone]),
+                },
+            ));
+        }
+        let own = job.own_file_name(clone);
         let file = match &job.files[..] {
-            [] => return Ok(Self::Own(directory(clone), number, clone)),
-            [file] => Path::new(file),
-            several => {
-                let problem = format!(
-                    "a job has one file, and filename names {} (each line adds to those before it and of [global]): {}; \
-                     write one job for each file, or `\\:` for a colon in a name",
-                    several.len(),
-                    several.join(", ")
-                );
-                return Err(job.problem(problem));
-            }
+            [] if !keeps_files => return Ok(Self::Own(directory(clone), number as usize, clone)),
+            [] => Path::new(&own),
+            [file, ..] => Path::new(file),
         };
         let is_named = || -> Result<bool, BenchError> {
             Ok(ModelTarget::find(file)?.is_some() || StripeName::find(file)?.is_some())
@@ -65,19 +80,23 @@ impl Place {
         if is_remote(file) || is_named()? {
             return Ok(Self::Present(file.to_owned()));
         }
-        let file = if job.directories.is_empty() { file.to_owned() } else { directory(0).join(file) };
+        let of_clone = if job.files.is_empty() { clone } else { 0 };
+        let file = if job.directories.is_empty() { file.to_owned() } else { directory(of_clone).join(file) };
         match fs::metadata(&file) {
             Ok(found) if found.is_dir() => {
                 let problem = format!("{} is a directory; name it with directory=", file.display());
                 Err(job.problem(problem))
             }
-            Ok(_) => Ok(Self::Present(file.canonicalize().map_err(BenchError::io("open", &file))?)),
+            Ok(_) => {
+                let file = file.canonicalize().map_err(BenchError::io("open", &file))?;
+                Ok(if keeps_files && is_kept(&file) { Self::Kept(file) } else { Self::Present(file) })
+            }
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(BenchError::io("open", &file)(error).into())
             }
             Err(_) => {
                 let file = resolved(&file)?;
-                if file.starts_with("/dev") {
+                if file.starts_with("/dev") && !file.starts_with("/dev/shm") {
                     let problem = format!(
                         "{} does not exist; a scratch file in /dev would lie in memory",
                         file.display()
@@ -92,8 +111,8 @@ impl Place {
     /// The directory of the scratch file; none for other places.
     fn directory(&self) -> Option<&Path> {
         match self {
-            Self::None(_) | Self::Present(_) => None,
-            Self::Named(file) => file.parent(),
+            Self::None(_) | Self::Present(_) | Self::Several(..) => None,
+            Self::Named(file) | Self::Kept(file) => file.parent(),
             Self::Own(directory, ..) => Some(directory),
         }
     }
@@ -120,6 +139,51 @@ fn resolved(file: &Path) -> Result<PathBuf, BenchError> {
 pub(super) struct Prepared {
     pub(super) place: Place,
     pub(super) target: Target,
+}
+
+/// The files that are kept. Marks them again at the end, after the writes of the jobs, or removes them.
+pub(super) struct KeptFiles<'a> {
+    pub(super) prepared: &'a [Prepared],
+    pub(super) accesses: &'a [Access<'a>],
+    /// Whether files are kept.
+    pub(super) keeps: bool,
+}
+
+impl KeptFiles<'_> {
+    /// The files to keep.
+    fn files(&self) -> impl Iterator<Item = (&Prepared, &Path)> {
+        self.prepared.iter().filter(|_| self.keeps).filter_map(|prepared| match &prepared.place {
+            Place::Named(file) | Place::Kept(file) => Some((prepared, file.as_path())),
+            Place::None(_) | Place::Present(_) | Place::Several(..) | Place::Own(..) => None,
+        })
+    }
+
+    /// A line for each file that cannot be kept.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        let removed = self.files().filter(|(prepared, _)| prepared.target.is_scratch());
+        removed
+            .map(|(_, file)| {
+                format!(
+                    "{} is removed at the end: its filesystem has no extended attributes, so a later run could not tell it \
+                     from a file of yours",
+                    file.display()
+                )
+            })
+            .collect()
+    }
+}
+
+impl Drop for KeptFiles<'_> {
+    fn drop(&mut self) {
+        for (Prepared { place, target }, file) in self.files() {
+            if target.is_scratch() {
+                continue;
+            }
+            let is_unlinked = |access: &Access| access.place == *place && access.job.unlink;
+            // Without its mark, the next run takes the file for one of the user, which is safe.
+            let _ = if self.accesses.iter().any(is_unlinked) { fs::remove_file(file) } else { mark(file) };
+        }
+    }
 }
 
 /// A clone that accesses a place.
@@ -177,26 +241,51 @@ pub(super) fn plan(
         let (size_bytes, target) = match &place {
             Place::None(bytes) => (*bytes, Some(Target::none(*bytes))),
             Place::Present(file) => {
-                let target = present(file, &of_place, overwrite, progress)?;
+                let target = present(file, None, &of_place, overwrite, progress)?;
+                (target.size_bytes(), Some(target))
+            }
+            Place::Several(name, owner) => {
+                // Scratch files need a size; without one, the files that exist are accessed as they are.
+                let bytes = match scratch_bytes(&of_place) {
+                    Err(error) if owner.is_some() => return Err(error),
+                    bytes => bytes.ok(),
+                };
+                let target = present(name, bytes, &of_place, overwrite, progress)?;
                 (target.size_bytes(), Some(target))
             }
             Place::Named(_) | Place::Own(..) => (scratch_bytes(&of_place)?, None),
+            // Without a size, the job accesses all of the file.
+            Place::Kept(file) => match scratch_bytes(&of_place) {
+                Ok(bytes) if bytes > file_bytes(file)? => (bytes, None),
+                _ => {
+                    let target = present(file, None, &of_place, true, progress)?;
+                    (target.size_bytes(), Some(target))
+                }
+            },
         };
         planned.push(Planned { place, size_bytes, target });
     }
     Ok(planned)
 }
 
-/// Creates the scratch files.
+fn file_bytes(file: &Path) -> Result<u64, BenchError> {
+    Ok(fs::metadata(file).map_err(BenchError::io("examine", file))?.len())
+}
+
+/// Creates the files.
 pub(super) fn prepare(
     planned: Vec<Planned>,
     seed: u64,
+    keeps_files: bool,
     progress: &mut dyn Progress,
 ) -> Result<Vec<Prepared>, JobFileError> {
     let made = |Planned { place, size_bytes, target }| {
-        let target = match (target, place.directory()) {
-            (None, Some(directory)) => Target::scratch(directory, size_bytes, seed, progress)?,
-            (target, _) => target.expect("only a scratch file has no target"),
+        let target = match (target, place.directory(), &place) {
+            (None, Some(_), Place::Named(file) | Place::Kept(file)) if keeps_files => {
+                Target::kept(file, size_bytes, seed, progress)?
+            }
+            (None, Some(directory), _) => Target::scratch(directory, size_bytes, seed, progress)?,
+            (target, ..) => target.expect("only a scratch file has no target"),
         };
         Ok(Prepared { place, target })
     };
@@ -206,6 +295,7 @@ pub(super) fn prepare(
 /// A file or device of the user, or a model. Writes need permission.
 fn present(
     file: &Path,
+    size_bytes: Option<u64>,
     accesses: &[&Access],
     overwrite: bool,
     progress: &mut dyn Progress,
@@ -216,6 +306,7 @@ fn present(
     let workload = Workload {
         path: access.path,
         target: Some(file.to_owned()),
+        size_bytes,
         rw: if writes { Rw::Write } else { Rw::Read },
         // The blocks of the jobs are checked later.
         block_size: BlockSize::constant(4096),

@@ -9,8 +9,10 @@ use super::error::JobFileError;
 use super::group::JobGroup;
 use super::job::Job;
 use super::members::{Member, path};
-use super::places::{Access, Place, Planned, plan, prepare};
+use super::places::{Access, KeptFiles, Place, Planned, plan, prepare};
 use super::results::{GroupRun, skips_later_groups};
+use super::schedulers;
+use super::several;
 use super::verified;
 use iopath_bench::error::BenchError;
 use iopath_bench::host::memory_available_bytes;
@@ -36,6 +38,8 @@ pub struct RunSettings {
     pub runtime: Option<Duration>,
     /// Replaces `ioengine` and `direct`.
     pub path: Option<&'static PathRow>,
+    /// Whether files that are created have the names of fio and stay, as in fio. If not, they are scratch files.
+    pub keeps_files: bool,
     /// Repetitions, page cache, elevator, I/O engine and permission to overwrite, for all jobs.
     pub base: Workload,
 }
@@ -44,7 +48,7 @@ impl Default for RunSettings {
     /// No changes, and one repetition, as fio has.
     fn default() -> Self {
         let base = Workload { repetitions: Repetitions::constant(1), ..Workload::default() };
-        Self { target: None, size_bytes: None, runtime: None, path: None, base }
+        Self { target: None, size_bytes: None, runtime: None, path: None, keeps_files: false, base }
     }
 }
 
@@ -57,8 +61,9 @@ impl JobFile {
         let mut jobs = self.jobs.clone();
         for job in &mut jobs {
             settings.change(job);
+            several::open_directories(job)?;
         }
-        let (accesses, mut warnings) = accesses(&jobs)?;
+        let (accesses, mut warnings) = accesses(&jobs, settings.keeps_files)?;
         let flat: Vec<Access> = accesses.iter().flatten().cloned().collect();
         let base = &settings.base;
         let planned = plan(&flat, base.overwrite, progress)?;
@@ -74,7 +79,10 @@ impl JobFile {
         }
         let records = verified::records(&jobs, &members, &sizes)?;
         probe(&members, &planned, base.seed)?;
-        let prepared = prepare(planned, base.seed, progress)?;
+        let prepared = prepare(planned, base.seed, settings.keeps_files, progress)?;
+        let kept = KeptFiles { prepared: &prepared, accesses: &flat, keeps: settings.keeps_files };
+        warnings.extend(kept.warnings());
+        let schedulers = schedulers::set(&flat, &prepared)?;
         let lab = if is_virtual { Lab::in_virtual_time() } else { Lab::new(IDLE_SAMPLE, progress) };
         let mut targets = prepared.iter().map(|prepared| prepared.target.facts());
         let first = targets.next().flatten();
@@ -86,6 +94,9 @@ impl JobFile {
         let log = RequestLog::start(base, &names, is_virtual)?;
         let mut session = Session::new(log.as_ref());
         for (index, members) in groups.iter().enumerate() {
+            if only_creates(&jobs, members)? {
+                continue;
+            }
             let (number, count) = (index as u32 + 1, groups.len());
             let group = JobGroup { number, jobs: &jobs, members, prepared: &prepared, records: &records };
             progress.stage(&Stage::Jobs { names: group.names(), number, count });
@@ -102,6 +113,7 @@ impl JobFile {
                 break;
             }
         }
+        warnings.extend(schedulers.restore());
         match log.map(RequestLog::finish).transpose() {
             Ok(warning) => warnings.extend(warning.flatten()),
             // The results do not need the log.
@@ -147,6 +159,8 @@ impl RunSettings {
             job.size = Some(Amount::Bytes(size_bytes));
             (job.io_size, job.file_bytes) = (None, None);
         }
+        // The files of a job are one range.
+        job.file_bytes = job.file_bytes.map(|bytes| bytes.saturating_mul(job.several().unwrap_or(1)));
         job.runtime = self.runtime.or(job.runtime);
         if let Some(row) = self.path {
             job.engine = IoEngine::Path(row);
@@ -155,13 +169,16 @@ impl RunSettings {
 }
 
 /// The accesses of each job, one for each clone, and warnings about paths.
-fn accesses(jobs: &[Job]) -> Result<(Vec<Vec<Access<'_>>>, Vec<String>), JobFileError> {
+fn accesses(jobs: &[Job], keeps_files: bool) -> Result<(Vec<Vec<Access<'_>>>, Vec<String>), JobFileError> {
     let (mut all, mut warnings) = (Vec::new(), Vec::new());
     for (number, job) in jobs.iter().enumerate() {
         job.check_ranges()?;
         let (path, warning) = path(job)?;
         warnings.extend(warning);
-        let access = |clone| Ok(Access { job, path, clone, place: Place::of(job, path, number, clone)? });
+        let access = |clone| {
+            let place = Place::of(job, path, [number as u64, clone], keeps_files)?;
+            Ok(Access { job, path, clone, place })
+        };
         all.push((0..job.clones()).map(access).collect::<Result<_, JobFileError>>()?);
     }
     Ok((all, warnings))
@@ -181,6 +198,18 @@ fn members(
         clones.iter().map(member).collect()
     };
     accesses.iter().enumerate().map(of_job).collect()
+}
+
+/// Whether the jobs of a group only create their files.
+fn only_creates(jobs: &[Job], group: &[Vec<Member>]) -> Result<bool, JobFileError> {
+    let job = |members: &Vec<Member>| &jobs[members[0].job];
+    match group.iter().map(job).find(|job| job.create_only) {
+        None => Ok(false),
+        Some(_) if group.iter().map(job).all(|job| job.create_only) => Ok(true),
+        Some(one) => Err(one.problem(
+            "create_only is set, and a job of the same group runs; add it to all jobs of the group, or use stonewall",
+        )),
+    }
 }
 
 /// The members of the jobs of each group, which have these numbers of jobs.

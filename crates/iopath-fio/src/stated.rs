@@ -1,7 +1,8 @@
 //! What the options of a job state in the terms of a result, for comparisons with the JSON of fio. Does not run jobs.
 
 use super::job::Job;
-use super::{At, apply, kb_base, members};
+use super::members::Rates;
+use super::{At, apply, base_of, members};
 use iopath_bench::options::{Amount, Given, IoEngine};
 use iopath_bench::workload::Workload;
 
@@ -36,7 +37,8 @@ impl Job {
     /// that has no value is set to 1.
     pub fn of_options<'a>(options: &[(&'a str, &'a str)]) -> (Self, Vec<(&'a str, &'a str)>) {
         let valued = |value: &'a str| Some(value).filter(|value| !value.is_empty());
-        let base = kb_base(options.iter().map(|(key, value)| (*key, valued(value))));
+        let last = options.iter().rfind(|(key, _)| *key == "kb_base");
+        let base = base_of(last.and_then(|(_, value)| valued(value)));
         let mut job = Self::new(String::new(), At { file: "".into(), line: 0 });
         let mut others = options.to_vec();
         others.retain(|(key, value)| apply(&mut job, key, &Given::in_job_file(valued(value), base)).is_err());
@@ -52,15 +54,16 @@ impl Job {
         let own = &self.workload;
         let workload = Workload {
             shape: self.shape(self.zones().unwrap_or(None)),
-            rate: rates.as_ref().ok().and_then(|[rate, _]| *rate),
+            rate: rates.as_ref().ok().and_then(|rates| rates.first),
             flush_every: own.flush_every.filter(|_| own.rw.writes()),
             ..own.clone()
         };
         let rate = match rates {
-            Ok([Some(reads), writes]) => {
-                StatedRate::Iops(reads.iops(mean(first)) + writes.map_or(0.0, |rate| rate.iops(mean(1))))
+            // The transfers of the other direction have no rate.
+            Ok(Rates { only: Some(_), .. } | Rates { first: None, .. }) => StatedRate::Unlimited,
+            Ok(Rates { first: Some(rate), of_writes, .. }) => {
+                StatedRate::Iops(rate.iops(mean(first)) + of_writes.map_or(0.0, |rate| rate.iops(mean(1))))
             }
-            Ok([None, _]) => StatedRate::Unlimited,
             Err(_) => StatedRate::Unknown,
         };
         Stated {

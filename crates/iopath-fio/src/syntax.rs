@@ -15,13 +15,16 @@ pub(super) struct Section {
     pub(super) at: At,
     pub(super) name: String,
     pub(super) options: Vec<RawOption>,
+    /// Whether it is the first of a further file: it begins without defaults, and its first job waits for the jobs
+    /// before.
+    pub(super) begins_file: bool,
+    /// Whether it sets defaults of the sections after it.
+    pub(super) is_defaults: bool,
 }
 
 impl Section {
-    /// Whether the section sets defaults of the sections after it. As in fio, the first six letters decide.
-    pub(super) fn is_global(&self) -> bool {
-        self.name.starts_with("global")
-    }
+    /// The start of the names of sections of defaults. As in fio, the first six letters decide.
+    pub(super) const DEFAULTS: &str = "global";
 }
 
 /// A key with its value; none for a key alone.
@@ -103,7 +106,9 @@ impl Reader<'_> {
         }
         match header.rsplit_once(']') {
             Some((name, "")) if !name.is_empty() => {
-                self.sections.push(Section { at, name: name.to_owned(), options: Vec::new() });
+                let (name, is_defaults) = (name.to_owned(), name.starts_with(Section::DEFAULTS));
+                let options = Vec::new();
+                self.sections.push(Section { at, name, options, begins_file: false, is_defaults });
                 Ok(())
             }
             _ => Err(syntax(at, "the section has no name; write [NAME]")),

@@ -71,7 +71,7 @@ fn keys_have_the_meaning_of_fio() {
     assert_eq!(job.runtime, Some(Duration::from_secs(120)));
     assert_eq!(
         (job.workload.think, job.start_delay, job.ramp),
-        (Duration::from_micros(50), Duration::from_secs(3), Duration::from_millis(500))
+        (Duration::from_micros(50), [Duration::from_secs(3); 2], Duration::from_millis(500))
     );
     assert_eq!(
         (&job.files[..], &job.directories[..]),
@@ -106,6 +106,38 @@ fn steady_state_has_the_criteria_of_fio() {
 }
 
 #[test]
+fn a_name_in_global_names_no_job() {
+    let file = parse("[global]\nname=x\nbs=8k\n[a]\n[b]\nname=c\n");
+    assert_eq!(file.jobs.iter().map(|job| job.name.as_str()).collect::<Vec<_>>(), ["a", "c"]);
+}
+
+#[test]
+fn a_size_of_0_is_all_of_the_file() {
+    assert_eq!(parse("[global]\nsize=1m\n[a]\nsize=0\n").jobs[0].size, None);
+}
+
+#[test]
+fn percentages_may_have_their_sign() {
+    let job = parse("[a]\nrwmixread=70%\npercentage_random=30%\ncmdprio_percentage=20%,5\n").jobs.remove(0);
+    assert_eq!((job.workload.read_share.get(), job.workload.shape.random_percent), (70, 30));
+    assert_eq!(job.controls.priority_percent, [Some(20), Some(5)]);
+}
+
+#[test]
+fn a_start_delay_may_be_a_range() {
+    let delay =
+        |keys: &str| parse(&format!("[a]\n{keys}\n")).jobs[0].start_delay.map(|time| time.as_millis());
+    assert_eq!(delay("startdelay=500ms-1"), [500, 1000]);
+    assert_eq!(delay("startdelay=3:1"), [1000, 3000]);
+}
+
+#[test]
+fn the_unit_applies_to_all_values_of_a_section() {
+    let file = parse("[global]\nbs=4k\n[a]\nkb_base=1000\n[b]\nbs=4k\nkb_base=1000\n");
+    assert_eq!(file.jobs.iter().map(|job| job.sizes[0].max()).collect::<Vec<_>>(), [4096, 4000]);
+}
+
+#[test]
 fn the_unit_applies_to_all_values_of_a_job() {
     let file = parse("[a]\nbs=4k\nkb_base=1000\n[b]\nbs=4k\n");
     assert_eq!(file.jobs.iter().map(|job| job.sizes[0].max()).collect::<Vec<_>>(), [4000, 4096]);
@@ -122,14 +154,13 @@ fn a_stonewall_starts_a_group() {
 #[test]
 fn an_unsupported_key_is_refused_with_its_name_and_line() {
     for (line, named) in [
-        (
-            "verify_only=1",
-            "f.fio:3: key `verify_only` is not supported: a job verifies what jobs of the same file",
-        ),
+        ("hipri=1", "f.fio:3: key `hipri` is not supported: a job waits for interrupts"),
         ("frobnicate=1", "f.fio:3: key `frobnicate` is unknown; "),
-        ("trim_backlog=1", "f.fio:3: key `trim_backlog` is not supported: trims are a pattern of their own"),
-        ("ioengine=net", "f.fio:3: `ioengine=net` is not supported: it has no path here; "),
-        ("percentage_random=50,20", "f.fio:3: `percentage_random=50,20` is not supported: "),
+        (
+            "thinktime_spin=5",
+            "f.fio:3: key `thinktime_spin` is not supported: a job pauses after each transfer",
+        ),
+        ("fadvise_hint=random", "f.fio:3: key `fadvise_hint` is not supported: "),
     ] {
         let text = format!("[a]\n\n{line}\nsize=1m\n");
         let error = refused(&text);
@@ -142,9 +173,27 @@ fn an_unsupported_key_is_refused_with_its_name_and_line() {
 }
 
 #[test]
-fn a_function_that_is_switched_off_is_accepted() {
-    assert_eq!(parse("[a]\nverify=0\nzero_buffers=0\nsync=0\n").jobs.len(), 1);
-    assert!(refused("[a]\ncgroup=0\n").contains("`cgroup` is not supported"));
+fn lenient_does_not_ignore_what_decides_durability_direction_range_or_contents() {
+    for (line, what) in [
+        ("atomic=1", "the durability of writes"),
+        ("trim_percentage=5", "the direction of transfers"),
+        ("ioengine=net", "the bytes that are accessed"),
+        ("rw_sequencer=identical", "the bytes that are accessed"),
+        ("percentage_random=50,20", "the bytes that are accessed"),
+        ("dedupe_global=1", "the content of writes"),
+    ] {
+        let text = format!("[a]\n{line}\nsize=1m\n");
+        let error = JobFile::parse("f.fio", text.as_bytes(), &Nothing, true).unwrap_err().to_string();
+        assert!(error.ends_with(&format!("because it decides {what})")), "{error}");
+    }
+}
+
+#[test]
+fn a_value_that_changes_nothing_is_accepted() {
+    let keys = "verify=0\nzero_buffers=0\nsync=none\nlockfile=none\nwrite_hint=none\ndedupe_mode=repeat\n\
+                iodepth_batch=1\nrw_sequencer=sequential\nread_iolog_chunked=0\nreplay_scale=1\nzonemode=none\n";
+    assert_eq!(parse(&format!("[a]\n{keys}")).jobs.len(), 1);
+    assert!(refused("[a]\ncgroup=0\n").contains("`cgroup` is not supported"), "a name");
 }
 
 #[test]
@@ -225,7 +274,11 @@ fn sizes_gaps_and_runs_have_the_notation_of_fio() {
         (job("ba=8k").align_bytes, job("percentage_random=30").workload.shape.random_percent),
         (8192, 30)
     );
-    for bad in ["bssplit=4k/50", "bssplit=4k/x", "bsrange=0-4k", "rw=randread:0", "rw=read:x"] {
+    // fio gives the largest share what the sum lacks, and cuts off what it has above 100.
+    assert_eq!(sizes("bssplit=4k/50"), ["4096/100", "4096/100"]);
+    assert_eq!(sizes("bssplit=8k/50:4k/30,4k/60:8k/70")[0], "4096/30:8192/70");
+    assert_eq!(sizes("bssplit=4k/60:8k/70")[0], "4096/60:8192/40");
+    for bad in ["bssplit=4k/x", "bsrange=0-4k", "rw=randread:0", "rw=read:x"] {
         assert!(refused(&format!("[a]\n{bad}\n")).contains("is not valid; use "), "{bad}");
     }
 }

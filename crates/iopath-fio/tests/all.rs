@@ -4,5 +4,6 @@ mod support;
 
 mod jobfile;
 mod jobfile_controls;
+mod jobfile_keys;
 mod jobfile_models;
 mod places;

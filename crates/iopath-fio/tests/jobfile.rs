@@ -164,9 +164,7 @@ fn keys_that_are_not_valid_together_are_refused_with_the_job() {
     for (keys, named) in [
         ("ioengine=mmap\ndirect=1\nsize=1m", "a mapped file has no direct I/O"),
         ("size=1m\nrate=1m\nrate_iops=5", "rate and rate_iops exclude each other"),
-        ("size=1m\nrw=rw\nrate=1m,", "a mixed pattern has a rate for reads and one for writes, or none"),
-        ("size=1m\nfilename=a:b", "a job has one file"),
-        ("size=1m\nfilename=a\nfilename=b", "filename names 2 (each line adds"),
+        ("filename=a:b\nopendir=.\nsize=1k", "holds no block of 4096 bytes"),
         ("size=10%", "a percentage needs a file that exists"),
         ("size=1m\nnumjobs=5000", "numjobs 5000 is not valid; use 1 to 4096"),
         ("size=1m\niodepth=20000", "iodepth 20000 is not valid; use 1 to 16384"),

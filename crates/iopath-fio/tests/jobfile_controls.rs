@@ -83,9 +83,14 @@ fn a_mixed_pattern_has_a_rate_for_reads_and_one_for_writes() {
     let directions = runs[0].directions.as_ref().unwrap();
     let [reads, writes] = [&directions.read, &directions.write].map(|one| one.ios as f64 / runs[0].seconds);
     assert!((reads / 300.0 - 1.0).abs() < 0.02 && (writes / 100.0 - 1.0).abs() < 0.02, "{reads}, {writes}");
-    let one = format!("{ON_MODEL}rw=randrw\nruntime=1\nrate_iops=300,\n[a]\n");
-    let refused = try_run(&one, &RunSettings::default()).unwrap_err();
-    assert!(refused.contains("a rate for reads and one for writes"), "{refused}");
+    // As in fio, the other direction has no limit.
+    for (rate, limited) in [("300,0", 0), (",300", 1)] {
+        let runs = on_model(&format!("rw=randrw\nruntime=10\niodepth=4\nrate_iops={rate}\n[a]\n"));
+        let directions = runs[0].directions.as_ref().unwrap();
+        let rates = [&directions.read, &directions.write].map(|one| one.ios as f64 / runs[0].seconds);
+        assert!((rates[limited] / 300.0 - 1.0).abs() < 0.02, "{rate}: {rates:?}");
+        assert!(rates[1 - limited] > 3000.0, "{rate}: {rates:?}");
+    }
 }
 
 #[test]

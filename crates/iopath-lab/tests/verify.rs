@@ -55,6 +55,8 @@ macro_rules! rows {
                 queue: false,
                 cache: false,
                 priorities: false,
+                durable_writes: true,
+                stripes: false,
             },
             open: |spec| open(spec, Injected::$injected),
         };)*

@@ -128,12 +128,10 @@ impl JobContext<'_> {
         limits: impl FnOnce(Begin) -> Limits,
         now_ns: u64,
     ) -> Job {
-        let Limits { pace, control } = limits(Begin::of(self.start, now_ns));
         Job::new(plan, depth, self.runtime_ns, now_ns)
             .with_start(self.start, now_ns)
             .with_flushes(self.flush_every)
-            .with_pace(pace)
-            .with_control(control)
+            .with_limits(limits(Begin::of(self.start, now_ns)))
     }
 
     /// Makes the flush between transfers that a job needs. Returns the time.
@@ -256,6 +254,11 @@ pub(crate) fn submit(
     slot: u32,
     transfer: Transfer,
 ) -> Result<(), JobError> {
+    if let Some(filler) = job.filler(transfer)
+        && let Some(buffer) = connection.buffer(slot)
+    {
+        filler.fill(&mut buffer[..transfer.bytes as usize]);
+    }
     let submitted = match job.priority(transfer) {
         None => connection.submit(slot, transfer),
         Some(priority) => connection.submit_prioritized(slot, transfer, priority),

@@ -43,6 +43,8 @@ struct Rest {
 enum Starts {
     /// One rate for all transfers.
     Rate(Schedule),
+    /// A rate for one direction. Transfers of the other one start as soon as a slot is free.
+    Only(Schedule, Direction),
     /// A rate for reads and one for writes. The next transfer is the one that is due first.
     Rates(Box<[Schedule; 2]>),
 }
@@ -140,6 +142,10 @@ impl Starts {
     fn of(workload: &Workload, repetition: u32, job: u32, now_ns: u64) -> Option<Self> {
         let rate = workload.rate?;
         let parts = [PURPOSE ^ u64::from(repetition), job.into()];
+        if let Some(direction) = workload.rate_only {
+            let schedule = Schedule::of(workload, rate, Some(direction), parts, now_ns);
+            return Some(Self::Only(schedule, direction));
+        }
         let Some(of_writes) = workload.rate_of_writes else {
             return Some(Self::Rate(Schedule::of(workload, rate, None, parts, now_ns)));
         };
@@ -154,6 +160,7 @@ impl Starts {
     fn next(&self) -> u64 {
         match self {
             Self::Rate(schedule) => schedule.next(),
+            Self::Only(..) => 0,
             Self::Rates(schedules) => schedules[0].next().min(schedules[1].next()),
         }
     }
@@ -162,6 +169,11 @@ impl Starts {
     fn start(&mut self, now_ns: u64) -> Option<Due> {
         match self {
             Self::Rate(schedule) => Some(Due { ns: schedule.start(now_ns)?, direction: None }),
+            Self::Only(schedule, direction) => Some(match (schedule.start(now_ns), *direction) {
+                (Some(ns), limited) => Due { ns, direction: Some(limited) },
+                (None, Direction::Read) => Due { ns: now_ns, direction: Some(Direction::Write) },
+                (None, _) => Due { ns: now_ns, direction: Some(Direction::Read) },
+            }),
             Self::Rates(schedules) => {
                 let [reads, writes] = &mut **schedules;
                 let (schedule, direction) = if reads.next() <= writes.next() {

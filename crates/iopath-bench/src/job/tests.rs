@@ -64,12 +64,8 @@ fn simulate_from(
     let plan = Plan::new(workload, blocks * BLOCK, 0, 0);
     let mut now_ns = 5_000;
     let delay_ns = start.delay.as_nanos() as u64;
-    let mut job = Job::new(plan, depth, runtime_ns, now_ns).with_start(start, now_ns).with_pace(Pace::of(
-        workload,
-        0,
-        0,
-        now_ns + delay_ns,
-    ));
+    let limits = Limits { pace: Pace::of(workload, 0, 0, now_ns + delay_ns), ..Limits::default() };
+    let mut job = Job::new(plan, depth, runtime_ns, now_ns).with_start(start, now_ns).with_limits(limits);
     let mut server = Server { service_ns, served: 0, idle_from_ns: 0, queue: VecDeque::new() };
     let mut submitted = Vec::new();
     loop {

@@ -4,9 +4,11 @@ use std::path::PathBuf;
 
 use super::Form::{One, Repeated};
 use super::Support::{Partly, Yes};
-use super::{Difference, Fact, Given, IoEngine, Kind, NONE, OptionRow, Refused, Settings, list, set};
+use super::{
+    Decides, Difference, Fact, Given, IoEngine, Kind, NONE, OptionRow, Refused, Settings, list, set,
+};
 use crate::field::Field;
-use crate::paths::{PATHS, find_path};
+use crate::paths::{PATHS, find_path, iopath_direct};
 use crate::place::Place;
 
 pub(super) const ROWS: &[OptionRow] = &[
@@ -17,7 +19,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         path,
     )
     .names(|| PATHS.iter().map(|row| (row.name, row.about)).collect())
-    .key(Partly, &["ioengine"], "the path; see the table of engines")
+    .key(Partly, &["ioengine"], "the path; see the table of engines").decides(Decides::Range)
     .field(Field::PATH)
     .fact(Fact::of_run("path", Kind::Text, Difference::Refused))
     .of_job_file(),
@@ -26,11 +28,11 @@ pub(super) const ROWS: &[OptionRow] = &[
         &["direct"],
         "selects the path together with `ioengine`",
         set!(direct = flag),
-    ),
+    ).decides(Decides::Durability),
     OptionRow::only_key(Yes, &["buffered"], "the opposite of `direct`", |settings, given| {
         settings.direct = !given.flag()?;
         Ok(())
-    }),
+    }).decides(Decides::Durability),
     OptionRow::option(
         "--target",
         Repeated("TARGET"),
@@ -42,10 +44,15 @@ pub(super) const ROWS: &[OptionRow] = &[
         Partly,
         &["filename"],
         "one file, device, model (`model\\:NAME`) or NBD export (`nbd\\://SERVER/EXPORT`); see *Files*",
-    )
+    ).decides(Decides::Range)
     .field(Field::TARGET)
     .of_job_file()
     .file(),
+    OptionRow::only_key(Yes, &["uri"], "the export of `ioengine=nbd`", |settings, given| {
+        settings.files.push(given.text()?.to_owned());
+        Ok(())
+    })
+    .decides(Decides::Range),
     OptionRow::option(
         "--host",
         One("NAME|FILE.toml"),
@@ -69,15 +76,31 @@ pub(super) const ROWS: &[OptionRow] = &[
     .of_job_file(),
 ];
 
+/// The engines of fio that have a path here.
+pub static ENGINES: &[(&str, IoEngine)] = &[
+    ("psync", IoEngine::Synchronous),
+    ("sync", IoEngine::Synchronous),
+    ("vsync", IoEngine::Synchronous),
+    ("pvsync", IoEngine::Synchronous),
+    ("pvsync2", IoEngine::Synchronous),
+    ("libaio", IoEngine::Asynchronous),
+    ("io_uring", IoEngine::Asynchronous),
+    ("posixaio", IoEngine::Asynchronous),
+    ("mmap", IoEngine::Mapped),
+    ("null", IoEngine::Null),
+    ("nbd", IoEngine::Path(&iopath_direct::ROW)),
+];
+
 fn path(settings: &mut Settings, given: &Given) -> Result<(), Refused> {
     let name = given.text()?;
-    let engine = match name {
-        "sync" | "psync" | "vsync" | "pvsync" | "pvsync2" => IoEngine::Synchronous,
-        "libaio" | "io_uring" | "posixaio" => IoEngine::Asynchronous,
-        "mmap" => IoEngine::Mapped,
-        "null" if given.is_in_job_file() => IoEngine::Null,
-        name => IoEngine::Path(find_path(name).map_err(|_| {
-            Refused::Value("it has no path here; use psync, libaio, io_uring, mmap, null or a path of iopath")
+    let known =
+        ENGINES.iter().find(|(known, _)| *known == name && (name != "null" || given.is_in_job_file()));
+    let engine = match known {
+        Some((_, engine)) => *engine,
+        None => IoEngine::Path(find_path(name).map_err(|_| {
+            Refused::Value(
+                "it has no path here; use psync, libaio, io_uring, mmap, nbd, null or a path of iopath",
+            )
         })?),
     };
     settings.engine = engine;

@@ -51,6 +51,7 @@ pub const fn class_of(number: u64) -> Option<IoClass> {
 }
 
 /// The values of keys that control a job.
+#[expect(clippy::struct_excessive_bools, reason = "keys, independent of each other")]
 #[derive(Debug, Clone, Default)]
 pub struct ControlKeys {
     /// `flow`.
@@ -81,6 +82,8 @@ pub struct ControlKeys {
     pub iops_log: Option<LogName>,
     /// `log_avg_msec`.
     pub log_average: Duration,
+    /// `per_job_logs=0`.
+    pub joins_logs: bool,
     /// `log_offset`.
     pub log_offset: bool,
     /// `log_prio`.

@@ -129,9 +129,14 @@ impl<'a> Given<'a> {
         value::boolean(text).ok_or(Refused::Expected("0 or 1"))
     }
 
-    /// Whether the value switches a function off.
-    pub fn is_off(&self) -> bool {
-        self.flag() == Ok(false)
+    /// The value of a key; 1 for a key alone.
+    pub(super) fn text_of_key(&self) -> Option<&'a str> {
+        self.value.map_or(Some("1"), |value| value.to_str().map(str::trim))
+    }
+
+    /// A number of a job file.
+    pub(super) fn number(&self, text: &str) -> Option<u64> {
+        value::bytes(text, self.base()?)
     }
 
     pub(super) fn bytes(&self) -> Result<u64, Refused> {
@@ -169,14 +174,28 @@ impl<'a> Given<'a> {
         }
     }
 
+    /// Percent, in a job file also with `%`, and with a fraction, which is cut off as in fio.
     pub(super) fn percent(&self) -> Result<u64, Refused> {
-        let number = self.bytes_of(self.text()?).filter(|number| *number <= 100);
+        let text = self.text()?;
+        let is_fraction = |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
+        let text = match text.strip_suffix('%').unwrap_or(text) {
+            _ if !self.is_in_job_file() => text,
+            text => {
+                text.split_once('.').filter(|(_, rest)| is_fraction(rest)).map_or(text, |(whole, _)| whole)
+            }
+        };
+        let number = self.bytes_of(text).filter(|number| *number <= 100);
         number.ok_or(Refused::Expected("0 to 100"))
     }
 
     /// A time in seconds. 0 is valid in a job file only.
     pub(super) fn seconds(&self) -> Result<Duration, Refused> {
         self.time(TimeUnit::Seconds, "seconds, or a number with d, h, m, s, ms or us: 30, 5m, 500ms")
+    }
+
+    /// The time of a part of the value in a job file, in seconds.
+    pub(super) fn seconds_of(text: &str) -> Option<Duration> {
+        value::time(text, TimeUnit::Seconds)
     }
 
     /// A time in seconds; none for 0.
@@ -206,7 +225,10 @@ impl<'a> Given<'a> {
     pub(super) fn pair(&self, max: u64, expected: &'static str) -> Result<[Option<u64>; 2], Refused> {
         let parsed = value::per_direction(self.text()?).ok_or(Refused::Expected(expected))?;
         let number = |text: Option<&str>| {
-            let number = |text: &str| text.parse().ok().filter(|number| *number <= max);
+            let number = |text: &str| {
+                let text = text.strip_suffix('%').unwrap_or(text);
+                text.parse().ok().filter(|number| *number <= max)
+            };
             text.map(|text| number(text).ok_or(Refused::Expected(expected))).transpose()
         };
         let [reads, writes] = parsed;
@@ -234,6 +256,15 @@ impl<'a> Given<'a> {
         Ok([size(reads)?, size(writes)?])
     }
 
+    /// Limits for reads and writes; none for 0 and for an empty one.
+    pub(super) fn limits(&self) -> Result<[Option<u64>; 2], Refused> {
+        const EXPECTED: Refused = Refused::Expected("a number, or READS,WRITES: 1m, 1m,500k, ,10m");
+        let parts = value::per_direction(self.text()?).ok_or(EXPECTED)?;
+        let limit = |text: Option<&str>| text.map(|text| self.bytes_of(text).ok_or(EXPECTED)).transpose();
+        let [reads, writes] = parts;
+        Ok([limit(reads)?, limit(writes)?].map(|limit| limit.filter(|limit| *limit > 0)))
+    }
+
     /// Sets shares or ranges of sizes for reads and writes, as `sizes`.
     pub(super) fn set_sizes(
         &self,
@@ -247,6 +278,8 @@ impl<'a> Given<'a> {
             let parsed = if is_range {
                 let range = self.base().and_then(|base| value::range(text, base));
                 range.ok_or(BadSizes).and_then(|[low, high]| Sizes::range(low, high, true))
+            } else if self.is_in_job_file() {
+                Sizes::parse_any_sum(text, |text| self.bytes_of(text))
             } else {
                 Sizes::parse(text, |text| self.bytes_of(text))
             };
@@ -262,11 +295,6 @@ impl<'a> Given<'a> {
         let (text, is_negative) = text.strip_prefix('-').map_or((text, false), |text| (text, true));
         let bytes = self.bytes_of(text).and_then(|bytes| i64::try_from(bytes).ok()).ok_or(EXPECTED)?;
         Ok(if is_negative { -bytes } else { bytes })
-    }
-
-    /// Accepts true only.
-    pub(super) fn only_on(&self, reason: &'static str) -> Result<(), Refused> {
-        if self.flag()? { Ok(()) } else { Err(Refused::Value(reason)) }
     }
 
     /// Accepts these values only.

@@ -13,7 +13,8 @@ pub(super) const ROWS: &[OptionRow] = &[
         &["stonewall", "wait_for_previous"],
         "starts a group of jobs",
         set!(stonewall = flag),
-    ),
+    )
+    .switch(),
     OptionRow::only_key(
         Partly,
         &["wait_for"],
@@ -23,7 +24,8 @@ pub(super) const ROWS: &[OptionRow] = &[
             Ok(())
         },
     ),
-    OptionRow::only_key(Yes, &["exitall"], "the end of the job ends its group", set!(exit_all = flag)),
+    OptionRow::only_key(Yes, &["exitall"], "the end of the job ends its group", set!(exit_all = flag))
+        .switch(),
     OptionRow::only_key(
         Yes,
         &["exit_what"],

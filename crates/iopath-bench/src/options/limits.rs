@@ -45,17 +45,19 @@ pub(super) const ROWS: &[OptionRow] = &[
         Yes,
         &["rate_min", "ratemin"],
         "the least bytes a second; a job below it ends, with a warning",
-        set!(controls.rate_min = sizes),
-    ),
+        set!(controls.rate_min = limits),
+    )
+    .neutral(&["0"]),
     OptionRow::only_key(
         Yes,
         &["rate_iops_min"],
         "the least transfers a second; a job below it ends, with a warning",
-        set!(controls.rate_iops_min = sizes),
-    ),
+        set!(controls.rate_iops_min = limits),
+    )
+    .neutral(&["0"]),
     OptionRow::only_key(
         Yes,
-        &["rate_cycle"],
+        &["rate_cycle", "ratecycle"],
         "the time between two checks of the least rate, in milliseconds, 1 or more; default: 1000",
         |settings, given| {
             let cycle = Some(given.millis()?).filter(|cycle| !cycle.is_zero());

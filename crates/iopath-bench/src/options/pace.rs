@@ -5,12 +5,12 @@ use std::num::NonZeroU64;
 use super::Form::{One, Optional};
 use super::Support::{Partly, Yes};
 use super::{
-    Difference, Fact, Given, Kind, NONE, OptionRow, Refused, Settings, SteadyKey, command_line, set,
+    Decides, Difference, Fact, Given, Kind, NONE, OptionRow, Refused, Settings, SteadyKey, command_line, set,
 };
 use crate::field::Field;
 use crate::place::Place;
 use crate::steady::{SteadyMetric, SteadyState};
-use crate::workload::{Rate, RateProcess};
+use crate::workload::{Rate, RateProcess, SyncWrites};
 
 pub(super) const ROWS: &[OptionRow] = &[
     OptionRow::option(
@@ -35,15 +35,23 @@ pub(super) const ROWS: &[OptionRow] = &[
         &["time_based"],
         "repeats the range until the end of `runtime`",
         set!(time_based = flag),
-    ),
+    ).switch(),
     OptionRow::only_key(Yes, &["ramp_time"], "runs before the measurement", set!(ramp = seconds)),
-    OptionRow::only_key(Partly, &["startdelay"], "a time; no range", |settings, given| {
-        if given.text()?.contains(['-', ':']) {
-            return Err(Refused::Value("a job has one delay"));
-        }
-        settings.start_delay = given.seconds()?;
-        Ok(())
-    }),
+    OptionRow::only_key(
+        Yes,
+        &["startdelay"],
+        "a time, or a range from which each clone draws its own: `0-5`",
+        |settings, given| {
+            const EXPECTED: Refused = Refused::Expected("seconds, a number with m, s or ms, or a range: 3, 500ms, 0-5");
+            let text = given.text()?;
+            let (least, most) = text.split_once(['-', ':']).unwrap_or((text, text));
+            let [least, most] = [least, most].map(|text| Given::seconds_of(text).ok_or(EXPECTED));
+            settings.start_delay = [least?, most?];
+            settings.start_delay.sort_unstable();
+            Ok(())
+        },
+    )
+    .neutral(&["0"]),
     OptionRow::option(
         "--thinktime",
         One("TIME"),
@@ -61,7 +69,7 @@ pub(super) const ROWS: &[OptionRow] = &[
             settings.workload.think_every = NonZeroU64::new(given.positive()?).unwrap_or(NonZeroU64::MIN);
             Ok(())
         },
-    )
+    ).neutral(&["0"])
     .states(
         "think_every",
         Kind::Whole,
@@ -79,7 +87,7 @@ pub(super) const ROWS: &[OptionRow] = &[
          time, so a late start increases it (no coordinated omission)",
         |settings, given| {
             if given.is_in_job_file() {
-                settings.rate_ios = given.sizes()?;
+                settings.rate_ios = given.limits()?;
             } else {
                 settings.workload.rate = Some(Rate::Ios(given.typed(command_line::rate_iops)?));
             }
@@ -89,14 +97,14 @@ pub(super) const ROWS: &[OptionRow] = &[
     .conflicts(&["rate"])
     .field(Field::RATE_IOPS)
     .fact(Fact::of_run("rate_iops", Kind::Number, Difference::RefusedOr(NONE)))
-    .key(Partly, &["rate_iops"], "`--rate-iops`, as `rate`"),
+    .key(Partly, &["rate_iops"], "`--rate-iops`, as `rate`").neutral(&["0"]),
     OptionRow::option(
         "--rate",
         One("SIZE"),
         "Bytes that each job transfers per second. The transfers start at fixed times, as with --rate-iops",
         |settings, given| {
             if given.is_in_job_file() {
-                settings.rate_bytes = given.sizes()?;
+                settings.rate_bytes = given.limits()?;
             } else {
                 settings.workload.rate = Some(Rate::Bytes(given.typed(command_line::rate)?));
             }
@@ -107,8 +115,8 @@ pub(super) const ROWS: &[OptionRow] = &[
     .key(
         Partly,
         &["rate"],
-        "`--rate`; latencies count from the intended start; a mixed pattern has a rate for reads and one for writes, or none",
-    ),
+        "`--rate`; latencies count from the intended start; a mixed pattern has a rate for reads and one for writes, or for one of them: `rate=,10m`",
+    ).neutral(&["0"]),
     OptionRow::option(
         "--rate-process",
         One("linear|poisson"),
@@ -146,7 +154,40 @@ pub(super) const ROWS: &[OptionRow] = &[
         "The writes of a job after which it flushes; none without flushes between transfers.",
         |ran| ran.workload.flush_every.map(|every| every.get().into()),
     )
-    .key(Yes, &["fsync", "fdatasync"], "`--fsync`: a flush after each number of writes, with its own latency"),
+    .key(Yes, &["fsync", "fdatasync"], "`--fsync`: a flush after each number of writes, with its own latency").decides(Decides::Durability),
+    OptionRow::option(
+        "--sync",
+        One("none|dsync|sync"),
+        "When a write completes: dsync waits until its bytes are on the medium (O_DSYNC, or forced unit access on paths of \
+         iopath), sync also for the metadata of the file (O_SYNC)",
+        |settings, given| {
+            settings.workload.sync = match given.text()? {
+                "none" | "0" => SyncWrites::None,
+                "sync" | "1" => SyncWrites::All,
+                "dsync" => SyncWrites::Data,
+                _ => return Err(Refused::Expected("none, dsync or sync")),
+            };
+            Ok(())
+        },
+    )
+    .default("none")
+    .field(Field("durability of each write"))
+    .only_on(&[Place::DurableWrites], |workload| {
+        let is_used = workload.sync != SyncWrites::None && workload.rw.writes();
+        is_used.then(|| workload.sync.name().to_owned())
+    })
+    .states(
+        "sync",
+        Kind::Text,
+        Difference::RefusedOr(NONE),
+        "When a write completes, `dsync` or `sync`; none if a cache may have it.",
+        |ran| {
+            let sync = ran.workload.sync;
+            (sync != SyncWrites::None && ran.workload.rw.writes()).then(|| sync.name().into())
+        },
+    )
+    .key(Yes, &["sync"], "`--sync`: `none`, `dsync` or `sync`; 1 is `sync`")
+    .decides(Decides::Durability),
     OptionRow::option(
         "--steady-state",
         Optional("iops|bw|lat[:DEVIATION[:SLOPE]]", "iops"),

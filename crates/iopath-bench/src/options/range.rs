@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::Form::One;
 use super::Support::{Partly, Yes};
-use super::{Difference, Kind, NONE, OptionRow, Refused, set};
+use super::{Amount, Decides, Difference, Kind, NONE, OptionRow, Refused, set};
 use crate::field::Field;
 
 pub(super) const ROWS: &[OptionRow] = &[
@@ -13,7 +13,12 @@ pub(super) const ROWS: &[OptionRow] = &[
         One("SIZE"),
         "Bytes to access from the start of the target, or percent of a file, device or model (20%); default: all of it, 1g \
          of a scratch file",
-        set!(size = Some(amount)),
+        |settings, given| {
+            // fio's default of 0 is all of a file or device.
+            let is_all = |amount: &Amount| given.is_in_job_file() && *amount == Amount::Bytes(0);
+            settings.size = Some(given.amount()?).filter(|amount| !is_all(amount));
+            Ok(())
+        },
     )
     .field(Field::SIZE)
     .states(
@@ -26,7 +31,7 @@ pub(super) const ROWS: &[OptionRow] = &[
     )
     .always()
     .of_job_file()
-    .key(Yes, &["size"], "the range from `offset`; percentages are of an existing file or device"),
+    .key(Yes, &["size"], "the range from `offset`; 0 is all of the file or device, and percentages are of an existing one").decides(Decides::Range),
     OptionRow::option(
         "--offset",
         One("SIZE"),
@@ -42,13 +47,13 @@ pub(super) const ROWS: &[OptionRow] = &[
         |ran| Some(ran.workload.start_bytes.into()),
     )
     .always()
-    .key(Yes, &["offset"], "the first byte of the range"),
+    .key(Yes, &["offset", "fileoffset"], "the first byte of the range").decides(Decides::Range),
     OptionRow::only_key(
         Yes,
         &["io_size", "io_limit"],
         "the bytes to transfer; default: one pass",
         set!(io_size = Some(amount)),
-    )
+    ).neutral(&["0"]).decides(Decides::Range)
     .states(
         "io_bytes",
         Kind::Whole,
@@ -68,20 +73,20 @@ pub(super) const ROWS: &[OptionRow] = &[
             settings.file_bytes = Some(given.bytes()?);
             Ok(())
         },
-    ),
+    ).neutral(&["0"]).decides(Decides::Range),
     OptionRow::only_key(
         Yes,
         &["offset_increment"],
         "added to `offset` for each clone",
         set!(offset_increment = amount),
-    ),
+    ).decides(Decides::Range),
     OptionRow::only_key(
         Yes,
         &["offset_align"],
         "the alignment of offsets in percent",
         set!(offset_align_bytes = bytes),
-    ),
-    OptionRow::only_key(Yes, &["number_ios"], "the maximum number of transfers", set!(ios = Some(positive)))
+    ).decides(Decides::Range),
+    OptionRow::only_key(Yes, &["number_ios"], "the maximum number of transfers", set!(ios = Some(positive))).neutral(&["0"]).decides(Decides::Range)
         .states(
             "ios_max",
             Kind::Whole,
@@ -94,7 +99,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         &["loops"],
         "passes, without dropping the caches in between",
         set!(loops = positive),
-    ),
+    ).neutral(&["0"]).decides(Decides::Range),
     OptionRow::only_key(
         Partly,
         &["zonemode"],
@@ -104,18 +109,18 @@ pub(super) const ROWS: &[OptionRow] = &[
             settings.zones.is_strided = Some(given.text()? == "strided");
             Ok(())
         },
-    ),
+    ).decides(Decides::Range),
     OptionRow::only_key(
         Yes,
         &["zonesize"],
         "the bytes to transfer in a zone before the next one",
         set!(zones.size_bytes = bytes),
-    ),
+    ).decides(Decides::Range),
     OptionRow::only_key(
         Yes,
         &["zonerange"],
         "the length of a zone; default: `zonesize`",
         set!(zones.range_bytes = bytes),
-    ),
-    OptionRow::only_key(Yes, &["zoneskip"], "the bytes between two zones", set!(zones.skip_bytes = bytes)),
+    ).decides(Decides::Range),
+    OptionRow::only_key(Yes, &["zoneskip"], "the bytes between two zones", set!(zones.skip_bytes = bytes)).decides(Decides::Range),
 ];

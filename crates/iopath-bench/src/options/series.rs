@@ -39,6 +39,15 @@ pub(super) const ROWS: &[OptionRow] = &[
     ),
     OptionRow::only_key(
         Yes,
+        &["per_job_logs"],
+        "0: the names of the files lack the number, so the series of several clones go to one file",
+        |settings, given| {
+            settings.controls.joins_logs = !given.flag()?;
+            Ok(())
+        },
+    ),
+    OptionRow::only_key(
+        Yes,
         &["log_offset"],
         "1 adds the offset to each line",
         set!(controls.log_offset = flag),

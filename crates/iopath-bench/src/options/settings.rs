@@ -1,11 +1,13 @@
 //! The settings that options set: a workload, and the values that need the target or other options before they are
 //! values of it.
 
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::control_keys::{ControlKeys, ExitWhat};
 use super::value::Amount;
+use crate::contents::Contents;
 use crate::error::BenchError;
 use crate::model_host::ModelHost;
 use crate::path::PathRow;
@@ -69,8 +71,8 @@ pub struct Settings {
     pub time_based: bool,
     /// The time before the measurement.
     pub ramp: Duration,
-    /// The time between the start of the group and the start of the job.
-    pub start_delay: Duration,
+    /// The least and the most time between the start of the group and the start of the job.
+    pub start_delay: [Duration; 2],
     /// Limits for reads and writes in bytes per second, of a job file.
     pub rate_bytes: [Option<u64>; 2],
     /// Limits for reads and writes in transfers per second, of a job file.
@@ -83,6 +85,8 @@ pub struct Settings {
     pub steady_ramp: Duration,
     /// `steadystate_check_interval`.
     pub steady_interval: Duration,
+    /// The content of writes.
+    pub contents: ContentKeys,
     /// Whether data is verified.
     pub verifies: bool,
     /// How data is verified.
@@ -97,8 +101,22 @@ pub struct Settings {
     pub is_repeatable: bool,
     /// `filename`; empty if each clone has a file of its own.
     pub files: Vec<String>,
+    /// `opendir`: directories whose files are those of the job.
+    pub open_directories: Vec<String>,
+    /// `nrfiles`: the files of a clone whose job names none.
+    pub file_count: u64,
+    /// The order of several files.
+    pub file_order: FileOrder,
+    /// `ioscheduler`: the scheduler of the disks during the run.
+    pub scheduler: Option<String>,
     /// `directory`; empty for the current directory.
     pub directories: Vec<String>,
+    /// `filename_format`.
+    pub name_format: Option<String>,
+    /// Whether a file that was created is removed at the end.
+    pub unlink: bool,
+    /// Whether the files are created only.
+    pub create_only: bool,
     /// The name of the job in the results.
     pub name: String,
     /// Whether the job starts after the end of all jobs before it.
@@ -111,6 +129,65 @@ pub struct Settings {
     pub exit_what: ExitWhat,
     /// Limits, series and thread.
     pub controls: ControlKeys,
+}
+
+/// The order of the files of a job with several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileOrder {
+    /// Each after this number of transfers to the one before it.
+    InTurn(u64),
+    /// Each after the end of the one before it.
+    OneAfterAnother,
+}
+
+/// fio's default of `dedupe_working_set_percentage`.
+const WORKING_SET_PERCENT: u32 = 5;
+
+/// The values of the keys of contents.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ContentKeys {
+    /// `zero_buffers`.
+    pub is_zero: bool,
+    /// `buffer_pattern`; empty without one.
+    pub pattern: Vec<u8>,
+    /// `buffer_compress_percentage`.
+    pub compress_percent: u32,
+    /// `buffer_compress_chunk`; 0 is the default.
+    pub chunk_bytes: u32,
+    /// `dedupe_percentage`.
+    pub duplicate_percent: u32,
+    /// `dedupe_working_set_percentage`, of a job with `dedupe_mode=working_set`.
+    pub working_set_percent: Option<u32>,
+    /// Whether `dedupe_mode` is `working_set`.
+    pub has_working_set: bool,
+}
+
+impl ContentKeys {
+    /// The content of writes to a range of `blocks`.
+    fn contents(&self, blocks: u64) -> Contents {
+        let of = self.of_each();
+        if self.duplicate_percent == 0 || self.is_zero {
+            return of;
+        }
+        let percent = self.working_set_percent.unwrap_or(WORKING_SET_PERCENT);
+        let distinct = (u128::from(blocks) * u128::from(percent) / 100) as u64;
+        let distinct = self.has_working_set.then(|| NonZeroU64::new(distinct).unwrap_or(NonZeroU64::MIN));
+        Contents::Duplicates { percent: self.duplicate_percent, distinct, of: Box::new(of) }
+    }
+
+    /// The content of a write that is no duplicate.
+    fn of_each(&self) -> Contents {
+        let Self { is_zero, pattern, compress_percent, chunk_bytes, .. } = self.clone();
+        match (is_zero, compress_percent, pattern.is_empty()) {
+            (true, ..) => Contents::Zeroes,
+            (false, 0, true) => Contents::Random,
+            (false, 0, false) => Contents::Pattern(pattern),
+            (false, percent, _) => {
+                let chunk_bytes = if chunk_bytes == 0 { Contents::CHUNK_BYTES } else { chunk_bytes };
+                Contents::Compressible { percent, chunk_bytes, pattern }
+            }
+        }
+    }
 }
 
 /// The values of the keys of zones.
@@ -160,13 +237,14 @@ impl Default for Settings {
             runtime: None,
             time_based: false,
             ramp: Duration::ZERO,
-            start_delay: Duration::ZERO,
+            start_delay: [Duration::ZERO; 2],
             rate_bytes: [None; 2],
             rate_ios: [None; 2],
             steady: None,
             steady_window: None,
             steady_ramp: Duration::ZERO,
             steady_interval: Duration::from_secs(1),
+            contents: ContentKeys::default(),
             verifies: false,
             verify: Verify::default(),
             sequence_moves: false,
@@ -174,7 +252,14 @@ impl Default for Settings {
             seed: None,
             is_repeatable: true,
             files: Vec::new(),
+            open_directories: Vec::new(),
+            file_count: 1,
+            file_order: FileOrder::InTurn(1),
+            scheduler: None,
             directories: Vec::new(),
+            name_format: None,
+            unlink: false,
+            create_only: false,
             name: String::new(),
             stonewall: false,
             wait_for: None,
@@ -195,6 +280,11 @@ impl Settings {
     /// The largest size of the transfers, in the directions that the pattern has.
     pub fn block_bytes(&self) -> u64 {
         self.used_sizes().map(Sizes::max).max().unwrap_or(1).into()
+    }
+
+    /// The content of writes to a range of this size.
+    pub fn written(&self, range_bytes: u64) -> Contents {
+        self.contents.contents(range_bytes / self.block_bytes().max(1))
     }
 
     /// The smallest size of these transfers.

@@ -57,6 +57,7 @@ const VALUES: &[(&str, &str)] = &[
     ("buffered", "0"),
     ("--target", "disk"),
     ("filename", "a:b"),
+    ("uri", "nbd://host"),
     ("--host", "name"),
     ("--overwrite", ""),
     ("--rw", "randwrite"),
@@ -80,6 +81,8 @@ const VALUES: &[(&str, &str)] = &[
     ("random_sequence_stride", "1"),
     ("--iodepth", "8"),
     ("iodepth", "8"),
+    ("iodepth_batch_complete_min", "4"),
+    ("iodepth_low", "4"),
     ("--numjobs", "2"),
     ("numjobs", "2"),
     ("--seed", "7"),
@@ -115,6 +118,8 @@ const VALUES: &[(&str, &str)] = &[
     ("rate_process", "poisson"),
     ("--fsync", "8"),
     ("fsync", "8"),
+    ("--sync", "dsync"),
+    ("sync", "1"),
     ("--steady-state", "bw:5%"),
     ("steadystate", "iops_slope:0.1%"),
     ("--steady-window", "5s"),
@@ -133,6 +138,13 @@ const VALUES: &[(&str, &str)] = &[
     ("flow", "2"),
     ("flow_id", "2"),
     ("flow_sleep", "100"),
+    ("zero_buffers", "1"),
+    ("buffer_pattern", "0xff"),
+    ("buffer_compress_percentage", "50"),
+    ("buffer_compress_chunk", "4k"),
+    ("dedupe_percentage", "30"),
+    ("dedupe_mode", "working_set"),
+    ("dedupe_working_set_percentage", "10"),
     ("--verify", ""),
     ("verify", "crc32c"),
     ("--verify-backlog", "8"),
@@ -156,6 +168,14 @@ const VALUES: &[(&str, &str)] = &[
     ("--log-limit", "1m"),
     ("--log-accesses", ""),
     ("directory", "a"),
+    ("opendir", "a"),
+    ("nrfiles", "4"),
+    ("file_service_type", "sequential"),
+    ("invalidate", "0"),
+    ("unlink", "1"),
+    ("ioscheduler", "none"),
+    ("create_only", "1"),
+    ("filename_format", "a"),
     ("name", "b"),
     ("stonewall", "1"),
     ("wait_for", "a"),
@@ -179,13 +199,18 @@ const VALUES: &[(&str, &str)] = &[
     ("write_lat_log", "a"),
     ("write_iops_log", "a"),
     ("log_avg_msec", "100"),
+    ("per_job_logs", "0"),
     ("log_offset", "1"),
     ("log_prio", "1"),
 ];
 
 /// Keys that accept the values with which iopath agrees, and set nothing.
-const ONLY_CHECKED: [(&str, &str); 4] =
-    [("nrfiles", "1"), ("fill_device", "1"), ("invalidate", "1"), ("kb_base", "1000")];
+const ONLY_CHECKED: [(&str, &str); 4] = [
+    ("fill_device", "1"),
+    ("iodepth_batch", "16"),
+    ("iodepth_batch_complete_max", "16"),
+    ("kb_base", "1000"),
+];
 
 /// Settings in which each option can have an effect: some refine others.
 fn base() -> Settings {

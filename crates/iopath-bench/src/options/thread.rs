@@ -26,7 +26,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         let mask = given.positive()?;
         settings.workload.controls.thread.cpus = (0..64).filter(|cpu| mask >> cpu & 1 == 1).collect();
         Ok(())
-    })
+    }).neutral(&["0"])
     .of_thread(),
     OptionRow::only_key(
         Yes,

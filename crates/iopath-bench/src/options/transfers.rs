@@ -1,12 +1,16 @@
 //! Options of the transfers: pattern, sizes, offsets, transfers in flight and threads.
 
+use std::num::NonZeroU32;
+
 use iopath_report::Rw;
 use serde_json::Value;
 
 use super::Form::{One, Pair};
 use super::Support::{Partly, Yes};
 use super::given::sizes_of;
-use super::{Difference, Fact, Given, Kind, NONE, OptionRow, Refused, Settings, command_line, list, set};
+use super::{
+    Decides, Difference, Fact, Given, Kind, NONE, OptionRow, Refused, Settings, command_line, list, set,
+};
 use crate::distribution::VALID;
 use crate::field::Field;
 use crate::place::Place;
@@ -27,7 +31,7 @@ pub(super) const ROWS: &[OptionRow] = &[
             &["rw", "readwrite"],
             "`read`, `write`, `randread`, `randwrite`, `rw`, `readwrite`, `randrw`, `trim`, `randtrim`, `trimwrite`, `randtrimwrite`; \
              with `:SIZE` after a sequential one (`--skip`), and `:N` after a random one (`--random-run`)",
-        ),
+        ).decides(Decides::Direction),
     OptionRow::option(
         "--rwmixread",
         One("PERCENT"),
@@ -51,16 +55,16 @@ pub(super) const ROWS: &[OptionRow] = &[
         },
     )
     .or_null()
-    .key(Yes, &["rwmixread"], "`--rwmixread`"),
+    .key(Yes, &["rwmixread"], "`--rwmixread`").decides(Decides::Direction),
     OptionRow::only_key(Yes, &["rwmixwrite"], "the rest is reads", |settings, given| {
         settings.workload.read_share = ReadShare::new(100 - given.percent()?)?;
         Ok(())
-    }),
+    }).decides(Decides::Direction),
     OptionRow::option("--bs", list!("SIZE"), "The size of each transfer", block_size)
         .default("4k")
         .field(Field::BLOCK_SIZE)
         .fact(Fact::of_run("block_bytes", Kind::Whole, Difference::Refused))
-        .key(Yes, &["bs", "blocksize"], "`--bs`; sizes of reads and writes: `4k,16k`"),
+        .key(Yes, &["bs", "blocksize"], "`--bs`; sizes of reads and writes: `4k,16k`").decides(Decides::Range),
     OptionRow::option(
         "--bssplit",
         Pair("SIZES"),
@@ -77,7 +81,7 @@ pub(super) const ROWS: &[OptionRow] = &[
     )
     .conflicts(&["bs"])
     .fact(Fact::of_run("block_sizes", Kind::Text, Difference::RefusedOr(NONE)))
-    .key(Yes, &["bssplit"], "`--bssplit`: `4k/60:64k/40`, for reads and writes: `4k/60:64k/40,8k`"),
+    .key(Yes, &["bssplit"], "`--bssplit`: `4k/60:64k/40`, for reads and writes: `4k/60:64k/40,8k`").decides(Decides::Range),
     OptionRow::only_key(
         Yes,
         &["bsrange", "blocksize_range"],
@@ -86,7 +90,7 @@ pub(super) const ROWS: &[OptionRow] = &[
             let expected = "a range of sizes, or READS,WRITES: 4k-64k, 4k-8k,16k-64k";
             given.set_sizes(&mut settings.sizes, expected, true)
         },
-    ),
+    ).decides(Decides::Range),
     OptionRow::only_key(
         Partly,
         &["blocksize_unaligned", "bs_unaligned"],
@@ -100,7 +104,7 @@ pub(super) const ROWS: &[OptionRow] = &[
             }
             Ok(())
         },
-    ),
+    ).switch().decides(Decides::Range),
     OptionRow::only_key(
         Yes,
         &["ba", "blockalign"],
@@ -109,7 +113,7 @@ pub(super) const ROWS: &[OptionRow] = &[
             settings.align_bytes = given.sizes()?.into_iter().flatten().next().unwrap_or(0);
             Ok(())
         },
-    )
+    ).neutral(&["0"]).decides(Decides::Range)
     .states(
         "align_bytes",
         Kind::Whole,
@@ -171,7 +175,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         "The percentage of random offsets of a random pattern, the others follow the transfer before them; none for 100.",
         |ran| Some(ran.workload.shape.random_percent).filter(|percent| *percent < 100).map(Value::from),
     )
-    .key(Partly, &["percentage_random"], "`--percentage-random`; one value for all directions"),
+    .key(Partly, &["percentage_random"], "`--percentage-random`; one value for all directions").neutral(&["100,100,100"]).decides(Decides::Range),
     OptionRow::option(
         "--random-distribution",
         One("NAME[:NUMBER...]"),
@@ -193,13 +197,13 @@ pub(super) const ROWS: &[OptionRow] = &[
         &["random_distribution"],
         "`random`, `zipf:THETA[:CENTER]`, `pareto:POWER[:CENTER]`, `normal:PERCENT[:CENTER]`, `zoned:ACCESS/SIZE:…`, \
          `sequence:BLOCK,…`",
-    ),
+    ).decides(Decides::Range),
     OptionRow::only_key(
         Yes,
         &["random_sequence_stride"],
         "1: each pass of `sequence` begins after the blocks of the pass before it",
         set!(sequence_moves = flag),
-    ),
+    ).decides(Decides::Range),
     OptionRow::option(
         "--iodepth",
         list!("N"),
@@ -213,6 +217,53 @@ pub(super) const ROWS: &[OptionRow] = &[
     .field(Field::DEPTH)
     .fact(Fact::of_run("io_depth", Kind::Whole, Difference::Refused))
     .key(Yes, &["iodepth"], "`--iodepth`; a synchronous path has 1, as in fio"),
+    OptionRow::only_key(
+        Partly,
+        &["iodepth_batch", "iodepth_batch_submit"],
+        "a path submits all transfers that may start with one system call",
+        |_, given| given.bytes().map(drop),
+    ),
+    OptionRow::only_key(
+        Yes,
+        &["iodepth_batch_complete_min", "iodepth_batch_complete"],
+        "the completions that a job with its depth in flight waits for before it starts transfers again; default: 1",
+        |settings, given| {
+            settings.workload.batch.complete_min = number_in_flight(given)?;
+            Ok(())
+        },
+    )
+    .states(
+        "complete_min",
+        Kind::Whole,
+        Difference::RefusedOr(NONE),
+        "The completions that a job with its depth in flight waits for before it starts transfers again; none for 1.",
+        |ran| ran.workload.batch.complete_min.filter(|min| min.get() > 1).map(|min| min.get().into()),
+    ),
+    OptionRow::only_key(
+        Partly,
+        &["iodepth_batch_complete_max"],
+        "a path handles all completions that it finds",
+        |_, given| given.bytes().map(drop),
+    ),
+    OptionRow::only_key(
+        Yes,
+        &["iodepth_low"],
+        "a job with its depth in flight starts transfers again when this number is left; default: `iodepth`",
+        |settings, given| {
+            settings.workload.batch.low = number_in_flight(given)?;
+            Ok(())
+        },
+    )
+    .states(
+        "depth_low",
+        Kind::Whole,
+        Difference::RefusedOr(NONE),
+        "The transfers in flight at which a job with its depth in flight starts transfers again; none for one less.",
+        |ran| {
+            let low = ran.workload.batch.low?.get();
+            (low + 1 < ran.workload.depth_in_flight()).then(|| low.into())
+        },
+    ),
     OptionRow::option(
         "--numjobs",
         list!("N"),
@@ -248,6 +299,13 @@ pub(super) const ROWS: &[OptionRow] = &[
         set!(is_repeatable = flag),
     ),
 ];
+
+/// A number of transfers; none for 0.
+fn number_in_flight(given: &Given) -> Result<Option<NonZeroU32>, Refused> {
+    let number = u32::try_from(given.bytes()?);
+    let number = number.map_err(|_| Refused::Expected("a number of transfers"))?;
+    Ok(NonZeroU32::new(number))
+}
 
 /// The modifier after a colon is a gap or a run.
 fn rw(settings: &mut Settings, given: &Given) -> Result<(), Refused> {

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::Form::{Flag, One};
 use super::Support::{Partly, Yes};
-use super::{Difference, Given, Kind, NONE, OptionRow, Refused, Settings, set};
+use super::{Decides, Difference, Given, Kind, NONE, OptionRow, Refused, Settings, set};
 use crate::field::Field;
 use crate::place::Place;
 
@@ -28,7 +28,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         |ran| ran.workload.verify.map(|_| Value::Object(Map::new())),
     )
     .only_on(&[STORED], |workload| workload.verify.map(|_| String::new()))
-    .key(Partly, &["verify"], "`--verify`, in the format of iopath with any checksum of fio; no `pattern`"),
+    .key(Partly, &["verify"], "`--verify`, in the format of iopath with any checksum of fio; no `pattern`").decides(Decides::Contents),
     OptionRow::option(
         "--verify-backlog",
         One("N"),
@@ -44,7 +44,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         |ran| ran.workload.verify?.backlog.map(|every| every.get().into()),
     )
     .or_null()
-    .key(Yes, &["verify_backlog"], "`--verify-backlog`"),
+    .key(Yes, &["verify_backlog"], "`--verify-backlog`").decides(Decides::Contents),
     OptionRow::option(
         "--verify-fatal",
         Flag,
@@ -66,7 +66,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         &["do_verify"],
         "0 does not read written blocks back after the job",
         set!(verify.after = flag),
-    )
+    ).decides(Decides::Contents)
     .states(
         "verify.after",
         Kind::Flag,

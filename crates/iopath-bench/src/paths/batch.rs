@@ -12,7 +12,6 @@ use iopath::{
 use iopath_log::LogWriter;
 use iopath_os::kernel::Stamp;
 use iopath_os::system_error;
-use iopath_report::random;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -20,6 +19,7 @@ use crate::error::BenchError;
 use crate::export::RemoteTarget;
 use crate::path::{Connection, Direction, Done, IoPath, JobSpec, OpenSpec, Transfer};
 use crate::stripe_name::StripeName;
+use crate::sync_writes::SyncWrites;
 
 /// Opens a target as a volume for batches.
 pub(super) fn open(spec: &OpenSpec, mode: IoMode) -> Result<Box<dyn IoPath>, BenchError> {
@@ -30,7 +30,8 @@ pub(super) fn open(spec: &OpenSpec, mode: IoMode) -> Result<Box<dyn IoPath>, Ben
         options = options.device_depth(requests);
     }
     let volume = open_volume(spec.file(), spec.remote, &options)?;
-    Ok(Box::new(VolumePath { volume, target: spec.file().to_owned(), log: spec.log.cloned() }))
+    let (target, is_durable) = (spec.file().to_owned(), spec.sync != SyncWrites::None);
+    Ok(Box::new(VolumePath { volume, target, is_durable, log: spec.log.cloned() }))
 }
 
 /// Opens a file, a device, a stripe or an export.
@@ -51,6 +52,7 @@ pub(super) fn open_volume(
 struct VolumePath {
     volume: Volume,
     target: PathBuf,
+    is_durable: bool,
     log: Option<Arc<LogWriter>>,
 }
 
@@ -71,11 +73,19 @@ impl IoPath for VolumePath {
         let completions = completions.map_err(BenchError::io("wait for", &self.target))?;
         let mut buffers: Vec<Option<PoolBuf>> = std::iter::from_fn(|| batch.buffer()).map(Some).collect();
         for (index, buffer) in buffers.iter_mut().flatten().enumerate() {
-            random::fill(job.seed ^ (index as u64).rotate_left(32), buffer);
+            job.contents.fill(job.seed ^ (index as u64).rotate_left(32), buffer);
         }
-        let stamp = if job.fills { Stamp::off() } else { Stamp::default() };
+        let stamp = if job.makes_unique() { Stamp::default() } else { Stamp::off() };
         let fallback = self.volume.facts().fallback.as_ref().map(ToString::to_string);
-        Ok(Box::new(BatchConnection { batch, buffers, stamp, depth: job.depth, fallback, completions }))
+        Ok(Box::new(BatchConnection {
+            batch,
+            buffers,
+            stamp,
+            depth: job.depth,
+            is_durable: self.is_durable,
+            fallback,
+            completions,
+        }))
     }
 
     fn engine(&self) -> Option<&'static str> {
@@ -90,6 +100,8 @@ struct BatchConnection {
     buffers: Vec<Option<PoolBuf>>,
     stamp: Stamp,
     depth: u32,
+    /// Whether a write completes when its bytes are on the medium.
+    is_durable: bool,
     fallback: Option<String>,
     /// Readable after a completion, for a caller that waits with a time limit.
     completions: Option<OwnedFd>,
@@ -120,7 +132,7 @@ impl Connection for BatchConnection {
         }
         let request = match direction {
             Direction::Read => Request::read(buffer, offset),
-            Direction::Write => Request::write(buffer, offset),
+            Direction::Write => Request::write(buffer, offset).durable(self.is_durable),
             Direction::Trim => {
                 self.buffers[slot as usize] = Some(buffer);
                 let request = Request::discard(offset, bytes.into()).token(u64::from(slot));

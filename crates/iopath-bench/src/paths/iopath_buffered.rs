@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use iopath::{AlignedBuf, BufferedStats, IoMode, Options, Volume};
 use iopath_log::LogWriter;
 use iopath_os::kernel::Stamp;
-use iopath_report::random;
 
 use super::batch::{io_error, open_volume};
 use crate::error::BenchError;
 use crate::export::RemoteTarget;
 use crate::path::{Capabilities, Connection, Direction, Done, IoPath, JobSpec, OpenSpec, PathRow, Transfer};
+use crate::sync_writes::SyncWrites;
 
 /// The row of the table.
 pub static ROW: PathRow = PathRow {
@@ -27,6 +27,8 @@ pub static ROW: PathRow = PathRow {
         queue: true,
         cache: true,
         priorities: false,
+        durable_writes: true,
+        stripes: true,
     },
     open,
 };
@@ -47,6 +49,7 @@ fn open(spec: &OpenSpec) -> Result<Box<dyn IoPath>, BenchError> {
         target: spec.file().to_owned(),
         remote: spec.remote.cloned(),
         options,
+        is_durable: spec.sync != SyncWrites::None,
         touch_bytes: cache.borrow.then_some(cache.page_bytes() as usize),
         log: spec.log.cloned(),
         opened: Mutex::default(),
@@ -61,6 +64,8 @@ struct BufferedPath {
     options: Options,
     /// Set if reads borrow pages: the stride of the bytes that the job reads, one byte per page.
     touch_bytes: Option<usize>,
+    /// Whether a write completes when its bytes are on the medium.
+    is_durable: bool,
     log: Option<Arc<LogWriter>>,
     opened: Mutex<Opened>,
 }
@@ -96,12 +101,13 @@ impl IoPath for BufferedPath {
         let volume = self.volume()?;
         self.lock().is_used = true;
         let mut buffer = AlignedBuf::new(job.block_bytes as usize)?;
-        random::fill(job.seed, &mut buffer);
+        job.contents.fill(job.seed, &mut buffer);
         let touch_bytes = self.touch_bytes;
         Ok(Box::new(BufferedConnection {
             volume,
             buffer,
-            stamp: if job.fills { Stamp::off() } else { Stamp::default() },
+            stamp: if job.makes_unique() { Stamp::default() } else { Stamp::off() },
+            is_durable: self.is_durable,
             touch_bytes,
             pending: None,
         }))
@@ -133,6 +139,7 @@ struct BufferedConnection {
     volume: Volume,
     buffer: AlignedBuf,
     stamp: Stamp,
+    is_durable: bool,
     touch_bytes: Option<usize>,
     pending: Option<(u32, Transfer)>,
 }
@@ -147,7 +154,13 @@ impl BufferedConnection {
             (Direction::Read, Some(every)) => self.borrow(offset, bytes, every),
             (Direction::Write, _) => {
                 self.stamp.put(&mut self.buffer[..bytes], offset);
-                self.volume.write_at(&self.buffer[..bytes], offset).map(|()| bytes)
+                let content = &self.buffer[..bytes];
+                let written = if self.is_durable {
+                    self.volume.write_durably_at(content, offset)
+                } else {
+                    self.volume.write_at(content, offset)
+                };
+                written.map(|()| bytes)
             }
         };
         match moved.map_err(io_error)? {

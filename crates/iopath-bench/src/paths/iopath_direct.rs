@@ -17,6 +17,8 @@ pub static ROW: PathRow = PathRow {
         queue: true,
         cache: false,
         priorities: false,
+        durable_writes: true,
+        stripes: true,
     },
     open: |spec| batch::open(spec, IoMode::Direct),
 };

@@ -16,6 +16,8 @@ pub(crate) static ROW: PathRow = PathRow {
         queue: true,
         cache: false,
         priorities: false,
+        durable_writes: true,
+        stripes: true,
     },
     open: |spec| batch::open(spec, IoMode::Raw),
 };

@@ -1,16 +1,19 @@
 //! Shared by the kernel's own paths: the open file, and the connection of synchronous paths. The system calls are in
 //! `iopath_os::kernel`.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
-use std::path::PathBuf;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 
 use iopath_os::kernel::{self, Blocking, OneAtATime, Slots};
 use iopath_os::target::DioAlignment;
-use iopath_report::random;
+
+use rustix::fs::OFlags;
 
 use crate::error::BenchError;
 use crate::path::{Connection, Done, IoPath, JobSpec, OpenSpec, Transfer};
+use crate::sync_writes::SyncWrites;
 
 /// Makes the connection of a job from its own descriptor of the file and its buffers.
 type Connect = fn(&KernelFile, File, Slots) -> Result<Box<dyn Connection>, BenchError>;
@@ -30,17 +33,33 @@ impl KernelFile {
     pub(super) fn open(spec: &OpenSpec, direct: bool, connect: Connect) -> Result<Self, BenchError> {
         let target = spec.file();
         let align_bytes = if direct { DioAlignment::discover(target)?.offset_bytes } else { 1 };
-        let file =
-            kernel::open(target, spec.writes, direct).map_err(BenchError::open(target, spec.writes))?;
+        let file = open_file(target, spec, direct).map_err(BenchError::open(target, spec.writes))?;
         let (target, writes, size_bytes) = (target.to_owned(), spec.writes, spec.size_bytes);
         Ok(Self { connect, file, target, align_bytes, writes, size_bytes })
     }
 }
 
+/// Opens the file, with durable writes if the workload has them.
+pub(super) fn open_file(target: &Path, spec: &OpenSpec, direct: bool) -> io::Result<File> {
+    let flags = match spec.sync {
+        SyncWrites::None => return kernel::open(target, spec.writes, direct),
+        SyncWrites::Data => OFlags::DSYNC,
+        SyncWrites::All => OFlags::SYNC,
+    };
+    let flags = if direct { flags | OFlags::DIRECT } else { flags };
+    let mut options = OpenOptions::new();
+    options.read(true).write(spec.writes).custom_flags(flags.bits().cast_signed()).open(target)
+}
+
+/// The buffers of a job, with the content of its writes.
+pub(super) fn slots_of(job: &JobSpec) -> Result<Slots, BenchError> {
+    let slots = Slots::new(job.depth, job.block_bytes, |bytes| job.contents.fill(job.seed, bytes))?;
+    Ok(if job.makes_unique() { slots } else { slots.without_stamps() })
+}
+
 impl IoPath for KernelFile {
     fn connect(&self, job: &JobSpec) -> Result<Box<dyn Connection>, BenchError> {
-        let slots = Slots::new(job.depth, job.block_bytes, |bytes| random::fill(job.seed, bytes))?;
-        let slots = if job.fills { slots.without_stamps() } else { slots };
+        let slots = slots_of(job)?;
         let file = self.file.try_clone().map_err(BenchError::io("open again", &self.target))?;
         (self.connect)(self, file, slots)
     }

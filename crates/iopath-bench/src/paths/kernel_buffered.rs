@@ -3,8 +3,10 @@
 use iopath_os::kernel::{OneAtATime, Pread};
 
 use super::kernel::KernelFile;
+use super::spread;
 use crate::error::BenchError;
 use crate::path::{Capabilities, IoPath, OpenSpec, PathRow};
+use crate::stripe_name::StripeName;
 
 /// The row of the table.
 pub static ROW: PathRow = PathRow {
@@ -17,11 +19,16 @@ pub static ROW: PathRow = PathRow {
         queue: false,
         cache: false,
         priorities: false,
+        durable_writes: true,
+        stripes: true,
     },
     open,
 };
 
 fn open(spec: &OpenSpec) -> Result<Box<dyn IoPath>, BenchError> {
+    if let Some(stripe) = StripeName::find(spec.file())? {
+        return spread::open(spec, stripe, false);
+    }
     // Without direct I/O, the alignment is 1.
     let connect =
         |_: &KernelFile, file, slots| Ok(Box::new(OneAtATime::new(Pread::new(file, 1), slots)) as _);

@@ -17,6 +17,8 @@ pub static ROW: PathRow = PathRow {
         queue: false,
         cache: false,
         priorities: false,
+        durable_writes: false,
+        stripes: false,
     },
     open,
 };

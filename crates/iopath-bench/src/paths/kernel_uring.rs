@@ -21,6 +21,8 @@ pub static ROW: PathRow = PathRow {
         queue: false,
         cache: false,
         priorities: true,
+        durable_writes: true,
+        stripes: false,
     },
     open,
 };

@@ -17,6 +17,8 @@ pub(crate) static ROW: PathRow = PathRow {
         queue: false,
         cache: false,
         priorities: false,
+        durable_writes: false,
+        stripes: false,
     },
     open,
 };

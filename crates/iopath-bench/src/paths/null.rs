@@ -23,6 +23,8 @@ pub static ROW: PathRow = PathRow {
         queue: true,
         cache: false,
         priorities: false,
+        durable_writes: true,
+        stripes: false,
     },
     open,
 };

@@ -68,12 +68,10 @@ impl ModelledVolumes {
             let log = log.filter(|_| number > 0 && workload.logs_accesses());
             let sink = log.map(|log| AccessSink { sink: Box::new(log.add_queue()), stream, zero_ns: 0 });
             let numbers = [worker.repetition(number), worker.job];
-            let Limits { pace, control } = Limits::of(workload, numbers, flow, sink, begin);
             let job = Job::new(worker.plan(number), depth, worker.runtime_ns(), started_ns)
                 .with_start(start, started_ns)
                 .with_flushes(workload.flush_every)
-                .with_pace(pace)
-                .with_control(control);
+                .with_limits(Limits::of(workload, numbers, flow, sink, begin));
             setups[volume].push(JobSetup { job, depth, block_bytes, flushes: workload.rw.writes() });
         }
         for (volume, setups) in setups.into_iter().enumerate() {

@@ -44,6 +44,7 @@ impl RunArgs {
             size_bytes: settings.size_bytes(settings.block_bytes())?,
             runtime: settings.runtime,
             path: self.options.has("path").then_some(settings.workload.path),
+            keeps_files: false,
             base: Workload {
                 repetitions,
                 host: settings.host.as_deref().map(ModelHost::find).transpose()?,

@@ -54,6 +54,19 @@ pub(super) static VERBS: &[Verb] = &[
         )
     },
     Verb {
+        codes: &[SIGNAL],
+        ..verb(
+            "fio",
+            "docs/fio.md, docs/jobfiles.md",
+            &[
+                "Runs a command line of fio as it is: options of jobs, job files, and the options for output. A program of the name \
+                 fio, such as a symbolic link, behaves in the same way. --help shows the options, --cmdhelp all keys.",
+                "A file that does not exist is created, and stays. Without --allow-overwrite, an existing file or device that iopath \
+                 did not create is only read. The exit code is 1 for any failure, as in fio.",
+            ],
+        )
+    },
+    Verb {
         codes: &[
             ("3", "B is significantly worse than A"),
             ("4", "with --strict: a verdict is inconclusive, or a workload has no partner"),

@@ -1,13 +1,14 @@
 //! The keys that iopath accepts without any effect on a measurement: they select what iopath does anyway, or concern
 //! the output.
 
-use super::{UnusedKey, no_effect};
+use super::{Key, no_effect};
 
-pub(super) const KEYS: &[UnusedKey] = &[
+pub(super) const KEYS: &[Key] = &[
     no_effect(
         &["norandommap", "softrandommap"],
         "random offsets are always independent of each other: some blocks are accessed twice, others never",
-    ),
+    )
+    .switch(),
     no_effect(&["random_generator"], "random numbers are of xoshiro256++"),
     no_effect(&["thinktime_blocks_type"], "a job with pauses has one transfer in flight"),
     no_effect(
@@ -39,22 +40,32 @@ pub(super) const KEYS: &[UnusedKey] = &[
         ],
         "a file that iopath creates is written completely before the first job",
     ),
-    no_effect(&["unlink"], "files that iopath created are always removed"),
-    no_effect(&["openfiles", "file_service_type", "filetype", "unique_filename"], "a job has one file"),
-    no_effect(
-        &["refill_buffers", "scramble_buffers", "randcontent"],
-        "each buffer has incompressible content from the start",
-    ),
+    no_effect(&["openfiles"], "all files of a job are open"),
+    no_effect(&["filetype", "unique_filename"], "the kind and the name of a file are as given"),
+    no_effect(&["scramble_buffers", "randcontent"], "each buffer has incompressible content from the start"),
+    no_effect(&["refill_buffers"], "each buffer has incompressible content from the start").switch(),
     no_effect(&["mem", "iomem", "iomem_align", "mem_align"], "buffers are aligned for direct I/O"),
     no_effect(
-        &["fixedbufs", "registerfiles", "userspace_reap", "nonvectored", "libaio_vectored"],
+        &["fixedbufs", "registerfiles", "userspace_reap"],
         "the path decides how it submits and completes",
-    ),
-    no_effect(&["thread", "threads"], "jobs are always threads of one process"),
+    )
+    .switch(),
+    no_effect(&["nonvectored", "libaio_vectored"], "the path decides how it submits and completes"),
+    no_effect(&["thread"], "jobs are always threads of one process").switch(),
+    no_effect(&["threads"], "jobs are always threads of one process"),
+    no_effect(&["group_reporting", "new_group"], "the results always have each job and each group of jobs")
+        .switch(),
+    no_effect(&["stats", "unified_rw_reporting"], "the results always have each job and each group of jobs"),
     no_effect(
-        &["group_reporting", "new_group", "stats", "unified_rw_reporting"],
-        "the results always have each job and each group of jobs",
+        &["continue_on_error", "ignore_error", "error_dump"],
+        "a run without errors is the same; the first failure ends the run",
     ),
+    no_effect(&["exitall_on_error"], "the first failure ends the run").switch(),
+    no_effect(&["trim_verify_zero"], "a trimmed block has no content to verify"),
+    no_effect(&["verify_state_save"], "the expected content is known during the run only"),
+    no_effect(&["allow_mounted_write"], "a mounted device is never written to"),
+    no_effect(&["unlink_each_loop"], "the passes of a job access one file"),
+    no_effect(&["hugepage-size", "gtod_cpu"], "the system decides"),
     no_effect(
         &[
             "gtod_reduce",
@@ -77,9 +88,18 @@ pub(super) const KEYS: &[UnusedKey] = &[
         "the results have fixed percentiles",
     ),
     no_effect(
-        &["bwavgtime", "iopsavgtime", "disk_util", "clocksource", "unit_base", "job_start_clock_id"],
+        &[
+            "bwavgtime",
+            "iopsavgtime",
+            "disk_util",
+            "clocksource",
+            "unit_base",
+            "job_start_clock_id",
+            "block_error_percentiles",
+        ],
         "concerns the output of fio only",
     ),
+    no_effect(&["log_hist_msec", "log_hist_coarseness"], "of `write_hist_log` only, which is refused"),
     no_effect(&["description"], "a comment"),
     no_effect(
         &["log_entries", "log_compression", "log_compression_cpus", "log_store_compressed"],

@@ -51,7 +51,7 @@ fn a_file_has_sections_with_keys_and_values() {
         "; comment\n[global]\nrw = read \n\n# comment\n[job 1]\ntime_based\n\tbs=4k ; four\n  size=1m#x\n";
     let parsed = parse(text).unwrap();
     assert_eq!(parsed.len(), 2);
-    assert!(parsed[0].is_global() && !parsed[1].is_global());
+    assert!(parsed[0].is_defaults && !parsed[1].is_defaults);
     assert_eq!((parsed[1].name.as_str(), parsed[1].at.line), ("job 1", 6));
     let value = |text: &str| Some(text.to_owned());
     let expected = [

@@ -1,6 +1,7 @@
 //! Records the figures of a job over time, and writes them in the format of fio's logs: fio's `write_bw_log`,
 //! `write_lat_log` and `write_iops_log`. Formats nothing while the job runs.
 
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -154,13 +155,17 @@ impl SeriesFiles {
         value: fn(&Entry) -> u64,
     ) -> Result<(), (PathBuf, io::Error)> {
         let Some(name) = name else { return Ok(()) };
-        let file = named(name, kind, number);
+        let file = named(name, kind, self.settings.joined.is_none().then_some(number));
         self.write_file(&file, value).map_err(|error| (file, error))
     }
 
     fn write_file(&self, file: &Path, value: fn(&Entry) -> u64) -> io::Result<()> {
         let new = OwnFile::create(directory_of(file), Kind::New)?;
         let mut out = BufWriter::new(new.file());
+        if self.settings.joined == Some(true) {
+            // The series of the clones before this one.
+            io::copy(&mut File::open(file)?, &mut out)?;
+        }
         for entry in self.chunks.iter().flatten() {
             // A line of an interval has no size and no offset.
             let bytes = if self.settings.average.is_zero() { entry.bytes } else { 0 };
@@ -202,10 +207,11 @@ const fn index(direction: Direction) -> usize {
     }
 }
 
-/// `NAME_KIND.NUMBER.log`, as in fio.
-fn named(name: &Path, kind: &str, number: usize) -> PathBuf {
+/// `NAME_KIND.NUMBER.log`, as in fio; without a number `NAME_KIND.log`.
+fn named(name: &Path, kind: &str, number: Option<usize>) -> PathBuf {
     let mut file = name.as_os_str().to_owned();
-    file.push(format!("_{kind}.{number}.log"));
+    let number = number.map_or_else(String::new, |number| format!(".{number}"));
+    file.push(format!("_{kind}{number}.log"));
     file.into()
 }
 
@@ -223,6 +229,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let name = Some(directory.path().join("j"));
         let settings = Series {
+            joined: None,
             throughput: name.clone(),
             latency: name.clone(),
             iops: name,
@@ -267,6 +274,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let name = directory.path().join("j");
         let settings = Series {
+            joined: None,
             throughput: None,
             latency: None,
             iops: Some(name.clone()),
@@ -280,7 +288,7 @@ mod tests {
             recorder.handle_done(read, [0, 0], ended_ms * MS);
         }
         recorder.finish(60 * MS).write(1).unwrap();
-        let iops = fs::read_to_string(named(&name, "iops", 1)).unwrap();
+        let iops = fs::read_to_string(named(&name, "iops", Some(1))).unwrap();
         assert_eq!(iops, "30, 33, 0, 0, 0\n60, 33, 0, 0, 0\n");
     }
 }
