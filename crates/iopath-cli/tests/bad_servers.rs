@@ -168,6 +168,32 @@ fn lost_connections_are_counted_in_the_result_and_a_warning_states_the_reason() 
 }
 
 #[test]
+fn a_refused_connection_and_a_failed_reconnect_are_named_with_the_remedy() {
+    let remedy = "no server listens there: start it, or correct the address";
+    // The listener is closed before the client starts, or with the only session, after ten answers.
+    for answers in [None, Some(10)] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let uri = format!("nbd://{}/x", listener.local_addr().unwrap());
+        if let Some(answers) = answers {
+            std::thread::spawn(move || -> std::io::Result<()> {
+                let (mut stream, _) = listener.accept()?;
+                drop(listener);
+                negotiate(&mut stream, 1 << 20)?;
+                (0..answers).try_for_each(|_| answer(&mut stream, 1))?;
+                stream.shutdown(Shutdown::Both)
+            });
+        } else {
+            drop(listener);
+        }
+        let target = format!("{uri}?connections=1&connect-time=5&reconnect-attempts=2");
+        let output = end_of(spawn(&[&READS[..], &["--size", "360k", "--target", &target]].concat()));
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{errors}");
+        assert!(errors.contains(&uri) && errors.contains(remedy), "{answers:?}: {errors}");
+    }
+}
+
+#[test]
 fn a_server_that_replies_twice_is_an_error_with_the_reason() {
     let uri = serve(|stream| {
         negotiate(stream, 1 << 20)?;

@@ -119,6 +119,17 @@ mod tests {
     }
 
     #[test]
+    fn noise_comes_before_advice_and_doubt_after_it() {
+        let runs = [run("kernel-buffered", Rw::Read, 1 << 20, 1, &[300.0, 500.0, 900.0], 0.3)];
+        let facts = Facts { no_disk: Some("tmpfs lies in memory".to_owned()), cores: 2, ..Facts::default() };
+        let findings = findings(&Figures { runs: &runs, facts: &facts });
+        let place = |id: &str| findings.iter().position(|finding| finding.id == id);
+        assert_eq!(place("spread"), Some(0), "{findings:#?}");
+        assert_eq!(place("sequential-read"), Some(1), "{findings:#?}");
+        assert!(place("no-disk") > Some(1), "{findings:#?}");
+    }
+
+    #[test]
     fn the_tool_is_explained_only_on_request() {
         let runs = [
             run("null", Rw::RandRead, 4096, 32, &[40_000.0; 3], 0.02),
