@@ -27,6 +27,8 @@ pub enum Contents {
         percent: u32,
         /// The different contents of duplicates; unset repeats the last content that is no duplicate.
         distinct: Option<NonZeroU64>,
+        /// Whether the duplicates of all jobs have the same contents.
+        is_global: bool,
         /// The content of a write.
         of: Box<Contents>,
     },
@@ -92,22 +94,30 @@ pub(crate) struct Filler {
     generator: Xoshiro256PlusPlus,
     /// The seed of the last content that is no duplicate.
     last: u64,
+    /// Separates the duplicates of a job from those of others.
+    own: u64,
 }
 
 impl Filler {
     /// The filler of a job; none if the buffers keep their content.
     pub(crate) fn of(contents: &Contents, seed: u64) -> Option<Box<Self>> {
         let is_used = matches!(contents, Contents::Duplicates { .. });
-        let filler =
-            || Self { contents: contents.clone(), generator: random::generator(seed, [PURPOSE, 0]), last: 0 };
+        let filler = || Self {
+            contents: contents.clone(),
+            generator: random::generator(seed, [PURPOSE, 0]),
+            last: 0,
+            own: seed,
+        };
         is_used.then(|| Box::new(filler()))
     }
 
     /// Fills the buffer of a write.
     pub(crate) fn fill(&mut self, buffer: &mut [u8]) {
-        let Contents::Duplicates { percent, distinct, of } = &self.contents else { return };
+        let Contents::Duplicates { percent, distinct, is_global, of } = &self.contents else { return };
+        let first = if *is_global { 0 } else { self.own };
         let seed = if random::below(&mut self.generator, 100) < u64::from(*percent) {
-            distinct.map_or(self.last, |count| random::below(&mut self.generator, count.get()))
+            let drawn = distinct.map(|count| random::below(&mut self.generator, count.get()));
+            drawn.map_or(self.last, |number| first.wrapping_add(number))
         } else {
             self.last = self.generator.next_u64();
             self.last
@@ -183,8 +193,12 @@ mod tests {
 
     #[test]
     fn the_share_of_duplicates_is_that_of_the_writes() {
-        let contents =
-            |distinct| Contents::Duplicates { percent: 40, distinct, of: Box::new(Contents::Random) };
+        let contents = |distinct| Contents::Duplicates {
+            percent: 40,
+            distinct,
+            is_global: false,
+            of: Box::new(Contents::Random),
+        };
         let different = |distinct| {
             let mut filler = Filler::of(&contents(distinct), 1).unwrap();
             let mut seen = std::collections::HashSet::new();

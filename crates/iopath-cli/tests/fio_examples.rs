@@ -18,7 +18,9 @@ const RUN: &[&str] = &[
     "cmdprio-bssplit",
     "cmdprio-percentage",
     "cross-stripe-verify",
+    "dedupe-global",
     "disk-zone-profile",
+    "enospc-pressure",
     "example_latency_steadystate",
     "exitwhat",
     "fio-rand-RW",
@@ -47,12 +49,7 @@ const RUN: &[&str] = &[
 ];
 
 /// The examples that are refused, with the key or value in the message.
-const REFUSED: &[(&str, &str)] = &[
-    ("atomic-verify", "atomic"),
-    ("dedupe-global", "dedupe_mode"),
-    ("enospc-pressure", "continue_on_error"),
-    ("sprandom", "sprandom"),
-];
+const REFUSED: &[(&str, &str)] = &[("atomic-verify", "atomic"), ("sprandom", "sprandom")];
 
 /// Jobs of `cross-stripe-verify` access ranges that are 124 GiB apart.
 const SPARSE_BYTES: u64 = 4 << 40;

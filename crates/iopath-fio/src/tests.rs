@@ -180,7 +180,7 @@ fn lenient_does_not_ignore_what_decides_durability_direction_range_or_contents()
         ("ioengine=net", "the bytes that are accessed"),
         ("rw_sequencer=identical", "the bytes that are accessed"),
         ("percentage_random=50,20", "the bytes that are accessed"),
-        ("dedupe_global=1", "the content of writes"),
+        ("verify_offset=64", "the content of writes"),
     ] {
         let text = format!("[a]\n{line}\nsize=1m\n");
         let error = JobFile::parse("f.fio", text.as_bytes(), &Nothing, true).unwrap_err().to_string();

@@ -2,7 +2,7 @@
 
 use super::Difference;
 use super::Support::{Partly, Yes};
-use super::{Decides, Kind, NONE, OptionRow, Refused};
+use super::{Decides, Kind, NONE, OptionRow, Refused, set};
 use crate::contents::parse_pattern;
 
 pub(super) const ROWS: &[OptionRow] = &[
@@ -88,6 +88,13 @@ pub(super) const ROWS: &[OptionRow] = &[
             settings.contents.working_set_percent = Some(given.percent()? as u32);
             Ok(())
         },
+    )
+    .decides(Decides::Contents),
+    OptionRow::only_key(
+        Yes,
+        &["dedupe_global"],
+        "1: the jobs share the contents of a working set",
+        set!(contents.is_global = flag),
     )
     .decides(Decides::Contents),
 ];

@@ -160,6 +160,8 @@ pub struct ContentKeys {
     pub working_set_percent: Option<u32>,
     /// Whether `dedupe_mode` is `working_set`.
     pub has_working_set: bool,
+    /// `dedupe_global`.
+    pub is_global: bool,
 }
 
 impl ContentKeys {
@@ -172,7 +174,8 @@ impl ContentKeys {
         let percent = self.working_set_percent.unwrap_or(WORKING_SET_PERCENT);
         let distinct = (u128::from(blocks) * u128::from(percent) / 100) as u64;
         let distinct = self.has_working_set.then(|| NonZeroU64::new(distinct).unwrap_or(NonZeroU64::MIN));
-        Contents::Duplicates { percent: self.duplicate_percent, distinct, of: Box::new(of) }
+        let (percent, is_global) = (self.duplicate_percent, self.is_global);
+        Contents::Duplicates { percent, distinct, is_global, of: Box::new(of) }
     }
 
     /// The content of a write that is no duplicate.

@@ -145,6 +145,7 @@ const VALUES: &[(&str, &str)] = &[
     ("dedupe_percentage", "30"),
     ("dedupe_mode", "working_set"),
     ("dedupe_working_set_percentage", "10"),
+    ("dedupe_global", "1"),
     ("--verify", ""),
     ("verify", "crc32c"),
     ("--verify-backlog", "8"),

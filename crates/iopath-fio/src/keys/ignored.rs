@@ -15,7 +15,7 @@ pub(super) const KEYS: &[Key] = &[
         &["io_submit_mode"],
         "`inline` and `offload`: a path with several transfers in flight does not wait in its submissions",
     ),
-    no_effect(&["verify_interval"], "each 512 bytes have a checksum"),
+    no_effect(&["verify_interval", "verify_pattern_interval"], "each 512 bytes have a checksum"),
     no_effect(
         &["verify_pattern"],
         "the content of a verified block depends on its offset and its write, so that more faults are found",
@@ -100,6 +100,11 @@ pub(super) const KEYS: &[Key] = &[
         "concerns the output of fio only",
     ),
     no_effect(&["log_hist_msec", "log_hist_coarseness"], "of `write_hist_log` only, which is refused"),
+    no_effect(
+        &["flow_watermark", "percentage_sequential", "rwmixcycle", "verifysort", "verifysort_nr"],
+        "it has none in fio, too",
+    ),
+    no_effect(&["comm"], "the name of a process"),
     no_effect(&["description"], "a comment"),
     no_effect(
         &["log_entries", "log_compression", "log_compression_cpus", "log_store_compressed"],

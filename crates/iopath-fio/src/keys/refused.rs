@@ -23,6 +23,7 @@ const ENGINE: &str = "it belongs to an engine of fio that has no path here";
 const PASSTHROUGH: &str = "no commands to devices beside the block layer";
 
 pub(super) const KEYS: &[Key] = &[
+    no(&["verify_policy"], "each written block is verified").neutral(&["completed"]).decides(Contents),
     off(&["verify_offset"], "verified blocks have the format of iopath").decides(Contents),
     off(
         &["verify_only"],
@@ -41,8 +42,17 @@ pub(super) const KEYS: &[Key] = &[
     off(&["sprandom", "spr_op", "spr_num_regions", "spr_cs", "num_range"], ORDERS).decides(Range),
     off(&["zonecapacity", "read_beyond_wp", "zone_reset_threshold", "zone_reset_frequency"], ZONED)
         .decides(Range),
-    off(&["max_open_zones", "job_max_open_zones", "ignore_zone_limits", "recover_zbd_write_error"], ZONED)
-        .decides(Range),
+    off(
+        &[
+            "max_open_zones",
+            "job_max_open_zones",
+            "ignore_zone_limits",
+            "recover_zbd_write_error",
+            "write_zone_remainder",
+        ],
+        ZONED,
+    )
+    .decides(Range),
     off(&["trim_percentage", "trim_backlog", "trim_backlog_batch"], TRIMS).decides(Direction),
     off(&["write_barrier", "end_syncfs"], FLUSHES).decides(Durability),
     off(&["sync_file_range"], FLUSHES).decides(Durability),
@@ -52,7 +62,6 @@ pub(super) const KEYS: &[Key] = &[
     off(&["lockmem"], SETTING),
     no(&["fadvise_hint"], "the kernel gets no hints of the order of transfers").neutral(&["0", "1"]),
     no(&["write_hint"], SETTING).neutral(&["none", "0"]),
-    off(&["dedupe_global"], "duplicates are of the writes of one job").decides(Contents),
     off(&["serialize_overlap"], "the order of overlapping transfers is that of the path"),
     off(
         &["thinkcycles", "thinktime_spin", "thinktime_iotime"],
@@ -86,12 +95,25 @@ pub(super) const KEYS: &[Key] = &[
     off(&["force_async", "nowait", "uncached"], "the path decides how it submits and completes"),
     off(&["thp"], "huge pages of mapped files are those of the system"),
     no(&["cmd_type", "uring_cmd_type"], PASSTHROUGH).neutral(&["nvme"]).decides(Range),
-    no(&["write_mode", "sg_write_mode", "verify_mode", "pi_chk"], PASSTHROUGH)
+    no(&["write_mode", "read_mode", "sg_write_mode", "verify_mode", "pi_chk"], PASSTHROUGH)
         .neutral(&["write", "read"])
         .decides(Direction),
     off(&["readfua", "writefua", "stream_id", "deac"], PASSTHROUGH).decides(Durability),
-    off(&["md_per_io_size", "pi_act", "apptag", "apptag_mask"], PASSTHROUGH).decides(Contents),
-    off(&["fdp", "fdp_pli", "dataplacement", "dp_scheme", "plids", "plid_select"], "no placement of data"),
+    off(&["md_per_io_size", "pi_act", "apptag", "apptag_mask", "cdb_len", "verify_bytchk"], PASSTHROUGH)
+        .decides(Contents),
+    off(
+        &[
+            "fdp",
+            "fdp_pli",
+            "dataplacement",
+            "dp_scheme",
+            "plids",
+            "plid_select",
+            "data_placement",
+            "fdp_pli_select",
+        ],
+        "no placement of data",
+    ),
     no(&["clustername", "clientname", "pool", "rbdname", "conf"], ENGINE)
         .neutral(&["/etc/ceph/ceph.conf"])
         .decides(Range),
@@ -105,9 +127,13 @@ pub(super) const KEYS: &[Key] = &[
         .neutral(&["0", "50000", "noop"])
         .decides(Range),
     no(&["program", "arguments", "grace_time", "std_redirect"], ENGINE).neutral(&["0", "1"]).decides(Range),
-    no(&["volume", "brick", "single-instance"], ENGINE).neutral(&["0"]).decides(Range),
+    no(&["volume", "brick", "single-instance", "single_instance"], ENGINE).neutral(&["0"]).decides(Range),
     no(&["donorname", "inplace", "skip_bad", "stat_type"], ENGINE).neutral(&["0", "stat"]).decides(Range),
-    no(&["namenode", "hdfsdirectory", "chunk_size", "nfs_url", "lfs_uri"], ENGINE).decides(Range),
+    off(
+        &["namenode", "hdfsdirectory", "chunk_size", "chunck_size", "hdfs_use_direct", "nfs_url", "lfs_uri"],
+        ENGINE,
+    )
+    .decides(Range),
     off(
         &[
             "https",
@@ -123,10 +149,36 @@ pub(super) const KEYS: &[Key] = &[
             "http_s3_sse_customer_key",
             "http_s3_security_token",
             "http_s3_storage_class",
+            "http_s3_sse_customer_algorithm",
+            "http_object_mode",
         ],
         ENGINE,
     )
     .decides(Range),
+    off(
+        &[
+            "cont",
+            "svcl",
+            "object_class",
+            "initiator",
+            "cuda_io",
+            "rocm_io",
+            "gpu_dev_id",
+            "gpu_dev_ids",
+            "rbd_encryption_format",
+            "rbd_encryption_passphrase",
+            "xnvme_admin",
+            "xnvme_async",
+            "xnvme_be",
+            "xnvme_dev_nsid",
+            "xnvme_dev_subnqn",
+            "xnvme_mem",
+            "xnvme_sync",
+        ],
+        ENGINE,
+    )
+    .decides(Range),
+    off(&["xnvme_iovec", "no_completion_thread", "dummy"], ENGINE).switch().decides(Range),
     off(
         &[
             "libblkio_driver",
