@@ -387,6 +387,13 @@ impl Job {
         self.free.len() + resting == self.slots.len()
     }
 
+    /// The completions to wait for before any of them counts, for a job that waits for several.
+    #[inline]
+    pub(crate) fn completions_wanted(&self) -> usize {
+        let in_flight = (self.slots.len() - self.free.len()) as u32;
+        self.batch.as_ref().map_or(0, |batch| batch.wanted(in_flight) as usize)
+    }
+
     /// Whether all transfers have been made, as of the last poll.
     pub(crate) fn is_done(&self) -> bool {
         self.is_stopped && self.is_idle()

@@ -36,6 +36,11 @@ impl Batch {
         !self.is_draining
     }
 
+    /// The completions that the job waits for together, with so many transfers in flight; 0 if it takes each as it comes.
+    pub(super) fn wanted(&self, in_flight: u32) -> u32 {
+        if self.is_draining { self.complete_min.saturating_sub(self.completed).min(in_flight) } else { 0 }
+    }
+
     /// A transfer has completed.
     pub(super) fn handle_done(&mut self) {
         self.completed += 1;
@@ -65,6 +70,7 @@ mod tests {
     fn a_job_waits_for_its_batch_of_completions() {
         let mut batch = batch(3, 0, 8).unwrap();
         assert_eq!(fill(&mut batch, 0), 8);
+        assert_eq!((batch.wanted(8), batch.wanted(2)), (3, 2));
         for in_flight in [7, 6] {
             batch.handle_done();
             assert_eq!(fill(&mut batch, in_flight), in_flight);

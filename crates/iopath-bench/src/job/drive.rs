@@ -233,6 +233,10 @@ fn run_job(
             continue;
         }
         reap(connection, &mut done, job, now_ns)?;
+        // As in fio, the first completions of a batch are seen with the last one.
+        while done.len() < job.completions_wanted() {
+            reap(connection, &mut done, job, now_ns)?;
+        }
         now_ns = connection
             .completed_at()
             .map_or_else(|| context.clock.now_ns(), |completed| context.clock.ns_of(completed).max(now_ns));
