@@ -36,7 +36,8 @@ impl Batch {
         !self.is_draining
     }
 
-    /// The completions that the job waits for together, with so many transfers in flight; 0 if it takes each as it comes.
+    /// The completions that the job waits for together, with so many transfers in flight; 0 if it takes each as it
+    /// comes.
     pub(super) fn wanted(&self, in_flight: u32) -> u32 {
         if self.is_draining { self.complete_min.saturating_sub(self.completed).min(in_flight) } else { 0 }
     }
