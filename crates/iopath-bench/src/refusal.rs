@@ -264,7 +264,7 @@ impl WorkloadError {
                 format!("{} {} is not valid: {reason}", name(Field::TARGET), target.display())
             }
             Self::NoStripe { path, known } => format!(
-                "path {path} does not access stripes, which iopath makes itself; use path {}",
+                "path {path} does not access stripes, or blocks that are not in one chunk; use path {}",
                 known.join(" or ")
             ),
             Self::NoSize { target } => format!(

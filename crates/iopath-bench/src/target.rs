@@ -437,9 +437,24 @@ impl Target {
         Ok(workload)
     }
 
-    /// Refuses a path of the kernel on a stripe of iopath.
+    /// Refuses a path that does not access stripes, and on a synchronous path of the kernel blocks that are not in one
+    /// chunk: its system calls access one file each.
     pub(crate) fn check_path(&self, workload: &Workload) -> Result<(), WorkloadError> {
-        if self.each().any(|one| one.stripe.is_some()) { check_path_of_stripe(workload) } else { Ok(()) }
+        let path = workload.path;
+        for Striped { path: name, .. } in self.each().filter_map(|one| one.stripe.as_ref()) {
+            check_path_of_stripe(workload)?;
+            let block_bytes = u64::from(workload.block_size.bytes());
+            let splits = StripeName::find(name)?.is_some_and(|stripe| {
+                workload.unit_bytes() != block_bytes
+                    || !stripe.chunk_bytes.is_multiple_of(block_bytes)
+                    || !workload.start_bytes.is_multiple_of(block_bytes)
+            });
+            if splits && !path.capabilities.runs_on_models() {
+                let known = PATHS.iter().filter(|row| row.capabilities.runs_on_models()).map(|row| row.name);
+                return Err(WorkloadError::NoStripe { path: path.name, known: known.collect() });
+            }
+        }
+        Ok(())
     }
 
     /// Refuses blocks and a first byte that are not aligned for direct I/O. A page cache of iopath accepts any block,

@@ -121,3 +121,14 @@ fn batches_of_completions_leave_the_depth_empty_for_a_while() {
     assert!(batches * 10 < usual * 9 && low * 10 < usual * 9, "{usual}, {batches}, {low}");
     assert_eq!(iops("iodepth_batch_complete=1\niodepth_batch=4\niodepth_low=16"), usual);
 }
+
+#[test]
+fn blocks_of_several_sizes_need_a_path_that_splits_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let settings = RunSettings { target: Some(directory.path().to_owned()), ..RunSettings::default() };
+    let text = "[j]\nsize=256k\nnrfiles=2\nbsrange=4k-12k\n";
+    let error = parse(text).run(&settings, &mut Silent).unwrap_err().to_string();
+    assert!(error.contains("path kernel-buffered does not access"), "{error}");
+    let report = parse(&format!("{text}ioengine=iopath-buffered\n")).run(&settings, &mut Silent).unwrap();
+    assert_eq!(report.runs[0].bytes, 256 << 10);
+}

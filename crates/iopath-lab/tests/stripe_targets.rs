@@ -88,13 +88,13 @@ fn a_stripe_of_directories_has_a_scratch_file_in_each() {
 #[test]
 fn stripes_work_in_lists_in_job_files_and_side_by_side() {
     let Some((directory, target)) = two_files() else { return };
-    let lists = [("iopath-direct", 4096), ("iopath-direct", 65536), ("kernel-direct", 4096)];
+    let lists = [("iopath-direct", 4096), ("iopath-direct", 65536), ("kernel-uring", 4096)];
     let each =
         lists.map(|(path, bytes)| Workload { block_size: BlockSize::constant(bytes), ..on(&target, path) });
     let listed = iopath_lab::report_all(&each, &mut Silent).unwrap();
     assert_eq!(listed.runs.iter().map(|run| run.bytes).collect::<Vec<_>>(), [2 * MIB, 2 * MIB]);
     assert!(
-        listed.skipped[0].reason.contains("path kernel-direct does not access stripes"),
+        listed.skipped[0].reason.contains("path kernel-uring does not access stripes"),
         "{:?}",
         listed.skipped
     );
