@@ -3,7 +3,8 @@
 //! `bench/log.rs` the request log, `bench/models.rs` the models, `bench/buffered.rs` the buffered path, and
 //! `bench/nbd.rs` the NBD server.
 //!
-//! The ratios apply to this machine at this time. The bench does not test their significance.
+//! Each comparison has the median of its rounds, an interval of 95%, and a verdict; it has no verdict if the peer
+//! differs from itself. The ratios apply to this machine at this time.
 
 mod buffered;
 mod contest;
@@ -15,8 +16,10 @@ mod models;
 mod nbd;
 mod queue;
 mod report;
+mod samples;
 mod scratch;
 mod side;
+mod turns;
 mod zram;
 
 use anyhow::{Context, Result, bail};
@@ -31,7 +34,7 @@ use zram::{SetUp, Zram};
 struct CrateBench {
     /// The name for `--only`.
     name: &'static str,
-    /// Measures all figures, as medians over about this many runs.
+    /// Measures all figures, as medians over about this many rounds.
     measure: fn(u32) -> Result<Vec<report::Figure>>,
 }
 
@@ -43,11 +46,11 @@ const CRATE_BENCHES: &[CrateBench] = &[
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Runs of each side; the result is their median
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    runs: u32,
+    /// Runs of each side, in alternating order; with less than 6 there is no interval
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
     /// Length of each run
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..))]
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..))]
     seconds: u32,
     /// Size of the scratch file
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(64..))]
@@ -66,7 +69,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         workspace::build_iopath()?;
     }
     let scratch = Scratch::folder()?;
-    let bench = Bench::new(options.runs, options.seconds)?;
+    let bench = Bench { rounds: options.rounds, seconds: options.seconds };
 
     let mut figures = Vec::new();
     let mut failed = false;
@@ -81,7 +84,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         }
     }
     for crate_bench in crate_benches {
-        match (crate_bench.measure)(options.runs) {
+        match (crate_bench.measure)(options.rounds) {
             Ok(measured) => figures.extend(measured),
             Err(error) => {
                 failed = true;
@@ -91,7 +94,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     }
     if buffered::is_selected(options.only.as_deref()) {
         let measured = scratch.file(options.scratch_mib).and_then(|target| {
-            buffered::measure(options.only.as_deref(), options.runs, options.seconds, &target)
+            buffered::measure(options.only.as_deref(), options.rounds, options.seconds, &target)
         });
         match measured {
             Ok(measured) => figures.extend(measured),
@@ -103,7 +106,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     }
     if nbd::is_selected(options.only.as_deref()) {
         let target = scratch.file(options.scratch_mib)?;
-        for measured in nbd::measure(only, options.runs, options.seconds, &target) {
+        for measured in nbd::measure(only, options.rounds, options.seconds, &target) {
             match measured {
                 Ok(measured) => figures.extend(measured),
                 Err(error) => {

@@ -38,6 +38,12 @@ pub(super) fn process_seconds(pid: u32) -> Result<f64> {
     Ok(Sample::of(Some(pid))?.process_ticks as f64 / TICKS_PER_SECOND)
 }
 
+/// CPU time of the children of this process that have ended, in seconds.
+pub(super) fn children_seconds() -> Result<f64> {
+    let ticks = children_ticks(&read("/proc/self/stat")?).context("/proc/self/stat: no times of children")?;
+    Ok(ticks as f64 / TICKS_PER_SECOND)
+}
+
 /// The counters at one point in time.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
@@ -75,8 +81,18 @@ fn read(path: &str) -> Result<String> {
 /// `utime` and `stime` of all threads, including the `io_uring` workers of the process: fields 14 and 15 of
 /// /proc/PID/stat.
 fn process_ticks(stat: &str) -> Option<u64> {
+    sum_of_two(stat, 14)
+}
+
+/// `cutime` and `cstime`: fields 16 and 17.
+fn children_ticks(stat: &str) -> Option<u64> {
+    sum_of_two(stat, 16)
+}
+
+/// The sum of a field, of which the first is 1, and the next.
+fn sum_of_two(stat: &str, field: usize) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(')')?;
-    let mut times = after_name.split_whitespace().skip(11).map(str::parse::<u64>);
+    let mut times = after_name.split_whitespace().skip(field - 3).map(str::parse::<u64>);
     Some(times.next()?.ok()? + times.next()?.ok()?)
 }
 
@@ -96,6 +112,7 @@ mod tests {
     fn process_times_are_read_for_any_name() {
         let stat = "42 (a ) b) S 1 1 1 0 -1 4194560 10 0 0 0 120 30 7 8 20 0 1 0 100 1000 10";
         assert_eq!(process_ticks(stat), Some(150));
+        assert_eq!(children_ticks(stat), Some(15));
         assert_eq!(process_ticks("42 (a) S 1"), None);
     }
 

@@ -28,6 +28,8 @@ pub(super) enum Target {
 pub(super) enum Metric {
     Bandwidth,
     Iops,
+    /// The median latency.
+    P50,
     /// User and system time of the process per I/O, including its `io_uring` workers.
     ProcessCpu,
     /// CPU time of the whole machine per I/O, without its idle load. Includes interrupts and kernel threads.
@@ -39,6 +41,7 @@ impl Metric {
         match self {
             Self::Bandwidth => "bandwidth",
             Self::Iops => "IOPS",
+            Self::P50 => "p50",
             Self::ProcessCpu => "CPU per I/O, process",
             Self::MachineCpu => "CPU per I/O, machine",
         }
@@ -48,7 +51,7 @@ impl Metric {
         match self {
             Self::Bandwidth => "MiB/s",
             Self::Iops => "I/O/s",
-            Self::ProcessCpu | Self::MachineCpu => "µs",
+            Self::P50 | Self::ProcessCpu | Self::MachineCpu => "µs",
         }
     }
 }
@@ -99,6 +102,40 @@ const FIO_BEST_64: &[&str] = &[
     "--iodepth_batch_complete_max=64",
 ];
 
+/// Direct I/O of one thread through the whole path, against the same I/O without it.
+const AS_THE_KERNEL: &[(Metric, Goal)] = &[
+    (Metric::Iops, Goal::AtLeast(1.0)),
+    (Metric::P50, Goal::AtMost(1.0)),
+    (Metric::ProcessCpu, Goal::AtMost(0.9)),
+];
+
+/// `iopath-direct` against `kernel-uring` with this pattern and depth.
+macro_rules! against_the_kernel {
+    ($pattern:literal, $rw:literal, $depth:literal $(, $more:literal)*) => {
+        Contest {
+            name: concat!("iopath-direct, 4 KiB ", $pattern, ", depth ", $depth, ", the kernel's"),
+            target: Target::File,
+            ours: Side::iopath("iopath-direct", $rw, "4k", &["--iodepth", $depth $(, $more)*]),
+            peer: Side::iopath("kernel-uring", $rw, "4k", &["--iodepth", $depth $(, $more)*]),
+            goals: AS_THE_KERNEL,
+        }
+    };
+}
+
+/// Threads of depth 32 that share a queue with this elevator, against a number of I/Os per second.
+macro_rules! shared_queue {
+    ($elevator:literal, $threads:literal, $iops:literal) => {
+        Contest {
+            name: concat!("null, queue of ", $threads, " threads with `", $elevator, "`, depth 32"),
+            target: Target::Nothing,
+            ours: Side::iopath("null", "randread", "4k", &["--iodepth", "32", "--elevator", $elevator])
+                .on_threads($threads),
+            peer: Side::Published { source: "goal for a shared queue", iops: $iops },
+            goals: &[(Metric::Iops, Goal::AtLeast(1.0))],
+        }
+    };
+}
+
 pub(super) const CONTESTS: &[Contest] = &[
     Contest {
         name: "kernel-direct, 1 MiB sequential read",
@@ -128,10 +165,27 @@ pub(super) const CONTESTS: &[Contest] = &[
         peer: Side::fio("fio io_uring, best flags", "randread", "4k", FIO_BEST_32),
         goals: &[
             (Metric::Iops, Goal::AtLeast(1.0)),
-            (Metric::ProcessCpu, Goal::AtMost(0.9)),
+            (Metric::ProcessCpu, Goal::AtMost(0.85)),
             (Metric::MachineCpu, Goal::Free),
         ],
     },
+    Contest {
+        name: "iopath-direct, 4 KiB random read, depth 1, the kernel's",
+        target: Target::File,
+        ours: Side::iopath("iopath-direct", "randread", "4k", &[]),
+        peer: Side::iopath("kernel-direct", "randread", "4k", &[]),
+        goals: &[(Metric::Iops, Goal::AtLeast(1.0)), (Metric::ProcessCpu, Goal::AtMost(1.0))],
+    },
+    against_the_kernel!("random read", "randread", "4"),
+    against_the_kernel!("random read", "randread", "8"),
+    against_the_kernel!("random read", "randread", "16"),
+    against_the_kernel!("random read", "randread", "32"),
+    against_the_kernel!("random read", "randread", "64"),
+    against_the_kernel!("random read", "randread", "128"),
+    against_the_kernel!("random write", "randwrite", "8", "--overwrite"),
+    against_the_kernel!("random write", "randwrite", "32", "--overwrite"),
+    against_the_kernel!("random read and 30% write", "randrw", "8", "--rwmixread", "70", "--overwrite"),
+    against_the_kernel!("random read and 30% write", "randrw", "32", "--rwmixread", "70", "--overwrite"),
     Contest {
         name: "iopath-direct, zram, 4 KiB random read, depth 64",
         target: Target::Zram,
@@ -165,6 +219,13 @@ pub(super) const CONTESTS: &[Contest] = &[
         goals: &[(Metric::Iops, Goal::AtLeast(5.0)), (Metric::ProcessCpu, Goal::AtMost(0.2))],
     },
     Contest {
+        name: "noop, overhead of the lab, depth 1",
+        target: Target::Nothing,
+        ours: Side::iopath("noop", "randread", "4k", &["--iodepth", "1"]),
+        peer: Side::fio("fio null", "randread", "4k", &["--ioengine=null", "--iodepth=1", "--size=1g"]),
+        goals: &[(Metric::Iops, Goal::AtLeast(3.0))],
+    },
+    Contest {
         name: "null, lab and queue, depth 1",
         target: Target::Nothing,
         ours: Side::iopath("null", "randread", "4k", &["--iodepth", "1", "--elevator", "none"]),
@@ -178,20 +239,28 @@ pub(super) const CONTESTS: &[Contest] = &[
         peer: Side::iopath("null", "randread", "4k", &["--iodepth", "32"]),
         goals: &[(Metric::Iops, Goal::AtLeast(1.8)), (Metric::ProcessCpu, Goal::AtMost(1.05))],
     },
-    Contest {
-        name: "null, 4 threads share a queue with `deadline`, depth 32",
-        target: Target::Nothing,
-        ours: Side::iopath("null", "randread", "4k", &["--iodepth", "32", "--elevator", "deadline"])
-            .on_threads(4),
-        peer: Side::Published { source: "goal for a queue that 4 threads share", iops: 2e6 },
-        goals: &[(Metric::Iops, Goal::AtLeast(1.0))],
-    },
+    shared_queue!("deadline", 1, 5e6),
+    shared_queue!("deadline", 4, 5e6),
+    shared_queue!("deadline", 32, 5e6),
+    shared_queue!("deadline", 64, 5e6),
+    shared_queue!("fair", 1, 4e6),
+    shared_queue!("fair", 4, 4e6),
+    shared_queue!("fair", 32, 4e6),
+    shared_queue!("fair", 64, 4e6),
     Contest {
         name: "log on against off, 4 KiB random read, depth 32",
         target: Target::File,
         ours: Side::iopath("iopath-direct", "randread", "4k", &["--iodepth", "32", "--log", "/dev/null"]),
         peer: Side::iopath("iopath-direct", "randread", "4k", &["--iodepth", "32"]),
         goals: &[(Metric::Iops, Goal::AtLeast(0.99)), (Metric::ProcessCpu, Goal::Free)],
+    },
+    Contest {
+        name: "log on against off, zram, both cores busy",
+        target: Target::Zram,
+        ours: Side::iopath("iopath-direct", "randread", "4k", &["--iodepth", "32", "--log", "/dev/null"])
+            .on_threads(2),
+        peer: Side::iopath("iopath-direct", "randread", "4k", &["--iodepth", "32"]).on_threads(2),
+        goals: &[(Metric::Iops, Goal::AtLeast(0.97)), (Metric::ProcessCpu, Goal::Free)],
     },
 ];
 

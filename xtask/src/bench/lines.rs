@@ -6,22 +6,25 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result, bail};
 
-use super::contest::median;
+use super::samples::Samples;
 use crate::workspace;
 
 /// Numbers, by the name of the case.
 pub(super) type Lines = BTreeMap<String, f64>;
 
-/// The median of each number over `runs` runs of `once`.
-pub(super) fn medians(name: &str, runs: u32, once: impl Fn() -> Result<Lines>) -> Result<Lines> {
+/// The numbers of all rounds, by the name of the case.
+pub(super) type Rounds = BTreeMap<String, Samples>;
+
+/// Collects each number over `rounds` runs of `once`.
+pub(super) fn collect(name: &str, rounds: u32, once: impl Fn() -> Result<Lines>) -> Result<Rounds> {
     let mut all: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-    for run in 0..runs {
-        eprintln!("{name}: run {} of {runs}", run + 1);
+    for round in 0..rounds {
+        eprintln!("{name}: round {} of {rounds}", round + 1);
         for (case, number) in once()? {
             all.entry(case).or_default().push(number);
         }
     }
-    Ok(all.into_iter().map(|(case, numbers)| (case, median(numbers))).collect())
+    Ok(all.into_iter().map(|(case, numbers)| (case, Samples::new(numbers))).collect())
 }
 
 /// Runs a bench once. Cargo adds `--bench`.
@@ -43,8 +46,15 @@ pub(super) fn parse(lines: &str) -> Result<Lines> {
     lines.lines().map(number).collect()
 }
 
-pub(super) fn number(lines: &Lines, case: &str) -> Result<f64> {
-    lines.get(case).copied().with_context(|| format!("the output of the bench has no figure {case:?}"))
+/// The numbers of one round.
+#[cfg(test)]
+pub(super) fn once(lines: &str) -> Rounds {
+    let lines = parse(lines).expect("name, tab, number");
+    lines.into_iter().map(|(case, number)| (case, Samples::constant(number))).collect()
+}
+
+pub(super) fn samples(rounds: &Rounds, case: &str) -> Result<Samples> {
+    rounds.get(case).cloned().with_context(|| format!("the output of the bench has no figure {case:?}"))
 }
 
 #[cfg(test)]
@@ -58,13 +68,15 @@ mod tests {
     }
 
     #[test]
-    fn each_case_has_its_median() {
+    fn each_case_has_its_numbers_of_all_rounds() {
         let runs = std::cell::Cell::new(0.0);
         let once = || {
             runs.set(runs.get() + 1.0);
             Ok(Lines::from([("rising".to_owned(), runs.get()), ("same".to_owned(), 7.0)]))
         };
-        let medians = medians("test", 3, once).expect("no run fails");
-        assert_eq!(medians, Lines::from([("rising".to_owned(), 2.0), ("same".to_owned(), 7.0)]));
+        let rounds = collect("test", 3, once).expect("no run fails");
+        let expected = [("rising", vec![1.0, 2.0, 3.0]), ("same", vec![7.0; 3])];
+        let expected = expected.map(|(case, numbers)| (case.to_owned(), Samples::new(numbers)));
+        assert_eq!(rounds, Rounds::from(expected));
     }
 }

@@ -4,8 +4,9 @@
 use anyhow::Result;
 
 use super::figures::Goal;
-use super::lines::{self, Lines};
+use super::lines::{self, Rounds};
 use super::report::Figure;
+use super::samples::Samples;
 
 /// The name for `--only`.
 pub(super) const NAME: &str = "log";
@@ -19,37 +20,48 @@ const READ_PER_SECOND: f64 = 20e6;
 /// The ratio of IOPS with a log to IOPS without.
 const ON_OFF: Goal = Goal::AtLeast(0.99);
 
-/// Runs the benches half as often as a contest, because each of them alternates internally, and computes medians.
-pub(super) fn measure(runs: u32) -> Result<Vec<Figure>> {
+/// Runs the benches half as often as a contest, because each of them alternates internally.
+pub(super) fn measure(rounds: u32) -> Result<Vec<Figure>> {
     let once = || {
         let mut lines = lines::run("iopath-log", "cost", &["--figures"])?;
         lines.extend(lines::run("iopath-log", "reading", &["--figures"])?);
         Ok(lines)
     };
-    figures(&lines::medians(NAME, runs.div_ceil(2), once)?)
+    figures(&lines::collect(NAME, rounds.div_ceil(2), once)?)
 }
 
-fn figures(lines: &Lines) -> Result<Vec<Figure>> {
+fn figures(rounds: &Rounds) -> Result<Vec<Figure>> {
     let figure = |name: &str, unit, peer, value, peer_value, goal| {
         let name = format!("log, {name}");
-        Figure { name, unit, peer, value, peer_value, goal }
+        Figure { name, unit, peer, value, peer_value, goal, others: None }
     };
     let on_off = |load: &str| {
-        let of = |log| Ok::<_, anyhow::Error>(1e9 / lines::number(lines, &format!("{load}, {log}"))?);
+        let of = |log| {
+            let nanos = lines::samples(rounds, &format!("{load}, {log}"))?;
+            Ok::<_, anyhow::Error>(nanos.map(|nanos| 1e9 / nanos))
+        };
         Ok::<_, anyhow::Error>(figure(load, "I/O/s", "without log", of("with log")?, of("without")?, ON_OFF))
     };
-    let record = lines::number(lines, "ns a record")?;
-    let read = lines::number(lines, "records read a second")?;
+    let record = lines::samples(rounds, "ns a record")?;
+    let read = lines::samples(rounds, "records read a second")?;
     Ok(vec![
         on_off("device of 1 M I/O/s")?,
         on_off("processor at 1 M I/O/s")?,
-        figure("a record", "ns", "the limit", record, RECORD_NS, Goal::AtMost(1.0)),
-        figure("reading", "records/s", "the limit", read, READ_PER_SECOND, Goal::AtLeast(1.0)),
+        figure("a record", "ns", "the limit", record, Samples::constant(RECORD_NS), Goal::AtMost(1.0)),
+        figure(
+            "reading",
+            "records/s",
+            "the limit",
+            read,
+            Samples::constant(READ_PER_SECOND),
+            Goal::AtLeast(1.0),
+        ),
     ])
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::report::Verdict;
     use super::*;
 
     const LINES: &str = "device of 1 M I/O/s, without\t1000.0\ndevice of 1 M I/O/s, with log\t1005.0\n\
@@ -58,24 +70,22 @@ mod tests {
 
     #[test]
     fn each_figure_has_its_goal() {
-        let figures = figures(&lines::parse(LINES).expect("name, tab, number")).expect("all of them");
-        let reached = |figure: &Figure| figure.goal.is_reached(figure.value / figure.peer_value);
-        let shown: Vec<_> = figures.iter().map(|figure| (figure.name.as_str(), reached(figure))).collect();
+        let figures = figures(&lines::once(LINES)).expect("all of them");
+        let shown: Vec<_> = figures.iter().map(|figure| (figure.name.as_str(), figure.verdict())).collect();
         assert_eq!(
             shown,
             [
-                ("log, device of 1 M I/O/s", Some(true)),
-                ("log, processor at 1 M I/O/s", Some(false)),
-                ("log, a record", Some(true)),
-                ("log, reading", Some(true)),
+                ("log, device of 1 M I/O/s", Verdict::Reached),
+                ("log, processor at 1 M I/O/s", Verdict::Missed),
+                ("log, a record", Verdict::Reached),
+                ("log, reading", Verdict::Reached),
             ]
         );
     }
 
     #[test]
     fn a_missing_figure_is_named() {
-        let error =
-            figures(&lines::parse("ns a record\t1.0").expect("name, tab, number")).expect_err("no speed");
+        let error = figures(&lines::once("ns a record\t1.0")).expect_err("no speed");
         assert!(error.to_string().contains("records read a second"), "{error}");
     }
 }

@@ -4,8 +4,9 @@
 use anyhow::Result;
 
 use super::figures::Goal;
-use super::lines::{self, Lines};
+use super::lines::{self, Rounds};
 use super::report::Figure;
+use super::samples::Samples;
 
 /// The name for `--only`.
 pub(super) const NAME: &str = "models";
@@ -25,21 +26,22 @@ const GOALS: &[(&str, f64)] = &[
     ("replay, flash, 30% writes, deadline", 3e6),
 ];
 
-pub(super) fn measure(runs: u32) -> Result<Vec<Figure>> {
-    Ok(figures(&lines::medians(NAME, runs.div_ceil(2), || lines::run("iopath-lab", "simulated", &[]))?))
+pub(super) fn measure(rounds: u32) -> Result<Vec<Figure>> {
+    Ok(figures(&lines::collect(NAME, rounds.div_ceil(2), || lines::run("iopath-lab", "simulated", &[]))?))
 }
 
 /// Each case against the published figure of a simulator, and against its goal if it has one.
-fn figures(rates: &Lines) -> Vec<Figure> {
+fn figures(rates: &Rounds) -> Vec<Figure> {
     let mut figures = Vec::new();
     for (case, rate) in rates {
         let figure = |peer, peer_value, goal| Figure {
             name: format!("model, {case}"),
             unit: "requests/s",
             peer,
-            value: *rate,
-            peer_value,
+            value: rate.clone(),
+            peer_value: Samples::constant(peer_value),
             goal,
+            others: None,
         };
         figures.push(figure("MQSim, published", MQSIM, Goal::Free));
         if let Some((_, wanted)) = GOALS.iter().find(|(name, _)| name == case) {
@@ -51,16 +53,15 @@ fn figures(rates: &Lines) -> Vec<Figure> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::report::Verdict;
     use super::*;
 
     #[test]
     fn the_goal_is_a_figure_of_its_own() {
-        let rates = lines::parse("disk, deadline, log\t1500000\ncloud, none\t6e6\n").expect("its form");
-        let shown: Vec<_> = figures(&rates)
-            .iter()
-            .map(|figure| (figure.name.clone(), figure.goal.is_reached(figure.value / figure.peer_value)))
-            .collect();
+        let rates = lines::once("disk, deadline, log\t1500000\ncloud, none\t6e6\n");
+        let shown: Vec<_> =
+            figures(&rates).iter().map(|figure| (figure.name.clone(), figure.verdict())).collect();
         let (cloud, disk) = ("model, cloud, none".to_owned(), "model, disk, deadline, log".to_owned());
-        assert_eq!(shown, [(cloud, None), (disk.clone(), None), (disk, Some(false))]);
+        assert_eq!(shown, [(cloud, Verdict::Free), (disk.clone(), Verdict::Free), (disk, Verdict::Missed)]);
     }
 }

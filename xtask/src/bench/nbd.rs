@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use super::contest::median;
 use super::cpu;
 use super::figures::Goal;
 use super::report::Figure;
 use super::side::{TargetFile, number};
+use super::turns::{Turns, alternate};
 use crate::workspace;
 
 /// The start of the names of all figures, for `--only`.
@@ -58,8 +58,8 @@ const ROWS: &[Row] = &[
         name: "nbd, 4 KiB random read, depth 32",
         load: Load { block_size: "4k", depth: 32, connections: 1 },
         peers: &[
-            (Peer::NbdkitFile, Goal::AtLeast(1.5), Goal::AtMost(1.0)),
-            (Peer::NbdkitMemory, Goal::AtLeast(1.0), Goal::AtMost(1.0)),
+            (Peer::NbdkitFile, Goal::AtLeast(1.5), Goal::AtMost(0.6)),
+            (Peer::NbdkitMemory, Goal::AtLeast(1.0), Goal::AtMost(0.6)),
             (Peer::QemuStorageDaemon, Goal::Free, Goal::AtMost(1.0)),
         ],
     },
@@ -92,26 +92,26 @@ fn server_names() -> impl Iterator<Item = &'static str> {
     ROWS.iter().map(|row| row.name).chain([MANY_NAME])
 }
 
-/// Measures each group of figures with a selected name, with `runs` alternating runs of each side.
+/// Measures each group of figures with a selected name, in rounds of all sides.
 pub(super) fn measure(
     only: Option<&str>,
-    runs: u32,
+    rounds: u32,
     seconds: u32,
     target: &TargetFile,
 ) -> Vec<Result<Vec<Figure>>> {
     let is_selected = |name: &str| only.is_none_or(|text| name.contains(text));
     let mut measured = Vec::new();
     if server_names().any(is_selected) {
-        measured.push(measure_servers(runs, seconds, target));
+        measured.push(measure_servers(rounds, seconds, target));
     }
     if is_selected(client::NAME) {
-        measured.push(client::measure(runs, target));
+        measured.push(client::measure(rounds, target));
     }
     if is_selected(modelled::NAME) {
-        measured.push(modelled::measure(runs, seconds));
+        measured.push(modelled::measure(rounds, seconds));
     }
     if encrypted::names().any(is_selected) {
-        measured.push(encrypted::measure(runs, target));
+        measured.push(encrypted::measure(rounds, target));
     }
     measured
 }
@@ -123,8 +123,8 @@ struct Run {
     cpu_us: f64,
 }
 
-/// Measures the figures of the servers, with `runs` alternating runs of each side. Prints a line for a missing program.
-fn measure_servers(runs: u32, seconds: u32, target: &TargetFile) -> Result<Vec<Figure>> {
+/// Measures the figures of the servers, in rounds of all sides. Prints a line for a missing program.
+fn measure_servers(rounds: u32, seconds: u32, target: &TargetFile) -> Result<Vec<Figure>> {
     let has_engine =
         Command::new("fio").arg("--enghelp=nbd").output().is_ok_and(|output| output.status.success());
     if !has_engine {
@@ -144,66 +144,42 @@ fn measure_servers(runs: u32, seconds: u32, target: &TargetFile) -> Result<Vec<F
         let peers: Vec<_> = row.peers.iter().filter(|(peer, ..)| is_installed(peer)).collect();
         let mut sides = vec![(Peer::Ours, row.load)];
         sides.extend(peers.iter().map(|(peer, ..)| (*peer, row.load)));
-        let measured = alternate(row.name, &sides, runs, seconds, target)?;
-        for ((peer, rate, cost), theirs) in peers.into_iter().zip(&measured[1..]) {
-            figures.extend(pair(row.name, peer.label(), (measured[0], *theirs), (*rate, *cost)));
+        let turns = alternate(row.name, rounds, sides.len(), |side| {
+            let (peer, load) = sides[side];
+            run_once(peer, load, seconds, target)
+        })?;
+        for (side, (peer, rate, cost)) in (1..).zip(peers) {
+            figures.extend(pair(row.name, peer.label(), &turns, side, (*rate, *cost)));
         }
     }
-    let measured = alternate(MANY_NAME, &[(Peer::Ours, MANY), (Peer::Ours, FEW)], runs, seconds, target)?;
-    figures.extend(pair(
-        MANY_NAME,
-        "4 connections",
-        (measured[0], measured[1]),
-        (Goal::AtLeast(1.0), Goal::Free),
-    ));
+    let loads = [MANY, FEW];
+    let turns =
+        alternate(MANY_NAME, rounds, loads.len(), |side| run_once(Peer::Ours, loads[side], seconds, target))?;
+    figures.extend(pair(MANY_NAME, "4 connections", &turns, 1, (Goal::AtLeast(1.0), Goal::Free)));
     Ok(figures)
 }
 
+/// The figures of the first side against another.
 fn pair(
     name: &str,
     peer: &'static str,
-    (ours, theirs): (Run, Run),
+    turns: &Turns<Run>,
+    other: usize,
     (rate, cost): (Goal, Goal),
 ) -> [Figure; 2] {
-    let figure = |metric: &str, unit, value, peer_value, goal| Figure {
+    let figure = |metric: &str, unit, value: fn(&Run) -> f64, goal| Figure {
         name: format!("{name}: {metric}"),
         unit,
         peer,
-        value,
-        peer_value,
+        value: turns.samples(0, value),
+        peer_value: turns.samples(other, value),
         goal,
+        others: Some(turns.others),
     };
     [
-        figure("IOPS", "I/O/s", ours.iops, theirs.iops, rate),
-        figure("CPU per I/O, server", "µs", ours.cpu_us, theirs.cpu_us, cost),
+        figure("IOPS", "I/O/s", |run| run.iops, rate),
+        figure("CPU per I/O, server", "µs", |run| run.cpu_us, cost),
     ]
-}
-
-/// The medians of each side, from runs in alternating order.
-fn alternate(
-    name: &str,
-    sides: &[(Peer, Load)],
-    runs: u32,
-    seconds: u32,
-    target: &TargetFile,
-) -> Result<Vec<Run>> {
-    let mut measured = vec![Vec::new(); sides.len()];
-    for run in 0..runs {
-        eprintln!("{name}: run {} of {runs}", run + 1);
-        let mut order: Vec<usize> = (0..sides.len()).collect();
-        if run % 2 == 1 {
-            order.reverse();
-        }
-        for side in order {
-            let (peer, load) = sides[side];
-            measured[side].push(run_once(peer, load, seconds, target)?);
-        }
-    }
-    let median_of = |runs: &Vec<Run>, value: fn(&Run) -> f64| median(runs.iter().map(value).collect());
-    Ok(measured
-        .iter()
-        .map(|runs| Run { iops: median_of(runs, |run| run.iops), cpu_us: median_of(runs, |run| run.cpu_us) })
-        .collect())
 }
 
 fn run_once(peer: Peer, load: Load, seconds: u32, target: &TargetFile) -> Result<Run> {

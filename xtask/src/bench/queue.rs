@@ -5,8 +5,9 @@
 use anyhow::{Result, bail};
 
 use super::figures::Goal;
-use super::lines::{self, Lines};
+use super::lines::{self, Rounds};
 use super::report::Figure;
+use super::samples::Samples;
 
 /// The name for `--only`.
 pub(super) const NAME: &str = "elevators";
@@ -19,11 +20,11 @@ const MQ_DEADLINE_NS: f64 = 700.0;
 const FLAT: Goal = Goal::AtMost(2.0);
 
 /// Nanoseconds per bio, by the name of the case.
-type Times = Lines;
+type Times = Rounds;
 
-/// Runs the bench half as often as a contest, because each run measures every case, and computes medians.
-pub(super) fn measure(runs: u32) -> Result<Vec<Figure>> {
-    figures(&lines::medians(NAME, runs.div_ceil(2), || lines::run("iopath-core", "figures", &[]))?)
+/// Runs the bench half as often as a contest, because each run measures every case.
+pub(super) fn measure(rounds: u32) -> Result<Vec<Figure>> {
+    figures(&lines::collect(NAME, rounds.div_ceil(2), || lines::run("iopath-core", "figures", &[]))?)
 }
 
 /// A figure for each case, and one for the flatness of each elevator and pattern.
@@ -34,20 +35,21 @@ fn figures(times: &Times) -> Result<Vec<Figure>> {
         match fields[..] {
             ["BTreeMap", ..] => {}
             [elevator, pattern, queued] => {
-                let tree = lines::number(times, &format!("BTreeMap, {pattern}, {queued}"))?;
+                let tree = lines::samples(times, &format!("BTreeMap, {pattern}, {queued}"))?;
                 let name = format!("queue, {elevator}, {pattern}, {queued} queued");
-                figures.push(rate(&name, *nanos, "BTreeMap insert+pop", tree));
+                figures.push(rate(&name, nanos, "BTreeMap insert+pop", &tree));
                 if elevator == "deadline" {
                     let goal = Goal::AtLeast(1.0);
                     let name = format!("{name}, the kernel's");
-                    let published = rate(&name, *nanos, "mq-deadline, published", MQ_DEADLINE_NS);
+                    let published =
+                        rate(&name, nanos, "mq-deadline, published", &Samples::constant(MQ_DEADLINE_NS));
                     figures.push(Figure { goal, ..published });
                 }
-                figures.extend(flatness(times, elevator, pattern, queued, *nanos)?);
+                figures.extend(flatness(times, elevator, pattern, queued, nanos)?);
             }
             [merge, among] => {
-                let tree = lines::number(times, "BTreeMap, random, 1024")?;
-                figures.push(rate(&format!("queue, {merge}, {among}"), *nanos, "BTreeMap insert+pop", tree));
+                let tree = lines::samples(times, "BTreeMap, random, 1024")?;
+                figures.push(rate(&format!("queue, {merge}, {among}"), nanos, "BTreeMap insert+pop", &tree));
             }
             _ => bail!("the output of the bench has an unknown case {case:?}"),
         }
@@ -61,7 +63,7 @@ fn flatness(
     elevator: &str,
     pattern: &str,
     queued: &str,
-    nanos: f64,
+    nanos: &Samples,
 ) -> Result<Option<Figure>> {
     let prefix = format!("{elevator}, {pattern}, ");
     let sizes = times.keys().filter_map(|case| case.strip_prefix(&prefix)?.parse::<u64>().ok());
@@ -73,15 +75,16 @@ fn flatness(
         name: format!("queue, {elevator}, {pattern}, {most} against {least} queued"),
         unit: "ns",
         peer: "itself",
-        value: nanos,
-        peer_value: lines::number(times, &format!("{prefix}{least}"))?,
+        value: nanos.clone(),
+        peer_value: lines::samples(times, &format!("{prefix}{least}"))?,
         goal: FLAT,
+        others: None,
     }))
 }
 
-fn rate(name: &str, nanos: f64, peer: &'static str, peer_nanos: f64) -> Figure {
-    let (value, peer_value) = (1e9 / nanos, 1e9 / peer_nanos);
-    Figure { name: name.to_owned(), unit: "bios/s", peer, value, peer_value, goal: Goal::Free }
+fn rate(name: &str, nanos: &Samples, peer: &'static str, peer_nanos: &Samples) -> Figure {
+    let [value, peer_value] = [nanos, peer_nanos].map(|nanos| nanos.map(|nanos| 1e9 / nanos));
+    Figure { name: name.to_owned(), unit: "bios/s", peer, value, peer_value, goal: Goal::Free, others: None }
 }
 
 #[cfg(test)]
@@ -93,11 +96,15 @@ mod tests {
 
     #[test]
     fn each_case_has_its_peers() {
-        let figures = figures(&lines::parse(LINES).expect("name, tab, number")).expect("its peers");
+        let figures = figures(&lines::once(LINES)).expect("its peers");
         let shown: Vec<_> = figures
             .iter()
             .map(|figure| {
-                (figure.name.as_str(), figure.peer, (figure.value / figure.peer_value * 1e3).round())
+                (
+                    figure.name.as_str(),
+                    figure.peer,
+                    (figure.value.ratio_to(&figure.peer_value).median * 1e3).round(),
+                )
             })
             .collect();
         assert_eq!(
@@ -115,8 +122,7 @@ mod tests {
 
     #[test]
     fn a_missing_case_is_named() {
-        let error = figures(&lines::parse("ascend, random, 32\t1.0").expect("name, tab, number"))
-            .expect_err("no peer");
+        let error = figures(&lines::once("ascend, random, 32\t1.0")).expect_err("no peer");
         assert!(error.to_string().contains("BTreeMap, random, 32"), "{error}");
     }
 }

@@ -38,8 +38,16 @@ pub(super) struct TargetFile {
 pub(super) struct SideReport {
     pub(super) iops: f64,
     pub(super) bytes_per_second: f64,
+    /// The median latency of reads and writes together; NaN if the program reports none of both.
+    pub(super) p50_us: f64,
     /// User and system time of the process per I/O, in microseconds.
     pub(super) process_us_per_io: f64,
+}
+
+impl SideReport {
+    /// Of a figure that no program reports.
+    pub(super) const UNKNOWN: Self =
+        Self { iops: f64::NAN, bytes_per_second: f64::NAN, p50_us: f64::NAN, process_us_per_io: f64::NAN };
 }
 
 impl Side {
@@ -143,6 +151,7 @@ fn parse_iopath(output: &[u8]) -> Result<SideReport> {
     Ok(SideReport {
         iops: number(run, "/iops/mean")?,
         bytes_per_second: number(run, "/bytes_per_second/mean")?,
+        p50_us: number(run, "/latency_ns/p50")? / 1e3,
         process_us_per_io: cpu_seconds * 1e6 / number(run, "/ios")?,
     })
 }
@@ -158,6 +167,7 @@ fn parse_fio(output: &[u8]) -> Result<SideReport> {
     Ok(SideReport {
         iops: number(job, "/read/iops")?,
         bytes_per_second: number(job, "/read/bw_bytes")?,
+        p50_us: f64::NAN,
         process_us_per_io: cpu_share * number(job, "/job_runtime")? * 1e3 / number(job, "/read/total_ios")?,
     })
 }
@@ -189,8 +199,12 @@ mod tests {
     #[test]
     fn the_json_of_iopath_is_parsed() {
         let report = parse_iopath(IOPATH).expect("the documented schema");
-        let expected =
-            SideReport { iops: 100_000.0, bytes_per_second: 409_600_000.0, process_us_per_io: 2.5 };
+        let expected = SideReport {
+            iops: 100_000.0,
+            bytes_per_second: 409_600_000.0,
+            p50_us: 230.0,
+            process_us_per_io: 2.5,
+        };
         assert_eq!(report, expected);
     }
 

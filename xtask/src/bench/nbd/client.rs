@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::super::contest::median;
 use super::super::figures::Goal;
 use super::super::report::Figure;
 use super::super::side::{TargetFile, number};
+use super::super::turns::alternate;
 use super::{Peer, Started, fio, socket};
 use crate::fsx::mount;
 use crate::workspace;
@@ -68,8 +68,8 @@ impl Client {
     }
 }
 
-/// Measures the figures, with `runs` alternating runs of each client. Prints a line for a missing program.
-pub(super) fn measure(runs: u32, target: &TargetFile) -> Result<Vec<Figure>> {
+/// Measures the figures, in rounds of all clients. Prints a line for a missing program.
+pub(super) fn measure(rounds: u32, target: &TargetFile) -> Result<Vec<Figure>> {
     let mut clients = vec![Client::Ours];
     for client in [Client::Nbdfuse, Client::QemuImg] {
         match client.missing() {
@@ -80,25 +80,15 @@ pub(super) fn measure(runs: u32, target: &TargetFile) -> Result<Vec<Figure>> {
     let socket = socket();
     let _server = Started::new(Peer::Ours, target, &socket)?;
     fio(&socket, target.mib, &["--rw=read", "--bs=1m", "--iodepth=4"])?;
-    let mut rates = vec![Vec::new(); clients.len()];
-    for run in 0..runs {
-        eprintln!("{NAME}: run {} of {runs}", run + 1);
-        let mut order: Vec<usize> = (0..clients.len()).collect();
-        if run % 2 == 1 {
-            order.reverse();
-        }
-        for index in order {
-            rates[index].push(clients[index].read(&socket, target)?);
-        }
-    }
-    let rates: Vec<f64> = rates.into_iter().map(median).collect();
-    let figures = clients.iter().zip(&rates).skip(1).map(|(peer, rate)| Figure {
+    let turns = alternate(NAME, rounds, clients.len(), |side| clients[side].read(&socket, target))?;
+    let figures = clients.iter().enumerate().skip(1).map(|(side, peer)| Figure {
         name: NAME.to_owned(),
         unit: "MB/s",
         peer: peer.label(),
-        value: rates[0],
-        peer_value: *rate,
+        value: turns.samples(0, |&rate| rate),
+        peer_value: turns.samples(side, |&rate| rate),
         goal: Goal::AtLeast(3.0),
+        others: Some(turns.others),
     });
     Ok(figures.collect())
 }

@@ -9,10 +9,10 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-use super::super::contest::median;
 use super::super::figures::Goal;
 use super::super::report::Figure;
 use super::super::side::TargetFile;
+use super::super::turns::alternate;
 use super::{Peer, Run, Started, cpu, pair, socket};
 use crate::workspace;
 
@@ -35,8 +35,8 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
     ROWS.iter().map(|row| row.name)
 }
 
-/// Measures the figures, with `runs` alternating runs of each side. Prints a line for a missing program.
-pub(super) fn measure(runs: u32, target: &TargetFile) -> Result<Vec<Figure>> {
+/// Measures the figures, in rounds of both sides. Prints a line for a missing program.
+pub(super) fn measure(rounds: u32, target: &TargetFile) -> Result<Vec<Figure>> {
     let missing =
         ["nbdcopy", "nbdkit", "openssl"].iter().find(|name| workspace::find_program(name).is_none());
     if let Some(program) = missing {
@@ -46,19 +46,11 @@ pub(super) fn measure(runs: u32, target: &TargetFile) -> Result<Vec<Figure>> {
     let certificates = Certificates::new()?;
     let mut figures = Vec::new();
     for row in ROWS {
-        let mut measured = [Vec::new(), Vec::new()];
-        for run in 0..runs {
-            eprintln!("{}: run {} of {runs}", row.name, run + 1);
-            for side in if run % 2 == 0 { [0, 1] } else { [1, 0] } {
-                measured[side].push(run_once(SIDES[side], row, &certificates, target)?);
-            }
-        }
-        let [ours, theirs] = measured.map(|runs: Vec<Run>| Run {
-            iops: median(runs.iter().map(|run| run.iops).collect()),
-            cpu_us: median(runs.iter().map(|run| run.cpu_us).collect()),
-        });
+        let turns = alternate(row.name, rounds, SIDES.len(), |side| {
+            run_once(SIDES[side], row, &certificates, target)
+        })?;
         let goals = (Goal::AtLeast(1.0), Goal::AtMost(1.0));
-        figures.extend(pair(row.name, Peer::NbdkitFile.label(), (ours, theirs), goals));
+        figures.extend(pair(row.name, Peer::NbdkitFile.label(), &turns, 1, goals));
     }
     Ok(figures)
 }

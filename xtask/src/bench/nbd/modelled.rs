@@ -4,10 +4,11 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::super::contest::median;
 use super::super::figures::Goal;
 use super::super::report::Figure;
+use super::super::samples::Samples;
 use super::super::side::number;
+use super::super::turns::alternate;
 use super::{Started, fio, socket};
 use crate::workspace::iopath;
 
@@ -18,27 +19,26 @@ const MODEL: &str = "model:ide-2001";
 /// Length of the disk that the client reads, in MiB. Part of the disk, so that fio needs no map of the rest.
 const MIB: u64 = 1024;
 
-/// Measures the figure, as the median of `runs`.
-pub(super) fn measure(runs: u32, seconds: u32) -> Result<Vec<Figure>> {
+/// Measures the figure, in `rounds` runs.
+pub(super) fn measure(rounds: u32, seconds: u32) -> Result<Vec<Figure>> {
     let socket = socket();
     let mut command = iopath();
     command.args(["serve", MODEL, "--unix"]).arg(&socket);
     let _server = Started::run(command, &socket)?;
-    let mut latencies = Vec::new();
-    for run in 0..runs {
-        eprintln!("{NAME}: run {} of {runs}", run + 1);
+    let turns = alternate(NAME, rounds, 1, |_| {
         let runtime = format!("--runtime={seconds}");
         let more = [&runtime, "--time_based", "--norandommap", "--randrepeat=0"];
         let result = fio(&socket, MIB, &[&["--rw=randread", "--bs=4k", "--iodepth=1"][..], &more].concat())?;
-        latencies.push(number(&result, "/jobs/0/read/clat_ns/percentile/50.000000")? / 1e6);
-    }
+        Ok(number(&result, "/jobs/0/read/clat_ns/percentile/50.000000")? / 1e6)
+    })?;
     Ok(vec![Figure {
         name: format!("{NAME}: p50"),
         unit: "ms",
         peer: "virtual time",
-        value: median(latencies),
-        peer_value: in_virtual_time()?,
+        value: turns.samples(0, |&latency| latency),
+        peer_value: Samples::constant(in_virtual_time()?),
         goal: Goal::Within(0.1),
+        others: Some(turns.others),
     }])
 }
 
