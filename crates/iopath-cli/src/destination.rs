@@ -31,83 +31,48 @@ pub(crate) struct Destination<'a> {
 }
 
 impl<'a> Destination<'a> {
+    /// A file of this content, named by this option. It may be a FIFO.
+    fn new(
+        path: &'a Path,
+        [content, option]: [&'static str; 2],
+        is_ours: fn(&Path) -> io::Result<bool>,
+        force: bool,
+    ) -> Self {
+        Self { path, content, option, is_ours, force_option: FORCE, takes_fifo: true, force }
+    }
+
     /// The results, if these arguments name a file.
     pub(crate) fn results(args: &'a JsonArgs) -> Option<Self> {
         let path = args.json.as_deref().filter(|path| !is_stdout(path))?;
         let force = args.force;
-        Some(Self {
-            path,
-            content: "the results",
-            option: "--json",
-            is_ours: is_result,
-            takes_fifo: true,
-            force_option: FORCE,
-            force,
-        })
+        Some(Self::new(path, ["the results", "--json"], is_result, force))
     }
 
     /// The request log.
     pub(crate) fn log(path: &'a Path, force: bool) -> Self {
-        Self {
-            path,
-            content: "the log",
-            option: "--log",
-            is_ours: iopath_log::is_log,
-            takes_fifo: true,
-            force_option: FORCE,
-            force,
-        }
+        Self::new(path, ["the log", "--log"], iopath_log::is_log, force)
     }
 
     /// The file of a fitted model.
     pub(crate) fn model(path: &'a Path, force: bool) -> Self {
-        Self {
-            path,
-            content: "the model",
-            option: "--output",
-            is_ours: is_fitted,
-            takes_fifo: false,
-            force_option: FORCE,
-            force,
-        }
+        Self { takes_fifo: false, ..Self::new(path, ["the model", "--output"], is_fitted, force) }
     }
 
     /// The lines of JSON of a study.
     pub(crate) fn lines(path: &'a Path, force: bool) -> Self {
-        Self {
-            path,
-            content: "the lines",
-            option: "--json-lines",
-            is_ours: |path| starts_with(path, LINES_START),
-            takes_fifo: true,
-            force_option: FORCE,
-            force,
-        }
+        Self::new(path, ["the lines", "--json-lines"], |path| starts_with(path, LINES_START), force)
     }
 
     /// The page of a report.
     pub(crate) fn page(path: &'a Path, force: bool) -> Self {
-        Self {
-            path,
-            content: "the page",
-            option: "--output",
-            is_ours: is_page,
-            takes_fifo: true,
-            force_option: FORCE,
-            force,
-        }
+        Self::new(path, ["the page", "--output"], is_page, force)
     }
 
     /// The results of a command line of fio.
     pub(crate) fn of_fio(path: &'a Path, force: bool) -> Self {
         Self {
-            path,
-            content: "the results",
-            option: "--output",
-            is_ours: is_result_of_fio,
-            takes_fifo: true,
             force_option: "--allow-overwrite",
-            force,
+            ..Self::new(path, ["the results", "--output"], is_result_of_fio, force)
         }
     }
 

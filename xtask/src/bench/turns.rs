@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::cpu;
+use super::samples::Samples;
 
 /// A warning is printed if more cores than this are busy on the idle machine.
 const IDLE_CORES_MAX: f64 = 0.2;
@@ -48,8 +49,8 @@ pub(super) fn alternate<T>(
 
 impl<T> Turns<T> {
     /// A value of each run of a side.
-    pub(super) fn samples(&self, side: usize, value: impl Fn(&T) -> f64) -> super::samples::Samples {
-        super::samples::Samples::new(self.sides[side].iter().map(value).collect())
+    pub(super) fn samples(&self, side: usize, value: impl Fn(&T) -> f64) -> Samples {
+        Samples::new(self.sides[side].iter().map(value).collect())
     }
 }
 

@@ -1,14 +1,12 @@
 //! Shared by the kernel's own paths: the open file, and the connection of synchronous paths. The system calls are in
 //! `iopath_os::kernel`.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use iopath_os::kernel::{self, Blocking, OneAtATime, Slots};
 use iopath_os::target::DioAlignment;
-
 use rustix::fs::OFlags;
 
 use crate::error::BenchError;
@@ -41,14 +39,13 @@ impl KernelFile {
 
 /// Opens the file, with durable writes if the workload has them.
 pub(super) fn open_file(target: &Path, spec: &OpenSpec, direct: bool) -> io::Result<File> {
-    let flags = match spec.sync {
-        SyncWrites::None => return kernel::open(target, spec.writes, direct),
+    let mut flags = match spec.sync {
+        SyncWrites::None => OFlags::empty(),
         SyncWrites::Data => OFlags::DSYNC,
         SyncWrites::All => OFlags::SYNC,
     };
-    let flags = if direct { flags | OFlags::DIRECT } else { flags };
-    let mut options = OpenOptions::new();
-    options.read(true).write(spec.writes).custom_flags(flags.bits().cast_signed()).open(target)
+    flags.set(OFlags::DIRECT, direct);
+    kernel::open_with(target, spec.writes, flags)
 }
 
 /// The buffers of a job, with the content of its writes.

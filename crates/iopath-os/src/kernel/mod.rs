@@ -23,7 +23,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, OFlags, fallocate};
 
 pub use mmap::Mmap;
 pub use one::{Blocking, OneAtATime};
@@ -67,8 +67,13 @@ pub struct Done {
 /// Opens an existing file or block device for transfers. `direct` adds `O_DIRECT`, which bypasses the page cache
 /// (`open(2)`); filesystems without it return EINVAL.
 pub fn open(path: &Path, writes: bool, direct: bool) -> io::Result<File> {
-    let flags = if direct { libc::O_DIRECT } else { 0 };
-    OpenOptions::new().read(true).write(writes).custom_flags(flags | libc::O_CLOEXEC).open(path)
+    open_with(path, writes, if direct { OFlags::DIRECT } else { OFlags::empty() })
+}
+
+/// As [`open`], with any flags that change transfers, such as `O_DSYNC`.
+pub fn open_with(path: &Path, writes: bool, flags: OFlags) -> io::Result<File> {
+    let flags = (flags | OFlags::CLOEXEC).bits().cast_signed();
+    OpenOptions::new().read(true).write(writes).custom_flags(flags).open(path)
 }
 
 /// Trims the range of a transfer. The kernel executes it on a block device as write-zeroes that may unmap.

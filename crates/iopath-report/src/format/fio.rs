@@ -185,14 +185,21 @@ fn add_latency(text: &mut String, title: &str, latency: &Value) {
     );
 }
 
-fn add_percentiles(text: &mut String, title: &str, latency: &Value) {
-    let Some(percentiles) = latency["percentile"].as_object() else { return };
-    let (name, scale) = unit(latency);
-    let mut all: Vec<(f64, u64)> = percentiles
-        .iter()
-        .filter_map(|(percent, ns)| Some((percent.parse().ok()?, (number(ns) / scale) as u64)))
-        .collect();
+/// The percentiles in rising order, in units of so many nanoseconds.
+fn percentiles(latency: &Value, scale: f64) -> Vec<(f64, u64)> {
+    let all = latency["percentile"].as_object().into_iter().flatten();
+    let one = |(percent, ns): (&String, &Value)| Some((percent.parse().ok()?, (number(ns) / scale) as u64));
+    let mut all: Vec<(f64, u64)> = all.filter_map(one).collect();
     all.sort_by(|one, other| one.0.total_cmp(&other.0));
+    all
+}
+
+fn add_percentiles(text: &mut String, title: &str, latency: &Value) {
+    let (name, scale) = unit(latency);
+    let all = percentiles(latency, scale);
+    if all.is_empty() {
+        return;
+    }
     let width = all.iter().map(|(_, value)| value.to_string().len()).max().unwrap_or(1).max(5);
     let _ = writeln!(text, "    {title} percentiles ({name}):");
     for row in all.chunks(4) {
@@ -312,13 +319,7 @@ fn terse_direction(fields: &mut Vec<String>, part: &Value, version: u8) {
     fields.extend([(number(&part["iops"]) as u64).to_string(), whole(&part["runtime"]).to_string()]);
     fields.extend(four(&part["slat_ns"]));
     fields.extend(four(&part["clat_ns"]));
-    let mut percentiles: Vec<(f64, String)> = part["clat_ns"]["percentile"]
-        .as_object()
-        .into_iter()
-        .flatten()
-        .filter_map(|(percent, ns)| Some((percent.parse().ok()?, micros(ns))))
-        .collect();
-    percentiles.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let percentiles = percentiles(&part["clat_ns"], 1e3);
     let shown = percentiles.iter().map(|(percent, micros)| format!("{percent:.6}%={micros}"));
     fields.extend(shown.chain(std::iter::repeat("0%=0".to_owned())).take(PLACES));
     fields.extend(four(&part["lat_ns"]));
