@@ -38,7 +38,7 @@ pub use self::listener::{Listen, Listener};
 pub use self::request_log::RequestLog;
 use self::shared::{Mailbox, Shared};
 pub use self::socket_file::SocketFile;
-use self::worker::Worker;
+use self::worker::{Waiting, Worker};
 use crate::export::{BlockSizes, Export};
 use crate::protocol::TransmissionFlags;
 use iopath::Volume;
@@ -134,7 +134,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// The place is in use, or the system refuses a socket or thread.
+    /// The place is in use, or the system refuses a descriptor or thread.
     pub fn start(listen: &Listen, served: &[Served], options: &ServeOptions) -> io::Result<Self> {
         Self::start_on(vec![Listener::bind(listen)?], served, options)
     }
@@ -143,7 +143,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// The system refuses a thread.
+    /// The system refuses a descriptor or thread.
     pub fn start_on(
         mut listeners: Vec<Listener>,
         served: &[Served],
@@ -178,9 +178,11 @@ impl Server {
             let exports = Arc::clone(&exports);
             let volumes = Arc::clone(&volumes);
             let options = options.clone();
+            let waiting = Waiting::new(&shared.workers[number], &listeners)?;
             // A batch stays on its thread, so the worker is made there.
-            let run =
-                move || Worker::new(number, shared, listeners, Core::new(exports, volumes, &options))?.run();
+            let run = move || {
+                Worker::new(number, shared, listeners, waiting, Core::new(exports, volumes, &options)).run()
+            };
             started.threads.push(std::thread::Builder::new().name(format!("nbd-{number}")).spawn(run)?);
         }
         Ok(started)

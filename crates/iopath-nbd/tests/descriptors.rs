@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use iopath::{MemoryConfig, MemoryDisk, Options, Volume};
-use iopath_nbd::{Listen, ServeOptions, Served, Server, raise_descriptor_limit};
+use iopath_nbd::{Listen, Listener, ServeOptions, Served, Server, raise_descriptor_limit};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 #[test]
@@ -22,7 +22,9 @@ fn a_server_without_free_descriptors_says_so_once_and_goes_on_later() {
         is_writable: false,
     };
     let socket = folder.path().join("socket");
-    let server = Server::start(&Listen::Unix(socket.clone()), &[export], &ServeOptions::default()).unwrap();
+    let exports = [export];
+    let server = Server::start(&Listen::Unix(socket.clone()), &exports, &ServeOptions::default()).unwrap();
+    let unused = Listener::bind(&Listen::Unix(folder.path().join("unused"))).unwrap();
     let greets = |mut stream: UnixStream| {
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         stream.read_exact(&mut [0; 18])
@@ -35,7 +37,14 @@ fn a_server_without_free_descriptors_says_so_once_and_goes_on_later() {
     limit.current = Some(100);
     setrlimit(Resource::Nofile, limit).unwrap();
     let mut held: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    // A server that cannot have all of its descriptors does not start: with one of them, a thread would end unnoticed.
     held.pop();
+    let workers = 1;
+    let refused =
+        Server::start_on(vec![unused], &exports, &ServeOptions { workers, ..ServeOptions::default() });
+    assert_eq!(refused.unwrap_err().raw_os_error(), Some(rustix::io::Errno::MFILE.raw_os_error()));
+    // The listener of the refused server is closed, and its descriptor is free, too.
+    held.extend(File::open("/dev/null"));
     let waiting = UnixStream::connect(&socket).unwrap();
     let (mut messages, deadline) = (Vec::new(), Instant::now() + Duration::from_secs(60));
     while !messages.iter().any(|message: &String| message.contains("cannot accept connections")) {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -69,7 +69,8 @@ const STREAMS_MAX: usize = 128;
 /// New connections for a worker, and its counters.
 #[derive(Debug)]
 pub(super) struct Mailbox {
-    streams: Mutex<Vec<Stream>>,
+    /// `None` when the worker has ended.
+    streams: Mutex<Option<Vec<Stream>>>,
     pub(super) wake: OwnedFd,
     /// Completed requests of the worker.
     pub(super) requests: AtomicU64,
@@ -85,7 +86,7 @@ impl Mailbox {
     pub(super) fn new() -> io::Result<Self> {
         let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         Ok(Self {
-            streams: Mutex::new(Vec::new()),
+            streams: Mutex::new(Some(Vec::new())),
             wake,
             requests: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
@@ -99,14 +100,12 @@ impl Mailbox {
         self.abandoned.fetch_max(self.in_flight.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Adds a connection, unless many wait already.
+    /// Adds a connection, unless many wait already or the worker has ended.
     pub(super) fn put(&self, stream: Stream) -> Result<(), Stream> {
-        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
-        if streams.len() >= STREAMS_MAX {
-            return Err(stream);
+        match &mut *self.streams() {
+            Some(streams) if streams.len() < STREAMS_MAX => streams.push(stream),
+            _ => return Err(stream),
         }
-        streams.push(stream);
-        drop(streams);
         self.wake();
         Ok(())
     }
@@ -118,6 +117,34 @@ impl Mailbox {
 
     pub(super) fn take(&self) -> Vec<Stream> {
         let _ = rustix::io::read(&self.wake, &mut [0; 8]);
-        std::mem::take(&mut *self.streams.lock().unwrap_or_else(PoisonError::into_inner))
+        self.streams().as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Refuses further connections, and returns those that wait.
+    pub(super) fn close(&self) -> Vec<Stream> {
+        self.streams().take().unwrap_or_default()
+    }
+
+    fn streams(&self) -> MutexGuard<'_, Option<Vec<Stream>>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::serve::stream::Socket;
+
+    #[test]
+    fn a_worker_that_has_ended_gets_no_connections() {
+        let mailbox = Mailbox::new().unwrap();
+        let stream = || Stream::new(Socket::Unix(UnixStream::pair().unwrap().0));
+        mailbox.put(stream()).unwrap();
+        assert_eq!(mailbox.close().len(), 1);
+        assert!(mailbox.put(stream()).is_err());
+        assert!(mailbox.take().is_empty());
+        assert!(mailbox.close().is_empty());
     }
 }

@@ -17,7 +17,7 @@ use super::connection::{Closed, Connection, Reading};
 use super::core::{Advanced, Core};
 use super::listener::Listener;
 use super::poll_time::PollTime;
-use super::shared::Shared;
+use super::shared::{Mailbox, Shared};
 use super::stream::Stream;
 use super::timer::Timer;
 
@@ -34,6 +34,28 @@ const CHECK: Duration = Duration::from_secs(1);
 /// Buffers that are freed together for connections that need one: the pieces of a request of 1 MiB.
 const PARKED_AT_ONCE: u32 = 8;
 
+/// The descriptors that one worker waits on. They exist before its thread starts, so that a server without free
+/// descriptors fails to start; a worker that failed later would leave its connections without service.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    epoll: OwnedFd,
+    /// Ends the wait for events at the next timeout of the I/O.
+    timer: Timer,
+}
+
+impl Waiting {
+    pub(super) fn new(mailbox: &Mailbox, listeners: &[Listener]) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &mailbox.wake, EventData::new_u64(WAKE), EventFlags::IN)?;
+        let timer = Timer::new()?;
+        epoll::add(&epoll, &timer, EventData::new_u64(IO), EventFlags::IN)?;
+        for (number, listener) in (LISTENERS..).zip(listeners) {
+            epoll::add(&epoll, listener, EventData::new_u64(number), EventFlags::IN)?;
+        }
+        Ok(Self { epoll, timer })
+    }
+}
+
 /// One thread of a server.
 #[derive(Debug)]
 pub(super) struct Worker {
@@ -42,7 +64,6 @@ pub(super) struct Worker {
     listeners: Vec<Listener>,
     epoll: OwnedFd,
     core: Core,
-    /// Ends the wait for events at the next timeout of the I/O.
     timer: Timer,
     poll_time: PollTime,
     /// Descriptors of batches, which must stay open as long as the event loop watches them.
@@ -68,28 +89,37 @@ struct Watched {
     flags: EventFlags,
 }
 
+/// Closes the mailbox of a worker at the end of its thread, also after a panic.
+struct CloseAtEnd<'a> {
+    shared: &'a Shared,
+    number: usize,
+}
+
+impl Drop for CloseAtEnd<'_> {
+    fn drop(&mut self) {
+        for stream in self.shared.workers[self.number].close() {
+            drop(stream);
+            self.shared.release_handshake();
+        }
+    }
+}
+
 impl Worker {
     /// A worker. The first worker of a server has the listeners.
     pub(super) fn new(
         number: usize,
         shared: Arc<Shared>,
         listeners: Vec<Listener>,
+        waiting: Waiting,
         core: Core,
-    ) -> io::Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &shared.workers[number].wake, EventData::new_u64(WAKE), EventFlags::IN)?;
-        let timer = Timer::new()?;
-        epoll::add(&epoll, &timer, EventData::new_u64(IO), EventFlags::IN)?;
-        for (number, listener) in (LISTENERS..).zip(&listeners) {
-            epoll::add(&epoll, listener, EventData::new_u64(number), EventFlags::IN)?;
-        }
-        Ok(Self {
+    ) -> Self {
+        Self {
             number,
             shared,
             listeners,
-            epoll,
+            epoll: waiting.epoll,
             core,
-            timer,
+            timer: waiting.timer,
             poll_time: PollTime::new(std::thread::available_parallelism().map_or(1, usize::from)),
             descriptors: Vec::new(),
             connections: Slab::new(),
@@ -100,11 +130,22 @@ impl Worker {
             next_mailbox: 0,
             checked: Instant::now(),
             has_closed: false,
-        })
+        }
     }
 
-    /// Serves until the server stops and the last reply is sent.
+    /// Serves until the server stops and the last reply is sent. Without this thread, the others get its connections.
     pub(super) fn run(mut self) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let _closed_at_end = CloseAtEnd { shared: &shared, number: self.number };
+        let result = self.serve();
+        if let Err(error) = &result {
+            shared.note(&format!("a thread of the server ended: {error}"));
+            self.connection_keys().into_iter().for_each(|key| self.close(key, &Closed::ByClient));
+        }
+        result
+    }
+
+    fn serve(&mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(128);
         loop {
             if let Some(stops_at) = self.shared.stops_at.get().copied() {
@@ -403,6 +444,10 @@ impl Worker {
         }
     }
 
+    fn connection_keys(&self) -> Vec<usize> {
+        self.connections.iter().map(|(key, _)| key).collect()
+    }
+
     /// Accepts nothing more, and ends the connections after their requests in flight, or at a time.
     fn stop(&mut self, at: Instant) {
         self.listeners.clear();
@@ -414,8 +459,7 @@ impl Worker {
         if is_over {
             self.shared.workers[self.number].abandon();
         }
-        let keys: Vec<usize> = self.connections.iter().map(|(key, _)| key).collect();
-        for key in keys {
+        for key in self.connection_keys() {
             self.connections[key].connection.stop();
             if is_over || self.connections[key].connection.is_finished() {
                 self.close(key, &Closed::ByClient);
