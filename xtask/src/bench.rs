@@ -1,7 +1,7 @@
 //! `cargo xtask bench`: measures iopath and its peers (other programs or paths) in alternating runs, and compares them.
 //! `bench/figures.rs` lists the comparisons with other programs. `bench/queue.rs` measures the queue alone,
-//! `bench/log.rs` the request log, `bench/models.rs` the models, `bench/buffered.rs` the buffered path, and
-//! `bench/nbd.rs` the NBD server.
+//! `bench/memory.rs` a volume on memory, `bench/log.rs` the request log, `bench/models.rs` the models,
+//! `bench/buffered.rs` the buffered path, and `bench/nbd.rs` the NBD server.
 //!
 //! Each comparison has the median of its rounds, an interval of 95%, and a verdict; it has no verdict if the peer
 //! differs from itself. The ratios apply to this machine at this time.
@@ -12,6 +12,7 @@ mod cpu;
 mod figures;
 mod lines;
 mod log;
+mod memory;
 mod models;
 mod nbd;
 mod queue;
@@ -40,6 +41,7 @@ struct CrateBench {
 
 const CRATE_BENCHES: &[CrateBench] = &[
     CrateBench { name: queue::NAME, measure: queue::measure },
+    CrateBench { name: memory::NAME, measure: memory::measure },
     CrateBench { name: log::NAME, measure: log::measure },
     CrateBench { name: models::NAME, measure: models::measure },
 ];

@@ -172,7 +172,7 @@ fn flushed_bytes_survive_every_crash_of_random_workloads() {
     let mut promises = 0;
     for seed in 0..ops.div_ceil(OPS_PER_RUN) {
         promises += catch_unwind(|| run_random(seed)).unwrap_or_else(|panic| {
-            eprintln!("seed {seed} fails; again: IOPATH_MODEL_SEED={seed} cargo test -p iopath-core --test all cache_crash::random");
+            eprintln!("seed {seed} fails; again: IOPATH_MODEL_SEED={seed} cargo test -p iopath-core --test all cache_crash::flushed_bytes");
             resume_unwind(panic)
         });
     }

@@ -30,7 +30,7 @@ fn two_engines_on_faulty_stripes_never_show_a_wrong_byte() {
             let boundary = Boundary::ALL[seed as usize % 3];
             let life = catch_unwind(AssertUnwindSafe(|| Life::new(seed, mapper, boundary).run(OPS).1));
             met += life.unwrap_or_else(|panic| {
-                eprintln!("again: IOPATH_MODEL_SEED={seed} cargo test -p iopath-core --test mapped");
+                eprintln!("again: IOPATH_MODEL_SEED={seed} cargo test -p iopath-core --test all mapped::");
                 resume_unwind(panic)
             });
         }

@@ -13,6 +13,7 @@ use super::{BEGIN_SHARE, Survey, SurveyError, SurveyOptions, order};
 use iopath_bench::error::BenchError;
 use iopath_bench::paths::find_path;
 use iopath_bench::progress::{Progress, Stage};
+use iopath_bench::refusal::Scope;
 use iopath_bench::run::Lab;
 use iopath_bench::target::Target;
 use iopath_bench::workload::{BlockSize, Depth, End, ReadShare, Repetitions, Workload};
@@ -42,7 +43,7 @@ pub(super) fn survey(
     let target = Target::prepare(&any, progress)?;
     let (cells, mut left_out) = Plan::of_model(target.size_bytes(), target.direct_align_bytes()?);
     let deadline = options.time.mul_f64(BEGIN_SHARE);
-    let (mut runs, mut failure) = (Vec::new(), None);
+    let (mut runs, mut failure, mut refused) = (Vec::new(), None, None);
     for (number, cell) in (1..).zip(&cells) {
         if clock.elapsed() > deadline {
             let missed = cells.len() - runs.len();
@@ -56,6 +57,10 @@ pub(super) fn survey(
         match Lab::in_virtual_time().run_until_signal(&workload(*cell)?, &target, progress) {
             Ok(run) if !runs.is_empty() && run.repeats.iter().any(|repeat| repeat.cut_off) => {}
             Ok(run) => runs.push(run),
+            Err(error) if error.scope() == Scope::Workload => {
+                left_out.push(format!("{cell}: {error}"));
+                refused.get_or_insert(error);
+            }
             Err(error) => failure = error.into_failure(!runs.is_empty())?,
         }
         if let Some(end) = super::end(failure.as_ref(), clock.elapsed()) {
@@ -63,6 +68,9 @@ pub(super) fn survey(
             break;
         }
         progress.advance(0.0);
+    }
+    if let Some(error) = refused.filter(|_| runs.is_empty()) {
+        return Err(error.into());
     }
     runs.sort_by_key(order);
     let facts = Facts { is_model: true, ..Facts::default() };
