@@ -19,6 +19,10 @@ use crate::jobs::{CompletedJob, Job, Jobs, Refused};
 use crate::memory::Segment;
 use crate::sync::thread;
 
+/// The least requests that are submitted before the plug is full or the caller waits. As in `kernel/uring.rs`, which has
+/// the measurement.
+const EARLY: usize = 4;
+
 /// A queue, its device, and the buffers of the jobs in flight.
 ///
 /// Its use is similar to that of an `io_uring`:
@@ -87,7 +91,8 @@ impl<D: ?Sized + RealDevice> Runner<D> {
     }
 
     /// Queues a job. It stays plugged until [`Runner::submit`] or [`Runner::wait`]. A plug that overflows is dispatched
-    /// at once, so that the device starts before the last job of a large batch is queued.
+    /// at once, so that the device starts before the last job of a large batch is queued. So is a plug of four or more
+    /// requests while the device has no more than these.
     ///
     /// # Errors
     /// [`Refused`], with the buffer, if the queue is full or the job does not fit the device.
@@ -263,10 +268,20 @@ impl<D: ?Sized + RealDevice> Runner<D> {
     fn queue_bio(&mut self, bio: Bio<Segment>) -> Result<(), SubmitError<Segment>> {
         self.start_batch();
         self.pump.submit_bio(bio, self.now)?;
+        if self.is_device_short() {
+            self.pump.empty_plug(self.now);
+        }
         if self.pump.queue().has_dispatchable() {
             self.dispatch_and_commit();
         }
         Ok(())
+    }
+
+    /// Whether the plug holds back as many requests as the device has, and enough for a system call. Many devices
+    /// complete requests in bursts, so a caller that answers a burst with a new batch finds the device idle.
+    fn is_device_short(&self) -> bool {
+        let plugged = self.pump.queue().plugged();
+        plugged >= EARLY && plugged >= self.pump.device().in_flight() as usize
     }
 
     fn run(&mut self, bio: Bio<Segment>) -> Result<(), RunError> {

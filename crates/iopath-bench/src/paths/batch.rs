@@ -58,10 +58,7 @@ struct VolumePath {
 
 impl IoPath for VolumePath {
     fn connect(&self, job: &JobSpec) -> Result<Box<dyn Connection>, BenchError> {
-        // Gather completions for throughput: fewer system calls, at the cost of latency.
-        let gather = (job.depth * 3 / 8).max(1);
-        let options =
-            BatchOptions::new(job.depth, job.block_bytes as usize).gather(gather).stream(Stream(job.job));
+        let options = BatchOptions::new(job.depth, job.block_bytes as usize).stream(Stream(job.job));
         let mut batch = self.volume.local_batch(&options)?;
         // Each queue has one log. With an elevator, all jobs share one queue, except those with a completion
         // descriptor.

@@ -230,6 +230,12 @@ impl<M: Memory> RequestQueue<M> {
         }
     }
 
+    /// The number of plugged requests.
+    #[must_use]
+    pub fn plugged(&self) -> usize {
+        self.plug.len()
+    }
+
     /// Moves the plugged requests to the elevator; the queue stays plugged. For callers that are about to wait.
     pub fn empty_plug(&mut self, now: Instant) {
         let tags = self.plug.take();

@@ -169,3 +169,22 @@ fn a_bio_that_the_queue_itself_completes_needs_no_wait() {
     assert!(runner.poll_timeout().is_some_and(|due| due <= clock::now()));
     assert!(runner.poll_completion().is_some() && runner.poll_timeout().is_none());
 }
+
+#[test]
+fn a_device_with_fewer_requests_than_the_plug_gets_them_at_once() {
+    let config = QueueConfig { bios_max: 32, ..QueueConfig::default() };
+    let mut runner = Runner::new(Box::new(device(1 << 12)), &config);
+    let pool = BufferPool::new(32, 4096).unwrap();
+    let mut queue = |runner: &mut Runner<MemoryDevice>, block| {
+        runner.queue(job(Op::Read, block, pool.take().unwrap(), block)).unwrap();
+        runner.pump.device().in_flight()
+    };
+    let in_flight: Vec<u32> = (0..16).map(|number| queue(&mut runner, 2 * number)).collect();
+    assert_eq!(in_flight, [0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 8, 8, 8, 8, 16]);
+    runner.drain().unwrap();
+    while runner.poll_completion().is_some() {}
+    let adjacent: Vec<u32> = (100..110).map(|block| queue(&mut runner, block)).collect();
+    assert_eq!(adjacent, [0; 10], "they become one request");
+    runner.submit();
+    assert_eq!(runner.pump.device().in_flight(), 1);
+}
