@@ -63,7 +63,8 @@ pub(crate) use uring::{Refused, Stage};
 /// # Safety
 /// The caller reuses a request's memory after its completion. So a device reports a request as completed only when
 /// neither kernel nor threads will access its memory again. Drop waits until this holds for all requests. Each request
-/// counts in [`RealDevice::in_flight`] from its submission until its completion is returned, once.
+/// counts in [`RealDevice::in_flight`] from its submission until its completion is returned, once. A read that
+/// completes without an error has initialised all of its memory, unless [`RealDevice::fills_reads`] is false.
 pub unsafe trait RealDevice: BlockDevice<Memory = Segment> + fmt::Debug {
     /// Commits as [`BlockDevice::commit`], and waits until `completions` requests, or all in flight if these are fewer,
     /// are ready for [`BlockDevice::poll_completion`]. With `io_uring` that is one system call.
@@ -89,6 +90,11 @@ pub unsafe trait RealDevice: BlockDevice<Memory = Segment> + fmt::Debug {
 
     /// System calls made for I/O so far.
     fn syscalls(&self) -> u64;
+
+    /// Whether a read that completes without an error has written all of its memory.
+    fn fills_reads(&self) -> bool {
+        true
+    }
 
     /// Sets the notifier of the device, for a thread that waits for several devices. Call it before the first request.
     ///
@@ -125,6 +131,10 @@ unsafe impl<D: ?Sized + RealDevice> RealDevice for Box<D> {
 
     fn syscalls(&self) -> u64 {
         (**self).syscalls()
+    }
+
+    fn fills_reads(&self) -> bool {
+        (**self).fills_reads()
     }
 
     fn set_notifier(&mut self, notifier: &Notifier) -> std::io::Result<()> {

@@ -10,6 +10,7 @@ pub mod device;
 mod engine;
 mod errno;
 mod huge_pages;
+mod io_buf;
 mod jobs;
 pub mod kernel;
 mod limits;
@@ -44,6 +45,7 @@ pub use engine::{
 };
 pub use errno::{io_error_of, system_error};
 pub use huge_pages::HugePages;
+pub use io_buf::{AnyBuf, IoBuf, IoBufMut, JobBuf, init_of, space_bytes, usable_bytes, zeroed};
 pub use jobs::{CompletedJob, Job, Refused};
 pub use limits::{Geometry, REQUEST_BYTES, file_size_limit, limits_of};
 pub use memory::Segment;

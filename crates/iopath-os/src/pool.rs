@@ -20,7 +20,9 @@ const REGISTERED_BYTES: usize = 16 << 20;
 /// The maximum number of registered buffers of a pool: half as many as a ring takes.
 const REGISTERED_MAX: usize = 8192;
 
-/// A fixed number of aligned buffers of one size. Clones share them.
+/// A fixed number of aligned buffers of one size, in one region of memory that the ring of a batch registers. Clones
+/// share them, so batches of several threads and volumes can transfer the buffers of one pool. Each ring registers the
+/// memory for itself.
 #[derive(Clone)]
 pub struct BufferPool {
     shared: Arc<Shared>,
@@ -103,15 +105,30 @@ impl BufferPool {
     /// # Errors
     /// [`NoMemory`] if the system lacks the memory, or a buffer is larger than 1 GiB, the limit of registration.
     pub fn new(count: u32, bytes: usize) -> Result<Self, NoMemory> {
-        Self::with(count, bytes, Registration::AtOnce)
+        Self::with(count, bytes, Registration::AtOnce, (0..count).rev())
+    }
+
+    /// Does the same as [`BufferPool::new`], for the buffer pool of a database. Memory is populated when it is first
+    /// used, and each ring registers it piece by piece then: a part of 2 to 16 MiB with the first I/O in it. If the
+    /// process may not lock that many bytes of memory (`RLIMIT_MEMLOCK`), no ring registers the pool.
+    ///
+    /// # Errors
+    /// Returns the errors of [`BufferPool::new`].
+    pub fn on_first_use(count: u32, bytes: usize) -> Result<Self, NoMemory> {
+        Self::with(count, bytes, Registration::OnFirstUse, (0..count).rev())
     }
 
     /// A pool whose buffers all belong to the caller, for a page cache. Memory is populated when it is first used.
     pub(crate) fn of_frames(count: u32, bytes: usize) -> Result<Self, NoMemory> {
-        Self::with(count, bytes, Registration::OnFirstUse)
+        Self::with(count, bytes, Registration::OnFirstUse, 0..0)
     }
 
-    fn with(count: u32, bytes: usize, registration: Registration) -> Result<Self, NoMemory> {
+    fn with(
+        count: u32,
+        bytes: usize,
+        registration: Registration,
+        free: impl Iterator<Item = u32>,
+    ) -> Result<Self, NoMemory> {
         if bytes > REGISTERED_BYTES_MAX {
             let reason = "a buffer has at most 1 GiB, the limit of registration";
             let source = io::Error::new(io::ErrorKind::InvalidInput, reason);
@@ -120,10 +137,7 @@ impl BufferPool {
         let buffer_bytes = bytes.max(1).next_multiple_of(page_bytes());
         let memory = AlignedBuf::for_transfers(buffer_bytes.saturating_mul(count as usize))?;
         // After the memory, which the system refuses if it is too much: the list of such a count is long, too.
-        let free = match registration {
-            Registration::AtOnce => (0..count).rev().collect(),
-            Registration::OnFirstUse => Vec::new(),
-        };
+        let free = free.collect();
         let (pieces, free) = (Pieces::new(count, buffer_bytes), Mutex::new(free));
         Ok(Self { shared: Arc::new(Shared { memory, buffer_bytes, pieces, registration, free }) })
     }
@@ -204,9 +218,20 @@ impl fmt::Debug for PoolBuf {
 
 impl PoolBuf {
     /// The first byte, without a reference to the bytes; valid as long as the pool lives.
-    fn start(&self) -> NonNull<u8> {
+    pub(crate) fn start(&self) -> NonNull<u8> {
         // SAFETY: the pool numbers only buffers that its memory holds.
         unsafe { self.pool.start_of(self.number) }
+    }
+
+    /// The number of the buffer in its pool, from 0 on.
+    pub const fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The number of its registered buffer.
+    #[inline]
+    pub(crate) fn piece(&self) -> u16 {
+        self.pool.shared.pieces.of(self.number) as u16
     }
 
     /// The whole buffer as memory for a device; use `slice` for a part.

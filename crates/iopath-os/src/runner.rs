@@ -1,22 +1,26 @@
 //! Runs a request queue on a real device in real time, and keeps the memory of its I/O alive meanwhile.
 //!
 //! The core decides (`iopath_core::QueuedDevice`); the device executes. The runner reads the clock, waits, and meets
-//! the conditions of [`Segment::new`]. Memory has two safe forms: a [`PoolBuf`], which the runner owns until the job
+//! the conditions of [`Segment::new`]. Memory has two safe forms: an [`IoBuf`], which the runner owns until the job
 //! completes, or a slice borrowed for a call that returns after its I/O has completed.
 
 mod tune;
 
 use iopath_core::{
-    Bio, Duration, Extent, Instant, IoError, LogSink, Op, QueueConfig, QueueStats, QueuedDevice, SubmitError,
+    Bio, Duration, Extent, Instant, IoError, LogSink, Memory, Op, QueueConfig, QueueStats, QueuedDevice,
+    SubmitError,
 };
 use std::fmt;
+use std::io::{IoSlice, IoSliceMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::clock;
 use crate::device::{Notifier, RealDevice, WaitError, Watch};
+use crate::io_buf::IoBuf;
 use crate::jobs::{CompletedJob, Job, Jobs, Refused};
 use crate::memory::Segment;
+use crate::pool::PoolBuf;
 use crate::sync::thread;
 
 /// The least requests that are submitted before the plug is full or the caller waits. As in `kernel/uring.rs`, which has
@@ -37,15 +41,15 @@ const EARLY: usize = 4;
 /// | [`drain`](Runner::drain) | submits, and blocks until every job has completed |
 ///
 /// For one thread at a time. Drop waits for the requests in flight.
-pub struct Runner<D: ?Sized + RealDevice> {
+pub struct Runner<D: ?Sized + RealDevice, B = PoolBuf> {
     // Dropped in this order: the device waits for its I/O on the buffers.
     pump: QueuedDevice<Box<D>>,
-    jobs: Jobs,
+    jobs: Jobs<B>,
     /// The time of the current batch.
     now: Instant,
 }
 
-impl<D: ?Sized + RealDevice> fmt::Debug for Runner<D> {
+impl<D: ?Sized + RealDevice, B: IoBuf> fmt::Debug for Runner<D, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Runner").field("in_flight", &self.in_flight()).finish_non_exhaustive()
     }
@@ -69,9 +73,19 @@ impl<D: ?Sized + RealDevice> Runner<D> {
     /// If the device has requests in flight. Their tags could equal tags of the runner's own requests, whose memory
     /// would then be released while it is in use.
     pub fn new(device: Box<D>, config: &QueueConfig) -> Self {
+        Self::for_buffers(device, config)
+    }
+}
+
+impl<D: ?Sized + RealDevice, B: IoBuf> Runner<D, B> {
+    /// Does the same as [`Runner::new`], for jobs with buffers of the type `B`.
+    ///
+    /// # Panics
+    /// Panics like [`Runner::new`].
+    pub fn for_buffers(device: Box<D>, config: &QueueConfig) -> Self {
         let foreign = device.in_flight();
         assert!(foreign == 0, "the device already has {foreign} requests in flight");
-        let jobs = Jobs::new(config.bios_max.min(QueueConfig::SLOTS_MAX));
+        let jobs = Jobs::new(config.bios_max.min(QueueConfig::SLOTS_MAX), device.fills_reads());
         Self { pump: QueuedDevice::new(device, config), jobs, now: Instant::ZERO }
     }
 
@@ -96,7 +110,7 @@ impl<D: ?Sized + RealDevice> Runner<D> {
     ///
     /// # Errors
     /// [`Refused`], with the buffer, if the queue is full or the job does not fit the device.
-    pub fn queue(&mut self, job: Job) -> Result<(), Refused> {
+    pub fn queue(&mut self, job: Job<B>) -> Result<(), Refused<B>> {
         // The table owns the buffer before the queue has the bio, and is dropped after the device.
         let bio = self.jobs.start(job);
         self.queue_bio(bio).map_err(|error| self.jobs.refuse(bio.token, error))
@@ -127,7 +141,7 @@ impl<D: ?Sized + RealDevice> Runner<D> {
     }
 
     /// The next completed job, as of the last [`Runner::wait`], [`Runner::reap`] or [`Runner::drain`].
-    pub fn poll_completion(&mut self) -> Option<CompletedJob> {
+    pub fn poll_completion(&mut self) -> Option<CompletedJob<B>> {
         let done = self.pump.poll_completion()?;
         self.publish_log_if_idle();
         Some(self.jobs.finish(done))
@@ -160,7 +174,7 @@ impl<D: ?Sized + RealDevice> Runner<D> {
     /// If jobs are in flight: owned and borrowed memory are not mixed in one runner.
     pub fn read(&mut self, extent: Extent, memory: &mut [u8]) -> Result<(), RunError> {
         // SAFETY: `run` returns after the I/O has completed, and the borrow lasts until then.
-        let segment = unsafe { Segment::new(NonNull::from(&mut *memory).cast(), memory.len()) };
+        let segment = unsafe { segment_mut(memory) };
         self.run(Bio::read(extent, segment, 0))
     }
 
@@ -172,8 +186,32 @@ impl<D: ?Sized + RealDevice> Runner<D> {
     pub fn write(&mut self, extent: Extent, memory: &[u8], fua: bool) -> Result<(), RunError> {
         // SAFETY: `run` returns after the I/O has completed, and the borrow lasts until then; a write only reads
         // memory.
-        let segment = unsafe { Segment::new(NonNull::from(memory).cast(), memory.len()) };
+        let segment = unsafe { segment(memory) };
         self.run(Bio { fua, ..Bio::write(extent, segment, 0) })
+    }
+
+    /// Reads `extent` into several buffers, which have its length together, and returns when the I/O has completed. The
+    /// plug merges their bios, as far as the limits of the device allow.
+    ///
+    /// # Panics
+    /// Panics like [`Runner::read`].
+    pub fn read_vectored(&mut self, extent: Extent, memory: &mut [IoSliceMut<'_>]) -> Result<(), RunError> {
+        // SAFETY: `run_vectored` returns after the I/O has completed, and the borrows last until then.
+        self.run_vectored(Op::Read, extent, memory.iter_mut().map(|part| unsafe { segment_mut(part) }), false)
+    }
+
+    /// Writes several buffers, which have its length together, to `extent`: see [`Runner::write`].
+    ///
+    /// # Panics
+    /// Panics like [`Runner::read`].
+    pub fn write_vectored(
+        &mut self,
+        extent: Extent,
+        memory: &[IoSlice<'_>],
+        fua: bool,
+    ) -> Result<(), RunError> {
+        // SAFETY: as above; a write only reads memory.
+        self.run_vectored(Op::Write, extent, memory.iter().map(|part| unsafe { segment(part) }), fua)
     }
 
     /// Executes a flush, discard or write-zeroes, and returns when it has completed.
@@ -301,6 +339,48 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         Ok(done.result?)
     }
 
+    fn run_vectored(
+        &mut self,
+        op: Op,
+        extent: Extent,
+        parts: impl Iterator<Item = Segment>,
+        fua: bool,
+    ) -> Result<(), RunError> {
+        assert!(self.in_flight() == 0, "jobs are in flight");
+        let on_unwind = AbortOnUnwind;
+        let mut result = Ok(());
+        for bio in bios_of(op, extent, parts, fua) {
+            self.start_batch();
+            let mut submitted = self.pump.submit_bio(bio, self.now);
+            if matches!(submitted, Err(SubmitError::QueueFull(_))) {
+                result = result.and(self.drain_borrowed());
+                self.start_batch();
+                submitted = self.pump.submit_bio(bio, self.now);
+            }
+            if result.is_err() || submitted.is_err() {
+                result = result.and(submitted.map_err(RunError::Refused));
+                break;
+            }
+        }
+        result = result.and(self.drain_borrowed());
+        std::mem::forget(on_unwind);
+        result
+    }
+
+    /// Waits for all I/O on borrowed memory. The first error, if there was one.
+    fn drain_borrowed(&mut self) -> Result<(), RunError> {
+        if self.drain().is_err() {
+            // As in `run`.
+            std::process::abort();
+        }
+        let mut result = Ok(());
+        while let Some(done) = self.pump.poll_completion() {
+            result = result.and(done.result.map_err(RunError::Io));
+        }
+        self.publish_log_if_idle();
+        result
+    }
+
     /// Publishes the records that the queue holds back, since the next I/O may come much later.
     fn publish_log_if_idle(&mut self) {
         if self.in_flight() == 0 {
@@ -347,6 +427,37 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         self.now = clock::now();
         self.pump.collect(self.now);
     }
+}
+
+/// The bios of consecutive parts of an extent.
+pub(crate) fn bios_of(
+    op: Op,
+    extent: Extent,
+    parts: impl Iterator<Item = Segment>,
+    fua: bool,
+) -> impl Iterator<Item = Bio<Segment>> {
+    let mut offset = extent.offset();
+    parts.filter(|part| part.bytes() > 0).map(move |part| {
+        // The bio of a part that is no whole number of sectors is refused: its memory differs in length.
+        let extent = Extent::from_bytes(offset, part.bytes()).unwrap_or(Extent::EMPTY);
+        offset = offset.saturating_add(part.bytes());
+        Bio { op, fua, ..Bio::read(extent, part, 0) }
+    })
+}
+
+/// # Safety
+/// The conditions of [`Segment::new`] for memory that is written from.
+pub(crate) unsafe fn segment(memory: &[u8]) -> Segment {
+    // SAFETY: the caller's promise.
+    unsafe { Segment::new(NonNull::from(memory).cast(), memory.len()) }
+}
+
+/// # Safety
+/// The conditions of [`Segment::new`] for memory that is read into.
+pub(crate) unsafe fn segment_mut(memory: &mut [u8]) -> Segment {
+    let bytes = memory.len();
+    // SAFETY: the caller's promise.
+    unsafe { Segment::new(NonNull::from(memory).cast(), bytes) }
 }
 
 /// Aborts the process if a panic would unwind past memory that the kernel still writes to.

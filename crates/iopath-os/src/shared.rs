@@ -23,6 +23,8 @@ use iopath_core::{Limits, LogSink, QueueConfig, QueueStats, QueuedDevice, Stream
 
 use crate::clock;
 use crate::device::{RealDevice, Watch};
+use crate::io_buf::IoBuf;
+use crate::jobs::Jobs;
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering::{Acquire, Release};
 use crate::sync::atomic::{AtomicBool, AtomicU64};
@@ -102,21 +104,27 @@ impl<D: ?Sized + RealDevice> SharedQueue<D> {
     /// A client with room for `bios_max` bios in flight. It submits its plugged bios when they form more than `plug`
     /// runs that cannot merge with each other.
     pub fn client(&self, bios_max: u32, plug: u32) -> QueueClient<D> {
+        self.client_for_buffers(bios_max, plug)
+    }
+
+    /// Does the same as [`SharedQueue::client`], for jobs with buffers of the type `B`.
+    pub fn client_for_buffers<B: IoBuf>(&self, bios_max: u32, plug: u32) -> QueueClient<D, B> {
         let bios_max = bios_max.clamp(1, QueueConfig::SLOTS_MAX);
         let (submissions, bios_in) = ring::ring(bios_max);
         let (dones_out, completions) = ring::ring(bios_max);
         let mailbox = Arc::<Mailbox>::default();
         let client = Client { mailbox: Arc::clone(&mailbox), submissions: bios_in, completions: dones_out };
-        let number = self.shared.with(|core| {
+        let (number, fills_reads) = self.shared.with(|core| {
             let free = core.clients.iter().position(Option::is_none);
             let number = free.unwrap_or(core.clients.len());
             if free.is_none() {
                 core.clients.push(None);
             }
             core.clients[number] = Some(client);
-            number as u32
+            (number as u32, core.pump.device().fills_reads())
         });
-        QueueClient::new(self.clone(), number, mailbox, submissions, completions, bios_max, plug)
+        let jobs = Jobs::new(bios_max.min(QueueConfig::SLOTS_MAX), fills_reads);
+        QueueClient::new(self.clone(), number, mailbox, (submissions, completions), jobs, (bios_max, plug))
     }
 
     /// Makes the elevator match `spec`. An elevator of the same kind keeps its head position and its shares, and gets

@@ -1,28 +1,41 @@
 //! The request queue of one thread: its own, or one that it shares with others. Only forwards calls.
 
+use std::fmt;
+use std::io::{IoSlice, IoSliceMut};
+
 use iopath_core::elevator::ElevatorSpec;
 use iopath_core::{Extent, Instant, LogSink, Op, QueueStats};
 
 use crate::device::{Notifier, RealDevice, WaitError};
+use crate::io_buf::IoBuf;
 use crate::jobs::{CompletedJob, Job, Refused};
+use crate::pool::PoolBuf;
 use crate::runner::{RunError, Runner};
 use crate::shared::QueueClient;
 
 /// A thread's own [`Runner`], or its client of a [`SharedQueue`](crate::SharedQueue). Both have these methods, with the
 /// same meaning.
-#[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
     reason = "one for each thread or batch; a box would add a pointer to follow at each call"
 )]
-pub enum ThreadQueue<O: ?Sized + RealDevice, S: ?Sized + RealDevice> {
+pub enum ThreadQueue<O: ?Sized + RealDevice, S: ?Sized + RealDevice, B: IoBuf = PoolBuf> {
     /// Its own queue and device.
-    Own(Runner<O>),
+    Own(Runner<O, B>),
     /// A queue and device that several threads share.
-    Shared(QueueClient<S>),
+    Shared(QueueClient<S, B>),
 }
 
-impl<O: ?Sized + RealDevice, S: ?Sized + RealDevice> ThreadQueue<O, S> {
+impl<O: ?Sized + RealDevice, S: ?Sized + RealDevice, B: IoBuf> fmt::Debug for ThreadQueue<O, S, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Own(runner) => runner.fmt(f),
+            Self::Shared(client) => client.fmt(f),
+        }
+    }
+}
+
+impl<O: ?Sized + RealDevice, S: ?Sized + RealDevice, B: IoBuf> ThreadQueue<O, S, B> {
     /// Begins a batch at this time: see [`Runner::begin_batch`]. Does nothing for a shared queue, whose time is that of
     /// the thread that dispatches.
     #[inline]
@@ -43,7 +56,7 @@ impl<O: ?Sized + RealDevice, S: ?Sized + RealDevice> ThreadQueue<O, S> {
 
     /// Queues a job: see [`Runner::queue`].
     #[inline]
-    pub fn queue(&mut self, job: Job) -> Result<(), Refused> {
+    pub fn queue(&mut self, job: Job<B>) -> Result<(), Refused<B>> {
         match self {
             Self::Own(runner) => runner.queue(job),
             Self::Shared(client) => client.queue(job),
@@ -68,7 +81,7 @@ impl<O: ?Sized + RealDevice, S: ?Sized + RealDevice> ThreadQueue<O, S> {
 
     /// The next completed job; makes no system call.
     #[inline]
-    pub fn poll_completion(&mut self) -> Option<CompletedJob> {
+    pub fn poll_completion(&mut self) -> Option<CompletedJob<B>> {
         match self {
             Self::Own(runner) => runner.poll_completion(),
             Self::Shared(client) => client.poll_completion(),
@@ -118,6 +131,33 @@ impl<O: ?Sized + RealDevice, S: ?Sized + RealDevice> ThreadQueue<O, S> {
         match self {
             Self::Own(runner) => runner.write(extent, memory, fua),
             Self::Shared(client) => client.write(extent, memory, fua),
+        }
+    }
+
+    /// Reads `extent` into several buffers: see [`Runner::read_vectored`].
+    ///
+    /// # Panics
+    /// If jobs are in flight.
+    pub fn read_vectored(&mut self, extent: Extent, memory: &mut [IoSliceMut<'_>]) -> Result<(), RunError> {
+        match self {
+            Self::Own(runner) => runner.read_vectored(extent, memory),
+            Self::Shared(client) => client.read_vectored(extent, memory),
+        }
+    }
+
+    /// Writes several buffers to `extent`: see [`Runner::write_vectored`].
+    ///
+    /// # Panics
+    /// If jobs are in flight.
+    pub fn write_vectored(
+        &mut self,
+        extent: Extent,
+        memory: &[IoSlice<'_>],
+        fua: bool,
+    ) -> Result<(), RunError> {
+        match self {
+            Self::Own(runner) => runner.write_vectored(extent, memory, fua),
+            Self::Shared(client) => client.write_vectored(extent, memory, fua),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Many I/Os in flight from one thread. A request owns its buffer until its completion returns the buffer. The requests
 //! go through the page cache (`batch/buffered.rs`) or past it (`batch/direct.rs`).
 
+mod bounced;
 mod buffered;
 mod direct;
 mod notify;
@@ -10,10 +11,11 @@ mod request;
 use crate::error::{Error, OpenError, Result};
 use crate::source::threading::{AnyThread, OneThread, Threading};
 use crate::volume::Volume;
+use bounced::BouncedBatch;
 use buffered::BufferedBatch;
 use direct::DirectBatch;
 use iopath_core::{LogSink, QueueStats};
-use iopath_os::{BorrowedBytes, BufferPool, Notifier, PoolBuf};
+use iopath_os::{BorrowedBytes, BufferPool, IoBuf, Notifier, PoolBuf};
 use std::fmt;
 
 pub use options::BatchOptions;
@@ -63,6 +65,12 @@ pub use request::Request;
 /// wait reaps the write. [`Volume::flush`] does not wait for batches, so a thread may call it with forced writes in
 /// flight. That flush does not necessarily cover those writes.
 ///
+/// # Direct, with unaligned I/O
+/// On a volume with [`Unaligned::Bounce`](crate::Unaligned::Bounce), a request whose offset, length or memory is
+/// unaligned is copied through an aligned buffer. A write of a part of a block waits, in [`Batch::queue`], for the
+/// requests of the batch in flight, and then reads, changes and writes the block. A queued write locks its blocks until
+/// it is reaped: reap it before the thread writes there in another way, or it deadlocks.
+///
 /// # On a mapped file without a page cache
 /// Each thread and each batch has a queue. A flush that saves metadata waits until all earlier flushes and forced
 /// writes have completed, also those of batches. A thread must reap its own forced writes before it flushes the volume.
@@ -81,15 +89,16 @@ pub use request::Request;
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Batch<T: Threading = AnyThread> {
-    io: BatchIo<T>,
+pub struct Batch<T: Threading = AnyThread, B: IoBuf = PoolBuf> {
+    io: BatchIo<T, B>,
     volume: Volume,
-    pool: BufferPool,
+    /// The pool of its own or of the options.
+    pool: Option<BufferPool>,
     /// Notifies an event loop of completions.
     notifier: Option<Notifier>,
 }
 
-impl<T: Threading> fmt::Debug for Batch<T> {
+impl<T: Threading, B: IoBuf> fmt::Debug for Batch<T, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Batch")
             .field("volume", &self.volume)
@@ -101,34 +110,52 @@ impl<T: Threading> fmt::Debug for Batch<T> {
 
 /// The path of the requests.
 #[derive(Debug)]
-enum BatchIo<T: Threading> {
-    Direct(Box<DirectBatch<T>>),
-    Buffered(Box<BufferedBatch>),
+enum BatchIo<T: Threading, B: IoBuf> {
+    Direct(Box<DirectBatch<T, B>>),
+    Bounced(Box<BouncedBatch<T, B>>),
+    Buffered(Box<BufferedBatch<B>>),
 }
 
 /// A [`Batch`] that stays on the thread that created it.
-pub type LocalBatch = Batch<OneThread>;
+pub type LocalBatch<B = PoolBuf> = Batch<OneThread, B>;
 
 /// A completed request of a batch.
-#[derive(Debug)]
-pub struct Completion {
+#[non_exhaustive]
+pub struct Completion<B = PoolBuf> {
     /// The token of the request.
     pub token: u64,
     /// The buffer of the request. After a read it begins with the bytes read.
-    pub buffer: Option<PoolBuf>,
+    pub buffer: Option<B>,
     /// The number of bytes: all, or fewer for a read at the end of the volume (never on a raw volume).
     pub result: Result<usize>,
 }
 
 /// A request that was not queued, with its buffer.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("{error}")]
-pub struct Refused {
+#[non_exhaustive]
+pub struct Refused<B = PoolBuf> {
     /// The reason.
     #[source]
     pub error: Error,
     /// The buffer of the request.
-    pub buffer: Option<PoolBuf>,
+    pub buffer: Option<B>,
+}
+
+impl<B: IoBuf> fmt::Debug for Completion<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Completion")
+            .field("token", &self.token)
+            .field("buffer_bytes", &self.buffer.as_ref().map(IoBuf::init_bytes))
+            .field("result", &self.result)
+            .finish()
+    }
+}
+
+impl<B> fmt::Debug for Refused<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Refused").field("error", &self.error).finish_non_exhaustive()
+    }
 }
 
 impl Volume {
@@ -138,7 +165,8 @@ impl Volume {
     /// [`OpenError`] if no engine can be started, the system has no memory for the buffers, or the options select the
     /// page cache of a volume without one.
     pub fn batch(&self, options: &BatchOptions) -> Result<Batch, OpenError> {
-        Batch::new(self.clone(), options)
+        let pool = options.own_pool()?;
+        Batch::new(self.clone(), options, Some(pool))
     }
 
     /// A batch that stays on the calling thread. With engine `io_uring`, completions do not interrupt the thread: the
@@ -147,7 +175,48 @@ impl Volume {
     /// # Errors
     /// Returns the errors of [`Volume::batch`].
     pub fn local_batch(&self, options: &BatchOptions) -> Result<LocalBatch, OpenError> {
-        Batch::new(self.clone(), options)
+        let pool = options.own_pool()?;
+        Batch::new(self.clone(), options, Some(pool))
+    }
+
+    /// A batch of I/O on buffers of the caller, of any type that implements [`IoBuf`](crate::IoBuf): `Vec<u8>`,
+    /// `Box<[u8]>`, [`AlignedBuf`](crate::AlignedBuf), [`PoolBuf`], and `bytes::Bytes` and `bytes::BytesMut` with the
+    /// feature `bytes`. [`AnyBuf`](crate::AnyBuf) is a buffer of any of these types.
+    ///
+    /// A request takes its buffer, and the completion returns it. Direct I/O transfers the memory of the buffer itself,
+    /// which must be aligned ([`Facts::memory_align_bytes`](crate::Facts::memory_align_bytes)). On a volume with
+    /// [`Unaligned::Bounce`](crate::Unaligned::Bounce), unaligned requests are copied. A buffered batch accepts any
+    /// memory.
+    ///
+    /// The batch allocates no buffers: [`BatchOptions::pool`] adds a pool.
+    ///
+    /// ```
+    /// use iopath::{BatchOptions, IoMode, MemoryConfig, MemoryDisk, Options, Request, Volume};
+    ///
+    /// let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20))?;
+    /// let volume = Volume::memory(&disk, &Options::new().write(true).mode(IoMode::Buffered).cache_bytes(1 << 20))?;
+    /// let mut batch = volume.batch_of::<Vec<u8>>(&BatchOptions::new(2, 0))?;
+    /// batch.queue(Request::write_from(b"hello".to_vec(), 100))?;
+    /// batch.queue(Request::read_into(Vec::with_capacity(5), 100).bytes(5).token(1))?;
+    /// while let Some(done) = batch.wait()? {
+    ///     assert_eq!(done.result?, 5);
+    ///     assert_eq!(done.buffer.as_deref(), Some(&b"hello"[..]));
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns the errors of [`Volume::batch`].
+    pub fn batch_of<B: IoBuf>(&self, options: &BatchOptions) -> Result<Batch<AnyThread, B>, OpenError> {
+        Batch::new(self.clone(), options, options.pool.clone())
+    }
+
+    /// Does the same as [`Volume::batch_of`], for a batch that stays on the calling thread.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Volume::batch`].
+    pub fn local_batch_of<B: IoBuf>(&self, options: &BatchOptions) -> Result<LocalBatch<B>, OpenError> {
+        Batch::new(self.clone(), options, options.pool.clone())
     }
 }
 
@@ -156,26 +225,30 @@ macro_rules! either {
     ($batch:expr, $io:ident => $call:expr) => {
         match $batch {
             BatchIo::Direct($io) => $call,
+            BatchIo::Bounced($io) => $call,
             BatchIo::Buffered($io) => $call,
         }
     };
 }
 use either;
 
-impl<T: Threading> Batch<T> {
-    fn new(volume: Volume, options: &BatchOptions) -> Result<Self, OpenError> {
-        let pool = BufferPool::new(options.io_depth, options.buffer_bytes)?;
+impl<T: Threading, B: IoBuf> Batch<T, B> {
+    fn new(volume: Volume, options: &BatchOptions, pool: Option<BufferPool>) -> Result<Self, OpenError> {
         let io = if options.buffered.unwrap_or_else(|| volume.is_buffered()) {
             BatchIo::Buffered(Box::new(BufferedBatch::new(volume.clone(), options)?))
+        } else if volume.bounces() {
+            BatchIo::Bounced(Box::new(BouncedBatch::new(volume.clone(), options, pool.as_ref())?))
         } else {
-            BatchIo::Direct(Box::new(DirectBatch::new(volume.clone(), options, &pool)?))
+            BatchIo::Direct(Box::new(DirectBatch::new(volume.clone(), options, pool.as_ref())?))
         };
         Ok(Self { io, volume, pool, notifier: None })
     }
 
-    /// An unused buffer; `None` if all are in use. A batch has one buffer for each request that may be in flight.
+    /// An unused buffer of the pool; `None` if all are in use. A batch has one buffer for each request that may be in
+    /// flight; a batch of other buffers ([`Volume::batch_of`]) has none, unless it has a pool
+    /// ([`BatchOptions::pool`]).
     pub fn buffer(&self) -> Option<PoolBuf> {
-        self.pool.take()
+        self.pool.as_ref()?.take()
     }
 
     /// Borrows `bytes` bytes at `offset` in the page cache, if all of their pages are cached: no copy, lock or system
@@ -187,7 +260,7 @@ impl<T: Threading> Batch<T> {
     /// direct.
     pub fn borrow(&self, offset: u64, bytes: usize) -> Option<BorrowedBytes> {
         match &self.io {
-            BatchIo::Direct(_) => None,
+            BatchIo::Direct(_) | BatchIo::Bounced(_) => None,
             BatchIo::Buffered(io) => io.borrow(offset, bytes),
         }
     }
@@ -197,8 +270,8 @@ impl<T: Threading> Batch<T> {
     ///
     /// # Errors
     /// [`Refused`], with the buffer: if the batch is full, the volume is read-only, the buffer is too small, or the
-    /// range is outside the volume, or unaligned in a direct batch.
-    pub fn queue(&mut self, request: Request) -> Result<(), Refused> {
+    /// range is outside the volume, or unaligned in a direct batch of a volume that refuses unaligned I/O.
+    pub fn queue(&mut self, request: Request<B>) -> Result<(), Refused<B>> {
         either!(&mut self.io, io => io.queue(request))
     }
 
@@ -213,17 +286,17 @@ impl<T: Threading> Batch<T> {
     /// # Errors
     /// [`ErrorKind::Wait`](crate::ErrorKind::Wait) if the system refuses to submit or wait. Errors of a request are in
     /// its [`Completion`].
-    pub fn wait(&mut self) -> Result<Option<Completion>> {
+    pub fn wait(&mut self) -> Result<Option<Completion<B>>> {
         either!(&mut self.io, io => io.wait())
     }
 
     /// The next completion, if there is one. Does not wait, and does not submit queued requests.
-    pub fn poll(&mut self) -> Option<Completion> {
+    pub fn poll(&mut self) -> Option<Completion<B>> {
         either!(&mut self.io, io => io.poll())
     }
 
     /// The next completion that the last wait or poll reaped. Costs no system call.
-    pub fn next_completed(&mut self) -> Option<Completion> {
+    pub fn next_completed(&mut self) -> Option<Completion<B>> {
         either!(&mut self.io, io => io.next_completed())
     }
 
@@ -261,6 +334,16 @@ impl<T: Threading> Batch<T> {
     /// The counters of the queue that [`Batch::start_log`] names.
     pub fn stats(&self) -> QueueStats {
         either!(&self.io, io => io.stats())
+    }
+
+    /// The number of requests whose bytes were copied because they were unaligned: on volumes with
+    /// [`Unaligned::Bounce`](crate::Unaligned::Bounce). All other direct I/O transfers the memory of the buffers. A
+    /// buffered batch copies between page cache and buffers, and does not count that.
+    pub fn bounced(&self) -> u64 {
+        match &self.io {
+            BatchIo::Bounced(io) => io.bounced(),
+            BatchIo::Direct(_) | BatchIo::Buffered(_) => 0,
+        }
     }
 
     /// System calls made for I/O so far, by all users of that queue.

@@ -63,16 +63,30 @@ impl Bounce {
         locked.ranges.push(range.clone());
         Locked { bounce: self, range }
     }
+
+    /// Unlocks a range of [`Locked::keep`].
+    pub(crate) fn unlock(&self, range: &Range<u64>) {
+        let mut locked = lock(&self.locked);
+        let index = locked.ranges.iter().position(|other| other == range);
+        locked.ranges.swap_remove(index.expect("a locked range is listed"));
+        if locked.waiting > 0 {
+            self.is_free.notify_all();
+        }
+    }
+}
+
+impl Locked<'_> {
+    /// Keeps the range locked until [`Bounce::unlock`].
+    pub(crate) fn keep(self) -> Range<u64> {
+        let range = self.range.clone();
+        std::mem::forget(self);
+        range
+    }
 }
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        let mut locked = lock(&self.bounce.locked);
-        let index = locked.ranges.iter().position(|range| *range == self.range);
-        locked.ranges.swap_remove(index.expect("a locked range is listed"));
-        if locked.waiting > 0 {
-            self.bounce.is_free.notify_all();
-        }
+        self.bounce.unlock(&self.range);
     }
 }
 

@@ -6,7 +6,9 @@ mod log;
 use crate::error::OpenError;
 use iopath_core::elevator::{ElevatorError, ElevatorSpec};
 use iopath_core::{LogSink, QueueConfig, Stream};
-use iopath_os::{BufferPool, Fallback, QueueClient, RealDevice, Runner, SharedQueue, ThreadQueue};
+use iopath_os::{
+    BufferPool, Fallback, IoBuf, PoolBuf, QueueClient, RealDevice, Runner, SharedQueue, ThreadQueue,
+};
 use log::MovableSink;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -155,8 +157,8 @@ pub(crate) type OpenDevice<D> = fn(&dyn Devices, Option<BufferPool>) -> Result<O
 /// The queue of one thread or batch. Applies the settings of the volume, and switches between an own queue and the
 /// shared queue while nothing is in flight.
 #[derive(Debug)]
-pub(crate) struct Queue<D: ?Sized + RealDevice> {
-    used: ThreadQueue<D, SharedDevice>,
+pub(crate) struct Queue<D: ?Sized + RealDevice, B: IoBuf = PoolBuf> {
+    used: ThreadQueue<D, SharedDevice, B>,
     shape: Shape<D>,
     /// The generation of the applied settings.
     generation: u64,
@@ -230,7 +232,7 @@ pub(crate) fn shared_queue(devices: &dyn Devices) -> Result<Option<&SharedQueue<
     Ok(Some(queue))
 }
 
-impl<D: ?Sized + RealDevice> Queue<D> {
+impl<D: ?Sized + RealDevice, B: IoBuf> Queue<D, B> {
     /// A queue for the calling thread: its own or the shared queue, depending on the elevator.
     pub(crate) fn open(devices: &dyn Devices, shape: Shape<D>) -> Result<Opened<Self>, OpenError> {
         let tuning = devices.tuning();
@@ -250,7 +252,7 @@ impl<D: ?Sized + RealDevice> Queue<D> {
     }
 
     /// The queue for the next I/O, with the current settings of the volume.
-    pub(crate) fn for_io(&mut self, devices: &dyn Devices) -> &mut ThreadQueue<D, SharedDevice> {
+    pub(crate) fn for_io(&mut self, devices: &dyn Devices) -> &mut ThreadQueue<D, SharedDevice, B> {
         if devices.tuning().generation() != self.generation {
             self.follow(devices);
         }
@@ -279,26 +281,26 @@ impl<D: ?Sized + RealDevice> Queue<D> {
     }
 
     /// The queue in use, without a switch or new settings: for reaping and queries.
-    pub(crate) const fn as_is(&self) -> &ThreadQueue<D, SharedDevice> {
+    pub(crate) const fn as_is(&self) -> &ThreadQueue<D, SharedDevice, B> {
         &self.used
     }
 
     /// Does the same as [`Queue::as_is`], mutable.
-    pub(crate) const fn as_is_mut(&mut self) -> &mut ThreadQueue<D, SharedDevice> {
+    pub(crate) const fn as_is_mut(&mut self) -> &mut ThreadQueue<D, SharedDevice, B> {
         &mut self.used
     }
 
     fn client(
         devices: &dyn Devices,
         shape: &Shape<D>,
-    ) -> Result<(QueueClient<SharedDevice>, &'static str, Option<Fallback>), OpenError> {
+    ) -> Result<(QueueClient<SharedDevice, B>, &'static str, Option<Fallback>), OpenError> {
         let Opened { queue, engine, fallback } = devices.tuning().shared_queue().open(devices)?;
         // A change of the settings during the opening has not reached the queue.
         devices.tuning().tune(queue);
-        Ok((queue.client(shape.jobs_max, shape.plug), engine, fallback.clone()))
+        Ok((queue.client_for_buffers(shape.jobs_max, shape.plug), engine, fallback.clone()))
     }
 
-    fn runner(device: Box<D>, devices: &dyn Devices, shape: &Shape<D>, wanted: &Wanted) -> Runner<D> {
+    fn runner(device: Box<D>, devices: &dyn Devices, shape: &Shape<D>, wanted: &Wanted) -> Runner<D, B> {
         let depth = devices.depth();
         let config = QueueConfig {
             bios_max: shape.jobs_max,
@@ -307,7 +309,7 @@ impl<D: ?Sized + RealDevice> Queue<D> {
             plug_requests_max: shape.plug,
             elevator: wanted.elevator.clone(),
         };
-        let mut runner = Runner::new(device, &config);
+        let mut runner = Runner::for_buffers(device, &config);
         runner.set_depth(Self::depth(devices, wanted));
         for (stream, weight) in &wanted.weights {
             runner.set_weight(*stream, *weight);

@@ -34,6 +34,9 @@ const REMOTE: &str = "remote";
 /// Requests that a queue keeps plugged, so that later requests can merge with them; as in Linux.
 pub(crate) const PLUG_REQUESTS: u32 = 32;
 
+/// The maximum number of buffers of a vectored read or write that are in flight together.
+const VECTORED_MAX: u32 = 32;
+
 /// The storage of a source.
 #[derive(Debug)]
 pub(crate) enum Backing {
@@ -209,7 +212,7 @@ impl Source {
     /// The queue of a thread for blocking I/O.
     pub(crate) fn thread_queue(&self) -> Result<Opened<Queue<SharedDevice>>, OpenError> {
         let open: OpenDevice<SharedDevice> = |devices, pool| devices.open_shared(devices.depth(), pool);
-        Queue::open(self, Shape { jobs_max: 1, plug: self.depth(), pool: None, open })
+        Queue::open(self, Shape { jobs_max: VECTORED_MAX, plug: self.depth(), pool: None, open })
     }
 
     /// A queue and engine for the page cache. The engine registers the memory in `pool`.

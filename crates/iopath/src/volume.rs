@@ -12,6 +12,7 @@ mod holes;
 mod open;
 mod range;
 mod resize;
+mod vectored;
 
 use crate::bounce::Bounce;
 use crate::error::{Cause, Error, ErrorKind, OpenError, Result};

@@ -125,7 +125,8 @@ impl Backing {
                 (Request::write_zeroes(offset, length), Unaligned::Zeroes { offset, length })
             }
         };
-        if let Err(Refused { error, mut buffer }) = self.batch.queue(request.token(token).stream(stream)) {
+        if let Err(Refused { error, mut buffer, .. }) = self.batch.queue(request.token(token).stream(stream))
+        {
             let is_unaligned =
                 matches!(error.kind(), ErrorKind::Unaligned { .. } | ErrorKind::UnalignedMemory { .. });
             let result = if is_unaligned {
@@ -177,7 +178,7 @@ impl Backing {
         if self.batch.in_flight() == 0 && !std::mem::take(&mut self.is_notified) {
             return None;
         }
-        let Completion { token, buffer, result } = self.batch.poll()?;
+        let Completion { token, buffer, result, .. } = self.batch.poll()?;
         let result = result.map_err(|error| (errno_of(&error), error.to_string()));
         Some(Done { token, data: data_of(buffer, &result), result })
     }

@@ -36,6 +36,8 @@ use super::waiter::{Owner, RequestId};
 use super::{Buffered, BufferedError, CacheShared};
 use crate::clock;
 use crate::device::Notifier;
+use crate::io_buf::IoBuf;
+use crate::pool::PoolBuf;
 use borrow::Pins;
 use request::{Progress, Request, Stage};
 
@@ -45,7 +47,7 @@ pub use request::{CacheRequest, Completed};
 /// The requests of one owner in a [`Buffered`]. It may move between threads.
 ///
 /// Dropping it executes the queued writes, discards and flushes, and waits for them. Queued reads are abandoned.
-pub struct CacheQueue {
+pub struct CacheQueue<B: IoBuf = PoolBuf> {
     shared: Arc<CacheShared>,
     /// The pages that the owner has borrowed.
     pins: Arc<Pins>,
@@ -54,7 +56,7 @@ pub struct CacheQueue {
     depth: u32,
     plug: u32,
     block_bytes: u64,
-    requests: Slab<Request>,
+    requests: Slab<Request<B>>,
     /// A counter that numbers the requests in their order.
     queued: u64,
     /// The number of `requests` that are not reads.
@@ -77,13 +79,13 @@ pub struct CacheQueue {
     starved_since: Option<Instant>,
     /// The time of the last check for starved requests, if no I/O was in flight at that time.
     idle_since: Option<Instant>,
-    completed: VecDeque<Completed>,
+    completed: VecDeque<Completed<B>>,
     /// An empty list, whose memory is reused: `collect_ready` exchanges it for the list of the [`Owner`].
     ready: Vec<(u32, Outcome)>,
     notifier: Option<Notifier>,
 }
 
-impl fmt::Debug for CacheQueue {
+impl<B: IoBuf> fmt::Debug for CacheQueue<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CacheQueue")
             .field("depth", &self.depth)
@@ -95,7 +97,7 @@ impl fmt::Debug for CacheQueue {
 impl Buffered {
     /// A queue for `depth` requests at once. Reads that miss are held back for [`CacheQueue::submit`] until more than
     /// `plug` have gathered.
-    pub fn request_queue(&self, depth: u32, plug: u32) -> CacheQueue {
+    pub fn request_queue<B: IoBuf>(&self, depth: u32, plug: u32) -> CacheQueue<B> {
         let mut state = self.shared.lock();
         let block_bytes = u64::from(state.path.geometry().block_bytes);
         let owner = state.owners.insert(Owner::default());
@@ -128,7 +130,7 @@ impl Buffered {
     }
 }
 
-impl CacheQueue {
+impl<B: IoBuf> CacheQueue<B> {
     /// Begins a request, or queues it behind those that it must follow. Never waits for I/O. A read whose pages are
     /// cached and a write whose pages are free complete at once. Other reads begin with [`CacheQueue::submit`].
     ///
@@ -137,7 +139,7 @@ impl CacheQueue {
     ///
     /// # Panics
     /// If the buffer is absent or shorter than the bytes to transfer: a bug of the caller.
-    pub fn queue(&mut self, request: CacheRequest) -> Result<(), CacheRequest> {
+    pub fn queue(&mut self, mut request: CacheRequest<B>) -> Result<(), CacheRequest<B>> {
         if self.in_flight() >= self.depth {
             return Err(request);
         }
@@ -199,7 +201,7 @@ impl CacheQueue {
     }
 
     /// The next request that has completed. [`CacheQueue::poll`] and [`CacheQueue::wait`] complete more.
-    pub fn next_completed(&mut self) -> Option<Completed> {
+    pub fn next_completed(&mut self) -> Option<Completed<B>> {
         self.completed.pop_front()
     }
 
@@ -224,7 +226,7 @@ impl CacheQueue {
     }
 
     /// Adds a request that is in no list yet.
-    fn insert(&mut self, request: CacheRequest, progress: Progress) -> u32 {
+    fn insert(&mut self, request: CacheRequest<B>, progress: Progress) -> u32 {
         self.changes += u32::from(request.op != Op::Read);
         self.queued += 1;
         self.requests.insert(Request::new(request, self.queued, progress)) as u32
@@ -327,7 +329,7 @@ impl CacheQueue {
     }
 }
 
-impl Drop for CacheQueue {
+impl<B: IoBuf> Drop for CacheQueue<B> {
     fn drop(&mut self) {
         if self.shared.state.is_poisoned() {
             return;

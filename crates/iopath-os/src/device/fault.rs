@@ -239,6 +239,10 @@ unsafe impl<D: ?Sized + RealDevice> RealDevice for Faulty<D> {
         self.device.inner().syscalls()
     }
 
+    fn fills_reads(&self) -> bool {
+        self.device.inner().fills_reads()
+    }
+
     fn set_notifier(&mut self, notifier: &Notifier) -> io::Result<()> {
         self.device.inner_mut().set_notifier(notifier)?;
         self.notifier = Some(notifier.clone());

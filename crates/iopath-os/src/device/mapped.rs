@@ -213,6 +213,10 @@ unsafe impl<D: RealDevice> RealDevice for Mapped<D> {
         self.waits + self.below().syscalls()
     }
 
+    fn fills_reads(&self) -> bool {
+        self.below().fills_reads()
+    }
+
     fn set_notifier(&mut self, notifier: &Notifier) -> io::Result<()> {
         self.device.device_mut().set_notifier(notifier)?;
         self.device.host().set_notifier(notifier);

@@ -68,6 +68,10 @@ unsafe impl RealDevice for Null<Segment> {
         0
     }
 
+    fn fills_reads(&self) -> bool {
+        false
+    }
+
     /// Notifies in `commit`: every request has completed by then.
     fn set_notifier(&mut self, notifier: &Notifier) -> std::io::Result<()> {
         self.notifier = Some(notifier.clone());

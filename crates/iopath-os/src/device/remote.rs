@@ -353,6 +353,11 @@ unsafe impl RealDevice for RemoteDevice {
         self.syscalls
     }
 
+    /// No protocol is trusted to have received every byte.
+    fn fills_reads(&self) -> bool {
+        false
+    }
+
     fn set_notifier(&mut self, notifier: &Notifier) -> io::Result<()> {
         self.shared.set_notifier(notifier);
         Ok(())

@@ -146,6 +146,10 @@ unsafe impl<D: RealDevice> RealDevice for Striped<D> {
         self.waits + self.members().map(RealDevice::syscalls).sum::<u64>()
     }
 
+    fn fills_reads(&self) -> bool {
+        self.members().all(RealDevice::fills_reads)
+    }
+
     /// Members notify `notifier` directly: it becomes the stripe's own.
     fn set_notifier(&mut self, notifier: &Notifier) -> io::Result<()> {
         self.stripe.members_mut().try_for_each(|member| member.set_notifier(notifier))?;

@@ -5,8 +5,9 @@ use iopath_core::{Instant, Stream};
 
 use super::Runner;
 use crate::device::RealDevice;
+use crate::io_buf::IoBuf;
 
-impl<D: ?Sized + RealDevice> Runner<D> {
+impl<D: ?Sized + RealDevice, B: IoBuf> Runner<D, B> {
     /// Replaces the elevator; the new one gets the queued requests. Allocates. The weights of streams are lost.
     pub fn set_elevator(&mut self, spec: &ElevatorSpec) {
         let now = self.time();

@@ -2,32 +2,34 @@
 //! serves the queue.
 
 use std::fmt;
+use std::io::{IoSlice, IoSliceMut};
 use std::mem::ManuallyDrop;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
-use iopath_core::{Bio, BioDone, Extent, Op, QueueConfig, RequestQueue, Sector, SubmitError};
+use iopath_core::{Bio, BioDone, Extent, Op, RequestQueue, Sector, SubmitError};
 
 use super::SharedQueue;
 use super::core::{bit_of, token};
 use super::mailbox::Mailbox;
 use super::ring::{Consumer, Producer};
 use crate::device::{RealDevice, WaitError};
+use crate::io_buf::IoBuf;
 use crate::jobs::{CompletedJob, Job, Jobs, Refused};
 use crate::memory::Segment;
-use crate::runner::{AbortOnUnwind, RunError};
+use crate::pool::PoolBuf;
+use crate::runner::{AbortOnUnwind, RunError, bios_of, segment, segment_mut};
 
 /// One of the threads that share a [`SharedQueue`]. A thread with a queue of its own uses a [`Runner`](crate::Runner).
 ///
 /// For one thread at a time. Drop waits for its I/O in flight.
-pub struct QueueClient<D: ?Sized + RealDevice> {
+pub struct QueueClient<D: ?Sized + RealDevice, B: IoBuf = PoolBuf> {
     queue: SharedQueue<D>,
     number: u32,
     mailbox: Arc<Mailbox>,
     submissions: Producer<Bio<Segment>>,
     completions: Consumer<BioDone>,
     /// Keeps the memory alive. Only the drop of the client drops it, after the I/O has completed.
-    jobs: ManuallyDrop<Jobs>,
+    jobs: ManuallyDrop<Jobs<B>>,
     bios_max: u32,
     plug_max: u32,
     /// The number of runs of plugged bios that cannot merge with each other.
@@ -36,17 +38,16 @@ pub struct QueueClient<D: ?Sized + RealDevice> {
     last: Option<(Op, Sector)>,
 }
 
-impl<D: ?Sized + RealDevice> QueueClient<D> {
+impl<D: ?Sized + RealDevice, B: IoBuf> QueueClient<D, B> {
     pub(super) fn new(
         queue: SharedQueue<D>,
         number: u32,
         mailbox: Arc<Mailbox>,
-        submissions: Producer<Bio<Segment>>,
-        completions: Consumer<BioDone>,
-        bios_max: u32,
-        plug_max: u32,
+        (submissions, completions): (Producer<Bio<Segment>>, Consumer<BioDone>),
+        jobs: Jobs<B>,
+        (bios_max, plug_max): (u32, u32),
     ) -> Self {
-        let jobs = ManuallyDrop::new(Jobs::new(bios_max.min(QueueConfig::SLOTS_MAX)));
+        let jobs = ManuallyDrop::new(jobs);
         let plug_max = plug_max.max(1);
         Self {
             queue,
@@ -69,7 +70,7 @@ impl<D: ?Sized + RealDevice> QueueClient<D> {
 
     /// Queues a job in the plug. [`QueueClient::submit`], [`QueueClient::wait`], or the overflow of the plug submits
     /// all plugged jobs.
-    pub fn queue(&mut self, job: Job) -> Result<(), Refused> {
+    pub fn queue(&mut self, job: Job<B>) -> Result<(), Refused<B>> {
         // The table owns the buffer before the queue has the bio, and is leaked if the device may still use it: see
         // `drop`.
         let bio = self.jobs.start(job);
@@ -101,7 +102,7 @@ impl<D: ?Sized + RealDevice> QueueClient<D> {
     }
 
     /// The next completed job.
-    pub fn poll_completion(&mut self) -> Option<CompletedJob> {
+    pub fn poll_completion(&mut self) -> Option<CompletedJob<B>> {
         let done = self.completions.pop()?;
         Some(self.jobs.finish(done))
     }
@@ -130,7 +131,7 @@ impl<D: ?Sized + RealDevice> QueueClient<D> {
     /// If jobs are in flight.
     pub fn read(&mut self, extent: Extent, memory: &mut [u8]) -> Result<(), RunError> {
         // SAFETY: `run` returns when the I/O has completed, and the borrow lasts until then.
-        let segment = unsafe { Segment::new(NonNull::from(&mut *memory).cast(), memory.len()) };
+        let segment = unsafe { segment_mut(memory) };
         self.run(Bio::read(extent, segment, 0))
     }
 
@@ -141,8 +142,31 @@ impl<D: ?Sized + RealDevice> QueueClient<D> {
     /// Panics like [`QueueClient::read`].
     pub fn write(&mut self, extent: Extent, memory: &[u8], fua: bool) -> Result<(), RunError> {
         // SAFETY: `run` returns when the I/O has completed, and the borrow lasts until then; a write only reads it.
-        let segment = unsafe { Segment::new(NonNull::from(memory).cast(), memory.len()) };
+        let segment = unsafe { segment(memory) };
         self.run(Bio { fua, ..Bio::write(extent, segment, 0) })
+    }
+
+    /// Reads `extent` into several buffers: see [`Runner::read_vectored`](crate::Runner::read_vectored).
+    ///
+    /// # Panics
+    /// Panics like [`QueueClient::read`].
+    pub fn read_vectored(&mut self, extent: Extent, memory: &mut [IoSliceMut<'_>]) -> Result<(), RunError> {
+        // SAFETY: `run_vectored` returns after the I/O has completed, and the borrows last until then.
+        self.run_vectored(Op::Read, extent, memory.iter_mut().map(|part| unsafe { segment_mut(part) }), false)
+    }
+
+    /// Writes several buffers to `extent`: see [`Runner::write_vectored`](crate::Runner::write_vectored).
+    ///
+    /// # Panics
+    /// Panics like [`QueueClient::read`].
+    pub fn write_vectored(
+        &mut self,
+        extent: Extent,
+        memory: &[IoSlice<'_>],
+        fua: bool,
+    ) -> Result<(), RunError> {
+        // SAFETY: as above; a write only reads memory.
+        self.run_vectored(Op::Write, extent, memory.iter().map(|part| unsafe { segment(part) }), fua)
     }
 
     /// Executes a flush, discard or write-zeroes, and returns when it has completed.
@@ -170,6 +194,49 @@ impl<D: ?Sized + RealDevice> QueueClient<D> {
         std::mem::forget(on_unwind);
         let done = self.poll_completion().expect("the only job has completed");
         Ok(done.result?)
+    }
+
+    fn run_vectored(
+        &mut self,
+        op: Op,
+        extent: Extent,
+        parts: impl Iterator<Item = Segment>,
+        fua: bool,
+    ) -> Result<(), RunError> {
+        assert!(self.jobs.is_empty(), "jobs are in flight");
+        self.queue.shared.assert_usable();
+        let on_unwind = AbortOnUnwind;
+        let mut result = Ok(());
+        for Bio { op, extent, memory, fua, .. } in bios_of(op, extent, parts, fua) {
+            if self.jobs.len() >= self.bios_max as usize {
+                result = result.and(self.drain_borrowed());
+            }
+            let bio = Bio { fua, ..self.jobs.start_segment(op, extent, memory, 0) };
+            let checked =
+                self.check(&bio).map_err(|error| RunError::Refused(self.jobs.refuse(bio.token, error).error));
+            let is_refused = checked.is_err();
+            result = result.and(checked);
+            if is_refused {
+                break;
+            }
+            self.plug(bio);
+        }
+        result = result.and(self.drain_borrowed());
+        std::mem::forget(on_unwind);
+        result
+    }
+
+    /// Waits for all I/O on borrowed memory. The first error, if there was one.
+    fn drain_borrowed(&mut self) -> Result<(), RunError> {
+        if self.drain().is_err() {
+            // As in `run`.
+            std::process::abort();
+        }
+        let mut result = Ok(());
+        while let Some(done) = self.poll_completion() {
+            result = result.and(done.result.map_err(RunError::Io));
+        }
+        result
     }
 
     /// Checks the bio of a job that was started, against the limits of the client and of the device.
@@ -213,7 +280,7 @@ impl<D: ?Sized + RealDevice> QueueClient<D> {
     }
 }
 
-impl<D: ?Sized + RealDevice> Drop for QueueClient<D> {
+impl<D: ?Sized + RealDevice, B: IoBuf> Drop for QueueClient<D, B> {
     /// Waits for the I/O in flight. If the wait for the device fails, or a thread has panicked while it held the queue,
     /// the memory stays allocated forever, since the device may still write to it.
     fn drop(&mut self) {
@@ -227,7 +294,7 @@ impl<D: ?Sized + RealDevice> Drop for QueueClient<D> {
     }
 }
 
-impl<D: ?Sized + RealDevice> fmt::Debug for QueueClient<D> {
+impl<D: ?Sized + RealDevice, B: IoBuf> fmt::Debug for QueueClient<D, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("QueueClient").field("number", &self.number).finish_non_exhaustive()
     }

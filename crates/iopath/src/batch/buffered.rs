@@ -5,20 +5,23 @@ use super::{BatchOptions, Completion, Refused, Request};
 use crate::error::{Cause, Error, ErrorKind, OpenError, Result};
 use crate::volume::Volume;
 use iopath_core::{IoError, LogSink, Op, QueueStats};
-use iopath_os::{BorrowedBytes, Buffered, BufferedError, CacheQueue, CacheRequest, Completed, Notifier};
+use iopath_os::{
+    BorrowedBytes, Buffered, BufferedError, CacheQueue, CacheRequest, Completed, IoBuf, Notifier,
+    usable_bytes,
+};
 use std::io;
 use std::time::Duration;
 
 /// The requests of a batch through the page cache.
 #[derive(Debug)]
-pub(super) struct BufferedBatch {
+pub(super) struct BufferedBatch<B: IoBuf> {
     // Dropped before the volume, and with it the cache.
-    requests: CacheQueue,
+    requests: CacheQueue<B>,
     volume: Volume,
     gather: u32,
 }
 
-impl BufferedBatch {
+impl<B: IoBuf> BufferedBatch<B> {
     pub(super) fn new(volume: Volume, options: &BatchOptions) -> Result<Self, OpenError> {
         let Some(cache) = volume.cache_if_any() else {
             return Err(OpenError::NotBuffered(volume.facts().path.clone()));
@@ -27,8 +30,8 @@ impl BufferedBatch {
         Ok(Self { requests, volume, gather: options.gather })
     }
 
-    pub(super) fn queue(&mut self, request: Request) -> Result<(), Refused> {
-        if let Err(error) = self.check(&request) {
+    pub(super) fn queue(&mut self, mut request: Request<B>) -> Result<(), Refused<B>> {
+        if let Err(error) = self.check(&mut request) {
             return Err(Refused { error, buffer: request.buffer });
         }
         let Request { op, buffer, offset, bytes, token, is_durable, .. } = request;
@@ -48,7 +51,7 @@ impl BufferedBatch {
         self.requests.submit();
     }
 
-    pub(super) fn wait(&mut self) -> Result<Option<Completion>> {
+    pub(super) fn wait(&mut self) -> Result<Option<Completion<B>>> {
         if let Some(done) = self.next_completed() {
             return Ok(Some(done));
         }
@@ -57,14 +60,14 @@ impl BufferedBatch {
         Ok(self.next_completed())
     }
 
-    pub(super) fn poll(&mut self) -> Option<Completion> {
+    pub(super) fn poll(&mut self) -> Option<Completion<B>> {
         self.next_completed().or_else(|| {
             self.requests.poll();
             self.next_completed()
         })
     }
 
-    pub(super) fn next_completed(&mut self) -> Option<Completion> {
+    pub(super) fn next_completed(&mut self) -> Option<Completion<B>> {
         let Completed { token, op, offset, bytes, buffer, result } = self.requests.next_completed()?;
         let result = result.map_err(|error| match error {
             BufferedError::Io(IoError::EndOfDevice) if op.is_write() => {
@@ -109,9 +112,9 @@ impl BufferedBatch {
         self.requests.next_timeout()
     }
 
-    fn check(&self, request: &Request) -> Result<(), Error> {
-        let Request { op, offset, bytes, ref buffer, .. } = *request;
-        let buffer_bytes = buffer.as_ref().map_or(0, |buffer| buffer.len()) as u64;
+    fn check(&self, request: &mut Request<B>) -> Result<(), Error> {
+        let Request { op, offset, bytes, ref mut buffer, .. } = *request;
+        let buffer_bytes = buffer.as_mut().map_or(0, |buffer| usable_bytes(buffer, op)) as u64;
         if op.has_memory() && bytes > buffer_bytes {
             let error = self.volume.error(ErrorKind::BufferTooSmall { buffer_bytes });
             return Err(error.of_range(op, offset, bytes));

@@ -10,8 +10,9 @@ use crate::source::threading::{Threading, sealed};
 use crate::volume::{End, Volume};
 use coherent::CoherentIos;
 use iopath_core::{Extent, IoError, LogSink, Op, Priority, QueueStats, Stream, SubmitError};
-use iopath_os::{BufferPool, CompletedJob, Job, Notifier, ThreadQueue, WaitError, now};
+use iopath_os::{BufferPool, CompletedJob, IoBuf, Job, Notifier, ThreadQueue, WaitError, now, zeroed};
 use std::io;
+use std::ptr::NonNull;
 use std::time::Duration;
 
 /// The interval at which a forced write on a volume with a page cache is polled: the cache does not announce the end of
@@ -20,22 +21,26 @@ const FORCED_POLL: Duration = Duration::from_millis(1);
 
 /// The requests of a batch of direct I/O.
 #[derive(Debug)]
-pub(super) struct DirectBatch<T: Threading> {
+pub(super) struct DirectBatch<T: Threading, B: IoBuf> {
     volume: Volume,
-    runner: Queue<<T as sealed::Open>::Device>,
+    runner: Queue<<T as sealed::Open>::Device, B>,
     engine: &'static str,
     gather: u32,
     stream: Stream,
     priority: Priority,
     /// On a volume with a page cache: the requests from queue to completion.
-    coherent: Option<Box<CoherentIos>>,
+    coherent: Option<Box<CoherentIos<B>>>,
     /// Notified of completions, if an event loop waits for them.
     notifier: Option<Notifier>,
 }
 
-impl<T: Threading> DirectBatch<T> {
-    pub(super) fn new(volume: Volume, options: &BatchOptions, pool: &BufferPool) -> Result<Self, OpenError> {
-        let opened = volume.source().batch_queue::<T>(options.io_depth, options.plug, pool.clone())?;
+impl<T: Threading, B: IoBuf> DirectBatch<T, B> {
+    pub(super) fn new(
+        volume: Volume,
+        options: &BatchOptions,
+        pool: Option<&BufferPool>,
+    ) -> Result<Self, OpenError> {
+        let opened = volume.source().batch_queue::<T, B>(options.io_depth, options.plug, pool.cloned())?;
         let coherent = volume.cache_if_any().map(|_| Box::new(CoherentIos::new(options.io_depth)));
         Ok(Self {
             volume,
@@ -49,10 +54,10 @@ impl<T: Threading> DirectBatch<T> {
         })
     }
 
-    pub(super) fn queue(&mut self, mut request: Request) -> Result<(), Refused> {
+    pub(super) fn queue(&mut self, mut request: Request<B>) -> Result<(), Refused<B>> {
         loop {
             let end = self.volume.end();
-            let extent = match self.extent(&request) {
+            let extent = match self.extent(&mut request) {
                 Ok(extent) => extent,
                 Err(error) => return Err(Refused { error, buffer: request.buffer }),
             };
@@ -69,7 +74,7 @@ impl<T: Threading> DirectBatch<T> {
         self.runner().submit();
     }
 
-    pub(super) fn wait(&mut self) -> Result<Option<Completion>> {
+    pub(super) fn wait(&mut self) -> Result<Option<Completion<B>>> {
         if let Some(done) = self.next_completed() {
             return Ok(Some(done));
         }
@@ -81,7 +86,7 @@ impl<T: Threading> DirectBatch<T> {
         Ok(self.next_completed())
     }
 
-    pub(super) fn poll(&mut self) -> Option<Completion> {
+    pub(super) fn poll(&mut self) -> Option<Completion<B>> {
         self.next_completed().or_else(|| {
             self.clear_notifier();
             self.runner().reap();
@@ -90,7 +95,7 @@ impl<T: Threading> DirectBatch<T> {
         })
     }
 
-    pub(super) fn next_completed(&mut self) -> Option<Completion> {
+    pub(super) fn next_completed(&mut self) -> Option<Completion<B>> {
         if let Some(direct) = &mut self.coherent {
             return direct.next_completed();
         }
@@ -141,16 +146,29 @@ impl<T: Threading> DirectBatch<T> {
     }
 
     /// Checks a request. Returns the blocks that it reads or changes.
-    fn extent(&self, request: &Request) -> Result<Extent> {
-        let Request { op, offset, bytes, .. } = *request;
-        match op {
+    fn extent(&self, request: &mut Request<B>) -> Result<Extent> {
+        let Request { op, offset, bytes, ref mut buffer, .. } = *request;
+        let extent = match op {
             Op::Read => self.volume.readable(offset, bytes).map(|(extent, _)| extent),
             Op::Flush => self.volume.check_writable(Op::Flush, 0, 0).map(|()| Extent::EMPTY),
             Op::Write | Op::Discard | Op::WriteZeroes => self.volume.writable(op, offset, bytes),
+        }?;
+        match buffer {
+            // The memory of a pool is aligned.
+            Some(buffer) if buffer.registered().is_none() => {
+                self.volume.check_memory(op, address_of(buffer, op), offset, bytes)?;
+            }
+            _ => {}
         }
+        Ok(extent)
     }
 
-    fn queue_extent(&mut self, extent: Extent, request: &mut Request) -> Result<(), Refused> {
+    /// Waits until every request has completed; [`DirectBatch::next_completed`] returns them.
+    pub(super) fn drain(&mut self) -> Result<()> {
+        self.runner.as_is_mut().drain().map_err(|source| self.wait_error(source))
+    }
+
+    fn queue_extent(&mut self, extent: Extent, request: &mut Request<B>) -> Result<(), Refused<B>> {
         let Request { op, stream, priority, is_durable, token, .. } = *request;
         let buffer = request.buffer.take();
         let is_forced = is_durable && op == Op::Write;
@@ -181,7 +199,7 @@ impl<T: Threading> DirectBatch<T> {
     /// Whether the end of the volume moved between the check of a read and its refusal: then the read is checked again.
     /// The count of resizes detects an end that has moved back. If the end has not moved, a second check has the same
     /// result.
-    fn is_cut_off(&self, request: &Request, end: End, refused: &Refused) -> bool {
+    fn is_cut_off(&self, request: &Request<B>, end: End, refused: &Refused<B>) -> bool {
         request.op == Op::Read
             && self.volume.cuts_off_at_end()
             && matches!(refused.error.kind(), ErrorKind::PastEnd { .. })
@@ -197,22 +215,31 @@ impl<T: Threading> DirectBatch<T> {
     }
 
     /// The queue, with the elevator and the end that the volume has now.
-    fn runner(&mut self) -> &mut ThreadQueue<<T as sealed::Open>::Device, SharedDevice> {
+    fn runner(&mut self) -> &mut ThreadQueue<<T as sealed::Open>::Device, SharedDevice, B> {
         let queue = self.runner.for_io(self.volume.source());
         queue.set_capacity(self.volume.sectors());
         queue
     }
 }
 
-impl<T: Threading> Drop for DirectBatch<T> {
+impl<T: Threading, B: IoBuf> Drop for DirectBatch<T, B> {
     /// Waits for the I/O in flight: a request that is never reaped would keep its claims on the cache.
     fn drop(&mut self) {
         self.drain_coherent();
     }
 }
 
+/// The address of the memory of an operation.
+pub(super) fn address_of<B: IoBuf>(buffer: &mut B, op: Op) -> usize {
+    let start = match op {
+        Op::Read => buffer.space().map(NonNull::cast),
+        _ => Some(buffer.start()),
+    };
+    start.map_or(0, |start: NonNull<u8>| start.as_ptr().addr())
+}
+
 /// The completion of a job.
-fn completion(volume: &Volume, completed: CompletedJob) -> Completion {
+fn completion<B: IoBuf>(volume: &Volume, completed: CompletedJob<B>) -> Completion<B> {
     let CompletedJob { token, op, extent, mut buffer, result } = completed;
     let result = match (op, result, &mut buffer) {
         // The part before the end of the volume.
@@ -222,7 +249,10 @@ fn completion(volume: &Volume, completed: CompletedJob) -> Completion {
         // The volume may have become shorter: read again up to the new end. Not on a mapped file, where this could wait
         // for writes of the batch that only its owner reaps.
         (Op::Read, Err(IoError::EndOfDevice), Some(buffer)) if !volume.source().writes_last_block() => {
-            volume.read_direct(&mut buffer[..extent.bytes() as usize], extent.offset())
+            match zeroed(buffer, extent.bytes() as usize) {
+                Some(memory) => volume.read_direct(memory, extent.offset()),
+                None => Err(volume.failed(op, extent, IoError::EndOfDevice)),
+            }
         }
         (_, Err(error), _) => Err(volume.failed(op, extent, error)),
     };
@@ -232,7 +262,7 @@ fn completion(volume: &Volume, completed: CompletedJob) -> Completion {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AnyThread, MemoryConfig, MemoryDisk, Options};
+    use crate::{AnyThread, MemoryConfig, MemoryDisk, Options, PoolBuf};
 
     #[test]
     fn a_read_is_checked_again_each_time_the_end_moves_before_it_is_queued() {
@@ -241,12 +271,13 @@ mod tests {
         let volume = Volume::memory(&disk, &Options::new().write(true)).unwrap();
         let pool = BufferPool::new(1, 2 * BLOCK as usize).unwrap();
         let options = BatchOptions::new(1, 2 * BLOCK as usize);
-        let mut batch = DirectBatch::<AnyThread>::new(volume.clone(), &options, &pool).unwrap();
+        let mut batch =
+            DirectBatch::<AnyThread, PoolBuf>::new(volume.clone(), &options, Some(&pool)).unwrap();
         let mut request = Request::read(pool.take().unwrap(), BLOCK);
         for _ in 0..2 {
             volume.resize(3 * BLOCK).unwrap();
             let end = volume.end();
-            let extent = batch.extent(&request).unwrap();
+            let extent = batch.extent(&mut request).unwrap();
             assert_eq!(extent.bytes(), 2 * BLOCK);
             volume.resize(2 * BLOCK).unwrap();
             let refused = batch.queue_extent(extent, &mut request).unwrap_err();

@@ -2,12 +2,12 @@
 
 use super::{Batch, BatchIo, either};
 use crate::source::threading::Threading;
-use iopath_os::Notifier;
+use iopath_os::{IoBuf, Notifier};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-impl<T: Threading> Batch<T> {
+impl<T: Threading, B: IoBuf> Batch<T, B> {
     /// A descriptor that becomes readable when requests have completed (`eventfd(2)`), for `epoll` and event loops such
     /// as tokio's. Each call returns a duplicate. Do not read from it: [`Batch::poll`] does.
     ///

@@ -2,6 +2,7 @@
 
 use crate::source::PLUG_REQUESTS;
 use iopath_core::{Priority, Stream};
+use iopath_os::{BufferPool, NoMemory};
 
 /// The options of a [`Batch`](crate::Batch).
 #[derive(Debug, Clone)]
@@ -13,6 +14,7 @@ pub struct BatchOptions {
     pub(super) stream: Stream,
     pub(super) priority: Priority,
     pub(super) buffered: Option<bool>,
+    pub(super) pool: Option<BufferPool>,
 }
 
 impl BatchOptions {
@@ -27,6 +29,24 @@ impl BatchOptions {
             stream: Stream(0),
             priority: Priority::BestEffort,
             buffered: None,
+            pool: None,
+        }
+    }
+
+    /// The pool of [`Batch::buffer`](crate::Batch::buffer), instead of one of the batch's own: its buffers can move
+    /// between batches, volumes and threads. The ring of the batch registers its memory, so that direct I/O on its
+    /// buffers needs no look-up and pinning of pages. The buffer pool of a database can be such a pool.
+    #[must_use]
+    pub fn pool(mut self, pool: &BufferPool) -> Self {
+        self.pool = Some(pool.clone());
+        self
+    }
+
+    /// The pool of the options, or a new one.
+    pub(super) fn own_pool(&self) -> Result<BufferPool, NoMemory> {
+        match &self.pool {
+            Some(pool) => Ok(pool.clone()),
+            None => BufferPool::new(self.io_depth, self.buffer_bytes),
         }
     }
 

@@ -1,22 +1,25 @@
 //! A request for a batch. Plain data: elevators interpret stream and priority.
 
 use iopath_core::{Op, Priority, Stream};
-use iopath_os::PoolBuf;
+use iopath_os::{IoBuf, IoBufMut, PoolBuf, space_bytes};
+use std::fmt;
 
 /// An I/O for [`Batch::queue`](crate::Batch::queue): the operation, its range, and optional settings.
 ///
 /// ```
 /// use iopath::{Priority, Request, Stream};
 ///
-/// let discard = Request::discard(1 << 20, 64 << 10).token(7);
-/// let urgent = Request::flush().priority(Priority::RealTime).stream(Stream(1));
+/// let discard: Request = Request::discard(1 << 20, 64 << 10).token(7);
+/// let urgent: Request = Request::flush().priority(Priority::RealTime).stream(Stream(1));
 /// # let _ = (discard, urgent);
 /// ```
-#[derive(Debug)]
+///
+/// `B` is the type of the buffers of the batch: those of its pool ([`Volume::batch`](crate::Volume::batch)), or buffers
+/// of the caller ([`Volume::batch_of`](crate::Volume::batch_of)).
 #[must_use = "a request does nothing until it is queued"]
-pub struct Request {
+pub struct Request<B = PoolBuf> {
     pub(super) op: Op,
-    pub(super) buffer: Option<PoolBuf>,
+    pub(super) buffer: Option<B>,
     pub(super) offset: u64,
     pub(super) bytes: u64,
     pub(super) token: u64,
@@ -25,11 +28,18 @@ pub struct Request {
     pub(super) is_durable: bool,
 }
 
-impl Request {
-    const fn new(op: Op, buffer: Option<PoolBuf>, offset: u64, bytes: u64) -> Self {
-        Self { op, buffer, offset, bytes, token: 0, stream: None, priority: None, is_durable: false }
+impl<B> fmt::Debug for Request<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request")
+            .field("op", &self.op)
+            .field("offset", &self.offset)
+            .field("bytes", &self.bytes)
+            .field("token", &self.token)
+            .finish_non_exhaustive()
     }
+}
 
+impl Request {
     /// Reads into the whole `buffer`, starting at byte `offset`, unless [`Request::bytes`] sets a smaller length.
     pub fn read(buffer: PoolBuf, offset: u64) -> Self {
         let bytes = buffer.len() as u64;
@@ -40,6 +50,32 @@ impl Request {
     pub fn write(buffer: PoolBuf, offset: u64) -> Self {
         let bytes = buffer.len() as u64;
         Self::new(Op::Write, Some(buffer), offset, bytes)
+    }
+}
+
+impl<B: IoBuf> Request<B> {
+    /// Reads into the whole space of `buffer`, starting at byte `offset`, unless [`Request::bytes`] sets a smaller
+    /// length. The space of a `Vec<u8>` is its capacity. The completion returns the buffer, in which at least the bytes
+    /// read are initialised: a shorter `Vec` becomes as long.
+    pub fn read_into(mut buffer: B, offset: u64) -> Self
+    where
+        B: IoBufMut,
+    {
+        let bytes = space_bytes(&mut buffer) as u64;
+        Self::new(Op::Read, Some(buffer), offset, bytes)
+    }
+
+    /// Writes all initialised bytes of `buffer`, starting at byte `offset`, unless [`Request::bytes`] sets a smaller
+    /// length. The completion returns the buffer.
+    pub fn write_from(buffer: B, offset: u64) -> Self {
+        let bytes = buffer.init_bytes() as u64;
+        Self::new(Op::Write, Some(buffer), offset, bytes)
+    }
+}
+
+impl<B> Request<B> {
+    pub(super) const fn new(op: Op, buffer: Option<B>, offset: u64, bytes: u64) -> Self {
+        Self { op, buffer, offset, bytes, token: 0, stream: None, priority: None, is_durable: false }
     }
 
     /// Makes all writes durable that completed before the flush was queued.

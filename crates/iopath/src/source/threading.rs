@@ -4,7 +4,7 @@
 use super::{Backing, On, Source};
 use crate::error::OpenError;
 use crate::queues::{Devices, Opened, Queue, Shape};
-use iopath_os::{BufferPool, EngineConfig, Faulty, Mapped, RealDevice, Timed};
+use iopath_os::{BufferPool, EngineConfig, Faulty, IoBuf, Mapped, RealDevice, Timed};
 use std::fmt;
 
 /// The threads that may use a batch. Sealed: [`AnyThread`] and [`OneThread`].
@@ -63,13 +63,13 @@ pub(crate) mod sealed {
 
 impl Source {
     /// The queue of one batch, with up to `jobs_max` I/Os in flight, for the threads of `K`.
-    pub(crate) fn batch_queue<K: Threading>(
+    pub(crate) fn batch_queue<K: Threading, B: IoBuf>(
         &self,
         jobs_max: u32,
         plug: u32,
-        pool: BufferPool,
-    ) -> Result<Opened<Queue<K::Device>>, OpenError> {
-        Queue::open(self, Shape { jobs_max, plug, pool: Some(pool), open: K::open })
+        pool: Option<BufferPool>,
+    ) -> Result<Opened<Queue<K::Device, B>>, OpenError> {
+        Queue::open(self, Shape { jobs_max, plug, pool, open: K::open })
     }
 
     /// A device for one thread.

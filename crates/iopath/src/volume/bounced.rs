@@ -6,6 +6,7 @@ use crate::bounce::{BUFFER_BYTES, Bounce, Locked};
 use crate::error::{Cause, Error, ErrorKind, Result};
 use iopath_core::{IoError, Op};
 use iopath_os::{NoMemory, page_bytes};
+use std::ops::Range;
 
 impl Volume {
     pub(super) fn read_bounced(&self, bounce: &Bounce, buffer: &mut [u8], offset: u64) -> Result<usize> {
@@ -53,11 +54,33 @@ impl Volume {
     }
 
     pub(super) fn lock_blocks<'a>(&self, bounce: &'a Bounce, offset: u64, bytes: u64) -> Locked<'a> {
+        bounce.lock_range(self.lock_range_of(offset, bytes))
+    }
+
+    /// Whether batches copy unaligned I/O: the page cache, if there is one, does so otherwise.
+    pub(crate) fn bounces(&self) -> bool {
+        self.bounce().is_some() && self.cache_if_any().is_none()
+    }
+
+    /// Locks a range until [`Volume::unlock_kept`]. `None` on a volume without bounced I/O.
+    pub(crate) fn lock_kept(&self, range: Range<u64>) -> Option<Range<u64>> {
+        self.bounce().map(|bounce| bounce.lock_range(range).keep())
+    }
+
+    /// Unlocks a range of [`Volume::lock_kept`].
+    pub(crate) fn unlock_kept(&self, locked: Option<Range<u64>>) {
+        if let (Some(bounce), Some(range)) = (self.bounce(), locked) {
+            bounce.unlock(&range);
+        }
+    }
+
+    /// The range to lock for a write of `bytes` bytes at `offset`.
+    pub(crate) fn lock_range_of(&self, offset: u64, bytes: u64) -> Range<u64> {
         // The bytes after the last whole block of a file are written through the kernel's page cache. The kernel treats
         // a concurrent direct write to the same page as corruption.
         let block = u64::from(self.facts().block_bytes).max(page_bytes() as u64);
         let end = offset.saturating_add(bytes);
-        bounce.lock_range(offset / block * block..end.checked_next_multiple_of(block).unwrap_or(end))
+        offset / block * block..end.checked_next_multiple_of(block).unwrap_or(end)
     }
 
     fn write_piece(&self, bounce: &Bounce, piece: &Piece, source: &[u8], blocks: &mut [u8]) -> Result<()> {

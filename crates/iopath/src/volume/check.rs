@@ -101,7 +101,7 @@ impl Volume {
         self.check_memory(Op::Write, buffer.as_ptr().addr(), offset, bytes)
     }
 
-    pub(super) fn check_memory(&self, op: Op, address: usize, offset: u64, bytes: u64) -> Result<()> {
+    pub(crate) fn check_memory(&self, op: Op, address: usize, offset: u64, bytes: u64) -> Result<()> {
         let align_bytes = self.facts().memory_align_bytes;
         if address.is_multiple_of(align_bytes as usize) {
             return Ok(());

@@ -73,7 +73,7 @@ impl Volume {
     }
 
     /// During a [`Volume::resize`], reads up to the old or the new end.
-    fn read_despite_resize(&self, mut read: impl FnMut(&Self) -> Result<usize>) -> Result<usize> {
+    pub(super) fn read_despite_resize(&self, mut read: impl FnMut(&Self) -> Result<usize>) -> Result<usize> {
         loop {
             let resizes = self.resizes();
             let read = read(self);
@@ -138,7 +138,7 @@ impl Volume {
         self.run(op, extent, |runner| runner.command(op, extent))
     }
 
-    fn run(
+    pub(super) fn run(
         &self,
         op: Op,
         extent: Extent,

@@ -8,6 +8,7 @@ use iopath_core::Op;
 
 use super::super::borrow::Frames;
 use super::{CacheQueue, CacheShared};
+use crate::io_buf::IoBuf;
 use crate::sync::atomic::{AtomicU32, Ordering};
 
 /// Share of the frames of the cache that one queue may borrow. With the at most eight queues of a server, at least half
@@ -45,7 +46,7 @@ impl fmt::Debug for BorrowedBytes {
     }
 }
 
-impl CacheQueue {
+impl<B: IoBuf> CacheQueue<B> {
     /// Borrows `bytes` bytes at `offset` if all of their pages are cached. Never waits.
     ///
     /// `None` also if the range is not wholly in the volume, if it overlaps a write of this queue in flight, or if this

@@ -9,8 +9,9 @@ use iopath_core::{Extent, Op};
 use super::CacheQueue;
 use super::request::{Request, Stage};
 use crate::clock;
+use crate::io_buf::IoBuf;
 
-impl CacheQueue {
+impl<B: IoBuf> CacheQueue<B> {
     /// Discards or zeroes the whole blocks of a request.
     pub(super) fn begin_clear(&mut self, key: u32) {
         let shared = Arc::clone(&self.shared);
@@ -44,7 +45,7 @@ impl CacheQueue {
     }
 }
 
-impl Request {
+impl<B: IoBuf> Request<B> {
     /// The bytes that the current stage writes into the cache.
     pub(super) fn written(&self, block_bytes: u64) -> Range<u64> {
         let (start, end) = (self.offset, self.offset + self.bytes);

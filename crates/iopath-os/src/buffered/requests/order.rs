@@ -5,8 +5,9 @@ use iopath_core::Op;
 
 use super::CacheQueue;
 use super::request::Request;
+use crate::io_buf::IoBuf;
 
-impl CacheQueue {
+impl<B: IoBuf> CacheQueue<B> {
     /// The request that must complete before this one begins: the latest of those with a number below `before` that
     /// conflict. O(requests in flight), unless all are reads.
     pub(super) fn conflict(&self, op: Op, offset: u64, bytes: u64, before: u64) -> Option<u32> {
@@ -14,7 +15,7 @@ impl CacheQueue {
             return None;
         }
         let end = offset.saturating_add(bytes);
-        let conflicts = |earlier: &Request| {
+        let conflicts = |earlier: &Request<B>| {
             earlier.number <= before
                 && earlier.op != Op::Flush
                 && (op != Op::Read || earlier.op != Op::Read)

@@ -7,6 +7,7 @@ use iopath_core::buffered::ReadStep;
 use super::request::{CacheRequest, Progress};
 use super::{CacheQueue, CacheShared};
 use crate::clock;
+use crate::io_buf::{IoBuf, fill_space};
 use crate::thread_number;
 
 impl Progress {
@@ -19,21 +20,28 @@ impl Progress {
 impl CacheShared {
     /// Copies bytes from byte `offset` on into `buffer`, as long as their pages are cached. Returns whether the read is
     /// complete.
-    fn copy_cached(&self, buffer: &mut [u8], offset: u64, progress: &mut Progress) -> bool {
+    fn copy_cached<B: IoBuf>(
+        &self,
+        mut buffer: Option<&mut B>,
+        offset: u64,
+        buffer_bytes: usize,
+        progress: &mut Progress,
+    ) -> bool {
         let thread = thread_number();
         loop {
             while progress.done < progress.available {
                 let Progress { done, available, .. } = *progress;
                 let (page, from) = self.locate(offset + done as u64);
                 let bytes = (available - done).min(self.page_bytes - from);
-                let target = &mut buffer[done..done + bytes];
                 let ahead = |frame| self.arena.fetch(frame, from);
                 let visited = self.hot.visit(thread, page, ahead, |pinned| {
                     if pinned.is_marked {
                         self.handle_marker(self.range(offset + done as u64, available - done));
                     }
-                    // SAFETY: the frame is visited until after the copy.
-                    target.copy_from_slice(unsafe { self.arena.bytes(pinned.frame, from, bytes) });
+                    if let Some(buffer) = buffer.as_deref_mut() {
+                        // SAFETY: the frame is visited until after the copy.
+                        fill_space(buffer, done, unsafe { self.arena.bytes(pinned.frame, from, bytes) });
+                    }
                 });
                 if visited.is_none() {
                     return false;
@@ -45,18 +53,18 @@ impl CacheShared {
                 progress.done = self.before_end(offset, progress.done);
                 return true;
             }
-            *progress = Progress::of_read(self, offset, buffer.len());
+            *progress = Progress::of_read(self, offset, buffer_bytes);
         }
     }
 }
 
-impl CacheQueue {
+impl<B: IoBuf> CacheQueue<B> {
     /// Completes a read whose pages are cached; holds any other back.
-    pub(super) fn begin_read(&mut self, mut request: CacheRequest) {
+    pub(super) fn begin_read(&mut self, mut request: CacheRequest<B>) {
         let bytes = request.bytes as usize;
         let mut progress = Progress::of_read(&self.shared, request.offset, bytes);
-        let buffer = request.buffer.as_mut().map_or(&mut [][..], |buffer| &mut buffer[..bytes]);
-        if self.shared.copy_cached(buffer, request.offset, &mut progress) {
+        let (offset, buffer) = (request.offset, request.buffer.as_mut());
+        if self.shared.copy_cached(buffer, offset, bytes, &mut progress) {
             self.completed.push_back(request.completed(Ok(progress.done)));
         } else {
             let key = self.insert(request, progress);
@@ -68,12 +76,11 @@ impl CacheQueue {
     pub(super) fn continue_read(&mut self, key: u32) {
         let request = &mut self.requests[key as usize];
         let (offset, bytes) = (request.offset, request.bytes as usize);
-        let buffer = request.buffer.as_mut().map_or(&mut [][..], |buffer| &mut buffer[..bytes]);
         if !request.progress.has_begun {
             // It has waited for an earlier request.
             request.progress = Progress::of_read(&self.shared, offset, bytes);
         }
-        if self.shared.copy_cached(buffer, offset, &mut request.progress) {
+        if self.shared.copy_cached(request.buffer.as_mut(), offset, bytes, &mut request.progress) {
             self.end_stage(key);
         } else {
             self.missed.push(key);
@@ -120,7 +127,7 @@ impl CacheQueue {
             let bytes = (available - done).min(shared.page_bytes - from);
             if let Some(buffer) = &mut request.buffer {
                 // SAFETY: the frame is pinned until after the copy.
-                buffer[done..done + bytes].copy_from_slice(unsafe { shared.arena.bytes(frame, from, bytes) });
+                fill_space(buffer, done, unsafe { shared.arena.bytes(frame, from, bytes) });
             }
             request.progress.done += bytes;
             shared.unpin(frame);

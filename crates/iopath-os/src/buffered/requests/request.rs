@@ -1,14 +1,16 @@
 //! A request to the page cache, and its progress. Plain data: the other files of this folder execute it.
 
+use std::fmt;
+
 use iopath_core::Op;
 use iopath_core::cache::Frame;
 
 use crate::buffered::BufferedError;
+use crate::io_buf::{IoBuf, usable_bytes};
 use crate::pool::PoolBuf;
 
 /// A request for [`CacheQueue::queue`](super::CacheQueue::queue): any offset and length.
-#[derive(Debug)]
-pub struct CacheRequest {
+pub struct CacheRequest<B = PoolBuf> {
     /// The operation.
     pub op: Op,
     /// The first byte.
@@ -16,7 +18,7 @@ pub struct CacheRequest {
     /// The number of bytes. A read ends at the end of the volume; a flush ignores the number.
     pub bytes: u64,
     /// The buffer of a read or write, of at least `bytes` bytes.
-    pub buffer: Option<PoolBuf>,
+    pub buffer: Option<B>,
     /// A write completes when its bytes are on the medium.
     pub is_durable: bool,
     /// Writes exclude direct I/O in units of this many bytes: see
@@ -27,8 +29,7 @@ pub struct CacheRequest {
 }
 
 /// A request that has completed.
-#[derive(Debug)]
-pub struct Completed {
+pub struct Completed<B = PoolBuf> {
     /// The token of the request.
     pub token: u64,
     /// The operation.
@@ -38,18 +39,17 @@ pub struct Completed {
     /// The length of the request.
     pub bytes: u64,
     /// The buffer of the request.
-    pub buffer: Option<PoolBuf>,
+    pub buffer: Option<B>,
     /// The number of bytes.
     pub result: Result<usize, BufferedError>,
 }
 
 /// A request that has not completed.
-#[derive(Debug)]
-pub(super) struct Request {
+pub(super) struct Request<B> {
     pub(super) op: Op,
     pub(super) offset: u64,
     pub(super) bytes: u64,
-    pub(super) buffer: Option<PoolBuf>,
+    pub(super) buffer: Option<B>,
     pub(super) unit_bytes: u64,
     is_durable: bool,
     token: u64,
@@ -95,23 +95,51 @@ pub(super) enum Stage {
     Flush,
 }
 
-impl CacheRequest {
-    pub(super) fn check(&self) {
+impl<B: IoBuf> CacheRequest<B> {
+    pub(super) fn check(&mut self) {
         if self.op.has_memory() {
-            let buffer_bytes = self.buffer.as_ref().map_or(0, |buffer| buffer.len());
+            let op = self.op;
+            let buffer_bytes = self.buffer.as_mut().map_or(0, |buffer| usable_bytes(buffer, op));
             assert!(self.bytes <= buffer_bytes as u64, "{} bytes in a buffer of {buffer_bytes}", self.bytes);
         }
     }
 
     /// The completion of a request that needed no waiting.
-    pub(super) fn completed(self, result: Result<usize, BufferedError>) -> Completed {
-        let Self { op, offset, bytes, buffer, token, .. } = self;
+    pub(super) fn completed(self, result: Result<usize, BufferedError>) -> Completed<B> {
+        let Self { op, offset, bytes, mut buffer, token, .. } = self;
+        note_read(op, &mut buffer, &result);
         Completed { token, op, offset, bytes, buffer, result }
     }
 }
 
-impl Request {
-    pub(super) fn new(request: CacheRequest, number: u64, progress: Progress) -> Self {
+/// Records the bytes that a read has copied into its buffer.
+fn note_read<B: IoBuf>(op: Op, buffer: &mut Option<B>, result: &Result<usize, BufferedError>) {
+    if let (Op::Read, Some(buffer), Ok(bytes)) = (op, buffer, result) {
+        // SAFETY: the result of a read is its progress: the number of bytes that were copied, from the first on.
+        unsafe { buffer.set_init(*bytes) };
+    }
+}
+
+impl<B> fmt::Debug for CacheRequest<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { op, offset, bytes, token, .. } = self;
+        let mut debug = f.debug_struct("CacheRequest");
+        debug.field("op", op).field("offset", offset).field("bytes", bytes).field("token", token);
+        debug.finish_non_exhaustive()
+    }
+}
+
+impl<B> fmt::Debug for Completed<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { token, op, offset, bytes, result, .. } = self;
+        let mut debug = f.debug_struct("Completed");
+        debug.field("op", op).field("offset", offset).field("bytes", bytes).field("token", token);
+        debug.field("result", result).finish_non_exhaustive()
+    }
+}
+
+impl<B: IoBuf> Request<B> {
+    pub(super) fn new(request: CacheRequest<B>, number: u64, progress: Progress) -> Self {
         let CacheRequest { op, offset, bytes, buffer, is_durable, unit_bytes, token } = request;
         let stage = match op {
             Op::Read => Stage::Read,
@@ -157,8 +185,9 @@ impl Request {
         }
     }
 
-    pub(super) fn completed(self, result: Result<usize, BufferedError>) -> Completed {
-        let Self { op, offset, bytes, buffer, token, .. } = self;
+    pub(super) fn completed(self, result: Result<usize, BufferedError>) -> Completed<B> {
+        let Self { op, offset, bytes, mut buffer, token, .. } = self;
+        note_read(op, &mut buffer, &result);
         Completed { token, op, offset, bytes, buffer, result }
     }
 }

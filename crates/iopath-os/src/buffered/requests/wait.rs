@@ -10,12 +10,13 @@ use super::CacheQueue;
 use crate::buffered::state::State;
 use crate::clock;
 use crate::device::WaitError;
+use crate::io_buf::IoBuf;
 
 /// The interval at which an event loop polls while a request waits for a frame. A reader that only copies a page does
 /// not report that it has left the frame, so no event announces a free frame.
 const STARVED_POLL: Duration = Duration::from_millis(1);
 
-impl CacheQueue {
+impl<B: IoBuf> CacheQueue<B> {
     /// Submits, and blocks until `gather` requests have completed, or all requests in flight if these are fewer.
     ///
     /// # Errors

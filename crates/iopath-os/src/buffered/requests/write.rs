@@ -10,11 +10,12 @@ use super::CacheQueue;
 use super::request::Stage;
 use crate::buffered::BufferedError;
 use crate::clock;
+use crate::io_buf::{IoBuf, init_of};
 
 /// Written to the parts of blocks at the ends of a discard or write of zeroes.
 static ZEROES: [u8; 4096] = [0; 4096];
 
-impl CacheQueue {
+impl<B: IoBuf> CacheQueue<B> {
     /// Copies the bytes of a write into pages, until all are there or it has to wait.
     pub(super) fn continue_write(&mut self, key: u32) {
         if self.is_paused(clock::now()) {
@@ -72,7 +73,9 @@ impl CacheQueue {
             drop(state);
             step?;
             let source = match &self.requests[key as usize].buffer {
-                Some(buffer) if self.requests[key as usize].stage == Stage::Write => &buffer[done..part],
+                Some(buffer) if self.requests[key as usize].stage == Stage::Write => {
+                    &init_of(buffer)[done..part]
+                }
                 _ => &ZEROES[..part - done],
             };
             let written = write.pieces().last().map_or(0, |piece| piece.end);

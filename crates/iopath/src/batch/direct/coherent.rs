@@ -13,19 +13,19 @@ use crate::source::threading::Threading;
 use crate::volume::Volume;
 use iopath_core::cache::{DirectTag, Forced};
 use iopath_core::{Extent, IoError, Op};
-use iopath_os::{Buffered, BufferedError};
+use iopath_os::{Buffered, BufferedError, IoBuf};
 use slab::Slab;
 use std::collections::VecDeque;
 
 /// The requests of a batch on a volume with a page cache, from queue to completion.
 #[derive(Debug)]
-pub(super) struct CoherentIos {
+pub(super) struct CoherentIos<B: IoBuf> {
     io_depth: u32,
     /// By the tokens of the runner.
     at_device: Slab<AtDevice>,
     /// Forced writes that the device has executed, in the order of the flushes that cover them.
-    unflushed: VecDeque<Unflushed>,
-    completed: VecDeque<Completion>,
+    unflushed: VecDeque<Unflushed<B>>,
+    completed: VecDeque<Completion<B>>,
 }
 
 #[derive(Debug)]
@@ -36,16 +36,16 @@ struct AtDevice {
 }
 
 #[derive(Debug)]
-struct Unflushed {
+struct Unflushed<B: IoBuf> {
     /// Set until the completion is reported to the cache.
     tag: Option<DirectTag>,
     /// Set from then on.
     forced: Option<Forced>,
     extent: Extent,
-    completion: Completion,
+    completion: Completion<B>,
 }
 
-impl CoherentIos {
+impl<B: IoBuf> CoherentIos<B> {
     pub(super) fn new(io_depth: u32) -> Self {
         let io_depth_max = io_depth as usize;
         Self {
@@ -56,7 +56,7 @@ impl CoherentIos {
         }
     }
 
-    pub(super) fn next_completed(&mut self) -> Option<Completion> {
+    pub(super) fn next_completed(&mut self) -> Option<Completion<B>> {
         self.completed.pop_front()
     }
 
@@ -100,7 +100,7 @@ impl CoherentIos {
     }
 }
 
-impl<T: Threading> DirectBatch<T> {
+impl<T: Threading, B: IoBuf> DirectBatch<T, B> {
     /// Registers a request with the page cache, if there is one, and waits until it may begin. Returns the token for
     /// the runner; `None` if the request is complete already.
     pub(super) fn begin(
@@ -166,7 +166,7 @@ impl<T: Threading> DirectBatch<T> {
     }
 
     /// `Batch::wait` where nothing has completed.
-    pub(super) fn wait_coherent(&mut self) -> Result<Option<Completion>> {
+    pub(super) fn wait_coherent(&mut self) -> Result<Option<Completion<B>>> {
         while self.in_flight() > 0 {
             if let Some(forced) = self.coherent.as_ref().and_then(|coherent| coherent.next_forced()) {
                 // The device has work during the wait for the flush.

@@ -1,0 +1,301 @@
+//! A batch on a volume with bounced I/O: aligned requests transfer the caller's memory, others an aligned copy
+//! (`JobBuf`). A write of a part of a block is executed at once by `volume/bounced.rs`.
+
+use super::direct::{DirectBatch, address_of};
+use super::{BatchOptions, Completion, Refused, Request};
+use crate::error::{Cause, Error, ErrorKind, OpenError, Result};
+use crate::source::threading::Threading;
+use crate::volume::Volume;
+use iopath_core::{LogSink, Op, QueueStats};
+use iopath_os::{AlignedBuf, BufferPool, IoBuf, JobBuf, NoMemory, Notifier, init_of, usable_bytes};
+use slab::Slab;
+use std::collections::VecDeque;
+use std::io;
+use std::ops::Range;
+use std::time::Duration;
+
+/// The requests of a batch of direct I/O, any of which may be unaligned.
+#[derive(Debug)]
+pub(super) struct BouncedBatch<T: Threading, B: IoBuf> {
+    volume: Volume,
+    inner: DirectBatch<T, JobBuf<B>>,
+    io_depth: u32,
+    /// The requests of `inner`, by their tokens there.
+    pending: Slab<Pending>,
+    /// Copies that no request uses.
+    spare: Vec<AlignedBuf>,
+    completed: VecDeque<Completion<B>>,
+    /// Counts the requests that were copied.
+    bounced: u64,
+}
+
+#[derive(Debug)]
+struct Pending {
+    token: u64,
+    op: Op,
+    /// The blocks of a write, locked until its completion is reaped.
+    locked: Option<Range<u64>>,
+}
+
+impl<T: Threading, B: IoBuf> BouncedBatch<T, B> {
+    pub(super) fn new(
+        volume: Volume,
+        options: &BatchOptions,
+        pool: Option<&BufferPool>,
+    ) -> Result<Self, OpenError> {
+        let inner = DirectBatch::new(volume.clone(), options, pool)?;
+        let io_depth = options.io_depth;
+        let depth = io_depth.min(4096) as usize;
+        Ok(Self {
+            volume,
+            inner,
+            io_depth,
+            pending: Slab::with_capacity(depth),
+            spare: Vec::with_capacity(depth),
+            completed: VecDeque::with_capacity(depth),
+            bounced: 0,
+        })
+    }
+
+    pub(super) fn queue(&mut self, mut request: Request<B>) -> Result<(), Refused<B>> {
+        if let Err(error) = self.check(&mut request) {
+            return Err(Refused { error, buffer: request.buffer });
+        }
+        if request.op == Op::Write && !self.is_whole_blocks(&request) {
+            return self.write_now(request);
+        }
+        let Request { op, buffer, offset, bytes, token, stream, priority, is_durable } = request;
+        let (buffer, offset, bytes) = match buffer {
+            Some(buffer) => match self.job_buffer(op, buffer, offset, bytes) {
+                Ok(job) => (Some(job.0), job.1, job.2),
+                Err((buffer, source)) => {
+                    let error = self.volume.error(ErrorKind::NoMemory).of_range(op, offset, bytes);
+                    return Err(Refused {
+                        error: error.because(Cause::Memory(source)),
+                        buffer: Some(buffer),
+                    });
+                }
+            },
+            None => (None, offset, bytes),
+        };
+        let locked = match op {
+            Op::Write | Op::Discard | Op::WriteZeroes => match self.lock(offset, bytes) {
+                Ok(locked) => locked,
+                Err(error) => return Err(self.refused(Refused { error, buffer })),
+            },
+            Op::Read | Op::Flush => None,
+        };
+        let key = self.pending.insert(Pending { token, op, locked }) as u64;
+        let request = Request { op, buffer, offset, bytes, token: key, stream, priority, is_durable };
+        self.inner.queue(request).map_err(|refused| {
+            self.remove(key);
+            self.refused(refused)
+        })
+    }
+
+    pub(super) fn submit(&mut self) {
+        self.inner.submit();
+    }
+
+    pub(super) fn wait(&mut self) -> Result<Option<Completion<B>>> {
+        if let Some(done) = self.next_completed() {
+            return Ok(Some(done));
+        }
+        let done = self.inner.wait()?;
+        Ok(done.map(|done| self.finish(done)))
+    }
+
+    pub(super) fn poll(&mut self) -> Option<Completion<B>> {
+        self.next_completed().or_else(|| {
+            let done = self.inner.poll()?;
+            Some(self.finish(done))
+        })
+    }
+
+    pub(super) fn next_completed(&mut self) -> Option<Completion<B>> {
+        self.completed.pop_front().or_else(|| {
+            let done = self.inner.next_completed()?;
+            Some(self.finish(done))
+        })
+    }
+
+    pub(super) const fn bounced(&self) -> u64 {
+        self.bounced
+    }
+
+    pub(super) fn start_log(&mut self, sink: Box<dyn LogSink>) {
+        self.inner.start_log(sink);
+    }
+
+    pub(super) fn in_flight(&self) -> u32 {
+        self.inner.in_flight() + self.completed.len() as u32
+    }
+
+    pub(super) const fn engine(&self) -> &'static str {
+        self.inner.engine()
+    }
+
+    pub(super) fn stats(&self) -> QueueStats {
+        self.inner.stats()
+    }
+
+    pub(super) fn syscalls(&self) -> u64 {
+        self.inner.syscalls()
+    }
+
+    pub(super) fn set_notifier(&mut self, notifier: &Notifier) -> io::Result<()> {
+        self.inner.set_notifier(notifier)
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Duration> {
+        // No notification announces the completion of a write that was executed at once.
+        if self.completed.is_empty() { self.inner.next_timeout() } else { Some(Duration::ZERO) }
+    }
+
+    /// Checks what a copy would hide from the inner batch.
+    fn check(&self, request: &mut Request<B>) -> Result<()> {
+        let Request { op, offset, bytes, ref mut buffer, .. } = *request;
+        if self.in_flight() >= self.io_depth {
+            return Err(self.volume.error(ErrorKind::BatchFull { depth: self.in_flight() }));
+        }
+        let Some(buffer) = buffer.as_mut().filter(|_| op.has_memory()) else { return Ok(()) };
+        let buffer_bytes = usable_bytes(buffer, op) as u64;
+        if bytes > buffer_bytes {
+            return Err(self
+                .volume
+                .error(ErrorKind::BufferTooSmall { buffer_bytes })
+                .of_range(op, offset, bytes));
+        }
+        if op == Op::Write {
+            self.volume.check_writable(op, offset, bytes)?;
+        }
+        if op == Op::Write || !self.volume.cuts_off_at_end() {
+            self.volume.check_within(op, offset, bytes)?;
+        }
+        Ok(())
+    }
+
+    fn is_whole_blocks(&self, request: &Request<B>) -> bool {
+        (request.offset | request.bytes).is_multiple_of(u64::from(self.volume.facts().block_bytes))
+    }
+
+    /// The buffer, offset and length of a request for the inner batch: the caller's own if they are aligned.
+    fn job_buffer(
+        &mut self,
+        op: Op,
+        mut buffer: B,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<(JobBuf<B>, u64, u64), (B, NoMemory)> {
+        let facts = self.volume.facts();
+        let (block, align) = (u64::from(facts.block_bytes), facts.memory_align_bytes as usize);
+        let is_aligned = (offset | bytes).is_multiple_of(block)
+            && (buffer.registered().is_some() || address_of(&mut buffer, op).is_multiple_of(align));
+        if is_aligned {
+            return Ok((JobBuf::Own(buffer), offset, bytes));
+        }
+        let start = offset / block * block;
+        let skip = (offset - start) as usize;
+        // A length that no memory could hold is refused by the allocation.
+        let blocks = (skip as u64).saturating_add(bytes).checked_next_multiple_of(block).unwrap_or(u64::MAX);
+        let copy = match self.copy(usize::try_from(blocks).unwrap_or(usize::MAX)) {
+            Ok(copy) => copy,
+            Err(error) => return Err((buffer, error)),
+        };
+        self.bounced += 1;
+        let job = match op {
+            Op::Read => JobBuf::bounced_read(buffer, copy, skip, bytes as usize),
+            _ => JobBuf::bounced_write(buffer, copy, bytes as usize),
+        };
+        Ok((job, start, blocks))
+    }
+
+    /// An aligned buffer of at least this length.
+    fn copy(&mut self, bytes: usize) -> Result<AlignedBuf, NoMemory> {
+        match self.spare.pop() {
+            Some(copy) if copy.len() >= bytes => Ok(copy),
+            _ => AlignedBuf::new(bytes),
+        }
+    }
+
+    /// Executes a write of a part of a block, after all requests of the batch.
+    fn write_now(&mut self, request: Request<B>) -> Result<(), Refused<B>> {
+        let Request { buffer: Some(buffer), offset, bytes, token, is_durable, .. } = request else {
+            return Ok(());
+        };
+        if let Err(error) = self.drain() {
+            return Err(Refused { error, buffer: Some(buffer) });
+        }
+        self.bounced += 1;
+        let source = &init_of(&buffer)[..bytes as usize];
+        let written = match is_durable {
+            true => self.volume.write_durably_at(source, offset),
+            false => self.volume.write_at(source, offset),
+        };
+        let result = written.map(|()| bytes as usize);
+        self.completed.push_back(Completion { token, buffer: Some(buffer), result });
+        Ok(())
+    }
+
+    /// Locks the blocks of a write against writes of parts of blocks by other threads.
+    fn lock(&mut self, offset: u64, bytes: u64) -> Result<Option<Range<u64>>> {
+        let range = self.volume.lock_range_of(offset, bytes);
+        let overlaps = |other: &Range<u64>| other.start < range.end && range.start < other.end;
+        if self.pending.iter().any(|(_, pending)| pending.locked.as_ref().is_some_and(overlaps)) {
+            // The batch holds the lock itself until it reaps the write.
+            self.drain()?;
+        }
+        Ok(self.volume.lock_kept(range))
+    }
+
+    /// Waits for all requests of the batch, and keeps their completions.
+    fn drain(&mut self) -> Result<()> {
+        self.inner.drain()?;
+        while let Some(done) = self.inner.next_completed() {
+            let done = self.finish(done);
+            self.completed.push_back(done);
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, done: Completion<JobBuf<B>>) -> Completion<B> {
+        let Completion { token: key, buffer, result } = done;
+        let Pending { token, op, .. } = self.remove(key);
+        let transferred = result.as_ref().copied().unwrap_or(0);
+        let (buffer, bytes) = match buffer {
+            Some(buffer) => {
+                let (buffer, bytes, copy) = buffer.finish(op == Op::Read, transferred);
+                self.spare.extend(copy);
+                (Some(buffer), bytes)
+            }
+            None => (None, transferred),
+        };
+        Completion { token, buffer, result: result.map(|_| bytes) }
+    }
+
+    /// Removes a request of the inner batch, and unlocks its blocks.
+    fn remove(&mut self, key: u64) -> Pending {
+        let mut pending = self.pending.remove(key as usize);
+        self.volume.unlock_kept(pending.locked.take());
+        pending
+    }
+
+    fn refused(&mut self, Refused { error, buffer }: Refused<JobBuf<B>>) -> Refused<B> {
+        let buffer = buffer.map(|buffer| {
+            let (buffer, _, copy) = buffer.finish(false, 0);
+            self.spare.extend(copy);
+            buffer
+        });
+        Refused { error, buffer }
+    }
+}
+
+impl<T: Threading, B: IoBuf> Drop for BouncedBatch<T, B> {
+    /// Waits for the requests in flight, and unlocks their blocks.
+    fn drop(&mut self) {
+        let _: Result<(), Error> = self.drain();
+        for pending in self.pending.drain() {
+            self.volume.unlock_kept(pending.locked);
+        }
+    }
+}
