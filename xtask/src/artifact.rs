@@ -12,6 +12,9 @@ use crate::workspace;
 /// The name of the program that contains the tests of a folder `tests`, a module for each file.
 const ALL: &str = "all";
 
+/// The optional parts of the library, for checks and tests.
+pub(crate) const FEATURES: &str = "--features=iopath/bytes,iopath/tokio";
+
 /// A program that cargo has built.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Artifact {
@@ -65,6 +68,9 @@ pub(crate) fn build_with(arguments: &[&str], change: impl FnOnce(&mut Command)) 
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = workspace::cargo();
     command.args(arguments).args(["--workspace", "--message-format", "json-render-diagnostics"]);
+    if arguments.first() == Some(&"test") {
+        command.arg(FEATURES);
+    }
     command
 }
 

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
+use crate::artifact::FEATURES;
 use crate::{explore, sim, tidy, torture, workspace};
 use logged::Logged;
 use programs::TestRun;
@@ -177,14 +178,14 @@ fn tidy() -> Result<Outcome> {
 
 fn clippy() -> Result<Outcome> {
     Logged::new("clippy", workspace::cargo())
-        .args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
+        .args(["clippy", "--workspace", "--all-targets", FEATURES, "--", "-D", "warnings"])
         .run()?;
     Ok(Outcome::Passed(String::new()))
 }
 
 fn docs() -> Result<Outcome> {
     Logged::new("docs", workspace::cargo())
-        .args(["doc", "--workspace", "--no-deps"])
+        .args(["doc", "--workspace", "--no-deps", FEATURES])
         .env("RUSTDOCFLAGS", "-D warnings")
         .run()?;
     Ok(Outcome::Passed(String::new()))

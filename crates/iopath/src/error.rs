@@ -241,6 +241,8 @@ pub enum ErrorKind {
     },
     /// The system has no memory for a buffer.
     NoMemory,
+    /// The request was cancelled, or the driver of its future has ended. The device may still execute it.
+    Cancelled,
 }
 
 impl Error {
@@ -285,6 +287,11 @@ impl Error {
         &self.0.path
     }
 
+    /// The same as [`Error::errno`], with the name of [`std::io::Error`] and [`OpenError`]. There is always a number.
+    pub fn raw_os_error(&self) -> Option<i32> {
+        Some(self.errno())
+    }
+
     /// The error number of Linux (`errno.h`): the number that the kernel reported, or else the number that the kernel
     /// uses for the same mistake.
     pub fn errno(&self) -> i32 {
@@ -308,6 +315,7 @@ impl Error {
             (ErrorKind::BatchFull { .. } | ErrorKind::Thread, _) => number(Errno::AGAIN),
             (ErrorKind::AllBorrowed { .. } | ErrorKind::NoMemory, _) => number(Errno::NOMEM),
             (ErrorKind::Wait, _) => number(Errno::IO),
+            (ErrorKind::Cancelled, _) => number(Errno::CANCELED),
             (
                 ErrorKind::Unaligned { .. }
                 | ErrorKind::UnalignedMemory { .. }
@@ -391,6 +399,12 @@ impl fmt::Display for Error {
                  repair the device, or discard these pages",
                 Because(cause.as_ref())
             ),
+            ErrorKind::Cancelled => {
+                write!(
+                    f,
+                    "a request for {path} was cancelled; the device may have executed it, or will do so"
+                )
+            }
             ErrorKind::Wait => write!(f, "I/O on {path} cannot continue{}", Because(cause.as_ref())),
             ErrorKind::Thread => write!(f, "another thread cannot use {path}{}", Because(cause.as_ref())),
             ErrorKind::Resize { size_bytes } => {
@@ -441,6 +455,7 @@ impl From<Error> for io::Error {
             ErrorKind::UnexpectedEnd { .. } | ErrorKind::Io(IoError::EndOfDevice) => {
                 io::ErrorKind::UnexpectedEof
             }
+            ErrorKind::Cancelled => io::ErrorKind::Other,
             _ => Self::from_raw_os_error(error.errno()).kind(),
         };
         Self::new(kind, error)

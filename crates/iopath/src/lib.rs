@@ -53,6 +53,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Futures
+//! An [`AsyncVolume`] is a volume for the tasks of any async runtime: its methods return futures, which own their
+//! buffers.
+//!
 //! # Durability
 //! A write that has returned is in the device or in the page cache. [`Volume::flush`] makes all such writes durable;
 //! [`Volume::write_durably_at`] is a durable write. When the device fails a flush, data may be lost. The volume then
@@ -77,6 +81,7 @@ mod batch;
 mod bounce;
 mod error;
 mod facts;
+mod futures;
 mod options;
 mod queues;
 mod shards;
@@ -96,6 +101,9 @@ pub mod remote {
 pub use batch::{Batch, BatchOptions, Completion, LocalBatch, Refused, Request};
 pub use error::{Error, ErrorKind, OpenError, Result};
 pub use facts::Facts;
+#[cfg(feature = "tokio")]
+pub use futures::AsyncCursor;
+pub use futures::{AsyncVolume, Command, Driver, Transfer, Turn};
 pub use iopath_core::cache::CacheStats;
 pub use iopath_core::elevator::{ELEVATORS, ElevatorError, ElevatorKind, ElevatorSpec, Tunable};
 pub use iopath_core::mapper::{

@@ -14,6 +14,9 @@ mod direct;
 mod extend;
 mod extreme_values;
 mod forced;
+mod futures;
+#[cfg(feature = "tokio")]
+mod futures_tokio;
 mod log;
 mod mapped;
 mod mapped_threads;

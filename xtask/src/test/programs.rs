@@ -19,6 +19,7 @@ use anyhow::{Context, Result, bail};
 use super::logged::{Logged, TestCount, log_path, skip_lines};
 use super::process::{self, Ending};
 use super::{Outcome, failures, progress};
+use crate::artifact::FEATURES;
 use crate::artifact::{self, Artifact, Group};
 use crate::workspace;
 
@@ -101,7 +102,9 @@ impl TestRun {
 
     fn doc_tests(&self) -> Program {
         let mut command = workspace::cargo();
-        command.args(["test", "--workspace", "--doc", "--no-fail-fast"]).env("CARGO_TERM_COLOR", "never");
+        command
+            .args(["test", "--workspace", "--doc", "--no-fail-fast", FEATURES])
+            .env("CARGO_TERM_COLOR", "never");
         command.args(["--", "--show-output"]).envs(self.variable);
         Program { name: "doc-tests".to_owned(), header: None, command }
     }

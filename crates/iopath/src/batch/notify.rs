@@ -39,6 +39,11 @@ impl<T: Threading, B: IoBuf> Batch<T, B> {
         Ok(descriptor)
     }
 
+    /// The notifier of the descriptor, if there is one: it makes the descriptor readable.
+    pub(crate) fn notifier(&self) -> Option<Notifier> {
+        self.notifier.clone()
+    }
+
     /// The maximum time to wait for [`Batch::completion_fd`] before the next [`Batch::poll`]; `None` for no limit.
     /// There is a limit in four cases: an elevator delays requests; a forced write waits for a flush of the page cache;
     /// writes wait because too many pages are dirty; a request waits for a page of a full cache.

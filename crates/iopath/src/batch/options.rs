@@ -42,6 +42,16 @@ impl BatchOptions {
         self
     }
 
+    /// The path that [`BatchOptions::buffered`] has selected.
+    pub(crate) const fn selects_cache(&self) -> Option<bool> {
+        self.buffered
+    }
+
+    /// The number of requests in flight.
+    pub(crate) const fn depth(&self) -> u32 {
+        self.io_depth
+    }
+
     /// The pool of the options, or a new one.
     pub(super) fn own_pool(&self) -> Result<BufferPool, NoMemory> {
         match &self.pool {

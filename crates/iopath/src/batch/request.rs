@@ -93,6 +93,16 @@ impl<B> Request<B> {
         Self::new(Op::WriteZeroes, None, offset, bytes)
     }
 
+    /// The number that the completion returns.
+    pub(crate) const fn token_value(&self) -> u64 {
+        self.token
+    }
+
+    /// The buffer of a request that is not executed.
+    pub(crate) fn into_buffer(self) -> Option<B> {
+        self.buffer
+    }
+
     /// Transfers the first `bytes` bytes of the buffer instead of all.
     pub const fn bytes(mut self, bytes: usize) -> Self {
         self.bytes = bytes as u64;

@@ -1,0 +1,169 @@
+//! Moves the requests of futures through a batch, and wakes their tasks. Does not wait: the program waits for its
+//! descriptor.
+
+use super::table::Shared;
+use crate::batch::{Batch, BatchOptions, Completion, Refused, Request};
+use crate::error::OpenError;
+use crate::source::threading::AnyThread;
+use crate::volume::Volume;
+use iopath_os::AnyBuf;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+/// Drives the futures of an [`AsyncVolume`](super::AsyncVolume) in an event loop of the program.
+///
+/// The loop calls [`Driver::turn`], then waits until the descriptor ([`AsFd`]) is readable, and so on until
+/// [`Turn::Ended`]. It never reads from the descriptor.
+///
+/// Dropping a driver waits for the requests at the device. Futures that have not completed by then, and later ones, fail
+/// with [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled).
+///
+/// ```no_run
+/// use iopath::{Driver, Turn};
+/// use rustix::event::{PollFd, PollFlags, poll};
+///
+/// fn drive(mut driver: Driver) -> std::io::Result<()> {
+///     while let Turn::Wait(limit) = driver.turn() {
+///         let limit = limit.and_then(|limit| limit.try_into().ok());
+///         poll(&mut [PollFd::new(&driver, PollFlags::IN)], limit.as_ref())?;
+///     }
+///     Ok(())
+/// }
+/// ```
+pub struct Driver {
+    batch: Batch<AnyThread, AnyBuf>,
+    shared: Arc<Shared>,
+    descriptor: OwnedFd,
+    depth: usize,
+    // Emptied in each turn; kept for their memory.
+    taken: Vec<Request<AnyBuf>>,
+    done: Vec<Completion<AnyBuf>>,
+    wakers: Vec<Waker>,
+}
+
+/// What to do after a turn of a [`Driver`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// Wait for the descriptor, not longer than this time if there is one; then the next turn.
+    Wait(Option<Duration>),
+    /// The last handle and future are dropped, and nothing is in flight: drop the driver.
+    Ended,
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver").field("batch", &self.batch).finish_non_exhaustive()
+    }
+}
+
+/// A driver, and the table of its futures.
+pub(super) fn open(volume: &Volume, options: &BatchOptions) -> Result<(Arc<Shared>, Driver), OpenError> {
+    let options = match options.selects_cache() {
+        None if volume.cache_if_any().is_some() => options.clone().buffered(true),
+        _ => options.clone(),
+    };
+    let mut batch = volume.batch_of::<AnyBuf>(&options)?;
+    let refused = |source| refused(volume, "given a completion descriptor", source);
+    let descriptor = batch.completion_fd().map_err(refused)?;
+    let notifier = batch.notifier().ok_or_else(|| refused(io::ErrorKind::Unsupported.into()))?;
+    let shared = Arc::new(Shared::new(volume, notifier));
+    let depth = options.depth() as usize;
+    let driver = Driver {
+        batch,
+        shared: Arc::clone(&shared),
+        descriptor,
+        depth,
+        taken: Vec::new(),
+        done: Vec::new(),
+        wakers: Vec::new(),
+    };
+    Ok((shared, driver))
+}
+
+pub(super) fn refused(volume: &Volume, what: &'static str, source: io::Error) -> OpenError {
+    OpenError::System { path: volume.facts().path.clone(), what, source }
+}
+
+impl Driver {
+    /// Submits the requests of futures that were polled, and completes those that the device has completed: their
+    /// tasks are woken. Does not wait for the device.
+    pub fn turn(&mut self) -> Turn {
+        // This clears the descriptor. Requests that are queued later make it readable again.
+        let mut next = self.batch.poll();
+        while let Some(done) = next {
+            self.done.push(done);
+            next = self.batch.next_completed();
+        }
+        self.submit();
+        self.complete();
+        if self.batch.in_flight() == 0 && self.shared.is_ended() && !self.shared.has_queued() {
+            return Turn::Ended;
+        }
+        Turn::Wait(self.batch.next_timeout())
+    }
+
+    /// A duplicate of the descriptor, for event loops that own what they wait for. It stays valid without the driver.
+    ///
+    /// # Errors
+    /// If the process has no descriptors left.
+    pub fn descriptor(&self) -> io::Result<OwnedFd> {
+        self.descriptor.try_clone()
+    }
+
+    /// Moves queued requests into the batch while it has room, and submits them together.
+    fn submit(&mut self) {
+        loop {
+            let room = self.depth.saturating_sub(self.batch.in_flight() as usize);
+            self.shared.take_queued(room, &mut self.taken);
+            if self.taken.is_empty() {
+                return;
+            }
+            for request in self.taken.drain(..) {
+                let token = request.token_value();
+                if let Err(Refused { error, buffer }) = self.batch.queue(request) {
+                    self.done.push(Completion { token, buffer, result: Err(error) });
+                }
+            }
+            self.batch.submit();
+            // Requests that are complete already, such as cached reads, leave room for others.
+            while let Some(done) = self.batch.next_completed() {
+                self.done.push(done);
+            }
+        }
+    }
+
+    fn complete(&mut self) {
+        if self.done.is_empty() {
+            return;
+        }
+        self.shared.complete(&mut self.done, &mut self.wakers);
+        self.wakers.drain(..).for_each(Waker::wake);
+    }
+}
+
+impl AsFd for Driver {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+impl AsRawFd for Driver {
+    fn as_raw_fd(&self) -> RawFd {
+        self.descriptor.as_raw_fd()
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.shared.end_driving();
+        // The system refuses to wait: the batch keeps the buffers, and their futures never complete.
+        while let Ok(Some(done)) = self.batch.wait() {
+            self.done.push(done);
+            self.complete();
+        }
+    }
+}

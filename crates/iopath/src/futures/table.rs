@@ -1,0 +1,189 @@
+//! The requests of futures between tasks and driver. Tasks and driver hold its lock only to move entries, never during
+//! I/O. The driver is woken by the notifier of its batch.
+
+use crate::batch::{Completion, Request};
+use crate::error::{Error, ErrorKind, Result};
+use crate::volume::Volume;
+use iopath_os::sync::{Mutex, MutexGuard};
+use iopath_os::{AnyBuf, Notifier};
+use slab::Slab;
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::PoisonError;
+use std::task::Waker;
+
+/// The place of a request in the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ticket(usize);
+
+/// Shared by the handles of a volume, its futures and the driver.
+pub(super) struct Shared {
+    table: Mutex<Table>,
+    /// Wakes the driver.
+    notifier: Notifier,
+    /// The path of the volume, for errors. The volume itself would keep itself open.
+    path: PathBuf,
+}
+
+#[derive(Default)]
+struct Table {
+    entries: Slab<Entry>,
+    /// Entries that the driver has not taken, in order.
+    queued: VecDeque<usize>,
+    /// No further requests begin: the last handle is dropped.
+    is_ended: bool,
+    /// The driver is dropped: no request completes any more.
+    is_undriven: bool,
+}
+
+enum Entry {
+    /// Not in the batch yet. A future that was dropped has no request any more.
+    Queued(Option<(Request<AnyBuf>, Waker)>),
+    /// In the batch. A future that was dropped has no waker any more.
+    InBatch(Option<Waker>),
+    Completed(Result<usize>, Option<AnyBuf>),
+}
+
+impl Shared {
+    pub(super) fn new(volume: &Volume, notifier: Notifier) -> Self {
+        Self { table: Mutex::default(), notifier, path: volume.facts().path.clone() }
+    }
+
+    fn cancelled(&self) -> Error {
+        Error::new(ErrorKind::Cancelled, &self.path)
+    }
+
+    /// Adds a request, and wakes the driver unless it has been woken for an earlier one.
+    pub(super) fn begin(&self, request: Request<AnyBuf>, waker: &Waker) -> Ticket {
+        let mut table = self.lock();
+        if table.is_undriven {
+            let entry = Entry::Completed(Err(self.cancelled()), request.into_buffer());
+            let key = table.entries.insert(entry);
+            drop(table);
+            waker.wake_by_ref();
+            return Ticket(key);
+        }
+        let key = table.entries.insert(Entry::Queued(Some((request, waker.clone()))));
+        let is_first = table.queued.is_empty();
+        table.queued.push_back(key);
+        drop(table);
+        if is_first {
+            self.notifier.notify();
+        }
+        Ticket(key)
+    }
+
+    /// The result of a request and its buffer; `None` if it has not completed: then `waker` is woken.
+    pub(super) fn poll(&self, ticket: Ticket, waker: &Waker) -> Option<(Result<usize>, Option<AnyBuf>)> {
+        let mut table = self.lock();
+        match &mut table.entries[ticket.0] {
+            Entry::Queued(Some((_, known))) | Entry::InBatch(Some(known)) => {
+                known.clone_from(waker);
+                return None;
+            }
+            Entry::Queued(None) | Entry::InBatch(None) => return None,
+            Entry::Completed(..) => {}
+        }
+        match table.entries.remove(ticket.0) {
+            Entry::Completed(result, buffer) => Some((result, buffer)),
+            Entry::Queued(_) | Entry::InBatch(_) => None,
+        }
+    }
+
+    /// The future is dropped. A request that the driver has taken keeps its buffer until it has completed.
+    pub(super) fn abandon(&self, ticket: Ticket) {
+        let mut table = self.lock();
+        // Dropped without the lock: wakers and buffers run code of the program.
+        let dropped = match &mut table.entries[ticket.0] {
+            Entry::Queued(request) => (request.take(), None),
+            Entry::InBatch(waker) => (None, waker.take().map(Entry::of_waker)),
+            Entry::Completed(..) => (None, Some(table.entries.remove(ticket.0))),
+        };
+        drop(table);
+        drop(dropped);
+    }
+
+    /// Moves up to `max` queued requests to `taken`, with their keys as tokens.
+    pub(super) fn take_queued(&self, max: usize, taken: &mut Vec<Request<AnyBuf>>) {
+        let mut table = self.lock();
+        let Table { entries, queued, .. } = &mut *table;
+        while taken.len() < max
+            && let Some(key) = queued.pop_front()
+        {
+            match std::mem::replace(&mut entries[key], Entry::InBatch(None)) {
+                Entry::Queued(Some((request, waker))) => {
+                    entries[key] = Entry::InBatch(Some(waker));
+                    taken.push(request.token(key as u64));
+                }
+                _ => drop(entries.remove(key)),
+            }
+        }
+    }
+
+    /// Completes requests, and moves the wakers of their futures to `wakers`. The buffers of dropped futures are dropped.
+    pub(super) fn complete(&self, done: &mut Vec<Completion<AnyBuf>>, wakers: &mut Vec<Waker>) {
+        let mut dropped = None;
+        let mut table = self.lock();
+        for Completion { token, buffer, result } in done.drain(..) {
+            let key = token as usize;
+            match std::mem::replace(&mut table.entries[key], Entry::Completed(result, buffer)) {
+                Entry::InBatch(Some(waker)) | Entry::Queued(Some((_, waker))) => wakers.push(waker),
+                Entry::InBatch(None) | Entry::Queued(None) | Entry::Completed(..) => {
+                    dropped.get_or_insert_with(Vec::new).push(table.entries.remove(key));
+                }
+            }
+        }
+        drop(table);
+    }
+
+    /// Whether queued requests wait for the driver.
+    pub(super) fn has_queued(&self) -> bool {
+        !self.lock().queued.is_empty()
+    }
+
+    /// Whether the last handle, and with it each future, is dropped.
+    pub(super) fn is_ended(&self) -> bool {
+        self.lock().is_ended
+    }
+
+    /// Ends the driver when its requests have completed.
+    pub(super) fn end(&self) {
+        self.lock().is_ended = true;
+        self.notifier.notify();
+    }
+
+    /// The driver is dropped: the queued requests and all later ones fail.
+    pub(super) fn end_driving(&self) {
+        let (mut wakers, mut dropped) = (Vec::new(), Vec::new());
+        let mut table = self.lock();
+        table.is_undriven = true;
+        let Table { entries, queued, .. } = &mut *table;
+        for key in queued.drain(..) {
+            match std::mem::replace(&mut entries[key], Entry::InBatch(None)) {
+                Entry::Queued(Some((request, waker))) => {
+                    entries[key] = Entry::Completed(Err(self.cancelled()), request.into_buffer());
+                    wakers.push(waker);
+                }
+                _ => dropped.push(entries.remove(key)),
+            }
+        }
+        drop(table);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Requests whose futures have not returned.
+    pub(super) fn in_flight(&self) -> usize {
+        self.lock().entries.len()
+    }
+
+    /// Ignores poisoning: no panic can leave the table half changed.
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entry {
+    const fn of_waker(waker: Waker) -> Self {
+        Self::InBatch(Some(waker))
+    }
+}

@@ -1,0 +1,247 @@
+//! Futures on a volume: many tasks of many threads agree with an array of bytes, in runtimes without support of this
+//! crate; a dropped future, driver or volume releases no memory that is in use, and loses no future.
+
+use crate::support::{options, scratch};
+use iopath::{
+    AlignedBuf, AsyncVolume, BatchOptions, BufferPool, Driver, ErrorKind, Fault, Faults, IoMode,
+    MemoryConfig, MemoryDisk, Op, Options, Turn, Unaligned, Volume,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use smol::future::{FutureExt, poll_once};
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+const PAGE: usize = 4096;
+const TASKS: u64 = 16;
+/// The pages of a task.
+const PAGES: u64 = 8;
+const BYTES: u64 = TASKS * PAGES * PAGE as u64;
+
+fn memory(options: &Options) -> Volume {
+    Volume::memory(&MemoryDisk::new(&MemoryConfig::of_bytes(BYTES)).unwrap(), options).unwrap()
+}
+
+/// A volume of each kind, in memory and on a file.
+pub(crate) fn each(mut check: impl FnMut(&str, &Volume)) {
+    let direct = options().write(true).depth(64).cache_bytes(48 * PAGE as u64);
+    let kinds = [
+        ("direct", direct.clone()),
+        ("elevator", direct.clone().elevator("deadline")),
+        ("bounced", direct.clone().unaligned(Unaligned::Bounce)),
+        ("buffered", direct.clone().mode(IoMode::Buffered)),
+        ("beside a page cache", direct.unaligned(Unaligned::Buffered)),
+    ];
+    for (name, options) in kinds {
+        check(&format!("{name}, memory"), &memory(&options));
+        if let Some((_directory, path)) = scratch(BYTES) {
+            check(&format!("{name}, file"), &Volume::open(&path, &options).unwrap());
+        }
+    }
+}
+
+/// One task: writes its pages and reads them back, several times, with a future dropped now and then.
+pub(crate) async fn write_and_read(volume: AsyncVolume, task: u64) {
+    let mut page = AlignedBuf::new(PAGE).unwrap();
+    for round in 0..6_u8 {
+        for at in 0..PAGES {
+            page.fill(round ^ (task * PAGES + at) as u8);
+            let (result, returned) = volume.write_at(page, (task * PAGES + at) * PAGE as u64).await;
+            assert_eq!(result.unwrap(), PAGE);
+            page = returned;
+        }
+        if round % 3 == 2 {
+            volume.flush().await.unwrap();
+        }
+        let dropped = volume.read_at(AlignedBuf::new(PAGE).unwrap(), task * PAGES * PAGE as u64);
+        assert!(poll_once(dropped).await.is_none_or(|(result, _)| result.is_ok()));
+        for at in 0..PAGES {
+            let (result, returned) = volume.read_at(page, (task * PAGES + at) * PAGE as u64).await;
+            assert_eq!(result.unwrap(), PAGE);
+            page = returned;
+            let expected = round ^ (task * PAGES + at) as u8;
+            assert!(page.iter().all(|byte| *byte == expected), "task {task}, page {at}, round {round}");
+        }
+    }
+}
+
+/// Runs the tasks on several threads, with fewer requests in the batch than there are tasks.
+fn run_tasks(volume: &AsyncVolume) {
+    let executor = smol::Executor::new();
+    let tasks: Vec<_> = (0..TASKS).map(|task| executor.spawn(write_and_read(volume.clone(), task))).collect();
+    let (end, ended) = smol::channel::unbounded::<()>();
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| smol::block_on(executor.run(ended.recv())));
+        }
+        smol::block_on(executor.run(async {
+            for task in tasks {
+                task.await;
+            }
+        }));
+        drop(end);
+    });
+}
+
+#[test]
+fn tasks_of_many_threads_agree_with_an_array_on_every_volume() {
+    each(|_, volume| {
+        run_tasks(&AsyncVolume::new(volume, &BatchOptions::new(5, 0)).unwrap());
+        run_tasks(&AsyncVolume::new(volume, &BatchOptions::new(64, 0).buffered(false)).unwrap());
+    });
+}
+
+/// Drives in the reactor of smol.
+async fn drive_in_smol(mut driver: Driver) {
+    let ready = smol::Async::new(driver.descriptor().unwrap()).unwrap();
+    while let Turn::Wait(limit) = driver.turn() {
+        let timer = async {
+            match limit {
+                Some(limit) => drop(smol::Timer::after(limit).await),
+                None => smol::future::pending().await,
+            }
+            Ok(())
+        };
+        ready.readable().or(timer).await.unwrap();
+    }
+}
+
+#[test]
+fn a_task_of_smol_drives() {
+    each(|_, volume| {
+        let (futures, driver) = AsyncVolume::with_driver(volume, &BatchOptions::new(8, 0)).unwrap();
+        let driver = smol::spawn(drive_in_smol(driver));
+        run_tasks(&futures);
+        drop(futures);
+        smol::block_on(driver);
+    });
+}
+
+/// Waits until something holds that another thread causes.
+fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what} did not happen");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_dropped_future_leaves_its_buffer_with_the_driver_until_the_device_has_completed() {
+    for options in [
+        Options::new().write(true),
+        Options::new().write(true).unaligned(Unaligned::Bounce),
+        Options::new().write(true).elevator("deadline"),
+    ] {
+        let faults = Faults::new(1);
+        let volume = memory(&options.faults(&faults));
+        faults.add(Fault::stuck().on(Op::Write));
+        let futures = AsyncVolume::new(&volume, &BatchOptions::new(4, 0)).unwrap();
+        let pool = BufferPool::new(1, PAGE).unwrap();
+        let mut buffer = pool.take().unwrap();
+        buffer.fill(9);
+        let timeout = async {
+            smol::Timer::after(Duration::from_millis(20)).await;
+            None
+        };
+        // The timeout drops the future of the write.
+        let result = smol::block_on(async { Some(futures.write_at(buffer, 0).await) }.or(timeout));
+        assert!(result.is_none(), "the write is stuck");
+        assert!(pool.take().is_none(), "the buffer was released before its request has completed");
+        faults.stop();
+        eventually("the return of the buffer", || pool.take().is_some());
+        let (read, page) = smol::block_on(futures.read_at(AlignedBuf::new(PAGE).unwrap(), 0));
+        assert_eq!(read.unwrap(), PAGE);
+        assert!(page.iter().all(|byte| *byte == 9), "the dropped write was not executed");
+    }
+}
+
+#[test]
+fn a_future_that_no_driver_has_seen_is_dropped_with_its_buffer() {
+    let volume = memory(&Options::new().write(true));
+    let (futures, driver) = AsyncVolume::with_driver(&volume, &BatchOptions::new(4, 0)).unwrap();
+    let pool = BufferPool::new(1, PAGE).unwrap();
+    let write = futures.write_at(pool.take().unwrap(), 0);
+    assert!(smol::block_on(poll_once(write)).is_none());
+    assert!(pool.take().is_some());
+    drop(futures);
+    let mut driver = driver;
+    assert_eq!(driver.turn(), Turn::Ended);
+}
+
+#[test]
+fn without_a_driver_futures_fail_and_return_their_buffers() {
+    let volume = memory(&Options::new().write(true));
+    let (futures, driver) = AsyncVolume::with_driver(&volume, &BatchOptions::new(4, 0)).unwrap();
+    let mut early = Box::pin(futures.write_at(vec![7; PAGE], 0));
+    assert!(smol::block_on(poll_once(&mut early)).is_none());
+    drop(driver);
+    for future in [early, Box::pin(futures.write_at(vec![8; PAGE], 0))] {
+        let (result, buffer) = smol::block_on(future);
+        assert_eq!((result.unwrap_err().kind(), buffer.len()), (ErrorKind::Cancelled, PAGE));
+    }
+    assert_eq!(smol::block_on(futures.flush()).unwrap_err().kind(), ErrorKind::Cancelled);
+}
+
+#[test]
+fn errors_of_requests_return_their_buffers() {
+    let volume = memory(&Options::new());
+    let futures = AsyncVolume::new(&volume, &BatchOptions::new(4, 0)).unwrap();
+    let (result, buffer) = smol::block_on(futures.write_at(vec![7; PAGE], 0));
+    assert_eq!((result.unwrap_err().kind(), buffer), (ErrorKind::ReadOnly, vec![7; PAGE]));
+    let (result, buffer) = smol::block_on(futures.read_at(Vec::with_capacity(PAGE), 1));
+    assert!(matches!(result.unwrap_err().kind(), ErrorKind::Unaligned { .. }));
+    assert!(buffer.is_empty() && buffer.capacity() == PAGE);
+    let (result, buffer) = smol::block_on(futures.read_bytes_at(Vec::with_capacity(PAGE), BYTES - 512, PAGE));
+    assert_eq!((result.unwrap(), buffer.len()), (512, 512), "a read ends with the volume");
+}
+
+#[test]
+fn the_thread_ends_with_the_last_handle_and_releases_the_volume() {
+    let Some((_directory, path)) = scratch(BYTES) else { return };
+    let options = options().write(true).lock(true);
+    for _ in 0..3 {
+        let volume = Volume::open(&path, &options).unwrap();
+        let futures = AsyncVolume::new(&volume, &BatchOptions::new(4, 0)).unwrap();
+        let other = futures.clone();
+        smol::block_on(futures.write_at(AlignedBuf::new(PAGE).unwrap(), 0)).0.unwrap();
+        drop((futures, volume));
+        smol::block_on(other.flush()).unwrap();
+        // The next lock would fail if the driver still held the volume.
+        drop(other);
+    }
+}
+
+/// A driver in the smallest event loop: poll(2).
+#[test]
+fn a_loop_of_the_program_drives_futures_of_other_threads() {
+    let volume = memory(&Options::new().write(true));
+    let (futures, mut driver) = AsyncVolume::with_driver(&volume, &BatchOptions::new(2, 0)).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let tasks: Vec<_> = (0..4).map(|task| Box::pin(write_and_read(futures.clone(), task))).collect();
+            smol::block_on(async {
+                for task in tasks {
+                    task.await;
+                }
+            });
+        });
+        while let Turn::Wait(limit) = driver.turn() {
+            let limit = Timespec::try_from(limit.unwrap_or(Duration::from_secs(60))).unwrap();
+            let ready = poll(&mut [PollFd::new(&driver, PollFlags::IN)], Some(&limit)).unwrap();
+            assert!(ready == 1 || limit.tv_sec < 60, "the driver was not woken");
+        }
+    });
+}
+
+fn is_shared<T: Send + Sync + Clone + 'static>(_: &T) {}
+fn is_send<F: Future + Send + Unpin>(_: &F) {}
+
+#[test]
+fn handles_and_futures_have_the_traits_that_runtimes_require() {
+    let volume = memory(&Options::new());
+    let futures = AsyncVolume::new(&volume, &BatchOptions::new(4, 0)).unwrap();
+    is_shared(&futures);
+    is_send(&futures.read_at(vec![0; PAGE], 0));
+    is_send(&futures.flush());
+    assert_eq!(futures.volume().size_bytes(), BYTES);
+}
