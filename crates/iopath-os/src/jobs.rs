@@ -95,6 +95,7 @@ struct Slot<B> {
     buffer: Option<B>,
     token: u64,
     is_used: bool,
+    is_cancelled: bool,
 }
 
 impl<B: IoBuf> Jobs<B> {
@@ -152,6 +153,24 @@ impl<B: IoBuf> Jobs<B> {
         Bio { op, extent, memory, fua: false, stream: Stream(0), priority: Priority::default(), token }
     }
 
+    /// Cancels a job with this token. Its buffer stays in the table until the bio has completed, and its completion is
+    /// then for nobody: see [`Jobs::take_cancelled`]. `false` if there is none. O(jobs).
+    pub(crate) fn cancel(&mut self, token: u64) -> bool {
+        let mut slots = self.slots.iter_mut();
+        let slot = slots.find(|slot| slot.is_used && !slot.is_cancelled && slot.token == token);
+        slot.map(|slot| slot.is_cancelled = true).is_some()
+    }
+
+    /// Removes the job of a completed bio if it was cancelled.
+    #[inline]
+    pub(crate) fn take_cancelled(&mut self, done: BioDone) -> bool {
+        let is_cancelled = std::mem::take(&mut self.slots[done.token as usize].is_cancelled);
+        if is_cancelled {
+            drop(self.finish(done));
+        }
+        is_cancelled
+    }
+
     /// Removes a job whose bio has completed.
     ///
     /// # Panics
@@ -205,6 +224,7 @@ impl<B: IoBuf> Jobs<B> {
             buffer: None,
             token: 0,
             is_used: false,
+            is_cancelled: false,
         });
         number
     }
@@ -261,6 +281,21 @@ mod tests {
             jobs.finish(done(token));
         }
         assert_eq!((jobs.slots.capacity(), jobs.len()), (capacity, 0));
+    }
+
+    #[test]
+    fn a_cancelled_job_keeps_its_buffer_until_its_bio_has_completed() {
+        let pool = BufferPool::new(1, 4096).unwrap();
+        let mut jobs = Jobs::new(2, true);
+        let bios = [7, 7].map(|token| jobs.start(job(token, pool.take())));
+        assert!(jobs.cancel(7) && jobs.cancel(7));
+        assert!(!jobs.cancel(7) && !jobs.cancel(8), "each job is cancelled once");
+        assert!(pool.take().is_none());
+        assert!(jobs.take_cancelled(done(bios[0].token)));
+        assert!(pool.take().is_some());
+        assert_eq!(jobs.start(job(9, None)).token, 0, "the slot is used again");
+        assert!(!jobs.take_cancelled(done(0)) && jobs.take_cancelled(done(1)));
+        assert_eq!((jobs.finish(done(0)).token, jobs.is_empty()), (9, true));
     }
 
     #[test]

@@ -142,9 +142,19 @@ impl<D: ?Sized + RealDevice, B: IoBuf> Runner<D, B> {
 
     /// The next completed job, as of the last [`Runner::wait`], [`Runner::reap`] or [`Runner::drain`].
     pub fn poll_completion(&mut self) -> Option<CompletedJob<B>> {
-        let done = self.pump.poll_completion()?;
-        self.publish_log_if_idle();
-        Some(self.jobs.finish(done))
+        loop {
+            let done = self.pump.poll_completion()?;
+            self.publish_log_if_idle();
+            if !self.jobs.take_cancelled(done) {
+                return Some(self.jobs.finish(done));
+            }
+        }
+    }
+
+    /// Cancels a job with this token: [`Runner::poll_completion`] will not return it. Its buffer is dropped when the
+    /// device has completed it. `false` if there is none in flight.
+    pub fn cancel(&mut self, token: u64) -> bool {
+        self.jobs.cancel(token)
     }
 
     /// Collects completions without waiting, and dispatches further requests to the device. Plugged jobs stay plugged.

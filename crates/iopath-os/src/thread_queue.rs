@@ -88,6 +88,14 @@ impl<O: ?Sized + RealDevice, S: ?Sized + RealDevice, B: IoBuf> ThreadQueue<O, S,
         }
     }
 
+    /// Cancels a job with this token: see [`Runner::cancel`].
+    pub fn cancel(&mut self, token: u64) -> bool {
+        match self {
+            Self::Own(runner) => runner.cancel(token),
+            Self::Shared(client) => client.cancel(token),
+        }
+    }
+
     /// Collects completions without waiting. Plugged jobs stay plugged.
     pub fn reap(&mut self) {
         match self {

@@ -8,7 +8,7 @@ mod notify;
 mod options;
 mod request;
 
-use crate::error::{Error, OpenError, Result};
+use crate::error::{Error, ErrorKind, OpenError, Result};
 use crate::source::threading::{AnyThread, OneThread, Threading};
 use crate::volume::Volume;
 use bounced::BouncedBatch;
@@ -16,6 +16,7 @@ use buffered::BufferedBatch;
 use direct::DirectBatch;
 use iopath_core::{LogSink, QueueStats};
 use iopath_os::{BorrowedBytes, BufferPool, IoBuf, Notifier, PoolBuf};
+use std::collections::VecDeque;
 use std::fmt;
 
 pub use options::BatchOptions;
@@ -96,6 +97,8 @@ pub struct Batch<T: Threading = AnyThread, B: IoBuf = PoolBuf> {
     pool: Option<BufferPool>,
     /// Notifies an event loop of completions.
     notifier: Option<Notifier>,
+    /// The completions of cancelled requests.
+    cancelled: VecDeque<Completion<B>>,
 }
 
 impl<T: Threading, B: IoBuf> fmt::Debug for Batch<T, B> {
@@ -241,7 +244,7 @@ impl<T: Threading, B: IoBuf> Batch<T, B> {
         } else {
             BatchIo::Direct(Box::new(DirectBatch::new(volume.clone(), options, pool.as_ref())?))
         };
-        Ok(Self { io, volume, pool, notifier: None })
+        Ok(Self { io, volume, pool, notifier: None, cancelled: VecDeque::new() })
     }
 
     /// An unused buffer of the pool; `None` if all are in use. A batch has one buffer for each request that may be in
@@ -287,17 +290,42 @@ impl<T: Threading, B: IoBuf> Batch<T, B> {
     /// [`ErrorKind::Wait`](crate::ErrorKind::Wait) if the system refuses to submit or wait. Errors of a request are in
     /// its [`Completion`].
     pub fn wait(&mut self) -> Result<Option<Completion<B>>> {
-        either!(&mut self.io, io => io.wait())
+        loop {
+            if let Some(done) = self.cancelled.pop_front() {
+                return Ok(Some(done));
+            }
+            let done = either!(&mut self.io, io => io.wait())?;
+            // The wait may have ended with a request that was cancelled.
+            if done.is_some() || self.in_flight() == 0 {
+                return Ok(done);
+            }
+        }
+    }
+
+    /// Cancels a request in flight with this token: the program need not wait for the device any longer. The next poll or
+    /// wait returns its completion, with [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) and without the buffer.
+    /// Returns `false` if no such request is in flight, or it has completed.
+    ///
+    /// The device may still execute the request, now or later. The buffer stays with the batch until then, and is then
+    /// dropped: one of a pool returns to it. So the request also keeps its place in the batch ([`Batch::in_flight`]), its
+    /// order and its claims. Dropping the batch still waits for it.
+    pub fn cancel(&mut self, token: u64) -> bool {
+        let is_cancelled = either!(&mut self.io, io => io.cancel(token));
+        if is_cancelled {
+            let result = Err(self.volume.error(ErrorKind::Cancelled));
+            self.cancelled.push_back(Completion { token, buffer: None, result });
+        }
+        is_cancelled
     }
 
     /// The next completion, if there is one. Does not wait, and does not submit queued requests.
     pub fn poll(&mut self) -> Option<Completion<B>> {
-        either!(&mut self.io, io => io.poll())
+        self.cancelled.pop_front().or_else(|| either!(&mut self.io, io => io.poll()))
     }
 
     /// The next completion that the last wait or poll reaped. Costs no system call.
     pub fn next_completed(&mut self) -> Option<Completion<B>> {
-        either!(&mut self.io, io => io.next_completed())
+        self.cancelled.pop_front().or_else(|| either!(&mut self.io, io => io.next_completed()))
     }
 
     /// Records each step of each request of the batch's queue in `sink` from now on, and replaces an earlier sink of
@@ -311,9 +339,10 @@ impl<T: Threading, B: IoBuf> Batch<T, B> {
         either!(&mut self.io, io => io.start_log(sink));
     }
 
-    /// Requests that are queued or submitted, and whose completion was not returned yet.
+    /// Requests that are queued or submitted, and whose completion was not returned yet; and cancelled requests that the
+    /// device has not completed.
     pub fn in_flight(&self) -> u32 {
-        either!(&self.io, io => io.in_flight())
+        either!(&self.io, io => io.in_flight()) + self.cancelled.len() as u32
     }
 
     /// The volume.

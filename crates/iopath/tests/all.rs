@@ -7,6 +7,7 @@ mod batch_borrow;
 mod buffered;
 mod buffered_batch;
 mod buffered_faults;
+mod cancel;
 mod completion_fd;
 mod crash;
 mod debug_output;

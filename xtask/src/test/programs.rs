@@ -19,8 +19,7 @@ use anyhow::{Context, Result, bail};
 use super::logged::{Logged, TestCount, log_path, skip_lines};
 use super::process::{self, Ending};
 use super::{Outcome, failures, progress};
-use crate::artifact::FEATURES;
-use crate::artifact::{self, Artifact, Group};
+use crate::artifact::{self, Artifact, FEATURES, Group};
 use crate::workspace;
 
 /// Groups that take the longest, the longest first. They start first, so that none of them runs alone at the end.

@@ -205,6 +205,14 @@ impl<B: IoBuf> CacheQueue<B> {
         self.completed.pop_front()
     }
 
+    /// Cancels a request with this token that has not completed: [`CacheQueue::next_completed`] will not return it. A
+    /// read ends when its page has arrived, a write is executed. `false` if there is none.
+    pub fn cancel(&mut self, token: u64) -> bool {
+        let mut requests = self.requests.iter_mut();
+        let found = requests.find(|(_, request)| request.token == token && !request.is_cancelled);
+        found.map(|(_, request)| request.is_cancelled = true).is_some()
+    }
+
     /// Requests queued and not yet returned by [`CacheQueue::next_completed`].
     pub fn in_flight(&self) -> u32 {
         (self.requests.len() + self.completed.len()) as u32
@@ -306,7 +314,9 @@ impl<B: IoBuf> CacheQueue<B> {
         let request = self.requests.remove(key as usize);
         self.changes -= u32::from(request.op != Op::Read);
         let followers = request.first_follower;
-        self.completed.push_back(request.completed(result));
+        if !request.is_cancelled {
+            self.completed.push_back(request.completed(result));
+        }
         self.release_followers(followers);
     }
 

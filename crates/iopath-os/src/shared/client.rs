@@ -103,8 +103,17 @@ impl<D: ?Sized + RealDevice, B: IoBuf> QueueClient<D, B> {
 
     /// The next completed job.
     pub fn poll_completion(&mut self) -> Option<CompletedJob<B>> {
-        let done = self.completions.pop()?;
-        Some(self.jobs.finish(done))
+        loop {
+            let done = self.completions.pop()?;
+            if !self.jobs.take_cancelled(done) {
+                return Some(self.jobs.finish(done));
+            }
+        }
+    }
+
+    /// Cancels a job with this token: see [`Runner::cancel`](crate::Runner::cancel).
+    pub fn cancel(&mut self, token: u64) -> bool {
+        self.jobs.cancel(token)
     }
 
     /// Collects completions for all clients, without waiting. Plugged jobs stay plugged.

@@ -35,6 +35,7 @@ struct Pending {
     op: Op,
     /// The blocks of a write, locked until its completion is reaped.
     locked: Option<Range<u64>>,
+    is_cancelled: bool,
 }
 
 impl<T: Threading, B: IoBuf> BouncedBatch<T, B> {
@@ -85,12 +86,18 @@ impl<T: Threading, B: IoBuf> BouncedBatch<T, B> {
             },
             Op::Read | Op::Flush => None,
         };
-        let key = self.pending.insert(Pending { token, op, locked }) as u64;
+        let key = self.pending.insert(Pending { token, op, locked, is_cancelled: false }) as u64;
         let request = Request { op, buffer, offset, bytes, token: key, stream, priority, is_durable };
         self.inner.queue(request).map_err(|refused| {
             self.remove(key);
             self.refused(refused)
         })
+    }
+
+    pub(super) fn cancel(&mut self, token: u64) -> bool {
+        let mut pending = self.pending.iter_mut();
+        let found = pending.find(|(_, pending)| pending.token == token && !pending.is_cancelled);
+        found.map(|(_, pending)| pending.is_cancelled = true).is_some()
     }
 
     pub(super) fn submit(&mut self) {
@@ -102,21 +109,26 @@ impl<T: Threading, B: IoBuf> BouncedBatch<T, B> {
             return Ok(Some(done));
         }
         let done = self.inner.wait()?;
-        Ok(done.map(|done| self.finish(done)))
+        Ok(done.and_then(|done| self.finish(done)))
     }
 
     pub(super) fn poll(&mut self) -> Option<Completion<B>> {
         self.next_completed().or_else(|| {
             let done = self.inner.poll()?;
-            Some(self.finish(done))
+            self.finish(done).or_else(|| self.next_completed())
         })
     }
 
     pub(super) fn next_completed(&mut self) -> Option<Completion<B>> {
-        self.completed.pop_front().or_else(|| {
-            let done = self.inner.next_completed()?;
-            Some(self.finish(done))
-        })
+        if let Some(done) = self.completed.pop_front() {
+            return Some(done);
+        }
+        while let Some(done) = self.inner.next_completed() {
+            if let Some(done) = self.finish(done) {
+                return Some(done);
+            }
+        }
+        None
     }
 
     pub(super) const fn bounced(&self) -> u64 {
@@ -253,14 +265,15 @@ impl<T: Threading, B: IoBuf> BouncedBatch<T, B> {
         self.inner.drain()?;
         while let Some(done) = self.inner.next_completed() {
             let done = self.finish(done);
-            self.completed.push_back(done);
+            self.completed.extend(done);
         }
         Ok(())
     }
 
-    fn finish(&mut self, done: Completion<JobBuf<B>>) -> Completion<B> {
+    /// The completion of a request; `None` if it was cancelled.
+    fn finish(&mut self, done: Completion<JobBuf<B>>) -> Option<Completion<B>> {
         let Completion { token: key, buffer, result } = done;
-        let Pending { token, op, .. } = self.remove(key);
+        let Pending { token, op, is_cancelled, .. } = self.remove(key);
         let transferred = result.as_ref().copied().unwrap_or(0);
         let (buffer, bytes) = match buffer {
             Some(buffer) => {
@@ -270,7 +283,7 @@ impl<T: Threading, B: IoBuf> BouncedBatch<T, B> {
             }
             None => (None, transferred),
         };
-        Completion { token, buffer, result: result.map(|_| bytes) }
+        (!is_cancelled).then(|| Completion { token, buffer, result: result.map(|_| bytes) })
     }
 
     /// Removes a request of the inner batch, and unlocks its blocks.

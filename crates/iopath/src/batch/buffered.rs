@@ -47,6 +47,10 @@ impl<B: IoBuf> BufferedBatch<B> {
         self.requests.borrow(offset, bytes)
     }
 
+    pub(super) fn cancel(&mut self, token: u64) -> bool {
+        self.requests.cancel(token)
+    }
+
     pub(super) fn submit(&mut self) {
         self.requests.submit();
     }

@@ -70,6 +70,13 @@ impl<T: Threading, B: IoBuf> DirectBatch<T, B> {
         }
     }
 
+    pub(super) fn cancel(&mut self, token: u64) -> bool {
+        match &mut self.coherent {
+            Some(coherent) => coherent.cancel(token),
+            None => self.runner.as_is_mut().cancel(token),
+        }
+    }
+
     pub(super) fn submit(&mut self) {
         self.runner().submit();
     }

@@ -1,11 +1,12 @@
 //! Notifies an event loop of completions through a file descriptor. Does not wait for it.
 
-use super::{Batch, BatchIo, either};
+use super::{Batch, BatchIo, Completion, either};
+use crate::error::{Cause, Error, ErrorKind, Result};
 use crate::source::threading::Threading;
 use iopath_os::{IoBuf, Notifier};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 impl<T: Threading, B: IoBuf> Batch<T, B> {
     /// A descriptor that becomes readable when requests have completed (`eventfd(2)`), for `epoll` and event loops such
@@ -37,6 +38,36 @@ impl<T: Threading, B: IoBuf> Batch<T, B> {
         either!(&mut self.io, io => io.set_notifier(&notifier))?;
         self.notifier = Some(notifier);
         Ok(descriptor)
+    }
+
+    /// Waits as [`Batch::wait`] does, at most for `limit`. `None` also if the limit has passed; requests are in flight
+    /// then ([`Batch::in_flight`]), and [`Batch::cancel`] ends the wait for one of them. The first call has the effects
+    /// of [`Batch::completion_fd`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Wait`](crate::ErrorKind::Wait) if the system refuses the wait, or requests are in flight at the first
+    /// call.
+    pub fn wait_timeout(&mut self, limit: Duration) -> Result<Option<Completion<B>>> {
+        if self.notifier.is_none() {
+            drop(self.completion_fd().map_err(|source| self.wait_error(source))?);
+        }
+        let end = Instant::now().checked_add(limit);
+        self.submit();
+        loop {
+            let done = self.poll();
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            if done.is_some() || self.in_flight() == 0 || left == Some(Duration::ZERO) {
+                return Ok(done);
+            }
+            let pause = [left, self.next_timeout()].into_iter().flatten().min();
+            if let Some(notifier) = &self.notifier {
+                notifier.wait(pause).map_err(|source| self.wait_error(source))?;
+            }
+        }
+    }
+
+    fn wait_error(&self, source: io::Error) -> Error {
+        self.volume.error(ErrorKind::Wait).because(Cause::System(source))
     }
 
     /// The notifier of the descriptor, if there is one: it makes the descriptor readable.

@@ -52,7 +52,9 @@ pub(super) struct Request<B> {
     pub(super) buffer: Option<B>,
     pub(super) unit_bytes: u64,
     is_durable: bool,
-    token: u64,
+    pub(super) token: u64,
+    /// Nobody expects its completion.
+    pub(super) is_cancelled: bool,
     pub(super) stage: Stage,
     pub(super) progress: Progress,
     /// Its place in the order of all requests of the queue.
@@ -155,6 +157,7 @@ impl<B: IoBuf> Request<B> {
             unit_bytes,
             is_durable,
             token,
+            is_cancelled: false,
             stage,
             progress,
             number,

@@ -33,6 +33,7 @@ struct AtDevice {
     token: u64,
     tag: Option<DirectTag>,
     is_forced: bool,
+    is_cancelled: bool,
 }
 
 #[derive(Debug)]
@@ -43,6 +44,7 @@ struct Unflushed<B: IoBuf> {
     forced: Option<Forced>,
     extent: Extent,
     completion: Completion<B>,
+    is_cancelled: bool,
 }
 
 impl<B: IoBuf> CoherentIos<B> {
@@ -62,6 +64,15 @@ impl<B: IoBuf> CoherentIos<B> {
 
     pub(super) fn in_flight(&self) -> u32 {
         (self.at_device.len() + self.unflushed.len() + self.completed.len()) as u32
+    }
+
+    /// Cancels a request with this token that has not completed.
+    pub(super) fn cancel(&mut self, token: u64) -> bool {
+        let at_device = self.at_device.iter_mut().map(|(_, it)| (it.token, &mut it.is_cancelled));
+        let unflushed = self.unflushed.iter_mut().map(|it| (it.completion.token, &mut it.is_cancelled));
+        let mut all = at_device.chain(unflushed);
+        let found = all.find(|(other, is_cancelled)| *other == token && !**is_cancelled);
+        found.map(|(_, is_cancelled)| *is_cancelled = true).is_some()
     }
 
     /// Whether forced writes wait for a flush.
@@ -86,7 +97,11 @@ impl<B: IoBuf> CoherentIos<B> {
             let known = last.filter(|(other, _)| *other == forced).map(|(_, result)| result);
             let Some(result) = known.or_else(|| cache.forced(forced)) else { return };
             last = Some((forced, result));
-            let Some(Unflushed { extent, mut completion, .. }) = self.unflushed.pop_front() else { return };
+            let Some(unflushed) = self.unflushed.pop_front() else { return };
+            let Unflushed { extent, mut completion, is_cancelled, .. } = unflushed;
+            if is_cancelled {
+                continue;
+            }
             if let Err(error) = result {
                 completion.result = Err(volume.failed(Op::Write, extent, error));
             }
@@ -134,7 +149,7 @@ impl<T: Threading, B: IoBuf> DirectBatch<T, B> {
             Some(guard) => guard.into_tag(),
             None => None,
         };
-        let at_device = AtDevice { token, tag, is_forced };
+        let at_device = AtDevice { token, tag, is_forced, is_cancelled: false };
         Ok(self.coherent.as_mut().map(|coherent| coherent.at_device.insert(at_device) as u64))
     }
 
@@ -150,15 +165,19 @@ impl<T: Threading, B: IoBuf> DirectBatch<T, B> {
     pub(super) fn reap_coherent(&mut self) {
         let (Some(coherent), Some(cache)) = (&mut self.coherent, self.volume.cache_if_any()) else { return };
         while let Some(mut finished) = self.runner.as_is_mut().poll_completion() {
-            let AtDevice { token, tag, is_forced } = coherent.at_device.remove(finished.token as usize);
+            let at_device = coherent.at_device.remove(finished.token as usize);
+            let AtDevice { token, tag, is_forced, is_cancelled } = at_device;
             finished.token = token;
             let extent = finished.extent;
             let completion = completion(&self.volume, finished);
             if is_forced && completion.result.is_ok() {
-                coherent.unflushed.push_back(Unflushed { tag, forced: None, extent, completion });
+                let unflushed = Unflushed { tag, forced: None, extent, completion, is_cancelled };
+                coherent.unflushed.push_back(unflushed);
             } else {
                 cache.end_direct(tag);
-                coherent.completed.push_back(completion);
+                if !is_cancelled {
+                    coherent.completed.push_back(completion);
+                }
             }
         }
         coherent.request_flush(cache);
