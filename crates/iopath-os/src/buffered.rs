@@ -124,7 +124,7 @@ pub struct BufferedStats {
 
 /// A device with a page cache in front, for any number of threads.
 ///
-/// Dropping it writes dirty pages back and ignores errors: call [`Buffered::flush`] before.
+/// Dropping it writes dirty pages back and ignores errors: call [`Buffered::flush`] before, or [`Buffered::abandon`].
 pub struct Buffered {
     shared: Arc<CacheShared>,
 }
@@ -207,6 +207,11 @@ impl Buffered {
         Ok(Self { shared: Arc::new(shared) })
     }
 
+    /// Drops the cache without writing dirty pages back. Write-back that has begun ends.
+    pub fn abandon(self) {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).is_abandoned = true;
+    }
+
     /// The size of the volume in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.shared.size()
@@ -267,7 +272,10 @@ impl CacheShared {
 impl Drop for Buffered {
     fn drop(&mut self) {
         // If a thread has panicked with the lock, the flusher panics as well and ends.
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).is_closing = true;
+        let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.is_closing = true;
+        let is_abandoned = state.is_abandoned;
+        drop(state);
         self.shared.stop_poller();
         let flusher = self.shared.flusher.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(flusher) = flusher {
@@ -275,7 +283,7 @@ impl Drop for Buffered {
             // Fails only if the thread has panicked; the panic was reported at that time.
             let _ = flusher.join();
         }
-        if !self.shared.state.is_poisoned() {
+        if !self.shared.state.is_poisoned() && !is_abandoned {
             let _ = self.write_back();
         }
     }

@@ -125,4 +125,4 @@ pub use iopath_os::{
 pub use options::{IoMode, Options, Readahead, Unaligned};
 pub use source::stripe::Member;
 pub use source::threading::{AnyThread, OneThread, Threading};
-pub use volume::{Cursor, Direct, PageGuard, RangeSupport, Volume};
+pub use volume::{Cursor, Direct, NotClosed, PageGuard, RangeSupport, Volume};

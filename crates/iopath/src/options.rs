@@ -61,6 +61,8 @@ pub struct Options {
     pub(crate) claim: bool,
     pub(crate) lock: bool,
     pub(crate) create_bytes: Option<u64>,
+    pub(crate) create_new: bool,
+    pub(crate) file_mode: u32,
     pub(crate) engine: Engine,
     pub(crate) elevator: String,
     pub(crate) depth: u32,
@@ -85,6 +87,8 @@ impl Default for Options {
             claim: true,
             lock: false,
             create_bytes: None,
+            create_new: false,
+            file_mode: 0o666,
             engine: Engine::Auto,
             elevator: "none".to_owned(),
             depth: 32,
@@ -183,6 +187,22 @@ impl Options {
     pub const fn create(mut self, bytes: u64) -> Self {
         self.create_bytes = Some(bytes);
         self.write = true;
+        self
+    }
+
+    /// Creates the file with `bytes` bytes, as [`Options::create`] does, and fails if it exists already.
+    #[must_use]
+    pub const fn create_new(mut self, bytes: u64) -> Self {
+        self = self.create(bytes);
+        self.create_new = true;
+        self
+    }
+
+    /// The permissions of a file that is created, from which the system removes those of the process's umask: `0o666`
+    /// unless set, as for [`std::fs::File`].
+    #[must_use]
+    pub const fn file_mode(mut self, mode: u32) -> Self {
+        self.file_mode = mode;
         self
     }
 

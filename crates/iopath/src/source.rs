@@ -8,6 +8,7 @@ pub(crate) mod threading;
 use crate::error::OpenError;
 use crate::options::{IoMode, Options};
 use crate::queues::{Devices, OpenDevice, Opened, Queue, Shape, SharedDevice, Tuning};
+use iopath_core::elevator::ElevatorSpec;
 use iopath_core::{Limits, QueueConfig, SECTOR_BYTES, StripeConfig};
 use iopath_os::target::guard::Contents;
 use iopath_os::target::{self, DioAlignment, Kind, Target, open_exclusive};
@@ -16,9 +17,11 @@ use iopath_os::{
     RealDevice, Remote, Runner, StripedError, Timed, limits_of,
 };
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stripe::{Member, Members, Part};
 
@@ -92,16 +95,43 @@ pub(crate) struct Source {
 
 impl Source {
     pub(crate) fn open(path: &Path, options: &Options) -> Result<(Self, Target), OpenError> {
-        let elevator = options.elevator.parse()?;
+        // Before a file is created.
+        let _: ElevatorSpec = options.elevator.parse()?;
         if let Some(bytes) = options.create_bytes {
-            create(path, bytes)?;
+            create(path, bytes, options)?;
         }
         let target = Target::inspect(path)?;
         if target.kind == Kind::Directory {
             return Err(OpenError::Directory(target.path));
         }
-        let alignment = DioAlignment::discover(&target.path)?;
         let file = open(&target, options)?;
+        Self::of_file(file, target, options)
+    }
+
+    /// A file that the program has opened. Its flags become those of direct I/O.
+    pub(crate) fn from_file(file: File, options: &Options) -> Result<(Self, Target), OpenError> {
+        let given = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let target = Target::inspect(&given)?;
+        if target.kind == Kind::Directory {
+            return Err(OpenError::Directory(target.path));
+        }
+        let refused = |what| move |errno: Errno| system(&given, what)(errno.into());
+        let stat = rustix::fs::fstat(&file).map_err(refused.clone()("inspected"))?;
+        if stat.st_ino != target.id.inode {
+            // The file was removed or replaced: the properties of its path are not its own.
+            return Err(refused("found by its path")(Errno::STALE));
+        }
+        let flags = rustix::fs::fcntl_getfl(&file).map_err(refused.clone()("inspected"))?;
+        if options.write && flags & OFlags::RWMODE != OFlags::RDWR {
+            return Err(refused("written: it was not opened for reading and writing")(Errno::BADF));
+        }
+        rustix::fs::fcntl_setfl(&file, flags | OFlags::DIRECT).map_err(refused("used for direct I/O"))?;
+        Self::of_file(file, target, options)
+    }
+
+    fn of_file(file: File, target: Target, options: &Options) -> Result<(Self, Target), OpenError> {
+        let elevator = options.elevator.parse()?;
+        let alignment = DioAlignment::discover(&target.path)?;
         if options.lock {
             target::lock(&target, &file, options.write)?;
         }
@@ -349,8 +379,15 @@ fn request_bytes_max(target: &Target) -> u64 {
 }
 
 /// Creates the file or extends it. Never shortens it.
-fn create(path: &Path, bytes: u64) -> Result<(), OpenError> {
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+fn create(path: &Path, bytes: u64, options: &Options) -> Result<(), OpenError> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .create_new(options.create_new)
+        .mode(options.file_mode)
+        .truncate(false)
+        .open(path);
     let file = file.map_err(system(path, "created"))?;
     let metadata = file.metadata().map_err(system(path, "measured"))?;
     if metadata.is_file() && metadata.len() < bytes {

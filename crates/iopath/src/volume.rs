@@ -27,6 +27,8 @@ use iopath_os::sync::{Mutex, MutexGuard};
 use iopath_os::target::Target;
 use iopath_os::{Buffered, MemoryDisk, Remote};
 use std::fmt;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -81,6 +83,18 @@ impl fmt::Debug for Volume {
     }
 }
 
+/// A volume that could not be closed: [`Volume::try_close`].
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+#[non_exhaustive]
+pub struct NotClosed {
+    /// The volume, still open.
+    pub volume: Volume,
+    /// The error of the flush.
+    #[source]
+    pub error: Error,
+}
+
 #[derive(Debug)]
 struct VolumeShared {
     source: Source,
@@ -106,6 +120,19 @@ impl Volume {
     /// [`OpenError`] if the target is missing, in use, or does not support the options.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self, OpenError> {
         let (source, target) = Source::open(path.as_ref(), options)?;
+        Self::of(source, target)
+    }
+
+    /// A volume on a file or block device that the program has opened, for reading, or for reading and writing with
+    /// [`Options::write`]. Its locks remain, and other descriptors of the same open file description do direct I/O from
+    /// now on, too. The options of creation have no effect. A block device is neither claimed nor checked, as without
+    /// [`Options::claim`].
+    ///
+    /// # Errors
+    /// Returns the errors of [`Volume::open`]; [`OpenError::System`] if the file has no path any more, or was not opened
+    /// for the I/O of the options. Needs `/proc`.
+    pub fn from_file(file: File, options: &Options) -> Result<Self, OpenError> {
+        let (source, target) = Source::from_file(file, options)?;
         Self::of(source, target)
     }
 
@@ -275,6 +302,61 @@ impl Volume {
     /// Returns the errors of [`Volume::flush`].
     pub fn close(self) -> Result<()> {
         if self.is_writable() { self.flush() } else { Ok(()) }
+    }
+
+    /// Does the same as [`Volume::close`], and returns the volume if the flush fails: the program can try again, handle
+    /// the loss ([`Volume::accept_loss`]), or give up the data ([`Volume::abandon`]).
+    ///
+    /// # Errors
+    /// [`NotClosed`], with the volume and the error of [`Volume::flush`].
+    pub fn try_close(self) -> Result<(), NotClosed> {
+        match if self.is_writable() { self.flush() } else { Ok(()) } {
+            Ok(()) => Ok(()),
+            Err(error) => Err(NotClosed { volume: self, error }),
+        }
+    }
+
+    /// Drops the volume without writing dirty pages back: bytes that were not flushed may be lost, and those of a failed
+    /// commit do not reappear later. Pages that the cache has already written back are not undone.
+    ///
+    /// # Errors
+    /// The volume, if other handles are open: clones, batches, cursors, futures.
+    pub fn abandon(self) -> Result<(), Self> {
+        match Arc::try_unwrap(self.shared) {
+            Ok(mut shared) => {
+                if let Some(cache) = shared.cache.take() {
+                    cache.abandon();
+                }
+                Ok(())
+            }
+            Err(shared) => Err(Self { shared }),
+        }
+    }
+
+    /// Prepares the queue and engine of the calling thread, which its first direct I/O would open otherwise. Does nothing
+    /// on a volume in [`IoMode::Buffered`], whose threads share those of the page cache.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Thread`] if no engine can be started.
+    pub fn warm(&self) -> Result<()> {
+        if self.is_buffered() {
+            return Ok(());
+        }
+        let make = || Ok(self.shared.source.thread_queue()?.queue);
+        let opened = self.shared.shards.with(make, |queue| {
+            queue.for_io(self.source());
+        });
+        opened.map_err(|error| self.thread_error(error))
+    }
+
+    /// The descriptor of the file or block device, open for direct I/O: for calls such as `fallocate`, `fstat` or a lock.
+    /// `None` for other sources. Writes through it are not coherent with the page cache, and a change of the length must
+    /// go through [`Volume::resize`].
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match self.backing() {
+            Backing::File(file) => Some(file.as_fd()),
+            Backing::Memory(_) | Backing::Remote(_) | Backing::Stripe(_) | Backing::Mapped(_) => None,
+        }
     }
 
     fn write(&self, buffer: &[u8], offset: u64, fua: bool) -> Result<()> {

@@ -23,6 +23,7 @@ mod mapped;
 mod mapped_threads;
 mod names;
 mod odd_sizes;
+mod opening;
 mod own_buffers;
 mod ranges;
 mod resize;

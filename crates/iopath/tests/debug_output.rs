@@ -2,8 +2,9 @@
 //! readable.
 
 use iopath::{
-    AlignedBuf, BatchOptions, Extent, ExtentMap, Faults, FileLayout, FileMap, FreeSpace, IndirectMap, IoMode,
-    MAPPERS, MemoryConfig, MemoryDisk, Options, Request, Space, Unaligned, Volume,
+    AlignedBuf, AnyBuf, AsyncVolume, BatchOptions, BufferPool, Extent, ExtentMap, Faults, FileLayout,
+    FileMap, FreeSpace, IndirectMap, IoMode, MAPPERS, MemoryConfig, MemoryDisk, Options, Request, Space,
+    Unaligned, Volume,
 };
 use std::fmt::Debug;
 
@@ -57,6 +58,27 @@ fn every_handle_of_a_volume_prints_briefly() {
             is_short(&bytes);
         }
     }
+}
+
+#[test]
+fn buffers_and_futures_print_briefly() {
+    let pool = BufferPool::new(4, 1 << 20).unwrap();
+    is_short(&pool);
+    is_short(&pool.take().unwrap());
+    is_short(&AnyBuf::new(vec![1; 1 << 20]));
+    let volume = Volume::memory(&disk(), &Options::new()).unwrap();
+    let mut batch = volume.batch_of::<Vec<u8>>(&BatchOptions::new(2, 0)).unwrap();
+    let request = Request::read_into(vec![1; 1 << 20], 0);
+    is_short(&request);
+    batch.queue(request).unwrap();
+    is_short(&batch);
+    is_short(&batch.wait().unwrap().unwrap());
+    is_short(&batch.queue(Request::write_from(vec![1; 1 << 20], 0)).unwrap_err());
+    let (futures, driver) = AsyncVolume::with_driver(&volume, &BatchOptions::new(2, 0)).unwrap();
+    is_short(&futures);
+    is_short(&driver);
+    is_short(&futures.read_at(vec![1; 1 << 20], 0));
+    is_short(&futures.flush());
 }
 
 #[test]

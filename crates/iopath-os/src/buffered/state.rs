@@ -55,6 +55,8 @@ pub(super) struct State {
     /// The number of calls of [`State::advance`]. While it does not change, no thread uses the cache.
     pub(super) activity: u64,
     pub(super) is_closing: bool,
+    /// Dirty pages are not written back at the end.
+    pub(super) is_abandoned: bool,
     /// The flusher's thread while it sleeps without a time limit.
     pub(super) parked_flusher: Option<Thread>,
     /// The waiter of the thread that polls for event loops.
@@ -105,6 +107,7 @@ impl State {
             broken: None,
             activity: 0,
             is_closing: false,
+            is_abandoned: false,
             parked_flusher: None,
             background: None,
             idle_poller: None,

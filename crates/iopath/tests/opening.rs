@@ -1,0 +1,115 @@
+//! How volumes are opened and closed: files of the program, new files, and volumes that cannot or must not be flushed.
+
+use crate::support::{filled, options, scratch};
+use iopath::{
+    AlignedBuf, BatchOptions, ErrorKind, Fault, Faults, IoError, IoMode, MemoryConfig, MemoryDisk, Op,
+    OpenError, Options, Volume,
+};
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+
+const PAGE: usize = 4096;
+
+#[test]
+fn a_file_of_the_program_becomes_a_volume() {
+    let Some((_directory, path)) = scratch(1 << 16) else { return };
+    for mode in [IoMode::Direct, IoMode::Buffered] {
+        let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let number = file.as_raw_fd();
+        let volume = Volume::from_file(file, &options().write(true).mode(mode)).unwrap();
+        assert_eq!(volume.descriptor().map(|descriptor| descriptor.as_raw_fd()), Some(number));
+        assert_eq!((volume.size_bytes(), &volume.facts().path), (1 << 16, &path.canonicalize().unwrap()));
+        let page = filled(PAGE, 1);
+        volume.write_at(&page, 8192).unwrap();
+        volume.close().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap()[8192..8192 + PAGE], page[..]);
+    }
+}
+
+#[test]
+fn a_file_without_a_path_or_the_right_to_write_is_refused() {
+    let Some((directory, path)) = scratch(1 << 16) else { return };
+    let read_only = File::open(&path).unwrap();
+    let refused = Volume::from_file(read_only.try_clone().unwrap(), &options().write(true)).unwrap_err();
+    assert!(matches!(refused, OpenError::System { .. }), "{refused}");
+    assert!(refused.to_string().contains("not opened for reading and writing"), "{refused}");
+    Volume::from_file(read_only, &options()).unwrap();
+    assert!(matches!(
+        Volume::from_file(File::open(directory.path()).unwrap(), &options()).unwrap_err(),
+        OpenError::Directory(_)
+    ));
+    let removed = File::open(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    Volume::from_file(removed, &options()).unwrap_err();
+}
+
+#[test]
+fn a_new_file_must_not_exist_and_gets_the_permissions_of_the_options() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = directory.path().join("new");
+    let new = options().create_new(1 << 16).file_mode(0o600);
+    match Volume::open(&path, &new) {
+        Ok(volume) => assert_eq!(volume.size_bytes(), 1 << 16),
+        Err(OpenError::Direct(error)) => return eprintln!("skipped: {error}"),
+        Err(error) => panic!("{error}"),
+    }
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let refused = Volume::open(&path, &new).unwrap_err();
+    assert_eq!(std::io::Error::from(refused).kind(), std::io::ErrorKind::AlreadyExists);
+    Volume::open(&path, &options().create(1 << 17)).unwrap();
+}
+
+fn failing() -> (MemoryDisk, Faults, Volume) {
+    let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 16)).unwrap();
+    let faults = Faults::new(1);
+    let buffered = Options::new().write(true).mode(IoMode::Buffered).cache_bytes(1 << 17).faults(&faults);
+    let volume = Volume::memory(&disk, &buffered).unwrap();
+    (disk, faults, volume)
+}
+
+fn first_byte(disk: &MemoryDisk) -> u8 {
+    let mut page = AlignedBuf::new(PAGE).unwrap();
+    Volume::memory(disk, &Options::new()).unwrap().read_exact_at(&mut page, 0).unwrap();
+    page[0]
+}
+
+#[test]
+fn a_volume_whose_flush_fails_is_returned_and_closes_when_it_succeeds() {
+    let (disk, faults, volume) = failing();
+    volume.write_at(&[7; PAGE], 0).unwrap();
+    faults.add(Fault::error(IoError::NoSpace).on(Op::Write));
+    let not_closed = volume.try_close().unwrap_err();
+    assert_eq!(not_closed.error.kind(), ErrorKind::Io(IoError::NoSpace));
+    faults.stop();
+    not_closed.volume.try_close().unwrap();
+    assert_eq!(first_byte(&disk), 7);
+}
+
+#[test]
+fn an_abandoned_volume_writes_nothing_back() {
+    let (disk, faults, volume) = failing();
+    volume.write_at(&[1; PAGE], 0).unwrap();
+    volume.flush().unwrap();
+    // No write-back before the end: the failed flush is that of a commit.
+    faults.add(Fault::error(IoError::NoSpace).on(Op::Write));
+    volume.write_at(&[2; PAGE], 0).unwrap();
+    volume.flush().unwrap_err();
+    let batch = volume.batch(&BatchOptions::new(1, PAGE)).unwrap();
+    let volume = volume.abandon().unwrap_err();
+    drop(batch);
+    volume.abandon().unwrap();
+    faults.stop();
+    assert_eq!(first_byte(&disk), 1);
+}
+
+#[test]
+fn a_warm_thread_and_a_descriptor_of_each_source() {
+    let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 16)).unwrap();
+    for options in [Options::new(), Options::new().mode(IoMode::Buffered).cache_bytes(1 << 17)] {
+        let volume = Volume::memory(&disk, &options).unwrap();
+        assert!(volume.descriptor().is_none());
+        std::thread::scope(|scope| scope.spawn(|| volume.warm()).join().unwrap()).unwrap();
+        volume.read_exact_at(&mut AlignedBuf::new(PAGE).unwrap(), 0).unwrap();
+    }
+}
