@@ -24,7 +24,8 @@ pub use bounced::JobBuf;
 ///
 /// # Safety
 /// While the value exists and no method with `&mut self` is called:
-/// - the memory of [`IoBuf::start`] and [`IoBuf::space`] stays allocated at the same address, also when the value moves;
+/// - the memory of [`IoBuf::start`] and [`IoBuf::space`] stays allocated at the same address, also when the value
+///   moves;
 /// - any thread may read the initialised bytes, and no code changes them;
 /// - the memory of [`IoBuf::space`] belongs to this value alone: no other code reads or writes it.
 ///
@@ -60,7 +61,8 @@ pub trait IoBufMut: IoBuf {}
 
 /// The initialised bytes of a buffer.
 pub fn init_of<B: IoBuf>(buffer: &B) -> &[u8] {
-    // SAFETY: the contract of `IoBuf`: allocated and initialised, and nobody changes the bytes while `buffer` is borrowed.
+    // SAFETY: the contract of `IoBuf`: allocated and initialised, and nobody changes the bytes while `buffer` is
+    // borrowed.
     unsafe { std::slice::from_raw_parts(buffer.start().as_ptr(), buffer.init_bytes()) }
 }
 
@@ -94,10 +96,9 @@ pub fn zeroed<B: IoBuf>(buffer: &mut B, bytes: usize) -> Option<&mut [u8]> {
 pub(crate) fn fill_space<B: IoBuf>(buffer: &mut B, at: usize, source: &[u8]) {
     let space = buffer.space().unwrap_or(NonNull::slice_from_raw_parts(NonNull::dangling(), 0));
     assert!(at <= space.len() && source.len() <= space.len() - at, "the bytes reach past the buffer");
+    let source_start = NonNull::from(source).cast();
     // SAFETY: within the space, which belongs to the buffer alone.
-    unsafe {
-        space.cast::<u8>().add(at).copy_from_nonoverlapping(NonNull::from(source).cast(), source.len())
-    };
+    unsafe { space.cast::<u8>().add(at).copy_from_nonoverlapping(source_start, source.len()) };
 }
 
 /// The memory of a buffer for an operation, for a device. `None` if the operation reads and the buffer has no space.

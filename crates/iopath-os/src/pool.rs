@@ -261,6 +261,18 @@ impl DerefMut for PoolBuf {
     }
 }
 
+impl AsRef<[u8]> for PoolBuf {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl AsMut<[u8]> for PoolBuf {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self
+    }
+}
+
 impl Drop for PoolBuf {
     fn drop(&mut self) {
         self.pool.shared.free.lock().unwrap_or_else(PoisonError::into_inner).push(self.number);

@@ -1,6 +1,6 @@
-//! Reads random blocks of a file with 64 reads in flight, in several ways, and prints the time and the CPU time of each:
-//! futures of a volume, driven by a thread or by tokio; a pool of threads with pread(2); `spawn_blocking` with pread(2);
-//! and `tokio::fs`, if its buffers are aligned enough for direct I/O on the file. The ways alternate.
+//! Reads random blocks of a file with 64 reads in flight, in several ways, and prints the time and the CPU time of
+//! each: futures of a volume, driven by a thread or by tokio; a pool of threads with pread(2); `spawn_blocking` with
+//! pread(2); and `tokio::fs`, if its buffers are aligned enough for direct I/O on the file. The ways alternate.
 //!
 //! `cargo run --release --features tokio --example async_compare -- FILE [READS] [ROUNDS]`
 

@@ -302,13 +302,13 @@ impl<T: Threading, B: IoBuf> Batch<T, B> {
         }
     }
 
-    /// Cancels a request in flight with this token: the program need not wait for the device any longer. The next poll or
-    /// wait returns its completion, with [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) and without the buffer.
-    /// Returns `false` if no such request is in flight, or it has completed.
+    /// Cancels a request in flight with this token: the program need not wait for the device any longer. The next poll
+    /// or wait returns its completion, with [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) and without the
+    /// buffer. Returns `false` if no such request is in flight, or it has completed.
     ///
     /// The device may still execute the request, now or later. The buffer stays with the batch until then, and is then
-    /// dropped: one of a pool returns to it. So the request also keeps its place in the batch ([`Batch::in_flight`]), its
-    /// order and its claims. Dropping the batch still waits for it.
+    /// dropped: one of a pool returns to it. So the request also keeps its place in the batch ([`Batch::in_flight`]),
+    /// its order and its claims. Dropping the batch still waits for it.
     pub fn cancel(&mut self, token: u64) -> bool {
         let is_cancelled = either!(&mut self.io, io => io.cancel(token));
         if is_cancelled {
@@ -339,8 +339,8 @@ impl<T: Threading, B: IoBuf> Batch<T, B> {
         either!(&mut self.io, io => io.start_log(sink));
     }
 
-    /// Requests that are queued or submitted, and whose completion was not returned yet; and cancelled requests that the
-    /// device has not completed.
+    /// Requests that are queued or submitted, and whose completion was not returned yet; and cancelled requests that
+    /// the device has not completed.
     pub fn in_flight(&self) -> u32 {
         either!(&self.io, io => io.in_flight()) + self.cancelled.len() as u32
     }

@@ -1,6 +1,6 @@
 //! Futures of reads and writes on a volume, without a runtime of their own. The tasks put requests into a table
-//! (`futures/table.rs`); a driver moves them through a batch (`futures/driver.rs`): a thread (`futures/thread.rs`), or a
-//! task of the program.
+//! (`futures/table.rs`); a driver moves them through a batch (`futures/driver.rs`): a thread (`futures/thread.rs`), or
+//! a task of the program.
 //!
 //! ```text
 //!   task ─ read_at ─▶ table: queued ─▶ driver ─▶ batch ─▶ device
@@ -36,9 +36,9 @@ pub use driver::{Driver, Turn};
 /// A volume for tasks: each method returns a future. Any number of tasks on any number of threads can share it, in any
 /// runtime. A clone is a cheap handle of the same driver.
 ///
-/// A future owns its buffer, and returns it with the result: [`IoBuf`](crate::IoBuf). The request begins when the future
-/// is first polled. **A dropped future does not stop its request**: the buffer stays with the driver until the device has
-/// completed it, so a timeout of the runtime is safe.
+/// A future owns its buffer, and returns it with the result: [`IoBuf`](crate::IoBuf). The request begins when the
+/// future is first polled. **A dropped future does not stop its request**: the buffer stays with the driver until the
+/// device has completed it, so a timeout of the runtime is safe.
 ///
 /// | constructor | driver |
 /// |---|---|
@@ -159,7 +159,8 @@ impl AsyncVolume {
         self.transfer(Request::read_into(AnyBuf::new(buffer), offset).bytes(bytes))
     }
 
-    /// Writes the initialised bytes of `buffer`, starting at byte `offset`. Returns the number of bytes, and the buffer.
+    /// Writes the initialised bytes of `buffer`, starting at byte `offset`. Returns the number of bytes, and the
+    /// buffer.
     pub fn write_at<B: IoBuf + Send>(&self, buffer: B, offset: u64) -> Transfer<B> {
         self.transfer(Request::write_from(AnyBuf::new(buffer), offset))
     }
@@ -251,13 +252,13 @@ impl Io {
                 self.state = State::Begun(ticket);
                 Poll::Pending
             }
-            State::Begun(ticket) => match self.handle.shared.poll(ticket, cx.waker()) {
-                Some(done) => Poll::Ready(done),
-                None => {
+            State::Begun(ticket) => {
+                let done = self.handle.shared.poll(ticket, cx.waker());
+                if done.is_none() {
                     self.state = State::Begun(ticket);
-                    Poll::Pending
                 }
-            },
+                done.map_or(Poll::Pending, Poll::Ready)
+            }
             State::Completed => panic!("the future has returned its result before"),
         }
     }

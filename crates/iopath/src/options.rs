@@ -3,6 +3,12 @@
 use iopath_core::mapper::Boundary;
 use iopath_os::{Engine, Faults, Timing};
 
+/// A multiple of every block and page of a buffered volume: the unit of [`Options::extend_step`].
+const EXTEND_UNIT_BYTES: u64 = 64 << 10;
+
+/// The largest step, so that no file length overflows.
+const EXTEND_STEP_MAX_BYTES: u64 = 1 << 40;
+
 /// The path of reads and writes to the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IoMode {
@@ -57,6 +63,7 @@ pub struct Options {
     pub(crate) mode: IoMode,
     pub(crate) write: bool,
     pub(crate) extend: bool,
+    pub(crate) extend_step_bytes: u64,
     pub(crate) overwrite: bool,
     pub(crate) claim: bool,
     pub(crate) lock: bool,
@@ -83,6 +90,7 @@ impl Default for Options {
             mode: IoMode::Direct,
             write: false,
             extend: false,
+            extend_step_bytes: 1 << 20,
             overwrite: false,
             claim: true,
             lock: false,
@@ -135,7 +143,7 @@ impl Options {
     /// the write returns. A write that fails at the device may still extend the volume: added bytes that were not
     /// written read as zeroes.
     ///
-    /// A buffered volume extends its file in steps of 1 MiB, so that an append costs as little as an append through the
+    /// A buffered volume extends its file in steps ([`Options::extend_step`]), so that an append costs as little as an append through the
     /// kernel. [`Volume::flush`](crate::Volume::flush), closing and dropping the volume truncate the file to the size
     /// of the volume. After a crash of the program or a power failure, the file may therefore end with extra zeroes.
     /// Flushed appends are complete.
@@ -151,6 +159,17 @@ impl Options {
     pub const fn extend(mut self, extend: bool) -> Self {
         self.extend = extend;
         self.write |= extend;
+        self
+    }
+
+    /// The step in which a buffered volume extends its file ([`Options::extend`]), in bytes: 1 MiB unless set; rounded up
+    /// to a multiple of 64 KiB. A larger step saves resizes of the file, a smaller one zeroes at its end after a crash.
+    #[must_use]
+    pub const fn extend_step(mut self, bytes: u64) -> Self {
+        let units = bytes.div_ceil(EXTEND_UNIT_BYTES);
+        let max = EXTEND_STEP_MAX_BYTES / EXTEND_UNIT_BYTES;
+        let units = if units == 0 { 1 } else { units };
+        self.extend_step_bytes = if units > max { max } else { units } * EXTEND_UNIT_BYTES;
         self
     }
 

@@ -238,8 +238,8 @@ impl<D: ?Sized + RealDevice, B: IoBuf> Queue<D, B> {
         let tuning = devices.tuning();
         let (wanted, generation) = tuning.wanted();
         let (used, engine, fallback) = if wanted.is_shared() {
-            let (client, engine, fallback) = Self::client(devices, &shape)?;
-            (ThreadQueue::Shared(client), engine, fallback)
+            let Opened { queue, engine, fallback } = Self::client(devices, &shape)?;
+            (ThreadQueue::Shared(queue), engine, fallback)
         } else {
             let Opened { queue: device, engine, fallback } = (shape.open)(devices, shape.pool.clone())?;
             (ThreadQueue::Own(Self::runner(device, devices, &shape, &wanted)), engine, fallback)
@@ -293,11 +293,12 @@ impl<D: ?Sized + RealDevice, B: IoBuf> Queue<D, B> {
     fn client(
         devices: &dyn Devices,
         shape: &Shape<D>,
-    ) -> Result<(QueueClient<SharedDevice, B>, &'static str, Option<Fallback>), OpenError> {
+    ) -> Result<Opened<QueueClient<SharedDevice, B>>, OpenError> {
         let Opened { queue, engine, fallback } = devices.tuning().shared_queue().open(devices)?;
         // A change of the settings during the opening has not reached the queue.
         devices.tuning().tune(queue);
-        Ok((queue.client_for_buffers(shape.jobs_max, shape.plug), engine, fallback.clone()))
+        let queue = queue.client_for_buffers(shape.jobs_max, shape.plug);
+        Ok(Opened { queue, engine, fallback: fallback.clone() })
     }
 
     fn runner(device: Box<D>, devices: &dyn Devices, shape: &Shape<D>, wanted: &Wanted) -> Runner<D, B> {
@@ -351,7 +352,7 @@ impl<D: ?Sized + RealDevice, B: IoBuf> Queue<D, B> {
         self.must_switch = false;
         let (wanted, _) = devices.tuning().wanted();
         let next = if self.belongs_to_shared(&wanted) {
-            ThreadQueue::Shared(Self::client(devices, &self.shape)?.0)
+            ThreadQueue::Shared(Self::client(devices, &self.shape)?.queue)
         } else {
             let opened = (self.shape.open)(devices, self.shape.pool.clone())?;
             ThreadQueue::Own(Self::runner(opened.queue, devices, &self.shape, &wanted))

@@ -129,8 +129,8 @@ impl Volume {
     /// [`Options::claim`].
     ///
     /// # Errors
-    /// Returns the errors of [`Volume::open`]; [`OpenError::System`] if the file has no path any more, or was not opened
-    /// for the I/O of the options. Needs `/proc`.
+    /// Returns the errors of [`Volume::open`]; [`OpenError::System`] if the file has no path any more, or was not
+    /// opened for the I/O of the options. Needs `/proc`.
     pub fn from_file(file: File, options: &Options) -> Result<Self, OpenError> {
         let (source, target) = Source::from_file(file, options)?;
         Self::of(source, target)
@@ -316,8 +316,8 @@ impl Volume {
         }
     }
 
-    /// Drops the volume without writing dirty pages back: bytes that were not flushed may be lost, and those of a failed
-    /// commit do not reappear later. Pages that the cache has already written back are not undone.
+    /// Drops the volume without writing dirty pages back: bytes that were not flushed may be lost, and those of a
+    /// failed commit do not reappear later. Pages that the cache has already written back are not undone.
     ///
     /// # Errors
     /// The volume, if other handles are open: clones, batches, cursors, futures.
@@ -333,8 +333,8 @@ impl Volume {
         }
     }
 
-    /// Prepares the queue and engine of the calling thread, which its first direct I/O would open otherwise. Does nothing
-    /// on a volume in [`IoMode::Buffered`], whose threads share those of the page cache.
+    /// Prepares the queue and engine of the calling thread, which its first direct I/O would open otherwise. Does
+    /// nothing on a volume in [`IoMode::Buffered`], whose threads share those of the page cache.
     ///
     /// # Errors
     /// [`ErrorKind::Thread`] if no engine can be started.
@@ -349,9 +349,9 @@ impl Volume {
         opened.map_err(|error| self.thread_error(error))
     }
 
-    /// The descriptor of the file or block device, open for direct I/O: for calls such as `fallocate`, `fstat` or a lock.
-    /// `None` for other sources. Writes through it are not coherent with the page cache, and a change of the length must
-    /// go through [`Volume::resize`].
+    /// The descriptor of the file or block device, open for direct I/O: for calls such as `fallocate`, `fstat` or a
+    /// lock. `None` for other sources. Writes through it are not coherent with the page cache, and a change of the
+    /// length must go through [`Volume::resize`].
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self.backing() {
             Backing::File(file) => Some(file.as_fd()),

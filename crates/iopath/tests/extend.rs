@@ -89,6 +89,19 @@ fn writes_extend_every_source_that_can_grow() {
 }
 
 #[test]
+fn a_buffered_file_is_extended_in_steps_of_the_options() {
+    let Some((_directory, path)) = scratch(0) else { return };
+    for (step, length) in [(0, 64 << 10), (1, 64 << 10), (100_000, 128 << 10), (4 << 20, 4 << 20)] {
+        let volume = Volume::open(&path, &buffered().extend_step(step)).unwrap();
+        volume.resize(0).unwrap();
+        volume.write_at(&[1; 100], 0).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), length, "a step of {step} bytes");
+        volume.close().unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 100);
+    }
+}
+
+#[test]
 fn direct_writes_extend_by_whole_blocks() {
     let Some((_directory, path)) = scratch(0) else { return };
     let volume = Volume::open(&path, &options().extend(true)).unwrap();

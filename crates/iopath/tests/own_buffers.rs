@@ -150,7 +150,7 @@ fn unaligned_memory_is_refused_with_its_buffer_or_bounced() {
     // Of two vectors in a row, at most one starts on a page.
     let unaligned = || {
         let candidates = [Vec::with_capacity(600), Vec::with_capacity(600)];
-        candidates.into_iter().find(|bytes: &Vec<u8>| bytes.as_ptr().addr() % 4096 != 0).unwrap()
+        candidates.into_iter().find(|bytes: &Vec<u8>| !bytes.as_ptr().addr().is_multiple_of(4096)).unwrap()
     };
     let direct = Options::new().write(true);
     let volume = Volume::memory(&disk, &direct).unwrap();
@@ -201,7 +201,7 @@ fn a_read_at_the_end_initialises_only_the_bytes_before_it() {
     assert_eq!((done.result.unwrap(), done.buffer.unwrap().len()), (100, 100));
 }
 
-/// The kernel, or any other executor of a request, may use its memory until the completion, whatever becomes of the
+/// The kernel, or any other executor of a request, may use its memory until the completion, also after a drop of the
 /// batch.
 #[test]
 fn a_dropped_batch_keeps_buffers_until_their_requests_have_completed() {
@@ -328,7 +328,7 @@ fn overlapping_bounced_writes_of_one_batch_need_no_reaping_between() {
 }
 
 #[test]
-fn an_event_loop_is_told_of_a_bounced_write_that_was_executed_at_once() {
+fn an_event_loop_is_notified_of_a_bounced_write_that_was_executed_at_once() {
     let volume = memory(&Options::new().write(true).unaligned(Unaligned::Bounce));
     let mut batch = volume.batch_of::<Vec<u8>>(&BatchOptions::new(8, 0)).unwrap();
     let _descriptor = batch.completion_fd().unwrap();

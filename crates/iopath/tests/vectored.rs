@@ -82,7 +82,7 @@ fn a_read_ends_at_the_end_of_the_volume() {
         match result {
             Ok(bytes) => assert!(bytes == 8192 && !is_raw, "{name}: {bytes}"),
             Err(error) => {
-                assert!(is_raw && matches!(error.kind(), ErrorKind::PastEnd { .. }), "{name}: {error}")
+                assert!(is_raw && matches!(error.kind(), ErrorKind::PastEnd { .. }), "{name}: {error}");
             }
         }
         let page = [0; 4096];

@@ -113,8 +113,8 @@ impl AnyBuf {
     }
 }
 
-// SAFETY: the contract of the inner type, whose memory does not move with the value; the inner value moves only as words
-// without a type.
+// SAFETY: the contract of the inner type, whose memory does not move with the value; the inner value moves only as
+// words without a type.
 unsafe impl IoBuf for AnyBuf {
     fn start(&self) -> NonNull<u8> {
         // SAFETY: the value has the type of the functions.

@@ -240,9 +240,10 @@ impl<T: Threading, B: IoBuf> BouncedBatch<T, B> {
         }
         self.bounced += 1;
         let source = &init_of(&buffer)[..bytes as usize];
-        let written = match is_durable {
-            true => self.volume.write_durably_at(source, offset),
-            false => self.volume.write_at(source, offset),
+        let written = if is_durable {
+            self.volume.write_durably_at(source, offset)
+        } else {
+            self.volume.write_at(source, offset)
         };
         let result = written.map(|()| bytes as usize);
         self.completed.push_back(Completion { token, buffer: Some(buffer), result });

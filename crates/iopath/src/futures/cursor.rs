@@ -1,5 +1,5 @@
 //! A position in a volume for code that uses the traits of tokio. Reads through a buffer of its own, because those
-//! traits lend their buffers for one call only.
+//! traits borrow their buffers for one call only.
 
 use super::{AsyncVolume, Transfer};
 use iopath_os::AlignedBuf;
@@ -15,8 +15,8 @@ const CHUNK_BYTES: u64 = 128 << 10;
 
 /// Reads and seeks in a volume through the traits of tokio: [`AsyncVolume::cursor`].
 ///
-/// It reads chunks of 128 KiB and copies from them. A chunk is kept until the cursor leaves it or seeks; later writes to
-/// it are not seen. Code that can own its buffers uses [`AsyncVolume::read_at`] instead, without a copy.
+/// It reads chunks of 128 KiB and copies from them. A chunk is kept until the cursor leaves it or seeks; later writes
+/// to it are not seen. Code that can own its buffers uses [`AsyncVolume::read_at`] instead, without a copy.
 pub struct AsyncCursor {
     volume: AsyncVolume,
     position: u64,

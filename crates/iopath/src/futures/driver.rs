@@ -19,8 +19,8 @@ use std::time::Duration;
 /// The loop calls [`Driver::turn`], then waits until the descriptor ([`AsFd`]) is readable, and so on until
 /// [`Turn::Ended`]. It never reads from the descriptor.
 ///
-/// Dropping a driver waits for the requests at the device. Futures that have not completed by then, and later ones, fail
-/// with [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled).
+/// Dropping a driver waits for the requests at the device. Futures that have not completed by then, and later ones,
+/// fail with [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled).
 ///
 /// ```no_run
 /// use iopath::{Driver, Turn};

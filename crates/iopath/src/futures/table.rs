@@ -78,7 +78,10 @@ impl Shared {
         let mut table = self.lock();
         match &mut table.entries[ticket.0] {
             Entry::Queued(Some((_, known))) | Entry::InBatch(Some(known)) => {
-                known.clone_from(waker);
+                let old = (!known.will_wake(waker)).then(|| std::mem::replace(known, waker.clone()));
+                // The drop of a waker may drop a task, and with it futures of this table.
+                drop(table);
+                drop(old);
                 return None;
             }
             Entry::Queued(None) | Entry::InBatch(None) => return None,
@@ -120,7 +123,8 @@ impl Shared {
         }
     }
 
-    /// Completes requests, and moves the wakers of their futures to `wakers`. The buffers of dropped futures are dropped.
+    /// Completes requests, and moves the wakers of their futures to `wakers`. The buffers of dropped futures are
+    /// dropped.
     pub(super) fn complete(&self, done: &mut Vec<Completion<AnyBuf>>, wakers: &mut Vec<Waker>) {
         let mut dropped = None;
         let mut table = self.lock();

@@ -2,8 +2,8 @@
 //!
 //! A resize of a file under a page cache is slow. It writes back the last page, and waits for direct I/O, because the
 //! kernel zeroes the rest of the last block in its own page cache. Therefore an append to a buffered file does not
-//! resize the file each time. The file is extended in steps that end at a multiple of [`STEP_BYTES`], which is the end
-//! of a block. Between steps, only the size in the page cache changes. A flush or close truncates the file to the size
+//! resize the file each time. The file is extended in steps that end at a multiple of `Options::extend_step`, which is
+//! the end of a block. Between steps, only the size in the page cache changes. A flush or close truncates the file to the size
 //! of the volume.
 //!
 //! ```text
@@ -18,9 +18,6 @@ use crate::source::Backing;
 use iopath_core::{Extent, Op, SECTOR_BYTES};
 use iopath_os::file_size_limit;
 use std::sync::atomic::Ordering;
-
-/// A multiple of every block and page.
-const STEP_BYTES: u64 = 1 << 20;
 
 impl Volume {
     /// Whether a write of `bytes` bytes at `offset` would extend the volume.
@@ -90,8 +87,9 @@ impl Volume {
     /// Extends the file beyond `size_bytes` to the next step. Returns `false` if the filesystem or the limit of the
     /// process refuses that length.
     fn extend_file(&self, size_bytes: u64) -> Result<bool> {
+        let step_bytes = self.source().options.extend_step_bytes;
         let (Backing::File(file), Some(file_bytes)) =
-            (self.backing(), size_bytes.checked_next_multiple_of(STEP_BYTES))
+            (self.backing(), size_bytes.checked_next_multiple_of(step_bytes))
         else {
             return Ok(false);
         };
@@ -99,7 +97,7 @@ impl Volume {
             return Ok(false);
         }
         let old_bytes = self.shared.file_bytes().max(self.size_bytes());
-        let is_extended = if old_bytes.is_multiple_of(STEP_BYTES) {
+        let is_extended = if old_bytes.is_multiple_of(step_bytes) {
             file.set_len(file_bytes).is_ok()
         } else {
             // The kernel zeroes the rest of the last page of the file. No I/O on that page may be in flight.
