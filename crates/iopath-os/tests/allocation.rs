@@ -8,12 +8,12 @@ use iopath_core::elevator::{ELEVATORS, ElevatorSpec};
 use iopath_core::mapper::{Boundary, FileLayout};
 use iopath_core::readahead::ReadaheadConfig;
 use iopath_core::{
-    Bio, BlockDevice, Extent, Instant, Io, LengthOnly, Limits, Op, Page, PageRange, QueueConfig,
-    RequestQueue, Stripe, StripeConfig, Tag,
+    Bio, BlockDevice, Extent, Instant, Io, LengthOnly, Limits, Op, Page, PageRange, Priority, QueueConfig,
+    RequestQueue, Stream, Stripe, StripeConfig, Tag,
 };
 use iopath_os::{
-    AlignedBuf, Buffered, BufferedConfig, BufferedStats, FileMap, Mapped, MemoryConfig, MemoryDisk, NoMemory,
-    Null, RealDevice, Runner, Segment, now,
+    AlignedBuf, AnyBuf, Buffered, BufferedConfig, BufferedStats, CacheQueue, CacheRequest, FileMap, Job,
+    Mapped, MemoryConfig, MemoryDisk, NoMemory, Null, RealDevice, Runner, Segment, now,
 };
 
 struct Counting;
@@ -262,4 +262,89 @@ fn a_warm_buffered_path_never_allocates() {
     assert!(hits - before.hits > 10_000, "{hits} hits");
     assert!(cache.pages_read - before.cache.pages_read > 1000, "{cache:?}");
     assert!(cache.pages_written - before.cache.pages_written > 1000, "{cache:?}");
+}
+
+/// Buffers of the program pass through a queue and back.
+#[test]
+fn a_warm_runner_never_allocates_for_buffers_of_any_type() {
+    let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20)).unwrap();
+    let mut runner: Runner<_, AnyBuf> = Runner::for_buffers(Box::new(disk.open()), &QueueConfig::default());
+    let mut buffers: Vec<AnyBuf> = (0..16)
+        .map(|number| match number % 2 {
+            0 => AnyBuf::new(AlignedBuf::new(4096).unwrap()),
+            _ => AnyBuf::new(vec![0_u8; 4096]),
+        })
+        .collect();
+    let mut lap = |number: u64| {
+        while let Some(buffer) = buffers.pop() {
+            let place = (number * 16 + buffers.len() as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 57;
+            let job = Job {
+                op: if buffers.len().is_multiple_of(3) { Op::Write } else { Op::Read },
+                extent: Extent::from_bytes(place * 4096, 4096).unwrap(),
+                buffer: Some(buffer),
+                fua: false,
+                stream: Stream(0),
+                priority: Priority::default(),
+                token: number,
+            };
+            runner.queue(job).unwrap();
+        }
+        runner.drain().unwrap();
+        while let Some(done) = runner.poll_completion() {
+            done.result.unwrap();
+            buffers.extend(done.buffer);
+        }
+        assert_eq!(buffers.len(), 16);
+    };
+    (0..4).for_each(&mut lap);
+    let warm = ALLOCATIONS.get();
+    (4..200).for_each(&mut lap);
+    assert_eq!(ALLOCATIONS.get() - warm, 0, "the runner allocates");
+}
+
+#[test]
+fn a_warm_queue_of_the_cache_never_allocates_for_buffers_of_any_type() {
+    let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20)).unwrap();
+    let config = BufferedConfig {
+        cache: CacheConfig { frames: 64, ..CacheConfig::default() },
+        readahead: None,
+        size_bytes: 1 << 20,
+        block_bytes: 512,
+        tail: None,
+        writes_last_block: false,
+        inline_reads: None,
+    };
+    let opened: Result<_, NoMemory> = Buffered::new(config, |_| {
+        let device: Box<dyn RealDevice + Send> = Box::new(disk.open());
+        Ok(Runner::new(device, &QueueConfig::default()))
+    });
+    let buffered = opened.unwrap();
+    let mut queue: CacheQueue<AnyBuf> = buffered.request_queue(16, 8);
+    let mut buffers: Vec<AnyBuf> = (0..16).map(|_| AnyBuf::new(vec![0_u8; 4096])).collect();
+    let mut lap = |number: u64| {
+        while let Some(buffer) = buffers.pop() {
+            let place = (number * 16 + buffers.len() as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56;
+            let request = CacheRequest {
+                op: if buffers.len().is_multiple_of(3) { Op::Write } else { Op::Read },
+                offset: place * 4000,
+                bytes: 4096,
+                buffer: Some(buffer),
+                is_durable: false,
+                unit_bytes: 1,
+                token: number,
+            };
+            assert!(queue.queue(request).is_ok());
+        }
+        while queue.in_flight() > 0 {
+            queue.wait(16).unwrap();
+            while let Some(done) = queue.next_completed() {
+                assert_eq!(done.result.unwrap(), 4096);
+                buffers.extend(done.buffer);
+            }
+        }
+    };
+    (0..40).for_each(&mut lap);
+    let warm = ALLOCATIONS.get();
+    (40..200).for_each(&mut lap);
+    assert_eq!(ALLOCATIONS.get() - warm, 0, "the queue allocates");
 }

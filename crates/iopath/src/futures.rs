@@ -48,10 +48,10 @@ pub use driver::{Driver, Turn};
 ///
 /// The requests of all tasks share one batch ([`BatchOptions`]): requests that become ready together are submitted with
 /// one system call. If two requests are in flight together and overlap, and at least one is a write, they are executed
-/// in the order in which their futures were first polled. A volume with a page cache uses it, unless
-/// [`BatchOptions::buffered`] selects direct I/O; the driver waits then while such I/O waits for the cache. On a volume
-/// with [`Unaligned::Bounce`](crate::Unaligned::Bounce), the driver executes a write of a part of a block itself.
-/// No future extends the volume: see [`Batch`](crate::Batch).
+/// in the order in which their futures were first polled. A cached read is ready at the first poll. A volume with a
+/// page cache uses it, unless [`BatchOptions::buffered`] selects direct I/O; the driver waits then while such I/O waits
+/// for the cache. On a volume with [`Unaligned::Bounce`](crate::Unaligned::Bounce), the driver executes a write of a
+/// part of a block itself. No future extends the volume: see [`Batch`](crate::Batch).
 ///
 /// ```
 /// use iopath::{AlignedBuf, AsyncVolume, BatchOptions, MemoryConfig, MemoryDisk, Options, Volume};
@@ -95,7 +95,23 @@ pub struct AsyncVolume {
 struct Handle {
     volume: Volume,
     shared: Arc<Shared>,
+    /// Requests go through the page cache.
+    uses_cache: bool,
     thread: Option<DriverThread>,
+}
+
+impl Handle {
+    fn open(volume: &Volume, options: &BatchOptions) -> Result<(Self, Driver), OpenError> {
+        let (shared, driver) = driver::open(volume, options)?;
+        let uses_cache = driver.uses_cache();
+        Ok((Self { volume: volume.clone(), shared, uses_cache, thread: None }, driver))
+    }
+
+    /// Executes a cached read without the driver, unless a change that began earlier is in flight.
+    fn read_cached(&self, request: &mut Request<AnyBuf>) -> Option<usize> {
+        let cache = self.volume.cache_if_any().filter(|_| self.uses_cache)?;
+        if self.shared.has_only_reads() { request.read_cached(cache) } else { None }
+    }
 }
 
 impl Drop for Handle {
@@ -124,10 +140,11 @@ impl AsyncVolume {
     /// Returns the errors of [`Volume::batch`], and [`OpenError::System`] if the system refuses the thread or the
     /// descriptor.
     pub fn new(volume: &Volume, options: &BatchOptions) -> Result<Self, OpenError> {
-        let (shared, driver) = driver::open(volume, options)?;
+        let (mut handle, driver) = Handle::open(volume, options)?;
         let started = DriverThread::start(driver);
         let thread = started.map_err(|source| driver::refused(volume, "driven by a thread", source))?;
-        Ok(Self::of(volume, shared, Some(thread)))
+        handle.thread = Some(thread);
+        Ok(Self { handle: Arc::new(handle) })
     }
 
     /// Futures on a volume, and the driver that the program runs. Without it, no future completes.
@@ -135,12 +152,8 @@ impl AsyncVolume {
     /// # Errors
     /// Returns the errors of [`AsyncVolume::new`].
     pub fn with_driver(volume: &Volume, options: &BatchOptions) -> Result<(Self, Driver), OpenError> {
-        let (shared, driver) = driver::open(volume, options)?;
-        Ok((Self::of(volume, shared, None), driver))
-    }
-
-    fn of(volume: &Volume, shared: Arc<Shared>, thread: Option<DriverThread>) -> Self {
-        Self { handle: Arc::new(Handle { volume: volume.clone(), shared, thread }) }
+        let (handle, driver) = Handle::open(volume, options)?;
+        Ok((Self { handle: Arc::new(handle) }, driver))
     }
 
     /// The volume: its size and facts, and the calls that have no future. A call may block the thread.
@@ -247,7 +260,10 @@ impl Io {
     /// If it is polled after it has completed: a bug of the caller.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(Result<usize>, Option<AnyBuf>)> {
         match std::mem::replace(&mut self.state, State::Completed) {
-            State::New(request) => {
+            State::New(mut request) => {
+                if let Some(bytes) = self.handle.read_cached(&mut request) {
+                    return Poll::Ready((Ok(bytes), request.into_buffer()));
+                }
                 let ticket = self.handle.shared.begin(request, cx.waker());
                 self.state = State::Begun(ticket);
                 Poll::Pending

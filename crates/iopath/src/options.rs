@@ -143,10 +143,10 @@ impl Options {
     /// the write returns. A write that fails at the device may still extend the volume: added bytes that were not
     /// written read as zeroes.
     ///
-    /// A buffered volume extends its file in steps ([`Options::extend_step`]), so that an append costs as little as an append through the
-    /// kernel. [`Volume::flush`](crate::Volume::flush), closing and dropping the volume truncate the file to the size
-    /// of the volume. After a crash of the program or a power failure, the file may therefore end with extra zeroes.
-    /// Flushed appends are complete.
+    /// A buffered volume extends its file in steps ([`Options::extend_step`]), so that an append costs as little as an
+    /// append through the kernel. [`Volume::flush`](crate::Volume::flush), closing and dropping the volume truncate the
+    /// file to the size of the volume. After a crash of the program or a power failure, the file may therefore end with
+    /// extra zeroes. Flushed appends are complete.
     ///
     /// If another handle or process has made the file longer meanwhile, the volume leaves the length of the file as it
     /// is. Two handles must not extend one file at the same time. While one handle has unflushed appends, writes of the
@@ -162,8 +162,9 @@ impl Options {
         self
     }
 
-    /// The step in which a buffered volume extends its file ([`Options::extend`]), in bytes: 1 MiB unless set; rounded up
-    /// to a multiple of 64 KiB. A larger step saves resizes of the file, a smaller one zeroes at its end after a crash.
+    /// The step in which a buffered volume extends its file ([`Options::extend`]), in bytes: 1 MiB unless set; rounded
+    /// up to a multiple of 64 KiB. A larger step saves resizes of the file, a smaller one zeroes at its end after a
+    /// crash.
     #[must_use]
     pub const fn extend_step(mut self, bytes: u64) -> Self {
         let units = bytes.div_ceil(EXTEND_UNIT_BYTES);

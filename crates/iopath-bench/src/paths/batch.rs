@@ -106,7 +106,7 @@ struct BatchConnection {
 
 impl BatchConnection {
     fn complete(&mut self, completion: Completion, done: &mut Vec<Done>) {
-        let Completion { token, buffer, result } = completion;
+        let Completion { token, buffer, result, .. } = completion;
         // A trim has no buffer.
         if buffer.is_some() {
             self.buffers[token as usize] = buffer;

@@ -1,7 +1,7 @@
 //! A request for a batch. Plain data: elevators interpret stream and priority.
 
 use iopath_core::{Op, Priority, Stream};
-use iopath_os::{IoBuf, IoBufMut, PoolBuf, space_bytes};
+use iopath_os::{Buffered, IoBuf, IoBufMut, PoolBuf, space_bytes};
 use std::fmt;
 
 /// An I/O for [`Batch::queue`](crate::Batch::queue): the operation, its range, and optional settings.
@@ -91,6 +91,20 @@ impl<B> Request<B> {
     /// Makes whole blocks read as zeroes: see [`Volume::write_zeroes`](crate::Volume::write_zeroes).
     pub const fn write_zeroes(offset: u64, bytes: u64) -> Self {
         Self::new(Op::WriteZeroes, None, offset, bytes)
+    }
+
+    pub(crate) fn is_read(&self) -> bool {
+        self.op == Op::Read
+    }
+
+    /// Executes a read whose bytes are all in the page cache. The number of bytes.
+    pub(crate) fn read_cached(&mut self, cache: &Buffered) -> Option<usize>
+    where
+        B: IoBuf,
+    {
+        let bytes = usize::try_from(self.bytes).ok()?;
+        let buffer = self.buffer.as_mut().filter(|_| self.op == Op::Read)?;
+        cache.try_read(buffer, self.offset, bytes)
     }
 
     /// The number that the completion returns.

@@ -114,6 +114,10 @@ impl Driver {
         self.descriptor.try_clone()
     }
 
+    pub(super) const fn uses_cache(&self) -> bool {
+        self.batch.is_buffered()
+    }
+
     /// Moves queued requests into the batch while it has room, and submits them together.
     fn submit(&mut self) {
         loop {

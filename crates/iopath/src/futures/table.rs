@@ -27,7 +27,9 @@ pub(super) struct Shared {
 
 #[derive(Default)]
 struct Table {
-    entries: Slab<Entry>,
+    slots: Slab<Slot>,
+    /// Entries of requests that are no reads.
+    changes: usize,
     /// Entries that the driver has not taken, in order.
     queued: VecDeque<usize>,
     /// No further requests begin: the last handle is dropped.
@@ -36,12 +38,32 @@ struct Table {
     is_undriven: bool,
 }
 
+struct Slot {
+    /// It is no read.
+    is_change: bool,
+    entry: Entry,
+}
+
 enum Entry {
     /// Not in the batch yet. A future that was dropped has no request any more.
     Queued(Option<(Request<AnyBuf>, Waker)>),
     /// In the batch. A future that was dropped has no waker any more.
     InBatch(Option<Waker>),
     Completed(Result<usize>, Option<AnyBuf>),
+}
+
+impl Table {
+    /// Removes an entry that the driver no longer uses.
+    fn remove(&mut self, key: usize) -> Entry {
+        let Slot { is_change, entry } = self.slots.remove(key);
+        self.changes -= usize::from(is_change);
+        entry
+    }
+
+    fn insert(&mut self, is_change: bool, entry: Entry) -> usize {
+        self.changes += usize::from(is_change);
+        self.slots.insert(Slot { is_change, entry })
+    }
 }
 
 impl Shared {
@@ -55,15 +77,16 @@ impl Shared {
 
     /// Adds a request, and wakes the driver unless it has been woken for an earlier one.
     pub(super) fn begin(&self, request: Request<AnyBuf>, waker: &Waker) -> Ticket {
+        let is_change = !request.is_read();
         let mut table = self.lock();
         if table.is_undriven {
             let entry = Entry::Completed(Err(self.cancelled()), request.into_buffer());
-            let key = table.entries.insert(entry);
+            let key = table.insert(is_change, entry);
             drop(table);
             waker.wake_by_ref();
             return Ticket(key);
         }
-        let key = table.entries.insert(Entry::Queued(Some((request, waker.clone()))));
+        let key = table.insert(is_change, Entry::Queued(Some((request, waker.clone()))));
         let is_first = table.queued.is_empty();
         table.queued.push_back(key);
         drop(table);
@@ -76,7 +99,7 @@ impl Shared {
     /// The result of a request and its buffer; `None` if it has not completed: then `waker` is woken.
     pub(super) fn poll(&self, ticket: Ticket, waker: &Waker) -> Option<(Result<usize>, Option<AnyBuf>)> {
         let mut table = self.lock();
-        match &mut table.entries[ticket.0] {
+        match &mut table.slots[ticket.0].entry {
             Entry::Queued(Some((_, known))) | Entry::InBatch(Some(known)) => {
                 let old = (!known.will_wake(waker)).then(|| std::mem::replace(known, waker.clone()));
                 // The drop of a waker may drop a task, and with it futures of this table.
@@ -87,7 +110,7 @@ impl Shared {
             Entry::Queued(None) | Entry::InBatch(None) => return None,
             Entry::Completed(..) => {}
         }
-        match table.entries.remove(ticket.0) {
+        match table.remove(ticket.0) {
             Entry::Completed(result, buffer) => Some((result, buffer)),
             Entry::Queued(_) | Entry::InBatch(_) => None,
         }
@@ -97,10 +120,10 @@ impl Shared {
     pub(super) fn abandon(&self, ticket: Ticket) {
         let mut table = self.lock();
         // Dropped without the lock: wakers and buffers run code of the program.
-        let dropped = match &mut table.entries[ticket.0] {
+        let dropped = match &mut table.slots[ticket.0].entry {
             Entry::Queued(request) => (request.take(), None),
             Entry::InBatch(waker) => (None, waker.take().map(Entry::of_waker)),
-            Entry::Completed(..) => (None, Some(table.entries.remove(ticket.0))),
+            Entry::Completed(..) => (None, Some(table.remove(ticket.0))),
         };
         drop(table);
         drop(dropped);
@@ -109,16 +132,15 @@ impl Shared {
     /// Moves up to `max` queued requests to `taken`, with their keys as tokens.
     pub(super) fn take_queued(&self, max: usize, taken: &mut Vec<Request<AnyBuf>>) {
         let mut table = self.lock();
-        let Table { entries, queued, .. } = &mut *table;
         while taken.len() < max
-            && let Some(key) = queued.pop_front()
+            && let Some(key) = table.queued.pop_front()
         {
-            match std::mem::replace(&mut entries[key], Entry::InBatch(None)) {
-                Entry::Queued(Some((request, waker))) => {
-                    entries[key] = Entry::InBatch(Some(waker));
-                    taken.push(request.token(key as u64));
-                }
-                _ => drop(entries.remove(key)),
+            let entry = &mut table.slots[key].entry;
+            if let Entry::Queued(Some((request, waker))) = std::mem::replace(entry, Entry::InBatch(None)) {
+                *entry = Entry::InBatch(Some(waker));
+                taken.push(request.token(key as u64));
+            } else {
+                table.remove(key);
             }
         }
     }
@@ -130,14 +152,19 @@ impl Shared {
         let mut table = self.lock();
         for Completion { token, buffer, result } in done.drain(..) {
             let key = token as usize;
-            match std::mem::replace(&mut table.entries[key], Entry::Completed(result, buffer)) {
+            match std::mem::replace(&mut table.slots[key].entry, Entry::Completed(result, buffer)) {
                 Entry::InBatch(Some(waker)) | Entry::Queued(Some((_, waker))) => wakers.push(waker),
                 Entry::InBatch(None) | Entry::Queued(None) | Entry::Completed(..) => {
-                    dropped.get_or_insert_with(Vec::new).push(table.entries.remove(key));
+                    dropped.get_or_insert_with(Vec::new).push(table.remove(key));
                 }
             }
         }
         drop(table);
+    }
+
+    /// Whether all requests are reads: a cached read that completes at once then overtakes no change.
+    pub(super) fn has_only_reads(&self) -> bool {
+        self.lock().changes == 0
     }
 
     /// Whether queued requests wait for the driver.
@@ -161,14 +188,13 @@ impl Shared {
         let (mut wakers, mut dropped) = (Vec::new(), Vec::new());
         let mut table = self.lock();
         table.is_undriven = true;
-        let Table { entries, queued, .. } = &mut *table;
-        for key in queued.drain(..) {
-            match std::mem::replace(&mut entries[key], Entry::InBatch(None)) {
-                Entry::Queued(Some((request, waker))) => {
-                    entries[key] = Entry::Completed(Err(self.cancelled()), request.into_buffer());
-                    wakers.push(waker);
-                }
-                _ => dropped.push(entries.remove(key)),
+        while let Some(key) = table.queued.pop_front() {
+            let entry = &mut table.slots[key].entry;
+            if let Entry::Queued(Some((request, waker))) = std::mem::replace(entry, Entry::InBatch(None)) {
+                *entry = Entry::Completed(Err(self.cancelled()), request.into_buffer());
+                wakers.push(waker);
+            } else {
+                dropped.push(table.remove(key));
             }
         }
         drop(table);
@@ -177,7 +203,7 @@ impl Shared {
 
     /// Requests whose futures have not returned.
     pub(super) fn in_flight(&self) -> usize {
-        self.lock().entries.len()
+        self.lock().slots.len()
     }
 
     /// Ignores poisoning: no panic can leave the table half changed.

@@ -3,8 +3,8 @@
 //! A resize of a file under a page cache is slow. It writes back the last page, and waits for direct I/O, because the
 //! kernel zeroes the rest of the last block in its own page cache. Therefore an append to a buffered file does not
 //! resize the file each time. The file is extended in steps that end at a multiple of `Options::extend_step`, which is
-//! the end of a block. Between steps, only the size in the page cache changes. A flush or close truncates the file to the size
-//! of the volume.
+//! the end of a block. Between steps, only the size in the page cache changes. A flush or close truncates the file to
+//! the size of the volume.
 //!
 //! ```text
 //!   file    ├──────────────────────────────────────────┤ a multiple of the step, until a flush

@@ -6,14 +6,32 @@ use iopath_core::buffered::ReadStep;
 
 use super::request::{CacheRequest, Progress};
 use super::{CacheQueue, CacheShared};
+use crate::buffered::Buffered;
 use crate::clock;
-use crate::io_buf::{IoBuf, fill_space};
+use crate::io_buf::{IoBuf, fill_space, space_bytes};
 use crate::thread_number;
 
 impl Progress {
     fn of_read(shared: &CacheShared, offset: u64, bytes: usize) -> Self {
         let failed_resizes = shared.failed_resizes();
         Self { has_begun: true, done: 0, available: shared.before_end(offset, bytes), failed_resizes }
+    }
+}
+
+impl Buffered {
+    /// Reads `bytes` bytes at `offset` into the space of `buffer` if all of their pages are cached; fewer at the end of
+    /// the volume. Never waits, and takes no lock. `None` if a page is missing, or the space is too short.
+    pub fn try_read<B: IoBuf>(&self, buffer: &mut B, offset: u64, bytes: usize) -> Option<usize> {
+        if bytes > space_bytes(buffer) {
+            return None;
+        }
+        let mut progress = Progress::of_read(&self.shared, offset, bytes);
+        let is_complete = self.shared.copy_cached(Some(&mut *buffer), offset, bytes, &mut progress);
+        is_complete.then(|| {
+            // SAFETY: these bytes were copied, from the first on.
+            unsafe { buffer.set_init(progress.done) };
+            progress.done
+        })
     }
 }
 
