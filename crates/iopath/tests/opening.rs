@@ -2,8 +2,8 @@
 
 use crate::support::{filled, options, scratch};
 use iopath::{
-    AlignedBuf, BatchOptions, ErrorKind, Fault, Faults, IoError, IoMode, MemoryConfig, MemoryDisk, Op,
-    OpenError, Options, Volume,
+    AlignedBuf, BatchOptions, ErrorKind, Extent, Fault, Faults, IoError, IoMode, MemoryConfig, MemoryDisk,
+    Op, OpenError, Options, Volume,
 };
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -91,8 +91,9 @@ fn an_abandoned_volume_writes_nothing_back() {
     let (disk, faults, volume) = failing();
     volume.write_at(&[1; PAGE], 0).unwrap();
     volume.flush().unwrap();
-    // No write-back before the end: the failed flush is that of a commit.
-    faults.add(Fault::error(IoError::NoSpace).on(Op::Write));
+    // No write-back before the end: the failed flush is that of a commit, and nothing of it reaches the medium.
+    let page = Extent::from_bytes(0, PAGE as u64).unwrap();
+    faults.add(Fault::error(IoError::NoSpace).on(Op::Write).within(page));
     volume.write_at(&[2; PAGE], 0).unwrap();
     volume.flush().unwrap_err();
     let batch = volume.batch(&BatchOptions::new(1, PAGE)).unwrap();

@@ -191,7 +191,10 @@ impl<D: ?Sized + RealDevice> BlockDevice for Faulty<D> {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.device.poll_timeout()
+        // No notification announces the release of a stuck request.
+        let is_held = self.notifier.is_some() && self.device.held() > 0;
+        let held = is_held.then(|| clock::now() + HELD_POLL);
+        [self.device.poll_timeout(), held].into_iter().flatten().min()
     }
 }
 
