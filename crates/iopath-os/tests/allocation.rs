@@ -343,8 +343,8 @@ fn a_warm_queue_of_the_cache_never_allocates_for_buffers_of_any_type() {
             }
         }
     };
-    (0..40).for_each(&mut lap);
+    (0..400).for_each(&mut lap);
     let warm = ALLOCATIONS.get();
-    (40..200).for_each(&mut lap);
+    (400..1000).for_each(&mut lap);
     assert_eq!(ALLOCATIONS.get() - warm, 0, "the queue allocates");
 }
