@@ -47,7 +47,7 @@ fn run(
     while began.elapsed() < time {
         for _ in 0..ROUND / DEPTH {
             while let Some(buffer) = batch.buffer() {
-                let block = (u128::from(random.next_u64()) * u128::from(blocks) >> 64) as u64;
+                let block = ((u128::from(random.next_u64()) * u128::from(blocks)) >> 64) as u64;
                 batch.queue(Request::read(buffer, block * BLOCK_BYTES as u64))?;
             }
             while let Some(done) = batch.wait()? {
