@@ -6,7 +6,7 @@
 
 use crate::block::bio::{Op, Priority, Stream};
 use crate::block::limits::Limits;
-use crate::block::request::{Chain, Tag};
+use crate::block::request::{Chain, NONE, Tag};
 use crate::block::table::BioTable;
 use crate::error::IoError;
 use crate::memory::Memory;
@@ -158,6 +158,7 @@ impl<'a, M: Memory> Io<'a, M> {
     }
 
     /// The memory of the request in device order. Adjacent pieces are joined into one segment.
+    #[inline]
     pub fn segments(&self) -> Segments<'a, M> {
         let mut pieces = match self.memory {
             Pieces::Slice(slice) => Cursor::Slice(slice),
@@ -238,6 +239,15 @@ enum Cursor<'a, M> {
 }
 
 impl<M: Memory> Cursor<'_, M> {
+    #[inline]
+    const fn is_at_end(&self) -> bool {
+        match self {
+            Cursor::Slice(slice) => slice.is_empty(),
+            Cursor::Bios { next, .. } => *next == NONE,
+        }
+    }
+
+    #[inline]
     fn next(&mut self) -> Option<M> {
         match self {
             Cursor::Slice(slice) => {
@@ -257,8 +267,19 @@ impl<M: Memory> Cursor<'_, M> {
 impl<M: Memory> Iterator for Segments<'_, M> {
     type Item = M;
 
+    // Inline for the last piece, so that the only segment of most requests stays in registers. From memory, it would be
+    // loaded with another width than it was stored, and such a load waits until all earlier stores are in the cache:
+    // those of the copy of the request before.
+    #[inline]
     fn next(&mut self) -> Option<M> {
-        let mut segment = self.pending.take()?;
+        let segment = self.pending.take()?;
+        Some(if self.pieces.is_at_end() { segment } else { self.join(segment) })
+    }
+}
+
+impl<M: Memory> Segments<'_, M> {
+    /// Joins the pieces that follow a segment in memory.
+    fn join(&mut self, mut segment: M) -> M {
         while let Some(piece) = self.pieces.next() {
             let Some(longer) = segment.join(piece) else {
                 self.pending = Some(piece);
@@ -266,6 +287,6 @@ impl<M: Memory> Iterator for Segments<'_, M> {
             };
             segment = longer;
         }
-        Some(segment)
+        segment
     }
 }
