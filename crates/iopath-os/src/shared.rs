@@ -12,6 +12,7 @@
 mod client;
 mod core;
 mod mailbox;
+mod regular;
 mod ring;
 mod wait;
 
@@ -31,6 +32,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU64};
 pub use client::QueueClient;
 use core::{Client, Core};
 use mailbox::Mailbox;
+use regular::Regular;
 
 /// A request queue and a device that threads share. An elevator orders the requests of all threads.
 ///
@@ -64,6 +66,7 @@ struct QueueShared<D: ?Sized + RealDevice> {
     is_held: AtomicBool,
     /// The clients that have requested service since a holder of the queue last read this field, as bits.
     pending: AtomicU64,
+    regular: Regular,
     /// The poller has returned from the device, and no holder of the queue has seen that yet.
     is_poller_back: AtomicBool,
     /// A thread has panicked while it held the queue.
@@ -92,6 +95,7 @@ impl<D: ?Sized + RealDevice> SharedQueue<D> {
                 core: Mutex::new(Core::new(pump, bios_max, Arc::clone(&capacity))),
                 is_held: AtomicBool::new(false),
                 pending: AtomicU64::new(0),
+                regular: Regular::new(),
                 is_poller_back: AtomicBool::new(false),
                 has_panicked: AtomicBool::new(false),
                 capacity,
@@ -121,6 +125,7 @@ impl<D: ?Sized + RealDevice> SharedQueue<D> {
                 core.clients.push(None);
             }
             core.clients[number] = Some(client);
+            self.shared.regular.set_clients(core.clients.len() as u32);
             (number as u32, core.pump.device().fills_reads())
         });
         let jobs = Jobs::new(bios_max.min(QueueConfig::SLOTS_MAX), fills_reads);

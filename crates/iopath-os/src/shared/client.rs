@@ -11,6 +11,7 @@ use iopath_core::{Bio, BioDone, Extent, Op, RequestQueue, Sector, SubmitError};
 use super::SharedQueue;
 use super::core::{bit_of, token};
 use super::mailbox::Mailbox;
+use super::regular::Pace;
 use super::ring::{Consumer, Producer};
 use crate::device::{RealDevice, WaitError};
 use crate::io_buf::IoBuf;
@@ -26,6 +27,7 @@ pub struct QueueClient<D: ?Sized + RealDevice, B: IoBuf = PoolBuf> {
     queue: SharedQueue<D>,
     number: u32,
     mailbox: Arc<Mailbox>,
+    pace: Pace,
     submissions: Producer<Bio<Segment>>,
     completions: Consumer<BioDone>,
     /// Keeps the memory alive. Only the drop of the client drops it, after the I/O has completed.
@@ -53,6 +55,7 @@ impl<D: ?Sized + RealDevice, B: IoBuf> QueueClient<D, B> {
             queue,
             number,
             mailbox,
+            pace: Pace::default(),
             submissions,
             completions,
             jobs,
@@ -285,7 +288,8 @@ impl<D: ?Sized + RealDevice, B: IoBuf> QueueClient<D, B> {
         if completions.len() >= wanted {
             return Ok(());
         }
-        self.queue.shared.wait(self.number, &self.mailbox, wanted, || completions.len() >= wanted)
+        let waiter = (&*self.mailbox, &mut self.pace);
+        self.queue.shared.wait(self.number, waiter, wanted, || completions.len() >= wanted)
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) const WOKEN_TO_POLL: u32 = 2;
 pub(super) struct Mailbox {
     pub(super) state: AtomicU32,
     /// The number of completions that it waits for.
-    pub(super) wanted: AtomicU32,
+    wanted: AtomicU32,
     /// The thread of the client.
     thread: Mutex<Option<Thread>>,
 }
@@ -39,6 +39,19 @@ pub(super) struct Poller {
 }
 
 impl Mailbox {
+    /// The number of completions that the client waits for.
+    pub(super) fn wanted(&self) -> u32 {
+        self.wanted.load(Relaxed)
+    }
+
+    /// Sets the number of completions that the client waits for.
+    pub(super) fn set_wanted(&self, wanted: u32) {
+        // Mostly the same. A store would take the cache line from the holder of the queue.
+        if self.wanted.load(Relaxed) != wanted {
+            self.wanted.store(wanted, Relaxed);
+        }
+    }
+
     /// Records the thread to wake.
     pub(super) fn register(&self) {
         let mut registered = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
@@ -48,11 +61,15 @@ impl Mailbox {
         }
     }
 
+    /// A hint: whether the client sleeps, or has announced it.
+    pub(super) fn is_asleep(&self) -> bool {
+        self.state.load(Relaxed) == ASLEEP
+    }
+
     /// Marks a sleeping client as woken. Returns false if it does not sleep.
     pub(super) fn wake_to(&self, state: u32) -> bool {
         // Most clients are awake. The load leaves the cache line to its client; an exchange would take it away.
-        self.state.load(Relaxed) == ASLEEP
-            && self.state.compare_exchange(ASLEEP, state, SeqCst, Relaxed).is_ok()
+        self.is_asleep() && self.state.compare_exchange(ASLEEP, state, SeqCst, Relaxed).is_ok()
     }
 
     pub(super) fn unpark(&self) {

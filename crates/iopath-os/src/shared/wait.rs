@@ -12,7 +12,8 @@
 //! ```
 //!
 //! No thread waits for the queue to become free: this is flat combining (Hendler, Incze, Shavit, Tzafrir: Flat
-//! Combining and the Synchronization-Parallelism Tradeoff, 2010).
+//! Combining and the Synchronization-Parallelism Tradeoff, 2010). While the queue is saturated, one client serves it,
+//! and the others rest for a fixed time before they try to hold it: `regular.rs`.
 //!
 //! # No lost wake-up
 //!
@@ -33,11 +34,12 @@
 use std::io;
 use std::sync::TryLockError;
 
-use iopath_core::Instant;
+use iopath_core::{Duration, Instant};
 
 use super::QueueShared;
 use super::core::{Core, SERVE, Wakes, bit_of};
 use super::mailbox::{ASLEEP, AWAKE, Mailbox, Poller, WOKEN_TO_POLL};
+use super::regular::Pace;
 use crate::clock;
 use crate::device::{RealDevice, WaitError};
 use crate::sync::MutexGuard;
@@ -45,9 +47,12 @@ use crate::sync::atomic::Ordering::{Relaxed, SeqCst};
 use crate::sync::atomic::fence;
 use crate::sync::thread;
 
-/// The number of further attempts of a thread that cannot hold the queue, before it sleeps. They take about as long as
-/// a holder needs for a batch of 32 bios.
+/// The number of further checks of a thread that cannot hold the queue, before it sleeps. They take about as long as a
+/// holder needs for a batch of 32 bios.
 const SPINS: u32 = if cfg!(iopath_explore) { 1 } else { 200 };
+
+/// The number of times that a client rests in a wait before it holds the queue itself.
+const RESTS_MAX: u32 = 4;
 
 const PANICKED: &str = "a thread has panicked while it held the shared queue";
 
@@ -101,21 +106,26 @@ impl<D: ?Sized + RealDevice> QueueShared<D> {
     pub(super) fn wait(
         &self,
         number: u32,
-        mailbox: &Mailbox,
+        (mailbox, pace): (&Mailbox, &mut Pace),
         wanted: u32,
         is_ready: impl Fn() -> bool,
     ) -> Result<(), WaitError> {
         // Visible to each holder that serves this request: the exchange of `pending` orders it.
-        mailbox.wanted.store(wanted, Relaxed);
+        mailbox.set_wanted(wanted);
+        pace.enter(clock::now());
         let mut service = bit_of(number);
         let mut is_announced = false;
-        let mut has_spun = false;
+        let mut spins = SPINS;
+        let mut has_slept = false;
         // The error of a wait for the device. The next poller waits again, and gets its own error if the cause
         // persists.
         let mut error = None;
         loop {
             self.pending.fetch_or(service, SeqCst);
             fence(SeqCst);
+            if service != SERVE && self.is_served_by_regular(number, service, &is_ready) {
+                return Ok(());
+            }
             // The first pass admits the bios that were published before the wait. Later ones need only completions.
             service = SERVE;
             if let Some(mut held) = self.try_hold() {
@@ -128,6 +138,10 @@ impl<D: ?Sized + RealDevice> QueueShared<D> {
                     held.collect();
                 }
                 let next = held.next(number, mailbox, &mut error, &is_ready);
+                if let Next::Return(Ok(())) = next {
+                    let now = clock::now();
+                    self.regular.leave(number, pace.leave(has_slept, &self.regular, now), now);
+                }
                 drop(held);
                 match next {
                     Next::Return(result) => {
@@ -137,11 +151,13 @@ impl<D: ?Sized + RealDevice> QueueShared<D> {
                     }
                     Next::Poll(until) => error = self.poll(until).err(),
                     Next::SleepUntil(until) => {
+                        has_slept = true;
                         self.sleep(mailbox, Some(until));
                         // This thread was the poller, although no request was at the device.
                         self.is_poller_back.store(true, SeqCst);
                     }
                     Next::Sleep => {
+                        has_slept = true;
                         if !self.sleep(mailbox, None) && is_ready() {
                             self.serve();
                             return Ok(());
@@ -159,8 +175,8 @@ impl<D: ?Sized + RealDevice> QueueShared<D> {
                 return if is_ready() { Ok(()) } else { error.map_or(Ok(()), Err) };
             }
             if !is_announced {
-                // Only once for each sleep, since the holder may be suspended before it releases the queue.
-                if !std::mem::replace(&mut has_spun, true) && self.spin(&is_ready) {
+                // Only so often for each sleep, since the holder may be suspended before it releases the queue.
+                if self.spin(&mut spins, &is_ready) {
                     continue;
                 }
                 mailbox.register();
@@ -169,16 +185,59 @@ impl<D: ?Sized + RealDevice> QueueShared<D> {
                 continue;
             }
             mailbox.park(None);
-            (is_announced, has_spun) = (false, false);
+            has_slept = true;
+            (is_announced, spins) = (false, SPINS);
             if !mailbox.awaken() && is_ready() {
                 return Ok(());
             }
         }
     }
 
-    /// Checks for a while whether the queue is free or the completions are available. Returns whether that is the case.
-    fn spin(&self, is_ready: &impl Fn() -> bool) -> bool {
+    /// Lets the regular holder of the queue serve client `number`, whose bit in `pending` is `service`. Returns false
+    /// if this client is to hold the queue itself.
+    fn is_served_by_regular(&self, number: u32, service: u64, is_ready: &impl Fn() -> bool) -> bool {
+        if self.regular.must_yield(number) {
+            thread::sleep(self.regular.rest());
+            // If the next holder does not come, this client goes on.
+            self.regular.clear_next();
+        }
+        // Its bios must not wait in the ring for its next call.
+        let is_served = || is_ready() && self.pending.load(SeqCst) & service == 0;
+        for _ in 0..RESTS_MAX {
+            let Some(within) = self.regular.returns_within(number) else { return false };
+            if !self.sees_regular(within, &is_served) {
+                return is_served();
+            }
+            thread::sleep(self.regular.rest());
+            self.regular.rested(number, clock::now());
+            if is_served() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Waits until the regular holder, which returns `within` a time, holds the queue. Returns false if it is late, or
+    /// if `is_served` meanwhile.
+    fn sees_regular(&self, within: Duration, is_served: &impl Fn() -> bool) -> bool {
+        let began = clock::now();
         for _ in 0..SPINS {
+            if !self.core_is_free() {
+                return true;
+            }
+            if is_served() || clock::now().saturating_since(began) > within {
+                return false;
+            }
+            std::hint::spin_loop();
+        }
+        false
+    }
+
+    /// Checks for a while whether the queue is free or the completions are available. Returns whether that is the case.
+    /// `spins` is the number of checks left.
+    fn spin(&self, spins: &mut u32, is_ready: &impl Fn() -> bool) -> bool {
+        while *spins > 0 {
+            *spins -= 1;
             std::hint::spin_loop();
             if is_ready() || self.core_is_free() {
                 return true;
@@ -202,7 +261,10 @@ impl<D: ?Sized + RealDevice> QueueShared<D> {
         fence(SeqCst);
         // A request for service that arrived while this thread held the queue would wait as long as the device.
         let waited = if self.pending.load(SeqCst) == 0 {
-            self.watch.wait(until.map(|until| until.saturating_since(clock::now())))
+            let began = clock::now();
+            let waited = self.watch.wait(until.map(|until| until.saturating_since(began)));
+            self.regular.device_waited(clock::now().saturating_since(began));
+            waited
         } else {
             Ok(())
         };
@@ -350,12 +412,16 @@ impl<D: ?Sized + RealDevice> Core<D> {
     pub(super) fn notify(&mut self, number: u32, wakes: &mut Wakes) {
         let Some(Some(client)) = self.clients.get(number as usize) else { return };
         let mailbox = &client.mailbox;
-        if client.completions.len() < mailbox.wanted.load(Relaxed) {
+        let is_polling =
+            matches!(&self.poller, Some(poller) if poller.is_watching && poller.client == number);
+        // First the state, which the client changes only when it sleeps. It moves the index of its ring in each call,
+        // so that a load takes the cache line from its processor.
+        if !(is_polling || mailbox.is_asleep()) || client.completions.len() < mailbox.wanted() {
             return;
         }
         if mailbox.wake_to(AWAKE) {
             push(wakes, mailbox);
-        } else if matches!(&self.poller, Some(poller) if poller.is_watching && poller.client == number) {
+        } else if is_polling {
             self.pump.device_mut().end_watch();
         }
     }

@@ -1,6 +1,8 @@
 //! Threads that share a queue: blocking calls, batches, clients that are dropped, changes of the elevator, and an
 //! elevator that delays requests. The devices complete later or at once.
 
+use std::time::Duration;
+
 use iopath_core::elevator::{ELEVATORS, ElevatorSpec};
 use iopath_core::{Extent, Op, Priority, QueueConfig, Stream};
 use iopath_os::sync::{Exploration, pick, thread};
@@ -95,6 +97,30 @@ fn threads_that_share_a_queue_end() {
                 while client.in_flight() > 0 {
                     client.wait(gather).unwrap();
                     assert!(take(&mut client) > 0, "a wait returns with a completion");
+                }
+            }
+        });
+    });
+}
+
+#[test]
+fn clients_that_rest_get_their_completions() {
+    const THREADS: u64 = 5;
+    const ROUNDS: u64 = 4;
+    // Each wait, and that of the dropped client, has five rests at most, of 64 µs for each client.
+    const RESTS: Duration = Duration::from_micros(64 * THREADS * 5 * (2 * ROUNDS + 1));
+    let exploration = Exploration::new("clients_that_rest_get_their_completions");
+    exploration.within(RESTS).run(|| {
+        let queue = queue(any_elevator());
+        on_threads(THREADS, move |number| {
+            let mut client = queue.client(2, 2);
+            let pool = BufferPool::new(2, PAGE as usize).unwrap();
+            for round in 0..ROUNDS {
+                read_ahead(&mut client, &pool, number + round);
+                client.wait(1 + pick(2) as u32).unwrap();
+                assert!(take(&mut client) > 0, "a wait returns with a completion");
+                if pick(2) == 0 {
+                    thread::yield_now();
                 }
             }
         });
