@@ -3,4 +3,5 @@
 
 pub(crate) mod fifo;
 pub(crate) mod list;
+pub(crate) mod number_set;
 pub mod sorted;

@@ -44,6 +44,9 @@ use crate::sector::Extent;
 use crate::time::{Duration, Instant};
 use std::fmt;
 
+/// The number of queued requests from which prefetching pays: fewer fit the caches of the processor.
+pub const PREFETCH_FROM: usize = 4096;
+
 /// Decides which queued request goes to the device next.
 ///
 /// Each inserted request leaves exactly once: by [`Elevator::dispatch`], [`Elevator::take_any`] or
@@ -73,7 +76,8 @@ pub trait Elevator: fmt::Debug + Send {
     fn starvation_bound(&self, of: Op, priority: Priority, queued_max: usize) -> StarvationBound;
 
     /// Announces requests that the queue will next look up with [`Elevator::neighbours`] and insert, in this order. The
-    /// elevator can prefetch memory for all of them at once. The call changes no order.
+    /// elevator can prefetch memory for all of them at once. The call changes no order. The queue makes it only while
+    /// [`PREFETCH_FROM`] requests are queued.
     fn prefetch(&mut self, _arrivals: &[Outline]) {}
 
     /// The queued requests adjacent to `arrival`: the candidates for a merge.

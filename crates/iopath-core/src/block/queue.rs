@@ -15,11 +15,11 @@ mod tune;
 
 use crate::block::bio::{Bio, BioDone, Op};
 use crate::block::device::Io;
-use crate::block::elevator::ElevatorSpec;
+use crate::block::elevator::{ElevatorSpec, PREFETCH_FROM};
 use crate::block::limits::Limits;
 use crate::block::log::{Event, Log, Subject};
 use crate::block::merge::NoMerge;
-use crate::block::request::{Chain, NONE, State, Tag};
+use crate::block::request::{Chain, State, Tag};
 use crate::block::table::{BioTable, RequestTable};
 use crate::error::IoError;
 use crate::memory::Memory;
@@ -200,7 +200,7 @@ impl<M: Memory> RequestQueue<M> {
         self.check(&bio)?;
         self.bios_in += 1;
         self.stats.bios += 1;
-        let slot = self.bios.insert(bio, NONE);
+        let slot = self.bios.insert(bio, None);
         self.log_queued(slot);
         // A flush covers completed writes only, so no bio in progress holds it back.
         if bio.op == Op::Flush {
@@ -241,7 +241,7 @@ impl<M: Memory> RequestQueue<M> {
         let tags = self.plug.take();
         self.log_unplug(tags.len(), now);
         // The insert of a single request would wait for its prefetch.
-        if tags.len() > 1 && self.elevator.prefetches() {
+        if tags.len() > 1 && self.elevator.len_of_prefetched() >= PREFETCH_FROM {
             self.prefetch(&tags);
         }
         for tag in &tags {
@@ -270,6 +270,10 @@ impl<M: Memory> RequestQueue<M> {
         let request = &mut self.requests[tag];
         request.state = State::InFlight;
         let fua = request.chain.fua && self.limits.fua;
+        let first = request.chain.first;
+        // The completion needs them. After a long wait in the elevator they are in no cache of the processor.
+        self.bios.prefetch(first);
+        self.order.prefetch(first);
         Some(Io::of_bios(tag, &request.chain, fua, &self.bios))
     }
 
@@ -289,7 +293,11 @@ impl<M: Memory> RequestQueue<M> {
 
     /// The next completed bio.
     pub fn poll_completion(&mut self) -> Option<BioDone> {
-        let done = self.done.pop_front()?;
+        let Some(done) = self.done.pop_front() else {
+            // Starts over at the front of its memory, which is in the cache of the processor.
+            self.done.clear();
+            return None;
+        };
         self.bios_in -= 1;
         Some(done)
     }

@@ -92,22 +92,49 @@ impl IndexMut<Tag> for RequestTable {
     }
 }
 
-/// A bio in the queue, or a piece split from one.
+/// A bio in the queue, or a piece split from one. On one cache line, if the memory handle has at most 24 bytes.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(crate) struct BioSlot<M> {
     pub(crate) bio: Bio<M>,
     /// The next bio of the same request.
     pub(crate) next: u32,
+    /// The bio that this piece was split from, or [`NO_PARENT`]; and [`ALONE`].
+    parent: u32,
+}
+
+/// The bio must not be merged: it is a retry after a merged request failed.
+const ALONE: u32 = 1 << 31;
+const NO_PARENT: u32 = ALONE - 1;
+
+impl<M> BioSlot<M> {
     /// The bio that this piece was split from.
-    pub(crate) parent: u32,
-    /// The pieces of a split bio that have not completed yet.
+    #[inline]
+    pub(crate) const fn parent(&self) -> Option<u32> {
+        let parent = self.parent & !ALONE;
+        if parent == NO_PARENT { None } else { Some(parent) }
+    }
+
+    /// Whether the bio must not be merged.
+    pub(crate) const fn is_alone(&self) -> bool {
+        self.parent & ALONE != 0
+    }
+
+    /// Forbids merges of the bio, which is retried.
+    pub(crate) const fn set_alone(&mut self) {
+        self.parent |= ALONE;
+    }
+}
+
+/// The progress of a bio that is split.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Split {
+    /// The sectors that were split off so far.
+    pub(crate) sectors: u64,
+    /// The pieces that have not completed yet.
     pub(crate) pieces: u32,
-    /// The sectors of a split bio that were split off so far.
-    pub(crate) sectors_split: u64,
     /// The first error of a piece.
     pub(crate) error: Option<IoError>,
-    /// The bio must not be merged: it is a retry after a merged request failed.
-    pub(crate) alone: bool,
 }
 
 /// The bios of a queue, by slot number.
@@ -115,25 +142,50 @@ pub(crate) struct BioSlot<M> {
 pub(crate) struct BioTable<M> {
     /// Grows to the maximum number of slots taken at one time, within its capacity.
     slots: Vec<BioSlot<M>>,
+    /// For each slot. Apart from the slots, since most bios are not split. The default, except for a bio that is split.
+    splits: Vec<Split>,
     free: Vec<u32>,
 }
 
 impl<M> BioTable<M> {
     pub(crate) fn new(capacity: usize) -> Self {
-        Self { slots: Vec::with_capacity(capacity), free: Vec::with_capacity(capacity) }
+        assert!(capacity < NO_PARENT as usize, "a link names less than {NO_PARENT} bios, not {capacity}");
+        Self {
+            slots: Vec::with_capacity(capacity),
+            splits: Vec::with_capacity(capacity),
+            free: Vec::with_capacity(capacity),
+        }
     }
 
+    /// Takes a slot for a bio, or for a piece of the bio in slot `parent`.
     #[inline]
-    pub(crate) fn insert(&mut self, bio: Bio<M>, parent: u32) -> u32 {
-        let taken =
-            BioSlot { bio, next: NONE, parent, pieces: 0, sectors_split: 0, error: None, alone: false };
+    pub(crate) fn insert(&mut self, bio: Bio<M>, parent: Option<u32>) -> u32 {
+        let taken = BioSlot { bio, next: NONE, parent: parent.unwrap_or(NO_PARENT) };
         if let Some(slot) = self.free.pop() {
             self[slot] = taken;
             return slot;
         }
         assert!(self.slots.len() < self.slots.capacity(), "the queue took more bios than it has slots for");
         self.slots.push(taken);
+        self.splits.push(Split::default());
         self.slots.len() as u32 - 1
+    }
+
+    /// The bio in a slot, and its progress if it is split.
+    #[inline]
+    pub(crate) fn split_mut(&mut self, slot: u32) -> (&BioSlot<M>, &mut Split) {
+        (&self.slots[slot as usize], &mut self.splits[slot as usize])
+    }
+
+    /// All pieces of a split bio have completed. Returns its first error.
+    pub(crate) fn end_split(&mut self, slot: u32) -> Result<(), IoError> {
+        std::mem::take(&mut self.splits[slot as usize]).error.map_or(Ok(()), Err)
+    }
+
+    /// Prefetches the memory of a bio.
+    #[inline]
+    pub(crate) fn prefetch(&self, slot: u32) {
+        prefetch_index(&self.slots, slot as usize);
     }
 
     /// Releases the slot; its contents stay readable until the next insert.

@@ -112,6 +112,12 @@ impl<T: Member> Fifo<T> {
         };
         self.members[slot] = GAP;
         self.len -= 1;
+        if self.len == 0 {
+            // Starts over at the first slots, which are in the cache of the processor.
+            self.front &= !(self.members.len() as u32 - 1);
+            self.back = self.front;
+            return;
+        }
         while self.front != self.back && self.members[self.slot(self.front)] == GAP {
             self.front = self.front.wrapping_add(1);
         }

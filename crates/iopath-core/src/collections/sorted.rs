@@ -68,6 +68,8 @@ pub struct SortedSet {
     near: [Finger; STREAMS],
     /// The index in `near` of the finger to move next.
     near_next: usize,
+    /// The slot that the last look-up of neighbours found. Only a hint.
+    near_slot: usize,
     /// The leaves of announced inserts and look-ups.
     inserts_ahead: Prefetched,
     /// The leaves of announced removals.
@@ -119,6 +121,7 @@ impl SortedSet {
             capacity,
             near: [Finger::NOWHERE; STREAMS],
             near_next: 0,
+            near_slot: 0,
             inserts_ahead: Prefetched::NONE,
             removals_ahead: Prefetched::NONE,
             head: Finger::NOWHERE,
@@ -171,7 +174,8 @@ impl SortedSet {
             leaf = self.near_leaf(entry);
         }
         let leaf = &mut self.leaves[leaf];
-        let slot = leaf.lower(entry);
+        // Most often the slot that a look-up of neighbours has just found.
+        let slot = if leaf.is_lower(self.near_slot, entry) { self.near_slot } else { leaf.lower(entry) };
         debug_assert_ne!(leaf.get(slot), Some(entry), "inserted twice");
         leaf.insert(slot, entry);
         self.len += 1;
@@ -241,6 +245,7 @@ impl SortedSet {
     pub fn neighbours(&mut self, key: u64) -> (Option<Entry>, Option<Entry>) {
         let leaf = self.near_leaf((key, 0));
         let slot = self.leaves[leaf].lower((key, 0));
+        self.near_slot = slot;
         (self.previous(leaf, slot), self.at_or_next(leaf, slot))
     }
 
@@ -248,7 +253,12 @@ impl SortedSet {
     #[inline]
     pub fn pop_at_or_after(&mut self, key: u64) -> Option<Entry> {
         let mut leaf = self.head_leaf((key, 0));
-        let mut slot = self.leaves[leaf].lower((key, 0));
+        let node = &self.leaves[leaf];
+        // Most often the slot after that of the last step.
+        let mut slot = self.head_slot.max(node.start());
+        if !node.is_lower(slot, (key, 0)) {
+            slot = node.lower((key, 0));
+        }
         if slot == self.leaves[leaf].end() {
             let next = self.leaves.get(self.leaves[leaf].next)?;
             slot = next.start();

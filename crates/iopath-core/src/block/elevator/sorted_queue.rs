@@ -1,7 +1,7 @@
 //! The queue of the sorted elevators: requests by sector and, within each class, by age. It keeps the head and finds
 //! the neighbours of an arrival. Each elevator decides between sector order and age.
 
-use super::{Neighbours, Outline};
+use super::{Neighbours, Outline, PREFETCH_FROM};
 use crate::block::bio::Op;
 use crate::block::request::Tag;
 use crate::block::table::RequestTable;
@@ -50,9 +50,6 @@ const fn first_key(start: Sector) -> u64 {
 }
 
 impl<const CLASSES: usize> SortedQueue<CLASSES> {
-    /// The number of queued requests from which prefetching pays: fewer fit the caches of the processor.
-    const PREFETCH_FROM: usize = 4096;
-
     pub(super) fn new(requests_max: usize) -> Self {
         Self {
             by_sector: SortedSet::with_capacity(requests_max),
@@ -170,7 +167,7 @@ impl<const CLASSES: usize> SortedQueue<CLASSES> {
     /// Dispatches the oldest request of a class, and prefetches the next oldest, since such dispatches come in series.
     pub(super) fn dispatch_oldest(&mut self, class: usize, requests: &RequestTable) -> Option<Tag> {
         let (_, tag) = self.oldest(class)?;
-        if self.len() >= Self::PREFETCH_FROM {
+        if self.len() >= PREFETCH_FROM {
             if self.prefetched == 0 {
                 let by_age = &self.by_age[class];
                 let entry = |tag: Tag| (key(requests[tag].extent()), tag.to_bits());
@@ -191,14 +188,14 @@ impl<const CLASSES: usize> SortedQueue<CLASSES> {
 
     /// Prefetches the memory that inserts or look-ups of `arrivals` will use.
     pub(super) fn prefetch<'a>(&mut self, arrivals: impl Iterator<Item = &'a Outline>) {
-        if self.len() >= Self::PREFETCH_FROM {
+        if self.len() >= PREFETCH_FROM {
             self.by_sector.prefetch_inserts(arrivals.map(|arrival| first_key(arrival.extent.end())));
         }
     }
 
     /// Prefetches the memory that removals of `tags`, in this order, will use.
     pub(super) fn prefetch_removals(&mut self, tags: impl Iterator<Item = Tag>, requests: &RequestTable) {
-        if self.len() >= Self::PREFETCH_FROM {
+        if self.len() >= PREFETCH_FROM {
             let entry = |tag: Tag| (key(requests[tag].extent()), tag.to_bits());
             self.by_sector.prefetch_removals(tags.map(entry));
         }
@@ -206,7 +203,7 @@ impl<const CLASSES: usize> SortedQueue<CLASSES> {
 
     /// Prefetches the requests that [`prefetch_removals`](Self::prefetch_removals) will read.
     pub(super) fn prefetch_requests(&self, tags: impl Iterator<Item = Tag>, requests: &RequestTable) {
-        if self.len() >= Self::PREFETCH_FROM {
+        if self.len() >= PREFETCH_FROM {
             tags.for_each(|tag| requests.prefetch(tag));
         }
     }
@@ -247,7 +244,7 @@ impl<const CLASSES: usize> SortedQueue<CLASSES> {
     /// Prefetches for the next steps of the sweep. A position names a slot in a list by age, so positions are
     /// prefetched further ahead than slots.
     fn prefetch_sweep(&self, requests: &RequestTable) {
-        if self.len() < Self::PREFETCH_FROM {
+        if self.len() < PREFETCH_FROM {
             return;
         }
         let ahead = |steps| self.by_sector.ahead(steps).map(Tag::from_bits);

@@ -5,7 +5,6 @@ use super::{Gate, RequestQueue};
 use crate::block::bio::{Bio, BioDone, Op};
 use crate::block::log::Event;
 use crate::block::request::{Chain, NONE, State, Tag};
-use crate::block::table::BioSlot;
 use crate::error::IoError;
 use crate::memory::Memory;
 use crate::time::Instant;
@@ -71,7 +70,7 @@ impl<M: Memory> RequestQueue<M> {
         while slot != NONE {
             let next = self.bios[slot].next;
             if retry_alone {
-                self.bios[slot].alone = true;
+                self.bios[slot].set_alone();
                 // Before the bios that are not yet split, since these may wait for the slot of this piece.
                 self.waiting.push_front(slot);
                 self.log_bio(Event::Retry, slot, 0, now);
@@ -84,14 +83,14 @@ impl<M: Memory> RequestQueue<M> {
 
     /// Whether a bio completes with its request: it is not a piece and needs no flush.
     fn is_whole(&self, slot: u32) -> bool {
-        let BioSlot { bio, parent, .. } = &self.bios[slot];
-        *parent == NONE && (!bio.fua || self.limits.fua)
+        let bio = &self.bios[slot];
+        bio.parent().is_none() && (!bio.bio.fua || self.limits.fua)
     }
 
     /// The transfer of a bio or piece has completed.
     pub(super) fn finish(&mut self, slot: u32, result: Result<(), IoError>, now: Instant) {
-        if self.bios[slot].parent != NONE {
-            self.finish_piece(slot, result, now);
+        if let Some(parent) = self.bios[slot].parent() {
+            self.finish_piece(slot, parent, result, now);
         } else if result.is_err() || self.is_whole(slot) {
             self.complete(slot, result, LastStep::Transfer, now);
         } else {
@@ -100,15 +99,15 @@ impl<M: Memory> RequestQueue<M> {
     }
 
     /// Completes a split bio with its first error, once all of its pieces have completed.
-    fn finish_piece(&mut self, slot: u32, result: Result<(), IoError>, now: Instant) {
-        let parent_slot = self.bios.remove(slot).parent;
+    fn finish_piece(&mut self, slot: u32, parent_slot: u32, result: Result<(), IoError>, now: Instant) {
+        self.bios.remove(slot);
         self.pieces -= 1;
-        let parent = &mut self.bios[parent_slot];
-        parent.pieces -= 1;
-        parent.error = parent.error.or(result.err());
+        let (parent, split) = self.bios.split_mut(parent_slot);
+        split.pieces -= 1;
+        split.error = split.error.or(result.err());
         // All pieces so far may complete before the rest of the bio is split.
-        if parent.pieces == 0 && parent.sectors_split == parent.bio.extent.sectors() {
-            let result = parent.error.map_or(Ok(()), Err);
+        if split.pieces == 0 && split.sectors == parent.bio.extent.sectors() {
+            let result = self.bios.end_split(parent_slot);
             self.finish(parent_slot, result, now);
         }
     }

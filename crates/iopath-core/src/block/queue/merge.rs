@@ -132,7 +132,7 @@ impl<M: Memory> RequestQueue<M> {
     fn may_join(&self, tag: Tag, side: Side, chain: &Chain) -> Result<(Extent, u32), NoMerge> {
         let request = &self.requests[tag];
         let (low, high) = in_order(side, &request.chain, chain);
-        if self.bios[chain.first].alone || self.bios[request.chain.first].alone {
+        if self.bios[chain.first].is_alone() || self.bios[request.chain.first].is_alone() {
             return Err(NoMerge::Barrier);
         }
         let segments = self.segments_joined(low, high);

@@ -4,12 +4,13 @@
 //!
 //! A bio waits for *one* other, the latest that conflicts; when that completes, the search is repeated. So a bio needs
 //! one link for any number of conflicts. Reads are indexed only when a write arrives, since reads do not conflict with
-//! each other: a queue of reads costs a list insert and no search.
+//! each other: a queue of reads costs one bit each and no search.
 
 use crate::block::request::NONE;
-use crate::collections::list::{Links, List};
+use crate::collections::number_set::NumberSet;
 use crate::collections::sorted::SortedSet;
 use crate::sector::Extent;
+use prefetch_index::prefetch_index;
 
 /// The bits of a key below the size class.
 const START_BITS: u32 = 55;
@@ -23,8 +24,7 @@ pub(crate) struct Order {
     /// The number of bios of each size class in `index`.
     class_counts: [u32; 64],
     /// Reads not in `index`.
-    unindexed: List,
-    links: Links,
+    unindexed: NumberSet,
     /// Writes between submission and completion.
     writes: usize,
     /// The first bio that was held and may continue.
@@ -33,7 +33,9 @@ pub(crate) struct Order {
     sequence: u64,
 }
 
+/// On one cache line.
 #[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
 struct Node {
     extent: Extent,
     sequence: u64,
@@ -59,12 +61,17 @@ impl Order {
             nodes: vec![node; bios_max].into(),
             index: SortedSet::with_capacity(bios_max),
             class_counts: [0; 64],
-            unindexed: List::EMPTY,
-            links: Links::new(bios_max as u32),
+            unindexed: NumberSet::new(bios_max),
             writes: 0,
             released: NONE,
             sequence: 0,
         }
+    }
+
+    /// Prefetches the memory of a bio that will soon complete.
+    #[inline]
+    pub(crate) fn prefetch(&self, slot: u32) {
+        prefetch_index(&self.nodes, slot as usize);
     }
 
     /// Adds a bio. Returns whether it may continue now; if not, [`Order::poll_released`] returns it later.
@@ -77,7 +84,7 @@ impl Order {
             return self.admit_write(slot);
         }
         let may_continue = self.writes == 0 || !self.wait_for_earlier(slot);
-        self.links.push_back(&mut self.unindexed, slot);
+        self.unindexed.insert(slot);
         may_continue
     }
 
@@ -97,7 +104,8 @@ impl Order {
             self.index.remove(key(class(extent), extent.start().0), slot);
             self.class_counts[class(extent) as usize] -= 1;
         } else {
-            self.links.remove(&mut self.unindexed, slot);
+            let was_in = self.unindexed.remove(slot);
+            debug_assert!(was_in, "slot {slot} was completed twice");
         }
         self.writes -= usize::from(is_write);
         if waiters != NONE {
@@ -165,9 +173,9 @@ impl Order {
         self.nodes[slot as usize].is_indexed = true;
     }
 
-    /// Moves every read from the list to the index. Each read moves at most once.
+    /// Moves every read to the index. Each read moves at most once.
     fn index_reads(&mut self) {
-        while let Some(slot) = self.links.pop_front(&mut self.unindexed) {
+        while let Some(slot) = self.unindexed.pop_first() {
             self.index(slot);
         }
     }

@@ -49,10 +49,13 @@ impl Scheduler {
         }
     }
 
-    /// Whether [`Elevator::prefetch`] has an effect.
+    /// The number of queued requests, or zero if [`Elevator::prefetch`] has no effect.
     #[inline]
-    pub(super) const fn prefetches(&self) -> bool {
-        matches!(self, Self::Other(_))
+    pub(super) fn len_of_prefetched(&self) -> usize {
+        match self {
+            Self::None(_) => 0,
+            Self::Other(other) => other.len(),
+        }
     }
 
     #[inline]

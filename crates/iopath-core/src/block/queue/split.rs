@@ -41,12 +41,8 @@ impl<M: Memory> RequestQueue<M> {
     #[expect(clippy::inline_always, reason = "see `submit_bio`")]
     #[inline(always)]
     fn stage(&mut self, slot: u32, now: Instant) -> bool {
-        let BioSlot { bio, sectors_split, .. } = &self.bios[slot];
-        if *sectors_split == 0 && self.limits.fits(bio.op, bio.extent) {
-            self.stage_piece(slot, now)
-        } else {
-            self.split(slot, now)
-        }
+        let BioSlot { bio, .. } = &self.bios[slot];
+        if self.limits.fits(bio.op, bio.extent) { self.stage_piece(slot, now) } else { self.split(slot, now) }
     }
 
     /// Splits a bio, or the rest of it, into requests. Returns whether all of it is in requests.
@@ -66,31 +62,35 @@ impl<M: Memory> RequestQueue<M> {
 
     /// Whether a bio has sectors that are not yet split off. After an error, the rest is not submitted.
     fn has_rest(&mut self, slot: u32, now: Instant) -> bool {
-        let parent = &mut self.bios[slot];
+        let (parent, split) = self.bios.split_mut(slot);
         let sectors = parent.bio.extent.sectors();
-        let Some(error) = parent.error else { return parent.sectors_split < sectors };
-        parent.sectors_split = sectors;
-        if parent.pieces == 0 {
-            self.finish(slot, Err(error), now);
+        if split.error.is_none() {
+            return split.sectors < sectors;
+        }
+        split.sectors = sectors;
+        if split.pieces == 0 {
+            let result = self.bios.end_split(slot);
+            self.finish(slot, result, now);
         }
         false
     }
 
     fn stage_next_piece(&mut self, slot: u32, now: Instant) -> bool {
-        let BioSlot { bio, sectors_split: split, .. } = self.bios[slot];
+        let (BioSlot { bio, .. }, split) = self.bios.split_mut(slot);
+        let (bio, split) = (*bio, split.sectors);
         let (_, rest) = bio.extent.split_at(split);
         let (extent, _) = rest.split_at(self.limits.first_piece(bio.op, rest));
         let memory = bio.memory.map(|memory| memory.slice(split << SECTOR_SHIFT, extent.bytes()));
-        let piece_slot = self.bios.insert(Bio { extent, memory, ..bio }, slot);
+        let piece_slot = self.bios.insert(Bio { extent, memory, ..bio }, Some(slot));
         self.log_bio(Event::Split, piece_slot, slot, now);
         if !self.stage_piece(piece_slot, now) {
             self.bios.remove(piece_slot);
             return false;
         }
-        let parent = &mut self.bios[slot];
-        self.stats.split += u64::from(parent.sectors_split == 0);
-        parent.sectors_split += extent.sectors();
-        parent.pieces += 1;
+        let (_, split) = self.bios.split_mut(slot);
+        self.stats.split += u64::from(split.sectors == 0);
+        split.sectors += extent.sectors();
+        split.pieces += 1;
         self.pieces += 1;
         true
     }

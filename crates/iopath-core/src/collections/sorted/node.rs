@@ -95,6 +95,15 @@ impl Leaf {
         slot
     }
 
+    /// Whether `slot` is the result of [`lower`](Self::lower). Cheaper than the search, if it is likely.
+    #[inline]
+    pub(super) fn is_lower(&self, slot: usize, entry: Entry) -> bool {
+        let (start, end) = (self.start(), self.end());
+        (start..=end).contains(&slot)
+            && (slot == start || (self.keys[slot - 1], self.values[slot - 1]) < entry)
+            && (slot == end || entry <= (self.keys[slot], self.values[slot]))
+    }
+
     /// Inserts before `slot`, a result of [`lower`](Self::lower). The leaf must not be full.
     #[inline]
     pub(super) fn insert(&mut self, mut slot: usize, (key, value): Entry) {
