@@ -1,6 +1,6 @@
 //! The cost of the queue per bio: for each elevator, pattern and number of queued requests, with merges found and not
 //! found. The cost is compared with the tree of the standard library on the same keys, and with a published figure.
-//! Runs `crates/iopath-core/benches/figures.rs`.
+//! Runs `crates/iopath-os/benches/figures.rs`.
 
 use anyhow::{Result, bail};
 
@@ -24,7 +24,7 @@ type Times = Rounds;
 
 /// Runs the bench half as often as a contest, because each run measures every case.
 pub(super) fn measure(rounds: u32) -> Result<Vec<Figure>> {
-    figures(&lines::collect(NAME, rounds.div_ceil(2), || lines::run("iopath-core", "figures", &[]))?)
+    figures(&lines::collect(NAME, rounds.div_ceil(2), || lines::run("iopath-os", "figures", &[]))?)
 }
 
 /// A figure for each case, and one for the flatness of each elevator and pattern.

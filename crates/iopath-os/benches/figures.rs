@@ -1,13 +1,19 @@
 //! The cost of a bio in the whole queue, for `cargo xtask bench`: each elevator with few and many requests queued, with
 //! and without merges, and the same keys in the B-tree of the standard library. Prints lines of NAME, tab, nanoseconds;
-//! the comparison is in `xtask`. Elevators without a queue are measured in `elevator.rs` of `iopath-os`.
+//! the comparison is in `xtask`. Elevators without a queue are measured in `elevator.rs`.
 //!
-//! `cargo bench -p iopath-core --bench figures -- [FILTER]`; a filter is part of a name.
+//! `cargo bench -p iopath-os --bench figures -- [FILTER]`; a filter is part of a name. The benchmark is in this crate
+//! because the allocator of the program `iopath` is.
 
 use iopath_core::elevator::{ELEVATORS, ElevatorSpec};
 use iopath_core::{Bio, Extent, Instant, LengthOnly, Limits, QueueConfig, RequestQueue, Sector, Stream, Tag};
+use iopath_os::HugePages;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant as Clock};
+
+/// The program `iopath` uses the same allocator.
+#[global_allocator]
+static ALLOCATOR: HugePages = HugePages;
 
 const QUEUED: [usize; 3] = [32, 1024, 1_000_000];
 /// The number of queued requests in a search for a merge.
