@@ -8,7 +8,7 @@
 //! Kogan: Avoiding Scalability Collapse by Restricting Concurrency, 2019.
 //!
 //! ```text
-//!   STREAK calls, no wait for the device ─▶ regular holder ── a wait for the device ─▶ none
+//!   calls without a wait for the device ─▶ regular holder ── waits for the device ─▶ none
 //!                                            │        ▲
 //!                                      TERM has passed: the next client that has rested
 //! ```
@@ -23,8 +23,9 @@ use iopath_core::Instant;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::atomic::{AtomicU32, AtomicU64};
 
-/// Calls without a wait for the device before a client becomes the regular holder.
-const STREAK: u32 = if cfg!(iopath_explore) { 2 } else { 16 };
+/// The queue may be saturated from this score on. A call without a wait for the device adds one, up to twice as many; a
+/// wait subtracts half of it. So the few waits that the system prolongs do not matter, and a disk never reaches it.
+const SATURATED: u32 = if cfg!(iopath_explore) { 2 } else { 16 };
 
 /// A device that lets its poller wait less completes requests at once.
 const DEVICE_WAIT_MIN: Duration = Duration::from_micros(5);
@@ -53,8 +54,8 @@ pub(super) struct Regular {
     since: AtomicU64,
     /// The client that takes over.
     next: AtomicU32,
-    /// Counts the waits for the device.
-    device_waits: AtomicU32,
+    /// See [`SATURATED`].
+    score: AtomicU32,
     /// The number of clients of the queue.
     clients: AtomicU32,
 }
@@ -65,7 +66,7 @@ impl Regular {
             packed: AtomicU64::new(0),
             since: AtomicU64::new(0),
             next: AtomicU32::new(NONE),
-            device_waits: AtomicU32::new(0),
+            score: AtomicU32::new(0),
             clients: AtomicU32::new(0),
         }
     }
@@ -97,10 +98,15 @@ impl Regular {
         }
     }
 
-    /// Client `number` has held the queue and returns to its caller. With a time it is the regular holder, and returns
-    /// within this time.
-    pub(super) fn leave(&self, number: u32, returns_within: Option<Duration>, now: Instant) {
-        let nanos = returns_within.map_or(0, |time| time.as_nanos() as u64);
+    /// Client `number` holds the queue and returns to its caller. In this call it has waited for the device or not.
+    /// With a time, it returns to the queue within this time, and can be the regular holder.
+    pub(super) fn leave(&self, number: u32, has_waited: bool, within: Option<Duration>, now: Instant) {
+        let mut score = self.score.load(Relaxed);
+        if !has_waited && score < 2 * SATURATED {
+            score += 1;
+            self.score.store(score, Relaxed);
+        }
+        let nanos = within.filter(|_| score >= SATURATED).map_or(0, |time| time.as_nanos() as u64);
         let packed = if nanos == 0 { 0 } else { nanos << 32 | u64::from(number) };
         let before = self.packed.load(Relaxed);
         // Mostly the same. A store would take the cache line from the other clients.
@@ -115,14 +121,17 @@ impl Regular {
         }
     }
 
-    /// The poller has waited for the device for this long.
-    pub(super) fn device_waited(&self, time: Duration) {
-        if time >= DEVICE_WAIT_MIN {
-            self.device_waits.fetch_add(1, Relaxed);
-            if self.packed.load(Relaxed) != 0 {
+    /// The poller has waited for the device for this long. Returns whether that is a wait.
+    pub(super) fn device_waited(&self, time: Duration) -> bool {
+        let has_waited = time >= DEVICE_WAIT_MIN;
+        if has_waited {
+            let score = self.score.load(Relaxed).saturating_sub(SATURATED / 2);
+            self.score.store(score, Relaxed);
+            if score < SATURATED && self.packed.load(Relaxed) != 0 {
                 self.packed.store(0, Relaxed);
             }
         }
+        has_waited
     }
 
     pub(super) fn set_clients(&self, clients: u32) {
@@ -135,43 +144,30 @@ impl Regular {
     }
 }
 
-/// How long a client stays in the queue, and how long away from it. Only its own thread uses it.
+/// How long a client holds the queue, and how long it stays away from it. Only its own thread uses it.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    entered: Instant,
     /// The end of the last call, if the client held the queue then.
     left: Option<Instant>,
     /// Averages, in nanoseconds.
     away_nanos: u64,
-    inside_nanos: u64,
-    /// The latest calls without a wait for the device.
-    streak: u32,
-    /// The waits for the device at the end of the last call.
-    device_waits: u32,
+    held_nanos: u64,
 }
 
 impl Pace {
     /// The client enters the queue.
     pub(super) fn enter(&mut self, now: Instant) {
-        self.entered = now;
         if let Some(left) = self.left.take() {
             average(&mut self.away_nanos, now.saturating_since(left));
         }
     }
 
-    /// The client holds the queue and returns to its caller. Returns the time within which it returns to the queue, if
-    /// it can be the regular holder. `has_slept`: it has slept in this call.
-    pub(super) fn leave(&mut self, has_slept: bool, regular: &Regular, now: Instant) -> Option<Duration> {
+    /// The client holds the queue since `held`, and returns to its caller. Returns the time within which it returns to
+    /// the queue, if it can be the regular holder.
+    pub(super) fn leave(&mut self, held: Instant, now: Instant) -> Option<Duration> {
         self.left = Some(now);
-        let device_waits = regular.device_waits.load(Relaxed);
-        let has_waited = std::mem::replace(&mut self.device_waits, device_waits) != device_waits;
-        if has_slept || has_waited {
-            self.streak = 0;
-            return None;
-        }
-        average(&mut self.inside_nanos, now.saturating_since(self.entered));
-        self.streak = self.streak.saturating_add(1);
-        let is_regular = self.streak >= STREAK && self.away_nanos <= self.inside_nanos.min(AWAY_MAX_NANOS);
+        average(&mut self.held_nanos, now.saturating_since(held));
+        let is_regular = self.away_nanos <= self.held_nanos.min(AWAY_MAX_NANOS);
         // In powers of two, so that the value seldom changes.
         is_regular.then(|| Duration::from_nanos((2 * self.away_nanos).max(1024).next_power_of_two()))
     }
@@ -186,29 +182,33 @@ mod tests {
     use super::*;
 
     const MICRO: Duration = Duration::from_micros(1);
+    const HELD: Duration = Duration::from_micros(4);
 
-    /// A client that calls until it is the regular holder, or for `calls` calls. Returns the time.
+    /// Calls of client `number`, each of which holds the queue for `held` and is followed by `away`. Returns the time
+    /// after the last one.
     fn call(
-        (regular, pace): (&Regular, &mut Pace),
+        regular: &Regular,
         (number, calls): (u32, u32),
-        (inside, away): (Duration, Duration),
+        (held, away): (Duration, Duration),
         mut now: Instant,
     ) -> Instant {
+        let mut pace = Pace::default();
         for _ in 0..calls {
             pace.enter(now);
-            now = now + inside;
-            regular.leave(number, pace.leave(false, regular, now), now);
+            let began = now;
+            now = now + held;
+            regular.leave(number, false, pace.leave(began, now), now);
             now = now + away;
         }
         now
     }
 
     #[test]
-    fn a_client_that_is_mostly_in_the_queue_becomes_the_regular_holder() {
-        let (regular, mut pace) = (Regular::new(), Pace::default());
-        let now = call((&regular, &mut pace), (7, STREAK - 1), (4 * MICRO, MICRO), Instant::ZERO);
+    fn a_client_that_mostly_holds_the_queue_becomes_the_regular_holder() {
+        let regular = Regular::new();
+        let now = call(&regular, (7, SATURATED - 1), (HELD, MICRO), Instant::ZERO);
         assert_eq!(regular.returns_within(1), None);
-        call((&regular, &mut pace), (7, 1), (4 * MICRO, MICRO), now);
+        call(&regular, (7, SATURATED), (HELD, MICRO), now);
         let within = regular.returns_within(1).unwrap();
         assert!(MICRO < within && within <= 4 * MICRO, "{within:?}");
         assert_eq!(regular.returns_within(7), None, "it does not wait for itself");
@@ -216,39 +216,49 @@ mod tests {
 
     #[test]
     fn a_client_that_is_mostly_away_never_does() {
-        let (regular, mut pace) = (Regular::new(), Pace::default());
-        call((&regular, &mut pace), (7, 1000), (MICRO, 4 * MICRO), Instant::ZERO);
-        assert_eq!(regular.returns_within(1), None);
-        call((&regular, &mut pace), (7, 1000), (400 * MICRO, 100 * MICRO), Instant::ZERO);
-        assert_eq!(regular.returns_within(1), None, "others would wait for too long");
+        let regular = Regular::new();
+        for (held, away) in [(MICRO, 4 * MICRO), (400 * MICRO, 100 * MICRO)] {
+            let now = call(&regular, (7, 1000), (held, away), Instant::ZERO);
+            let mut pace = Pace::default();
+            pace.enter(now);
+            pace.leave(now, now + held);
+            pace.enter(now + held + away);
+            assert_eq!(pace.leave(now + held + away, now + 2 * held + away), None, "{away:?} of {held:?}");
+            assert_eq!(regular.returns_within(1), None);
+        }
     }
 
     #[test]
-    fn a_wait_for_the_device_ends_it_and_the_streak() {
-        let (regular, mut pace) = (Regular::new(), Pace::default());
-        let mut now = call((&regular, &mut pace), (7, 100), (4 * MICRO, MICRO), Instant::ZERO);
-        regular.device_waited(MICRO);
-        assert!(regular.returns_within(1).is_some(), "the device completes at once");
+    fn waits_for_the_device_end_it_and_a_single_long_one_does_not() {
+        let regular = Regular::new();
+        let now = call(&regular, (7, 100), (HELD, MICRO), Instant::ZERO);
+        for (time, is_wait) in [(MICRO, false), (100 * MICRO, true), (100 * MICRO, true)] {
+            assert!(regular.returns_within(1).is_some());
+            assert_eq!(regular.device_waited(time), is_wait);
+        }
+        assert!(regular.returns_within(1).is_some());
         regular.device_waited(100 * MICRO);
         assert_eq!(regular.returns_within(1), None);
-        now = call((&regular, &mut pace), (7, STREAK), (4 * MICRO, MICRO), now);
-        assert_eq!(regular.returns_within(1), None);
-        call((&regular, &mut pace), (7, 1), (4 * MICRO, MICRO), now);
+        call(&regular, (7, SATURATED), (HELD, MICRO), now);
         assert!(regular.returns_within(1).is_some());
     }
 
     #[test]
-    fn a_call_that_slept_ends_the_streak() {
-        let (regular, mut pace) = (Regular::new(), Pace::default());
-        call((&regular, &mut pace), (7, 100), (4 * MICRO, MICRO), Instant::ZERO);
-        assert_eq!(pace.leave(true, &regular, Instant::ZERO), None);
-        assert_eq!(pace.leave(false, &regular, Instant::ZERO), None);
+    fn a_client_of_a_disk_never_becomes_the_regular_holder() {
+        let regular = Regular::new();
+        for _ in 0..1000 {
+            let has_waited = regular.device_waited(50 * MICRO);
+            regular.leave(7, has_waited, Some(MICRO), Instant::ZERO);
+            // Another client finds its completions at hand.
+            regular.leave(8, false, Some(MICRO), Instant::ZERO);
+            assert_eq!(regular.returns_within(1), None);
+        }
     }
 
     #[test]
     fn the_first_client_that_has_rested_after_the_term_takes_over() {
-        let (regular, mut pace) = (Regular::new(), Pace::default());
-        let now = call((&regular, &mut pace), (0, 100), (4 * MICRO, MICRO), Instant::ZERO);
+        let regular = Regular::new();
+        let now = call(&regular, (0, 100), (HELD, MICRO), Instant::ZERO);
         regular.rested(1, now);
         assert!(!regular.must_yield(0), "the term is not over");
         for number in [2, 3] {
@@ -256,7 +266,7 @@ mod tests {
         }
         assert!(regular.must_yield(0));
         assert!(regular.returns_within(2).is_none() && regular.returns_within(3).is_some());
-        regular.leave(2, Some(MICRO), now + TERM);
+        regular.leave(2, false, Some(MICRO), now + TERM);
         assert!(!regular.must_yield(0) && !regular.must_yield(2));
         assert!(regular.returns_within(0).is_some() && regular.returns_within(2).is_none());
         regular.rested(0, now + TERM + MICRO);
@@ -265,8 +275,8 @@ mod tests {
 
     #[test]
     fn a_client_that_does_not_take_over_gives_way() {
-        let (regular, mut pace) = (Regular::new(), Pace::default());
-        let now = call((&regular, &mut pace), (0, 100), (4 * MICRO, MICRO), Instant::ZERO);
+        let regular = Regular::new();
+        let now = call(&regular, (0, 100), (HELD, MICRO), Instant::ZERO);
         regular.rested(1, now + TERM);
         regular.clear_next();
         assert!(!regular.must_yield(0) && regular.returns_within(1).is_some());

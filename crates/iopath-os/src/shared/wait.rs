@@ -116,7 +116,7 @@ impl<D: ?Sized + RealDevice> QueueShared<D> {
         let mut service = bit_of(number);
         let mut is_announced = false;
         let mut spins = SPINS;
-        let mut has_slept = false;
+        let mut has_waited = false;
         // The error of a wait for the device. The next poller waits again, and gets its own error if the cause
         // persists.
         let mut error = None;
@@ -133,6 +133,7 @@ impl<D: ?Sized + RealDevice> QueueShared<D> {
                     mailbox.awaken();
                 }
                 held.serve();
+                let began = held.core().now;
                 // With completions at hand, the caller returns and can add bios before the device is drained.
                 if !is_ready() {
                     held.collect();
@@ -140,7 +141,7 @@ impl<D: ?Sized + RealDevice> QueueShared<D> {
                 let next = held.next(number, mailbox, &mut error, &is_ready);
                 if let Next::Return(Ok(())) = next {
                     let now = clock::now();
-                    self.regular.leave(number, pace.leave(has_slept, &self.regular, now), now);
+                    self.regular.leave(number, has_waited, pace.leave(began, now), now);
                 }
                 drop(held);
                 match next {
@@ -149,15 +150,13 @@ impl<D: ?Sized + RealDevice> QueueShared<D> {
                         self.serve();
                         return result;
                     }
-                    Next::Poll(until) => error = self.poll(until).err(),
+                    Next::Poll(until) => error = self.poll(until, &mut has_waited).err(),
                     Next::SleepUntil(until) => {
-                        has_slept = true;
                         self.sleep(mailbox, Some(until));
                         // This thread was the poller, although no request was at the device.
                         self.is_poller_back.store(true, SeqCst);
                     }
                     Next::Sleep => {
-                        has_slept = true;
                         if !self.sleep(mailbox, None) && is_ready() {
                             self.serve();
                             return Ok(());
@@ -185,7 +184,6 @@ impl<D: ?Sized + RealDevice> QueueShared<D> {
                 continue;
             }
             mailbox.park(None);
-            has_slept = true;
             (is_announced, spins) = (false, SPINS);
             if !mailbox.awaken() && is_ready() {
                 return Ok(());
@@ -257,13 +255,13 @@ impl<D: ?Sized + RealDevice> QueueShared<D> {
     }
 
     /// Waits for the device, as the poller.
-    fn poll(&self, until: Option<Instant>) -> Result<(), WaitError> {
+    fn poll(&self, until: Option<Instant>, has_waited: &mut bool) -> Result<(), WaitError> {
         fence(SeqCst);
         // A request for service that arrived while this thread held the queue would wait as long as the device.
         let waited = if self.pending.load(SeqCst) == 0 {
             let began = clock::now();
             let waited = self.watch.wait(until.map(|until| until.saturating_since(began)));
-            self.regular.device_waited(clock::now().saturating_since(began));
+            *has_waited |= self.regular.device_waited(clock::now().saturating_since(began));
             waited
         } else {
             Ok(())
