@@ -28,8 +28,14 @@ unsafe impl IoBuf for BytesMut {
     }
 
     fn space(&mut self) -> Option<NonNull<[u8]>> {
-        let capacity = self.capacity();
-        NonNull::new(self.as_mut_ptr()).map(|start| NonNull::slice_from_raw_parts(start, capacity))
+        // `as_mut_ptr` permits access to the initialised bytes only. All of an empty buffer is spare.
+        let bytes = self.len();
+        // SAFETY: no byte is initialised of none; the old length is restored below.
+        unsafe { self.set_len(0) };
+        let space = NonNull::from(self.spare_capacity_mut());
+        // SAFETY: these bytes were initialised before, and nothing has written to them.
+        unsafe { self.set_len(bytes) };
+        Some(NonNull::slice_from_raw_parts(space.cast(), space.len()))
     }
 
     unsafe fn set_init(&mut self, bytes: usize) {
