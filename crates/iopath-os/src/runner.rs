@@ -23,8 +23,8 @@ use crate::memory::Segment;
 use crate::pool::PoolBuf;
 use crate::sync::thread;
 
-/// The least requests that are submitted before the plug is full or the caller waits. As in `kernel/uring.rs`, which has
-/// the measurement.
+/// The least requests that are submitted before the plug is full or the caller waits. As in `kernel/uring.rs`, which
+/// has the measurement.
 const EARLY: usize = 4;
 
 /// A queue, its device, and the buffers of the jobs in flight.

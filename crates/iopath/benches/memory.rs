@@ -1,5 +1,6 @@
-//! Random reads of 4 KiB from a disk in memory, with the copy, on one core: the cost of a volume, its queue and a device
-//! that moves the bytes. Prints `name`, a tab, and I/Os a second of CPU time, so that other programs disturb it little.
+//! Random reads of 4 KiB from a disk in memory, with the copy, on one core: the cost of a volume, its queue and a
+//! device that moves the bytes. Prints `name`, a tab, and I/Os a second of CPU time, so that other programs disturb it
+//! little.
 //! `cargo bench -p iopath --bench memory`.
 
 use std::time::{Duration, Instant};

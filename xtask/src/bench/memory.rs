@@ -1,5 +1,5 @@
-//! A disk in memory behind the queue, with its copy, on one core: against the highest published figure for a path in user
-//! space. Runs `crates/iopath/benches/memory.rs`.
+//! A disk in memory behind the queue, with its copy, on one core: against the highest published figure for a path in
+//! user space. Runs `crates/iopath/benches/memory.rs`.
 
 use anyhow::Result;
 

@@ -175,7 +175,7 @@ fn a_device_with_fewer_requests_than_the_plug_gets_them_at_once() {
     let config = QueueConfig { bios_max: 32, ..QueueConfig::default() };
     let mut runner = Runner::new(Box::new(device(1 << 12)), &config);
     let pool = BufferPool::new(32, 4096).unwrap();
-    let mut queue = |runner: &mut Runner<MemoryDevice>, block| {
+    let queue = |runner: &mut Runner<MemoryDevice>, block| {
         runner.queue(job(Op::Read, block, pool.take().unwrap(), block)).unwrap();
         runner.pump.device().in_flight()
     };

@@ -1,5 +1,5 @@
-//! Groups the runs of results for charts: which runs share a chart, which share a line, their names and colours. Does not
-//! draw.
+//! Groups the runs of results for charts: which runs share a chart, which share a line, their names and colours.
+//! Does not draw.
 
 use crate::Rw;
 use crate::numbers::digits;

@@ -80,8 +80,8 @@ impl BatchOptions {
     }
 
     /// The number of requests that the batch keeps plugged, so that later requests can merge with them: 32 unless set,
-    /// as in Linux. The batch submits them when there are more, to keep the device busy, and earlier while the device has
-    /// fewer requests than the plug. A larger plug saves system calls.
+    /// as in Linux. The batch submits them when there are more, to keep the device busy, and earlier while the device
+    /// has fewer requests than the plug. A larger plug saves system calls.
     #[must_use]
     pub const fn plug(mut self, requests: u32) -> Self {
         self.plug = requests;
