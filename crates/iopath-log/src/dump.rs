@@ -56,7 +56,7 @@ impl<R: Read> LogReader<R> {
             }
         }
         out.flush().map_err(LogError::Output)?;
-        let end = self.end().copied().unwrap_or_default();
+        let end = self.end().cloned().unwrap_or_default();
         Ok(Dumped { lines, contents: seen.map(|seen| seen.report(start_ns)), end })
     }
 }
@@ -125,6 +125,7 @@ fn details(f: &mut fmt::Formatter<'_>, step: &Step, record: Record) -> fmt::Resu
         Event::Complete | Event::AccessEnd if *other != 0 => write!(f, " errno {other}")?,
         Event::Complete if step.is_last => f.write_str(" with its bio")?,
         Event::Clock => write!(f, " upper bits {other}")?,
+        Event::Remap => write!(f, " from queue {other}")?,
         Event::Access if step.extent.sectors() > 0 => write!(f, " {}", Range(record))?,
         Event::Elevator => write!(f, " {}", Plain(&record.name()))?,
         Event::Missed => write!(f, " {} records", step.extent.start())?,

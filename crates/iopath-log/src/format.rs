@@ -1,4 +1,4 @@
-//! The frames of a log file: header, block header, mark, trailer; docs/log-format.md describes each byte. The content
+//! The frames of a log file: header, block header, mark, labels, trailer; docs/log-format.md describes each byte. The content
 //! of blocks is in `block.rs`, file I/O in `reader.rs` and `writer.rs`.
 //!
 //! The file is a sequence of zstd frames. Frames of this module are skippable, so that `zstd -dc FILE` writes the
@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) const VERSION: u16 = 5;
+pub(crate) const VERSION: u16 = 6;
 
 /// From this version on, a block consists of columns: see `columns.rs`. Before, it consists of words.
 pub(crate) const COLUMNS_FROM: u16 = 5;
@@ -18,6 +18,7 @@ pub(crate) enum Kind {
     Block = 0x184D_2A51,
     Trailer = 0x184D_2A52,
     Mark = 0x184D_2A53,
+    Labels = 0x184D_2A54,
 }
 
 /// Magic number and length of a skippable frame.
@@ -48,6 +49,7 @@ impl Kind {
             0x184D_2A51 => Some(Self::Block),
             0x184D_2A52 => Some(Self::Trailer),
             0x184D_2A53 => Some(Self::Mark),
+            0x184D_2A54 => Some(Self::Labels),
             _ => None,
         }
     }
@@ -82,6 +84,8 @@ pub struct LogInfo {
     pub readahead: Option<String>,
     /// The memory of the page cache in bytes; none for the default.
     pub cache_bytes: Option<u64>,
+    /// The path that the steps are of: `iopath`, or `kernel` for the block layer of Linux.
+    pub source: String,
 }
 
 impl Default for LogInfo {
@@ -97,8 +101,16 @@ impl Default for LogInfo {
             has_accesses: false,
             readahead: None,
             cache_bytes: None,
+            source: Self::IOPATH.to_owned(),
         }
     }
+}
+
+impl LogInfo {
+    /// The [`source`](Self::source) of a log of iopath's own queues.
+    pub const IOPATH: &str = "iopath";
+    /// The [`source`](Self::source) of a log of the kernel's queues: each queue is a device, each stream a process.
+    pub const KERNEL: &str = "kernel";
 }
 
 /// The totals of a log, known at its end.
@@ -143,13 +155,14 @@ pub(crate) fn header(info: &LogInfo) -> Vec<u8> {
         let end = ends.into_iter().find(|end| text.is_char_boundary(*end));
         text[..end.unwrap_or(0)].to_owned()
     };
-    let LogInfo { elevator, target, clock, written_by, readahead, .. } = info;
+    let LogInfo { elevator, target, clock, written_by, readahead, source, .. } = info;
     let info = LogInfo {
         elevator: cut(elevator),
         target: cut(target),
         clock: cut(clock),
         written_by: cut(written_by),
         readahead: readahead.as_deref().map(cut),
+        source: cut(source),
         ..*info
     };
     let json = serde_json::to_vec(&info).expect("strings and numbers are always JSON");
@@ -232,6 +245,16 @@ impl Mark {
     }
 }
 
+/// The frame of labels in JSON.
+pub(crate) fn labels_frame(json: &[u8]) -> Vec<u8> {
+    frame(Kind::Labels, &[json])
+}
+
+/// The JSON of the payload of a frame of labels; `None` if it is damaged.
+pub(crate) fn labels_json(payload: &[u8]) -> Option<&[u8]> {
+    without_crc(payload)
+}
+
 /// A skippable frame around `parts` and their checksum.
 fn frame(kind: Kind, parts: &[&[u8]]) -> Vec<u8> {
     let payload: Vec<u8> = parts.concat();
@@ -295,6 +318,7 @@ mod tests {
                 target: text.clone(),
                 clock: text.clone(),
                 written_by: text.clone(),
+                source: text.clone(),
                 ..LogInfo::default()
             };
             let frame = header(&info);

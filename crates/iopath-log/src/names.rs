@@ -26,6 +26,7 @@ const EVENTS: [(Event, &str, char); Event::ALL.len()] = [
     (Event::Elevator, "elevator", 'E'),
     (Event::Access, "access", 'B'),
     (Event::AccessEnd, "access-end", 'Z'),
+    (Event::Remap, "remap", 'L'),
 ];
 
 /// The name of an event.

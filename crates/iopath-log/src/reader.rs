@@ -8,6 +8,7 @@ use crate::format::{
     BLOCK_BYTES, BlockHead, COLUMNS_FROM, FRAME_HEAD_BYTES, HEADER_BYTES_MAX, Kind, LogInfo, MARK_BYTES,
     MARKS_MAX, Mark, NAME, TRAILER_BYTES, Totals, VERSION, parse_header,
 };
+use crate::labels::{LABELS_BYTES_MAX, Labels};
 use iopath_core::Record;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,12 +26,14 @@ const NO_LOG: &str = "its first bytes are not those of a log";
 const BLOCKS_AHEAD: usize = 4;
 
 /// The end of a log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct End {
     /// The totals: of the writer if the log is complete, otherwise of the readable part.
     pub totals: Totals,
     /// The position at which reading stopped, if the log is damaged or truncated.
     pub damage: Option<Damage>,
+    /// The labels of the log.
+    pub labels: Labels,
 }
 
 /// An open log. Reading takes constant memory.
@@ -43,6 +46,7 @@ pub struct LogReader<R> {
     /// Records lost by each queue, according to its last block.
     missed: BTreeMap<u16, u64>,
     marks: Arc<Vec<Mark>>,
+    labels: Labels,
     end: Option<End>,
     decompressor: Decompressor<'static>,
     packed: Vec<u8>,
@@ -85,6 +89,7 @@ impl<R: Read> LogReader<R> {
             records: 0,
             missed: BTreeMap::new(),
             marks: Arc::default(),
+            labels: Labels::default(),
             end: None,
             decompressor,
             packed: Vec::new(),
@@ -103,6 +108,11 @@ impl<R: Read> LogReader<R> {
     /// The header.
     pub const fn info(&self) -> &LogInfo {
         &self.info
+    }
+
+    /// The labels read so far.
+    pub const fn labels(&self) -> &Labels {
+        &self.labels
     }
 
     /// The end of the log, after [`LogReader::read_block`] has returned `false`.
@@ -137,7 +147,7 @@ impl<R: Read> LogReader<R> {
         };
         block.bytes.clear();
         let damage = damage.map(|what| Damage { offset, record: self.records, what });
-        self.end = Some(End { totals, damage });
+        self.end = Some(End { totals, damage, labels: self.labels.clone() });
         Ok(false)
     }
 
@@ -156,10 +166,10 @@ impl<R: Read> LogReader<R> {
                 loop {
                     let mut block = used.try_recv().unwrap_or_default();
                     if !self.read_block(&mut block)? {
-                        return Ok(self.end.unwrap_or(End { totals: self.read_so_far(), damage: None }));
+                        return Ok(self.end.take().unwrap_or_else(|| self.end_so_far()));
                     }
                     if unpacked.send(block).is_err() {
-                        return Ok(End { totals: self.read_so_far(), damage: None });
+                        return Ok(self.end_so_far());
                     }
                 }
             });
@@ -170,6 +180,10 @@ impl<R: Read> LogReader<R> {
             }
             reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
+    }
+
+    fn end_so_far(&self) -> End {
+        End { totals: self.read_so_far(), damage: None, labels: self.labels.clone() }
     }
 
     fn read_so_far(&self) -> Totals {
@@ -202,6 +216,7 @@ impl<R: Read> LogReader<R> {
             match self.read_frame_head()? {
                 (Kind::Block, BLOCK_BYTES) => break,
                 (Kind::Mark, MARK_BYTES) => self.read_mark()?,
+                (Kind::Labels, bytes) if bytes <= LABELS_BYTES_MAX => self.read_labels(bytes)?,
                 (Kind::Trailer, TRAILER_BYTES) => return Err(self.read_trailer()),
                 _ => return Err(Stop::Damage("no block begins here")),
             }
@@ -259,6 +274,13 @@ impl<R: Read> LogReader<R> {
         if self.marks.len() < MARKS_MAX {
             Arc::make_mut(&mut self.marks).push(mark);
         }
+        Ok(())
+    }
+
+    fn read_labels(&mut self, bytes: usize) -> Result<(), Stop> {
+        let mut payload = vec![0; bytes];
+        self.read_exact(&mut payload)?;
+        self.labels.merge(Labels::parse(&payload).ok_or(Stop::Damage("labels are damaged"))?);
         Ok(())
     }
 

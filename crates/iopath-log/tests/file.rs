@@ -52,7 +52,7 @@ fn records_are_read_in_order_with_full_times_for_each_queue() {
     let totals = write(&path, 3, 20_000, &LogOptions::default());
     assert_eq!(totals, Totals { records: 3 * 25_000, missed: 0, over_limit: 0 });
     let (entries, end) = read(&std::fs::read(&path).unwrap()).unwrap();
-    assert_eq!(end, End { totals, damage: None });
+    assert_eq!(end, End { totals, damage: None, ..End::default() });
     assert!(entries.iter().zip(0..).all(|(entry, number)| entry.number == number));
     for queue in 0..3 {
         let own = entries.iter().filter(|entry| u32::from(entry.queue) == queue);
@@ -151,7 +151,7 @@ fn a_log_of_version_1_is_readable() {
         ],
     );
     let (entries, end) = read(&log).unwrap();
-    assert_eq!(end, End { totals: Totals { records: 6, missed: 0, over_limit: 0 }, damage: None });
+    assert_eq!(end, End { totals: Totals { records: 6, missed: 0, over_limit: 0 }, damage: None, ..End::default() });
     let steps: Vec<_> = entries.iter().map(|entry| (entry.time.as_nanos(), entry.record.event())).collect();
     let [clock, queue, get, insert, dispatch, complete] =
         [Event::Clock, Event::Queue, Event::Get, Event::Insert, Event::Dispatch, Event::Complete].map(Some);
@@ -189,7 +189,7 @@ fn a_log_of_version_2_is_readable() {
         ],
     );
     let (entries, end) = read(&log).unwrap();
-    assert_eq!(end, End { totals: Totals { records: 4, missed: 0, over_limit: 0 }, damage: None });
+    assert_eq!(end, End { totals: Totals { records: 4, missed: 0, over_limit: 0 }, damage: None, ..End::default() });
     let steps: Vec<_> = entries.iter().map(|entry| entry.record.to_words()[2]).collect();
     assert_eq!(
         steps,
@@ -274,7 +274,7 @@ fn the_file_stays_within_its_limit_and_dropped_records_are_counted() {
     assert!(totals.records > 0 && totals.over_limit > 0, "{totals:?}");
     assert_eq!(totals.records + totals.over_limit, 125_000);
     let (entries, end) = read(&std::fs::read(&path).unwrap()).unwrap();
-    assert_eq!((entries.len() as u64, end), (totals.records, End { totals, damage: None }));
+    assert_eq!((entries.len() as u64, end), (totals.records, End { totals, damage: None, ..End::default() }));
 }
 
 #[test]
@@ -362,7 +362,7 @@ fn records_that_do_not_fit_are_counted_exactly() {
         }
         kept.extend(block.entries().map(|entry| (entry.time, entry.record)));
     });
-    assert_eq!(end.unwrap(), End { totals, damage: None });
+    assert_eq!(end.unwrap(), End { totals, damage: None, ..End::default() });
     // The times are full, although the record with the upper bits may be lost.
     let mut high = 0;
     let mut sent = std::collections::BTreeSet::new();

@@ -5,11 +5,13 @@ mod access;
 mod batch;
 mod collect;
 mod record;
+mod steps;
 
 pub use access::AccessLog;
 pub use batch::RecordBatch;
 pub(crate) use collect::Log;
 pub use record::{Access, Event, Record, Step, Subject, UnknownCode};
+pub use steps::StepLog;
 
 use std::fmt;
 

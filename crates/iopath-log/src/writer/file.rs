@@ -6,6 +6,7 @@ use crate::block::{Clock, RECORDS_MAX};
 use crate::columns::Columns;
 use crate::error::LogError;
 use crate::format::{BlockHead, FRAME_HEAD_BYTES, LogInfo, MARKS_MAX, Mark, TRAILER_BYTES, Totals, header};
+use crate::labels::Labels;
 use iopath_core::Record;
 use std::fmt;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -41,6 +42,10 @@ impl Pending {
     /// The number of records that still fit.
     pub(super) fn room(&self) -> usize {
         RECORDS_MAX - self.len()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.columns.clear();
     }
 
     /// Adds records, which must fit.
@@ -165,7 +170,7 @@ impl LogFile {
             State::Growing => self.totals.records += records,
             State::Full | State::Failed(_) => self.totals.over_limit += records,
         }
-        pending.columns.clear();
+        pending.clear();
     }
 
     fn try_write(&mut self, pending: &Pending, missed: u64) -> io::Result<State> {
@@ -207,6 +212,20 @@ impl LogFile {
                     Ok(()) => (self.written_bytes, self.marks_written) = (bytes, self.marks_written + 1),
                     Err(error) => self.state = State::Failed(error),
                 }
+            }
+        }
+    }
+
+    /// Writes labels, if they fit into the file.
+    pub(super) fn write_labels(&mut self, labels: &Labels) {
+        for frame in labels.to_frames() {
+            let bytes = self.written_bytes + frame.len() as u64;
+            if !matches!(self.state, State::Growing) || bytes + TRAILER_FRAME_BYTES > self.limit_bytes {
+                return;
+            }
+            match self.out.write_all(&frame) {
+                Ok(()) => self.written_bytes = bytes,
+                Err(error) => self.state = State::Failed(error),
             }
         }
     }

@@ -1,5 +1,5 @@
 //! Writes a log on the thread of the queues, so that no record is lost. For runs in virtual time, in which the log
-//! delays no I/O. Real I/O uses `writer.rs`, which never waits for the file.
+//! delays no I/O, and for steps that come from elsewhere. Real I/O uses `writer.rs`, which never waits for the file.
 
 use std::io::Write;
 use std::path::Path;
@@ -9,10 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use iopath_core::log::NoRoom;
 use iopath_core::{Instant, LogSink, RecordBatch};
 
+use super::BLOCKS_BETWEEN_MAX;
 use super::file::{LogFile, Pending};
 use super::options::LogOptions;
 use crate::error::LogError;
 use crate::format::{LogInfo, Mark, Totals};
+use crate::labels::Labels;
 
 /// A log being written. [`SyncLogWriter::add_queue`] returns the sink of one queue; [`SyncLogWriter::finish`] ends the
 /// log.
@@ -28,14 +30,22 @@ pub struct SyncLogWriter {
 struct Shared {
     /// `None` after the log is finished.
     file: Option<LogFile>,
-    queues_added: u16,
+    /// The block of each queue.
+    blocks: Vec<Queue>,
+}
+
+/// One queue: its block, and the number of blocks in the log when the first record was added to it.
+#[derive(Debug)]
+struct Queue {
+    block: Pending,
+    begun_at: u64,
 }
 
 /// The log of one queue. Writes the last records when it is dropped.
 #[derive(Debug)]
 pub struct SyncSink {
     shared: Arc<Mutex<Shared>>,
-    block: Pending,
+    queue: usize,
 }
 
 impl SyncLogWriter {
@@ -63,15 +73,31 @@ impl SyncLogWriter {
     }
 
     fn of(file: LogFile, marks: Sender<Mark>) -> Self {
-        Self { shared: Arc::new(Mutex::new(Shared { file: Some(file), queues_added: 0 })), marks }
+        Self { shared: Arc::new(Mutex::new(Shared { file: Some(file), blocks: Vec::new() })), marks }
     }
 
     /// A sink for one more queue, for its `start_log`.
     pub fn add_queue(&self) -> SyncSink {
         let mut shared = lock(&self.shared);
-        let number = shared.queues_added;
-        shared.queues_added = number.saturating_add(1);
-        SyncSink { shared: Arc::clone(&self.shared), block: Pending::new(number) }
+        let queue = shared.blocks.len();
+        let number = u16::try_from(queue).unwrap_or(u16::MAX);
+        shared.blocks.push(Queue { block: Pending::new(number), begun_at: 0 });
+        SyncSink { shared: Arc::clone(&self.shared), queue }
+    }
+
+    /// Writes labels into the log. They may follow the records that they explain.
+    pub fn add_labels(&self, labels: &Labels) {
+        if let Some(file) = &mut lock(&self.shared).file {
+            file.write_labels(labels);
+        }
+    }
+
+    /// Writes the partly filled blocks, so that the file has all records that the sinks have taken.
+    pub fn write_blocks(&self) {
+        let mut shared = lock(&self.shared);
+        for queue in 0..shared.blocks.len() {
+            shared.write(queue);
+        }
     }
 
     /// Marks the beginning of repeat `number` of a measurement: steps from `now` on belong to it. Call it before the
@@ -85,33 +111,56 @@ impl SyncLogWriter {
     /// # Errors
     /// If the file could not be written completely.
     pub fn finish(self) -> Result<Totals, LogError> {
+        self.finish_with(0)
+    }
+
+    /// As [`SyncLogWriter::finish`], of a source that lost `missed` events before they became records.
+    ///
+    /// # Errors
+    /// If the file could not be written completely.
+    pub fn finish_with(self, missed: u64) -> Result<Totals, LogError> {
         let file = lock(&self.shared).file.take();
-        file.map_or(Ok(Totals::default()), |file| file.finish(0))
+        file.map_or(Ok(Totals::default()), |file| file.finish(missed))
+    }
+}
+
+impl Shared {
+    fn take(&mut self, queue: usize, batch: &RecordBatch) {
+        if self.blocks[queue].block.room() < batch.records().len() {
+            self.write(queue);
+        }
+        let blocks = self.file.as_ref().map_or(0, LogFile::blocks);
+        let Queue { block, begun_at } = &mut self.blocks[queue];
+        if block.is_empty() {
+            *begun_at = blocks;
+        }
+        block.extend(batch.records());
+        // A reader orders the records of all queues by time in bounded memory.
+        if blocks - *begun_at >= BLOCKS_BETWEEN_MAX {
+            self.write(queue);
+        }
+    }
+
+    fn write(&mut self, queue: usize) {
+        let block = &mut self.blocks[queue].block;
+        match &mut self.file {
+            Some(file) => file.write(block, 0),
+            None => block.clear(),
+        }
     }
 }
 
 impl LogSink for SyncSink {
     fn take(&mut self, batch: &mut RecordBatch) -> Result<(), NoRoom> {
-        if self.block.room() < batch.records().len() {
-            self.write();
-        }
-        self.block.extend(batch.records());
+        lock(&self.shared).take(self.queue, batch);
         batch.clear();
         Ok(())
     }
 }
 
-impl SyncSink {
-    fn write(&mut self) {
-        if let Some(file) = &mut lock(&self.shared).file {
-            file.write(&mut self.block, 0);
-        }
-    }
-}
-
 impl Drop for SyncSink {
     fn drop(&mut self) {
-        self.write();
+        lock(&self.shared).write(self.queue);
     }
 }
 

@@ -283,6 +283,13 @@ impl Log {
         }
     }
 
+    /// Passes the records so far to the sink.
+    pub(crate) fn flush_pending(&mut self) {
+        self.reclaim();
+        self.record_plug();
+        self.flush();
+    }
+
     const fn begin_batch(&mut self) {
         (self.len, self.inserted, self.got, self.prefetched) = (0, 0, 0, 0);
         (self.run_end, self.plugged) = (NO_RUN, NO_RUN);
@@ -339,9 +346,7 @@ impl Log {
 
 impl Drop for Log {
     fn drop(&mut self) {
-        self.reclaim();
-        self.record_plug();
-        self.flush();
+        self.flush_pending();
     }
 }
 

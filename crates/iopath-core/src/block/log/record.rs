@@ -76,11 +76,13 @@ pub enum Event {
     Access = 21,
     /// An access has ended; `other` is the errno, 0 for success.
     AccessEnd = 22,
+    /// A bio of a device above became this bio: the sectors are those above, `other` is the queue of that device.
+    Remap = 23,
 }
 
 impl Event {
     /// All events, by code, from 1 on. No event has code 20: a record with it combines steps.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Queue,
         Self::Hold,
         Self::Split,
@@ -102,6 +104,7 @@ impl Event {
         Self::Elevator,
         Self::Access,
         Self::AccessEnd,
+        Self::Remap,
     ];
 
     /// The code in a record.

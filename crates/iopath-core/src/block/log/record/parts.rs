@@ -42,6 +42,16 @@ impl Record {
         self.with(FLAG_BOTH)
     }
 
+    /// Adds an `Insert` without a reason to the `Dispatch` of a request.
+    pub(in crate::block::log) const fn and_insert(self) -> Self {
+        self.with(FLAG_BOTH)
+    }
+
+    /// Adds the `Queue` of the bio `other`, the `Get` and an `Insert` without a reason to the `Dispatch` of a request.
+    pub(in crate::block::log) const fn and_all_before(self) -> Self {
+        self.with(FLAG_BOTH | FLAG_FIRST)
+    }
+
     /// Adds an `Insert` to this record, if this is the `Get` of request `tag` combined with a `Queue`. Returns whether
     /// it did.
     #[inline]
