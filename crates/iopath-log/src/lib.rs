@@ -39,6 +39,7 @@ mod encoding;
 mod error;
 mod filter;
 mod format;
+pub mod kernel;
 mod labels;
 mod names;
 mod reader;

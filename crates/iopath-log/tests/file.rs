@@ -151,7 +151,10 @@ fn a_log_of_version_1_is_readable() {
         ],
     );
     let (entries, end) = read(&log).unwrap();
-    assert_eq!(end, End { totals: Totals { records: 6, missed: 0, over_limit: 0 }, damage: None, ..End::default() });
+    assert_eq!(
+        end,
+        End { totals: Totals { records: 6, missed: 0, over_limit: 0 }, damage: None, ..End::default() }
+    );
     let steps: Vec<_> = entries.iter().map(|entry| (entry.time.as_nanos(), entry.record.event())).collect();
     let [clock, queue, get, insert, dispatch, complete] =
         [Event::Clock, Event::Queue, Event::Get, Event::Insert, Event::Dispatch, Event::Complete].map(Some);
@@ -189,7 +192,10 @@ fn a_log_of_version_2_is_readable() {
         ],
     );
     let (entries, end) = read(&log).unwrap();
-    assert_eq!(end, End { totals: Totals { records: 4, missed: 0, over_limit: 0 }, damage: None, ..End::default() });
+    assert_eq!(
+        end,
+        End { totals: Totals { records: 4, missed: 0, over_limit: 0 }, damage: None, ..End::default() }
+    );
     let steps: Vec<_> = entries.iter().map(|entry| entry.record.to_words()[2]).collect();
     assert_eq!(
         steps,
