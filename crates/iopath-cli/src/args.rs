@@ -7,6 +7,7 @@ mod flags;
 mod format;
 mod log;
 mod options;
+mod record;
 mod report;
 mod run;
 mod serve;
@@ -20,6 +21,7 @@ pub(crate) use compare::CompareArgs;
 pub(crate) use fit::FitArgs;
 pub(crate) use format::{GeneralFormat, PERFTEST, SweepFormat};
 pub(crate) use log::{LogArgs, LogFile, SummaryArgs};
+pub(crate) use record::RecordArgs;
 pub(crate) use report::ReportArgs;
 pub(crate) use run::RunArgs;
 pub(crate) use serve::{ServeArgs, TlsMode};
@@ -73,6 +75,8 @@ pub(crate) enum Command {
     Serve(Box<ServeArgs>),
     /// List the I/O schedulers (elevators) and their settings
     Elevators(ElevatorsArgs),
+    /// Record the I/O of any program on the kernel's own path: requests, merges, latencies, by process and device
+    Record(RecordArgs),
     /// Summarise a request log on one page, or write it as text
     #[command(args_conflicts_with_subcommands = true)]
     Log(LogArgs),

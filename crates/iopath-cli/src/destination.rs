@@ -53,6 +53,11 @@ impl<'a> Destination<'a> {
         Self::new(path, ["the log", "--log"], iopath_log::is_log, force)
     }
 
+    /// The request log of a recording.
+    pub(crate) fn recording(path: &'a Path, force: bool) -> Self {
+        Self::new(path, ["the log", "--output"], iopath_log::is_log, force)
+    }
+
     /// The file of a fitted model.
     pub(crate) fn model(path: &'a Path, force: bool) -> Self {
         Self { takes_fifo: false, ..Self::new(path, ["the model", "--output"], is_fitted, force) }

@@ -8,6 +8,7 @@ use iopath_fio::JobFileError;
 use iopath_lab::compare::CompareError;
 use iopath_lab::fit::FitError;
 use iopath_lab::map::MapError;
+use iopath_lab::record::RecordError;
 use iopath_lab::serve::ServeError;
 use iopath_lab::survey::SurveyError;
 use iopath_lab::sweep::SweepError;
@@ -39,6 +40,7 @@ pub(crate) fn is_usage(error: &anyhow::Error) -> bool {
         FitError,
         JobFileError,
         MapError,
+        RecordError,
         ServeError,
         SettingsError,
         SurveyError,

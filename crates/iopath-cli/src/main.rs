@@ -15,6 +15,7 @@ mod man;
 mod map;
 mod output;
 mod progress;
+mod record;
 mod report;
 mod run;
 mod serve;
@@ -79,6 +80,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Compare(args) => return compare::run(args),
         Command::Tune(args) => return tune::run(args),
+        Command::Record(args) => return record::run(args),
         Command::Fio(args) => return Ok(fio::run(&args.arguments)),
         Command::Run(args) => run::run(args),
         Command::Survey(args) => survey::run(args),

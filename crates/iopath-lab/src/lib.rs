@@ -7,6 +7,7 @@ pub mod compare;
 pub mod fit;
 pub mod map;
 pub mod preset;
+pub mod record;
 pub mod serve;
 pub mod survey;
 pub mod sweep;

@@ -25,6 +25,7 @@ pub mod target;
 mod thread;
 pub mod thread_policy;
 mod thread_queue;
+pub mod trace;
 
 pub use aligned::{AlignedBuf, NoMemory, page_bytes};
 pub use buffered::{

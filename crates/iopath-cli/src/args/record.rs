@@ -1,0 +1,33 @@
+//! The command line of `iopath record`.
+
+use super::values::{duration, log_file, size};
+use clap::Args;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Debug, Args)]
+pub(crate) struct RecordArgs {
+    /// Block devices (sda, /dev/sda1), or files and directories on them; default: all devices. The devices below a
+    /// device, such as those of a RAID, are recorded, too
+    #[arg(value_name = "DEVICE")]
+    pub(crate) devices: Vec<PathBuf>,
+    /// Record for this time (30s, 5m; a plain number is seconds); default: until the command ends, or until Ctrl-C
+    #[arg(long = "for", value_parser = duration, value_name = "TIME")]
+    pub(crate) time: Option<Duration>,
+    /// The request log to write, for iopath log
+    #[arg(long, short, default_value = "record.log", value_name = "FILE", value_parser = log_file)]
+    pub(crate) output: PathBuf,
+    /// Maximum size of the log; default: 4g
+    #[arg(long, value_parser = size, value_name = "SIZE")]
+    pub(crate) log_limit: Option<u64>,
+    /// Memory for events that wait to be read, for each CPU; default: 8m
+    #[arg(long, value_parser = size, value_name = "SIZE")]
+    pub(crate) ring_size: Option<u64>,
+    /// Replace an existing file that is not a request log
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Run this command, and record until it ends. The exit code is that of the command
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}

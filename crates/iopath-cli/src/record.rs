@@ -1,0 +1,73 @@
+//! `iopath record`: records the I/O of any program into a request log, and says what to do with it.
+
+use crate::args::RecordArgs;
+use crate::destination::{self, Destination};
+use crate::stderr::note;
+use iopath_bench::Interruption;
+use iopath_lab::record::{RecordRequest, Recorded, record};
+use iopath_report::numbers::{count, counted, digits};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
+    let targets: Vec<&Path> = args.devices.iter().map(PathBuf::as_path).collect();
+    destination::check(&[Destination::recording(&args.output, args.force)], &targets)?;
+    // Until the summary is printed, the first Ctrl-C only ends the recording.
+    let interruption = Interruption::catch();
+    let recorded = record(&RecordRequest {
+        devices: args.devices.clone(),
+        duration: args.time,
+        file: args.output.clone(),
+        limit_bytes: args.log_limit,
+        ring_bytes: args.ring_size,
+        command: args.command.clone(),
+    })?;
+    summarise(args, &recorded);
+    drop(interruption);
+    Ok(recorded.exit_code().map_or(ExitCode::SUCCESS, ExitCode::from))
+}
+
+/// Prints the outcome, the losses, and the next command. On stderr: stdout belongs to the command.
+fn summarise(args: &RecordArgs, recorded: &Recorded) {
+    let Recorded { totals, events, losses, late, devices, elapsed, cpu, ring_use, .. } = recorded;
+    let seconds = elapsed.as_secs_f64();
+    let share = |part: f64| format!("{}%", digits(part * 100.0));
+    let lost = totals.missed;
+    note(format_args!(
+        "recorded {} s of {}: {}, {} lost; {} of a CPU, rings at most {} full",
+        digits(seconds),
+        if devices.is_empty() { "no I/O".to_owned() } else { devices.join(", ") },
+        counted(*events, "event"),
+        if lost == 0 { "none".to_owned() } else { count(lost) },
+        share(cpu.as_secs_f64() / seconds.max(1e-9)),
+        share(*ring_use),
+    ));
+    if lost > 0 {
+        let mut by_event = losses.clone();
+        by_event.sort_by_key(|loss| std::cmp::Reverse(loss.lost));
+        let named = by_event.iter().take(3).map(|loss| {
+            let cpu = loss.cpu.map_or_else(String::new, |cpu| format!(" on CPU {cpu}"));
+            format!("{} {}{cpu}", count(loss.lost), loss.event)
+        });
+        note(format_args!(
+            "WARNING: lost {}{}; counts, bytes and depth are too low, and latencies are of the I/Os without a loss; \
+             --ring-size {} loses fewer",
+            named.collect::<Vec<_>>().join(", "),
+            if by_event.len() > 3 { ", ..." } else { "" },
+            iopath_report::size::format_size(recorded.ring_bytes as u64 * 4),
+        ));
+    }
+    if totals.over_limit > 0 {
+        let dropped = count(totals.over_limit);
+        note(format_args!(
+            "{dropped} records are not in the log: it has reached its size limit (--log-limit)"
+        ));
+    }
+    if *late > 0 {
+        let late = counted(*late, "event");
+        note(format_args!("{late} arrived late and have the time of the event before"));
+    }
+    if totals.records > 0 {
+        note(format_args!("next: iopath log {}", args.output.display()));
+    }
+}

@@ -1,0 +1,165 @@
+//! The devices of a recording: which ones the user names, the filters of their events, and their names in the log.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use iopath_log::kernel::{DeviceNumber, DeviceSource, OpenedDevice};
+use iopath_log::{Labels, QueueLabel, SyncLogWriter};
+use iopath_os::target::{DeviceNumber as SysNumber, Disk, Roots};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::sync::Arc;
+
+use super::error::RecordError;
+
+/// Stacks of devices are followed down to this level.
+const LEVELS_MAX: usize = 8;
+
+/// A device to record, or a part of one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Selected {
+    pub(super) name: String,
+    pub(super) number: DeviceNumber,
+    /// The sectors of a partition, with its own number.
+    partition: Option<(DeviceNumber, u64, u64)>,
+    /// The I/O scheduler.
+    pub(super) scheduler: Option<String>,
+}
+
+impl Selected {
+    /// The devices of these names, and the devices below them.
+    pub(super) fn find(named: &[PathBuf]) -> Result<Vec<Self>, RecordError> {
+        let mut selected = Vec::new();
+        for name in named {
+            let number = number_of(name)?;
+            let disk = Disk::find(&Roots::live(), number);
+            let disk = disk.ok_or_else(|| RecordError::NoDevice { device: name.clone() })?;
+            add(&mut selected, &disk, 0);
+        }
+        Ok(selected)
+    }
+
+    /// The condition of the kernel's filter for the events with these fields.
+    pub(super) fn condition(&self, has_sector: bool, has_length: bool, has_old: bool) -> String {
+        let dev = self.number.0;
+        let Some((own, first, end)) = self.partition.filter(|_| has_sector) else {
+            return if has_old {
+                format!("dev == {dev} || old_dev == {dev}")
+            } else {
+                format!("dev == {dev}")
+            };
+        };
+        // A flush of a partition has no sectors of its own.
+        let flush = if has_length { "nr_sector == 0 || " } else { "" };
+        let part = format!("(dev == {dev} && ({flush}(sector >= {first} && sector < {end})))");
+        if has_old { format!("{part} || old_dev == {}", own.0) } else { part }
+    }
+}
+
+fn add(selected: &mut Vec<Selected>, disk: &Disk, level: usize) {
+    let Some(number) = kernel_number(disk.device) else { return };
+    let partition = disk.partition.as_ref().filter(|_| level == 0).and_then(|partition| {
+        let first = partition.start_bytes? / 512;
+        Some((kernel_number(partition.device)?, first, first + partition.size_bytes / 512))
+    });
+    let is_known = selected.iter().any(|known| known.number == number && known.partition.is_none());
+    if is_known {
+        return;
+    }
+    selected.push(Selected {
+        name: disk.partition.as_ref().filter(|_| level == 0).map_or(&disk.name, |part| &part.name).clone(),
+        number,
+        partition,
+        scheduler: disk.scheduler.as_ref().map(|scheduler| scheduler.current.clone()),
+    });
+    if level < LEVELS_MAX {
+        let below = disk.slaves.iter().filter_map(|name| Disk::find(&Roots::live(), number_of_name(name)?));
+        below.for_each(|disk| add(selected, &disk, level + 1));
+    }
+}
+
+fn kernel_number(number: SysNumber) -> Option<DeviceNumber> {
+    DeviceNumber::new(number.major, number.minor)
+}
+
+/// The number of the block device of that name or path, or of the device that a file or directory is on.
+fn number_of(name: &Path) -> Result<SysNumber, RecordError> {
+    let is_name = name.components().count() == 1;
+    if let Some(number) = name.to_str().filter(|_| is_name).and_then(number_of_name) {
+        return Ok(number);
+    }
+    let metadata = fs::metadata(name);
+    let metadata = metadata.map_err(|source| RecordError::Device { device: name.to_owned(), source })?;
+    let raw = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
+    Ok(SysNumber::from_raw(raw))
+}
+
+fn number_of_name(name: &str) -> Option<SysNumber> {
+    let text = fs::read_to_string(format!("/sys/class/block/{name}/dev")).ok()?;
+    SysNumber::parse(text.trim())
+}
+
+/// Opens the queues of devices as they have their first event.
+#[derive(Debug)]
+pub(super) struct Queues {
+    log: Arc<SyncLogWriter>,
+    opened: u16,
+    /// The names of the devices, in the order of their queues.
+    pub(super) names: Vec<String>,
+}
+
+impl Queues {
+    pub(super) const fn new(log: Arc<SyncLogWriter>) -> Self {
+        Self { log, opened: 0, names: Vec::new() }
+    }
+}
+
+impl DeviceSource for Queues {
+    fn open(&mut self, device: DeviceNumber) -> OpenedDevice {
+        let folder = PathBuf::from(format!("/sys/dev/block/{device}"));
+        let resolved = fs::canonicalize(&folder).ok();
+        let name = resolved.as_deref().and_then(Path::file_name);
+        let name = name.map_or_else(|| device.to_string(), |name| name.to_string_lossy().into_owned());
+        // A device without this directory gets bios, unless it is gone already.
+        let is_partition = folder.join("partition").exists();
+        let has_requests = resolved.is_none() || is_partition || folder.join("mq").exists();
+        let label = QueueLabel { queue: self.opened, name: name.clone(), number: device.to_string() };
+        // Before the first record of the queue, so that a reader can select the device.
+        self.log.add_labels(&Labels { queues: vec![label], ..Labels::default() });
+        self.opened = self.opened.saturating_add(1);
+        self.names.push(name);
+        OpenedDevice { sink: Box::new(self.log.add_queue()), has_requests }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn selected(partition: Option<(DeviceNumber, u64, u64)>) -> Selected {
+        Selected { name: "sda".to_owned(), number: DeviceNumber(8 << 20), partition, scheduler: None }
+    }
+
+    #[test]
+    fn a_partition_is_a_range_of_its_disk() {
+        assert_eq!(selected(None).condition(true, true, false), "dev == 8388608");
+        assert_eq!(selected(None).condition(true, true, true), "dev == 8388608 || old_dev == 8388608");
+        let part = selected(Some((DeviceNumber(8 << 20 | 1), 2048, 4096)));
+        let range = "(sector >= 2048 && sector < 4096)";
+        assert_eq!(
+            part.condition(true, true, false),
+            format!("(dev == 8388608 && (nr_sector == 0 || {range}))")
+        );
+        assert_eq!(
+            part.condition(true, false, true),
+            format!("(dev == 8388608 && ({range})) || old_dev == 8388609")
+        );
+    }
+
+    #[test]
+    fn a_name_that_is_nothing_is_an_error_that_names_it() {
+        let error = Selected::find(&["no-such-device".into()]).unwrap_err();
+        assert!(error.to_string().contains("no-such-device"), "{error}");
+        let error = Selected::find(&["/proc/self/status".into()]).unwrap_err();
+        assert!(error.to_string().contains("/proc/self/status"), "{error}");
+    }
+}

@@ -1,0 +1,291 @@
+//! One recording, from its first to its last event: reads the rings, orders the events of all CPUs by time, joins them,
+//! and writes the log.
+
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use iopath_bench::Interruption;
+use iopath_core::Instant;
+use iopath_log::kernel::{JoinCounts, Joiner, KernelEvent};
+use iopath_log::{Labels, LogInfo, LogOptions, Loss, SyncLogWriter, Totals};
+use iopath_os::trace::{RingsConfig, TraceRings, Tracefs};
+use iopath_os::{now, process_cpu_times};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::decode::Decoder;
+use super::devices::{Queues, Selected};
+use super::error::RecordError;
+
+/// The time between two reads of the rings, unless one is a quarter full before.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// An event is recorded when the rings were read this time after it. A CPU needs much less from the time of an event to
+/// its place in the ring.
+const SLACK: Duration = Duration::from_millis(10);
+
+/// Partly filled blocks are written after this time. This bounds the loss when the program is killed.
+const BLOCK_AGE_MAX: Duration = Duration::from_secs(1);
+
+/// A command that still runs this time after the end was requested gets a signal.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// What to record.
+#[derive(Debug, Clone)]
+pub struct RecordRequest {
+    /// Names of devices, or files and directories on them; none for all devices.
+    pub devices: Vec<PathBuf>,
+    /// The duration; `None` until the command ends or a signal arrives.
+    pub duration: Option<Duration>,
+    /// The log.
+    pub file: PathBuf,
+    /// The maximum size of the log in bytes; `None` for the default.
+    pub limit_bytes: Option<u64>,
+    /// The ring of each CPU in bytes; `None` for the default.
+    pub ring_bytes: Option<u64>,
+    /// The command and its arguments; empty for none.
+    pub command: Vec<OsString>,
+}
+
+/// The result of a recording.
+#[derive(Debug)]
+pub struct Recorded {
+    /// Records in the log, and events that are not.
+    pub totals: Totals,
+    /// Events that the kernel delivered.
+    pub events: u64,
+    /// Events that it did not deliver, by event and CPU.
+    pub losses: Vec<Loss>,
+    /// What the joiner could not join.
+    pub counts: JoinCounts,
+    /// Events that arrived too late to be recorded in the order of time.
+    pub late: u64,
+    /// The devices with an event.
+    pub devices: Vec<String>,
+    /// The duration.
+    pub elapsed: Duration,
+    /// The CPU time of this process, from the first to the last event.
+    pub cpu: Duration,
+    /// The ring of each CPU in bytes.
+    pub ring_bytes: usize,
+    /// The largest part of a ring that was in use when it was read, 0 to 1.
+    pub ring_use: f64,
+    /// The end of the command, if there is one that has ended.
+    pub status: Option<ExitStatus>,
+}
+
+/// Records until the duration is over, the command has ended or the end is requested ([`Interruption`]), whichever is
+/// first.
+///
+/// # Errors
+/// If the kernel refuses its events, the log cannot be written, or the command cannot be started.
+pub fn record(request: &RecordRequest) -> Result<Recorded, RecordError> {
+    let selected = Selected::find(&request.devices)?;
+    let tracefs = Tracefs::open()?;
+    let (decoder, traced) = Decoder::new(&tracefs, &selected)?;
+    let defaults = RingsConfig::default();
+    let ring_bytes = request.ring_bytes.map_or(defaults.ring_bytes, |bytes| bytes as usize);
+    let rings = TraceRings::open(&traced, &RingsConfig { ring_bytes, forks: !request.command.is_empty() })?;
+    let options = LogOptions::default();
+    let limit_bytes = request.limit_bytes.unwrap_or(options.limit_bytes);
+    let log = SyncLogWriter::create(&request.file, &info(&selected), &LogOptions { limit_bytes, ..options })?;
+    let log = Arc::new(log);
+    let session = Session {
+        rings,
+        decoder,
+        joiner: Joiner::new(Queues::new(Arc::clone(&log))),
+        log,
+        waiting: Vec::new(),
+        events: 0,
+        lost: 0,
+        bytes_max: 0,
+    };
+    session.run(request)
+}
+
+/// The header of the log.
+fn info(selected: &[Selected]) -> LogInfo {
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let names: Vec<_> = selected.iter().map(|device| device.name.as_str()).collect();
+    let elevator = match selected {
+        [only] => only.scheduler.clone().unwrap_or_default(),
+        _ => String::new(),
+    };
+    LogInfo {
+        elevator,
+        target: if names.is_empty() { "all block devices".to_owned() } else { names.join(", ") },
+        start_ns: now().as_nanos(),
+        started_unix_ns: since_1970.as_nanos() as u64,
+        source: LogInfo::KERNEL.to_owned(),
+        ..LogInfo::default()
+    }
+}
+
+/// A recording in progress.
+struct Session {
+    rings: TraceRings,
+    decoder: Decoder,
+    joiner: Joiner<Queues>,
+    log: Arc<SyncLogWriter>,
+    /// Events that may be preceded by others that are not read yet.
+    waiting: Vec<KernelEvent>,
+    events: u64,
+    /// Events that the rings reported as lost.
+    lost: u64,
+    bytes_max: usize,
+}
+
+impl Session {
+    fn run(mut self, request: &RecordRequest) -> Result<Recorded, RecordError> {
+        let cpu_before = cpu_time();
+        self.rings.enable()?;
+        let begun = now();
+        let mut child = start(&request.command)?;
+        if let Some(child) = &child {
+            self.joiner.add_own_process(child.id());
+        }
+        let status = self.until_end(request.duration, begun, child.as_mut());
+        self.rings.disable()?;
+        let elapsed = now().saturating_since(begun);
+        self.read();
+        self.join_until(Instant::from_nanos(u64::MAX));
+        self.joiner.flush();
+        let cpu = cpu_time().saturating_sub(cpu_before);
+        let losses = self.losses();
+        let missed = losses.iter().map(|loss| loss.lost).sum();
+        self.write_labels(losses.clone());
+        let (counts, late) = (self.joiner.counts(), self.joiner.late());
+        let Self { joiner, log, rings, bytes_max, events, .. } = self;
+        let devices = joiner.finish().names;
+        let log = Arc::into_inner(log).expect("the joiner and its queues are dropped");
+        let totals = log.finish_with(missed)?;
+        Ok(Recorded {
+            totals,
+            events,
+            losses,
+            counts,
+            late,
+            devices,
+            elapsed,
+            cpu,
+            ring_bytes: rings.ring_bytes(),
+            ring_use: bytes_max as f64 / rings.ring_bytes() as f64,
+            status: status.or_else(|| child.and_then(end)),
+        })
+    }
+
+    /// Records until the end. Returns the end of the command.
+    fn until_end(
+        &mut self,
+        duration: Option<Duration>,
+        begun: Instant,
+        mut child: Option<&mut Child>,
+    ) -> Option<ExitStatus> {
+        let mut written = begun;
+        loop {
+            let left = duration.map(|duration| duration.saturating_sub(now().saturating_since(begun)));
+            if left == Some(Duration::ZERO) || Interruption::is_requested() {
+                return None;
+            }
+            self.rings.wait(left.map_or(INTERVAL, |left| left.min(INTERVAL)));
+            let read_at = now();
+            self.read();
+            self.join_until(Instant::from_nanos(read_at.as_nanos().saturating_sub(SLACK.as_nanos() as u64)));
+            if now().saturating_since(written) >= BLOCK_AGE_MAX {
+                written = now();
+                self.joiner.flush();
+                self.write_labels(Vec::new());
+                self.log.write_blocks();
+            }
+            if let Some(Ok(Some(status))) = child.as_mut().map(|child| child.try_wait()) {
+                return Some(status);
+            }
+        }
+    }
+
+    /// Reads the rings.
+    fn read(&mut self) {
+        let Self { rings, decoder, waiting, events, lost, .. } = self;
+        let bytes = rings.read(|_, record| {
+            if let iopath_os::trace::TraceRecord::Lost { events, .. } = record {
+                *lost += events;
+            } else {
+                *events += 1;
+            }
+            waiting.extend(decoder.decode(&record));
+        });
+        self.bytes_max = self.bytes_max.max(bytes);
+    }
+
+    /// Joins the events up to a time, in the order of time.
+    fn join_until(&mut self, end: Instant) {
+        // Stable: events of one CPU at one time keep their order. The rings are sorted runs, which this sort merges.
+        self.waiting.sort_by_key(|event| event.at);
+        let count = self.waiting.partition_point(|event| event.at <= end);
+        for event in &self.waiting[..count] {
+            self.joiner.handle(event);
+        }
+        self.waiting.drain(..count);
+    }
+
+    /// Writes labels that the log does not have yet.
+    fn write_labels(&mut self, losses: Vec<Loss>) {
+        let streams = self.joiner.take_stream_labels();
+        self.log.add_labels(&Labels { streams, losses, ..Labels::default() });
+    }
+
+    /// The events that the kernel did not deliver. Kernels before 6.0 count them by ring.
+    fn losses(&self) -> Vec<Loss> {
+        let Some(losses) = self.rings.losses() else {
+            let lost = Loss { event: "any".to_owned(), cpu: None, lost: self.lost };
+            return if lost.lost > 0 { vec![lost] } else { Vec::new() };
+        };
+        let name = |event: usize| self.decoder.names.get(event).map_or("unknown", |name| *name).to_owned();
+        losses
+            .iter()
+            .map(|loss| Loss { event: name(loss.event), cpu: Some(loss.cpu), lost: loss.lost })
+            .collect()
+    }
+}
+
+fn cpu_time() -> Duration {
+    let times = process_cpu_times();
+    times.user + times.system
+}
+
+fn start(command: &[OsString]) -> Result<Option<Child>, RecordError> {
+    let Some((program, arguments)) = command.split_first() else { return Ok(None) };
+    let child = Command::new(program).args(arguments).spawn();
+    let name = || program.to_string_lossy().into_owned();
+    Ok(Some(child.map_err(|source| RecordError::Command { command: name(), source })?))
+}
+
+/// Ends a command that still runs when the recording has ended. After `--for`, the command continues to its end.
+fn end(mut child: Child) -> Option<ExitStatus> {
+    let requested = now();
+    while Interruption::is_requested() && now().saturating_since(requested) < GRACE {
+        if let Ok(Some(status)) = child.try_wait() {
+            return Some(status);
+        }
+        std::thread::sleep(INTERVAL / 10);
+    }
+    if Interruption::is_requested()
+        && let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw)
+    {
+        // A terminal has sent the signal to the command, too; another sender has not.
+        let _ = kill_process(pid, Signal::TERM);
+    }
+    child.wait().ok()
+}
+
+impl Recorded {
+    /// The exit code of the command, as a shell states it; `None` without a command.
+    pub fn exit_code(&self) -> Option<u8> {
+        let status = self.status?;
+        let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+        Some(code.map_or(1, |code| code as u8))
+    }
+}

@@ -1,0 +1,67 @@
+//! Why events cannot be recorded, with the remedy.
+
+use std::io;
+
+/// An error of tracepoints or their rings.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TraceError {
+    /// The file system of tracepoints is not mounted, and cannot be.
+    #[error(
+        "the kernel's tracepoints are not visible ({source}): mount them with `mount -t tracefs nodev /sys/kernel/tracing`, or run as root"
+    )]
+    NoTracefs {
+        /// The cause.
+        source: io::Error,
+    },
+    /// The file system of tracepoints is only for root.
+    #[error(
+        "{path} cannot be read ({source}): run as root, or let your group read it (`mount -o remount,gid=… {path}`)"
+    )]
+    Unreadable {
+        /// The mount point.
+        path: String,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The kernel has no such tracepoint.
+    #[error("this kernel has no tracepoint {name}: it needs CONFIG_BLK_DEV_IO_TRACE")]
+    NoTracepoint {
+        /// The tracepoint.
+        name: String,
+    },
+    /// The format of a tracepoint is unknown.
+    #[error("the format of tracepoint {name} has no field `{field}`: this kernel is unknown to iopath")]
+    NoField {
+        /// The tracepoint.
+        name: String,
+        /// The field.
+        field: String,
+    },
+    /// The process lacks the right to record events.
+    #[error(
+        "the kernel refuses to record its events: run as root or with CAP_PERFMON; kernel.perf_event_paranoid is {paranoid}, and -1 permits it for all users"
+    )]
+    NotPermitted {
+        /// The value of the setting.
+        paranoid: String,
+    },
+    /// There is no memory for the rings.
+    #[error(
+        "the kernel refuses a ring of {bytes} bytes for each CPU ({source}): run as root or with CAP_IPC_LOCK, or raise kernel.perf_event_mlock_kb"
+    )]
+    NoMemory {
+        /// The size.
+        bytes: usize,
+        /// The cause.
+        source: io::Error,
+    },
+    /// Another system call failed.
+    #[error("cannot record events of the kernel: {what}: {source}")]
+    Os {
+        /// What was attempted.
+        what: &'static str,
+        /// The cause.
+        source: io::Error,
+    },
+}
