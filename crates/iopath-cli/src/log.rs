@@ -55,10 +55,12 @@ fn with_name(file: &LogFile, error: LogError) -> anyhow::Error {
     let name = file.file.display();
     match error {
         LogError::Open { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-            anyhow!("log {name} does not exist; `iopath run --log FILE` writes a log")
+            anyhow!("log {name} does not exist; `iopath run --log FILE` and `iopath record` write logs")
         }
         LogError::Read { source, .. } if source.kind() == io::ErrorKind::IsADirectory => {
-            anyhow!("{name} is a directory; name a log, which `iopath run --log FILE` writes")
+            anyhow!(
+                "{name} is a directory; name a log, which `iopath run --log FILE` or `iopath record` writes"
+            )
         }
         LogError::Open { .. } | LogError::Output(_) => error.into(),
         other => anyhow::Error::new(other).context(name.to_string()),
@@ -73,7 +75,7 @@ fn warn(file: &LogFile, damage: Option<&Damage>) {
 }
 
 fn filter(file: &LogFile) -> anyhow::Result<Filter> {
-    let LogFile { from, to, stream, sectors, event, repeat, .. } = file;
+    let LogFile { from, to, stream, sectors, event, device, repeat, .. } = file;
     let time = from.unwrap_or_default()..to.unwrap_or(Duration::MAX);
     if time.is_empty() {
         let message = format!("--from {:?} is not before --to {:?}", time.start, time.end);
@@ -84,6 +86,7 @@ fn filter(file: &LogFile) -> anyhow::Result<Filter> {
         streams: stream.clone(),
         sectors: *sectors,
         events: event.clone(),
+        devices: device.clone(),
         repeats: repeat.clone(),
     })
 }

@@ -3,6 +3,7 @@
 pub use crate::format::Mark;
 
 use crate::format::BlockHead;
+use crate::labels::{Labels, QueueLabel};
 use iopath_core::log::Event;
 use iopath_core::{Instant, Record};
 use std::sync::Arc;
@@ -18,6 +19,8 @@ pub struct Block {
     pub(crate) bytes: Vec<u8>,
     /// The marks of the log before this block, in order.
     pub(crate) marks: Arc<Vec<Mark>>,
+    /// The labels of the log before this block.
+    pub(crate) labels: Arc<Labels>,
 }
 
 /// A step with its position in the log.
@@ -39,6 +42,11 @@ impl Block {
     /// The queue, numbered from 0 in the order in which queues were added.
     pub const fn queue(&self) -> u16 {
         self.head.queue
+    }
+
+    /// The device of the queue, if the log names it.
+    pub fn device(&self) -> Option<&QueueLabel> {
+        self.labels.queue(self.queue())
     }
 
     /// Records of that queue that were lost before the block was written.

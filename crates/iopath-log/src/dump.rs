@@ -42,11 +42,12 @@ impl<R: Read> LogReader<R> {
         let mut lines = 0;
         let mut line = String::new();
         while self.read_block(&mut block)? {
+            let is_selected = matcher.passes_queue(&block);
             for entry in block.entries() {
                 if let Some(seen) = &mut seen {
                     seen.note(&entry);
                 }
-                if matcher.passes(&entry) {
+                if is_selected && matcher.passes(&entry) {
                     lines += 1;
                     line.clear();
                     // Writing to a string cannot fail.

@@ -3,7 +3,8 @@
 //! Steps of the queue itself have no stream and no sectors. `elevator` and `missed` concern all later I/O, so filters
 //! by stream or sector let them pass; they reject `unplug` and `clock`.
 
-use crate::block::Entry;
+use crate::block::{Block, Entry};
+use crate::labels::QueueLabel;
 use iopath_core::log::Event;
 use iopath_core::{Extent, Record};
 use std::ops::Range;
@@ -23,6 +24,8 @@ pub struct Filter {
     pub sectors: Option<Extent>,
     /// Selects these events; empty selects all.
     pub events: Vec<Event>,
+    /// Selects the queues of these devices, by name (`sda`, `/dev/sda`) or number (`8:0`); empty selects all.
+    pub devices: Vec<String>,
     /// Selects these repeats of a measurement; empty selects all.
     pub repeats: Vec<u32>,
 }
@@ -38,6 +41,7 @@ pub(crate) struct Matcher {
     /// A bit for each event code.
     events: u32,
     repeats: Vec<u32>,
+    devices: Vec<String>,
     passes_all: bool,
 }
 
@@ -57,15 +61,26 @@ impl Matcher {
             && streams.is_empty()
             && filter.sectors.is_none()
             && filter.events.is_empty()
-            && filter.repeats.is_empty();
+            && filter.repeats.is_empty()
+            && filter.devices.is_empty();
         let events = if events == 0 { u32::MAX } else { events };
         let repeats = filter.repeats.clone();
-        Self { start_ns, end_ns, streams, sectors: filter.sectors, events, repeats, passes_all }
+        let name = |device: &String| device.strip_prefix("/dev/").unwrap_or(device).to_owned();
+        let devices = filter.devices.iter().map(name).collect();
+        Self { start_ns, end_ns, streams, sectors: filter.sectors, events, repeats, devices, passes_all }
     }
 
     /// Whether every step passes.
     pub(crate) const fn passes_all(&self) -> bool {
         self.passes_all
+    }
+
+    /// Whether the steps of the queue of a block may pass.
+    pub(crate) fn passes_queue(&self, block: &Block) -> bool {
+        let is_it = |label: &QueueLabel| {
+            self.devices.iter().any(|device| *device == label.name || *device == label.number)
+        };
+        self.devices.is_empty() || block.device().is_some_and(is_it)
     }
 
     #[inline]
@@ -118,6 +133,7 @@ mod tests {
             sectors: Extent::new(Sector(100), 10),
             events: vec![Event::Queue, Event::Dispatch],
             repeats: vec![1, 2],
+            devices: Vec::new(),
         };
         let matcher = Matcher::new(&filter, 1000);
         assert!(matcher.passes(&entry(1010, Event::Dispatch, 3, 93)));

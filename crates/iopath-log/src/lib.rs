@@ -41,6 +41,7 @@ mod filter;
 mod format;
 pub mod kernel;
 mod labels;
+mod main_device;
 mod names;
 mod reader;
 mod ring;
@@ -55,12 +56,13 @@ pub use error::{Damage, LogError};
 pub use filter::Filter;
 pub use format::{LogInfo, Totals};
 pub use labels::{Labels, Loss, QueueLabel, StreamLabel};
+pub use main_device::{MainDevice, main_device};
 pub use names::{event_name, event_named, op_letter, op_name, reason_name};
 pub use reader::{End, LogReader, is_log};
 pub use ring::{Producer, RingReader, ring_reader};
 pub use summary::{
-    AccessCounts, Contents, Depth, ElevatorChange, ErrorCount, EventCounts, FileAccess, Flow, OpCounts,
-    Plugging, Reasons, RepeatShare, Report, SUMMARY_SCHEMA, Seeks, SizeClass, Slow, Stage, Stages,
+    AccessCounts, Contents, Depth, DeviceShare, ElevatorChange, ErrorCount, EventCounts, FileAccess, Flow,
+    OpCounts, Plugging, Reasons, RepeatShare, Report, SUMMARY_SCHEMA, Seeks, SizeClass, Slow, Stage, Stages,
     StreamShare,
 };
 pub use text::{Plain, escape_json, for_terminal};

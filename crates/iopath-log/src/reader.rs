@@ -46,7 +46,7 @@ pub struct LogReader<R> {
     /// Records lost by each queue, according to its last block.
     missed: BTreeMap<u16, u64>,
     marks: Arc<Vec<Mark>>,
-    labels: Labels,
+    labels: Arc<Labels>,
     end: Option<End>,
     decompressor: Decompressor<'static>,
     packed: Vec<u8>,
@@ -89,7 +89,7 @@ impl<R: Read> LogReader<R> {
             records: 0,
             missed: BTreeMap::new(),
             marks: Arc::default(),
-            labels: Labels::default(),
+            labels: Arc::default(),
             end: None,
             decompressor,
             packed: Vec::new(),
@@ -111,7 +111,7 @@ impl<R: Read> LogReader<R> {
     }
 
     /// The labels read so far.
-    pub const fn labels(&self) -> &Labels {
+    pub fn labels(&self) -> &Labels {
         &self.labels
     }
 
@@ -135,6 +135,7 @@ impl<R: Read> LogReader<R> {
                 self.records += block.len() as u64;
                 self.missed.insert(block.queue(), block.missed());
                 block.marks = Arc::clone(&self.marks);
+                block.labels = Arc::clone(&self.labels);
                 return Ok(true);
             }
             Err(Stop::Io(source)) => return Err(LogError::Read { offset: self.offset, source }),
@@ -147,7 +148,7 @@ impl<R: Read> LogReader<R> {
         };
         block.bytes.clear();
         let damage = damage.map(|what| Damage { offset, record: self.records, what });
-        self.end = Some(End { totals, damage, labels: self.labels.clone() });
+        self.end = Some(End { totals, damage, labels: (*self.labels).clone() });
         Ok(false)
     }
 
@@ -183,7 +184,7 @@ impl<R: Read> LogReader<R> {
     }
 
     fn end_so_far(&self) -> End {
-        End { totals: self.read_so_far(), damage: None, labels: self.labels.clone() }
+        End { totals: self.read_so_far(), damage: None, labels: (*self.labels).clone() }
     }
 
     fn read_so_far(&self) -> Totals {
@@ -280,7 +281,8 @@ impl<R: Read> LogReader<R> {
     fn read_labels(&mut self, bytes: usize) -> Result<(), Stop> {
         let mut payload = vec![0; bytes];
         self.read_exact(&mut payload)?;
-        self.labels.merge(Labels::parse(&payload).ok_or(Stop::Damage("labels are damaged"))?);
+        let labels = Labels::parse(&payload).ok_or(Stop::Damage("labels are damaged"))?;
+        Arc::make_mut(&mut self.labels).merge(labels);
         Ok(())
     }
 

@@ -4,6 +4,7 @@
 mod accesses;
 mod contents;
 mod depth;
+mod devices;
 mod elevators;
 mod histogram;
 mod join;
@@ -21,14 +22,15 @@ mod timeline;
 
 pub(crate) use contents::Seen;
 pub use report::{
-    AccessCounts, Contents, Depth, ElevatorChange, ErrorCount, EventCounts, FileAccess, Flow, OpCounts,
-    Plugging, Reasons, RepeatShare, Report, SCHEMA as SUMMARY_SCHEMA, Seeks, SizeClass, Slow, Stage, Stages,
-    StreamShare,
+    AccessCounts, Contents, Depth, DeviceShare, ElevatorChange, ErrorCount, EventCounts, FileAccess, Flow,
+    OpCounts, Plugging, Reasons, RepeatShare, Report, SCHEMA as SUMMARY_SCHEMA, Seeks, SizeClass, Slow,
+    Stage, Stages, StreamShare,
 };
 
 use crate::block::{Block, Mark};
 use crate::error::LogError;
 use crate::filter::{Filter, Matcher};
+use crate::format::LogInfo;
 use crate::reader::LogReader;
 use iopath_core::Record;
 use iopath_core::log::Event;
@@ -45,7 +47,7 @@ impl<R: Read + Send> LogReader<R> {
     /// If the operating system reports an error while reading.
     pub fn summarise(self, filter: &Filter) -> Result<Report, LogError> {
         let info = self.info().clone();
-        let mut summary = Summary::new(filter, info.start_ns);
+        let mut summary = Summary::new(filter, &info);
         let end = self.for_each_block(|block| summary.add(block))?;
         let Summary { joins, tallies, seen, .. } = summary;
         let queues = joins.iter().flatten().filter(|join| join.is_queue()).count();
@@ -68,14 +70,15 @@ struct Summary {
 }
 
 impl Summary {
-    fn new(filter: &Filter, start_ns: u64) -> Self {
+    fn new(filter: &Filter, info: &LogInfo) -> Self {
+        let start_ns = info.start_ns;
         let matcher = Matcher::new(filter, start_ns);
         let seen = (!matcher.passes_all()).then(Seen::default);
         Self {
             matcher,
             joins: Vec::new(),
             budget: Budget::default(),
-            tallies: Tallies::new(start_ns),
+            tallies: Tallies::new(start_ns, info.source == LogInfo::KERNEL),
             marks: 0,
             seen,
         }
@@ -87,6 +90,12 @@ impl Summary {
             self.tallies.timeline.mark(*at_ns);
         }
         self.marks = block.marks().len();
+        if !self.matcher.passes_queue(block) {
+            if let Some(seen) = &mut self.seen {
+                block.entries().for_each(|entry| seen.note(&entry));
+            }
+            return;
+        }
         let queue = usize::from(block.queue());
         if self.joins.len() <= queue {
             self.joins.resize_with(queue + 1, || None);

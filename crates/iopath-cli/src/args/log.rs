@@ -79,6 +79,9 @@ pub(crate) struct LogFile {
     /// Only events of this kind; may be repeated
     #[arg(long, value_parser = event, value_name = "NAME")]
     pub(crate) event: Vec<Event>,
+    /// Only events of this device of a recording (sda, 8:0); may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) device: Vec<String>,
     /// Only events of this repetition of a run, from 1; may be repeated
     #[arg(long, value_parser = repeat, value_name = "N")]
     pub(crate) repeat: Vec<u32>,

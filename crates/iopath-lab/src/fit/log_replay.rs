@@ -6,7 +6,7 @@ use std::path::Path;
 
 use iopath_core::log::Event;
 use iopath_core::{BlockDevice, Extent, Instant, Io, LengthOnly, Op, Sector, Tag};
-use iopath_log::LogReader;
+use iopath_log::{LogReader, MainDevice, main_device};
 use iopath_model::ModelDevice;
 use iopath_report::size::format_size;
 
@@ -273,7 +273,11 @@ fn part_of(index: usize, per_window: usize) -> Part {
 fn requests(log: &Path) -> Result<(Vec<Request>, Vec<String>), FitError> {
     let mut dispatched: HashMap<(u16, u32), Request> = HashMap::new();
     let mut requests = Vec::new();
+    let device = main_device(log)?;
     let end = LogReader::open(log)?.for_each_block(|block| {
+        if device.as_ref().is_some_and(|device| device.queue != block.queue()) {
+            return;
+        }
         for entry in block.entries() {
             let (record, at) = (entry.record, (entry.queue, entry.record.tag()));
             match record.event() {
@@ -308,6 +312,9 @@ fn requests(log: &Path) -> Result<(Vec<Request>, Vec<String>), FitError> {
         }
     })?;
     let mut warnings = Vec::new();
+    if let Some(MainDevice { name, others, .. }) = device.filter(|device| device.others > 0) {
+        warnings.push(format!("the log has requests of {} devices: the model is of {name}", others + 1));
+    }
     if let Some(damage) = end.damage {
         warnings.push(format!("the log is damaged: {damage}; only the part before the damage is used"));
     }

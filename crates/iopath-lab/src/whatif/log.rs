@@ -7,7 +7,7 @@ use std::path::Path;
 use iopath_core::elevator::ElevatorSpec;
 use iopath_core::log::Event;
 use iopath_core::{Op, Record};
-use iopath_log::{End, Entry, LogInfo, LogReader};
+use iopath_log::{End, Entry, LogInfo, LogReader, MainDevice, main_device};
 
 use super::error::WhatIfError;
 use super::request::Found;
@@ -60,10 +60,14 @@ struct Request {
 /// # Errors
 /// The log cannot be read, or has no bios or accesses.
 pub(super) fn read(path: &Path, has_accesses: bool) -> Result<Input, WhatIfError> {
+    let device = main_device(path)?;
     let reader = LogReader::open(path)?;
     let info = reader.info().clone();
     let mut follower = Follower { start_ns: info.start_ns, has_accesses, ..Follower::default() };
     let end = reader.for_each_block(|block| {
+        if device.as_ref().is_some_and(|device| device.queue != block.queue()) {
+            return;
+        }
         for entry in block.entries() {
             follower.follow(&entry);
         }
@@ -74,7 +78,14 @@ pub(super) fn read(path: &Path, has_accesses: bool) -> Result<Input, WhatIfError
     if follower.builder.len() == 0 {
         return Err(WhatIfError::Empty { path: path.to_owned() });
     }
-    Ok(follower.finish(path, &info, &end))
+    let mut input = follower.finish(path, &info, &end);
+    if let Some(MainDevice { name, others, .. }) = device.filter(|device| device.others > 0) {
+        let plural = if others == 1 { "" } else { "s" };
+        input.notes.push(format!(
+            "the log has {others} other device{plural}: only {name} is replayed, whose requests moved the most bytes"
+        ));
+    }
+    Ok(input)
 }
 
 impl Follower {

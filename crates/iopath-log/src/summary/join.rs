@@ -122,6 +122,9 @@ impl Join {
         self.requests.forget();
         self.accesses.forget();
         tallies.timeline.gap(self.queue, now);
+        if let Some(devices) = &mut tallies.devices {
+            devices.forget(self.queue, now);
+        }
     }
 
     #[inline]
@@ -152,6 +155,11 @@ impl Join {
             Event::SlotWait => self.wait_for_slot(record, tallies),
             Event::Missed => self.forget(now, tallies),
             Event::Elevator => tallies.elevators.note(record, self.queue, now),
+            Event::Remap => {
+                if let Some(devices) = &mut tallies.devices {
+                    devices.remapped(record);
+                }
+            }
             Event::Unplug => tallies.unplugged += u64::from(record.other()),
             Event::Dispatch => self.dispatch(record, now, budget, tallies),
             Event::Requeue => self.requeue(record, now, tallies),
@@ -164,6 +172,9 @@ impl Join {
     fn queued(&mut self, bio: u32, record: Record, now: u64, budget: &mut Budget, tallies: &mut Tallies) {
         tallies.sizes.add_bio(record);
         tallies.streams.queued(record, now);
+        if let Some(devices) = &mut tallies.devices {
+            devices.queued(self.queue, record);
+        }
         // A flush gets no request of its own.
         let state = if record.op() == Some(Op::Flush) { BioState::Placed } else { BioState::Waiting };
         self.bios.set(bio, Bio { queued_ns: now, state, ..Bio::default() }, budget);
@@ -268,6 +279,9 @@ impl Join {
         }
         tallies.sizes.add_request(record);
         let dispatch = tallies.timeline.dispatch(self.queue, record, now);
+        if let Some(devices) = &mut tallies.devices {
+            devices.dispatched(self.queue, record, now);
+        }
         let Some(request) = self.requests.entry(record.tag(), budget) else { return };
         request.begin_again();
         // A flush has a slot of its own, and neither `Get` nor `Insert`.
@@ -284,6 +298,9 @@ impl Join {
         if request.dispatched_ns != UNKNOWN {
             tallies.sizes.remove_request(record);
             tallies.timeline.cancel(request.dispatch, self.queue, now);
+            if let Some(devices) = &mut tallies.devices {
+                devices.requeued(self.queue, record, now);
+            }
         }
         self.requests.update(record.tag(), |request| request.dispatched_ns = UNKNOWN);
     }
@@ -293,6 +310,9 @@ impl Join {
         if let Some(request) = self.requests.find(record.tag()) {
             if request.dispatched_ns != UNKNOWN {
                 tallies.timeline.complete(self.queue, now);
+                if let Some(devices) = &mut tallies.devices {
+                    devices.completed(self.queue, request.dispatched_ns, now);
+                }
                 tallies.stages.add(Stage::D2c, request.dispatched_ns, now);
             }
             bio = request.bio;

@@ -3,6 +3,7 @@
 
 use crate::error::Damage;
 use crate::format::LogInfo;
+use crate::labels::Loss;
 use crate::text::escape_json;
 use serde::Serialize;
 
@@ -76,6 +77,10 @@ pub struct Report {
     pub skew_ns: u64,
     /// The slowest bios, slowest first. Bios of one batch that took equally long are one entry.
     pub slowest: Vec<Slow>,
+    /// The devices of a log of the kernel, the busiest first; empty in other logs, whose queues are of one target.
+    pub devices: Vec<DeviceShare>,
+    /// Events that the recorder of a log of the kernel lost, by event and CPU.
+    pub losses: Vec<Loss>,
     /// Completed bios without a known start: missed, filtered out or queued before the log began.
     pub unjoined: u64,
     /// Device events that came too late in the file to be ordered by time across queues. Depth and seeks are
@@ -155,6 +160,7 @@ pub struct EventCounts {
     pub elevator: u64,
     pub access: u64,
     pub access_end: u64,
+    pub remap: u64,
 }
 
 /// Accesses of programs, above a page cache.
@@ -381,12 +387,58 @@ pub struct Depth {
     pub means: Vec<f64>,
 }
 
+/// One device of a log of the kernel.
+#[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DeviceShare {
+    /// The number of its queue.
+    pub queue: u16,
+    /// Its name, such as `sda`.
+    pub device: String,
+    /// Major and minor number, as in `8:0`; empty if unknown.
+    pub number: String,
+    /// Bios queued.
+    pub bios: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Requests dispatched; of a device without a request queue, bios.
+    pub requests: u64,
+    /// Their bytes.
+    pub request_bytes: u64,
+    /// Bios that are bios of a device below, too. A partition has only these.
+    pub remapped_bios: u64,
+    /// Their bytes.
+    pub remapped_bytes: u64,
+    /// The share of `span_ns` with a request at the device, 0 to 1.
+    pub busy: f64,
+    /// The mean number of requests at the device over `span_ns`.
+    pub depth_mean: f64,
+    /// The maximum.
+    pub depth_max: u64,
+    /// Completed requests with a known start. The latencies are of these requests.
+    pub completed: u64,
+    /// Mean time at the device.
+    pub mean_d2c_ns: f64,
+    /// Median time, to two digits; for the first 256 devices of the log.
+    pub p50_d2c_ns: Option<u64>,
+    /// 99th percentile, as `p50_d2c_ns`.
+    pub p99_d2c_ns: Option<u64>,
+    /// Largest time.
+    pub max_d2c_ns: u64,
+}
+
 /// One stream.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StreamShare {
     /// Its number; 65,535 stands for all streams from 65,535 on.
     pub stream: u32,
+    /// The process, if the log names it.
+    pub pid: Option<u32>,
+    /// The name of its command.
+    pub command: Option<String>,
+    /// Whether it is the command that was recorded, or a process that it started.
+    pub is_own: bool,
     /// Bios queued.
     pub bios: u64,
     /// Their bytes.
@@ -453,11 +505,22 @@ impl EventCounts {
     const fn of_io(&self) -> u64 {
         let Self { queue, hold, split, slot_wait, get, back_merge, front_merge, no_merge, .. } = *self;
         let Self {
-            plug, unplug, insert, dispatch, requeue, complete, flush, retry, access, access_end, ..
+            plug,
+            unplug,
+            insert,
+            dispatch,
+            requeue,
+            complete,
+            flush,
+            retry,
+            access,
+            access_end,
+            remap,
+            ..
         } = *self;
         let joins = back_merge + front_merge + no_merge;
         let starts = queue + hold + split + slot_wait + get + plug + unplug + insert;
-        joins + starts + dispatch + requeue + complete + flush + retry + access + access_end
+        joins + starts + dispatch + requeue + complete + flush + retry + access + access_end + remap
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::latency::Latencies;
 use super::report::StreamShare;
+use crate::labels::Labels;
 use iopath_core::{Record, SECTOR_BYTES};
 
 /// The maximum number of streams with percentiles.
@@ -65,10 +66,14 @@ impl Streams {
     }
 
     /// The streams, largest first, and the time between the first and the last of them to finish.
-    pub(super) fn report(&self, start_ns: u64) -> (Vec<StreamShare>, u64) {
+    pub(super) fn report(&self, start_ns: u64, labels: &Labels) -> (Vec<StreamShare>, u64) {
         let sectors: u64 = self.streams.iter().map(|stream| stream.sectors).sum();
+        let label = |number: usize| labels.stream(number as u32).cloned();
         let share = |(number, stream): (usize, &Stream)| StreamShare {
             stream: number as u32,
+            pid: label(number).and_then(|label| label.pid),
+            command: label(number).map(|label| label.command),
+            is_own: label(number).is_some_and(|label| label.is_own),
             bios: stream.bios,
             bytes: stream.sectors * SECTOR_BYTES,
             share: if sectors == 0 { 0.0 } else { stream.sectors as f64 / sectors as f64 },

@@ -2,6 +2,7 @@
 
 use super::accesses::Accesses;
 use super::contents::Seen;
+use super::devices::Devices;
 use super::elevators::Changes;
 use super::repeats::{Repeats, Visit};
 use super::report::{ErrorCount, EventCounts, Flow, Plugging, Reasons, Report, SCHEMA};
@@ -40,6 +41,8 @@ pub(super) struct Tallies {
     pub(super) repeats: Repeats,
     pub(super) slowest: Slowest,
     pub(super) accesses: Accesses,
+    /// Figures of each device, in a log of the kernel.
+    pub(super) devices: Option<Devices>,
 }
 
 /// Counts by reason code.
@@ -57,8 +60,8 @@ pub(super) struct Reading {
 }
 
 impl Tallies {
-    /// Tallies for a log that began at `start_ns`.
-    pub(super) fn new(start_ns: u64) -> Self {
+    /// Tallies for a log that began at `start_ns`. In a log of the kernel, each queue is a device.
+    pub(super) fn new(start_ns: u64, is_of_kernel: bool) -> Self {
         Self {
             steps: [0; 32],
             elevators: Changes::default(),
@@ -70,11 +73,12 @@ impl Tallies {
             errnos: BTreeMap::new(),
             stages: StageTimes::default(),
             sizes: Sizes::default(),
-            timeline: Timeline::new(start_ns),
+            timeline: Timeline::new(start_ns, is_of_kernel),
             streams: Streams::default(),
             repeats: Repeats::default(),
             slowest: Slowest::default(),
             accesses: Accesses::default(),
+            devices: is_of_kernel.then(Devices::default),
         }
     }
 
@@ -106,7 +110,8 @@ impl Tallies {
         let Reading { info: log, end, queues, seen } = reading;
         self.timeline.finish();
         let start_ns = log.start_ns;
-        let (streams, streams_skew_ns) = self.streams.report(start_ns);
+        let labels = &end.labels;
+        let (streams, streams_skew_ns) = self.streams.report(start_ns, labels);
         let (repeats, span) = self.repeats.report(start_ns);
         let skew_ns = repeats.iter().map(|repeat| repeat.skew_ns).max().unwrap_or(streams_skew_ns);
         let errors = self.errnos.iter().map(|(errno, bios)| ErrorCount { errno: *errno, bios: *bios });
@@ -140,6 +145,11 @@ impl Tallies {
             streams,
             skew_ns,
             slowest: self.slowest.report(start_ns),
+            devices: self
+                .devices
+                .as_ref()
+                .map_or_else(Vec::new, |devices| devices.report(labels, span.measured_ns)),
+            losses: labels.losses.clone(),
             unjoined: self.unjoined,
             out_of_order: self.timeline.out_of_order(),
             log,
@@ -176,6 +186,7 @@ impl Tallies {
             elevator: self.count(Event::Elevator),
             access: self.count(Event::Access),
             access_end: self.count(Event::AccessEnd),
+            remap: self.count(Event::Remap),
         }
     }
 }

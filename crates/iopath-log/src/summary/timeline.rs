@@ -43,13 +43,14 @@ struct QueueEvents {
 }
 
 impl Timeline {
-    pub(super) fn new(start_ns: u64) -> Self {
+    /// Events after `start_ns`. `has_heads`: each queue is a device with a head of its own.
+    pub(super) fn new(start_ns: u64, has_heads: bool) -> Self {
         Self {
             queues: Vec::new(),
             queues_used: 0,
             waiting: 0,
             waiting_max: WAITING_OF_ONE_MAX,
-            device: Device::new(start_ns),
+            device: Device::new(start_ns, has_heads),
         }
     }
 
@@ -166,7 +167,7 @@ mod tests {
 
     #[test]
     fn queues_are_interleaved_by_time_although_their_blocks_are_not() {
-        let mut timeline = Timeline::new(0);
+        let mut timeline = Timeline::new(0, false);
         // Each queue reads its own sequence; the device alternates between them.
         for queue in 0..2_u16 {
             for step in 0..100_u64 {
@@ -184,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_dispatch_that_the_device_refused_is_neither_a_seek_nor_in_flight() {
-        let mut timeline = Timeline::new(0);
+        let mut timeline = Timeline::new(0, false);
         timeline.dispatch(0, record(0), 10);
         let refused = timeline.dispatch(0, record(5000), 10);
         timeline.dispatch(1, record(8), 11);
@@ -198,7 +199,7 @@ mod tests {
 
     #[test]
     fn more_events_than_may_wait_are_still_in_order_and_later_ones_are_counted() {
-        let mut timeline = Timeline::new(0);
+        let mut timeline = Timeline::new(0, false);
         for step in 0..10 * WAITING_MAX as u64 {
             // The two queues take turns in the file, 100 events each.
             let queue = (step / 100 % 2) as u16;
@@ -214,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_repeat_begins_with_no_request_in_flight_and_no_distance() {
-        let mut timeline = Timeline::new(0);
+        let mut timeline = Timeline::new(0, false);
         timeline.mark(100);
         timeline.dispatch(0, record(0), 50);
         timeline.dispatch(1, record(5000), 120);
@@ -227,7 +228,7 @@ mod tests {
     /// A log that was cut off after the first record of a repeat ends like this.
     #[test]
     fn the_last_event_may_be_at_the_start_of_a_repeat() {
-        let mut timeline = Timeline::new(0);
+        let mut timeline = Timeline::new(0, false);
         timeline.mark(1_000_000);
         timeline.dispatch(0, record(0), 10);
         timeline.complete(0, 20);

@@ -1,8 +1,11 @@
 //! What every format shows of the summary of a request log. `iopath-log` computes the figures.
 
-use iopath_log::{AccessCounts, Contents, OpCounts, Plain, Reasons, RepeatShare, Report, Seeks};
+use iopath_log::{
+    AccessCounts, Contents, DeviceShare, LogInfo, OpCounts, Plain, Reasons, RepeatShare, Report, Seeks,
+};
 use iopath_log::{SizeClass, Slow, Stage, StreamShare};
 use serde_json::Value as Json;
+use std::collections::BTreeMap;
 
 use super::{Document, Medium, View, text};
 use crate::numbers::{count, counted, digits, distance, share, time, whole_percent};
@@ -65,6 +68,8 @@ fn sections(report: &Report, medium: Medium, width: usize) -> Vec<Section> {
     let mut sections = vec![
         unless_page(Section::prose(heading(report))),
         repeats(report, medium),
+        devices(report, medium),
+        if is_of_kernel(report) { streams(report, medium) } else { Section::default() },
         accesses(report, medium),
         operations(report, medium),
         unless_page(sizes(&report.sizes, medium)),
@@ -73,8 +78,8 @@ fn sections(report: &Report, medium: Medium, width: usize) -> Vec<Section> {
         Section::prose(seeks(&report.seeks)),
         stages(report, medium),
         unless_page(depth(report, medium, width)),
-        streams(report, medium),
-        slowest(&report.slowest, medium),
+        if is_of_kernel(report) { Section::default() } else { streams(report, medium) },
+        slowest(report, medium),
     ];
     sections.retain(|section| !section.is_empty());
     sections
@@ -112,11 +117,17 @@ fn heading(report: &Report) -> Vec<String> {
     let Report { log, records, missed, over_limit, selected, out_of_order, unjoined, .. } = report;
     let or_unknown = |name: &str| Plain(if name.is_empty() { "unknown" } else { name }).to_string();
     let repeats = (!report.repeats.is_empty()).then(|| counted(report.repeats.len() as u64, "repeat") + ", ");
+    let queues = if is_of_kernel(report) {
+        counted(report.queues as u64, "device")
+    } else {
+        counted(report.queues as u64, "queue")
+    };
     let mut lines = vec![format!(
-        "log of {}, elevator {}, {}, {}{} on the {} clock",
+        "{} {}, elevator {}, {}, {}{} on the {} clock",
+        if is_of_kernel(report) { "recording of" } else { "log of" },
         or_unknown(&log.target),
         or_unknown(&log.elevator),
-        counted(report.queues as u64, "queue"),
+        queues,
         repeats.unwrap_or_default(),
         time(report.span_ns),
         Plain(&log.clock),
@@ -143,6 +154,7 @@ fn heading(report: &Report) -> Vec<String> {
     }));
     let more = report.events.elevator.saturating_sub(max as u64);
     lines.extend((more > 0).then(|| format!("and {} more changes of the elevator", count(more))));
+    lines.extend(losses(report));
     lines.extend(report.damage.map(|damage| format!("WARNING: {damage}")));
     lines.extend((*out_of_order > 0).then(|| {
         format!(
@@ -154,6 +166,75 @@ fn heading(report: &Report) -> Vec<String> {
     let unjoined = (*unjoined > 0).then(|| counted(*unjoined, "bio"));
     lines.extend(unjoined.map(|bios| format!("{bios} completed without a start in the log")));
     lines
+}
+
+/// Whether each queue is a device, and each stream a process.
+fn is_of_kernel(report: &Report) -> bool {
+    report.log.source == LogInfo::KERNEL
+}
+
+/// The events that the recorder lost, and what that means for the figures.
+fn losses(report: &Report) -> Option<String> {
+    let mut by_event = BTreeMap::<&str, u64>::new();
+    for loss in &report.losses {
+        let sum = by_event.entry(&loss.event).or_default();
+        *sum = sum.saturating_add(loss.lost);
+    }
+    let named = by_event.iter().map(|(event, lost)| format!("{} {}", count(*lost), Plain(event)));
+    let named: Vec<_> = named.take(rows_max(Medium::Text)).collect();
+    (!named.is_empty()).then(|| {
+        format!(
+            "WARNING: the recorder LOST events: {}; counts, bytes, depth and busy time are too low, and latencies are of \
+             the I/Os that were in flight during no loss",
+            named.join(", ")
+        )
+    })
+}
+
+/// The devices of a recording.
+fn devices(report: &Report, medium: Medium) -> Section {
+    let (rows, more) = first(&report.devices, medium, "devices");
+    let known = |ns| Value::known(ns, self::ns);
+    let any = |of: fn(&DeviceShare) -> u64| rows.iter().any(|row| of(row) > 0);
+    let has_levels = any(|row| row.remapped_bios);
+    let columns = Columns::of(rows)
+        .text("device", |row: &DeviceShare| Plain(&row.device).to_string())
+        .number("bios", |row| Value::Count(row.bios))
+        .ranked(3)
+        .number("passed on", move |row| Value::present(has_levels.then_some(row.remapped_bios), Value::Count))
+        .ranked(2)
+        .number("requests", |row| Value::Count(row.requests))
+        .number("bytes", |row| Value::Size(row.request_bytes))
+        .ranked(1)
+        .number("busy", |row| Value::Percent(row.busy))
+        .number("depth", |row| digits(row.depth_mean))
+        .ranked(4)
+        .number("mean D2C", |row| Value::Nanoseconds(row.mean_d2c_ns))
+        .ranked(5)
+        .number("p50", move |row| known(row.p50_d2c_ns))
+        .number("p99", move |row| known(row.p99_d2c_ns))
+        .number("max", |row| ns(row.max_d2c_ns))
+        .ranked(6)
+        .fit(Fit::Omit);
+    let levels = "Bios that a device passes on are bios of the device below, too. The figures below are of all devices \
+                  together; iopath log --device NAME selects one.";
+    let several = "The figures below are of all devices together; iopath log --device NAME selects one.";
+    let note = if has_levels { Some(levels) } else { (report.devices.len() > 1).then_some(several) };
+    medium.titled("Devices", columns).with_after(more).with_after(note)
+}
+
+/// The process of a stream, or its number.
+fn stream_name(report: &Report, stream: u32) -> String {
+    let row = report.streams.iter().find(|row| row.stream == stream);
+    row.filter(|_| is_of_kernel(report)).map_or_else(|| stream.to_string(), process)
+}
+
+/// The command and the number of a process.
+fn process(row: &StreamShare) -> String {
+    let command = row.command.as_deref().unwrap_or("others");
+    let own = if row.is_own { "*" } else { "" };
+    let pid = row.pid.map_or_else(String::new, |pid| format!(" {pid}"));
+    format!("{}{pid}{own}", Plain(command))
 }
 
 fn repeats(report: &Report, medium: Medium) -> Section {
@@ -386,8 +467,11 @@ fn depth(report: &Report, medium: Medium, width: usize) -> Section {
 fn streams(report: &Report, medium: Medium) -> Section {
     let (rows, more) = first(&report.streams, medium, "streams");
     let known = |ns| Value::known(ns, self::ns);
+    let is_of_kernel = is_of_kernel(report);
     let columns = Columns::of(rows)
-        .text("stream", |row: &StreamShare| row.stream)
+        .text(if is_of_kernel { "process" } else { "stream" }, move |row: &StreamShare| {
+            if is_of_kernel { process(row) } else { row.stream.to_string() }
+        })
         .number("bios", |row| Value::Count(row.bios))
         .number("bytes", |row| Value::Size(row.bytes))
         .ranked(3)
@@ -404,12 +488,22 @@ fn streams(report: &Report, medium: Medium) -> Section {
         .fit(Fit::Omit);
     let of_repeats = if report.repeats.len() > 1 { " (the largest of the repeats)" } else { "" };
     let skew = format!("skew: the last stream finished {} after the first{of_repeats}", time(report.skew_ns));
+    if is_of_kernel {
+        let own = "* the recorded command, and processes that it started";
+        let own = report.streams.iter().any(|row| row.is_own).then_some(own);
+        return medium.titled("Processes", columns).with_after(more).with_after(own);
+    }
     medium.titled("Streams", columns).with_after(more).with_after([skew])
 }
 
 /// The slowest bios. Bios of one batch that took equally long are one row.
-fn slowest(slowest: &[Slow], medium: Medium) -> Section {
-    let columns = Columns::of(first(slowest, medium, "").0)
+fn slowest(report: &Report, medium: Medium) -> Section {
+    let is_of_kernel = is_of_kernel(report);
+    let device = |queue: u16| {
+        let device = report.devices.iter().find(|device| device.queue == queue);
+        device.map_or_else(|| queue.to_string(), |device| Plain(&device.device).to_string())
+    };
+    let columns = Columns::of(first(&report.slowest, medium, "").0)
         .number("Q2C", |slow: &Slow| ns(slow.q2c_ns))
         .number("D2C", |slow| Value::known(slow.d2c_ns, ns))
         .ranked(1)
@@ -419,9 +513,9 @@ fn slowest(slowest: &[Slow], medium: Medium) -> Section {
         .text("operation", |slow| slow.op)
         .ranked(5)
         .text("sectors", |slow| format!("{} + {}", slow.sector, slow.sectors))
-        .number("stream", |slow| slow.stream)
+        .number(if is_of_kernel { "process" } else { "stream" }, |slow| stream_name(report, slow.stream))
         .ranked(4)
-        .number("queue", |slow| u32::from(slow.queue))
+        .number(if is_of_kernel { "device" } else { "queue" }, |slow| device(slow.queue))
         .ranked(3)
         .number("errno", |slow| Value::present((slow.errno > 0).then_some(slow.errno), Value::from))
         .fit(Fit::Omit);

@@ -19,7 +19,9 @@ pub(super) struct Device {
     next_mark_ns: u64,
     /// Requests in flight of all queues.
     in_flight: u32,
+    /// The head, if all queues are of one device.
     head: Head,
+    has_heads: bool,
     distances: Distances,
     depth: DepthOverTime,
 }
@@ -31,10 +33,12 @@ pub(super) struct InFlight {
     /// The value of [`Device::marks_passed`] when `requests` last changed. If it has increased since, `requests` is
     /// outdated and counts as 0.
     marks_passed: usize,
+    /// The head of the device of this queue, if each queue has one.
+    head: Head,
 }
 
 impl Device {
-    pub(super) fn new(start_ns: u64) -> Self {
+    pub(super) fn new(start_ns: u64, has_heads: bool) -> Self {
         Self {
             now_ns: start_ns,
             out_of_order: 0,
@@ -43,6 +47,7 @@ impl Device {
             next_mark_ns: u64::MAX,
             in_flight: 0,
             head: Head::default(),
+            has_heads,
             distances: Distances::default(),
             depth: DepthOverTime::new(start_ns),
         }
@@ -76,7 +81,8 @@ impl Device {
                 self.renew(in_flight);
                 in_flight.requests += 1;
                 self.in_flight += 1;
-                self.head.access(extent.sector, extent.sectors, &mut self.distances);
+                let head = if self.has_heads { &mut in_flight.head } else { &mut self.head };
+                head.access(extent.sector, extent.sectors, &mut self.distances);
             }
             Event::Leave => {
                 self.pass_time(at_ns);
@@ -91,6 +97,7 @@ impl Device {
                 self.renew(in_flight);
                 self.in_flight -= std::mem::take(&mut in_flight.requests);
                 self.head = Head::default();
+                in_flight.head = Head::default();
             }
             Event::Canceled => {}
         }
@@ -123,7 +130,7 @@ impl Device {
     #[inline]
     fn renew(&self, in_flight: &mut InFlight) {
         if in_flight.marks_passed != self.marks_passed {
-            *in_flight = InFlight { requests: 0, marks_passed: self.marks_passed };
+            *in_flight = InFlight { marks_passed: self.marks_passed, ..InFlight::default() };
         }
     }
 }
