@@ -83,6 +83,25 @@ pub(crate) static TASKS: &[Task] = &[
         more: "docs/log.md, docs/map.md, docs/tune.md",
     },
     Task {
+        name: "slow-io",
+        question: "why is the I/O of my program slow",
+        text: "Record the block I/O of the whole machine while the program runs: no change of the program is needed, but root \
+               is. The page of the log then shows each device and each process: how busy, how many in flight, how large the \
+               requests are, which were merged, and where the time passes: waiting for a request (Q2G), in the plug (G2I), in \
+               the I/O scheduler (I2D), at the device (D2C). `whatif` predicts what another scheduler or depth would have done.",
+        examples: &[
+            example("Record while a program runs", "iopath record -- make -j8"),
+            example("Or record a device for a while", "iopath record sda --for 30s -o record.log"),
+            example("Who used which device, and how long did it take", "iopath log record.log"),
+            example("The same of one device", "iopath log record.log --device sda"),
+            example(
+                "Predict other schedulers, on a model that is fitted to the recording",
+                "iopath whatif record.log --elevator none,deadline,fair --closed",
+            ),
+        ],
+        more: "docs/record.md, docs/log.md, docs/whatif.md; iopath help slow-disk",
+    },
+    Task {
         name: "compare",
         question: "is B faster than A",
         text: "Two results are compared with a 95% interval for each metric, and a verdict: faster, slower, the same within \

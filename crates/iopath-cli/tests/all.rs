@@ -30,6 +30,7 @@ mod many;
 mod map;
 mod messages;
 mod presets;
+mod record;
 mod refusals;
 mod remote;
 mod report;

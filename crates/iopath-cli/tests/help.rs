@@ -7,7 +7,8 @@ use std::process::{Command, Output};
 use crate::support::iopath;
 
 /// Parts of examples that need a device, run until a signal, or take long.
-const NOT_RUN: [&str; 4] = ["/dev/", "iopath serve", "iopath fit", "iopath experiment"];
+const NOT_RUN: [&str; 6] =
+    ["/dev/", "iopath serve", "iopath fit", "iopath experiment", "iopath record", "record.log"];
 
 /// Long times and large files of examples, and those of the test.
 const SHORTER: [(&str, &str); 15] = [
@@ -104,7 +105,8 @@ fn examples_run_as_they_are_shown() {
 }
 
 /// Commands without a result of their own, and the reason.
-const WITHOUT_RESULT: [(&str, &str); 5] = [
+const WITHOUT_RESULT: [(&str, &str); 6] = [
+    ("record", "writes a log, which iopath log shows"),
     ("fio", "has the options of fio"),
     ("completions", "prints a script"),
     ("man", "prints pages"),
