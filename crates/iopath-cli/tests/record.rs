@@ -136,12 +136,12 @@ fn a_log_of_a_partition_names_both_levels() {
     let name = partition.file_name().unwrap().to_str().unwrap();
     let devices = log["devices"].as_array().unwrap();
     let of = |name: &str| devices.iter().find(|row| row["device"] == name).expect("it has bios");
-    assert_eq!(of(name)["remapped_bios"], 20);
-    assert_eq!(of(&name[..name.len() - 2])["requests"], 20);
-    assert!(
-        log["ops"][0]["bios"] == 20 && log["slowest"][0]["sector"].as_u64().unwrap() >= 8 * 2048,
-        "{log}"
-    );
+    // Another program, such as udev, may read the new partition, too.
+    assert!(of(name)["remapped_bios"].as_u64().unwrap() >= 20, "{log}");
+    assert!(of(&name[..name.len() - 2])["requests"].as_u64().unwrap() >= 20, "{log}");
+    let dd = log["streams"].as_array().unwrap().iter().find(|stream| stream["command"] == "dd");
+    assert_eq!(dd.expect("dd has read")["bios"], 20);
+    assert!(log["slowest"][0]["sector"].as_u64().unwrap() >= 8 * 2048, "{log}");
     drop(alone);
 }
 

@@ -127,7 +127,10 @@ impl DeviceSource for Queues {
         self.log.add_labels(&Labels { queues: vec![label], ..Labels::default() });
         self.opened = self.opened.saturating_add(1);
         self.names.push(name);
-        OpenedDevice { sink: Box::new(self.log.add_queue()), has_requests }
+        let fua = fs::read_to_string(folder.join("queue/fua"));
+        // Without the attribute: the device is gone, or a partition, which has no bios of its own.
+        let has_fua = fua.map_or(true, |text| text.trim() != "0");
+        OpenedDevice { sink: Box::new(self.log.add_queue()), has_requests, has_fua }
     }
 }
 

@@ -30,6 +30,8 @@ pub struct OpenedDevice {
     pub sink: Box<dyn LogSink>,
     /// Whether the device has a request queue. The drivers of zram, md and most of dm take bios instead.
     pub has_requests: bool,
+    /// Whether the device executes forced unit access (FUA). Otherwise the kernel flushes it after such a write.
+    pub has_fua: bool,
 }
 
 /// Joins events into steps. Pass events in the order of time.
@@ -237,8 +239,8 @@ impl<S: DeviceSource> Joiner<S> {
         if number >= QUEUES_MAX {
             return QUEUES_MAX - 1;
         }
-        let OpenedDevice { sink, has_requests } = self.source.open(device);
-        self.queues.push(Queue::new(StepLog::new(sink), has_requests));
+        let OpenedDevice { sink, has_requests, has_fua } = self.source.open(device);
+        self.queues.push(Queue::new(StepLog::new(sink), has_requests, has_fua));
         self.numbers.insert(device, number);
         number
     }

@@ -13,6 +13,9 @@ use std::collections::VecDeque;
 /// The maximum number of bios, and of requests, in flight. More exist only if their ends are lost.
 const IN_FLIGHT_MAX: usize = if cfg!(test) { 1 << 10 } else { 1 << 20 };
 
+/// The maximum number of writes that wait for the flush after them. More exist only if events are lost.
+const LATE_MAX: usize = 1024;
+
 /// A bio, or a piece of one.
 #[derive(Debug, Clone, Copy)]
 struct Bio {
@@ -28,6 +31,8 @@ struct Bio {
     is_split: bool,
     /// Whether the log has no `split` of this piece yet: it may be split again.
     is_rest: bool,
+    /// Whether the kernel flushes the device before or after the write: the bio ends after its request.
+    ends_late: bool,
     /// The next bio of the same request, or [`NONE`].
     next: u32,
     /// The bio of a device above that ends with this one.
@@ -89,6 +94,8 @@ pub(super) struct Queue {
     log: StepLog,
     /// Whether the device has a request queue. Otherwise its driver takes bios.
     has_requests: bool,
+    /// Whether the device executes forced unit access. Otherwise the kernel flushes it after the write.
+    has_fua: bool,
     bios: Slab<Bio>,
     requests: Slab<Request>,
     /// Bios without a request, by their first sector.
@@ -102,16 +109,19 @@ pub(super) struct Queue {
     /// Flushes that wait for the device, and flushes at the device, in order.
     flushes: VecDeque<u32>,
     device_flushes: VecDeque<u32>,
+    /// Writes whose request has completed, and whose flush may not have.
+    late: VecDeque<u32>,
     /// Bios of devices above that have completed.
     pub(super) above: Vec<Above>,
     pub(super) counts: JoinCounts,
 }
 
 impl Queue {
-    pub(super) fn new(log: StepLog, has_requests: bool) -> Self {
+    pub(super) fn new(log: StepLog, has_requests: bool, has_fua: bool) -> Self {
         Self {
             log,
             has_requests,
+            has_fua,
             bios: Slab::default(),
             requests: Slab::default(),
             waiting: Index::default(),
@@ -120,6 +130,7 @@ impl Queue {
             dispatched: Index::default(),
             flushes: VecDeque::new(),
             device_flushes: VecDeque::new(),
+            late: VecDeque::new(),
             above: Vec::new(),
             counts: JoinCounts::default(),
         }
@@ -140,6 +151,7 @@ impl Queue {
         }
         self.flushes.clear();
         self.device_flushes.clear();
+        self.late.clear();
         self.log.record_missed(lost, now);
     }
 
@@ -163,6 +175,7 @@ impl Queue {
             left: 0,
             is_split: false,
             is_rest: false,
+            ends_late: io.sectors > 0 && (io.is_preflush || io.is_fua && !self.has_fua),
             next: NONE,
             above: None,
         };
@@ -429,13 +442,16 @@ impl Queue {
             self.requests.remove(number);
         } else if io.op.is_none() {
             self.counts.commands += 1;
+        } else if let Some(index) = self.late.iter().position(|slot| self.bios[*slot].start == io.sector) {
+            if let Some(slot) = self.late.remove(index) {
+                self.end_bio(slot, errno, now);
+            }
         } else if io.sector == 0
             && let Some(slot) = self.flushes.pop_front()
         {
             // The letters of the event no longer have the flush: the kernel has executed it.
             self.end_bio(slot, errno, now);
         }
-        // Otherwise the second completion of a write whose flush has completed.
     }
 
     /// Completes a request that is in no index.
@@ -444,7 +460,7 @@ impl Queue {
         let mut step = of_request(Event::Complete, number, &request).with_other(errno);
         let first = request.first;
         let is_only = first != NONE && self.bios[first].next == NONE;
-        step.is_last = is_only && self.bios[first].whole == NONE;
+        step.is_last = is_only && self.bios[first].whole == NONE && !self.bios[first].ends_late;
         if request.sectors == 0 && first != NONE {
             step.extent = extent(self.bios[first].start, self.bios[first].sectors);
         }
@@ -458,8 +474,23 @@ impl Queue {
         let mut slot = first;
         while slot != NONE {
             let next = self.bios[slot].next;
-            self.end_bio(slot, errno, now);
+            if self.bios[slot].ends_late && self.bios[slot].whole == NONE {
+                self.wait_for_flush(slot, errno, now);
+            } else {
+                self.end_bio(slot, errno, now);
+            }
             slot = next;
+        }
+    }
+
+    /// The data of a write has completed. Its request completes a second time after the flush.
+    fn wait_for_flush(&mut self, slot: u32, errno: u32, now: Instant) {
+        self.late.push_back(slot);
+        if self.late.len() > LATE_MAX
+            && let Some(oldest) = self.late.pop_front()
+        {
+            self.counts.forgotten += 1;
+            self.end_bio(oldest, errno, now);
         }
     }
 

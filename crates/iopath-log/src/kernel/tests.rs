@@ -41,7 +41,11 @@ impl DeviceSource for Source {
     fn open(&mut self, device: DeviceNumber) -> OpenedDevice {
         self.opened += 1;
         let sink = Kept { queue: self.opened - 1, records: Arc::clone(&self.records) };
-        OpenedDevice { sink: Box::new(sink), has_requests: device != ZRAM && device != MD }
+        OpenedDevice {
+            sink: Box::new(sink),
+            has_requests: device != ZRAM && device != MD,
+            has_fua: device != DISK,
+        }
     }
 }
 
@@ -252,6 +256,18 @@ fn flushes_complete_first_in_first_out() {
     ];
     assert_eq!(test.steps(), expected);
     assert_eq!(test.joiner.counts(), JoinCounts::default());
+}
+
+#[test]
+fn a_write_with_a_flush_ends_after_the_flush() {
+    // The kernel clears the flag of the first flush before the issue.
+    let (bio, data, device) = (io(100, 8, "FWFS"), io(100, 8, "WS"), io(0, 0, "FF"));
+    let mut test = Test::new();
+    test.feed(&[What::Queue(bio), What::Get(bio), What::Issue(device), What::Complete(device, 0)]);
+    test.feed(&[What::Insert(data), What::Issue(data), What::Complete(data, 0)]);
+    test.feed(&[What::Issue(device), What::Complete(device, 0), What::Complete(io(100, 0, "WS"), 0)]);
+    let expected = ["0 C r0 100+8 7", "0 D r0 0+0 8", "0 C r0 0+0 9", "0 C b0 100+8 10"].map(str::to_owned);
+    assert_eq!(test.steps()[6..], expected);
 }
 
 #[test]
