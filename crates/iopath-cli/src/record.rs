@@ -34,9 +34,9 @@ fn summarise(args: &RecordArgs, recorded: &Recorded) {
     let share = |part: f64| format!("{}%", digits(part * 100.0));
     let lost = totals.missed;
     note(format_args!(
-        "recorded {} s of {}: {}, {} lost; {} of a CPU, rings at most {} full",
+        "recorded {} s, {}: {}, {} lost; {} of a CPU, rings at most {} full",
         digits(seconds),
-        if devices.is_empty() { "no I/O".to_owned() } else { devices.join(", ") },
+        if devices.is_empty() { "no I/O on any device".to_owned() } else { devices.join(", ") },
         counted(*events, "event"),
         if lost == 0 { "none".to_owned() } else { count(lost) },
         share(cpu.as_secs_f64() / seconds.max(1e-9)),

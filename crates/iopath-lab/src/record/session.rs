@@ -2,6 +2,7 @@
 //! and writes the log.
 
 use std::ffi::OsString;
+use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
@@ -103,7 +104,13 @@ pub fn record(request: &RecordRequest) -> Result<Recorded, RecordError> {
         lost: 0,
         bytes_max: 0,
     };
-    session.run(request)
+    let recorded = session.run(request);
+    let is_file = fs::metadata(&request.file).is_ok_and(|metadata| metadata.is_file());
+    if matches!(recorded, Err(RecordError::Command { .. })) && is_file {
+        // Nothing was recorded.
+        let _ = fs::remove_file(&request.file);
+    }
+    recorded
 }
 
 /// The header of the log.

@@ -72,7 +72,7 @@ impl<S: DeviceSource> Joiner<S> {
     /// A process is the recorded command: its stream, and those of the processes that it starts, are labelled as its
     /// own.
     pub fn add_own_process(&mut self, pid: u32) {
-        self.processes.add_own(pid);
+        self.processes.begin_own(pid);
     }
 
     /// The labels of streams since the last call.

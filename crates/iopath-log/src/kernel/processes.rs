@@ -13,6 +13,8 @@ pub(super) struct Processes {
     streams: HashMap<(u32, [u8; 16]), u16>,
     /// The process of the last event, with its stream: consecutive events are often of one process.
     last: Option<((u32, [u8; 16]), u16)>,
+    /// The recorded command.
+    command: Option<u32>,
     /// The recorded command, and the processes that it started.
     own: HashSet<u32>,
     /// Labels that the log does not have yet.
@@ -20,8 +22,13 @@ pub(super) struct Processes {
 }
 
 impl Processes {
-    /// The process is the recorded command.
-    pub(super) fn add_own(&mut self, pid: u32) {
+    /// The process is the recorded command. The event of its creation may follow.
+    pub(super) fn begin_own(&mut self, pid: u32) {
+        self.command = Some(pid);
+        self.add_own(pid);
+    }
+
+    fn add_own(&mut self, pid: u32) {
         if self.own.len() < OWN_MAX {
             self.own.insert(pid);
         }
@@ -31,7 +38,7 @@ impl Processes {
     pub(super) fn forked(&mut self, child: u32, parent: u32) {
         if self.own.contains(&parent) {
             self.add_own(child);
-        } else {
+        } else if self.command != Some(child) {
             // The number of a process that has ended is used again.
             self.own.remove(&child);
         }

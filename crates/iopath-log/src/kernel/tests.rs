@@ -309,7 +309,7 @@ fn a_bio_of_a_partition_is_a_bio_of_its_disk() {
     let mut test = Test::new();
     test.feed(&[What::Remap { to: bio, from: PARTITION, from_sector: 100 }, What::Queue(bio)]);
     // Queue 0 is that of the partition: the remap names it first.
-    assert_eq!(test.steps(), ["1 Q b0 2148+8 2", "1 L b0 100+8 2"]);
+    assert_eq!(test.steps(), ["1 Q b0 2148+8 2", "1 L b0 100+8 0 2"]);
 }
 
 #[test]
@@ -324,7 +324,7 @@ fn a_bio_passed_on_without_an_event_completes_on_both_levels() {
         "0 I r0 1000+8 1",
         "0 D r0 1000+8 1",
         "1 Q b0 500+8 3",
-        "1 L b0 1000+8 3",
+        "1 L b0 1000+8 0 3",
         "1 G r0 500+8 of b0 3",
         "1 I r0 500+8 alone 4",
         "1 D r0 500+8 4",
@@ -361,6 +361,7 @@ fn a_bio_that_the_kernel_ends_without_a_request_completes() {
 fn processes_of_the_command_are_marked() {
     let mut test = Test::new();
     test.joiner.add_own_process(5);
+    test.feed(&[What::Fork { child: 5, parent: 1 }]);
     test.feed(&[What::Fork { child: 6, parent: 5 }, What::Fork { child: 7, parent: 1 }]);
     for tid in [5, 6, 7, 6] {
         test.tid = tid;
