@@ -103,9 +103,11 @@ pub(super) struct Queue {
     /// Requests before their issue, by their first sector and by the sector after their last one.
     queued: Index,
     queued_by_end: Index,
-    /// Requests at the device, by their first sector; bios of a device without requests by the sector after their
-    /// last one, because a driver may advance their start.
+    /// Requests at the device, by their first sector.
     dispatched: Index,
+    /// Bios at the driver of a device without requests, by the sector after their last one: a driver may advance their
+    /// start.
+    direct: Index,
     /// Flushes that wait for the device, and flushes at the device, in order.
     flushes: VecDeque<u32>,
     device_flushes: VecDeque<u32>,
@@ -128,6 +130,7 @@ impl Queue {
             queued: Index::default(),
             queued_by_end: Index::default(),
             dispatched: Index::default(),
+            direct: Index::default(),
             flushes: VecDeque::new(),
             device_flushes: VecDeque::new(),
             late: VecDeque::new(),
@@ -146,7 +149,8 @@ impl Queue {
         self.counts.forgotten += (self.bios.len() + self.requests.len()) as u64;
         self.bios.clear();
         self.requests.clear();
-        for index in [&mut self.waiting, &mut self.queued, &mut self.queued_by_end, &mut self.dispatched] {
+        let Self { waiting, queued, queued_by_end, dispatched, direct, .. } = self;
+        for index in [waiting, queued, queued_by_end, dispatched, direct] {
             index.clear();
         }
         self.flushes.clear();
@@ -186,7 +190,7 @@ impl Queue {
         } else {
             let request = Request { state: State::Direct, ..self.request_of(slot) };
             let number = self.requests.insert(request);
-            self.dispatched.insert(request.end(), number);
+            self.direct.insert(request.end(), number);
             self.log.record_at_once(&of_request(Event::Dispatch, number, &request).with_other(slot), now);
         }
         if let Some(Above { queue, io: from }) = remapped {
@@ -414,12 +418,12 @@ impl Queue {
         if !self.has_requests {
             let is_it = |number: &u32| self.requests[*number].start == io.sector;
             // A driver may have advanced the start of the bio.
-            let of_end = || self.dispatched.of(io.end());
+            let of_end = || self.direct.of(io.end());
             let Some(number) = of_end().find(is_it).or_else(|| of_end().next()) else {
                 self.counts.unknown_completions += 1;
                 return;
             };
-            self.dispatched.remove(io.end(), number);
+            self.direct.remove(io.end(), number);
             return self.complete_request(number, errno, now);
         }
         // The kernel ended a bio before it had a request.
