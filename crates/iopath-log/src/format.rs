@@ -1,5 +1,5 @@
-//! The frames of a log file: header, block header, mark, labels, trailer; docs/log-format.md describes each byte. The content
-//! of blocks is in `block.rs`, file I/O in `reader.rs` and `writer.rs`.
+//! The frames of a log file: header, block header, mark, labels, trailer; docs/log-format.md describes each byte. The
+//! content of blocks is in `block.rs`, file I/O in `reader.rs` and `writer.rs`.
 //!
 //! The file is a sequence of zstd frames. Frames of this module are skippable, so that `zstd -dc FILE` writes the
 //! content of all blocks.

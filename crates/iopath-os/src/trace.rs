@@ -1,5 +1,5 @@
-//! Tracepoints of the kernel: their formats (`trace/tracefs.rs`) and the rings in which the kernel delivers their events
-//! (`trace/rings.rs`, `trace/ring.rs`). The meaning of an event is the caller's matter.
+//! Tracepoints of the kernel: their formats (`trace/tracefs.rs`) and the rings in which the kernel delivers their
+//! events (`trace/rings.rs`, `trace/ring.rs`). The meaning of an event is the caller's matter.
 
 mod error;
 mod ring;

@@ -57,6 +57,7 @@ const DATES: &[&str] = &[
     "crates/iopath-cli/src/sweep.rs",
     "crates/iopath-report/src/format/fio_json.rs",
     "crates/iopath-bench/src/request_log.rs",
+    "crates/iopath-lab/src/record/session.rs",
     "crates/iopath-lab/src/serve/log.rs",
 ];
 

@@ -189,8 +189,8 @@ impl<S: DeviceSource> Joiner<S> {
         self.queues[queue].queue(io, stream, remap, self.now);
     }
 
-    /// Some drivers pass a bio to another device, which queues it without an event, and the bio has one completion: that
-    /// of the lower device.
+    /// Some drivers pass a bio to another device, which queues it without an event, and the bio has one completion:
+    /// that of the lower device.
     fn queue_remapped(&mut self, event: &KernelEvent, io: &KernelIo) {
         let Some(remap) = self.tasks.get(&event.tid).and_then(|task| task.remap) else { return };
         let (to, above) = remap;

@@ -111,7 +111,7 @@ pub struct TraceRings {
 /// The events of a CPU. The first one has the ring.
 #[derive(Debug)]
 struct Cpu {
-    cpu: u32,
+    number: u32,
     ring: Ring,
     events: Vec<OwnedFd>,
 }
@@ -169,7 +169,7 @@ impl TraceRings {
             }
             events.push(event);
         }
-        Ok(ring.map(|ring| Cpu { cpu, ring, events }))
+        Ok(ring.map(|ring| Cpu { number: cpu, ring, events }))
     }
 
     fn open_event(&mut self, id: u16, cpu: u32, forks: bool) -> io::Result<OwnedFd> {
@@ -236,15 +236,15 @@ impl TraceRings {
     pub fn wait(&self, timeout: Duration) {
         let events = self.cpus.iter().filter_map(|cpu| cpu.events.first());
         let mut polled: Vec<_> = events.map(|event| PollFd::new(event, PollFlags::IN)).collect();
-        let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
+        let timeout = Timespec::try_from(timeout).ok();
         // An error means a signal; the caller looks for its cause.
-        let _ = poll(&mut polled, Some(&timeout));
+        let _ = poll(&mut polled, timeout.as_ref());
     }
 
     /// Calls `visit` with each record of each ring, ring after ring; the records of a ring are in order. Returns the
     /// number of bytes of the ring that was fullest.
     pub fn read(&mut self, mut visit: impl FnMut(u32, TraceRecord<'_>)) -> usize {
-        let read = |Cpu { cpu, ring, .. }: &mut Cpu| ring.read(|record| visit(*cpu, record));
+        let read = |Cpu { number, ring, .. }: &mut Cpu| ring.read(|record| visit(*number, record));
         self.cpus.iter_mut().map(read).max().unwrap_or(0)
     }
 
@@ -255,7 +255,7 @@ impl TraceRings {
             return None;
         }
         let mut losses = Vec::new();
-        for Cpu { cpu, events, .. } in &self.cpus {
+        for Cpu { number, events, .. } in &self.cpus {
             for (index, event) in events.iter().enumerate() {
                 let mut counts = [0; 16];
                 // A failed read has no count: the losses of the rings remain.
@@ -264,7 +264,7 @@ impl TraceRings {
                         counts[8], counts[9], counts[10], counts[11], counts[12], counts[13], counts[14],
                         counts[15],
                     ]);
-                    losses.push(EventLoss { event: index, cpu: *cpu, lost });
+                    losses.push(EventLoss { event: index, cpu: *number, lost });
                 }
             }
         }
@@ -314,7 +314,7 @@ fn perf_event_open(attr: &Attr, cpu: u32) -> io::Result<OwnedFd> {
             libc::SYS_perf_event_open,
             std::ptr::from_ref(attr),
             all_processes,
-            cpu as libc::c_int,
+            cpu.cast_signed(),
             no_group,
             OPEN_CLOEXEC,
         )

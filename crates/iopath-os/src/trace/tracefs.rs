@@ -136,7 +136,7 @@ impl Field {
     }
 }
 
-/// The field of a line such as `field:char comm[16];	offset:38;	size:16;	signed:0;`.
+/// The field of a line such as `field:char comm[16]; offset:38; size:16; signed:0;`, with tabs in between.
 fn field(line: &str) -> Option<(String, Field)> {
     let mut parts = line.trim().split(';').map(str::trim);
     let declaration = parts.next()?.strip_prefix("field:")?;
