@@ -200,7 +200,7 @@ impl Layout {
 
     /// The errno, 0 for success. The event has it as a negative number.
     fn errno(&self, data: &[u8]) -> Option<u32> {
-        Some((self.error.number(data)? as u32 as i32).unsigned_abs())
+        Some((self.error.number(data)? as u32).cast_signed().unsigned_abs())
     }
 }
 
