@@ -4,7 +4,7 @@ pub use crate::format::Mark;
 
 use crate::format::BlockHead;
 use crate::labels::{Labels, QueueLabel};
-use iopath_core::log::Event;
+use iopath_core::log::{Event, Step, Subject};
 use iopath_core::{Instant, Record};
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ impl Block {
     }
 
     /// The marks read so far, in order.
-    pub(crate) fn marks(&self) -> &[Mark] {
+    pub fn marks(&self) -> &[Mark] {
         &self.marks
     }
 
@@ -96,6 +96,81 @@ impl Block {
             let repeat = passed.checked_sub(1).map_or(0, |last| marks[last].repeat);
             record.parts().map(move |record| Entry { number, queue, time, repeat, record })
         })
+    }
+}
+
+/// Collects records of one queue into blocks that need no file: see [`BlockSource`](crate::BlockSource).
+#[derive(Debug, Default)]
+pub struct BlockBuilder {
+    queue: u16,
+    time_ns: u64,
+    clock: Clock,
+    records: Vec<Record>,
+}
+
+impl BlockBuilder {
+    /// The maximum number of records of a block.
+    pub const RECORDS_MAX: usize = RECORDS_MAX;
+
+    /// Collects the records of the queue with this number.
+    pub fn new(queue: u16) -> Self {
+        Self { queue, ..Self::default() }
+    }
+
+    /// The number of records.
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether it has no records.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// Whether it has no room for one more record and the upper bits of its time.
+    pub fn is_full(&self) -> bool {
+        self.records.len() + 2 > RECORDS_MAX
+    }
+
+    /// Adds the next record of a log of the queue, with its records of the upper bits of the time. It must not be full.
+    #[inline]
+    pub fn push(&mut self, record: Record) {
+        debug_assert!(!self.is_full(), "a block has {RECORDS_MAX} records");
+        let time = self.clock.time(record);
+        if self.records.is_empty() {
+            self.time_ns = time.as_nanos();
+        }
+        self.records.push(record);
+    }
+
+    /// Adds a record of the time `now`, and a record of the upper bits of the time if they change.
+    #[inline]
+    pub fn push_at(&mut self, record: Record, now: Instant) {
+        let high = now.as_nanos() >> Record::TIME_BITS;
+        if high != self.clock.high || self.records.is_empty() {
+            let step = Step::new(Event::Clock, Subject::Queue).with_other(high as u32);
+            self.push(Record::new(&step, now));
+        }
+        self.records.push(record);
+    }
+
+    /// Takes the records out, to become a block. Further records of the queue can be added.
+    #[must_use]
+    pub fn take(&mut self) -> Self {
+        Self { records: std::mem::take(&mut self.records), ..*self }
+    }
+
+    /// Moves the records to `block`. `first_record` is the number of records in all blocks before.
+    pub fn move_to(&mut self, block: &mut Block, first_record: u64) {
+        let (queue, time_ns) = (self.queue, self.time_ns);
+        let records = self.records.len() as u32;
+        block.head = BlockHead { queue, records, first_record, time_ns, ..BlockHead::default() };
+        block.bytes.clear();
+        block.bytes.reserve(self.records.len() * Record::BYTES);
+        for word in 0..3 {
+            block.bytes.extend(self.records.iter().flat_map(|record| record.to_words()[word].to_le_bytes()));
+        }
+        self.records.clear();
     }
 }
 

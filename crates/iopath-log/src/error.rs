@@ -1,5 +1,6 @@
 //! Errors of writing and reading a log, and damage, which ends a log without an error.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
@@ -64,6 +65,16 @@ pub enum LogError {
     /// The file begins like a log, and ends within its header.
     #[error("the log is truncated in its header, or has just been created; it contains no records")]
     NoHeader,
+    /// A trace of another program has a part that cannot be read.
+    #[error("{} {at}: {problem}", .path.display())]
+    Trace {
+        /// The file.
+        path: PathBuf,
+        /// The position in the file, after decompression.
+        at: Position,
+        /// The problem and the remedy.
+        problem: String,
+    },
     /// The log has a format newer than this program.
     #[error(
         "the log has format {version}, this program reads {}; read it with a newer iopath",
@@ -73,6 +84,24 @@ pub enum LogError {
         /// The file's version.
         version: u16,
     },
+}
+
+/// A position in a trace of another program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Position {
+    /// A line, from 1.
+    Line(u64),
+    /// A byte, from 0.
+    Byte(u64),
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Line(line) => write!(f, "line {line}"),
+            Self::Byte(byte) => write!(f, "byte {byte}"),
+        }
+    }
 }
 
 /// The position at which a log becomes unreadable, and the reason.

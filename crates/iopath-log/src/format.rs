@@ -56,10 +56,16 @@ impl Kind {
 }
 
 /// Each string of the header is truncated to this length, so that the escaped JSON fits into [`HEADER_BYTES_MAX`].
-const INFO_BYTES_MAX: usize = 2000;
+const INFO_BYTES_MAX: usize = 1500;
 
-/// The header of a log. Each string is truncated to 2,000 bytes. A header read from a file is untrusted text: print it
-/// through [`Plain`](crate::Plain).
+/// The maximum length of a note, for the same reason.
+const NOTE_BYTES_MAX: usize = 200;
+
+/// The maximum number of notes of a header.
+const NOTES_MAX: usize = 8;
+
+/// The header of a log. Each string is truncated to 1,500 bytes, and each note to 200. A header read from a file is
+/// untrusted text: print it through [`Plain`](crate::Plain).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -84,8 +90,10 @@ pub struct LogInfo {
     pub readahead: Option<String>,
     /// The memory of the page cache in bytes; none for the default.
     pub cache_bytes: Option<u64>,
-    /// The path that the steps are of: `iopath`, or `kernel` for the block layer of Linux.
+    /// The path that the steps are of: `iopath`, `kernel` for the block layer of Linux, or `trace`.
     pub source: String,
+    /// What the recording lacks or hides and limits the conclusions, in words; of traces of other programs.
+    pub notes: Vec<String>,
 }
 
 impl Default for LogInfo {
@@ -102,6 +110,7 @@ impl Default for LogInfo {
             readahead: None,
             cache_bytes: None,
             source: Self::IOPATH.to_owned(),
+            notes: Vec::new(),
         }
     }
 }
@@ -111,6 +120,14 @@ impl LogInfo {
     pub const IOPATH: &str = "iopath";
     /// The [`source`](Self::source) of a log of the kernel's queues: each queue is a device, each stream a process.
     pub const KERNEL: &str = "kernel";
+    /// The [`source`](Self::source) of a trace that has I/Os without the steps of a path: each queue is a device, each
+    /// stream a process or, if the trace has none, a device.
+    pub const TRACE: &str = "trace";
+
+    /// Whether each queue is a device, and each stream a process. All queues of iopath are of one target.
+    pub fn has_devices(&self) -> bool {
+        self.source != Self::IOPATH
+    }
 }
 
 /// The totals of a log, known at its end.
@@ -150,12 +167,13 @@ pub struct Mark {
 }
 
 pub(crate) fn header(info: &LogInfo) -> Vec<u8> {
-    let cut = |text: &str| {
-        let ends = (0..=text.len().min(INFO_BYTES_MAX)).rev();
+    let cut_to = |text: &str, bytes_max: usize| {
+        let ends = (0..=text.len().min(bytes_max)).rev();
         let end = ends.into_iter().find(|end| text.is_char_boundary(*end));
         text[..end.unwrap_or(0)].to_owned()
     };
-    let LogInfo { elevator, target, clock, written_by, readahead, source, .. } = info;
+    let cut = |text: &str| cut_to(text, INFO_BYTES_MAX);
+    let LogInfo { elevator, target, clock, written_by, readahead, source, notes, .. } = info;
     let info = LogInfo {
         elevator: cut(elevator),
         target: cut(target),
@@ -163,6 +181,7 @@ pub(crate) fn header(info: &LogInfo) -> Vec<u8> {
         written_by: cut(written_by),
         readahead: readahead.as_deref().map(cut),
         source: cut(source),
+        notes: notes.iter().take(NOTES_MAX).map(|note| cut_to(note, NOTE_BYTES_MAX)).collect(),
         ..*info
     };
     let json = serde_json::to_vec(&info).expect("strings and numbers are always JSON");
@@ -319,6 +338,7 @@ mod tests {
                 clock: text.clone(),
                 written_by: text.clone(),
                 source: text.clone(),
+                notes: vec![text.clone(); NOTES_MAX + 1],
                 ..LogInfo::default()
             };
             let frame = header(&info);

@@ -49,16 +49,16 @@ mod summary;
 mod text;
 mod writer;
 
-pub use block::{Block, Entry, Mark};
+pub use block::{Block, BlockBuilder, Entry, Mark};
 pub use dump::Dumped;
 pub use encoding::other_encoding;
-pub use error::{Damage, LogError};
+pub use error::{Damage, LogError, Position};
 pub use filter::Filter;
 pub use format::{LogInfo, Totals};
 pub use labels::{Labels, Loss, QueueLabel, StreamLabel};
 pub use main_device::{MainDevice, main_device};
 pub use names::{event_name, event_named, op_letter, op_name, reason_name};
-pub use reader::{End, LogReader, is_log};
+pub use reader::{BlockSource, End, LogReader, is_log, starts_log};
 pub use ring::{Producer, RingReader, ring_reader};
 pub use summary::{
     AccessCounts, Contents, Depth, DeviceShare, ElevatorChange, ErrorCount, EventCounts, FileAccess, Flow,

@@ -2,9 +2,8 @@
 
 use crate::error::LogError;
 use crate::filter::Filter;
-use crate::format::LogInfo;
 use crate::reader::LogReader;
-use std::path::Path;
+use std::io::Read;
 
 /// A device of a log of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,9 +21,8 @@ pub struct MainDevice {
 ///
 /// # Errors
 /// If the log cannot be read.
-pub fn main_device(path: &Path) -> Result<Option<MainDevice>, LogError> {
-    let log = LogReader::open(path)?;
-    if log.info().source != LogInfo::KERNEL {
+pub fn main_device<R: Read + Send>(log: LogReader<R>) -> Result<Option<MainDevice>, LogError> {
+    if !log.info().has_devices() {
         return Ok(None);
     }
     let mut devices = log.summarise(&Filter::default())?.devices;

@@ -34,11 +34,34 @@ pub struct End {
     pub damage: Option<Damage>,
     /// The labels of the log.
     pub labels: Labels,
+    /// Facts known at the end that limit the conclusions, in words: for example, lines of a trace that were skipped.
+    pub notes: Vec<String>,
+}
+
+/// Makes blocks of records from another source than a log file, such as a trace of another program.
+pub trait BlockSource: Send {
+    /// Replaces the content of `block` with the next records. Returns `false` at the end.
+    ///
+    /// # Errors
+    /// If the source cannot be read.
+    fn read_block(&mut self, block: &mut Block) -> Result<bool, LogError>;
+
+    /// All labels, if there are more than at the last call.
+    fn take_labels(&mut self) -> Option<Labels>;
+
+    /// What is known at the end. The totals count the records of all blocks.
+    fn end(&self) -> End;
+}
+
+/// Where the blocks of a log come from.
+enum Input<R> {
+    File(R),
+    Made(Box<dyn BlockSource>),
 }
 
 /// An open log. Reading takes constant memory.
 pub struct LogReader<R> {
-    input: R,
+    input: Input<R>,
     /// Bytes read so far.
     offset: u64,
     info: LogInfo,
@@ -82,10 +105,30 @@ impl<R: Read> LogReader<R> {
     /// If `input` is not a log of a known version.
     pub fn new(input: R) -> Result<Self, LogError> {
         let decompressor = Decompressor::new().map_err(|source| LogError::Read { offset: 0, source })?;
-        let mut reader = Self {
+        let mut reader = Self::with(Input::File(input), LogInfo::default(), decompressor);
+        let (version, info) = reader.read_header()?;
+        if version > VERSION {
+            return Err(LogError::Version { version });
+        }
+        reader.info = info;
+        reader.unpacker = (version >= COLUMNS_FROM).then(Unpacker::default);
+        Ok(reader)
+    }
+
+    /// A log whose blocks `source` makes. No file is read.
+    ///
+    /// # Errors
+    /// If there is no memory for the decompressor.
+    pub fn of_blocks(info: LogInfo, source: Box<dyn BlockSource>) -> Result<Self, LogError> {
+        let decompressor = Decompressor::new().map_err(|source| LogError::Read { offset: 0, source })?;
+        Ok(Self::with(Input::Made(source), info, decompressor))
+    }
+
+    fn with(input: Input<R>, info: LogInfo, decompressor: Decompressor<'static>) -> Self {
+        Self {
             input,
             offset: 0,
-            info: LogInfo::default(),
+            info,
             records: 0,
             missed: BTreeMap::new(),
             marks: Arc::default(),
@@ -95,14 +138,7 @@ impl<R: Read> LogReader<R> {
             packed: Vec::new(),
             joined: Vec::new(),
             unpacker: None,
-        };
-        let (version, info) = reader.read_header()?;
-        if version > VERSION {
-            return Err(LogError::Version { version });
         }
-        reader.info = info;
-        reader.unpacker = (version >= COLUMNS_FROM).then(Unpacker::default);
-        Ok(reader)
     }
 
     /// The header.
@@ -129,6 +165,20 @@ impl<R: Read> LogReader<R> {
         if self.end.is_some() {
             return Ok(false);
         }
+        if let Input::Made(source) = &mut self.input {
+            let has_block = source.read_block(block)?;
+            if let Some(labels) = source.take_labels() {
+                self.labels = Arc::new(labels);
+            }
+            if has_block {
+                self.records += block.len() as u64;
+                block.labels = Arc::clone(&self.labels);
+                block.marks = Arc::clone(&self.marks);
+            } else {
+                self.end = Some(source.end());
+            }
+            return Ok(has_block);
+        }
         let offset = self.offset;
         let (totals, damage) = match self.try_read_block(block) {
             Ok(()) => {
@@ -148,7 +198,7 @@ impl<R: Read> LogReader<R> {
         };
         block.bytes.clear();
         let damage = damage.map(|what| Damage { offset, record: self.records, what });
-        self.end = Some(End { totals, damage, labels: (*self.labels).clone() });
+        self.end = Some(End { totals, damage, labels: (*self.labels).clone(), notes: Vec::new() });
         Ok(false)
     }
 
@@ -184,7 +234,7 @@ impl<R: Read> LogReader<R> {
     }
 
     fn end_so_far(&self) -> End {
-        End { totals: self.read_so_far(), damage: None, labels: (*self.labels).clone() }
+        End { totals: self.read_so_far(), labels: (*self.labels).clone(), ..End::default() }
     }
 
     fn read_so_far(&self) -> Totals {
@@ -203,7 +253,8 @@ impl<R: Read> LogReader<R> {
             return Err(not_a_log("it does not begin with a header"));
         }
         let mut payload = Vec::with_capacity(bytes);
-        let read = self.input.by_ref().take(bytes as u64).read_to_end(&mut payload);
+        let Input::File(input) = &mut self.input else { return Err(not_a_log(NO_LOG)) };
+        let read = input.by_ref().take(bytes as u64).read_to_end(&mut payload);
         self.offset += payload.len() as u64;
         read.map_err(|source| LogError::Read { offset: self.offset, source })?;
         if payload.len() < bytes && payload.starts_with(NAME) {
@@ -296,7 +347,8 @@ impl<R: Read> LogReader<R> {
 
     /// Fills `into`, unless the log is truncated.
     fn read_exact(&mut self, into: &mut [u8]) -> Result<(), Stop> {
-        match self.input.read_exact(into) {
+        let Input::File(input) = &mut self.input else { return Err(Stop::Damage(NO_LOG)) };
+        match input.read_exact(into) {
             Ok(()) => {
                 self.offset += into.len() as u64;
                 Ok(())
@@ -319,8 +371,13 @@ const PACKED_BYTES_MAX: usize = RECORDS_MAX * Record::BYTES / 8 * 9;
 pub fn is_log(path: &Path) -> std::io::Result<bool> {
     let mut start = Vec::new();
     File::open(path)?.take((FRAME_HEAD_BYTES + NAME.len()) as u64).read_to_end(&mut start)?;
+    Ok(starts_log(&start))
+}
+
+/// Whether a file with these first bytes, at least 18 unless it is shorter, begins like a log.
+pub fn starts_log(start: &[u8]) -> bool {
     let is_header = start.starts_with(&(Kind::Header as u32).to_le_bytes());
-    Ok(is_header && start[FRAME_HEAD_BYTES.min(start.len())..] == *NAME)
+    is_header && start.get(FRAME_HEAD_BYTES..).is_some_and(|rest| rest.starts_with(NAME))
 }
 
 impl<R> fmt::Debug for LogReader<R> {

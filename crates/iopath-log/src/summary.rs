@@ -78,7 +78,7 @@ impl Summary {
             matcher,
             joins: Vec::new(),
             budget: Budget::default(),
-            tallies: Tallies::new(start_ns, info.source == LogInfo::KERNEL),
+            tallies: Tallies::new(start_ns, info.has_devices()),
             marks: 0,
             seen,
         }

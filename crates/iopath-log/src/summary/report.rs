@@ -86,6 +86,9 @@ pub struct Report {
     /// Device events that came too late in the file to be ordered by time across queues. Depth and seeks are
     /// approximate if this is not 0.
     pub out_of_order: u64,
+    /// Facts found while reading a trace of another program that limit the conclusions, in words: for example, lines
+    /// that were skipped. `log.notes` has those of its format.
+    pub notes: Vec<String>,
 }
 
 /// The content of a whole log, independent of the filter.

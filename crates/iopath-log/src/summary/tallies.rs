@@ -152,6 +152,7 @@ impl Tallies {
             losses: labels.losses.clone(),
             unjoined: self.unjoined,
             out_of_order: self.timeline.out_of_order(),
+            notes: end.notes,
             log,
         }
     }

@@ -12,6 +12,7 @@ use iopath_core::{Instant, LogSink, RecordBatch};
 use super::BLOCKS_BETWEEN_MAX;
 use super::file::{LogFile, Pending};
 use super::options::LogOptions;
+use crate::block::Block;
 use crate::error::LogError;
 use crate::format::{LogInfo, Mark, Totals};
 use crate::labels::Labels;
@@ -90,6 +91,23 @@ impl SyncLogWriter {
         if let Some(file) = &mut lock(&self.shared).file {
             file.write_labels(labels);
         }
+    }
+
+    /// Writes the records of a block of another log as a block of the queue with its number.
+    pub fn copy_block(&self, block: &Block) {
+        let mut shared = lock(&self.shared);
+        let queue = usize::from(block.queue());
+        while shared.blocks.len() <= queue {
+            let number = shared.blocks.len() as u16;
+            shared.blocks.push(Queue { block: Pending::new(number), begun_at: 0 });
+        }
+        for (_, record) in block.records() {
+            if shared.blocks[queue].block.room() == 0 {
+                shared.write(queue);
+            }
+            shared.blocks[queue].block.extend(&[record]);
+        }
+        shared.write(queue);
     }
 
     /// Writes the partly filled blocks, so that the file has all records that the sinks have taken.
@@ -174,7 +192,7 @@ mod tests {
     use iopath_core::log::{Event, Step, Subject};
 
     use super::*;
-    use crate::block::{Block, RECORDS_MAX};
+    use crate::block::RECORDS_MAX;
     use crate::reader::LogReader;
 
     fn batch(first: u64, count: usize) -> RecordBatch {

@@ -1,8 +1,6 @@
 //! What every format shows of the summary of a request log. `iopath-log` computes the figures.
 
-use iopath_log::{
-    AccessCounts, Contents, DeviceShare, LogInfo, OpCounts, Plain, Reasons, RepeatShare, Report, Seeks,
-};
+use iopath_log::{AccessCounts, Contents, DeviceShare, OpCounts, Plain, Reasons, RepeatShare, Report, Seeks};
 use iopath_log::{SizeClass, Slow, Stage, StreamShare};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
@@ -154,6 +152,7 @@ fn heading(report: &Report) -> Vec<String> {
     }));
     let more = report.events.elevator.saturating_sub(max as u64);
     lines.extend((more > 0).then(|| format!("and {} more changes of the elevator", count(more))));
+    lines.extend(notes(report));
     lines.extend(losses(report));
     lines.extend(report.damage.map(|damage| format!("WARNING: {damage}")));
     lines.extend((*out_of_order > 0).then(|| {
@@ -170,7 +169,12 @@ fn heading(report: &Report) -> Vec<String> {
 
 /// Whether each queue is a device, and each stream a process.
 fn is_of_kernel(report: &Report) -> bool {
-    report.log.source == LogInfo::KERNEL
+    report.log.has_devices()
+}
+
+/// What the format of a trace lacks or hides, and what was found while reading it.
+fn notes(report: &Report) -> impl Iterator<Item = String> {
+    report.log.notes.iter().chain(&report.notes).map(|note| format!("note: {}", Plain(note)))
 }
 
 /// The events that the recorder lost, and what that means for the figures.

@@ -48,7 +48,8 @@ impl Record {
     }
 
     /// Adds the `Queue` of the bio `other`, the `Get` and an `Insert` without a reason to the `Dispatch` of a request.
-    pub(in crate::block::log) const fn and_all_before(self) -> Self {
+    #[must_use]
+    pub const fn and_all_before(self) -> Self {
         self.with(FLAG_BOTH | FLAG_FIRST)
     }
 
