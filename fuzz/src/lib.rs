@@ -3,6 +3,8 @@
 
 mod client;
 mod server;
+mod trace;
 
 pub use client::{Peer, drive_client};
 pub use server::drive_server;
+pub use trace::drive_trace;

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use crate::{seed, workspace};
 
 /// The targets, and the folder of seeds of each.
-const TARGETS: &[&str] = &["nbd-server", "nbd-client"];
+const TARGETS: &[&str] = &["nbd-server", "nbd-client", "trace"];
 
 /// Memory of a target, in MiB. A target that exceeds it fails.
 const MEMORY_MIB: u32 = 512;
@@ -31,7 +31,7 @@ const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Run only this target: `nbd-server` or `nbd-client`
+    /// Run only this target: `nbd-server`, `nbd-client` or `trace`
     #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(TARGETS))]
     only: Option<String>,
     /// Duration of each target

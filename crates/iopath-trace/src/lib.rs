@@ -1,0 +1,122 @@
+//! Traces that other programs recorded, as request logs of iopath.
+//!
+//! [`open`] detects the format of a file by its content and returns a [`LogReader`] whose records are made while the
+//! trace is read, in constant memory. [`FORMATS`] is the table of formats. [`convert`] writes a log or a trace in
+//! another format: [`OUTPUTS`].
+//!
+//! ```text
+//!   input.rs ─▶ formats/*.rs ─▶ order.rs ─▶ join.rs ─▶ blocks.rs ─▶ source.rs ─▶ write/*.rs
+//!   unpacks     parse: events   by time     records    per queue     LogReader
+//! ```
+
+mod blocks;
+mod event;
+mod formats;
+mod input;
+mod join;
+mod order;
+mod reader;
+mod scan;
+mod source;
+mod text;
+mod write;
+
+pub use formats::{CSV, FORMATS, Format, TraceClock};
+pub use write::{Converted, OUTPUTS, Output, convert};
+
+use std::io::Read;
+use std::path::Path;
+
+use iopath_log::{LogError, LogInfo, LogReader, Position, other_encoding, starts_log};
+
+use formats::detect;
+use input::Input;
+use source::Source;
+
+/// A log, or a trace as a log. It may be compressed with gzip or zstd.
+pub type AnyLog = LogReader<Box<dyn Read + Send>>;
+
+/// Opens a request log of iopath, or a trace in one of [`FORMATS`].
+///
+/// # Errors
+/// If the file cannot be opened or read, or has no known format.
+pub fn open(path: &Path) -> Result<AnyLog, LogError> {
+    open_input(Input::open(path)?)
+}
+
+/// Reads a request log or a trace from `content`. Messages name it `path`.
+///
+/// # Errors
+/// As [`open`].
+pub fn read(path: &Path, content: Box<dyn Read + Send>) -> Result<AnyLog, LogError> {
+    open_input(Input::new(path, content)?)
+}
+
+fn open_input(input: Input) -> Result<AnyLog, LogError> {
+    if starts_log(input.start()) {
+        return LogReader::new(input.into_reader());
+    }
+    let Some(format) = detect(input.start()) else {
+        return match other_encoding(input.start()) {
+            Some(what) => Err(LogError::NotALog { what }),
+            None if !input.start().is_empty() => Err(unknown_format(&input)),
+            None => LogReader::new(input.into_reader()),
+        };
+    };
+    open_as(format, input)
+}
+
+/// The bytes of a file, unpacked if it is compressed with gzip or zstd.
+///
+/// # Errors
+/// If the file cannot be opened or read.
+pub fn unpacked(path: &Path) -> Result<Box<dyn Read + Send>, LogError> {
+    Ok(Input::open(path)?.into_reader())
+}
+
+/// The content of a file, by its first bytes.
+#[derive(Debug, Clone, Copy)]
+pub enum Content {
+    /// A request log of iopath.
+    Log,
+    /// A trace in this format.
+    Trace(&'static Format),
+    /// Neither.
+    Other,
+}
+
+/// The content of a file, which may be compressed.
+///
+/// # Errors
+/// If the file cannot be opened or read.
+pub fn content_of(path: &Path) -> Result<Content, LogError> {
+    let input = Input::open(path)?;
+    if starts_log(input.start()) {
+        return Ok(Content::Log);
+    }
+    Ok(detect(input.start()).map_or(Content::Other, Content::Trace))
+}
+
+fn unknown_format(input: &Input) -> LogError {
+    let names: Vec<&str> = FORMATS.iter().map(|format| format.name).collect();
+    let names = names.join(", ");
+    let at = Position::Byte(0);
+    input.error(at, format!("it is no request log, and no trace that iopath reads ({names}); `iopath run --log FILE` writes a log"))
+}
+
+fn open_as(format: &'static Format, input: Input) -> Result<AnyLog, LogError> {
+    let path = input.path().to_owned();
+    let mut source = Source::new((format.open)(input)?);
+    let start_ns = source.first_ns()?.unwrap_or(0);
+    let info = LogInfo {
+        target: path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
+        clock: "recorded".to_owned(),
+        start_ns,
+        started_unix_ns: if format.clock == TraceClock::Unix { start_ns } else { 0 },
+        written_by: format.title.to_owned(),
+        source: format.source.to_owned(),
+        notes: format.notes.iter().map(|note| (*note).to_owned()).collect(),
+        ..LogInfo::default()
+    };
+    LogReader::of_blocks(info, Box::new(source))
+}

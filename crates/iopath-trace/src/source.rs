@@ -1,0 +1,99 @@
+//! Makes the blocks of a request log of a trace: reads events, orders them, joins them.
+
+use iopath_log::{Block, BlockSource, End, Labels, LogError, Totals};
+
+use crate::event::TraceEvent;
+use crate::join::Join;
+use crate::order::Order;
+use crate::reader::TraceReader;
+
+/// A trace as blocks of records.
+pub(crate) struct Source {
+    reader: Box<dyn TraceReader>,
+    events: Vec<TraceEvent>,
+    order: Order,
+    join: Join,
+    is_at_end: bool,
+    records: u64,
+}
+
+impl Source {
+    /// A trace of which nothing is read yet.
+    pub(crate) fn new(reader: Box<dyn TraceReader>) -> Self {
+        Self {
+            reader,
+            events: Vec::new(),
+            order: Order::default(),
+            join: Join::new(),
+            is_at_end: false,
+            records: 0,
+        }
+    }
+
+    /// Reads up to the first events. Returns the time of the earliest of them; none if the trace has no events.
+    ///
+    /// # Errors
+    /// If the trace cannot be read, or is wrong.
+    pub(crate) fn first_ns(&mut self) -> Result<Option<u64>, LogError> {
+        while self.order.is_empty() && !self.is_at_end {
+            self.read()?;
+        }
+        Ok(self.order.first_ns())
+    }
+
+    fn labels(&self) -> Labels {
+        let device_name = |device| self.reader.device_name(device);
+        self.join.labels(device_name, |process| self.reader.process_name(process))
+    }
+
+    /// Reads some events, and joins those that are in order.
+    fn read(&mut self) -> Result<(), LogError> {
+        let mut events = std::mem::take(&mut self.events);
+        let result = self.reader.read(&mut events);
+        for event in events.drain(..) {
+            self.join.look_ahead(&event);
+            if let Some(next) = self.order.push(event) {
+                self.join.follow(&next);
+            }
+        }
+        self.events = events;
+        if !result? {
+            self.is_at_end = true;
+            while let Some(next) = self.order.pop() {
+                self.join.follow(&next);
+            }
+            self.join.finish();
+        }
+        Ok(())
+    }
+}
+
+impl BlockSource for Source {
+    fn read_block(&mut self, block: &mut Block) -> Result<bool, LogError> {
+        loop {
+            if self.join.take(block) {
+                self.records += block.len() as u64;
+                return Ok(true);
+            }
+            if self.is_at_end {
+                return Ok(false);
+            }
+            self.read()?;
+        }
+    }
+
+    fn take_labels(&mut self) -> Option<Labels> {
+        if !self.join.has_new_labels() {
+            return None;
+        }
+        Some(self.labels())
+    }
+
+    fn end(&self) -> End {
+        let mut notes = self.reader.notes();
+        notes.extend(self.order.note());
+        notes.extend(self.join.notes());
+        let totals = Totals { records: self.records, ..Totals::default() };
+        End { totals, labels: self.labels(), notes, ..End::default() }
+    }
+}

@@ -1,0 +1,181 @@
+//! Writes a log, or a trace as a log, in another format. The table of outputs; each writer is a file of `write/`.
+
+mod bios;
+mod blktrace;
+mod csv;
+mod iolog;
+mod merge;
+mod perfetto;
+mod proto;
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use iopath_log::{Block, End, Entry, Labels, LogError, LogInfo, LogOptions, SyncLogWriter};
+
+use crate::AnyLog;
+use merge::Merge;
+
+/// Writes the steps of a log. They come in the order of time, as far as the log has it.
+trait StepWriter {
+    fn step(&mut self, entry: &Entry, labels: &Labels, out: &mut dyn Write) -> io::Result<()>;
+
+    /// Writes the end.
+    fn finish(&mut self, labels: &Labels, out: &mut dyn Write) -> io::Result<()>;
+
+    /// What the format lacks of this log, in words.
+    fn notes(&self) -> Vec<String>;
+}
+
+/// Makes a writer for a log with this header.
+type NewWriter = fn(&LogInfo) -> Box<dyn StepWriter>;
+
+/// A format to write.
+#[derive(Debug)]
+pub struct Output {
+    /// The name on command lines.
+    pub name: &'static str,
+    /// What it is, in one line.
+    pub title: &'static str,
+    /// The ending of file names of this format. `NUMBER` is any number.
+    pub ending: &'static str,
+    /// What it does not have.
+    pub lacks: &'static str,
+    /// None for the log itself.
+    writer: Option<NewWriter>,
+}
+
+/// All outputs.
+pub static OUTPUTS: [Output; 5] = [
+    Output {
+        name: "log",
+        title: "request log of iopath",
+        ending: ".log",
+        lacks: "nothing; lines of a trace that are not used are not in it",
+        writer: None,
+    },
+    Output {
+        name: "blktrace",
+        title: "blktrace, version 7, for blkparse, btt and fio",
+        ending: ".blktrace.NUMBER",
+        lacks: "reasons against merges; accesses above a page cache; all events are of one CPU",
+        writer: Some(|info| Box::new(blktrace::Blktrace::new(info))),
+    },
+    Output {
+        name: "iolog",
+        title: "I/O log of fio, version 3, for --read_iolog",
+        ending: ".iolog",
+        lacks: "latencies, processes, forced unit access; times are whole microseconds",
+        writer: Some(|info| Box::new(iolog::Iolog::new(info))),
+    },
+    Output {
+        name: "csv",
+        title: "CSV of iopath: time_ns,op,sector,sectors,stream,disk,latency_ns",
+        ending: ".csv",
+        lacks: "merges and stages: a line is a bio from its queueing to its completion",
+        writer: Some(|info| Box::new(csv::Csv::new(info))),
+    },
+    Output {
+        name: "perfetto",
+        title: "Perfetto, for ui.perfetto.dev",
+        ending: ".pftrace",
+        lacks: "bios: a slice is a request at the device",
+        writer: Some(|info| Box::new(perfetto::Perfetto::new(info))),
+    },
+];
+
+impl Output {
+    /// The output of that name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        OUTPUTS.iter().find(|output| output.name == name)
+    }
+
+    /// The output whose file names end like `path`.
+    pub fn of_path(path: &Path) -> Option<&'static Self> {
+        let name = path.file_name()?.to_str()?;
+        OUTPUTS.iter().find(|output| match output.ending.strip_suffix("NUMBER") {
+            None => name.ends_with(output.ending),
+            Some(before) => {
+                let digits = name.trim_end_matches(|char: char| char.is_ascii_digit());
+                digits.len() < name.len() && digits.ends_with(before)
+            }
+        })
+    }
+}
+
+/// The result of [`convert`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Converted {
+    /// The number of steps that were read.
+    pub steps: u64,
+    /// The end of the input.
+    pub end: End,
+    /// What the output lacks of the input, in words.
+    pub notes: Vec<String>,
+}
+
+/// Writes a log in another format.
+///
+/// # Errors
+/// [`LogError::Output`] if `out` cannot be written, or the errors of reading the log.
+pub fn convert(
+    mut log: AnyLog,
+    output: &Output,
+    mut out: Box<dyn Write + Send>,
+) -> Result<Converted, LogError> {
+    let info = log.info().clone();
+    let Some(writer) = output.writer else { return copy(log, &info, out) };
+    let mut writer = writer(&info);
+    let mut merge = Merge::default();
+    let (mut block, mut steps) = (Block::default(), 0);
+    loop {
+        let has_block = log.read_block(&mut block)?;
+        if has_block {
+            merge.add(&block);
+        } else {
+            merge.end();
+        }
+        while let Some(entry) = merge.next() {
+            steps += 1;
+            writer.step(&entry, log.labels(), &mut out).map_err(LogError::Output)?;
+        }
+        if !has_block {
+            break;
+        }
+    }
+    let finished = writer.finish(log.labels(), &mut out).and_then(|()| out.flush());
+    finished.map_err(LogError::Output)?;
+    let end = log.end().cloned().unwrap_or_default();
+    Ok(Converted { steps, end, notes: writer.notes() })
+}
+
+/// Writes a log of the newest version.
+fn copy(mut log: AnyLog, info: &LogInfo, out: Box<dyn Write + Send>) -> Result<Converted, LogError> {
+    let options = LogOptions { limit_bytes: u64::MAX, ..LogOptions::default() };
+    let writer = SyncLogWriter::to(out, info, &options)?;
+    let (mut block, mut steps) = (Block::default(), 0);
+    let mut labels = Labels::default();
+    let mut marks = 0;
+    while log.read_block(&mut block)? {
+        for mark in &block.marks()[marks..] {
+            writer.begin_repeat(mark.repeat, iopath_core::Instant::from_nanos(mark.at_ns));
+        }
+        marks = block.marks().len();
+        if *log.labels() != labels {
+            labels = log.labels().clone();
+            writer.add_labels(&labels);
+        }
+        steps += block.len() as u64;
+        writer.copy_block(&block);
+    }
+    let end = log.end().cloned().unwrap_or_default();
+    let later = Labels { losses: end.labels.losses.clone(), ..end.labels.clone() };
+    if later != labels {
+        writer.add_labels(&Labels {
+            losses: later.losses[labels.losses.len().min(later.losses.len())..].to_vec(),
+            ..later
+        });
+    }
+    writer.finish_with(end.totals.missed)?;
+    Ok(Converted { steps, end, notes: Vec::new() })
+}

@@ -1,0 +1,87 @@
+//! Each row of the table of outputs: what is written is read back with the same figures.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use iopath_log::LogReader;
+use iopath_trace::{Converted, OUTPUTS, Output, convert};
+
+use crate::samples::{bytes, file, samples, summary};
+
+/// A file in memory.
+#[derive(Debug, Clone, Default)]
+struct Memory(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Memory {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The content of a file in another format.
+pub(crate) fn converted(path: &Path, output: &str) -> (Vec<u8>, Converted) {
+    let memory = Memory::default();
+    let output = Output::named(output).unwrap();
+    let converted = convert(iopath_trace::open(path).unwrap(), output, Box::new(memory.clone())).unwrap();
+    let content = memory.0.lock().unwrap().clone();
+    (content, converted)
+}
+
+#[test]
+fn each_sample_in_each_output_has_the_same_bios() {
+    let folder = tempfile::tempdir().unwrap();
+    for sample in samples() {
+        let path = file(folder.path(), "in", &sample.content);
+        let before = summary(&path);
+        for output in OUTPUTS.iter().filter(|output| output.name != "perfetto") {
+            let (content, _) = converted(&path, output.name);
+            let written = file(folder.path(), "out", &content);
+            let after = summary(&written);
+            let what = format!("{} as {}", sample.format, output.name);
+            assert_eq!((after.flow.bios, bytes(&after)), (before.flow.bios, bytes(&before)), "{what}");
+            if matches!(output.name, "log" | "blktrace" | "csv") {
+                assert_eq!(after.stages.q2c.count, before.stages.q2c.count, "{what}");
+                assert!((after.stages.q2c.mean_ns - before.stages.q2c.mean_ns).abs() < 1e-6, "{what}");
+            }
+            if matches!(output.name, "log" | "blktrace") {
+                assert_eq!(after.stages.d2c.count, before.stages.d2c.count, "{what}");
+                assert_eq!(
+                    (after.flow.merged, after.seeks.count),
+                    (before.flow.merged, before.seeks.count),
+                    "{what}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_log_keeps_the_notes_and_labels_of_the_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let sample = samples().into_iter().find(|sample| sample.format == "biosnoop").unwrap();
+    let path = file(folder.path(), "in", &sample.content);
+    let (content, _) = converted(&path, "log");
+    let log = LogReader::new(content.as_slice()).unwrap();
+    assert!(log.info().notes.iter().any(|note| note.contains("merges are not recorded")));
+    let end = log.for_each_block(|_| {}).unwrap();
+    let processes: Vec<_> = end.labels.streams.iter().map(ToString::to_string).collect();
+    assert_eq!(processes, ["supervise 1950", "supervise 1952"]);
+    assert_eq!(end.labels.queues[0].name, "vda");
+}
+
+#[test]
+fn an_output_is_found_by_its_name_and_by_the_ending_of_a_file() {
+    for output in &OUTPUTS {
+        assert_eq!(Output::named(output.name).unwrap().name, output.name);
+        let ending = output.ending.replace("NUMBER", "12");
+        assert_eq!(Output::of_path(Path::new(&format!("a{ending}"))).unwrap().name, output.name);
+    }
+    assert!(Output::of_path(Path::new("a.blktrace.x")).is_none());
+    assert!(Output::of_path(Path::new("a.txt")).is_none());
+}
