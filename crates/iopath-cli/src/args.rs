@@ -2,6 +2,7 @@
 //! of its name.
 
 mod compare;
+mod convert;
 mod fit;
 mod flags;
 mod format;
@@ -18,6 +19,7 @@ mod values;
 mod whatif;
 
 pub(crate) use compare::CompareArgs;
+pub(crate) use convert::ConvertArgs;
 pub(crate) use fit::FitArgs;
 pub(crate) use format::{GeneralFormat, PERFTEST, SweepFormat};
 pub(crate) use log::{LogArgs, LogFile, SummaryArgs};
@@ -80,6 +82,8 @@ pub(crate) enum Command {
     /// Summarise a request log on one page, or write it as text
     #[command(args_conflicts_with_subcommands = true)]
     Log(LogArgs),
+    /// Write a request log, or a trace of another program, in another format: blktrace, fio's, CSV, Perfetto
+    Convert(ConvertArgs),
     /// Show the extents of a file on its device, and the requests of direct reads
     Map(MapArgs),
     /// Write a completion script for a shell to stdout

@@ -58,6 +58,11 @@ impl<'a> Destination<'a> {
         Self::new(path, ["the log", "--output"], iopath_log::is_log, force)
     }
 
+    /// A log or trace in another format. No existing file is replaced: it may be a recording.
+    pub(crate) fn converted(path: &'a Path, force: bool) -> Self {
+        Self::new(path, ["the output", "OUT"], |_| Ok(false), force)
+    }
+
     /// The file of a fitted model.
     pub(crate) fn model(path: &'a Path, force: bool) -> Self {
         Self { takes_fifo: false, ..Self::new(path, ["the model", "--output"], is_fitted, force) }

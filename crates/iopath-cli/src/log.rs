@@ -5,10 +5,10 @@ use crate::output::Output;
 use crate::stderr::note;
 use anyhow::{Context, anyhow};
 use clap::error::ErrorKind;
-use iopath_log::{Damage, Filter, LogError, LogReader};
+use iopath_log::{Damage, Filter, LogError};
 use iopath_report::format::log;
-use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Write};
+use iopath_trace::AnyLog;
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::time::Duration;
 
@@ -23,7 +23,8 @@ fn summary(args: &SummaryArgs) -> anyhow::Result<()> {
     let file = &args.file;
     let filter = filter(file)?;
     let output = Output::plain(&args.json, &[&file.file])?.in_format(args.format.format)?;
-    let report = open(file).and_then(|log| log.summarise(&filter)).map_err(|error| with_name(file, error))?;
+    let report =
+        open(file).and_then(|log| log.summarise(&filter)).map_err(|error| with_name(&file.file, error))?;
     output.present(&report)?;
     if let Some(contents) = report.nothing_passed().filter(|_| output.is_alone()) {
         note(log::contents(contents));
@@ -36,7 +37,7 @@ fn dump(file: &LogFile) -> anyhow::Result<()> {
     let filter = filter(file)?;
     let mut out = BufWriter::new(io::stdout().lock());
     let dumped = open(file).and_then(|log| log.dump(&filter, &mut out));
-    let dumped = dumped.map_err(|error| with_name(file, error))?;
+    let dumped = dumped.map_err(|error| with_name(&file.file, error))?;
     out.flush().context("cannot write the dump")?;
     if let Some(contents) = dumped.contents.filter(|_| dumped.lines == 0) {
         note(log::contents(&contents));
@@ -45,14 +46,14 @@ fn dump(file: &LogFile) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn open(file: &LogFile) -> Result<LogReader<BufReader<File>>, LogError> {
+fn open(file: &LogFile) -> Result<AnyLog, LogError> {
     let is_stdin = file.file == Path::new("-");
-    LogReader::open(if is_stdin { Path::new("/dev/stdin") } else { &file.file })
+    iopath_trace::open(if is_stdin { Path::new("/dev/stdin") } else { &file.file })
 }
 
 /// Adds the name of the log and a remedy where the error has none.
-fn with_name(file: &LogFile, error: LogError) -> anyhow::Error {
-    let name = file.file.display();
+pub(crate) fn with_name(file: &Path, error: LogError) -> anyhow::Error {
+    let name = file.display();
     match error {
         LogError::Open { source, .. } if source.kind() == io::ErrorKind::NotFound => {
             anyhow!("log {name} does not exist; `iopath run --log FILE` and `iopath record` write logs")
@@ -62,7 +63,7 @@ fn with_name(file: &LogFile, error: LogError) -> anyhow::Error {
                 "{name} is a directory; name a log, which `iopath run --log FILE` or `iopath record` writes"
             )
         }
-        LogError::Open { .. } | LogError::Output(_) => error.into(),
+        LogError::Open { .. } | LogError::Trace { .. } | LogError::Output(_) => error.into(),
         other => anyhow::Error::new(other).context(name.to_string()),
     }
 }

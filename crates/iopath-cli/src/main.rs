@@ -2,6 +2,7 @@
 
 mod args;
 mod compare;
+mod convert;
 mod destination;
 mod elevators;
 mod experiment;
@@ -92,6 +93,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Serve(args) => serve::run(args),
         Command::Elevators(args) => elevators::list(args),
         Command::Log(args) => log::log(args),
+        Command::Convert(args) => convert::run(args),
         Command::Map(args) => map::run(args),
         Command::Completions { shell } => {
             let mut script = Vec::new();

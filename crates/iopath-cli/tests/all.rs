@@ -12,6 +12,7 @@ mod bad_days;
 mod bad_servers;
 mod compare;
 mod compare_storage;
+mod convert;
 mod experiment;
 mod extreme_values;
 mod fio;

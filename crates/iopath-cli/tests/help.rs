@@ -105,7 +105,8 @@ fn examples_run_as_they_are_shown() {
 }
 
 /// Commands without a result of their own, and the reason.
-const WITHOUT_RESULT: [(&str, &str); 6] = [
+const WITHOUT_RESULT: [(&str, &str); 7] = [
+    ("convert", "writes a file"),
     ("record", "writes a log, which iopath log shows"),
     ("fio", "has the options of fio"),
     ("completions", "prints a script"),

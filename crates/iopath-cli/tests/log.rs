@@ -78,7 +78,7 @@ fn other_files_are_refused_in_one_line() {
     std::fs::write(&text, "not a log at all, but long enough to be read as the head of one ".repeat(100))
         .unwrap();
     for (args, code, message) in [
-        (vec!["log", text.to_str().unwrap()], 1, "not an iopath log"),
+        (vec!["log", text.to_str().unwrap()], 1, "it is no request log, and no trace that iopath reads"),
         (vec!["log", "/nowhere"], 1, "/nowhere"),
         (vec!["log"], 2, "<FILE>"),
         (vec!["log", text.to_str().unwrap(), "--event", "coffee"], 2, "coffee"),

@@ -56,10 +56,10 @@ fn binary_input_is_not_quoted() {
         fs::write(&path, content).unwrap();
         path.to_str().unwrap().to_owned()
     };
-    let packed = file("packed", b"\x1f\x8b\x08\0\0\0\0\0\0\x03\xcb\xe4\x02\0");
+    let packed = file("packed", b"\xfd7zXZ\0\0\x04\xe6\xd6\xb4\x46");
     for command in ["whatif", "log"] {
         let line = refused(1, &[command, &packed]);
-        assert!(line.contains("it is compressed with gzip: unpack it with gunzip"), "{line}");
+        assert!(line.contains("it is compressed with xz: unpack it with unxz"), "{line}");
         let marked = file("marked.log", b"\xef\xbb\xbf\x50\x2a\x4d\x18\0\0\0\0iopath.log");
         let line = refused(1, &[command, &marked]);
         assert!(line.contains("it is a log behind a byte order mark: remove the mark with tail"), "{line}");

@@ -35,6 +35,7 @@ use iopath_report::fit::{
 };
 use iopath_report::numbers::percent;
 use iopath_report::result::Clock;
+use iopath_trace::{Content, content_of};
 
 use candidate::Candidate;
 use draft::Draft;
@@ -134,10 +135,11 @@ pub fn fit(options: &FitOptions, progress: &mut dyn Progress) -> Result<Fit, Fit
     }
 }
 
-/// Whether the name is that of a request log. Returns false if it cannot be read; opening the target then reports the
-/// error.
+/// Whether the name is that of a request log or a trace. Returns false if it cannot be read; opening the target then
+/// reports the error.
 fn is_log(source: &Path) -> bool {
-    !is_model(source) && source.is_file() && iopath_log::is_log(source).unwrap_or(false)
+    let has_requests = |content| !matches!(content, Content::Other);
+    !is_model(source) && source.is_file() && content_of(source).is_ok_and(has_requests)
 }
 
 fn fit_log(options: &FitOptions, effort: Effort, progress: &mut dyn Progress) -> Result<Fit, FitError> {

@@ -171,6 +171,17 @@ pub(super) static VERBS: &[Verb] = &[
         )
     },
     verb(
+        "convert",
+        "docs/convert.md",
+        &[
+            "Writes a request log, or a trace that another program recorded, in another format. The format of the input is \
+             detected by its content: blktrace, blkparse, perf script, trace-cmd, biosnoop, fio's I/O logs, and public sets of \
+             traces, also compressed with gzip or zstd. `iopath log`, `report`, `fit` and `whatif` read the same files.",
+            "What the input lacks, and what the output cannot hold, is stated on stderr. No existing file is replaced without \
+             --force.",
+        ],
+    ),
+    verb(
         "log",
         "docs/log.md, docs/log-summary.md, docs/log-format.md",
         &[

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use iopath_core::log::Event;
 use iopath_core::{BlockDevice, Extent, Instant, Io, LengthOnly, Op, Sector, Tag};
-use iopath_log::{LogReader, MainDevice, main_device};
+use iopath_log::{MainDevice, main_device};
 use iopath_model::ModelDevice;
 use iopath_report::size::format_size;
 
@@ -273,8 +273,8 @@ fn part_of(index: usize, per_window: usize) -> Part {
 fn requests(log: &Path) -> Result<(Vec<Request>, Vec<String>), FitError> {
     let mut dispatched: HashMap<(u16, u32), Request> = HashMap::new();
     let mut requests = Vec::new();
-    let device = main_device(log)?;
-    let end = LogReader::open(log)?.for_each_block(|block| {
+    let device = main_device(iopath_trace::open(log)?)?;
+    let end = iopath_trace::open(log)?.for_each_block(|block| {
         if device.as_ref().is_some_and(|device| device.queue != block.queue()) {
             return;
         }
@@ -311,7 +311,7 @@ fn requests(log: &Path) -> Result<(Vec<Request>, Vec<String>), FitError> {
             }
         }
     })?;
-    let mut warnings = Vec::new();
+    let mut warnings = end.notes;
     if let Some(MainDevice { name, others, .. }) = device.filter(|device| device.others > 0) {
         warnings.push(format!("the log has requests of {} devices: the model is of {name}", others + 1));
     }

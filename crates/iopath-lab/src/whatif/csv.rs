@@ -1,8 +1,7 @@
 //! Reads a trace of comma-separated values: `time_ns,op,sector,sectors` and, optionally, `stream`, `disk` and
 //! `latency_ns`, in any order. An error names the file, the line, the column and the value.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use csv::{ByteRecord, Reader, ReaderBuilder};
@@ -64,17 +63,19 @@ pub(super) fn has_accesses(path: &Path) -> Result<bool, WhatIfError> {
     Ok(open(path)?.1[OFFSET].is_some())
 }
 
+/// The bytes of a file.
+type Unpacked = BufReader<Box<dyn Read + Send>>;
+
 type Columns = [Option<usize>; COLUMNS.len()];
 
 /// A file behind its head, and the positions of the columns. Binary data in the head is refused here, so that no
 /// message quotes it.
-fn open(path: &Path) -> Result<(Reader<BufReader<File>>, Columns), WhatIfError> {
+fn open(path: &Path) -> Result<(Reader<Unpacked>, Columns), WhatIfError> {
     let not_csv = |problem: &str| {
         let (path, problem) = (path.to_owned(), problem.to_owned());
         WhatIfError::NotCsv { path, line: 1, problem }
     };
-    let mut file =
-        BufReader::with_capacity(1 << 18, File::open(path).map_err(BenchError::open(path, false))?);
+    let mut file = BufReader::with_capacity(1 << 18, iopath_trace::unpacked(path)?);
     // The reader of CSV skips a byte order mark, so these are the first bytes before it.
     let first = file.fill_buf().map_err(BenchError::open(path, false))?;
     if let Some(encoding) = other_encoding(first) {

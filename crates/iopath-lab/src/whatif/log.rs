@@ -7,7 +7,7 @@ use std::path::Path;
 use iopath_core::elevator::ElevatorSpec;
 use iopath_core::log::Event;
 use iopath_core::{Op, Record};
-use iopath_log::{End, Entry, LogInfo, LogReader, MainDevice, main_device};
+use iopath_log::{End, Entry, LogInfo, MainDevice, main_device};
 
 use super::error::WhatIfError;
 use super::request::Found;
@@ -39,6 +39,8 @@ struct Follower {
     start_ns: u64,
     /// Whether accesses are the requests of the trace, instead of bios.
     has_accesses: bool,
+    /// Whether each queue is a device of its own.
+    are_independent: bool,
     /// The queues that have bios.
     queues: BTreeSet<u16>,
     repeats: u32,
@@ -60,10 +62,13 @@ struct Request {
 /// # Errors
 /// The log cannot be read, or has no bios or accesses.
 pub(super) fn read(path: &Path, has_accesses: bool) -> Result<Input, WhatIfError> {
-    let device = main_device(path)?;
-    let reader = LogReader::open(path)?;
+    let reader = iopath_trace::open(path)?;
     let info = reader.info().clone();
-    let mut follower = Follower { start_ns: info.start_ns, has_accesses, ..Follower::default() };
+    // Volumes of a set of traces are independent; the devices of a kernel may be layers of each other.
+    let are_independent = info.source == LogInfo::TRACE;
+    let device = if are_independent { None } else { main_device(iopath_trace::open(path)?)? };
+    let mut follower =
+        Follower { start_ns: info.start_ns, has_accesses, are_independent, ..Follower::default() };
     let end = reader.for_each_block(|block| {
         if device.as_ref().is_some_and(|device| device.queue != block.queue()) {
             return;
@@ -150,7 +155,7 @@ impl Follower {
             sector: record.sector(),
             sectors: record.sectors() as u32,
             stream: self.stream(record),
-            device: 0,
+            device: if self.are_independent { slot.0.into() } else { 0 },
         };
         if self.has_accesses && !(op.has_memory() || op == Op::Flush) {
             return;
@@ -182,7 +187,7 @@ impl Follower {
 
     fn finish(self, path: &Path, info: &LogInfo, end: &End) -> Input {
         let Self { builder, mut dispatched, has_accesses, queues, repeats, failed, .. } = self;
-        let mut notes = Vec::new();
+        let mut notes: Vec<String> = info.notes.iter().chain(&end.notes).cloned().collect();
         if let Some(damage) = end.damage {
             notes.push(format!("{damage}; only the part before the damage is used"));
         }

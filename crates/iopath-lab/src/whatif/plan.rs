@@ -5,14 +5,14 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use iopath_core::elevator::ElevatorSpec;
-use iopath_log::{LogInfo, LogReader};
+use iopath_log::LogInfo;
 use iopath_report::whatif::Study;
+use iopath_trace::{CSV, Content, content_of};
 
 use super::alternative::{Alternative, Axes, names};
 use super::csv;
 use super::error::WhatIfError;
 use iopath_bench::cache::{CacheSettings, parse_readahead};
-use iopath_bench::error::BenchError;
 use iopath_bench::model::is_model;
 
 /// An input with its alternatives.
@@ -69,8 +69,13 @@ fn plan_one(path: &Path, axes: &Axes, first_cell: u64) -> Result<Planned, WhatIf
     if !metadata.is_file() {
         return Err(WhatIfError::NoTrace { path: path.to_owned() });
     }
-    let is_log = iopath_log::is_log(path).map_err(BenchError::open(path, false))?;
-    let header = if is_log { Some(LogReader::open(path)?.info().clone()) } else { None };
+    // The reader of CSV replays accesses, too, and sorts all lines by time.
+    let is_log = match content_of(path)? {
+        Content::Log => true,
+        Content::Trace(format) => format.name != CSV,
+        Content::Other => false,
+    };
+    let header = if is_log { Some(iopath_trace::open(path)?.info().clone()) } else { None };
     let has_accesses = match &header {
         // A kernel path has no requests in the log.
         Some(header) => header.has_accesses && (axes.has_cache() || header.elevator.is_empty()),

@@ -4,7 +4,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use iopath_log::{LogError, is_log};
+use iopath_log::LogError;
+use iopath_trace::{Content as Trace, content_of};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -138,7 +139,11 @@ pub(super) fn read(file: &Path) -> Result<Source, PageError> {
     let name = file.to_string_lossy().into_owned();
     let source = |content| Ok(Source { name, path: file.to_owned(), content });
     let cannot_read = |source| PageError::Read { file: file.to_owned(), source };
-    if is_log(file).map_err(cannot_read)? {
+    let trace = content_of(file).map_err(|error| match error {
+        LogError::Open { source, .. } | LogError::Read { source, .. } => cannot_read(source),
+        source => PageError::Log { file: file.to_owned(), source },
+    })?;
+    if !matches!(trace, Trace::Other) {
         let facts =
             LogFacts::read(file).map_err(|source| PageError::Log { file: file.to_owned(), source })?;
         return source(Content::Log(Box::new(facts)));

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use iopath_core::Op;
 use iopath_core::log::{Event, Step, Subject};
-use iopath_log::{Block, Filter, LogError, LogReader, Report};
+use iopath_log::{Block, Filter, LogError, Report};
 
 /// The number of spans of time; the log uses more than half of them.
 const SPANS: usize = 240;
@@ -119,8 +119,8 @@ pub(super) fn class_start(class: usize) -> f64 {
 impl LogFacts {
     /// Reads the log twice: for the totals, and for the course.
     pub(super) fn read(file: &Path) -> Result<Self, LogError> {
-        let summary = LogReader::open(file)?.summarise(&Filter::default())?;
-        let log = LogReader::open(file)?;
+        let summary = iopath_trace::open(file)?.summarise(&Filter::default())?;
+        let log = iopath_trace::open(file)?;
         let mut reading = Reading::new(log.info().start_ns);
         log.for_each_block(|block| reading.add(block))?;
         let repeats = summary.repeats.iter().map(|repeat| (repeat.repeat, repeat.first_ns)).collect();
