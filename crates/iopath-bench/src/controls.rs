@@ -92,19 +92,33 @@ pub struct Series {
     pub iops: Option<PathBuf>,
     /// The time that one line covers; zero for a line for each transfer.
     pub average: Duration,
-    /// Whether the series of several clones go to one file, without a number in its name. This one then begins the
+    /// Whether the series of several jobs and clones go to one file, without a number in its name. This one then begins the
     /// file, or is added to it.
     pub joined: Option<bool>,
     /// Whether lines have the offset.
     pub has_offset: bool,
     /// Whether lines have the priority as a number, else whether it is the highest class.
     pub has_priority: bool,
+    /// Whether files of the user are replaced.
+    pub overwrite: bool,
 }
 
 impl Series {
     /// Whether a file is written.
     pub fn is_used(&self) -> bool {
         self.throughput.is_some() || self.latency.is_some() || self.iops.is_some()
+    }
+
+    /// The files of the job with this number, from 1 on in its file: `NAME_KIND.NUMBER.log`, as in fio; of several
+    /// clones `NAME_KIND.log`. In the order of throughput, latency, latency from the submission, and transfers a second.
+    pub fn files(&self, number: usize) -> [Option<PathBuf>; 4] {
+        let Self { throughput, latency, iops, .. } = self;
+        let number = self.joined.map_or_else(|| format!(".{number}"), |_| String::new());
+        [(throughput, "bw"), (latency, "lat"), (latency, "clat"), (iops, "iops")].map(|(name, kind)| {
+            let mut file = name.as_ref()?.as_os_str().to_owned();
+            file.push(format!("_{kind}{number}.log"));
+            Some(file.into())
+        })
     }
 }
 

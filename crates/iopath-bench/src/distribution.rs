@@ -16,6 +16,12 @@ const ZONES_MAX: usize = 256;
 /// The maximum number of blocks of a sequence, as in fio.
 const SEQUENCE_MAX: usize = 64;
 
+/// fio's default of the exponent of `zipf`.
+const ZIPF_THETA: f64 = 1.1;
+
+/// fio's default of `pareto`.
+const PARETO_POWER: f64 = 0.2;
+
 /// An odd number that maps ranks to blocks without a visible pattern: the golden ratio of 2^64.
 const SCATTER: u64 = 0x9E37_79B9_7F4A_7C15;
 
@@ -66,7 +72,7 @@ pub struct Zone {
 }
 
 /// The texts of distributions, with the ranges of their numbers.
-pub(crate) const VALID: &str = "random, zipf:THETA (above 0), pareto:POWER (between 0 and 1), normal:PERCENT (up to 100), each \
+pub(crate) const VALID: &str = "random, zipf:THETA (above 0; 1.1), pareto:POWER (between 0 and 1; 0.2), normal:PERCENT (up to 100), each \
                                 of the three with a :CENTER from 0 to 1 if needed, zoned:ACCESS/SIZE:… in percent, or \
                                 sequence:BLOCK,… with 64 blocks at most";
 
@@ -97,6 +103,8 @@ impl FromStr for Distribution {
         }
         let parsed = match (name, numbers.first().copied()) {
             ("random", None) => Self::Uniform,
+            ("zipf", None) => Self::Zipf { theta: ZIPF_THETA, center },
+            ("pareto", None) => Self::Pareto { power: PARETO_POWER, center },
             ("zipf", Some(theta)) if theta > 0.0 && theta.is_finite() => Self::Zipf { theta, center },
             ("pareto", Some(power)) if power > 0.0 && power < 1.0 => Self::Pareto { power, center },
             ("normal", Some(deviation_percent)) if deviation_percent > 0.0 && deviation_percent <= 100.0 => {
@@ -444,6 +452,7 @@ mod tests {
     fn missing_percentages_share_the_rest() {
         let zoned = |text: &str| text.parse::<Distribution>().map(|parsed| parsed.to_string());
         assert_eq!(zoned("zoned:50/5:30/15:20/").unwrap(), "zoned:50/5:30/15:20/80");
+        assert_eq!([zoned("zipf").unwrap(), zoned("pareto").unwrap()], ["zipf:1.1", "pareto:0.2"]);
         assert_eq!(zoned("zoned:50/:/:/50").unwrap(), "zoned:50/25:25/25:25/50");
     }
 
@@ -452,7 +461,6 @@ mod tests {
         for text in [
             "",
             "random:1",
-            "zipf",
             "zipf:0",
             "zipf:-1",
             "zipf:x",

@@ -190,6 +190,7 @@ impl RunningJobs<'_> {
             runtime_ns: worker.runtime_ns(),
             start: worker.start,
             flush_every: workload.flush_every,
+            flush_all: workload.flush_all,
             flush: workload.rw.writes(),
             clock: self.clock,
             stop: &self.stop[number],

@@ -17,9 +17,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use iopath_log::LogError;
 use iopath_os::file_size_limit;
 use iopath_report::size::format_size;
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{CWD, FlockOperation, OFlags, RenameFlags, flock, renameat_with};
 use rustix::io::Errno;
 
+use crate::kept_file;
 use crate::signals::{before_end, is_ending};
 
 /// The files of this process, for the thread that removes them on a signal.
@@ -34,6 +35,8 @@ pub enum Kind {
     New,
     /// A request log that is read and then removed.
     Log,
+    /// A file that the user keeps: the target of a job.
+    Kept,
 }
 
 impl Kind {
@@ -42,14 +45,17 @@ impl Kind {
             Self::Scratch => ".iopath-scratch-",
             Self::New => ".iopath-new-",
             Self::Log => ".iopath-log-",
+            Self::Kept => ".iopath-kept-",
         }
     }
 
-    /// The permissions at creation, before the umask. Results are as readable as any other new file.
+    /// The permissions at creation, before the umask. Results are as readable as any other new file, and the files of
+    /// jobs as those of fio.
     const fn mode(self) -> u32 {
         match self {
             Self::Scratch | Self::Log => 0o600,
             Self::New => 0o666,
+            Self::Kept => 0o644,
         }
     }
 }
@@ -112,6 +118,34 @@ impl OwnFile {
         forget(&self.path);
         Ok(())
     }
+
+    /// As [`OwnFile::persist`], but replaces nothing.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::AlreadyExists`], also for a dangling link of the name; or another error of the system.
+    pub fn persist_new(self, path: &Path) -> io::Result<()> {
+        match renameat_with(CWD, &self.path, CWD, path, RenameFlags::NOREPLACE) {
+            // The filesystem lacks the flag. A hard link replaces nothing, too.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                fs::hard_link(&self.path, path)?;
+                fs::remove_file(&self.path)?;
+            }
+            renamed => renamed?,
+        }
+        forget(&self.path);
+        Ok(())
+    }
+
+    /// As [`OwnFile::persist`], with the mark of files that iopath has created if the filesystem stores it. Replaces
+    /// a file of the user only if `overwrite`.
+    ///
+    /// # Errors
+    /// As for [`OwnFile::persist_new`].
+    pub fn persist_marked(self, path: &Path, overwrite: bool) -> io::Result<()> {
+        // Without the mark, the next run takes the file for one of the user, which is safe.
+        let _ = kept_file::mark_open(&self.file);
+        if overwrite || kept_file::is_kept(path) { self.persist(path) } else { self.persist_new(path) }
+    }
 }
 
 impl Drop for OwnFile {
@@ -131,12 +165,25 @@ impl Drop for OwnFile {
 /// # Errors
 /// The error of the system. That of the limit of file sizes names the limit.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    fill(OwnFile::create(directory_of(path), Kind::New)?, path, content)
+    fill(OwnFile::create(directory_of(path), Kind::New)?, path, content, false)
 }
 
-fn fill(mut new: OwnFile, path: &Path, content: &[u8]) -> io::Result<()> {
+/// As [`replace`], with the mark of files that iopath has created. Replaces a file of the user only if `overwrite`.
+///
+/// # Errors
+/// As for [`replace`], and [`io::ErrorKind::AlreadyExists`].
+pub fn replace_own(path: &Path, content: &[u8], overwrite: bool) -> io::Result<()> {
+    let mut new = OwnFile::create(directory_of(path), Kind::New)?;
+    new.file.write_all(content).and_then(|()| new.file.sync_all()).map_err(with_limit)?;
+    new.persist_marked(path, overwrite)
+}
+
+fn fill(mut new: OwnFile, path: &Path, content: &[u8], marks: bool) -> io::Result<()> {
     let former = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file);
     new.file.write_all(content).and_then(|()| new.file.sync_all()).map_err(with_limit)?;
+    if marks {
+        let _ = kept_file::mark_open(&new.file);
+    }
     if let Some(former) = former {
         new.file.set_permissions(former.permissions())?;
     }
@@ -149,13 +196,25 @@ fn fill(mut new: OwnFile, path: &Path, content: &[u8]) -> io::Result<()> {
 /// # Errors
 /// As for [`replace`].
 pub fn replace_named(path: &Path, content: &[u8]) -> io::Result<()> {
+    replace_where_possible(path, content, false)
+}
+
+/// As [`replace_named`]. A new file has the mark of files that iopath has created ([`kept_file`]).
+///
+/// # Errors
+/// As for [`replace`].
+pub fn replace_named_marked(path: &Path, content: &[u8]) -> io::Result<()> {
+    replace_where_possible(path, content, true)
+}
+
+fn replace_where_possible(path: &Path, content: &[u8], marks: bool) -> io::Result<()> {
     let in_place = || fs::write(path, content).map_err(with_limit);
     match fs::symlink_metadata(path) {
         Ok(former) if !former.is_file() || former.nlink() > 1 => return in_place(),
         _ => {}
     }
     match OwnFile::create(directory_of(path), Kind::New) {
-        Ok(new) => fill(new, path, content),
+        Ok(new) => fill(new, path, content, marks),
         // Any other error, such as a full filesystem, would leave the named file empty.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => in_place(),
         Err(error) => Err(error),
@@ -300,6 +359,26 @@ mod tests {
         fs::create_dir(directory.path().join("folder")).unwrap();
         replace(&directory.path().join("folder"), b"later").unwrap_err();
         assert_eq!(names(directory.path()).len(), 2);
+    }
+
+    #[test]
+    fn a_file_of_the_user_is_replaced_with_permission_only() {
+        let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let path = directory.path().join("a");
+        let new = || OwnFile::create(directory.path(), Kind::Kept).unwrap();
+        new().persist_new(&path).unwrap();
+        fs::write(&path, "mine").unwrap();
+        let error = new().persist_new(&path).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        let error = replace_own(&path, b"ours", false).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(&path).unwrap(), b"mine");
+        replace_own(&path, b"ours", true).unwrap();
+        if kept_file::is_kept(&path) {
+            replace_own(&path, b"later", false).unwrap();
+            assert_eq!(fs::read(&path).unwrap(), b"later");
+        }
+        assert_eq!(names(directory.path()), ["a"]);
     }
 
     #[test]

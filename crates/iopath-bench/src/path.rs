@@ -257,6 +257,12 @@ pub trait Connection {
     /// Returns when all written bytes are on the medium. Called with nothing in flight.
     fn flush(&mut self) -> io::Result<()>;
 
+    /// As [`Connection::flush`], with the metadata of the file (`fsync(2)`). A path that does not use the calls of the
+    /// kernel has one kind of flush.
+    fn flush_all(&mut self) -> io::Result<()> {
+        self.flush()
+    }
+
     /// Warnings for the reader of the results, such as a missing kernel feature.
     fn warnings(&self) -> Vec<String> {
         Vec::new()

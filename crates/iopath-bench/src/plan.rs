@@ -1,22 +1,25 @@
 //! The sequence of transfers of one job: offsets, directions and order. The same seed gives the same sequence. Does not
 //! run transfers.
 
+mod permutation;
 mod shaped;
 
 use iopath_report::Rw;
 use iopath_report::random::{below, generator};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::distribution::Sampler;
+use crate::distribution::{Distribution, Sampler};
 use crate::path::{Direction, Transfer};
 use crate::workload::Workload;
+use permutation::Permutation;
 use shaped::Shaped;
 
 /// The transfers of one job in one repetition.
 ///
 /// A sequential job accesses its own share of the blocks in order, and starts again at the first block if the workload
 /// has more than one pass. A random job draws each block independently from the whole target, by the distribution of
-/// the workload: it may access some blocks twice and others never. A mixed workload draws the direction of each
+/// the workload: it may access some blocks twice and others never. A workload that covers its blocks accesses each
+/// once in each pass, in a random order. A mixed workload draws the direction of each
 /// transfer. A rewrite reads each block and then writes it, so one pass has two transfers for each block.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
@@ -43,6 +46,10 @@ enum Order {
         /// The block of the first of two transfers, for the second.
         again: Option<u64>,
     },
+    Covering {
+        blocks: Permutation,
+        again: Option<u64>,
+    },
     Shaped(Box<Shaped>),
 }
 
@@ -62,6 +69,16 @@ impl Mix {
     const fn twice(first: Direction) -> Self {
         Self::Twice { first, next: first }
     }
+
+    /// The block of the next transfer: the same again, or a new one.
+    #[inline]
+    fn block(self, again: &mut Option<u64>, draw: impl FnOnce() -> u64) -> u64 {
+        match (self, again.take()) {
+            (Self::Twice { first, next }, Some(block)) if next != first => block,
+            (Self::Twice { .. }, _) => *again.insert(draw()),
+            _ => draw(),
+        }
+    }
 }
 
 impl Plan {
@@ -78,6 +95,9 @@ impl Plan {
             let (bytes, unit) = (size_bytes.saturating_sub(workload.start_bytes), u64::from(block_bytes));
             let end = if u64::from(job) + 1 == jobs { bytes } else { end * unit };
             Order::Shaped(Box::new(Shaped::new(workload, first * unit, end, bytes)))
+        } else if workload.rw.is_random() && workload.covers && workload.distribution == Distribution::Uniform
+        {
+            Order::Covering { blocks: Permutation::new(blocks), again: None }
         } else if workload.rw.is_random() {
             Order::Random { sampler: Sampler::new(&workload.distribution, blocks), again: None }
         } else {
@@ -172,11 +192,8 @@ impl Iterator for Plan {
         self.left = self.left.checked_sub(1)?;
         let block = match &mut self.order {
             Order::Shaped(_) => return None,
-            Order::Random { sampler, again } => match (self.mix, again.take()) {
-                (Mix::Twice { first, next }, Some(block)) if next != first => block,
-                (Mix::Twice { .. }, _) => *again.insert(sampler.draw(&mut self.generator)),
-                _ => sampler.draw(&mut self.generator),
-            },
+            Order::Random { sampler, again } => self.mix.block(again, || sampler.draw(&mut self.generator)),
+            Order::Covering { blocks, again } => self.mix.block(again, || blocks.draw(&mut self.generator)),
             Order::Sequential { first, end, next } => {
                 let block = *next;
                 let is_first_of_two = matches!(self.mix, Mix::Twice { first, next } if first == next);
@@ -301,6 +318,25 @@ mod tests {
         }
         let trims = Plan::new(&workload(Rw::RandTrim, 1), 100 * 4096, 0, 0);
         assert!(trims.into_iter().all(|one| one.direction == Direction::Trim));
+    }
+
+    #[test]
+    fn a_covering_job_accesses_each_block_once_in_each_pass() {
+        for (rw, times) in [(Rw::RandWrite, 1), (Rw::RandRw, 1), (Rw::RandTrimWrite, 2)] {
+            let end = End::Bytes(2 * 100 * times * 4096);
+            let workload = Workload { covers: true, end, start_bytes: 4096, ..workload(rw, 1) };
+            let blocks: Vec<u64> =
+                Plan::new(&workload, 101 * 4096, 0, 0).map(|one| one.offset / 4096).collect();
+            let passes: Vec<&[u64]> = blocks.chunks(100 * times as usize).collect();
+            assert_eq!(passes.len(), 2, "{rw}");
+            assert_ne!(passes[0], passes[1], "{rw}");
+            for pass in passes {
+                let mut sorted = pass.to_vec();
+                sorted.sort_unstable();
+                sorted.dedup();
+                assert!(sorted.into_iter().eq(1..101), "{rw}");
+            }
+        }
     }
 
     #[test]

@@ -201,6 +201,7 @@ fn summarize(part: &Part, has_counters: bool, has_failed: bool, host: Option<&Ho
             every: workload.flush_every.map_or(0, NonZeroU64::get),
             count: flush_ns.count(),
             latency_ns: latency(&flush_ns),
+            distribution: Some(LatencyDistribution::of(&flush_ns)),
         }),
         verify,
         steady_state: steady,

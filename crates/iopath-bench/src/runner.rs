@@ -173,7 +173,9 @@ impl<'a, 'b> Runner<'a, 'b> {
             let target = volumes[worker.volume].target.file().unwrap_or("target".as_ref());
             let dumps = job.verified.iter().flat_map(|verified| &verified.dumps);
             // The results remain without the files.
-            let failed = dumps.map(|dump| dump.write("".as_ref(), target)).find_map(Result::err);
+            let failed = dumps
+                .map(|dump| dump.write("".as_ref(), target, worker.workload.overwrite))
+                .find_map(Result::err);
             job.warnings.extend(failed.map(|(target, source)| {
                 BenchError::Io { action: "write a block with a fault to", target, source }.to_string()
             }));

@@ -39,9 +39,32 @@ impl Scratch {
         seed: u64,
         advance: &mut dyn FnMut(u64),
     ) -> Result<Self, BenchError> {
+        Self::of_kind(Kind::Scratch, directory, size_bytes, seed, advance)
+    }
+
+    /// As [`Scratch::create`], for a file to keep: with the permissions of a file of the user.
+    ///
+    /// # Errors
+    /// As for [`Scratch::create`].
+    pub fn to_keep(
+        directory: &Path,
+        size_bytes: u64,
+        seed: u64,
+        advance: &mut dyn FnMut(u64),
+    ) -> Result<Self, BenchError> {
+        Self::of_kind(Kind::Kept, directory, size_bytes, seed, advance)
+    }
+
+    fn of_kind(
+        kind: Kind,
+        directory: &Path,
+        size_bytes: u64,
+        seed: u64,
+        advance: &mut dyn FnMut(u64),
+    ) -> Result<Self, BenchError> {
         check_space(directory, size_bytes)?;
         check_limit(directory, size_bytes)?;
-        let file = OwnFile::create(directory, Kind::Scratch).map_err(|source| no_file(directory, source))?;
+        let file = OwnFile::create(directory, kind).map_err(|source| no_file(directory, source))?;
         let scratch = Self(file);
         scratch.fill(size_bytes, seed, advance).map_err(|source| match source.kind() {
             io::ErrorKind::Interrupted => BenchError::Interrupted,
@@ -50,16 +73,16 @@ impl Scratch {
         Ok(scratch)
     }
 
-    /// Gives the file a name of the user, with the mark of files that iopath has created, and keeps it. Returns whether
-    /// the filesystem stores the mark; otherwise the file stays a scratch file.
+    /// Gives the file a name of the user, with the mark of files that iopath has created, and keeps it. Replaces only a
+    /// file with the mark. Returns whether the filesystem stores the mark; otherwise the file stays a scratch file.
     ///
     /// # Errors
-    /// The error of the system.
+    /// [`io::ErrorKind::AlreadyExists`]: a file of the user has the name. Otherwise the error of the system.
     pub fn keep(self, path: &Path) -> io::Result<Result<(), Self>> {
-        if kept_file::mark(self.path()).is_err() {
+        if kept_file::mark_open(self.0.file()).is_err() {
             return Ok(Err(self));
         }
-        self.0.persist(path).map(Ok)
+        self.0.persist_marked(path, false).map(Ok)
     }
 
     /// Its path.

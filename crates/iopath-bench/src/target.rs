@@ -209,35 +209,33 @@ impl Target {
         seed: u64,
         progress: &mut dyn Progress,
     ) -> Result<Self, BenchError> {
-        progress.stage(&Stage::Scratch { directory: directory.to_owned(), bytes: size_bytes });
-        let mut shown = 0;
-        let scratch = Scratch::create(directory, size_bytes, seed, &mut |done| {
-            if done * 100 / size_bytes > shown {
-                shown = done * 100 / size_bytes;
-                progress.advance(done as f64 / size_bytes as f64);
-            }
-        })?;
-        let info = inspect(scratch.path())?;
-        Ok(Self { scratch: Some(scratch), ..Self::of(info, size_bytes) })
+        let create = |advance: &mut dyn FnMut(u64)| Scratch::create(directory, size_bytes, seed, advance);
+        Self::of_scratch(filled(directory, size_bytes, progress, create)?, size_bytes)
     }
 
     /// A file of this name that iopath creates and keeps, with the mark of [`kept_file`](crate::kept_file). Replaces a
-    /// file of the name. A scratch file where the filesystem stores no mark.
+    /// file of the name that has the mark. A scratch file where the filesystem stores no mark.
     ///
     /// # Errors
-    /// As for [`Target::scratch`].
+    /// As for [`Target::scratch`], and a file of the user with this name.
     pub fn kept(
         file: &Path,
         size_bytes: u64,
         seed: u64,
         progress: &mut dyn Progress,
     ) -> Result<Self, BenchError> {
-        let mut target = Self::scratch(directory_of(file), size_bytes, seed, progress)?;
-        let Some(scratch) = target.scratch.take() else { return Ok(target) };
+        let directory = directory_of(file);
+        let create = |advance: &mut dyn FnMut(u64)| Scratch::to_keep(directory, size_bytes, seed, advance);
+        let scratch = filled(directory, size_bytes, progress, create)?;
         match scratch.keep(file).map_err(BenchError::io("create", file))? {
             Ok(()) => Ok(Self::of(inspect(file)?, size_bytes)),
-            Err(scratch) => Ok(Self { scratch: Some(scratch), ..target }),
+            Err(scratch) => Self::of_scratch(scratch, size_bytes),
         }
+    }
+
+    fn of_scratch(scratch: Scratch, size_bytes: u64) -> Result<Self, BenchError> {
+        let info = inspect(scratch.path())?;
+        Ok(Self { scratch: Some(scratch), ..Self::of(info, size_bytes) })
     }
 
     /// A small scratch file, to test the alignment of direct I/O in a directory.
@@ -371,6 +369,11 @@ impl Target {
         self.info.as_ref()
     }
 
+    /// Whether it is a device or an export, whose size is fixed.
+    pub fn is_device(&self) -> bool {
+        self.info.as_ref().is_some_and(|info| info.kind != Kind::RegularFile)
+    }
+
     /// Whether it is a scratch file.
     pub fn is_scratch(&self) -> bool {
         self.scratch.is_some() || (self.stripe.is_some() && self.members().iter().all(Self::is_scratch))
@@ -499,6 +502,23 @@ impl Target {
 }
 
 /// Only code of iopath makes a stripe, so not all paths access one.
+/// A scratch file that `create` fills, with its progress.
+fn filled(
+    directory: &Path,
+    size_bytes: u64,
+    progress: &mut dyn Progress,
+    create: impl FnOnce(&mut dyn FnMut(u64)) -> Result<Scratch, BenchError>,
+) -> Result<Scratch, BenchError> {
+    progress.stage(&Stage::Scratch { directory: directory.to_owned(), bytes: size_bytes });
+    let mut shown = 0;
+    create(&mut |done| {
+        if done * 100 / size_bytes > shown {
+            shown = done * 100 / size_bytes;
+            progress.advance(done as f64 / size_bytes as f64);
+        }
+    })
+}
+
 fn check_path_of_stripe(workload: &Workload) -> Result<(), WorkloadError> {
     let path = workload.path;
     if path.capabilities.stripes {

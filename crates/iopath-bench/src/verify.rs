@@ -28,11 +28,15 @@ pub enum FaultKind {
     Misdirected,
     /// The content fails its checksum, or is of no write.
     Corrupt,
+    /// In a run that only reads: no part of the block has a stamp. It was never written with verification, or its
+    /// write is lost.
+    Unstamped,
 }
 
 impl FaultKind {
     /// All kinds.
-    pub const ALL: [Self; 5] = [Self::Lost, Self::Stale, Self::Torn, Self::Misdirected, Self::Corrupt];
+    pub const ALL: [Self; 6] =
+        [Self::Lost, Self::Stale, Self::Torn, Self::Misdirected, Self::Corrupt, Self::Unstamped];
 
     /// The name in results.
     pub const fn name(self) -> &'static str {
@@ -42,6 +46,7 @@ impl FaultKind {
             Self::Torn => "torn",
             Self::Misdirected => "misdirected",
             Self::Corrupt => "corrupt",
+            Self::Unstamped => "unstamped",
         }
     }
 }
@@ -89,6 +94,9 @@ impl fmt::Display for Fault {
                     belongs_to.unwrap_or(0)
                 )
             }
+            FaultKind::Unstamped => {
+                f.write_str("it has no stamp, so it was never written with verify, or its write is lost")
+            }
             FaultKind::Corrupt => write!(f, "from byte {first_bad} on, its content is of no write{last}"),
         }
     }
@@ -130,7 +138,7 @@ impl Verified {
 
     /// The result, and a warning for each described fault.
     pub(crate) fn result(&self) -> (VerifyResult, Vec<String>) {
-        let [lost, stale, torn, misdirected, corrupt] = self.counts;
+        let [lost, stale, torn, misdirected, corrupt, unstamped] = self.counts;
         let fault = |fault: &Fault| VerifyFault {
             kind: fault.kind.name().to_owned(),
             offset: fault.offset,
@@ -147,7 +155,9 @@ impl Verified {
             warnings.push(format!("verify: {more} more faults"));
         }
         let (blocks, bytes) = (self.blocks, self.bytes);
-        (VerifyResult { blocks, bytes, lost, stale, torn, misdirected, corrupt, first }, warnings)
+        let verified =
+            VerifyResult { blocks, bytes, lost, stale, torn, misdirected, corrupt, unstamped, first };
+        (verified, warnings)
     }
 
     pub(crate) fn faults(&self) -> u64 {

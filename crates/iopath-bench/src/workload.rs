@@ -138,6 +138,7 @@ impl RateProcess {
 }
 
 /// One measurement. `iopath run` builds it from its arguments.
+#[expect(clippy::struct_excessive_bools, reason = "options, independent of each other")]
 #[derive(Debug, Clone)]
 pub struct Workload {
     /// The path: a row of [`crate::paths::PATHS`], or a row of the caller's own.
@@ -184,6 +185,11 @@ pub struct Workload {
     /// The writes of a job after which it flushes, and waits for the flush before its next transfer. Unset flushes at
     /// the end only.
     pub flush_every: Option<NonZeroU64>,
+    /// Whether flushes include the metadata of the file: `fsync(2)`, else `fdatasync(2)`.
+    pub flush_all: bool,
+    /// Whether the offsets of a uniform random pattern are a permutation of the blocks in each pass, so that each block
+    /// is accessed once; else they are independent of each other.
+    pub covers: bool,
     /// When a write completes.
     pub sync: SyncWrites,
     /// The content of writes that do not carry checksums.
@@ -250,6 +256,8 @@ impl Default for Workload {
             rate_only: None,
             rate_process: RateProcess::Linear,
             flush_every: None,
+            flush_all: false,
+            covers: false,
             sync: SyncWrites::None,
             contents: Contents::Random,
             verify: None,

@@ -18,6 +18,7 @@ enum Failure {
     Transfer,
     ReapPanics,
     Flush,
+    FlushAll,
 }
 
 struct FailingPath(Failure);
@@ -74,6 +75,13 @@ impl Connection for FailingConnection {
         }
     }
 
+    fn flush_all(&mut self) -> io::Result<()> {
+        match self.failure {
+            Failure::FlushAll => Err(io::Error::from_raw_os_error(libc::EIO)),
+            _ => self.flush(),
+        }
+    }
+
     fn warnings(&self) -> Vec<String> {
         vec!["a warning".to_owned()]
     }
@@ -87,6 +95,7 @@ fn row(failure: Failure) -> &'static PathRow {
         Failure::Transfer => |_| Ok(Box::new(FailingPath(Failure::Transfer))),
         Failure::ReapPanics => |_| Ok(Box::new(FailingPath(Failure::ReapPanics))),
         Failure::Flush => |_| Ok(Box::new(FailingPath(Failure::Flush))),
+        Failure::FlushAll => |_| Ok(Box::new(FailingPath(Failure::FlushAll))),
     };
     let capabilities = Capabilities {
         needs_target: false,
@@ -130,6 +139,19 @@ fn an_error_in_one_job_ends_them_all() {
         let error = run(failure, &three_jobs(end)).unwrap_err().to_string();
         assert!(error.starts_with(text), "{error}");
     }
+}
+
+#[test]
+fn fsync_flushes_the_metadata_and_fdatasync_does_not() {
+    let flushing = |flush_all| Workload {
+        flush_every: std::num::NonZeroU64::new(4),
+        flush_all,
+        ..three_jobs(End::Pass)
+    };
+    let result = run(Failure::FlushAll, &flushing(false)).unwrap();
+    assert!(result.flushes.is_some_and(|flushes| flushes.count > 0));
+    let error = run(Failure::FlushAll, &flushing(true)).unwrap_err().to_string();
+    assert!(error.starts_with("cannot flush "), "{error}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use crate::args::JsonArgs;
 use anyhow::{Context, bail, ensure};
+use iopath_bench::kept_file::is_kept;
 use iopath_lab::fit::FILE_START;
 use iopath_report::html::PAGE_START;
 use iopath_report::whatif::LINES_START;
@@ -124,15 +125,19 @@ impl<'a> Destination<'a> {
                 other.option
             );
         }
-        if metadata.is_some_and(|metadata| metadata.is_file() && metadata.len() > 0) {
-            self.check_replaceable()?;
-        }
+        self.check_before_write()?;
         // The close of a FIFO would signal the end of the data to its reader.
         if !kind.is_some_and(|kind| kind.is_fifo()) {
             OpenOptions::new().append(true).create(true).open(path).with_context(|| self.cannot_write())?;
         }
         // Drop removes the new target of a dangling symbolic link, not the link.
         Ok(Checked { destination: *self, created: path.canonicalize().ok().filter(|_| kind.is_none()) })
+    }
+
+    /// Fails if another program wrote the file, unless `--force` is set. A file without content is replaceable.
+    pub(crate) fn check_before_write(&self) -> anyhow::Result<()> {
+        let is_used = fs::metadata(self.path).is_ok_and(|metadata| metadata.is_file() && metadata.len() > 0);
+        if is_used { self.check_replaceable() } else { Ok(()) }
     }
 
     /// Fails if another program wrote the file, unless `--force` is set.
@@ -188,20 +193,11 @@ fn is_result(path: &Path) -> io::Result<bool> {
     Ok(compact.starts_with(b"{\"schema\":\"iopath."))
 }
 
-/// The JSON of fio has its version within these bytes.
-const FIO_BYTES: u64 = 64 << 10;
-
-/// Whether the file begins like results of fio: JSON, the line of a job, or the table of iopath.
+/// Whether iopath has written the results of a command line of fio to this file, and no other program since: it has the
+/// mark, which a filesystem without extended attributes does not store.
+#[expect(clippy::unnecessary_wraps, reason = "as the checks of other contents")]
 fn is_result_of_fio(path: &Path) -> io::Result<bool> {
-    let mut start = Vec::new();
-    File::open(path)?.take(FIO_BYTES).read_to_end(&mut start)?;
-    let text = String::from_utf8_lossy(&start);
-    let first = text.trim_start().lines().next().unwrap_or_default();
-    let is_json = text.trim_start().starts_with('{') && text.contains("\"fio version\"");
-    let is_terse = ["2;", "3;", "4;", "5;"].iter().any(|version| first.starts_with(version))
-        && first.matches(';').count() > 100;
-    let is_text = first.contains(": (g=") || first.contains(": (groupid=");
-    Ok(is_json || is_terse || is_text || first.starts_with("job "))
+    Ok(is_kept(path))
 }
 
 /// Whether the file begins like a fitted model.
@@ -240,6 +236,26 @@ mod tests {
         ] {
             fs::write(file.path(), content).unwrap();
             assert_eq!(is_result(file.path()).unwrap(), expected, "{content}");
+        }
+    }
+
+    #[test]
+    fn only_results_of_iopath_are_replaced_by_those_of_fio() {
+        let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let path = directory.path().join("results");
+        for mine in
+            ["job notes\n", "a: (g=0): my own list\n", "{ \"fio version\": \"fio-3.33\", \"mine\": 1 }"]
+        {
+            fs::write(&path, mine).unwrap();
+            let error = check(&[Destination::of_fio(&path, false)], &[]).unwrap_err().to_string();
+            assert!(error.contains("was not written by iopath"), "{error}");
+            assert_eq!(fs::read_to_string(&path).unwrap(), mine);
+        }
+        iopath_bench::own_file::replace_named_marked(&path, b"results").unwrap();
+        if iopath_bench::kept_file::has_marks(&path) {
+            check(&[Destination::of_fio(&path, false)], &[]).unwrap();
+            fs::write(&path, "changed").unwrap();
+            check(&[Destination::of_fio(&path, false)], &[]).unwrap_err();
         }
     }
 }

@@ -12,7 +12,7 @@ use clap::error::ErrorKind;
 use iopath_bench::Interruption;
 use iopath_bench::field::Field;
 use iopath_bench::options::{ENGINES, IoEngine, key_of};
-use iopath_bench::own_file::replace_named;
+use iopath_bench::own_file::replace_named_marked;
 use iopath_bench::{Repetitions, Workload, model_file};
 use iopath_fio::{CommandLine, JobFile, OutputFormat, Request, RunSettings, System, keys};
 use iopath_log::for_terminal;
@@ -39,7 +39,7 @@ The command line of fio. Options before the first --name are defaults of all job
   --cmdhelp[=KEY]       list all keys, or show one
   --enghelp             list the engines
   --section=NAME        run this job of the job files only; may be repeated
-  --readonly            refuse jobs that write
+  --readonly            refuse jobs that write, and create no file
   --parse-only          check the jobs, and run nothing
   --showcmd             show the jobs as a command line
   --output=FILE         write the results to FILE
@@ -129,8 +129,12 @@ fn run_jobs(line: &CommandLine) -> anyhow::Result<()> {
     let report = jobs.run(&settings, &mut bar);
     bar.finish();
     let mut report = report.map_err(anyhow::Error::from).inspect_err(note_interruption)?;
-    if let Some(first) = report.runs.first_mut().filter(|_| is_json(line)) {
-        first.warnings.splice(0..0, notes);
+    if is_json(line) {
+        let warnings = match report.runs.first_mut() {
+            Some(first) => &mut first.warnings,
+            None => &mut report.warnings,
+        };
+        warnings.splice(0..0, notes);
     }
     show(line, &report)
 }
@@ -141,7 +145,7 @@ fn settings(line: &CommandLine) -> RunSettings {
         repetitions: Repetitions::constant(1),
         ..Workload::default()
     };
-    RunSettings { keeps_files: true, base, ..RunSettings::default() }
+    RunSettings { keeps_files: true, is_readonly: line.is_readonly, base, ..RunSettings::default() }
 }
 
 /// Fails, before any measurement, if the results cannot be written, or would replace a target or a file of the user.
@@ -154,6 +158,9 @@ fn check_output(line: &CommandLine, jobs: &JobFile, settings: &RunSettings) -> a
 
 /// Shows the results, in each format that is asked for.
 fn show(line: &CommandLine, report: &Report) -> anyhow::Result<()> {
+    if !is_json(line) {
+        report.warnings.iter().for_each(note);
+    }
     for run in report.runs.iter().filter(|_| !is_json(line)) {
         for warning in &run.warnings {
             match &report.runs[..] {
@@ -198,8 +205,11 @@ fn text(line: &CommandLine, report: &Report) -> String {
 
 fn write(line: &CommandLine, text: &str) -> anyhow::Result<()> {
     let Some(output) = &line.output else { return print(&for_terminal(text, line.formats.is_empty())) };
-    let written = replace_named(output, text.as_bytes());
-    written.with_context(|| Destination::of_fio(output, false).cannot_write())
+    let destination = Destination::of_fio(output, line.may_overwrite);
+    // Another program can have written the file since the check before the run. The results remain.
+    destination.check_before_write().inspect_err(|_| drop(print(text)))?;
+    let written = replace_named_marked(output, text.as_bytes());
+    written.with_context(|| destination.cannot_write())
 }
 
 /// The keys with their equivalents here.

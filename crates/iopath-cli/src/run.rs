@@ -106,6 +106,7 @@ fn show_unless_interrupted(
 }
 
 fn show(report: &Report, classic: &dyn Fn(&Report) -> Option<String>, output: &Output) -> anyhow::Result<()> {
+    report.warnings.iter().for_each(note);
     for run in &report.runs {
         for warning in &run.warnings {
             match &report.runs[..] {

@@ -11,9 +11,9 @@ use thiserror::Error;
 
 use super::environment::Environment;
 use super::error::{At, JobFileError};
-use super::keys;
+use super::keys::{self, keys};
 use super::syntax::{RawOption, Section};
-use super::{JobFile, sections_of_file};
+use super::{JobFile, sections_of_file, select_sections};
 
 /// A command line that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -145,7 +145,7 @@ enum Rejected {
 /// An option of the program.
 struct ProgramOption {
     name: &'static str,
-    /// Another name.
+    /// Its letter after one dash.
     short: Option<&'static str>,
     takes: Takes,
     set: Set,
@@ -153,6 +153,12 @@ struct ProgramOption {
 
 const fn option(name: &'static str, takes: Takes, set: Set) -> ProgramOption {
     ProgramOption { name, short: None, takes, set }
+}
+
+impl ProgramOption {
+    const fn short(self, letter: &'static str) -> Self {
+        Self { short: Some(letter), ..self }
+    }
 }
 
 /// An option that changes nothing here.
@@ -184,37 +190,42 @@ macro_rules! switch {
 
 /// The options of the program. `--help`, `--version`, `--cmdhelp` and `--enghelp` are requests of their own.
 static PROGRAM: &[ProgramOption] = &[
-    ProgramOption {
-        short: Some("o"),
-        ..option("output", Takes::Value, |line, value| {
-            line.output = Some(value.into());
-            Ok(())
-        })
-    },
-    option("output-format", Takes::Value, |line, value| {
-        line.formats = value.split(',').map(format).collect::<Result<_, _>>()?;
+    option("output", Takes::Value, |line, value| {
+        line.output = Some(value.into());
         Ok(())
-    }),
+    })
+    .short("o"),
+    option("output-format", Takes::Value, |line, value| {
+        let formats: Vec<OutputFormat> = value.split(',').map(format).collect::<Result<_, _>>()?;
+        line.formats = documents(&formats);
+        Ok(())
+    })
+    .short("F"),
     option("minimal", Takes::Nothing, |line, _| {
         line.formats = vec![OutputFormat::Terse];
         Ok(())
-    }),
+    })
+    .short("m"),
     option("append-terse", Takes::Optional, |line, _| {
         if line.formats.is_empty() {
             line.formats.push(OutputFormat::Normal);
         }
         line.formats.push(OutputFormat::Terse);
+        line.formats = documents(&line.formats);
         Ok(())
-    }),
+    })
+    .short("f"),
     option("terse-version", Takes::Value, |line, value| {
         let version = value.parse().ok().filter(|version| (2..=5).contains(version));
         line.terse_version = version.ok_or(Rejected::Expected("2, 3, 4 or 5"))?;
         Ok(())
-    }),
+    })
+    .short("V"),
     option("section", Takes::Value, |line, value| {
         line.selected.push(value.to_owned());
         Ok(())
-    }),
+    })
+    .short("x"),
     option("eta", Takes::Value, |line, value| match value {
         "auto" => {
             line.has_progress = None;
@@ -225,13 +236,14 @@ static PROGRAM: &[ProgramOption] = &[
             Ok(())
         }
         _ => Err(Rejected::Expected("always, auto or never")),
-    }),
-    option("eta-newline", Takes::Value, |_, _| Ok(())),
-    option("eta-interval", Takes::Value, |_, _| Ok(())),
-    switch!("readonly", is_readonly),
-    switch!("parse-only", parses_only),
-    switch!("showcmd", shows_command),
-    switch!("warnings-fatal", warnings_are_fatal),
+    })
+    .short("e"),
+    option("eta-newline", Takes::Value, |_, _| Ok(())).short("E"),
+    option("eta-interval", Takes::Value, |_, _| Ok(())).short("O"),
+    switch!("readonly", is_readonly).short("r"),
+    switch!("parse-only", parses_only).short("P"),
+    switch!("showcmd", shows_command).short("s"),
+    switch!("warnings-fatal", warnings_are_fatal).short("w"),
     switch!("lenient", is_lenient),
     switch!("allow-overwrite", may_overwrite),
     option("idle-prof", Takes::Value, |line, value| match value {
@@ -242,11 +254,12 @@ static PROGRAM: &[ProgramOption] = &[
         }
         "calibrate" => Err(Rejected::Unsupported("nothing is calibrated")),
         _ => Err(Rejected::Expected("system or percpu")),
-    }),
-    note!("status-interval", Value, "results are shown at the end"),
-    note!("debug", Value, "messages of the source of fio"),
+    })
+    .short("I"),
+    note!("status-interval", Value, "results are shown at the end").short("L"),
+    note!("debug", Value, "messages of the source of fio").short("d"),
     note!("alloc-size", Value, "memory grows as needed"),
-    note!("max-jobs", Value, "the number of threads has no limit of its own"),
+    note!("max-jobs", Value, "the number of threads has no limit of its own").short("j"),
     unsupported!("bandwidth-log", Nothing, "use write_bw_log of each job"),
     unsupported!("latency-log", Value, "use write_lat_log of each job"),
     unsupported!("merge-blktrace-only", Nothing, "no replay of I/O logs"),
@@ -273,6 +286,52 @@ fn format(name: &str) -> Result<OutputFormat, Rejected> {
         "json+" => Ok(OutputFormat::JsonPlus),
         _ => Err(Rejected::Expected("normal, terse, json or json+, or several with commas")),
     }
+}
+
+/// Each format once, as in fio: JSON with the classes of latencies is also JSON without them.
+fn documents(formats: &[OutputFormat]) -> Vec<OutputFormat> {
+    let has_classes = formats.contains(&OutputFormat::JsonPlus);
+    let mut documents = Vec::new();
+    for format in formats {
+        let format =
+            if *format == OutputFormat::Json && has_classes { OutputFormat::JsonPlus } else { *format };
+        if !documents.contains(&format) {
+            documents.push(format);
+        }
+    }
+    documents
+}
+
+/// The options that are requests of their own, with their letters.
+const REQUESTS: [[&str; 2]; 4] = [["help", "h"], ["version", "v"], ["cmdhelp", "c"], ["enghelp", "i"]];
+
+/// The name of an option, and the value in the same argument. As in fio, a unique part of a name stands for it, and a
+/// letter after one dash may have its value behind it.
+fn split_option(text: &str, is_letter: bool) -> (String, Option<&str>) {
+    let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
+    // Some versions of fio take a dash for the underscore of a key.
+    let dashed = name.replace('-', "_");
+    let is_program =
+        |name: &str| PROGRAM.iter().any(|option| option.name == name || option.short == Some(name));
+    if is_program(name) || REQUESTS.iter().flatten().any(|known| *known == name) || keys::find(name).is_some()
+    {
+        return (name.to_owned(), value);
+    }
+    if keys::find(&dashed).is_some() {
+        return (dashed, value);
+    }
+    let names = PROGRAM.iter().map(|option| option.name).chain(REQUESTS.map(|[name, _]| name));
+    let mut longer = names.chain(keys().flat_map(|key| key.names.iter().copied()));
+    let mut longer = longer.by_ref().filter(|known| known.starts_with(name) || known.starts_with(&dashed));
+    if let (Some(known), None) = (longer.next(), longer.next()) {
+        return (known.to_owned(), value);
+    }
+    let letter = text.split_at_checked(1).filter(|_| is_letter);
+    let lettered = letter.and_then(|(letter, value)| {
+        let option = PROGRAM.iter().find(|option| option.short == Some(letter))?;
+        (option.takes == Takes::Value).then_some((option.name.to_owned(), Some(value)))
+    });
+    lettered.unwrap_or((name.to_owned(), value))
 }
 
 impl CommandLine {
@@ -309,17 +368,16 @@ impl CommandLine {
                 has_options = false;
                 continue;
             }
-            let (name, value) =
-                text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
+            let (name, value) = split_option(text, !argument.starts_with("--"));
             let next = || rest.next().map(|(value, _)| value.as_str());
-            match name {
+            match &*name {
                 "help" | "h" => return Ok(Request::Help),
                 "version" | "v" => return Ok(Request::Version),
-                "cmdhelp" => {
+                "cmdhelp" | "c" => {
                     return Ok(Request::Keys(value.filter(|name| *name != "all").map(str::to_owned)));
                 }
-                "enghelp" => return Ok(Request::Engines),
-                _ => line.set(number, name, value, next)?,
+                "enghelp" | "i" => return Ok(Request::Engines),
+                name => line.set(number, name, value, next)?,
             }
         }
         if line.files.is_empty() && line.sections.iter().all(|section| section.is_defaults) {
@@ -336,9 +394,6 @@ impl CommandLine {
         value: Option<&'a str>,
         next: impl FnOnce() -> Option<&'a str>,
     ) -> Result<(), CommandLineError> {
-        // Some versions of fio take a dash for the underscore of a key.
-        let dashed = name.replace('-', "_");
-        let name = if keys::find(name).is_none() && keys::find(&dashed).is_some() { &dashed } else { name };
         let program = PROGRAM.iter().find(|option| option.name == name || option.short == Some(name));
         let is_switch = || Some(keys::find(name)?.key()?.is_switch);
         let takes = match program {
@@ -390,9 +445,10 @@ impl CommandLine {
     /// # Errors
     /// [`JobFileError`] with the argument or the line.
     pub fn jobs(&self, environment: &dyn Environment) -> Result<JobFile, JobFileError> {
-        let mut file =
-            JobFile::of_sections("the command line", &self.all_sections(environment)?, self.is_lenient)?;
-        file.select(&self.selected)?;
+        const NAME: &str = "the command line";
+        let mut sections = self.all_sections(environment)?;
+        select_sections(&mut sections, &self.selected, NAME)?;
+        let file = JobFile::of_sections(NAME, &sections, self.is_lenient)?;
         match file.jobs.iter().find(|job| self.is_readonly && job.workload.rw.writes()) {
             Some(job) => {
                 Err(job.problem("it writes or trims, and --readonly refuses that; remove one of them"))

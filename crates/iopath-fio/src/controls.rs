@@ -14,7 +14,7 @@ use iopath_bench::thread_settings::IoPriority;
 const ALL: u32 = 1_000_000;
 
 /// The controls of a clone of a job.
-pub(super) fn controls(job: &Job, clone: u64) -> Result<Controls, JobFileError> {
+pub(super) fn controls(job: &Job, overwrite: bool) -> Result<Controls, JobFileError> {
     let keys = &job.controls;
     // A limit of a direction without transfers is none.
     let nonzero = |[reads, writes]: [Option<u64>; 2]| {
@@ -35,9 +35,11 @@ pub(super) fn controls(job: &Job, clone: u64) -> Result<Controls, JobFileError> 
         latency: named(&keys.latency_log),
         iops: named(&keys.iops_log),
         average: keys.log_average,
-        joined: keys.joins_logs.then_some(clone > 0),
+        // `join_series` has the files of all jobs.
+        joined: keys.joins_logs.then_some(false),
         has_offset: keys.log_offset,
         has_priority: keys.log_priority,
+        overwrite,
     };
     Ok(Controls {
         flow: keys.flow.map(|weight| Flow { group: keys.flow_id, weight, sleep: keys.flow_sleep }),

@@ -37,9 +37,7 @@ impl Environment for System {
     /// `-` is the standard input.
     fn read(&self, file: &str, from: &str) -> io::Result<(String, Vec<u8>)> {
         if file == "-" && from.is_empty() {
-            let mut bytes = Vec::new();
-            io::stdin().lock().take(BYTES_MAX).read_to_end(&mut bytes)?;
-            return Ok(("stdin".to_owned(), bytes));
+            return Ok(("stdin".to_owned(), read_bounded(io::stdin().lock())?));
         }
         match bounded::read(Path::new(file), BYTES_MAX) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -62,5 +60,28 @@ impl Environment for System {
             "ncpus" => thread::available_parallelism().ok().map(|cpus| cpus.get() as u64),
             _ => None,
         }
+    }
+}
+
+/// All bytes of a stream, up to the size of a job file.
+fn read_bounded(stream: impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    stream.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > BYTES_MAX {
+        let message = format!("it has more than {BYTES_MAX} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_longer_stream_is_refused_and_not_cut() {
+        assert_eq!(read_bounded(io::repeat(b'#').take(BYTES_MAX)).unwrap().len() as u64, BYTES_MAX);
+        let error = read_bounded(io::repeat(b'#').take(BYTES_MAX + 1)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
     }
 }

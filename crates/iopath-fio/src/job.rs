@@ -3,9 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::error::{At, JobFileError};
+use iopath_bench::export::is_remote;
 use iopath_bench::model::is_model;
 use iopath_bench::options::{Settings, SteadyKey, key_of};
 use iopath_bench::refusal::WorkloadError;
@@ -18,9 +20,10 @@ pub struct Job {
     pub at: At,
     /// The values of its keys.
     pub settings: Settings,
-    /// The keys that were applied and their values, with those of `[global]`, in their order; a bare key has the
-    /// value 1.
-    pub given: Vec<[String; 2]>,
+    /// The keys that were applied, by their first names, and their values, in their order; a bare key has the value 1.
+    pub(super) given: Vec<[String; 2]>,
+    /// Those of the defaults before it, which all jobs after them share.
+    inherited: Arc<[[String; 2]]>,
     /// The last values of keys that are out of the range of a workload, each with the first name of its key. They
     /// matter only if the job runs.
     pub(super) out_of_range: BTreeMap<&'static str, WorkloadError>,
@@ -48,7 +51,44 @@ impl Job {
     /// A job with the defaults of fio.
     pub(super) fn new(name: String, at: At) -> Self {
         let settings = Settings { name, ..Settings::default() };
-        Self { at, settings, given: Vec::new(), out_of_range: BTreeMap::new() }
+        Self { at, settings, given: Vec::new(), inherited: Arc::default(), out_of_range: BTreeMap::new() }
+    }
+
+    /// Begins as the job of a section, with the values so far as defaults.
+    pub(super) fn begin(&mut self, name: String, at: At) {
+        self.settings.name = name;
+        self.at = at;
+    }
+
+    /// Makes the values so far defaults.
+    pub(super) fn inherit(&mut self) {
+        if !self.given.is_empty() {
+            self.inherited = self.options().into();
+            self.given.clear();
+        }
+    }
+
+    /// The keys that were applied and their values, with those of `[global]`, in their order.
+    pub(super) fn options(&self) -> Vec<[String; 2]> {
+        self.inherited.iter().chain(&self.given).cloned().collect()
+    }
+
+    /// The directory of the files of a clone.
+    pub(super) fn directory(&self, clone: u64) -> PathBuf {
+        let index = clone as usize % self.directories.len().max(1);
+        self.directories.get(index).map_or_else(|| PathBuf::from("."), PathBuf::from)
+    }
+
+    /// A file that a clone names. As in fio, its directory and its name are joined as texts: with a directory, an
+    /// absolute name is also in it.
+    pub(super) fn file(&self, name: &str, clone: u64) -> PathBuf {
+        if self.directories.is_empty() || is_remote(Path::new(name)) || is_model(Path::new(name)) {
+            return PathBuf::from(name);
+        }
+        let mut file = self.directory(clone).into_os_string();
+        file.push("/");
+        file.push(name);
+        file.into()
     }
 
     /// The name of the file of a clone whose job names none: `filename_format`, as in fio.
@@ -66,13 +106,9 @@ impl Job {
     }
 
     /// The criterion that ends the job; none without a window, which is fio's default.
-    pub(super) fn steady_state(&self) -> Result<Option<SteadyState>, JobFileError> {
-        let Some(window) = self.steady_window.filter(|window| !window.is_zero()) else {
-            return match self.steady {
-                Some(_) => Err(self.problem("steadystate needs a window; add steadystate_duration")),
-                None => Ok(None),
-            };
-        };
+    pub(super) fn steady_state(&self) -> Option<SteadyState> {
+        // As in fio, the criterion has no effect without a window.
+        let window = self.steady_window.filter(|window| !window.is_zero())?;
         let given = self.steady.unwrap_or(STEADY);
         let settings = SteadyState {
             metric: given.metric,
@@ -85,7 +121,7 @@ impl Job {
         // The limit of fio is the change from one sample to the next one.
         let distances = settings.samples().saturating_sub(1) as f64;
         let slope = given.is_slope.then(|| given.limit.times(distances));
-        Ok(Some(SteadyState { slope, ..settings }))
+        Some(SteadyState { slope, ..settings })
     }
 
     /// Checks the ranges of the values.

@@ -72,29 +72,29 @@ impl JobFile {
         Self::of_sections(name, &sections_of_file(name, bytes, environment)?, lenient)
     }
 
-    /// The jobs of sections, in their order.
+    /// The jobs of sections, in their order. The keys of defaults are parsed once, for the next job.
     fn of_sections(name: &str, sections: &[Section], lenient: bool) -> Result<Self, JobFileError> {
-        let mut defaults: Vec<(&RawOption, KbBase)> = Vec::new();
         let mut file = Self { name: name.to_owned(), jobs: Vec::new(), warnings: Vec::new() };
         let mut warned = HashSet::new();
+        let mut defaults = Defaults::default();
         let mut is_first_of_file = false;
         for section in sections {
             if section.begins_file {
-                defaults.clear();
+                defaults = Defaults::default();
                 is_first_of_file = true;
             }
             file.warnings.extend(repeated(section));
             // The unit applies to all values of the section, wherever it stands.
-            let inherited = kb_base(KbBase::default(), defaults.iter().map(|(option, _)| *option));
-            let base = kb_base(inherited, &section.options);
-            let own = section.options.iter().map(|option| (option, base));
+            let base = kb_base(defaults.kb_base, &section.options);
             if section.is_defaults {
-                // The name of a job is that of its section.
-                defaults.extend(own.filter(|(option, _)| option.key != "name"));
+                defaults.add(section, base);
                 continue;
             }
-            let options = defaults.iter().copied().chain(own);
-            let (mut job, ignored) = job(section, options, lenient)?;
+            let mut ignored = defaults.parse(lenient)?;
+            let mut job = defaults.job.clone();
+            job.begin(section.name.clone(), section.at.clone());
+            let own = section.options.iter().map(|option| (option, base));
+            ignored.extend(set_options(&mut job, own, lenient)?);
             job.stonewall |= std::mem::take(&mut is_first_of_file);
             file.jobs.push(job);
             for (at, what) in ignored {
@@ -107,6 +107,14 @@ impl JobFile {
         if file.jobs.is_empty() {
             return Err(JobFileError::NoJob { file: name.to_owned() });
         }
+        for (number, job) in file.jobs.iter().enumerate() {
+            let is_known = |name: &String| file.jobs[..number].iter().any(|other| other.name == *name);
+            if let Some(name) = job.wait_for.as_ref().filter(|name| !is_known(name)) {
+                return Err(
+                    job.problem(format!("wait_for={name} names no job before it; use the name of one"))
+                );
+            }
+        }
         Ok(file)
     }
 
@@ -114,13 +122,18 @@ impl JobFile {
     ///
     /// # Errors
     /// [`JobFileError::NoSection`]: no job has one of the names.
-    pub fn select(&mut self, sections: &[String]) -> Result<(), JobFileError> {
-        let names = || self.jobs.iter().map(|job| job.name.clone());
-        if let Some(section) = sections.iter().find(|section| names().all(|name| name != **section)) {
-            let (file, known) = (self.name.clone(), names().collect());
-            return Err(JobFileError::NoSection { file, section: section.clone(), known });
-        }
-        self.jobs.retain(|job| sections.is_empty() || sections.contains(&job.name));
+    pub fn select(&mut self, names: &[String]) -> Result<(), JobFileError> {
+        check_known(&self.name, names, self.jobs.iter().map(|job| &job.name))?;
+        // A group that begins with a job that is left out begins with the next one.
+        let mut begins = false;
+        let jobs = std::mem::take(&mut self.jobs).into_iter().filter_map(|mut job| {
+            begins |= job.stonewall;
+            (names.is_empty() || names.contains(&job.name)).then(|| {
+                job.stonewall = std::mem::take(&mut begins);
+                job
+            })
+        });
+        self.jobs = jobs.collect();
         Ok(())
     }
 
@@ -175,25 +188,85 @@ fn first_name(key: &str) -> Option<&'static str> {
     keys::find(key).and_then(|found| found.name())
 }
 
-/// A job from the options of its section and the defaults, each with the base of its sizes, and the keys that were
-/// ignored.
-fn job<'a>(
-    section: &Section,
+/// Fails if one of these names is not among those of the file.
+fn check_known<'a>(
+    file: &str,
+    names: &[String],
+    known: impl Iterator<Item = &'a String> + Clone,
+) -> Result<(), JobFileError> {
+    let Some(section) = names.iter().find(|name| known.clone().all(|known| known != *name)) else {
+        return Ok(());
+    };
+    let (file, section) = (file.to_owned(), section.clone());
+    Err(JobFileError::NoSection { file, section, known: known.cloned().collect() })
+}
+
+/// Keeps the sections of jobs with these names, and those of defaults; all, without a name.
+fn select_sections(sections: &mut Vec<Section>, names: &[String], file: &str) -> Result<(), JobFileError> {
+    let jobs = sections.iter().filter(|section| !section.is_defaults);
+    check_known(file, names, jobs.map(|section| &section.name))?;
+    let mut begins_file = false;
+    sections.retain_mut(|section| {
+        begins_file |= section.begins_file;
+        let is_kept = names.is_empty() || section.is_defaults || names.contains(&section.name);
+        if is_kept {
+            section.begins_file = std::mem::take(&mut begins_file);
+        }
+        is_kept
+    });
+    Ok(())
+}
+
+/// The defaults of a file so far.
+struct Defaults<'a> {
+    /// A job with the values that are parsed.
+    job: Job,
+    /// The options that are not parsed yet: without a job after them, they do not count.
+    rest: Vec<(&'a RawOption, KbBase)>,
+    kb_base: KbBase,
+}
+
+impl Default for Defaults<'_> {
+    fn default() -> Self {
+        let job = Job::new(String::new(), At { file: "".into(), line: 0 });
+        Self { job, rest: Vec::new(), kb_base: KbBase::default() }
+    }
+}
+
+impl<'a> Defaults<'a> {
+    fn add(&mut self, section: &'a Section, base: KbBase) {
+        self.kb_base = base;
+        // The name of a job is that of its section.
+        let options = section.options.iter().filter(|option| option.key != "name");
+        self.rest.extend(options.map(|option| (option, base)));
+    }
+
+    fn parse(&mut self, lenient: bool) -> Result<Vec<(At, Unsupported)>, JobFileError> {
+        let ignored = set_options(&mut self.job, self.rest.drain(..), lenient)?;
+        self.job.inherit();
+        Ok(ignored)
+    }
+}
+
+/// Sets options of a job, each with the base of its sizes. Returns the keys that were ignored.
+fn set_options<'a>(
+    job: &mut Job,
     options: impl Iterator<Item = (&'a RawOption, KbBase)>,
     lenient: bool,
-) -> Result<(Job, Vec<(At, Unsupported)>), JobFileError> {
-    let mut job = Job::new(section.name.clone(), section.at.clone());
+) -> Result<Vec<(At, Unsupported)>, JobFileError> {
     let mut ignored = Vec::new();
     for (RawOption { at, key, value }, base) in options {
-        let applied = apply(&mut job, key, &Given::in_job_file(value.as_deref(), base));
+        let found = keys::find(key);
+        let applied = apply(job, found.as_ref(), &Given::in_job_file(value.as_deref(), base));
         let text = value.clone().unwrap_or_else(|| "1".to_owned());
-        let name = first_name(key).unwrap_or_default();
+        let row = found.and_then(|found| found.key());
+        let name = row.map_or("", |row| row.names[0]);
         job.out_of_range.remove(name);
         let (key, value) = (key.clone(), value.clone().unwrap_or_default());
-        let decides = keys::find(&key).and_then(|found| found.key()?.decides);
+        let decides = row.and_then(|row| row.decides);
         let what = match applied {
             Ok(()) => {
-                job.given.push([key, text]);
+                job.given.push([name.to_owned(), text]);
                 continue;
             }
             Err(Rejected::Unknown) => Unsupported::Unknown { key },
@@ -218,7 +291,7 @@ fn job<'a>(
         }
         ignored.push((at.clone(), what));
     }
-    Ok((job, ignored))
+    Ok(ignored)
 }
 
 /// The reason why a key is not applied.
@@ -232,8 +305,8 @@ enum Rejected {
 }
 
 /// Sets the option of a key in a job.
-fn apply(job: &mut Job, key: &str, given: &Given) -> Result<(), Rejected> {
-    match keys::find(key) {
+fn apply(job: &mut Job, found: Option<&Found>, given: &Given) -> Result<(), Rejected> {
+    match found {
         Some(Found::Option(row)) => row.set(job, given).map_err(Rejected::Value),
         Some(Found::Unused(key)) => {
             keys::refusal(key, given).map_or(Ok(()), |reason| Err(Rejected::Key(reason)))

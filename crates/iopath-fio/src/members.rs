@@ -92,17 +92,18 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// The clone of an access to a target of `file_bytes`, which may be a model. `number` is that of the job; `base`
-    /// has the settings that a job file has not.
+    /// The clone of an access to a target of `file_bytes`, which may be a device or a model. `number` is that of the
+    /// job; `base` has the settings that a job file has not.
     pub(super) fn of(
         access: &Access,
         number: usize,
         file_bytes: u64,
+        is_device: bool,
         model: Option<&ModelTarget>,
         base: &Workload,
     ) -> Result<Self, JobFileError> {
         let Access { job, path, clone, ref place } = *access;
-        let range = Range::of(job, clone, Some(job.file_bytes.unwrap_or(file_bytes)))?;
+        let range = Range::within(job, clone, Some(file_bytes), is_device)?;
         if range.end_bytes > file_bytes {
             return Err(job.problem(format!(
                 "the range ends at byte {}, and the file or device has {file_bytes} bytes; use a smaller size or offset",
@@ -116,6 +117,11 @@ impl Member {
         let is_synchronous =
             model.is_some() && matches!(job.engine, IoEngine::Synchronous | IoEngine::Mapped);
         let rates = rates(job)?;
+        if job.fsync_every.is_some() && job.fdatasync_every.is_some() {
+            return Err(job
+                .problem("a job has one kind of flush; remove fsync or fdatasync, or set one of them to 0"));
+        }
+        let flushes = job.fsync_every.or(job.fdatasync_every);
         let zones = job.zones().map_err(|problem| job.problem(problem))?;
         let workload = Workload {
             path,
@@ -136,12 +142,14 @@ impl Member {
             rate: rates.first,
             rate_of_writes: rates.of_writes,
             rate_only: rates.only,
-            flush_every: own.flush_every.filter(|_| own.rw.writes()),
+            flush_every: flushes.filter(|_| own.rw.writes()),
+            flush_all: job.fsync_every.is_some(),
+            covers: !job.is_independent,
             verify: job.verifies.then_some(job.verify),
-            steady_state: job.steady_state()?,
+            steady_state: job.steady_state(),
             seed: seed(job, number, clone),
             distribution: distribution(job),
-            controls: controls(job, clone)?,
+            controls: controls(job, base.overwrite)?,
             contents: job.written(range.end_bytes - range.start_bytes),
             // The options of the command line for all jobs.
             repetitions: base.repetitions,

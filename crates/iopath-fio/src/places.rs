@@ -1,6 +1,7 @@
 //! Where the bytes of jobs are: files and devices of the user, models, and scratch files for names that do not exist.
 //! Prepares the targets of a whole job file. Does not run the jobs.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use super::range::{Range, file_bytes_of};
 use super::several::{self, Owner};
 use iopath_bench::error::BenchError;
 use iopath_bench::export::is_remote;
-use iopath_bench::kept_file::{is_kept, mark};
+use iopath_bench::kept_file::{Identity, is_kept};
 use iopath_bench::model::ModelTarget;
 use iopath_bench::path::PathRow;
 use iopath_bench::progress::Progress;
@@ -25,7 +26,7 @@ use iopath_bench::workload::{BlockSize, Workload};
 const LINKS_MAX: u32 = 40;
 
 /// The target of a clone, before it is prepared. Clones with equal places share a target.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Place {
     /// No target: a path without a device, with this size in bytes.
     None(u64),
@@ -42,6 +43,11 @@ pub(super) enum Place {
 }
 
 impl Place {
+    /// Whether its files are created, at the latest when the place is planned.
+    pub(super) const fn is_new(&self) -> bool {
+        matches!(self, Self::Named(_) | Self::Own(..) | Self::Several(_, Some(_)))
+    }
+
     /// The place of a clone of job `number`. Files that are created have names if they are kept.
     pub(super) fn of(
         job: &Job,
@@ -53,10 +59,6 @@ impl Place {
             let bytes = file_bytes_of(job)?;
             return Ok(Self::None(bytes));
         }
-        let directory = |clone: u64| {
-            let index = clone as usize % job.directories.len().max(1);
-            job.directories.get(index).map_or_else(|| PathBuf::from("."), PathBuf::from)
-        };
         if job.has_several_files() {
             let (name, owner) = several::stripe(job, clone)?;
             return Ok(Self::Several(
@@ -70,18 +72,19 @@ impl Place {
         }
         let own = job.own_file_name(clone);
         let file = match &job.files[..] {
-            [] if !keeps_files => return Ok(Self::Own(directory(clone), number as usize, clone)),
-            [] => Path::new(&own),
-            [file, ..] => Path::new(file),
+            [] if !keeps_files => return Ok(Self::Own(job.directory(clone), number as usize, clone)),
+            [] => &*own,
+            [file, ..] => &**file,
         };
+        let name = Path::new(file);
         let is_named = || -> Result<bool, BenchError> {
-            Ok(ModelTarget::find(file)?.is_some() || StripeName::find(file)?.is_some())
+            Ok(ModelTarget::find(name)?.is_some() || StripeName::find(name)?.is_some())
         };
-        if is_remote(file) || is_named()? {
-            return Ok(Self::Present(file.to_owned()));
+        if is_remote(name) || is_named()? {
+            return Ok(Self::Present(name.to_owned()));
         }
         let of_clone = if job.files.is_empty() { clone } else { 0 };
-        let file = if job.directories.is_empty() { file.to_owned() } else { directory(of_clone).join(file) };
+        let file = job.file(file, of_clone);
         match fs::metadata(&file) {
             Ok(found) if found.is_dir() => {
                 let problem = format!("{} is a directory; name it with directory=", file.display());
@@ -95,7 +98,11 @@ impl Place {
                 Err(BenchError::io("open", &file)(error).into())
             }
             Err(_) => {
-                let file = resolved(&file)?;
+                if !job.directories.is_empty() {
+                    let directory = job.directory(of_clone);
+                    directory.canonicalize().map_err(BenchError::open(&directory, false))?;
+                }
+                let file = resolved(&file, keeps_files)?;
                 if file.starts_with("/dev") && !file.starts_with("/dev/shm") {
                     let problem = format!(
                         "{} does not exist; a scratch file in /dev would lie in memory",
@@ -118,12 +125,14 @@ impl Place {
     }
 }
 
-/// The only name of a file that does not exist: in its directory, with symbolic links resolved.
-fn resolved(file: &Path) -> Result<PathBuf, BenchError> {
+/// The only name of a file that does not exist: in its directory, with symbolic links resolved. `creates`: the directory
+/// need not exist, as in fio.
+fn resolved(file: &Path, creates: bool) -> Result<PathBuf, BenchError> {
     let mut file = file.to_owned();
     for _ in 0..LINKS_MAX {
         let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let directory = parent.canonicalize().map_err(BenchError::open(parent, false))?;
+        let directory = if creates { future(parent) } else { parent.canonicalize() };
+        let directory = directory.map_err(BenchError::open(parent, false))?;
         let Some(name) = file.file_name() else { break };
         let named = directory.join(name);
         match fs::read_link(&named) {
@@ -134,25 +143,70 @@ fn resolved(file: &Path) -> Result<PathBuf, BenchError> {
     Err(BenchError::Missing { target: file })
 }
 
+/// The only name of a directory whose last parts need not exist.
+fn future(directory: &Path) -> io::Result<PathBuf> {
+    match directory.canonicalize() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let (Some(parent), Some(name)) = (directory.parent(), directory.file_name()) else {
+                return Err(error);
+            };
+            let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+            Ok(future(parent)?.join(name))
+        }
+        found => found,
+    }
+}
+
 /// A target with its place.
 #[derive(Debug)]
 pub(super) struct Prepared {
     pub(super) place: Place,
     pub(super) target: Target,
+    /// The file, if it is one that iopath has created and that stays.
+    kept: Option<Identity>,
 }
 
-/// The files that are kept. Marks them again at the end, after the writes of the jobs, or removes them.
+/// The files that are kept. Marks those that the jobs have written again at the end, or removes them. A file that
+/// another program has put in the place of one of them is neither.
 pub(super) struct KeptFiles<'a> {
-    pub(super) prepared: &'a [Prepared],
-    pub(super) accesses: &'a [Access<'a>],
+    prepared: &'a [Prepared],
+    accesses: &'a [Access<'a>],
     /// Whether files are kept.
-    pub(super) keeps: bool,
+    keeps: bool,
+    /// The places that jobs have written to.
+    written: Vec<&'a Place>,
 }
 
-impl KeptFiles<'_> {
+impl<'a> KeptFiles<'a> {
+    /// The files to keep, if `keeps`.
+    ///
+    /// # Errors
+    /// A file that is only created cannot be kept.
+    pub(super) fn of(
+        prepared: &'a [Prepared],
+        accesses: &'a [Access<'a>],
+        keeps: bool,
+    ) -> Result<Self, JobFileError> {
+        let kept = Self { prepared, accesses, keeps, written: Vec::new() };
+        for (prepared, file) in kept.files() {
+            let mut of_file = accesses.iter().filter(|access| access.place == prepared.place);
+            if let Some(Access { job, .. }) = of_file.find(|access| access.job.create_only)
+                && prepared.target.is_scratch()
+            {
+                return Err(job.problem(format!(
+                    "create_only creates {}, whose filesystem has no extended attributes: a later run could not tell it from \
+                     a file of yours, so it would not stay; use another directory",
+                    file.display()
+                )));
+            }
+        }
+        Ok(kept)
+    }
+
     /// The files to keep.
-    fn files(&self) -> impl Iterator<Item = (&Prepared, &Path)> {
-        self.prepared.iter().filter(|_| self.keeps).filter_map(|prepared| match &prepared.place {
+    fn files(&self) -> impl Iterator<Item = (&'a Prepared, &'a Path)> + use<'a> {
+        let keeps = self.keeps;
+        self.prepared.iter().filter(move |_| keeps).filter_map(|prepared| match &prepared.place {
             Place::Named(file) | Place::Kept(file) => Some((prepared, file.as_path())),
             Place::None(_) | Place::Present(_) | Place::Several(..) | Place::Own(..) => None,
         })
@@ -171,17 +225,45 @@ impl KeptFiles<'_> {
             })
             .collect()
     }
+
+    /// A group of jobs begins, with writes of `job` to this place.
+    ///
+    /// # Errors
+    /// The file has changed, or another one has its name: its content is not that of iopath.
+    pub(super) fn handle_writes(&mut self, place: &'a Place, job: &Job) -> Result<(), JobFileError> {
+        let kept = self.files().find(|(prepared, _)| prepared.place == *place);
+        let Some((file, identity)) = kept.and_then(|(prepared, file)| Some((file, prepared.kept?))) else {
+            return Ok(());
+        };
+        let is_written = self.written.contains(&place);
+        // Own writes of the jobs before have changed it, too.
+        let is_same = Identity::of(file).is_ok_and(|now| now == identity);
+        if !is_same || !(is_written || is_kept(file)) {
+            return Err(job.problem(format!(
+                "{} has changed since iopath created it, and a write would destroy its content; use another file",
+                file.display()
+            )));
+        }
+        if !is_written {
+            self.written.push(place);
+        }
+        Ok(())
+    }
 }
 
 impl Drop for KeptFiles<'_> {
     fn drop(&mut self) {
-        for (Prepared { place, target }, file) in self.files() {
-            if target.is_scratch() {
-                continue;
-            }
+        for (Prepared { place, kept, .. }, file) in self.files() {
+            let Some(identity) = kept else { continue };
             let is_unlinked = |access: &Access| access.place == *place && access.job.unlink;
             // Without its mark, the next run takes the file for one of the user, which is safe.
-            let _ = if self.accesses.iter().any(is_unlinked) { fs::remove_file(file) } else { mark(file) };
+            let _ = if self.accesses.iter().any(is_unlinked) {
+                identity.remove(file)
+            } else if self.written.contains(&place) {
+                identity.mark(file)
+            } else {
+                Ok(())
+            };
         }
     }
 }
@@ -204,23 +286,44 @@ pub(super) struct Planned {
     target: Option<Target>,
 }
 
-impl Planned {
+/// The plans of all places.
+#[derive(Debug)]
+pub(super) struct Plans {
+    list: Vec<Planned>,
+    /// The number of each place in the list.
+    numbers: HashMap<Place, usize>,
+}
+
+impl Plans {
     /// The plan of a place.
     ///
     /// # Panics
     /// If the place was not planned.
-    pub(super) fn of<'a>(planned: &'a [Self], place: &Place) -> &'a Self {
-        planned.iter().find(|planned| planned.place == *place).expect("each place was planned")
+    pub(super) fn of(&self, place: &Place) -> &Planned {
+        &self.list[*self.numbers.get(place).expect("each place was planned")]
     }
+}
 
+impl Planned {
     /// The model; none where the target is real.
     pub(super) fn model(&self) -> Option<&ModelTarget> {
         self.target.as_ref()?.model()
     }
 
-    /// The directory of a scratch file; none if the target exists.
+    /// Whether its size is fixed: a larger range ends with it.
+    pub(super) fn is_device(&self) -> bool {
+        self.target.as_ref().is_some_and(Target::is_device)
+    }
+
+    /// Whether its file is created or replaced.
+    pub(super) const fn is_new(&self) -> bool {
+        self.target.is_none()
+    }
+
+    /// The directory of a scratch file, or the one in which its directory will be created; none if the target exists.
     pub(super) fn scratch_directory(&self) -> Option<&Path> {
-        self.place.directory().filter(|_| self.target.is_none())
+        let directory = self.place.directory().filter(|_| self.target.is_none())?;
+        directory.ancestors().find(|directory| directory.is_dir()).or(Some(directory))
     }
 }
 
@@ -230,14 +333,19 @@ pub(super) fn plan(
     accesses: &[Access],
     overwrite: bool,
     progress: &mut dyn Progress,
-) -> Result<Vec<Planned>, JobFileError> {
-    let mut planned: Vec<Planned> = Vec::new();
+) -> Result<Plans, JobFileError> {
+    let mut numbers = HashMap::new();
+    let mut places: Vec<Vec<&Access>> = Vec::new();
     for access in accesses {
-        if planned.iter().any(|known| known.place == access.place) {
-            continue;
+        let number = *numbers.entry(access.place.clone()).or_insert(places.len());
+        match places.get_mut(number) {
+            Some(of_place) => of_place.push(access),
+            None => places.push(vec![access]),
         }
-        let of_place: Vec<&Access> = accesses.iter().filter(|other| other.place == access.place).collect();
-        let place = access.place.clone();
+    }
+    let mut list = Vec::with_capacity(places.len());
+    for of_place in places {
+        let place = of_place[0].place.clone();
         let (size_bytes, target) = match &place {
             Place::None(bytes) => (*bytes, Some(Target::none(*bytes))),
             Place::Present(file) => {
@@ -263,9 +371,9 @@ pub(super) fn plan(
                 }
             },
         };
-        planned.push(Planned { place, size_bytes, target });
+        list.push(Planned { place, size_bytes, target });
     }
-    Ok(planned)
+    Ok(Plans { list, numbers })
 }
 
 fn file_bytes(file: &Path) -> Result<u64, BenchError> {
@@ -274,22 +382,29 @@ fn file_bytes(file: &Path) -> Result<u64, BenchError> {
 
 /// Creates the files.
 pub(super) fn prepare(
-    planned: Vec<Planned>,
+    planned: Plans,
     seed: u64,
     keeps_files: bool,
     progress: &mut dyn Progress,
 ) -> Result<Vec<Prepared>, JobFileError> {
     let made = |Planned { place, size_bytes, target }| {
         let target = match (target, place.directory(), &place) {
-            (None, Some(_), Place::Named(file) | Place::Kept(file)) if keeps_files => {
+            (None, Some(directory), Place::Named(file) | Place::Kept(file)) if keeps_files => {
+                fs::create_dir_all(directory).map_err(BenchError::io("create", directory))?;
                 Target::kept(file, size_bytes, seed, progress)?
             }
             (None, Some(directory), _) => Target::scratch(directory, size_bytes, seed, progress)?,
             (target, ..) => target.expect("only a scratch file has no target"),
         };
-        Ok(Prepared { place, target })
+        let kept = match &place {
+            Place::Named(file) | Place::Kept(file) if keeps_files && !target.is_scratch() => {
+                Some(Identity::of(file).map_err(BenchError::io("examine", file))?)
+            }
+            _ => None,
+        };
+        Ok(Prepared { place, target, kept })
     };
-    planned.into_iter().map(made).collect()
+    planned.list.into_iter().map(made).collect()
 }
 
 /// A file or device of the user, or a model. Writes need permission.

@@ -1,6 +1,7 @@
 //! Runs the groups of jobs of a file one after another, on this machine or on models. `group.rs` has the jobs
 //! of one group, `results.rs` the results of jobs and groups.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,13 +10,14 @@ use super::error::JobFileError;
 use super::group::JobGroup;
 use super::job::Job;
 use super::members::{Member, path};
-use super::places::{Access, KeptFiles, Place, Planned, plan, prepare};
+use super::places::{Access, KeptFiles, Place, Plans, plan, prepare};
 use super::results::{GroupRun, skips_later_groups};
 use super::schedulers;
 use super::several;
 use super::verified;
 use iopath_bench::error::BenchError;
 use iopath_bench::host::memory_available_bytes;
+use iopath_bench::kept_file::is_kept;
 use iopath_bench::options::{Amount, IoEngine};
 use iopath_bench::path::PathRow;
 use iopath_bench::progress::{Progress, Stage};
@@ -40,6 +42,8 @@ pub struct RunSettings {
     pub path: Option<&'static PathRow>,
     /// Whether files that are created have the names of fio and stay, as in fio. If not, they are scratch files.
     pub keeps_files: bool,
+    /// Whether no file is created, replaced, marked or removed.
+    pub is_readonly: bool,
     /// Repetitions, page cache, elevator, I/O engine and permission to overwrite, for all jobs.
     pub base: Workload,
 }
@@ -48,7 +52,15 @@ impl Default for RunSettings {
     /// No changes, and one repetition, as fio has.
     fn default() -> Self {
         let base = Workload { repetitions: Repetitions::constant(1), ..Workload::default() };
-        Self { target: None, size_bytes: None, runtime: None, path: None, keeps_files: false, base }
+        Self {
+            target: None,
+            size_bytes: None,
+            runtime: None,
+            path: None,
+            keeps_files: false,
+            is_readonly: false,
+            base,
+        }
     }
 }
 
@@ -64,11 +76,17 @@ impl JobFile {
             several::open_directories(job)?;
         }
         let (accesses, mut warnings) = accesses(&jobs, settings.keeps_files)?;
+        warnings.extend(jobs.iter().flat_map(without_effect));
         let flat: Vec<Access> = accesses.iter().flatten().cloned().collect();
         let base = &settings.base;
+        settings.check_readonly(flat.iter().filter(|access| access.place.is_new()))?;
         let planned = plan(&flat, base.overwrite, progress)?;
+        let is_new = |access: &&Access| planned.of(&access.place).is_new();
+        settings.check_readonly(flat.iter().filter(is_new))?;
         // A file that cannot be run is refused before a scratch file is filled, which can take minutes.
-        let members = members(&accesses, &planned, base)?;
+        let mut members = members(&accesses, &planned, base)?;
+        join_series(&mut members);
+        warnings.extend(members.iter().flatten().filter_map(|member| shortened(&jobs[member.job], member)));
         let sizes: Vec<usize> = self.groups().iter().map(|group| group.len()).collect();
         let is_virtual = are_models(&flat, &planned)?;
         let groups = groups(&members, &sizes);
@@ -77,10 +95,12 @@ impl JobFile {
         } else {
             check_memory(&members)?;
         }
+        check_series(&jobs, &members)?;
         let records = verified::records(&jobs, &members, &sizes)?;
         probe(&members, &planned, base.seed)?;
         let prepared = prepare(planned, base.seed, settings.keeps_files, progress)?;
-        let kept = KeptFiles { prepared: &prepared, accesses: &flat, keeps: settings.keeps_files };
+        let keeps = settings.keeps_files && !settings.is_readonly;
+        let mut kept = KeptFiles::of(&prepared, &flat, keeps)?;
         warnings.extend(kept.warnings());
         let schedulers = schedulers::set(&flat, &prepared)?;
         let lab = if is_virtual { Lab::in_virtual_time() } else { Lab::new(IDLE_SAMPLE, progress) };
@@ -100,7 +120,10 @@ impl JobFile {
             let (number, count) = (index as u32 + 1, groups.len());
             let group = JobGroup { number, jobs: &jobs, members, prepared: &prepared, records: &records };
             progress.stage(&Stage::Jobs { names: group.names(), number, count });
-            let ran = match group.run(&lab, base.seed, &mut session, progress) {
+            let mut writers = members.iter().flatten().filter(|member| member.workload.rw.writes());
+            let may_write =
+                writers.try_for_each(|member| kept.handle_writes(&member.place, &jobs[member.job]));
+            let ran = match may_write.and_then(|()| group.run(&lab, base.seed, &mut session, progress)) {
                 Err(error) if !report.runs.is_empty() => GroupRun::without_results(&error),
                 ran => ran?,
             };
@@ -119,8 +142,9 @@ impl JobFile {
             // The results do not need the log.
             Err(error) => report.failure = report.failure.or(Some(error.to_string())),
         }
-        if let Some(first) = report.runs.first_mut() {
-            first.warnings.extend(warnings);
+        match report.runs.first_mut() {
+            Some(first) => first.warnings.extend(warnings),
+            None => report.warnings = warnings,
         }
         Ok(report)
     }
@@ -133,11 +157,19 @@ impl RunSettings {
         for job in &mut jobs {
             self.change(job);
         }
-        let of_job = |job: &Job| {
-            let directory = job.directories.first().map(PathBuf::from).unwrap_or_default();
-            job.files.iter().map(|file| directory.join(file)).collect::<Vec<_>>()
-        };
+        let of_job = |job: &Job| job.files.iter().map(|file| job.file(file, 0)).collect::<Vec<_>>();
         jobs.iter().flat_map(of_job).collect()
+    }
+
+    /// Refuses to run read-only if a place needs a new file.
+    fn check_readonly<'a>(&self, mut new: impl Iterator<Item = &'a Access<'a>>) -> Result<(), JobFileError> {
+        match new.next().filter(|_| self.is_readonly) {
+            None => Ok(()),
+            Some(Access { job, .. }) => Err(job.problem(
+                "its file does not exist or is too small, and --readonly creates none; name a file that exists, or remove \
+                 --readonly",
+            )),
+        }
     }
 
     fn change(&self, job: &mut Job) {
@@ -187,13 +219,13 @@ fn accesses(jobs: &[Job], keeps_files: bool) -> Result<(Vec<Vec<Access<'_>>>, Ve
 /// The members of each job.
 fn members(
     accesses: &[Vec<Access>],
-    planned: &[Planned],
+    planned: &Plans,
     base: &Workload,
 ) -> Result<Vec<Vec<Member>>, JobFileError> {
     let of_job = |(number, clones): (usize, &Vec<Access>)| {
         let member = |access: &Access| {
-            let planned = Planned::of(planned, &access.place);
-            Member::of(access, number, planned.size_bytes, planned.model(), base)
+            let planned = planned.of(&access.place);
+            Member::of(access, number, planned.size_bytes, planned.is_device(), planned.model(), base)
         };
         clones.iter().map(member).collect()
     };
@@ -212,6 +244,65 @@ fn only_creates(jobs: &[Job], group: &[Vec<Member>]) -> Result<bool, JobFileErro
     }
 }
 
+/// Warnings for keys that need another one, as in fio.
+fn without_effect(job: &Job) -> impl Iterator<Item = String> {
+    let is_off = |window: Option<Duration>| window.is_none_or(|window| window.is_zero());
+    let keys = [
+        (job.time_based && job.runtime.is_none(), "time_based has no effect without a runtime"),
+        (
+            job.steady.is_some() && is_off(job.steady_window),
+            "steadystate has no effect without a window (steadystate_duration)",
+        ),
+    ];
+    keys.into_iter()
+        .filter(|(is_so, _)| *is_so)
+        .map(|(_, what)| format!("{}: job `{}`: {what}", job.at, job.name))
+}
+
+/// A warning for a size beyond the end of a device.
+fn shortened(job: &Job, member: &Member) -> Option<String> {
+    let Some(Amount::Bytes(size)) = job.size.filter(|_| job.file_bytes.is_none()) else { return None };
+    let range_bytes = member.end_bytes - member.workload.start_bytes;
+    (size - size % job.min_bytes() > range_bytes).then(|| {
+        format!(
+            "{}: job `{}`: the device ends {range_bytes} bytes after the offset, so size={size} is {range_bytes}",
+            job.at, job.name
+        )
+    })
+}
+
+/// Series with one file for several jobs and clones: the first begins the file, and the others add to it.
+fn join_series(members: &mut [Vec<Member>]) {
+    let mut known = HashSet::new();
+    for member in members.iter_mut().flatten() {
+        let Some(series) = member.workload.controls.series.as_mut().filter(|one| one.joined.is_some()) else {
+            continue;
+        };
+        // A file without a number in its name.
+        let files: Vec<PathBuf> = series.files(0).into_iter().flatten().collect();
+        series.joined = Some(files.iter().any(|file| known.contains(file)));
+        known.extend(files);
+    }
+}
+
+/// Refuses to replace a file of the user by a series over time.
+fn check_series(jobs: &[Job], members: &[Vec<Member>]) -> Result<(), JobFileError> {
+    for (number, member) in (1..).zip(members.iter().flatten()) {
+        let Some(series) = member.workload.controls.series.as_ref().filter(|series| !series.overwrite) else {
+            continue;
+        };
+        let is_users = |file: &PathBuf| file.symlink_metadata().is_ok() && !is_kept(file);
+        if let Some(file) = series.files(number).into_iter().flatten().find(is_users) {
+            return Err(jobs[member.job].problem(format!(
+                "{} exists and was not written by iopath; use another name (write_bw_log, write_lat_log, write_iops_log), or \
+                 replace it with --allow-overwrite",
+                file.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// The members of the jobs of each group, which have these numbers of jobs.
 fn groups<'a>(members: &'a [Vec<Member>], sizes: &[usize]) -> Vec<&'a [Vec<Member>]> {
     let mut rest = members;
@@ -224,8 +315,8 @@ fn groups<'a>(members: &'a [Vec<Member>], sizes: &[usize]) -> Vec<&'a [Vec<Membe
 }
 
 /// Whether the targets are models, all of them.
-fn are_models(accesses: &[Access], planned: &[Planned]) -> Result<bool, JobFileError> {
-    let model = |access: &&Access| Planned::of(planned, &access.place).model().is_some();
+fn are_models(accesses: &[Access], planned: &Plans) -> Result<bool, JobFileError> {
+    let model = |access: &&Access| planned.of(&access.place).model().is_some();
     let real = accesses.iter().find(|access| !model(access));
     match (accesses.iter().any(|access| model(&access)), real) {
         (false, _) => Ok(false),
@@ -253,11 +344,11 @@ fn check_paths(jobs: &[Job], group: &[Vec<Member>]) -> Result<(), JobFileError> 
 }
 
 /// Checks the alignment of the members of scratch files, with a small file in each directory.
-fn probe(members: &[Vec<Member>], planned: &[Planned], seed: u64) -> Result<(), JobFileError> {
+fn probe(members: &[Vec<Member>], planned: &Plans, seed: u64) -> Result<(), JobFileError> {
     let mut probes: Vec<(&Path, Target)> = Vec::new();
     let is_direct = |member: &&Member| member.workload.path.capabilities.needs_direct_io();
     for member in members.iter().flatten().filter(is_direct) {
-        let Some(directory) = Planned::of(planned, &member.place).scratch_directory() else { continue };
+        let Some(directory) = planned.of(&member.place).scratch_directory() else { continue };
         if probes.iter().all(|(known, _)| *known != directory) {
             probes.push((directory, Target::probe(directory, seed)?));
         }

@@ -61,10 +61,6 @@ pub(super) enum Owner {
 
 /// The stripe of a clone with several files: files that exist, or scratch files in the directories of the others.
 pub(super) fn stripe(job: &Job, clone: u64) -> Result<(PathBuf, Owner), JobFileError> {
-    let directory = |clone: u64| {
-        let index = clone as usize % job.directories.len().max(1);
-        job.directories.get(index).map_or_else(|| PathBuf::from("."), PathBuf::from)
-    };
     let whole = job.files.join(":");
     if fs::metadata(&whole).is_ok() {
         return Err(job.problem(format!(
@@ -74,7 +70,7 @@ pub(super) fn stripe(job: &Job, clone: u64) -> Result<(PathBuf, Owner), JobFileE
     let mut members = Vec::new();
     let mut sizes = Vec::new();
     for file in &job.files {
-        let file = PathBuf::from(file);
+        let file = job.file(file, 0);
         if is_model(&file) || is_remote(&file) {
             let problem = format!(
                 "{} is one of several files, and no file of this machine; use one job for each",
@@ -82,7 +78,6 @@ pub(super) fn stripe(job: &Job, clone: u64) -> Result<(PathBuf, Owner), JobFileE
             );
             return Err(job.problem(problem));
         }
-        let file = if job.directories.is_empty() { file } else { directory(0).join(file) };
         if let Ok(found) = fs::metadata(&file) {
             sizes.push(found.len());
             members.push(file.canonicalize().map_err(BenchError::io("open", &file))?);
@@ -96,7 +91,7 @@ pub(super) fn stripe(job: &Job, clone: u64) -> Result<(PathBuf, Owner), JobFileE
         return Err(job.problem("its files have different sizes; add size, or use one job for each"));
     }
     let is_own = job.files.is_empty();
-    members.extend((0..job.file_count).filter(|_| is_own).map(|_| directory(clone)));
+    members.extend((0..job.file_count).filter(|_| is_own).map(|_| job.directory(clone)));
     if let Some(member) = members.iter().find(|member| member.to_string_lossy().contains(',')) {
         let problem = format!("{} has a comma in its name, and is one of several files", member.display());
         return Err(job.problem(problem));

@@ -2,7 +2,7 @@
 
 use super::job::Job;
 use super::members::Rates;
-use super::{At, apply, base_of, members};
+use super::{At, apply, base_of, keys, members};
 use iopath_bench::options::{Amount, Given, IoEngine};
 use iopath_bench::workload::Workload;
 
@@ -41,7 +41,9 @@ impl Job {
         let base = base_of(last.and_then(|(_, value)| valued(value)));
         let mut job = Self::new(String::new(), At { file: "".into(), line: 0 });
         let mut others = options.to_vec();
-        others.retain(|(key, value)| apply(&mut job, key, &Given::in_job_file(valued(value), base)).is_err());
+        others.retain(|(key, value)| {
+            apply(&mut job, keys::find(key).as_ref(), &Given::in_job_file(valued(value), base)).is_err()
+        });
         (job, others)
     }
 
@@ -55,7 +57,9 @@ impl Job {
         let workload = Workload {
             shape: self.shape(self.zones().unwrap_or(None)),
             rate: rates.as_ref().ok().and_then(|rates| rates.first),
-            flush_every: own.flush_every.filter(|_| own.rw.writes()),
+            flush_every: self.fsync_every.or(self.fdatasync_every).filter(|_| own.rw.writes()),
+            flush_all: self.fsync_every.is_some(),
+            covers: !self.is_independent,
             ..own.clone()
         };
         let rate = match rates {

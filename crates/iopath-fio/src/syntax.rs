@@ -60,10 +60,11 @@ impl Reader<'_> {
         let file: Arc<str> = name.into();
         for (number, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
             let at = At { file: file.clone(), line: u32::try_from(number + 1).unwrap_or(u32::MAX) };
-            let Ok(line) = std::str::from_utf8(line) else {
+            // A comment may have any encoding.
+            let Ok(line) = std::str::from_utf8(without_comment(line)) else {
                 return Err(syntax(at, "the line is not UTF-8; remove the invalid bytes"));
             };
-            self.read_line(at, without_comment(line).trim())?;
+            self.read_line(at, line.trim())?;
         }
         Ok(())
     }
@@ -135,8 +136,8 @@ fn syntax(at: At, problem: &str) -> JobFileError {
 }
 
 /// The line up to the first `;` or `#`, as in fio, which has no escape for them.
-fn without_comment(line: &str) -> &str {
-    line.split([';', '#']).next().unwrap_or(line)
+fn without_comment(line: &[u8]) -> &[u8] {
+    line.split(|byte| matches!(byte, b';' | b'#')).next().unwrap_or(line)
 }
 
 /// Replaces `${NAME}` by environment variables, and then keywords by numbers. An unset variable is empty, as in fio.

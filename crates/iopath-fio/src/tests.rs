@@ -1,5 +1,6 @@
 //! Tests of whole job files: inheritance, groups, refused keys.
 
+use std::fmt::Write;
 use std::io;
 use std::time::Duration;
 
@@ -85,19 +86,19 @@ fn keys_have_the_meaning_of_fio() {
 #[test]
 fn steady_state_has_the_criteria_of_fio() {
     let of = |keys: &str| parse(&format!("[a]\n{keys}\n")).jobs[0].steady_state();
-    assert_eq!(of("size=1m").unwrap(), None);
-    assert_eq!(of("ss=iops:2%\nss_dur=0").ok(), None, "a criterion without a window");
-    let deviation = of("ss=bw:15%\nss_dur=20\nss_ramp=3").unwrap().unwrap();
+    assert_eq!(of("size=1m"), None);
+    assert_eq!(of("ss=iops:2%\nss_dur=0"), None, "a criterion without a window");
+    let deviation = of("ss=bw:15%\nss_dur=20\nss_ramp=3").unwrap();
     let seconds =
         |steady: &SteadyState| [steady.window, steady.interval, steady.ramp].map(|time| time.as_secs());
     assert_eq!((deviation.metric, seconds(&deviation)), (SteadyMetric::Throughput, [20, 1, 3]));
     assert_eq!((deviation.deviation, deviation.slope), (Some(Limit::Percent(15.0)), None));
     // 20 samples have 19 distances. fio limits the change from one sample to the next.
     let slope = of("steadystate=iops_slope:2\nsteadystate_duration=10\nsteadystate_check_interval=500ms");
-    let slope = slope.unwrap().unwrap();
+    let slope = slope.unwrap();
     assert_eq!((slope.metric, slope.samples()), (SteadyMetric::Iops, 20));
     assert_eq!((slope.deviation, slope.slope), (None, Some(Limit::Absolute(38.0))));
-    let latency = of("ss=lat_slope:1%\nss_dur=10").unwrap().unwrap();
+    let latency = of("ss=lat_slope:1%\nss_dur=10").unwrap();
     assert_eq!((latency.metric, latency.slope), (SteadyMetric::Latency, Some(Limit::Percent(9.0))));
     for value in ["iops", "p99:1%", "iops:", "iops:-1", "bw_slope:x%"] {
         let error = refused(&format!("[a]\nss={value}\n"));
@@ -266,7 +267,8 @@ fn sizes_gaps_and_runs_have_the_notation_of_fio() {
     assert_eq!(sizes("bssplit=4k/90:8k,16k"), ["4096/90:8192/10", "16384/100"]);
     assert_eq!(sizes("bsrange=4k-16k,1k:2k"), ["4096-16384", "1024-2048"]);
     let unaligned = Sizes::range(4096, 16384, false).unwrap();
-    assert_eq!(job("bsrange=4k-16k\nbs_unaligned=1").settings.sizes, [unaligned.clone(), unaligned]);
+    let of_both = Some([unaligned.clone(), unaligned]);
+    assert_eq!(job("rw=rw\nbsrange=4k-16k\nbs_unaligned=1").shape(None).sizes, of_both);
     assert_eq!(job("rw=write:8k").workload.shape.skip_bytes, 8192);
     assert_eq!(job("rw=read:-8k").workload.shape.skip_bytes, -8192);
     assert_eq!(job("rw=randread:8").workload.shape.random_run, 8);
@@ -304,4 +306,31 @@ fn each_line_of_filename_adds_files() {
     let files: Vec<_> = file.jobs.iter().map(|job| job.files.join(" ")).collect();
     assert_eq!(files, ["a b c d", "a"]);
     assert_eq!(file.warnings, [""; 0]);
+}
+
+#[test]
+fn a_job_waits_for_one_that_exists() {
+    assert!(refused("[a]\nwait_for=nobody\n").contains("wait_for=nobody names no job before it"));
+}
+
+#[test]
+fn comments_have_any_encoding() {
+    let parsed = JobFile::parse("f", b"# M\xfcller\n[a]\nsize=1m ; \xe9\n", &Nothing, false).unwrap();
+    assert_eq!(parsed.jobs[0].size, Some(Amount::Bytes(1 << 20)));
+}
+
+#[test]
+fn many_jobs_share_the_values_of_many_defaults() {
+    let mut text = "[global]\n".to_owned();
+    (0..20_000).for_each(|_| text.push_str("size=1m\n"));
+    (0..20_000).for_each(|number| writeln!(text, "[j{number}]").unwrap());
+    // With the defaults parsed for each job, these would be 400 million values.
+    assert_eq!(parse(&text).jobs.len(), 20_000);
+}
+
+#[test]
+fn a_group_remains_if_its_first_job_is_left_out() {
+    let mut file = parse("[a]\n[b]\nstonewall\n[c]\n");
+    file.select(&["a".to_owned(), "c".to_owned()]).unwrap();
+    assert_eq!(file.groups().len(), 2);
 }

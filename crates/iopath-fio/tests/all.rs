@@ -6,4 +6,5 @@ mod jobfile;
 mod jobfile_controls;
 mod jobfile_keys;
 mod jobfile_models;
+mod kept_files;
 mod places;

@@ -55,7 +55,7 @@ pub fn run(path: &str, rw: Rw, block_bytes: u32, io_depth: u32, mbs: &[f64], cos
 
 /// The same run with a flush after each write.
 pub fn with_flushes(run: RunResult) -> RunResult {
-    let flushes = FlushResult { every: 1, count: run.ios, latency_ns: run.latency_ns };
+    let flushes = FlushResult { every: 1, count: run.ios, latency_ns: run.latency_ns, distribution: None };
     RunResult { flushes: Some(flushes), ..run }
 }
 

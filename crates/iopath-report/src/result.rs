@@ -71,6 +71,9 @@ pub struct Report {
     /// Measurements that a survey left out, with the reasons; empty for other runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
+    /// Warnings of no single run, such as those of a job file none of whose jobs ran.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// Their interpretation.
     pub findings: Vec<Finding>,
     /// The error that ended the measurement after some complete repetitions. Not in the JSON, in which the runs are
@@ -94,6 +97,7 @@ impl Report {
             groups: Vec::new(),
             skipped: Vec::new(),
             left_out: Vec::new(),
+            warnings: Vec::new(),
             findings: Vec::new(),
             failure: None,
         }
@@ -238,6 +242,9 @@ pub struct FlushResult {
     pub count: u64,
     /// From the last completion before the flush to its own completion, over all repetitions.
     pub latency_ns: Latency,
+    /// The distribution of these latencies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub distribution: Option<LatencyDistribution>,
 }
 
 /// The medium that served a cold run.

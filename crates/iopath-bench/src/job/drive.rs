@@ -109,6 +109,8 @@ pub(crate) struct JobContext<'a> {
     pub(crate) start: Start,
     /// Only for a job that measures every latency.
     pub(crate) flush_every: Option<NonZeroU64>,
+    /// Whether flushes include the metadata of the file.
+    pub(crate) flush_all: bool,
     /// Whether a final flush counts as part of the job.
     pub(crate) flush: bool,
     pub(crate) clock: Clock,
@@ -141,7 +143,7 @@ impl JobContext<'_> {
         job: &mut Job,
         started_ns: u64,
     ) -> Result<u64, JobError> {
-        connection.flush().map_err(|error| JobError::Path("flush", error))?;
+        self.flush_path(connection)?;
         let now_ns = self.clock.now_ns();
         job.handle_flush(now_ns - started_ns, now_ns);
         Ok(now_ns)
@@ -178,9 +180,14 @@ impl JobContext<'_> {
     /// Ends a job that has nothing in flight, with a flush if the job writes.
     pub(crate) fn finish(&self, connection: &mut dyn Connection) -> Result<(), JobError> {
         if self.flush {
-            connection.flush().map_err(|error| JobError::Path("flush", error))?;
+            self.flush_path(connection)?;
         }
         Ok(())
+    }
+
+    fn flush_path(&self, connection: &mut dyn Connection) -> Result<(), JobError> {
+        let flushed = if self.flush_all { connection.flush_all() } else { connection.flush() };
+        flushed.map_err(|error| JobError::Path("flush", error))
     }
 
     /// The time of the end of a job that ended like this.

@@ -84,6 +84,8 @@ pub static ENGINES: &[(&str, IoEngine)] = &[
     ("pvsync", IoEngine::Synchronous),
     ("pvsync2", IoEngine::Synchronous),
     ("libaio", IoEngine::Asynchronous),
+    ("aio", IoEngine::Asynchronous),
+    ("linuxaio", IoEngine::Asynchronous),
     ("io_uring", IoEngine::Asynchronous),
     ("posixaio", IoEngine::Asynchronous),
     ("mmap", IoEngine::Mapped),

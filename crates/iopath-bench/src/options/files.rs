@@ -1,5 +1,7 @@
 //! Options of the files of a job. Only job files have them; the file itself is `--target`.
 
+use std::num::NonZeroU64;
+
 use super::Support::{Partly, Yes};
 use super::{Decides, FileOrder, Given, OptionRow, Refused, Settings, set};
 
@@ -15,7 +17,10 @@ pub(super) const ROWS: &[OptionRow] = &[
         Yes,
         &["nrfiles", "nr_files"],
         "the files of each clone, if `filename` names none; see *Files*",
-        set!(file_count = positive),
+        |settings, given| {
+            settings.file_count = given.every()?.map_or(1, NonZeroU64::get);
+            Ok(())
+        },
     )
     .neutral(&["0"])
     .decides(Decides::Range),

@@ -100,6 +100,20 @@ impl<'a> Given<'a> {
         parse(self.text()?).map_err(Refused::Malformed)
     }
 
+    /// The last of the values between colons, as in fio.
+    pub(super) fn last_of_list(self) -> Result<Self, Refused> {
+        let text = self.text()?;
+        Ok(Self { value: text.rsplit(':').next().map(OsStr::new), ..self })
+    }
+
+    /// The first byte of a range. `0%` is 0.
+    pub(super) fn offset(&self) -> Result<Amount, Refused> {
+        match self.value.and_then(OsStr::to_str).map(str::trim) {
+            Some("0%") if self.is_in_job_file() => Ok(Amount::Bytes(0)),
+            _ => self.amount(),
+        }
+    }
+
     /// The texts for reads and writes; none for more than three values.
     pub(super) fn per_direction(&self) -> Option<[Option<&'a str>; 2]> {
         value::per_direction(self.text().ok()?)

@@ -66,7 +66,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         &["thinktime_blocks"],
         "the transfers before each pause; default: 1",
         |settings, given| {
-            settings.workload.think_every = NonZeroU64::new(given.positive()?).unwrap_or(NonZeroU64::MIN);
+            settings.workload.think_every = given.every()?.unwrap_or(NonZeroU64::MIN);
             Ok(())
         },
     ).neutral(&["0"])
@@ -142,8 +142,9 @@ pub(super) const ROWS: &[OptionRow] = &[
     OptionRow::option(
         "--fsync",
         One("N"),
-        "Flush after each N writes of a job, with the latencies of flushes apart. A writing job always flushes at its end",
-        set!(workload.flush_every = every),
+        "Flush after each N writes of a job, with the metadata of the file (fsync), with the latencies of flushes apart. A \
+         writing job always flushes at its end",
+        set!(fsync_every = every),
     )
     .field(Field("number of writes between flushes"))
     .only_on(&[Place::EveryLatency], |workload| workload.flush_every.map(|every| every.to_string()))
@@ -154,7 +155,22 @@ pub(super) const ROWS: &[OptionRow] = &[
         "The writes of a job after which it flushes; none without flushes between transfers.",
         |ran| ran.workload.flush_every.map(|every| every.get().into()),
     )
-    .key(Yes, &["fsync", "fdatasync"], "`--fsync`: a flush after each number of writes, with its own latency").decides(Decides::Durability),
+    .key(Yes, &["fsync"], "`--fsync`: a flush after each number of writes, with its own latency").decides(Decides::Durability),
+    OptionRow::option(
+        "--fdatasync",
+        One("N"),
+        "As --fsync, without metadata that the data does not need (fdatasync)",
+        set!(fdatasync_every = every),
+    )
+    .conflicts(&["fsync"])
+    .states(
+        "flush_call",
+        Kind::Text,
+        Difference::RefusedOr("fdatasync"),
+        "The call of the flushes between transfers, `fsync`; none for `fdatasync`, and without flushes.",
+        |ran| (ran.workload.flush_all && ran.workload.flush_every.is_some()).then(|| "fsync".into()),
+    )
+    .key(Yes, &["fdatasync"], "`--fdatasync`").decides(Decides::Durability),
     OptionRow::option(
         "--sync",
         One("none|dsync|sync"),

@@ -1,5 +1,7 @@
 //! Options of the range of a file or device that a workload accesses, and of its zones.
 
+use std::num::NonZeroU64;
+
 use serde_json::Value;
 
 use super::Form::One;
@@ -36,7 +38,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         "--offset",
         One("SIZE"),
         "The first byte to access; default: 0",
-        set!(offset = amount),
+        set!(offset = offset),
     )
     .default("0")
     .states(
@@ -52,7 +54,10 @@ pub(super) const ROWS: &[OptionRow] = &[
         Yes,
         &["io_size", "io_limit"],
         "the bytes to transfer; default: one pass",
-        set!(io_size = Some(amount)),
+        |settings, given| {
+            settings.io_size = Some(given.amount()?).filter(|amount| *amount != Amount::Bytes(0));
+            Ok(())
+        },
     ).neutral(&["0"]).decides(Decides::Range)
     .states(
         "io_bytes",
@@ -70,7 +75,7 @@ pub(super) const ROWS: &[OptionRow] = &[
             if given.text()?.contains(['-', ':']) {
                 return Err(Refused::Value("files of a job have one size"));
             }
-            settings.file_bytes = Some(given.bytes()?);
+            settings.file_bytes = Some(given.bytes()?).filter(|bytes| *bytes > 0);
             Ok(())
         },
     ).neutral(&["0"]).decides(Decides::Range),
@@ -78,7 +83,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         Yes,
         &["offset_increment"],
         "added to `offset` for each clone",
-        set!(offset_increment = amount),
+        set!(offset_increment = offset),
     ).decides(Decides::Range),
     OptionRow::only_key(
         Yes,
@@ -86,7 +91,10 @@ pub(super) const ROWS: &[OptionRow] = &[
         "the alignment of offsets in percent",
         set!(offset_align_bytes = bytes),
     ).decides(Decides::Range),
-    OptionRow::only_key(Yes, &["number_ios"], "the maximum number of transfers", set!(ios = Some(positive))).neutral(&["0"]).decides(Decides::Range)
+    OptionRow::only_key(Yes, &["number_ios"], "the maximum number of transfers", |settings, given| {
+            settings.ios = given.every()?.map(NonZeroU64::get);
+            Ok(())
+        }).neutral(&["0"]).decides(Decides::Range)
         .states(
             "ios_max",
             Kind::Whole,
@@ -98,7 +106,10 @@ pub(super) const ROWS: &[OptionRow] = &[
         Yes,
         &["loops"],
         "passes, without dropping the caches in between",
-        set!(loops = positive),
+        |settings, given| {
+            settings.loops = given.every()?.map_or(1, NonZeroU64::get);
+            Ok(())
+        },
     ).neutral(&["0"]).decides(Decides::Range),
     OptionRow::only_key(
         Partly,

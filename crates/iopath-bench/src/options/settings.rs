@@ -47,6 +47,8 @@ pub struct Settings {
     pub host: Option<String>,
     /// The sizes of reads and writes.
     pub sizes: [Sizes; 2],
+    /// Whether ranges of sizes have all sizes, not the multiples of the smallest alone.
+    pub is_unaligned: bool,
     /// The unit of random offsets in bytes; 0 is the smallest size.
     pub align_bytes: u64,
     /// The range to access, from `offset`; unset is all of a file or device.
@@ -77,6 +79,12 @@ pub struct Settings {
     pub rate_bytes: [Option<u64>; 2],
     /// Limits for reads and writes in transfers per second, of a job file.
     pub rate_ios: [Option<u64>; 2],
+    /// `fsync`: writes between flushes with the metadata of the file.
+    pub fsync_every: Option<NonZeroU64>,
+    /// `fdatasync`: writes between flushes without it.
+    pub fdatasync_every: Option<NonZeroU64>,
+    /// `norandommap`: whether random offsets are independent of each other.
+    pub is_independent: bool,
     /// `steadystate`.
     pub steady: Option<SteadyKey>,
     /// The window of the steady state; of a job file, unset or 0 switches the detection off.
@@ -228,6 +236,7 @@ impl Default for Settings {
             targets: Vec::new(),
             host: None,
             sizes: [one(), one()],
+            is_unaligned: false,
             align_bytes: 0,
             size: None,
             io_size: None,
@@ -243,6 +252,9 @@ impl Default for Settings {
             start_delay: [Duration::ZERO; 2],
             rate_bytes: [None; 2],
             rate_ios: [None; 2],
+            fsync_every: None,
+            fdatasync_every: None,
+            is_independent: false,
             steady: None,
             steady_window: None,
             steady_ramp: Duration::ZERO,
@@ -313,12 +325,15 @@ impl Settings {
             Some(self.align_bytes).filter(|bytes| is_random && *bytes > 0 && *bytes != self.min_bytes());
         let shape = Shape {
             sizes: (!is_one).then(|| {
-                let [reads, writes] = &self.sizes;
+                let [reads, writes] = self.sizes.clone().map(|sizes| match sizes {
+                    Sizes::Range { min, max, .. } if self.is_unaligned => Sizes::Range { min, max, step: 1 },
+                    sizes => sizes,
+                });
                 // A direction without transfers does not limit the alignment.
                 match (rw.reads(), rw.writes()) {
-                    (true, false) => [reads.clone(), reads.clone()],
-                    (false, true) => [writes.clone(), writes.clone()],
-                    _ => [reads.clone(), writes.clone()],
+                    (true, false) => [reads.clone(), reads],
+                    (false, true) => [writes.clone(), writes],
+                    _ => [reads, writes],
                 }
             }),
             align_bytes,
@@ -388,6 +403,8 @@ impl Settings {
             size_bytes: self.size_bytes(align_bytes)?.map(|bytes| bytes.saturating_add(start_bytes)),
             start_bytes,
             end: End::new(self.runtime, None),
+            flush_every: self.fsync_every.or(self.fdatasync_every),
+            flush_all: self.fsync_every.is_some(),
             verify: self.verifies.then_some(self.verify),
             steady_state: base.steady_state.map(|steady| match self.steady_window {
                 Some(window) => steady.in_window(window),

@@ -76,6 +76,7 @@ const VALUES: &[(&str, &str)] = &[
     ("--random-run", "4"),
     ("--percentage-random", "30"),
     ("percentage_random", "30"),
+    ("norandommap", "1"),
     ("--random-distribution", "zipf:1.1"),
     ("random_distribution", "pareto:0.3"),
     ("random_sequence_stride", "1"),
@@ -118,6 +119,8 @@ const VALUES: &[(&str, &str)] = &[
     ("rate_process", "poisson"),
     ("--fsync", "8"),
     ("fsync", "8"),
+    ("--fdatasync", "8"),
+    ("fdatasync", "8"),
     ("--sync", "dsync"),
     ("sync", "1"),
     ("--steady-state", "bw:5%"),
@@ -249,4 +252,66 @@ fn each_flag_and_each_key_of_the_table_has_a_value_here_that_changes_the_setting
     for name in names {
         assert!(known.contains(&name), "{name} has no value in this test; add one");
     }
+}
+
+#[test]
+fn a_neutral_value_of_a_job_replaces_the_value_of_global() {
+    let rows = options().filter_map(|row| Some((row, row.key?)));
+    for (row, key) in rows.filter(|(_, key)| !key.neutral.is_empty()) {
+        let (_, value) = VALUES.iter().find(|(name, _)| *name == key.names[0]).unwrap();
+        for neutral in key.neutral {
+            let mut settings = base();
+            for value in [value, neutral] {
+                row.set(&mut settings, &Given::in_job_file(Some(value), KbBase::Binary)).unwrap();
+            }
+            assert_eq!(
+                format!("{settings:?}"),
+                format!("{:?}", base()),
+                "{}={value}, then {neutral}",
+                key.names[0]
+            );
+        }
+    }
+}
+
+#[test]
+fn the_kinds_of_flushes_are_independent_keys() {
+    let mut settings = Settings::default();
+    for (key, value) in [("fdatasync", "1"), ("fsync", "0")] {
+        of_key(key).unwrap().set(&mut settings, &Given::in_job_file(Some(value), KbBase::Binary)).unwrap();
+    }
+    let workload = settings.to_workload(4096).unwrap();
+    assert!(workload.flush_every.is_some() && !workload.flush_all);
+    of_key("fsync").unwrap().set(&mut settings, &Given::in_job_file(Some("2"), KbBase::Binary)).unwrap();
+    assert!(settings.to_workload(4096).unwrap().flush_all);
+}
+
+#[test]
+fn sizes_do_not_depend_on_the_order_of_their_keys() {
+    let shape = |keys: &[(&str, &str)]| {
+        let mut settings = Settings::default();
+        for (key, value) in keys {
+            of_key(key)
+                .unwrap()
+                .set(&mut settings, &Given::in_job_file(Some(value), KbBase::Binary))
+                .unwrap();
+        }
+        settings.shape(None)
+    };
+    let [range, unaligned] = [("bsrange", "4k-16k"), ("bs_unaligned", "1")];
+    assert_eq!(shape(&[range, unaligned]), shape(&[unaligned, range]));
+    assert_ne!(shape(&[range, unaligned]), shape(&[range]));
+    // An empty part keeps the size before it; of several with colons, the last one counts.
+    let sizes = |values: &[&str]| {
+        let mut settings = Settings::default();
+        for value in values {
+            of_key("bs")
+                .unwrap()
+                .set(&mut settings, &Given::in_job_file(Some(value), KbBase::Binary))
+                .unwrap();
+        }
+        settings.sizes.map(|sizes| sizes.max())
+    };
+    assert_eq!(sizes(&["64k", ",8k"]), [65536, 8192]);
+    assert_eq!(sizes(&["4k:8k"]), [8192, 8192]);
 }

@@ -23,7 +23,7 @@ pub(super) const ROWS: &[OptionRow] = &[
     )
     .of_thread(),
     OptionRow::only_key(Yes, &["cpumask"], "the CPUs of the thread, as a mask of bits", |settings, given| {
-        let mask = given.positive()?;
+        let mask = given.bytes()?;
         settings.workload.controls.thread.cpus = (0..64).filter(|cpu| mask >> cpu & 1 == 1).collect();
         Ok(())
     }).neutral(&["0"])

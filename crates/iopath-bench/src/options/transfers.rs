@@ -92,25 +92,17 @@ pub(super) const ROWS: &[OptionRow] = &[
         },
     ).decides(Decides::Range),
     OptionRow::only_key(
-        Partly,
+        Yes,
         &["blocksize_unaligned", "bs_unaligned"],
-        "`bsrange` has all sizes, if it stands before this key",
-        |settings, given| {
-            let step_by_byte = given.flag()?;
-            for sizes in settings.sizes.iter_mut().filter(|_| step_by_byte) {
-                if let Sizes::Range { step, .. } = sizes {
-                    *step = 1;
-                }
-            }
-            Ok(())
-        },
+        "`bsrange` has all sizes, not the multiples of the smallest alone",
+        set!(is_unaligned = flag),
     ).switch().decides(Decides::Range),
     OptionRow::only_key(
         Yes,
         &["ba", "blockalign"],
         "the unit of random offsets; default: the smallest size",
         |settings, given| {
-            settings.align_bytes = given.sizes()?.into_iter().flatten().next().unwrap_or(0);
+            settings.align_bytes = given.limits()?.into_iter().flatten().next().unwrap_or(0);
             Ok(())
         },
     ).neutral(&["0"]).decides(Decides::Range)
@@ -160,10 +152,16 @@ pub(super) const ROWS: &[OptionRow] = &[
         One("PERCENT"),
         "Transfers in 100 of a random pattern with a random offset; the others follow the transfer before them",
         |settings, given| {
-            if given.is_in_job_file() && given.text()?.contains(',') {
+            if !given.is_in_job_file() || !given.text()?.contains(',') {
+                settings.workload.shape.random_percent = given.percent()? as u32;
+                return Ok(());
+            }
+            let [reads, writes] = given.pair(100, "0 to 100, or READS,WRITES,TRIMS")?;
+            let both = [reads, writes].map(|percent| percent.unwrap_or(100));
+            if both[0] != both[1] {
                 return Err(Refused::Value("reads and writes share the sequence of offsets"));
             }
-            settings.workload.shape.random_percent = given.percent()? as u32;
+            settings.workload.shape.random_percent = both[0] as u32;
             Ok(())
         },
     )
@@ -176,6 +174,22 @@ pub(super) const ROWS: &[OptionRow] = &[
         |ran| Some(ran.workload.shape.random_percent).filter(|percent| *percent < 100).map(Value::from),
     )
     .key(Partly, &["percentage_random"], "`--percentage-random`; one value for all directions").neutral(&["100,100,100"]).decides(Decides::Range),
+    OptionRow::only_key(
+        Partly,
+        &["norandommap"],
+        "1: random offsets are independent of each other, so that some blocks are accessed twice and others never. 0: a \
+         uniform pattern of one size accesses each block once in each pass; other random patterns have independent offsets",
+        set!(is_independent = flag),
+    )
+    .switch()
+    .decides(Decides::Range)
+    .states(
+        "covers",
+        Kind::Flag,
+        Difference::Shown,
+        "`true` if random offsets are a permutation of the blocks in each pass; none if they are independent of each other.",
+        |ran| (ran.workload.covers && ran.workload.rw.is_random()).then(|| true.into()),
+    ),
     OptionRow::option(
         "--random-distribution",
         One("NAME[:NUMBER...]"),
@@ -334,12 +348,15 @@ fn rw(settings: &mut Settings, given: &Given) -> Result<(), Refused> {
 
 fn block_size(settings: &mut Settings, given: &Given) -> Result<(), Refused> {
     let sizes = if given.is_in_job_file() {
-        given.sizes()?
+        given.last_of_list()?.sizes()?
     } else {
         [Some(BlockSize::new(given.bytes()?)?.into()); 2]
     };
     for (sizes, bytes) in settings.sizes.iter_mut().zip(sizes) {
-        *sizes = sizes_of(Sizes::one(bytes.unwrap_or(4096)))?;
+        // An empty part, such as that of `,8k`, keeps the size.
+        if let Some(bytes) = bytes {
+            *sizes = sizes_of(Sizes::one(bytes))?;
+        }
     }
     Ok(())
 }

@@ -95,4 +95,8 @@ impl<B: Blocking> Connection for OneAtATime<B> {
     fn flush(&mut self) -> io::Result<()> {
         Self::flush(self)
     }
+
+    fn flush_all(&mut self) -> io::Result<()> {
+        Self::flush_all(self)
+    }
 }

@@ -64,6 +64,10 @@ impl Connection for Uring {
         Self::flush(self)
     }
 
+    fn flush_all(&mut self) -> io::Result<()> {
+        Self::flush_all(self)
+    }
+
     fn warnings(&self) -> Vec<String> {
         if self.buffers_registered() {
             return Vec::new();

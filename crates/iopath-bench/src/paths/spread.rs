@@ -71,6 +71,10 @@ impl Blocking for Spread {
     fn flush(&mut self) -> io::Result<()> {
         self.files.iter_mut().try_for_each(Blocking::flush)
     }
+
+    fn flush_all(&mut self) -> io::Result<()> {
+        self.files.iter_mut().try_for_each(Blocking::flush_all)
+    }
 }
 
 #[cfg(test)]

@@ -159,6 +159,9 @@ impl<'a> Checker<'a> {
         if let Some(number) = found().position(|(sector, _)| sector == Sector::Damaged) {
             return bad(FaultKind::Corrupt, None, None, number);
         }
+        if expected.generation == 0 && found().all(|(sector, _)| sector == Sector::Unstamped) {
+            return bad(FaultKind::Unstamped, None, None, 0);
+        }
         let write = |sector: Sector| match sector {
             Sector::Stamped(stamp) if expected.generation == 0 => Some((stamp.run, stamp.generation)),
             Sector::Stamped(stamp) if stamp.run == self.record.run => Some((stamp.run, stamp.generation)),

@@ -45,6 +45,7 @@ impl RunArgs {
             runtime: settings.runtime,
             path: self.options.has("path").then_some(settings.workload.path),
             keeps_files: false,
+            is_readonly: false,
             base: Workload {
                 repetitions,
                 host: settings.host.as_deref().map(ModelHost::find).transpose()?,

@@ -147,3 +147,33 @@ fn jobs_are_shown_as_a_command_line() {
     let line = parse("--size=1m x");
     assert_eq!(line.command(&files).unwrap(), "fio --size=1m --bs=8k --name='a b' --rw=read --time_based");
 }
+
+#[test]
+fn options_have_letters_and_unique_parts_of_their_names() {
+    let line = parse("-m -V 4 -r -P -o/tmp/out -F json --name=j");
+    assert_eq!((&line.formats[..], line.terse_version), (&[OutputFormat::Json][..], 4));
+    assert!(line.is_readonly && line.parses_only && line.output == Some("/tmp/out".into()));
+    assert_eq!(parse("--mini --name=j").formats, [OutputFormat::Terse]);
+    assert_eq!(parse("--output-f=json -s --name=j").formats, [OutputFormat::Json]);
+    for ambiguous in ["--iode=4 --name=j", "--rea=1 --name=j"] {
+        assert!(refused(ambiguous).contains("unknown option"), "{ambiguous}");
+    }
+}
+
+#[test]
+fn each_format_is_shown_once() {
+    assert_eq!(parse("--minimal --append-terse --name=j").formats, [OutputFormat::Terse]);
+    assert_eq!(parse("--output-format=json,json+ --name=j").formats, [OutputFormat::JsonPlus]);
+    assert_eq!(
+        parse("--output-format=normal,terse,normal --name=j").formats,
+        [OutputFormat::Normal, OutputFormat::Terse]
+    );
+}
+
+#[test]
+fn a_section_that_is_left_out_is_not_parsed_and_its_file_begins_a_group() {
+    let files = [("a", "[x]\nfrobnicate=1\n[y]\nname=other\nbs=8k\n"), ("b", "[z]\nbs=x\n[w]\nbs=16k\n")];
+    let file = jobs_with("--section=y --section w a b", &files);
+    assert_eq!(facts(&file), [("other", Rw::Read, 8192), ("w", Rw::Read, 16384)]);
+    assert_eq!(file.groups().len(), 2);
+}

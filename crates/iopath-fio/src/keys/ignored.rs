@@ -4,11 +4,7 @@
 use super::{Key, no_effect};
 
 pub(super) const KEYS: &[Key] = &[
-    no_effect(
-        &["norandommap", "softrandommap"],
-        "random offsets are always independent of each other: some blocks are accessed twice, others never",
-    )
-    .switch(),
+    no_effect(&["softrandommap"], "the permutation of `norandommap=0` needs no memory").switch(),
     no_effect(&["random_generator"], "random numbers are of xoshiro256++"),
     no_effect(&["thinktime_blocks_type"], "a job with pauses has one transfer in flight"),
     no_effect(

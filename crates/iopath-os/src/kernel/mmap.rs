@@ -103,10 +103,24 @@ impl Blocking for Mmap {
 
     /// `msync(2)`, then `fdatasync(2)`.
     fn flush(&mut self) -> io::Result<()> {
-        // SAFETY: our own mapping; writing it back changes no byte of it.
-        unsafe { msync(self.start.as_ptr().cast::<c_void>(), self.len, MsyncFlags::SYNC)? };
+        self.write_back()?;
         self.file.sync_data()?;
         self.check()
+    }
+
+    /// `msync(2)`, then `fsync(2)`.
+    fn flush_all(&mut self) -> io::Result<()> {
+        self.write_back()?;
+        self.file.sync_all()?;
+        self.check()
+    }
+}
+
+impl Mmap {
+    fn write_back(&self) -> io::Result<()> {
+        // SAFETY: our own mapping; writing it back changes no byte of it.
+        unsafe { msync(self.start.as_ptr().cast::<c_void>(), self.len, MsyncFlags::SYNC)? };
+        Ok(())
     }
 }
 

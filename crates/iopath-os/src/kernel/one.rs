@@ -11,6 +11,9 @@ pub trait Blocking {
 
     /// Returns when all written bytes are on the medium.
     fn flush(&mut self) -> io::Result<()>;
+
+    /// As `flush`, with the metadata of the file.
+    fn flush_all(&mut self) -> io::Result<()>;
 }
 
 /// A synchronous method and its buffers. Depth 1.
@@ -68,5 +71,10 @@ impl<B: Blocking> OneAtATime<B> {
     /// Returns when all written bytes are on the medium.
     pub fn flush(&mut self) -> io::Result<()> {
         self.method.flush()
+    }
+
+    /// As [`OneAtATime::flush`], with the metadata of the file (`fsync(2)`).
+    pub fn flush_all(&mut self) -> io::Result<()> {
+        self.method.flush_all()
     }
 }

@@ -57,4 +57,8 @@ impl Blocking for Pread {
     fn flush(&mut self) -> io::Result<()> {
         self.file.sync_data()
     }
+
+    fn flush_all(&mut self) -> io::Result<()> {
+        self.file.sync_all()
+    }
 }

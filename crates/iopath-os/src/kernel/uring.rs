@@ -190,6 +190,11 @@ impl Uring {
         self.file.sync_data()
     }
 
+    /// As [`Uring::flush`], with the metadata of the file (`fsync(2)`).
+    pub fn flush_all(&mut self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+
     fn next_completion(&mut self) -> Option<cqueue::Entry> {
         self.ring.completion().next()
     }

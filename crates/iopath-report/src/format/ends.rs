@@ -22,8 +22,8 @@ pub(super) fn verified(runs: &[RunResult]) -> impl Iterator<Item = String> {
         let faults = match verify.faults() {
             0 => "no fault".to_owned(),
             _ => format!(
-                "{} lost, {} stale, {} torn, {} misdirected, {} corrupt",
-                verify.lost, verify.stale, verify.torn, verify.misdirected, verify.corrupt
+                "{} lost, {} stale, {} torn, {} misdirected, {} corrupt, {} unstamped",
+                verify.lost, verify.stale, verify.torn, verify.misdirected, verify.corrupt, verify.unstamped
             ),
         };
         let (name, bytes) = (run.label(), format_size(verify.bytes));

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use serde_json::{Map, Value};
 
 use super::fio_json;
-use crate::result::Report;
+use crate::result::{LatencyDistribution, Report};
 
 /// Whether JSON has the classes of latencies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,11 +43,14 @@ pub fn json(report: &Report, bins: Bins) -> String {
             });
             let distribution = of_direction.unwrap_or(run.latency_distribution.as_ref());
             let is_used = job[direction]["total_ios"].as_u64() != Some(0);
-            let classes = distribution.filter(|_| is_used).into_iter().flat_map(|one| &one.classes);
+            // As in fio, a direction without transfers has none.
+            let Some(LatencyDistribution { classes, .. }) = distribution.filter(|_| is_used) else {
+                continue;
+            };
             let class = |(bound, count): &(Option<u64>, u64)| {
                 (bound.unwrap_or(u64::MAX).to_string(), (*count).into())
             };
-            job[direction]["clat_ns"]["bins"] = classes.map(class).collect::<Map<_, _>>().into();
+            job[direction]["clat_ns"]["bins"] = classes.iter().map(class).collect::<Map<_, _>>().into();
         }
     }
     serde_json::to_string_pretty(&root).expect("JSON can represent all values") + "\n"
@@ -154,7 +157,7 @@ fn add_direction(text: &mut String, title: &str, part: &Value) {
 }
 
 fn add_flushes(text: &mut String, sync: &Value) {
-    if sync.is_object() {
+    if whole(&sync["total_ios"]) > 0 {
         text.push_str("  fsync/fdatasync/sync_file_range:\n");
         add_latency(text, "    sync", &sync["lat_ns"]);
         add_percentiles(text, "sync", &sync["lat_ns"]);

@@ -42,9 +42,9 @@ pub(super) fn root_now(report: &Report) -> Value {
 
 fn root(report: &Report, now: SystemTime) -> Value {
     let ms = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-    let jobs: Vec<Value> = report.runs.iter().map(|run| job(run, &name(run, &report.runs))).collect();
+    let jobs: Vec<Value> = report.runs.iter().map(|run| job(run, &name(run))).collect();
     let disks: Vec<Value> = report.runs.iter().filter_map(|run| disk(report, run)).collect();
-    json!({
+    let mut root = json!({
         "fio version": format!("iopath-{}", env!("CARGO_PKG_VERSION")),
         "timestamp": ms / 1000,
         "timestamp_ms": ms,
@@ -52,14 +52,16 @@ fn root(report: &Report, now: SystemTime) -> Value {
         "global options": {},
         "jobs": jobs,
         "disk_util": disks,
-    })
+    });
+    if !report.warnings.is_empty() {
+        root["iopath warnings"] = report.warnings.clone().into();
+    }
+    root
 }
 
-/// A name that no other run has: readers add jobs of one name.
-fn name(run: &RunResult, all: &[RunResult]) -> String {
-    let Some(JobFacts { name, group, .. }) = &run.job else { return run.name() };
-    let same = all.iter().filter(|other| other.job.as_ref().is_some_and(|job| job.name == *name));
-    if same.count() > 1 { format!("{name} (group {group})") } else { name.clone() }
+/// The name of the job, as fio has it, or of the run.
+fn name(run: &RunResult) -> String {
+    run.job.as_ref().map_or_else(|| run.name(), |job| job.name.clone())
 }
 
 /// The transfers of the disk, if a run has them. iopath does not measure its utilisation.
@@ -97,19 +99,39 @@ fn job(run: &RunResult, name: &str) -> Value {
         "latency_us": us,
         "latency_ms": ms,
     });
+    if let Some(JobFacts { group, .. }) = &run.job {
+        job["iopath group"] = (*group).into();
+    }
     if !run.warnings.is_empty() {
         job["iopath warnings"] = run.warnings.clone().into();
     }
-    if let Some(FlushResult { count, latency_ns, .. }) = &run.flushes {
-        job["sync"] = json!({ "total_ios": count, "lat_ns": {
-            "min": latency_ns.min, "max": latency_ns.max, "mean": latency_ns.mean, "N": count,
-            "percentile": {
-                "50.000000": latency_ns.p50, "90.000000": latency_ns.p90, "99.000000": latency_ns.p99,
-                "99.900000": latency_ns.p999,
-            },
-        }});
-    }
+    job["sync"] = flushes(run.flushes.as_ref());
     job
+}
+
+/// The section of flushes, which fio has also without any.
+fn flushes(flushes: Option<&FlushResult>) -> Value {
+    let Some(FlushResult { count, latency_ns, distribution, .. }) = flushes else {
+        return json!({ "total_ios": 0, "lat_ns": no_latency() });
+    };
+    let stddev = distribution.as_ref().map_or(0.0, |distribution| distribution.stddev);
+    let mut latency = json!({
+        "min": latency_ns.min, "max": latency_ns.max, "mean": latency_ns.mean, "stddev": stddev, "N": count,
+    });
+    if let Some(distribution) = distribution {
+        latency["percentile"] = percentiles(distribution);
+    }
+    json!({ "total_ios": count, "lat_ns": latency })
+}
+
+fn no_latency() -> Value {
+    json!({ "min": 0, "max": 0, "mean": 0.0, "stddev": 0.0, "N": 0 })
+}
+
+/// The percentiles by their names.
+fn percentiles(distribution: &LatencyDistribution) -> Value {
+    let named = PERCENTILES.iter().zip(&distribution.percentiles);
+    named.map(|(percent, ns)| (format!("{percent:.6}"), (*ns).into())).collect::<Map<String, Value>>().into()
 }
 
 /// The options of a job as texts. fio-plot needs `iodepth`, `numjobs`, `bs` and `rw`.
@@ -142,11 +164,13 @@ fn options(run: &RunResult, name: &str) -> Map<String, Value> {
     if let Some(JobFacts { target: Some(target), .. }) = &run.job {
         options.push(("filename", target.clone()));
     }
-    // The keys as the file has them.
-    let given = run.job.iter().flat_map(|job| &job.options);
-    let given = given.filter(|[key, _]| options.iter().all(|(known, _)| known != key));
-    let given: Vec<_> = given.map(|[key, value]| (key.clone(), value.clone().into())).collect();
-    options.iter().map(|(key, value)| ((*key).to_owned(), value.clone().into())).chain(given).collect()
+    // The keys as the file has them; the others for readers that need them.
+    let given =
+        run.job.iter().flat_map(|job| &job.options).map(|[key, value]| (key.clone(), value.clone().into()));
+    let mut all: Map<String, Value> =
+        options.iter().map(|(key, value)| ((*key).to_owned(), value.clone().into())).collect();
+    all.extend(given);
+    all
 }
 
 /// The engine of fio that moves bytes in the same way, or the name of the path.
@@ -227,14 +251,10 @@ fn direction(part: &Part, run: &RunResult) -> Value {
     };
     let [bandwidths, rates] = [bounds(0), bounds(1)];
     let samples = if is_active { repeats.len() } else { 0 };
-    let empty = json!({ "min": 0, "max": 0, "mean": 0.0, "stddev": 0.0, "N": 0 });
     let total = latency(part);
     let mut completion = total.clone();
     if let Some((_, Some(distribution))) = part.latency {
-        let named = PERCENTILES.iter().zip(&distribution.percentiles);
-        let named: Map<String, Value> =
-            named.map(|(percent, ns)| (format!("{percent:.6}"), (*ns).into())).collect();
-        completion["percentile"] = named.into();
+        completion["percentile"] = percentiles(distribution);
     }
     json!({
         "io_bytes": bytes,
@@ -246,7 +266,7 @@ fn direction(part: &Part, run: &RunResult) -> Value {
         "total_ios": ios,
         "short_ios": 0,
         "drop_ios": 0,
-        "slat_ns": empty,
+        "slat_ns": no_latency(),
         "clat_ns": completion,
         "lat_ns": total,
         "bw_min": (bandwidths[0] / KIB) as u64,
@@ -265,7 +285,7 @@ fn direction(part: &Part, run: &RunResult) -> Value {
 
 fn latency(part: &Part) -> Value {
     let Some((latency, distribution)) = part.latency else {
-        return json!({ "min": 0, "max": 0, "mean": 0.0, "stddev": 0.0, "N": 0 });
+        return no_latency();
     };
     let (stddev, count) =
         distribution.map_or((0.0, part.ios), |distribution| (distribution.stddev, distribution.count));

@@ -39,6 +39,7 @@ fn faulty(run: &RunResult, verify: &VerifyResult) -> Statement {
         (verify.torn, "torn"),
         (verify.misdirected, "misdirected"),
         (verify.corrupt, "corrupt"),
+        (verify.unstamped, "unstamped"),
     ];
     let counts = counts.into_iter().filter(|(count, _)| *count > 0);
     let counts: Vec<String> = counts.map(|(count, kind)| format!("{count} {kind}")).collect();

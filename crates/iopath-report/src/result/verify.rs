@@ -20,6 +20,9 @@ pub struct VerifyResult {
     pub misdirected: u64,
     /// Blocks with a content of no write.
     pub corrupt: u64,
+    /// Blocks without a stamp, in a run that only reads: never written with verification, or their write is lost.
+    #[serde(default)]
+    pub unstamped: u64,
     /// The first faults, 20 at most.
     pub first: Vec<VerifyFault>,
 }
@@ -27,7 +30,7 @@ pub struct VerifyResult {
 impl VerifyResult {
     /// Faults of all kinds.
     pub fn faults(&self) -> u64 {
-        self.lost + self.stale + self.torn + self.misdirected + self.corrupt
+        self.lost + self.stale + self.torn + self.misdirected + self.corrupt + self.unstamped
     }
 }
 
@@ -35,7 +38,7 @@ impl VerifyResult {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct VerifyFault {
-    /// `lost`, `stale`, `torn`, `misdirected` or `corrupt`.
+    /// `lost`, `stale`, `torn`, `misdirected`, `corrupt` or `unstamped`.
     pub kind: String,
     /// The block, in bytes from the start of the target.
     pub offset: u64,

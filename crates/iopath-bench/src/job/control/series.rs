@@ -140,23 +140,13 @@ impl SeriesFiles {
     /// # Errors
     /// The error of the system, with the name of the file.
     pub(crate) fn write(&self, number: usize) -> Result<(), (PathBuf, io::Error)> {
-        let Series { throughput, latency, iops, .. } = &self.settings;
-        self.write_kind(throughput.as_ref(), "bw", number, Entry::kib_per_second)?;
-        self.write_kind(latency.as_ref(), "lat", number, |entry| entry.latency_ns[0])?;
-        self.write_kind(latency.as_ref(), "clat", number, |entry| entry.latency_ns[1])?;
-        self.write_kind(iops.as_ref(), "iops", number, Entry::iops)
-    }
-
-    fn write_kind(
-        &self,
-        name: Option<&PathBuf>,
-        kind: &str,
-        number: usize,
-        value: fn(&Entry) -> u64,
-    ) -> Result<(), (PathBuf, io::Error)> {
-        let Some(name) = name else { return Ok(()) };
-        let file = named(name, kind, self.settings.joined.is_none().then_some(number));
-        self.write_file(&file, value).map_err(|error| (file, error))
+        let values: [fn(&Entry) -> u64; 4] =
+            [Entry::kib_per_second, |entry| entry.latency_ns[0], |entry| entry.latency_ns[1], Entry::iops];
+        for (file, value) in self.settings.files(number).into_iter().zip(values) {
+            let Some(file) = file else { continue };
+            self.write_file(&file, value).map_err(|error| (file, error))?;
+        }
+        Ok(())
     }
 
     fn write_file(&self, file: &Path, value: fn(&Entry) -> u64) -> io::Result<()> {
@@ -181,7 +171,8 @@ impl SeriesFiles {
             }
         }
         out.into_inner()?.sync_data()?;
-        new.persist(file)
+        // A file with the series of other clones is of this run.
+        new.persist_marked(file, self.settings.overwrite || self.settings.joined == Some(true))
     }
 }
 
@@ -207,14 +198,6 @@ const fn index(direction: Direction) -> usize {
     }
 }
 
-/// `NAME_KIND.NUMBER.log`, as in fio; without a number `NAME_KIND.log`.
-fn named(name: &Path, kind: &str, number: Option<usize>) -> PathBuf {
-    let mut file = name.as_os_str().to_owned();
-    let number = number.map_or_else(String::new, |number| format!(".{number}"));
-    file.push(format!("_{kind}{number}.log"));
-    file.into()
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -236,6 +219,7 @@ mod tests {
             average: Duration::from_millis(average_ms),
             has_offset,
             has_priority: false,
+            overwrite: false,
         };
         let mut recorder = Recorder::new(settings, IoPriority::default(), 5 * MS);
         for number in 1..=6 {
@@ -281,6 +265,7 @@ mod tests {
             average: Duration::from_millis(30),
             has_offset: false,
             has_priority: false,
+            overwrite: false,
         };
         let mut recorder = Recorder::new(settings, IoPriority::default(), 0);
         let read = Transfer { direction: Direction::Read, offset: 0, bytes: 4096 };
@@ -288,7 +273,7 @@ mod tests {
             recorder.handle_done(read, [0, 0], ended_ms * MS);
         }
         recorder.finish(60 * MS).write(1).unwrap();
-        let iops = fs::read_to_string(named(&name, "iops", Some(1))).unwrap();
+        let iops = fs::read_to_string(directory.path().join("j_iops.1.log")).unwrap();
         assert_eq!(iops, "30, 33, 0, 0, 0\n60, 33, 0, 0, 0\n");
     }
 }
