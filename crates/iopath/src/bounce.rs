@@ -64,6 +64,17 @@ impl Bounce {
         Locked { bounce: self, range }
     }
 
+    /// Locks `range` if no other thread writes to a byte of it.
+    pub(crate) fn try_lock_range(&self, range: Range<u64>) -> Option<Locked<'_>> {
+        let overlaps = |other: &Range<u64>| other.start < range.end && range.start < other.end;
+        let mut locked = lock(&self.locked);
+        if locked.ranges.iter().any(overlaps) {
+            return None;
+        }
+        locked.ranges.push(range.clone());
+        Some(Locked { bounce: self, range })
+    }
+
     /// Unlocks a range of [`Locked::keep`].
     pub(crate) fn unlock(&self, range: &Range<u64>) {
         let mut locked = lock(&self.locked);

@@ -8,7 +8,8 @@ use iopath::{
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use std::sync::Arc;
+use std::sync::{Arc, Barrier, mpsc};
+use std::time::Duration;
 
 const BYTES: usize = 1 << 18;
 const BLOCK: usize = 4096;
@@ -364,7 +365,7 @@ fn an_event_loop_is_notified_of_a_bounced_write_that_was_executed_at_once() {
     let mut batch = volume.batch_of::<Vec<u8>>(&BatchOptions::new(8, 0)).unwrap();
     let _descriptor = batch.completion_fd().unwrap();
     batch.queue(Request::write_from(vec![1; 3], 5)).unwrap();
-    assert_eq!(batch.next_timeout(), Some(std::time::Duration::ZERO));
+    assert_eq!(batch.next_timeout(), Some(Duration::ZERO));
     assert_eq!(batch.poll().map(|done| done.result.unwrap()), Some(3));
     assert_eq!((batch.next_timeout(), batch.in_flight()), (None, 0));
     let mut buffer = Vec::with_capacity(4);
@@ -390,5 +391,52 @@ fn buffers_of_the_crate_bytes_are_written_and_read() {
         batch.queue(Request::read_into(AnyBuf::new(BytesMut::with_capacity(2999)), 77).bytes(2999)).unwrap();
         let done = batch.wait().unwrap().unwrap();
         assert_eq!(done.buffer.unwrap().downcast::<BytesMut>().unwrap(), &shared[1..], "{name}");
+    });
+}
+
+#[test]
+fn bounced_batches_that_write_the_same_blocks_in_opposite_order_do_not_wait_for_each_other() {
+    const FAR: u64 = 1 << 16;
+    let volume = memory(&options().write(true).unaligned(Unaligned::Bounce));
+    let have_queued = Arc::new(Barrier::new(2));
+    let (end, ended) = mpsc::channel();
+    for order in [[0, FAR], [FAR, 0]] {
+        let (volume, have_queued, end) = (volume.clone(), Arc::clone(&have_queued), end.clone());
+        std::thread::spawn(move || {
+            let mut batch = volume.batch(&BatchOptions::new(2, BLOCK)).unwrap();
+            batch.queue(Request::write(batch.buffer().unwrap(), order[0])).unwrap();
+            have_queued.wait();
+            batch.queue(Request::write(batch.buffer().unwrap(), order[1])).unwrap();
+            let done = std::iter::from_fn(|| batch.wait().unwrap());
+            end.send(done.filter(|done| done.result.is_ok()).count()).unwrap();
+        });
+    }
+    for _ in 0..2 {
+        assert_eq!(ended.recv_timeout(Duration::from_secs(60)), Ok(2), "the batches wait for each other");
+    }
+}
+
+#[test]
+fn buffers_without_a_byte_are_returned() {
+    each(|name, volume, is_any| {
+        let mut batch = volume.batch_of::<AnyBuf>(&BatchOptions::new(4, 0)).unwrap();
+        for offset in [0, 1, BYTES as u64] {
+            let requests = [
+                Request::read_into(AnyBuf::new(Vec::new()), offset),
+                Request::read_into(AnyBuf::new(Vec::new().into_boxed_slice()), offset),
+                Request::write_from(AnyBuf::new(Vec::new()), offset),
+                Request::write_from(AnyBuf::new(&b""[..]), offset),
+            ];
+            for request in requests {
+                let what = format!("{name}: {request:?}");
+                let (result, buffer) = match batch.queue(request) {
+                    Ok(()) => batch.wait().unwrap().map(|done| (done.result, done.buffer)).unwrap(),
+                    Err(refused) => (Err(refused.error), refused.buffer),
+                };
+                assert!(buffer.is_some(), "{what}");
+                assert_eq!(result.ok(), is_any.then_some(0), "{what}");
+            }
+        }
+        assert_eq!(batch.in_flight(), 0, "{name}");
     });
 }

@@ -66,6 +66,10 @@ impl<T: Threading, B: IoBuf> BouncedBatch<T, B> {
             return self.write_now(request);
         }
         let Request { op, buffer, offset, bytes, token, stream, priority, is_durable } = request;
+        if op.has_memory() && bytes == 0 {
+            self.completed.push_back(Completion { token, buffer, result: Ok(0) });
+            return Ok(());
+        }
         let (buffer, offset, bytes) = match buffer {
             Some(buffer) => match self.job_buffer(op, buffer, offset, bytes) {
                 Ok(job) => (Some(job.0), job.1, job.2),
@@ -250,14 +254,15 @@ impl<T: Threading, B: IoBuf> BouncedBatch<T, B> {
         Ok(())
     }
 
-    /// Locks the blocks of a write against writes of parts of blocks by other threads.
+    /// Locks the blocks of a write against other batches, and against writes of parts of blocks by other threads.
     fn lock(&mut self, offset: u64, bytes: u64) -> Result<Option<Range<u64>>> {
         let range = self.volume.lock_range_of(offset, bytes);
-        let overlaps = |other: &Range<u64>| other.start < range.end && range.start < other.end;
-        if self.pending.iter().any(|(_, pending)| pending.locked.as_ref().is_some_and(overlaps)) {
-            // The batch holds the lock itself until it reaps the write.
-            self.drain()?;
+        if let Ok(locked) = self.volume.try_lock_kept(range.clone()) {
+            return Ok(locked);
         }
+        // The batch itself may hold the lock until it reaps the write. And a batch that waits for another one must hold
+        // no lock, since the other one may wait for this one.
+        self.drain()?;
         Ok(self.volume.lock_kept(range))
     }
 
