@@ -51,7 +51,12 @@ pub use driver::{Driver, Turn};
 /// in the order in which their futures were first polled. A cached read is ready at the first poll. A volume with a
 /// page cache uses it, unless [`BatchOptions::buffered`] selects direct I/O; the driver waits then while such I/O waits
 /// for the cache. On a volume with [`Unaligned::Bounce`](crate::Unaligned::Bounce), the driver executes a write of a
-/// part of a block itself. No future extends the volume: see [`Batch`](crate::Batch).
+/// part of a block itself, and a write waits while another batch or thread writes to its blocks. So the thread of the
+/// driver must not write there in another way, such as by a second driver, or it deadlocks: see
+/// [`Batch`](crate::Batch). No future extends the volume.
+///
+/// If the driver panics, futures fail with [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) as after its drop; a
+/// read or write whose buffer the panic has lost panics as well.
 ///
 /// ```
 /// use iopath::{AlignedBuf, AsyncVolume, BatchOptions, MemoryConfig, MemoryDisk, Options, Volume};
@@ -223,10 +228,12 @@ pub struct Command {
 impl<B: IoBuf> Future for Transfer<B> {
     type Output = (Result<usize>, B);
 
+    /// # Panics
+    /// If a panic of the driver has lost the buffer.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.io.poll(cx).map(|(result, buffer)| {
             let buffer = buffer.and_then(|buffer| buffer.downcast::<B>().ok());
-            (result, buffer.expect("the table returns the buffer of the request"))
+            (result, buffer.expect("the driver has panicked and lost the buffer of the request"))
         })
     }
 }

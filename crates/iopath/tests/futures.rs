@@ -9,6 +9,11 @@ use iopath::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use smol::future::{FutureExt, poll_once};
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Wake};
 use std::time::{Duration, Instant};
 
 const PAGE: usize = 4096;
@@ -117,7 +122,7 @@ fn a_task_of_smol_drives() {
 }
 
 /// Waits until something holds that another thread causes.
-fn eventually(what: &str, holds: impl Fn() -> bool) {
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
         assert!(begun.elapsed() < Duration::from_secs(60), "{what} did not happen");
@@ -180,6 +185,51 @@ fn without_a_driver_futures_fail_and_return_their_buffers() {
         assert_eq!((result.unwrap_err().kind(), buffer.len()), (ErrorKind::Cancelled, PAGE));
     }
     assert_eq!(smol::block_on(futures.flush()).unwrap_err().kind(), ErrorKind::Cancelled);
+}
+
+/// A waker that counts, and panics if it is told so.
+#[derive(Default)]
+struct Woken {
+    times: AtomicU32,
+    panics: bool,
+}
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.times.fetch_add(1, Ordering::Relaxed);
+        assert!(!self.panics, "a waker of the program panics");
+    }
+}
+
+/// Polls a future for the first time.
+fn begin(future: &mut (impl Future + Unpin), woken: &Arc<Woken>) {
+    let waker = Arc::clone(woken).into();
+    assert!(Pin::new(future).poll(&mut Context::from_waker(&waker)).is_pending());
+}
+
+#[test]
+fn a_waker_that_panics_keeps_no_other_task_from_being_woken() {
+    let volume = memory(&Options::new().write(true));
+    for has_driver in [true, false] {
+        let (futures, mut driver) = AsyncVolume::with_driver(&volume, &BatchOptions::new(4, 0)).unwrap();
+        let (bad, good) = (Arc::new(Woken { panics: true, ..Woken::default() }), Arc::default());
+        let mut tasks = [0; 3].map(|_| futures.read_at(AlignedBuf::new(PAGE).unwrap(), 0));
+        for (task, woken) in tasks.iter_mut().zip([&good, &bad, &good]) {
+            begin(task, woken);
+        }
+        if has_driver {
+            eventually("the panic", || catch_unwind(AssertUnwindSafe(|| driver.turn())).is_err());
+            eventually("the wake-ups", || {
+                driver.turn();
+                good.times.load(Ordering::Relaxed) == 2
+            });
+        }
+        drop(driver);
+        assert_eq!([&bad, &good].map(|woken| woken.times.load(Ordering::Relaxed)), [1, 2]);
+        for task in tasks {
+            assert_eq!(smol::block_on(task).0.is_ok(), has_driver);
+        }
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Moves the requests of futures through a batch, and wakes their tasks. Does not wait: the program waits for its
 //! descriptor.
 
-use super::table::Shared;
+use super::table::{Shared, wake_all};
 use crate::batch::{Batch, BatchOptions, Completion, Refused, Request};
 use crate::error::OpenError;
 use crate::source::threading::AnyThread;
@@ -10,8 +10,10 @@ use iopath_os::AnyBuf;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::task::Waker;
+use std::thread;
 use std::time::Duration;
 
 /// Drives the futures of an [`AsyncVolume`](super::AsyncVolume) in an event loop of the program.
@@ -91,6 +93,9 @@ pub(super) fn refused(volume: &Volume, what: &'static str, source: io::Error) ->
 impl Driver {
     /// Submits the requests of futures that were polled, and completes those that the device has completed: their
     /// tasks are woken. Does not wait for the device.
+    ///
+    /// # Panics
+    /// If a waker or the drop of a buffer of the program panics: after all tasks were woken.
     pub fn turn(&mut self) -> Turn {
         // This clears the descriptor. Requests that are queued later make it readable again.
         let mut next = self.batch.poll();
@@ -99,7 +104,9 @@ impl Driver {
             next = self.batch.next_completed();
         }
         self.submit();
-        self.complete();
+        if let Err(panic) = self.complete() {
+            resume_unwind(panic);
+        }
         if self.batch.in_flight() == 0 && self.shared.is_ended() && !self.shared.has_queued() {
             return Turn::Ended;
         }
@@ -140,12 +147,18 @@ impl Driver {
         }
     }
 
-    fn complete(&mut self) {
+    /// Completes the futures of the requests in `done`. Returns the first panic of a waker or of the drop of a buffer:
+    /// neither keeps other tasks from being woken.
+    fn complete(&mut self) -> thread::Result<()> {
         if self.done.is_empty() {
-            return;
+            return Ok(());
         }
-        self.shared.complete(&mut self.done, &mut self.wakers);
-        self.wakers.drain(..).for_each(Waker::wake);
+        let dropped = self.shared.complete(&mut self.done, &mut self.wakers);
+        let woken = wake_all(&mut self.wakers);
+        match dropped {
+            Some(dropped) => woken.and(catch_unwind(AssertUnwindSafe(|| drop(dropped)))),
+            None => woken,
+        }
     }
 }
 
@@ -164,10 +177,15 @@ impl AsRawFd for Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         self.shared.end_driving();
-        // The system refuses to wait: the batch keeps the buffers, and their futures never complete.
-        while let Ok(Some(done)) = self.batch.wait() {
-            self.done.push(done);
-            self.complete();
+        loop {
+            // A panic of the program's code has been reported. It must not keep later futures from completing.
+            let _ = self.complete();
+            match self.batch.wait() {
+                Ok(Some(done)) => self.done.push(done),
+                Ok(None) => break self.shared.fail_lost(),
+                // The system refuses to wait: the batch keeps the buffers, and their futures never complete.
+                Err(_) => break,
+            }
         }
     }
 }

@@ -8,9 +8,14 @@ use iopath_os::sync::{Mutex, MutexGuard};
 use iopath_os::{AnyBuf, Notifier};
 use slab::Slab;
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::PoisonError;
 use std::task::Waker;
+use std::thread;
+
+/// The number of dropped futures among the queued ones from which they are removed before the driver takes them.
+const DROPPED_MAX: usize = 32;
 
 /// The place of a request in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +37,8 @@ struct Table {
     changes: usize,
     /// Entries that the driver has not taken, in order.
     queued: VecDeque<usize>,
+    /// Those among them whose futures are dropped.
+    dropped: usize,
     /// No further requests begin: the last handle is dropped.
     is_ended: bool,
     /// The driver is dropped: no request completes any more.
@@ -44,7 +51,7 @@ struct Slot {
     entry: Entry,
 }
 
-enum Entry {
+pub(super) enum Entry {
     /// Not in the batch yet. A future that was dropped has no request any more.
     Queued(Option<(Request<AnyBuf>, Waker)>),
     /// In the batch. A future that was dropped has no waker any more.
@@ -64,6 +71,38 @@ impl Table {
         self.changes += usize::from(is_change);
         self.slots.insert(Slot { is_change, entry })
     }
+
+    /// Takes the next queued request, whose entry is then in the batch.
+    fn take_queued(&mut self) -> Option<(usize, Request<AnyBuf>)> {
+        loop {
+            let key = self.queued.pop_front()?;
+            let entry = &mut self.slots[key].entry;
+            if let Entry::Queued(Some((request, waker))) = std::mem::replace(entry, Entry::InBatch(None)) {
+                *entry = Entry::InBatch(Some(waker));
+                return Some((key, request));
+            }
+            self.dropped -= 1;
+            self.remove(key);
+        }
+    }
+
+    /// Removes the queued entries of dropped futures once they are more than the others. While the device is stuck,
+    /// tasks with timeouts would otherwise add entries without a limit. O(1) for each dropped future.
+    fn remove_dropped(&mut self) {
+        if self.dropped <= DROPPED_MAX || 2 * self.dropped <= self.queued.len() {
+            return;
+        }
+        self.dropped = 0;
+        let mut queued = std::mem::take(&mut self.queued);
+        queued.retain(|&key| {
+            let is_dropped = matches!(self.slots[key].entry, Entry::Queued(None));
+            if is_dropped {
+                self.remove(key);
+            }
+            !is_dropped
+        });
+        self.queued = queued;
+    }
 }
 
 impl Shared {
@@ -78,15 +117,16 @@ impl Shared {
     /// Adds a request, and wakes the driver unless it has been woken for an earlier one.
     pub(super) fn begin(&self, request: Request<AnyBuf>, waker: &Waker) -> Ticket {
         let is_change = !request.is_read();
+        let own_waker = waker.clone();
         let mut table = self.lock();
         if table.is_undriven {
             let entry = Entry::Completed(Err(self.cancelled()), request.into_buffer());
             let key = table.insert(is_change, entry);
             drop(table);
-            waker.wake_by_ref();
+            own_waker.wake();
             return Ticket(key);
         }
-        let key = table.insert(is_change, Entry::Queued(Some((request, waker.clone()))));
+        let key = table.insert(is_change, Entry::Queued(Some((request, own_waker))));
         let is_first = table.queued.is_empty();
         table.queued.push_back(key);
         drop(table);
@@ -125,6 +165,10 @@ impl Shared {
             Entry::InBatch(waker) => (None, waker.take().map(Entry::of_waker)),
             Entry::Completed(..) => (None, Some(table.remove(ticket.0))),
         };
+        if dropped.0.is_some() {
+            table.dropped += 1;
+            table.remove_dropped();
+        }
         drop(table);
         drop(dropped);
     }
@@ -133,21 +177,19 @@ impl Shared {
     pub(super) fn take_queued(&self, max: usize, taken: &mut Vec<Request<AnyBuf>>) {
         let mut table = self.lock();
         while taken.len() < max
-            && let Some(key) = table.queued.pop_front()
+            && let Some((key, request)) = table.take_queued()
         {
-            let entry = &mut table.slots[key].entry;
-            if let Entry::Queued(Some((request, waker))) = std::mem::replace(entry, Entry::InBatch(None)) {
-                *entry = Entry::InBatch(Some(waker));
-                taken.push(request.token(key as u64));
-            } else {
-                table.remove(key);
-            }
+            taken.push(request.token(key as u64));
         }
     }
 
-    /// Completes requests, and moves the wakers of their futures to `wakers`. The buffers of dropped futures are
-    /// dropped.
-    pub(super) fn complete(&self, done: &mut Vec<Completion<AnyBuf>>, wakers: &mut Vec<Waker>) {
+    /// Completes requests, and moves the wakers of their futures to `wakers`. Returns the results of dropped futures,
+    /// whose buffers run code of the program when they are dropped.
+    pub(super) fn complete(
+        &self,
+        done: &mut Vec<Completion<AnyBuf>>,
+        wakers: &mut Vec<Waker>,
+    ) -> Option<Vec<Entry>> {
         let mut dropped = None;
         let mut table = self.lock();
         for Completion { token, buffer, result } in done.drain(..) {
@@ -160,6 +202,7 @@ impl Shared {
             }
         }
         drop(table);
+        dropped
     }
 
     /// Whether all requests are reads: a cached read that completes at once then overtakes no change.
@@ -185,20 +228,41 @@ impl Shared {
 
     /// The driver is dropped: the queued requests and all later ones fail.
     pub(super) fn end_driving(&self) {
-        let (mut wakers, mut dropped) = (Vec::new(), Vec::new());
+        let mut wakers = Vec::new();
         let mut table = self.lock();
         table.is_undriven = true;
-        while let Some(key) = table.queued.pop_front() {
-            let entry = &mut table.slots[key].entry;
-            if let Entry::Queued(Some((request, waker))) = std::mem::replace(entry, Entry::InBatch(None)) {
-                *entry = Entry::Completed(Err(self.cancelled()), request.into_buffer());
+        while let Some((key, request)) = table.take_queued() {
+            let failed = Entry::Completed(Err(self.cancelled()), request.into_buffer());
+            if let Entry::InBatch(Some(waker)) = std::mem::replace(&mut table.slots[key].entry, failed) {
                 wakers.push(waker);
-            } else {
-                dropped.push(table.remove(key));
             }
         }
         drop(table);
-        wakers.into_iter().for_each(Waker::wake);
+        // A panic of a waker has been reported.
+        let _ = wake_all(&mut wakers);
+    }
+
+    /// The batch has no request any more. A panic in the driver has lost those that are not complete: they fail without
+    /// their buffers.
+    pub(super) fn fail_lost(&self) {
+        let mut wakers = Vec::new();
+        let mut table = self.lock();
+        let keys: Vec<usize> = table.slots.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            let entry = &mut table.slots[key].entry;
+            match entry {
+                Entry::InBatch(Some(_)) => {
+                    let failed = Entry::Completed(Err(self.cancelled()), None);
+                    if let Entry::InBatch(Some(waker)) = std::mem::replace(entry, failed) {
+                        wakers.push(waker);
+                    }
+                }
+                Entry::InBatch(None) => drop(table.remove(key)),
+                Entry::Queued(_) | Entry::Completed(..) => {}
+            }
+        }
+        drop(table);
+        let _ = wake_all(&mut wakers);
     }
 
     /// Requests whose futures have not returned.
@@ -212,8 +276,69 @@ impl Shared {
     }
 }
 
+/// Wakes each task, also after a waker of the program has panicked. Returns the first panic.
+pub(super) fn wake_all(wakers: &mut Vec<Waker>) -> thread::Result<()> {
+    let mut result = Ok(());
+    for waker in wakers.drain(..) {
+        let woken = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+        result = result.and(woken);
+    }
+    result
+}
+
 impl Entry {
     const fn of_waker(waker: Waker) -> Self {
         Self::InBatch(Some(waker))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MemoryConfig, MemoryDisk, Options};
+
+    fn table() -> Shared {
+        let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 16)).unwrap();
+        Shared::new(&Volume::memory(&disk, &Options::new()).unwrap(), Notifier::new().unwrap())
+    }
+
+    fn begin(table: &Shared, offset: u64) -> Ticket {
+        table.begin(Request::discard(offset, 0), Waker::noop())
+    }
+
+    #[test]
+    fn futures_that_are_dropped_before_the_driver_takes_them_need_no_memory_without_a_limit() {
+        let table = table();
+        for number in 0..10_000 {
+            let ticket = begin(&table, number);
+            if number % 1000 != 0 {
+                table.abandon(ticket);
+            }
+        }
+        assert!(table.in_flight() <= 10 + 2 * DROPPED_MAX, "{} entries", table.in_flight());
+        let mut taken = Vec::new();
+        table.take_queued(usize::MAX, &mut taken);
+        let order: Vec<_> = taken.iter().map(|request| format!("{request:?}")).collect();
+        let expected = |number: usize| format!("offset: {}, ", number * 1000);
+        assert!(order.iter().enumerate().all(|(number, it)| it.contains(&expected(number))), "{order:?}");
+        assert_eq!((order.len(), table.in_flight(), table.lock().changes), (10, 10, 10));
+    }
+
+    #[test]
+    fn requests_that_a_panic_has_lost_fail() {
+        let table = table();
+        let (kept, dropped) = (begin(&table, 0), begin(&table, 1));
+        let mut taken = Vec::new();
+        table.take_queued(2, &mut taken);
+        table.abandon(dropped);
+        let queued = begin(&table, 2);
+        drop(taken);
+        table.end_driving();
+        table.fail_lost();
+        for ticket in [kept, queued] {
+            let (result, buffer) = table.poll(ticket, Waker::noop()).unwrap();
+            assert_eq!((result.unwrap_err().kind(), buffer.is_none()), (ErrorKind::Cancelled, true));
+        }
+        assert_eq!(table.in_flight(), 0);
     }
 }
