@@ -11,7 +11,7 @@ use crate::queues::{Devices, OpenDevice, Opened, Queue, Shape, SharedDevice, Tun
 use iopath_core::elevator::ElevatorSpec;
 use iopath_core::{Limits, QueueConfig, SECTOR_BYTES, StripeConfig};
 use iopath_os::target::guard::Contents;
-use iopath_os::target::{self, DioAlignment, Kind, Target, open_exclusive};
+use iopath_os::target::{self, DioAlignment, FileId, Kind, Target, open_exclusive};
 use iopath_os::{
     BufferPool, EngineConfig, Fallback, Faulty, FileMap, Geometry, Mapped, MemoryDisk, REQUEST_BYTES,
     RealDevice, Remote, Runner, StripedError, Timed, limits_of,
@@ -115,15 +115,19 @@ impl Source {
         if target.kind == Kind::Directory {
             return Err(OpenError::Directory(target.path));
         }
+        let metadata = file.metadata().map_err(system(&given, "inspected"))?;
         let refused = |what| move |errno: Errno| system(&given, what)(errno.into());
-        let stat = rustix::fs::fstat(&file).map_err(refused.clone()("inspected"))?;
-        if stat.st_ino != target.id.inode {
+        if FileId::from(&metadata) != target.id {
             // The file was removed or replaced: the properties of its path are not its own.
             return Err(refused("found by its path")(Errno::STALE));
         }
         let flags = rustix::fs::fcntl_getfl(&file).map_err(refused.clone()("inspected"))?;
         if options.write && flags & OFlags::RWMODE != OFlags::RDWR {
             return Err(refused("written: it was not opened for reading and writing")(Errno::BADF));
+        }
+        if options.write && flags.contains(OFlags::APPEND) {
+            // Such a write ignores its offset (pwrite(2), bugs).
+            return Err(refused("written: it was opened for appending")(Errno::INVAL));
         }
         rustix::fs::fcntl_setfl(&file, flags | OFlags::DIRECT).map_err(refused("used for direct I/O"))?;
         Self::of_file(file, target, options)

@@ -35,6 +35,10 @@ fn a_file_without_a_path_or_the_right_to_write_is_refused() {
     assert!(matches!(refused, OpenError::System { .. }), "{refused}");
     assert!(refused.to_string().contains("not opened for reading and writing"), "{refused}");
     Volume::from_file(read_only, &options()).unwrap();
+    let appending = OpenOptions::new().read(true).append(true).open(&path).unwrap();
+    let refused = Volume::from_file(appending.try_clone().unwrap(), &options().write(true)).unwrap_err();
+    assert!(refused.to_string().contains("opened for appending"), "{refused}");
+    Volume::from_file(appending, &options()).unwrap();
     assert!(matches!(
         Volume::from_file(File::open(directory.path()).unwrap(), &options()).unwrap_err(),
         OpenError::Directory(_)
