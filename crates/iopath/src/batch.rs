@@ -70,7 +70,8 @@ pub use request::Request;
 /// On a volume with [`Unaligned::Bounce`](crate::Unaligned::Bounce), a request whose offset, length or memory is
 /// unaligned is copied through an aligned buffer. A write of a part of a block waits, in [`Batch::queue`], for the
 /// requests of the batch in flight, and then reads, changes and writes the block. A queued write locks its blocks until
-/// it is reaped: reap it before the thread writes there in another way, or it deadlocks.
+/// it is reaped: reap it before the thread writes there in another way, or it deadlocks. A write to blocks that another
+/// batch or thread has locked waits, in [`Batch::queue`], first for the requests of the batch and then for the lock.
 ///
 /// # On a mapped file without a page cache
 /// Each thread and each batch has a queue. A flush that saves metadata waits until all earlier flushes and forced
@@ -314,6 +315,10 @@ impl<T: Threading, B: IoBuf> Batch<T, B> {
         if is_cancelled {
             let result = Err(self.volume.error(ErrorKind::Cancelled));
             self.cancelled.push_back(Completion { token, buffer: None, result });
+            // An event loop that waits for the descriptor polls.
+            if let Some(notifier) = &self.notifier {
+                notifier.notify();
+            }
         }
         is_cancelled
     }

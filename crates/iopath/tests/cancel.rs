@@ -4,6 +4,7 @@ use iopath::{
     BatchOptions, BufferPool, ErrorKind, Fault, Faults, IoMode, MemoryConfig, MemoryDisk, Op, Options,
     Request, Unaligned, Volume,
 };
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::time::Duration;
 
 const PAGE: usize = 4096;
@@ -47,6 +48,24 @@ fn a_cancelled_request_completes_at_once_and_keeps_its_buffer_until_the_device_i
         let returned = [pool.take(), pool.take()];
         assert!(returned.iter().all(Option::is_some), "{name}");
         assert_eq!(batch.in_flight(), 0, "{name}");
+    });
+}
+
+#[test]
+fn a_cancellation_wakes_the_event_loop() {
+    each(Op::Read, |name, volume, faults| {
+        let mut batch = volume.batch(&BatchOptions::new(2, PAGE)).unwrap();
+        let descriptor = batch.completion_fd().unwrap();
+        let is_readable = || {
+            let limit = Timespec::default();
+            poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&limit)).unwrap() == 1
+        };
+        batch.queue(Request::read(batch.buffer().unwrap(), 0).token(1)).unwrap();
+        batch.submit();
+        while batch.poll().is_some() || is_readable() {}
+        assert!(batch.cancel(1) && is_readable(), "{name}");
+        assert_eq!(batch.poll().map(|done| done.token), Some(1), "{name}");
+        faults.stop();
     });
 }
 
