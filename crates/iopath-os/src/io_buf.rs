@@ -29,6 +29,9 @@ pub use bounced::JobBuf;
 /// - any thread may read the initialised bytes, and no code changes them;
 /// - the memory of [`IoBuf::space`] belongs to this value alone: no other code reads or writes it.
 ///
+/// No method of this trait panics, and each returns the same value every time, except that [`IoBuf::set_init`] adds
+/// initialised bytes.
+///
 /// The memory lies outside of the value: an array is no `IoBuf`. The first [`IoBuf::init_bytes`] bytes from
 /// [`IoBuf::start`] on are initialised.
 pub unsafe trait IoBuf: 'static {
