@@ -92,8 +92,8 @@ pub struct Series {
     pub iops: Option<PathBuf>,
     /// The time that one line covers; zero for a line for each transfer.
     pub average: Duration,
-    /// Whether the series of several jobs and clones go to one file, without a number in its name. This one then begins the
-    /// file, or is added to it.
+    /// Whether the series of several jobs and clones go to one file, without a number in its name. This one then begins
+    /// the file, or is added to it.
     pub joined: Option<bool>,
     /// Whether lines have the offset.
     pub has_offset: bool,
@@ -110,7 +110,8 @@ impl Series {
     }
 
     /// The files of the job with this number, from 1 on in its file: `NAME_KIND.NUMBER.log`, as in fio; of several
-    /// clones `NAME_KIND.log`. In the order of throughput, latency, latency from the submission, and transfers a second.
+    /// clones `NAME_KIND.log`. In the order of throughput, latency, latency from the submission, and transfers a
+    /// second.
     pub fn files(&self, number: usize) -> [Option<PathBuf>; 4] {
         let Self { throughput, latency, iops, .. } = self;
         let number = self.joined.map_or_else(|| format!(".{number}"), |_| String::new());

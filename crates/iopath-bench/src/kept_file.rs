@@ -18,7 +18,7 @@ const MARK: &str = "user.iopath.created";
 /// The longest mark in bytes.
 const MARK_BYTES_MAX: usize = 96;
 
-/// A file, whatever its name is.
+/// A file, under any name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     device: u64,

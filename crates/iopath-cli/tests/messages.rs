@@ -36,8 +36,8 @@ fn a_value_out_of_range_is_answered_with_the_option_the_value_and_the_range() {
     for (option, value, valid) in [
         ("--percentage-random", "200", "use 0 to 100"),
         ("--percentage-random", "x", "use 0 to 100"),
-        ("--random-distribution", "zipf:x", "zipf:THETA (above 0)"),
-        ("--random-distribution", "pareto:2", "pareto:POWER (between 0 and 1)"),
+        ("--random-distribution", "zipf:x", "zipf:THETA (above 0; 1.1)"),
+        ("--random-distribution", "pareto:2", "pareto:POWER (between 0 and 1; 0.2)"),
         ("--random-distribution", "normal:5:7", "a :CENTER from 0 to 1"),
     ] {
         let line = refused(2, &[&run[..], &[option, value]].concat());

@@ -135,9 +135,19 @@ fn series_do_not_follow_a_link_either() {
     fs::write(&victim, "mine").unwrap();
     fs::write(&jobs, "[a]\nioengine=null\nsize=1m\nwrite_bw_log=series\n").unwrap();
     symlink(&victim, directory.path().join("series_bw.1.log")).unwrap();
-    let output = iopath(&["run", "jobs.fio"]).current_dir(directory.path()).output().unwrap();
+    let run = |arguments: &[&str]| {
+        let output = iopath(&[&["run", "jobs.fio"], arguments].concat())
+            .current_dir(directory.path())
+            .output()
+            .unwrap();
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "mine");
+        output
+    };
+    let refused = run(&[]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("series_bw.1.log exists"), "{}", text(&refused.stderr));
+    let output = run(&["--overwrite"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert_eq!(fs::read_to_string(&victim).unwrap(), "mine");
     let series = fs::read_to_string(directory.path().join("series_bw.1.log")).unwrap();
     assert!(series.lines().count() > 0);
 }

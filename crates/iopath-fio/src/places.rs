@@ -125,8 +125,8 @@ impl Place {
     }
 }
 
-/// The only name of a file that does not exist: in its directory, with symbolic links resolved. `creates`: the directory
-/// need not exist, as in fio.
+/// The only name of a file that does not exist: in its directory, with symbolic links resolved. `creates`: the
+/// directory need not exist, as in fio.
 fn resolved(file: &Path, creates: bool) -> Result<PathBuf, BenchError> {
     let mut file = file.to_owned();
     for _ in 0..LINKS_MAX {

@@ -295,7 +295,7 @@ fn check_series(jobs: &[Job], members: &[Vec<Member>]) -> Result<(), JobFileErro
         if let Some(file) = series.files(number).into_iter().flatten().find(is_users) {
             return Err(jobs[member.job].problem(format!(
                 "{} exists and was not written by iopath; use another name (write_bw_log, write_lat_log, write_iops_log), or \
-                 replace it with --allow-overwrite",
+                 replace it with --overwrite (of `iopath fio`: --allow-overwrite)",
                 file.display()
             )));
         }

@@ -58,7 +58,8 @@ fn the_last_bytes_of_a_file_are_read_written_zeroed_and_trimmed_on_every_path() 
                 ];
                 for (number, operation) in operations.into_iter().enumerate() {
                     let mut data = vec![number as u8 + 100; size - start];
-                    client.execute(operation, &mut data).unwrap();
+                    let ended = client.execute(operation, &mut data);
+                    assert!(ended.is_ok(), "{mode:?}, {size} bytes, {operation:?}: {ended:?}");
                     match operation {
                         ClientOperation::Read { .. } => assert!(data == content[start..], "{mode:?}, {size}"),
                         ClientOperation::Write { .. } => content[start..].copy_from_slice(&data),

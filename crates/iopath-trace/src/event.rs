@@ -1,4 +1,4 @@
-//! One event of a trace, whatever its format. Readers make events; `join.rs` makes records of the request log of them.
+//! One event of a trace, of any format. Readers make events; `join.rs` makes records of the request log of them.
 
 use iopath_core::{Instant, Op, SECTOR_BYTES};
 use iopath_log::kernel::{KernelEvent, What};

@@ -71,6 +71,9 @@ impl<T: Threading, B: IoBuf> BouncedBatch<T, B> {
             return Ok(());
         }
         let (buffer, offset, bytes) = match buffer {
+            Some(buffer) if op == Op::Read && self.reaches_past_the_end(offset, bytes) => {
+                return self.read_now(buffer, offset, bytes, token);
+            }
             Some(buffer) => match self.job_buffer(op, buffer, offset, bytes) {
                 Ok(job) => (Some(job.0), job.1, job.2),
                 Err((buffer, source)) => {
@@ -251,6 +254,40 @@ impl<T: Threading, B: IoBuf> BouncedBatch<T, B> {
         };
         let result = written.map(|()| bytes as usize);
         self.completed.push_back(Completion { token, buffer: Some(buffer), result });
+        Ok(())
+    }
+
+    /// Whether the last block of a read ends after the end of a raw volume, which the queue refuses.
+    fn reaches_past_the_end(&self, offset: u64, bytes: u64) -> bool {
+        let block = u64::from(self.volume.facts().block_bytes);
+        let end = offset.saturating_add(bytes).checked_next_multiple_of(block);
+        !self.volume.cuts_off_at_end() && end.is_none_or(|end| end > self.volume.size_bytes())
+    }
+
+    /// Executes a read of the last block, after all requests of the batch.
+    fn read_now(&mut self, buffer: B, offset: u64, bytes: u64, token: u64) -> Result<(), Refused<B>> {
+        let block = u64::from(self.volume.facts().block_bytes);
+        let start = offset / block * block;
+        let drained = self.drain();
+        // After the wait, in which the volume may have become shorter.
+        let available = self.volume.size_bytes().saturating_sub(start) as usize;
+        let copied = drained.and_then(|()| {
+            let no_memory = |source| self.volume.error(ErrorKind::NoMemory).because(Cause::Memory(source));
+            let mut copy = AlignedBuf::new(available.next_multiple_of(block as usize)).map_err(no_memory)?;
+            let read = self.volume.read_at(&mut copy[..available], start)?;
+            Ok((copy, read))
+        });
+        let (copy, read) = match copied {
+            Ok(copied) => copied,
+            Err(error) => {
+                return Err(Refused { error: error.of_range(Op::Read, offset, bytes), buffer: Some(buffer) });
+            }
+        };
+        self.bounced += 1;
+        let job = JobBuf::bounced_read(buffer, copy, (offset - start) as usize, bytes as usize);
+        let (buffer, bytes, copy) = job.finish(true, read);
+        self.spare.extend(copy);
+        self.completed.push_back(Completion { token, buffer: Some(buffer), result: Ok(bytes) });
         Ok(())
     }
 
