@@ -163,7 +163,7 @@ pub(super) static VERBS: &[Verb] = &[
             "docs/record.md, docs/log.md",
             &[
                 "Records the I/O of all programs on the kernel's own path, from the tracepoints of the block layer, until the \
-                 command ends, the time of --for is over, or Ctrl-C. The file is a request log: `iopath log`, `report`, `fit` \
+                 command ends, the time of --for has passed, or Ctrl-C. The file is a request log: `iopath log`, `report`, `fit` \
                  and `whatif` read it. Each queue of the log is a device, and each stream a process.",
                 "It needs root, or CAP_PERFMON and a readable tracefs. Events that the kernel could not deliver are counted, by \
                  event and CPU, and the summary states them.",

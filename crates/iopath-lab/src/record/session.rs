@@ -78,8 +78,8 @@ pub struct Recorded {
     pub status: Option<ExitStatus>,
 }
 
-/// Records until the duration is over, the command has ended or the end is requested ([`Interruption`]), whichever is
-/// first.
+/// Records until the duration has passed, the command has ended or the end is requested ([`Interruption`]), whichever
+/// is first.
 ///
 /// # Errors
 /// If the kernel refuses its events, the log cannot be written, or the command cannot be started.

@@ -90,7 +90,7 @@ impl Regular {
         self.next.store(NONE, Relaxed);
     }
 
-    /// Client `number` has rested. It takes over if the term is over.
+    /// Client `number` has rested. It takes over if the term has ended.
     pub(super) fn rested(&self, number: u32, now: Instant) {
         let term_nanos = now.as_nanos().saturating_sub(self.since.load(Relaxed));
         if self.next.load(Relaxed) == NONE && u128::from(term_nanos) > TERM.as_nanos() {

@@ -232,7 +232,7 @@ impl TraceRings {
         Ok(())
     }
 
-    /// Waits until a ring is a quarter full, a signal arrives, or the time is over.
+    /// Waits until a ring is a quarter full, a signal arrives, or the time has passed.
     pub fn wait(&self, timeout: Duration) {
         let events = self.cpus.iter().filter_map(|cpu| cpu.events.first());
         let mut polled: Vec<_> = events.map(|event| PollFd::new(event, PollFlags::IN)).collect();
