@@ -1,34 +1,46 @@
 //! `iopath record`: records the I/O of any program into a request log, and says what to do with it.
 
+mod screen;
+
 use crate::args::RecordArgs;
 use crate::destination::{self, Destination};
 use crate::stderr::note;
 use iopath_bench::Interruption;
-use iopath_lab::record::{RecordRequest, Recorded, record};
+use iopath_lab::record::{RecordRequest, Recorded, Top, record};
+use iopath_log::Interval;
 use iopath_report::numbers::{count, counted, digits};
+use screen::Screen;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let targets: Vec<&Path> = args.devices.iter().map(PathBuf::as_path).collect();
-    destination::check(&[Destination::recording(&args.output, args.force)], &targets)?;
+    let default = || args.top.is_none().then(|| PathBuf::from("record.log"));
+    let file = args.output.clone().or_else(default);
+    let written: Vec<_> = file.iter().map(|file| Destination::recording(file, args.force)).collect();
+    destination::check(&written, &targets)?;
     // Until the summary is printed, the first Ctrl-C only ends the recording.
     let interruption = Interruption::catch();
-    let recorded = record(&RecordRequest {
+    let request = RecordRequest {
         devices: args.devices.clone(),
         duration: args.time,
-        file: args.output.clone(),
+        file,
         limit_bytes: args.log_limit,
         ring_bytes: args.ring_size,
         command: args.command.clone(),
-    })?;
-    summarise(args, &recorded);
+    };
+    let mut screen = Screen::new(!args.command.is_empty());
+    let mut show = |interval: &Interval| screen.show(interval);
+    let top = args.top.map(|every| Top { every, show: &mut show });
+    let recorded = record(&request, top)?;
+    summarise(request.file.as_deref(), &recorded);
+    screen.finish()?;
     drop(interruption);
     Ok(recorded.exit_code().map_or(ExitCode::SUCCESS, ExitCode::from))
 }
 
 /// Prints the outcome, the losses, and the next command. On stderr: stdout belongs to the command.
-fn summarise(args: &RecordArgs, recorded: &Recorded) {
+fn summarise(file: Option<&Path>, recorded: &Recorded) {
     let Recorded { totals, events, losses, late, devices, elapsed, cpu, ring_use, .. } = recorded;
     let seconds = elapsed.as_secs_f64();
     let share = |part: f64| format!("{}%", digits(part * 100.0));
@@ -67,7 +79,7 @@ fn summarise(args: &RecordArgs, recorded: &Recorded) {
         let late = counted(*late, "event");
         note(format_args!("{late} arrived late and have the time of the event before"));
     }
-    if totals.records > 0 {
-        note(format_args!("next: iopath log {}", args.output.display()));
+    if let Some(file) = file.filter(|_| totals.records > 0) {
+        note(format_args!("next: iopath log {}", file.display()));
     }
 }

@@ -1,9 +1,10 @@
 //! `iopath record` on loop devices: the log has every request that the kernel counts, each with its process. Skipped
 //! where the process may not record, or has no loop devices.
 
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use crate::loops::{Alone, Loop, text};
 use crate::support::{becomes_true, iopath, json_of, with_default_signals};
@@ -199,4 +200,33 @@ fn a_device_that_does_not_exist_is_named() {
     assert_eq!(output.status.code(), Some(1));
     assert!(lossy(&output.stderr).contains("no-such-device"), "{}", lossy(&output.stderr));
     assert!(!directory.path().join("log").exists());
+}
+
+#[test]
+fn top_shows_devices_and_processes_until_its_reader_leaves() {
+    device_or_skip!(alone, device);
+    let directory = directory();
+    let name = device.device.file_name().unwrap().to_str().unwrap();
+    let mut command = iopath(&["record", "--top=100ms", "--for", "10m", name]);
+    let mut top = command.current_dir(directory.path()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(top.stdout.take().unwrap()).lines();
+    let read = format!("if={}", text(&device.device));
+    let reads = || Command::new("dd").args([&read, "of=/dev/null", "iflag=direct", "bs=4k"]).output();
+    let line = std::thread::scope(|scope| {
+        let first = scope.spawn(|| lines.next().expect("a device has I/O").unwrap());
+        while !first.is_finished() {
+            assert_success(&reads().unwrap());
+        }
+        first.join().unwrap()
+    });
+    assert!(line.starts_with(&format!("{name}: ")) && line.contains("most bytes: dd "), "{line}");
+    drop(lines);
+    let has_ended = becomes_true(|| {
+        assert_success(&reads().unwrap());
+        top.try_wait().unwrap().is_some()
+    });
+    assert!(has_ended, "it goes on without a reader");
+    assert!(top.wait().unwrap().success(), "a closed pipe is no failure");
+    assert!(!directory.path().join("record.log").exists(), "--top alone writes no log");
+    drop(alone);
 }

@@ -7,4 +7,4 @@ mod error;
 mod session;
 
 pub use error::RecordError;
-pub use session::{RecordRequest, Recorded, record};
+pub use session::{RecordRequest, Recorded, Top, record};

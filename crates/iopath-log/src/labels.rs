@@ -91,7 +91,7 @@ impl Labels {
     }
 
     /// Adds the labels of a later frame. A later label of a number replaces the earlier one.
-    pub(crate) fn merge(&mut self, later: Self) {
+    pub fn merge(&mut self, later: Self) {
         fn place<T>(labels: &mut Vec<T>, label: T, number: impl Fn(&T) -> u16) {
             match labels.binary_search_by_key(&number(&label), &number) {
                 Ok(index) => labels[index] = label,

@@ -62,8 +62,8 @@ pub use reader::{BlockSource, End, LogReader, is_log, starts_log};
 pub use ring::{Producer, RingReader, ring_reader};
 pub use summary::{
     AccessCounts, Contents, Depth, DeviceShare, ElevatorChange, ErrorCount, EventCounts, FileAccess, Flow,
-    OpCounts, Plugging, Reasons, RepeatShare, Report, SUMMARY_SCHEMA, Seeks, SizeClass, Slow, Stage, Stages,
-    StreamShare,
+    Interval, Intervals, OpCounts, Plugging, Reasons, RepeatShare, Report, SUMMARY_SCHEMA, Seeks, SizeClass,
+    Slow, Stage, Stages, StreamShare,
 };
 pub use text::{Plain, escape_json, for_terminal};
 pub use writer::{LogOptions, LogWriter, SyncLogWriter, SyncSink};

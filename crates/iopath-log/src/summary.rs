@@ -7,6 +7,7 @@ mod depth;
 mod devices;
 mod elevators;
 mod histogram;
+mod intervals;
 mod join;
 mod latency;
 mod repeats;
@@ -21,6 +22,7 @@ mod tallies;
 mod timeline;
 
 pub(crate) use contents::Seen;
+pub use intervals::{Interval, Intervals};
 pub use report::{
     AccessCounts, Contents, Depth, DeviceShare, ElevatorChange, ErrorCount, EventCounts, FileAccess, Flow,
     OpCounts, Plugging, Reasons, RepeatShare, Report, SCHEMA as SUMMARY_SCHEMA, Seeks, SizeClass, Slow,

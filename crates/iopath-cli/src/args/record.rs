@@ -15,9 +15,19 @@ pub(crate) struct RecordArgs {
     /// Record for this time (30s, 5m; a plain number is seconds); default: until the command ends, or until Ctrl-C
     #[arg(long = "for", value_parser = duration, value_name = "TIME")]
     pub(crate) time: Option<Duration>,
-    /// The request log to write, for iopath log
-    #[arg(long, short, default_value = "record.log", value_name = "FILE", value_parser = log_file)]
-    pub(crate) output: PathBuf,
+    /// The request log to write, for iopath log; default: record.log, with --top none
+    #[arg(long, short, value_name = "FILE", value_parser = log_file)]
+    pub(crate) output: Option<PathBuf>,
+    /// Show each device and process once per TIME, by default 1s: on a terminal as a page, else a line for each device
+    #[arg(
+        long,
+        value_parser = duration,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "1s",
+        value_name = "TIME"
+    )]
+    pub(crate) top: Option<Duration>,
     /// Maximum size of the log; default: 4g
     #[arg(long, value_parser = size, value_name = "SIZE")]
     pub(crate) log_limit: Option<u64>,

@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use iopath_core::LogSink;
 use iopath_log::kernel::{DeviceNumber, DeviceSource, OpenedDevice};
-use iopath_log::{Labels, QueueLabel, SyncLogWriter};
+use iopath_log::{Intervals, Labels, LogError, QueueLabel, SyncLogWriter, Totals};
 use iopath_os::target::{DeviceNumber as SysNumber, Disk, Roots};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::sync::Arc;
@@ -101,15 +102,57 @@ fn number_of_name(name: &str) -> Option<SysNumber> {
 /// Opens the queues of devices as they have their first event.
 #[derive(Debug)]
 pub(super) struct Queues {
-    log: Arc<SyncLogWriter>,
-    opened: u16,
-    /// The names of the devices, in the order of their queues.
-    pub(super) names: Vec<String>,
+    receivers: Receivers,
+    /// The devices, in the order of their queues.
+    pub(super) labels: Vec<QueueLabel>,
+}
+
+/// What receives the records of all devices.
+#[derive(Debug, Clone)]
+pub(super) enum Receivers {
+    Log(Arc<SyncLogWriter>),
+    /// The figures of intervals, and a log behind them.
+    Intervals(Intervals, Option<Arc<SyncLogWriter>>),
+}
+
+impl Receivers {
+    pub(super) fn log(&self) -> Option<&SyncLogWriter> {
+        match self {
+            Self::Log(log) | Self::Intervals(_, Some(log)) => Some(log),
+            Self::Intervals(_, None) => None,
+        }
+    }
+
+    pub(super) const fn intervals(&self) -> Option<&Intervals> {
+        match self {
+            Self::Log(_) => None,
+            Self::Intervals(intervals, _) => Some(intervals),
+        }
+    }
+
+    /// Ends the log.
+    pub(super) fn finish(self, missed: u64) -> Result<Totals, LogError> {
+        match self {
+            Self::Log(log) | Self::Intervals(_, Some(log)) => {
+                Arc::into_inner(log).expect("the joiner and its queues are dropped").finish_with(missed)
+            }
+            Self::Intervals(_, None) => Ok(Totals { missed, ..Totals::default() }),
+        }
+    }
+
+    fn add_queue(&self) -> Box<dyn LogSink> {
+        match self {
+            Self::Log(log) => Box::new(log.add_queue()),
+            Self::Intervals(intervals, log) => {
+                intervals.add_queue(log.as_ref().map(|log| Box::new(log.add_queue()) as Box<dyn LogSink>))
+            }
+        }
+    }
 }
 
 impl Queues {
-    pub(super) const fn new(log: Arc<SyncLogWriter>) -> Self {
-        Self { log, opened: 0, names: Vec::new() }
+    pub(super) const fn new(receivers: Receivers) -> Self {
+        Self { receivers, labels: Vec::new() }
     }
 }
 
@@ -122,15 +165,17 @@ impl DeviceSource for Queues {
         // A device without this directory gets bios, unless it is gone already.
         let is_partition = folder.join("partition").exists();
         let has_requests = resolved.is_none() || is_partition || folder.join("mq").exists();
-        let label = QueueLabel { queue: self.opened, name: name.clone(), number: device.to_string() };
-        // Before the first record of the queue, so that a reader can select the device.
-        self.log.add_labels(&Labels { queues: vec![label], ..Labels::default() });
-        self.opened = self.opened.saturating_add(1);
-        self.names.push(name);
+        let queue = u16::try_from(self.labels.len()).unwrap_or(u16::MAX);
+        let label = QueueLabel { queue, name, number: device.to_string() };
+        if let Some(log) = self.receivers.log() {
+            // Before the first record of the queue, so that a reader can select the device.
+            log.add_labels(&Labels { queues: vec![label.clone()], ..Labels::default() });
+        }
+        self.labels.push(label);
         let fua = fs::read_to_string(folder.join("queue/fua"));
         // Without the attribute: the device is gone, or a partition, which has no bios of its own.
         let has_fua = fua.map_or(true, |text| text.trim() != "0");
-        OpenedDevice { sink: Box::new(self.log.add_queue()), has_requests, has_fua }
+        OpenedDevice { sink: self.receivers.add_queue(), has_requests, has_fua }
     }
 }
 

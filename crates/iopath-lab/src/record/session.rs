@@ -2,7 +2,9 @@
 //! and writes the log.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::fs;
+use std::ops::ControlFlow;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
@@ -12,13 +14,13 @@ use std::time::{Duration, SystemTime};
 use iopath_bench::Interruption;
 use iopath_core::Instant;
 use iopath_log::kernel::{JoinCounts, Joiner, KernelEvent};
-use iopath_log::{Labels, LogInfo, LogOptions, Loss, SyncLogWriter, Totals};
+use iopath_log::{Interval, Intervals, Labels, LogInfo, LogOptions, Loss, SyncLogWriter, Totals};
 use iopath_os::trace::{RingsConfig, TraceRings, Tracefs};
 use iopath_os::{now, process_cpu_times};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::decode::Decoder;
-use super::devices::{Queues, Selected};
+use super::devices::{Queues, Receivers, Selected};
 use super::error::RecordError;
 
 /// The time between two reads of the rings, unless one is a quarter full before.
@@ -41,14 +43,28 @@ pub struct RecordRequest {
     pub devices: Vec<PathBuf>,
     /// The duration; `None` until the command ends or a signal arrives.
     pub duration: Option<Duration>,
-    /// The log.
-    pub file: PathBuf,
+    /// The log; `None` for none.
+    pub file: Option<PathBuf>,
     /// The maximum size of the log in bytes; `None` for the default.
     pub limit_bytes: Option<u64>,
     /// The ring of each CPU in bytes; `None` for the default.
     pub ring_bytes: Option<u64>,
     /// The command and its arguments; empty for none.
     pub command: Vec<OsString>,
+}
+
+/// Receives the figures of intervals while a recording is in progress.
+pub struct Top<'a> {
+    /// The length of an interval.
+    pub every: Duration,
+    /// Receives the figures of an interval. The recording ends if it returns `Break`.
+    pub show: &'a mut dyn FnMut(&Interval) -> ControlFlow<()>,
+}
+
+impl fmt::Debug for Top<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Top").field("every", &self.every).finish_non_exhaustive()
+    }
 }
 
 /// The result of a recording.
@@ -79,11 +95,11 @@ pub struct Recorded {
 }
 
 /// Records until the duration has passed, the command has ended or the end is requested ([`Interruption`]), whichever
-/// is first.
+/// is first. Without a log, only `top` shows what was recorded.
 ///
 /// # Errors
 /// If the kernel refuses its events, the log cannot be written, or the command cannot be started.
-pub fn record(request: &RecordRequest) -> Result<Recorded, RecordError> {
+pub fn record(request: &RecordRequest, top: Option<Top<'_>>) -> Result<Recorded, RecordError> {
     let selected = Selected::find(&request.devices)?;
     let tracefs = Tracefs::open()?;
     let (decoder, traced) = Decoder::new(&tracefs, &selected)?;
@@ -92,23 +108,28 @@ pub fn record(request: &RecordRequest) -> Result<Recorded, RecordError> {
     let rings = TraceRings::open(&traced, &RingsConfig { ring_bytes, forks: !request.command.is_empty() })?;
     let options = LogOptions::default();
     let limit_bytes = request.limit_bytes.unwrap_or(options.limit_bytes);
-    let log = SyncLogWriter::create(&request.file, &info(&selected), &LogOptions { limit_bytes, ..options })?;
-    let log = Arc::new(log);
+    let create = |file| SyncLogWriter::create(file, &info(&selected), &LogOptions { limit_bytes, ..options });
+    let receivers = match (request.file.as_deref().map(create).transpose()?.map(Arc::new), &top) {
+        (Some(log), None) => Receivers::Log(log),
+        (log, _) => Receivers::Intervals(Intervals::new(now()), log),
+    };
     let session = Session {
         rings,
         decoder,
-        joiner: Joiner::new(Queues::new(Arc::clone(&log))),
-        log,
+        joiner: Joiner::new(Queues::new(receivers.clone())),
+        receivers,
+        labels: Labels::default(),
         waiting: Vec::new(),
         events: 0,
         lost: 0,
         bytes_max: 0,
     };
-    let recorded = session.run(request);
-    let is_file = fs::metadata(&request.file).is_ok_and(|metadata| metadata.is_file());
-    if matches!(recorded, Err(RecordError::Command { .. })) && is_file {
+    let recorded = session.run(request, top);
+    if let (Err(RecordError::Command { .. }), Some(file)) = (&recorded, &request.file)
+        && fs::metadata(file).is_ok_and(|metadata| metadata.is_file())
+    {
         // Nothing was recorded.
-        let _ = fs::remove_file(&request.file);
+        let _ = fs::remove_file(file);
     }
     recorded
 }
@@ -136,7 +157,9 @@ struct Session {
     rings: TraceRings,
     decoder: Decoder,
     joiner: Joiner<Queues>,
-    log: Arc<SyncLogWriter>,
+    receivers: Receivers,
+    /// The devices and processes so far, if intervals show them.
+    labels: Labels,
     /// Events that may be preceded by others that are not read yet.
     waiting: Vec<KernelEvent>,
     events: u64,
@@ -146,7 +169,7 @@ struct Session {
 }
 
 impl Session {
-    fn run(mut self, request: &RecordRequest) -> Result<Recorded, RecordError> {
+    fn run(mut self, request: &RecordRequest, top: Option<Top<'_>>) -> Result<Recorded, RecordError> {
         let cpu_before = cpu_time();
         self.rings.enable()?;
         let begun = now();
@@ -154,7 +177,7 @@ impl Session {
         if let Some(child) = &child {
             self.joiner.add_own_process(child.id());
         }
-        let status = self.until_end(request.duration, begun, child.as_mut());
+        let status = self.until_end(request.duration, begun, child.as_mut(), top);
         self.rings.disable()?;
         let elapsed = now().saturating_since(begun);
         self.read();
@@ -163,12 +186,11 @@ impl Session {
         let cpu = cpu_time().saturating_sub(cpu_before);
         let losses = self.losses();
         let missed = losses.iter().map(|loss| loss.lost).sum();
-        self.write_labels(losses.clone());
+        self.add_labels(losses.clone());
         let (counts, late) = (self.joiner.counts(), self.joiner.late());
-        let Self { joiner, log, rings, bytes_max, events, .. } = self;
-        let devices = joiner.finish().names;
-        let log = Arc::into_inner(log).expect("the joiner and its queues are dropped");
-        let totals = log.finish_with(missed)?;
+        let Self { joiner, receivers, rings, bytes_max, events, .. } = self;
+        let devices = joiner.finish().labels.into_iter().map(|label| label.name).collect();
+        let totals = receivers.finish(missed)?;
         Ok(Recorded {
             totals,
             events,
@@ -190,22 +212,36 @@ impl Session {
         duration: Option<Duration>,
         begun: Instant,
         mut child: Option<&mut Child>,
+        mut top: Option<Top<'_>>,
     ) -> Option<ExitStatus> {
+        let interval = top.as_ref().map_or(INTERVAL, |top| top.every.min(INTERVAL));
         let mut written = begun;
+        let mut shown = begun;
         loop {
             let left = duration.map(|duration| duration.saturating_sub(now().saturating_since(begun)));
             if left == Some(Duration::ZERO) || Interruption::is_requested() {
                 return None;
             }
-            self.rings.wait(left.map_or(INTERVAL, |left| left.min(INTERVAL)));
+            self.rings.wait(left.map_or(interval, |left| left.min(interval)));
             let read_at = now();
             self.read();
-            self.join_until(Instant::from_nanos(read_at.as_nanos().saturating_sub(SLACK.as_nanos() as u64)));
+            let joined = Instant::from_nanos(read_at.as_nanos().saturating_sub(SLACK.as_nanos() as u64));
+            self.join_until(joined);
             if now().saturating_since(written) >= BLOCK_AGE_MAX {
                 written = now();
                 self.joiner.flush();
-                self.write_labels(Vec::new());
-                self.log.write_blocks();
+                self.add_labels(Vec::new());
+                if let Some(log) = self.receivers.log() {
+                    log.write_blocks();
+                }
+            }
+            if let Some(Top { every, show }) = &mut top
+                && joined.saturating_since(shown) >= *every
+            {
+                shown = joined;
+                if self.end_interval(joined).is_some_and(|interval| show(&interval).is_break()) {
+                    return None;
+                }
             }
             if let Some(Ok(Some(status))) = child.as_mut().map(|child| child.try_wait()) {
                 return Some(status);
@@ -238,10 +274,24 @@ impl Session {
         self.waiting.drain(..count);
     }
 
-    /// Writes labels that the log does not have yet.
-    fn write_labels(&mut self, losses: Vec<Loss>) {
+    /// Adds labels that the log does not have yet.
+    fn add_labels(&mut self, losses: Vec<Loss>) {
         let streams = self.joiner.take_stream_labels();
-        self.log.add_labels(&Labels { streams, losses, ..Labels::default() });
+        let new = Labels { streams, losses, ..Labels::default() };
+        if let Some(log) = self.receivers.log() {
+            log.add_labels(&new);
+        }
+        if self.receivers.intervals().is_some() {
+            self.labels.merge(new);
+        }
+    }
+
+    /// The figures of the interval that ends at this time.
+    fn end_interval(&mut self, end: Instant) -> Option<Interval> {
+        self.joiner.flush();
+        self.add_labels(Vec::new());
+        self.labels.queues.clone_from(&self.joiner.source_mut().labels);
+        self.receivers.intervals().map(|intervals| intervals.take(end, &self.labels))
     }
 
     /// The events that the kernel did not deliver. Kernels before 6.0 count them by ring.

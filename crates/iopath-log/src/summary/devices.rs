@@ -91,6 +91,25 @@ impl Devices {
         device.in_flight = 0;
     }
 
+    /// Ends an interval, and returns the counters of the next one. Requests in flight are in both.
+    pub(super) fn begin_interval(&mut self, now: u64) -> Self {
+        let mut next = Self::default();
+        for (queue, device) in &mut self.devices {
+            device.pass_time(now);
+            if device.in_flight > 0 {
+                let Device { in_flight, changed_ns, .. } = *device;
+                *next.of(*queue) = Device {
+                    in_flight,
+                    in_flight_max: in_flight,
+                    changed_ns,
+                    d2c: next.of(*queue).d2c.clone(),
+                    ..Device::default()
+                };
+            }
+        }
+        next
+    }
+
     /// The devices, the busiest first. `span_ns` is the time of the log.
     pub(super) fn report(&self, labels: &Labels, span_ns: u64) -> Vec<DeviceShare> {
         let span = span_ns.max(1) as f64;

@@ -1,7 +1,13 @@
-//! What every format shows of the summary of a request log. `iopath-log` computes the figures.
+//! What every format shows of the summary of a request log. `iopath-log` computes the figures. Devices and streams are
+//! in `log/shares.rs`.
 
-use iopath_log::{AccessCounts, Contents, DeviceShare, OpCounts, Plain, Reasons, RepeatShare, Report, Seeks};
-use iopath_log::{SizeClass, Slow, Stage, StreamShare};
+mod interval;
+mod shares;
+
+pub use interval::{interval, interval_lines};
+
+use iopath_log::{AccessCounts, Contents, OpCounts, Plain, Reasons, RepeatShare, Report, Seeks, SizeClass};
+use iopath_log::{Slow, Stage};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 
@@ -9,6 +15,7 @@ use super::{Document, Medium, View, text};
 use crate::numbers::{count, counted, digits, distance, share, time, whole_percent};
 use crate::section::{Columns, Fit, Line, Section, Table};
 use crate::value::Value;
+use shares::{devices, stream_name, streams};
 
 /// The length of the longest bar of a terminal.
 const BAR: usize = 20;
@@ -193,52 +200,6 @@ fn losses(report: &Report) -> Option<String> {
             named.join(", ")
         )
     })
-}
-
-/// The devices of a recording.
-fn devices(report: &Report, medium: Medium) -> Section {
-    let (rows, more) = first(&report.devices, medium, "devices");
-    let known = |ns| Value::known(ns, self::ns);
-    let any = |of: fn(&DeviceShare) -> u64| rows.iter().any(|row| of(row) > 0);
-    let has_levels = any(|row| row.remapped_bios);
-    let columns = Columns::of(rows)
-        .text("device", |row: &DeviceShare| Plain(&row.device).to_string())
-        .number("bios", |row| Value::Count(row.bios))
-        .ranked(3)
-        .number("passed on", move |row| Value::present(has_levels.then_some(row.remapped_bios), Value::Count))
-        .ranked(2)
-        .number("requests", |row| Value::Count(row.requests))
-        .number("bytes", |row| Value::Size(row.request_bytes))
-        .ranked(1)
-        .number("busy", |row| Value::Percent(row.busy))
-        .number("depth", |row| digits(row.depth_mean))
-        .ranked(4)
-        .number("mean D2C", |row| Value::Nanoseconds(row.mean_d2c_ns))
-        .ranked(5)
-        .number("p50", move |row| known(row.p50_d2c_ns))
-        .number("p99", move |row| known(row.p99_d2c_ns))
-        .number("max", |row| ns(row.max_d2c_ns))
-        .ranked(6)
-        .fit(Fit::Omit);
-    let levels = "Bios that a device passes on are bios of the device below, too. The figures below are of all devices \
-                  together; iopath log --device NAME selects one.";
-    let several = "The figures below are of all devices together; iopath log --device NAME selects one.";
-    let note = if has_levels { Some(levels) } else { (report.devices.len() > 1).then_some(several) };
-    medium.titled("Devices", columns).with_after(more).with_after(note)
-}
-
-/// The process of a stream, or its number.
-fn stream_name(report: &Report, stream: u32) -> String {
-    let row = report.streams.iter().find(|row| row.stream == stream);
-    row.filter(|_| is_of_kernel(report)).map_or_else(|| stream.to_string(), process)
-}
-
-/// The command and the number of a process.
-fn process(row: &StreamShare) -> String {
-    let command = row.command.as_deref().unwrap_or("others");
-    let own = if row.is_own { "*" } else { "" };
-    let pid = row.pid.map_or_else(String::new, |pid| format!(" {pid}"));
-    format!("{}{pid}{own}", Plain(command))
 }
 
 fn repeats(report: &Report, medium: Medium) -> Section {
@@ -466,38 +427,6 @@ fn depth(report: &Report, medium: Medium, width: usize) -> Section {
     );
     let curve = drawn.map(|_| Line::new(curve.trim_end()).labelled("  ", ""));
     Section::prose([head]).with_after(curve)
-}
-
-fn streams(report: &Report, medium: Medium) -> Section {
-    let (rows, more) = first(&report.streams, medium, "streams");
-    let known = |ns| Value::known(ns, self::ns);
-    let is_of_kernel = is_of_kernel(report);
-    let columns = Columns::of(rows)
-        .text(if is_of_kernel { "process" } else { "stream" }, move |row: &StreamShare| {
-            if is_of_kernel { process(row) } else { row.stream.to_string() }
-        })
-        .number("bios", |row| Value::Count(row.bios))
-        .number("bytes", |row| Value::Size(row.bytes))
-        .ranked(3)
-        .number("share", |row| Value::Percent(row.share))
-        .ranked(2)
-        .number("done at", |row| ns(row.last_ns))
-        .ranked(1)
-        .number("mean Q2C", |row| Value::Nanoseconds(row.mean_q2c_ns))
-        .ranked(4)
-        .number("p50", move |row| known(row.p50_q2c_ns))
-        .number("p99", move |row| known(row.p99_q2c_ns))
-        .number("max", |row| ns(row.max_q2c_ns))
-        .ranked(5)
-        .fit(Fit::Omit);
-    let of_repeats = if report.repeats.len() > 1 { " (the largest of the repeats)" } else { "" };
-    let skew = format!("skew: the last stream finished {} after the first{of_repeats}", time(report.skew_ns));
-    if is_of_kernel {
-        let own = "* the recorded command, and processes that it started";
-        let own = report.streams.iter().any(|row| row.is_own).then_some(own);
-        return medium.titled("Processes", columns).with_after(more).with_after(own);
-    }
-    medium.titled("Streams", columns).with_after(more).with_after([skew])
 }
 
 /// The slowest bios. Bios of one batch that took equally long are one row.
