@@ -41,7 +41,7 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
 
 /// Prints the outcome, the losses, and the next command. On stderr: stdout belongs to the command.
 fn summarise(file: Option<&Path>, recorded: &Recorded) {
-    let Recorded { totals, events, losses, late, devices, elapsed, cpu, ring_use, .. } = recorded;
+    let Recorded { totals, events, losses, unseen, late, devices, elapsed, cpu, ring_use, .. } = recorded;
     let seconds = elapsed.as_secs_f64();
     let share = |part: f64| format!("{}%", digits(part * 100.0));
     let lost = totals.missed;
@@ -54,7 +54,13 @@ fn summarise(file: Option<&Path>, recorded: &Recorded) {
         share(cpu.as_secs_f64() / seconds.max(1e-9)),
         share(*ring_use),
     ));
-    if lost > 0 {
+    if *unseen > 0 {
+        note(format_args!(
+            "WARNING: the kernel reported no completion of {}: busy time is too high by the time until iopath noticed",
+            counted(*unseen, "request"),
+        ));
+    }
+    if lost > *unseen {
         let mut by_event = losses.clone();
         by_event.sort_by_key(|loss| std::cmp::Reverse(loss.lost));
         let named = by_event.iter().take(3).map(|loss| {

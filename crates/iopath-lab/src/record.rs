@@ -5,6 +5,7 @@ mod decode;
 mod devices;
 mod error;
 mod session;
+mod unseen;
 
 pub use error::RecordError;
 pub use session::{RecordRequest, Recorded, Top, record};

@@ -105,6 +105,8 @@ pub(super) struct Queues {
     receivers: Receivers,
     /// The devices, in the order of their queues.
     pub(super) labels: Vec<QueueLabel>,
+    /// Devices with a request queue that were opened since this list was taken.
+    pub(super) new: Vec<DeviceNumber>,
 }
 
 /// What receives the records of all devices.
@@ -152,7 +154,7 @@ impl Receivers {
 
 impl Queues {
     pub(super) const fn new(receivers: Receivers) -> Self {
-        Self { receivers, labels: Vec::new() }
+        Self { receivers, labels: Vec::new(), new: Vec::new() }
     }
 }
 
@@ -172,6 +174,7 @@ impl DeviceSource for Queues {
             log.add_labels(&Labels { queues: vec![label.clone()], ..Labels::default() });
         }
         self.labels.push(label);
+        self.new.extend(has_requests.then_some(device));
         let fua = fs::read_to_string(folder.join("queue/fua"));
         // Without the attribute: the device is gone, or a partition, which has no bios of its own.
         let has_fua = fua.map_or(true, |text| text.trim() != "0");

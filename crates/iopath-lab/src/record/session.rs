@@ -22,6 +22,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::decode::Decoder;
 use super::devices::{Queues, Receivers, Selected};
 use super::error::RecordError;
+use super::unseen::Unseen;
 
 /// The time between two reads of the rings, unless one is a quarter full before.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -32,6 +33,9 @@ const SLACK: Duration = Duration::from_millis(10);
 
 /// Partly filled blocks are written after this time. This bounds the loss when the program is killed.
 const BLOCK_AGE_MAX: Duration = Duration::from_secs(1);
+
+/// The loss of completions that the kernel did not report.
+const UNSEEN: &str = "block_rq_complete without an event";
 
 /// A command that still runs this time after the end was requested gets a signal.
 const GRACE: Duration = Duration::from_secs(1);
@@ -76,6 +80,8 @@ pub struct Recorded {
     pub events: u64,
     /// Events that it did not deliver, by event and CPU.
     pub losses: Vec<Loss>,
+    /// Completions that it did not report, which are among the losses.
+    pub unseen: u64,
     /// What the joiner could not join.
     pub counts: JoinCounts,
     /// Events that arrived too late to be recorded in the order of time.
@@ -123,6 +129,7 @@ pub fn record(request: &RecordRequest, top: Option<Top<'_>>) -> Result<Recorded,
         events: 0,
         lost: 0,
         bytes_max: 0,
+        unseen: Unseen::default(),
     };
     let recorded = session.run(request, top);
     if let (Err(RecordError::Command { .. }), Some(file)) = (&recorded, &request.file)
@@ -166,6 +173,7 @@ struct Session {
     /// Events that the rings reported as lost.
     lost: u64,
     bytes_max: usize,
+    unseen: Unseen,
 }
 
 impl Session {
@@ -184,7 +192,11 @@ impl Session {
         self.join_until(Instant::from_nanos(u64::MAX));
         self.joiner.flush();
         let cpu = cpu_time().saturating_sub(cpu_before);
-        let losses = self.losses();
+        let unseen = self.unseen.found;
+        let mut losses = self.losses();
+        if unseen > 0 {
+            losses.push(Loss { event: UNSEEN.to_owned(), cpu: None, lost: unseen });
+        }
         let missed = losses.iter().map(|loss| loss.lost).sum();
         self.add_labels(losses.clone());
         let (counts, late) = (self.joiner.counts(), self.joiner.late());
@@ -195,6 +207,7 @@ impl Session {
             totals,
             events,
             losses,
+            unseen,
             counts,
             late,
             devices,
@@ -222,11 +235,21 @@ impl Session {
             if left == Some(Duration::ZERO) || Interruption::is_requested() {
                 return None;
             }
+            let interval = if self.unseen.has_excess() { 2 * SLACK } else { interval };
             self.rings.wait(left.map_or(interval, |left| left.min(interval)));
             let read_at = now();
             self.read();
+            if let Some(sampled) = self.unseen.sampled().filter(|at| *at + SLACK <= read_at) {
+                self.join_until(sampled);
+                self.unseen.compare(&mut self.joiner);
+            }
             let joined = Instant::from_nanos(read_at.as_nanos().saturating_sub(SLACK.as_nanos() as u64));
             self.join_until(joined);
+            if self.unseen.sampled().is_none() {
+                let new = std::mem::take(&mut self.joiner.source_mut().new);
+                new.into_iter().for_each(|device| self.unseen.add(device));
+                self.unseen.sample(now);
+            }
             if now().saturating_since(written) >= BLOCK_AGE_MAX {
                 written = now();
                 self.joiner.flush();

@@ -100,6 +100,19 @@ impl<S: DeviceSource> Joiner<S> {
         &mut self.source
     }
 
+    /// Requests of a device that were issued and have not completed, without flushes.
+    pub fn at_device(&self, device: DeviceNumber) -> usize {
+        self.numbers.get(&device).map_or(0, |queue| self.queues[*queue].at_device())
+    }
+
+    /// This many events of a device are missing: all that it has in flight is unknown from now on.
+    pub fn forget(&mut self, device: DeviceNumber, lost: u64, now: Instant) {
+        self.now = now.max(self.now);
+        if let Some(queue) = self.numbers.get(&device) {
+            self.queues[*queue].forget(lost, self.now);
+        }
+    }
+
     /// Passes the pending records of all queues to their sinks.
     pub fn flush(&mut self) {
         self.queues.iter_mut().for_each(Queue::flush_log);

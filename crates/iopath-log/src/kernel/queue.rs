@@ -147,6 +147,11 @@ impl Queue {
         self.log.flush();
     }
 
+    /// Requests with sectors that were issued and have not completed.
+    pub(super) const fn at_device(&self) -> usize {
+        self.dispatched.len()
+    }
+
     /// Events were lost: all that is in flight is unknown.
     pub(super) fn forget(&mut self, lost: u64, now: Instant) {
         self.counts.forgotten += (self.bios.len() + self.requests.len()) as u64;

@@ -70,6 +70,7 @@ pub(super) struct Index {
     ends: HashMap<u64, (u32, u32), BuildHasherDefault<SectorHasher>>,
     /// The next slot of the same sector, by slot.
     next: Vec<u32>,
+    len: usize,
 }
 
 impl Index {
@@ -78,6 +79,7 @@ impl Index {
             self.next.resize(slot as usize + 1, NONE);
         }
         self.next[slot as usize] = NONE;
+        self.len += 1;
         let (_, last) = self.ends.entry(sector).or_insert((slot, slot));
         let before = std::mem::replace(last, slot);
         if before != slot {
@@ -96,6 +98,7 @@ impl Index {
         let Some((first, last)) = self.ends.get_mut(&sector) else { return };
         let after = self.next[slot as usize];
         if *first == slot {
+            self.len -= 1;
             *first = after;
             if after == NONE {
                 self.ends.remove(&sector);
@@ -109,14 +112,21 @@ impl Index {
                 return;
             }
         }
+        self.len -= 1;
         self.next[before as usize] = after;
         if *last == slot {
             *last = before;
         }
     }
 
+    /// The number of slots.
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+
     pub(super) fn clear(&mut self) {
         self.ends.clear();
+        self.len = 0;
     }
 }
 
@@ -158,7 +168,7 @@ mod tests {
         index.remove(100, 0);
         index.insert(100, 9);
         index.remove(100, 4);
-        assert_eq!(index.of(100).collect::<Vec<_>>(), [7, 9]);
+        assert_eq!((index.of(100).collect::<Vec<_>>(), index.len()), (vec![7, 9], 3));
         index.remove(100, 7);
         index.remove(100, 9);
         assert_eq!((index.of(100).count(), index.of(200).count()), (0, 1));

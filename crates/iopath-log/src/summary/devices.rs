@@ -14,6 +14,8 @@ const TIMED_MAX: usize = 256;
 /// Counters of all devices, by queue.
 #[derive(Debug, Default)]
 pub(super) struct Devices {
+    /// The begin of the log, or of an interval.
+    begun_ns: u64,
     devices: BTreeMap<u16, Device>,
 }
 
@@ -84,16 +86,20 @@ impl Devices {
         }
     }
 
-    /// The requests in flight are unknown.
-    pub(super) fn forget(&mut self, queue: u16, now: u64) {
+    /// The requests in flight are unknown. Those that were dispatched at `dispatched_ns` no longer count in the depth:
+    /// any of them may have completed at once.
+    pub(super) fn forget(&mut self, queue: u16, dispatched_ns: impl Iterator<Item = u64>, now: u64) {
+        let begun_ns = self.begun_ns;
         let device = self.of(queue);
         device.pass_time(now);
         device.in_flight = 0;
+        let times = dispatched_ns.map(|ns| u128::from(now.saturating_sub(ns.max(begun_ns))));
+        device.depth_ns = device.depth_ns.saturating_sub(times.sum());
     }
 
     /// Ends an interval, and returns the counters of the next one. Requests in flight are in both.
     pub(super) fn begin_interval(&mut self, now: u64) -> Self {
-        let mut next = Self::default();
+        let mut next = Self { begun_ns: now, ..Self::default() };
         for (queue, device) in &mut self.devices {
             device.pass_time(now);
             if device.in_flight > 0 {

@@ -118,13 +118,14 @@ impl Join {
 
     /// Records are missing: the bios and requests in flight are unknown.
     pub(super) fn forget(&mut self, now: u64, tallies: &mut Tallies) {
+        if let Some(devices) = &mut tallies.devices {
+            let dispatched = self.requests.states().map(|request| request.dispatched_ns);
+            devices.forget(self.queue, dispatched.filter(|ns| *ns != UNKNOWN), now);
+        }
         self.bios.forget();
         self.requests.forget();
         self.accesses.forget();
         tallies.timeline.gap(self.queue, now);
-        if let Some(devices) = &mut tallies.devices {
-            devices.forget(self.queue, now);
-        }
     }
 
     #[inline]

@@ -34,6 +34,11 @@ impl<T: Copy + Default> Slots<T> {
         }
     }
 
+    /// The states that were set since the last [`Slots::forget`].
+    pub(super) fn states(&self) -> impl Iterator<Item = &T> {
+        self.states.iter().filter(|(epoch, _)| *epoch == self.epoch).map(|(_, state)| state)
+    }
+
     /// Stores a state, if the budget allows it.
     #[inline]
     pub(super) fn set(&mut self, number: u32, state: T, budget: &mut Budget) {

@@ -140,6 +140,7 @@ fn heading(report: &Report) -> Vec<String> {
     let missed_share = share(*missed as f64 / (*records as f64 + *missed as f64));
     let missed = match count(*missed) {
         _ if *missed == 0 => "none missed".to_owned(),
+        missed if is_of_kernel(report) => format!("{missed} MISSED"),
         missed => format!("{missed} MISSED ({missed_share}: the rings were full)"),
     };
     let dropped = format!(", {} after the file reached its size limit", count(*over_limit));

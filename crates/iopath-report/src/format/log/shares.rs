@@ -36,7 +36,7 @@ pub(super) const fn of_bios(row: &StreamShare) -> Latency {
     }
 }
 
-/// Adds the columns of a latency. A narrow terminal omits its maximum, of rank `rank + 1`, and its mean, of rank `rank`.
+/// Adds the columns of a latency. A narrow terminal omits its maximum (rank `rank + 1`), then its mean (rank `rank`).
 pub(super) fn with_latency<R: Copy>(
     columns: Columns<R>,
     mean: &str,
