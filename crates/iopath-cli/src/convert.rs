@@ -20,6 +20,10 @@ const BUFFER_BYTES: usize = 1 << 18;
 pub(crate) fn run(args: &ConvertArgs) -> anyhow::Result<()> {
     let ConvertArgs { input, output: path, to, force } = args;
     let output = to.or_else(|| Output::of_path(path)).ok_or_else(|| no_format(path))?;
+    if let Some(reason) = output.unavailable() {
+        let message = format!("{} cannot be written as {}: {reason}", path.display(), output.name);
+        return Err(clap::Error::raw(ErrorKind::ValueValidation, message).into());
+    }
     if !is_stdout(path) {
         destination::check(&[Destination::converted(path, *force)], &[input])?;
     }

@@ -5,6 +5,8 @@ mod blktrace;
 mod csv;
 mod iolog;
 mod merge;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod perfetto;
 mod proto;
 
@@ -41,46 +43,68 @@ pub struct Output {
     pub ending: &'static str,
     /// What it does not have.
     pub lacks: &'static str,
-    /// None for the log itself.
-    writer: Option<NewWriter>,
+    writer: Writer,
 }
 
+/// What writes an output.
+#[derive(Debug)]
+enum Writer {
+    /// The log itself.
+    Log,
+    Steps(NewWriter),
+    /// This build lacks the feature.
+    #[cfg_attr(feature = "parquet", expect(dead_code, reason = "this build has all features"))]
+    Without(&'static str),
+}
+
+#[cfg(feature = "parquet")]
+const PARQUET: Writer = Writer::Steps(|info| Box::new(parquet::Parquet::new(info)));
+#[cfg(not(feature = "parquet"))]
+const PARQUET: Writer = Writer::Without("parquet");
+
 /// All outputs.
-pub static OUTPUTS: [Output; 5] = [
+pub static OUTPUTS: [Output; 6] = [
     Output {
         name: "log",
         title: "request log of iopath",
         ending: ".log",
         lacks: "nothing; lines of a trace that are not used are not in it",
-        writer: None,
+        writer: Writer::Log,
     },
     Output {
         name: "blktrace",
         title: "blktrace, version 7, for blkparse, btt and fio",
         ending: ".blktrace.NUMBER",
         lacks: "reasons against merges; accesses above a page cache; all events are of one CPU",
-        writer: Some(|info| Box::new(blktrace::Blktrace::new(info))),
+        writer: Writer::Steps(|info| Box::new(blktrace::Blktrace::new(info))),
     },
     Output {
         name: "iolog",
         title: "I/O log of fio, version 3, for --read_iolog",
         ending: ".iolog",
         lacks: "latencies, processes, forced unit access; times are whole microseconds",
-        writer: Some(|info| Box::new(iolog::Iolog::new(info))),
+        writer: Writer::Steps(|info| Box::new(iolog::Iolog::new(info))),
     },
     Output {
         name: "csv",
         title: "CSV of iopath: time_ns,op,sector,sectors,stream,disk,latency_ns",
         ending: ".csv",
         lacks: "merges and stages: a line is a bio from its queueing to its completion",
-        writer: Some(|info| Box::new(csv::Csv::new(info))),
+        writer: Writer::Steps(|info| Box::new(csv::Csv::new(info))),
     },
     Output {
         name: "perfetto",
         title: "Perfetto, for ui.perfetto.dev",
         ending: ".pftrace",
         lacks: "bios: a slice is a request at the device",
-        writer: Some(|info| Box::new(perfetto::Perfetto::new(info))),
+        writer: Writer::Steps(|info| Box::new(perfetto::Perfetto::new(info))),
+    },
+    Output {
+        name: "parquet",
+        title: "Parquet: a row for each request with the time of each stage, for pandas, DuckDB and Polars",
+        ending: ".parquet",
+        lacks: "bios; requests that were not dispatched",
+        writer: PARQUET,
     },
 ];
 
@@ -88,6 +112,14 @@ impl Output {
     /// The output of that name.
     pub fn named(name: &str) -> Option<&'static Self> {
         OUTPUTS.iter().find(|output| output.name == name)
+    }
+
+    /// Why this build cannot write it; `None` if it can.
+    pub fn unavailable(&self) -> Option<String> {
+        match self.writer {
+            Writer::Log | Writer::Steps(_) => None,
+            Writer::Without(feature) => Some(without(feature)),
+        }
     }
 
     /// The output whose file names end like `path`.
@@ -101,6 +133,10 @@ impl Output {
             }
         })
     }
+}
+
+fn without(feature: &str) -> String {
+    format!("this build lacks the feature `{feature}`; build with `--features {feature}`")
 }
 
 /// The result of [`convert`].
@@ -124,7 +160,11 @@ pub fn convert(
     mut out: Box<dyn Write + Send>,
 ) -> Result<Converted, LogError> {
     let info = log.info().clone();
-    let Some(writer) = output.writer else { return copy(log, &info, out) };
+    let writer = match output.writer {
+        Writer::Log => return copy(log, &info, out),
+        Writer::Steps(writer) => writer,
+        Writer::Without(feature) => return Err(LogError::Output(io::Error::other(without(feature)))),
+    };
     let mut writer = writer(&info);
     let mut merge = Merge::default();
     let (mut block, mut steps) = (Block::default(), 0);

@@ -14,7 +14,7 @@ pub(crate) struct ConvertArgs {
     /// The file to write; - is stdout
     #[arg(value_name = "OUT")]
     pub(crate) output: PathBuf,
-    /// The format to write; default: by the ending of OUT (.log, .blktrace.0, .iolog, .csv, .pftrace)
+    /// The format to write; default: by the ending of OUT (.log, .blktrace.0, .iolog, .csv, .pftrace, .parquet)
     #[arg(long, value_name = "FORMAT", value_parser = output())]
     pub(crate) to: Option<&'static Output>,
     /// Replace an existing file

@@ -39,7 +39,7 @@ fn each_sample_in_each_output_has_the_same_bios() {
     for sample in samples() {
         let path = file(folder.path(), "in", &sample.content);
         let before = summary(&path);
-        for output in OUTPUTS.iter().filter(|output| output.name != "perfetto") {
+        for output in OUTPUTS.iter().filter(|output| !matches!(output.name, "perfetto" | "parquet")) {
             let (content, _) = converted(&path, output.name);
             let written = file(folder.path(), "out", &content);
             let after = summary(&written);
@@ -58,6 +58,43 @@ fn each_sample_in_each_output_has_the_same_bios() {
                 );
             }
         }
+    }
+}
+
+#[cfg(feature = "parquet")]
+#[test]
+fn each_request_is_a_row_of_the_table() {
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    use parquet::record::RowAccessor;
+
+    let folder = tempfile::tempdir().unwrap();
+    for sample in samples() {
+        let path = file(folder.path(), "in", &sample.content);
+        let log = summary(&path);
+        let (content, _) = converted(&path, "parquet");
+        let table = SerializedFileReader::new(bytes::Bytes::from(content)).unwrap();
+        let rows: Vec<_> = table.get_row_iter(None).unwrap().map(Result::unwrap).collect();
+        let index = |name: &str| {
+            let mut columns = table.metadata().file_metadata().schema_descr().columns().iter();
+            columns.position(|column| column.name() == name).unwrap()
+        };
+        let [bytes, dispatched, completed] = ["bytes", "dispatched_ns", "completed_ns"].map(index);
+        let requests: u64 = log.ops.iter().map(|op| op.requests).sum();
+        let sum: u64 = log.ops.iter().map(|op| op.request_bytes).sum();
+        assert_eq!(rows.len() as u64, requests, "{}", sample.format);
+        assert_eq!(
+            rows.iter().map(|row| row.get_ulong(bytes).unwrap()).sum::<u64>(),
+            sum,
+            "{}",
+            sample.format
+        );
+        let times = rows
+            .iter()
+            .filter_map(|row| Some(row.get_long(completed).ok()? - row.get_long(dispatched).ok()?));
+        let times: Vec<i64> = times.collect();
+        assert_eq!(times.len() as u64, log.stages.d2c.count, "{}", sample.format);
+        let mean = times.iter().sum::<i64>() as f64 / times.len().max(1) as f64;
+        assert!((mean - log.stages.d2c.mean_ns).abs() < 1e-3, "{}: {mean}", sample.format);
     }
 }
 
