@@ -1,4 +1,4 @@
-//! Writes a table for pandas, DuckDB and Polars: a row for each request that was dispatched, with the time of each
+//! Writes a table for pandas, `DuckDB` and Polars: a row for each request that was dispatched, with the time of each
 //! stage, in the order of completion; last those without a completion.
 
 use std::collections::HashMap;
@@ -131,7 +131,7 @@ impl Parquet {
         let text = |text: &str| ByteArray::from(text.as_bytes().to_vec());
         let process = |row: &Row| labels.stream(row.stream);
         let times = |of: fn(&Row) -> Option<u64>| {
-            rows.iter().map(move |row| of(row).map(|ns| ns.cast_signed())).collect::<Vec<_>>()
+            rows.iter().map(move |row| of(row).map(u64::cast_signed)).collect::<Vec<_>>()
         };
         let device = |row: &Row| match labels.queue(row.queue) {
             Some(label) => text(&label.name),
@@ -222,13 +222,11 @@ impl StepWriter for Parquet {
             Some(Event::BackMerge | Event::FrontMerge) if record.is_request() => {
                 // The request joined another one, which completes for both.
                 let joined = self.open.remove(&number).map_or(0, |row| row.bios);
-                let into = self.open.get_mut(&(entry.queue, record.other()));
-                into.into_iter().for_each(|row| row.bios += joined);
+                self.join(entry, joined);
             }
             Some(Event::BackMerge | Event::FrontMerge) => {
                 self.queued.remove(&number);
-                let into = self.open.get_mut(&(entry.queue, record.other()));
-                into.into_iter().for_each(|row| row.bios += 1);
+                self.join(entry, 1);
             }
             Some(Event::Insert) => self.of(number).inserted_ns = now,
             Some(Event::Dispatch) => {
@@ -276,6 +274,13 @@ impl StepWriter for Parquet {
 }
 
 impl Parquet {
+    /// Bios joined the request that a merge names.
+    fn join(&mut self, merge: &Entry, bios: u32) {
+        if let Some(row) = self.open.get_mut(&(merge.queue, merge.record.other())) {
+            row.bios += bios;
+        }
+    }
+
     /// The request of a step. It is new if the log does not have its start.
     fn of(&mut self, number: (u16, u32)) -> &mut Row {
         let new = || Row { queue: number.0, bios: 1, ..Row::default() };
