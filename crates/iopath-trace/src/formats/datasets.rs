@@ -1,5 +1,5 @@
-//! Public sets of traces as comma- or space-separated values without a head: MSR Cambridge, FIU, Alibaba, Tencent. Each
-//! is a parser of its lines; `docs/convert.md` names the sources.
+//! Public sets of traces as comma- or space-separated values without a head: MSR Cambridge, FIU, Alibaba, Tencent,
+//! SYSTOR '17. Each is a parser of its lines; `docs/convert.md` names the sources.
 
 use iopath_core::Op;
 use iopath_log::kernel::DeviceNumber;
@@ -93,6 +93,14 @@ pub(crate) fn open_tencent(input: Input) -> Box<dyn TraceReader> {
     open(input, Set { whole_seconds: Some(Spread::default()), ..set })
 }
 
+pub(crate) fn detect_systor(start: &[u8]) -> bool {
+    is_line(start, systor)
+}
+
+pub(crate) fn open_systor(input: Input) -> Box<dyn TraceReader> {
+    open(input, Set::new(systor, "Timestamp,Response,IOType,LUN,Offset,Size"))
+}
+
 /// `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime`: times of Windows, bytes.
 fn msr(set: &mut Set, line: &[u8]) -> Option<WholeIo> {
     let mut scan = Scan(line);
@@ -170,6 +178,29 @@ fn tencent(set: &mut Set, line: &[u8]) -> Option<WholeIo> {
     Some(WholeIo { device, process: device, sector, sectors, ..WholeIo::new(at_ns, op) })
 }
 
+/// `Timestamp,Response,IOType,LUN,Offset,Size`: seconds with nine decimals, bytes.
+fn systor(set: &mut Set, line: &[u8]) -> Option<WholeIo> {
+    let mut scan = Scan(line);
+    let (at_ns, _) = scan.fraction(9)?;
+    scan.byte(b',')?;
+    let (latency_ns, _) = scan.fraction(9)?;
+    scan.byte(b',')?;
+    let op = operation(scan.field()?)?;
+    let device = u32::try_from(scan.number_field()?).ok()?;
+    let (offset, bytes) = (scan.number_field()?, scan.number_field()?);
+    if !scan.is_end() {
+        return None;
+    }
+    let io = WholeIo { device, process: device, latency_ns: Some(latency_ns), ..WholeIo::new(at_ns, op) };
+    set.with_range(io, offset, bytes)
+}
+
+/// Whether a line is one of SYSTOR '17 whose operation is empty: the I/O had no response.
+fn has_no_response(line: &[u8]) -> bool {
+    let fields: Vec<_> = line.split(|byte| *byte == b',').collect();
+    matches!(fields[..], [_, _, b"", _, _, _])
+}
+
 fn operation(text: &[u8]) -> Option<Op> {
     match text {
         b"R" | b"r" => Some(Op::Read),
@@ -227,6 +258,9 @@ impl LineParser for Set {
             if is_head || Scan(line).is_end() {
                 return Ok(());
             }
+            if has_no_response(line) {
+                return Err(Fault::Unknown);
+            }
             let problem = format!("it has not the columns {}; correct or remove the line", self.columns);
             return Err(Fault::Wrong(problem));
         };
@@ -279,6 +313,9 @@ mod tests {
         assert_eq!((io.at_ns, io.device, io.sector, io.sectors), (1_577_808_000_000_046_000, 419, 16, 8));
         let io = one(tencent, "1538323199,74656712,16,1,1063").unwrap();
         assert_eq!((io.op, io.at_ns, io.sector), (Op::Write, 1_538_323_199_000_000_000, 74_656_712));
+        let io = one(systor, "1455592200.123456000,0.000280000,R,2,17179869184,8192").unwrap();
+        assert_eq!((io.at_ns, io.latency_ns), (1_455_592_200_123_456_000, Some(280_000)));
+        assert_eq!((io.device, io.sector, io.sectors), (2, 1 << 25, 16));
     }
 
     #[test]
@@ -288,8 +325,9 @@ mod tests {
             "329131208190249 4892 syslogd 904265560 8 W 6 0 531e779b1a3ab6\n",
             "device_id,opcode,offset,length,timestamp\n419,W,8192,4096,1577808000000046\n",
             "1538323199,74656712,16,1,1063\n",
+            "Timestamp,Response,IOType,LUN,Offset,Size\n1455592200.123456000,0.000280000,R,2,512,8192\n",
         ];
-        let detects = [detect_msr, detect_fiu, detect_alibaba, detect_tencent];
+        let detects = [detect_msr, detect_fiu, detect_alibaba, detect_tencent, detect_systor];
         for (own, line) in lines.iter().enumerate() {
             for (set, detect) in detects.iter().enumerate() {
                 assert_eq!(detect(line.as_bytes()), own == set, "{line}");

@@ -51,6 +51,9 @@ const FIU: &str = "329131208190249 4892 syslogd 904265560 8 W 6 0 531e779b1a3ab6
 const ALIBABA: &str = "419,W,8192,4096,1577808000000046\n725,R,16384,4096,1577808000000051\n";
 const TENCENT: &str = "1538323199,74656712,16,0,1063\n1538323199,74656720,16,1,1063\n";
 
+const SYSTOR: &str = "Timestamp,Response,IOType,LUN,Offset,Size\n1455592200.000001000,0.000280000,R,2,512,8192\n\
+                      1455592200.000500000,0.001,W,2,8704,4096\n1455592200.000600000,0.0,,2,0,512\n";
+
 /// A record of blktrace, version 7.
 pub(crate) fn record(sequence: u32, time_ns: u64, action: u32, sector: u64, bytes: u32) -> Vec<u8> {
     let mut record = Vec::new();
@@ -104,6 +107,7 @@ pub(crate) fn samples() -> Vec<Sample> {
         of("msr", MSR.as_bytes(), (2, 36864, 2), "steps of 100 ns"),
         of("alibaba", ALIBABA.as_bytes(), (2, 8192, 0), "open loop"),
         of("tencent", TENCENT.as_bytes(), (2, 16384, 0), "whole seconds"),
+        of("systor17", SYSTOR.as_bytes(), (2, 12288, 2), "no response"),
         of("fiu", FIU.as_bytes(), (1, 4096, 0), "open loop"),
     ]
 }
