@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use iopath::{BufferedStats, Engine};
+use iopath::{BufferedStats, Engine, Volume};
 use iopath_core::elevator::ElevatorSpec;
 use iopath_core::{Instant, SECTOR_BYTES};
 use iopath_log::LogWriter;
@@ -154,6 +154,11 @@ impl JobSpec<'_> {
 pub trait IoPath: Send + Sync {
     /// Connects one job, on the thread of the job and before the measurement begins.
     fn connect(&self, job: &JobSpec) -> Result<Box<dyn Connection>, BenchError>;
+
+    /// The volume of a path of iopath without a page cache, for callers that submit requests of their own.
+    fn volume(&self) -> Option<&Volume> {
+        None
+    }
 
     /// Empties the path's own cache before a cold repetition. Called without connections and outside the measurement.
     fn drop_cache(&self) -> Result<(), BenchError> {

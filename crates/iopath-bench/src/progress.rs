@@ -91,6 +91,18 @@ pub enum Stage {
         /// The remaining time for all workloads.
         left: Duration,
     },
+    /// A trace is being read, to be checked before its replay.
+    ReadTrace {
+        /// The trace.
+        trace: PathBuf,
+    },
+    /// A trace is being replayed.
+    Replay {
+        /// The trace.
+        trace: PathBuf,
+        /// Its I/Os.
+        ios: u64,
+    },
     /// An experiment in virtual time has ended, or one on real storage begins.
     Experiment {
         /// Its id.
@@ -129,6 +141,8 @@ impl fmt::Display for Stage {
             Self::Turn { workload, round, rounds, left } => {
                 write!(f, "round {round} of {rounds}, {} s left: {workload}", left.as_secs())
             }
+            Self::ReadTrace { trace } => write!(f, "reading {}", trace.display()),
+            Self::Replay { trace, ios } => write!(f, "replaying {} I/Os of {}", ios, trace.display()),
             Self::Experiment { id, number, count } => write!(f, "experiment {id}, {number} of {count}"),
         }
     }

@@ -53,6 +53,14 @@ impl RequestLog {
         Ok(Some(Self { writer, _interruption: Interruption::catch() }))
     }
 
+    /// The writer of a log in real time; none in virtual time.
+    pub fn in_real_time(&self) -> Option<&Arc<LogWriter>> {
+        match &self.writer {
+            Writer::Real(log) => Some(log),
+            Writer::Virtual(_) => None,
+        }
+    }
+
     /// Completes the log. Returns a warning about records that it lacks. All paths are closed.
     pub fn finish(self) -> Result<Option<String>, BenchError> {
         match self.writer {

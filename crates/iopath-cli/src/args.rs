@@ -9,6 +9,7 @@ mod format;
 mod log;
 mod options;
 mod record;
+mod replay;
 mod report;
 mod run;
 mod serve;
@@ -24,6 +25,7 @@ pub(crate) use fit::FitArgs;
 pub(crate) use format::{GeneralFormat, PERFTEST, SweepFormat};
 pub(crate) use log::{LogArgs, LogFile, SummaryArgs};
 pub(crate) use record::RecordArgs;
+pub(crate) use replay::ReplayArgs;
 pub(crate) use report::ReportArgs;
 pub(crate) use run::RunArgs;
 pub(crate) use serve::{ServeArgs, TlsMode};
@@ -69,6 +71,8 @@ pub(crate) enum Command {
     /// Replay recorded requests on a model under other elevators, depths and request sizes; compare and judge
     #[command(name = "whatif")]
     WhatIf(Box<WhatIfArgs>),
+    /// Replay a recorded trace on files, devices, exports or modelled disks, in real time; compare the latencies
+    Replay(Box<ReplayArgs>),
     /// Measure a matrix of paths, block sizes, depths and settings; tables and a heat map
     Sweep(Box<SweepArgs>),
     /// Show the settings of a block device; set them, restore them, or find better ones for a workload

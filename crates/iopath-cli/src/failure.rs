@@ -9,6 +9,7 @@ use iopath_lab::compare::CompareError;
 use iopath_lab::fit::FitError;
 use iopath_lab::map::MapError;
 use iopath_lab::record::RecordError;
+use iopath_lab::replay::ReplayError;
 use iopath_lab::serve::ServeError;
 use iopath_lab::survey::SurveyError;
 use iopath_lab::sweep::SweepError;
@@ -23,7 +24,17 @@ pub(crate) fn bench(error: &anyhow::Error) -> Option<&BenchError> {
             error.downcast_ref()$(.or_else(|| error.downcast_ref::<$type>().and_then(<$type>::bench)))+
         };
     }
-    first!(JobFileError, ExperimentError, FitError, MapError, SurveyError, SweepError, TuneError, WhatIfError)
+    first!(
+        JobFileError,
+        ExperimentError,
+        FitError,
+        MapError,
+        ReplayError,
+        SurveyError,
+        SweepError,
+        TuneError,
+        WhatIfError
+    )
 }
 
 /// Whether the arguments are invalid on every machine and target.
@@ -41,6 +52,7 @@ pub(crate) fn is_usage(error: &anyhow::Error) -> bool {
         JobFileError,
         MapError,
         RecordError,
+        ReplayError,
         ServeError,
         SettingsError,
         SurveyError,

@@ -17,6 +17,7 @@ mod map;
 mod output;
 mod progress;
 mod record;
+mod replay;
 mod report;
 mod run;
 mod serve;
@@ -90,6 +91,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Experiment(args) => experiment::run(args),
         Command::Fit(args) => fit::run(args),
         Command::WhatIf(args) => whatif::run(args),
+        Command::Replay(args) => replay::run(args),
         Command::Serve(args) => serve::run(args),
         Command::Elevators(args) => elevators::list(args),
         Command::Log(args) => log::log(args),

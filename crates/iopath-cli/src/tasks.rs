@@ -98,8 +98,12 @@ pub(crate) static TASKS: &[Task] = &[
                 "Predict other schedulers, on a model that is fitted to the recording",
                 "iopath whatif record.log --elevator none,deadline,fair --closed",
             ),
+            example(
+                "Replay the reads of the recording on another device, and compare the latencies",
+                "iopath replay record.log --device sda --target /dev/sdb --reads-only",
+            ),
         ],
-        more: "docs/record.md, docs/log.md, docs/whatif.md; iopath help slow-disk",
+        more: "docs/record.md, docs/log.md, docs/whatif.md, docs/replay.md; iopath help slow-disk",
     },
     Task {
         name: "compare",

@@ -34,6 +34,7 @@ mod presets;
 mod record;
 mod refusals;
 mod remote;
+mod replay;
 mod report;
 mod run;
 mod schema;

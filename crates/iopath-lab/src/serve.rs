@@ -2,7 +2,6 @@
 
 mod error;
 mod log;
-mod modelled;
 mod parent;
 mod service;
 
@@ -26,9 +25,10 @@ use iopath_os::target::Refusal;
 use signal_hook::flag;
 
 pub use error::ServeError;
-pub use modelled::ModelledError;
 
 use self::parent::Parent;
+use crate::modelled;
+pub use crate::modelled::ModelledError;
 use iopath_bench::export::RemoteTarget;
 use iopath_bench::model::ModelTarget;
 use iopath_bench::signals::ending_signals;

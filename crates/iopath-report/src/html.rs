@@ -148,6 +148,7 @@ fn content(
         Content::Trial(of) => (general::of_trial(&of.document), general::trial_section(&of.document)),
         Content::Fit(of) => (general::of_fit(&of.document), general::fit_section(&of.document)),
         Content::Map(of) => (general::of_map(&of.document), general::section(&of.document)),
+        Content::Replay(of) => (general::of_replay(&of.document), general::section(&of.document)),
         Content::WhatIf(report) => (general::of_whatif(report), general::section(&**report)),
         Content::Log(log) => (log_page::statements(log), log_page::section(log, number)),
     }
@@ -212,6 +213,9 @@ fn conditions(sources: &[Source]) -> Section {
                 Content::Sweep(sweep) => (sweep.host.as_ref(), sweep.target.as_ref()),
                 Content::Fit(of) => (of.document.host.as_ref(), of.document.target.as_ref()),
                 Content::Map(of) => (of.document.host.as_ref(), None),
+                Content::Replay(of) => {
+                    (Some(&of.document.host), of.document.devices.first().map(|device| &device.target))
+                }
                 _ => (None, None),
             };
             (host.is_some() || target.is_some()).then_some((source, host, target))
@@ -249,6 +253,7 @@ fn commands(sources: &[Source]) -> Section {
                 Content::Settings(of) => { (origin(source, of.origin.as_ref())) },
                 Content::Trial(of) => { (origin(source, of.origin.as_ref())) },
                 Content::Fit(of) => { (origin(source, of.origin.as_ref())) },
+                Content::Replay(of) => { (origin(source, of.origin.as_ref())) },
                 Content::Map(of) => { (origin(source, of.origin.as_ref())) },
                 Content::WhatIf(report) => { (origin(source, report.origin.as_ref())) },
                 Content::Results(_) | Content::Log(_) => {},
@@ -290,6 +295,7 @@ fn title(sources: &[Source]) -> String {
         Content::Trial(of) => format!("Settings of {}: trial", of.document.device),
         Content::Fit(of) => format!("Model of kind {}", of.document.kind),
         Content::Map(of) => format!("Extents of {}", short_name(&of.document.path)),
+        Content::Replay(of) => format!("Replay of {}", short_name(&of.document.trace)),
         Content::WhatIf(_) => "What if: recorded requests under other settings".to_owned(),
         Content::Log(log) if log.summary.log.target.is_empty() => "Request log".to_owned(),
         Content::Log(log) => format!("Requests to {}", log.summary.log.target),
@@ -335,6 +341,7 @@ fn subtitle(source: &Source) -> String {
         Content::Trial(_) => format!("{}: trial of settings", source.name),
         Content::Fit(_) => format!("{}: fit of a model", source.name),
         Content::Map(_) => format!("{}: map of a file", source.name),
+        Content::Replay(_) => format!("{}: replay of a trace", source.name),
         Content::WhatIf(_) => format!("{}: replays of recorded requests", source.name),
         Content::Log(_) => format!("{}: request log", source.name),
     }

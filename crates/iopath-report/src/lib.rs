@@ -16,6 +16,7 @@ pub mod marks;
 pub mod numbers;
 pub mod pattern;
 pub mod random;
+pub mod replay;
 pub mod result;
 #[cfg(feature = "schema")]
 pub mod schema;

@@ -6,7 +6,7 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Value, json};
 
 use crate::result::{Origin, WorkloadFacts};
-use crate::{compare, experiment, fit, map, sweep, tune, whatif};
+use crate::{compare, experiment, fit, map, replay, sweep, tune, whatif};
 use crate::{elevators, exports, result};
 
 /// The schema of a document.
@@ -25,6 +25,7 @@ pub static SCHEMAS: &[SchemaRow] = &[
     row::<experiment::ExperimentsDocument<'static>>(experiment::EXPERIMENTS_SCHEMA),
     row::<fit::FitReport>(fit::SCHEMA),
     row::<whatif::WhatIfReport>(whatif::SCHEMA),
+    row::<replay::ReplayReport>(replay::SCHEMA),
     row::<map::FileMap>(map::SCHEMA),
     row::<elevators::ElevatorList>(elevators::SCHEMA),
     row::<tune::TuneReport>(tune::SCHEMA),

@@ -2,18 +2,21 @@
 //!
 //! [`open`] detects the format of a file by its content and returns a [`LogReader`] whose records are made while the
 //! trace is read, in constant memory. [`FORMATS`] is the table of formats. [`convert`] writes a log or a trace in
-//! another format: [`OUTPUTS`].
+//! another format: [`OUTPUTS`]. [`Ios`] are the I/Os of a log in the order of their submission, for replays.
 //!
 //! ```text
 //!   input.rs ─▶ formats/*.rs ─▶ order.rs ─▶ join.rs ─▶ blocks.rs ─▶ source.rs ─▶ write/*.rs
 //!   unpacks     parse: events   by time     records    per queue     LogReader
 //! ```
 
+mod bios;
 mod blocks;
 mod event;
 mod formats;
 mod input;
+mod ios;
 mod join;
+mod merge;
 mod order;
 mod reader;
 mod scan;
@@ -22,6 +25,7 @@ mod text;
 mod write;
 
 pub use formats::{CSV, FORMATS, Format, TraceClock};
+pub use ios::{Io, Ios, Level};
 pub use write::{Converted, OUTPUTS, Output, convert};
 
 use std::io::Read;

@@ -14,6 +14,10 @@ pub(crate) struct Source {
     order: Order,
     join: Join,
     is_at_end: bool,
+    /// Whether the last events were joined.
+    is_finished: bool,
+    /// Why the trace ends. The events before were joined.
+    failure: Option<LogError>,
     records: u64,
 }
 
@@ -26,6 +30,8 @@ impl Source {
             order: Order::default(),
             join: Join::new(),
             is_at_end: false,
+            is_finished: false,
+            failure: None,
             records: 0,
         }
     }
@@ -36,9 +42,12 @@ impl Source {
     /// If the trace cannot be read, or is wrong.
     pub(crate) fn first_ns(&mut self) -> Result<Option<u64>, LogError> {
         while self.order.is_empty() && !self.is_at_end {
-            self.read()?;
+            self.read();
         }
-        Ok(self.order.first_ns())
+        match self.failure.take_if(|_| self.order.is_empty()) {
+            Some(error) => Err(error),
+            None => Ok(self.order.first_ns()),
+        }
     }
 
     fn labels(&self) -> Labels {
@@ -47,9 +56,9 @@ impl Source {
     }
 
     /// Reads some events, and joins those that are in order.
-    fn read(&mut self) -> Result<(), LogError> {
+    fn read(&mut self) {
         let mut events = std::mem::take(&mut self.events);
-        let result = self.reader.read(&mut events);
+        let has_more = self.reader.read(&mut events);
         for event in events.drain(..) {
             self.join.look_ahead(&event);
             if let Some(next) = self.order.push(event) {
@@ -57,14 +66,20 @@ impl Source {
             }
         }
         self.events = events;
-        if !result? {
-            self.is_at_end = true;
-            while let Some(next) = self.order.pop() {
-                self.join.follow(&next);
-            }
-            self.join.finish();
+        match has_more {
+            Ok(true) => {}
+            Ok(false) => self.is_at_end = true,
+            Err(error) => (self.is_at_end, self.failure) = (true, Some(error)),
         }
-        Ok(())
+    }
+
+    /// Joins the last events.
+    fn finish(&mut self) {
+        while let Some(next) = self.order.pop() {
+            self.join.follow(&next);
+        }
+        self.join.finish();
+        self.is_finished = true;
     }
 }
 
@@ -75,10 +90,14 @@ impl BlockSource for Source {
                 self.records += block.len() as u64;
                 return Ok(true);
             }
-            if self.is_at_end {
-                return Ok(false);
+            if self.is_finished {
+                return self.failure.take().map_or(Ok(false), Err);
             }
-            self.read()?;
+            if self.is_at_end {
+                self.finish();
+            } else {
+                self.read();
+            }
         }
     }
 

@@ -1,10 +1,8 @@
 //! Writes a log, or a trace as a log, in another format. The table of outputs; each writer is a file of `write/`.
 
-mod bios;
 mod blktrace;
 mod csv;
 mod iolog;
-mod merge;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod perfetto;
@@ -16,7 +14,7 @@ use std::path::Path;
 use iopath_log::{Block, End, Entry, Labels, LogError, LogInfo, LogOptions, SyncLogWriter};
 
 use crate::AnyLog;
-use merge::Merge;
+use crate::merge::Merge;
 
 /// Writes the steps of a log. They come in the order of time, as far as the log has it.
 trait StepWriter {

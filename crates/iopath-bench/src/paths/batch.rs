@@ -85,6 +85,10 @@ impl IoPath for VolumePath {
         }))
     }
 
+    fn volume(&self) -> Option<&Volume> {
+        Some(&self.volume)
+    }
+
     fn engine(&self) -> Option<&'static str> {
         Some(self.volume.facts().engine)
     }

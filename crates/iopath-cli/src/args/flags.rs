@@ -13,6 +13,7 @@ impl Command {
             Self::Run(_) | Self::Sweep(_) | Self::Tune(_) => flag_of,
             Self::Survey(_) | Self::Fit(_) => survey_flag,
             Self::Map(_) => map_flag,
+            Self::Replay(_) => replay_flag,
             _ => |_| None,
         }
     }
@@ -20,6 +21,12 @@ impl Command {
 
 fn map_flag(field: Field) -> Option<&'static str> {
     (field == Field::BLOCK_SIZE).then_some("--bs")
+}
+
+/// A replay has the sizes of its trace.
+fn replay_flag(field: Field) -> Option<&'static str> {
+    let fields = [Field::TARGET, Field::PATH, Field::ELEVATOR, Field::SIZE, Field::OVERWRITE];
+    flag_of(field).filter(|_| fields.contains(&field))
 }
 
 /// A survey sets all other fields itself.
@@ -43,7 +50,8 @@ mod tests {
 
     #[test]
     fn messages_name_only_flags_that_the_command_has() {
-        let names: [(&str, FieldNames); 3] = [("run", flag_of), ("survey", survey_flag), ("map", map_flag)];
+        let names: [(&str, FieldNames); 4] =
+            [("run", flag_of), ("survey", survey_flag), ("map", map_flag), ("replay", replay_flag)];
         for (command, name) in names {
             let flags = flags_of(command);
             for flag in options().filter_map(|row| name(row.field?)) {

@@ -61,6 +61,12 @@ pub(super) fn fit_time(text: &str) -> Result<Duration, String> {
     })
 }
 
+/// The speed of a replay.
+pub(super) fn speed(text: &str) -> Result<f64, String> {
+    let speed = text.parse::<f64>().ok().filter(|speed| (1e-6..=1e6).contains(speed));
+    speed.ok_or_else(|| format!("`{text}` is no speed; write a number from 0.000001 to 1000000, such as 0.1"))
+}
+
 /// A percentage, as a fraction.
 pub(super) fn percentage(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());

@@ -1,6 +1,6 @@
 //! The command line of `iopath whatif`: inputs, lists of alternatives, and shares of a study.
 
-use super::values::{count, elevators_help, size};
+use super::values::{count, elevators_help, size, speed};
 use super::{GeneralFormat, ShowArgs};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -130,11 +130,6 @@ fn shard(text: &str) -> Result<Shard, String> {
         text.parse::<Shard>()
     };
     shard.map_err(|error| error.to_string())
-}
-
-fn speed(text: &str) -> Result<f64, String> {
-    let speed = text.parse::<f64>().ok().filter(|speed| (1e-6..=1e6).contains(speed));
-    speed.ok_or_else(|| format!("`{text}` is no speed; write a number from 0.000001 to 1000000, such as 0.1"))
 }
 
 fn depth(text: &str) -> Result<u32, String> {

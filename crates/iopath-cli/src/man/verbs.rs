@@ -118,6 +118,20 @@ pub(super) static VERBS: &[Verb] = &[
            --shard, several processes run a study together, and --merge-parts joins their parts.",
         ],
     ),
+    Verb {
+        codes: &[SIGNAL],
+        ..verb(
+            "replay",
+            "docs/replay.md, docs/record.md",
+            &[
+                "Replays the I/Os of a request log, or of a trace that another program recorded, on files, block devices, stripes, \
+                 exports or modelled disks, in real time: at the recorded times, after the recorded completions and think times, or \
+                 as fast as possible. It prints how late the submissions were, and recorded and measured latencies side by side.",
+                "Writes, flushes and discards are replayed, too, on scratch files and modelled disks. A file or device of the user \
+                 needs --overwrite, or --reads-only. The trace is read twice; its memory is bounded.",
+            ],
+        )
+    },
     verb(
         "sweep",
         "docs/sweep.md",

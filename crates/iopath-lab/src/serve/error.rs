@@ -6,7 +6,7 @@ use iopath_nbd::TlsError;
 use iopath_os::target::Refusal;
 use thiserror::Error;
 
-use super::modelled::ModelledError;
+use crate::modelled::ModelledError;
 use iopath_bench::error::BenchError;
 use iopath_bench::own_file::log_with_limit;
 

@@ -19,9 +19,10 @@ use iopath_report::random::of_target;
 use super::alternative::{Alternative, Priorities};
 use super::meter::{Gauge, Metered, Tighter};
 use super::request::Request;
-use super::source::{Closed, Open, Source, Stretch};
+use super::source::{Closed, Open, Source};
 use super::tally::Tally;
 use super::trace::{Input, Trace};
+use crate::recorded_times::Stretch;
 use iopath_bench::simulated::queues::{QueuePerJob, Queues, SHARED_BIOS_MAX, SharedQueue};
 use iopath_bench::simulated::{Span, model_seed};
 

@@ -5,27 +5,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::request::Request;
-use super::trace::{Link, Trace};
-
-/// Stretches times: a speed of 0.1 makes each interval ten times as long.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Stretch {
-    /// None leaves the times unchanged, to the nanosecond.
-    factor: Option<f64>,
-}
-
-impl Stretch {
-    /// For a speed above 0.
-    #[expect(clippy::float_cmp, reason = "the recorded speed is exactly 1")]
-    pub(super) fn of_speed(speed: f64) -> Self {
-        Self { factor: (speed != 1.0).then_some(1.0 / speed) }
-    }
-
-    #[inline]
-    fn of(self, ns: u64) -> u64 {
-        self.factor.map_or(ns, |factor| (ns as f64 * factor) as u64)
-    }
-}
+use super::trace::Trace;
+use crate::recorded_times::{Link, Stretch};
 
 /// Decides when requests are due.
 pub(super) trait Source {
@@ -114,7 +95,7 @@ pub(super) struct Closed<'a> {
 struct Stream {
     /// The next request to submit.
     head: u32,
-    completions: u32,
+    completions: u64,
     /// The position of its first completion in [`Closed::done_ns`].
     first: usize,
 }

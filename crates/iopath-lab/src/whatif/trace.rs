@@ -1,8 +1,7 @@
 //! The recorded requests of one input in memory: 24 bytes each, and 8 for a completion. Readers (`csv.rs`, `log.rs`)
 //! fill it; `replay.rs` submits it. It does not simulate.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -10,6 +9,7 @@ use iopath_core::Op;
 
 use super::request::{Found, Request};
 use super::tally::Tally;
+use crate::recorded_times::{Completions, Link};
 
 /// The maximum number of windows of an input: the blocks of the bootstrap.
 pub(crate) const WINDOWS_MAX: usize = 32;
@@ -19,15 +19,6 @@ const WINDOW_MIN: usize = 20;
 
 /// Marks a completion that the input does not have.
 pub(crate) const UNKNOWN: u64 = u64::MAX;
-
-/// The completion of the same stream that a request follows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Link {
-    /// The request follows the completion of this number: 1 is the first of the stream, 0 is none.
-    pub(crate) after: u32,
-    /// The time from that completion to the submission. Without one: the time of the submission.
-    pub(crate) think_ns: u64,
-}
 
 /// The requests of one recorded device, in the order of submission.
 #[derive(Debug, Default)]
@@ -56,50 +47,12 @@ impl Trace {
     }
 }
 
-/// The completions of a stream, while its dependencies are determined.
-#[derive(Debug, Default)]
-struct Completions {
-    in_flight: BinaryHeap<Reverse<u64>>,
-    count: u32,
-    /// The time of the last completion.
-    last_ns: u64,
-    /// The number of completions at that time, and of requests that follow them.
-    last: u32,
-    followers: u32,
-}
-
-impl Completions {
-    /// The number of the completion that a request follows that was submitted at `at_ns`. Each of several simultaneous
-    /// completions is followed by one request, and the last one by all further requests. So a stream that refills its
-    /// slots refills each of them at its own time, and a stream that waits for a batch waits for the whole batch.
-    fn before(&mut self, at_ns: u64) -> u32 {
-        while let Some(&Reverse(done_ns)) = self.in_flight.peek().filter(|first| first.0 <= at_ns) {
-            self.in_flight.pop();
-            if done_ns > self.last_ns {
-                (self.last_ns, self.last, self.followers) = (done_ns, 0, 0);
-            }
-            self.count += 1;
-            self.last += 1;
-        }
-        self.followers = (self.followers + 1).min(self.last);
-        self.count - self.last + self.followers
-    }
-}
-
 /// The dependencies of requests in the order of submission.
-///
-/// A request follows a number of completions, not the completion of a certain request: a program with several requests
-/// in flight submits the next one when any of them completes, and an alternative may complete them in another order.
 fn links(requests: &[Request], done_ns: &[u64]) -> Vec<Link> {
     let mut streams: HashMap<u16, Completions> = HashMap::new();
     let link = |(request, done): (&Request, &u64)| {
-        let stream = streams.entry(request.stream).or_default();
-        let after = stream.before(request.at_ns);
-        if *done != UNKNOWN {
-            stream.in_flight.push(Reverse(*done));
-        }
-        let since_ns = if after > 0 { stream.last_ns } else { 0 };
-        Link { after, think_ns: request.at_ns - since_ns }
+        let done_ns = (*done != UNKNOWN).then_some(*done);
+        streams.entry(request.stream).or_default().link(request.at_ns, done_ns)
     };
     requests.iter().zip(done_ns).map(link).collect()
 }
@@ -311,7 +264,7 @@ mod tests {
     }
 
     /// The dependencies of requests with these times, streams and completions.
-    fn links_of(requests: &[(u64, u32, u64)]) -> Vec<(u32, u64)> {
+    fn links_of(requests: &[(u64, u32, u64)]) -> Vec<(u64, u64)> {
         let mut builder = Builder::default();
         for (at_ns, stream, done_ns) in requests {
             let number = builder.push(&found(*at_ns, *stream, 0)).unwrap();

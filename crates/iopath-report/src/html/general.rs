@@ -10,7 +10,8 @@ use super::parts::{Bar, Statement, bars};
 use crate::fit::FitReport;
 use crate::format::{Document, Medium, page};
 use crate::map::FileMap;
-use crate::numbers::{percent, signed_percent};
+use crate::numbers::{counted, percent, signed_percent};
+use crate::replay::ReplayReport;
 use crate::tune::{TrialReport, TrialVerdict, TuneReport};
 use crate::whatif::{InputReport, WhatIfReport};
 
@@ -150,6 +151,31 @@ pub(super) fn of_map(map: &FileMap) -> Vec<Statement> {
     let mut list = vec![Statement::new(Tone::Plain, "map", text, evidence.join("; "))];
     list.extend(
         map.warnings.iter().map(|warning| Statement::new(Tone::Warn, "warning", warning.clone(), "")),
+    );
+    list
+}
+
+/// Whether the replay kept the times, and its failures.
+pub(super) fn of_replay(report: &ReplayReport) -> Vec<Statement> {
+    let mut list = Vec::new();
+    for device in &report.devices {
+        let on = device.name();
+        if let Some(late) = &device.lateness_ns {
+            let (tone, text) = if late.kept_up {
+                (Tone::Plain, format!("The replay of {on} kept the times"))
+            } else {
+                (Tone::Warn, format!("The replay of {on} could not keep up with the times"))
+            };
+            list.push(Statement::new(tone, "replay", text, late.text()));
+        }
+        if device.failed > 0 {
+            let text = format!("{} of the replay of {on} failed", counted(device.failed, "I/O"));
+            let first = device.errors.first().map_or_else(String::new, |error| error.first.clone());
+            list.push(Statement::new(Tone::Bad, "failures", text, first));
+        }
+    }
+    list.extend(
+        report.warnings.iter().map(|warning| Statement::new(Tone::Warn, "warning", warning.clone(), "")),
     );
     list
 }

@@ -17,6 +17,7 @@ use crate::bounded;
 use crate::compare::Comparison;
 use crate::fit::FitReport;
 use crate::map::FileMap;
+use crate::replay::ReplayReport;
 use crate::result::{Origin, Report};
 use crate::sweep::SweepFile;
 use crate::tune::{TrialReport, TuneReport};
@@ -38,7 +39,7 @@ pub enum PageError {
     },
     /// It is neither a result nor a log.
     #[error(
-        "{} is neither a result (--json FILE of run, survey, compare, experiment, tune, fit, map or whatif; the file of sweep) nor a request log (run --log FILE)",
+        "{} is neither a result (--json FILE of run, survey, compare, experiment, tune, fit, map, replay or whatif; the file of sweep) nor a request log (run --log FILE)",
         file.display()
     )]
     Unknown {
@@ -103,6 +104,7 @@ pub(super) enum Content {
     Trial(Box<WithOrigin<TrialReport>>),
     Fit(Box<WithOrigin<FitReport>>),
     Map(Box<WithOrigin<FileMap>>),
+    Replay(Box<WithOrigin<ReplayReport>>),
     WhatIf(Box<WhatIfReport>),
     Log(Box<LogFacts>),
 }
@@ -129,7 +131,7 @@ fn remedy(schema: &str) -> &'static str {
             "it is the list of exports of a server and has no figures; a client uses it"
         }
         _ => {
-            "it shows results of run, survey, sweep, compare, experiment, tune, fit, map and whatif, and request logs"
+            "it shows results of run, survey, sweep, compare, experiment, tune, fit, map, replay and whatif, and request logs"
         }
     }
 }
@@ -168,6 +170,7 @@ fn parse(file: &Path, bytes: &[u8]) -> Result<Content, PageError> {
         crate::tune::TRIAL_SCHEMA => typed(file, schema, value).map(Content::Trial),
         crate::fit::SCHEMA => typed(file, schema, value).map(Content::Fit),
         crate::map::SCHEMA => typed(file, schema, value).map(Content::Map),
+        crate::replay::SCHEMA => typed(file, schema, value).map(Content::Replay),
         crate::whatif::SCHEMA => typed(file, schema, value).map(Content::WhatIf),
         other if other.starts_with("iopath.") => {
             let remedy = remedy(other);

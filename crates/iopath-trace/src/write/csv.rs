@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use iopath_log::{Entry, Labels, LogInfo};
 
 use super::StepWriter;
-use super::bios::{Bio, Bios, Followed};
+use crate::bios::{Bio, Bios, Followed};
 use crate::formats::columns::{COLUMNS, op_name};
 
 /// The lines of a log.
@@ -31,7 +31,7 @@ impl Csv {
     }
 
     fn line(&self, bio: &Bio, done_ns: Option<u64>, out: &mut dyn Write) -> io::Result<()> {
-        let Bio { queue, queued_ns, op, sector, sectors, stream } = *bio;
+        let Bio { queue, queued_ns, op, sector, sectors, stream, .. } = *bio;
         let at_ns = queued_ns.saturating_sub(self.start_ns);
         // All queues of iopath are of one device.
         let disk = if self.has_devices { queue } else { 0 };
@@ -48,12 +48,14 @@ impl StepWriter for Csv {
         self.head(out)?;
         match self.bios.follow(entry) {
             Followed::Completed(bio) => self.line(&bio, Some(entry.time.as_nanos()), out),
-            Followed::Queued(Some(before)) => self.line(&before, None, out),
+            Followed::Queued(_, Some(before)) => self.line(&before, None, out),
             Followed::Remapped(_) => {
+                // It is no I/O of its own.
+                self.bios.forget(entry);
                 self.remapped += 1;
                 Ok(())
             }
-            Followed::Queued(None) | Followed::Other => Ok(()),
+            Followed::Queued(_, None) | Followed::Other => Ok(()),
         }
     }
 

@@ -10,10 +10,11 @@ use iopath_model::event_loop::{End, run};
 
 use super::super::meter::Gauge;
 use super::super::request::Request;
-use super::super::source::{Closed, Open, Source, Stretch};
+use super::super::source::{Closed, Open, Source};
 use super::super::tally::Tally;
 use super::super::trace::Trace;
 use super::{Failure, Run};
+use crate::recorded_times::Stretch;
 use iopath_bench::path::{Direction, Transfer};
 use iopath_bench::simulated::accesses::{Access, Accesses, CachedThreads};
 use iopath_bench::simulated::{Span, cached_threads};

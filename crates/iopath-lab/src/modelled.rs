@@ -1,5 +1,5 @@
-//! A modelled disk for a server: its data is in memory, and each request completes at the time at which the modelled
-//! disk would complete it. A client cannot distinguish it from that disk by its speed.
+//! A modelled disk in real time, for servers and replays: its data is in memory, and each request completes at the time
+//! at which the modelled disk would complete it. A caller cannot distinguish it from that disk by its speed.
 
 use iopath::{MemoryConfig, MemoryDisk, NoMemory, OpenError, Options, Timing, Volume};
 use iopath_core::LengthOnly;
@@ -10,7 +10,7 @@ use iopath_bench::model::ModelTarget;
 /// The seed of random choices of the model.
 const SEED: u64 = 1;
 
-/// The reason why a modelled disk cannot be served.
+/// The reason why a modelled disk cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelledError {
     /// The address space is too small for the disk.
@@ -22,7 +22,7 @@ pub enum ModelledError {
 }
 
 /// A disk of zeroes. It is empty again when the volume is dropped.
-pub(super) fn open(model: &ModelTarget, options: Options) -> Result<Volume, ModelledError> {
+pub(crate) fn open(model: &ModelTarget, options: Options) -> Result<Volume, ModelledError> {
     let disk = MemoryDisk::new(&MemoryConfig {
         block_bytes: model.align_bytes(),
         is_sparse: true,

@@ -10,7 +10,7 @@ const WAITING_MAX: usize = 1 << 20;
 
 /// The steps of all queues.
 #[derive(Debug, Default)]
-pub(super) struct Merge {
+pub(crate) struct Merge {
     queues: Vec<VecDeque<Entry>>,
     /// The time of the first step of each queue that has steps.
     firsts: BinaryHeap<Reverse<(u64, usize)>>,
@@ -21,7 +21,7 @@ pub(super) struct Merge {
 }
 
 impl Merge {
-    pub(super) fn add(&mut self, block: &Block) {
+    pub(crate) fn add(&mut self, block: &Block) {
         let queue = usize::from(block.queue());
         while self.queues.len() <= queue {
             self.queues.push(VecDeque::new());
@@ -39,12 +39,12 @@ impl Merge {
     }
 
     /// All steps have been added.
-    pub(super) const fn end(&mut self) {
+    pub(crate) const fn end(&mut self) {
         self.is_at_end = true;
     }
 
     /// The next step, if no later block can have an earlier one, or too many steps wait.
-    pub(super) fn next(&mut self) -> Option<Entry> {
+    pub(crate) fn next(&mut self) -> Option<Entry> {
         if !self.is_at_end && self.used > 1 && self.waiting <= WAITING_MAX {
             return None;
         }

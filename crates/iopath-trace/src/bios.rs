@@ -1,4 +1,4 @@
-//! Follows bios from their queueing to their completion, for formats with a line for each.
+//! Follows bios from their queueing to their completion, for formats with a line for each, and for replays.
 
 use std::collections::HashMap;
 
@@ -8,55 +8,65 @@ use iopath_log::Entry;
 
 /// A bio.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Bio {
-    pub(super) queue: u16,
-    pub(super) queued_ns: u64,
-    pub(super) op: Op,
-    pub(super) sector: u64,
-    pub(super) sectors: u64,
-    pub(super) stream: u32,
+pub(crate) struct Bio {
+    /// The number of bios that were queued before.
+    pub(crate) number: u64,
+    pub(crate) queue: u16,
+    pub(crate) queued_ns: u64,
+    pub(crate) op: Op,
+    pub(crate) sector: u64,
+    pub(crate) sectors: u64,
+    pub(crate) stream: u32,
+    pub(crate) is_fua: bool,
 }
 
 /// Bios in flight, by queue and number.
 #[derive(Debug, Default)]
-pub(super) struct Bios {
-    bios: HashMap<(u16, u32), Bio>,
+pub(crate) struct Bios {
+    in_flight: HashMap<(u16, u32), Bio>,
     /// The bio of each request.
     of_request: HashMap<(u16, u32), u32>,
+    /// The bios that were queued so far.
+    queued: u64,
 }
 
 /// What a step means for the bios.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Followed {
-    /// The bio was queued. Its number may have been that of another bio without an end.
-    Queued(Option<Bio>),
-    /// The bio that was just queued is one of a device above: it is no I/O of its own, and forgotten.
+pub(crate) enum Followed {
+    /// The bio was queued. Its slot may have been that of another bio without an end.
+    Queued(Bio, Option<Bio>),
+    /// The bio that was just queued is one of a device above.
     Remapped(Bio),
     Completed(Bio),
     Other,
 }
 
 impl Bios {
-    pub(super) fn follow(&mut self, entry: &Entry) -> Followed {
+    pub(crate) fn follow(&mut self, entry: &Entry) -> Followed {
         let record = entry.record;
         let number = (entry.queue, record.tag());
         match record.event() {
             Some(Event::Queue) => {
                 let Some(op) = record.op() else { return Followed::Other };
                 let bio = Bio {
+                    number: self.queued,
                     queue: entry.queue,
                     queued_ns: entry.time.as_nanos(),
                     op,
                     sector: record.sector(),
                     sectors: record.sectors(),
                     stream: record.stream().0,
+                    is_fua: record.step().is_ok_and(|step| step.is_fua),
                 };
-                Followed::Queued(self.bios.insert(number, bio))
+                self.queued += 1;
+                Followed::Queued(bio, self.in_flight.insert(number, bio))
             }
-            Some(Event::Remap) => self.bios.remove(&number).map_or(Followed::Other, Followed::Remapped),
+            Some(Event::Remap) => {
+                self.in_flight.get(&number).copied().map_or(Followed::Other, Followed::Remapped)
+            }
             // From here on, the number is that of a piece.
             Some(Event::Split) => {
-                self.bios.remove(&number);
+                self.in_flight.remove(&number);
                 Followed::Other
             }
             Some(Event::Get) => {
@@ -64,9 +74,11 @@ impl Bios {
                 Followed::Other
             }
             Some(Event::Complete) if record.is_request() => self.complete_request(number, record),
-            Some(Event::Complete) => self.bios.remove(&number).map_or(Followed::Other, Followed::Completed),
+            Some(Event::Complete) => {
+                self.in_flight.remove(&number).map_or(Followed::Other, Followed::Completed)
+            }
             Some(Event::Missed) => {
-                self.bios.retain(|(queue, _), _| *queue != entry.queue);
+                self.in_flight.retain(|(queue, _), _| *queue != entry.queue);
                 self.of_request.retain(|(queue, _), _| *queue != entry.queue);
                 Followed::Other
             }
@@ -74,15 +86,20 @@ impl Bios {
         }
     }
 
+    /// Forgets the bio of this step.
+    pub(crate) fn forget(&mut self, entry: &Entry) {
+        self.in_flight.remove(&(entry.queue, entry.record.tag()));
+    }
+
     fn complete_request(&mut self, number: (u16, u32), record: Record) -> Followed {
         let bio = self.of_request.remove(&number).filter(|_| record.is_last());
-        let bio = bio.and_then(|bio| self.bios.remove(&(number.0, bio)));
+        let bio = bio.and_then(|bio| self.in_flight.remove(&(number.0, bio)));
         bio.map_or(Followed::Other, Followed::Completed)
     }
 
     /// The bios without an end, in the order of their queueing.
-    pub(super) fn take_rest(&mut self) -> Vec<Bio> {
-        let mut rest: Vec<Bio> = self.bios.drain().map(|(_, bio)| bio).collect();
+    pub(crate) fn take_rest(&mut self) -> Vec<Bio> {
+        let mut rest: Vec<Bio> = self.in_flight.drain().map(|(_, bio)| bio).collect();
         rest.sort_by_key(|bio| (bio.queued_ns, bio.queue, bio.sector));
         rest
     }
