@@ -43,6 +43,7 @@ pub mod kernel;
 mod labels;
 mod main_device;
 mod names;
+mod number_map;
 mod reader;
 mod ring;
 mod summary;
@@ -58,6 +59,7 @@ pub use format::{LogInfo, Totals};
 pub use labels::{Labels, Loss, QueueLabel, StreamLabel};
 pub use main_device::{MainDevice, main_device};
 pub use names::{event_name, event_named, op_letter, op_name, reason_name};
+pub use number_map::{NumberHasher, NumberMap};
 pub use reader::{BlockSource, End, LogReader, is_log, starts_log};
 pub use ring::{Producer, RingReader, ring_reader};
 pub use summary::{

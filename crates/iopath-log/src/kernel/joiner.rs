@@ -6,9 +6,9 @@ use super::processes::Processes;
 pub use super::queue::JoinCounts;
 use super::queue::{Above, Queue};
 use crate::labels::StreamLabel;
+use crate::number_map::NumberMap;
 use iopath_core::log::{Event, StepLog};
 use iopath_core::{Instant, LogSink, Stream};
-use std::collections::HashMap;
 use std::fmt;
 
 /// The maximum number of tasks that are remembered. A task is relevant from its last request to its unplug.
@@ -38,8 +38,8 @@ pub struct OpenedDevice {
 pub struct Joiner<S> {
     source: S,
     queues: Vec<Queue>,
-    numbers: HashMap<DeviceNumber, usize>,
-    tasks: HashMap<u32, Task>,
+    numbers: NumberMap<DeviceNumber, usize>,
+    tasks: NumberMap<u32, Task>,
     processes: Processes,
     now: Instant,
     /// Events with an earlier time than the one before.
@@ -61,8 +61,8 @@ impl<S: DeviceSource> Joiner<S> {
         Self {
             source,
             queues: Vec::new(),
-            numbers: HashMap::new(),
-            tasks: HashMap::new(),
+            numbers: NumberMap::default(),
+            tasks: NumberMap::default(),
             processes: Processes::default(),
             now: Instant::ZERO,
             late: 0,

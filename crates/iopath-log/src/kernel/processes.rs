@@ -1,8 +1,9 @@
 //! The streams of a log: a number for each process and command name.
 
 use crate::labels::StreamLabel;
+use crate::number_map::NumberMap;
 use iopath_core::{Record, Stream};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 /// The maximum number of processes of the recorded command that are remembered.
 const OWN_MAX: usize = 1 << 20;
@@ -10,7 +11,7 @@ const OWN_MAX: usize = 1 << 20;
 /// The processes seen so far.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
-    streams: HashMap<(u32, [u8; 16]), u16>,
+    streams: NumberMap<(u32, [u8; 16]), u16>,
     /// The process of the last event, with its stream: consecutive events are often of one process.
     last: Option<((u32, [u8; 16]), u16)>,
     /// The recorded command.

@@ -1,7 +1,6 @@
 //! Bios and requests in flight: numbered slots, and an index that finds a slot by a sector.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use crate::number_map::NumberMap;
 
 /// No slot.
 pub(super) const NONE: u32 = u32::MAX;
@@ -67,7 +66,7 @@ impl<T> std::ops::IndexMut<u32> for Slab<T> {
 #[derive(Debug, Default)]
 pub(super) struct Index {
     /// The first and the last slot of each sector.
-    ends: HashMap<u64, (u32, u32), BuildHasherDefault<SectorHasher>>,
+    ends: NumberMap<u64, (u32, u32)>,
     /// The next slot of the same sector, by slot.
     next: Vec<u32>,
     len: usize,
@@ -127,27 +126,6 @@ impl Index {
     pub(super) fn clear(&mut self) {
         self.ends.clear();
         self.len = 0;
-    }
-}
-
-/// A hash of one number. Sectors are often multiples of powers of two, so all bits of the product count.
-#[derive(Debug, Default)]
-pub(super) struct SectorHasher(u64);
-
-impl Hasher for SectorHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        let product = u128::from(self.0 ^ number) * 0x9E37_79B9_7F4A_7C15_u128;
-        self.0 = (product >> 64) as u64 ^ product as u64;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
     }
 }
 

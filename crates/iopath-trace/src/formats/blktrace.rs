@@ -4,11 +4,10 @@
 mod record;
 mod stream;
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use iopath_log::LogError;
 use iopath_log::kernel::{DeviceNumber, KernelIo, What};
+use iopath_log::{LogError, NumberMap};
 
 use super::merges::Merges;
 use super::ranges::errno;
@@ -31,7 +30,7 @@ struct Blktrace {
     streams: Vec<Stream>,
     merges: Merges,
     /// The commands of processes, from records that name them.
-    commands: HashMap<u32, [u8; 16]>,
+    commands: NumberMap<u32, [u8; 16]>,
     /// The name of the device by the name of the file.
     device: Option<String>,
     others: u64,
@@ -60,7 +59,7 @@ pub(crate) fn open(input: Input) -> Result<Box<dyn TraceReader>, LogError> {
     Ok(Box::new(Blktrace {
         streams,
         merges: Merges::default(),
-        commands: HashMap::new(),
+        commands: NumberMap::default(),
         device: device.map(|(device, _)| device.to_owned()),
         others: 0,
         unknown: 0,

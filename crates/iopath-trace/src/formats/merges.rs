@@ -1,8 +1,7 @@
 //! blktrace has one action for the merge of a bio and for the merge of a request into the one before it. A bio is
 //! merged by the task that has just queued it.
 
-use std::collections::HashMap;
-
+use iopath_log::NumberMap;
 use iopath_log::kernel::{DeviceNumber, KernelEvent, What};
 
 /// The maximum number of tasks that are remembered.
@@ -11,7 +10,7 @@ const TASKS_MAX: usize = 1 << 16;
 /// The starts of the bio, or of the pieces of the bio, that each task has queued last.
 #[derive(Debug, Default)]
 pub(super) struct Merges {
-    queued: HashMap<u32, (DeviceNumber, u64, u64)>,
+    queued: NumberMap<u32, (DeviceNumber, u64, u64)>,
 }
 
 impl Merges {

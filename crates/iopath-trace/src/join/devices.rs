@@ -1,9 +1,9 @@
 //! The devices of the kernel, and which kinds of events they have. The reader looks at events before they are joined,
 //! so the first event of a device finds what follows.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use iopath_log::NumberMap;
 use iopath_log::kernel::{DeviceNumber, DeviceSource, KernelEvent, OpenedDevice, What};
 
 use crate::blocks::SharedBlocks;
@@ -75,9 +75,9 @@ pub(super) struct Devices {
 
 #[derive(Debug, Default)]
 struct Known {
-    traits: HashMap<DeviceNumber, Traits>,
+    traits: NumberMap<DeviceNumber, Traits>,
     /// The disks of partitions.
-    disks: HashMap<DeviceNumber, DeviceNumber>,
+    disks: NumberMap<DeviceNumber, DeviceNumber>,
     /// The devices of the queues, in order.
     opened: Vec<DeviceNumber>,
 }

@@ -1,8 +1,6 @@
 //! The records of one file.
 
-use std::collections::HashMap;
-
-use iopath_log::{LogError, Position};
+use iopath_log::{LogError, NumberMap, Position};
 
 use super::record::{BYTES_7, BYTES_8, Head};
 use crate::input::Input;
@@ -23,7 +21,7 @@ pub(super) struct Stream {
     buffer_at: u64,
     current: Option<Head>,
     /// The last sequence number of each CPU, and that of the CPU of the record before.
-    sequences: HashMap<u32, u32>,
+    sequences: NumberMap<u32, u32>,
     last: Option<(u32, u32)>,
     missing: u64,
     cut_off: Option<u64>,
@@ -37,7 +35,7 @@ impl Stream {
             unread: 0..0,
             buffer_at: 0,
             current: None,
-            sequences: HashMap::new(),
+            sequences: NumberMap::default(),
             last: None,
             missing: 0,
             cut_off: None,
