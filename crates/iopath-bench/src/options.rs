@@ -27,6 +27,7 @@ mod series;
 mod settings;
 mod thread;
 mod transfers;
+mod valid;
 pub mod value;
 mod verify;
 
@@ -38,6 +39,7 @@ pub(crate) use fact::workload_facts;
 pub use fact::{Difference, Fact, Kind, NONE, Ran, schema_of_facts};
 pub use given::{Given, Notation, Refused};
 pub use settings::{ContentKeys, FileOrder, IoEngine, Settings, SteadyKey, ZoneKeys};
+pub use valid::Values;
 pub use value::{Amount, KbBase};
 
 use crate::field::Field;
@@ -109,6 +111,8 @@ pub struct Key {
     pub mapping: &'static str,
     /// Values that change nothing: fio's default, and those that switch the function off. They are never refused.
     pub neutral: &'static [&'static str],
+    /// The values that fio takes, of a key without an option.
+    pub values: Values,
     /// Whether it may stand alone on a command line. Its value then follows `=`, never a space.
     pub is_switch: bool,
     /// The quantity that it decides, if a lenient caller does not ignore it.
@@ -118,13 +122,19 @@ pub struct Key {
 impl Key {
     /// A key without neutral values.
     pub const fn new(names: &'static [&'static str], support: Support, mapping: &'static str) -> Self {
-        Self { names, support, mapping, neutral: &[], is_switch: false, decides: None }
+        Self { names, support, mapping, neutral: &[], values: Values::Text, is_switch: false, decides: None }
     }
 
     /// The same key with values that change nothing.
     #[must_use]
     pub const fn neutral(self, neutral: &'static [&'static str]) -> Self {
         Self { neutral, ..self }
+    }
+
+    /// The same key, for which fio takes these values.
+    #[must_use]
+    pub const fn takes(self, values: Values) -> Self {
+        Self { values, ..self }
     }
 
     /// The same key, which may stand alone on a command line.

@@ -115,7 +115,7 @@ pub enum JobFileError {
         /// The value.
         value: String,
         /// The values it accepts.
-        expected: &'static str,
+        expected: String,
     },
     /// A key or value without an equivalent here.
     #[error("{at}: {what}")]

@@ -5,7 +5,7 @@ mod ignored;
 mod refused;
 
 pub use iopath_bench::options::Key;
-use iopath_bench::options::{Given, OptionRow, Support, of_key, options};
+use iopath_bench::options::{OptionRow, Support, Values, of_key, options};
 
 /// What a key stands for.
 pub(super) enum Found {
@@ -28,14 +28,8 @@ impl Found {
     }
 }
 
-/// The reason to refuse a value of a key without an option; none if the value changes nothing.
-pub(super) fn refusal(key: &Key, given: &Given) -> Option<&'static str> {
-    let is_accepted = key.support == Support::NoEffect || key.is_neutral(given);
-    (!is_accepted).then_some(key.mapping)
-}
-
-const fn no_effect(names: &'static [&'static str], mapping: &'static str) -> Key {
-    Key::new(names, Support::NoEffect, mapping)
+const fn no_effect(names: &'static [&'static str], values: Values, mapping: &'static str) -> Key {
+    Key::new(names, Support::NoEffect, mapping).takes(values)
 }
 
 fn unused() -> impl Iterator<Item = &'static Key> {

@@ -35,7 +35,7 @@ pub use run::RunSettings;
 pub use stated::{Stated, StatedRate};
 use syntax::{RawOption, Section};
 
-use iopath_bench::options::{Given, KbBase, Refused};
+use iopath_bench::options::{Given, KbBase, Refused, Support};
 
 /// The jobs of a file, in its order.
 #[derive(Debug, Clone)]
@@ -275,7 +275,15 @@ fn set_options<'a>(
                 Unsupported::Value { key, value, reason, decides }
             }
             Err(Rejected::Value(Refused::Expected(expected))) => {
-                return Err(JobFileError::Value { at: at.clone(), key, value, expected });
+                return Err(JobFileError::Value {
+                    at: at.clone(),
+                    key,
+                    value,
+                    expected: expected.to_owned(),
+                });
+            }
+            Err(Rejected::Value(Refused::Invalid(values))) => {
+                return Err(JobFileError::Value { at: at.clone(), key, value, expected: values.to_string() });
             }
             Err(Rejected::Value(Refused::Malformed(problem))) => {
                 return Err(JobFileError::Syntax { at: at.clone(), problem });
@@ -308,9 +316,12 @@ enum Rejected {
 fn apply(job: &mut Job, found: Option<&Found>, given: &Given) -> Result<(), Rejected> {
     match found {
         Some(Found::Option(row)) => row.set(job, given).map_err(Rejected::Value),
-        Some(Found::Unused(key)) => {
-            keys::refusal(key, given).map_or(Ok(()), |reason| Err(Rejected::Key(reason)))
+        Some(Found::Unused(key)) if key.is_neutral(given) => Ok(()),
+        Some(Found::Unused(key)) if key.support == Support::No => Err(Rejected::Key(key.mapping)),
+        Some(Found::Unused(key)) if !key.values.include(given) => {
+            Err(Rejected::Value(Refused::Invalid(key.values)))
         }
+        Some(Found::Unused(_)) => Ok(()),
         None => Err(Rejected::Unknown),
     }
 }

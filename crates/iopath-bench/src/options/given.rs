@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::command_line;
 use super::control_keys::LogName;
+use super::valid::Values;
 use super::value::{self, Amount, KbBase, TimeUnit};
 use crate::refusal::WorkloadError;
 use crate::shape::{BadSizes, Sizes};
@@ -35,6 +36,8 @@ pub struct Given<'a> {
 pub enum Refused {
     /// The value is malformed or out of range. Contains the valid values.
     Expected(&'static str),
+    /// fio does not take the value either. Contains the valid values.
+    Invalid(Values),
     /// iopath has no equivalent of this value.
     Value(&'static str),
     /// The value is malformed. Contains a whole sentence.
@@ -47,6 +50,7 @@ impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Expected(expected) => write!(f, "use {expected}"),
+            Self::Invalid(values) => write!(f, "use {values}"),
             Self::Value(reason) => f.write_str(reason),
             Self::Malformed(problem) => f.write_str(problem),
             Self::Workload(error) => error.fmt(f),

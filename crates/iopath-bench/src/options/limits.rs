@@ -10,6 +10,9 @@ use super::{Difference, Kind, NONE, OptionRow, Refused, set};
 use crate::field::Field;
 use crate::place::Place;
 
+/// The largest weight of a job with a `flow`, as in fio.
+const WEIGHT_MAX: u64 = 1000;
+
 pub(super) const ROWS: &[OptionRow] = &[
     OptionRow::option(
         "--max-latency",
@@ -103,9 +106,9 @@ pub(super) const ROWS: &[OptionRow] = &[
         &["flow"],
         "the weight of the job; jobs with the same `flow_id` share their I/Os by weight",
         |settings, given| {
-            let weight = u16::try_from(given.bytes()?);
-            let weight = weight.map_err(|_| Refused::Expected("a whole number from 0 to 65535"))?;
-            settings.controls.flow = NonZeroU64::new(weight.into());
+            let weight = Some(given.bytes()?).filter(|weight| *weight <= WEIGHT_MAX);
+            let weight = weight.ok_or(Refused::Expected("a whole number from 0 to 1000"))?;
+            settings.controls.flow = NonZeroU64::new(weight);
             Ok(())
         },
     ),

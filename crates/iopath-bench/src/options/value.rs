@@ -105,13 +105,24 @@ pub fn time(text: &str, default: TimeUnit) -> Option<Duration> {
     Some(Duration::from_micros(value))
 }
 
-/// A boolean: a number, and true for a key without a value.
+/// A boolean: 0 or 1, and true for a key without a value.
 pub fn boolean(text: Option<&str>) -> Option<bool> {
     match text.map(str::trim) {
         None | Some("1") => Some(true),
         Some("0") => Some(false),
-        Some(other) => leading_number(other).filter(|(_, rest)| rest.is_empty()).map(|(value, _)| value != 0),
+        Some(_) => None,
     }
+}
+
+/// The most percentiles of a list, as in fio.
+pub const PERCENTILES_MAX: usize = 20;
+
+/// Percentiles from 0 to 100, separated by colons, in rising order.
+pub fn percentiles(text: &str) -> Option<Vec<f64>> {
+    let percent = |text: &str| text.trim().parse().ok().filter(|percent| (0.0..=100.0).contains(percent));
+    let mut all = text.split(':').map(percent).collect::<Option<Vec<f64>>>()?;
+    all.sort_by(f64::total_cmp);
+    (all.len() <= PERCENTILES_MAX).then_some(all)
 }
 
 /// The parts of a list with colons. `\:` is a colon in a part. Empty parts are skipped.
@@ -215,7 +226,8 @@ mod tests {
     fn a_key_without_a_value_is_true() {
         assert_eq!(boolean(None), Some(true));
         assert_eq!(boolean(Some("0")), Some(false));
-        assert_eq!(boolean(Some("2")), Some(true));
+        assert_eq!(boolean(Some("1")), Some(true));
+        assert_eq!(boolean(Some("2")), None);
         assert_eq!(boolean(Some("yes")), None);
     }
 
