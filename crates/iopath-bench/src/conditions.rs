@@ -63,6 +63,7 @@ pub(crate) mod fixtures {
             controlled: Vec::new(),
             steady: None,
             cpu: None,
+            threads: None,
             device: None,
             connections: None,
             storage: storage.map(|[read, written]| StorageBytes { read, written }),

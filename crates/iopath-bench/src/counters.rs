@@ -10,6 +10,8 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use iopath_report::result::{DiskQueue, ThreadUse};
+
 /// `/proc/stat` counts in ticks of 1/100 s on every architecture (`USER_HZ`).
 const TICKS_PER_SECOND: f64 = 100.0;
 
@@ -49,6 +51,8 @@ pub struct DiskCounters {
     pub writes: u64,
     /// Their bytes.
     pub written_bytes: u64,
+    /// Merges and times; none of a modelled disk.
+    pub queue: Option<DiskQueue>,
 }
 
 impl DiskCounters {
@@ -61,8 +65,23 @@ impl DiskCounters {
         let line = diskstats.lines().find(|line| line.split_whitespace().nth(2) == Some(disk))?;
         let counts: Vec<u64> =
             line.split_whitespace().skip(3).map_while(|field| field.parse().ok()).collect();
-        // Kernel, Documentation/admin-guide/iostats.rst: reads, merged, sectors, ms; the same for writes.
-        let &[reads, _, sectors_read, _, writes, _, sectors_written, ..] = counts.as_slice() else {
+        // Kernel, Documentation/admin-guide/iostats.rst: reads, merged, sectors, ms; the same for writes; then requests
+        // in flight, ms with one in flight, and ms of all of them.
+        let &[
+            reads,
+            read_merges,
+            sectors_read,
+            read_ms,
+            writes,
+            write_merges,
+            sectors_written,
+            write_ms,
+            _,
+            busy_ms,
+            waiting_ms,
+            ..,
+        ] = counts.as_slice()
+        else {
             return None;
         };
         Some(Self {
@@ -70,6 +89,7 @@ impl DiskCounters {
             read_bytes: sectors_read * SECTOR_BYTES,
             writes,
             written_bytes: sectors_written * SECTOR_BYTES,
+            queue: Some(DiskQueue { read_merges, write_merges, read_ms, write_ms, busy_ms, waiting_ms }),
         })
     }
 }
@@ -87,7 +107,7 @@ impl DiskCounters {
     pub(crate) fn caused_by(self, process: ProcessIo) -> Self {
         let (reads, read_bytes) = share(self.reads, self.read_bytes, process.read_bytes);
         let (writes, written_bytes) = share(self.writes, self.written_bytes, process.written_bytes);
-        Self { reads, read_bytes, writes, written_bytes }
+        Self { reads, read_bytes, writes, written_bytes, ..self }
     }
 }
 
@@ -191,6 +211,7 @@ impl Sum for DiskCounters {
             read_bytes: sum.read_bytes + one.read_bytes,
             writes: sum.writes + one.writes,
             written_bytes: sum.written_bytes + one.written_bytes,
+            queue: sum.queue.map_or(one.queue, |all| Some(all + one.queue.unwrap_or_default())),
         })
     }
 }
@@ -204,8 +225,35 @@ impl Sub for DiskCounters {
             read_bytes: self.read_bytes.saturating_sub(before.read_bytes),
             writes: self.writes.saturating_sub(before.writes),
             written_bytes: self.written_bytes.saturating_sub(before.written_bytes),
+            queue: self.queue.zip(before.queue).map(|(after, before)| after - before),
         }
     }
+}
+
+/// CPU time and context switches of the calling thread since its start; none where `/proc` does not show them. The time is
+/// that of the scheduler, in nanoseconds; the kernel counts its parts in ticks of 1/100 s.
+pub(crate) fn thread_use() -> Option<ThreadUse> {
+    let stat = fs::read_to_string("/proc/thread-self/stat").ok()?;
+    let status = fs::read_to_string("/proc/thread-self/status").ok()?;
+    let running = first_line("/proc/thread-self/schedstat");
+    parse_thread_use(&stat, &status, running.as_deref())
+}
+
+fn parse_thread_use(stat: &str, status: &str, running: Option<&str>) -> Option<ThreadUse> {
+    // The name may contain anything. After it: state, and twelve fields up to the times (`proc_pid_stat(5)`).
+    let (_, fields) = stat.rsplit_once(')')?;
+    let ticks = |field| fields.split_whitespace().nth(field)?.parse::<f64>().ok();
+    let (user, system) = (ticks(11)?, ticks(12)?);
+    let running_ns = running.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
+    let all = running_ns.map_or((user + system) / TICKS_PER_SECOND, |ns| ns / 1e9);
+    let user_share = if user + system > 0.0 { user / (user + system) } else { 0.0 };
+    let switches =
+        |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+    Some(ThreadUse {
+        user_seconds: all * user_share,
+        system_seconds: all * (1.0 - user_share),
+        context_switches: switches("voluntary_ctxt_switches:")? + switches("nonvoluntary_ctxt_switches:")?,
+    })
 }
 
 /// The first line of a file of `/proc` or `/sys`.
@@ -241,24 +289,51 @@ mod tests {
         let text =
             "   8  0 sda 1 0 8 0 2 0 16 0 0 0 0\n   8  1 sda1 10 0 80 0 20 0 160 0 0 0 0 0 0 0 0 0 0\n";
         let counted = DiskCounters::parse(text, "sda1").unwrap();
-        let expected = DiskCounters { reads: 10, read_bytes: 80 * 512, writes: 20, written_bytes: 160 * 512 };
+        let queue = Some(DiskQueue::default());
+        let expected =
+            DiskCounters { reads: 10, read_bytes: 80 * 512, writes: 20, written_bytes: 160 * 512, queue };
         assert_eq!(counted, expected);
         assert_eq!(
             counted - DiskCounters::parse(text, "sda").unwrap(),
-            DiskCounters { reads: 9, read_bytes: 72 * 512, writes: 18, written_bytes: 144 * 512 }
+            DiskCounters { reads: 9, read_bytes: 72 * 512, writes: 18, written_bytes: 144 * 512, queue }
         );
         assert_eq!(DiskCounters::parse(text, "sd"), None);
+        let busy = DiskCounters::parse("8 0 sda 1 2 3 4 5 6 7 8 9 10 11\n", "sda").unwrap().queue.unwrap();
+        let queue =
+            [busy.read_merges, busy.read_ms, busy.write_merges, busy.write_ms, busy.busy_ms, busy.waiting_ms];
+        assert_eq!(queue, [2, 4, 6, 8, 10, 11]);
     }
 
     #[test]
     fn a_process_without_io_caused_no_transfer_of_the_disk() {
-        let disk = DiskCounters { reads: 30, read_bytes: 120 << 10, writes: 3, written_bytes: 22 << 10 };
+        let disk = DiskCounters {
+            reads: 30,
+            read_bytes: 120 << 10,
+            writes: 3,
+            written_bytes: 22 << 10,
+            queue: None,
+        };
         assert_eq!(disk.caused_by(ProcessIo::default()), DiskCounters::default());
         let half = ProcessIo { read_bytes: 60 << 10, written_bytes: 0 };
-        let expected = DiskCounters { reads: 15, read_bytes: 60 << 10, writes: 0, written_bytes: 0 };
+        let expected = DiskCounters { reads: 15, read_bytes: 60 << 10, ..DiskCounters::default() };
         assert_eq!(disk.caused_by(half), expected);
         let more = ProcessIo { read_bytes: 120 << 10, written_bytes: 1 << 20 };
         assert_eq!(disk.caused_by(more), disk, "never more than the disk moved");
+    }
+
+    #[test]
+    fn the_time_of_a_thread_is_that_of_the_scheduler_in_parts_by_ticks() {
+        let stat = "7 (a) b) R 1 2 3 4 5 6 7 8 9 10 30 10 0 0";
+        let status = "Name:\ta\nvoluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t2\n";
+        let used = parse_thread_use(stat, status, Some("2000000000 5 6")).unwrap();
+        assert_eq!((used.user_seconds, used.system_seconds, used.context_switches), (1.5, 0.5, 7));
+        let used = parse_thread_use(stat, status, None).unwrap();
+        assert!(
+            (used.user_seconds - 0.3).abs() < 1e-9 && (used.system_seconds - 0.1).abs() < 1e-9,
+            "{used:?}"
+        );
+        assert!(parse_thread_use("7 (a", status, None).is_none());
+        assert!(thread_use().is_some());
     }
 
     #[test]

@@ -22,6 +22,7 @@ use std::time::Duration;
 use iopath_log::LogWriter;
 
 use crate::cache::used_between;
+use crate::counters::thread_use;
 use crate::error::BenchError;
 use crate::export::RemoteTarget;
 use crate::job::Limits;
@@ -167,10 +168,14 @@ impl RunningJobs<'_> {
             Err(panic) => return report(Outcome::Panicked(panic)),
         };
         report(Outcome::Connected(number, connection.warnings()));
+        let before = thread_use();
         if self.gate.wait_for(Phase::Run) == Phase::Leave {
             return;
         }
-        let ran = catch_unwind(AssertUnwindSafe(|| self.run(number, &mut *connection)));
+        let mut ran = catch_unwind(AssertUnwindSafe(|| self.run(number, &mut *connection)));
+        if let Ok(Ok((result, _))) = &mut ran {
+            result.thread = thread_use().zip(before).map(|(after, before)| after - before);
+        }
         if worker.ends_all || !matches!(ran, Ok(Ok(_))) {
             self.stop_all();
         }
@@ -189,7 +194,7 @@ impl RunningJobs<'_> {
         let context = JobContext {
             runtime_ns: worker.runtime_ns(),
             start: worker.start,
-            flush_every: workload.flush_every,
+            flush_every: [workload.flush_every, workload.flush_data_every],
             flush_all: workload.flush_all,
             flush: workload.rw.writes(),
             clock: self.clock,

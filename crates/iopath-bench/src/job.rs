@@ -138,8 +138,10 @@ pub(crate) struct Job {
     start_ns: Option<u64>,
     /// The start of the measurement, until it is reached; 0 afterwards.
     ramp_end_ns: u64,
-    /// Writes between two flushes, and writes until the next one; `u64::MAX` for none.
-    flush_every: u64,
+    /// Writes between two flushes, and between two flushes of data alone; none without them.
+    flush_every: [Option<NonZeroU64>; 2],
+    /// Writes up to the next flush, and writes until it; `u64::MAX` for none.
+    flush_at: u64,
     writes_left: u64,
     /// Set by the end of the plan, the deadline or [`Job::stop`].
     is_stopped: bool,
@@ -162,7 +164,8 @@ impl Job {
             control: None,
             start_ns: None,
             ramp_end_ns: 0,
-            flush_every: u64::MAX,
+            flush_every: [None; 2],
+            flush_at: u64::MAX,
             writes_left: u64::MAX,
             is_stopped: false,
             tally: Tally::new(now_ns),
@@ -186,10 +189,24 @@ impl Job {
         }
     }
 
-    /// The same job with a flush after each number of writes.
-    pub(crate) fn with_flushes(self, every: Option<NonZeroU64>) -> Self {
-        let flush_every = every.map_or(u64::MAX, NonZeroU64::get);
-        Self { flush_every, writes_left: flush_every, ..self }
+    /// The same job with a flush after each number of writes, and one of data alone after each second number.
+    pub(crate) fn with_flushes(self, flush_every: [Option<NonZeroU64>; 2]) -> Self {
+        let mut job = Self { flush_every, flush_at: 0, ..self };
+        job.plan_flush();
+        job
+    }
+
+    /// Determines the next flush, from the writes up to this one.
+    fn plan_flush(&mut self) {
+        let done = self.flush_at;
+        let left = self.flush_every.iter().flatten().map(|every| every.get() - done % every.get()).min();
+        self.flush_at = left.map_or(u64::MAX, |left| done.saturating_add(left));
+        self.writes_left = left.unwrap_or(u64::MAX);
+    }
+
+    /// Whether the next flush is of data alone. As in fio, a flush with metadata takes its place where both are due.
+    pub(crate) fn flushes_data_alone(&self) -> bool {
+        self.flush_every[0].is_none_or(|every| !self.flush_at.is_multiple_of(every.get()))
     }
 
     /// The same job with conditions of its transfers.
@@ -246,7 +263,7 @@ impl Job {
 
     #[inline]
     fn count_write(&mut self, transfer: Transfer) {
-        if transfer.direction == Direction::Write && self.flush_every != u64::MAX {
+        if transfer.direction == Direction::Write && self.flush_at != u64::MAX {
             self.writes_left -= 1;
         }
     }
@@ -261,7 +278,7 @@ impl Job {
         if let Some(control) = &mut self.control {
             control.log_flush(latency_ns, now_ns);
         }
-        self.writes_left = self.flush_every;
+        self.plan_flush();
         if self.ramp_end_ns == 0 {
             self.tally.measure_flush(latency_ns);
         }

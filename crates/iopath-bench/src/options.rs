@@ -20,6 +20,7 @@ mod files;
 mod given;
 mod jobs;
 mod limits;
+mod output;
 mod pace;
 mod range;
 mod results;
@@ -240,6 +241,7 @@ pub static OPTIONS: &[Topic] = &[
     Topic { title: "Jobs of a file", rows: jobs::ROWS },
     Topic { title: "Thread", rows: thread::ROWS },
     Topic { title: "Series over time", rows: series::ROWS },
+    Topic { title: "Formats of fio", rows: output::ROWS },
 ];
 
 /// All options, in the order of the table.

@@ -274,6 +274,16 @@ pub trait Connection {
     }
 }
 
+/// The number of a direction among reads, writes and trims.
+#[inline]
+pub(crate) const fn number_of(direction: Direction) -> usize {
+    match direction {
+        Direction::Read => 0,
+        Direction::Write => 1,
+        Direction::Trim => 2,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,7 +9,7 @@ use iopath_report::random::{below, generator};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::distribution::{Distribution, Sampler};
-use crate::path::{Direction, Transfer};
+use crate::path::{Direction, Transfer, number_of};
 use crate::workload::Workload;
 use permutation::Permutation;
 use shaped::Shaped;
@@ -17,7 +17,8 @@ use shaped::Shaped;
 /// The transfers of one job in one repetition.
 ///
 /// A sequential job accesses its own share of the blocks in order, and starts again at the first block if the workload
-/// has more than one pass. A random job draws each block independently from the whole target, by the distribution of
+/// has more than one pass. As in fio, each direction has a position of its own: the reads of a mixed job begin at the
+/// first block, and so do its writes. A random job draws each block independently from the whole target, by the distribution of
 /// the workload: it may access some blocks twice and others never. A workload that covers its blocks accesses each
 /// once in each pass, in a random order. A mixed workload draws the direction of each
 /// transfer. A rewrite reads each block and then writes it, so one pass has two transfers for each block.
@@ -39,7 +40,8 @@ enum Order {
     Sequential {
         first: u64,
         end: u64,
-        next: u64,
+        /// The next block of each direction.
+        next: [u64; 3],
     },
     Random {
         sampler: Sampler,
@@ -68,6 +70,20 @@ enum Mix {
 impl Mix {
     const fn twice(first: Direction) -> Self {
         Self::Twice { first, next: first }
+    }
+
+    /// The direction of the next transfer.
+    #[inline]
+    fn direction(&mut self, generator: &mut Xoshiro256PlusPlus) -> Direction {
+        match self {
+            Self::Only(direction) => *direction,
+            Self::Reads(percent) if below(generator, 100) < (*percent).into() => Direction::Read,
+            Self::Reads(_) => Direction::Write,
+            Self::Twice { first, next } => {
+                let after = if next == first { Direction::Write } else { *first };
+                std::mem::replace(next, after)
+            }
+        }
     }
 
     /// The block of the next transfer: the same again, or a new one.
@@ -101,7 +117,7 @@ impl Plan {
         } else if workload.rw.is_random() {
             Order::Random { sampler: Sampler::new(&workload.distribution, blocks), again: None }
         } else {
-            Order::Sequential { first, end, next: first }
+            Order::Sequential { first, end, next: [first; 3] }
         };
         let is_twice = matches!(workload.rw, Rw::Rewrite | Rw::TrimWrite | Rw::RandTrimWrite);
         let mix = match (workload.rw.reads(), workload.rw.writes()) {
@@ -190,26 +206,22 @@ impl Iterator for Plan {
             return self.next_shaped();
         }
         self.left = self.left.checked_sub(1)?;
-        let block = match &mut self.order {
+        let (block, direction) = match &mut self.order {
             Order::Shaped(_) => return None,
-            Order::Random { sampler, again } => self.mix.block(again, || sampler.draw(&mut self.generator)),
-            Order::Covering { blocks, again } => self.mix.block(again, || blocks.draw(&mut self.generator)),
-            Order::Sequential { first, end, next } => {
-                let block = *next;
-                let is_first_of_two = matches!(self.mix, Mix::Twice { first, next } if first == next);
-                if !is_first_of_two {
-                    *next = if block + 1 == *end { *first } else { block + 1 };
-                }
-                block
+            Order::Random { sampler, again } => {
+                let block = self.mix.block(again, || sampler.draw(&mut self.generator));
+                (block, self.mix.direction(&mut self.generator))
             }
-        };
-        let direction = match &mut self.mix {
-            Mix::Only(direction) => *direction,
-            Mix::Reads(percent) if below(&mut self.generator, 100) < (*percent).into() => Direction::Read,
-            Mix::Reads(_) => Direction::Write,
-            Mix::Twice { first, next } => {
-                let after = if next == first { Direction::Write } else { *first };
-                std::mem::replace(next, after)
+            Order::Covering { blocks, again } => {
+                let block = self.mix.block(again, || blocks.draw(&mut self.generator));
+                (block, self.mix.direction(&mut self.generator))
+            }
+            Order::Sequential { first, end, next } => {
+                let direction = self.mix.direction(&mut self.generator);
+                let next = &mut next[number_of(direction)];
+                let block = *next;
+                *next = if block + 1 == *end { *first } else { block + 1 };
+                (block, direction)
             }
         };
         let offset = self.start_bytes + block * u64::from(self.block_bytes);
@@ -345,6 +357,24 @@ mod tests {
         let plan = Plan::new(&workload, 10_000 * 4096, 0, 0);
         let reads = plan.filter(|transfer| transfer.direction == Direction::Read).count();
         assert!((6_700..7_300).contains(&reads), "{reads}");
+    }
+
+    #[test]
+    fn reads_and_writes_of_a_sequential_mix_each_begin_at_the_first_block() {
+        let end = End::Bytes(64 * 4096);
+        let mixed = Workload { end, ..workload(Rw::Rw, 1) };
+        let skipping = Workload { shape: skipping(4), ..mixed.clone() };
+        for (workload, step) in [(mixed, 1), (skipping, 2)] {
+            let transfers: Vec<Transfer> = Plan::new(&workload, 1 << 20, 0, 0).collect();
+            for direction in [Direction::Read, Direction::Write] {
+                let own = transfers.iter().filter(|one| one.direction == direction);
+                let offsets: Vec<u64> = own.map(|one| one.offset / 4096).collect();
+                assert!(
+                    offsets.len() > 16 && offsets.iter().copied().eq((0..).step_by(step).take(offsets.len())),
+                    "{offsets:?}"
+                );
+            }
+        }
     }
 
     /// Offset and size of each transfer, in KiB, of one pass over 64 KiB.

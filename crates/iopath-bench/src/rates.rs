@@ -73,6 +73,6 @@ pub(crate) fn per_second(count: u64, seconds: f64) -> f64 {
 
 /// The transfers of a disk.
 pub(crate) fn device(counters: DiskCounters) -> Device {
-    let DiskCounters { reads, read_bytes, writes, written_bytes } = counters;
-    Device { reads, read_bytes, writes, written_bytes }
+    let DiskCounters { reads, read_bytes, writes, written_bytes, queue } = counters;
+    Device { reads, read_bytes, writes, written_bytes, queue }
 }

@@ -208,6 +208,7 @@ fn summarize(part: &Part, has_counters: bool, has_failed: bool, host: Option<&Ho
         latency_target: controls.latency_target,
         closed_loop_ns: (!closed_ns.is_empty()).then(|| latency(&closed_ns)),
         cpu: cpu_sum(&repeats),
+        threads: measured.iter().map(|repeated| repeated.measured.threads).sum(),
         model_host: workload.host.as_ref().filter(|_| has_counters).map(|host| model_host(host, &repeats)),
         device: device_sum(&repeats),
         cache: repeats

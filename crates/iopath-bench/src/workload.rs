@@ -137,6 +137,16 @@ impl RateProcess {
     }
 }
 
+/// The transfers that count for a pause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ThinkCount {
+    /// Those that were started.
+    Started,
+    /// Those that have completed.
+    #[default]
+    Completed,
+}
+
 /// One measurement. `iopath run` builds it from its arguments.
 #[expect(clippy::struct_excessive_bools, reason = "options, independent of each other")]
 #[derive(Debug, Clone)]
@@ -172,6 +182,9 @@ pub struct Workload {
     pub think: Duration,
     /// The transfers of a place before each such time.
     pub think_every: NonZeroU64,
+    /// The transfers that count for a pause of the whole job, which waits for those in flight before it; unset pauses
+    /// each place by itself.
+    pub think_together: Option<ThinkCount>,
     /// The rate at which each job starts transfers; unset is as fast as possible. A transfer that finds all of the
     /// job's depth in flight starts late. Its latency counts from the time at which it should have started.
     pub rate: Option<Rate>,
@@ -187,6 +200,8 @@ pub struct Workload {
     pub flush_every: Option<NonZeroU64>,
     /// Whether flushes include the metadata of the file: `fsync(2)`, else `fdatasync(2)`.
     pub flush_all: bool,
+    /// The writes of a job after which it flushes without the metadata of the file, where it does not flush with it.
+    pub flush_data_every: Option<NonZeroU64>,
     /// Whether the offsets of a uniform random pattern are a permutation of the blocks in each pass, so that each block
     /// is accessed once; else they are independent of each other.
     pub covers: bool,
@@ -251,12 +266,14 @@ impl Default for Workload {
             end: End::Pass,
             think: Duration::ZERO,
             think_every: NonZeroU64::MIN,
+            think_together: None,
             rate: None,
             rate_of_writes: None,
             rate_only: None,
             rate_process: RateProcess::Linear,
             flush_every: None,
             flush_all: false,
+            flush_data_every: None,
             covers: false,
             sync: SyncWrites::None,
             contents: Contents::Random,

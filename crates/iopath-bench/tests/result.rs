@@ -70,6 +70,7 @@ fn the_keys_are_those_of_the_schema() {
         "iops",
         "latency_ns",
         "cpu",
+        "threads",
         "device",
         "cache",
         "repeats",
@@ -84,7 +85,10 @@ fn the_keys_are_those_of_the_schema() {
     let cpu = ["user_seconds", "system_seconds", "machine_seconds", "seconds_per_gib", "microseconds_per_io"];
     assert_eq!(keys(&run["cpu"]), sorted(&cpu));
     if !run["device"].is_null() {
-        assert_eq!(keys(&run["device"]), sorted(&["reads", "read_bytes", "writes", "written_bytes"]));
+        assert_eq!(
+            keys(&run["device"]),
+            sorted(&["reads", "read_bytes", "writes", "written_bytes", "queue"])
+        );
     }
     assert!(run["cache"].is_null(), "only iopath's page cache has counters");
     if let Some(run) = json["runs"].get(1) {

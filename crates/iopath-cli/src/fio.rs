@@ -11,7 +11,7 @@ use anyhow::Context;
 use clap::error::ErrorKind;
 use iopath_bench::Interruption;
 use iopath_bench::field::Field;
-use iopath_bench::options::{ENGINES, IoEngine, key_of};
+use iopath_bench::options::{ENGINES, key_of};
 use iopath_bench::own_file::replace_named_marked;
 use iopath_bench::{Repetitions, Workload, model_file};
 use iopath_fio::{CommandLine, JobFile, OutputFormat, Request, RunSettings, System, keys};
@@ -233,13 +233,9 @@ fn engines_text() -> String {
     let mut text =
         "Engines of fio, with the path of iopath that runs them (direct=1; direct=0):\n".to_owned();
     for (name, engine) in ENGINES {
-        let paths = match engine {
-            IoEngine::Synchronous => "kernel-direct; kernel-buffered",
-            IoEngine::Asynchronous => "kernel-uring; kernel-buffered",
-            IoEngine::Mapped => "kernel-mmap",
-            IoEngine::Null => "null",
-            IoEngine::Path(row) => row.name,
-        };
+        let [direct, buffered] =
+            [true, false].map(|is_direct| engine.path(is_direct).map_or("none", |row| row.name));
+        let paths = if direct == buffered { direct.to_owned() } else { format!("{direct}; {buffered}") };
         let _ = writeln!(text, "  {name:<12} {paths}");
     }
     text + "A path of iopath is an engine, too: `iopath help run` lists them.\n"

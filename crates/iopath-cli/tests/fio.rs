@@ -49,6 +49,11 @@ fn each_format_shows_the_same_job() {
     let plus: Value = serde_json::from_str(&shown("json+")).unwrap();
     let bins = plus["jobs"][0]["read"]["clat_ns"]["bins"].as_object().unwrap();
     assert_eq!(bins.values().map(|count| count.as_u64().unwrap()).sum::<u64>(), 100);
+    for bin in bins.keys().map(|bin| bin.parse::<u64>().unwrap()).filter(|bin| *bin >= 128) {
+        // fio has 64 bins in each factor of two, and names them by their middle.
+        let width = 1 << (bin.ilog2() - 6);
+        assert_eq!(bin % width, width / 2, "{bin}");
+    }
     let normal = shown("normal");
     assert!(normal.starts_with("a: (groupid=0, jobs=1): err= 0: pid="), "{normal}");
     for part in ["\n  read: IOPS=", "clat percentiles (", "issued rwts: total=100,0,0,0", "   READ: bw="] {
@@ -58,6 +63,69 @@ fn each_format_shows_the_same_job() {
     assert!(both.starts_with("3;iopath-") && both.contains("\na: (groupid=0"), "{both}");
     let text = stdout(&fio(directory.path(), "--name=a --ioengine=null --size=400k"));
     assert!(text.trim_start().starts_with("job "), "the text of iopath: {text}");
+}
+
+/// The entries of the JSON of jobs on engine `null`.
+fn entries(directory: &Path, keys: &str) -> Vec<Value> {
+    let line = format!("--ioengine=null --size=400k --rw=randrw --output-format=json+ {keys}");
+    let json: Value = serde_json::from_str(&stdout(&fio(directory, &line))).unwrap();
+    json["jobs"].as_array().unwrap().clone()
+}
+
+#[test]
+fn jobs_of_a_group_are_one_entry_as_in_fio() {
+    let directory = tempfile::tempdir().unwrap();
+    // In fio 3.33, these are the entries a (a and b), c, d (new_group) and e (stonewall); s is left out.
+    let jobs = "--group_reporting --name=a --numjobs=3 --rw=randread --name=b --rw=write --bs=8k --name=c --group_reporting=0 \
+                --name=d --new_group --name=s --stats=0 --name=e --stonewall";
+    let found = entries(directory.path(), jobs);
+    let of = |key: &str| found.iter().map(|job| job[key].clone()).collect::<Vec<_>>();
+    assert_eq!(of("jobname"), ["a", "c", "d", "e"]);
+    assert_eq!(of("groupid"), [0, 0, 1, 2]);
+    let first = &found[0];
+    assert_eq!((&first["read"]["total_ios"], &first["write"]["total_ios"]), (&300.into(), &50.into()));
+    assert_eq!((&first["read"]["clat_ns"]["N"], &first["write"]["clat_ns"]["N"]), (&300.into(), &50.into()));
+    assert_eq!(first["job options"]["bs"], "8k", "those of the last job");
+    assert!(first["ctx"].is_u64() && first["usr_cpu"].is_f64());
+    let classes = ["latency_ns", "latency_us", "latency_ms"].map(|unit| first[unit].as_object().unwrap());
+    let percent: f64 = classes.into_iter().flatten().map(|(_, percent)| percent.as_f64().unwrap()).sum();
+    assert!((percent - 100.0).abs() < 1e-6, "{percent}");
+    let normal = stdout(&fio(
+        directory.path(),
+        &format!("--ioengine=null --size=400k {jobs}  --output-format=normal"),
+    ));
+    assert!(normal.contains("a: (groupid=0, jobs=4): err= 0"), "{normal}");
+}
+
+#[test]
+fn percentiles_and_directions_are_those_of_the_keys() {
+    let directory = tempfile::tempdir().unwrap();
+    let keys = "--name=a --percentile_list=99:50:99.9 --lat_percentiles=1 --clat_percentiles=0";
+    let [job] = &entries(directory.path(), keys)[..] else { panic!("one job") };
+    let names: Vec<&String> = job["read"]["lat_ns"]["percentile"].as_object().unwrap().keys().collect();
+    assert_eq!(names, ["50.000000", "99.000000", "99.900000"]);
+    assert!(job["read"]["clat_ns"]["percentile"].is_null() && job["mixed"].is_null());
+    for (value, sections) in [
+        ("none", &["read", "write", "trim", "sync"][..]),
+        ("mixed", &["mixed"]),
+        ("both", &["read", "write", "trim", "sync", "mixed"]),
+    ] {
+        let [job] = &entries(directory.path(), &format!("--name=a --unified_rw_reporting={value}"))[..]
+        else {
+            panic!("one job")
+        };
+        for section in ["read", "write", "trim", "sync", "mixed"] {
+            assert_eq!(sections.contains(&section), job.get(section).is_some(), "{value}: {section}");
+        }
+        let mixed = job["mixed"]["total_ios"].as_u64();
+        assert_eq!(mixed, (value != "none").then_some(100), "{value}");
+    }
+    let lines = |value: &str| {
+        let line = format!("{NULL}terse --unified_rw_reporting={value}");
+        stdout(&fio(directory.path(), &line)).trim_end().split(';').count()
+    };
+    // The numbers of fields that fio 3.33 prints.
+    assert_eq!(["none", "mixed", "both"].map(lines), [121, 80, 162]);
 }
 
 #[test]

@@ -87,7 +87,7 @@ fn latency(job: &Job) -> Result<Option<LatencyTarget>, JobFileError> {
     }
     if !job.workload.think.is_zero() {
         return Err(job
-            .problem("latency_target varies the depth, and thinktime has a depth of 1; remove one of them"));
+            .problem("latency_target varies the depth, and thinktime pauses a job with fewer in flight; remove one of them"));
     }
     Ok(Some(LatencyTarget {
         limit,

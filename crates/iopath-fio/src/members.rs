@@ -16,9 +16,7 @@ use iopath_bench::job::Start;
 use iopath_bench::model::ModelTarget;
 use iopath_bench::options::IoEngine;
 use iopath_bench::path::{Direction, PathRow};
-use iopath_bench::paths::{
-    iopath_buffered, iopath_direct, kernel_buffered, kernel_direct, kernel_mmap, kernel_uring, null,
-};
+use iopath_bench::paths::{iopath_buffered, iopath_direct, null};
 use iopath_bench::refusal::WorkloadError;
 use iopath_bench::workload::{BlockSize, Depth, Distribution, Jobs, Rate, Workload};
 use iopath_report::random;
@@ -41,28 +39,21 @@ pub(super) fn path(job: &Job) -> Result<(&'static PathRow, Option<String>), JobF
         );
         return Ok((&iopath_direct::ROW, Some(warning)));
     }
-    let row = match (job.engine, job.direct) {
-        (IoEngine::Synchronous, false) => &kernel_buffered::ROW,
-        (IoEngine::Synchronous, true) => &kernel_direct::ROW,
-        (IoEngine::Asynchronous, true) => &kernel_uring::ROW,
-        (IoEngine::Asynchronous, false) => {
-            let warning = (job.workload.depth.get() > 1).then(|| {
-                format!(
-                    "{}: job `{}`: path kernel-buffered has a depth of 1: without direct=1, the kernel completes \
-                     most transfers of an asynchronous engine before it returns",
-                    job.at, job.name
-                )
-            });
-            return Ok((&kernel_buffered::ROW, warning));
-        }
-        (IoEngine::Mapped, false) => &kernel_mmap::ROW,
-        (IoEngine::Mapped, true) => {
-            return Err(job.problem("a mapped file has no direct I/O; remove direct=1"));
-        }
-        (IoEngine::Null, _) => &null::ROW,
-        (IoEngine::Path(row), _) => row,
-    };
-    Ok((row, None))
+    let row = job.engine.path(job.direct).ok_or_else(|| mapped_direct(job))?;
+    let is_limited =
+        matches!(job.engine, IoEngine::Asynchronous) && !job.direct && job.workload.depth.get() > 1;
+    let warning = is_limited.then(|| {
+        format!(
+            "{}: job `{}`: path {} has a depth of 1: without direct=1, the kernel completes most transfers of an \
+             asynchronous engine before it returns",
+            job.at, job.name, row.name
+        )
+    });
+    Ok((row, warning))
+}
+
+fn mapped_direct(job: &Job) -> JobFileError {
+    job.problem("a mapped file has no direct I/O; remove direct=1")
 }
 
 /// The path of a job on a model, which no code of the kernel can access.
@@ -70,9 +61,7 @@ fn path_on_model(job: &Job) -> Result<&'static PathRow, JobFileError> {
     Ok(match (job.engine, job.direct) {
         (IoEngine::Synchronous | IoEngine::Asynchronous, true) => &iopath_direct::ROW,
         (IoEngine::Synchronous | IoEngine::Asynchronous | IoEngine::Mapped, false) => &iopath_buffered::ROW,
-        (IoEngine::Mapped, true) => {
-            return Err(job.problem("a mapped file has no direct I/O; remove direct=1"));
-        }
+        (IoEngine::Mapped, true) => return Err(mapped_direct(job)),
         (IoEngine::Null, _) => &null::ROW,
         (IoEngine::Path(row), _) => row,
     })
@@ -111,17 +100,12 @@ impl Member {
             )));
         }
         let own = &job.workload;
-        // As in fio, a think time follows each transfer, so one is in flight.
-        let is_paced = !own.think.is_zero();
         // The paths of models are not synchronous.
         let is_synchronous =
             model.is_some() && matches!(job.engine, IoEngine::Synchronous | IoEngine::Mapped);
         let rates = rates(job)?;
-        if job.fsync_every.is_some() && job.fdatasync_every.is_some() {
-            return Err(job
-                .problem("a job has one kind of flush; remove fsync or fdatasync, or set one of them to 0"));
-        }
         let flushes = job.fsync_every.or(job.fdatasync_every);
+        let data_flushes = job.fdatasync_every.filter(|_| job.fsync_every.is_some());
         let zones = job.zones().map_err(|problem| job.problem(problem))?;
         let workload = Workload {
             path,
@@ -134,7 +118,8 @@ impl Member {
             },
             block_size: BlockSize::new(job.block_bytes()).map_err(|error| job.refused(&error))?,
             shape: job.shape(zones),
-            depth: if is_paced || is_synchronous { Depth::constant(1) } else { own.depth },
+            depth: if is_synchronous { Depth::constant(1) } else { own.depth },
+            think_together: (!own.think.is_zero()).then_some(job.think_count),
             jobs: Jobs::constant(1),
             size_bytes: Some(range.end_bytes),
             start_bytes: range.start_bytes,
@@ -144,6 +129,7 @@ impl Member {
             rate_only: rates.only,
             flush_every: flushes.filter(|_| own.rw.writes()),
             flush_all: job.fsync_every.is_some(),
+            flush_data_every: data_flushes.filter(|_| own.rw.writes()),
             covers: !job.is_independent,
             verify: job.verifies.then_some(job.verify),
             steady_state: job.steady_state(),

@@ -64,7 +64,8 @@ pub(super) fn skips_later_groups(jobs: &[Job], group: &[Vec<Member>]) -> Option<
 pub(super) fn job_result(job: &Job, group: u32, lab: &Lab, series: &Series, part: usize) -> RunResult {
     let Part { target, unmeasured, .. } = series.parts[part];
     let target = target.name().map(|target| target.display().to_string());
-    let facts = JobFacts { name: job.name.clone(), group, target, options: job.options() };
+    let output = job.output.clone();
+    let facts = JobFacts { name: job.name.clone(), group, target, options: job.options(), output };
     let mut result = RunResult { job: Some(facts), ..lab.summarize_part(series, part) };
     if unmeasured > 0 && !result.partial {
         result.warnings.push(format!(

@@ -59,6 +59,7 @@ impl Job {
             rate: rates.as_ref().ok().and_then(|rates| rates.first),
             flush_every: self.fsync_every.or(self.fdatasync_every).filter(|_| own.rw.writes()),
             flush_all: self.fsync_every.is_some(),
+            flush_data_every: self.fdatasync_every.filter(|_| own.rw.writes() && self.fsync_every.is_some()),
             covers: !self.is_independent,
             ..own.clone()
         };
@@ -73,11 +74,7 @@ impl Job {
         Stated {
             block_bytes: self.block_bytes(),
             workload,
-            depth: if is_synchronous || !self.workload.think.is_zero() {
-                1
-            } else {
-                self.workload.depth.get().into()
-            },
+            depth: if is_synchronous { 1 } else { self.workload.depth.get().into() },
             rate,
             range: match (self.offset, self.size) {
                 (Amount::Bytes(start), Some(Amount::Bytes(size))) => {

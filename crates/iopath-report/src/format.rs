@@ -6,6 +6,7 @@ mod csv;
 mod elevators;
 mod ends;
 pub mod fio;
+mod fio_entries;
 mod fio_json;
 mod json;
 pub mod log;

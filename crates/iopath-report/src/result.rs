@@ -14,6 +14,7 @@ mod latency_target;
 mod origin;
 mod path;
 mod several;
+mod shown;
 mod steady;
 mod verify;
 mod workload;
@@ -26,7 +27,7 @@ pub use connections::Connections;
 pub use course::Course;
 pub use directions::{DirectionResult, Directions, RepeatDirection, RepeatDirections};
 pub use distribution::{LatencyDistribution, PERCENTILES};
-pub use figures::{CacheFacts, CacheUse, Cpu, Device, Latency, Spread};
+pub use figures::{CacheFacts, CacheUse, Cpu, Device, DiskQueue, Latency, Spread, ThreadUse};
 pub use finding::{Confidence, Finding};
 pub use host::{DiskFacts, Host, ModelHostFacts, TargetFacts};
 pub use latencies::Latencies;
@@ -34,6 +35,7 @@ pub use latency_target::{DepthSearchResult, LatencyTargetResult};
 pub use origin::Origin;
 pub use path::{PATH_NAMES, WITHOUT_TARGET};
 pub use several::{GroupResult, JobFacts, Skipped, TargetResult, TargetsEnd};
+pub use shown::{FioOutput, Unified};
 pub use steady::{SteadyRepeat, SteadyStateResult, SteadyWindow};
 pub use verify::{VerifyFault, VerifyResult};
 pub use workload::WorkloadFacts;
@@ -201,6 +203,9 @@ pub struct RunResult {
     pub latency_target: Option<LatencyTargetResult>,
     /// CPU cost, over all repetitions. In virtual time, that of the modelled host; none without one.
     pub cpu: Option<Cpu>,
+    /// CPU time and context switches of the threads of the jobs alone, over all repetitions; none in virtual time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threads: Option<ThreadUse>,
     /// The modelled host; none without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_host: Option<ModelHostFacts>,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use iopath_model::Host;
-use iopath_report::result::{CacheUse, Connections, Course, Latencies};
+use iopath_report::result::{CacheUse, Connections, Course, Latencies, ThreadUse};
 
 use crate::counters::DiskCounters;
 use crate::job::control::ControlEnd;
@@ -42,6 +42,8 @@ pub struct Measured {
     pub(crate) steady: Option<Outcome>,
     /// In virtual time, that of the modelled host; none without one.
     pub(crate) cpu: Option<CpuSeconds>,
+    /// CPU time and context switches of the threads of the jobs; none in virtual time.
+    pub(crate) threads: Option<ThreadUse>,
     /// The transfers of the disk: of this process if it submits them itself, else of all processes. None without a
     /// single disk.
     pub(crate) device: Option<DiskCounters>,
@@ -103,6 +105,7 @@ impl Measured {
             controlled: jobs.iter().filter_map(|job| Some(job.controlled.as_ref()?.end.clone())).collect(),
             steady: None,
             cpu: None,
+            threads: jobs.iter().map(|job| job.thread).sum(),
             storage: None,
             connections: None,
             device: None,

@@ -108,8 +108,8 @@ pub(crate) struct JobContext<'a> {
     /// Only for a job that measures every latency.
     pub(crate) start: Start,
     /// Only for a job that measures every latency.
-    pub(crate) flush_every: Option<NonZeroU64>,
-    /// Whether flushes include the metadata of the file.
+    pub(crate) flush_every: [Option<NonZeroU64>; 2],
+    /// Whether flushes include the metadata of the file; those of data alone never do.
     pub(crate) flush_all: bool,
     /// Whether a final flush counts as part of the job.
     pub(crate) flush: bool,
@@ -143,7 +143,7 @@ impl JobContext<'_> {
         job: &mut Job,
         started_ns: u64,
     ) -> Result<u64, JobError> {
-        self.flush_path(connection)?;
+        Self::flush_path(connection, self.flush_all && !job.flushes_data_alone())?;
         let now_ns = self.clock.now_ns();
         job.handle_flush(now_ns - started_ns, now_ns);
         Ok(now_ns)
@@ -180,13 +180,14 @@ impl JobContext<'_> {
     /// Ends a job that has nothing in flight, with a flush if the job writes.
     pub(crate) fn finish(&self, connection: &mut dyn Connection) -> Result<(), JobError> {
         if self.flush {
-            self.flush_path(connection)?;
+            Self::flush_path(connection, self.flush_all)?;
         }
         Ok(())
     }
 
-    fn flush_path(&self, connection: &mut dyn Connection) -> Result<(), JobError> {
-        let flushed = if self.flush_all { connection.flush_all() } else { connection.flush() };
+    /// Flushes the file, with its metadata if `all`.
+    fn flush_path(connection: &mut dyn Connection, all: bool) -> Result<(), JobError> {
+        let flushed = if all { connection.flush_all() } else { connection.flush() };
         flushed.map_err(|error| JobError::Path("flush", error))
     }
 

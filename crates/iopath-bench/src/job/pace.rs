@@ -8,7 +8,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::RngCore;
 
 use crate::path::Direction;
-use crate::workload::{Rate, RateProcess, Workload};
+use crate::workload::{Rate, RateProcess, ThinkCount, Workload};
 
 const SECOND_NS: u128 = 1_000_000_000;
 
@@ -25,17 +25,59 @@ pub(crate) struct Pace {
     rate: Option<Starts>,
 }
 
-/// Think time: a slot rests after every so many transfers of the job; after each of its own, if that is one.
+/// Think time: a slot rests after every so many transfers of the job; after each of its own, if that is one. A job that
+/// rests as a whole starts or completes so many transfers, waits for those in flight, and rests then. As in fio, the
+/// completions that it waits for count for the next rest.
 #[derive(Debug)]
 struct Rest {
     think_ns: u64,
     every: u64,
-    /// The transfers since the last rest.
+    /// The transfers that count, of a job that rests as a whole.
+    whole: Option<ThinkCount>,
+    /// Of a job that rests as a whole: its transfers so far, and those that had counted at the last rest.
+    started: u64,
+    completed: u64,
+    counted: u64,
+    /// Whether a job that rests as a whole waits for its transfers in flight.
+    is_waiting: bool,
+    /// The completed transfers since the last rest, of other jobs.
     since: u64,
     /// Slots that rest, each with the time at which it is free again, in the order of time.
     resting: VecDeque<(u64, u32)>,
-    /// The end of the last rest.
+    /// The end of the last rest; of a job that rests as a whole, also of the present one.
     ended_ns: u64,
+}
+
+impl Rest {
+    /// The time from which a job may start a transfer, if it rests as a whole; none until all in flight have completed.
+    fn starts_from(&self) -> Option<u64> {
+        match self.whole {
+            None => Some(0),
+            Some(_) => Some(self.ended_ns).filter(|_| !self.is_waiting),
+        }
+    }
+
+    /// Begins to wait for the transfers in flight, if enough have counted.
+    fn count(&mut self) {
+        let count = match self.whole {
+            None => return,
+            Some(ThinkCount::Started) => self.started,
+            Some(ThinkCount::Completed) => self.completed,
+        };
+        if !self.is_waiting && count - self.counted >= self.every {
+            (self.counted, self.is_waiting) = (count, true);
+        }
+    }
+
+    /// A transfer of a job that rests as a whole has completed.
+    fn handle_done(&mut self, now_ns: u64) {
+        self.completed += 1;
+        self.count();
+        if self.is_waiting && self.started == self.completed {
+            self.is_waiting = false;
+            self.ended_ns = now_ns.saturating_add(self.think_ns);
+        }
+    }
 }
 
 /// The starts that a rate intends.
@@ -193,8 +235,18 @@ impl Pace {
     pub(crate) fn of(workload: &Workload, repetition: u32, job: u32, now_ns: u64) -> Option<Self> {
         let think_ns = u64::try_from(workload.think.as_nanos()).unwrap_or(u64::MAX);
         let every = workload.think_every.get();
-        let rest =
-            (think_ns > 0).then(|| Rest { think_ns, every, since: 0, resting: VecDeque::new(), ended_ns: 0 });
+        let rest = (think_ns > 0).then(|| Rest {
+            think_ns,
+            every,
+            whole: workload.think_together,
+            started: 0,
+            completed: 0,
+            counted: 0,
+            is_waiting: false,
+            since: 0,
+            resting: VecDeque::new(),
+            ended_ns: 0,
+        });
         let rate = Starts::of(workload, repetition, job, now_ns);
         (rest.is_some() || rate.is_some()).then_some(Self { rest, rate })
     }
@@ -207,6 +259,10 @@ impl Pace {
     /// The slots that are free because of a completion: this one, unless it rests.
     pub(super) fn free(&mut self, slot: u32, now_ns: u64) -> Option<u32> {
         let Some(rest) = &mut self.rest else { return Some(slot) };
+        if rest.whole.is_some() {
+            rest.handle_done(now_ns);
+            return Some(slot);
+        }
         rest.since += 1;
         if rest.since < rest.every {
             return Some(slot);
@@ -236,9 +292,22 @@ impl Pace {
     /// that end: the pause is the caller's, and no latency of the storage. So the latency does not contain waits for
     /// the storage from before the rest.
     pub(super) fn start(&mut self, now_ns: u64) -> Option<Due> {
-        let Some(rate) = &mut self.rate else { return Some(Due { ns: now_ns, direction: None }) };
-        let due = rate.start(now_ns)?;
-        let rested_ns = self.rest.as_ref().map_or(0, |rest| rest.ended_ns);
+        if let Some(rest) = &self.rest
+            && rest.starts_from().is_none_or(|from_ns| now_ns < from_ns)
+        {
+            return None;
+        }
+        let due = match &mut self.rate {
+            Some(rate) => rate.start(now_ns)?,
+            None => Due { ns: now_ns, direction: None },
+        };
+        let Some(rest) = &mut self.rest else { return Some(due) };
+        rest.started += 1;
+        rest.count();
+        if self.rate.is_none() {
+            return Some(due);
+        }
+        let rested_ns = rest.ended_ns;
         Some(Due { ns: due.ns.max(rested_ns), ..due })
     }
 
@@ -246,6 +315,12 @@ impl Pace {
     /// free.
     pub(super) fn next(&self, has_free: bool) -> Option<u64> {
         let rated = self.rate.as_ref().filter(|_| has_free).map(Starts::next);
-        rated.or_else(|| Some(self.rest.as_ref()?.resting.front()?.0))
+        match &self.rest {
+            Some(rest) if rest.whole.is_some() => {
+                let from_ns = rest.starts_from().filter(|_| has_free)?;
+                Some(rated.unwrap_or(0).max(from_ns))
+            }
+            rest => rated.or_else(|| Some(rest.as_ref()?.resting.front()?.0)),
+        }
     }
 }

@@ -1,9 +1,9 @@
 //! The sums and latencies of one job. Independent of slots and clock.
 
-use iopath_report::result::Latencies;
+use iopath_report::result::{Latencies, ThreadUse};
 
 use super::control::Controlled;
-use crate::path::{Direction, Transfer};
+use crate::path::{Direction, Transfer, number_of};
 use crate::steady_detector::Count;
 
 /// The measurements of one job.
@@ -25,6 +25,8 @@ pub(crate) struct JobResult {
     pub(crate) closed_ns: Latencies,
     /// The observations of the controls; none of a job without any.
     pub(crate) controlled: Option<Box<Controlled>>,
+    /// CPU time and context switches of its thread; none in virtual time.
+    pub(crate) thread: Option<ThreadUse>,
 }
 
 /// The transfers of one direction.
@@ -77,7 +79,7 @@ impl Tally {
     /// Counts a transfer, without its latency.
     #[inline]
     pub(crate) fn count(&mut self, transfer: Transfer) {
-        let direction = &mut self.directions[index(transfer.direction)];
+        let direction = &mut self.directions[number_of(transfer.direction)];
         direction.ios += 1;
         direction.bytes += u64::from(transfer.bytes);
     }
@@ -128,7 +130,7 @@ impl Tally {
 
     fn record_last(&mut self) {
         if self.last_count > 0 {
-            let index = index(self.last_direction);
+            let index = number_of(self.last_direction);
             self.directions[index].latency_ns.record(self.last_ns, self.last_count);
             let [count, sum_ns] = &mut self.timed[index];
             *count += self.last_count;
@@ -153,7 +155,7 @@ impl Tally {
         let [reads, mut writes, trims] = [0, 1, 2].map(|index| {
             let OneDirection { ios, bytes, .. } = self.directions[index];
             let [mut timed, mut latency_ns] = self.timed[index];
-            if self::index(self.last_direction) == index {
+            if number_of(self.last_direction) == index {
                 timed += self.last_count;
                 latency_ns += self.last_ns * self.last_count;
             }
@@ -189,15 +191,7 @@ impl Tally {
             flush_ns: self.flush_ns,
             closed_ns: self.closed_ns,
             controlled: None,
+            thread: None,
         }
-    }
-}
-
-#[inline]
-fn index(direction: Direction) -> usize {
-    match direction {
-        Direction::Read => 0,
-        Direction::Write => 1,
-        Direction::Trim => 2,
     }
 }

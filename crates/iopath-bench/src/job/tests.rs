@@ -9,7 +9,7 @@ use iopath_report::Rw;
 use super::sampled::SampledJob;
 use super::tally::JobResult;
 use super::*;
-use crate::workload::{End, Rate, RateProcess, ReadShare, Workload};
+use crate::workload::{End, Rate, RateProcess, ReadShare, ThinkCount, Workload};
 
 const BLOCK: u64 = 4096;
 
@@ -231,6 +231,62 @@ fn a_job_rests_after_every_so_many_transfers() {
 }
 
 #[test]
+fn a_job_that_rests_as_a_whole_starts_its_transfers_waits_for_them_and_rests() {
+    let think = Workload {
+        think: Duration::from_nanos(400),
+        think_every: NonZeroU64::new(4).unwrap(),
+        think_together: Some(ThinkCount::Started),
+        ..workload(Rw::Read, End::Pass)
+    };
+    for depth in [1, 3, 4] {
+        let (result, _) = simulate(&think, 1000, depth, |_| 100);
+        let taken_ns = result.ended_ns - result.started_ns;
+        assert_eq!((result.ios, taken_ns), (1000, 1000 * 100 + 249 * 400), "the device serves one at a time");
+        // The transfers of a burst wait for those before them, and none starts before the end of a rest.
+        let waiting = u64::from(depth) * 100;
+        assert_eq!(result.latency_ns.histogram().max(), waiting, "depth {depth}");
+    }
+    let rated = Workload { rate: per_second(10_000_000), ..think.clone() };
+    let (result, _) = simulate(&rated, 1000, 4, |_| 100);
+    assert_eq!(result.ended_ns - result.started_ns, 1000 * 100 + 249 * 400, "the rests decide");
+    // Completions: as in fio 3.33, those of the wait before a rest count for the next one. At a depth of 16, 19 transfers
+    // and then one alternate, so that rests are half as frequent.
+    let completions = Workload { think_together: Some(ThinkCount::Completed), ..think };
+    let rests = |depth| {
+        let (result, _) = simulate(&completions, 1000, depth, |_| 100);
+        (result.ended_ns - result.started_ns - 1000 * 100) / 400
+    };
+    assert_eq!([rests(1), rests(16)].map(|rests| rests / 10), [24, 10]);
+}
+
+#[test]
+fn both_kinds_of_flushes_come_after_their_numbers_of_writes() {
+    let kinds = |every: [u64; 2], writes: u64| {
+        let plan = Plan::new(&workload(Rw::Write, End::Pass), writes * BLOCK, 0, 0);
+        let mut job = Job::new(plan, 1, None, 0).with_flushes(every.map(NonZeroU64::new));
+        let mut kinds = String::new();
+        loop {
+            match job.poll_transfer(0) {
+                Some((slot, _)) => {
+                    kinds.push('w');
+                    job.handle_done(slot, 0);
+                }
+                None if job.needs_flush() => {
+                    kinds.push(if job.flushes_data_alone() { 'd' } else { 'f' });
+                    job.handle_flush(1, 0);
+                }
+                None => return kinds,
+            }
+        }
+    };
+    // The order of fio 3.33 (`write_iolog`).
+    assert_eq!(kinds([4, 3], 12), "wwwdwfwwdwwfwdwwwf");
+    assert_eq!(kinds([2, 0], 4), "wwfwwf");
+    assert_eq!(kinds([0, 3], 4), "wwwdw");
+    assert_eq!(kinds([0, 0], 3), "www");
+}
+
+#[test]
 fn a_rate_with_a_think_time_keeps_its_times_unless_the_rests_are_too_long() {
     let of = |think_ns, every, process| {
         let workload = Workload {
@@ -367,7 +423,7 @@ fn a_job_flushes_after_each_number_of_writes_with_nothing_in_flight() {
     for (depth, every) in [(1, 1), (1, 3), (4, 3), (4, 8)] {
         let mix = workload(Rw::Rw, End::Pass);
         let plan = Plan::new(&mix, 40 * BLOCK, 0, 0);
-        let mut job = Job::new(plan, depth, None, 0).with_flushes(NonZeroU64::new(every));
+        let mut job = Job::new(plan, depth, None, 0).with_flushes([NonZeroU64::new(every), None]);
         let (mut now_ns, mut in_flight, mut writes, mut flushes) = (0, Vec::new(), 0, 0);
         while !job.is_done() {
             now_ns += 100;

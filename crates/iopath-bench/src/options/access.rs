@@ -8,7 +8,10 @@ use super::{
     Decides, Difference, Fact, Given, IoEngine, Kind, NONE, OptionRow, Refused, Settings, list, set,
 };
 use crate::field::Field;
-use crate::paths::{PATHS, find_path, iopath_direct};
+use crate::path::PathRow;
+use crate::paths::{
+    PATHS, find_path, iopath_direct, kernel_buffered, kernel_direct, kernel_mmap, kernel_uring, null,
+};
 use crate::place::Place;
 
 pub(super) const ROWS: &[OptionRow] = &[
@@ -92,6 +95,21 @@ pub static ENGINES: &[(&str, IoEngine)] = &[
     ("null", IoEngine::Null),
     ("nbd", IoEngine::Path(&iopath_direct::ROW)),
 ];
+
+impl IoEngine {
+    /// The path that stands for the engine on files and devices of this machine; none for a mapped file with direct I/O.
+    pub fn path(self, is_direct: bool) -> Option<&'static PathRow> {
+        match (self, is_direct) {
+            (Self::Synchronous | Self::Asynchronous, false) => Some(&kernel_buffered::ROW),
+            (Self::Synchronous, true) => Some(&kernel_direct::ROW),
+            (Self::Asynchronous, true) => Some(&kernel_uring::ROW),
+            (Self::Mapped, false) => Some(&kernel_mmap::ROW),
+            (Self::Mapped, true) => None,
+            (Self::Null, _) => Some(&null::ROW),
+            (Self::Path(row), _) => Some(row),
+        }
+    }
+}
 
 fn path(settings: &mut Settings, given: &Given) -> Result<(), Refused> {
     let name = given.text()?;

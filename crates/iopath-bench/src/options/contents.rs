@@ -97,4 +97,32 @@ pub(super) const ROWS: &[OptionRow] = &[
         set!(contents.is_global = flag),
     )
     .decides(Decides::Contents),
+    OptionRow::only_key(
+        Partly,
+        &["mem", "iomem"],
+        "`malloc`, `shm`, `mmap` and `mmapshared`: buffers are anonymous memory, on huge pages if the kernel gives them to 2 MiB \
+         and more",
+        |_, given| match given.text()? {
+            "malloc" | "shm" | "mmap" | "mmapshared" => Ok(()),
+            "shmhuge" | "mmaphuge" | "cudamalloc" => {
+                Err(Refused::Value("buffers are anonymous memory; use malloc, shm, mmap or mmapshared"))
+            }
+            file if file.starts_with("mmap") && file.contains(':') => {
+                Err(Refused::Value("buffers are not mapped from a file; use mmap"))
+            }
+            _ => Err(Refused::Expected("malloc, shm, mmap or mmapshared")),
+        },
+    ),
+    OptionRow::only_key(
+        Partly,
+        &["iomem_align", "mem_align"],
+        "a power of two of up to the size of a page, as buffers begin at one",
+        |_, given| {
+            let bytes = given.bytes()?;
+            if (rustix::param::page_size() as u64).is_multiple_of(bytes.max(1)) {
+                return Ok(());
+            }
+            Err(Refused::Value("buffers begin at a page; use a power of two of up to the size of a page"))
+        },
+    ),
 ];

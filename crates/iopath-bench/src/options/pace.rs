@@ -10,7 +10,7 @@ use super::{
 use crate::field::Field;
 use crate::place::Place;
 use crate::steady::{SteadyMetric, SteadyState};
-use crate::workload::{Rate, RateProcess, SyncWrites};
+use crate::workload::{Rate, RateProcess, SyncWrites, ThinkCount};
 
 pub(super) const ROWS: &[OptionRow] = &[
     OptionRow::option(
@@ -60,7 +60,7 @@ pub(super) const ROWS: &[OptionRow] = &[
     )
     .field(Field::THINK)
     .fact(Fact::of_run("think_ns", Kind::Nanoseconds, Difference::RefusedOr(NONE)))
-    .key(Partly, &["thinktime"], "`--thinktime`, with a depth of 1 as in fio"),
+    .key(Partly, &["thinktime"], "`--thinktime`; as in fio, a job waits for its transfers in flight before it pauses"),
     OptionRow::only_key(
         Yes,
         &["thinktime_blocks"],
@@ -78,6 +78,20 @@ pub(super) const ROWS: &[OptionRow] = &[
         |ran| {
             let every = ran.workload.think_every.get();
             (every > 1 && !ran.workload.think.is_zero()).then(|| every.into())
+        },
+    ),
+    OptionRow::only_key(
+        Yes,
+        &["thinktime_blocks_type"],
+        "the transfers that count for a pause: `complete`, or `issue`; as in fio, the completions that a job waits for before a \
+         pause count for the next one",
+        |settings, given| {
+            settings.think_count = match given.text()? {
+                "complete" => ThinkCount::Completed,
+                "issue" => ThinkCount::Started,
+                _ => return Err(Refused::Expected("complete or issue")),
+            };
+            Ok(())
         },
     ),
     OptionRow::option(
@@ -167,10 +181,17 @@ pub(super) const ROWS: &[OptionRow] = &[
         "flush_call",
         Kind::Text,
         Difference::RefusedOr("fdatasync"),
-        "The call of the flushes between transfers, `fsync`; none for `fdatasync`, and without flushes.",
-        |ran| (ran.workload.flush_all && ran.workload.flush_every.is_some()).then(|| "fsync".into()),
+        "The call of the flushes between transfers, `fsync`, or both: `fsync, fdatasync after 4 writes`; none for `fdatasync`, \
+         and without flushes.",
+        |ran| {
+            let call = ran.workload.flush_data_every.map_or_else(
+                || "fsync".to_owned(),
+                |every| format!("fsync, fdatasync after {every} writes"),
+            );
+            (ran.workload.flush_all && ran.workload.flush_every.is_some()).then(|| call.into())
+        },
     )
-    .key(Yes, &["fdatasync"], "`--fdatasync`").decides(Decides::Durability),
+    .key(Yes, &["fdatasync"], "`--fdatasync`; with `fsync`, where that does not flush").decides(Decides::Durability),
     OptionRow::option(
         "--sync",
         One("none|dsync|sync"),

@@ -5,6 +5,8 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use iopath_report::result::FioOutput;
+
 use super::control_keys::{ControlKeys, ExitWhat};
 use super::value::Amount;
 use crate::contents::Contents;
@@ -14,7 +16,7 @@ use crate::path::PathRow;
 use crate::shape::{Shape, Sizes, Zones};
 use crate::steady::{Limit, SteadyMetric};
 use crate::target::Target;
-use crate::workload::{BlockSize, End, Verify, Workload};
+use crate::workload::{BlockSize, End, ThinkCount, Verify, Workload};
 
 /// The access that `ioengine` names.
 #[derive(Debug, Clone, Copy)]
@@ -79,6 +81,8 @@ pub struct Settings {
     pub rate_bytes: [Option<u64>; 2],
     /// Limits for reads and writes in transfers per second, of a job file.
     pub rate_ios: [Option<u64>; 2],
+    /// `thinktime_blocks_type`: the transfers that count for a pause.
+    pub think_count: ThinkCount,
     /// `fsync`: writes between flushes with the metadata of the file.
     pub fsync_every: Option<NonZeroU64>,
     /// `fdatasync`: writes between flushes without it.
@@ -137,6 +141,8 @@ pub struct Settings {
     pub exit_what: ExitWhat,
     /// Limits, series and thread.
     pub controls: ControlKeys,
+    /// How the formats of fio show the job.
+    pub output: FioOutput,
 }
 
 /// The order of the files of a job with several.
@@ -252,6 +258,7 @@ impl Default for Settings {
             start_delay: [Duration::ZERO; 2],
             rate_bytes: [None; 2],
             rate_ios: [None; 2],
+            think_count: ThinkCount::default(),
             fsync_every: None,
             fdatasync_every: None,
             is_independent: false,
@@ -281,6 +288,7 @@ impl Default for Settings {
             exit_all: false,
             exit_what: ExitWhat::Group,
             controls: ControlKeys::default(),
+            output: FioOutput::default(),
             workload,
         }
     }

@@ -149,6 +149,14 @@ const VALUES: &[(&str, &str)] = &[
     ("dedupe_mode", "working_set"),
     ("dedupe_working_set_percentage", "10"),
     ("dedupe_global", "1"),
+    ("thinktime_blocks_type", "issue"),
+    ("group_reporting", "1"),
+    ("new_group", "1"),
+    ("stats", "0"),
+    ("unified_rw_reporting", "both"),
+    ("percentile_list", "99:50"),
+    ("clat_percentiles", "0"),
+    ("lat_percentiles", "1"),
     ("--verify", ""),
     ("verify", "crc32c"),
     ("--verify-backlog", "8"),
@@ -209,7 +217,10 @@ const VALUES: &[(&str, &str)] = &[
 ];
 
 /// Keys that accept the values with which iopath agrees, and set nothing.
-const ONLY_CHECKED: [(&str, &str); 4] = [
+const ONLY_CHECKED: [(&str, &str); 7] = [
+    ("iomem_align", "512"),
+    ("mem", "mmap"),
+    ("slat_percentiles", "1"),
     ("fill_device", "1"),
     ("iodepth_batch", "16"),
     ("iodepth_batch_complete_max", "16"),

@@ -234,7 +234,8 @@ pub(super) const ROWS: &[OptionRow] = &[
     OptionRow::only_key(
         Partly,
         &["iodepth_batch", "iodepth_batch_submit"],
-        "a path submits all transfers that may start with one system call",
+        "a path submits all transfers that may start with one system call; to an idle device, a path with a queue of iopath submits \
+         the first ones in groups of 4, 4, 8 and 16",
         |_, given| given.bytes().map(drop),
     ),
     OptionRow::only_key(

@@ -106,7 +106,8 @@ fn verify(settings: &mut Settings, given: &Given) -> Result<(), Refused> {
         "0",
     ];
     if given.is_in_job_file() {
-        given.only(&CHECKSUMS, "verified blocks have the format of iopath; use a checksum such as crc32c")?;
+        given.only(&CHECKSUMS, "verified blocks have the format of iopath, not one pattern, so that stale and misdirected blocks are found, too; use a \
+             checksum such as crc32c")?;
     }
     settings.verifies = given.text()? != "0";
     Ok(())

@@ -4,7 +4,7 @@ use iopath_report::random::below;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::distribution::Sampler;
-use crate::path::Direction;
+use crate::path::{Direction, number_of};
 use crate::shape::{Shape, Sizes, Zones};
 use crate::workload::Workload;
 
@@ -16,8 +16,8 @@ pub(super) struct Shaped {
     /// The part of the range that the job accesses.
     first: u64,
     end: u64,
-    /// The end of the last transfer; none before the first.
-    position: Option<u64>,
+    /// The end of the last transfer of each direction; none before the first.
+    positions: [Option<u64>; 3],
     order: Order,
     ios_left: u64,
     zone: Option<Zone>,
@@ -85,7 +85,7 @@ impl Shaped {
         let (first, end) = if is_random { (0, bytes) } else { (first, end) };
         let zone = zones.map(|settings| Zone { settings, first, transferred: 0 });
         let ios_left = ios_max.unwrap_or(u64::MAX);
-        Self { sizes, min_bytes, first, end, position: None, order, ios_left, zone }
+        Self { sizes, min_bytes, first, end, positions: [None; 3], order, ios_left, zone }
     }
 
     /// Offset and size of the next transfer; none after the last. `left`: the bytes that remain.
@@ -106,36 +106,43 @@ impl Shaped {
         let (mut first, mut end) = (self.first, self.end);
         if let Some(zone) = &mut self.zone {
             if zone.advance(first, end, self.min_bytes) {
-                self.position = None;
+                self.positions = [None; 3];
             }
             (first, end) = (zone.first, zone.end(end));
         }
-        let offset = self.offset(generator, size.into(), [first, end]);
+        let offset = self.offset(generator, size.into(), direction, [first, end]);
         // The last transfers of a range or of an amount are smaller than drawn: a multiple of the smallest size.
         let most = left.min(end.saturating_sub(offset));
         let bytes = if u64::from(size) <= most { size.into() } else { most - most % self.min_bytes };
         let bytes = bytes.max(self.min_bytes);
-        self.position = Some(offset + bytes);
+        self.positions[number_of(direction)] = Some(offset + bytes);
         if let Some(zone) = &mut self.zone {
             zone.transferred += bytes;
         }
         Some((offset, bytes as u32))
     }
 
-    fn offset(&mut self, generator: &mut Xoshiro256PlusPlus, size: u64, [first, end]: [u64; 2]) -> u64 {
+    fn offset(
+        &mut self,
+        generator: &mut Xoshiro256PlusPlus,
+        size: u64,
+        direction: Direction,
+        [first, end]: [u64; 2],
+    ) -> u64 {
+        let position = self.positions[number_of(direction)];
         let min_bytes = self.min_bytes;
         let fits = |offset: &u64| *offset >= first && offset.saturating_add(min_bytes) <= end;
         match &mut self.order {
             Order::Sequential { skip_bytes: skip } => {
                 let start = if *skip < 0 { end.checked_add_signed(*skip) } else { Some(first) };
                 let start = start.filter(fits).unwrap_or(first);
-                let next = self.position.map_or(Some(start), |position| position.checked_add_signed(*skip));
+                let next = position.map_or(Some(start), |position| position.checked_add_signed(*skip));
                 next.filter(fits).unwrap_or(start)
             }
             Order::Random { sampler, unit_bytes, run, run_left, percent } => {
                 let follows = *run_left > 0 || (*percent < 100 && below(generator, 100) >= (*percent).into());
                 *run_left = run_left.saturating_sub(1);
-                if let Some(position) = self.position.filter(|position| follows && fits(position)) {
+                if let Some(position) = position.filter(|position| follows && fits(position)) {
                     return position;
                 }
                 *run_left = *run - 1;

@@ -13,7 +13,7 @@ pub(crate) struct Counted<D> {
 
 impl<D> Counted<D> {
     pub(super) fn new(inner: D) -> Self {
-        let counters = DiskCounters { reads: 0, read_bytes: 0, writes: 0, written_bytes: 0 };
+        let counters = DiskCounters::default();
         Self { inner, counters }
     }
 

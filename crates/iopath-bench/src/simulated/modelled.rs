@@ -70,7 +70,7 @@ impl ModelledVolumes {
             let numbers = [worker.repetition(number), worker.job];
             let job = Job::new(worker.plan(number), depth, worker.runtime_ns(), started_ns)
                 .with_start(start, started_ns)
-                .with_flushes(workload.flush_every)
+                .with_flushes([workload.flush_every, workload.flush_data_every])
                 .with_limits(Limits::of(workload, numbers, flow, sink, begin));
             setups[volume].push(JobSetup { job, depth, block_bytes, flushes: workload.rw.writes() });
         }

@@ -1,11 +1,10 @@
 //! The keys that iopath accepts without any effect on a measurement: they select what iopath does anyway, or concern
 //! the output. A value that fio does not take is refused.
 
-use iopath_bench::options::Values::{Cpus, Errors, Flag, Names, Number, Percentiles, Range, Text};
+use iopath_bench::options::Values::{Cpus, Errors, Flag, Names, Number, Range, Text};
 
 use super::{Key, no_effect};
 
-const RESULTS: &str = "the results always have each job and each group of jobs";
 const FILES: &str = "a file that iopath creates is written completely before the first job";
 const PATH: &str = "the path decides how it submits and completes";
 const THREADS: &str = "jobs are always threads of one process";
@@ -13,7 +12,6 @@ const FAILURE: &str = "a run without errors is the same; the first failure ends 
 const OUTPUT: &str = "concerns the output of fio only";
 const NONE: &str = "it has none in fio, too";
 const SERIES: &str = "a line needs 64 bytes of memory during the run";
-const PERCENTILES: &str = "the results have fixed percentiles";
 
 pub(super) const KEYS: &[Key] = &[
     no_effect(&["softrandommap"], Flag, "the permutation of `norandommap=0` needs no memory").switch(),
@@ -21,11 +19,6 @@ pub(super) const KEYS: &[Key] = &[
         &["random_generator"],
         Names(&["tausworthe", "lfsr", "tausworthe64"]),
         "random numbers are of xoshiro256++",
-    ),
-    no_effect(
-        &["thinktime_blocks_type"],
-        Names(&["complete", "issue"]),
-        "a job with pauses has one transfer in flight",
     ),
     no_effect(
         &["io_submit_mode"],
@@ -62,20 +55,11 @@ pub(super) const KEYS: &[Key] = &[
     no_effect(&["scramble_buffers"], Flag, "each buffer has incompressible content from the start"),
     no_effect(&["randcontent"], Number, "each buffer has incompressible content from the start"),
     no_effect(&["refill_buffers"], Flag, "each buffer has incompressible content from the start").switch(),
-    no_effect(
-        &["mem", "iomem"],
-        Names(&["malloc", "shm", "shmhuge", "mmap", "mmapshared", "mmaphuge"]),
-        "buffers are aligned for direct I/O",
-    ),
-    no_effect(&["iomem_align", "mem_align"], Number, "buffers are aligned for direct I/O"),
     no_effect(&["fixedbufs", "registerfiles", "userspace_reap"], Flag, PATH).switch(),
     no_effect(&["nonvectored"], Number, PATH),
     no_effect(&["libaio_vectored"], Flag, PATH),
     no_effect(&["thread"], Flag, THREADS).switch(),
     no_effect(&["threads"], Number, THREADS),
-    no_effect(&["group_reporting", "new_group"], Flag, RESULTS).switch(),
-    no_effect(&["stats"], Flag, RESULTS),
-    no_effect(&["unified_rw_reporting"], Names(&["none", "mixed", "both", "0", "1", "2"]), RESULTS),
     no_effect(
         &["continue_on_error"],
         Names(&["none", "read", "write", "io", "verify", "all", "0", "1"]),
@@ -101,9 +85,7 @@ pub(super) const KEYS: &[Key] = &[
         Flag,
         "each latency is measured, for the delays and limits of jobs; one workload has `--latency-every`",
     ),
-    no_effect(&["clat_percentiles", "lat_percentiles", "slat_percentiles"], Flag, PERCENTILES),
-    no_effect(&["percentile_list"], Percentiles, PERCENTILES),
-    no_effect(&["significant_figures"], Range(1, 10), PERCENTILES),
+    no_effect(&["significant_figures"], Range(1, 10), "the results have three digits"),
     no_effect(&["bwavgtime", "iopsavgtime", "job_start_clock_id"], Number, OUTPUT),
     no_effect(&["disk_util", "block_error_percentiles"], Flag, OUTPUT),
     no_effect(&["clocksource"], Names(&["gettimeofday", "clock_gettime", "cpu"]), OUTPUT),

@@ -59,7 +59,10 @@ pub(super) const KEYS: &[Key] = &[
     off(&["atomic"], "no untorn writes").decides(Durability),
     off(&["file_append"], "a job accesses a range of fixed size").decides(Range),
     no(&["lockfile"], SETTING).neutral(&["none"]),
-    off(&["lockmem"], SETTING),
+    off(
+        &["lockmem"],
+        "no memory is locked beside a job; limit the page cache with a control group (`systemd-run -p MemoryMax=`)",
+    ),
     no(&["fadvise_hint"], "the kernel gets no hints of the order of transfers").neutral(&["0", "1"]),
     no(&["write_hint"], SETTING).neutral(&["none", "0"]),
     off(&["serialize_overlap"], "the order of overlapping transfers is that of the path"),
@@ -69,7 +72,10 @@ pub(super) const KEYS: &[Key] = &[
     ),
     off(&["rate_ignore_thinktime"], "a rate counts from the start of the job, with its pauses"),
     off(&["ramp_size"], "the time before the measurement is ramp_time"),
-    no(&["write_hist_log"], SERIES),
+    no(
+        &["write_hist_log"],
+        "series have no histograms; `--output-format=json+` has the bins of the whole job",
+    ),
     off(&["log_window_value", "log_max_value", "log_issue_time"], SERIES),
     off(
         &["log_unix_epoch", "log_alternate_epoch", "log_alternate_epoch_clock_id"],

@@ -3,23 +3,20 @@
 
 use std::fmt::Write;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
+use super::fio_entries::entries;
 use super::fio_json;
-use crate::result::{LatencyDistribution, Report};
+pub use super::fio_json::Bins;
+use crate::result::Report;
 
-/// Whether JSON has the classes of latencies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bins {
-    /// As `json`.
-    No,
-    /// As `json+`.
-    Yes,
-}
-
-/// The directions with their names in the text, in the summary, and in the JSON.
-const DIRECTIONS: [[&str; 3]; 3] =
-    [["  read", "   READ", "read"], [" write", "  WRITE", "write"], ["  trim", "   TRIM", "trim"]];
+/// The directions with their names in the text, in the summary, and in the JSON. An entry has some of them.
+const DIRECTIONS: [[&str; 3]; 4] = [
+    ["  read", "   READ", "read"],
+    [" write", "  WRITE", "write"],
+    ["  trim", "   TRIM", "trim"],
+    [" mixed", "  MIXED", "mixed"],
+];
 
 /// The classes of latencies of a line: µs, then ms.
 const CLASSES: [&str; 10] = ["2", "4", "10", "20", "50", "100", "250", "500", "750", "1000"];
@@ -32,42 +29,23 @@ const PLACES: usize = 20;
 /// # Panics
 /// Never: JSON can represent all values.
 pub fn json(report: &Report, bins: Bins) -> String {
-    let mut root = fio_json::root_now(report);
-    let jobs = root["jobs"].as_array_mut().filter(|_| bins == Bins::Yes);
-    for (job, run) in jobs.into_iter().flatten().zip(&report.runs) {
-        for [.., direction] in DIRECTIONS {
-            let of_direction = run.directions.as_ref().map(|both| match direction {
-                "read" => both.read.latency_distribution.as_ref(),
-                "write" => both.write.latency_distribution.as_ref(),
-                _ => both.trim.as_ref().and_then(|trim| trim.latency_distribution.as_ref()),
-            });
-            let distribution = of_direction.unwrap_or(run.latency_distribution.as_ref());
-            let is_used = job[direction]["total_ios"].as_u64() != Some(0);
-            // As in fio, a direction without transfers has none.
-            let Some(LatencyDistribution { classes, .. }) = distribution.filter(|_| is_used) else {
-                continue;
-            };
-            let class = |(bound, count): &(Option<u64>, u64)| {
-                (bound.unwrap_or(u64::MAX).to_string(), (*count).into())
-            };
-            job[direction]["clat_ns"]["bins"] = classes.iter().map(class).collect::<Map<_, _>>().into();
-        }
-    }
+    let root = fio_json::root_now(report, &entries(report), bins);
     serde_json::to_string_pretty(&root).expect("JSON can represent all values") + "\n"
 }
 
 /// The text of fio.
 pub fn normal(report: &Report) -> String {
-    let root = fio_json::root_now(report);
+    let entries = entries(report);
+    let root = fio_json::root_now(report, &entries, Bins::No);
     let jobs = || root["jobs"].as_array().into_iter().flatten();
     let mut text = String::new();
-    for (job, run) in jobs().zip(&report.runs) {
+    for (job, entry) in jobs().zip(&entries) {
         let _ = writeln!(
             text,
             "{}: (groupid={}, jobs={}): err= 0: pid={}: {}",
             string(&job["jobname"]),
             whole(&job["groupid"]),
-            run.jobs,
+            entry.jobs,
             std::process::id(),
             string(&root["time"]),
         );
@@ -80,15 +58,18 @@ pub fn normal(report: &Report) -> String {
         }
         let _ = writeln!(
             text,
-            "  cpu          : usr={:.2}%, sys={:.2}%",
+            "  cpu          : usr={:.2}%, sys={:.2}%, ctx={}",
             number(&job["usr_cpu"]),
-            number(&job["sys_cpu"])
+            number(&job["sys_cpu"]),
+            whole(&job["ctx"]),
         );
+        // As in fio, the only section counts as reads.
+        let only = if job["read"].is_null() { "mixed" } else { "read" };
         let total = |direction: &str| whole(&job[direction]["total_ios"]);
         let _ = writeln!(
             text,
             "     issued rwts: total={},{},{},0 short=0,0,0,0 dropped=0,0,0,0",
-            total("read"),
+            total(only),
             total("write"),
             total("trim"),
         );
@@ -106,7 +87,29 @@ pub fn normal(report: &Report) -> String {
             );
         }
     }
+    add_disks(&mut text, &root["disk_util"]);
     text
+}
+
+/// The transfers of disks.
+fn add_disks(text: &mut String, disks: &Value) {
+    let used = disks.as_array().into_iter().flatten().filter(|disk| !disk["util"].is_null());
+    for (number, disk) in used.enumerate() {
+        if number == 0 {
+            text.push_str("\nDisk stats (read/write):\n");
+        }
+        let both = |reads: &str, writes: &str| format!("{}/{}", whole(&disk[reads]), whole(&disk[writes]));
+        let _ = writeln!(
+            text,
+            "  {}: ios={}, merge={}, ticks={}, in_queue={}, util={:.2}%",
+            string(&disk["name"]),
+            both("read_ios", "write_ios"),
+            both("read_merges", "write_merges"),
+            both("read_ticks", "write_ticks"),
+            whole(&disk["in_queue"]),
+            self::number(&disk["util"]),
+        );
+    }
 }
 
 fn number(value: &Value) -> f64 {
@@ -138,6 +141,7 @@ fn add_direction(text: &mut String, title: &str, part: &Value) {
     add_latency(text, "    clat", &part["clat_ns"]);
     add_latency(text, "     lat", &part["lat_ns"]);
     add_percentiles(text, "clat", &part["clat_ns"]);
+    add_percentiles(text, " lat", &part["lat_ns"]);
     let [least, most] = ["bw_min", "bw_max"].map(|key| whole(&part[key]));
     let _ = writeln!(
         text,
@@ -204,12 +208,20 @@ fn add_percentiles(text: &mut String, title: &str, latency: &Value) {
         return;
     }
     let width = all.iter().map(|(_, value)| value.to_string().len()).max().unwrap_or(1).max(5);
+    let digits = all.iter().map(|(percent, _)| digits_of(*percent)).max().unwrap_or(0);
+    let all_digits = digits + if digits > 0 { 3 } else { 2 };
     let _ = writeln!(text, "    {title} percentiles ({name}):");
     for row in all.chunks(4) {
-        let one = |(percent, value): &(f64, u64)| format!("{percent:>5.2}th=[{value:>width$}]");
+        let one =
+            |(percent, value): &(f64, u64)| format!("{percent:>all_digits$.digits$}th=[{value:>width$}]");
         let end = if row.last() == all.last() { "" } else { "," };
         let _ = writeln!(text, "     | {}{end}", row.iter().map(one).collect::<Vec<_>>().join(", "));
     }
+}
+
+/// The digits of a percentile after its point.
+fn digits_of(percent: f64) -> usize {
+    percent.to_string().split_once('.').map_or(0, |(_, digits)| digits.len())
 }
 
 fn add_classes(text: &mut String, unit: &str, classes: &Value) {
@@ -281,22 +293,24 @@ fn short(mut value: f64, base: f64, units: [&str; 5]) -> String {
 
 /// The lines of fio with semicolons, one for each job, in the format of this version: 2 to 5.
 pub fn terse(report: &Report, version: u8) -> String {
-    let root = fio_json::root_now(report);
+    let entries = entries(report);
+    let root = fio_json::root_now(report, &entries, Bins::No);
     let mut text = String::new();
-    for (job, run) in root["jobs"].as_array().into_iter().flatten().zip(&report.runs) {
+    for (job, entry) in root["jobs"].as_array().into_iter().flatten().zip(&entries) {
         let mut fields = vec![version.to_string()];
         fields.extend((version > 2).then(|| string(&root["fio version"]).to_owned()));
         fields.push(string(&job["jobname"]).replace(';', "_"));
         fields.extend([whole(&job["groupid"]).to_string(), "0".to_owned()]);
-        let directions = if version == 3 { 2 } else { 3 };
-        for [.., direction] in &DIRECTIONS[..directions] {
-            terse_direction(&mut fields, &job[*direction], version);
+        for [.., direction] in &DIRECTIONS {
+            if !job[*direction].is_null() && (version != 3 || *direction != "trim") {
+                terse_direction(&mut fields, &job[*direction], version);
+            }
         }
         let percent = |value: f64| format!("{value:.6}%");
         fields.extend([percent(number(&job["usr_cpu"])), percent(number(&job["sys_cpu"]))]);
-        fields.extend(["0", "0", "0"].map(str::to_owned));
+        fields.extend([whole(&job["ctx"]).to_string(), "0".to_owned(), "0".to_owned()]);
         // The class of its depth has all transfers.
-        let class = (run.io_depth.max(1).ilog2() as usize).min(6);
+        let class = (entry.first.io_depth.max(1).ilog2() as usize).min(6);
         fields.extend((0..7).map(|one| if one == class { "100.0%".to_owned() } else { "0.0%".to_owned() }));
         let of_class = |key: &str, class: &str| format!("{:.2}%", number(&job[key][class]));
         fields.extend(CLASSES.map(|class| of_class("latency_us", class)));

@@ -1,21 +1,21 @@
 //! The JSON of fio (`--output-format=json`), for programs that read it.
 //!
-//! Each run is a job. fio has one aggregate of a job and samples over time; here the samples of `iops_*` and `bw_*` are
-//! the repetitions, and `bw_bytes` and `iops` are their means, the figures of the table. `bw` is in KiB/s, as in fio.
-//! iopath measures latencies from submission to completion: `slat_ns` has no samples, and `clat_ns` and `lat_ns` are
-//! equal. Figures that iopath does not measure are left out, or 0 where readers need a number (the CPU time of a
-//! model).
+//! The entries are those of `fio_entries.rs`. fio has one aggregate of a job and samples over time; here the samples of
+//! `iops_*` and `bw_*` are the repetitions, and `bw_bytes` and `iops` are their means, the figures of the table. `bw` is
+//! in KiB/s, as in fio. iopath measures latencies from submission to completion: `slat_ns` has no samples, and `clat_ns`
+//! and `lat_ns` are equal. Figures that iopath does not measure are left out, or 0 where readers need a number (the CPU
+//! time of a model).
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
 
+use super::fio_entries::{Entry, Part, Times, entries};
 use super::{Document, Format, View};
-use crate::Rw;
 use crate::result::{
-    FlushResult, JobFacts, Latency, LatencyDistribution, PERCENTILES, RepeatDirection, Report, RunResult,
-    Spread, WorkloadFacts,
+    Device, FioOutput, JobFacts, LatencyDistribution, PERCENTILES, Report, RunResult, Unified,
 };
+use crate::stats::Summary;
 
 /// The row of the table.
 pub(super) const ROW: Format = Format {
@@ -30,20 +30,25 @@ const KIB: f64 = 1024.0;
 /// The upper bounds of fio's classes of latencies, in their units.
 const BOUNDS: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
 
+/// Whether latencies have the classes of fio: as `json+`, or as `json`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bins {
+    /// As `json`.
+    No,
+    /// As `json+`.
+    Yes,
+}
+
 fn render(document: &dyn Document, _: View) -> String {
-    let json = document.report().map_or(Value::Null, |report| root(report, SystemTime::now()));
+    let json = document.report().map_or(Value::Null, |report| root_now(report, &entries(report), Bins::No));
     serde_json::to_string_pretty(&json).expect("JSON can represent all values") + "\n"
 }
 
 /// The document with the present time.
-pub(super) fn root_now(report: &Report) -> Value {
-    root(report, SystemTime::now())
-}
-
-fn root(report: &Report, now: SystemTime) -> Value {
+pub(super) fn root_now(report: &Report, entries: &[Entry], bins: Bins) -> Value {
+    let now = SystemTime::now();
     let ms = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-    let jobs: Vec<Value> = report.runs.iter().map(|run| job(run, &name(run))).collect();
-    let disks: Vec<Value> = report.runs.iter().filter_map(|run| disk(report, run)).collect();
+    let jobs: Vec<Value> = entries.iter().map(|entry| job(entry, bins)).collect();
     let mut root = json!({
         "fio version": format!("iopath-{}", env!("CARGO_PKG_VERSION")),
         "timestamp": ms / 1000,
@@ -51,7 +56,7 @@ fn root(report: &Report, now: SystemTime) -> Value {
         "time": humantime::format_rfc3339_seconds(now).to_string(),
         "global options": {},
         "jobs": jobs,
-        "disk_util": disks,
+        "disk_util": disk(report).into_iter().collect::<Vec<_>>(),
     });
     if !report.warnings.is_empty() {
         root["iopath warnings"] = report.warnings.clone().into();
@@ -64,74 +69,114 @@ fn name(run: &RunResult) -> String {
     run.job.as_ref().map_or_else(|| run.name(), |job| job.name.clone())
 }
 
-/// The transfers of the disk, if a run has them. iopath does not measure its utilisation.
-fn disk(report: &Report, run: &RunResult) -> Option<Value> {
-    let (disk, device) = (report.target.as_ref()?.disk.as_ref()?, run.device.as_ref()?);
-    Some(json!({
+/// The transfers of the disk in all runs, if they have them.
+fn disk(report: &Report) -> Option<Value> {
+    let disk = report.target.as_ref()?.disk.as_ref()?;
+    let of_groups = report.groups.iter().map(|group| (group.device, group.seconds));
+    let of_runs = report.runs.iter().map(|run| (run.device, run.seconds));
+    // The jobs of a group have one disk together.
+    let used: Vec<(Device, f64)> = if report.groups.is_empty() {
+        of_runs.filter_map(|(device, seconds)| Some((device?, seconds))).collect()
+    } else {
+        of_groups.filter_map(|(device, seconds)| Some((device?, seconds))).collect()
+    };
+    let device =
+        used.iter().map(|(device, _)| *device).reduce(|one, other| [one, other].into_iter().sum())?;
+    let mut json = json!({
         "name": disk.name, "read_ios": device.reads, "write_ios": device.writes,
         "read_bytes": device.read_bytes, "write_bytes": device.written_bytes,
-    }))
+    });
+    if let Some(queue) = device.queue {
+        let milliseconds = used.iter().map(|(_, seconds)| seconds).sum::<f64>() * 1e3;
+        let busy = if milliseconds > 0.0 { queue.busy_ms as f64 / milliseconds * 100.0 } else { 0.0 };
+        let figures = [
+            ("read_merges", queue.read_merges),
+            ("write_merges", queue.write_merges),
+            ("read_ticks", queue.read_ms),
+            ("write_ticks", queue.write_ms),
+            ("in_queue", queue.waiting_ms),
+        ];
+        json.as_object_mut()?.extend(figures.map(|(key, figure)| (key.to_owned(), figure.into())));
+        json["util"] = busy.min(100.0).into();
+    }
+    Some(json)
 }
 
-fn job(run: &RunResult, name: &str) -> Value {
-    let milliseconds = (run.seconds * 1e3).round();
-    let percent = |seconds: f64| {
-        let all = run.seconds * f64::from(run.jobs);
-        if all > 0.0 { seconds / all * 100.0 } else { 0.0 }
-    };
-    let [user, system] = run.cpu.map_or([0.0; 2], |cpu| [cpu.user_seconds, cpu.system_seconds]).map(percent);
-    let [ns, us, ms] = classes(run.latency_distribution.as_ref());
-    let [read, write, trim] = directions(run);
+fn job(entry: &Entry, bins: Bins) -> Value {
+    let Entry { first, ref output, .. } = *entry;
+    let name = name(first);
+    let milliseconds = |seconds: f64| (seconds * 1e3).round();
+    let all = entry.thread_seconds;
+    let [user, system] = entry.cpu.map(|seconds| if all > 0.0 { seconds / all * 100.0 } else { 0.0 });
+    let [ns, us, ms] = classes(entry.all.times.distribution.as_ref());
     let mut job = json!({
         "jobname": name,
-        "groupid": run.job.as_ref().map_or(0, |job| job.group.saturating_sub(1)),
+        "groupid": entry.group,
         "error": 0,
         "eta": 0,
-        "elapsed": run.seconds.ceil() as u64,
-        "job options": options(run, name),
-        "read": read,
-        "write": write,
-        "trim": trim,
-        "job_runtime": (milliseconds * f64::from(run.jobs)) as u64,
+        "elapsed": entry.seconds.ceil() as u64,
+        "job options": options(entry.last, &name),
+        "job_runtime": milliseconds(all) as u64,
         "usr_cpu": user,
         "sys_cpu": system,
         "latency_ns": ns,
         "latency_us": us,
         "latency_ms": ms,
     });
-    if let Some(JobFacts { group, .. }) = &run.job {
+    let named = ["read", "write", "trim"].into_iter().zip(&entry.parts);
+    for (name, part) in named.filter(|_| output.unified != Unified::Together) {
+        job[name] = direction(part, entry, bins);
+    }
+    if output.unified != Unified::Apart {
+        job["mixed"] = direction(&entry.all, entry, bins);
+    }
+    if let Some(switches) = entry.context_switches {
+        job["ctx"] = switches.into();
+    }
+    if let Some(JobFacts { group, .. }) = &first.job {
         job["iopath group"] = (*group).into();
     }
-    if !run.warnings.is_empty() {
-        job["iopath warnings"] = run.warnings.clone().into();
+    if !entry.warnings.is_empty() {
+        job["iopath warnings"] = entry.warnings.clone().into();
     }
-    job["sync"] = flushes(run.flushes.as_ref());
+    // As in fio.
+    if output.unified != Unified::Together {
+        let flushes = entry.flushes.clone().unwrap_or_default();
+        let latency = latency(&flushes, output, true, bins);
+        job["sync"] = json!({ "total_ios": flushes.count, "lat_ns": latency });
+    }
     job
 }
 
-/// The section of flushes, which fio has also without any.
-fn flushes(flushes: Option<&FlushResult>) -> Value {
-    let Some(FlushResult { count, latency_ns, distribution, .. }) = flushes else {
-        return json!({ "total_ios": 0, "lat_ns": no_latency() });
-    };
+/// Latencies, with percentiles and classes if `has_percentiles`.
+fn latency(times: &Times, output: &FioOutput, has_percentiles: bool, bins: Bins) -> Value {
+    let Times { count, min, max, mean, distribution } = times;
     let stddev = distribution.as_ref().map_or(0.0, |distribution| distribution.stddev);
-    let mut latency = json!({
-        "min": latency_ns.min, "max": latency_ns.max, "mean": latency_ns.mean, "stddev": stddev, "N": count,
-    });
-    if let Some(distribution) = distribution {
-        latency["percentile"] = percentiles(distribution);
+    let mut latency = json!({ "min": min, "max": max, "mean": mean, "stddev": stddev, "N": count });
+    // As in fio, a direction without transfers has none.
+    if let Some(distribution) = distribution.as_ref().filter(|_| has_percentiles && *count > 0) {
+        latency["percentile"] = percentiles(distribution, output);
+        if bins == Bins::Yes {
+            let bins = distribution.latencies.fio_bins();
+            let bins = bins.into_iter().map(|(ns, count)| (ns.to_string(), count.into()));
+            latency["bins"] = bins.collect::<Map<_, _>>().into();
+        }
     }
-    json!({ "total_ios": count, "lat_ns": latency })
+    latency
 }
 
-fn no_latency() -> Value {
-    json!({ "min": 0, "max": 0, "mean": 0.0, "stddev": 0.0, "N": 0 })
-}
-
-/// The percentiles by their names.
-fn percentiles(distribution: &LatencyDistribution) -> Value {
-    let named = PERCENTILES.iter().zip(&distribution.percentiles);
-    named.map(|(percent, ns)| (format!("{percent:.6}"), (*ns).into())).collect::<Map<String, Value>>().into()
+/// The percentiles by their names. Others than the default need the latencies, which a result that was read lacks.
+fn percentiles(distribution: &LatencyDistribution, output: &FioOutput) -> Value {
+    let given = output.percentiles.as_ref().filter(|_| !distribution.latencies.is_empty());
+    let all: Vec<(f64, u64)> = match given {
+        None => PERCENTILES.into_iter().zip(distribution.percentiles.iter().copied()).collect(),
+        Some(given) => {
+            let histogram = distribution.latencies.histogram();
+            given.iter().map(|percent| (*percent, histogram.value_at_percentile(*percent))).collect()
+        }
+    };
+    let named = all.into_iter().map(|(percent, ns)| (format!("{percent:.6}"), ns.into()));
+    named.collect::<Map<String, Value>>().into()
 }
 
 /// The options of a job as texts. fio-plot needs `iodepth`, `numjobs`, `bs` and `rw`.
@@ -183,113 +228,55 @@ fn engine(run: &RunResult) -> &str {
     }
 }
 
-/// The transfers of one direction.
-struct Part<'a> {
-    bytes: u64,
-    ios: u64,
-    rate: Option<[&'a Spread; 2]>,
-    latency: Option<(&'a Latency, Option<&'a LatencyDistribution>)>,
-    /// Bytes and transfers per second of each repetition.
-    repeats: Vec<[f64; 2]>,
-}
-
-impl Part<'_> {
-    fn none() -> Self {
-        Self { bytes: 0, ios: 0, rate: None, latency: None, repeats: Vec::new() }
-    }
-}
-
-/// The sections of reads, of writes and of trims.
-fn directions(run: &RunResult) -> [Value; 3] {
-    if let Some(both) = &run.directions {
-        let of = |index: usize| {
-            let Some(part) = [Some(&both.read), Some(&both.write), both.trim.as_ref()][index] else {
-                return direction(&Part::none(), run);
-            };
-            let rates = run.repeats.iter().filter_map(|repeat| {
-                let RepeatDirection { bytes_per_second, iops, .. } = repeat
-                    .directions
-                    .and_then(|both| [Some(both.read), Some(both.write), both.trim][index])?;
-                Some([bytes_per_second, iops])
-            });
-            let part = Part {
-                bytes: part.bytes,
-                ios: part.ios,
-                rate: Some([&part.bytes_per_second, &part.iops]),
-                latency: Some((&part.latency_ns, part.latency_distribution.as_ref())),
-                repeats: rates.collect(),
-            };
-            direction(&part, run)
-        };
-        return [of(0), of(1), of(2)];
-    }
-    let all = Part {
-        bytes: run.bytes,
-        ios: run.ios,
-        rate: Some([&run.bytes_per_second, &run.iops]),
-        latency: Some((&run.latency_ns, run.latency_distribution.as_ref())),
-        repeats: run.repeats.iter().map(|repeat| [repeat.bytes_per_second, repeat.iops]).collect(),
-    };
-    let (all, none) = (direction(&all, run), || direction(&Part::none(), run));
-    if run.rw.parse().is_ok_and(Rw::trims) {
-        return [none(), none(), all];
-    }
-    let reads = run.rw.parse().is_ok_and(Rw::reads);
-    let has_no_reads = run.workload.as_ref().is_some_and(WorkloadFacts::has_no_reads);
-    if reads && !has_no_reads { [all, none(), none()] } else { [none(), all, none()] }
-}
-
-fn direction(part: &Part, run: &RunResult) -> Value {
-    let Part { bytes, ios, rate, repeats, .. } = part;
-    let is_active = rate.is_some();
-    let [bandwidth, iops] = rate.map_or([0.0; 2], |rates| rates.map(|rate| rate.mean));
-    let stddev = rate.map_or([0.0; 2], |rates| rates.map(|rate| rate.stddev.unwrap_or(0.0)));
-    let bounds = |index: usize| {
-        let values = || repeats.iter().map(|repeat| repeat[index]);
-        let first = repeats.first().map_or(0.0, |repeat| repeat[index]);
-        [values().fold(first, f64::min), values().fold(first, f64::max)]
-    };
-    let [bandwidths, rates] = [bounds(0), bounds(1)];
-    let samples = if is_active { repeats.len() } else { 0 };
-    let total = latency(part);
-    let mut completion = total.clone();
-    if let Some((_, Some(distribution))) = part.latency {
-        completion["percentile"] = percentiles(distribution);
-    }
+fn direction(part: &Part, entry: &Entry, bins: Bins) -> Value {
+    let Part { bytes, ios, times, .. } = part;
+    let rates: Vec<[f64; 2]> = part.rates().collect();
+    let of = |index: usize| rates.iter().map(|rate| rate[index]).collect::<Vec<f64>>();
+    let [bandwidth, iops] = [0, 1].map(|index| Spread::of(&of(index)));
+    let is_active = *ios > 0;
     json!({
         "io_bytes": bytes,
         "io_kbytes": bytes / 1024,
-        "bw_bytes": bandwidth.round() as u64,
-        "bw": (bandwidth / KIB) as u64,
-        "iops": iops,
-        "runtime": if is_active { (run.seconds * 1e3).round() as u64 } else { 0 },
+        "bw_bytes": bandwidth.mean.round() as u64,
+        "bw": (bandwidth.mean / KIB) as u64,
+        "iops": iops.mean,
+        "runtime": if is_active { (part.seconds * 1e3).round() as u64 } else { 0 },
         "total_ios": ios,
         "short_ios": 0,
         "drop_ios": 0,
-        "slat_ns": no_latency(),
-        "clat_ns": completion,
-        "lat_ns": total,
-        "bw_min": (bandwidths[0] / KIB) as u64,
-        "bw_max": (bandwidths[1] / KIB) as u64,
+        "slat_ns": latency(&Times::default(), &entry.output, false, bins),
+        "clat_ns": latency(times, &entry.output, entry.output.of_completions, bins),
+        "lat_ns": latency(times, &entry.output, entry.output.of_whole, bins),
+        "bw_min": (bandwidth.least / KIB) as u64,
+        "bw_max": (bandwidth.most / KIB) as u64,
         "bw_agg": if is_active { 100.0 } else { 0.0 },
-        "bw_mean": bandwidth / KIB,
-        "bw_dev": stddev[0] / KIB,
-        "bw_samples": samples,
-        "iops_min": rates[0] as u64,
-        "iops_max": rates[1] as u64,
-        "iops_mean": iops,
-        "iops_stddev": stddev[1],
-        "iops_samples": samples,
+        "bw_mean": bandwidth.mean / KIB,
+        "bw_dev": bandwidth.stddev / KIB,
+        "bw_samples": rates.len(),
+        "iops_min": iops.least as u64,
+        "iops_max": iops.most as u64,
+        "iops_mean": iops.mean,
+        "iops_stddev": iops.stddev,
+        "iops_samples": rates.len(),
     })
 }
 
-fn latency(part: &Part) -> Value {
-    let Some((latency, distribution)) = part.latency else {
-        return no_latency();
-    };
-    let (stddev, count) =
-        distribution.map_or((0.0, part.ios), |distribution| (distribution.stddev, distribution.count));
-    json!({ "min": latency.min, "max": latency.max, "mean": latency.mean, "stddev": stddev, "N": count })
+/// Rates of repetitions.
+#[derive(Default)]
+struct Spread {
+    mean: f64,
+    stddev: f64,
+    least: f64,
+    most: f64,
+}
+
+impl Spread {
+    fn of(values: &[f64]) -> Self {
+        let Some(summary) = Summary::of(values) else { return Self::default() };
+        let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = values.iter().copied().fold(0.0, f64::max);
+        Self { mean: summary.mean, stddev: summary.stddev.unwrap_or(0.0), least, most }
+    }
 }
 
 /// The percentages of transfers by latency: below 1 µs, below 1 ms, and the rest.

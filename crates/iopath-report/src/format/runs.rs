@@ -425,7 +425,7 @@ mod tests {
     fn result() -> RunResult {
         let run = run("kernel-direct", Rw::RandRead, 4096, 1, &[100.0, 110.0], 1.25);
         let latency_ns = Latency { p50: 76_700, p99: 1_300_000, ..run.latency_ns };
-        let device = Some(Device { reads: 2, read_bytes: 16384, writes: 0, written_bytes: 0 });
+        let device = Some(Device { reads: 2, read_bytes: 16384, ..Device::default() });
         RunResult { latency_ns, device, ..run }
     }
 

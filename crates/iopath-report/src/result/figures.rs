@@ -51,8 +51,42 @@ pub struct Cpu {
     pub microseconds_per_io: f64,
 }
 
+/// CPU time and context switches of threads.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ThreadUse {
+    /// In user mode, in seconds.
+    pub user_seconds: f64,
+    /// In kernel mode, in seconds.
+    pub system_seconds: f64,
+    /// Context switches, voluntary or not.
+    pub context_switches: u64,
+}
+
+impl std::ops::Sub for ThreadUse {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            user_seconds: (self.user_seconds - before.user_seconds).max(0.0),
+            system_seconds: (self.system_seconds - before.system_seconds).max(0.0),
+            context_switches: self.context_switches.saturating_sub(before.context_switches),
+        }
+    }
+}
+
+impl std::iter::Sum for ThreadUse {
+    fn sum<I: Iterator<Item = Self>>(threads: I) -> Self {
+        threads.fold(Self::default(), |sum, one| Self {
+            user_seconds: sum.user_seconds + one.user_seconds,
+            system_seconds: sum.system_seconds + one.system_seconds,
+            context_switches: sum.context_switches + one.context_switches,
+        })
+    }
+}
+
 /// Transfers of a disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Device {
     /// Read requests it completed.
@@ -63,6 +97,57 @@ pub struct Device {
     pub writes: u64,
     /// Bytes it wrote.
     pub written_bytes: u64,
+    /// More counters of the kernel; none in results of earlier versions, and in virtual time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<DiskQueue>,
+}
+
+/// Counters of a disk by the kernel, of all processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DiskQueue {
+    /// Reads that were merged with another one.
+    pub read_merges: u64,
+    /// Writes that were merged with another one.
+    pub write_merges: u64,
+    /// The times of all reads, in milliseconds.
+    pub read_ms: u64,
+    /// The times of all writes, in milliseconds.
+    pub write_ms: u64,
+    /// The time with a request in flight, in milliseconds.
+    pub busy_ms: u64,
+    /// The times of all requests, in milliseconds.
+    pub waiting_ms: u64,
+}
+
+impl std::ops::Sub for DiskQueue {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            read_merges: self.read_merges.saturating_sub(before.read_merges),
+            write_merges: self.write_merges.saturating_sub(before.write_merges),
+            read_ms: self.read_ms.saturating_sub(before.read_ms),
+            write_ms: self.write_ms.saturating_sub(before.write_ms),
+            busy_ms: self.busy_ms.saturating_sub(before.busy_ms),
+            waiting_ms: self.waiting_ms.saturating_sub(before.waiting_ms),
+        }
+    }
+}
+
+impl std::ops::Add for DiskQueue {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            read_merges: self.read_merges + other.read_merges,
+            write_merges: self.write_merges + other.write_merges,
+            read_ms: self.read_ms + other.read_ms,
+            write_ms: self.write_ms + other.write_ms,
+            busy_ms: self.busy_ms + other.busy_ms,
+            waiting_ms: self.waiting_ms + other.waiting_ms,
+        }
+    }
 }
 
 impl Device {
@@ -121,7 +206,8 @@ pub struct CacheUse {
 
 impl std::iter::Sum for Device {
     fn sum<I: Iterator<Item = Self>>(devices: I) -> Self {
-        devices.fold(Self { reads: 0, read_bytes: 0, writes: 0, written_bytes: 0 }, |sum, one| Self {
+        devices.fold(Self::default(), |sum, one| Self {
+            queue: sum.queue.map_or(one.queue, |all| Some(all + one.queue.unwrap_or_default())),
             reads: sum.reads + one.reads,
             read_bytes: sum.read_bytes + one.read_bytes,
             writes: sum.writes + one.writes,

@@ -2,6 +2,7 @@
 //! may have thousands of jobs, and a `Histogram` allocates and writes the counters of all classes at once, 264 KiB.
 //! Percentiles and means are those of [`Latencies::histogram`].
 
+use std::collections::BTreeMap;
 use std::iter::Sum;
 
 use hdrhistogram::Histogram;
@@ -81,6 +82,21 @@ impl Latencies {
         histogram
     }
 
+    /// The latencies in the classes of fio, which are coarser: the middle of each class that is not empty, in rising
+    /// order, with the number of its latencies.
+    pub fn fio_bins(&self) -> BTreeMap<u64, u64> {
+        let mut bins = BTreeMap::new();
+        for (number, chunk) in self.chunks.iter().enumerate() {
+            for (index, count) in chunk.iter().flat_map(|chunk| chunk.iter().enumerate()) {
+                if *count > 0 {
+                    let bin = bins.entry(fio_bin(lowest_of((number * CHUNK + index) as u64))).or_insert(0u64);
+                    *bin = bin.saturating_add(*count);
+                }
+            }
+        }
+        bins
+    }
+
     #[cold]
     fn allocate(&mut self, number: usize) -> &mut [u64; CHUNK] {
         if self.chunks.len() <= number {
@@ -109,6 +125,19 @@ fn class_of(latency_ns: u64) -> usize {
     let class = of(latency_ns);
     // As the histogram does, also the values between the maximum and the end of its octave keep their classes.
     (if class < CLASSES { class } else { of(MAX_NS) }) as usize
+}
+
+/// The middle of the class of fio of a latency: 64 classes in each factor of two, from 128 ns on, and one for each value
+/// below (fio, `stat.h`).
+fn fio_bin(latency_ns: u64) -> u64 {
+    const CLASSES: u64 = 64;
+    match latency_ns.checked_ilog2() {
+        Some(octave) if latency_ns >= 2 * CLASSES => {
+            let bits = octave - CLASSES.ilog2();
+            (latency_ns >> bits << bits) + (1 << bits) / 2
+        }
+        _ => latency_ns,
+    }
 }
 
 /// The lowest latency of a class.
@@ -180,6 +209,27 @@ mod tests {
         assert_equal(&sum, &histogram, "sum");
         assert_eq!(sum, latencies);
         assert!([].iter().sum::<Latencies>().is_empty());
+    }
+
+    #[test]
+    fn bins_are_those_of_fio() {
+        // Latencies, and the names of the bins in which fio 3.33 counts them.
+        let known = [
+            (10, 10),
+            (127, 127),
+            (130, 131),
+            (2384, 2384),
+            (2400, 2416),
+            (35_333, 35_584),
+            (15_898_499, 15_925_248),
+        ];
+        let mut latencies = Latencies::default();
+        for (latency_ns, bin) in known {
+            assert_eq!(fio_bin(latency_ns), bin, "{latency_ns}");
+            latencies.record(latency_ns, 2);
+        }
+        let expected: BTreeMap<u64, u64> = known.iter().map(|(_, bin)| (*bin, 2)).collect();
+        assert_eq!(latencies.fio_bins(), expected);
     }
 
     #[test]

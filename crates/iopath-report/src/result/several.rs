@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::connections::Connections;
 use super::figures::{Cpu, Device, Latency, Spread};
+use super::shown::FioOutput;
 
 /// A workload that was not measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,7 +57,7 @@ pub struct TargetResult {
 }
 
 /// A job of a job file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobFacts {
     /// Its name.
@@ -68,6 +69,9 @@ pub struct JobFacts {
     /// The keys of the job file that apply to it, with those of `[global]`, in their order; a bare key has the value 1.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<[String; 2]>,
+    /// How the formats of fio show it. Not in the JSON.
+    #[serde(skip)]
+    pub output: FioOutput,
 }
 
 /// Jobs of a job file that ran at the same time, together.
