@@ -230,8 +230,8 @@ impl Sub for DiskCounters {
     }
 }
 
-/// CPU time and context switches of the calling thread since its start; none where `/proc` does not show them. The time is
-/// that of the scheduler, in nanoseconds; the kernel counts its parts in ticks of 1/100 s.
+/// CPU time and context switches of the calling thread since its start; none where `/proc` does not show them. The time
+/// is that of the scheduler, in nanoseconds; the kernel counts its parts in ticks of 1/100 s.
 pub(crate) fn thread_use() -> Option<ThreadUse> {
     let stat = fs::read_to_string("/proc/thread-self/stat").ok()?;
     let status = fs::read_to_string("/proc/thread-self/status").ok()?;

@@ -18,10 +18,10 @@ use shaped::Shaped;
 ///
 /// A sequential job accesses its own share of the blocks in order, and starts again at the first block if the workload
 /// has more than one pass. As in fio, each direction has a position of its own: the reads of a mixed job begin at the
-/// first block, and so do its writes. A random job draws each block independently from the whole target, by the distribution of
-/// the workload: it may access some blocks twice and others never. A workload that covers its blocks accesses each
-/// once in each pass, in a random order. A mixed workload draws the direction of each
-/// transfer. A rewrite reads each block and then writes it, so one pass has two transfers for each block.
+/// first block, and so do its writes. A random job draws each block independently from the whole target, by the
+/// distribution of the workload: it may access some blocks twice and others never. A workload that covers its blocks
+/// accesses each once in each pass, in a random order. A mixed workload draws the direction of each transfer. A rewrite
+/// reads each block and then writes it, so one pass has two transfers for each block.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     generator: Xoshiro256PlusPlus,

@@ -318,7 +318,7 @@ fn apply(job: &mut Job, found: Option<&Found>, given: &Given) -> Result<(), Reje
         Some(Found::Option(row)) => row.set(job, given).map_err(Rejected::Value),
         Some(Found::Unused(key)) if key.is_neutral(given) => Ok(()),
         Some(Found::Unused(key)) if key.support == Support::No => Err(Rejected::Key(key.mapping)),
-        Some(Found::Unused(key)) if !key.values.include(given) => {
+        Some(Found::Unused(key)) if !given.is_among(key.values) => {
             Err(Rejected::Value(Refused::Invalid(key.values)))
         }
         Some(Found::Unused(_)) => Ok(()),

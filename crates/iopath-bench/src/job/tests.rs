@@ -249,8 +249,8 @@ fn a_job_that_rests_as_a_whole_starts_its_transfers_waits_for_them_and_rests() {
     let rated = Workload { rate: per_second(10_000_000), ..think.clone() };
     let (result, _) = simulate(&rated, 1000, 4, |_| 100);
     assert_eq!(result.ended_ns - result.started_ns, 1000 * 100 + 249 * 400, "the rests decide");
-    // Completions: as in fio 3.33, those of the wait before a rest count for the next one. At a depth of 16, 19 transfers
-    // and then one alternate, so that rests are half as frequent.
+    // Completions: as in fio 3.33, those of the wait before a rest count for the next one. At a depth of 16, 19
+    // transfers and then one alternate, so that rests are half as frequent.
     let completions = Workload { think_together: Some(ThinkCount::Completed), ..think };
     let rests = |depth| {
         let (result, _) = simulate(&completions, 1000, depth, |_| 100);

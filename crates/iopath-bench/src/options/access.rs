@@ -97,7 +97,8 @@ pub static ENGINES: &[(&str, IoEngine)] = &[
 ];
 
 impl IoEngine {
-    /// The path that stands for the engine on files and devices of this machine; none for a mapped file with direct I/O.
+    /// The path that stands for the engine on files and devices of this machine; none for a mapped file with direct
+    /// I/O.
     pub fn path(self, is_direct: bool) -> Option<&'static PathRow> {
         match (self, is_direct) {
             (Self::Synchronous | Self::Asynchronous, false) => Some(&kernel_buffered::ROW),

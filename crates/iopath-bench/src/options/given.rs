@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::command_line;
 use super::control_keys::LogName;
-use super::valid::Values;
+use super::valid::{Values, is_error};
 use super::value::{self, Amount, KbBase, TimeUnit};
 use crate::refusal::WorkloadError;
 use crate::shape::{BadSizes, Sizes};
@@ -313,6 +313,23 @@ impl<'a> Given<'a> {
         let (text, is_negative) = text.strip_prefix('-').map_or((text, false), |text| (text, true));
         let bytes = self.bytes_of(text).and_then(|bytes| i64::try_from(bytes).ok()).ok_or(EXPECTED)?;
         Ok(if is_negative { -bytes } else { bytes })
+    }
+
+    /// Whether fio takes the value, of a key with these.
+    pub fn is_among(&self, values: Values) -> bool {
+        let Some(text) = self.text_of_key() else { return false };
+        let number = |text: &str| self.number(text);
+        let has = |is_valid: fn(&str) -> bool| self.text().is_ok_and(is_valid);
+        match values {
+            Values::Text => self.text().is_ok(),
+            Values::Flag => self.flag().is_ok(),
+            Values::Number => number(text.strip_prefix('-').unwrap_or(text)).is_some(),
+            Values::Range(least, most) => number(text).is_some_and(|number| (least..=most).contains(&number)),
+            Values::Names(names) => self.text().is_ok_and(|text| names.contains(&text)),
+            Values::Errors => has(|text| text.split([',', ':']).all(is_error)),
+            Values::Cpus => has(|text| thread_settings::numbers(text).is_some()),
+            Values::Percentiles => has(|text| value::percentiles(text).is_some()),
+        }
     }
 
     /// Accepts these values only.

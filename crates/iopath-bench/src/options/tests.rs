@@ -326,3 +326,27 @@ fn sizes_do_not_depend_on_the_order_of_their_keys() {
     assert_eq!(sizes(&["64k", ",8k"]), [65536, 8192]);
     assert_eq!(sizes(&["4k:8k"]), [8192, 8192]);
 }
+
+#[test]
+fn values_that_fio_does_not_take_are_none() {
+    let includes =
+        |values: Values, text: &str| Given::in_job_file(Some(text), KbBase::Binary).is_among(values);
+    for (values, valid, invalid) in [
+        (Values::Text, &["x", "0"][..], &[""][..]),
+        (Values::Flag, &["0", "1"], &["2", "yes", ""]),
+        (Values::Number, &["0", "4k", "-1"], &["many", "", "-"]),
+        (Values::Range(1, 10), &["1", "10"], &["0", "11", "-1", "many"]),
+        (Values::Names(&["none", "all"]), &["none", "all"], &["some", ""]),
+        (Values::Errors, &["EIO", "EIO:ENOSPC,5,EIO"], &["eio", "some"]),
+        (Values::Cpus, &["0,2-3"], &["all", ""]),
+        (Values::Percentiles, &["50", "99:50:99.99"], &["101", "-1", "50:", "a:b", "NaN", ""]),
+    ] {
+        for text in valid {
+            assert!(includes(values, text), "{values:?} {text}");
+        }
+        for text in invalid {
+            assert!(!includes(values, text), "{values:?} {text}");
+        }
+    }
+    assert!(Given::in_job_file(None, KbBase::Binary).is_among(Values::Flag), "a key alone is 1");
+}

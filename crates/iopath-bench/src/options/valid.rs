@@ -3,8 +3,7 @@
 
 use std::fmt;
 
-use super::{Given, value};
-use crate::thread_settings::numbers;
+use super::value;
 
 /// The values that fio takes for a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,26 +26,8 @@ pub enum Values {
     Percentiles,
 }
 
-impl Values {
-    /// Whether fio takes the value.
-    pub fn include(self, given: &Given) -> bool {
-        let Some(text) = given.text_of_key() else { return false };
-        let number = |text: &str| given.number(text);
-        match self {
-            Self::Text => given.text().is_ok(),
-            Self::Flag => given.flag().is_ok(),
-            Self::Number => number(text.strip_prefix('-').unwrap_or(text)).is_some(),
-            Self::Range(least, most) => number(text).is_some_and(|number| (least..=most).contains(&number)),
-            Self::Names(names) => given.text().is_ok_and(|text| names.contains(&text)),
-            Self::Errors => given.text().is_ok_and(|text| text.split([',', ':']).all(is_error)),
-            Self::Cpus => given.text().is_ok_and(|text| numbers(text).is_some()),
-            Self::Percentiles => given.text().is_ok_and(|text| value::percentiles(text).is_some()),
-        }
-    }
-}
-
 /// The name of an error (`EIO`), or its number; empty for none.
-fn is_error(text: &str) -> bool {
+pub(super) fn is_error(text: &str) -> bool {
     text.parse::<u32>().is_ok()
         || text.is_empty()
         || (text.starts_with('E')
@@ -72,35 +53,5 @@ impl fmt::Display for Values {
                 value::PERCENTILES_MAX
             ),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::options::KbBase;
-
-    #[test]
-    fn values_that_fio_does_not_take_are_none() {
-        let includes =
-            |values: Values, text: &str| values.include(&Given::in_job_file(Some(text), KbBase::Binary));
-        for (values, valid, invalid) in [
-            (Values::Text, &["x", "0"][..], &[""][..]),
-            (Values::Flag, &["0", "1"], &["2", "yes", ""]),
-            (Values::Number, &["0", "4k", "-1"], &["many", "", "-"]),
-            (Values::Range(1, 10), &["1", "10"], &["0", "11", "-1", "many"]),
-            (Values::Names(&["none", "all"]), &["none", "all"], &["some", ""]),
-            (Values::Errors, &["EIO", "EIO:ENOSPC,5,EIO"], &["eio", "some"]),
-            (Values::Cpus, &["0,2-3"], &["all", ""]),
-            (Values::Percentiles, &["50", "99:50:99.99"], &["101", "-1", "50:", "a:b", "NaN", ""]),
-        ] {
-            for text in valid {
-                assert!(includes(values, text), "{values:?} {text}");
-            }
-            for text in invalid {
-                assert!(!includes(values, text), "{values:?} {text}");
-            }
-        }
-        assert!(Values::Flag.include(&Given::in_job_file(None, KbBase::Binary)), "a key alone is 1");
     }
 }

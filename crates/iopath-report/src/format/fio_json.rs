@@ -1,10 +1,10 @@
 //! The JSON of fio (`--output-format=json`), for programs that read it.
 //!
-//! The entries are those of `fio_entries.rs`. fio has one aggregate of a job and samples over time; here the samples of
-//! `iops_*` and `bw_*` are the repetitions, and `bw_bytes` and `iops` are their means, the figures of the table. `bw` is
-//! in KiB/s, as in fio. iopath measures latencies from submission to completion: `slat_ns` has no samples, and `clat_ns`
-//! and `lat_ns` are equal. Figures that iopath does not measure are left out, or 0 where readers need a number (the CPU
-//! time of a model).
+//! The entries are those of `fio_entries.rs`. fio has one aggregate of a job and samples over time; here the samples
+//! of `iops_*` and `bw_*` are the repetitions, and `bw_bytes` and `iops` are their means, the figures of the table.
+//! `bw` is in KiB/s, as in fio. iopath measures latencies from submission to completion: `slat_ns` has no samples, and
+//! `clat_ns` and `lat_ns` are equal. Figures that iopath does not measure are left out, or 0 where readers need a
+//! number (the CPU time of a model).
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -127,8 +127,8 @@ fn class_of(latency_ns: u64) -> usize {
     (if class < CLASSES { class } else { of(MAX_NS) }) as usize
 }
 
-/// The middle of the class of fio of a latency: 64 classes in each factor of two, from 128 ns on, and one for each value
-/// below (fio, `stat.h`).
+/// The middle of the class of fio of a latency: 64 classes in each factor of two, from 128 ns on, and one for each
+/// value below (fio, `stat.h`).
 fn fio_bin(latency_ns: u64) -> u64 {
     const CLASSES: u64 = 64;
     match latency_ns.checked_ilog2() {
