@@ -49,7 +49,7 @@ impl fmt::Display for Values {
             Self::Cpus => f.write_str("numbers and ranges, separated by commas: 0,5,8-15"),
             Self::Percentiles => write!(
                 f,
-                "{} numbers from 0 to 100 at most, separated by colons: 50:99:99.9",
+                "at most {} numbers from 0 to 100, separated by colons: 50:99:99.9",
                 value::PERCENTILES_MAX
             ),
         }
