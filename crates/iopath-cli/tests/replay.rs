@@ -92,6 +92,20 @@ fn a_replay_has_the_recorded_ios_in_their_order() {
 }
 
 #[test]
+fn bios_merge_and_requests_do_not() {
+    let Some(folder) = scratch_directory() else { return };
+    let folder = folder.path();
+    fs::write(folder.join("t.csv"), "time_ns,op,sector,sectors,latency_ns\n0,read,0,8,9\n0,read,8,8,9\n")
+        .unwrap();
+    for (events, requests) in [("queue", 1), ("dispatch", 2)] {
+        let args = ["t.csv", "--target", ".", "--events", events, "--timing", "asap", "--log", "b.log"];
+        assert_eq!(replayed(folder, &args)["devices"][0]["ios"], 2, "{events}");
+        let log = json_of(&run(folder, &["log", "b.log", "--json", "-"]));
+        assert_eq!(log["ops"][0]["requests"], requests, "{events}: {log}");
+    }
+}
+
+#[test]
 fn text_and_page_have_both_latencies_and_the_lateness() {
     let Some(folder) = scratch_directory() else { return };
     let folder = folder.path();

@@ -47,6 +47,8 @@ pub(super) struct Driver<'a> {
     feed: Receiver<Vec<Arrival>>,
     has_feed_ended: bool,
     timing: ReplayTiming,
+    /// Whether each I/O is submitted on its own, so that it does not merge with others.
+    is_unmerged: bool,
     contents: Contents,
     tally: Tally,
     /// The time at which the replay of all targets starts.
@@ -64,13 +66,14 @@ pub(super) struct Setup<'a> {
     pub(super) schedule: Schedule,
     pub(super) timing: ReplayTiming,
     pub(super) feed: Receiver<Vec<Arrival>>,
+    pub(super) is_unmerged: bool,
     pub(super) contents: Contents,
     pub(super) ended: &'a AtomicU64,
 }
 
 impl<'a> Driver<'a> {
     pub(super) fn new(setup: Setup<'a>) -> Self {
-        let Setup { batch, depth, schedule, timing, feed, contents, ended } = setup;
+        let Setup { batch, depth, schedule, timing, feed, is_unmerged, contents, ended } = setup;
         let buffers = std::iter::from_fn(|| batch.buffer()).collect();
         Self {
             batch,
@@ -81,6 +84,7 @@ impl<'a> Driver<'a> {
             feed,
             has_feed_ended: false,
             timing,
+            is_unmerged,
             contents,
             tally: Tally::default(),
             start: Instant::ZERO,
@@ -162,6 +166,9 @@ impl<'a> Driver<'a> {
             self.is_short_of_slots = false;
             self.tally.submitted(&arrival, due_ns, now_ns);
             has_queued |= self.queue(slot, &arrival, now_ns);
+            if self.is_unmerged && std::mem::take(&mut has_queued) {
+                self.batch.submit();
+            }
         }
         if has_queued {
             self.batch.submit();

@@ -83,17 +83,18 @@ impl Feed<'_> {
         }
         let Io { op, is_fua, stream, latency_ns, .. } = *io;
         let at_ns = io.at_ns.saturating_sub(self.first_ns);
+        let place = match op {
+            Op::Flush => Placed { offset: 0, bytes: 0, is_widened: false },
+            // The first pass has checked that the largest range fits. The file may have changed since.
+            _ => self.placement.place(io.sector * SECTOR_BYTES, io.sectors * SECTOR_BYTES)?,
+        };
+        // Not before the place: an I/O that is not replayed completes none.
         let link = match self.timing {
             ReplayTiming::Closed => {
                 let done_ns = latency_ns.map(|latency_ns| at_ns.saturating_add(latency_ns));
                 streams.entry(stream).or_default().link(at_ns, done_ns)
             }
             _ => Link { after: 0, think_ns: at_ns },
-        };
-        let place = match op {
-            Op::Flush => Placed { offset: 0, bytes: 0, is_widened: false },
-            // The first pass has checked that the largest range fits. The file may have changed since.
-            _ => self.placement.place(io.sector * SECTOR_BYTES, io.sectors * SECTOR_BYTES)?,
         };
         Some(Arrival { at_ns, link, op, is_fua, place, stream, recorded_ns: latency_ns })
     }

@@ -16,7 +16,7 @@ use iopath_core::Instant;
 use iopath_os::now;
 use iopath_report::numbers::counted;
 use iopath_report::random::of_target;
-use iopath_report::replay::{ReplayReport, ReplayTiming, ReplayedDevice, SCHEMA};
+use iopath_report::replay::{ReplayReport, ReplayTiming, ReplayedDevice, ReplayedEvents, SCHEMA};
 
 use super::ReplayRequest;
 use super::contents::Contents;
@@ -188,6 +188,8 @@ impl OneTarget<'_> {
             schedule: Schedule::new(request.timing, Stretch::of_speed(request.speed)),
             timing: request.timing,
             feed: receiver,
+            // Recorded requests are what was merged already.
+            is_unmerged: request.events == ReplayedEvents::Dispatch,
             contents: Contents::new(seed, one.buffer_bytes as usize),
             ended: self.ended,
         });
