@@ -14,8 +14,12 @@ pub struct NumberHasher(u64);
 impl Hasher for NumberHasher {
     fn write(&mut self, bytes: &[u8]) {
         let (words, rest) = bytes.as_chunks::<8>();
-        words.iter().for_each(|word| self.write_u64(u64::from_le_bytes(*word)));
-        rest.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+        for word in words {
+            self.write_u64(u64::from_le_bytes(*word));
+        }
+        for byte in rest {
+            self.write_u64(u64::from(*byte));
+        }
     }
 
     fn write_u16(&mut self, number: u16) {
@@ -49,7 +53,7 @@ mod tests {
 
     #[test]
     fn multiples_of_powers_of_two_differ_in_the_upper_and_the_lower_bits() {
-        let map = NumberMap::<u64, ()>::default();
+        let map = NumberMap::<u64, u64>::default();
         for shift in [0, 3, 11, 20, 40] {
             let hashes: Vec<u64> =
                 (0..128_u64).map(|number| map.hasher().hash_one(number << shift)).collect();

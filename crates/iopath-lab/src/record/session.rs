@@ -247,7 +247,9 @@ impl Session {
             self.join_until(joined);
             if self.unseen.sampled().is_none() {
                 let new = std::mem::take(&mut self.joiner.source_mut().new);
-                new.into_iter().for_each(|device| self.unseen.add(device));
+                for device in new {
+                    self.unseen.add(device);
+                }
                 self.unseen.sample(now);
             }
             if now().saturating_since(written) >= BLOCK_AGE_MAX {

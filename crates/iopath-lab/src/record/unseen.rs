@@ -64,9 +64,9 @@ impl Unseen {
     pub(super) fn compare<S: DeviceSource>(&mut self, joiner: &mut Joiner<S>) {
         let Some(now) = self.sampled.take() else { return };
         for Device { number, in_flight, excess } in &mut self.devices {
-            let joined = joiner.at_device(*number) as u64;
+            let of_joiner = joiner.at_device(*number) as u64;
             excess.rotate_left(1);
-            excess[SAMPLES - 1] = joined.saturating_sub(*in_flight);
+            excess[SAMPLES - 1] = of_joiner.saturating_sub(*in_flight);
             let lost = excess.iter().copied().min().unwrap_or(0);
             if lost > 0 {
                 joiner.forget(*number, lost, now);

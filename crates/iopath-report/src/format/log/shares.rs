@@ -8,32 +8,22 @@ use crate::numbers::{digits, time};
 use crate::section::{Columns, Fit, Section};
 use crate::value::Value;
 
-/// A latency of a share: its mean, median, 99th percentile and maximum.
+/// A latency of a share in nanoseconds: its mean, median, 99th percentile and maximum.
 pub(super) struct Latency {
-    pub(super) mean_ns: f64,
-    pub(super) p50_ns: Option<u64>,
-    pub(super) p99_ns: Option<u64>,
-    pub(super) max_ns: u64,
+    pub(super) mean: f64,
+    pub(super) p50: Option<u64>,
+    pub(super) p99: Option<u64>,
+    pub(super) max: u64,
 }
 
 /// The time of requests at a device.
 pub(super) const fn at_device(row: &DeviceShare) -> Latency {
-    Latency {
-        mean_ns: row.mean_d2c_ns,
-        p50_ns: row.p50_d2c_ns,
-        p99_ns: row.p99_d2c_ns,
-        max_ns: row.max_d2c_ns,
-    }
+    Latency { mean: row.mean_d2c_ns, p50: row.p50_d2c_ns, p99: row.p99_d2c_ns, max: row.max_d2c_ns }
 }
 
 /// The time of bios of a stream.
 pub(super) const fn of_bios(row: &StreamShare) -> Latency {
-    Latency {
-        mean_ns: row.mean_q2c_ns,
-        p50_ns: row.p50_q2c_ns,
-        p99_ns: row.p99_q2c_ns,
-        max_ns: row.max_q2c_ns,
-    }
+    Latency { mean: row.mean_q2c_ns, p50: row.p50_q2c_ns, p99: row.p99_q2c_ns, max: row.max_q2c_ns }
 }
 
 /// Adds the columns of a latency. A narrow terminal omits its maximum (rank `rank + 1`), then its mean (rank `rank`).
@@ -45,11 +35,11 @@ pub(super) fn with_latency<R: Copy>(
 ) -> Columns<R> {
     let known = |ns| Value::known(ns, self::ns);
     columns
-        .number(mean, move |row| Value::Nanoseconds(of(row).mean_ns))
+        .number(mean, move |row| Value::Nanoseconds(of(row).mean))
         .ranked(rank)
-        .number("p50", move |row| known(of(row).p50_ns))
-        .number("p99", move |row| known(of(row).p99_ns))
-        .number("max", move |row| ns(of(row).max_ns))
+        .number("p50", move |row| known(of(row).p50))
+        .number("p99", move |row| known(of(row).p99))
+        .number("max", move |row| ns(of(row).max))
         .ranked(rank + 1)
 }
 
