@@ -50,7 +50,8 @@ impl Screen {
                 print(&format!("{NEW_PAGE}{}\n", for_terminal(&page, true)))
             }
             Kind::Lines => {
-                let lines: String = interval_lines(shown).iter().map(|line| format!("{line}\n")).collect();
+                let lines: String =
+                    interval_lines(shown).iter().flat_map(|line| [line.as_str(), "\n"]).collect();
                 print(&for_terminal(&lines, false))
             }
             Kind::Notes => {
