@@ -27,6 +27,7 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         file,
         limit_bytes: args.log_limit,
         ring_bytes: args.ring_size,
+        accesses: args.accesses,
         command: args.command.clone(),
     };
     let mut screen = Screen::new(!args.command.is_empty());
@@ -54,6 +55,9 @@ fn summarise(file: Option<&Path>, recorded: &Recorded) {
         share(cpu.as_secs_f64() / seconds.max(1e-9)),
         share(*ring_use),
     ));
+    if let Some((accesses, files)) = recorded.accesses {
+        note(format_args!("{} of {}", counted(accesses, "access"), counted(files as u64, "file")));
+    }
     if *unseen > 0 {
         note(format_args!(
             "WARNING: the kernel reported no completion of {}: busy time is too high by the time until iopath noticed",

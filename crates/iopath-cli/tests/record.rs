@@ -1,7 +1,7 @@
 //! `iopath record` on loop devices: the log has every request that the kernel counts, each with its process. Skipped
 //! where the process may not record, or has no loop devices.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Seek};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -200,6 +200,104 @@ fn a_device_that_does_not_exist_is_named() {
     assert_eq!(output.status.code(), Some(1));
     assert!(lossy(&output.stderr).contains("no-such-device"), "{}", lossy(&output.stderr));
     assert!(!directory.path().join("log").exists());
+}
+
+/// Why accesses cannot be recorded here.
+fn may_record_accesses() -> Result<(), String> {
+    let directory = directory();
+    let output = record(directory.path(), &["--accesses", "--for", "1ms"]).output();
+    let output = output.map_err(|error| error.to_string())?;
+    if output.status.success() { Ok(()) } else { Err(lossy(&output.stderr)) }
+}
+
+/// Options that select a file of a directory: its queue has its path, the end of a long path, or its last part if the
+/// program ended too early.
+fn of_file(directory: &Path, name: &str) -> [String; 6] {
+    let path = directory.join(name);
+    let path = text(&path);
+    let end = format!("...{}", &path[path.len().saturating_sub(60)..]);
+    let device = || "--device".to_owned();
+    [device(), name.to_owned(), device(), path.to_owned(), device(), end]
+}
+
+/// The offset and the length of each access of a file, in order, without flushes and accesses of 0 bytes.
+fn ranges(directory: &Path, name: &str) -> Vec<(u64, u64)> {
+    let log = directory.join("log");
+    let mut command = iopath(&["log", "dump", text(&log), "--event", "access"]);
+    let output = command.args(of_file(directory, name)).output().unwrap();
+    assert_success(&output);
+    let range = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [.., bytes, "bytes", "at", offset] = words[..] else { return None };
+        Some((offset.parse().unwrap(), bytes.parse().unwrap()))
+    };
+    lossy(&output.stdout).lines().filter_map(range).collect()
+}
+
+/// Counts of an operation on a file: accesses, bytes, completed.
+fn access_counts(directory: &Path, name: &str, op: &str) -> [u64; 3] {
+    let devices = of_file(directory, name);
+    let log = summary(directory, &devices.each_ref().map(String::as_str));
+    let ops = log["file_access"]["ops"].as_array().cloned().unwrap_or_default();
+    let row = ops.iter().find(|row| row["op"] == op);
+    ["accesses", "bytes", "completed"].map(|key| row.map_or(0, |row| row[key].as_u64().unwrap()))
+}
+
+#[test]
+fn accesses_are_the_reads_and_writes_of_a_program() {
+    or_skip!(may_record_accesses());
+    let directory = directory();
+    let path = directory.path();
+    std::fs::write(path.join("input"), vec![7; 9500]).unwrap();
+    let dd = ["dd", "if=input", "of=output", "bs=1000", "skip=2", "seek=1", "conv=fsync,notrunc"];
+    assert_success(&record(path, &[&["--accesses", "--"], &dd[..]].concat()).output().unwrap());
+    // Seven whole blocks, half a block, and the end of the file, which has no range.
+    let reads = (2..9).map(|block| (block * 1000, 1000)).chain([(9000, 500)]);
+    assert_eq!(ranges(path, "input"), reads.collect::<Vec<_>>());
+    assert_eq!(access_counts(path, "input", "read"), [9, 7500, 9]);
+    let writes = (1..8).map(|block| (block * 1000, 1000)).chain([(8000, 500)]);
+    assert_eq!(ranges(path, "output"), writes.collect::<Vec<_>>());
+    assert_eq!(access_counts(path, "output", "write"), [8, 7500, 8]);
+    assert_eq!(access_counts(path, "output", "flush"), [1, 0, 1]);
+    assert_eq!(access_counts(path, "output", "read"), [0, 0, 0]);
+}
+
+#[test]
+fn accesses_of_child_processes_continue_the_position_of_an_inherited_file() {
+    or_skip!(may_record_accesses());
+    let directory = directory();
+    let path = directory.path();
+    std::fs::write(path.join("input"), vec![7; 8192]).unwrap();
+    let mut input = std::fs::File::open(path.join("input")).unwrap();
+    input.seek(std::io::SeekFrom::Start(1024)).unwrap();
+    // Two processes share the position, which lies behind the start when the recording begins.
+    let script = "dd bs=512 count=3 of=/dev/null 2> first.log; dd bs=100 count=2 of=/dev/null 2> second.log; \
+                  echo hello >> appended; echo world >> appended";
+    let mut command = record(path, &["--accesses", "--", "sh", "-c", script]);
+    assert_success(&command.stdin(input).output().unwrap());
+    let expected = [(1024, 512), (1536, 512), (2048, 512), (2560, 100), (2660, 100)];
+    assert_eq!(ranges(path, "input"), expected);
+    assert_eq!(ranges(path, "appended"), [(0, 6), (6, 6)]);
+}
+
+#[test]
+fn recorded_accesses_are_replayed_with_another_cache() {
+    or_skip!(may_record_accesses());
+    let directory = directory();
+    let path = directory.path();
+    std::fs::write(path.join("input"), vec![7; 1 << 20]).unwrap();
+    let dd = ["dd", "if=input", "of=output", "bs=4096", "count=200"];
+    assert_success(&record(path, &[&["--accesses", "--"], &dd[..]].concat()).output().unwrap());
+    let log = path.join("log");
+    let log = text(&log);
+    let replayed = |options: &[&str]| {
+        let whatif = ["whatif", log, "--target", "model:hdd-20tb", "--json", "-"];
+        json_of(&iopath(&[&whatif, options].concat()).output().unwrap())
+    };
+    let study = replayed(&["--closed", "--readahead", "off,linux:128k"]);
+    let trace = &study["inputs"][0];
+    assert!(trace["requests"].as_u64().unwrap() >= 400, "{trace}");
+    assert_eq!(trace["cells"].as_array().unwrap().len(), 2, "{trace}");
 }
 
 #[test]

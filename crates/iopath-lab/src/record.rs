@@ -4,6 +4,7 @@
 mod decode;
 mod devices;
 mod error;
+mod files;
 mod session;
 mod unseen;
 

@@ -28,6 +28,10 @@ pub(crate) struct RecordArgs {
         value_name = "TIME"
     )]
     pub(crate) top: Option<Duration>,
+    /// Also record the reads, writes and flushes that programs request, above the page cache: of the command and the
+    /// processes that it starts, without a command of all processes. For iopath whatif --readahead and --cache
+    #[arg(long, conflicts_with = "top")]
+    pub(crate) accesses: bool,
     /// Maximum size of the log; default: 4g
     #[arg(long, value_parser = size, value_name = "SIZE")]
     pub(crate) log_limit: Option<u64>,

@@ -117,6 +117,7 @@ impl Decoder {
             TraceRecord::Fork { time_ns, pid, parent } => {
                 Some(without_task(time_ns, What::Fork { child: pid, parent }))
             }
+            TraceRecord::Exit { .. } => None,
             TraceRecord::Lost { time_ns, events } => Some(without_task(time_ns, What::Lost { events })),
         }
     }

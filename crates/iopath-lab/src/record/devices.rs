@@ -39,6 +39,13 @@ impl Selected {
         Ok(selected)
     }
 
+    /// The readahead of the kernel for files on it, as `--readahead` names it.
+    pub(super) fn readahead(&self) -> Option<String> {
+        let text = fs::read_to_string(format!("/sys/dev/block/{}/queue/read_ahead_kb", self.number)).ok()?;
+        let kib: u64 = text.trim().parse().ok()?;
+        Some(if kib == 0 { "off".to_owned() } else { format!("linux:{kib}k") })
+    }
+
     /// The condition of the kernel's filter for the events with these fields.
     pub(super) fn condition(&self, has_sector: bool, has_length: bool, has_old: bool) -> String {
         let dev = self.number.0;
@@ -78,7 +85,7 @@ fn add(selected: &mut Vec<Selected>, disk: &Disk, level: usize) {
     }
 }
 
-fn kernel_number(number: SysNumber) -> Option<DeviceNumber> {
+pub(super) fn kernel_number(number: SysNumber) -> Option<DeviceNumber> {
     DeviceNumber::new(number.major, number.minor)
 }
 
@@ -99,10 +106,14 @@ fn number_of_name(name: &str) -> Option<SysNumber> {
     SysNumber::parse(text.trim())
 }
 
-/// Opens the queues of devices as they have their first event.
+/// Opens the queues of devices and files as they have their first event.
 #[derive(Debug)]
 pub(super) struct Queues {
-    receivers: Receivers,
+    pub(super) receivers: Receivers,
+    /// The number of queues, of devices and files.
+    count: usize,
+    /// The number of files.
+    pub(super) files: usize,
     /// The devices, in the order of their queues.
     pub(super) labels: Vec<QueueLabel>,
     /// Devices with a request queue that were opened since this list was taken.
@@ -154,7 +165,13 @@ impl Receivers {
 
 impl Queues {
     pub(super) const fn new(receivers: Receivers) -> Self {
-        Self { receivers, labels: Vec::new(), new: Vec::new() }
+        Self { receivers, count: 0, files: 0, labels: Vec::new(), new: Vec::new() }
+    }
+
+    /// The number of the next queue. The last number is that of all further queues.
+    pub(super) fn next_queue(&mut self) -> u16 {
+        self.count += 1;
+        u16::try_from(self.count - 1).unwrap_or(u16::MAX)
     }
 }
 
@@ -167,7 +184,7 @@ impl DeviceSource for Queues {
         // A device without this directory gets bios, unless it is gone already.
         let is_partition = folder.join("partition").exists();
         let has_requests = resolved.is_none() || is_partition || folder.join("mq").exists();
-        let queue = u16::try_from(self.labels.len()).unwrap_or(u16::MAX);
+        let queue = self.next_queue();
         let label = QueueLabel { queue, name, number: device.to_string() };
         if let Some(log) = self.receivers.log() {
             // Before the first record of the queue, so that a reader can select the device.
@@ -178,7 +195,7 @@ impl DeviceSource for Queues {
         let fua = fs::read_to_string(folder.join("queue/fua"));
         // Without the attribute: the device is gone, or a partition, which has no bios of its own.
         let has_fua = fua.map_or(true, |text| text.trim() != "0");
-        OpenedDevice { sink: self.receivers.add_queue(), has_requests, has_fua }
+        OpenedDevice { queue, sink: self.receivers.add_queue(), has_requests, has_fua }
     }
 }
 

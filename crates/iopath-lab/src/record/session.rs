@@ -13,15 +13,16 @@ use std::time::{Duration, SystemTime};
 
 use iopath_bench::Interruption;
 use iopath_core::Instant;
-use iopath_log::kernel::{JoinCounts, Joiner, KernelEvent};
+use iopath_log::kernel::{AccessEvent, AccessStep, JoinCounts, Joiner, KernelEvent};
 use iopath_log::{Interval, Intervals, Labels, LogInfo, LogOptions, Loss, SyncLogWriter, Totals};
-use iopath_os::trace::{RingsConfig, TraceRings, Tracefs};
-use iopath_os::{now, process_cpu_times};
+use iopath_os::trace::{AccessProgram, RingsConfig, TraceRecord, TraceRings, Tracefs};
+use iopath_os::{now, process_cpu_times, trace};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::decode::Decoder;
 use super::devices::{Queues, Receivers, Selected};
 use super::error::RecordError;
+use super::files::access_event;
 use super::unseen::Unseen;
 
 /// The time between two reads of the rings, unless one is a quarter full before.
@@ -33,6 +34,9 @@ const SLACK: Duration = Duration::from_millis(10);
 
 /// Partly filled blocks are written after this time. This bounds the loss when the program is killed.
 const BLOCK_AGE_MAX: Duration = Duration::from_secs(1);
+
+/// The name of records of system calls.
+const SYSTEM_CALLS: &str = "system calls";
 
 /// The loss of completions that the kernel did not report.
 const UNSEEN: &str = "block_rq_complete without an event";
@@ -53,6 +57,8 @@ pub struct RecordRequest {
     pub limit_bytes: Option<u64>,
     /// The ring of each CPU in bytes; `None` for the default.
     pub ring_bytes: Option<u64>,
+    /// Whether the reads, writes and flushes of files are recorded, too, above the page cache. Needs a log.
+    pub accesses: bool,
     /// The command and its arguments; empty for none.
     pub command: Vec<OsString>,
 }
@@ -88,6 +94,8 @@ pub struct Recorded {
     pub late: u64,
     /// The devices with an event.
     pub devices: Vec<String>,
+    /// Accesses of files that were recorded, and the number of these files; `None` if they were not requested.
+    pub accesses: Option<(u64, usize)>,
     /// The duration.
     pub elapsed: Duration,
     /// The CPU time of this process, from the first to the last event.
@@ -108,24 +116,37 @@ pub struct Recorded {
 pub fn record(request: &RecordRequest, top: Option<Top<'_>>) -> Result<Recorded, RecordError> {
     let selected = Selected::find(&request.devices)?;
     let tracefs = Tracefs::open()?;
-    let (decoder, traced) = Decoder::new(&tracefs, &selected)?;
+    let (mut decoder, traced) = Decoder::new(&tracefs, &selected)?;
     let defaults = RingsConfig::default();
     let ring_bytes = request.ring_bytes.map_or(defaults.ring_bytes, |bytes| bytes as usize);
-    let rings = TraceRings::open(&traced, &RingsConfig { ring_bytes, forks: !request.command.is_empty() })?;
+    let has_command = !request.command.is_empty();
+    let tasks = has_command || request.accesses;
+    let rings = TraceRings::open(&traced, &RingsConfig { ring_bytes, tasks, outputs: request.accesses })?;
+    let program = if request.accesses {
+        decoder.names.push(SYSTEM_CALLS);
+        let recorded = if has_command { trace::Recorded::Started } else { trace::Recorded::All };
+        Some(AccessProgram::attach(rings.outputs(), recorded)?)
+    } else {
+        None
+    };
     let options = LogOptions::default();
     let limit_bytes = request.limit_bytes.unwrap_or(options.limit_bytes);
-    let create = |file| SyncLogWriter::create(file, &info(&selected), &LogOptions { limit_bytes, ..options });
+    let create =
+        |file| SyncLogWriter::create(file, &info(&selected, request), &LogOptions { limit_bytes, ..options });
     let receivers = match (request.file.as_deref().map(create).transpose()?.map(Arc::new), &top) {
         (Some(log), None) => Receivers::Log(log),
         (log, _) => Receivers::Intervals(Intervals::new(now()), log),
     };
     let session = Session {
         rings,
+        program,
         decoder,
         joiner: Joiner::new(Queues::new(receivers.clone())),
         receivers,
         labels: Labels::default(),
         waiting: Vec::new(),
+        waiting_accesses: Vec::new(),
+        accesses: 0,
         events: 0,
         lost: 0,
         bytes_max: 0,
@@ -142,19 +163,18 @@ pub fn record(request: &RecordRequest, top: Option<Top<'_>>) -> Result<Recorded,
 }
 
 /// The header of the log.
-fn info(selected: &[Selected]) -> LogInfo {
+fn info(selected: &[Selected], request: &RecordRequest) -> LogInfo {
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let names: Vec<_> = selected.iter().map(|device| device.name.as_str()).collect();
-    let elevator = match selected {
-        [only] => only.scheduler.clone().unwrap_or_default(),
-        _ => String::new(),
-    };
+    let only = if let [only] = selected { Some(only) } else { None };
     LogInfo {
-        elevator,
+        elevator: only.and_then(|only| only.scheduler.clone()).unwrap_or_default(),
+        readahead: only.filter(|_| request.accesses).and_then(Selected::readahead),
         target: if names.is_empty() { "all block devices".to_owned() } else { names.join(", ") },
         start_ns: now().as_nanos(),
         started_unix_ns: since_1970.as_nanos() as u64,
         source: LogInfo::KERNEL.to_owned(),
+        has_accesses: request.accesses,
         ..LogInfo::default()
     }
 }
@@ -162,6 +182,8 @@ fn info(selected: &[Selected]) -> LogInfo {
 /// A recording in progress.
 struct Session {
     rings: TraceRings,
+    /// Records system calls, if they are requested.
+    program: Option<AccessProgram>,
     decoder: Decoder,
     joiner: Joiner<Queues>,
     receivers: Receivers,
@@ -169,6 +191,8 @@ struct Session {
     labels: Labels,
     /// Events that may be preceded by others that are not read yet.
     waiting: Vec<KernelEvent>,
+    waiting_accesses: Vec<AccessEvent>,
+    accesses: u64,
     events: u64,
     /// Events that the rings reported as lost.
     lost: u64,
@@ -190,6 +214,7 @@ impl Session {
         let elapsed = now().saturating_since(begun);
         self.read();
         self.join_until(Instant::from_nanos(u64::MAX));
+        self.joiner.finish_accesses();
         self.joiner.flush();
         let cpu = cpu_time().saturating_sub(cpu_before);
         let unseen = self.unseen.found;
@@ -200,8 +225,9 @@ impl Session {
         let missed = losses.iter().map(|loss| loss.lost).sum();
         self.add_labels(losses.clone());
         let (counts, late) = (self.joiner.counts(), self.joiner.late());
-        let Self { joiner, receivers, rings, bytes_max, events, .. } = self;
-        let devices = joiner.finish().labels.into_iter().map(|label| label.name).collect();
+        let Self { joiner, receivers, rings, bytes_max, events, program, accesses, .. } = self;
+        let Queues { labels, files, .. } = joiner.finish();
+        let devices = labels.into_iter().map(|label| label.name).collect();
         let totals = receivers.finish(missed)?;
         Ok(Recorded {
             totals,
@@ -211,6 +237,7 @@ impl Session {
             counts,
             late,
             devices,
+            accesses: program.map(|_| (accesses, files)),
             elapsed,
             cpu,
             ring_bytes: rings.ring_bytes(),
@@ -276,14 +303,20 @@ impl Session {
 
     /// Reads the rings.
     fn read(&mut self) {
-        let Self { rings, decoder, waiting, events, lost, .. } = self;
+        let Self { rings, decoder, waiting, waiting_accesses, accesses, program, events, lost, .. } = self;
         let bytes = rings.read(|_, record| {
-            if let iopath_os::trace::TraceRecord::Lost { events, .. } = record {
+            if let TraceRecord::Lost { events, .. } = record {
                 *lost += events;
             } else {
                 *events += 1;
             }
             waiting.extend(decoder.decode(&record));
+            if program.is_some() {
+                let access = access_event(&record);
+                let is_begin = |event: &AccessEvent| matches!(event.what, AccessStep::Begin(_));
+                *accesses += u64::from(access.as_ref().is_some_and(is_begin));
+                waiting_accesses.extend(access);
+            }
         });
         self.bytes_max = self.bytes_max.max(bytes);
     }
@@ -297,6 +330,12 @@ impl Session {
             self.joiner.handle(event);
         }
         self.waiting.drain(..count);
+        self.waiting_accesses.sort_by_key(|event| event.at);
+        let count = self.waiting_accesses.partition_point(|event| event.at <= end);
+        for event in self.waiting_accesses.drain(..count) {
+            self.joiner.handle_access(&event);
+        }
+        self.joiner.record_accesses(end);
     }
 
     /// Adds labels that the log does not have yet.

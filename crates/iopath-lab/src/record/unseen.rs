@@ -110,7 +110,7 @@ mod tests {
 
     impl DeviceSource for Discard {
         fn open(&mut self, _device: DeviceNumber) -> OpenedDevice {
-            OpenedDevice { sink: Box::new(Discard), has_requests: true, has_fua: true }
+            OpenedDevice { queue: 0, sink: Box::new(Discard), has_requests: true, has_fua: true }
         }
     }
 

@@ -152,7 +152,7 @@ pub enum WhatIfError {
     },
     /// Readahead needs the accesses above the cache.
     #[error("{} has no file accesses, so another readahead or cache cannot be replayed: it only has the requests below the \
-             cache; record it with iopath run --log FILE --log-accesses, or use a CSV file with the columns time_ns,op,offset,bytes", path.display())]
+             cache; record it with iopath record --accesses or iopath run --log FILE --log-accesses, or use a CSV file with the columns time_ns,op,offset,bytes", path.display())]
     NoAccesses {
         /// The input.
         path: PathBuf,

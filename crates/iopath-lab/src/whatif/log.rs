@@ -39,6 +39,10 @@ struct Follower {
     start_ns: u64,
     /// Whether accesses are the requests of the trace, instead of bios.
     has_accesses: bool,
+    /// Whether the accesses are those of foreign programs: each queue is a file, each thread has a number.
+    are_of_files: bool,
+    /// The queue whose requests are those of the recorded run; none for all queues.
+    device: Option<u16>,
     /// Whether each queue is a device of its own.
     are_independent: bool,
     /// The queues that have bios.
@@ -67,12 +71,15 @@ pub(super) fn read(path: &Path, has_accesses: bool) -> Result<Input, WhatIfError
     // Volumes of a set of traces are independent; the devices of a kernel may be layers of each other.
     let are_independent = info.source == LogInfo::TRACE;
     let device = if are_independent { None } else { main_device(iopath_trace::open(path)?)? };
-    let mut follower =
-        Follower { start_ns: info.start_ns, has_accesses, are_independent, ..Follower::default() };
+    let mut follower = Follower {
+        start_ns: info.start_ns,
+        has_accesses,
+        are_of_files: has_accesses && info.has_devices(),
+        device: device.as_ref().map(|device| device.queue),
+        are_independent,
+        ..Follower::default()
+    };
     let end = reader.for_each_block(|block| {
-        if device.as_ref().is_some_and(|device| device.queue != block.queue()) {
-            return;
-        }
         for entry in block.entries() {
             follower.follow(&entry);
         }
@@ -84,7 +91,8 @@ pub(super) fn read(path: &Path, has_accesses: bool) -> Result<Input, WhatIfError
         return Err(WhatIfError::Empty { path: path.to_owned() });
     }
     let mut input = follower.finish(path, &info, &end);
-    if let Some(MainDevice { name, others, .. }) = device.filter(|device| device.others > 0) {
+    if let Some(MainDevice { name, others, .. }) = device.filter(|device| device.others > 0 && !has_accesses)
+    {
         let plural = if others == 1 { "" } else { "s" };
         input.notes.push(format!(
             "the log has {others} other device{plural}: only {name} is replayed, whose requests moved the most bytes"
@@ -98,6 +106,10 @@ impl Follower {
         let (record, queue) = (entry.record, entry.queue);
         let now = entry.time.as_nanos().saturating_sub(self.start_ns);
         let slot = (queue, record.tag());
+        let is_access = matches!(record.event(), Some(Event::Access | Event::AccessEnd));
+        if self.device.is_some_and(|device| device != queue) && !(is_access && self.has_accesses) {
+            return;
+        }
         self.repeats = self.repeats.max(entry.repeat);
         match record.event() {
             Some(Event::Queue) => {
@@ -155,7 +167,7 @@ impl Follower {
             sector: record.sector(),
             sectors: record.sectors() as u32,
             stream: self.stream(record),
-            device: if self.are_independent { slot.0.into() } else { 0 },
+            device: if self.are_independent || self.are_of_files { slot.0.into() } else { 0 },
         };
         if self.has_accesses && !(op.has_memory() || op == Op::Flush) {
             return;
@@ -175,7 +187,7 @@ impl Follower {
     /// with several in flight has a stream for each slot.
     fn stream(&self, record: Record) -> u32 {
         let (stream, slot) = (record.stream().0, record.tag());
-        let is_first = slot == 0 || record.op() == Some(Op::Flush);
+        let is_first = slot == 0 || record.op() == Some(Op::Flush) && !self.are_of_files;
         if !self.has_accesses || is_first { stream } else { stream | slot << STREAM_BITS }
     }
 
@@ -185,7 +197,8 @@ impl Follower {
         self.failed += u64::from(record.other() != 0);
     }
 
-    fn finish(self, path: &Path, info: &LogInfo, end: &End) -> Input {
+    fn finish(mut self, path: &Path, info: &LogInfo, end: &End) -> Input {
+        let files = if self.are_of_files { self.builder.place_files() } else { 1 };
         let Self { builder, mut dispatched, has_accesses, queues, repeats, failed, .. } = self;
         let mut notes: Vec<String> = info.notes.iter().chain(&end.notes).cloned().collect();
         if let Some(damage) = end.damage {
@@ -196,6 +209,9 @@ impl Follower {
                 "{} records are missing in the log: some requests are not replayed, or without dependency",
                 end.totals.missed
             ));
+        }
+        if files > 1 {
+            notes.push(format!("the log has accesses of {files} files: they are placed one after another"));
         }
         if failed > 0 {
             notes.push(format!(

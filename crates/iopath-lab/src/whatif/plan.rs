@@ -77,8 +77,11 @@ fn plan_one(path: &Path, axes: &Axes, first_cell: u64) -> Result<Planned, WhatIf
     };
     let header = if is_log { Some(iopath_trace::open(path)?.info().clone()) } else { None };
     let has_accesses = match &header {
-        // A kernel path has no requests in the log.
-        Some(header) => header.has_accesses && (axes.has_cache() || header.elevator.is_empty()),
+        // A run on a kernel path has no requests in the log. A recording of the kernel has them.
+        Some(header) => {
+            let is_without_requests = header.elevator.is_empty() && !header.has_devices();
+            header.has_accesses && (axes.has_cache() || is_without_requests)
+        }
         None => csv::has_accesses(path)?,
     };
     if axes.has_cache() && !has_accesses {

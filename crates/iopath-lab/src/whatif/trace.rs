@@ -126,6 +126,9 @@ impl Input {
     }
 }
 
+/// Files that are placed on one device begin at multiples of this number: 1 MiB.
+const FILE_ALIGNMENT_SECTORS: u64 = 2048;
+
 /// The maximum number of streams of an input.
 pub(crate) const STREAMS_MAX: usize = 1 << 16;
 
@@ -175,6 +178,34 @@ impl Builder {
             self.done_ns.resize(self.requests.len(), UNKNOWN);
         }
         self.done_ns[number] = done_ns.max(self.requests[number].at_ns);
+    }
+
+    /// Makes one device of the files that the devices are: one file after another, in the order of their first access,
+    /// each up to its highest access. Returns the number of files.
+    pub(crate) fn place_files(&mut self) -> usize {
+        let mut order = Vec::new();
+        let mut ends: HashMap<u32, u64> = HashMap::new();
+        self.devices.resize(self.requests.len(), 0);
+        for (request, file) in self.requests.iter().zip(&self.devices) {
+            let end = ends.entry(*file).or_insert_with(|| {
+                order.push(*file);
+                0
+            });
+            *end = (*end).max(request.sector + u64::from(request.sectors));
+        }
+        let mut begin = 0;
+        for file in &order {
+            let end = ends.get_mut(file).expect("each file has an end");
+            let next = begin + end.next_multiple_of(FILE_ALIGNMENT_SECTORS);
+            *end = std::mem::replace(&mut begin, next);
+        }
+        for (request, file) in self.requests.iter_mut().zip(&self.devices) {
+            if request.sectors > 0 {
+                request.sector += ends[file];
+            }
+        }
+        self.devices.clear();
+        order.len()
     }
 
     /// The requests in the order of submission, with their windows, as one trace for each device.
@@ -261,6 +292,19 @@ mod tests {
         let devices: Vec<Vec<u64>> =
             built.devices.iter().map(|trace| trace.requests.iter().map(|one| one.at_ns).collect()).collect();
         assert_eq!(devices, [vec![1, 3], vec![4], vec![2]]);
+    }
+
+    #[test]
+    fn files_are_placed_one_after_another() {
+        let mut builder = Builder::default();
+        for (at_ns, device) in [(9, 0), (1, 5), (3000, 0), (2, 5)] {
+            builder.push(&found(at_ns, 0, device)).unwrap();
+        }
+        builder.push(&Found { op: Op::Flush, sector: 0, sectors: 0, ..found(1, 0, 5) }).unwrap();
+        assert_eq!(builder.place_files(), 2);
+        let sectors: Vec<u64> = builder.requests.iter().map(|request| request.sector).collect();
+        assert_eq!(sectors, [9, 4097, 3000, 4098, 0], "the first file ends at 3008");
+        assert_eq!(builder.finish().devices.len(), 1);
     }
 
     /// The dependencies of requests with these times, streams and completions.

@@ -1,6 +1,7 @@
 //! Distributes the events to the queues of their devices, and follows tasks and processes. The queue of a device is in
 //! `queue.rs`.
 
+use super::accesses::{AccessEvent, AccessStep, Accesses, FileSource};
 use super::event::{DeviceNumber, KernelEvent, KernelIo, What};
 use super::processes::Processes;
 pub use super::queue::JoinCounts;
@@ -19,13 +20,15 @@ const QUEUES_MAX: usize = 1 << 16;
 
 /// Names the devices of a recording, and opens their logs.
 pub trait DeviceSource {
-    /// A device has its first event. The first device has queue 0, the next one queue 1.
+    /// A device has its first event.
     fn open(&mut self, device: DeviceNumber) -> OpenedDevice;
 }
 
 /// A device, and the log of its queue.
 #[derive(Debug)]
 pub struct OpenedDevice {
+    /// The number of its queue in the log.
+    pub queue: u16,
     /// Receives the records.
     pub sink: Box<dyn LogSink>,
     /// Whether the device has a request queue. The drivers of zram, md and most of dm take bios instead.
@@ -41,6 +44,7 @@ pub struct Joiner<S> {
     numbers: NumberMap<DeviceNumber, usize>,
     tasks: NumberMap<u32, Task>,
     processes: Processes,
+    accesses: Accesses,
     now: Instant,
     /// Events with an earlier time than the one before.
     late: u64,
@@ -64,6 +68,7 @@ impl<S: DeviceSource> Joiner<S> {
             numbers: NumberMap::default(),
             tasks: NumberMap::default(),
             processes: Processes::default(),
+            accesses: Accesses::default(),
             now: Instant::ZERO,
             late: 0,
         }
@@ -116,6 +121,7 @@ impl<S: DeviceSource> Joiner<S> {
     /// Passes the pending records of all queues to their sinks.
     pub fn flush(&mut self) {
         self.queues.iter_mut().for_each(Queue::flush_log);
+        self.accesses.flush();
     }
 
     /// Ends the logs of all queues.
@@ -132,8 +138,10 @@ impl<S: DeviceSource> Joiner<S> {
             What::Queue(io) => self.queue(event, io),
             What::Remap { to, from, from_sector } => {
                 // Opens the devices, so that each device of the log has a queue.
+                let queue = self.number(from);
                 let above = Above {
-                    queue: self.number(from),
+                    queue,
+                    number: self.queues[queue].number,
                     io: KernelIo { device: from, sector: from_sector, ..to },
                 };
                 self.task(event.tid).remap = Some((to, above));
@@ -252,8 +260,8 @@ impl<S: DeviceSource> Joiner<S> {
         if number >= QUEUES_MAX {
             return QUEUES_MAX - 1;
         }
-        let OpenedDevice { sink, has_requests, has_fua } = self.source.open(device);
-        self.queues.push(Queue::new(StepLog::new(sink), has_requests, has_fua));
+        let OpenedDevice { queue, sink, has_requests, has_fua } = self.source.open(device);
+        self.queues.push(Queue::new(queue, StepLog::new(sink), has_requests, has_fua));
         self.numbers.insert(device, number);
         number
     }
@@ -263,6 +271,31 @@ impl<S: DeviceSource> Joiner<S> {
             self.tasks.clear();
         }
         self.tasks.entry(tid).or_default()
+    }
+}
+
+impl<S: FileSource> Joiner<S> {
+    /// Joins an event of a system call. Pass these events in the order of time.
+    pub fn handle_access(&mut self, event: &AccessEvent) {
+        match event.what {
+            AccessStep::Begin(call) => {
+                let stream = self.processes.stream(event.pid, call.command);
+                self.accesses.begin(&mut self.source, event, &call, stream);
+            }
+            AccessStep::End { result } => self.accesses.end(event.tid, result, event.at),
+            AccessStep::Exit => self.accesses.exited(event.tid),
+            AccessStep::Lost => self.accesses.forget(),
+        }
+    }
+
+    /// Records the accesses up to a time, to which all events were passed.
+    pub fn record_accesses(&mut self, until: Instant) {
+        self.accesses.record_until(&mut self.source, until);
+    }
+
+    /// Records the remaining accesses. Those in progress have no end.
+    pub fn finish_accesses(&mut self) {
+        self.accesses.finish(&mut self.source);
     }
 }
 

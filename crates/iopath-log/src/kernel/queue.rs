@@ -46,6 +46,8 @@ struct Bio {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Above {
     pub(super) queue: usize,
+    /// The number of that queue in the log.
+    pub(super) number: u16,
     pub(super) io: KernelIo,
 }
 
@@ -94,6 +96,8 @@ pub struct JoinCounts {
 /// The queue of one device.
 #[derive(Debug)]
 pub(super) struct Queue {
+    /// Its number in the log.
+    pub(super) number: u16,
     log: StepLog,
     /// Whether the device has a request queue. Otherwise its driver takes bios.
     has_requests: bool,
@@ -122,8 +126,9 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn new(log: StepLog, has_requests: bool, has_fua: bool) -> Self {
+    pub(super) fn new(number: u16, log: StepLog, has_requests: bool, has_fua: bool) -> Self {
         Self {
+            number,
             log,
             has_requests,
             has_fua,
@@ -201,8 +206,8 @@ impl Queue {
             self.direct.insert(request.end(), number);
             self.log.record_at_once(&of_request(Event::Dispatch, number, &request).with_other(slot), now);
         }
-        if let Some(Above { queue, io: from }) = remapped {
-            let step = of_bio(Event::Remap, slot, &bio).with_other(queue as u32);
+        if let Some(Above { number, io: from, .. }) = remapped {
+            let step = of_bio(Event::Remap, slot, &bio).with_other(number.into());
             self.log.record(&Step { extent: extent(from.sector, from.sectors.into()), ..step }, now);
         }
         Some(slot)

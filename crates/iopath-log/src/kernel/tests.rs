@@ -42,6 +42,7 @@ impl DeviceSource for Source {
         self.opened += 1;
         let sink = Kept { queue: self.opened - 1, records: Arc::clone(&self.records) };
         OpenedDevice {
+            queue: self.opened as u16 - 1,
             sink: Box::new(sink),
             has_requests: device != ZRAM && device != MD,
             has_fua: device != DISK,

@@ -86,6 +86,11 @@ impl SyncLogWriter {
         SyncSink { shared: Arc::clone(&self.shared), queue }
     }
 
+    /// Another sink for the queue with that number, whose sink was dropped.
+    pub fn reopen_queue(&self, number: u16) -> SyncSink {
+        SyncSink { shared: Arc::clone(&self.shared), queue: number.into() }
+    }
+
     /// Writes labels into the log. They may follow the records that they explain.
     pub fn add_labels(&self, labels: &Labels) {
         if let Some(file) = &mut lock(&self.shared).file {

@@ -56,6 +56,40 @@ pub enum TraceError {
         /// The cause.
         source: io::Error,
     },
+    /// The kernel does not describe its types.
+    #[error(
+        "accesses need the kernel's description of its types, {path} ({source}): use a kernel with CONFIG_DEBUG_INFO_BTF, or record without --accesses"
+    )]
+    NoTypes {
+        /// Where it should be.
+        path: &'static str,
+        /// The cause.
+        source: io::Error,
+    },
+    /// A structure of the kernel lacks a member.
+    #[error(
+        "the kernel's structure `{structure}` has no member `{member}`: this kernel is unknown to iopath; record without --accesses"
+    )]
+    NoMember {
+        /// The structure.
+        structure: String,
+        /// The member.
+        member: String,
+    },
+    /// The kernel refuses the program that records accesses.
+    #[error(
+        "the kernel refuses the program that records accesses ({source}): run as root or with CAP_BPF and CAP_PERFMON, or record without --accesses"
+    )]
+    NoProgram {
+        /// The cause.
+        source: io::Error,
+    },
+    /// Accesses are not recorded in this place.
+    #[error("accesses cannot be recorded in {what}: record on the host, or without --accesses")]
+    NoAccessesHere {
+        /// The place.
+        what: &'static str,
+    },
     /// Another system call failed.
     #[error("cannot record events of the kernel: {what}: {source}")]
     Os {

@@ -16,6 +16,7 @@ const DATA_TAIL: usize = 1032;
 
 /// Kinds of records.
 const LOST: u32 = 2;
+const EXIT: u32 = 4;
 const FORK: u32 = 7;
 const SAMPLE: u32 = 9;
 
@@ -44,6 +45,13 @@ pub enum TraceRecord<'a> {
         pid: u32,
         /// The process that created it.
         parent: u32,
+    },
+    /// A thread has ended.
+    Exit {
+        /// The time in nanoseconds.
+        time_ns: u64,
+        /// The thread.
+        tid: u32,
     },
     /// The ring was full.
     Lost {
@@ -170,6 +178,11 @@ fn parse(kind: u32, body: &[u8]) -> Option<TraceRecord<'_>> {
             let _threads = words.u64()?;
             Some(TraceRecord::Fork { time_ns: words.u64()?, pid, parent })
         }
+        EXIT => {
+            let _processes = words.u64()?;
+            let (tid, _parent) = (words.u32()?, words.u32()?);
+            Some(TraceRecord::Exit { time_ns: words.u64()?, tid })
+        }
         LOST => {
             let _id = words.u64()?;
             let events = words.u64()?;
@@ -252,6 +265,15 @@ mod tests {
         }
         assert_eq!(expected, 500);
         assert_eq!(ring.read(|_| panic!("the ring is empty")), 0);
+    }
+
+    #[test]
+    fn processes_begin_and_threads_end() {
+        let mut body: Vec<u8> = [40_u32, 10, 41, 11].iter().flat_map(|number| number.to_ne_bytes()).collect();
+        body.extend(99_u64.to_ne_bytes());
+        assert_eq!(parse(FORK, &body), Some(TraceRecord::Fork { time_ns: 99, pid: 40, parent: 10 }));
+        assert_eq!(parse(EXIT, &body), Some(TraceRecord::Exit { time_ns: 99, tid: 41 }));
+        assert_eq!(parse(EXIT, &body[..20]), None);
     }
 
     #[test]

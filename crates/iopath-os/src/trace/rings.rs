@@ -44,7 +44,10 @@ struct Attr {
 
 const _: () = assert!(size_of::<Attr>() == 112);
 
+const TYPE_SOFTWARE: u32 = 1;
 const TYPE_TRACEPOINT: u32 = 2;
+/// `PERF_COUNT_SW_BPF_OUTPUT`
+const PROGRAM_OUTPUT: u64 = 10;
 const SAMPLE_TID: u64 = 1 << 1;
 const SAMPLE_TIME: u64 = 1 << 2;
 const SAMPLE_RAW: u64 = 1 << 10;
@@ -78,21 +81,23 @@ pub struct RingsConfig {
     /// The memory of the ring of each CPU, rounded up to a power of two. If the process may not lock it, smaller rings
     /// are tried.
     pub ring_bytes: usize,
-    /// Whether the creation of processes is recorded, too.
-    pub forks: bool,
+    /// Whether the creation of processes and the end of threads are recorded, too.
+    pub tasks: bool,
+    /// Whether a program in the kernel may write to the rings: see [`TraceRings::outputs`].
+    pub outputs: bool,
 }
 
 impl Default for RingsConfig {
-    /// 8 MiB for each CPU, without the creation of processes.
+    /// 8 MiB for each CPU, for events of tracepoints only.
     fn default() -> Self {
-        Self { ring_bytes: 8 << 20, forks: false }
+        Self { ring_bytes: 8 << 20, tasks: false, outputs: false }
     }
 }
 
 /// Events that the kernel did not deliver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventLoss {
-    /// The index of the tracepoint in the list that was opened.
+    /// The index of the tracepoint in the list that was opened; its length for records of a program.
     pub event: usize,
     /// The CPU.
     pub cpu: u32,
@@ -114,6 +119,8 @@ struct Cpu {
     number: u32,
     ring: Ring,
     events: Vec<OwnedFd>,
+    /// Whether the last event is the output of a program.
+    has_output: bool,
 }
 
 impl TraceRings {
@@ -123,11 +130,11 @@ impl TraceRings {
     /// If the process lacks the right or the memory, or the kernel refuses a filter.
     pub fn open(traced: &[Traced], config: &RingsConfig) -> Result<Self, TraceError> {
         let cpus = online_cpus().map_err(|source| TraceError::Os { what: "list the CPUs", source })?;
-        allow_files(cpus.len() * traced.len());
+        allow_files(cpus.len() * (traced.len() + usize::from(config.outputs)));
         let wanted = config.ring_bytes.max(page_bytes()).next_power_of_two();
         let mut rings = Self { cpus: Vec::new(), ring_bytes: wanted, counts_losses: true };
         for cpu in cpus {
-            if let Some(opened) = rings.open_cpu(cpu, traced, config.forks)? {
+            if let Some(opened) = rings.open_cpu(cpu, traced, config)? {
                 rings.cpus.push(opened);
             }
         }
@@ -149,12 +156,19 @@ impl TraceRings {
     }
 
     /// The events of one CPU; `None` if the CPU went offline.
-    fn open_cpu(&mut self, cpu: u32, traced: &[Traced], forks: bool) -> Result<Option<Cpu>, TraceError> {
-        let mut events: Vec<OwnedFd> = Vec::with_capacity(traced.len());
+    fn open_cpu(
+        &mut self,
+        cpu: u32,
+        traced: &[Traced],
+        config: &RingsConfig,
+    ) -> Result<Option<Cpu>, TraceError> {
+        let mut events: Vec<OwnedFd> = Vec::with_capacity(traced.len() + 1);
         let mut ring = None;
-        for Traced { id, filter } in traced {
+        let tracepoints = traced.iter().map(|one| (TYPE_TRACEPOINT, one.id.into(), one.filter.as_deref()));
+        let outputs = config.outputs.then_some((TYPE_SOFTWARE, PROGRAM_OUTPUT, None));
+        for (kind, number, filter) in tracepoints.chain(outputs) {
             let is_first = events.is_empty();
-            let event = match self.open_event(*id, cpu, forks && is_first) {
+            let event = match self.open_event(kind, number, cpu, config.tasks && is_first) {
                 Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return Ok(None),
                 event => event.map_err(open_error)?,
             };
@@ -169,14 +183,14 @@ impl TraceRings {
             }
             events.push(event);
         }
-        Ok(ring.map(|ring| Cpu { number: cpu, ring, events }))
+        Ok(ring.map(|ring| Cpu { number: cpu, ring, events, has_output: config.outputs }))
     }
 
-    fn open_event(&mut self, id: u16, cpu: u32, forks: bool) -> io::Result<OwnedFd> {
+    fn open_event(&mut self, kind: u32, number: u64, cpu: u32, tasks: bool) -> io::Result<OwnedFd> {
         let attr = |read_format| Attr {
-            kind: TYPE_TRACEPOINT,
+            kind,
             size: size_of::<Attr>() as u32,
-            config: id.into(),
+            config: number,
             sample_period: 1,
             sample_type: SAMPLE_TID | SAMPLE_TIME | SAMPLE_RAW,
             read_format,
@@ -184,7 +198,7 @@ impl TraceRings {
                 | FLAG_WATERMARK
                 | FLAG_SAMPLE_ID_ALL
                 | FLAG_USE_CLOCKID
-                | if forks { FLAG_TASK } else { 0 },
+                | if tasks { FLAG_TASK } else { 0 },
             wakeup_watermark: (self.ring_bytes / 4) as u32,
             clockid: libc::CLOCK_MONOTONIC,
             ..Attr::default()
@@ -207,6 +221,13 @@ impl TraceRings {
                 Err(source) => return Err(TraceError::NoMemory { bytes: self.ring_bytes, source }),
             }
         }
+    }
+
+    /// The events to which a program in the kernel writes, each with its CPU; none without
+    /// [`RingsConfig::outputs`].
+    pub fn outputs(&self) -> impl Iterator<Item = (u32, BorrowedFd<'_>)> {
+        let with_output = self.cpus.iter().filter(|cpu| cpu.has_output);
+        with_output.filter_map(|cpu| Some((cpu.number, cpu.events.last()?.as_fd())))
     }
 
     /// Begins to record.

@@ -190,6 +190,7 @@ impl DeviceSource for Devices {
         known.opened.push(device);
         let traits = known.traits.get(&device).copied().unwrap_or_default();
         OpenedDevice {
+            queue,
             sink: self.blocks.sink(queue),
             has_requests: traits.has_requests(),
             has_fua: traits.has_fua(),

@@ -31,4 +31,8 @@ impl AccessLog {
     pub fn end(&mut self, slot: u32, access: &Access, errno: u32, now: Instant) {
         self.log.push_record(Record::access_end(slot, access, errno, now), now);
     }
+    /// Passes the pending records to the sink.
+    pub fn flush(&mut self) {
+        self.log.flush_pending();
+    }
 }
