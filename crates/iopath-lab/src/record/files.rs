@@ -82,7 +82,7 @@ fn end_of(name: &str) -> String {
     if name.len() <= NAME_BYTES_MAX {
         return name.to_owned();
     }
-    let begin = (name.len() - NAME_BYTES_MAX..).find(|begin| name.is_char_boundary(*begin));
+    let begin = (name.len() - NAME_BYTES_MAX..=name.len()).find(|begin| name.is_char_boundary(*begin));
     format!("...{}", &name[begin.unwrap_or(name.len())..])
 }
 

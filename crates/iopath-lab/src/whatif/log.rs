@@ -39,17 +39,26 @@ struct Follower {
     start_ns: u64,
     /// Whether accesses are the requests of the trace, instead of bios.
     has_accesses: bool,
-    /// Whether the accesses are those of foreign programs: each queue is a file, each thread has a number.
-    are_of_files: bool,
+    queues_are: QueuesAre,
     /// The queue whose requests are those of the recorded run; none for all queues.
     device: Option<u16>,
-    /// Whether each queue is a device of its own.
-    are_independent: bool,
     /// The queues that have bios.
     queues: BTreeSet<u16>,
     repeats: u32,
     failed: u64,
     is_too_large: bool,
+}
+
+/// What the queues of a log are, to the requests that are replayed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum QueuesAre {
+    /// Queues of one device.
+    #[default]
+    OneDevice,
+    /// Each a device of its own.
+    Devices,
+    /// Each a file that programs access. Their threads have numbers of all files.
+    Files,
 }
 
 /// A request in flight.
@@ -74,9 +83,14 @@ pub(super) fn read(path: &Path, has_accesses: bool) -> Result<Input, WhatIfError
     let mut follower = Follower {
         start_ns: info.start_ns,
         has_accesses,
-        are_of_files: has_accesses && info.has_devices(),
+        queues_are: if are_independent {
+            QueuesAre::Devices
+        } else if has_accesses && info.has_devices() {
+            QueuesAre::Files
+        } else {
+            QueuesAre::OneDevice
+        },
         device: device.as_ref().map(|device| device.queue),
-        are_independent,
         ..Follower::default()
     };
     let end = reader.for_each_block(|block| {
@@ -167,7 +181,7 @@ impl Follower {
             sector: record.sector(),
             sectors: record.sectors() as u32,
             stream: self.stream(record),
-            device: if self.are_independent || self.are_of_files { slot.0.into() } else { 0 },
+            device: if self.queues_are == QueuesAre::OneDevice { 0 } else { slot.0.into() },
         };
         if self.has_accesses && !(op.has_memory() || op == Op::Flush) {
             return;
@@ -187,7 +201,7 @@ impl Follower {
     /// with several in flight has a stream for each slot.
     fn stream(&self, record: Record) -> u32 {
         let (stream, slot) = (record.stream().0, record.tag());
-        let is_first = slot == 0 || record.op() == Some(Op::Flush) && !self.are_of_files;
+        let is_first = slot == 0 || record.op() == Some(Op::Flush) && self.queues_are != QueuesAre::Files;
         if !self.has_accesses || is_first { stream } else { stream | slot << STREAM_BITS }
     }
 
@@ -198,7 +212,7 @@ impl Follower {
     }
 
     fn finish(mut self, path: &Path, info: &LogInfo, end: &End) -> Input {
-        let files = if self.are_of_files { self.builder.place_files() } else { 1 };
+        let files = if self.queues_are == QueuesAre::Files { self.builder.place_files() } else { 1 };
         let Self { builder, mut dispatched, has_accesses, queues, repeats, failed, .. } = self;
         let mut notes: Vec<String> = info.notes.iter().chain(&end.notes).cloned().collect();
         if let Some(damage) = end.damage {
