@@ -88,19 +88,22 @@ pub(crate) static TASKS: &[Task] = &[
         text: "Record the block I/O of the whole machine while the program runs: no change of the program is needed, but root \
                is. The page of the log then shows each device and each process: how busy, how many in flight, how large the \
                requests are, which were merged, and where the time passes: waiting for a request (Q2G), in the plug (G2I), in \
-               the I/O scheduler (I2D), at the device (D2C). `whatif` predicts what another scheduler or depth would have done.",
+               the I/O scheduler (I2D), at the device (D2C). `record --top` shows the same once a second. `whatif` predicts what another \
+               scheduler or depth would have done.",
         examples: &[
             example("Record while a program runs", "iopath record -- make -j8"),
-            example("Or record a device for a while", "iopath record sda --for 30s -o record.log"),
-            example("Who used which device, and how long did it take", "iopath log record.log"),
-            example("The same of one device", "iopath log record.log --device sda"),
+            example("Who used which device, and where did the time pass", "iopath log record.log"),
             example(
                 "Predict other schedulers, on a model that is fitted to the recording",
                 "iopath whatif record.log --elevator none,deadline,fair --closed",
             ),
             example(
-                "Replay the reads of the recording on another device, and compare the latencies",
-                "iopath replay record.log --device sda --target /dev/sdb --reads-only",
+                "Try settings of the kernel on a workload like it, and keep the best",
+                "iopath tune /dev/sda --try scheduler=none,mq-deadline -- --path kernel-direct --rw randread --runtime 1s",
+            ),
+            example(
+                "Confirm: replay the recorded reads, before and after a change",
+                "iopath replay record.log --device sda --target /dev/sda --reads-only",
             ),
         ],
         more: "docs/record.md, docs/log.md, docs/whatif.md, docs/replay.md; iopath help slow-disk",
