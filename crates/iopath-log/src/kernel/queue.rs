@@ -477,18 +477,20 @@ impl Queue {
 
     /// The queued request of this range, or one whose start has no other candidate.
     fn find_queued(&self, io: &KernelIo) -> Option<u32> {
-        self.find(&self.queued, io)
+        self.find(&self.queued, io).next()
     }
 
+    /// Of equal requests the one that was issued last: an earlier one may have completed without an event.
     fn find_dispatched(&self, io: &KernelIo) -> Option<u32> {
-        self.find(&self.dispatched, io)
+        self.find(&self.dispatched, io).last()
     }
 
-    fn find(&self, index: &Index, io: &KernelIo) -> Option<u32> {
+    /// The requests of that start and operation: those of the same length if there are any, the oldest first.
+    fn find(&self, index: &Index, io: &KernelIo) -> impl Iterator<Item = u32> {
         let is_op = |number: &u32| io.op == Some(self.requests[*number].op);
         let is_equal = |number: &u32| self.requests[*number].sectors == u64::from(io.sectors);
-        let of_op = || index.of(io.sector).filter(is_op);
-        of_op().find(is_equal).or_else(|| of_op().next())
+        let has_equal = index.of(io.sector).filter(is_op).any(|number| is_equal(&number));
+        index.of(io.sector).filter(is_op).filter(move |number| !has_equal || is_equal(number))
     }
 
     /// The queued request, or a new one whose earlier events are not in the recording.

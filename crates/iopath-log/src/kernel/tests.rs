@@ -272,14 +272,14 @@ fn a_write_with_a_flush_ends_after_the_flush() {
 }
 
 #[test]
-fn equal_requests_complete_in_order_of_their_issue() {
+fn of_equal_requests_the_one_issued_last_completes_first() {
     let read = io(100, 8, "R");
     let mut test = Test::new();
     for _ in 0..2 {
         test.feed(&inserted(100)).feed(&[What::Issue(read)]);
     }
     test.feed(&[What::Requeue(read), What::Complete(read, 0), What::Issue(read), What::Complete(read, 0)]);
-    let expected = ["0 R r0 100+8 9", "0 C r1 100+8 last 10", "0 D r0 100+8 11", "0 C r0 100+8 last 12"];
+    let expected = ["0 R r1 100+8 9", "0 C r0 100+8 last 10", "0 D r1 100+8 11", "0 C r1 100+8 last 12"];
     assert_eq!(test.steps()[8..], expected.map(str::to_owned));
 }
 
