@@ -168,7 +168,8 @@ impl RunningJobs<'_> {
             Err(panic) => return report(Outcome::Panicked(panic)),
         };
         report(Outcome::Connected(number, connection.warnings()));
-        let before = thread_use();
+        // The counters of a job with a ramp include it, unlike the time of the measurement.
+        let before = thread_use().filter(|_| worker.start.ramp.is_zero());
         if self.gate.wait_for(Phase::Run) == Phase::Leave {
             return;
         }

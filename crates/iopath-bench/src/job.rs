@@ -278,6 +278,9 @@ impl Job {
         if let Some(control) = &mut self.control {
             control.log_flush(latency_ns, now_ns);
         }
+        if let Some(pace) = &mut self.pace {
+            pace.handle_flush(latency_ns, now_ns);
+        }
         self.plan_flush();
         if self.ramp_end_ns == 0 {
             self.tally.measure_flush(latency_ns);

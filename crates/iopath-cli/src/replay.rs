@@ -7,6 +7,7 @@ use anyhow::bail;
 use iopath_bench::{Interruption, model_file};
 use iopath_lab::replay::replay;
 use iopath_report::numbers::counted;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<()> {
@@ -14,6 +15,12 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<()> {
     // The results must replace neither the trace nor a target.
     let targets = args.target.iter().map(|target| model_file(target).unwrap_or(target));
     let files: Vec<&Path> = targets.chain([args.trace.as_path()]).collect();
+    let identity = |path: &Path| std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
+    let trace = identity(&args.trace);
+    if !args.reads_only && trace.is_some() && args.target.iter().any(|target| identity(target) == trace) {
+        let name = args.trace.display();
+        bail!("{name} is the trace: name another target, or replay the reads alone (--reads-only)");
+    }
     let output = Output::new(&args.show, &files, args.log.as_deref())?.in_format(args.format.format)?;
     // Dropped after the results are shown: then the signal ends the process.
     let _interruption = Interruption::catch();

@@ -92,6 +92,36 @@ fn a_replay_has_the_recorded_ios_in_their_order() {
 }
 
 #[test]
+fn the_ios_of_several_jobs_are_in_the_order_of_time() {
+    let Some(folder) = scratch_directory() else { return };
+    let folder = folder.path();
+    let run = ["run", "--path", "iopath-direct", "--target", "model:ssd-nvme", "--size", "1m", "--bs", "4k"];
+    let more = ["--rw", "randread", "--numjobs", "3", "--runtime", "20ms", "--repeat", "1", "--log", "a.log"];
+    succeeds(folder, &[&run[..], &more].concat());
+    let output = succeeds(folder, &["convert", "a.log", "-", "--to", "iolog"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let reads = text.lines().filter(|line| line.contains(" read "));
+    let times: Vec<u64> = reads.map(|line| line.split(' ').next().unwrap().parse().unwrap()).collect();
+    assert!(times.len() > 100 && times.is_sorted(), "{times:?}");
+    let report = replayed(folder, &["a.log", "--target", "."]);
+    assert_eq!(report["devices"][0]["ios"], times.len());
+}
+
+#[test]
+fn the_trace_is_no_target_of_writes() {
+    let Some(folder) = scratch_directory() else { return };
+    let folder = folder.path();
+    record(folder);
+    let before = fs::read(folder.join("a.log")).unwrap();
+    std::os::unix::fs::symlink("a.log", folder.join("link")).unwrap();
+    for target in ["a.log", "link"] {
+        let message = refused(folder, &["a.log", "--target", target, "--overwrite", "--fit", "wrap"]);
+        assert!(message.contains("a.log is the trace"), "{message}");
+    }
+    assert!(fs::read(folder.join("a.log")).unwrap() == before);
+}
+
+#[test]
 fn bios_merge_and_requests_do_not() {
     let Some(folder) = scratch_directory() else { return };
     let folder = folder.path();

@@ -3,10 +3,13 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use iopath_log::{Block, Entry};
+use iopath_log::{Block, BlockBuilder, Entry};
 
 /// The maximum number of steps that wait while the log has several queues: about 80 MiB.
 const WAITING_MAX: usize = 1 << 20;
+
+/// The same while it has one queue: a block of a second queue follows within eight blocks of the first.
+const WAITING_MAX_ALONE: usize = 16 * BlockBuilder::RECORDS_MAX;
 
 /// The steps of all queues.
 #[derive(Debug, Default)]
@@ -45,10 +48,10 @@ impl Merge {
 
     /// The next step, if no later block can have an earlier one, or too many steps wait.
     pub(crate) fn next(&mut self) -> Option<Entry> {
-        if !self.is_at_end && self.used > 1 && self.waiting <= WAITING_MAX {
+        let most = if self.used > 1 { WAITING_MAX } else { WAITING_MAX_ALONE };
+        if !self.is_at_end && self.waiting <= most {
             return None;
         }
-        // A log of one queue is in order. The steps of the last block wait, in case that a second queue follows.
         let Reverse((_, queue)) = self.firsts.pop()?;
         let entries = &mut self.queues[queue];
         let entry = entries.pop_front()?;

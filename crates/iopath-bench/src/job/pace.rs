@@ -256,6 +256,16 @@ impl Pace {
         self.rate.is_some()
     }
 
+    /// A flush has completed. In fio, a job that rests as a whole flushes after the rest: it starts later by the time
+    /// of the flush.
+    pub(super) fn handle_flush(&mut self, latency_ns: u64, now_ns: u64) {
+        if let Some(rest) = self.rest.as_mut().filter(|rest| rest.whole.is_some())
+            && rest.ended_ns > now_ns.saturating_sub(latency_ns)
+        {
+            rest.ended_ns = rest.ended_ns.saturating_add(latency_ns);
+        }
+    }
+
     /// The slots that are free because of a completion: this one, unless it rests.
     pub(super) fn free(&mut self, slot: u32, now_ns: u64) -> Option<u32> {
         let Some(rest) = &mut self.rest else { return Some(slot) };

@@ -260,6 +260,36 @@ fn a_job_that_rests_as_a_whole_starts_its_transfers_waits_for_them_and_rests() {
 }
 
 #[test]
+fn a_flush_is_no_part_of_a_rest() {
+    let think = Workload {
+        think: Duration::from_nanos(400),
+        think_together: Some(ThinkCount::Completed),
+        ..workload(Rw::Write, End::Pass)
+    };
+    let limits = Limits { pace: Pace::of(&think, 0, 0, 0), ..Limits::default() };
+    let plan = Plan::new(&think, 10 * BLOCK, 0, 0);
+    let mut job = Job::new(plan, 1, None, 0).with_limits(limits).with_flushes([NonZeroU64::new(1), None]);
+    let (mut now_ns, mut starts) = (0, Vec::new());
+    loop {
+        if let Some((slot, _)) = job.poll_transfer(now_ns) {
+            starts.push(now_ns);
+            now_ns += 100;
+            job.handle_done(slot, now_ns);
+        } else if job.needs_flush() {
+            now_ns += 300;
+            job.handle_flush(300, now_ns);
+        } else if let Some(due_ns) = job.poll_timeout() {
+            now_ns = due_ns;
+        } else {
+            break;
+        }
+    }
+    assert_eq!(starts.len(), 10);
+    let cycles: Vec<u64> = starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert_eq!(cycles, [100 + 300 + 400; 9]);
+}
+
+#[test]
 fn both_kinds_of_flushes_come_after_their_numbers_of_writes() {
     let kinds = |every: [u64; 2], writes: u64| {
         let plan = Plan::new(&workload(Rw::Write, End::Pass), writes * BLOCK, 0, 0);

@@ -106,6 +106,10 @@ impl<'a> Driver<'a> {
     /// target, if there is one.
     pub(super) fn run(mut self, start: Instant) -> (Tally, Option<Error>) {
         self.start = start;
+        // Before the start, `now_ns` is 0, and so would be latencies.
+        while now() < start {
+            std::hint::spin_loop();
+        }
         let failure = self.run_to_end().err();
         (self.tally, failure)
     }
@@ -196,14 +200,16 @@ impl<'a> Driver<'a> {
         match self.batch.queue(request.token(slot.into()).stream(Stream(stream))) {
             Ok(()) => {
                 self.free.pop();
-                let io = InFlight { op, bytes: place.bytes, stream, recorded_ns, submitted_ns: now_ns };
+                // After the content of a write was made.
+                let submitted_ns = self.now_ns();
+                let io = InFlight { op, bytes: place.bytes, stream, recorded_ns, submitted_ns };
                 self.slots[slot as usize] = Some(io);
                 true
             }
             Err(Refused { error, buffer, .. }) => {
                 self.buffers.extend(buffer);
                 self.tally.failed(op, &error);
-                self.end(stream, now_ns);
+                self.end(stream, recorded_ns, now_ns);
                 false
             }
         }
@@ -231,11 +237,14 @@ impl<'a> Driver<'a> {
             }
             Err(error) => self.tally.failed(io.op, &error),
         }
-        self.end(io.stream, now_ns);
+        self.end(io.stream, io.recorded_ns, now_ns);
     }
 
-    fn end(&mut self, stream: u32, now_ns: u64) {
-        self.schedule.handle_done(stream, now_ns);
+    fn end(&mut self, stream: u32, recorded_ns: Option<u64>, now_ns: u64) {
+        // A link counts the completions that the recording has.
+        if recorded_ns.is_some() {
+            self.schedule.handle_done(stream, now_ns);
+        }
         self.tally.ended_ns = now_ns;
         self.ended.fetch_add(1, Ordering::Relaxed);
     }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
+use iopath_bench::Interruption;
 use iopath_core::{Op, SECTOR_BYTES};
 use iopath_log::LogError;
 use iopath_report::replay::ReplayTiming;
@@ -43,6 +44,8 @@ pub(super) struct Feed<'a> {
     /// The time of the first I/O of all devices.
     pub(super) first_ns: u64,
     pub(super) timing: ReplayTiming,
+    /// The I/Os to send.
+    pub(super) planned: u64,
 }
 
 /// A channel from the reader to the submitting thread.
@@ -59,10 +62,13 @@ impl Feed<'_> {
         let mut ios = open(self.trace, self.selection.level, self.queue)?;
         let mut streams = HashMap::new();
         let mut chunk = Vec::with_capacity(CHUNK);
+        let mut left = self.planned;
         loop {
-            let next = ios.next();
+            let next = if left == 0 || Interruption::is_requested() { Ok(None) } else { ios.next() };
             if let Ok(Some(io)) = &next {
-                chunk.extend(self.arrival(io, &mut streams));
+                let arrival = self.arrival(io, &mut streams);
+                left -= u64::from(arrival.is_some());
+                chunk.extend(arrival);
             }
             let is_last = !matches!(next, Ok(Some(_)));
             if chunk.len() == CHUNK || is_last {

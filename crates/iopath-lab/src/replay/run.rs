@@ -131,6 +131,7 @@ fn replay_all(
                 placement: one.placement,
                 first_ns,
                 timing: request.timing,
+                planned: one.device.needs.count(),
             };
             let (start, starting) = channel();
             starts.push(start);
