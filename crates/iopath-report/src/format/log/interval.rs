@@ -113,8 +113,8 @@ mod tests {
         let [line] = &interval_lines(&sample())[..] else { panic!("one device, one line") };
         assert_eq!(
             line,
-            "sda: 100 requests/s, 2.1 MB/s, busy 50%, depth 1.5, D2C mean 1.5 ms, p50 1 ms, p99 9 ms, max 12 ms; \
-             most bytes: db 77 2.1 MB/s"
+            "sda: 100 requests/s, 2.10 MB/s, busy 50%, depth 1.50, D2C mean 1.50 ms, p50 1.00 ms, p99 9.00 ms, \
+             max 12.0 ms; most bytes: db 77 2.10 MB/s"
         );
         let text = interval(&sample(), 8, View::plain(Some(100)));
         let row = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap_or_default();
