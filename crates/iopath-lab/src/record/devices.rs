@@ -114,6 +114,8 @@ pub(super) struct Queues {
     count: usize,
     /// The number of files.
     pub(super) files: usize,
+    /// The queue of all files after [`super::files::FILES_MAX`].
+    pub(super) further_files: Option<u16>,
     /// The devices, in the order of their queues.
     pub(super) labels: Vec<QueueLabel>,
     /// Devices with a request queue that were opened since this list was taken.
@@ -165,7 +167,7 @@ impl Receivers {
 
 impl Queues {
     pub(super) const fn new(receivers: Receivers) -> Self {
-        Self { receivers, count: 0, files: 0, labels: Vec::new(), new: Vec::new() }
+        Self { receivers, count: 0, files: 0, further_files: None, labels: Vec::new(), new: Vec::new() }
     }
 
     /// The number of the next queue. The last number is that of all further queues.

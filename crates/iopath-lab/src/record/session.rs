@@ -295,8 +295,11 @@ impl Session {
                     return None;
                 }
             }
-            if let Some(Ok(Some(status))) = child.as_mut().map(|child| child.try_wait()) {
-                return Some(status);
+            match child.as_mut().map(|child| child.try_wait()) {
+                Some(Ok(Some(status))) => return Some(status),
+                // It has ended, and nobody has its status: the kernel keeps none where SIGCHLD is ignored.
+                Some(Err(_)) => return None,
+                Some(Ok(None)) | None => {}
             }
         }
     }
@@ -388,8 +391,10 @@ fn start(command: &[OsString]) -> Result<Option<Child>, RecordError> {
 fn end(mut child: Child) -> Option<ExitStatus> {
     let requested = now();
     while Interruption::is_requested() && now().saturating_since(requested) < GRACE {
-        if let Ok(Some(status)) = child.try_wait() {
-            return Some(status);
+        match child.try_wait() {
+            Ok(None) => {}
+            // Without a status it has ended, too, and its number may be that of another process.
+            ended => return ended.ok().flatten(),
         }
         std::thread::sleep(INTERVAL / 10);
     }

@@ -45,8 +45,10 @@ pub struct Joiner<S> {
     tasks: NumberMap<u32, Task>,
     processes: Processes,
     accesses: Accesses,
+    /// The time up to which accesses are recorded.
+    accesses_until: Instant,
     now: Instant,
-    /// Events with an earlier time than the one before.
+    /// Events with an earlier time than what was recorded before.
     late: u64,
 }
 
@@ -69,6 +71,7 @@ impl<S: DeviceSource> Joiner<S> {
             tasks: NumberMap::default(),
             processes: Processes::default(),
             accesses: Accesses::default(),
+            accesses_until: Instant::ZERO,
             now: Instant::ZERO,
             late: 0,
         }
@@ -95,7 +98,8 @@ impl<S: DeviceSource> Joiner<S> {
         })
     }
 
-    /// Events with an earlier time than the one before. They are recorded at that later time.
+    /// Events with an earlier time than the one before, and those of accesses with one that was recorded already. They
+    /// are recorded at that later time.
     pub const fn late(&self) -> u64 {
         self.late
     }
@@ -277,6 +281,8 @@ impl<S: DeviceSource> Joiner<S> {
 impl<S: FileSource> Joiner<S> {
     /// Joins an event of a system call. Pass these events in the order of time.
     pub fn handle_access(&mut self, event: &AccessEvent) {
+        self.late += u64::from(event.at < self.accesses_until);
+        let event = &AccessEvent { at: event.at.max(self.accesses_until), ..*event };
         match event.what {
             AccessStep::Begin(call) => {
                 let stream = self.processes.stream(event.pid, call.command);
@@ -290,6 +296,7 @@ impl<S: FileSource> Joiner<S> {
 
     /// Records the accesses up to a time, to which all events were passed.
     pub fn record_accesses(&mut self, until: Instant) {
+        self.accesses_until = until.max(self.accesses_until);
         self.accesses.record_until(&mut self.source, until);
     }
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::names::event_letter;
 use iopath_core::log::{Event, NoRoom, Subject};
-use iopath_core::{Instant, LogSink, NoMerge, Record, RecordBatch};
+use iopath_core::{Instant, LogSink, NoMerge, Op, Record, RecordBatch};
 use proptest::prelude::*;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -47,6 +47,17 @@ impl DeviceSource for Source {
             has_requests: device != ZRAM && device != MD,
             has_fua: device != DISK,
         }
+    }
+}
+
+impl FileSource for Source {
+    fn add_file(&mut self, _pid: u32, _call: &FileCall) -> u16 {
+        self.opened += 1;
+        self.opened as u16 - 1
+    }
+
+    fn open_file(&mut self, queue: u16) -> Box<dyn LogSink> {
+        Box::new(Kept { queue: queue.into(), records: Arc::clone(&self.records) })
     }
 }
 
@@ -356,6 +367,30 @@ fn a_bio_that_the_kernel_ends_without_a_request_completes() {
     let mut test = Test::new();
     test.feed(&[What::Queue(io(100, 8, "R")), What::BioComplete(io(100, 8, "R"), 6)]);
     assert_eq!(test.steps(), ["0 Q b0 100+8 1", "0 C b0 100+8 6 2"]);
+}
+
+#[test]
+fn a_late_access_is_recorded_at_the_time_of_the_last() {
+    let mut test = Test::new();
+    let file = FileNumber { device: DISK, inode: 7 };
+    let (bytes, name, command) = (Some(512), [0; 32], [0; 16]);
+    let call = FileCall { file, descriptor: 3, name, op: Op::Read, offset: 0, bytes, command };
+    let mut access = |at_us: u64, what| {
+        let at = Instant::from_nanos(at_us * 1000);
+        test.joiner.handle_access(&AccessEvent { at, pid: 1, tid: 1, what });
+        test.joiner.record_accesses(at);
+    };
+    access(10, AccessStep::Begin(call));
+    access(20, AccessStep::End { result: 512 });
+    access(15, AccessStep::Begin(call));
+    access(30, AccessStep::End { result: 512 });
+    test.joiner.finish_accesses();
+    assert_eq!(test.joiner.late(), 1);
+    let records = test.records.lock().unwrap();
+    let of_accesses = |record: &&(usize, Record)| record.1.event() != Some(Event::Clock);
+    let times: Vec<_> =
+        records.iter().filter(of_accesses).map(|(_, record)| record.time_low() / 1000).collect();
+    assert_eq!(times, [10, 20, 20, 30]);
 }
 
 #[test]

@@ -7,9 +7,11 @@
 
 use std::ffi::CStr;
 use std::fs;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use iopath_core::Op;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use self::program::{Maps, Offsets, REGISTERS};
 use super::bpf::{self, Assembler};
@@ -222,35 +224,45 @@ impl AccessProgram {
         if !fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == FIRST_PID_NAMESPACE) {
             return Err(TraceError::NoAccessesHere { what: "a container with its own process numbers" });
         }
-        let no_program = |source| TraceError::NoProgram { source };
+        let kernel = Offsets::find(&Btf::of_kernel()?, registers)?;
         let events: Vec<_> = events.collect();
+        with_unlimited_memory(|| Self::load(&events, &kernel, recorded)).map_err(TraceError::of_program)
+    }
+
+    fn load(events: &[(u32, BorrowedFd<'_>)], kernel: &Offsets, recorded: Recorded) -> io::Result<Self> {
         let cpus = events.iter().map(|(cpu, _)| cpu + 1).max().unwrap_or(1);
         let maps = Maps {
-            events: bpf::create_map(bpf::MAP_PERF_EVENTS, 4, 4, cpus).map_err(no_program)?,
-            processes: bpf::create_map(bpf::MAP_HASH, 4, 4, PROCESSES_MAX).map_err(no_program)?,
-            calls: bpf::create_map(bpf::MAP_HASH, 8, 4, CALLS_MAX).map_err(no_program)?,
+            events: bpf::create_map(bpf::MAP_PERF_EVENTS, 4, 4, cpus)?,
+            processes: bpf::create_map(bpf::MAP_HASH, 4, 4, PROCESSES_MAX)?,
+            calls: bpf::create_map(bpf::MAP_HASH, 8, 4, CALLS_MAX)?,
         };
         for (cpu, event) in events {
-            let event = std::os::fd::AsRawFd::as_raw_fd(&event) as u32;
-            bpf::set_in_map(maps.events.as_fd(), cpu, event).map_err(no_program)?;
+            bpf::set_in_map(maps.events.as_fd(), *cpu, event.as_raw_fd() as u32)?;
         }
-        let own = std::process::id();
-        bpf::set_in_map(maps.processes.as_fd(), own, program::RECORDER as u32).map_err(no_program)?;
-        let kernel = Offsets::find(&Btf::of_kernel()?, registers)?;
+        bpf::set_in_map(maps.processes.as_fd(), std::process::id(), program::RECORDER as u32)?;
         let mut programs: Vec<(&CStr, Assembler)> = vec![
             (c"sys_exit", program::end_of_call(&maps)),
-            (c"sys_enter", program::begin_of_call(&maps, &kernel, recorded)),
+            (c"sys_enter", program::begin_of_call(&maps, kernel, recorded)),
         ];
         if recorded == Recorded::Started {
-            programs.push((c"sched_process_fork", program::fork(&maps, &kernel)));
+            programs.push((c"sched_process_fork", program::fork(&maps, kernel)));
         }
         let mut attached = Vec::new();
         for (tracepoint, program) in programs {
-            let program = program.load_program().map_err(no_program)?;
-            attached.push(bpf::attach(&program, tracepoint).map_err(no_program)?);
+            attached.push(bpf::attach(&program.load_program()?, tracepoint)?);
         }
         Ok(Self { _attached: attached, _maps: maps })
     }
+}
+
+/// Before Linux 5.11, maps and programs count against the limit of locked memory, also for root. Who may not raise it
+/// creates them within it.
+fn with_unlimited_memory<T>(create: impl FnOnce() -> T) -> T {
+    let before = getrlimit(Resource::Memlock);
+    let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
+    let result = create();
+    let _ = setrlimit(Resource::Memlock, before);
+    result
 }
 
 #[cfg(test)]

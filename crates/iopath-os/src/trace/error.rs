@@ -84,6 +84,14 @@ pub enum TraceError {
         /// The cause.
         source: io::Error,
     },
+    /// The kernel cannot run the program that records accesses.
+    #[error(
+        "the kernel cannot run the program that records accesses ({source}): use Linux 5.5 or later with CONFIG_BPF_SYSCALL and CONFIG_BPF_EVENTS, or record without --accesses"
+    )]
+    UnsupportedProgram {
+        /// The cause.
+        source: io::Error,
+    },
     /// Accesses are not recorded in this place.
     #[error("accesses cannot be recorded in {what}: record on the host, or without --accesses")]
     NoAccessesHere {
@@ -98,4 +106,31 @@ pub enum TraceError {
         /// The cause.
         source: io::Error,
     },
+}
+
+impl TraceError {
+    /// The error of a call that loads the program that records accesses, or that prepares it.
+    pub(super) fn of_program(source: io::Error) -> Self {
+        if source.kind() == io::ErrorKind::PermissionDenied {
+            Self::NoProgram { source }
+        } else {
+            Self::UnsupportedProgram { source }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_without_the_right_and_one_without_a_kernel_have_remedies_of_their_own() {
+        let text = |errno| TraceError::of_program(io::Error::from_raw_os_error(errno)).to_string();
+        for errno in [libc::EPERM, libc::EACCES] {
+            assert!(text(errno).contains("CAP_BPF"), "{}", text(errno));
+        }
+        for errno in [libc::EINVAL, libc::ENOSYS, libc::E2BIG] {
+            assert!(text(errno).contains("Linux 5.5"), "{}", text(errno));
+        }
+    }
 }

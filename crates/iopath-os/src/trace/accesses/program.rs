@@ -226,6 +226,10 @@ pub(super) fn begin_of_call(maps: &Maps, kernel: &Offsets, recorded: Recorded) -
     p.call(Helper::MapUpdate);
     p.jump_if(When::NotEqual, Reg::R0, 0, out);
     output(p, maps, at::BEGIN_BYTES);
+    p.jump_if(When::Equal, Reg::R0, 0, out);
+    // The begin is lost: its end must not be that of an earlier begin.
+    with_key(p, maps.calls.as_fd(), TASK_KEY);
+    p.call(Helper::MapDelete);
     end(program, out)
 }
 
