@@ -117,7 +117,8 @@ mod tests {
              max 12.0 ms; most bytes: db 77 2.10 MB/s"
         );
         let text = interval(&sample(), 8, View::plain(Some(100)));
-        let row = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+        let row =
+            |name: &str| text.lines().find(|line| line.trim_start().starts_with(name)).unwrap_or_default();
         assert!(row("sda").contains("100") && row("sda").contains("50%"), "{text}");
         assert!(row("db 77").contains("200") && row("db 77").contains("100%"), "{text}");
     }
