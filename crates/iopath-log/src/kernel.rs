@@ -15,6 +15,7 @@ mod table;
 pub use accesses::{AccessEvent, AccessStep, FileCall, FileNumber, FileSource};
 pub use event::{DeviceNumber, KernelEvent, KernelIo, What};
 pub use joiner::{DeviceSource, JoinCounts, Joiner, OpenedDevice};
+pub use processes::kernel_name;
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use iopath_core::{Instant, LogSink};
-use iopath_log::kernel::{AccessEvent, AccessStep, DeviceNumber, FileCall, FileNumber, FileSource};
+use iopath_log::kernel::{
+    AccessEvent, AccessStep, DeviceNumber, FileCall, FileNumber, FileSource, kernel_name,
+};
 use iopath_log::{Labels, QueueLabel};
 use iopath_os::target::DeviceNumber as SysNumber;
 use iopath_os::trace::{AccessCall, AccessRecord, TraceRecord};
@@ -74,7 +76,7 @@ impl FileSource for Queues {
 fn label(pid: u32, call: &FileCall) -> (String, String) {
     let FileNumber { device, inode } = call.file;
     let number = if inode == 0 { device.to_string() } else { format!("{device}/{inode}") };
-    let name = path(pid, call).unwrap_or_else(|| text(&call.name));
+    let name = path(pid, call).unwrap_or_else(|| kernel_name(&call.name));
     (end_of(&name), number)
 }
 
@@ -97,12 +99,6 @@ fn path(pid: u32, call: &FileCall) -> Option<String> {
 /// The inode in the description of a descriptor; none before Linux 5.14.
 fn inode_of(info: &str) -> Option<u64> {
     info.lines().find_map(|line| line.strip_prefix("ino:")?.trim().parse().ok())
-}
-
-/// The text before the first zero.
-fn text(bytes: &[u8]) -> String {
-    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-    String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
 /// The end of a name that is too long, after dots.

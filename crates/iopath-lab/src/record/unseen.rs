@@ -50,12 +50,11 @@ impl Unseen {
 
     /// Reads the counts of the kernel.
     pub(super) fn sample(&mut self, now: impl Fn() -> Instant) {
-        // A device that is gone has none in flight; one whose count cannot be read never has an excess.
+        // A device that is gone, or whose requests the kernel does not count, cannot be compared any more.
         self.devices.retain_mut(|device| {
-            kernel_count(device.number).is_some_and(|count| {
-                device.in_flight = count;
-                true
-            })
+            let count = kernel_count(device.number);
+            device.in_flight = count.unwrap_or_default();
+            count.is_some()
         });
         self.sampled = Some(now());
     }

@@ -64,7 +64,7 @@ impl Processes {
                 self.new.push(StreamLabel {
                     stream,
                     pid: Some(pid),
-                    command: name(&command),
+                    command: kernel_name(&command),
                     is_own: self.own.contains(&pid),
                 });
                 stream
@@ -75,8 +75,8 @@ impl Processes {
     }
 }
 
-/// The text before the first zero.
-fn name(command: &[u8; 16]) -> String {
-    let end = command.iter().position(|byte| *byte == 0).unwrap_or(command.len());
-    String::from_utf8_lossy(&command[..end]).into_owned()
+/// The text before the first zero of a name as the kernel has it, such as that of a task.
+pub fn kernel_name(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
 }

@@ -104,13 +104,8 @@ impl Devices {
             device.pass_time(now);
             if device.in_flight > 0 {
                 let Device { in_flight, changed_ns, .. } = *device;
-                *next.of(*queue) = Device {
-                    in_flight,
-                    in_flight_max: in_flight,
-                    changed_ns,
-                    d2c: next.of(*queue).d2c.clone(),
-                    ..Device::default()
-                };
+                let new = next.of(*queue);
+                (new.in_flight, new.in_flight_max, new.changed_ns) = (in_flight, in_flight, changed_ns);
             }
         }
         next

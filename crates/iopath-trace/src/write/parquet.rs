@@ -130,7 +130,7 @@ impl Parquet {
         let mut group = self.file.next_row_group()?;
         let text = |text: &str| ByteArray::from(text.as_bytes().to_vec());
         let process = |row: &Row| labels.stream(row.stream);
-        let times = |of: fn(&Row) -> Option<u64>| {
+        let numbers = |of: fn(&Row) -> Option<u64>| {
             rows.iter().map(move |row| of(row).map(u64::cast_signed)).collect::<Vec<_>>()
         };
         let device = |row: &Row| match labels.queue(row.queue) {
@@ -139,17 +139,17 @@ impl Parquet {
         };
         texts(&mut group, rows.iter().map(|row| Some(device(row))), false)?;
         texts(&mut group, rows.iter().map(|row| Some(text(row.op.map_or("unknown", op_name)))), false)?;
-        longs(&mut group, &times(|row| Some(row.sector)), false)?;
-        longs(&mut group, &times(|row| Some(row.sectors.saturating_mul(SECTOR_BYTES))), false)?;
+        longs(&mut group, &numbers(|row| Some(row.sector)), false)?;
+        longs(&mut group, &numbers(|row| Some(row.sectors.saturating_mul(SECTOR_BYTES))), false)?;
         ints(&mut group, rows.iter().map(|row| Some(row.bios)), false)?;
         ints(&mut group, rows.iter().map(|row| Some(row.stream)), false)?;
         ints(&mut group, rows.iter().map(|row| process(row)?.pid), true)?;
         texts(&mut group, rows.iter().map(|row| Some(text(&process(row)?.command))), true)?;
-        longs(&mut group, &times(|row| row.queued_ns), true)?;
-        longs(&mut group, &times(|row| row.got_ns), true)?;
-        longs(&mut group, &times(|row| row.inserted_ns), true)?;
-        longs(&mut group, &times(|row| row.dispatched_ns), false)?;
-        longs(&mut group, &times(|row| row.completed_ns), true)?;
+        longs(&mut group, &numbers(|row| row.queued_ns), true)?;
+        longs(&mut group, &numbers(|row| row.got_ns), true)?;
+        longs(&mut group, &numbers(|row| row.inserted_ns), true)?;
+        longs(&mut group, &numbers(|row| row.dispatched_ns), false)?;
+        longs(&mut group, &numbers(|row| row.completed_ns), true)?;
         ints(&mut group, rows.iter().map(|row| (row.errno > 0).then_some(row.errno)), true)?;
         group.close()?;
         self.rows = rows;
