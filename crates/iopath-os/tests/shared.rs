@@ -83,6 +83,8 @@ struct WatchState {
     has_ended: bool,
     /// How many waits the system refuses.
     refusals: u32,
+    /// The device completes nothing, however late the next wait begins.
+    is_held: bool,
 }
 
 impl Disk {
@@ -119,7 +121,7 @@ impl BlockDevice for Disk {
 
     fn poll_completion(&mut self, now: Instant) -> Option<Completion> {
         let (due, tag, stream) = self.in_flight.front_mut()?;
-        if *due > now {
+        if *due > now || self.watch.state.lock().unwrap().is_held {
             return None;
         }
         if !self.backlogs.suffice(*stream) {
@@ -414,11 +416,12 @@ fn bios_that_complete_at_once_leave_room_for_those_that_found_the_queue_full() {
 fn a_refused_wait_fails_once() {
     let bench = bench("deadline");
     let mut thread = bench.thread(1, 1);
-    bench.watch.state.lock().unwrap().refusals = 1;
+    *bench.watch.state.lock().unwrap() = WatchState { refusals: 1, is_held: true, ..WatchState::default() };
     thread.queue(Op::Read, 0);
     let error = thread.client.wait(1).unwrap_err();
     assert_eq!(error.source.kind(), io::ErrorKind::OutOfMemory);
     // The next wait is for the same request.
+    bench.watch.state.lock().unwrap().is_held = false;
     assert_eq!(thread.take(), 1);
 }
 
