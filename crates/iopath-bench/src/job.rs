@@ -249,6 +249,12 @@ impl Job {
         Some((slot, transfer))
     }
 
+    /// Whether a transfer may have a content or a priority of its own.
+    #[inline]
+    pub(crate) fn prepares_transfers(&self) -> bool {
+        self.filler.is_some() || self.control.is_some()
+    }
+
     /// Makes the content of a write, for a job whose writes have duplicates.
     #[inline]
     pub(crate) fn filler(&mut self, transfer: Transfer) -> Option<&mut Filler> {

@@ -78,6 +78,14 @@ impl SweepFile {
         Self { schema, origin, arguments, place, seed, complete, device, host, target, axes, cells }
     }
 
+    /// Reads [`SweepFile::to_json`]. The schema is for the caller to check.
+    ///
+    /// # Errors
+    /// The position and the cause: it is not one JSON document, or a key is missing or wrong.
+    pub fn from_json(bytes: &[u8]) -> serde_json::Result<Self> {
+        serde_json::from_slice(bytes)
+    }
+
     /// The file as indented JSON, with a newline at the end.
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).expect("JSON can represent all fields") + "\n"

@@ -133,6 +133,14 @@ pub struct ModelError {
 }
 
 impl WhatIfReport {
+    /// Reads [`WhatIfReport::to_json`]. The schema is for the caller to check.
+    ///
+    /// # Errors
+    /// The position and the cause: it is not one JSON document, or a key is missing or wrong.
+    pub fn from_json(bytes: &[u8]) -> serde_json::Result<Self> {
+        serde_json::from_slice(bytes)
+    }
+
     /// The report as indented JSON, with a newline at the end.
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).expect("JSON can represent all fields") + "\n"

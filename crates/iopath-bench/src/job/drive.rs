@@ -258,24 +258,39 @@ fn run_job(
     }
 }
 
-/// Submits a transfer of a job, with its priority if it has one.
-#[inline]
+/// Submits a transfer of a job, with its content and priority if it has its own. Inlined, because a call costs as much
+/// as the loop spends on a transfer otherwise.
+#[inline(always)]
 pub(crate) fn submit(
     connection: &mut dyn Connection,
     job: &mut Job,
     slot: u32,
     transfer: Transfer,
 ) -> Result<(), JobError> {
+    let submitted = if job.prepares_transfers() {
+        submit_prepared(connection, job, slot, transfer)
+    } else {
+        connection.submit(slot, transfer)
+    };
+    submitted.map_err(|error| JobError::Transfer(transfer, error))
+}
+
+#[cold]
+fn submit_prepared(
+    connection: &mut dyn Connection,
+    job: &mut Job,
+    slot: u32,
+    transfer: Transfer,
+) -> io::Result<()> {
     if let Some(filler) = job.filler(transfer)
         && let Some(buffer) = connection.buffer(slot)
     {
         filler.fill(&mut buffer[..transfer.bytes as usize]);
     }
-    let submitted = match job.priority(transfer) {
+    match job.priority(transfer) {
         None => connection.submit(slot, transfer),
         Some(priority) => connection.submit_prioritized(slot, transfer, priority),
-    };
-    submitted.map_err(|error| JobError::Transfer(transfer, error))
+    }
 }
 
 /// Waits for completions; of a job with a pace, until the start of its next transfer at the latest.

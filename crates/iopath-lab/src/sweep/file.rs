@@ -27,8 +27,7 @@ pub fn read(path: &Path) -> Result<SweepFile, SweepError> {
         source,
     })?;
     let problem = |problem: String| SweepError::NotResumable { path: path.to_owned(), problem };
-    let file: SweepFile =
-        serde_json::from_slice(&bytes).map_err(|error| problem(format!("it is no sweep ({error})")))?;
+    let file = SweepFile::from_json(&bytes).map_err(|error| problem(format!("it is no sweep ({error})")))?;
     if file.schema != SCHEMA {
         return Err(problem(format!("its schema is `{}`, and this version reads `{SCHEMA}`", file.schema)));
     }

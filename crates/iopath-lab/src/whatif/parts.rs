@@ -73,7 +73,7 @@ pub fn merge(parts: &[PathBuf]) -> Result<WhatIfReport, WhatIfError> {
 fn read(path: &Path) -> Result<WhatIfReport, WhatIfError> {
     let bytes = bounded::read(path, PART_BYTES_MAX)
         .map_err(|source| WhatIfError::Part { path: path.to_owned(), source })?;
-    let part: WhatIfReport = serde_json::from_slice(&bytes).map_err(|error| WhatIfError::NotAPart {
+    let part = WhatIfReport::from_json(&bytes).map_err(|error| WhatIfError::NotAPart {
         path: path.to_owned(),
         problem: format!("it is no part of a study: {error}; name files of iopath whatif --shard"),
     })?;

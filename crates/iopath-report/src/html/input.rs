@@ -110,12 +110,19 @@ pub(super) enum Content {
 }
 
 /// A document, and the command that wrote it; none in files of earlier versions.
-#[derive(Debug, Deserialize)]
+#[derive(Debug)]
 pub(super) struct WithOrigin<T> {
-    #[serde(default)]
     pub(super) origin: Option<Origin>,
-    #[serde(flatten)]
     pub(super) document: T,
+}
+
+/// What all documents begin with.
+#[derive(Deserialize)]
+struct Head {
+    #[serde(default)]
+    schema: Value,
+    #[serde(default)]
+    origin: Value,
 }
 
 /// The remedy for a document that is not shown.
@@ -157,35 +164,50 @@ pub(super) fn read(file: &Path) -> Result<Source, PageError> {
 fn parse(file: &Path, bytes: &[u8]) -> Result<Content, PageError> {
     let unknown = || PageError::Unknown { file: file.to_owned() };
     let is_json = bytes.trim_ascii_start().starts_with(b"{");
-    let value: Value = serde_json::from_slice(bytes).map_err(|source| {
+    let head: Head = serde_json::from_slice(bytes).map_err(|source| {
         if is_json { PageError::Json { file: file.to_owned(), source } } else { unknown() }
     })?;
-    let schema = value.get("schema").and_then(Value::as_str).ok_or_else(unknown)?.to_owned();
-    match schema.as_str() {
-        crate::result::SCHEMA => typed(file, schema, value).map(Content::Results),
-        crate::compare::SCHEMA => typed(file, schema, value).map(Content::Comparison),
-        crate::experiment::EXPERIMENTS_SCHEMA => typed(file, schema, value).map(Content::Experiments),
-        crate::sweep::SCHEMA => typed(file, schema, value).map(Content::Sweep),
-        crate::tune::SCHEMA => typed(file, schema, value).map(Content::Settings),
-        crate::tune::TRIAL_SCHEMA => typed(file, schema, value).map(Content::Trial),
-        crate::fit::SCHEMA => typed(file, schema, value).map(Content::Fit),
-        crate::map::SCHEMA => typed(file, schema, value).map(Content::Map),
-        crate::replay::SCHEMA => typed(file, schema, value).map(Content::Replay),
-        crate::whatif::SCHEMA => typed(file, schema, value).map(Content::WhatIf),
+    let schema = head.schema.as_str().ok_or_else(unknown)?;
+    let document = Document { file, schema, bytes, origin: head.origin };
+    match schema {
+        crate::result::SCHEMA => document.read().map(Content::Results),
+        crate::compare::SCHEMA => document.with_origin().map(Content::Comparison),
+        crate::experiment::EXPERIMENTS_SCHEMA => document.read().map(Content::Experiments),
+        crate::sweep::SCHEMA => document.read().map(Content::Sweep),
+        crate::tune::SCHEMA => document.with_origin().map(Content::Settings),
+        crate::tune::TRIAL_SCHEMA => document.with_origin().map(Content::Trial),
+        crate::fit::SCHEMA => document.with_origin().map(Content::Fit),
+        crate::map::SCHEMA => document.with_origin().map(Content::Map),
+        crate::replay::SCHEMA => document.with_origin().map(Content::Replay),
+        crate::whatif::SCHEMA => document.read().map(Content::WhatIf),
         other if other.starts_with("iopath.") => {
-            let remedy = remedy(other);
-            Err(PageError::Schema { file: file.to_owned(), schema, remedy })
+            Err(PageError::Schema { file: file.to_owned(), schema: schema.to_owned(), remedy: remedy(other) })
         }
         _ => Err(unknown()),
     }
 }
 
-fn typed<T: DeserializeOwned>(file: &Path, schema: String, value: Value) -> Result<T, PageError> {
-    serde_json::from_value(value).map_err(|source| PageError::Damaged {
-        file: file.to_owned(),
-        schema,
-        source,
-    })
+/// A document of a known kind.
+struct Document<'a> {
+    file: &'a Path,
+    schema: &'a str,
+    bytes: &'a [u8],
+    origin: Value,
+}
+
+impl Document<'_> {
+    fn read<T: DeserializeOwned>(&self) -> Result<T, PageError> {
+        serde_json::from_slice(self.bytes).map_err(|source| self.damaged(source))
+    }
+
+    fn with_origin<T: DeserializeOwned>(&self) -> Result<Box<WithOrigin<T>>, PageError> {
+        let origin = Deserialize::deserialize(&self.origin).map_err(|source| self.damaged(source))?;
+        Ok(Box::new(WithOrigin { origin, document: self.read()? }))
+    }
+
+    fn damaged(&self, source: serde_json::Error) -> PageError {
+        PageError::Damaged { file: self.file.to_owned(), schema: self.schema.to_owned(), source }
+    }
 }
 
 #[cfg(test)]
