@@ -1,5 +1,6 @@
 //! The memory handle of real devices: an address and a length. It does not own the memory.
 
+use std::ops::Range;
 use std::ptr::NonNull;
 
 use iopath_core::{Memory, SECTOR_BYTES};
@@ -14,6 +15,8 @@ pub struct Segment {
     start: NonNull<u8>,
     bytes: usize,
     registered: Option<u16>,
+    /// Whether it may lie in several adjacent allocations.
+    is_joined: bool,
 }
 
 // SAFETY: a segment gives no access by itself; the promise made to `new` covers access from any thread.
@@ -22,7 +25,7 @@ unsafe impl Send for Segment {}
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// The `bytes` bytes from `start` on.
+    /// The `bytes` bytes from `start` on, in one allocation.
     ///
     /// # Safety
     /// From the first submission of this segment, a copy or a part of it to a device, until every bio and request with
@@ -35,7 +38,16 @@ impl Segment {
     pub unsafe fn new(start: NonNull<u8>, bytes: usize) -> Self {
         // Segments are joined by address, so devices that copy bytes use addresses, too.
         start.as_ptr().expose_provenance();
-        Self { start, bytes, registered: None }
+        Self { start, bytes, registered: None, is_joined: false }
+    }
+
+    /// The memory of an [`Segment::iovec`] that is not null. It may be of a joined segment.
+    ///
+    /// # Safety
+    /// The promise of [`Segment::new`] for that segment holds.
+    pub(crate) unsafe fn of_iovec(iovec: libc::iovec) -> Option<Self> {
+        let start = NonNull::new(iovec.iov_base.cast())?;
+        Some(Self { start, bytes: iovec.iov_len, registered: None, is_joined: true })
     }
 
     /// Marks the segment as part of the registered buffer of that number: see [`BufferPool`](crate::BufferPool). A
@@ -70,10 +82,20 @@ impl Segment {
     /// The promise of [`Segment::new`] for memory that is read into holds now.
     pub(crate) unsafe fn fill_from(self, source: &[u8]) {
         assert_eq!(source.len(), self.bytes, "source and segment differ in length");
-        for (number, sector) in source.chunks(SECTOR).enumerate() {
-            let to = std::ptr::with_exposed_provenance_mut(self.address() + number * SECTOR);
-            // SAFETY: within the segment, which may be written now; one sector lies in one allocation (see `join`).
-            unsafe { std::ptr::copy_nonoverlapping(sector.as_ptr(), to, sector.len()) }
+        // SAFETY: passed on.
+        unsafe { self.fill_at(0, source) }
+    }
+
+    /// Copies `source` to the bytes from `at` on.
+    ///
+    /// # Safety
+    /// The promise of [`Segment::new`] for memory that is read into holds now.
+    pub(crate) unsafe fn fill_at(self, at: usize, source: &[u8]) {
+        assert!(at <= self.bytes && source.len() <= self.bytes - at, "the source reaches past the segment");
+        for (piece, range) in self.pieces(at, source.len()) {
+            let from = &source[range];
+            // SAFETY: a piece is memory of the segment in one allocation, which may be written now.
+            unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), piece, from.len()) }
         }
     }
 
@@ -83,13 +105,9 @@ impl Segment {
     /// The promise of [`Segment::new`] for memory that is written from holds now.
     pub(crate) unsafe fn append_to(self, from: usize, to: usize, target: &mut Vec<u8>) {
         assert!(from <= to && to <= self.bytes, "the range reaches past the segment");
-        let mut at = from;
-        while at < to {
-            let count = (to - at).min(SECTOR - at % SECTOR);
-            let source = std::ptr::with_exposed_provenance(self.address() + at);
-            // SAFETY: within the segment, which is initialised and not written now; one sector lies in one allocation.
-            target.extend_from_slice(unsafe { std::slice::from_raw_parts(source, count) });
-            at += count;
+        for (piece, range) in self.pieces(from, to - from) {
+            // SAFETY: a piece is memory of the segment in one allocation, initialised and not written now.
+            target.extend_from_slice(unsafe { std::slice::from_raw_parts(piece, range.len()) });
         }
     }
 
@@ -99,26 +117,10 @@ impl Segment {
     /// The promise of [`Segment::new`] for memory that is written from holds now.
     pub(crate) unsafe fn copy_to(self, target: &mut [u8]) {
         assert_eq!(target.len(), self.bytes, "target and segment differ in length");
-        for (number, sector) in target.chunks_mut(SECTOR).enumerate() {
-            let from = std::ptr::with_exposed_provenance(self.address() + number * SECTOR);
-            // SAFETY: within the segment, which may be read now; one sector lies in one allocation (see `join`).
-            unsafe { std::ptr::copy_nonoverlapping(from, sector.as_mut_ptr(), sector.len()) }
-        }
-    }
-
-    /// Copies `source` to the bytes from `at` on.
-    ///
-    /// # Safety
-    /// The promise of [`Segment::new`] for memory that is read into holds now.
-    pub(crate) unsafe fn fill_at(self, at: usize, source: &[u8]) {
-        assert!(at <= self.bytes && source.len() <= self.bytes - at, "the source reaches past the segment");
-        let (mut at, mut rest) = (at, source);
-        while !rest.is_empty() {
-            let (now, later) = rest.split_at(rest.len().min(SECTOR - at % SECTOR));
-            let to = std::ptr::with_exposed_provenance_mut(self.address() + at);
-            // SAFETY: within the segment, which may be written now; one sector lies in one allocation (see `join`).
-            unsafe { std::ptr::copy_nonoverlapping(now.as_ptr(), to, now.len()) }
-            (at, rest) = (at + now.len(), later);
+        for (piece, range) in self.pieces(0, self.bytes) {
+            let to = &mut target[range];
+            // SAFETY: a piece is memory of the segment in one allocation, which may be read now.
+            unsafe { std::ptr::copy_nonoverlapping(piece, to.as_mut_ptr(), to.len()) }
         }
     }
 
@@ -135,15 +137,34 @@ impl Segment {
     ///
     /// # Safety
     /// The promise of [`Segment::new`] for memory that is read into holds now.
-    pub(crate) unsafe fn zero(self, mut from: usize, end: usize) {
+    pub(crate) unsafe fn zero(self, from: usize, end: usize) {
         assert!(end <= self.bytes, "zeroes reach past the segment");
-        while from < end {
-            let next = (from / SECTOR * SECTOR + SECTOR).min(end);
-            let to = std::ptr::with_exposed_provenance_mut::<u8>(self.address() + from);
-            // SAFETY: within the segment, which may be written now; one sector lies in one allocation (see `join`).
-            unsafe { to.write_bytes(0, next - from) }
-            from = next;
+        for (piece, range) in self.pieces(from, end.saturating_sub(from)) {
+            // SAFETY: a piece is memory of the segment in one allocation, which may be written now.
+            unsafe { piece.write_bytes(0, range.len()) }
         }
+    }
+
+    /// `bytes` bytes from byte `from` on, in pieces that lie in one allocation each: whole, or sectors of a joined
+    /// segment. Returns the address of each, and its place among the `bytes`. The caller checks that they lie in the
+    /// segment.
+    fn pieces(self, from: usize, bytes: usize) -> impl Iterator<Item = (*mut u8, Range<usize>)> {
+        let mut done = 0;
+        std::iter::from_fn(move || {
+            if done == bytes {
+                return None;
+            }
+            let (start, at) = (done, from + done);
+            let piece = if self.is_joined {
+                done += (bytes - done).min(SECTOR - at % SECTOR);
+                // `start` may point to another allocation.
+                std::ptr::with_exposed_provenance_mut(self.address() + at)
+            } else {
+                done = bytes;
+                self.start.as_ptr().wrapping_add(at)
+            };
+            Some((piece, start..done))
+        })
     }
 }
 
@@ -161,15 +182,16 @@ impl Memory for Segment {
             "{bytes} bytes from {offset} on are no part of {whole} bytes cut at a sector"
         );
         let start = self.start.map_addr(|address| address.saturating_add(offset as usize));
-        Self { start, bytes: bytes as usize, registered: self.registered }
+        Self { start, bytes: bytes as usize, ..self }
     }
 
     /// Joins adjacent segments in the same registered buffer, or in none. Two allocations may be adjacent by chance and
-    /// be joined. The kernel accepts that. Devices that copy do so by sectors, and each sector lies in one allocation.
+    /// be joined. The kernel accepts that. Devices that copy do so by sectors, and each sector lies in one allocation:
+    /// see `pieces`.
     fn join(self, next: Self) -> Option<Self> {
         let touches = self.address() + self.bytes == next.address();
         let joins = touches && self.registered == next.registered && self.bytes.is_multiple_of(SECTOR);
-        joins.then_some(Self { bytes: self.bytes + next.bytes, ..self })
+        joins.then_some(Self { bytes: self.bytes + next.bytes, is_joined: true, ..self })
     }
 }
 

@@ -1,7 +1,7 @@
 //! A request in flight on a ring, and the submission entry for the rest of it.
 
 use std::ops::Range;
-use std::ptr::{NonNull, null_mut};
+use std::ptr::null_mut;
 
 use io_uring::{opcode, squeue, types};
 use iopath_core::{Extent, Io, Op, Tag};
@@ -130,9 +130,10 @@ impl Slot {
     pub(super) unsafe fn zero_from(&self, iovecs: &[libc::iovec], mut from: usize) {
         let rest = if self.segments > 1 { self.rest(iovecs) } else { std::slice::from_ref(&self.memory) };
         for iovec in rest {
-            if let Some(start) = NonNull::new(iovec.iov_base.cast::<u8>()) {
-                // SAFETY: a segment's memory, still promised to this request.
-                unsafe { Segment::new(start, iovec.iov_len).zero_from(from.min(iovec.iov_len)) };
+            // SAFETY: a segment's memory, still promised to this request.
+            if let Some(segment) = unsafe { Segment::of_iovec(*iovec) } {
+                // SAFETY: as above. The kernel does not write to it now.
+                unsafe { segment.zero_from(from.min(iovec.iov_len)) };
             }
             from = from.saturating_sub(iovec.iov_len);
         }

@@ -152,10 +152,8 @@ mod tests {
             let whole: Segment = pages.reduce(|run, page| run.join(page).unwrap_or(run)).unwrap();
             assert_eq!(whole.bytes(), if registered == 0 { 2 } else { 4 } * u64::from(PAGE));
             // SAFETY: as above. The memory of the pages is contiguous.
-            let run = unsafe {
-                Segment::new(std::ptr::NonNull::new(whole.iovec().iov_base.cast()).unwrap(), written.len())
-            };
-            let run = run.in_registered_buffer(whole.registered().unwrap());
+            let run = unsafe { Segment::of_iovec(libc::iovec { iov_len: written.len(), ..whole.iovec() }) };
+            let run = run.unwrap().in_registered_buffer(whole.registered().unwrap());
             let extent = Extent::from_bytes(0, written.len() as u64).unwrap();
             ring.submit(&Io::new(Tag::from_bits(1), Op::Read, extent, &[run]), clock::now()).unwrap();
             ring.commit_and_wait(1, None).unwrap();
