@@ -112,6 +112,21 @@ impl OpenError {
         self.system().and_then(io::Error::raw_os_error)
     }
 
+    /// The error number of Linux (`errno.h`): the number that the kernel reported, or else the number that the kernel
+    /// uses for the same mistake.
+    pub fn errno(&self) -> i32 {
+        let of_variant = || match self {
+            Self::Refused(_) => Errno::BUSY,
+            Self::Directory(_) => Errno::ISDIR,
+            Self::TooLarge { .. } => Errno::FBIG,
+            Self::ReadOnlyExport { .. } => Errno::ROFS,
+            Self::Direct(_) | Self::Engine(_) => Errno::OPNOTSUPP,
+            Self::Memory(_) => Errno::NOMEM,
+            _ => Errno::INVAL,
+        };
+        self.raw_os_error().unwrap_or_else(|| of_variant().raw_os_error())
+    }
+
     /// The error of the system behind this error.
     fn system(&self) -> Option<&io::Error> {
         std::iter::successors(self.source(), |&error| error.source()).find_map(|error| error.downcast_ref())
@@ -121,15 +136,7 @@ impl OpenError {
 /// The kind is that of the system's error if there is one. The result contains the [`OpenError`].
 impl From<OpenError> for io::Error {
     fn from(error: OpenError) -> Self {
-        let of_variant = match &error {
-            OpenError::Refused(_) => io::ErrorKind::ResourceBusy,
-            OpenError::Directory(_) => io::ErrorKind::IsADirectory,
-            OpenError::TooLarge { .. } => io::ErrorKind::FileTooLarge,
-            OpenError::ReadOnlyExport { .. } => io::ErrorKind::ReadOnlyFilesystem,
-            OpenError::Direct(_) | OpenError::Engine(_) => io::ErrorKind::Unsupported,
-            _ => io::ErrorKind::InvalidInput,
-        };
-        let kind = error.system().map_or(of_variant, Self::kind);
+        let kind = error.system().map_or_else(|| Self::from_raw_os_error(error.errno()).kind(), Self::kind);
         Self::new(kind, error)
     }
 }

@@ -27,6 +27,7 @@ const PEERS: &[Peer] = &[
     Peer { program: "nbdinfo", package: "libnbd-bin", needed_by: "NBD with the programs of libnbd" },
     Peer { program: "nbdkit", package: "nbdkit", needed_by: "NBD with the server nbdkit" },
     Peer { program: "qemu-nbd", package: "qemu-utils", needed_by: "NBD with qemu-img and qemu-nbd" },
+    Peer { program: "valgrind", package: "valgrind", needed_by: "memory errors of the C interface" },
     Peer { program: "dmsetup", package: "dmsetup", needed_by: "refusal of devices with holders" },
 ];
 
