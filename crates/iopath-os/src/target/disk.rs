@@ -3,10 +3,14 @@
 //! The attributes are those of the kernel's `Documentation/ABI/stable/sysfs-block`. An attribute that is missing
 //! (old kernel, container, driver) is `None`.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::roots::{DeviceNumber, Roots};
+
+/// The kernel limits an attribute to a page.
+const ATTRIBUTE_BYTES_MAX: usize = 4096;
 
 /// A whole disk, and the requested partition.
 ///
@@ -188,7 +192,12 @@ impl WriteCache {
 
 /// The directory in sysfs of a block device, links followed.
 pub(super) fn node_dir(roots: &Roots, device: DeviceNumber) -> Option<PathBuf> {
-    roots.sys.join("dev/block").join(device.to_string()).canonicalize().ok()
+    let node = roots.sys.join("dev/block").join(device.to_string());
+    // The link names a directory without further links. `canonicalize` asks for each part of the path.
+    match fs::read_link(&node).ok()?.strip_prefix("../..") {
+        Ok(below) => Some(roots.sys.join(below)),
+        Err(_) => node.canonicalize().ok(),
+    }
 }
 
 /// The directory of the disk that `node` is a partition of, or `node` itself.
@@ -214,8 +223,11 @@ pub(super) fn names_in(dir: &Path) -> Vec<String> {
 
 /// An attribute's text without the newline at its end.
 pub(super) fn attribute(dir: &Path, name: &str) -> Option<String> {
-    let bytes = fs::read(dir.join(name)).ok()?;
-    Some(String::from_utf8_lossy(&bytes).trim().to_owned())
+    // sysfs returns an attribute with one read. `fs::read` would ask for its size before and for its end afterwards,
+    // and a volume reads thirty attributes when it is opened.
+    let mut text = [0; ATTRIBUTE_BYTES_MAX];
+    let bytes = File::open(dir.join(name)).ok()?.read(&mut text).ok()?;
+    Some(String::from_utf8_lossy(&text[..bytes]).trim().to_owned())
 }
 
 fn number(dir: &Path, name: &str) -> Option<u64> {

@@ -3,11 +3,15 @@
 //! A line that does not parse is an error, since the guard must not miss a mount.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::File;
+use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use super::roots::{DeviceNumber, Roots, TableError, unescape_octal};
+
+/// The size of most tables.
+const TABLE_BYTES: usize = 16 << 10;
 
 /// One mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +45,10 @@ impl Mounts {
     /// [`TableError::Read`] or [`TableError::Malformed`].
     pub fn load(roots: &Roots) -> Result<Self, TableError> {
         let path = roots.proc.join("self/mountinfo");
-        let text = fs::read(&path).map_err(|source| TableError::Read { path: path.clone(), source })?;
+        // The file states no size: `fs::read` would begin with many small reads.
+        let mut text = Vec::with_capacity(TABLE_BYTES);
+        let read = File::open(&path).and_then(|mut file| file.read_to_end(&mut text));
+        read.map_err(|source| TableError::Read { path: path.clone(), source })?;
         Self::parse(&text).map_err(|(line, text)| TableError::Malformed { path, line, text })
     }
 
