@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use iopath::{Batch, BatchOptions, BufferPool, Completion, PoolBuf, Request, Volume};
 
-use crate::error::{Failure, count, handle_mut, pointer, status};
+use crate::error::{Failure, count, handle_mut, place, pointer, status};
 use crate::volume::{iopath_volume, volume_of};
 
 /// Many requests in flight on a volume. One thread at a time may use it.
@@ -43,6 +43,10 @@ pub struct iopath_completion {
 
 /// Flags of iopath_batch_write: the request completes when its bytes are durable.
 pub const IOPATH_DURABLE: u32 = 1;
+
+// Threads of the C program may use a batch one after another.
+const _: () = is_sent::<Batch>();
+const fn is_sent<T: Send>() {}
 
 impl iopath_batch {
     fn new(volume: &Volume, depth: u32, buffer_bytes: usize) -> Result<Self, Failure> {
@@ -108,9 +112,12 @@ pub unsafe extern "C" fn iopath_batch_new(
 ) -> c_int {
     status(|| {
         // SAFETY: the caller's promise.
-        let (volume, made) = unsafe { (volume_of(volume)?, handle_mut(batch, "batch")?) };
-        *made = ptr::null_mut();
-        *made = Box::into_raw(Box::new(iopath_batch::new(volume, depth, buffer_bytes)?));
+        let (volume, made) = (unsafe { volume_of(volume) }?, place(batch, "batch")?);
+        // SAFETY: the caller's promise: there is space for a pointer.
+        unsafe { made.write(ptr::null_mut()) };
+        let batch = Box::new(iopath_batch::new(volume, depth, buffer_bytes)?);
+        // SAFETY: as above.
+        unsafe { made.write(Box::into_raw(batch)) };
         Ok(())
     })
 }
@@ -313,11 +320,9 @@ unsafe fn next(
     count(|| {
         // SAFETY: the caller's promise.
         let batch = unsafe { handle_mut(batch, "batch") }?;
-        if done.is_null() {
-            return Err(Failure::invalid("done is NULL"));
-        }
+        let done = place(done, "done")?;
         let Some(completion) = take(&mut batch.batch)? else { return Ok(0) };
-        // SAFETY: the caller's promise. The memory may have no value yet.
+        // SAFETY: the caller's promise: there is space for a completion.
         unsafe { done.write(batch.complete(completion)) };
         Ok(1)
     }) as c_int

@@ -98,6 +98,11 @@ pub(crate) unsafe fn handle_mut<'a, T>(handle: *mut T, name: &str) -> Result<&'a
     unsafe { handle.as_mut() }.ok_or_else(|| Failure::invalid(format!("{name} is NULL")))
 }
 
+/// Checks a place for a result. It may have no value yet, so nothing makes a reference to it.
+pub(crate) fn place<T>(place: *mut T, name: &str) -> Result<*mut T, Failure> {
+    if place.is_null() { Err(Failure::invalid(format!("{name} is NULL"))) } else { Ok(place) }
+}
+
 /// The text of a C string.
 ///
 /// # Safety

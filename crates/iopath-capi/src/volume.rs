@@ -7,7 +7,7 @@ use std::{ptr, slice};
 use iopath::{Advice, Options, Volume};
 use libc::iovec;
 
-use crate::error::{Failure, count, handle, handle_mut, status, text};
+use crate::error::{Failure, count, handle, handle_mut, place, status, text};
 use crate::options::iopath_options;
 
 /// An open file or block device. Any number of threads may use it at once.
@@ -17,6 +17,10 @@ pub struct iopath_volume(
     /// Missing only while iopath_abandon runs, and after a panic of it.
     Option<Volume>,
 );
+
+// Threads of the C program share a volume.
+const _: () = is_shared::<Volume>();
+const fn is_shared<T: Send + Sync>() {}
 
 /// The volume behind a handle.
 ///
@@ -112,12 +116,14 @@ pub unsafe extern "C" fn iopath_open(
 ) -> c_int {
     status(|| {
         // SAFETY: the caller's promise.
-        let (path, made) = unsafe { (text(path, "path")?, handle_mut(volume, "volume")?) };
-        *made = ptr::null_mut();
+        let (path, made) = (unsafe { text(path, "path") }?, place(volume, "volume")?);
+        // SAFETY: the caller's promise: there is space for a pointer.
+        unsafe { made.write(ptr::null_mut()) };
         // SAFETY: the caller's promise.
         let options = unsafe { options.as_ref() }.map_or_else(Options::new, |options| options.0.clone());
         let opened = Volume::open(OsStr::from_bytes(path.to_bytes()), &options)?;
-        *made = Box::into_raw(Box::new(iopath_volume(Some(opened))));
+        // SAFETY: as above.
+        unsafe { made.write(Box::into_raw(Box::new(iopath_volume(Some(opened))))) };
         Ok(())
     })
 }
@@ -176,10 +182,8 @@ pub unsafe extern "C" fn iopath_get_facts(volume: *const iopath_volume, facts: *
             memory_align_bytes: of.memory_align_bytes,
             request_bytes_max: of.request_bytes_max,
         };
-        if facts.is_null() {
-            return Err(Failure::invalid("facts is NULL"));
-        }
-        // SAFETY: the caller's promise. The memory may have no value yet.
+        let facts = place(facts, "facts")?;
+        // SAFETY: the caller's promise: there is space for them.
         unsafe { facts.write(found) };
         Ok(())
     })
