@@ -242,7 +242,8 @@ fn build() -> Result<PathBuf> {
     Ok(artifact::find(&programs, "iopath", "fuse_file")?.executable.clone())
 }
 
-/// Installs the program fsx below target/, unless it is already installed.
+/// Installs the program fsx below target/, unless it is already installed. Not optimised: that halves the time of its
+/// build, and the volume below it takes most of the time of an operation.
 pub(crate) fn install() -> Result<PathBuf> {
     let root = workspace::target_dir().join(format!("fsx-{FSX_VERSION}"));
     let program = root.join("bin").join(FSX);
@@ -251,7 +252,7 @@ pub(crate) fn install() -> Result<PathBuf> {
     }
     println!("installing {FSX} {FSX_VERSION} in {}", root.display());
     let output = workspace::cargo()
-        .args(["install", FSX, "--version", FSX_VERSION, "--locked", "--root"])
+        .args(["install", FSX, "--version", FSX_VERSION, "--locked", "--debug", "--root"])
         .arg(&root)
         .stdin(Stdio::null())
         .output()

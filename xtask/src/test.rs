@@ -24,19 +24,47 @@ use programs::TestRun;
 /// Crates with real I/O. Their tests run a second time without `io_uring`.
 const WITH_IO: &[&str] = &["iopath-os", "iopath", "iopath-bench", "iopath-fio", "iopath-lab", "iopath-cli"];
 
-/// Modules of these crates whose tests have no engine: virtual time, statistics, formats, arguments, and the kernel's
-/// settings. The pass without `io_uring` omits them. `::` precedes a module of sources, `/` one of `tests`.
+/// Modules of these crates whose tests have no engine, or in which it changes nothing that other tests do not show:
+/// virtual time, statistics, formats, arguments, campaigns of runs, the kernel's settings, recordings and paths. The
+/// pass without `io_uring` omits them. `::` precedes a module of sources, `/` one of `tests`.
 const WITHOUT_ENGINE: &[&str] = &[
+    "::args",
     "::compare",
     "::fit",
+    "::help",
+    "::map",
+    "::record",
     "::simulated",
+    "::trace",
+    "/arguments",
     "/compare",
+    "/compare_storage",
+    "/convert",
     "/device_settings",
     "/experiment",
+    "/fio_lines",
     "/fit",
+    "/formats",
+    "/help",
     "/jobfile_models",
+    "/lists",
+    "/map",
     "/messages",
+    "/page",
+    "/record",
+    "/refusals",
+    "/report",
+    "/schema",
+    "/serve_model",
     "/simulated",
+    "/streams",
+    "/sweep_resume",
+    "/target_files",
+    "/target_fixtures",
+    "/target_guard",
+    "/target_mounts",
+    "/target_refusals",
+    "/tune",
     "/usage",
     "/whatif",
     "/whatif_accesses",
