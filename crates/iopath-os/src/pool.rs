@@ -17,6 +17,13 @@ const REGISTERED_BYTES_MAX: usize = 1 << 30;
 /// milliseconds.
 const REGISTERED_BYTES: usize = 16 << 20;
 
+/// The first registered buffer of a pool that is registered on first use is this part of the pool: from
+/// [`FIRST_BYTES_MIN`] to a huge page.
+const FIRST_PIECES: usize = 16;
+
+/// The least bytes of the first registered buffer: a window of readahead.
+const FIRST_BYTES_MIN: usize = 128 << 10;
+
 /// The maximum number of registered buffers of a pool: half as many as a ring takes.
 const REGISTERED_MAX: usize = 8192;
 
@@ -70,11 +77,16 @@ struct Pieces {
 }
 
 impl Pieces {
-    fn new(count: u32, buffer_bytes: usize) -> Self {
+    fn new(count: u32, buffer_bytes: usize, registration: Registration) -> Self {
         let shift_of = |bytes: usize| (bytes / buffer_bytes).max(1).ilog2();
         let total_bytes = buffer_bytes.saturating_mul(count as usize);
         let most = (total_bytes / REGISTERED_MAX).next_power_of_two().max(REGISTERED_BYTES);
-        let first_shift = shift_of(HUGE_PAGE_BYTES);
+        let first_bytes = match registration {
+            Registration::AtOnce => HUGE_PAGE_BYTES,
+            // A small cache is populated in small pieces, so that thousands of volumes take little memory.
+            Registration::OnFirstUse => (total_bytes / FIRST_PIECES).clamp(FIRST_BYTES_MIN, HUGE_PAGE_BYTES),
+        };
+        let first_shift = shift_of(first_bytes);
         Self { first_shift, doublings: shift_of(most.min(REGISTERED_BYTES_MAX)) - first_shift }
     }
 
@@ -109,8 +121,8 @@ impl BufferPool {
     }
 
     /// Does the same as [`BufferPool::new`], for the buffer pool of a database. Memory is populated when it is first
-    /// used, and each ring registers it piece by piece then: a part of 2 to 16 MiB with the first I/O in it. If the
-    /// process may not lock that many bytes of memory (`RLIMIT_MEMLOCK`), no ring registers the pool.
+    /// used, and each ring registers it piece by piece then: a part of 128 KiB to 16 MiB with the first I/O in it. If
+    /// the process may not lock that many bytes of memory (`RLIMIT_MEMLOCK`), no ring registers the pool.
     ///
     /// # Errors
     /// Returns the errors of [`BufferPool::new`].
@@ -135,10 +147,15 @@ impl BufferPool {
             return Err(NoMemory { bytes, source });
         }
         let buffer_bytes = bytes.max(1).next_multiple_of(page_bytes());
-        let memory = AlignedBuf::for_transfers(buffer_bytes.saturating_mul(count as usize))?;
+        let bytes = buffer_bytes.saturating_mul(count as usize);
+        let memory = match registration {
+            // The first use of a huge page populates it.
+            Registration::OnFirstUse if bytes < HUGE_PAGE_BYTES => AlignedBuf::new(bytes)?,
+            _ => AlignedBuf::for_transfers(bytes)?,
+        };
         // After the memory, which the system refuses if it is too much: the list of such a count is long, too.
         let free = free.collect();
-        let (pieces, free) = (Pieces::new(count, buffer_bytes), Mutex::new(free));
+        let (pieces, free) = (Pieces::new(count, buffer_bytes, registration), Mutex::new(free));
         Ok(Self { shared: Arc::new(Shared { memory, buffer_bytes, pieces, registration, free }) })
     }
 
@@ -327,15 +344,21 @@ mod tests {
             (100, 3 << 20),
             (3, 1 << 30),
         ] {
-            let pieces = Pieces::new(count, buffer_bytes);
-            let last = pieces.of(count - 1);
-            assert!(last as usize <= REGISTERED_MAX + 16, "{last} pieces for {count} of {buffer_bytes}");
-            assert_eq!(pieces.start(0), 0);
-            for piece in 0..=last {
-                let (start, end) = (pieces.start(piece), pieces.start(piece + 1));
-                assert!((end - start) * buffer_bytes as u64 <= REGISTERED_BYTES_MAX as u64);
-                for buffer in [start, end - 1] {
-                    assert_eq!(pieces.of(buffer as u32), piece, "buffer {buffer} of {buffer_bytes} bytes");
+            for registration in [Registration::AtOnce, Registration::OnFirstUse] {
+                let pieces = Pieces::new(count, buffer_bytes, registration);
+                let last = pieces.of(count - 1);
+                assert!(last as usize <= REGISTERED_MAX + 16, "{last} pieces for {count} of {buffer_bytes}");
+                assert_eq!(pieces.start(0), 0);
+                for piece in 0..=last {
+                    let (start, end) = (pieces.start(piece), pieces.start(piece + 1));
+                    assert!((end - start) * buffer_bytes as u64 <= REGISTERED_BYTES_MAX as u64);
+                    for buffer in [start, end - 1] {
+                        assert_eq!(
+                            pieces.of(buffer as u32),
+                            piece,
+                            "buffer {buffer} of {buffer_bytes} bytes"
+                        );
+                    }
                 }
             }
         }
@@ -347,5 +370,8 @@ mod tests {
         let sizes: Vec<usize> = pool.registered().map(|piece| piece.len() >> 20).collect();
         assert_eq!(sizes, [2, 2, 4, 8, 16, 16, 16]);
         assert_eq!(sizes.iter().sum::<usize>() << 20, pool.bytes());
+        let small = BufferPool::of_frames(256, 4096).unwrap();
+        let sizes: Vec<usize> = small.registered().map(|piece| piece.len() >> 10).collect();
+        assert_eq!(sizes, [128, 128, 256, 512]);
     }
 }
