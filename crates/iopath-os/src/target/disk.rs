@@ -3,9 +3,11 @@
 //! The attributes are those of the kernel's `Documentation/ABI/stable/sysfs-block`. An attribute that is missing
 //! (old kernel, container, driver) is `None`.
 
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags};
 
 use super::roots::{DeviceNumber, Roots};
 
@@ -128,17 +130,18 @@ impl Disk {
     }
 
     fn read(dir: &Path, partition: Option<Partition>) -> Option<Self> {
-        let queue = dir.join("queue");
-        let bytes = |name| number(&queue, name).filter(|&bytes| bytes > 0);
-        let small = |name| number(&queue, name).and_then(|n| u32::try_from(n).ok());
-        let flag = |dir: &Path, name| number(dir, name).map(|n| n != 0);
+        // By descriptor: most of the time to open an attribute is the look-up of its path.
+        let (disk, queue) = (Attributes::of(dir), Attributes::of(&dir.join("queue")));
+        let bytes = |name| queue.number(name).filter(|&bytes| bytes > 0);
+        let small = |name| queue.number(name).and_then(|n| u32::try_from(n).ok());
+        let flag = |attributes: &Attributes, name| attributes.number(name).map(|n| n != 0);
         Some(Self {
             name: name_of(dir),
-            device: DeviceNumber::parse(&attribute(dir, "dev")?)?,
+            device: DeviceNumber::parse(&disk.text("dev")?)?,
             partition,
-            size_bytes: number(dir, "size").map(sectors_to_bytes)?,
-            model: attribute(&dir.join("device"), "model").filter(|model| !model.is_empty()),
-            read_only: flag(dir, "ro"),
+            size_bytes: disk.number("size").map(sectors_to_bytes)?,
+            model: disk.text("device/model").filter(|model| !model.is_empty()),
+            read_only: flag(&disk, "ro"),
             rotational: flag(&queue, "rotational"),
             logical_block_bytes: small("logical_block_size"),
             physical_block_bytes: small("physical_block_size"),
@@ -146,22 +149,22 @@ impl Disk {
             optimal_io_bytes: bytes("optimal_io_size"),
             chunk_bytes: bytes("chunk_sectors").map(sectors_to_bytes),
             dma_alignment_bytes: small("dma_alignment").and_then(|mask| mask.checked_add(1)),
-            scheduler: attribute(&queue, "scheduler").and_then(|text| Scheduler::parse(&text)),
-            read_ahead_kb: number(&queue, "read_ahead_kb"),
-            max_sectors_kb: number(&queue, "max_sectors_kb"),
-            max_hw_sectors_kb: number(&queue, "max_hw_sectors_kb"),
+            scheduler: queue.text("scheduler").and_then(|text| Scheduler::parse(&text)),
+            read_ahead_kb: queue.number("read_ahead_kb"),
+            max_sectors_kb: queue.number("max_sectors_kb"),
+            max_hw_sectors_kb: queue.number("max_hw_sectors_kb"),
             max_segments: small("max_segments"),
             nr_requests: small("nr_requests"),
-            queue_depth: number(&dir.join("device"), "queue_depth").and_then(|n| u32::try_from(n).ok()),
-            write_cache: attribute(&queue, "write_cache").and_then(|text| WriteCache::parse(&text)),
+            queue_depth: disk.number("device/queue_depth").and_then(|n| u32::try_from(n).ok()),
+            write_cache: queue.text("write_cache").and_then(|text| WriteCache::parse(&text)),
             fua: flag(&queue, "fua"),
             discard: bytes("discard_max_bytes").map(|max_bytes| Discard {
-                granularity_bytes: number(&queue, "discard_granularity").unwrap_or(0),
+                granularity_bytes: queue.number("discard_granularity").unwrap_or(0),
                 max_bytes,
                 max_hw_bytes: bytes("discard_max_hw_bytes"),
             }),
-            zoned: attribute(&queue, "zoned").filter(|model| model != "none"),
-            loop_backing: attribute(dir, "loop/backing_file").map(PathBuf::from),
+            zoned: queue.text("zoned").filter(|model| model != "none"),
+            loop_backing: disk.text("loop/backing_file").map(PathBuf::from),
             slaves: names_in(&dir.join("slaves")),
         })
     }
@@ -221,12 +224,34 @@ pub(super) fn names_in(dir: &Path) -> Vec<String> {
     names
 }
 
+/// The attributes of a directory in sysfs. None if it is missing.
+struct Attributes(Option<OwnedFd>);
+
+impl Attributes {
+    fn of(dir: &Path) -> Self {
+        Self(rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok())
+    }
+
+    fn text(&self, name: &str) -> Option<String> {
+        attribute_at(self.0.as_ref()?.as_fd(), Path::new(name))
+    }
+
+    fn number(&self, name: &str) -> Option<u64> {
+        self.text(name)?.parse().ok()
+    }
+}
+
 /// An attribute's text without the newline at its end.
 pub(super) fn attribute(dir: &Path, name: &str) -> Option<String> {
+    attribute_at(CWD, &dir.join(name))
+}
+
+fn attribute_at(dir: BorrowedFd<'_>, name: &Path) -> Option<String> {
+    let file = rustix::fs::openat(dir, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     // sysfs returns an attribute with one read. `fs::read` would ask for its size before and for its end afterwards,
     // and a volume reads thirty attributes when it is opened.
     let mut text = [0; ATTRIBUTE_BYTES_MAX];
-    let bytes = File::open(dir.join(name)).ok()?.read(&mut text).ok()?;
+    let bytes = rustix::io::read(&file, &mut text).ok()?;
     Some(String::from_utf8_lossy(&text[..bytes]).trim().to_owned())
 }
 
