@@ -20,6 +20,11 @@ pub struct StripeName {
 }
 
 impl StripeName {
+    /// The stripe of these members.
+    pub const fn of(chunk_bytes: u64, members: Vec<PathBuf>) -> Self {
+        Self { chunk_bytes, members }
+    }
+
     /// The chunk and the members as text; none if the target names something else.
     pub fn parts(target: &Path) -> Option<&str> {
         target.to_str()?.strip_prefix(PREFIX)
@@ -46,19 +51,19 @@ impl StripeName {
     }
 
     /// The name of the stripe, in which each member has its own name.
-    pub(crate) fn target(&self) -> PathBuf {
+    pub fn target(&self) -> PathBuf {
         let members: Vec<_> = self.members.iter().map(|member| member.to_string_lossy()).collect();
         format!("{PREFIX}{}:{}", self.chunk_bytes, members.join(",")).into()
     }
 
     /// The bytes of the stripe, of members that have `member_bytes` each.
-    pub(crate) fn size_bytes(&self, member_bytes: u64) -> u64 {
+    pub fn size_bytes(&self, member_bytes: u64) -> u64 {
         let chunks = member_bytes / self.chunk_bytes;
         chunks.saturating_mul(self.chunk_bytes).saturating_mul(self.members.len() as u64)
     }
 
     /// The bytes of each member, for a stripe of `size_bytes`.
-    pub(crate) fn member_bytes(&self, size_bytes: u64) -> u64 {
+    pub fn member_bytes(&self, size_bytes: u64) -> u64 {
         let row_bytes = self.chunk_bytes.saturating_mul(self.members.len() as u64);
         size_bytes.div_ceil(row_bytes.max(1)).saturating_mul(self.chunk_bytes)
     }

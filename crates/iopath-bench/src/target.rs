@@ -233,6 +233,21 @@ impl Target {
         }
     }
 
+    /// The first `size_bytes` of a file that [`Target::kept`] has made, now or in an earlier run.
+    ///
+    /// # Errors
+    /// [`BenchError`]: the file cannot be examined.
+    pub fn made(file: &Path, size_bytes: u64) -> Result<Self, BenchError> {
+        Ok(Self::of(inspect(file)?, size_bytes))
+    }
+
+    /// A stripe of targets of this machine, each of which holds its share of `size_bytes`.
+    pub fn stripe_of(members: Vec<Self>, chunk_bytes: u64, size_bytes: u64) -> Self {
+        let files = members.iter().filter_map(|member| Some(member.file()?.to_owned())).collect();
+        let path = StripeName::of(chunk_bytes, files).target();
+        Self { stripe: Some(Striped { path, members }), ..Self::none(size_bytes) }
+    }
+
     fn of_scratch(scratch: Scratch, size_bytes: u64) -> Result<Self, BenchError> {
         let info = inspect(scratch.path())?;
         Ok(Self { scratch: Some(scratch), ..Self::of(info, size_bytes) })

@@ -91,11 +91,11 @@ impl Job {
         file.into()
     }
 
-    /// The name of the file of a clone whose job names none: `filename_format`, as in fio.
-    pub(super) fn own_file_name(&self, clone: u64) -> String {
+    /// The name of a file of a clone whose job names none: `filename_format`, as in fio.
+    pub(super) fn own_file_name(&self, clone: u64, number: u64) -> String {
         let format = self.name_format.as_deref().unwrap_or("$jobname.$jobnum.$filenum");
         let name = self.name.replace('/', "_");
-        let known = [("$jobname", name), ("$jobnum", clone.to_string()), ("$filenum", "0".to_owned())];
+        let known = [("$jobname", name), ("$jobnum", clone.to_string()), ("$filenum", number.to_string())];
         let name = known.iter().fold(format.to_owned(), |name, (key, value)| name.replace(key, value));
         name.replace("$clientuid", "localhost")
     }

@@ -10,7 +10,7 @@ use rand_xoshiro::rand_core::RngCore;
 use super::controls::controls;
 use super::error::JobFileError;
 use super::job::Job;
-use super::places::{Access, Place};
+use super::place::{Access, Place};
 use super::range::Range;
 use iopath_bench::job::Start;
 use iopath_bench::model::ModelTarget;
@@ -114,6 +114,7 @@ impl Member {
                     Some(file.clone())
                 }
                 Place::Own(directory, ..) => Some(directory.clone()),
+                Place::SeveralKept(..) => place.stripe().map(|stripe| stripe.target()),
                 Place::None(_) => None,
             },
             block_size: BlockSize::new(job.block_bytes()).map_err(|error| job.refused(&error))?,

@@ -1,5 +1,5 @@
-//! Where the bytes of jobs are: files and devices of the user, models, and scratch files for names that do not exist.
-//! Prepares the targets of a whole job file. Does not run the jobs.
+//! Prepares the targets of a whole job file: files and devices of the user, models, scratch files, and files that are
+//! created and kept. Does not run the jobs.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,273 +9,14 @@ use std::path::{Path, PathBuf};
 use iopath_report::Rw;
 
 use super::error::JobFileError;
-use super::job::Job;
-use super::range::{Range, file_bytes_of};
-use super::several::{self, Owner};
+use super::kept::{NewFiles, Prepared, needed};
+use super::place::{Access, Place, scratch_bytes};
 use iopath_bench::error::BenchError;
-use iopath_bench::export::is_remote;
-use iopath_bench::kept_file::{Identity, is_kept};
+use iopath_bench::kept_file::is_kept;
 use iopath_bench::model::ModelTarget;
-use iopath_bench::path::PathRow;
 use iopath_bench::progress::Progress;
-use iopath_bench::stripe_name::StripeName;
 use iopath_bench::target::Target;
 use iopath_bench::workload::{BlockSize, Workload};
-
-/// The most symbolic links from a name to its file, as in Linux.
-const LINKS_MAX: u32 = 40;
-
-/// The target of a clone, before it is prepared. Clones with equal places share a target.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Place {
-    /// No target: a path without a device, with this size in bytes.
-    None(u64),
-    /// A file or device that exists, a model, or a stripe.
-    Present(PathBuf),
-    /// A name that does not exist: a scratch file in its directory, or a file that is created and kept.
-    Named(PathBuf),
-    /// A file that iopath has created and kept, and that it may write and replace.
-    Kept(PathBuf),
-    /// Several files as one, by the name of their stripe; scratch files of a clone have its job and its number.
-    Several(PathBuf, Option<[u64; 2]>),
-    /// A scratch file of one clone in a directory: the number of the job and of the clone.
-    Own(PathBuf, usize, u64),
-}
-
-impl Place {
-    /// Whether its files are created, at the latest when the place is planned.
-    pub(super) const fn is_new(&self) -> bool {
-        matches!(self, Self::Named(_) | Self::Own(..) | Self::Several(_, Some(_)))
-    }
-
-    /// The place of a clone of job `number`. Files that are created have names if they are kept.
-    pub(super) fn of(
-        job: &Job,
-        path: &PathRow,
-        [number, clone]: [u64; 2],
-        keeps_files: bool,
-    ) -> Result<Self, JobFileError> {
-        if !path.capabilities.needs_target {
-            let bytes = file_bytes_of(job)?;
-            return Ok(Self::None(bytes));
-        }
-        if job.has_several_files() {
-            let (name, owner) = several::stripe(job, clone)?;
-            return Ok(Self::Several(
-                name,
-                match owner {
-                    Owner::User => None,
-                    Owner::Jobs => Some([0, 0]),
-                    Owner::Clone => Some([number, clone]),
-                },
-            ));
-        }
-        let own = job.own_file_name(clone);
-        let file = match &job.files[..] {
-            [] if !keeps_files => return Ok(Self::Own(job.directory(clone), number as usize, clone)),
-            [] => &*own,
-            [file, ..] => &**file,
-        };
-        let name = Path::new(file);
-        let is_named = || -> Result<bool, BenchError> {
-            Ok(ModelTarget::find(name)?.is_some() || StripeName::find(name)?.is_some())
-        };
-        if is_remote(name) || is_named()? {
-            return Ok(Self::Present(name.to_owned()));
-        }
-        let of_clone = if job.files.is_empty() { clone } else { 0 };
-        let file = job.file(file, of_clone);
-        match fs::metadata(&file) {
-            Ok(found) if found.is_dir() => {
-                let problem = format!("{} is a directory; name it with directory=", file.display());
-                Err(job.problem(problem))
-            }
-            Ok(_) => {
-                let file = file.canonicalize().map_err(BenchError::io("open", &file))?;
-                Ok(if keeps_files && is_kept(&file) { Self::Kept(file) } else { Self::Present(file) })
-            }
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(BenchError::io("open", &file)(error).into())
-            }
-            Err(_) => {
-                if !job.directories.is_empty() {
-                    let directory = job.directory(of_clone);
-                    directory.canonicalize().map_err(BenchError::open(&directory, false))?;
-                }
-                let file = resolved(&file, keeps_files)?;
-                if file.starts_with("/dev") && !file.starts_with("/dev/shm") {
-                    let problem = format!(
-                        "{} does not exist; a scratch file in /dev would lie in memory",
-                        file.display()
-                    );
-                    return Err(job.problem(problem));
-                }
-                Ok(Self::Named(file))
-            }
-        }
-    }
-
-    /// The directory of the scratch file; none for other places.
-    fn directory(&self) -> Option<&Path> {
-        match self {
-            Self::None(_) | Self::Present(_) | Self::Several(..) => None,
-            Self::Named(file) | Self::Kept(file) => file.parent(),
-            Self::Own(directory, ..) => Some(directory),
-        }
-    }
-}
-
-/// The only name of a file that does not exist: in its directory, with symbolic links resolved. `creates`: the
-/// directory need not exist, as in fio.
-fn resolved(file: &Path, creates: bool) -> Result<PathBuf, BenchError> {
-    let mut file = file.to_owned();
-    for _ in 0..LINKS_MAX {
-        let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let directory = if creates { future(parent) } else { parent.canonicalize() };
-        let directory = directory.map_err(BenchError::open(parent, false))?;
-        let Some(name) = file.file_name() else { break };
-        let named = directory.join(name);
-        match fs::read_link(&named) {
-            Ok(link) => file = directory.join(link),
-            Err(_) => return Ok(named),
-        }
-    }
-    Err(BenchError::Missing { target: file })
-}
-
-/// The only name of a directory whose last parts need not exist.
-fn future(directory: &Path) -> io::Result<PathBuf> {
-    match directory.canonicalize() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let (Some(parent), Some(name)) = (directory.parent(), directory.file_name()) else {
-                return Err(error);
-            };
-            let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-            Ok(future(parent)?.join(name))
-        }
-        found => found,
-    }
-}
-
-/// A target with its place.
-#[derive(Debug)]
-pub(super) struct Prepared {
-    pub(super) place: Place,
-    pub(super) target: Target,
-    /// The file, if it is one that iopath has created and that stays.
-    kept: Option<Identity>,
-}
-
-/// The files that are kept. Marks those that the jobs have written again at the end, or removes them. A file that
-/// another program has put in the place of one of them is neither.
-pub(super) struct KeptFiles<'a> {
-    prepared: &'a [Prepared],
-    accesses: &'a [Access<'a>],
-    /// Whether files are kept.
-    keeps: bool,
-    /// The places that jobs have written to.
-    written: Vec<&'a Place>,
-}
-
-impl<'a> KeptFiles<'a> {
-    /// The files to keep, if `keeps`.
-    ///
-    /// # Errors
-    /// A file that is only created cannot be kept.
-    pub(super) fn of(
-        prepared: &'a [Prepared],
-        accesses: &'a [Access<'a>],
-        keeps: bool,
-    ) -> Result<Self, JobFileError> {
-        let kept = Self { prepared, accesses, keeps, written: Vec::new() };
-        for (prepared, file) in kept.files() {
-            let mut of_file = accesses.iter().filter(|access| access.place == prepared.place);
-            if let Some(Access { job, .. }) = of_file.find(|access| access.job.create_only)
-                && prepared.target.is_scratch()
-            {
-                return Err(job.problem(format!(
-                    "create_only creates {}, whose filesystem has no extended attributes: a later run could not tell it from \
-                     a file of yours, so it would not stay; use another directory",
-                    file.display()
-                )));
-            }
-        }
-        Ok(kept)
-    }
-
-    /// The files to keep.
-    fn files(&self) -> impl Iterator<Item = (&'a Prepared, &'a Path)> + use<'a> {
-        let keeps = self.keeps;
-        self.prepared.iter().filter(move |_| keeps).filter_map(|prepared| match &prepared.place {
-            Place::Named(file) | Place::Kept(file) => Some((prepared, file.as_path())),
-            Place::None(_) | Place::Present(_) | Place::Several(..) | Place::Own(..) => None,
-        })
-    }
-
-    /// A line for each file that cannot be kept.
-    pub(super) fn warnings(&self) -> Vec<String> {
-        let removed = self.files().filter(|(prepared, _)| prepared.target.is_scratch());
-        removed
-            .map(|(_, file)| {
-                format!(
-                    "{} is removed at the end: its filesystem has no extended attributes, so a later run could not tell it \
-                     from a file of yours",
-                    file.display()
-                )
-            })
-            .collect()
-    }
-
-    /// A group of jobs begins, with writes of `job` to this place.
-    ///
-    /// # Errors
-    /// The file has changed, or another one has its name: its content is not that of iopath.
-    pub(super) fn handle_writes(&mut self, place: &'a Place, job: &Job) -> Result<(), JobFileError> {
-        let kept = self.files().find(|(prepared, _)| prepared.place == *place);
-        let Some((file, identity)) = kept.and_then(|(prepared, file)| Some((file, prepared.kept?))) else {
-            return Ok(());
-        };
-        let is_written = self.written.contains(&place);
-        // Own writes of the jobs before have changed it, too.
-        let is_same = Identity::of(file).is_ok_and(|now| now == identity);
-        if !is_same || !(is_written || is_kept(file)) {
-            return Err(job.problem(format!(
-                "{} has changed since iopath created it, and a write would destroy its content; use another file",
-                file.display()
-            )));
-        }
-        if !is_written {
-            self.written.push(place);
-        }
-        Ok(())
-    }
-}
-
-impl Drop for KeptFiles<'_> {
-    fn drop(&mut self) {
-        for (Prepared { place, kept, .. }, file) in self.files() {
-            let Some(identity) = kept else { continue };
-            let is_unlinked = |access: &Access| access.place == *place && access.job.unlink;
-            // Without its mark, the next run takes the file for one of the user, which is safe.
-            let _ = if self.accesses.iter().any(is_unlinked) {
-                identity.remove(file)
-            } else if self.written.contains(&place) {
-                identity.mark(file)
-            } else {
-                Ok(())
-            };
-        }
-    }
-}
-
-/// A clone that accesses a place.
-#[derive(Debug, Clone)]
-pub(super) struct Access<'a> {
-    pub(super) job: &'a Job,
-    pub(super) path: &'static PathRow,
-    pub(super) clone: u64,
-    pub(super) place: Place,
-}
 
 /// A place, with the target unless it is a scratch file that does not exist yet.
 #[derive(Debug)]
@@ -284,6 +25,8 @@ pub(super) struct Planned {
     /// The size of the target.
     pub(super) size_bytes: u64,
     target: Option<Target>,
+    /// Of a stripe whose files are created in part: the targets of the others.
+    members: Vec<Option<Target>>,
 }
 
 /// The plans of all places.
@@ -292,6 +35,8 @@ pub(super) struct Plans {
     list: Vec<Planned>,
     /// The number of each place in the list.
     numbers: HashMap<Place, usize>,
+    /// The bytes of each file to keep.
+    needed: HashMap<PathBuf, u64>,
 }
 
 impl Plans {
@@ -344,8 +89,10 @@ pub(super) fn plan(
         }
     }
     let mut list = Vec::with_capacity(places.len());
+    let needed = needed(&places);
     for of_place in places {
         let place = of_place[0].place.clone();
+        let mut members = Vec::new();
         let (size_bytes, target) = match &place {
             Place::None(bytes) => (*bytes, Some(Target::none(*bytes))),
             Place::Present(file) => {
@@ -364,16 +111,65 @@ pub(super) fn plan(
             Place::Named(_) | Place::Own(..) => (scratch_bytes(&of_place)?, None),
             // Without a size, the job accesses all of the file.
             Place::Kept(file) => match scratch_bytes(&of_place) {
-                Ok(bytes) if bytes > file_bytes(file)? => (bytes, None),
+                bytes if needed[file] > file_bytes(file)? => (bytes.unwrap_or(needed[file]), None),
                 _ => {
                     let target = present(file, None, &of_place, true, progress)?;
                     (target.size_bytes(), Some(target))
                 }
             },
+            Place::SeveralKept(chunk_bytes, _) => {
+                let (bytes, targets) = several_kept(&place, &of_place, &needed, overwrite, progress)?;
+                if targets.iter().all(Option::is_some) {
+                    let targets = targets.into_iter().flatten().collect();
+                    (bytes, Some(Target::stripe_of(targets, *chunk_bytes, bytes)))
+                } else {
+                    members = targets;
+                    (bytes, None)
+                }
+            }
         };
-        list.push(Planned { place, size_bytes, target });
+        list.push(Planned { place, size_bytes, target, members });
     }
-    Ok(Plans { list, numbers })
+    Ok(Plans { list, numbers, needed })
+}
+
+/// The files of a stripe that are not created, with their targets, and its size.
+fn several_kept(
+    place: &Place,
+    accesses: &[&Access],
+    needed: &HashMap<PathBuf, u64>,
+    overwrite: bool,
+    progress: &mut dyn Progress,
+) -> Result<(u64, Vec<Option<Target>>), JobFileError> {
+    let Place::SeveralKept(_, files) = place else { unreachable!("the place has several files") };
+    let wanted = scratch_bytes(accesses);
+    let mut members = Vec::with_capacity(files.len());
+    let mut least = u64::MAX;
+    for file in files {
+        let has = match fs::metadata(file) {
+            Ok(found) => Some(found),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(BenchError::io("open", file)(error).into()),
+        };
+        let bytes = wanted.as_ref().ok().map(|bytes| place.member_bytes(*bytes));
+        let member = match has {
+            None => None,
+            Some(found) if is_kept(file) => {
+                let is_whole = needed[file] <= found.len();
+                is_whole.then(|| Target::made(file, bytes.unwrap_or(found.len()))).transpose()?
+            }
+            Some(_) => Some(present(file, bytes, accesses, overwrite, progress)?),
+        };
+        least = least.min(member.as_ref().map_or(u64::MAX, Target::size_bytes));
+        members.push(member);
+    }
+    // Without a size, all of the files that exist.
+    let size_bytes = match wanted {
+        Err(error) if members.iter().any(Option::is_none) => return Err(error),
+        Err(_) => place.stripe().map_or(0, |stripe| stripe.size_bytes(least)),
+        Ok(bytes) => bytes,
+    };
+    Ok((size_bytes, members))
 }
 
 fn file_bytes(file: &Path) -> Result<u64, BenchError> {
@@ -387,22 +183,31 @@ pub(super) fn prepare(
     keeps_files: bool,
     progress: &mut dyn Progress,
 ) -> Result<Vec<Prepared>, JobFileError> {
-    let made = |Planned { place, size_bytes, target }| {
-        let target = match (target, place.directory(), &place) {
-            (None, Some(directory), Place::Named(file) | Place::Kept(file)) if keeps_files => {
-                fs::create_dir_all(directory).map_err(BenchError::io("create", directory))?;
-                Target::kept(file, size_bytes, seed, progress)?
+    let mut files = NewFiles::new(planned.needed, seed);
+    let made = |Planned { place, size_bytes, target, members }| {
+        let (target, scratch) = match (target, place.directory(), &place) {
+            (None, _, Place::SeveralKept(chunk_bytes, names)) => {
+                let bytes = place.member_bytes(size_bytes);
+                let target = |(file, target): (&PathBuf, Option<Target>)| match target {
+                    Some(target) => Ok(target),
+                    None => files.target(file, bytes, progress),
+                };
+                let targets = names.iter().zip(members).map(target);
+                let targets = targets.collect::<Result<Vec<_>, JobFileError>>()?;
+                let scratch = targets.iter().map(Target::is_scratch).collect();
+                (Target::stripe_of(targets, *chunk_bytes, size_bytes), scratch)
             }
-            (None, Some(directory), _) => Target::scratch(directory, size_bytes, seed, progress)?,
-            (target, ..) => target.expect("only a scratch file has no target"),
-        };
-        let kept = match &place {
-            Place::Named(file) | Place::Kept(file) if keeps_files && !target.is_scratch() => {
-                Some(Identity::of(file).map_err(BenchError::io("examine", file))?)
+            (None, _, Place::Named(file) | Place::Kept(file)) if keeps_files => {
+                let target = files.target(file, size_bytes, progress)?;
+                let is_scratch = target.is_scratch();
+                (target, vec![is_scratch])
             }
-            _ => None,
+            (None, Some(directory), _) => {
+                (Target::scratch(directory, size_bytes, seed, progress)?, Vec::new())
+            }
+            (target, ..) => (target.expect("only a scratch file has no target"), Vec::new()),
         };
-        Ok(Prepared { place, target, kept })
+        Prepared::new(place, target, &scratch, keeps_files)
     };
     planned.list.into_iter().map(made).collect()
 }
@@ -429,15 +234,4 @@ fn present(
         ..Workload::default()
     };
     Ok(Target::prepare(&workload, progress)?)
-}
-
-/// The size of a scratch file that holds the ranges of all accesses.
-fn scratch_bytes(accesses: &[&Access]) -> Result<u64, JobFileError> {
-    let mut bytes = 0;
-    for access in accesses {
-        let known = access.job.file_bytes;
-        let range = Range::of(access.job, access.clone, known)?;
-        bytes = bytes.max(known.unwrap_or(0)).max(range.end_bytes);
-    }
-    Ok(bytes)
 }

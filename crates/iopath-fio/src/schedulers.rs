@@ -2,7 +2,8 @@
 //! restores the former ones, also after SIGKILL.
 
 use super::error::JobFileError;
-use super::places::{Access, Prepared};
+use super::kept::Prepared;
+use super::place::Access;
 use iopath_bench::device_settings::{Change, Session, SettingsDevice, SettingsError, Until};
 
 /// The setting of a device.

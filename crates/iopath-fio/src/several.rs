@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use super::error::JobFileError;
 use super::job::Job;
+use super::names::find;
 use iopath_bench::error::BenchError;
 use iopath_bench::export::is_remote;
 use iopath_bench::model::is_model;
@@ -61,23 +62,11 @@ pub(super) enum Owner {
 
 /// The stripe of a clone with several files: files that exist, or scratch files in the directories of the others.
 pub(super) fn stripe(job: &Job, clone: u64) -> Result<(PathBuf, Owner), JobFileError> {
-    let whole = job.files.join(":");
-    if fs::metadata(&whole).is_ok() {
-        return Err(job.problem(format!(
-            "filename names several files, and {whole} is one; write `\\:` for a colon in a name"
-        )));
-    }
+    check_names(job)?;
     let mut members = Vec::new();
     let mut sizes = Vec::new();
     for file in &job.files {
         let file = job.file(file, 0);
-        if is_model(&file) || is_remote(&file) {
-            let problem = format!(
-                "{} is one of several files, and no file of this machine; use one job for each",
-                file.display()
-            );
-            return Err(job.problem(problem));
-        }
         if let Ok(found) = fs::metadata(&file) {
             sizes.push(found.len());
             members.push(file.canonicalize().map_err(BenchError::io("open", &file))?);
@@ -86,16 +75,10 @@ pub(super) fn stripe(job: &Job, clone: u64) -> Result<(PathBuf, Owner), JobFileE
             members.push(parent.map_or_else(|| PathBuf::from("."), PathBuf::from));
         }
     }
-    // The stripe would end with the smallest.
-    if job.size.is_none() && sizes.windows(2).any(|pair| pair[0] != pair[1]) {
-        return Err(job.problem("its files have different sizes; add size, or use one job for each"));
-    }
+    check_sizes(job, &sizes)?;
     let is_own = job.files.is_empty();
     members.extend((0..job.file_count).filter(|_| is_own).map(|_| job.directory(clone)));
-    if let Some(member) = members.iter().find(|member| member.to_string_lossy().contains(',')) {
-        let problem = format!("{} has a comma in its name, and is one of several files", member.display());
-        return Err(job.problem(problem));
-    }
+    check_commas(job, &members)?;
     let all_exist = sizes.len() == members.len();
     let chunk_bytes = chunk_bytes(job, members.len() as u64, sizes.into_iter().min().filter(|_| all_exist))?;
     let names: Vec<_> = members.iter().map(|member| member.to_string_lossy()).collect();
@@ -107,6 +90,69 @@ pub(super) fn stripe(job: &Job, clone: u64) -> Result<(PathBuf, Owner), JobFileE
         (false, true) => Owner::Clone,
     };
     Ok((name.into(), owner))
+}
+
+/// The bytes of one file before the next one, and the files of a clone with several, of which those that do not exist
+/// are created and kept.
+pub(super) fn kept(job: &Job, clone: u64) -> Result<(u64, Vec<PathBuf>), JobFileError> {
+    check_names(job)?;
+    // Clones share files that have names.
+    let (names, clone): (Vec<String>, u64) = if job.files.is_empty() {
+        ((0..job.file_count).map(|number| job.own_file_name(clone, number)).collect(), clone)
+    } else {
+        (job.files.clone(), 0)
+    };
+    let mut files: Vec<PathBuf> = Vec::with_capacity(names.len());
+    let mut sizes = Vec::new();
+    for name in &names {
+        let (file, exists) = find(job, name, clone, true)?;
+        if files.contains(&file) {
+            return Err(job.problem(format!(
+                "two of its files are {}; use $filenum in filename_format, or name each file once",
+                file.display()
+            )));
+        }
+        sizes.extend(exists.then(|| fs::metadata(&file).map(|found| found.len()).unwrap_or(0)));
+        files.push(file);
+    }
+    check_sizes(job, &sizes)?;
+    check_commas(job, &files)?;
+    let least = sizes.iter().copied().min().filter(|_| sizes.len() == files.len());
+    Ok((chunk_bytes(job, files.len() as u64, least)?, files))
+}
+
+fn check_names(job: &Job) -> Result<(), JobFileError> {
+    let whole = job.files.join(":");
+    if job.files.len() > 1 && fs::metadata(&whole).is_ok() {
+        return Err(job.problem(format!(
+            "filename names several files, and {whole} is one; write `\\:` for a colon in a name"
+        )));
+    }
+    let mut files = job.files.iter().map(|file| job.file(file, 0));
+    match files.find(|file| is_model(file) || is_remote(file)) {
+        None => Ok(()),
+        Some(file) => Err(job.problem(format!(
+            "{} is one of several files, and no file of this machine; use one job for each",
+            file.display()
+        ))),
+    }
+}
+
+/// The stripe would end with the smallest.
+fn check_sizes(job: &Job, sizes: &[u64]) -> Result<(), JobFileError> {
+    if job.size.is_none() && sizes.windows(2).any(|pair| pair[0] != pair[1]) {
+        return Err(job.problem("its files have different sizes; add size, or use one job for each"));
+    }
+    Ok(())
+}
+
+/// The name of a stripe has commas.
+fn check_commas(job: &Job, files: &[PathBuf]) -> Result<(), JobFileError> {
+    match files.iter().find(|file| file.to_string_lossy().contains(',')) {
+        None => Ok(()),
+        Some(file) => Err(job
+            .problem(format!("{} has a comma in its name, and is one of several files", file.display()))),
+    }
 }
 
 /// The bytes of one file before the next one.

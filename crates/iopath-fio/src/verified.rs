@@ -4,7 +4,7 @@
 use super::error::JobFileError;
 use super::job::Job;
 use super::members::Member;
-use super::places::Place;
+use super::place::Place;
 use iopath_bench::shape::common;
 use iopath_bench::verify::record::Record;
 

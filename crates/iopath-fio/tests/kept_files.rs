@@ -235,3 +235,71 @@ fn a_new_file_may_lie_in_new_directories() {
     run(&keeping(), &text, &mut Silent).unwrap_err();
     assert!(!directory.path().join("other").exists(), "as in fio, a directory of the key exists");
 }
+
+#[test]
+fn files_of_a_job_with_several_are_kept_and_written_again() {
+    let Some(directory) = directory() else { return };
+    let place = |file: &str| directory.path().join(file);
+    let named = format!("filename={}:{}", place("a").display(), place("b").display());
+    let own = format!("directory={}\nnrfiles=3\nnumjobs=2", directory.path().display());
+    for (keys, names, bytes) in [
+        (&named, &["a", "b"][..], 32 << 10),
+        (&own, &["j.0.0", "j.0.1", "j.0.2", "j.1.0", "j.1.1", "j.1.2"][..], 24 << 10),
+    ] {
+        let text = format!("[j]\n{keys}\nsize={}\nrw=write\n", bytes * names.len().min(3));
+        for _ in 0..2 {
+            run(&keeping(), &text, &mut Silent).unwrap();
+            for name in names {
+                assert!(is_kept(&place(name)), "{name}");
+                assert_eq!(fs::metadata(place(name)).unwrap().len(), bytes as u64, "{name}");
+            }
+        }
+        // A larger range replaces them, and a job that only reads leaves them as they are.
+        let larger = text.replace("size=", "size=1");
+        run(&keeping(), &larger, &mut Silent).unwrap();
+        assert!(names.iter().all(|name| fs::metadata(place(name)).unwrap().len() > bytes as u64));
+        run(&keeping(), &text.replace("rw=write", "rw=read\nunlink=1"), &mut Silent).unwrap();
+        assert!(names.iter().all(|name| !place(name).exists()), "unlink=1");
+    }
+}
+
+#[test]
+fn a_file_of_the_user_among_several_is_not_written() {
+    let Some(directory) = directory() else { return };
+    let (a, b) = (directory.path().join("a"), directory.path().join("b"));
+    fs::write(&a, [7; 64 << 10]).unwrap();
+    let text = format!("[j]\nfilename={}:{}\nsize=64k\nrw=write\n", a.display(), b.display());
+    let error = run(&keeping(), &text, &mut Silent).unwrap_err();
+    assert!(error.contains("destroys its contents"), "{error}");
+    assert!(fs::read(&a).unwrap() == [7; 64 << 10] && !b.exists());
+    let mut permitted = keeping();
+    permitted.base.overwrite = true;
+    run(&permitted, &text, &mut Silent).unwrap();
+    assert!(!is_kept(&a) && is_kept(&b), "the file of the user stays his own");
+}
+
+#[test]
+fn jobs_share_a_file_of_several() {
+    let Some(directory) = directory() else { return };
+    let file = |name: &str| directory.path().join(name).display().to_string();
+    let text = format!(
+        "[one]\nfilename={0}\nsize=96k\nrw=write\n[both]\nstonewall\nfilename={0}:{1}\nsize=64k\nrw=write\n",
+        file("a"),
+        file("b")
+    );
+    for _ in 0..2 {
+        run(&keeping(), &text, &mut Silent).unwrap();
+        let bytes = |name| fs::metadata(file(name)).unwrap().len();
+        assert_eq!([bytes("a"), bytes("b")], [96 << 10, 32 << 10]);
+        assert!(is_kept(Path::new(&file("a"))) && is_kept(Path::new(&file("b"))));
+    }
+}
+
+#[test]
+fn a_character_device_is_refused_with_the_engine_that_needs_no_storage() {
+    for device in ["/dev/null", "/dev/zero"] {
+        let error = run(&keeping(), &job(Path::new(device), "rw=write"), &mut Silent).unwrap_err();
+        assert!(error.contains(device) && error.contains("ioengine=null"), "{error}");
+        run(&keeping(), &job(Path::new(device), "rw=write\nioengine=null"), &mut Silent).unwrap();
+    }
+}
