@@ -1,11 +1,13 @@
 //! `cargo xtask bench`: measures iopath and its peers (other programs or paths) in alternating runs, and compares them.
 //! `bench/figures.rs` lists the comparisons with other programs. `bench/queue.rs` measures the queue alone,
 //! `bench/memory.rs` a volume on memory, `bench/log.rs` the request log, `bench/models.rs` the models,
-//! `bench/buffered.rs` the buffered path, and `bench/nbd.rs` the NBD server.
+//! `bench/buffered.rs` the buffered path, `bench/nbd.rs` the NBD server, and `bench/agrees.rs` whether `iopath fio` agrees
+//! with fio.
 //!
 //! Each comparison has the median of its rounds, an interval of 95%, and a verdict; it has no verdict if the peer
 //! differs from itself. The ratios apply to this machine at this time.
 
+mod agrees;
 mod buffered;
 mod contest;
 mod cpu;
@@ -67,7 +69,7 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let (contests, crate_benches) = selected(options.only.as_deref())?;
     let only = options.only.as_deref();
-    if !contests.is_empty() || buffered::is_selected(only) || nbd::is_selected(only) {
+    if !contests.is_empty() || is_other_selected(only) {
         workspace::build_iopath()?;
     }
     let scratch = Scratch::folder()?;
@@ -103,6 +105,20 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             Err(error) => {
                 failed = true;
                 eprintln!("failed: the buffered path: {error:#}");
+            }
+        }
+    }
+    if agrees::is_selected(only) && workspace::find_program("fio").is_none() {
+        eprintln!("skipped: {}: fio is not installed (package fio)", agrees::NAME);
+    } else if agrees::is_selected(only) {
+        let measured = scratch
+            .file(options.scratch_mib)
+            .and_then(|target| agrees::measure(only, options.rounds, &target));
+        match measured {
+            Ok(measured) => figures.extend(measured),
+            Err(error) => {
+                failed = true;
+                eprintln!("failed: {error:#}");
             }
         }
     }
@@ -151,15 +167,20 @@ fn run_contest(
     measured.map(Some)
 }
 
+/// Whether a group of comparisons beside the contests is selected.
+fn is_other_selected(only: Option<&str>) -> bool {
+    buffered::is_selected(only) || nbd::is_selected(only) || agrees::is_selected(only)
+}
+
 fn selected(only: Option<&str>) -> Result<(Vec<&'static Contest>, Vec<&'static CrateBench>)> {
     let is_selected = |name: &str| only.is_none_or(|text| name.contains(text));
     let contests: Vec<_> = CONTESTS.iter().filter(|contest| is_selected(contest.name)).collect();
     let crate_benches: Vec<_> = CRATE_BENCHES.iter().filter(|bench| is_selected(bench.name)).collect();
-    let is_other = buffered::is_selected(only) || nbd::is_selected(only);
-    if contests.is_empty() && crate_benches.is_empty() && !is_other {
+    if contests.is_empty() && crate_benches.is_empty() && !is_other_selected(only) {
         let others =
             CRATE_BENCHES.iter().map(|bench| bench.name).chain(buffered::names()).chain(nbd::names());
-        let names: Vec<_> = CONTESTS.iter().map(|contest| contest.name).chain(others).collect();
+        let names = CONTESTS.iter().map(|contest| contest.name).chain(others).map(str::to_owned);
+        let names: Vec<_> = names.chain(agrees::names()).collect();
         bail!(
             "no contest has `{}` in its name; use a part of: {}",
             only.unwrap_or_default(),

@@ -23,6 +23,7 @@ static NOOP: PathRow = PathRow {
         queue: false,
         cache: false,
         priorities: false,
+        polls: false,
         durable_writes: true,
         stripes: false,
     },

@@ -32,6 +32,8 @@ pub enum Contents {
         /// The content of a write.
         of: Box<Contents>,
     },
+    /// The blocks of a job that verifies a pattern.
+    Verified(VerifyPattern),
     /// Each chunk begins with incompressible bytes; the rest are zeroes, or a pattern. Unique in each write.
     Compressible {
         /// The rest of a chunk in percent, 1 to 100.
@@ -54,6 +56,7 @@ impl Contents {
             Self::Zeroes => buffer.fill(0),
             Self::Pattern(pattern) => repeat(pattern, buffer),
             Self::Duplicates { of, .. } => of.fill(seed, buffer),
+            Self::Verified(pattern) => pattern.fill(0, buffer),
             Self::Compressible { percent, chunk_bytes, pattern } => {
                 random::fill(seed, buffer);
                 for chunk in buffer.chunks_mut(*chunk_bytes as usize) {
@@ -74,17 +77,93 @@ impl Contents {
         match self {
             Self::Random => "random".to_owned(),
             Self::Zeroes => "zeroes".to_owned(),
-            Self::Pattern(pattern) => {
-                let mut name = "pattern 0x".to_owned();
-                for byte in pattern {
-                    let _ = write!(name, "{byte:02x}");
-                }
-                name
-            }
+            Self::Pattern(pattern) => format!("pattern {}", digits(pattern)),
+            Self::Verified(pattern) => format!("pattern {}", pattern.name()),
             Self::Compressible { percent, .. } => format!("{percent}% compressible"),
             Self::Duplicates { percent, of, .. } => format!("{percent}% duplicates, {}", of.name()),
         }
     }
+}
+
+/// Bytes that fill each verified block again and again from its start, with the offset of the block in some places.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct VerifyPattern {
+    bytes: Vec<u8>,
+    /// The places of the offset, 8 bytes each, in rising order.
+    offsets: Vec<usize>,
+}
+
+impl VerifyPattern {
+    const OFFSET_BYTES: usize = size_of::<u64>();
+
+    /// A pattern as fio writes it: as [`parse_pattern`], with `%o` for the offset of the block.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut pattern = Self::default();
+        for (number, part) in text.trim().split("%o").enumerate() {
+            if number > 0 {
+                pattern.offsets.push(pattern.bytes.len());
+                pattern.bytes.extend([0; Self::OFFSET_BYTES]);
+            }
+            if !part.trim().is_empty() {
+                pattern.bytes.extend(parse_pattern(part)?);
+            }
+        }
+        (!pattern.bytes.is_empty()).then_some(pattern)
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Fills a block.
+    pub(crate) fn fill(&self, offset: u64, block: &mut [u8]) {
+        repeat(&self.bytes, block);
+        for piece in block.chunks_mut(self.bytes.len().max(1)) {
+            for &at in &self.offsets {
+                let end = piece.len().min(at + Self::OFFSET_BYTES);
+                if let Some(place) = piece.get_mut(at..end) {
+                    place.copy_from_slice(&offset.to_le_bytes()[..place.len()]);
+                }
+            }
+        }
+    }
+
+    /// The first byte of a block that differs.
+    pub(crate) fn first_difference(&self, offset: u64, block: &[u8]) -> Option<usize> {
+        let expected = |index: usize| {
+            let of_offset = self.offsets.iter().find(|at| (**at..**at + Self::OFFSET_BYTES).contains(&index));
+            of_offset.map_or(self.bytes[index], |at| offset.to_le_bytes()[index - at])
+        };
+        block.chunks(self.bytes.len().max(1)).enumerate().find_map(|(number, piece)| {
+            if self.offsets.is_empty() && *piece == self.bytes[..piece.len()] {
+                return None;
+            }
+            let differs = (0..piece.len()).find(|index| piece[*index] != expected(*index));
+            differs.map(|index| number * self.bytes.len() + index)
+        })
+    }
+
+    fn name(&self) -> String {
+        let mut parts = Vec::new();
+        let mut from = 0;
+        for &at in &self.offsets {
+            parts.extend((at > from).then(|| digits(&self.bytes[from..at])));
+            parts.push("%o".to_owned());
+            from = at + Self::OFFSET_BYTES;
+        }
+        parts.extend((from < self.bytes.len()).then(|| digits(&self.bytes[from..])));
+        parts.join(" ")
+    }
+}
+
+/// Bytes as a number in hexadecimal digits.
+fn digits(bytes: &[u8]) -> String {
+    let mut name = "0x".to_owned();
+    for byte in bytes {
+        let _ = write!(name, "{byte:02x}");
+    }
+    name
 }
 
 /// Makes the content of each write of a job whose writes have duplicates.

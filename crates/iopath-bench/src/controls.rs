@@ -90,6 +90,12 @@ pub struct Series {
     pub latency: Option<PathBuf>,
     /// See `throughput`.
     pub iops: Option<PathBuf>,
+    /// Of histograms.
+    pub histograms: Option<PathBuf>,
+    /// The time that a histogram covers; zero for none.
+    pub histogram_interval: Duration,
+    /// Two to this power classes of fio are one of a histogram.
+    pub coarseness: u32,
     /// The time that one line covers; zero for a line for each transfer.
     pub average: Duration,
     /// Whether the series of several jobs and clones go to one file, without a number in its name. This one then begins
@@ -106,16 +112,26 @@ pub struct Series {
 impl Series {
     /// Whether a file is written.
     pub fn is_used(&self) -> bool {
-        self.throughput.is_some() || self.latency.is_some() || self.iops.is_some()
+        self.throughput.is_some()
+            || self.latency.is_some()
+            || self.iops.is_some()
+            || self.histograms.is_some()
     }
 
     /// The files of the job with this number, from 1 on in its file: `NAME_KIND.NUMBER.log`, as in fio; of several
-    /// clones `NAME_KIND.log`. In the order of throughput, latency, latency from the submission, and transfers a
-    /// second.
-    pub fn files(&self, number: usize) -> [Option<PathBuf>; 4] {
-        let Self { throughput, latency, iops, .. } = self;
+    /// clones `NAME_KIND.log`. In the order of throughput, latency, latency from the submission, transfers a second, and
+    /// histograms.
+    pub fn files(&self, number: usize) -> [Option<PathBuf>; 5] {
+        let Self { throughput, latency, iops, histograms, .. } = self;
         let number = self.joined.map_or_else(|| format!(".{number}"), |_| String::new());
-        [(throughput, "bw"), (latency, "lat"), (latency, "clat"), (iops, "iops")].map(|(name, kind)| {
+        let kinds = [
+            (throughput, "bw"),
+            (latency, "lat"),
+            (latency, "clat"),
+            (iops, "iops"),
+            (histograms, "clat_hist"),
+        ];
+        kinds.map(|(name, kind)| {
             let mut file = name.as_ref()?.as_os_str().to_owned();
             file.push(format!("_{kind}{number}.log"));
             Some(file.into())

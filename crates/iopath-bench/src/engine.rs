@@ -160,10 +160,11 @@ impl RunningJobs<'_> {
         let connected = catch_unwind(AssertUnwindSafe(|| {
             let [on_volume, _] = self.of_volume(number);
             let applied = worker.workload.controls.thread.apply(on_volume as usize);
-            applied.and_then(|()| self.connect(number))
+            applied.and_then(|locked| Ok((locked, self.connect(number)?)))
         }));
-        let mut connection = match connected {
-            Ok(Ok(connection)) => connection,
+        // The locked memory stays until the thread ends.
+        let (_locked, mut connection) = match connected {
+            Ok(Ok(connected)) => connected,
             Ok(Err(error)) => return report(Outcome::NotConnected(error)),
             Err(panic) => return report(Outcome::Panicked(panic)),
         };
@@ -358,6 +359,7 @@ impl RunningJobs<'_> {
             seed: worker.seed(),
             contents: &workload.contents,
             fills: workload.verify.is_some() && record.is_some(),
+            huge_pages: workload.controls.thread.huge_pages,
             waits: workload.is_paced() && workload.depth_in_flight() > 1,
         })
     }
@@ -412,6 +414,7 @@ pub(crate) fn read_back(
         seed: 0,
         contents: &Contents::Random,
         fills: true,
+        huge_pages: false,
         waits: false,
     };
     let mut connection = path.connect(&spec)?;

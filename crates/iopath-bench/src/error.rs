@@ -72,6 +72,27 @@ pub enum BenchError {
         /// The system's error.
         source: io::Error,
     },
+    /// The disk completes no requests without interrupts.
+    #[error(
+        "hipri: {} has no polled queues (queue/io_poll is not 1), so its completions need interrupts; remove hipri, or load \
+         its driver with such queues (nvme.poll_queues=N, virtio_blk.poll_queues=N)",
+        disk.as_ref().map_or_else(|| "the target is on no single disk, which".to_owned(), |disk| format!("disk {disk}"))
+    )]
+    NoPolling {
+        /// The kernel's name of the disk.
+        disk: Option<String>,
+    },
+    /// Too few reserved huge pages are free.
+    #[error(
+        "no huge pages for buffers of {bytes} bytes: {source}; reserve {} of 2 MiB for each clone (sysctl vm.nr_hugepages=N), or \
+         remove mem, as larger buffers are on transparent huge pages", bytes.div_ceil(2 << 20)
+    )]
+    NoHugePages {
+        /// The size of the buffers in bytes.
+        bytes: usize,
+        /// The system's error.
+        source: io::Error,
+    },
     /// The target disappeared during the run.
     #[error("{} no longer exists: it was removed or renamed during the run", target.display())]
     Gone {
@@ -283,6 +304,8 @@ impl BenchError {
             | Self::Simulation { .. }
             | Self::Interrupted
             | Self::Thread { .. }
+            | Self::NoPolling { .. }
+            | Self::NoHugePages { .. }
             | Self::Gone { .. }
             | Self::NoPermission { .. }
             | Self::NoScratch { .. }
@@ -339,6 +362,8 @@ impl BenchError {
             | Self::Model(_)
             | Self::Simulation { .. }
             | Self::Thread { .. }
+            | Self::NoPolling { .. }
+            | Self::NoHugePages { .. }
             | Self::Unaligned { .. }
             | Self::UnalignedStart { .. }
             | Self::NoThread { .. }

@@ -20,7 +20,7 @@ use crate::place::{Medium, Place};
 use crate::sync_writes::SyncWrites;
 use crate::thread_settings::IoPriority;
 
-pub use iopath_os::kernel::{Direction, Done, Transfer};
+pub use iopath_os::kernel::{Direction, Done, Polling, Transfer};
 
 /// One way to move bytes between memory and a target.
 pub struct PathRow {
@@ -56,6 +56,8 @@ pub struct Capabilities {
     pub cache: bool,
     /// Each transfer may have a priority of its own.
     pub priorities: bool,
+    /// The job can poll the device for completions, and the kernel for submissions.
+    pub polls: bool,
     /// A write may complete when its bytes are on the medium, and not before.
     pub durable_writes: bool,
     /// Accesses several files of this machine as one: a stripe that iopath makes of them.
@@ -86,6 +88,8 @@ impl Capabilities {
             Place::Cache => self.cache,
             Place::Synchronous => self.synchronous,
             Place::Priorities => self.priorities,
+            Place::Polling => self.polls,
+            Place::Kernel => self.needs_target && !self.queue,
             Place::DurableWrites => self.durable_writes && medium != Medium::Model,
             Place::Storage(_) => medium != Medium::Model,
             Place::Local(_) => medium == Medium::Local,
@@ -122,6 +126,8 @@ pub struct OpenSpec<'a> {
     pub device_depth: Option<u32>,
     /// The I/O engine, for a path with a queue.
     pub engine: Engine,
+    /// How a path with [`Capabilities::polls`] finds work.
+    pub polling: Polling,
     /// The settings of iopath's page cache, for a path that has it.
     pub cache: &'a CacheSettings,
     /// Receives the events of each queue, for a path with a queue.
@@ -193,6 +199,8 @@ pub struct JobSpec<'a> {
     pub contents: &'a Contents,
     /// Whether the caller fills the buffers of writes.
     pub fills: bool,
+    /// Whether the buffers of a path of the kernel lie on reserved huge pages.
+    pub huge_pages: bool,
     /// Whether the caller uses [`Connection::reap_within`].
     pub waits: bool,
 }
@@ -297,6 +305,7 @@ mod tests {
             queue: false,
             cache: false,
             priorities: false,
+            polls: false,
             durable_writes: true,
             stripes: false,
         };
@@ -314,6 +323,7 @@ mod tests {
             queue: true,
             cache: false,
             priorities: false,
+            polls: false,
             durable_writes: true,
             stripes: false,
         };

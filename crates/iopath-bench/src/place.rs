@@ -12,6 +12,10 @@ pub enum Place {
     Synchronous,
     /// On paths whose transfers may have priorities of their own.
     Priorities,
+    /// On paths that can poll instead of waiting for interrupts.
+    Polling,
+    /// On the kernel's own paths.
+    Kernel,
     /// On storage of this machine and exports of servers; on models it does not, for this reason.
     Storage(&'static str),
     /// On storage of this machine; on models and exports it does not, for this reason.
@@ -55,6 +59,13 @@ impl Place {
             Self::Priorities => format!(
                 "path {path} has no priorities of single transfers and does not accept {option}; omit it, or use path \
                  kernel-uring"
+            ),
+            Self::Polling => format!(
+                "path {path} waits for interrupts and does not accept {option}; omit it, or use path kernel-uring"
+            ),
+            Self::Kernel => format!(
+                "path {path} has buffers of its own and does not accept {option} (`{value}`); omit it, or use a path of the \
+                 kernel"
             ),
             Self::Storage(reason) | Self::Local(reason) => format!("{reason}; omit {option}"),
             Self::DurableWrites => format!(

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use iopath::Engine;
 use iopath_core::elevator::ElevatorSpec;
+pub use iopath_os::kernel::Polling;
 
 pub use crate::batches::Batches;
 use crate::cache::CacheSettings;
@@ -108,12 +109,14 @@ pub struct Verify {
     pub fatal: bool,
     /// Whether the first blocks with faults are written to files.
     pub dump: bool,
+    /// Whether each block has [`Contents::Verified`], without checksums.
+    pub is_pattern: bool,
 }
 
 impl Default for Verify {
     /// Reads all written blocks back after each repetition.
     fn default() -> Self {
-        Self { after: true, backlog: None, fatal: false, dump: false }
+        Self { after: true, backlog: None, fatal: false, dump: false, is_pattern: false }
     }
 }
 
@@ -236,6 +239,8 @@ pub struct Workload {
     pub device_depth: Option<DeviceDepth>,
     /// The I/O engine, on a path with a queue of iopath; unset is [`Engine::Auto`].
     pub engine: Option<Engine>,
+    /// How the job and the kernel find work, on a path that can poll.
+    pub polling: Polling,
     /// The settings of iopath's page cache, on a path that has it.
     pub cache: CacheSettings,
     /// The request log, on a path with a queue of iopath.
@@ -289,6 +294,7 @@ impl Default for Workload {
             elevator: None,
             device_depth: None,
             engine: None,
+            polling: Polling::default(),
             cache: CacheSettings::default(),
             log: None,
             host: None,

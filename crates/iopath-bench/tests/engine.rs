@@ -104,6 +104,7 @@ fn row(failure: Failure) -> &'static PathRow {
         queue: false,
         cache: false,
         priorities: false,
+        polls: false,
         durable_writes: true,
         stripes: false,
     };

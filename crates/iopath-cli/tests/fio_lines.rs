@@ -11,14 +11,14 @@ use crate::support::{iopath, scratch_directory};
 /// The inputs that are refused, with the key, value or option in the message.
 const REFUSED: &[(&str, &str)] = &[
     ("ceph, pool over RBD", "ioengine=rbd"),
-    ("io_uring, polled device", "hipri"),
+    ("io_uring, polled device", "polled queues"),
     ("network file system, every file of a directory", "blocks that are not in one chunk"),
     ("soak test, several writers verify one file", "verify needs one job at a time"),
     ("user space driver", "ioengine=spdk"),
 ];
 
 /// The inputs, and those that run: more than 74 of 78.
-const COUNTS: [usize; 2] = [90, 85];
+const COUNTS: [usize; 2] = [96, 91];
 
 /// An input: the place where it was found, and the arguments of fio.
 struct Input {
@@ -77,10 +77,12 @@ fn published_lines_and_files_run_or_are_refused_by_name() {
         }
         let refused = REFUSED.iter().find(|(place, _)| *place == input.place);
         let is_as_expected = match refused {
+            // A disk with polled queues runs this one.
+            Some((_, "polled queues")) if output.status.success() => true,
             Some((_, named)) => output.status.code() == Some(1) && stderr.contains(named),
             None => output.status.success(),
         };
-        ran += usize::from(output.status.success());
+        ran += usize::from(output.status.success() && refused.is_none());
         if !is_as_expected {
             failed.push(format!("{}: {:?}: {stderr}", input.place, output.status.code()));
         }

@@ -52,17 +52,17 @@ fn options_replace_the_keys_of_all_jobs() {
 
 #[test]
 fn an_unsupported_key_is_an_error_or_a_warning() {
-    let (_directory, file) = with_file("[a]\nsize=64k\nhipri=1\n");
+    let (_directory, file) = with_file("[a]\nsize=64k\nthp=1\n");
     let output = run(&file, &[]);
     let name = format!("{}:3: ", file.display());
     assert_eq!(output.status.code(), Some(2));
     assert!(
-        stderr(&output).starts_with(&format!("iopath: {name}key `hipri` is not supported")),
+        stderr(&output).starts_with(&format!("iopath: {name}key `thp` is not supported")),
         "{}",
         stderr(&output)
     );
     let output = run(&file, &["--lenient", "--json"]);
-    assert!(stderr(&output).contains(&format!("iopath: {name}ignored: key `hipri`")), "{}", stderr(&output));
+    assert!(stderr(&output).contains(&format!("iopath: {name}ignored: key `thp`")), "{}", stderr(&output));
     assert_eq!(json_of(&output)["runs"][0]["ios"], 16);
 }
 

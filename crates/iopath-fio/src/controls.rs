@@ -34,6 +34,9 @@ pub(super) fn controls(job: &Job, overwrite: bool) -> Result<Controls, JobFileEr
         throughput: named(&keys.throughput_log),
         latency: named(&keys.latency_log),
         iops: named(&keys.iops_log),
+        histograms: named(&keys.histogram_log),
+        histogram_interval: keys.histogram_interval,
+        coarseness: keys.histogram_coarseness,
         average: keys.log_average,
         // `join_series` has the files of all jobs.
         joined: keys.joins_logs.then_some(false),

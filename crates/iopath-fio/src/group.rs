@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::error::JobFileError;
 use super::job::Job;
-use super::members::{Member, of_all_clones};
 use super::kept::Prepared;
+use super::members::{Member, of_all_clones};
 use super::place::Place;
 use super::results::{GroupRun, group_result, job_result};
 use super::verified::PlaceRecord;

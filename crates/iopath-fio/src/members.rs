@@ -106,6 +106,9 @@ impl Member {
         let rates = rates(job)?;
         let flushes = job.fsync_every.or(job.fdatasync_every);
         let data_flushes = job.fdatasync_every.filter(|_| job.fsync_every.is_some());
+        if job.verifies && job.verify.is_pattern && job.contents.verified.is_empty() {
+            return Err(job.problem("verify=pattern needs the bytes of a block; add verify_pattern"));
+        }
         let zones = job.zones().map_err(|problem| job.problem(problem))?;
         let workload = Workload {
             path,

@@ -9,8 +9,8 @@ use super::JobFile;
 use super::error::JobFileError;
 use super::group::JobGroup;
 use super::job::Job;
-use super::members::{Member, path};
 use super::kept::KeptFiles;
+use super::members::{Member, path};
 use super::place::{Access, Place};
 use super::places::{Plans, plan, prepare};
 use super::results::{GroupRun, skips_later_groups};
@@ -255,6 +255,10 @@ fn without_effect(job: &Job) -> impl Iterator<Item = String> {
             job.steady.is_some() && is_off(job.steady_window),
             "steadystate has no effect without a window (steadystate_duration)",
         ),
+        (
+            job.controls.histogram_log.is_some() && job.controls.histogram_interval.is_zero(),
+            "write_hist_log has no lines without the time of a histogram (log_hist_msec)",
+        ),
     ];
     keys.into_iter()
         .filter(|(is_so, _)| *is_so)
@@ -296,7 +300,7 @@ fn check_series(jobs: &[Job], members: &[Vec<Member>]) -> Result<(), JobFileErro
         let is_users = |file: &PathBuf| file.symlink_metadata().is_ok() && !is_kept(file);
         if let Some(file) = series.files(number).into_iter().flatten().find(is_users) {
             return Err(jobs[member.job].problem(format!(
-                "{} exists and was not written by iopath; use another name (write_bw_log, write_lat_log, write_iops_log), or \
+                "{} exists and was not written by iopath; use another name (write_bw_log, write_lat_log, write_iops_log, write_hist_log), or \
                  replace it with --overwrite (of `iopath fio`: --allow-overwrite)",
                 file.display()
             )));

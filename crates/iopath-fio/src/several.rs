@@ -150,8 +150,10 @@ fn check_sizes(job: &Job, sizes: &[u64]) -> Result<(), JobFileError> {
 fn check_commas(job: &Job, files: &[PathBuf]) -> Result<(), JobFileError> {
     match files.iter().find(|file| file.to_string_lossy().contains(',')) {
         None => Ok(()),
-        Some(file) => Err(job
-            .problem(format!("{} has a comma in its name, and is one of several files", file.display()))),
+        Some(file) => {
+            Err(job
+                .problem(format!("{} has a comma in its name, and is one of several files", file.display())))
+        }
     }
 }
 

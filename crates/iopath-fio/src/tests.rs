@@ -155,7 +155,7 @@ fn a_stonewall_starts_a_group() {
 #[test]
 fn an_unsupported_key_is_refused_with_its_name_and_line() {
     for (line, named) in [
-        ("hipri=1", "f.fio:3: key `hipri` is not supported: a job waits for interrupts"),
+        ("thp=1", "f.fio:3: key `thp` is not supported: huge pages of mapped files"),
         ("frobnicate=1", "f.fio:3: key `frobnicate` is unknown; "),
         (
             "thinktime_spin=5",

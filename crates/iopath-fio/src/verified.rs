@@ -7,6 +7,7 @@ use super::members::Member;
 use super::place::Place;
 use iopath_bench::shape::common;
 use iopath_bench::verify::record::Record;
+use iopath_bench::workload::Workload;
 
 /// The record of a place.
 #[derive(Debug)]
@@ -44,12 +45,25 @@ pub(super) fn records(
             let offset = member.workload.start_bytes - start_bytes;
             common(common(block, member.workload.unit_bytes()), offset)
         });
+        let contents = &first.workload.contents;
+        if let Some(other) = verifies().find(|member| !has_same_contents(&member.workload, &first.workload)) {
+            return Err(jobs[other.job].problem(format!(
+                "it verifies other contents of the same file than job {}; use one verify and one verify_pattern",
+                jobs[first.job].name
+            )));
+        }
         let has_writer = verifies().any(|member| member.workload.rw.writes());
         let record = Record::fitting(start_bytes, end_bytes, block_bytes as u32, has_writer);
-        let record = record.map_err(|error| jobs[first.job].refused(&error))?;
+        let record = record.map_err(|error| jobs[first.job].refused(&error))?.with_contents(contents);
         records.push(PlaceRecord { place: first.place.clone(), record });
     }
     Ok(records)
+}
+
+/// Whether the blocks of both have stamps, or the same pattern.
+fn has_same_contents(one: &Workload, other: &Workload) -> bool {
+    let pattern = |workload: &Workload| workload.verify.is_some_and(|verify| verify.is_pattern);
+    pattern(one) == pattern(other) && (!pattern(one) || one.contents == other.contents)
 }
 
 /// Checks that each block has one writer at a time, which verifies too.

@@ -7,4 +7,5 @@ mod jobfile_controls;
 mod jobfile_keys;
 mod jobfile_models;
 mod kept_files;
+mod pasted_keys;
 mod places;

@@ -55,6 +55,7 @@ macro_rules! rows {
                 queue: false,
                 cache: false,
                 priorities: false,
+                polls: false,
                 durable_writes: true,
                 stripes: false,
             },
@@ -296,7 +297,8 @@ fn a_device_that_does_not_flush_loses_or_tears_the_last_writes() {
 
 #[test]
 fn a_backlog_finds_a_fault_during_the_job_and_a_fatal_one_ends_it() {
-    let verify = Verify { after: false, backlog: NonZeroU64::new(4), fatal: true, dump: false };
+    let verify =
+        Verify { after: false, backlog: NonZeroU64::new(4), fatal: true, dump: false, is_pattern: false };
     let fatal = Workload { verify: Some(verify), ..workload(&LOST, 2) };
     let result = run(&fatal, &mut Silent).unwrap();
     assert_eq!(result.verify.unwrap().lost, 1);

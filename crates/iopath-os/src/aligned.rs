@@ -67,6 +67,27 @@ impl AlignedBuf {
         Self::mapped(len, len.next_multiple_of(HUGE_PAGE_BYTES)).or_else(|_| Self::new(len))
     }
 
+    /// Same as [`AlignedBuf::new`], on huge pages that the administrator has reserved (`vm.nr_hugepages`).
+    ///
+    /// # Errors
+    /// [`NoMemory`]: fewer of them are free.
+    pub(crate) fn on_huge_pages(len: usize) -> Result<Self, NoMemory> {
+        let taken = len.max(1).checked_next_multiple_of(HUGE_PAGE_BYTES);
+        let taken = taken.filter(|&taken| isize::try_from(taken).is_ok());
+        let taken =
+            taken.ok_or_else(|| NoMemory { bytes: len, source: std::io::ErrorKind::OutOfMemory.into() })?;
+        let start = system::take_huge(taken).map_err(|source| NoMemory { bytes: len, source })?;
+        Ok(Self { start, len, taken, is_sparse: false })
+    }
+
+    /// Keeps the region in memory (`mlock(2)`) until it is released.
+    ///
+    /// # Errors
+    /// The error of the system: ENOMEM or EPERM past the limit of locked memory.
+    pub(crate) fn lock(&self) -> std::io::Result<()> {
+        system::lock(self.start, self.taken)
+    }
+
     /// Reserves addresses for `len` zeroed bytes. Only written pages take memory, so `len` may exceed the memory of the
     /// machine. There is no error later: a write of a page for which there is no memory ends the process.
     pub(crate) fn sparse(len: usize) -> Result<Self, NoMemory> {
@@ -184,7 +205,7 @@ pub(crate) mod system {
     use std::io;
     use std::ptr::{self, NonNull};
 
-    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap_anonymous, munmap};
 
     /// Maps `bytes` (whole pages) of zeroed private memory. The kernel aligns it to a page.
     pub(super) fn take(bytes: usize, _page: usize) -> io::Result<NonNull<u8>> {
@@ -193,6 +214,21 @@ pub(crate) mod system {
             mmap_anonymous(ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)?
         };
         NonNull::new(start.cast::<u8>()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+    }
+
+    /// Does the same as [`take`], on reserved huge pages of 2 MiB. `bytes` is whole huge pages.
+    pub(super) fn take_huge(bytes: usize) -> io::Result<NonNull<u8>> {
+        let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
+        // SAFETY: as in `take`.
+        let start =
+            unsafe { mmap_anonymous(ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags)? };
+        NonNull::new(start.cast::<u8>()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+    }
+
+    /// Locks whole pages of a mapping of this module into memory.
+    pub(super) fn lock(start: NonNull<u8>, bytes: usize) -> io::Result<()> {
+        // SAFETY: the call changes no content; an address that is not mapped is an error.
+        Ok(unsafe { mlock(start.as_ptr().cast::<c_void>(), bytes) }?)
     }
 
     /// Does the same as [`take`], without a reservation of memory.
@@ -246,6 +282,14 @@ pub(crate) mod system {
 
     pub(super) fn reserve(bytes: usize, page: usize) -> io::Result<NonNull<u8>> {
         take(bytes, page)
+    }
+
+    pub(super) fn take_huge(_bytes: usize) -> io::Result<NonNull<u8>> {
+        Err(io::ErrorKind::OutOfMemory.into())
+    }
+
+    pub(super) fn lock(_start: NonNull<u8>, _bytes: usize) -> io::Result<()> {
+        Ok(())
     }
 
     /// # Safety

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use iopath_os::kernel::{self, Direction, Done, Mmap, OneAtATime, Pread, Slots, Transfer, Uring};
+use iopath_os::kernel::{self, Direction, Done, Mmap, OneAtATime, Polling, Pread, Slots, Transfer, Uring};
 use tempfile::NamedTempFile;
 
 const BLOCK: u32 = 8192;
@@ -40,6 +40,31 @@ fn uring(file: File, depth: u32) -> Option<Uring> {
     Uring::new(file, slots(depth), 4096)
         .inspect_err(|error| eprintln!("skipped: no io_uring here ({error})"))
         .ok()
+}
+
+#[test]
+fn a_ring_with_a_thread_of_the_kernel_for_submissions_transfers_the_same_bytes() {
+    let scratch = scratch();
+    for cpu in [None, Some(0)] {
+        let file = kernel::open(scratch.path(), true, false).unwrap();
+        let polling = Polling { submissions: true, cpu, ..Polling::default() };
+        let mut ring = match Uring::with_polling(file, slots(4), 4096, polling) {
+            Ok(ring) => ring,
+            Err(error) => return eprintln!("skipped: no polled submissions here ({error})"),
+        };
+        let mut done = Vec::new();
+        // More transfers than slots, so that entries of the queue are used again.
+        for round in 0..8 {
+            for slot in 0..4 {
+                ring.submit(slot, read(u64::from((round + slot) % 4) * u64::from(BLOCK))).unwrap();
+            }
+            while done.len() < 4 {
+                ring.reap(&mut done).unwrap();
+            }
+            assert!(done.drain(..).all(|done| done.result.is_ok()));
+        }
+        assert_eq!(ring.buffer(0), original(u64::from(7 % 4_u32) * u64::from(BLOCK)));
+    }
 }
 
 fn one(done: &mut Vec<Done>) -> io::Result<()> {

@@ -30,7 +30,7 @@ pub use distribution::{LatencyDistribution, PERCENTILES};
 pub use figures::{CacheFacts, CacheUse, Cpu, Device, DiskQueue, Latency, Spread, ThreadUse};
 pub use finding::{Confidence, Finding};
 pub use host::{DiskFacts, Host, ModelHostFacts, TargetFacts};
-pub use latencies::Latencies;
+pub use latencies::{FIO_BINS, Latencies, fio_bin_number};
 pub use latency_target::{DepthSearchResult, LatencyTargetResult};
 pub use origin::Origin;
 pub use path::{PATH_NAMES, WITHOUT_TARGET};

@@ -4,6 +4,8 @@ use super::Difference;
 use super::Support::{Partly, Yes};
 use super::{Decides, Kind, NONE, OptionRow, Refused, set};
 use crate::contents::parse_pattern;
+use crate::field::Field;
+use crate::place::Place;
 
 pub(super) const ROWS: &[OptionRow] = &[
     OptionRow::only_key(Yes, &["zero_buffers"], "writes have zeroes", |settings, given| {
@@ -19,8 +21,8 @@ pub(super) const ROWS: &[OptionRow] = &[
         "The content of writes, if it is not incompressible.",
         |ran| {
             let contents = &ran.workload.contents;
-            (*contents != crate::contents::Contents::Random && ran.workload.verify.is_none())
-                .then(|| contents.name().into())
+            let is_written = ran.workload.verify.is_none_or(|verify| verify.is_pattern);
+            (*contents != crate::contents::Contents::Random && is_written).then(|| contents.name().into())
         },
     ),
     OptionRow::only_key(
@@ -101,18 +103,25 @@ pub(super) const ROWS: &[OptionRow] = &[
         Partly,
         &["mem", "iomem"],
         "`malloc`, `shm`, `mmap` and `mmapshared`: buffers are anonymous memory, on huge pages if the kernel gives them to 2 MiB \
-         and more",
-        |_, given| match given.text()? {
-            "malloc" | "shm" | "mmap" | "mmapshared" => Ok(()),
-            "shmhuge" | "mmaphuge" | "cudamalloc" => {
-                Err(Refused::Value("buffers are anonymous memory; use malloc, shm, mmap or mmapshared"))
+         and more; `mmaphuge` and `shmhuge`: on huge pages that are reserved (`vm.nr_hugepages`), on paths of the kernel",
+        |settings, given| match given.text()? {
+            kind @ ("malloc" | "shm" | "mmap" | "mmapshared" | "shmhuge" | "mmaphuge") => {
+                settings.workload.controls.thread.huge_pages = kind.ends_with("huge");
+                Ok(())
+            }
+            "cudamalloc" => {
+                Err(Refused::Value("buffers are in the memory of this machine; use malloc, or mmaphuge"))
             }
             file if file.starts_with("mmap") && file.contains(':') => {
                 Err(Refused::Value("buffers are not mapped from a file; use mmap"))
             }
-            _ => Err(Refused::Expected("malloc, shm, mmap or mmapshared")),
+            _ => Err(Refused::Expected("malloc, shm, mmap, mmapshared, shmhuge or mmaphuge")),
         },
-    ),
+    )
+    .field(Field("memory of buffers"))
+    .only_on(&[Place::Kernel], |workload| {
+        workload.controls.thread.huge_pages.then(|| "huge pages".to_owned())
+    }),
     OptionRow::only_key(
         Partly,
         &["iomem_align", "mem_align"],

@@ -80,6 +80,12 @@ pub struct ControlKeys {
     pub latency_log: Option<LogName>,
     /// `write_iops_log`.
     pub iops_log: Option<LogName>,
+    /// `write_hist_log`.
+    pub histogram_log: Option<LogName>,
+    /// `log_hist_msec`.
+    pub histogram_interval: Duration,
+    /// `log_hist_coarseness`.
+    pub histogram_coarseness: u32,
     /// `log_avg_msec`.
     pub log_average: Duration,
     /// `per_job_logs=0`.

@@ -1,7 +1,7 @@
 //! Options of series over time, in the format of fio's logs. Only job files have them.
 
 use super::Support::Yes;
-use super::{OptionRow, set};
+use super::{OptionRow, Refused, set};
 
 pub(super) const ROWS: &[OptionRow] = &[
     OptionRow::only_key(
@@ -28,6 +28,32 @@ pub(super) const ROWS: &[OptionRow] = &[
         "transfers a second over time: `NAME_iops.NUMBER.log`",
         |settings, given| {
             settings.controls.iops_log = Some(given.log_name());
+            Ok(())
+        },
+    ),
+    OptionRow::only_key(
+        Yes,
+        &["write_hist_log"],
+        "histograms of the latencies from the submission over time, in the classes of fio: `NAME_clat_hist.NUMBER.log`",
+        |settings, given| {
+            settings.controls.histogram_log = Some(given.log_name());
+            Ok(())
+        },
+    ),
+    OptionRow::only_key(
+        Yes,
+        &["log_hist_msec"],
+        "the time that a histogram covers, in milliseconds; 0, the default, writes none",
+        set!(controls.histogram_interval = millis),
+    ),
+    OptionRow::only_key(
+        Yes,
+        &["log_hist_coarseness"],
+        "0 to 6: a class of a histogram has two to this power classes of fio",
+        |settings, given| {
+            let coarseness = u32::try_from(given.bytes()?).ok().filter(|coarseness| *coarseness <= 6);
+            settings.controls.histogram_coarseness =
+                coarseness.ok_or(Refused::Expected("a whole number from 0 to 6"))?;
             Ok(())
         },
     ),

@@ -10,6 +10,7 @@ use iopath_report::result::FioOutput;
 use super::control_keys::{ControlKeys, ExitWhat};
 use super::value::Amount;
 use crate::contents::Contents;
+use crate::contents::VerifyPattern;
 use crate::error::BenchError;
 use crate::model_host::ModelHost;
 use crate::path::PathRow;
@@ -176,6 +177,8 @@ pub struct ContentKeys {
     pub has_working_set: bool,
     /// `dedupe_global`.
     pub is_global: bool,
+    /// `verify_pattern`; empty without one.
+    pub verified: VerifyPattern,
 }
 
 impl ContentKeys {
@@ -307,6 +310,9 @@ impl Settings {
 
     /// The content of writes to a range of this size.
     pub fn written(&self, range_bytes: u64) -> Contents {
+        if self.verifies && self.verify.is_pattern {
+            return Contents::Verified(self.contents.verified.clone());
+        }
         self.contents.contents(range_bytes / self.block_bytes().max(1))
     }
 

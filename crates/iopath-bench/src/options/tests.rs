@@ -149,6 +149,7 @@ const VALUES: &[(&str, &str)] = &[
     ("dedupe_mode", "working_set"),
     ("dedupe_working_set_percentage", "10"),
     ("dedupe_global", "1"),
+    ("mem", "mmaphuge"),
     ("thinktime_blocks_type", "issue"),
     ("group_reporting", "1"),
     ("new_group", "1"),
@@ -164,6 +165,7 @@ const VALUES: &[(&str, &str)] = &[
     ("--verify-fatal", ""),
     ("verify_fatal", "1"),
     ("do_verify", "0"),
+    ("verify_pattern", "0xff%o"),
     ("verify_dump", "1"),
     ("--warm", ""),
     ("pre_read", "1"),
@@ -199,6 +201,10 @@ const VALUES: &[(&str, &str)] = &[
     ("numa_cpu_nodes", "0"),
     ("numa_mem_policy", "bind:0"),
     ("nice", "5"),
+    ("lockmem", "1m"),
+    ("hipri", "1"),
+    ("sqthread_poll", "1"),
+    ("sqthread_poll_cpu", "1"),
     ("prio", "4"),
     ("prioclass", "3"),
     ("priohint", "2"),
@@ -210,6 +216,9 @@ const VALUES: &[(&str, &str)] = &[
     ("write_bw_log", "a"),
     ("write_lat_log", "a"),
     ("write_iops_log", "a"),
+    ("write_hist_log", "a"),
+    ("log_hist_msec", "100"),
+    ("log_hist_coarseness", "4"),
     ("log_avg_msec", "100"),
     ("per_job_logs", "0"),
     ("log_offset", "1"),
@@ -217,9 +226,8 @@ const VALUES: &[(&str, &str)] = &[
 ];
 
 /// Keys that accept the values with which iopath agrees, and set nothing.
-const ONLY_CHECKED: [(&str, &str); 7] = [
+const ONLY_CHECKED: [(&str, &str); 6] = [
     ("iomem_align", "512"),
-    ("mem", "mmap"),
     ("slat_percentiles", "1"),
     ("fill_device", "1"),
     ("iodepth_batch", "16"),

@@ -2,7 +2,7 @@
 
 use super::Support::{Partly, Yes};
 use super::control_keys::{PriorityOfSize, class_of};
-use super::{Given, OptionRow, Refused, Settings, set};
+use super::{Difference, Given, Kind, NONE, OptionRow, Refused, Settings, set};
 use crate::field::Field;
 use crate::place::Place;
 use crate::thread_settings::{HINT_MAX, IoClass, MemoryPolicy, numbers};
@@ -56,6 +56,51 @@ pub(super) const ROWS: &[OptionRow] = &[
         memory_policy,
     )
     .of_thread(),
+    OptionRow::only_key(
+        Yes,
+        &["lockmem"],
+        "memory that is locked beside each clone during the run, so that less is left for the page cache",
+        set!(workload.controls.thread.locked_bytes = bytes),
+    )
+    .neutral(&["0"])
+    .of_thread(),
+    OptionRow::only_key(
+        Yes,
+        &["hipri"],
+        "1: the thread polls the disk for completions; path `kernel-uring`, on a disk with polled queues",
+        set!(workload.polling.completions = flag),
+    )
+    .switch()
+    .field(Field("polled completions"))
+    .only_on(&[Place::Polling], |workload| workload.polling.completions.then(String::new))
+    .states(
+        "polling",
+        Kind::Text,
+        Difference::RefusedOr(NONE),
+        "`completions` if the job polls the disk for them, `submissions` if a thread of the kernel polls for those; none \
+         without.",
+        |ran| {
+            let polling = ran.workload.polling;
+            let both = [(polling.completions, "completions"), (polling.submissions, "submissions")];
+            let names: Vec<_> = both.into_iter().filter(|(is_used, _)| *is_used).map(|(_, name)| name).collect();
+            (!names.is_empty()).then(|| names.join(", ").into())
+        },
+    ),
+    OptionRow::only_key(
+        Yes,
+        &["sqthread_poll"],
+        "1: a thread of the kernel polls for submissions; path `kernel-uring`",
+        set!(workload.polling.submissions = flag),
+    )
+    .switch()
+    .field(Field("polled submissions"))
+    .only_on(&[Place::Polling], |workload| workload.polling.submissions.then(String::new)),
+    OptionRow::only_key(Yes, &["sqthread_poll_cpu"], "the CPU of that thread", |settings, given| {
+        let cpu = u32::try_from(given.bytes()?);
+        settings.workload.polling.cpu = Some(cpu.map_err(|_| Refused::Expected("the number of a CPU"))?);
+        Ok(())
+    })
+    .only_on(&[Place::Polling], |_| None),
     OptionRow::only_key(Yes, &["nice"], "added to the nice value of the thread", |settings, given| {
         settings.workload.controls.thread.nice =
             given.text()?.parse().map_err(|_| Refused::Expected("a whole number from -20 to 19"))?;

@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 use super::Form::{Flag, One};
 use super::Support::{Partly, Yes};
 use super::{Decides, Difference, Given, Kind, NONE, OptionRow, Refused, Settings, set};
+use crate::contents::VerifyPattern;
 use crate::field::Field;
 use crate::place::Place;
 
@@ -28,7 +29,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         |ran| ran.workload.verify.map(|_| Value::Object(Map::new())),
     )
     .only_on(&[STORED], |workload| workload.verify.map(|_| String::new()))
-    .key(Partly, &["verify"], "`--verify`, in the format of iopath with any checksum of fio; no `pattern`").decides(Decides::Contents),
+    .key(Partly, &["verify"], "`--verify`, in the format of iopath with any checksum of fio; `pattern`: the bytes of `verify_pattern`").decides(Decides::Contents),
     OptionRow::option(
         "--verify-backlog",
         One("N"),
@@ -78,6 +79,19 @@ pub(super) const ROWS: &[OptionRow] = &[
     .only_on(&[STORED], |_| None),
     OptionRow::only_key(
         Partly,
+        &["verify_pattern"],
+        "the bytes of each block with `verify=pattern`, again and again from its start: as `buffer_pattern`, and `%o` for the offset \
+         of the block; no effect with a checksum",
+        |settings, given| {
+            const EXPECTED: Refused =
+                Refused::Expected("numbers, 0x and digits, texts in double quotes, or %o");
+            settings.contents.verified = VerifyPattern::parse(given.text()?).ok_or(EXPECTED)?;
+            Ok(())
+        },
+    ).decides(Decides::Contents)
+    .only_on(&[STORED], |_| None),
+    OptionRow::only_key(
+        Partly,
         &["verify_dump"],
         "1 writes the first 20 blocks with faults to files `NAME.OFFSET.received` and `.expected` in the current directory",
         set!(verify.dump = flag),
@@ -86,7 +100,8 @@ pub(super) const ROWS: &[OptionRow] = &[
 ];
 
 fn verify(settings: &mut Settings, given: &Given) -> Result<(), Refused> {
-    const CHECKSUMS: [&str; 17] = [
+    const CHECKSUMS: [&str; 18] = [
+        "pattern",
         "meta",
         "md5",
         "crc64",
@@ -106,9 +121,13 @@ fn verify(settings: &mut Settings, given: &Given) -> Result<(), Refused> {
         "0",
     ];
     if given.is_in_job_file() {
-        given.only(&CHECKSUMS, "verified blocks have the format of iopath, not one pattern, so that stale and misdirected blocks are found, too; use a \
-             checksum such as crc32c")?;
+        given.only(
+            &CHECKSUMS,
+            "verified blocks have the format of iopath, or a pattern; use a checksum such as crc32c",
+        )?;
     }
-    settings.verifies = given.text()? != "0";
+    let text = given.text()?;
+    settings.verifies = text != "0";
+    settings.verify.is_pattern = given.is_in_job_file() && text == "pattern";
     Ok(())
 }

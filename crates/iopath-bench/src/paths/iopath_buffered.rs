@@ -27,6 +27,7 @@ pub static ROW: PathRow = PathRow {
         queue: true,
         cache: true,
         priorities: false,
+        polls: false,
         durable_writes: true,
         stripes: true,
     },

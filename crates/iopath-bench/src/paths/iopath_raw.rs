@@ -16,6 +16,7 @@ pub(crate) static ROW: PathRow = PathRow {
         queue: true,
         cache: false,
         priorities: false,
+        polls: false,
         durable_writes: true,
         stripes: true,
     },

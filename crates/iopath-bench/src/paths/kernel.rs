@@ -5,7 +5,8 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use iopath_os::kernel::{self, Blocking, OneAtATime, Slots};
+use iopath_os::NoMemory;
+use iopath_os::kernel::{self, Blocking, OneAtATime, Polling, Slots};
 use iopath_os::target::DioAlignment;
 use rustix::fs::OFlags;
 
@@ -25,6 +26,7 @@ pub(super) struct KernelFile {
     pub(super) align_bytes: u32,
     pub(super) writes: bool,
     pub(super) size_bytes: u64,
+    pub(super) polling: Polling,
 }
 
 impl KernelFile {
@@ -33,7 +35,8 @@ impl KernelFile {
         let align_bytes = if direct { DioAlignment::discover(target)?.offset_bytes } else { 1 };
         let file = open_file(target, spec, direct).map_err(BenchError::open(target, spec.writes))?;
         let (target, writes, size_bytes) = (target.to_owned(), spec.writes, spec.size_bytes);
-        Ok(Self { connect, file, target, align_bytes, writes, size_bytes })
+        let polling = spec.polling;
+        Ok(Self { connect, file, target, align_bytes, writes, size_bytes, polling })
     }
 }
 
@@ -50,7 +53,13 @@ pub(super) fn open_file(target: &Path, spec: &OpenSpec, direct: bool) -> io::Res
 
 /// The buffers of a job, with the content of its writes.
 pub(super) fn slots_of(job: &JobSpec) -> Result<Slots, BenchError> {
-    let slots = Slots::new(job.depth, job.block_bytes, |bytes| job.contents.fill(job.seed, bytes))?;
+    let fill = |bytes: &mut [u8]| job.contents.fill(job.seed, bytes);
+    let slots = if job.huge_pages {
+        let slots = Slots::on_huge_pages(job.depth, job.block_bytes, fill);
+        slots.map_err(|NoMemory { bytes, source }| BenchError::NoHugePages { bytes, source })?
+    } else {
+        Slots::new(job.depth, job.block_bytes, fill)?
+    };
     Ok(if job.makes_unique() { slots } else { slots.without_stamps() })
 }
 

@@ -19,6 +19,7 @@ pub static ROW: PathRow = PathRow {
         queue: false,
         cache: false,
         priorities: false,
+        polls: false,
         durable_writes: true,
         stripes: true,
     },

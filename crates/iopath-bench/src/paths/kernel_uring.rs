@@ -8,6 +8,7 @@ use iopath_os::kernel::Uring;
 use super::kernel::KernelFile;
 use crate::error::BenchError;
 use crate::path::{Capabilities, Connection, Done, IoPath, OpenSpec, PathRow, Transfer};
+use crate::target::inspect;
 use crate::thread_settings::IoPriority;
 
 /// The row of the table.
@@ -21,6 +22,7 @@ pub static ROW: PathRow = PathRow {
         queue: false,
         cache: false,
         priorities: true,
+        polls: true,
         durable_writes: true,
         stripes: false,
     },
@@ -28,8 +30,15 @@ pub static ROW: PathRow = PathRow {
 };
 
 fn open(spec: &OpenSpec) -> Result<Box<dyn IoPath>, BenchError> {
+    if spec.polling.completions {
+        let info = inspect(spec.file())?;
+        let disk = info.backing.disk();
+        if disk.and_then(|disk| disk.polls) != Some(true) {
+            return Err(BenchError::NoPolling { disk: disk.map(|disk| disk.name.clone()) });
+        }
+    }
     let connect = |opened: &KernelFile, file, slots| {
-        let uring = Uring::new(file, slots, opened.align_bytes);
+        let uring = Uring::with_polling(file, slots, opened.align_bytes, opened.polling);
         Ok(Box::new(uring.map_err(|source| BenchError::UringRefused { source })?) as _)
     };
     Ok(Box::new(KernelFile::open(spec, true, connect)?))

@@ -17,6 +17,7 @@ pub(crate) static ROW: PathRow = PathRow {
         queue: false,
         cache: false,
         priorities: false,
+        polls: false,
         durable_writes: false,
         stripes: false,
     },

@@ -23,6 +23,7 @@ pub static ROW: PathRow = PathRow {
         queue: true,
         cache: false,
         priorities: false,
+        polls: false,
         durable_writes: true,
         stripes: false,
     },

@@ -100,6 +100,9 @@ impl<'a> Checker<'a> {
     }
 
     fn fill_block(&self, offset: u64, generation: u64, block: &mut [u8]) {
+        if let Some(pattern) = self.record.pattern() {
+            return pattern.fill(offset, block);
+        }
         let run = self.record.run;
         let sectors = (offset..).step_by(SECTOR_BYTES as usize);
         for (offset, sector) in sectors.zip(block.chunks_mut(SECTOR_BYTES as usize)) {
@@ -139,6 +142,15 @@ impl<'a> Checker<'a> {
     }
 
     fn content(&self, offset: u64, expected: Expected, block: &[u8]) -> Content {
+        if let Some(pattern) = self.record.pattern() {
+            // All writes have the same content, so an old one is not recognized.
+            return pattern.first_difference(offset, block).map_or(Content::Good, |byte| Content::Bad {
+                kind: FaultKind::Corrupt,
+                found: None,
+                belongs_to: None,
+                sector: byte as u64 / u64::from(SECTOR_BYTES),
+            });
+        }
         let sectors = || block.chunks(SECTOR_BYTES as usize).zip((offset..).step_by(SECTOR_BYTES as usize));
         let found = || sectors().map(|(sector, offset)| (Stamp::get(sector), offset));
         let bad = |kind, found, belongs_to, sector: usize| Content::Bad {

@@ -7,10 +7,11 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use crate::contents::VerifyPattern;
 use crate::host::memory_available_bytes;
 use crate::path::{Direction, Transfer};
 use crate::refusal::WorkloadError;
-use crate::workload::Workload;
+use crate::workload::{Contents, Workload};
 
 /// A read has returned the last write of the block.
 const SEEN_LAST: u32 = 1;
@@ -31,6 +32,8 @@ pub struct Record {
     /// Whether a job of this run writes to the range. If not, every block must have a stamp of an earlier run.
     has_writer: bool,
     has_written: AtomicBool,
+    /// The content of each block; none if blocks have stamps.
+    pattern: Option<VerifyPattern>,
 }
 
 /// The expected content of a block.
@@ -55,7 +58,22 @@ impl Record {
     ) -> Self {
         let count = (end_bytes - start_bytes) / u64::from(block_bytes);
         let blocks = (0..count).map(|_| AtomicU32::new(0)).collect();
-        Self { run, start_bytes, block_bytes, blocks, has_writer, has_written: AtomicBool::new(false) }
+        let has_written = AtomicBool::new(false);
+        Self { run, start_bytes, block_bytes, blocks, has_writer, has_written, pattern: None }
+    }
+
+    /// The same record of blocks with the content of a workload, if that is a pattern.
+    #[must_use]
+    pub fn with_contents(self, contents: &Contents) -> Self {
+        match contents {
+            Contents::Verified(pattern) => Self { pattern: Some(pattern.clone()), ..self },
+            _ => self,
+        }
+    }
+
+    /// The content of each block; none if blocks have stamps.
+    pub(super) fn pattern(&self) -> Option<&VerifyPattern> {
+        self.pattern.as_ref()
     }
 
     /// The record of one workload that ends at `end_bytes`, for a run of its own.
@@ -64,7 +82,8 @@ impl Record {
     /// [`WorkloadError::Buffers`]: it does not fit in memory.
     pub(crate) fn of(workload: &Workload, end_bytes: u64) -> Result<Self, WorkloadError> {
         let (start_bytes, block_bytes) = (workload.start_bytes, workload.unit_bytes() as u32);
-        Self::fitting(start_bytes, end_bytes, block_bytes, workload.rw.writes())
+        let record = Self::fitting(start_bytes, end_bytes, block_bytes, workload.rw.writes())?;
+        Ok(record.with_contents(&workload.contents))
     }
 
     /// A record that fits in memory, with a random number of the run.

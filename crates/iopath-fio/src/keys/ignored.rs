@@ -27,11 +27,6 @@ pub(super) const KEYS: &[Key] = &[
     ),
     no_effect(&["verify_interval", "verify_pattern_interval"], Number, "each 512 bytes have a checksum"),
     no_effect(
-        &["verify_pattern"],
-        Text,
-        "the content of a verified block depends on its offset and its write, so that more faults are found",
-    ),
-    no_effect(
         &["verify_write_sequence", "verify_header_seed", "experimental_verify"],
         Flag,
         "each write of a block has a number",
@@ -90,8 +85,6 @@ pub(super) const KEYS: &[Key] = &[
     no_effect(&["disk_util", "block_error_percentiles"], Flag, OUTPUT),
     no_effect(&["clocksource"], Names(&["gettimeofday", "clock_gettime", "cpu"]), OUTPUT),
     no_effect(&["unit_base"], Names(&["0", "8", "1"]), OUTPUT),
-    no_effect(&["log_hist_msec"], Number, "of `write_hist_log` only, which is refused"),
-    no_effect(&["log_hist_coarseness"], Range(0, 6), "of `write_hist_log` only, which is refused"),
     no_effect(&["flow_watermark", "percentage_sequential", "rwmixcycle", "verifysort_nr"], Number, NONE),
     no_effect(&["verifysort"], Flag, NONE),
     no_effect(&["comm"], Text, "the name of a process"),

@@ -59,10 +59,6 @@ pub(super) const KEYS: &[Key] = &[
     off(&["atomic"], "no untorn writes").decides(Durability),
     off(&["file_append"], "a job accesses a range of fixed size").decides(Range),
     no(&["lockfile"], SETTING).neutral(&["none"]),
-    off(
-        &["lockmem"],
-        "no memory is locked beside a job; limit the page cache with a control group (`systemd-run -p MemoryMax=`)",
-    ),
     no(&["fadvise_hint"], "the kernel gets no hints of the order of transfers").neutral(&["0", "1"]),
     no(&["write_hint"], SETTING).neutral(&["none", "0"]),
     off(&["serialize_overlap"], "the order of overlapping transfers is that of the path"),
@@ -72,10 +68,6 @@ pub(super) const KEYS: &[Key] = &[
     ),
     off(&["rate_ignore_thinktime"], "a rate counts from the start of the job, with its pauses"),
     off(&["ramp_size"], "the time before the measurement is ramp_time"),
-    no(
-        &["write_hist_log"],
-        "series have no histograms; `--output-format=json+` has the bins of the whole job",
-    ),
     off(&["log_window_value", "log_max_value", "log_issue_time"], SERIES),
     off(
         &["log_unix_epoch", "log_alternate_epoch", "log_alternate_epoch_clock_id"],
@@ -91,13 +83,7 @@ pub(super) const KEYS: &[Key] = &[
     off(&["uid", "gid"], "no such setting; start the program as this user"),
     no(&["exec_prerun", "exec_postrun"], "a job starts no programs; run them before and after it"),
     no(&["profile"], "no such profile; `iopath run --preset list` shows those of iopath"),
-    off(
-        &["hipri", "sqthread_poll"],
-        "a job waits for interrupts; no completions are polled, and no kernel thread polls submissions",
-    )
-    .switch(),
-    off(&["sqthread_poll_cpu"], "no kernel thread polls submissions"),
-    no(&["hipri_percentage"], "a job waits for interrupts; no completions are polled").neutral(&["100", "0"]),
+    no(&["hipri_percentage"], "a job with hipri polls all completions").neutral(&["100", "0"]),
     off(&["force_async", "nowait", "uncached"], "the path decides how it submits and completes"),
     off(&["thp"], "huge pages of mapped files are those of the system"),
     no(&["cmd_type", "uring_cmd_type"], PASSTHROUGH).neutral(&["nvme"]).decides(Range),

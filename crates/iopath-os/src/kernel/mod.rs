@@ -30,7 +30,7 @@ pub use one::{Blocking, OneAtATime};
 pub use pread::Pread;
 pub use slots::Slots;
 pub use stamp::Stamp;
-pub use uring::Uring;
+pub use uring::{Polling, Uring};
 
 /// The direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -23,10 +23,34 @@ impl Slots {
     /// # Panics
     /// If `depth` or `block_bytes` is 0.
     pub fn new(depth: u32, block_bytes: u32, fill: impl FnOnce(&mut [u8])) -> Result<Self, NoMemory> {
+        Self::in_memory(AlignedBuf::for_transfers, depth, block_bytes, fill)
+    }
+
+    /// Does the same as [`Self::new`], on huge pages that the administrator has reserved (`vm.nr_hugepages`).
+    ///
+    /// # Errors
+    /// [`NoMemory`]: fewer of them are free.
+    ///
+    /// # Panics
+    /// Panics like [`Self::new`].
+    pub fn on_huge_pages(
+        depth: u32,
+        block_bytes: u32,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<Self, NoMemory> {
+        Self::in_memory(AlignedBuf::on_huge_pages, depth, block_bytes, fill)
+    }
+
+    fn in_memory(
+        take: fn(usize) -> Result<AlignedBuf, NoMemory>,
+        depth: u32,
+        block_bytes: u32,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<Self, NoMemory> {
         assert!(depth > 0 && block_bytes > 0, "{depth} slots of {block_bytes} bytes");
         let stride_bytes = (block_bytes as usize).next_multiple_of(page_bytes());
         let bytes = (depth as usize).checked_mul(stride_bytes);
-        let mut memory = AlignedBuf::for_transfers(bytes.unwrap_or(usize::MAX))?;
+        let mut memory = take(bytes.unwrap_or(usize::MAX))?;
         fill(&mut memory);
         Ok(Self { memory, depth, block_bytes, stride_bytes, stamp: Stamp::default() })
     }

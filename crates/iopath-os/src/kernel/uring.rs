@@ -23,6 +23,20 @@ const SUBMIT_FROM: usize = 4;
 /// The registered file's index.
 const FILE: types::Fixed = types::Fixed(0);
 
+/// How a ring finds work, instead of system calls and interrupts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Polling {
+    /// The caller polls the device for completions (`IORING_SETUP_IOPOLL`), on a device with polled queues.
+    pub completions: bool,
+    /// A thread of the kernel polls for submissions (`IORING_SETUP_SQPOLL`).
+    pub submissions: bool,
+    /// The CPU of that thread; unset is any.
+    pub cpu: Option<u32>,
+}
+
+/// The time after which the kernel's thread sleeps until it is woken, in milliseconds; as in fio.
+const SUBMISSION_IDLE_MS: u32 = 1000;
+
 /// An `io_uring` of the calling thread on one file. Its depth is the number of slots.
 ///
 /// Uses `SINGLE_ISSUER` and `DEFER_TASKRUN` (Linux 6.1) if the kernel supports them, so that this thread handles
@@ -51,8 +65,20 @@ impl Uring {
     /// Errors: ENOSYS if the kernel has no `io_uring`, EPERM if a sysctl or a container's seccomp filter refuses it,
     /// ENOMEM if memory for the ring is limited.
     pub fn new(file: File, slots: Slots, align: u32) -> io::Result<Self> {
+        Self::with_polling(file, slots, align, Polling::default())
+    }
+
+    /// Does the same as [`Self::new`], with polling.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Self::new`]. A device without polled queues completes its transfers with EOPNOTSUPP, or
+    /// by interrupts.
+    ///
+    /// # Panics
+    /// Panics like [`Self::new`].
+    pub fn with_polling(file: File, slots: Slots, align: u32, polling: Polling) -> io::Result<Self> {
         assert!(align > 0, "an alignment is 1 byte at least");
-        let ring = build(slots.depth())?;
+        let ring = build(slots.depth(), polling)?;
         ring.submitter().register_files(&[file.as_raw_fd()])?;
         let buffers: Vec<libc::iovec> = (0..slots.depth())
             .map(|slot| libc::iovec {
@@ -297,7 +323,7 @@ fn is_passing(error: &io::Error) -> bool {
 }
 
 /// A ring with the best flags that the kernel supports; it refuses unknown flags with EINVAL.
-fn build(depth: u32) -> io::Result<IoUring> {
+fn build(depth: u32, polling: Polling) -> io::Result<IoUring> {
     let flags: [fn(&mut io_uring::Builder); 3] = [
         |ring| {
             ring.setup_single_issuer().setup_defer_taskrun();
@@ -310,7 +336,11 @@ fn build(depth: u32) -> io::Result<IoUring> {
     let mut refused = io::Error::from_raw_os_error(libc::EINVAL);
     for set in flags {
         let mut builder = IoUring::builder();
-        set(&mut builder);
+        // Completions of a ring that a thread of the kernel serves are no work of the caller's.
+        if !polling.submissions {
+            set(&mut builder);
+        }
+        poll(&mut builder, polling);
         match builder.build(depth) {
             Ok(ring) => return Ok(ring),
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => refused = error,
@@ -318,4 +348,16 @@ fn build(depth: u32) -> io::Result<IoUring> {
         }
     }
     Err(refused)
+}
+
+fn poll(builder: &mut io_uring::Builder, polling: Polling) {
+    if polling.completions {
+        builder.setup_iopoll();
+    }
+    if polling.submissions {
+        builder.setup_sqpoll(SUBMISSION_IDLE_MS);
+    }
+    if let Some(cpu) = polling.cpu.filter(|_| polling.submissions) {
+        builder.setup_sqpoll_cpu(cpu);
+    }
 }

@@ -33,6 +33,8 @@ pub struct Disk {
     pub read_only: Option<bool>,
     /// Whether the driver reports it as rotational; virtual disks are often reported so, too.
     pub rotational: Option<bool>,
+    /// Whether it has queues whose completions are polled.
+    pub polls: Option<bool>,
     /// Logical block size.
     pub logical_block_bytes: Option<u32>,
     /// Physical block size: the smallest write without read-modify-write.
@@ -143,6 +145,7 @@ impl Disk {
             model: disk.text("device/model").filter(|model| !model.is_empty()),
             read_only: flag(&disk, "ro"),
             rotational: flag(&queue, "rotational"),
+            polls: flag(&queue, "io_poll"),
             logical_block_bytes: small("logical_block_size"),
             physical_block_bytes: small("physical_block_size"),
             minimum_io_bytes: bytes("minimum_io_size"),

@@ -140,6 +140,21 @@ fn fio_bin(latency_ns: u64) -> u64 {
     }
 }
 
+/// The number of classes of fio.
+pub const FIO_BINS: usize = 29 * 64;
+
+/// The number of the class of fio of a latency; the last one for all above it.
+pub fn fio_bin_number(latency_ns: u64) -> usize {
+    const CLASSES: u64 = 64;
+    match latency_ns.checked_ilog2() {
+        Some(octave) if latency_ns >= 2 * CLASSES => {
+            let bits = u64::from(octave - CLASSES.ilog2());
+            (((bits + 1) * CLASSES + ((latency_ns >> bits) & (CLASSES - 1))) as usize).min(FIO_BINS - 1)
+        }
+        _ => latency_ns as usize,
+    }
+}
+
 /// The lowest latency of a class.
 fn lowest_of(class: u64) -> u64 {
     let octave = (class / CLASSES_PER_OCTAVE).saturating_sub(1);
@@ -230,6 +245,14 @@ mod tests {
         }
         let expected: BTreeMap<u64, u64> = known.iter().map(|(_, bin)| (*bin, 2)).collect();
         assert_eq!(latencies.fio_bins(), expected);
+        // Two latencies have one number if and only if they have one bin, and the numbers have no gaps.
+        let (mut number, mut bin) = (0, 0);
+        for latency_ns in 1..1 << 16 {
+            number += usize::from(fio_bin(latency_ns) != bin);
+            bin = fio_bin(latency_ns);
+            assert_eq!(fio_bin_number(latency_ns), number, "{latency_ns}");
+        }
+        assert_eq!(fio_bin_number(u64::MAX), FIO_BINS - 1);
     }
 
     #[test]
