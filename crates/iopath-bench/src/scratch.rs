@@ -9,7 +9,8 @@ use iopath_os::file_size_limit;
 use iopath_os::target::Target as TargetInfo;
 use iopath_report::random;
 use rand_xoshiro::rand_core::RngCore;
-use rustix::fs::statvfs;
+use rustix::fs::{FallocateFlags, fallocate, statvfs};
+use rustix::io::Errno;
 
 use crate::error::BenchError;
 use crate::kept_file;
@@ -22,6 +23,17 @@ const PIECE_BYTES: usize = 1 << 20;
 
 /// The maximum reserve that a scratch file leaves free, in bytes. On a small filesystem the reserve is 5%.
 const MARGIN_BYTES_MAX: u64 = 1 << 30;
+
+/// The content of a new file. The greater of two serves the uses of both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NewContent {
+    /// One hole.
+    Hole,
+    /// Unwritten extents: the first write of each block also changes the metadata of the file.
+    Allocated,
+    /// Incompressible bytes in written extents.
+    Written,
+}
 
 /// A file of incompressible bytes in written extents. Removed on drop.
 #[derive(Debug)]
@@ -39,26 +51,42 @@ impl Scratch {
         seed: u64,
         advance: &mut dyn FnMut(u64),
     ) -> Result<Self, BenchError> {
-        Self::of_kind(Kind::Scratch, directory, size_bytes, seed, advance)
+        Self::of_kind(Kind::Scratch, directory, size_bytes, NewContent::Written, seed, advance)
     }
 
-    /// As [`Scratch::create`], for a file to keep: with the permissions of a file of the user.
+    /// As [`Scratch::create`], with another content.
+    ///
+    /// # Errors
+    /// As for [`Scratch::create`].
+    pub fn with_content(
+        directory: &Path,
+        size_bytes: u64,
+        content: NewContent,
+        seed: u64,
+        advance: &mut dyn FnMut(u64),
+    ) -> Result<Self, BenchError> {
+        Self::of_kind(Kind::Scratch, directory, size_bytes, content, seed, advance)
+    }
+
+    /// As [`Scratch::with_content`], for a file to keep: with the permissions of a file of the user.
     ///
     /// # Errors
     /// As for [`Scratch::create`].
     pub fn to_keep(
         directory: &Path,
         size_bytes: u64,
+        content: NewContent,
         seed: u64,
         advance: &mut dyn FnMut(u64),
     ) -> Result<Self, BenchError> {
-        Self::of_kind(Kind::Kept, directory, size_bytes, seed, advance)
+        Self::of_kind(Kind::Kept, directory, size_bytes, content, seed, advance)
     }
 
     fn of_kind(
         kind: Kind,
         directory: &Path,
         size_bytes: u64,
+        content: NewContent,
         seed: u64,
         advance: &mut dyn FnMut(u64),
     ) -> Result<Self, BenchError> {
@@ -66,7 +94,14 @@ impl Scratch {
         check_limit(directory, size_bytes)?;
         let file = OwnFile::create(directory, kind).map_err(|source| no_file(directory, source))?;
         let scratch = Self(file);
-        scratch.fill(size_bytes, seed, advance).map_err(|source| match source.kind() {
+        let created = match content {
+            NewContent::Written => scratch.fill(size_bytes, seed, advance),
+            NewContent::Allocated => scratch.allocate(size_bytes),
+            NewContent::Hole => {
+                scratch.0.file().set_len(size_bytes).and_then(|()| scratch.0.file().sync_all())
+            }
+        };
+        created.map_err(|source| match source.kind() {
             io::ErrorKind::Interrupted => BenchError::Interrupted,
             _ => BenchError::io("write a scratch file in", directory)(with_limit(source)),
         })?;
@@ -88,6 +123,15 @@ impl Scratch {
     /// Its path.
     pub fn path(&self) -> &Path {
         self.0.path()
+    }
+
+    /// On a filesystem without unwritten extents, the file is a hole, as of fio.
+    fn allocate(&self, size_bytes: u64) -> io::Result<()> {
+        match fallocate(self.0.file(), FallocateFlags::empty(), 0, size_bytes) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.0.file().set_len(size_bytes)?,
+            allocated => allocated?,
+        }
+        self.0.file().sync_all()
     }
 
     fn fill(&self, size_bytes: u64, seed: u64, advance: &mut dyn FnMut(u64)) -> io::Result<()> {
@@ -190,6 +234,18 @@ mod tests {
         );
         drop(scratch);
         assert_eq!(names(directory.path()), 0);
+    }
+
+    #[test]
+    fn an_allocated_file_has_its_size_and_reads_as_zeroes() {
+        let directory = tempfile::tempdir().unwrap();
+        for content in [NewContent::Allocated, NewContent::Hole] {
+            let scratch =
+                Scratch::with_content(directory.path(), MIB + 100, content, 1, &mut |_| ()).unwrap();
+            let bytes = fs::read(scratch.path()).unwrap();
+            assert!(bytes.len() as u64 == MIB + 100 && bytes.iter().all(|byte| *byte == 0), "{content:?}");
+        }
+        assert!(NewContent::Written > NewContent::Allocated && NewContent::Allocated > NewContent::Hole);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::own_file::directory_of;
 use crate::paths::PATHS;
 use crate::progress::{Progress, Silent, Stage};
 use crate::refusal::WorkloadError;
+pub use crate::scratch::NewContent;
 use crate::scratch::Scratch;
 use crate::storage::{Resident, Storage};
 use crate::stripe_name::StripeName;
@@ -209,7 +210,23 @@ impl Target {
         seed: u64,
         progress: &mut dyn Progress,
     ) -> Result<Self, BenchError> {
-        let create = |advance: &mut dyn FnMut(u64)| Scratch::create(directory, size_bytes, seed, advance);
+        Self::scratch_with(directory, size_bytes, NewContent::Written, seed, progress)
+    }
+
+    /// As [`Target::scratch`], with another content.
+    ///
+    /// # Errors
+    /// As for [`Target::scratch`].
+    pub fn scratch_with(
+        directory: &Path,
+        size_bytes: u64,
+        content: NewContent,
+        seed: u64,
+        progress: &mut dyn Progress,
+    ) -> Result<Self, BenchError> {
+        let create = |advance: &mut dyn FnMut(u64)| {
+            Scratch::with_content(directory, size_bytes, content, seed, advance)
+        };
         Self::of_scratch(filled(directory, size_bytes, progress, create)?, size_bytes)
     }
 
@@ -221,11 +238,13 @@ impl Target {
     pub fn kept(
         file: &Path,
         size_bytes: u64,
+        content: NewContent,
         seed: u64,
         progress: &mut dyn Progress,
     ) -> Result<Self, BenchError> {
         let directory = directory_of(file);
-        let create = |advance: &mut dyn FnMut(u64)| Scratch::to_keep(directory, size_bytes, seed, advance);
+        let create =
+            |advance: &mut dyn FnMut(u64)| Scratch::to_keep(directory, size_bytes, content, seed, advance);
         let scratch = filled(directory, size_bytes, progress, create)?;
         match scratch.keep(file).map_err(BenchError::io("create", file))? {
             Ok(()) => Ok(Self::of(inspect(file)?, size_bytes)),

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use super::error::JobFileError;
 use super::job::Job;
-use super::place::{Access, Place, scratch_bytes};
+use super::place::{Access, Place, new_content, scratch_bytes};
 use iopath_bench::error::BenchError;
 use iopath_bench::kept_file::{Identity, is_kept};
 use iopath_bench::progress::Progress;
-use iopath_bench::target::Target;
+use iopath_bench::target::{NewContent, Target};
 
 /// A target with its place.
 #[derive(Debug)]
@@ -150,8 +150,8 @@ impl Drop for KeptFiles<'_> {
 }
 
 /// The bytes of each file that is created and kept, so that it holds the ranges of all places with it.
-pub(super) fn needed(places: &[Vec<&Access>]) -> HashMap<PathBuf, u64> {
-    let mut needed: HashMap<PathBuf, u64> = HashMap::new();
+pub(super) fn needed(places: &[Vec<&Access>], repetitions: u64) -> HashMap<PathBuf, Needed> {
+    let mut needed: HashMap<PathBuf, Needed> = HashMap::new();
     for of_place in places {
         // Without a size, a file that exists is accessed as it is; for another one, its place is refused.
         let bytes = scratch_bytes(of_place).unwrap_or(0);
@@ -161,24 +161,31 @@ pub(super) fn needed(places: &[Vec<&Access>]) -> HashMap<PathBuf, u64> {
             Place::None(_) | Place::Present(_) | Place::Several(..) | Place::Own(..) => continue,
         };
         for file in files {
-            let of_file = needed.entry(file.clone()).or_default();
-            *of_file = bytes.max(*of_file);
+            let content = new_content(of_place, repetitions);
+            let of_file = needed.entry(file.clone()).or_insert(Needed { bytes, content });
+            *of_file = Needed { bytes: bytes.max(of_file.bytes), content: content.max(of_file.content) };
         }
     }
     needed
 }
 
+/// What all places with a file need.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Needed {
+    pub(super) bytes: u64,
+    content: NewContent,
+}
+
 /// The files that are created and kept: each once, for all places with it.
 pub(super) struct NewFiles {
-    /// The bytes of each.
-    needed: HashMap<PathBuf, u64>,
+    needed: HashMap<PathBuf, Needed>,
     /// The files that were created, and whether each is a scratch file.
     made: HashMap<PathBuf, bool>,
     seed: u64,
 }
 
 impl NewFiles {
-    pub(super) fn new(needed: HashMap<PathBuf, u64>, seed: u64) -> Self {
+    pub(super) fn new(needed: HashMap<PathBuf, Needed>, seed: u64) -> Self {
         Self { needed, made: HashMap::new(), seed }
     }
 
@@ -195,8 +202,8 @@ impl NewFiles {
         }
         let directory = file.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(directory).map_err(BenchError::io("create", directory))?;
-        let bytes = self.needed.get(file).copied().unwrap_or(0).max(size_bytes);
-        let target = Target::kept(file, bytes, self.seed, progress)?;
+        let Needed { bytes, content } = self.needed[file];
+        let target = Target::kept(file, bytes.max(size_bytes), content, self.seed, progress)?;
         self.made.insert(file.to_owned(), target.is_scratch());
         Ok(target)
     }

@@ -14,6 +14,8 @@ use iopath_bench::kept_file::is_kept;
 use iopath_bench::model::ModelTarget;
 use iopath_bench::path::PathRow;
 use iopath_bench::stripe_name::StripeName;
+use iopath_bench::target::NewContent;
+use iopath_report::Rw;
 
 /// The target of a clone, before it is prepared. Clones with equal places share a target.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -118,6 +120,23 @@ pub(super) struct Access<'a> {
     pub(super) path: &'static PathRow,
     pub(super) clone: u64,
     pub(super) place: Place,
+}
+
+/// The content of a new file for all accesses. As in fio, a file of jobs that only write is not written before, so that
+/// their writes also change its metadata. Later repetitions would find it written.
+pub(super) fn new_content(accesses: &[&Access], repetitions: u64) -> NewContent {
+    let only_writes = |job: &Job| matches!(job.workload.rw, Rw::Write | Rw::RandWrite);
+    let needs_bytes = |access: &&Access| {
+        let job = access.job;
+        !only_writes(job) || job.overwrites || job.create_only || job.workload.warm
+    };
+    if repetitions > 1 || accesses.iter().any(|access| needs_bytes(access)) {
+        NewContent::Written
+    } else if accesses.iter().all(|access| access.job.leaves_hole) {
+        NewContent::Hole
+    } else {
+        NewContent::Allocated
+    }
 }
 
 /// The size of a scratch file that holds the ranges of all accesses.

@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use iopath_report::Rw;
 
 use super::error::JobFileError;
-use super::kept::{NewFiles, Prepared, needed};
-use super::place::{Access, Place, scratch_bytes};
+use super::kept::{Needed, NewFiles, Prepared, needed};
+use super::place::{Access, Place, new_content, scratch_bytes};
 use iopath_bench::error::BenchError;
 use iopath_bench::kept_file::is_kept;
 use iopath_bench::model::ModelTarget;
 use iopath_bench::progress::Progress;
-use iopath_bench::target::Target;
+use iopath_bench::target::{NewContent, Target};
 use iopath_bench::workload::{BlockSize, Workload};
 
 /// A place, with the target unless it is a scratch file that does not exist yet.
@@ -25,6 +25,8 @@ pub(super) struct Planned {
     /// The size of the target.
     pub(super) size_bytes: u64,
     target: Option<Target>,
+    /// The content of a new file.
+    content: NewContent,
     /// Of a stripe whose files are created in part: the targets of the others.
     members: Vec<Option<Target>>,
 }
@@ -36,7 +38,7 @@ pub(super) struct Plans {
     /// The number of each place in the list.
     numbers: HashMap<Place, usize>,
     /// The bytes of each file to keep.
-    needed: HashMap<PathBuf, u64>,
+    needed: HashMap<PathBuf, Needed>,
 }
 
 impl Plans {
@@ -76,9 +78,10 @@ impl Planned {
 /// of scratch files, and whether a file of the user is written.
 pub(super) fn plan(
     accesses: &[Access],
-    overwrite: bool,
+    base: &Workload,
     progress: &mut dyn Progress,
 ) -> Result<Plans, JobFileError> {
+    let (overwrite, repetitions) = (base.overwrite, base.repetitions.get().into());
     let mut numbers = HashMap::new();
     let mut places: Vec<Vec<&Access>> = Vec::new();
     for access in accesses {
@@ -89,7 +92,7 @@ pub(super) fn plan(
         }
     }
     let mut list = Vec::with_capacity(places.len());
-    let needed = needed(&places);
+    let needed = needed(&places, repetitions);
     for of_place in places {
         let place = of_place[0].place.clone();
         let mut members = Vec::new();
@@ -111,7 +114,9 @@ pub(super) fn plan(
             Place::Named(_) | Place::Own(..) => (scratch_bytes(&of_place)?, None),
             // Without a size, the job accesses all of the file.
             Place::Kept(file) => match scratch_bytes(&of_place) {
-                bytes if needed[file] > file_bytes(file)? => (bytes.unwrap_or(needed[file]), None),
+                bytes if needed[file].bytes > file_bytes(file)? => {
+                    (bytes.unwrap_or(needed[file].bytes), None)
+                }
                 _ => {
                     let target = present(file, None, &of_place, true, progress)?;
                     (target.size_bytes(), Some(target))
@@ -128,7 +133,8 @@ pub(super) fn plan(
                 }
             }
         };
-        list.push(Planned { place, size_bytes, target, members });
+        let content = new_content(&of_place, repetitions);
+        list.push(Planned { place, size_bytes, target, content, members });
     }
     Ok(Plans { list, numbers, needed })
 }
@@ -137,7 +143,7 @@ pub(super) fn plan(
 fn several_kept(
     place: &Place,
     accesses: &[&Access],
-    needed: &HashMap<PathBuf, u64>,
+    needed: &HashMap<PathBuf, Needed>,
     overwrite: bool,
     progress: &mut dyn Progress,
 ) -> Result<(u64, Vec<Option<Target>>), JobFileError> {
@@ -155,7 +161,7 @@ fn several_kept(
         let member = match has {
             None => None,
             Some(found) if is_kept(file) => {
-                let is_whole = needed[file] <= found.len();
+                let is_whole = needed[file].bytes <= found.len();
                 is_whole.then(|| Target::made(file, bytes.unwrap_or(found.len()))).transpose()?
             }
             Some(_) => Some(present(file, bytes, accesses, overwrite, progress)?),
@@ -184,7 +190,7 @@ pub(super) fn prepare(
     progress: &mut dyn Progress,
 ) -> Result<Vec<Prepared>, JobFileError> {
     let mut files = NewFiles::new(planned.needed, seed);
-    let made = |Planned { place, size_bytes, target, members }| {
+    let made = |Planned { place, size_bytes, target, content, members }| {
         let (target, scratch) = match (target, place.directory(), &place) {
             (None, _, Place::SeveralKept(chunk_bytes, names)) => {
                 let bytes = place.member_bytes(size_bytes);
@@ -203,7 +209,7 @@ pub(super) fn prepare(
                 (target, vec![is_scratch])
             }
             (None, Some(directory), _) => {
-                (Target::scratch(directory, size_bytes, seed, progress)?, Vec::new())
+                (Target::scratch_with(directory, size_bytes, content, seed, progress)?, Vec::new())
             }
             (target, ..) => (target.expect("only a scratch file has no target"), Vec::new()),
         };

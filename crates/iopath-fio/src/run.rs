@@ -82,7 +82,7 @@ impl JobFile {
         let flat: Vec<Access> = accesses.iter().flatten().cloned().collect();
         let base = &settings.base;
         settings.check_readonly(flat.iter().filter(|access| access.place.is_new()))?;
-        let planned = plan(&flat, base.overwrite, progress)?;
+        let planned = plan(&flat, base, progress)?;
         let is_new = |access: &&Access| planned.of(&access.place).is_new();
         settings.check_readonly(flat.iter().filter(is_new))?;
         // A file that cannot be run is refused before a scratch file is filled, which can take minutes.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::support::Nothing;
 use iopath_bench::kept_file::{Identity, is_kept};
 use iopath_bench::progress::{Progress, Silent, Stage};
+use iopath_bench::workload::Repetitions;
 use iopath_fio::{JobFile, RunSettings};
 use iopath_report::result::Report;
 
@@ -302,4 +303,30 @@ fn a_character_device_is_refused_with_the_engine_that_needs_no_storage() {
         assert!(error.contains(device) && error.contains("ioengine=null"), "{error}");
         run(&keeping(), &job(Path::new(device), "rw=write\nioengine=null"), &mut Silent).unwrap();
     }
+}
+
+#[test]
+fn a_new_file_of_jobs_that_only_write_is_allocated_and_not_written_as_in_fio() {
+    let Some(directory) = directory() else { return };
+    let file = directory.path().join("x");
+    let second_half = |keys: &str| {
+        let _ = fs::remove_file(&file);
+        run(&keeping(), &job(&file, &format!("io_size=32k\n{keys}")), &mut Silent).unwrap();
+        let content = fs::read(&file).unwrap();
+        assert_eq!(content.len(), 64 << 10, "{keys}");
+        assert!(content[..32 << 10].iter().any(|byte| *byte != 0), "{keys}");
+        content[32 << 10..].iter().any(|byte| *byte != 0)
+    };
+    for keys in ["rw=write", "rw=write\nfallocate=none", "rw=write\ndirect=1\nbs=16k"] {
+        assert!(!second_half(keys), "{keys}");
+    }
+    for keys in ["rw=write\noverwrite=1", "rw=read", "rw=rw\nrwmixread=1"] {
+        assert!(second_half(keys), "{keys}");
+    }
+    // A later repetition would find the blocks of the first one written.
+    let mut repeated = keeping();
+    repeated.base.repetitions = Repetitions::constant(2);
+    fs::remove_file(&file).unwrap();
+    run(&repeated, &job(&file, "rw=write\nio_size=32k"), &mut Silent).unwrap();
+    assert!(fs::read(&file).unwrap()[32 << 10..].iter().any(|byte| *byte != 0));
 }

@@ -73,6 +73,27 @@ pub(super) const ROWS: &[OptionRow] = &[
     ),
     OptionRow::only_key(
         Yes,
+        &["overwrite"],
+        "1: a new file is written before a job that only writes; without it, the file is allocated alone. Permits no write to a file of \
+         the user",
+        set!(overwrites = flag),
+    ),
+    OptionRow::only_key(
+        Partly,
+        &["fallocate"],
+        "the content of a new file before jobs that only write: `native`, the default, `posix` and `keep` allocate unwritten blocks, \
+         `none` and `truncate` leave a hole of the size of the file",
+        |settings, given| {
+            settings.leaves_hole = match given.text()? {
+                "native" | "posix" | "keep" | "1" => false,
+                "none" | "truncate" | "0" => true,
+                _ => return Err(Refused::Expected("none, native, posix, keep or truncate")),
+            };
+            Ok(())
+        },
+    ),
+    OptionRow::only_key(
+        Yes,
         &["create_only"],
         "1 creates the files of the job, and does not run it",
         set!(create_only = flag),

@@ -130,6 +130,10 @@ pub struct Settings {
     pub unlink: bool,
     /// Whether the files are created only.
     pub create_only: bool,
+    /// `overwrite`: whether a new file is written before the job.
+    pub overwrites: bool,
+    /// `fallocate`: whether a new file that is not written is a hole.
+    pub leaves_hole: bool,
     /// The name of the job in the results.
     pub name: String,
     /// Whether the job starts after the end of all jobs before it.
@@ -285,6 +289,8 @@ impl Default for Settings {
             name_format: None,
             unlink: false,
             create_only: false,
+            overwrites: false,
+            leaves_hole: false,
             name: String::new(),
             stonewall: false,
             wait_for: None,

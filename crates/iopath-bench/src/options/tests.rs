@@ -189,6 +189,8 @@ const VALUES: &[(&str, &str)] = &[
     ("unlink", "1"),
     ("ioscheduler", "none"),
     ("create_only", "1"),
+    ("overwrite", "1"),
+    ("fallocate", "none"),
     ("filename_format", "a"),
     ("name", "b"),
     ("stonewall", "1"),

@@ -5,7 +5,7 @@ use iopath_bench::options::Values::{Cpus, Errors, Flag, Names, Number, Range, Te
 
 use super::{Key, no_effect};
 
-const FILES: &str = "a file that iopath creates is written completely before the first job";
+const FILES: &str = "a file that iopath creates is complete before the first job";
 const PATH: &str = "the path decides how it submits and completes";
 const THREADS: &str = "jobs are always threads of one process";
 const FAILURE: &str = "a run without errors is the same; the first failure ends the run";
@@ -38,12 +38,7 @@ pub(super) const KEYS: &[Key] = &[
         Flag,
         "a writing job flushes at its end, and its time includes the flush",
     ),
-    no_effect(
-        &["overwrite", "create_serialize", "create_fsync", "create_on_open", "allow_file_create"],
-        Flag,
-        FILES,
-    ),
-    no_effect(&["fallocate"], Names(&["none", "native", "posix", "keep", "truncate", "0", "1"]), FILES),
+    no_effect(&["create_serialize", "create_fsync", "create_on_open", "allow_file_create"], Flag, FILES),
     no_effect(&["openfiles"], Number, "all files of a job are open"),
     no_effect(&["filetype"], Text, "the kind and the name of a file are as given"),
     no_effect(&["unique_filename"], Flag, "the kind and the name of a file are as given"),
