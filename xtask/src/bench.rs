@@ -1,8 +1,8 @@
 //! `cargo xtask bench`: measures iopath and its peers (other programs or paths) in alternating runs, and compares them.
 //! `bench/figures.rs` lists the comparisons with other programs. `bench/queue.rs` measures the queue alone,
 //! `bench/memory.rs` a volume on memory, `bench/log.rs` the request log, `bench/models.rs` the models,
-//! `bench/buffered.rs` the buffered path, `bench/nbd.rs` the NBD server, and `bench/agrees.rs` whether `iopath fio` agrees
-//! with fio.
+//! `bench/buffered.rs` the buffered path, `bench/nbd.rs` the NBD server, and `bench/agrees.rs` whether `iopath fio`
+//! agrees with fio.
 //!
 //! Each comparison has the median of its rounds, an interval of 95%, and a verdict; it has no verdict if the peer
 //! differs from itself. The ratios apply to this machine at this time.

@@ -65,6 +65,8 @@ pub(crate) mod fixtures {
             cpu: None,
             threads: None,
             device: None,
+            disks: Vec::new(),
+            counted_seconds: 0.0,
             connections: None,
             storage: storage.map(|[read, written]| StorageBytes { read, written }),
             cache: None,

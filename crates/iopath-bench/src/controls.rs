@@ -119,8 +119,8 @@ impl Series {
     }
 
     /// The files of the job with this number, from 1 on in its file: `NAME_KIND.NUMBER.log`, as in fio; of several
-    /// clones `NAME_KIND.log`. In the order of throughput, latency, latency from the submission, transfers a second, and
-    /// histograms.
+    /// clones `NAME_KIND.log`. In the order of throughput, latency, latency from the submission, transfers a second,
+    /// and histograms.
     pub fn files(&self, number: usize) -> [Option<PathBuf>; 5] {
         let Self { throughput, latency, iops, histograms, .. } = self;
         let number = self.joined.map_or_else(|| format!(".{number}"), |_| String::new());

@@ -55,6 +55,9 @@ pub struct DiskCounters {
     pub queue: Option<DiskQueue>,
 }
 
+/// The counters of disks, each once, by the kernel's names: of all processes.
+pub(crate) type DiskUses = Vec<(String, DiskCounters)>;
+
 impl DiskCounters {
     /// The counters of a disk by its kernel name (`sda`); none if it is not listed.
     pub(crate) fn of(disk: &str) -> Option<Self> {

@@ -29,7 +29,7 @@ use crate::job::Limits;
 use crate::job::control::{AccessSink, FlowShare, flows};
 use crate::job::drive::{self, Clock, JobContext, JobError, Moved};
 use crate::job::tally::JobResult;
-use crate::path::{Connection, IoPath, JobSpec};
+use crate::path::{Connection, IoPath, JobSpec, Pages};
 use crate::progress::{JobSample, Progress, Sample};
 use crate::signals::Interruption;
 use crate::target::Target;
@@ -255,6 +255,7 @@ impl RunningJobs<'_> {
             return Err(BenchError::Interrupted);
         }
         let before = Counters::before(&self.targets);
+        let counted_ns = self.clock.now_ns();
         let mut watches = Watches::new(self.workers, self.clock.now_ns());
         self.gate.set(Phase::Run);
         let (mut is_cut_off, mut recorder) = (false, CourseRecorder::default());
@@ -270,6 +271,7 @@ impl RunningJobs<'_> {
             }
         });
         let after = Counters::after(&self.targets);
+        let counted_seconds = Duration::from_nanos(self.clock.now_ns() - counted_ns).as_secs_f64();
         self.gate.set(Phase::Drop);
         let mut results: Vec<Option<(JobResult, Option<Verified>)>> = ran.iter().map(|_| None).collect();
         let mut failed = Vec::new();
@@ -282,7 +284,7 @@ impl RunningJobs<'_> {
         if !failed.is_empty() {
             return Err(self.first_error(failed));
         }
-        let (cpu, transfers) = after.since(&before);
+        let (cpu, transfers, disks) = after.since(&before);
         let mut jobs = Vec::with_capacity(results.len());
         for ((worker, ran), warnings) in self.workers.iter().zip(results).zip(warnings) {
             let (result, verified) = ran.expect("a job without a result has failed");
@@ -297,6 +299,8 @@ impl RunningJobs<'_> {
             targets: self.targets_ran(transfers),
             steady: watches.outcomes(),
             cpu: Some(cpu),
+            disks,
+            counted_seconds,
             course: recorder.course(started_ns, ended_ns, bytes),
             is_cut_off,
         })
@@ -359,7 +363,7 @@ impl RunningJobs<'_> {
             seed: worker.seed(),
             contents: &workload.contents,
             fills: workload.verify.is_some() && record.is_some(),
-            huge_pages: workload.controls.thread.huge_pages,
+            pages: workload.controls.thread.pages,
             waits: workload.is_paced() && workload.depth_in_flight() > 1,
         })
     }
@@ -414,7 +418,7 @@ pub(crate) fn read_back(
         seed: 0,
         contents: &Contents::Random,
         fills: true,
-        huge_pages: false,
+        pages: Pages::default(),
         waits: false,
     };
     let mut connection = path.connect(&spec)?;

@@ -20,7 +20,7 @@ use crate::place::{Medium, Place};
 use crate::sync_writes::SyncWrites;
 use crate::thread_settings::IoPriority;
 
-pub use iopath_os::kernel::{Direction, Done, Polling, Transfer};
+pub use iopath_os::kernel::{Direction, Done, Hint, Pages, Polling, Transfer};
 
 /// One way to move bytes between memory and a target.
 pub struct PathRow {
@@ -126,6 +126,8 @@ pub struct OpenSpec<'a> {
     pub device_depth: Option<u32>,
     /// The I/O engine, for a path with a queue.
     pub engine: Engine,
+    /// The hint of the order of accesses through the kernel's page cache.
+    pub hint: Option<Hint>,
     /// How a path with [`Capabilities::polls`] finds work.
     pub polling: Polling,
     /// The settings of iopath's page cache, for a path that has it.
@@ -199,8 +201,8 @@ pub struct JobSpec<'a> {
     pub contents: &'a Contents,
     /// Whether the caller fills the buffers of writes.
     pub fills: bool,
-    /// Whether the buffers of a path of the kernel lie on reserved huge pages.
-    pub huge_pages: bool,
+    /// The memory of the buffers of a path of the kernel.
+    pub pages: Pages,
     /// Whether the caller uses [`Connection::reap_within`].
     pub waits: bool,
 }

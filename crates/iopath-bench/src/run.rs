@@ -29,7 +29,7 @@ use crate::target::Target;
 use crate::warnings;
 use crate::workload::Workload;
 use iopath_report::result::{
-    Clock, Cpu, Device, FlushResult, Host, Latencies, LatencyDistribution, ModelHostFacts, Repeat,
+    Clock, Cpu, Device, DiskUse, FlushResult, Host, Latencies, LatencyDistribution, ModelHostFacts, Repeat,
     RepeatDirections, RunResult,
 };
 pub use series::{Part, Series, checked};
@@ -294,6 +294,18 @@ pub fn cpu_sum(repeats: &[Repeat]) -> Option<Cpu> {
         repeats.iter().map(|repeat| repeat.bytes).sum(),
         repeats.iter().map(|repeat| repeat.ios).sum(),
     ))
+}
+
+/// The use of each disk in all repetitions.
+pub fn disk_uses(measured: &[Measured]) -> Vec<DiskUse> {
+    let mut uses: Vec<DiskUse> = Vec::new();
+    for one in measured {
+        for (name, counters) in &one.disks {
+            let (name, seconds) = (name.clone(), one.counted_seconds);
+            DiskUse { name, device: device(*counters), seconds }.add_to(&mut uses);
+        }
+    }
+    uses
 }
 
 /// The transfers of the device in all repetitions; none if one of them lacks them.

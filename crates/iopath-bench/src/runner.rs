@@ -212,6 +212,7 @@ impl<'a> Group<'a> {
             elevator: workload.elevator.as_ref(),
             device_depth: workload.device_depth.map(DeviceDepth::get),
             engine: workload.engine.unwrap_or_default(),
+            hint: workload.hint(),
             polling: workload.polling,
             cache: &workload.cache,
             log: match session.log.map(|log| &log.writer) {

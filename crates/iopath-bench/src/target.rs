@@ -433,6 +433,11 @@ impl Target {
         self.info.as_ref().and_then(|info| info.backing.disk()).map(|disk| disk.name.as_str())
     }
 
+    /// The kernel's names of the disks beneath: of a stripe, those of its members.
+    pub(crate) fn disks(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self).chain(self.members()).filter_map(Self::disk)
+    }
+
     /// The first offset in bytes inside of a hole or an unwritten extent, where reads do not reach the disk. None where
     /// the filesystem has no such extent there, or does not support FIEMAP.
     pub fn unwritten(&self) -> Option<u64> {

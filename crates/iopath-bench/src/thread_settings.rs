@@ -4,12 +4,12 @@
 use std::fs;
 use std::io;
 
+use iopath_os::kernel::Pages;
 pub use iopath_os::thread_policy::{HINT_MAX, IoClass, IoPriority, MemoryPolicy};
 use iopath_os::{LockedMemory, thread_policy};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::error::BenchError;
-use crate::host::memory_available_bytes;
 
 /// The settings of a job's thread. The default inherits those of the program.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -28,8 +28,8 @@ pub struct ThreadSettings {
     pub nice: i32,
     /// Memory that is locked beside the job, in bytes.
     pub locked_bytes: u64,
-    /// Whether its buffers lie on reserved huge pages.
-    pub huge_pages: bool,
+    /// The memory of its buffers, on a path of the kernel.
+    pub pages: Pages,
 }
 
 impl ThreadSettings {
@@ -56,17 +56,10 @@ impl ThreadSettings {
         if self.nice != 0 {
             thread_policy::add_nice(self.nice).map_err(refused("nice", self.nice.to_string()))?;
         }
-        let locked = (self.locked_bytes > 0).then(|| lock(self.locked_bytes)).transpose();
+        let bytes = usize::try_from(self.locked_bytes).unwrap_or(usize::MAX);
+        let locked = (bytes > 0).then(|| LockedMemory::new(bytes)).transpose();
         locked.map_err(refused("lockmem", format!("{} bytes", self.locked_bytes)))
     }
-}
-
-/// Locks memory, unless the system would end a program for the want of it.
-fn lock(bytes: u64) -> io::Result<LockedMemory> {
-    if memory_available_bytes().is_some_and(|available| bytes > available) {
-        return Err(io::ErrorKind::OutOfMemory.into());
-    }
-    LockedMemory::new(usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
 fn set_cpus(cpus: &[usize]) -> io::Result<()> {

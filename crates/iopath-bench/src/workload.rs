@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use iopath::Engine;
 use iopath_core::elevator::ElevatorSpec;
-pub use iopath_os::kernel::Polling;
+pub use iopath_os::kernel::{Hint, Pages, Polling};
 
 pub use crate::batches::Batches;
 use crate::cache::CacheSettings;
@@ -98,7 +98,20 @@ impl Rate {
     }
 }
 
+/// The hint that the kernel gets of the order of accesses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AccessHint {
+    /// None.
+    #[default]
+    None,
+    /// That of the pattern.
+    Pattern,
+    /// This one.
+    Given(Hint),
+}
+
 /// How a workload verifies its data.
+#[expect(clippy::struct_excessive_bools, reason = "options, independent of each other")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verify {
     /// Whether the written blocks are read back after each repetition, with empty caches.
@@ -239,6 +252,8 @@ pub struct Workload {
     pub device_depth: Option<DeviceDepth>,
     /// The I/O engine, on a path with a queue of iopath; unset is [`Engine::Auto`].
     pub engine: Option<Engine>,
+    /// The hint that the kernel gets of the order of accesses through its page cache.
+    pub access_hint: AccessHint,
     /// How the job and the kernel find work, on a path that can poll.
     pub polling: Polling,
     /// The settings of iopath's page cache, on a path that has it.
@@ -294,6 +309,7 @@ impl Default for Workload {
             elevator: None,
             device_depth: None,
             engine: None,
+            access_hint: AccessHint::None,
             polling: Polling::default(),
             cache: CacheSettings::default(),
             log: None,
@@ -305,6 +321,16 @@ impl Default for Workload {
 }
 
 impl Workload {
+    /// The hint for the kernel's page cache.
+    pub(crate) fn hint(&self) -> Option<Hint> {
+        match self.access_hint {
+            AccessHint::None => None,
+            AccessHint::Pattern if self.rw.is_random() => Some(Hint::Random),
+            AccessHint::Pattern => Some(Hint::Sequential),
+            AccessHint::Given(hint) => Some(hint),
+        }
+    }
+
     /// The transfers in flight per job on this path.
     pub fn depth_in_flight(&self) -> u32 {
         if self.path.capabilities.synchronous { 1 } else { self.depth.get() }

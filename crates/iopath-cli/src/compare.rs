@@ -3,8 +3,11 @@
 use crate::args::CompareArgs;
 use crate::output::Output;
 use crate::stderr::note;
-use iopath_lab::compare::{LiveEnd, compare_files, compare_live, input_files};
+use anyhow::Context;
+use iopath_bench::own_file::replace_own;
+use iopath_lab::compare::{Execution, LiveEnd, compare_files, compare_live, input_files};
 use iopath_report::compare::Comparison;
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -32,7 +35,11 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     let mut bar = output.bar();
     let end = compare_live(&args.options(), &args.limits(), &mut bar);
     bar.finish();
-    let LiveEnd { comparison, error, signal } = end?;
+    let LiveEnd { comparison, error, signal, executions } = end?;
+    if let Some(file) = &args.times {
+        let written = replace_own(file, times(&executions).as_bytes(), args.show.json.force);
+        written.with_context(|| format!("cannot write {}", file.display()))?;
+    }
     // What was measured is shown in any case.
     if let Some(comparison) = &comparison {
         output.present(comparison)?;
@@ -47,6 +54,15 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(u8::try_from(SIGNALLED + signal).unwrap_or(1)));
     }
     Ok(comparison.map_or(ExitCode::SUCCESS, |comparison| code(&comparison, args.strict)))
+}
+
+/// The wall times as CSV.
+fn times(executions: &[Execution]) -> String {
+    let mut csv = "execution,side,seconds\n".to_owned();
+    for (number, Execution { side, seconds }) in (1..).zip(executions) {
+        let _ = writeln!(csv, "{number},{side},{seconds:.9}");
+    }
+    csv
 }
 
 fn code(comparison: &Comparison, is_strict: bool) -> ExitCode {

@@ -313,3 +313,41 @@ fn fio_results_are_compared() {
         .collect();
     assert!(metrics.contains(&"iops") && metrics.contains(&"latency"), "{metrics:?}");
 }
+
+#[test]
+fn commands_around_those_of_a_live_comparison_run_in_their_order_and_the_times_are_a_table() {
+    let directory = tempfile::tempdir().unwrap();
+    let trace = directory.path().join("trace");
+    let times = directory.path().join("times.csv");
+    let step = |name: &str| format!("echo {name} >> {}", trace.display());
+    let live = |b: &str| {
+        let _ = fs::remove_file(&trace);
+        let options = ["--repetitions-max", "2", "--warmup", "1", "--times", times.to_str().unwrap()];
+        let around = [step("setup"), step("prepare"), step("cleanup")];
+        let [setup, prepare, cleanup] = &around;
+        let commands =
+            ["--live", &step("A"), b, "--setup", setup, "--prepare", prepare, "--cleanup", cleanup];
+        let output = compare(&[&commands[..], &options[..]].concat());
+        (output, fs::read_to_string(&trace).unwrap())
+    };
+    let (output, text) = live(&step("B"));
+    assert!(output.status.success(), "{output:?}");
+    let steps: Vec<&str> = text.lines().collect();
+    assert_eq!((steps[0], steps[steps.len() - 1]), ("setup", "cleanup"));
+    let executed = &steps[1..steps.len() - 1];
+    assert_eq!(executed.len(), 12, "a warm-up and two pairs, each with its preparation: {steps:?}");
+    assert!(executed.chunks(2).all(|pair| pair[0] == "prepare" && pair[1] != "prepare"), "{steps:?}");
+    let csv = fs::read_to_string(&times).unwrap();
+    let mut lines = csv.lines();
+    assert_eq!(lines.next(), Some("execution,side,seconds"));
+    let mut sides: Vec<&str> = lines.map(|line| line.split(',').nth(1).unwrap()).collect();
+    sides.sort_unstable();
+    assert_eq!(sides, ["A", "A", "B", "B"]);
+    // The cleanup follows a failure, too.
+    let (output, text) = live("false");
+    assert_eq!((output.status.code(), text.lines().last()), (Some(1), Some("cleanup")));
+    let failing = ["--live", "true", "true", "--setup", "echo broken >&2; exit 3"];
+    let output = compare(&failing);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--setup: `echo broken"), "{output:?}");
+}

@@ -10,8 +10,10 @@ use super::error::{At, JobFileError};
 use iopath_bench::export::is_remote;
 use iopath_bench::model::is_model;
 use iopath_bench::options::{Settings, SteadyKey, key_of};
+use iopath_bench::path::Pages;
 use iopath_bench::refusal::WorkloadError;
 use iopath_bench::steady::{Limit, SteadyMetric, SteadyState};
+use iopath_bench::workload::AccessHint;
 
 /// A job: what one section says, after the defaults of the `[global]` sections before it.
 #[derive(Debug, Clone)]
@@ -50,7 +52,10 @@ const STEADY: SteadyKey =
 impl Job {
     /// A job with the defaults of fio.
     pub(super) fn new(name: String, at: At) -> Self {
-        let settings = Settings { name, ..Settings::default() };
+        let mut settings = Settings { name, ..Settings::default() };
+        // As in fio; a run without a job file has the memory and the hints of most programs.
+        settings.workload.access_hint = AccessHint::Pattern;
+        settings.workload.controls.thread.pages = Pages::Ordinary;
         Self { at, settings, given: Vec::new(), inherited: Arc::default(), out_of_range: BTreeMap::new() }
     }
 

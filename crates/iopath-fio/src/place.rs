@@ -130,7 +130,7 @@ pub(super) fn new_content(accesses: &[&Access], repetitions: u64) -> NewContent 
         let job = access.job;
         !only_writes(job) || job.overwrites || job.create_only || job.workload.warm
     };
-    if repetitions > 1 || accesses.iter().any(|access| needs_bytes(access)) {
+    if repetitions > 1 || accesses.iter().any(needs_bytes) {
         NewContent::Written
     } else if accesses.iter().all(|access| access.job.leaves_hole) {
         NewContent::Hole

@@ -6,7 +6,7 @@ use super::members::Member;
 use iopath_bench::engine::Measured;
 use iopath_bench::error::BenchError;
 use iopath_bench::options::ExitWhat;
-use iopath_bench::run::{Lab, Part, Series, cpu_sum, device_sum, latency, repeat, spread};
+use iopath_bench::run::{Lab, Part, Series, cpu_sum, device_sum, disk_uses, latency, repeat, spread};
 use iopath_bench::signals::Interruption;
 use iopath_report::result::{GroupResult, Host, JobFacts, Latencies, Repeat, Report, RunResult};
 
@@ -97,5 +97,6 @@ pub(super) fn group_result(
         latency_ns: latency(&measured.iter().map(|measured| &measured.latency_ns).sum::<Latencies>()),
         cpu: cpu_sum(&repeats),
         device: device_sum(&repeats),
+        disks: disk_uses(measured),
     }
 }

@@ -95,7 +95,7 @@ impl JobFile {
         if is_virtual {
             groups.iter().try_for_each(|group| check_paths(&jobs, group))?;
         } else {
-            check_memory(&members)?;
+            check_memory(&jobs, &members)?;
         }
         check_series(&jobs, &members)?;
         let records = verified::records(&jobs, &members, &sizes)?;
@@ -366,7 +366,17 @@ fn probe(members: &[Vec<Member>], planned: &Plans, seed: u64) -> Result<(), JobF
 }
 
 /// Checks that the buffers of all members fit in memory. Jobs of one group alone would need less.
-fn check_memory(members: &[Vec<Member>]) -> Result<(), JobFileError> {
+fn check_memory(jobs: &[Job], members: &[Vec<Member>]) -> Result<(), JobFileError> {
+    let locked = |member: &Member| member.workload.controls.thread.locked_bytes;
+    let all_locked = members.iter().flatten().map(locked).fold(0, u64::saturating_add);
+    let locks = |member: &&Member| locked(member) > 0;
+    if let Some((member, available)) = members.iter().flatten().find(locks).zip(memory_available_bytes())
+        && all_locked > available
+    {
+        return Err(jobs[member.job].problem(format!(
+            "lockmem of all clones is {all_locked} bytes, and {available} bytes of memory are available; use less"
+        )));
+    }
     let of_member = |Member { workload, .. }: &Member| {
         u64::from(workload.block_size).saturating_mul(workload.depth_in_flight().into())
     };

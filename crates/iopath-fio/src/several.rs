@@ -112,7 +112,7 @@ pub(super) fn kept(job: &Job, clone: u64) -> Result<(u64, Vec<PathBuf>), JobFile
                 file.display()
             )));
         }
-        sizes.extend(exists.then(|| fs::metadata(&file).map(|found| found.len()).unwrap_or(0)));
+        sizes.extend(exists.then(|| fs::metadata(&file).map_or(0, |found| found.len())));
         files.push(file);
     }
     check_sizes(job, &sizes)?;

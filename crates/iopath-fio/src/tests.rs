@@ -161,7 +161,7 @@ fn an_unsupported_key_is_refused_with_its_name_and_line() {
             "thinktime_spin=5",
             "f.fio:3: key `thinktime_spin` is not supported: a job pauses after each transfer",
         ),
-        ("fadvise_hint=random", "f.fio:3: key `fadvise_hint` is not supported: "),
+        ("write_hint=short", "f.fio:3: key `write_hint` is not supported: "),
     ] {
         let text = format!("[a]\n\n{line}\nsize=1m\n");
         let error = refused(&text);

@@ -234,7 +234,7 @@ fn caches_stay_filled_for_the_targets_of_jobs_with_pre_read_only() {
 fn a_job_that_exitall_ends_before_its_measurement_is_kept_and_marked() {
     let directory = tempfile::tempdir().unwrap();
     let text = "[a]\nsize=64k\nexitall\n[b]\nsize=64k\nruntime=600\ntime_based\nramp_time=60\n";
-    let report = run_in(directory.path(), text);
+    let mut report = run_in(directory.path(), text);
     assert_eq!((report.runs[0].ios, report.runs[1].ios), (16, 0));
     assert!(report.runs[1].iops.mean.abs() < f64::EPSILON, "{:?}", report.runs[1].iops);
     let warning = "job b ended before its measurement began in 1 of 1 repetitions";
@@ -244,6 +244,8 @@ fn a_job_that_exitall_ends_before_its_measurement_is_kept_and_marked() {
         report.runs[1].warnings
     );
     assert_eq!(report.groups[0].ios, 16);
+    // The use of the disks is of the formats of fio alone.
+    report.groups[0].disks.clear();
     let json: Report = serde_json::from_str(&report.to_json()).unwrap();
     assert_eq!(json, report, "all figures are numbers");
 }

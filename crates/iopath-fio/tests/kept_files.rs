@@ -268,11 +268,12 @@ fn files_of_a_job_with_several_are_kept_and_written_again() {
 fn a_file_of_the_user_among_several_is_not_written() {
     let Some(directory) = directory() else { return };
     let (a, b) = (directory.path().join("a"), directory.path().join("b"));
-    fs::write(&a, [7; 64 << 10]).unwrap();
+    let content = vec![7; 64 << 10];
+    fs::write(&a, &content).unwrap();
     let text = format!("[j]\nfilename={}:{}\nsize=64k\nrw=write\n", a.display(), b.display());
     let error = run(&keeping(), &text, &mut Silent).unwrap_err();
     assert!(error.contains("destroys its contents"), "{error}");
-    assert!(fs::read(&a).unwrap() == [7; 64 << 10] && !b.exists());
+    assert!(fs::read(&a).unwrap() == content && !b.exists());
     let mut permitted = keeping();
     permitted.base.overwrite = true;
     run(&permitted, &text, &mut Silent).unwrap();

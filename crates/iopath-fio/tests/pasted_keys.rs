@@ -112,3 +112,26 @@ fn locked_memory_polling_and_huge_pages_run_or_are_refused_with_the_reason() {
     let error = run(&job(directory.path(), "rw=read\nioengine=iopath-buffered\nmem=shmhuge")).unwrap_err();
     assert!(error.contains("buffers of its own"), "{error}");
 }
+
+#[test]
+fn the_use_of_a_disk_is_counted_once_for_all_files_and_with_the_ramp() {
+    let directory = directory();
+    let place = directory.path().display();
+    let text = format!(
+        "[j]\ndirectory={place}\nnumjobs=2\nnrfiles=2\nsize=1m\nrw=randread\nramp_time=1\nruntime=1\ntime_based\n"
+    );
+    let report = run(&text).unwrap();
+    let [group] = &report.groups[..] else { panic!("one group") };
+    let [disk] = &group.disks[..] else {
+        return eprintln!("skipped: these files lie on {} disks", group.disks.len());
+    };
+    assert!(disk.seconds > group.seconds, "{} s of {} s", group.seconds, disk.seconds);
+    let json: serde_json::Value = serde_json::from_str(&iopath_report::format::fio::json(
+        &report,
+        iopath_report::format::fio::Bins::No,
+    ))
+    .unwrap();
+    let util = json["disk_util"][0]["util"].as_f64();
+    assert_eq!(json["disk_util"][0]["name"], disk.name.as_str());
+    assert!(util.is_none_or(|util| (0.0..=100.0).contains(&util)), "{util:?}");
+}

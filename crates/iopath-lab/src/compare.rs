@@ -24,7 +24,7 @@ use iopath_report::compare::{Comparison, RunComparison, Verdict};
 use iopath_report::html::PageOptions;
 
 use iopath_bench::progress::{Progress, Stage};
-use live::{Commands, Plan};
+use live::{Commands, End, Plan};
 use source::Spec;
 use verdict::Design;
 
@@ -60,6 +60,30 @@ pub struct LiveOptions {
     pub time_max: Duration,
     /// The seed of the order within pairs.
     pub seed: u64,
+    /// The commands around those that are compared.
+    pub around: Around,
+}
+
+/// Commands around those of a live comparison. Their times do not count.
+#[derive(Debug, Clone, Default)]
+pub struct Around {
+    /// Executed once before all others.
+    pub setup: Option<String>,
+    /// Executed before each execution of A and of B.
+    pub prepare: Option<String>,
+    /// Executed once after all others, also after a failure or a signal.
+    pub cleanup: Option<String>,
+    /// The executions of each command before those that count.
+    pub warmup: u32,
+}
+
+/// An execution of a command.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Execution {
+    /// `A` or `B`.
+    pub side: &'static str,
+    /// Its wall time in seconds.
+    pub seconds: f64,
 }
 
 /// The end of a live comparison.
@@ -71,6 +95,8 @@ pub struct LiveEnd {
     pub error: Option<CompareError>,
     /// The signal that ended it.
     pub signal: Option<i32>,
+    /// The executions that ended, in their order; without those of the warm-up.
+    pub executions: Vec<Execution>,
 }
 
 /// The files that a side of [`compare_files`] names.
@@ -139,7 +165,7 @@ pub fn compare_live(
     limits: &LiveOptions,
     progress: &mut dyn Progress,
 ) -> Result<LiveEnd, CompareError> {
-    let mut commands = Commands::new(options.sides.clone(), limits.time_max)
+    let mut commands = Commands::new(options.sides.clone(), limits.around.clone(), limits.time_max)
         .map_err(|source| CompareError::Read { file: "signals".to_owned(), source })?;
     let plan = Plan {
         sides: options.sides.clone(),
@@ -148,15 +174,20 @@ pub fn compare_live(
         pairs_max: limits.repetitions_max.max(1),
         seed: limits.seed,
     };
-    let (comparison, error) = live::run(&plan, &mut commands, |pair| {
-        progress.stage(&Stage::Pair { number: pair, max: plan.pairs_max });
-    });
+    let (comparison, error) = match commands.begin() {
+        Ok(()) => live::run(&plan, &mut commands, |pair| {
+            progress.stage(&Stage::Pair { number: pair, max: plan.pairs_max });
+        }),
+        Err(End::Interrupted) => (None, None),
+        Err(End::Failed(error)) => (None, Some(error)),
+    };
+    let error = error.or(commands.end().err());
     let (metric, host) = (options.metric.clone(), Some(this_machine(None)));
     let comparison = comparison.map(|mut comparison| {
         comparison.notes.append(&mut commands.notes());
         Comparison { host, metric, ..comparison }
     });
-    Ok(LiveEnd { comparison, error, signal: commands.received })
+    Ok(LiveEnd { comparison, error, signal: commands.received, executions: commands.executions })
 }
 
 #[cfg(test)]

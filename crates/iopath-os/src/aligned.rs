@@ -67,6 +67,16 @@ impl AlignedBuf {
         Self::mapped(len, len.next_multiple_of(HUGE_PAGE_BYTES)).or_else(|_| Self::new(len))
     }
 
+    /// Same as [`AlignedBuf::new`], without advice to the kernel, as the memory of most programs.
+    pub(crate) fn ordinary(len: usize) -> Result<Self, NoMemory> {
+        let page = page_bytes();
+        let taken = len.max(1).checked_next_multiple_of(page).filter(|&taken| isize::try_from(taken).is_ok());
+        let taken =
+            taken.ok_or_else(|| NoMemory { bytes: len, source: std::io::ErrorKind::OutOfMemory.into() })?;
+        let start = system::take(taken, page).map_err(|source| NoMemory { bytes: len, source })?;
+        Ok(Self { start, len, taken, is_sparse: false })
+    }
+
     /// Same as [`AlignedBuf::new`], on huge pages that the administrator has reserved (`vm.nr_hugepages`).
     ///
     /// # Errors

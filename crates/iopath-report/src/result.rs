@@ -34,7 +34,7 @@ pub use latencies::{FIO_BINS, Latencies, fio_bin_number};
 pub use latency_target::{DepthSearchResult, LatencyTargetResult};
 pub use origin::Origin;
 pub use path::{PATH_NAMES, WITHOUT_TARGET};
-pub use several::{GroupResult, JobFacts, Skipped, TargetResult, TargetsEnd};
+pub use several::{DiskUse, GroupResult, JobFacts, Skipped, TargetResult, TargetsEnd};
 pub use shown::{FioOutput, Unified};
 pub use steady::{SteadyRepeat, SteadyStateResult, SteadyWindow};
 pub use verify::{VerifyFault, VerifyResult};

@@ -1,5 +1,5 @@
-//! Whether a command line of fio measures with `iopath fio` what it measures with fio: one table of workloads, each run by
-//! both programs with the same arguments. Latencies are those from the start of a transfer (`lat`).
+//! Whether a command line of fio measures with `iopath fio` what it measures with fio: one table of workloads, each run
+//! by both programs with the same arguments. Latencies are those from the start of a transfer (`lat`).
 
 use std::process::{Command, Stdio};
 
@@ -122,8 +122,8 @@ pub(super) fn is_selected(only: Option<&str>) -> bool {
     names().any(|name| only.is_none_or(|text| name.contains(text)))
 }
 
-/// Runs the workloads whose name contains `only`, each for a second, whatever the length of other runs: thirty rows of
-/// seven rounds are a quarter of an hour.
+/// Runs the workloads whose name contains `only`, each for a second: thirty rows of seven rounds take a quarter of an
+/// hour.
 pub(super) fn measure(only: Option<&str>, rounds: u32, target: &TargetFile) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (name, (_, arguments)) in names().zip(WORKLOADS) {

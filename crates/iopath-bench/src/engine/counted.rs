@@ -6,7 +6,7 @@ use iopath_os::{CpuTimes, process_cpu_times};
 use iopath_report::result::Connections;
 
 use super::CpuSeconds;
-use crate::counters::{DiskCounters, ProcessIo, machine_busy_seconds};
+use crate::counters::{DiskCounters, DiskUses, ProcessIo, machine_busy_seconds};
 use crate::export::RemoteTarget;
 use crate::storage::{StorageBytes, StorageCounts};
 use crate::target::Target;
@@ -25,6 +25,7 @@ pub(super) struct Counters {
     cpu: CpuCounters,
     /// Of each target.
     transfers: Vec<TransferCounters>,
+    disks: DiskUses,
 }
 
 struct CpuCounters {
@@ -43,17 +44,17 @@ struct TransferCounters {
 /// Reading the counters of transfers takes CPU time that is not the workload's.
 impl Counters {
     pub(super) fn before(targets: &[&Target]) -> Self {
-        let transfers = TransferCounters::read(targets);
-        Self { cpu: CpuCounters::read(), transfers }
+        let (transfers, disks) = (TransferCounters::read(targets), read_disks(targets));
+        Self { cpu: CpuCounters::read(), transfers, disks }
     }
 
     pub(super) fn after(targets: &[&Target]) -> Self {
         let cpu = CpuCounters::read();
-        Self { cpu, transfers: TransferCounters::read(targets) }
+        Self { cpu, transfers: TransferCounters::read(targets), disks: read_disks(targets) }
     }
 
     /// What was counted since `before`.
-    pub(super) fn since(&self, before: &Self) -> (CpuSeconds, Vec<Transferred>) {
+    pub(super) fn since(&self, before: &Self) -> (CpuSeconds, Vec<Transferred>, DiskUses) {
         let (cpu, cpu_before) = (&self.cpu, &before.cpu);
         let cpu = CpuSeconds {
             user: cpu.process.user.saturating_sub(cpu_before.process.user).as_secs_f64(),
@@ -64,8 +65,25 @@ impl Counters {
                 .map(|(after, before)| (after - before).max(0.0)),
         };
         let transfers = self.transfers.iter().zip(&before.transfers);
-        (cpu, transfers.map(|(after, before)| after.since(before)).collect())
+        let of_disk = |(name, after): &(String, DiskCounters)| {
+            let (_, before) = before.disks.iter().find(|(known, _)| known == name)?;
+            Some((name.clone(), *after - *before))
+        };
+        let disks = self.disks.iter().filter_map(of_disk).collect();
+        (cpu, transfers.map(|(after, before)| after.since(before)).collect(), disks)
     }
+}
+
+fn read_disks(targets: &[&Target]) -> DiskUses {
+    let mut disks = DiskUses::new();
+    for name in targets.iter().flat_map(|target| target.disks()) {
+        if let Some(counters) =
+            DiskCounters::of(name).filter(|_| disks.iter().all(|(known, _)| known != name))
+        {
+            disks.push((name.to_owned(), counters));
+        }
+    }
+    disks
 }
 
 impl CpuCounters {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use iopath_model::Host;
 use iopath_report::result::{CacheUse, Connections, Course, Latencies, ThreadUse};
 
-use crate::counters::DiskCounters;
+use crate::counters::{DiskCounters, DiskUses};
 use crate::job::control::ControlEnd;
 use crate::job::tally::{JobResult, OneDirection};
 use crate::steady_detector::Outcome;
@@ -47,6 +47,10 @@ pub struct Measured {
     /// The transfers of the disk: of this process if it submits them itself, else of all processes. None without a
     /// single disk.
     pub(crate) device: Option<DiskCounters>,
+    /// The use of each disk by all processes, with ramps.
+    pub(crate) disks: DiskUses,
+    /// The time in which the use of the disks was counted.
+    pub(crate) counted_seconds: f64,
     /// Bytes that the storage transferred; none where no counter shows them.
     pub(crate) storage: Option<StorageBytes>,
     /// Lost connections; none where no target is an export.
@@ -109,6 +113,8 @@ impl Measured {
             storage: None,
             connections: None,
             device: None,
+            disks: DiskUses::new(),
+            counted_seconds: 0.0,
             cache: None,
             targets: Vec::new(),
             warnings: Vec::new(),

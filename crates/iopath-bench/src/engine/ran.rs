@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::{CpuSeconds, Measured, Transferred, all_verified};
+use crate::counters::DiskUses;
 use crate::error::BenchError;
 use crate::job::tally::JobResult;
 use crate::steady_detector::Outcome;
@@ -22,6 +23,10 @@ pub struct Ran {
     pub(crate) steady: Vec<(usize, Outcome)>,
     /// None in virtual time without a modelled host.
     pub(crate) cpu: Option<CpuSeconds>,
+    /// The use of the disks, with ramps; empty in virtual time.
+    pub(crate) disks: DiskUses,
+    /// The time in which it was counted.
+    pub(crate) counted_seconds: f64,
     /// The course over time, of all jobs together; none in virtual time.
     pub(crate) course: Option<Course>,
     /// Whether a signal ended the jobs before the ends of their plans.
@@ -71,6 +76,8 @@ impl Ran {
         let all = Measured {
             cpu: self.cpu,
             course: self.course.clone(),
+            disks: self.disks.clone(),
+            counted_seconds: self.counted_seconds,
             cache: self.targets.iter().map(|target| target.cache).sum(),
             connections: self.connections(),
             ..self.of_jobs(|_| true)

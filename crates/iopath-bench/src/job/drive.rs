@@ -260,6 +260,7 @@ fn run_job(
 
 /// Submits a transfer of a job, with its content and priority if it has its own. Inlined, because a call costs as much
 /// as the loop spends on a transfer otherwise.
+#[expect(clippy::inline_always, reason = "the compiler does not inline it otherwise")]
 #[inline(always)]
 pub(crate) fn submit(
     connection: &mut dyn Connection,

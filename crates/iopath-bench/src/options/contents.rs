@@ -5,6 +5,7 @@ use super::Support::{Partly, Yes};
 use super::{Decides, Kind, NONE, OptionRow, Refused, set};
 use crate::contents::parse_pattern;
 use crate::field::Field;
+use crate::path::Pages;
 use crate::place::Place;
 
 pub(super) const ROWS: &[OptionRow] = &[
@@ -102,11 +103,13 @@ pub(super) const ROWS: &[OptionRow] = &[
     OptionRow::only_key(
         Partly,
         &["mem", "iomem"],
-        "`malloc`, `shm`, `mmap` and `mmapshared`: buffers are anonymous memory, on huge pages if the kernel gives them to 2 MiB \
-         and more; `mmaphuge` and `shmhuge`: on huge pages that are reserved (`vm.nr_hugepages`), on paths of the kernel",
+        "`malloc`, the default, `shm`, `mmap` and `mmapshared`: buffers of the paths of the kernel are anonymous memory without advice, \
+         as those of fio; `mmaphuge` and `shmhuge`: on huge pages that are reserved (`vm.nr_hugepages`). Paths of iopath have their \
+         own memory, on huge pages if the kernel gives them",
         |settings, given| match given.text()? {
             kind @ ("malloc" | "shm" | "mmap" | "mmapshared" | "shmhuge" | "mmaphuge") => {
-                settings.workload.controls.thread.huge_pages = kind.ends_with("huge");
+                let is_huge = kind.ends_with("huge");
+                settings.workload.controls.thread.pages = if is_huge { Pages::Reserved } else { Pages::Ordinary };
                 Ok(())
             }
             "cudamalloc" => {
@@ -120,7 +123,7 @@ pub(super) const ROWS: &[OptionRow] = &[
     )
     .field(Field("memory of buffers"))
     .only_on(&[Place::Kernel], |workload| {
-        workload.controls.thread.huge_pages.then(|| "huge pages".to_owned())
+        (workload.controls.thread.pages == Pages::Reserved).then(|| "huge pages".to_owned())
     }),
     OptionRow::only_key(
         Partly,

@@ -4,6 +4,7 @@ use std::num::NonZeroU64;
 
 use super::Support::{Partly, Yes};
 use super::{Decides, FileOrder, Given, OptionRow, Refused, Settings, set};
+use crate::workload::{AccessHint, Hint};
 
 pub(super) const ROWS: &[OptionRow] = &[
     OptionRow::only_key(
@@ -53,6 +54,22 @@ pub(super) const ROWS: &[OptionRow] = &[
         "1, the default: each measurement starts with empty caches; 0 leaves them as they are",
         |settings, given| {
             settings.workload.keeps_caches = !given.flag()?;
+            Ok(())
+        },
+    ),
+    OptionRow::only_key(
+        Yes,
+        &["fadvise_hint"],
+        "the hint for the kernel's page cache, also for mapped files: 1, the default, is the order of the pattern; 0, `random`, \
+         `sequential`",
+        |settings, given| {
+            settings.workload.access_hint = match given.text()? {
+                "0" | "none" => AccessHint::None,
+                "1" | "pattern" => AccessHint::Pattern,
+                "random" => AccessHint::Given(Hint::Random),
+                "sequential" => AccessHint::Given(Hint::Sequential),
+                _ => return Err(Refused::Expected("0, 1, random or sequential")),
+            };
             Ok(())
         },
     ),

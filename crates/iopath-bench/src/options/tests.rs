@@ -186,6 +186,7 @@ const VALUES: &[(&str, &str)] = &[
     ("nrfiles", "4"),
     ("file_service_type", "sequential"),
     ("invalidate", "0"),
+    ("fadvise_hint", "random"),
     ("unlink", "1"),
     ("ioscheduler", "none"),
     ("create_only", "1"),

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use iopath_os::NoMemory;
-use iopath_os::kernel::{self, Blocking, OneAtATime, Polling, Slots};
+use iopath_os::kernel::{self, Blocking, Hint, OneAtATime, Pages, Polling, Slots};
 use iopath_os::target::DioAlignment;
 use rustix::fs::OFlags;
 
@@ -27,6 +27,7 @@ pub(super) struct KernelFile {
     pub(super) writes: bool,
     pub(super) size_bytes: u64,
     pub(super) polling: Polling,
+    pub(super) hint: Option<Hint>,
 }
 
 impl KernelFile {
@@ -35,8 +36,11 @@ impl KernelFile {
         let align_bytes = if direct { DioAlignment::discover(target)?.offset_bytes } else { 1 };
         let file = open_file(target, spec, direct).map_err(BenchError::open(target, spec.writes))?;
         let (target, writes, size_bytes) = (target.to_owned(), spec.writes, spec.size_bytes);
-        let polling = spec.polling;
-        Ok(Self { connect, file, target, align_bytes, writes, size_bytes, polling })
+        let (polling, hint) = (spec.polling, spec.hint.filter(|_| !direct));
+        if let Some(hint) = hint {
+            kernel::hint(&file, hint).map_err(BenchError::io("advise the kernel about", &target))?;
+        }
+        Ok(Self { connect, file, target, align_bytes, writes, size_bytes, polling, hint })
     }
 }
 
@@ -54,12 +58,13 @@ pub(super) fn open_file(target: &Path, spec: &OpenSpec, direct: bool) -> io::Res
 /// The buffers of a job, with the content of its writes.
 pub(super) fn slots_of(job: &JobSpec) -> Result<Slots, BenchError> {
     let fill = |bytes: &mut [u8]| job.contents.fill(job.seed, bytes);
-    let slots = if job.huge_pages {
-        let slots = Slots::on_huge_pages(job.depth, job.block_bytes, fill);
-        slots.map_err(|NoMemory { bytes, source }| BenchError::NoHugePages { bytes, source })?
-    } else {
-        Slots::new(job.depth, job.block_bytes, fill)?
-    };
+    let slots =
+        Slots::on_pages(job.pages, job.depth, job.block_bytes, fill).map_err(|error| match error {
+            NoMemory { bytes, source } if job.pages == Pages::Reserved => {
+                BenchError::NoHugePages { bytes, source }
+            }
+            other => other.into(),
+        })?;
     Ok(if job.makes_unique() { slots } else { slots.without_stamps() })
 }
 

@@ -28,6 +28,9 @@ fn open(spec: &OpenSpec) -> Result<Box<dyn IoPath>, BenchError> {
     let connect = |opened: &KernelFile, file, slots| {
         let mapped = Mmap::new(file, opened.size_bytes, opened.writes);
         let mapped = mapped.map_err(BenchError::io("map", &opened.target))?;
+        if let Some(hint) = opened.hint {
+            mapped.hint(hint).map_err(BenchError::io("advise the kernel about", &opened.target))?;
+        }
         Ok(Box::new(OneAtATime::new(mapped, slots)) as _)
     };
     Ok(Box::new(KernelFile::open(spec, false, connect)?))

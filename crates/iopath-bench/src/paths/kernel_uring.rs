@@ -4,11 +4,11 @@ use std::io;
 use std::time::Duration;
 
 use iopath_os::kernel::Uring;
+use iopath_os::target::Target as TargetInfo;
 
 use super::kernel::KernelFile;
 use crate::error::BenchError;
 use crate::path::{Capabilities, Connection, Done, IoPath, OpenSpec, PathRow, Transfer};
-use crate::target::inspect;
 use crate::thread_settings::IoPriority;
 
 /// The row of the table.
@@ -31,7 +31,7 @@ pub static ROW: PathRow = PathRow {
 
 fn open(spec: &OpenSpec) -> Result<Box<dyn IoPath>, BenchError> {
     if spec.polling.completions {
-        let info = inspect(spec.file())?;
+        let info = TargetInfo::inspect(spec.file())?;
         let disk = info.backing.disk();
         if disk.and_then(|disk| disk.polls) != Some(true) {
             return Err(BenchError::NoPolling { disk: disk.map(|disk| disk.name.clone()) });

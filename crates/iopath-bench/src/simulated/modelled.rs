@@ -122,6 +122,8 @@ impl ModelledVolumes {
             targets,
             steady: watches.outcomes(),
             cpu: host.as_ref().zip(busy_before).map(|(host, before)| CpuSeconds::modelled(host, before)),
+            disks: Vec::new(),
+            counted_seconds: 0.0,
             course: None,
             is_cut_off: matches!(ended, End::Stopped),
         })

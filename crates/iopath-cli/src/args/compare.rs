@@ -4,7 +4,8 @@ use super::values::{duration, percentage, seed};
 use super::{GeneralFormat, ShowArgs};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use iopath_lab::compare::{CompareOptions, LiveOptions, metric_names};
+use iopath_lab::compare::{Around, CompareOptions, LiveOptions, metric_names};
+use std::path::PathBuf;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
@@ -39,6 +40,21 @@ pub(crate) struct CompareArgs {
     /// Maximum time of all executions (10m, 90s; a plain number is seconds)
     #[arg(long, default_value = "10m", value_parser = duration, value_name = "TIME", requires = "live")]
     pub(crate) time_max: Duration,
+    /// A shell command that is executed once before all executions
+    #[arg(long, value_name = "COMMAND", requires = "live")]
+    pub(crate) setup: Option<String>,
+    /// A shell command that is executed before each execution, for example to drop caches; its time does not count
+    #[arg(long, value_name = "COMMAND", requires = "live")]
+    pub(crate) prepare: Option<String>,
+    /// A shell command that is executed once at the end, also after a failure or a signal
+    #[arg(long, value_name = "COMMAND", requires = "live")]
+    pub(crate) cleanup: Option<String>,
+    /// Executions of each command before those that count
+    #[arg(long, default_value_t = 0, value_name = "N", requires = "live")]
+    pub(crate) warmup: u32,
+    /// Write the wall time of each execution to FILE: CSV with the columns execution, side and seconds
+    #[arg(long, value_name = "FILE", requires = "live")]
+    pub(crate) times: Option<PathBuf>,
     /// Seed of the order within pairs of executions
     #[arg(long, default_value_t = 1, value_parser = seed, value_name = "N", requires = "live")]
     pub(crate) seed: u64,
@@ -59,6 +75,13 @@ impl CompareArgs {
     }
 
     pub(crate) fn limits(&self) -> LiveOptions {
-        LiveOptions { repetitions_max: self.repetitions_max, time_max: self.time_max, seed: self.seed }
+        let around = Around {
+            setup: self.setup.clone(),
+            prepare: self.prepare.clone(),
+            cleanup: self.cleanup.clone(),
+            warmup: self.warmup,
+        };
+        let (repetitions_max, time_max, seed) = (self.repetitions_max, self.time_max, self.seed);
+        LiveOptions { repetitions_max, time_max, seed, around }
     }
 }

@@ -59,7 +59,6 @@ pub(super) const KEYS: &[Key] = &[
     off(&["atomic"], "no untorn writes").decides(Durability),
     off(&["file_append"], "a job accesses a range of fixed size").decides(Range),
     no(&["lockfile"], SETTING).neutral(&["none"]),
-    no(&["fadvise_hint"], "the kernel gets no hints of the order of transfers").neutral(&["0", "1"]),
     no(&["write_hint"], SETTING).neutral(&["none", "0"]),
     off(&["serialize_overlap"], "the order of overlapping transfers is that of the path"),
     off(

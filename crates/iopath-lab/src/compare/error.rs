@@ -58,7 +58,7 @@ pub enum CompareError {
     /// A command cannot be started, or failed.
     #[error("{side}: `{command}` {problem}")]
     Command {
-        /// `A` or `B`.
+        /// `A`, `B`, or the option that names it.
         side: &'static str,
         /// The command.
         command: String,

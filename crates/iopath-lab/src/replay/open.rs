@@ -142,6 +142,7 @@ fn volume(target: &Target, workload: &Workload, request: &ReplayRequest) -> Resu
         elevator,
         device_depth: None,
         engine: workload.engine.unwrap_or_default(),
+        hint: None,
         polling: workload.polling,
         cache: &CacheSettings::default(),
         log: None,

@@ -1,5 +1,5 @@
 //! Reads and writes by copying from and to a file mapped into memory: no system call, but a page fault for each page
-//! that is not mapped yet. Like most programs, it gives the kernel no advice.
+//! that is not mapped yet. Like most programs, it gives the kernel no advice, unless the caller has a hint.
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -8,10 +8,10 @@ use std::os::fd::AsFd;
 use std::ptr::{self, NonNull};
 
 use rustix::fs::{StatVfs, fstatvfs};
-use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
+use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags, madvise, mmap, msync, munmap};
 
 use super::sigbus::Watch;
-use super::{Blocking, Direction, Slots, Transfer, trim};
+use super::{Blocking, Direction, Hint, Slots, Transfer, trim};
 
 /// A file mapped into memory, to copy from and to.
 ///
@@ -45,6 +45,19 @@ impl Mmap {
         // SAFETY: the range is our own mapping until `drop`, which ends the watch first. Its bytes are only copied.
         mapped.watch = Some(unsafe { Watch::new(first..first + len)? });
         Ok(mapped)
+    }
+
+    /// Tells the kernel the expected order of the accesses (`madvise(2)`).
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub fn hint(&self, hint: Hint) -> io::Result<()> {
+        let advice = match hint {
+            Hint::Random => Advice::Random,
+            Hint::Sequential => Advice::Sequential,
+        };
+        // SAFETY: the range is our own mapping, and this advice changes no content.
+        Ok(unsafe { madvise(self.start.as_ptr().cast::<c_void>(), self.len, advice) }?)
     }
 
     fn check(&self) -> io::Result<()> {

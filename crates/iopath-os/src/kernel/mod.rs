@@ -23,14 +23,35 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use rustix::fs::{FallocateFlags, OFlags, fallocate};
+use rustix::fs::{Advice, FallocateFlags, OFlags, fadvise, fallocate};
 
 pub use mmap::Mmap;
 pub use one::{Blocking, OneAtATime};
 pub use pread::Pread;
-pub use slots::Slots;
+pub use slots::{Pages, Slots};
 pub use stamp::Stamp;
 pub use uring::{Polling, Uring};
+
+/// The expected order of the accesses to a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hint {
+    /// Random: no readahead.
+    Random,
+    /// Sequential: more readahead.
+    Sequential,
+}
+
+/// Tells the kernel the expected order of the accesses to a file through the page cache (`posix_fadvise(2)`).
+///
+/// # Errors
+/// The error of the system.
+pub fn hint(file: &File, hint: Hint) -> io::Result<()> {
+    let advice = match hint {
+        Hint::Random => Advice::Random,
+        Hint::Sequential => Advice::Sequential,
+    };
+    Ok(fadvise(file, 0, None, advice)?)
+}
 
 /// The direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

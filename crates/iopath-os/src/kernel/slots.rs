@@ -5,6 +5,18 @@ use std::ptr::NonNull;
 use super::Stamp;
 use crate::{AlignedBuf, NoMemory, page_bytes};
 
+/// The memory of buffers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Pages {
+    /// On huge pages if the kernel gives them.
+    #[default]
+    Advised,
+    /// As the memory of most programs, without advice to the kernel.
+    Ordinary,
+    /// On huge pages that the administrator has reserved (`vm.nr_hugepages`).
+    Reserved,
+}
+
 /// `depth` buffers of `block_bytes` each in one region, each aligned to a page.
 #[derive(Debug)]
 pub struct Slots {
@@ -26,19 +38,25 @@ impl Slots {
         Self::in_memory(AlignedBuf::for_transfers, depth, block_bytes, fill)
     }
 
-    /// Does the same as [`Self::new`], on huge pages that the administrator has reserved (`vm.nr_hugepages`).
+    /// Does the same as [`Self::new`], in this memory.
     ///
     /// # Errors
-    /// [`NoMemory`]: fewer of them are free.
+    /// [`NoMemory`]: there is no such memory.
     ///
     /// # Panics
     /// Panics like [`Self::new`].
-    pub fn on_huge_pages(
+    pub fn on_pages(
+        pages: Pages,
         depth: u32,
         block_bytes: u32,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<Self, NoMemory> {
-        Self::in_memory(AlignedBuf::on_huge_pages, depth, block_bytes, fill)
+        let take = match pages {
+            Pages::Advised => AlignedBuf::for_transfers,
+            Pages::Ordinary => AlignedBuf::ordinary,
+            Pages::Reserved => AlignedBuf::on_huge_pages,
+        };
+        Self::in_memory(take, depth, block_bytes, fill)
     }
 
     fn in_memory(

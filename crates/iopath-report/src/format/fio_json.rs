@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::fio_entries::{Entry, Part, Times, entries};
 use super::{Document, Format, View};
 use crate::result::{
-    Device, FioOutput, JobFacts, LatencyDistribution, PERCENTILES, Report, RunResult, Unified,
+    DiskUse, FioOutput, JobFacts, LatencyDistribution, PERCENTILES, Report, RunResult, Unified,
 };
 use crate::stats::Summary;
 
@@ -56,7 +56,7 @@ pub(super) fn root_now(report: &Report, entries: &[Entry], bins: Bins) -> Value 
         "time": humantime::format_rfc3339_seconds(now).to_string(),
         "global options": {},
         "jobs": jobs,
-        "disk_util": disk(report).into_iter().collect::<Vec<_>>(),
+        "disk_util": disks(report).iter().map(disk).collect::<Vec<_>>(),
     });
     if !report.warnings.is_empty() {
         root["iopath warnings"] = report.warnings.clone().into();
@@ -69,37 +69,38 @@ fn name(run: &RunResult) -> String {
     run.job.as_ref().map_or_else(|| run.name(), |job| job.name.clone())
 }
 
-/// The transfers of the disk in all runs, if they have them.
-fn disk(report: &Report) -> Option<Value> {
-    let disk = report.target.as_ref()?.disk.as_ref()?;
-    let of_groups = report.groups.iter().map(|group| (group.device, group.seconds));
-    let of_runs = report.runs.iter().map(|run| (run.device, run.seconds));
-    // The jobs of a group have one disk together.
-    let used: Vec<(Device, f64)> = if report.groups.is_empty() {
-        of_runs.filter_map(|(device, seconds)| Some((device?, seconds))).collect()
-    } else {
-        of_groups.filter_map(|(device, seconds)| Some((device?, seconds))).collect()
-    };
-    let device =
-        used.iter().map(|(device, _)| *device).reduce(|one, other| [one, other].into_iter().sum())?;
+/// The use of the disks in all runs. The jobs of a group use their disks together.
+fn disks(report: &Report) -> Vec<DiskUse> {
+    let mut all = Vec::new();
+    report.groups.iter().flat_map(|group| &group.disks).for_each(|used| used.clone().add_to(&mut all));
+    let disk = report.target.as_ref().and_then(|target| target.disk.as_ref());
+    let of_runs = report.runs.iter().filter(|_| report.groups.is_empty());
+    for (run, disk) in of_runs.filter_map(|run| Some((run, disk?))) {
+        let used = |device| DiskUse { name: disk.name.clone(), device, seconds: run.seconds };
+        run.device.map(used).into_iter().for_each(|used| used.add_to(&mut all));
+    }
+    all
+}
+
+fn disk(DiskUse { name, device, seconds }: &DiskUse) -> Value {
     let mut json = json!({
-        "name": disk.name, "read_ios": device.reads, "write_ios": device.writes,
+        "name": name, "read_ios": device.reads, "write_ios": device.writes,
         "read_bytes": device.read_bytes, "write_bytes": device.written_bytes,
     });
     if let Some(queue) = device.queue {
-        let milliseconds = used.iter().map(|(_, seconds)| seconds).sum::<f64>() * 1e3;
-        let busy = if milliseconds > 0.0 { queue.busy_ms as f64 / milliseconds * 100.0 } else { 0.0 };
-        let figures = [
+        let busy = if *seconds > 0.0 { queue.busy_ms as f64 / (seconds * 1e3) * 100.0 } else { 0.0 };
+        for (key, figure) in [
             ("read_merges", queue.read_merges),
             ("write_merges", queue.write_merges),
             ("read_ticks", queue.read_ms),
             ("write_ticks", queue.write_ms),
             ("in_queue", queue.waiting_ms),
-        ];
-        json.as_object_mut()?.extend(figures.map(|(key, figure)| (key.to_owned(), figure.into())));
+        ] {
+            json[key] = figure.into();
+        }
         json["util"] = busy.min(100.0).into();
     }
-    Some(json)
+    json
 }
 
 fn job(entry: &Entry, bins: Bins) -> Value {

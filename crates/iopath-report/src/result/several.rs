@@ -74,6 +74,30 @@ pub struct JobFacts {
     pub output: FioOutput,
 }
 
+/// The use of a disk by all processes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DiskUse {
+    /// The kernel's name.
+    pub name: String,
+    /// Its requests.
+    pub device: Device,
+    /// The time in which they were counted.
+    pub seconds: f64,
+}
+
+impl DiskUse {
+    /// Adds the use to that of the same disk.
+    pub fn add_to(self, uses: &mut Vec<Self>) {
+        match uses.iter_mut().find(|other| other.name == self.name) {
+            Some(other) => {
+                other.device = [other.device, self.device].into_iter().sum();
+                other.seconds += self.seconds;
+            }
+            None => uses.push(self),
+        }
+    }
+}
+
 /// Jobs of a job file that ran at the same time, together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -98,4 +122,7 @@ pub struct GroupResult {
     pub cpu: Option<Cpu>,
     /// Transfers of the disk, over all repetitions; none without a single disk, and with several targets.
     pub device: Option<Device>,
+    /// The use of each disk beneath its targets, with ramps. Not in the JSON.
+    #[serde(skip)]
+    pub disks: Vec<DiskUse>,
 }

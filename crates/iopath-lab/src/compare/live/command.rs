@@ -9,19 +9,22 @@ use signal_hook::iterator::Signals;
 
 use super::process::{Ended, wait};
 use super::{End, Executor};
-use crate::compare::CompareError;
 use crate::compare::data::{Run, TIME};
 use crate::compare::source::{json_of, parse_json};
+use crate::compare::{Around, CompareError, Execution};
 use iopath_bench::signals::ending_signals;
 use iopath_report::compare::Stopped;
 
 /// The names of the sides.
 const SIDES: [&str; 2] = ["A", "B"];
 
-/// The two commands, their limits, and the signals that end the comparison.
+/// The two commands, those around them, their limits, and the signals that end the comparison.
 #[derive(Debug)]
 pub(in crate::compare) struct Commands {
     texts: [String; 2],
+    around: Around,
+    /// The wall times of all executions that count, in their order.
+    pub(in crate::compare) executions: Vec<Execution>,
     started: Instant,
     time_max: Duration,
     signals: Signals,
@@ -60,10 +63,16 @@ impl Note {
 }
 
 impl Commands {
-    pub(in crate::compare) fn new(texts: [String; 2], time_max: Duration) -> io::Result<Self> {
+    pub(in crate::compare) fn new(
+        texts: [String; 2],
+        around: Around,
+        time_max: Duration,
+    ) -> io::Result<Self> {
         let signals = Signals::new(ending_signals())?;
         Ok(Self {
             texts,
+            around,
+            executions: Vec::new(),
             started: Instant::now(),
             time_max,
             signals,
@@ -89,26 +98,50 @@ impl Commands {
         self.received.is_some()
     }
 
-    fn error(&self, side: usize, problem: String) -> End {
-        let command = self.texts[side].clone();
-        End::Failed(CompareError::Command { side: SIDES[side], command, problem })
+    /// Executes the setup, and both commands for the warm-up, whose results do not count.
+    pub(in crate::compare) fn begin(&mut self) -> Result<(), End> {
+        if let Some(setup) = self.around.setup.clone() {
+            self.shell("--setup", &setup)?;
+        }
+        for _ in 0..self.around.warmup {
+            self.execute(0)?;
+            self.execute(1)?;
+        }
+        self.executions.clear();
+        // The limit is of the executions that count.
+        self.started = Instant::now();
+        Ok(())
     }
-}
 
-impl Executor for Commands {
-    fn execute(&mut self, side: usize) -> Result<Vec<Run>, End> {
+    /// Executes the cleanup, also after a failure or a signal.
+    pub(in crate::compare) fn end(&mut self) -> Result<(), CompareError> {
+        let Some(cleanup) = self.around.cleanup.clone() else { return Ok(()) };
+        // A signal before it has ended the commands, and not the cleanup.
+        let received = self.received.take();
+        let ended = self.shell("--cleanup", &cleanup);
+        self.received = received.or(self.received);
+        match ended {
+            Err(End::Failed(error)) => Err(error),
+            Ok(_) | Err(End::Interrupted) => Ok(()),
+        }
+    }
+
+    /// Executes a shell command. Returns its start and its end.
+    fn shell(&mut self, role: &'static str, text: &str) -> Result<(Instant, Ended), End> {
+        let failed =
+            |problem| End::Failed(CompareError::Command { side: role, command: text.to_owned(), problem });
         if self.is_interrupted() {
             return Err(End::Interrupted);
         }
         let started = Instant::now();
         let child = Command::new("sh")
-            .args(["-c", &self.texts[side]])
+            .args(["-c", text])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0)
             .spawn()
-            .map_err(|error| self.error(side, format!("cannot be started: {error}")))?;
+            .map_err(|error| failed(format!("cannot be started: {error}")))?;
         let Self { signals, received, .. } = self;
         let ended = wait(child, || {
             let new = signals.pending().inspect(|signal| *received = received.or(Some(*signal)));
@@ -117,17 +150,29 @@ impl Executor for Commands {
         if self.received.is_some() {
             return Err(End::Interrupted);
         }
-        let Ended { status, at, stdout, stderr, is_open } =
-            ended.map_err(|error| self.error(side, format!("failed: {error}")))?;
-        if !status.success() {
-            let cause = stderr.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
+        let ended = ended.map_err(|error| failed(format!("failed: {error}")))?;
+        if !ended.status.success() {
+            let cause = ended.stderr.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
             let separator = if cause.is_empty() { "" } else { ": " };
-            return Err(self.error(side, format!("failed ({status}){separator}{cause}")));
+            return Err(failed(format!("failed ({}){separator}{cause}", ended.status)));
         }
+        Ok((started, ended))
+    }
+}
+
+impl Executor for Commands {
+    fn execute(&mut self, side: usize) -> Result<Vec<Run>, End> {
+        if let Some(prepare) = self.around.prepare.clone() {
+            self.shell("--prepare", &prepare)?;
+        }
+        let text = self.texts[side].clone();
+        let (started, Ended { at, stdout, is_open, .. }) = self.shell(SIDES[side], &text)?;
         if is_open {
             self.note(side, Note::LeftRunning);
         }
-        let (runs, note) = result(&self.texts[side], &stdout, at.duration_since(started))?;
+        let time = at.duration_since(started);
+        let (runs, note) = result(&text, &stdout, time)?;
+        self.executions.push(Execution { side: SIDES[side], seconds: time.as_secs_f64() });
         if let Some(note) = note {
             self.note(side, note);
         }
