@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 
 use iopath_nbd::{
-    ClientEvent, ClientHandshake, ClientOperation, ClientOptions, ClientProgress, ClientRequests, ClientTls, Expected,
-    Negotiated, ReplyFormat,
+    ClientEvent, ClientHandshake, ClientOperation, ClientOptions, ClientProgress, ClientRequests, ClientTls,
+    Expected, Negotiated, ReplyFormat,
 };
 
 /// Requests in flight.
@@ -31,7 +31,8 @@ struct Pending {
 /// # Panics
 /// If the client breaks a promise.
 pub fn drive_client(config: u8, peer: &mut impl Peer) {
-    let format = [ReplyFormat::Simple, ReplyFormat::Structured, ReplyFormat::Extended][usize::from(config % 3)];
+    let format =
+        [ReplyFormat::Simple, ReplyFormat::Structured, ReplyFormat::Extended][usize::from(config % 3)];
     let options = ClientOptions {
         export: "disk".to_owned(),
         is_list: config & 4 != 0,
@@ -175,13 +176,20 @@ impl Session {
                 ClientEvent::Zeroes { key, start, length } => self.note(key, start, length, length),
                 ClientEvent::Extents { key, extents } => {
                     let operation = self.pending[&key].operation;
-                    assert!(matches!(operation, ClientOperation::BlockStatus { .. }), "extents for {operation:?}");
+                    assert!(
+                        matches!(operation, ClientOperation::BlockStatus { .. }),
+                        "extents for {operation:?}"
+                    );
                     assert!(!extents.is_empty() && extents.len() <= 1 << 17);
                 }
                 ClientEvent::Completed { key, result } => {
                     let pending = self.pending.remove(&key).expect("a request completes once");
                     if let (ClientOperation::Read { length, .. }, Ok(())) = (pending.operation, result) {
-                        assert_eq!(pending.arrived, u64::from(length), "a read completes with all of its bytes");
+                        assert_eq!(
+                            pending.arrived,
+                            u64::from(length),
+                            "a read completes with all of its bytes"
+                        );
                     }
                 }
             }

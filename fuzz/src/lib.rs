@@ -7,4 +7,4 @@ mod trace;
 
 pub use client::{Peer, drive_client};
 pub use server::drive_server;
-pub use trace::drive_trace;
+pub use trace::{drive_trace, is_format};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use iopath_nbd::{
-    BlockExtent, BlockState, Export, Operation, ReplyFormat, ReplyWriter, ServerHandshake, ServerProgress, ServerRequests,
-    ServerTls, Session, TransmissionFlags,
+    BlockExtent, BlockState, Export, Operation, ReplyFormat, ReplyWriter, ServerHandshake, ServerProgress,
+    ServerRequests, ServerTls, Session, TransmissionFlags,
 };
 
 /// Bytes of the export.

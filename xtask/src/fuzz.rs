@@ -11,8 +11,33 @@ use anyhow::{Context, Result, bail};
 
 use crate::{seed, workspace};
 
-/// The targets, and the folder of seeds of each.
-const TARGETS: &[&str] = &["nbd-server", "nbd-client", "trace"];
+/// The targets. A target of a format of traces runs the program `trace` and rejects inputs of other formats.
+const TARGETS: [&str; 13] = [
+    "nbd-server",
+    "nbd-client",
+    "trace-blktrace",
+    "trace-iolog",
+    "trace-csv",
+    "trace-biosnoop",
+    "trace-blkparse",
+    "trace-tracepoints",
+    "trace-msr",
+    "trace-alibaba",
+    "trace-tencent",
+    "trace-fiu",
+    "trace-systor17",
+];
+
+/// The environment variable that names the format of the program `trace`.
+const FORMAT: &str = "IOPATH_FUZZ_FORMAT";
+
+/// The program of a target, which is also the name of its folder of seeds, and its format of traces.
+fn program(target: &str) -> (&str, Option<&str>) {
+    match target.strip_prefix("trace-") {
+        Some(format) => ("trace", Some(format)),
+        None => (target, None),
+    }
+}
 
 /// Memory of a target, in MiB. A target that exceeds it fails.
 const MEMORY_MIB: u32 = 512;
@@ -31,7 +56,7 @@ const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Run only this target: `nbd-server`, `nbd-client` or `trace`
+    /// Run only this target
     #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(TARGETS))]
     only: Option<String>,
     /// Duration of each target
@@ -97,10 +122,12 @@ fn command(target: &str, binaries: &std::path::Path, seconds: u32, seed: u32) ->
     for folder in [&inputs, &failures] {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     }
-    let mut command = Command::new(binaries.join(target));
+    let (program, format) = program(target);
+    let mut command = Command::new(binaries.join(program));
     command
+        .envs(format.map(|format| (FORMAT, format)))
         .arg(inputs)
-        .arg(workspace::root().join("fuzz/seeds").join(target))
+        .arg(workspace::root().join("fuzz/seeds").join(program))
         .arg(format!("-max_total_time={seconds}"))
         .arg(format!("-seed={seed}"))
         .arg(format!("-rss_limit_mb={MEMORY_MIB}"))
@@ -120,8 +147,9 @@ mod tests {
         let folder = workspace::root().join("fuzz");
         let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).expect("a manifest");
         for target in TARGETS {
-            assert!(manifest.contains(&format!("name = \"{target}\"")), "{target} is no program of fuzz/");
-            let seeds = std::fs::read_dir(folder.join("seeds").join(target)).expect("seeds").count();
+            let (program, _) = program(target);
+            assert!(manifest.contains(&format!("name = \"{program}\"")), "{program} is no program of fuzz/");
+            let seeds = std::fs::read_dir(folder.join("seeds").join(program)).expect("seeds").count();
             assert!(seeds > 5, "{target} has {seeds} seeds");
         }
     }

@@ -345,8 +345,15 @@ fn requests_that_a_model_cannot_execute_are_refused_with_both_sizes() {
     assert!(text.contains("up to sector 3000008") && text.contains("has 2097152 sectors"), "{text}");
     assert!(text.contains("--wrap"), "{text}");
     near(cell(&WhatIf { wrap: true, ..far }).figures.device_ios, 2.0, 0.0);
-    let trim = files.write("trim.csv", &format!("{head}0,discard,0,8\n"));
-    assert!(error(&with_target(study(&trim), &model)).contains("does not support that"));
+    let trim = files.write("trim.csv", &format!("{head}0,discard,0,8\n1,read,8,8\n2,write-zeroes,0,8\n"));
+    let report = run(&with_target(study(&trim), &model));
+    near(report.inputs[0].cells[0].figures.device_ios, 1.0, 0.0);
+    assert_eq!(
+        report.inputs[0].notes,
+        ["2 discards are not replayed, writes of zeroes included: models have neither"]
+    );
+    let trim = files.write("only_trim.csv", &format!("{head}0,discard,0,8\n"));
+    assert!(error(&with_target(study(&trim), &model)).contains("has no requests"));
     let none = files.write("none.csv", &format!("{head}0,read,0,8\n"));
     assert!(error(&study(&none)).contains("--target model:"));
     assert!(error(&WhatIf { closed: true, ..with_target(study(&none), &model) }).contains("latency_ns"));

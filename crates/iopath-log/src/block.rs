@@ -77,7 +77,7 @@ impl Block {
     /// Its records in order, each with its full time.
     #[inline]
     pub(crate) fn records(&self) -> impl Iterator<Item = (Instant, Record)> {
-        let mut clock = Clock { high: self.head.time_ns >> Record::TIME_BITS };
+        let mut clock = Clock::at(self.head.time_ns);
         let (words, _) = self.bytes.as_chunks::<8>();
         let (times, rest) = words.split_at(self.len());
         let (sectors, subjects) = rest.split_at(self.len());
@@ -181,6 +181,11 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
+    /// The clock of a block whose first record has this time.
+    pub(crate) const fn at(time_ns: u64) -> Self {
+        Self { high: time_ns >> Record::TIME_BITS }
+    }
+
     /// The time of the next record.
     #[inline]
     pub(crate) fn time(&mut self, record: Record) -> Instant {

@@ -20,12 +20,36 @@ pub(crate) struct Bio {
     pub(crate) is_fua: bool,
 }
 
+/// The queues whose own bios a log has. A partition has none: its bios are in the log as bios of the disk.
+#[derive(Debug, Default)]
+pub(crate) struct Levels {
+    has_bios: Vec<bool>,
+}
+
+impl Levels {
+    /// A bio of this queue was queued.
+    #[inline]
+    pub(crate) fn queued(&mut self, queue: u16) {
+        let queue = usize::from(queue);
+        if self.has_bios.len() <= queue {
+            self.has_bios.resize(queue + 1, false);
+        }
+        self.has_bios[queue] = true;
+    }
+
+    /// Whether the log has the bio of this remap as one of the device above, too.
+    pub(crate) fn has_above(&self, remap: Record) -> bool {
+        self.has_bios.get(remap.other() as usize).copied().unwrap_or(false)
+    }
+}
+
 /// Bios in flight, by queue and number.
 #[derive(Debug, Default)]
 pub(crate) struct Bios {
     in_flight: HashMap<(u16, u32), Bio>,
     /// The bio of each request.
     of_request: HashMap<(u16, u32), u32>,
+    levels: Levels,
     /// The bios that were queued so far.
     queued: u64,
 }
@@ -35,7 +59,7 @@ pub(crate) struct Bios {
 pub(crate) enum Followed {
     /// The bio was queued. Its slot may have been that of another bio without an end.
     Queued(Bio, Option<Bio>),
-    /// The bio that was just queued is one of a device above.
+    /// The bio that was just queued is one of a device above, which the log has, too.
     Remapped(Bio),
     Completed(Bio),
     Other,
@@ -48,6 +72,7 @@ impl Bios {
         match record.event() {
             Some(Event::Queue) => {
                 let Some(op) = record.op() else { return Followed::Other };
+                self.levels.queued(entry.queue);
                 let bio = Bio {
                     number: self.queued,
                     queue: entry.queue,
@@ -61,7 +86,7 @@ impl Bios {
                 self.queued += 1;
                 Followed::Queued(bio, self.in_flight.insert(number, bio))
             }
-            Some(Event::Remap) => {
+            Some(Event::Remap) if self.levels.has_above(record) => {
                 self.in_flight.get(&number).copied().map_or(Followed::Other, Followed::Remapped)
             }
             // From here on, the number is that of a piece.

@@ -103,6 +103,9 @@ pub(super) fn read(path: &Path) -> Result<Input, WhatIfError> {
     while reader.read_byte_record(&mut record).map_err(|error| bad_line(path, &error))? {
         parser.line = record.position().map_or(0, csv::Position::line);
         let (found, latency_ns) = parser.request(&record)?;
+        if !builder.accepts(found.op) {
+            continue;
+        }
         let number = builder
             .push(&found)
             .ok_or_else(|| WhatIfError::TooLarge { path: path.to_owned(), streams_max: STREAMS_MAX })?;
@@ -113,6 +116,7 @@ pub(super) fn read(path: &Path) -> Result<Input, WhatIfError> {
     if builder.len() == 0 {
         return Err(WhatIfError::Empty { path: path.to_owned() });
     }
+    let notes = builder.note().into_iter().collect();
     let Built { windows, mut devices, streams } = builder.finish();
     let first_ns =
         devices.iter().filter_map(|device| device.requests.first()).map(|request| request.at_ns).min();
@@ -132,7 +136,7 @@ pub(super) fn read(path: &Path) -> Result<Input, WhatIfError> {
         recorded: None,
         has_accesses,
         queues: 1,
-        notes: Vec::new(),
+        notes,
     };
     input.recorded = recorded(&input);
     Ok(input)

@@ -140,16 +140,6 @@ pub enum WhatIfError {
         /// Its block in bytes.
         block_bytes: u32,
     },
-    /// The model does not support an operation of the trace.
-    #[error("{} has requests to {operation}, and {model} does not support that; use another model, or remove them", path.display())]
-    Unsupported {
-        /// The input.
-        path: PathBuf,
-        /// The operation.
-        operation: &'static str,
-        /// The model.
-        model: String,
-    },
     /// Readahead needs the accesses above the cache.
     #[error("{} has no file accesses, so another readahead or cache cannot be replayed: it only has the requests below the \
              cache; record it with iopath record --accesses or iopath run --log FILE --log-accesses, or use a CSV file with the columns time_ns,op,offset,bytes", path.display())]

@@ -183,7 +183,7 @@ impl Follower {
             stream: self.stream(record),
             device: if self.queues_are == QueuesAre::OneDevice { 0 } else { slot.0.into() },
         };
-        if self.has_accesses && !(op.has_memory() || op == Op::Flush) {
+        if !self.builder.accepts(op) {
             return;
         }
         if op != Op::Flush && found.sectors == 0 {
@@ -224,6 +224,7 @@ impl Follower {
                 end.totals.missed
             ));
         }
+        notes.extend(builder.note());
         if files > 1 {
             notes.push(format!("the log has accesses of {files} files: they are placed one after another"));
         }

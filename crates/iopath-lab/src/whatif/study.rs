@@ -357,14 +357,6 @@ fn wrap(
         let block_bytes = limits.logical_block_bytes;
         return Err(WhatIfError::Unaligned { path, model: name(), block_bytes });
     }
-    for (has, bytes_max, operation) in [
-        (needs.has_discard, limits.discard_bytes_max, "discard"),
-        (needs.has_write_zeroes, limits.write_zeroes_bytes_max, "write zeroes"),
-    ] {
-        if has && bytes_max == 0 {
-            return Err(WhatIfError::Unsupported { path, operation, model: name() });
-        }
-    }
     if needs.end <= capacity {
         return Ok(None);
     }

@@ -86,8 +86,6 @@ pub(crate) struct Needs {
     pub(crate) sectors_max: u64,
     /// All start sectors and lengths, combined by a bitwise or: their common alignment.
     pub(crate) bits: u64,
-    pub(crate) has_discard: bool,
-    pub(crate) has_write_zeroes: bool,
 }
 
 impl Input {
@@ -116,11 +114,6 @@ impl Input {
             needs.end = needs.end.max(request.sector + sectors);
             needs.sectors_max = needs.sectors_max.max(sectors);
             needs.bits |= request.sector | sectors;
-            match request.op() {
-                Op::Discard => needs.has_discard = true,
-                Op::WriteZeroes => needs.has_write_zeroes = true,
-                _ => {}
-            }
         }
         needs
     }
@@ -141,6 +134,8 @@ pub(crate) struct Builder {
     devices: Vec<u32>,
     streams: Vec<u32>,
     known: HashMap<u32, u16>,
+    /// Requests that no model executes.
+    left_out: u64,
 }
 
 impl Builder {
@@ -170,6 +165,24 @@ impl Builder {
 
     pub(crate) fn len(&self) -> usize {
         self.requests.len()
+    }
+
+    /// Whether models execute requests of this kind. Others are counted, and no part of the trace.
+    pub(crate) fn accepts(&mut self, op: Op) -> bool {
+        let is_modelled = op.has_memory() || op == Op::Flush;
+        self.left_out += u64::from(!is_modelled);
+        is_modelled
+    }
+
+    /// A note about requests that no model executes.
+    pub(crate) fn note(&self) -> Option<String> {
+        (self.left_out > 0).then(|| {
+            let plural = if self.left_out == 1 { " is" } else { "s are" };
+            format!(
+                "{} discard{plural} not replayed, writes of zeroes included: models have neither",
+                self.left_out
+            )
+        })
     }
 
     /// Records the completion of a request.

@@ -31,6 +31,12 @@ impl Pending {
         Self { queue, time_ns: 0, clock: Clock::default(), columns: Columns::new() }
     }
 
+    /// The next records are those of a queue from this time on. No records may be pending.
+    pub(super) fn begin(&mut self, queue: u16, time_ns: u64) {
+        debug_assert!(self.is_empty(), "records of queue {} are pending", self.queue);
+        (self.queue, self.clock) = (queue, Clock::at(time_ns));
+    }
+
     fn len(&self) -> usize {
         self.columns.len()
     }

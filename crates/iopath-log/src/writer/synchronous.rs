@@ -33,6 +33,8 @@ struct Shared {
     file: Option<LogFile>,
     /// The block of each queue.
     blocks: Vec<Queue>,
+    /// The block that is copied from another log. A log has up to 65,535 queues, so they share it.
+    copied: Pending,
 }
 
 /// One queue: its block, and the number of blocks in the log when the first record was added to it.
@@ -74,7 +76,14 @@ impl SyncLogWriter {
     }
 
     fn of(file: LogFile, marks: Sender<Mark>) -> Self {
-        Self { shared: Arc::new(Mutex::new(Shared { file: Some(file), blocks: Vec::new() })), marks }
+        Self {
+            shared: Arc::new(Mutex::new(Shared {
+                file: Some(file),
+                blocks: Vec::new(),
+                copied: Pending::new(0),
+            })),
+            marks,
+        }
     }
 
     /// A sink for one more queue, for its `start_log`.
@@ -101,18 +110,15 @@ impl SyncLogWriter {
     /// Writes the records of a block of another log as a block of the queue with its number.
     pub fn copy_block(&self, block: &Block) {
         let mut shared = lock(&self.shared);
-        let queue = usize::from(block.queue());
-        while shared.blocks.len() <= queue {
-            let number = shared.blocks.len() as u16;
-            shared.blocks.push(Queue { block: Pending::new(number), begun_at: 0 });
-        }
+        let Shared { file: Some(file), copied, .. } = &mut *shared else { return };
+        copied.begin(block.queue(), block.time_ns());
         for (_, record) in block.records() {
-            if shared.blocks[queue].block.room() == 0 {
-                shared.write(queue);
+            if copied.room() == 0 {
+                file.write(copied, 0);
             }
-            shared.blocks[queue].block.extend(&[record]);
+            copied.extend(&[record]);
         }
-        shared.write(queue);
+        file.write(copied, 0);
     }
 
     /// Writes the partly filled blocks, so that the file has all records that the sinks have taken.

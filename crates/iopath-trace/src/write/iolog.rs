@@ -10,6 +10,7 @@ use iopath_log::{Entry, Labels, LogInfo, QueueLabel};
 
 use super::StepWriter;
 use super::csv::remapped;
+use crate::bios::Levels;
 
 /// The lines of a log.
 pub(super) struct Iolog {
@@ -21,6 +22,7 @@ pub(super) struct Iolog {
     files: HashMap<u16, String>,
     /// The bio that was queued last, as a line, with its queue and number.
     waiting: Option<(u16, u32, String)>,
+    levels: Levels,
     remapped: u64,
     zeroes: u64,
 }
@@ -34,6 +36,7 @@ impl Iolog {
             has_head: false,
             files: HashMap::new(),
             waiting: None,
+            levels: Levels::default(),
             remapped: 0,
             zeroes: 0,
         }
@@ -83,6 +86,7 @@ impl Iolog {
             Some(Op::Flush) => "sync",
             None => return Ok(()),
         };
+        self.levels.queued(entry.queue);
         let file = self.file(entry.queue, labels, out)?;
         let us = entry.time.as_nanos().saturating_sub(self.start_ns) / 1000;
         let bytes = |sectors: u64| sectors * iopath_core::SECTOR_BYTES;
@@ -103,7 +107,7 @@ const fn is_plain(char: char) -> bool {
 impl StepWriter for Iolog {
     fn step(&mut self, entry: &Entry, labels: &Labels, out: &mut dyn Write) -> io::Result<()> {
         self.head(out)?;
-        if entry.record.event() == Some(Event::Remap) {
+        if entry.record.event() == Some(Event::Remap) && self.levels.has_above(entry.record) {
             let remapped = (entry.queue, entry.record.tag());
             if self.waiting.take_if(|(queue, number, _)| (*queue, *number) == remapped).is_some() {
                 self.remapped += 1;

@@ -1,8 +1,9 @@
 //! Each row of the table of formats is detected and read.
 
 use std::io::Write;
+use std::path::Path;
 
-use iopath_trace::{Content, FORMATS, OUTPUTS, TraceClock, content_of};
+use iopath_trace::{Content, FORMATS, Format, OUTPUTS, TraceClock, content_of};
 
 use crate::samples::{self, bytes, file, samples, summary};
 
@@ -23,6 +24,15 @@ fn every_format_is_detected_read_and_named() {
         let notes: Vec<_> = report.log.notes.iter().chain(&report.notes).collect();
         assert!(notes.iter().any(|note| note.contains(sample.note)), "{}: {notes:?}", sample.format);
         assert_eq!(report.log.started_unix_ns > 0, format.clock == TraceClock::Unix, "{}", sample.format);
+    }
+}
+
+#[test]
+fn every_format_has_a_fuzz_target() {
+    let targets = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../xtask/src/fuzz.rs");
+    let targets = std::fs::read_to_string(targets).unwrap();
+    for Format { name, .. } in &FORMATS {
+        assert!(targets.contains(&format!("\"trace-{name}\",")), "{name} is in no list of fuzz targets");
     }
 }
 

@@ -122,3 +122,46 @@ fn an_output_is_found_by_its_name_and_by_the_ending_of_a_file() {
     assert!(Output::of_path(Path::new("a.blktrace.x")).is_none());
     assert!(Output::of_path(Path::new("a.txt")).is_none());
 }
+
+/// Two bios of a partition, and one of a device with storage on another one.
+const LEVELS: &str = "\
+8,0 1 1 0.000000000 7 A R 2056 + 8 <- (8,1) 8
+8,0 1 2 0.000000100 7 Q R 2056 + 8 [a]
+8,0 1 3 0.000000200 7 G R 2056 + 8 [a]
+8,0 1 4 0.000000300 7 D R 2056 + 8 [a]
+8,0 1 5 0.000005000 0 C R 2056 + 8 [0]
+8,0 1 6 0.000006000 7 A W 2064 + 16 <- (8,1) 16
+8,0 1 7 0.000006100 7 Q W 2064 + 16 [a]
+8,0 1 8 0.000006200 7 G W 2064 + 16 [a]
+8,0 1 9 0.000006300 7 D W 2064 + 16 [a]
+8,0 1 10 0.000009000 0 C W 2064 + 16 [0]
+253,0 1 11 0.000010000 7 Q R 0 + 8 [b]
+8,0 1 12 0.000010100 7 A R 4096 + 8 <- (253,0) 0
+8,0 1 13 0.000010200 7 Q R 4096 + 8 [b]
+8,0 1 14 0.000010300 7 G R 4096 + 8 [b]
+8,0 1 15 0.000010400 7 D R 4096 + 8 [b]
+8,0 1 16 0.000019000 0 C R 4096 + 8 [0]
+253,0 1 17 0.000019100 0 C R 0 + 8 [0]
+";
+
+#[test]
+fn bios_of_a_partition_are_bios_of_the_disk_and_those_of_a_level_above_are_written_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(folder.path(), "in", LEVELS.as_bytes());
+    for (output, words) in [
+        ("csv", [",read,2056,8,", ",write,2064,16,", ",read,0,8,"]),
+        ("iolog", [" read 1052672 4096", " write 1056768 8192", " read 0 4096"]),
+    ] {
+        let (content, converted) = converted(&path, output);
+        let text = String::from_utf8(content).unwrap();
+        for word in words {
+            assert_eq!(text.matches(word).count(), 1, "{output}: {word}: {text}");
+        }
+        let ios = text.lines().filter(|line| line.contains("read") || line.contains("write")).count();
+        assert_eq!(ios, 3, "{output}: {text}");
+        assert_eq!(
+            converted.notes,
+            ["1 bios are left out: they are bios of a device above, which is in the output"]
+        );
+    }
+}
