@@ -147,9 +147,7 @@ fn fit_log(options: &FitOptions, effort: Effort, progress: &mut dyn Progress) ->
     if log.is_mechanical() {
         return Err(FitError::MechanicalLog { log: options.source.clone() });
     }
-    let estimates = log
-        .estimates()
-        .ok_or_else(|| FitError::OneOperation { log: options.source.clone(), missing: "small read" })?;
+    let estimates = log.estimates().expect("a log with cases has a class");
     let candidates = without_mechanics(&estimates);
     let found = choose(&log, candidates, effort, &options.source, progress)?;
     let report = FitReport {

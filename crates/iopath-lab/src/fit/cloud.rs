@@ -74,11 +74,7 @@ fn draft(from: &Estimates, batch: f64, values: &[f64]) -> Draft {
             .with("write_latency_percent", latency, FITTED)
             .with("write_io_percent", ios, FITTED)
             .with("write_byte_percent", bytes, FITTED)
-            .with(
-                "flush_latency_us",
-                flush,
-                "measured: the median of the flushes that end workloads of writes",
-            );
+            .with("flush_latency_us", flush, "measured: the median of the flushes");
     } else {
         draft = ["write_latency_percent", "write_io_percent", "write_byte_percent"]
             .into_iter()

@@ -75,16 +75,6 @@ pub enum FitError {
         /// The least number.
         needed: u64,
     },
-    /// The log has no reads, or no writes.
-    #[error(
-        "log {} has no {missing}s: their parameters cannot be fitted; record a load with reads and writes", log.display()
-    )]
-    OneOperation {
-        /// The log.
-        log: PathBuf,
-        /// The operation that is missing.
-        missing: &'static str,
-    },
     /// The log is that of a rotating disk.
     #[error(
         "log {} shows a device with mechanical latency; a log does not determine its seeks and zones; fit the device \

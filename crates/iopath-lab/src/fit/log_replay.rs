@@ -68,6 +68,15 @@ impl Step {
     }
 }
 
+/// What a log has of its main device.
+#[derive(Debug)]
+struct Recorded {
+    requests: Vec<Request>,
+    /// The times of flushes at the device, in nanoseconds.
+    flushes: Vec<f64>,
+    warnings: Vec<String>,
+}
+
 /// A request log, cut into windows.
 #[derive(Debug)]
 pub(crate) struct LogReplay {
@@ -79,6 +88,8 @@ pub(crate) struct LogReplay {
     cases: Vec<Case>,
     capacity_bytes: u64,
     request_max_bytes: u64,
+    /// The median time of a flush at the device; 0 without flushes.
+    flush_ns: f64,
     pub(crate) warnings: Vec<String>,
 }
 
@@ -86,21 +97,26 @@ impl LogReplay {
     /// Reads a log.
     ///
     /// # Errors
-    /// [`FitError`]: the log cannot be read, is too short, or has requests of one operation only.
+    /// [`FitError`]: the log cannot be read, or is too short.
     pub(crate) fn read(log: &Path) -> Result<Self, FitError> {
-        let (mut requests, warnings) = requests(log)?;
+        let Recorded { mut requests, flushes, mut warnings } = recorded(log)?;
         let has = requests.len();
         if has < REQUESTS_MIN {
             let needed = REQUESTS_MIN as u64;
             return Err(FitError::ShortLog { log: log.to_owned(), requests: has as u64, needed });
         }
-        for (missing, is_write) in [("read", false), ("write", true)] {
+        for (rare, other, is_write) in [("reads", "writes", false), ("writes", "reads", true)] {
             if requests.iter().filter(|request| request.is_write == is_write).count() < CLASS_MIN * 2 {
-                return Err(FitError::OneOperation { log: log.to_owned(), missing });
+                warnings.push(format!(
+                    "the log has few {rare}: the model executes them as {other}, and is not valid for them"
+                ));
             }
         }
         requests.sort_by_key(|request| request.dispatched_ns);
         let mut replay = Self::of(&requests);
+        if !flushes.is_empty() {
+            replay.flush_ns = median(&flushes);
+        }
         replay.warnings.extend(warnings);
         if replay.cases.iter().filter(|case| case.part == Part::Training).count() < 2 {
             let needed = 2 * REQUESTS_MIN as u64;
@@ -174,6 +190,7 @@ impl LogReplay {
             cases,
             capacity_bytes: (end * 512).next_multiple_of(1 << 20),
             request_max_bytes: largest.max(REQUEST_BYTES_MIN),
+            flush_ns: 0.0,
             warnings,
         }
     }
@@ -186,7 +203,9 @@ impl LogReplay {
             let class = *class;
             windows().flatten().filter(|step| step.class == class).map(Step::d2c_ns).collect()
         };
-        let (reads, writes) = (times(smallest(false)?), times(smallest(true)?));
+        // An operation that is rare has no class.
+        let writes = smallest(true).map(times);
+        let reads = smallest(false).map(times).or_else(|| writes.clone())?;
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
         let rate = |of: &dyn Fn(&Step) -> f64| {
             let rates = windows().filter(|window| window.len() >= WINDOW_MIN).map(|window| {
@@ -208,12 +227,12 @@ impl LogReplay {
             },
             iops,
             bytes_per_s,
-            write: Some(Writes {
+            write: writes.map(|writes| Writes {
                 latency_ns: mean(&writes),
                 iops,
                 bytes_per_s,
                 random_bytes_per_s: bytes_per_s,
-                flush_ns: 0.0,
+                flush_ns: self.flush_ns,
             }),
         })
     }
@@ -270,9 +289,9 @@ fn part_of(index: usize, per_window: usize) -> Part {
 }
 
 /// The completed reads and writes of a log, and warnings about missing records.
-fn requests(log: &Path) -> Result<(Vec<Request>, Vec<String>), FitError> {
-    let mut dispatched: HashMap<(u16, u32), Request> = HashMap::new();
-    let mut requests = Vec::new();
+fn recorded(log: &Path) -> Result<Recorded, FitError> {
+    let mut dispatched: HashMap<(u16, u32), (Op, Request)> = HashMap::new();
+    let (mut requests, mut flushes) = (Vec::new(), Vec::new());
     let device = main_device(iopath_trace::open(log)?)?;
     let end = iopath_trace::open(log)?.for_each_block(|block| {
         if device.as_ref().is_some_and(|device| device.queue != block.queue()) {
@@ -282,27 +301,30 @@ fn requests(log: &Path) -> Result<(Vec<Request>, Vec<String>), FitError> {
             let (record, at) = (entry.record, (entry.queue, entry.record.tag()));
             match record.event() {
                 Some(Event::Dispatch) => {
-                    let is_write = match record.op() {
-                        Some(Op::Read) => false,
-                        Some(Op::Write) => true,
-                        _ => continue,
-                    };
+                    let Some(op @ (Op::Read | Op::Write | Op::Flush)) = record.op() else { continue };
                     let request = Request {
-                        is_write,
+                        is_write: op == Op::Write,
                         start: record.sector(),
                         sectors: record.sectors(),
                         dispatched_ns: entry.time.as_nanos(),
                         completed_ns: 0,
                     };
-                    dispatched.insert(at, request);
+                    dispatched.insert(at, (op, request));
                 }
                 Some(Event::Requeue) => {
                     dispatched.remove(&at);
                 }
                 Some(Event::Complete) if record.is_request() => {
-                    let Some(request) = dispatched.remove(&at) else { continue };
+                    let Some((op, request)) = dispatched.remove(&at) else { continue };
                     let completed_ns = entry.time.as_nanos().max(request.dispatched_ns);
-                    if record.other() == 0 && request.sectors > 0 && requests.len() < REQUESTS_MAX {
+                    if record.other() != 0 {
+                        continue;
+                    }
+                    if op == Op::Flush {
+                        if flushes.len() < REQUESTS_MAX {
+                            flushes.push((completed_ns - request.dispatched_ns) as f64);
+                        }
+                    } else if request.sectors > 0 && requests.len() < REQUESTS_MAX {
                         requests.push(Request { completed_ns, ..request });
                     }
                 }
@@ -324,7 +346,7 @@ fn requests(log: &Path) -> Result<(Vec<Request>, Vec<String>), FitError> {
             end.totals.missed
         ));
     }
-    Ok((requests, warnings))
+    Ok(Recorded { requests, flushes, warnings })
 }
 
 /// Each request with its class. The depth counts the requests in flight at the dispatch, this one included.
