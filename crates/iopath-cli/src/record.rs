@@ -58,6 +58,12 @@ fn summarise(file: Option<&Path>, recorded: &Recorded) {
     if let Some((accesses, files)) = recorded.accesses {
         note(format_args!("{} of {}", counted(accesses, "access"), counted(files as u64, "file")));
     }
+    if recorded.ring_requests > 0 {
+        note(format_args!(
+            "WARNING: {} through io_uring have no file and range in the log",
+            counted(recorded.ring_requests, "access")
+        ));
+    }
     if *unseen > 0 {
         note(format_args!(
             "WARNING: the kernel reported no completion of {}: busy time is too high by the time until iopath noticed",

@@ -155,6 +155,11 @@ fn the_exit_code_is_that_of_the_command() {
     let code =
         |script: &str| record(directory.path(), &["--", "sh", "-c", script]).output().unwrap().status.code();
     assert_eq!((code("exit 7"), code("kill -KILL $$"), code("true")), (Some(7), Some(137), Some(0)));
+    // The parent ignores SIGCHLD.
+    let script =
+        format!("trap '' CHLD; exec {} record -o log -- sh -c 'exit 9'", env!("CARGO_BIN_EXE_iopath"));
+    let status = Command::new("sh").args(["-c", &script]).current_dir(directory.path()).status().unwrap();
+    assert_eq!(status.code(), Some(9));
     let output = record(directory.path(), &["--", "no-such-program"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(lossy(&output.stderr).contains("cannot start no-such-program"), "{}", lossy(&output.stderr));
@@ -260,6 +265,33 @@ fn accesses_are_the_reads_and_writes_of_a_program() {
     assert_eq!(access_counts(path, "output", "write"), [8, 7500, 8]);
     assert_eq!(access_counts(path, "output", "flush"), [1, 0, 1]);
     assert_eq!(access_counts(path, "output", "read"), [0, 0, 0]);
+}
+
+#[test]
+fn accesses_through_io_uring_are_counted() {
+    or_skip!(may_record_accesses());
+    let symbols = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
+    if !symbols.contains("__tracepoint_io_uring_submit_req") {
+        eprintln!("skipped: the kernel has no tracepoint io_uring_submit_req");
+        return;
+    }
+    let directory = directory();
+    let iopath = env!("CARGO_BIN_EXE_iopath");
+    let run =
+        ["run", "--path", "kernel-uring", "--rw", "read", "--bs", "4k", "--size", "1m", "--runtime", "10ms"];
+    let args = [&["--accesses", "--", iopath], &run[..], &["--target", ".", "--repeat", "1"]].concat();
+    let output = record(directory.path(), &args).output().unwrap();
+    if !output.status.success() {
+        eprintln!("skipped: no io_uring: {}", lossy(&output.stderr));
+        return;
+    }
+    assert!(
+        lossy(&output.stderr).contains("through io_uring have no file and range"),
+        "{}",
+        lossy(&output.stderr)
+    );
+    let log = summary(directory.path(), &[]);
+    assert!(log["notes"].to_string().contains("submitted through io_uring"), "{}", log["notes"]);
 }
 
 #[test]

@@ -28,6 +28,14 @@ pub struct Labels {
     pub streams: Vec<StreamLabel>,
     /// Events of the source that the recorder lost, by event and CPU.
     pub losses: Vec<Loss>,
+    /// Accesses through `io_uring`, whose files and ranges are not in the log.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub ring_requests: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// The device of a queue.
@@ -90,6 +98,15 @@ impl Labels {
         self.losses.iter().fold(0, |sum: u64, loss| sum.saturating_add(loss.lost))
     }
 
+    /// What the log lacks, in words.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let note = format!(
+            "{} reads, writes and flushes were submitted through io_uring: their files and ranges are not recorded",
+            self.ring_requests
+        );
+        (self.ring_requests > 0).then_some(note).into_iter().collect()
+    }
+
     /// Adds the labels of a later frame. A later label of a number replaces the earlier one.
     pub fn merge(&mut self, later: Self) {
         fn place<T>(labels: &mut Vec<T>, label: T, number: impl Fn(&T) -> u16) {
@@ -107,6 +124,7 @@ impl Labels {
             cut(&mut label.command);
             place(&mut self.streams, label, |label| label.stream);
         }
+        self.ring_requests = self.ring_requests.max(later.ring_requests);
         for mut loss in later.losses {
             cut(&mut loss.event);
             if self.losses.len() < LOSSES_MAX {
@@ -127,6 +145,7 @@ impl Labels {
                 queues: drain(&mut rest.queues),
                 streams: drain(&mut rest.streams),
                 losses: drain(&mut rest.losses),
+                ring_requests: std::mem::take(&mut rest.ring_requests),
             };
             frames.push(labels_frame(&serde_json::to_vec(&part).expect("texts and numbers are always JSON")));
         }
@@ -176,6 +195,7 @@ mod tests {
             queues: vec![QueueLabel { queue: 3, name: "\x1b".repeat(500), number: "8:0".to_owned() }],
             streams: (0..1000).map(|number| stream(number, &"\x1b".repeat(500))).collect(),
             losses: vec![Loss { event: "rq_issue".to_owned(), cpu: Some(1), lost: 7 }],
+            ring_requests: 12,
         };
         let frames = labels.to_frames();
         let mut read = Labels::default();
@@ -183,7 +203,8 @@ mod tests {
             assert!(frame.len() <= LABELS_BYTES_MAX, "{} bytes", frame.len());
             read.merge(Labels::parse(&frame[FRAME_HEAD_BYTES..]).unwrap());
         }
-        assert_eq!((read.streams.len(), read.lost()), (1000, 7));
+        assert_eq!((read.streams.len(), read.lost(), read.ring_requests), (1000, 7, 12));
+        assert!(read.notes()[0].starts_with("12 reads"), "{:?}", read.notes());
         assert_eq!(read.stream(999).unwrap().command.len(), TEXT_BYTES_MAX);
         assert_eq!(read.queue(3).unwrap().name.len(), TEXT_BYTES_MAX);
         assert!(Labels::default().to_frames().is_empty());

@@ -198,7 +198,7 @@ impl<R: Read> LogReader<R> {
         };
         block.bytes.clear();
         let damage = damage.map(|what| Damage { offset, record: self.records, what });
-        self.end = Some(End { totals, damage, labels: (*self.labels).clone(), notes: Vec::new() });
+        self.end = Some(End { totals, damage, labels: (*self.labels).clone(), notes: self.labels.notes() });
         Ok(false)
     }
 

@@ -4,6 +4,7 @@
 
 mod aligned;
 mod buffered;
+mod child;
 mod clock;
 mod cpu;
 pub mod device;
@@ -33,6 +34,7 @@ pub use buffered::{
     Advice, BorrowedBytes, Buffered, BufferedConfig, BufferedError, BufferedStats, CacheQueue, CacheRequest,
     Completed, DirectGuard, PageGuard,
 };
+pub use child::keep_child_status;
 pub use clock::now;
 pub use cpu::{CpuTimes, process_cpu_times};
 pub use device::{

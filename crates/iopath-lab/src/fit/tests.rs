@@ -170,9 +170,9 @@ fn a_log_of_a_virtual_disk_and_of_a_solid_state_disk_is_recovered() {
 #[test]
 fn a_log_of_one_operation_is_fitted_with_a_warning() {
     let directory = tempfile::tempdir().unwrap();
-    let of_reads: [(fn(u32) -> bool, &str); 2] = [(|_| true, "few writes"), (|_| false, "few reads")];
-    for (reads, warning) in of_reads {
+    for (are_reads, warning) in [(true, "few writes"), (false, "few reads")] {
         let log = directory.path().join("log");
+        let reads: fn(u32) -> bool = if are_reads { |_| true } else { |_| false };
         write_log(&log, "cloud", 2000, reads);
         let fit = fit_log(&options(log.to_str().unwrap()), EFFORT, &mut Silent).unwrap();
         assert!(fit.report.warnings.iter().any(|text| text.contains(warning)), "{:?}", fit.report.warnings);

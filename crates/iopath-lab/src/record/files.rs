@@ -41,8 +41,8 @@ pub(super) fn access_event(record: &TraceRecord<'_>) -> Option<AccessEvent> {
 }
 
 fn file_call(call: &AccessCall) -> FileCall {
-    let AccessCall { op, offset, bytes, device, inode, descriptor, command, name } = *call;
-    let file = FileNumber { device: DeviceNumber(device), inode };
+    let AccessCall { op, offset, bytes, device, inode, generation, descriptor, command, name } = *call;
+    let file = FileNumber { device: DeviceNumber(device), inode, generation };
     FileCall { file, descriptor, name, op, offset, bytes, command }
 }
 
@@ -74,7 +74,7 @@ impl FileSource for Queues {
 
 /// The name and the number of the file.
 fn label(pid: u32, call: &FileCall) -> (String, String) {
-    let FileNumber { device, inode } = call.file;
+    let FileNumber { device, inode, .. } = call.file;
     let number = if inode == 0 { device.to_string() } else { format!("{device}/{inode}") };
     let name = path(pid, call).unwrap_or_else(|| kernel_name(&call.name));
     (end_of(&name), number)
@@ -84,7 +84,7 @@ fn label(pid: u32, call: &FileCall) -> (String, String) {
 fn path(pid: u32, call: &FileCall) -> Option<String> {
     let link = format!("/proc/{pid}/fd/{}", call.descriptor);
     let path = fs::read_link(&link).ok()?;
-    let FileNumber { device, inode } = call.file;
+    let FileNumber { device, inode, .. } = call.file;
     // Another file may have the descriptor by now.
     let is_same = if inode == 0 {
         path.starts_with("/dev")
@@ -130,7 +130,7 @@ mod tests {
     }
 
     fn call(inode: u64, descriptor: u32) -> FileCall {
-        let file = FileNumber { device: DeviceNumber(0), inode };
+        let file = FileNumber { device: DeviceNumber(0), inode, generation: 0 };
         let (name, command) = ([0; 32], [0; 16]);
         FileCall { file, descriptor, name, op: Op::Read, offset: 0, bytes: None, command }
     }

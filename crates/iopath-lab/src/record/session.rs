@@ -16,7 +16,7 @@ use iopath_core::Instant;
 use iopath_log::kernel::{AccessEvent, AccessStep, JoinCounts, Joiner, KernelEvent};
 use iopath_log::{Interval, Intervals, Labels, LogInfo, LogOptions, Loss, SyncLogWriter, Totals};
 use iopath_os::trace::{AccessProgram, RingsConfig, TraceRecord, TraceRings, Tracefs};
-use iopath_os::{now, process_cpu_times, trace};
+use iopath_os::{keep_child_status, now, process_cpu_times, trace};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::decode::Decoder;
@@ -96,6 +96,8 @@ pub struct Recorded {
     pub devices: Vec<String>,
     /// Accesses of files that were recorded, and the number of these files; `None` if they were not requested.
     pub accesses: Option<(u64, usize)>,
+    /// Accesses through `io_uring`, whose files and ranges are not recorded.
+    pub ring_requests: u64,
     /// The duration.
     pub elapsed: Duration,
     /// The CPU time of this process, from the first to the last event.
@@ -223,7 +225,8 @@ impl Session {
             losses.push(Loss { event: UNSEEN.to_owned(), cpu: None, lost: unseen });
         }
         let missed = losses.iter().map(|loss| loss.lost).sum();
-        self.add_labels(losses.clone());
+        let ring_requests = self.program.as_ref().and_then(AccessProgram::ring_requests).unwrap_or(0);
+        self.add_labels(losses.clone(), ring_requests);
         let (counts, late) = (self.joiner.counts(), self.joiner.late());
         let Self { joiner, receivers, rings, bytes_max, events, program, accesses, .. } = self;
         let Queues { labels, files, .. } = joiner.finish();
@@ -238,6 +241,7 @@ impl Session {
             late,
             devices,
             accesses: program.map(|_| (accesses, files)),
+            ring_requests,
             elapsed,
             cpu,
             ring_bytes: rings.ring_bytes(),
@@ -282,7 +286,7 @@ impl Session {
             if now().saturating_since(written) >= BLOCK_AGE_MAX {
                 written = now();
                 self.joiner.flush();
-                self.add_labels(Vec::new());
+                self.add_labels(Vec::new(), 0);
                 if let Some(log) = self.receivers.log() {
                     log.write_blocks();
                 }
@@ -297,7 +301,7 @@ impl Session {
             }
             match child.as_mut().map(|child| child.try_wait()) {
                 Some(Ok(Some(status))) => return Some(status),
-                // It has ended, and nobody has its status: the kernel keeps none where SIGCHLD is ignored.
+                // It has ended, and nobody has its status.
                 Some(Err(_)) => return None,
                 Some(Ok(None)) | None => {}
             }
@@ -342,9 +346,9 @@ impl Session {
     }
 
     /// Adds labels that the log does not have yet.
-    fn add_labels(&mut self, losses: Vec<Loss>) {
+    fn add_labels(&mut self, losses: Vec<Loss>, ring_requests: u64) {
         let streams = self.joiner.take_stream_labels();
-        let new = Labels { streams, losses, ..Labels::default() };
+        let new = Labels { streams, losses, ring_requests, ..Labels::default() };
         if let Some(log) = self.receivers.log() {
             log.add_labels(&new);
         }
@@ -356,7 +360,7 @@ impl Session {
     /// The figures of the interval that ends at this time.
     fn end_interval(&mut self, end: Instant) -> Option<Interval> {
         self.joiner.flush();
-        self.add_labels(Vec::new());
+        self.add_labels(Vec::new(), 0);
         self.labels.queues.clone_from(&self.joiner.source_mut().labels);
         self.receivers.intervals().map(|intervals| intervals.take(end, &self.labels))
     }
@@ -382,6 +386,7 @@ fn cpu_time() -> Duration {
 
 fn start(command: &[OsString]) -> Result<Option<Child>, RecordError> {
     let Some((program, arguments)) = command.split_first() else { return Ok(None) };
+    keep_child_status();
     let child = Command::new(program).args(arguments).spawn();
     let name = || program.to_string_lossy().into_owned();
     Ok(Some(child.map_err(|source| RecordError::Command { command: name(), source })?))

@@ -44,6 +44,16 @@ struct OfOp {
     failed: u64,
     recorded: Latencies,
     replayed: Latencies,
+    /// The replayed latencies of the I/Os with a recorded one.
+    compared: Latencies,
+}
+
+impl OfOp {
+    /// The replayed latencies: if some I/Os have a recorded latency, those of the same I/Os.
+    fn comparable(&self) -> Option<&Latencies> {
+        let all = if self.recorded.is_empty() { &self.replayed } else { &self.compared };
+        (!all.is_empty()).then_some(all)
+    }
 }
 
 fn extend(range: &mut Option<[u64; 2]>, at_ns: u64) {
@@ -68,6 +78,7 @@ impl Tally {
         of.replayed.record(latency_ns, 1);
         if let Some(recorded_ns) = recorded_ns {
             of.recorded.record(recorded_ns, 1);
+            of.compared.record(latency_ns, 1);
         }
     }
 
@@ -102,7 +113,7 @@ impl Tally {
             bytes: of.bytes,
             failed: of.failed,
             recorded_ns: (!of.recorded.is_empty()).then(|| latency(&of.recorded)),
-            replayed_ns: (!of.replayed.is_empty()).then(|| latency(&of.replayed)),
+            replayed_ns: of.comparable().map(latency),
         };
         let operations: Vec<ReplayedOperation> =
             OPS.iter().zip(&self.ops).filter(|(_, of)| of.ios + of.failed > 0).map(operation).collect();
@@ -151,6 +162,16 @@ mod tests {
         let arrival =
             Arrival { at_ns, link, op: Op::Read, is_fua: false, place, stream: 0, recorded_ns: None };
         tally.submitted(&arrival, at_ns, at_ns + late_ns);
+    }
+
+    #[test]
+    fn latencies_are_compared_for_the_same_ios() {
+        let mut tally = Tally::default();
+        tally.completed(Op::Read, 4096, 100, Some(50));
+        tally.completed(Op::Read, 4096, 900, None);
+        tally.completed(Op::Write, 4096, 900, None);
+        let of = |op| tally.ops[index_of(op)].comparable().map(|latencies| latency(latencies).max);
+        assert_eq!((of(Op::Read), of(Op::Write), of(Op::Flush)), (Some(100), Some(900), None));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use iopath_log::other_encoding;
 use super::error::WhatIfError;
 use super::request::Found;
 use super::tally::Tally;
-use super::trace::{Builder, Built, Input, STREAMS_MAX};
+use super::trace::{Builder, Built, Input};
 use iopath_bench::error::BenchError;
 
 /// The columns, and whether a file must have them.
@@ -106,9 +106,7 @@ pub(super) fn read(path: &Path) -> Result<Input, WhatIfError> {
         if !builder.accepts(found.op) {
             continue;
         }
-        let number = builder
-            .push(&found)
-            .ok_or_else(|| WhatIfError::TooLarge { path: path.to_owned(), streams_max: STREAMS_MAX })?;
+        let Some(number) = builder.push(&found) else { return Err(builder.too_large(path)) };
         if let Some(latency_ns) = latency_ns {
             builder.complete(number, found.at_ns + latency_ns);
         }

@@ -83,6 +83,20 @@ pub enum WhatIfError {
         /// The maximum number of streams.
         streams_max: usize,
     },
+    /// The input does not fit in memory.
+    #[error(
+        "{} has more requests than fit in memory: {requests} are read, and {} are available; use a shorter trace, or a machine with \
+         more memory",
+        path.display(), format_size(*available_bytes)
+    )]
+    Memory {
+        /// The input.
+        path: PathBuf,
+        /// The requests that were read.
+        requests: u64,
+        /// The memory that is available.
+        available_bytes: u64,
+    },
     /// A trace without a model.
     #[error("{} does not name its device; name a model with --target model:NAME or --target model:FILE.toml", path.display())]
     NoTarget {

@@ -12,7 +12,7 @@ use iopath_log::{End, Entry, LogInfo, MainDevice, main_device};
 use super::error::WhatIfError;
 use super::request::Found;
 use super::tally::{Tally, Usage};
-use super::trace::{Builder, Built, Input, STREAMS_MAX, UNKNOWN};
+use super::trace::{Builder, Built, Input, UNKNOWN};
 
 /// The streams of a log have this number of bits.
 const STREAM_BITS: u32 = 16;
@@ -99,7 +99,7 @@ pub(super) fn read(path: &Path, has_accesses: bool) -> Result<Input, WhatIfError
         }
     })?;
     if follower.is_too_large {
-        return Err(WhatIfError::TooLarge { path: path.to_owned(), streams_max: STREAMS_MAX });
+        return Err(follower.builder.too_large(path));
     }
     if follower.builder.len() == 0 {
         return Err(WhatIfError::Empty { path: path.to_owned() });
@@ -117,6 +117,9 @@ pub(super) fn read(path: &Path, has_accesses: bool) -> Result<Input, WhatIfError
 
 impl Follower {
     fn follow(&mut self, entry: &Entry) {
+        if self.is_too_large {
+            return;
+        }
         let (record, queue) = (entry.record, entry.queue);
         let now = entry.time.as_nanos().saturating_sub(self.start_ns);
         let slot = (queue, record.tag());

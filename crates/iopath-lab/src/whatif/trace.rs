@@ -2,11 +2,13 @@
 //! fill it; `replay.rs` submits it. It does not simulate.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use iopath_bench::host::memory_available_bytes;
 use iopath_core::Op;
 
+use super::error::WhatIfError;
 use super::request::{Found, Request};
 use super::tally::Tally;
 use crate::recorded_times::{Completions, Link};
@@ -122,8 +124,22 @@ impl Input {
 /// Files that are placed on one device begin at multiples of this number: 1 MiB.
 const FILE_ALIGNMENT_SECTORS: u64 = 2048;
 
+/// The available memory is compared with the need each time that this number of requests was added.
+const MEMORY_CHECK: usize = 1 << 20;
+
+/// Whether the memory suffices for as many further requests, and for a closed replay of all.
+const fn has_memory(requests: usize, available_bytes: u64) -> bool {
+    available_bytes >= (MEMORY_CHECK * BYTES_TO_READ + requests * BYTES_TO_REPLAY) as u64
+}
+
+/// Memory for a request while the input is read, with its completion and its dispatch, and with the growth of tables.
+const BYTES_TO_READ: usize = 128;
+
+/// Memory for a request in a replay, beside the request.
+const BYTES_TO_REPLAY: usize = 36;
+
 /// The maximum number of streams of an input.
-pub(crate) const STREAMS_MAX: usize = 1 << 16;
+const STREAMS_MAX: usize = 1 << 16;
 
 /// Collects requests in any order.
 #[derive(Debug, Default)]
@@ -136,12 +152,31 @@ pub(crate) struct Builder {
     known: HashMap<u32, u16>,
     /// Requests that no model executes.
     left_out: u64,
+    /// The memory that was too short for the requests.
+    available_bytes: Option<u64>,
 }
 
 impl Builder {
-    /// Adds a request, and returns its number. None if the input has too many streams or requests.
+    /// Why the input cannot be read further, after [`Builder::push`] returned none.
+    pub(crate) fn too_large(&self, path: &Path) -> WhatIfError {
+        let path = path.to_owned();
+        match self.available_bytes {
+            Some(available_bytes) => {
+                WhatIfError::Memory { path, requests: self.requests.len() as u64, available_bytes }
+            }
+            None => WhatIfError::TooLarge { path, streams_max: STREAMS_MAX },
+        }
+    }
+
+    /// Adds a request, and returns its number. None if the input has too many streams or requests, or memory is short.
     pub(crate) fn push(&mut self, found: &Found) -> Option<usize> {
         let number = self.requests.len();
+        if number.is_multiple_of(MEMORY_CHECK)
+            && let Some(available) = memory_available_bytes().filter(|bytes| !has_memory(number, *bytes))
+        {
+            self.available_bytes = Some(available);
+            return None;
+        }
         let stream = if let Some(stream) = self.known.get(&found.stream) {
             *stream
         } else {
@@ -280,6 +315,16 @@ mod tests {
 
     fn found(at_ns: u64, stream: u32, device: u32) -> Found {
         Found { at_ns, op: Op::Read, is_fua: false, sector: at_ns, sectors: 8, stream, device }
+    }
+
+    #[test]
+    fn requests_need_memory_while_they_are_read_and_replayed() {
+        let gib = 1 << 30;
+        assert!(has_memory(0, gib) && !has_memory(0, gib / 16));
+        assert!(has_memory(100_000_000, 4 * gib) && !has_memory(100_000_000, 3 * gib));
+        let builder = Builder { available_bytes: Some(gib), ..Builder::default() };
+        let text = builder.too_large(Path::new("a.log")).to_string();
+        assert!(text.contains("a.log has more requests than fit in memory"), "{text}");
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub struct FileNumber {
     pub device: DeviceNumber,
     /// The inode; 0 for a block device.
     pub inode: u64,
+    /// The generation of the inode: a file that was created after another one was removed may have its number.
+    pub generation: u32,
 }
 
 /// An access begins or ends.

@@ -372,7 +372,7 @@ fn a_bio_that_the_kernel_ends_without_a_request_completes() {
 #[test]
 fn a_late_access_is_recorded_at_the_time_of_the_last() {
     let mut test = Test::new();
-    let file = FileNumber { device: DISK, inode: 7 };
+    let file = FileNumber { device: DISK, inode: 7, generation: 0 };
     let (bytes, name, command) = (Some(512), [0; 32], [0; 16]);
     let call = FileCall { file, descriptor: 3, name, op: Op::Read, offset: 0, bytes, command };
     let mut access = |at_us: u64, what| {

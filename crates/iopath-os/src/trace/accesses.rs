@@ -62,6 +62,7 @@ mod at {
     pub(super) const DEVICE: usize = 64;
     pub(super) const OWN_DEVICE: usize = 68;
     pub(super) const MODE: usize = 72;
+    pub(super) const GENERATION: usize = 76;
     pub(super) const COMMAND: usize = 80;
     pub(super) const NAME: usize = COMMAND + super::COMMAND_BYTES;
     pub(super) const BEGIN_BYTES: usize = NAME + super::NAME_BYTES;
@@ -125,6 +126,8 @@ pub struct AccessCall {
     pub device: u32,
     /// The number of the inode; 0 for a block device.
     pub inode: u64,
+    /// The generation of the inode, which tells a file from a later one with the number; 0 for a block device.
+    pub generation: u32,
     /// The descriptor.
     pub descriptor: u32,
     /// The name of the thread's command, ended by a zero.
@@ -172,6 +175,7 @@ impl AccessCall {
             bytes,
             device: u32_at(data, if is_block { at::OWN_DEVICE } else { at::DEVICE })?,
             inode: if is_block { 0 } else { u64_at(data, at::INODE)? },
+            generation: if is_block { 0 } else { u32_at(data, at::GENERATION)? },
             descriptor: u32_at(data, at::DESCRIPTOR)?,
             command: *data.get(at::COMMAND..)?.first_chunk()?,
             name: *data.get(at::NAME..)?.first_chunk()?,
@@ -205,7 +209,9 @@ pub enum Recorded {
 pub struct AccessProgram {
     _attached: Vec<OwnedFd>,
     /// Closing the map of the events would remove them from it.
-    _maps: Maps,
+    maps: Maps,
+    /// Whether requests of `io_uring` are counted.
+    counts_rings: bool,
 }
 
 impl AccessProgram {
@@ -235,6 +241,7 @@ impl AccessProgram {
             events: bpf::create_map(bpf::MAP_PERF_EVENTS, 4, 4, cpus)?,
             processes: bpf::create_map(bpf::MAP_HASH, 4, 4, PROCESSES_MAX)?,
             calls: bpf::create_map(bpf::MAP_HASH, 8, 4, CALLS_MAX)?,
+            ring_requests: bpf::create_map(bpf::MAP_ARRAY, 4, 8, 1)?,
         };
         for (cpu, event) in events {
             bpf::set_in_map(maps.events.as_fd(), *cpu, event.as_raw_fd() as u32)?;
@@ -246,12 +253,27 @@ impl AccessProgram {
         ];
         if recorded == Recorded::Started {
             programs.push((c"sched_process_fork", program::fork(&maps, kernel)));
+            programs.push((c"sched_process_free", program::free(&maps, kernel)));
         }
         let mut attached = Vec::new();
         for (tracepoint, program) in programs {
             attached.push(bpf::attach(&program.load_program()?, tracepoint)?);
         }
-        Ok(Self { _attached: attached, _maps: maps })
+        // Older kernels have no such tracepoint.
+        let rings = program::ring_request(&maps, kernel, recorded)
+            .and_then(|program| bpf::attach(&program.load_program().ok()?, c"io_uring_submit_req").ok());
+        let counts_rings = rings.is_some();
+        attached.extend(rings);
+        Ok(Self { _attached: attached, maps, counts_rings })
+    }
+
+    /// The reads, writes and flushes that the processes have submitted through `io_uring` so far; `None` if the kernel
+    /// does not report them.
+    pub fn ring_requests(&self) -> Option<u64> {
+        if !self.counts_rings {
+            return None;
+        }
+        bpf::value_in_map(self.maps.ring_requests.as_fd(), 0).ok()
     }
 }
 
@@ -285,6 +307,7 @@ mod tests {
         put(at::DESCRIPTOR, &3_u32.to_ne_bytes());
         put(at::DEVICE, &(8_u32 << 20).to_ne_bytes());
         put(at::OWN_DEVICE, &(7_u32 << 20).to_ne_bytes());
+        put(at::GENERATION, &9_u32.to_ne_bytes());
         put(at::MODE, &(REGULAR as u32 | 0o644).to_ne_bytes());
         put(at::COMMAND, b"dd");
         put(at::NAME, b"data.db");
@@ -318,11 +341,11 @@ mod tests {
     fn a_file_is_its_inode_and_a_block_device_is_its_number() {
         let mut data = begin(libc::SYS_read, [0; 3], 0);
         let file = parsed(&data);
-        assert_eq!((file.device, file.inode, file.descriptor), (8 << 20, 77, 3));
+        assert_eq!((file.device, file.inode, file.generation, file.descriptor), (8 << 20, 77, 9, 3));
         assert_eq!((&file.command[..3], &file.name[..8]), (&b"dd\0"[..], &b"data.db\0"[..]));
         data[at::MODE..at::MODE + 4].copy_from_slice(&(BLOCK as u32).to_ne_bytes());
         let device = parsed(&data);
-        assert_eq!((device.device, device.inode), (7 << 20, 0));
+        assert_eq!((device.device, device.inode, device.generation), (7 << 20, 0, 0));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 const CMD_MAP_CREATE: libc::c_long = 0;
+const CMD_MAP_LOOKUP: libc::c_long = 1;
 const CMD_MAP_UPDATE: libc::c_long = 2;
 const CMD_PROG_LOAD: libc::c_long = 5;
 const CMD_RAW_TRACEPOINT_OPEN: libc::c_long = 17;
@@ -17,6 +18,7 @@ const LICENCE: &std::ffi::CStr = c"Dual MIT/GPL";
 
 /// Kinds of maps.
 pub(super) const MAP_HASH: u32 = 1;
+pub(super) const MAP_ARRAY: u32 = 2;
 pub(super) const MAP_PERF_EVENTS: u32 = 4;
 
 /// Functions of the kernel that a program may call.
@@ -151,6 +153,11 @@ impl Assembler {
         self.push(0x62 | size as u8, base, 0, offset, value);
     }
 
+    /// `*(base + offset) += src`, of 64 bits, atomically
+    pub(super) fn add_to(&mut self, base: Reg, offset: i16, src: Reg) {
+        self.push(0xDB, base, src as u8, offset, 0);
+    }
+
     /// `dst = map`
     pub(super) fn set_map(&mut self, dst: Reg, map: BorrowedFd<'_>) {
         let pseudo_map = 1;
@@ -240,17 +247,32 @@ pub(super) fn create_map(kind: u32, key_bytes: u32, value_bytes: u32, entries: u
     unsafe { bpf_file(CMD_MAP_CREATE, &attributes) }
 }
 
+/// An element of a map in `union bpf_attr`.
+#[repr(C)]
+#[derive(Default)]
+struct Element {
+    map: u32,
+    reserved: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+/// The value of a key in a map with keys of 32 bits and values of 64.
+pub(super) fn value_in_map(map: BorrowedFd<'_>, key: u32) -> io::Result<u64> {
+    let mut value = 0_u64;
+    let element = Element {
+        map: map.as_raw_fd() as u32,
+        key: &raw const key as u64,
+        value: &raw mut value as u64,
+        ..Element::default()
+    };
+    // SAFETY: key and value are valid during the call and have the size of the map's.
+    unsafe { bpf(CMD_MAP_LOOKUP, &element) }.map(|_| value)
+}
+
 /// Sets the value of a key, both of 32 bits as [`create_map`] was told.
 pub(super) fn set_in_map(map: BorrowedFd<'_>, key: u32, value: u32) -> io::Result<()> {
-    #[repr(C)]
-    #[derive(Default)]
-    struct Element {
-        map: u32,
-        reserved: u32,
-        key: u64,
-        value: u64,
-        flags: u64,
-    }
     let (key, value) = (&raw const key as u64, &raw const value as u64);
     let element = Element { map: map.as_raw_fd() as u32, key, value, ..Element::default() };
     // SAFETY: key and value are valid during the call and have the size of the map's.

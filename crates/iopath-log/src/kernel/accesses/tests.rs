@@ -43,7 +43,7 @@ impl FileSource for Sinks {
 }
 
 fn call(inode: u64, op: Op, offset: u64, bytes: Option<u64>) -> FileCall {
-    let file = FileNumber { device: DeviceNumber(0), inode };
+    let file = FileNumber { device: DeviceNumber(0), inode, generation: 0 };
     FileCall { file, descriptor: 3, name: [0; 32], op, offset, bytes, command: [0; 16] }
 }
 

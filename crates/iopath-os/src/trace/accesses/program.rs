@@ -14,9 +14,49 @@ use super::{BEGIN, BLOCK, CALLS, COMMAND_BYTES, END, NAME_BYTES, REGULAR, Record
 const RECORDED: i32 = 1;
 pub(super) const RECORDER: i32 = 2;
 
-/// File systems without storage: their files are interfaces of the kernel (`linux/magic.h`).
-const INTERFACES: [i32; 7] =
-    [0x9fa0, 0x6265_6572, 0x6462_6720, 0x7472_6163, 0x6367_7270, 0x0027_e0eb, 0x7363_6673];
+/// File systems without storage, whose files are interfaces of the kernel (`linux/magic.h`): proc, sysfs, debugfs, tracefs,
+/// both cgroups, securityfs, configfs, devpts, pstore, efivarfs, selinuxfs, smackfs, `binfmt_misc`, mqueue, bpf, resctrl,
+/// fusectl, `rpc_pipefs`, nfsd, and files without a name (eventfd, DMA buffers, secret memory).
+const INTERFACES: [u32; 23] = [
+    0x9fa0,
+    0x6265_6572,
+    0x6462_6720,
+    0x7472_6163,
+    0x6367_7270,
+    0x0027_e0eb,
+    0x7363_6673,
+    0x6265_6570,
+    0x1cd1,
+    0x6165_676c,
+    0xde5e_81e4,
+    0xf97c_ff8c,
+    0x4341_5d53,
+    0x4249_4e4d,
+    0x1980_0202,
+    0xcafe_4a11,
+    0x0765_5821,
+    0x6573_5543,
+    0x6759_6969,
+    0x6e66_7364,
+    0x0904_1934,
+    0x444d_4142,
+    0x5345_434d,
+];
+
+/// The flag of a task that executes a system call of a 32-bit program, whose numbers are those of other calls.
+const IS_32_BIT: Option<(&str, i32)> = if cfg!(target_arch = "x86_64") {
+    // `TS_COMPAT`
+    Some(("thread_info.status", 1 << 1))
+} else if cfg!(target_arch = "aarch64") {
+    // `TIF_32BIT`
+    Some(("thread_info.flags", 1 << 22))
+} else {
+    None
+};
+
+/// The requests of `io_uring` that are accesses (`linux/io_uring.h`): reads and writes with a vector, with a registered
+/// buffer, with both and plain, `fsync` and `sync_file_range`.
+const RING_REQUESTS: [i32; 10] = [1, 2, 3, 4, 5, 8, 22, 23, 60, 61];
 
 #[derive(Debug)]
 pub(super) struct Maps {
@@ -26,6 +66,8 @@ pub(super) struct Maps {
     pub(super) processes: OwnedFd,
     /// The calls in progress, by process and thread.
     pub(super) calls: OwnedFd,
+    /// The number of accesses through `io_uring`.
+    pub(super) ring_requests: OwnedFd,
 }
 
 /// The registers of the arguments of a system call, in `pt_regs`.
@@ -44,6 +86,8 @@ pub(super) struct Offsets {
     task_files: i32,
     task_pid: i32,
     task_tgid: i32,
+    /// The word with the flag of [`IS_32_BIT`].
+    task_is_32_bit: Option<i32>,
     files_table: i32,
     table_files: i32,
     table_len: i32,
@@ -55,10 +99,13 @@ pub(super) struct Offsets {
     inode_mode: i32,
     inode_number: i32,
     inode_bytes: i32,
+    inode_generation: i32,
     inode_own_device: i32,
     inode_super: i32,
     super_device: i32,
     super_magic: i32,
+    /// The operation of a request of `io_uring`, on kernels that have them.
+    ring_operation: Option<i32>,
 }
 
 impl Offsets {
@@ -73,6 +120,7 @@ impl Offsets {
             task_files: of("task_struct", "files")?,
             task_pid: of("task_struct", "pid")?,
             task_tgid: of("task_struct", "tgid")?,
+            task_is_32_bit: IS_32_BIT.map(|(member, _)| of("task_struct", member)).transpose()?,
             files_table: of("files_struct", "fdt")?,
             table_files: of("fdtable", "fd")?,
             table_len: of("fdtable", "max_fds")?,
@@ -84,10 +132,12 @@ impl Offsets {
             inode_mode: of("inode", "i_mode")?,
             inode_number: of("inode", "i_ino")?,
             inode_bytes: of("inode", "i_size")?,
+            inode_generation: of("inode", "i_generation")?,
             inode_own_device: of("inode", "i_rdev")?,
             inode_super: of("inode", "i_sb")?,
             super_device: of("super_block", "s_dev")?,
             super_magic: of("super_block", "s_magic")?,
+            ring_operation: of("io_kiocb", "opcode").ok(),
         })
     }
 }
@@ -129,6 +179,19 @@ fn find_process(program: &mut Assembler, maps: &Maps) {
     program.call(Helper::MapLookup);
 }
 
+/// Continues if the accesses of the current process are recorded.
+fn only_recorded(program: &mut Assembler, maps: &Maps, recorded: Recorded, out: Label) {
+    find_process(program, maps);
+    match recorded {
+        Recorded::All => program.jump_if(When::NotEqual, Reg::R0, 0, out),
+        Recorded::Started => {
+            program.jump_if(When::Equal, Reg::R0, 0, out);
+            program.load(Size::U32, Reg::R1, Reg::R0, 0);
+            program.jump_if(When::NotEqual, Reg::R1, RECORDED, out);
+        }
+    }
+}
+
 fn with_key(program: &mut Assembler, map: BorrowedFd<'_>, key: i16) {
     program.set_map(Reg::R1, map);
     program.copy(Reg::R2, Reg::R10);
@@ -167,14 +230,13 @@ pub(super) fn begin_of_call(maps: &Maps, kernel: &Offsets, recorded: Recorded) -
     }
     p.jump(out);
     p.place(is_call);
-    find_process(p, maps);
-    match recorded {
-        Recorded::All => p.jump_if(When::NotEqual, Reg::R0, 0, out),
-        Recorded::Started => {
-            p.jump_if(When::Equal, Reg::R0, 0, out);
-            p.load(Size::U32, Reg::R1, Reg::R0, 0);
-            p.jump_if(When::NotEqual, Reg::R1, RECORDED, out);
-        }
+    only_recorded(p, maps, recorded, out);
+    if let (Some(word), Some((_, flag))) = (kernel.task_is_32_bit, IS_32_BIT) {
+        p.call(Helper::CurrentTask);
+        read(p, FOUND, 4, Reg::R0, word);
+        p.load(Size::U32, Reg::R1, Reg::R10, FOUND);
+        p.and(Reg::R1, flag);
+        p.jump_if(When::NotEqual, Reg::R1, 0, out);
     }
     // The number of the call in the upper half, then the kind, and no tracepoint.
     p.shift_left(Reg::R7, 32);
@@ -188,6 +250,7 @@ pub(super) fn begin_of_call(maps: &Maps, kernel: &Offsets, recorded: Recorded) -
     follow(p, Reg::R8, Reg::R8, kernel.file_inode);
     p.store_value(Size::U64, Reg::R10, in_record(at::MODE), 0);
     read(p, in_record(at::MODE), 2, Reg::R8, kernel.inode_mode);
+    read(p, in_record(at::GENERATION), 4, Reg::R8, kernel.inode_generation);
     let is_file = p.label();
     p.load(Size::U32, Reg::R1, Reg::R10, in_record(at::MODE));
     p.and(Reg::R1, TYPE_MASK);
@@ -201,7 +264,9 @@ pub(super) fn begin_of_call(maps: &Maps, kernel: &Offsets, recorded: Recorded) -
     read(p, in_record(at::DEVICE), 4, Reg::R8, kernel.super_device);
     follow(p, Reg::R8, Reg::R8, kernel.super_magic);
     for magic in INTERFACES {
-        p.jump_if(When::Equal, Reg::R8, magic, out);
+        // The comparison with a constant would extend its sign.
+        p.set_32(Reg::R1, magic.cast_signed());
+        p.jump_if_reg(When::Equal, Reg::R8, Reg::R1, out);
     }
     for (index, argument) in kernel.arguments.iter().skip(1).enumerate() {
         read(p, in_record(at::ARGUMENTS + 8 * index), 8, Reg::R6, *argument);
@@ -300,4 +365,49 @@ pub(super) fn fork(maps: &Maps, kernel: &Offsets) -> Assembler {
     // The number of a recorded process that has ended is used again.
     p.call(Helper::MapDelete);
     end(program, out)
+}
+
+/// When the memory of a task is released. Its context is the task. Otherwise the map would be full after as many
+/// processes as it has room for.
+pub(super) fn free(maps: &Maps, kernel: &Offsets) -> Assembler {
+    let mut program = Assembler::default();
+    let p = &mut program;
+    let out = p.label();
+    p.load(Size::U64, Reg::R6, Reg::R1, 0);
+    read(p, FOUND, 4, Reg::R6, kernel.task_pid);
+    p.load(Size::U32, Reg::R7, Reg::R10, FOUND);
+    read(p, FOUND, 4, Reg::R6, kernel.task_tgid);
+    p.load(Size::U32, Reg::R8, Reg::R10, FOUND);
+    // The process ends with its first thread, which is released last.
+    p.jump_if_reg(When::NotEqual, Reg::R7, Reg::R8, out);
+    p.store(Size::U32, Reg::R10, PROCESS_KEY, Reg::R8);
+    with_key(p, maps.processes.as_fd(), PROCESS_KEY);
+    p.call(Helper::MapDelete);
+    end(program, out)
+}
+
+/// When a request of `io_uring` is submitted. Its context is the request, of which only the operation is known here: the
+/// file of a registered number, and the range after a poll, follow later.
+pub(super) fn ring_request(maps: &Maps, kernel: &Offsets, recorded: Recorded) -> Option<Assembler> {
+    let operation = kernel.ring_operation?;
+    let mut program = Assembler::default();
+    let p = &mut program;
+    let (out, is_access) = (p.label(), p.label());
+    p.load(Size::U64, Reg::R6, Reg::R1, 0);
+    p.store_value(Size::U64, Reg::R10, FOUND, 0);
+    read(p, FOUND, 1, Reg::R6, operation);
+    p.load(Size::U64, Reg::R7, Reg::R10, FOUND);
+    for number in RING_REQUESTS {
+        p.jump_if(When::Equal, Reg::R7, number, is_access);
+    }
+    p.jump(out);
+    p.place(is_access);
+    only_recorded(p, maps, recorded, out);
+    p.store_value(Size::U64, Reg::R10, FOUND, 0);
+    with_key(p, maps.ring_requests.as_fd(), FOUND);
+    p.call(Helper::MapLookup);
+    p.jump_if(When::Equal, Reg::R0, 0, out);
+    p.set(Reg::R1, 1);
+    p.add_to(Reg::R0, 0, Reg::R1);
+    Some(end(program, out))
 }
