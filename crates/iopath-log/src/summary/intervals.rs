@@ -117,6 +117,7 @@ mod tests {
             queues: vec![QueueLabel { queue: 0, name: "sda".to_owned(), number: "8:0".to_owned() }],
             streams: vec![StreamLabel { stream: 7, pid: Some(70), command: "db".to_owned(), is_own: false }],
             losses: Vec::new(),
+            ..Labels::default()
         }
     }
 
