@@ -14,9 +14,9 @@ use super::{BEGIN, BLOCK, CALLS, COMMAND_BYTES, END, NAME_BYTES, REGULAR, Record
 const RECORDED: i32 = 1;
 pub(super) const RECORDER: i32 = 2;
 
-/// File systems without storage, whose files are interfaces of the kernel (`linux/magic.h`): proc, sysfs, debugfs, tracefs,
-/// both cgroups, securityfs, configfs, devpts, pstore, efivarfs, selinuxfs, smackfs, `binfmt_misc`, mqueue, bpf, resctrl,
-/// fusectl, `rpc_pipefs`, nfsd, and files without a name (eventfd, DMA buffers, secret memory).
+/// File systems without storage, whose files are interfaces of the kernel (`linux/magic.h`): proc, sysfs, debugfs,
+/// tracefs, both cgroups, securityfs, configfs, devpts, pstore, efivarfs, selinuxfs, smackfs, `binfmt_misc`, mqueue,
+/// bpf, resctrl, fusectl, `rpc_pipefs`, nfsd, and files without a name (eventfd, DMA buffers, secret memory).
 const INTERFACES: [u32; 23] = [
     0x9fa0,
     0x6265_6572,
@@ -386,8 +386,8 @@ pub(super) fn free(maps: &Maps, kernel: &Offsets) -> Assembler {
     end(program, out)
 }
 
-/// When a request of `io_uring` is submitted. Its context is the request, of which only the operation is known here: the
-/// file of a registered number, and the range after a poll, follow later.
+/// When a request of `io_uring` is submitted. Its context is the request, of which only the operation is known here:
+/// the file of a registered number, and the range after a poll, follow later.
 pub(super) fn ring_request(maps: &Maps, kernel: &Offsets, recorded: Recorded) -> Option<Assembler> {
     let operation = kernel.ring_operation?;
     let mut program = Assembler::default();
