@@ -140,7 +140,7 @@ fn a_model_that_cannot_be_written_still_shows_its_error() {
 }
 
 #[test]
-fn a_log_of_one_operation_is_fitted_with_a_warning_and_a_mixed_log_without() {
+fn a_log_of_equal_requests_is_refused_and_a_mixed_log_is_fitted() {
     let directory = directory();
     let [log, file] = ["log", "my.toml"].map(|name| directory.path().join(name));
     let record = |rw: &str| {
@@ -152,12 +152,11 @@ fn a_log_of_one_operation_is_fitted_with_a_warning_and_a_mixed_log_without() {
     };
     record("randread");
     let name = log.to_str().unwrap();
-    let args = ["fit", name, "--time", "2s", "--force", "--json", "-", "-o"];
-    let fit = || json_of(&iopath(&args).arg(&file).output().unwrap());
-    assert!(fit()["warnings"].to_string().contains("few writes"));
+    let (text, code) = refused(&[name, "-o", file.to_str().unwrap()]);
+    assert!(text.contains("about the same operation, size and depth") && code == Some(1), "{text}");
     record("randrw");
-    let json = fit();
-    assert!(!json["warnings"].to_string().contains("few writes"));
+    let args = ["fit", name, "--time", "2s", "--json", "-", "-o"];
+    let json = json_of(&iopath(&args).arg(&file).output().unwrap());
     assert_eq!((&json["log"], &json["target"]), (&Value::from(name), &Value::Null));
     assert_eq!(json["held_back"][0]["quantity"], "latency-ns");
     let warnings = json["warnings"].to_string();

@@ -75,6 +75,15 @@ pub enum FitError {
         /// The least number.
         needed: u64,
     },
+    /// All requests of the log are alike.
+    #[error(
+        "the requests of log {} have about the same operation, size and depth, which determine no model; record a load with \
+         several", log.display()
+    )]
+    OneKind {
+        /// The log.
+        log: PathBuf,
+    },
     /// The log is that of a rotating disk.
     #[error(
         "log {} shows a device with mechanical latency; a log does not determine its seeks and zones; fit the device \

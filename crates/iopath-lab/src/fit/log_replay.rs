@@ -97,7 +97,7 @@ impl LogReplay {
     /// Reads a log.
     ///
     /// # Errors
-    /// [`FitError`]: the log cannot be read, or is too short.
+    /// [`FitError`]: the log cannot be read, is too short, or has requests of one kind only.
     pub(crate) fn read(log: &Path) -> Result<Self, FitError> {
         let Recorded { mut requests, flushes, mut warnings } = recorded(log)?;
         let has = requests.len();
@@ -118,6 +118,9 @@ impl LogReplay {
             replay.flush_ns = median(&flushes);
         }
         replay.warnings.extend(warnings);
+        if replay.classes.len() == 1 {
+            return Err(FitError::OneKind { log: log.to_owned() });
+        }
         if replay.cases.iter().filter(|case| case.part == Part::Training).count() < 2 {
             let needed = 2 * REQUESTS_MIN as u64;
             return Err(FitError::ShortLog { log: log.to_owned(), requests: has as u64, needed });
