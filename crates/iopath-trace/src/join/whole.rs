@@ -15,7 +15,8 @@ use crate::event::WholeIo;
 /// The maximum number of I/Os in flight: 64 MiB. Further ones have no completion.
 const IN_FLIGHT_MAX: usize = 1 << 20;
 
-/// Bios without a latency have these numbers in turn, above those of I/Os in flight.
+/// Bios without a latency have the numbers below this one in turn. Those of I/Os in flight begin here, so that all
+/// numbers are small: a reader keeps a state for each number of each queue.
 const OPEN_BIOS: u32 = 256;
 
 /// An I/O in flight.
@@ -39,7 +40,8 @@ struct Numbers {
     last: Option<(u32, u16)>,
 }
 
-/// I/Os in flight. The bio and the request of an I/O have one number, which is unique among all queues.
+/// I/Os in flight. The bio and the request of an I/O have one number, which is unique among all queues: that of its
+/// place in the table, from [`OPEN_BIOS`] on.
 #[derive(Debug)]
 pub(super) struct Whole {
     blocks: Blocks,
@@ -146,26 +148,27 @@ impl Whole {
                 self.without_latency += 1;
             }
             self.open_bio = (self.open_bio + 1) % OPEN_BIOS;
-            let bio = Subject::Bio(IN_FLIGHT_MAX as u32 + self.open_bio);
-            return self.blocks.push_at(queue, Record::new(&Step { subject: bio, ..step }, now), now);
+            let bio = Step { subject: Subject::Bio(self.open_bio), ..step };
+            return self.blocks.push_at(queue, Record::new(&bio, now), now);
         };
         let dispatch_ns = io.at_ns.saturating_add(io.queued_ns);
         let done_ns = dispatch_ns.saturating_add(latency_ns);
         let is_queued = io.queued_ns > 0 && io.op != Op::Flush;
         let number = self.in_flight.insert(InFlight { queue, stream, op: io.op, extent, done_ns, is_queued });
-        let request = Step { subject: Subject::Request(number), ..step };
+        let name = OPEN_BIOS + number;
+        let request = Step { subject: Subject::Request(name), ..step };
         if io.op == Op::Flush {
             // A flush has no slot in the elevator.
-            self.push(queue, Step { subject: Subject::Bio(number), ..step }, now);
+            self.push(queue, Step { subject: Subject::Bio(name), ..step }, now);
             self.push(queue, Step { event: Event::Dispatch, ..request }, now);
             self.schedule(done_ns, number);
         } else if is_queued {
-            self.push(queue, Step { subject: Subject::Bio(number), ..step }, now);
-            self.push(queue, Step { event: Event::Get, other: number, ..request }, now);
+            self.push(queue, Step { subject: Subject::Bio(name), ..step }, now);
+            self.push(queue, Step { event: Event::Get, other: name, ..request }, now);
             self.push(queue, Step { event: Event::Insert, ..request }, now);
             self.schedule(dispatch_ns, number);
         } else {
-            let dispatch = Step { event: Event::Dispatch, other: number, ..request };
+            let dispatch = Step { event: Event::Dispatch, other: name, ..request };
             self.blocks.push_at(queue, Record::new(&dispatch, now).and_all_before(), now);
             self.schedule(done_ns, number);
         }
@@ -193,12 +196,12 @@ impl Whole {
             extent,
             stream: Stream(stream.into()),
             is_last: !is_dispatch && op != Op::Flush,
-            ..Step::new(event, Subject::Request(number))
+            ..Step::new(event, Subject::Request(OPEN_BIOS + number))
         };
         let now = Instant::from_nanos(at_ns);
         self.push(queue, step, now);
         if op == Op::Flush {
-            self.push(queue, Step { subject: Subject::Bio(number), ..step }, now);
+            self.push(queue, Step { subject: Subject::Bio(OPEN_BIOS + number), ..step }, now);
         }
         if is_dispatch {
             self.schedule(done_ns, number);
@@ -237,5 +240,44 @@ impl Numbers {
         };
         self.last = Some((name, number));
         Some(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A summary has a state for each number up to the largest, for each queue, within a bound on memory.
+    #[test]
+    fn the_numbers_of_bios_are_small_on_every_queue() {
+        let mut whole = Whole::default();
+        for number in 0..1000 {
+            let latency_ns = (number % 2 == 0).then_some(1000);
+            let io = WholeIo {
+                at_ns: u64::from(number) * 10_000,
+                op: Op::Read,
+                device: number % 100,
+                process: 0,
+                sector: 0,
+                sectors: 8,
+                queued_ns: 0,
+                latency_ns,
+            };
+            whole.begin(&io, Extent::from_bytes(0, 4096).unwrap());
+        }
+        whole.end_all();
+        let (mut block, mut records) = (iopath_log::Block::default(), 0);
+        while whole.blocks().take(&mut block) {
+            for entry in block.entries() {
+                let record = entry.record;
+                // The block has records of its clock, too.
+                if !matches!(record.event(), Some(Event::Queue | Event::Dispatch | Event::Complete)) {
+                    continue;
+                }
+                assert!(record.tag() <= OPEN_BIOS, "{record:?}");
+                records += 1;
+            }
+        }
+        assert!(records >= 1000 + 500, "{records}");
     }
 }
