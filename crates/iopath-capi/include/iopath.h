@@ -326,8 +326,8 @@ int iopath_batch_write_zeroes(iopath_batch *batch, uint64_t offset, uint64_t byt
 int iopath_batch_submit(iopath_batch *batch);
 
 // Submits the queued requests, and waits for a completion, for `timeout_ns` nanoseconds at most; without limit if
-// that is negative. Returns 1 and the completion in `*done`; or 0 if nothing is in flight or the time is over; or a
-// negative error of the wait. The first wait with a limit is before the first request of the batch, or fails.
+// that is negative. Returns 1 and the completion in `*done`; or 0 if nothing is in flight or the limit has passed; or
+// a negative error of the wait. The first wait with a limit is before the first request of the batch, or fails.
 //
 // Contract:
 // As iopath_batch_buffer. `done` is NULL or points to memory for a completion.

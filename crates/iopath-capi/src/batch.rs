@@ -158,11 +158,8 @@ pub unsafe extern "C" fn iopath_batch_buffer(batch: *mut iopath_batch) -> *mut c
 /// As iopath_batch_buffer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iopath_batch_release(batch: *mut iopath_batch, buffer: *mut c_void) -> c_int {
-    status(|| {
-        // SAFETY: the caller's promise.
-        let batch = unsafe { handle_mut(batch, "batch") }?;
-        batch.take_back(buffer).map(drop)
-    })
+    // SAFETY: the caller's promise.
+    unsafe { on(batch, |batch| batch.take_back(buffer).map(drop)) }
 }
 
 /// Queues a read of `bytes` bytes at `offset` into a buffer of the batch. The program does not use the buffer until the
@@ -179,12 +176,13 @@ pub unsafe extern "C" fn iopath_batch_read(
     offset: u64,
     token: u64,
 ) -> c_int {
-    status(|| {
-        // SAFETY: the caller's promise.
-        let batch = unsafe { handle_mut(batch, "batch") }?;
-        let buffer = batch.take_back(buffer)?;
-        batch.queue(Request::read(buffer, offset).bytes(bytes).token(token))
-    })
+    // SAFETY: the caller's promise.
+    unsafe {
+        on(batch, |batch| {
+            let buffer = batch.take_back(buffer)?;
+            batch.queue(Request::read(buffer, offset).bytes(bytes).token(token))
+        })
+    }
 }
 
 /// Queues a write of the first `bytes` bytes of a buffer, as iopath_batch_read does for a read. `flags` is 0 or
@@ -201,16 +199,17 @@ pub unsafe extern "C" fn iopath_batch_write(
     flags: u32,
     token: u64,
 ) -> c_int {
-    status(|| {
-        // SAFETY: the caller's promise.
-        let batch = unsafe { handle_mut(batch, "batch") }?;
-        if flags & !IOPATH_DURABLE != 0 {
-            return Err(Failure::invalid(format!("flags {flags:#x}: only IOPATH_DURABLE is known")));
-        }
-        let buffer = batch.take_back(buffer)?;
-        let request = Request::write(buffer, offset).bytes(bytes).token(token);
-        batch.queue(request.durable(flags & IOPATH_DURABLE != 0))
-    })
+    // SAFETY: the caller's promise.
+    unsafe {
+        on(batch, |batch| {
+            if flags & !IOPATH_DURABLE != 0 {
+                return Err(Failure::invalid(format!("flags {flags:#x}: only IOPATH_DURABLE is known")));
+            }
+            let buffer = batch.take_back(buffer)?;
+            let request = Request::write(buffer, offset).bytes(bytes).token(token);
+            batch.queue(request.durable(flags & IOPATH_DURABLE != 0))
+        })
+    }
 }
 
 /// Queues a flush. It covers the writes whose completions the program has before.
@@ -219,11 +218,8 @@ pub unsafe extern "C" fn iopath_batch_write(
 /// As iopath_batch_buffer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iopath_batch_flush(batch: *mut iopath_batch, token: u64) -> c_int {
-    status(|| {
-        // SAFETY: the caller's promise.
-        let batch = unsafe { handle_mut(batch, "batch") }?;
-        batch.queue(Request::flush().token(token))
-    })
+    // SAFETY: the caller's promise.
+    unsafe { on(batch, |batch| batch.queue(Request::flush().token(token))) }
 }
 
 /// Queues a discard of a range, whose content is not needed any longer.
@@ -237,11 +233,8 @@ pub unsafe extern "C" fn iopath_batch_discard(
     bytes: u64,
     token: u64,
 ) -> c_int {
-    status(|| {
-        // SAFETY: the caller's promise.
-        let batch = unsafe { handle_mut(batch, "batch") }?;
-        batch.queue(Request::discard(offset, bytes).token(token))
-    })
+    // SAFETY: the caller's promise.
+    unsafe { on(batch, |batch| batch.queue(Request::discard(offset, bytes).token(token))) }
 }
 
 /// Queues zeroes for a range.
@@ -255,11 +248,8 @@ pub unsafe extern "C" fn iopath_batch_write_zeroes(
     bytes: u64,
     token: u64,
 ) -> c_int {
-    status(|| {
-        // SAFETY: the caller's promise.
-        let batch = unsafe { handle_mut(batch, "batch") }?;
-        batch.queue(Request::write_zeroes(offset, bytes).token(token))
-    })
+    // SAFETY: the caller's promise.
+    unsafe { on(batch, |batch| batch.queue(Request::write_zeroes(offset, bytes).token(token))) }
 }
 
 /// Submits the queued requests. Does not wait; iopath_batch_wait submits them, too.
@@ -268,16 +258,18 @@ pub unsafe extern "C" fn iopath_batch_write_zeroes(
 /// As iopath_batch_buffer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iopath_batch_submit(batch: *mut iopath_batch) -> c_int {
-    status(|| {
-        // SAFETY: the caller's promise.
-        unsafe { handle_mut(batch, "batch") }?.batch.submit();
-        Ok(())
-    })
+    // SAFETY: the caller's promise.
+    unsafe {
+        on(batch, |batch| {
+            batch.batch.submit();
+            Ok(())
+        })
+    }
 }
 
 /// Submits the queued requests, and waits for a completion, for `timeout_ns` nanoseconds at most; without limit if
-/// that is negative. Returns 1 and the completion in `*done`; or 0 if nothing is in flight or the time is over; or a
-/// negative error of the wait. The first wait with a limit is before the first request of the batch, or fails.
+/// that is negative. Returns 1 and the completion in `*done`; or 0 if nothing is in flight or the limit has passed; or
+/// a negative error of the wait. The first wait with a limit is before the first request of the batch, or fails.
 ///
 /// # Safety
 /// As iopath_batch_buffer. `done` is NULL or points to memory for a completion.
@@ -317,15 +309,15 @@ unsafe fn next(
     done: *mut iopath_completion,
     take: impl FnOnce(&mut Batch) -> Result<Option<Completion>, Failure>,
 ) -> c_int {
-    count(|| {
-        // SAFETY: the caller's promise.
-        let batch = unsafe { handle_mut(batch, "batch") }?;
+    let call = |batch: &mut iopath_batch| {
         let done = place(done, "done")?;
         let Some(completion) = take(&mut batch.batch)? else { return Ok(0) };
         // SAFETY: the caller's promise: there is space for a completion.
         unsafe { done.write(batch.complete(completion)) };
         Ok(1)
-    }) as c_int
+    };
+    // SAFETY: the caller's promise.
+    unsafe { count_on(batch, call) as c_int }
 }
 
 /// Cancels a request in flight: the next wait or poll returns its completion with -ECANCELED and without its buffer,
@@ -336,11 +328,8 @@ unsafe fn next(
 /// As iopath_batch_buffer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iopath_batch_cancel(batch: *mut iopath_batch, token: u64) -> c_int {
-    count(|| {
-        // SAFETY: the caller's promise.
-        let batch = unsafe { handle_mut(batch, "batch") }?;
-        Ok(i64::from(batch.batch.cancel(token)))
-    }) as c_int
+    // SAFETY: the caller's promise.
+    unsafe { count_on(batch, |batch| Ok(i64::from(batch.batch.cancel(token)))) as c_int }
 }
 
 /// A descriptor for poll, select or epoll of an event loop: readable when a completion may be there for
@@ -352,15 +341,15 @@ pub unsafe extern "C" fn iopath_batch_cancel(batch: *mut iopath_batch, token: u6
 /// As iopath_batch_buffer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iopath_batch_fd(batch: *mut iopath_batch) -> c_int {
-    count(|| {
-        // SAFETY: the caller's promise.
-        let batch = unsafe { handle_mut(batch, "batch") }?;
+    let call = |batch: &mut iopath_batch| {
         let made = batch.batch.completion_fd();
         // An error without a number: requests are in flight.
         let made = made
             .map_err(|error| Failure::new(error.raw_os_error().unwrap_or(libc::EINVAL), error.to_string()))?;
         Ok(i64::from(std::os::fd::IntoRawFd::into_raw_fd(made)))
-    }) as c_int
+    };
+    // SAFETY: the caller's promise.
+    unsafe { count_on(batch, call) as c_int }
 }
 
 /// The time after which an event loop polls the batch, even if the descriptor is not readable, in nanoseconds; -1 for
@@ -370,10 +359,31 @@ pub unsafe extern "C" fn iopath_batch_fd(batch: *mut iopath_batch) -> c_int {
 /// As iopath_batch_buffer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iopath_batch_next_timeout(batch: *mut iopath_batch) -> i64 {
-    count(|| {
-        // SAFETY: the caller's promise.
-        let batch = unsafe { handle_mut(batch, "batch") }?;
+    let call = |batch: &mut iopath_batch| {
         let limit = batch.batch.next_timeout();
         Ok(limit.map_or(-1, |limit| i64::try_from(limit.as_nanos()).unwrap_or(i64::MAX)))
-    })
+    };
+    // SAFETY: the caller's promise.
+    unsafe { count_on(batch, call) }
+}
+
+/// Calls a method that returns nothing.
+///
+/// # Safety
+/// As iopath_batch_buffer.
+unsafe fn on(batch: *mut iopath_batch, call: impl FnOnce(&mut iopath_batch) -> Result<(), Failure>) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { count_on(batch, |batch| call(batch).map(|()| 0)) as c_int }
+}
+
+/// Calls a method that returns a count.
+///
+/// # Safety
+/// As iopath_batch_buffer.
+unsafe fn count_on(
+    batch: *mut iopath_batch,
+    call: impl FnOnce(&mut iopath_batch) -> Result<i64, Failure>,
+) -> i64 {
+    // SAFETY: the caller's promise.
+    count(|| call(unsafe { handle_mut(batch, "batch") }?))
 }

@@ -219,11 +219,8 @@ pub unsafe extern "C" fn iopath_write_at(
     bytes: usize,
     offset: u64,
 ) -> c_int {
-    status(|| {
-        // SAFETY: the caller's promise.
-        let (volume, buffer) = unsafe { (volume_of(volume)?, memory(buffer, bytes)?) };
-        Ok(volume.write_at(buffer, offset)?)
-    })
+    // SAFETY: the caller's promise.
+    unsafe { write(volume, buffer, bytes, |volume, buffer| volume.write_at(buffer, offset)) }
 }
 
 /// Writes as iopath_write_at does. On return the bytes are durable.
@@ -237,11 +234,8 @@ pub unsafe extern "C" fn iopath_write_durably_at(
     bytes: usize,
     offset: u64,
 ) -> c_int {
-    status(|| {
-        // SAFETY: the caller's promise.
-        let (volume, buffer) = unsafe { (volume_of(volume)?, memory(buffer, bytes)?) };
-        Ok(volume.write_durably_at(buffer, offset)?)
-    })
+    // SAFETY: the caller's promise.
+    unsafe { write(volume, buffer, bytes, |volume, buffer| volume.write_durably_at(buffer, offset)) }
 }
 
 /// Reads into several buffers, one after another. Returns the number of bytes, as iopath_read_at does.
@@ -410,5 +404,22 @@ unsafe fn on(volume: *const iopath_volume, call: impl FnOnce(&Volume) -> iopath:
         // SAFETY: the caller's promise.
         let volume = unsafe { volume_of(volume) }?;
         Ok(call(volume)?)
+    })
+}
+
+/// Calls a method that writes memory of the C program.
+///
+/// # Safety
+/// As iopath_write_at.
+unsafe fn write(
+    volume: *const iopath_volume,
+    buffer: *const c_void,
+    bytes: usize,
+    call: impl FnOnce(&Volume, &[u8]) -> iopath::Result<()>,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let (volume, buffer) = unsafe { (volume_of(volume)?, memory(buffer, bytes)?) };
+        Ok(call(volume, buffer)?)
     })
 }

@@ -3,6 +3,7 @@
 //! It is not a pool, and it is independent of I/O. A caller that passes parts of it to the kernel must keep the region
 //! alive and track the parts in flight.
 
+use std::io;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 
@@ -26,7 +27,7 @@ pub struct NoMemory {
     /// The requested size, in bytes.
     pub bytes: usize,
     /// The error of the system (`mmap(2)`: ENOMEM past the limit of memory or mappings, EAGAIN past `RLIMIT_MEMLOCK`).
-    pub source: std::io::Error,
+    pub source: io::Error,
 }
 
 /// One zeroed region of memory that starts on a page boundary.
@@ -70,11 +71,7 @@ impl AlignedBuf {
     /// Same as [`AlignedBuf::new`], without advice to the kernel, as the memory of most programs.
     pub(crate) fn ordinary(len: usize) -> Result<Self, NoMemory> {
         let page = page_bytes();
-        let taken = len.max(1).checked_next_multiple_of(page).filter(|&taken| isize::try_from(taken).is_ok());
-        let taken =
-            taken.ok_or_else(|| NoMemory { bytes: len, source: std::io::ErrorKind::OutOfMemory.into() })?;
-        let start = system::take(taken, page).map_err(|source| NoMemory { bytes: len, source })?;
-        Ok(Self { start, len, taken, is_sparse: false })
+        Self::region(len, len, page, |taken| system::take(taken, page))
     }
 
     /// Same as [`AlignedBuf::new`], on huge pages that the administrator has reserved (`vm.nr_hugepages`).
@@ -82,19 +79,14 @@ impl AlignedBuf {
     /// # Errors
     /// [`NoMemory`]: fewer of them are free.
     pub(crate) fn on_huge_pages(len: usize) -> Result<Self, NoMemory> {
-        let taken = len.max(1).checked_next_multiple_of(HUGE_PAGE_BYTES);
-        let taken = taken.filter(|&taken| isize::try_from(taken).is_ok());
-        let taken =
-            taken.ok_or_else(|| NoMemory { bytes: len, source: std::io::ErrorKind::OutOfMemory.into() })?;
-        let start = system::take_huge(taken).map_err(|source| NoMemory { bytes: len, source })?;
-        Ok(Self { start, len, taken, is_sparse: false })
+        Self::region(len, len, HUGE_PAGE_BYTES, system::take_huge)
     }
 
     /// Keeps the region in memory (`mlock(2)`) until it is released.
     ///
     /// # Errors
     /// The error of the system: ENOMEM or EPERM past the limit of locked memory.
-    pub(crate) fn lock(&self) -> std::io::Result<()> {
+    pub(crate) fn lock(&self) -> io::Result<()> {
         system::lock(self.start, self.taken)
     }
 
@@ -102,11 +94,9 @@ impl AlignedBuf {
     /// machine. There is no error later: a write of a page for which there is no memory ends the process.
     pub(crate) fn sparse(len: usize) -> Result<Self, NoMemory> {
         let page = page_bytes();
-        let taken = len.max(1).checked_next_multiple_of(page).filter(|&taken| isize::try_from(taken).is_ok());
-        let taken =
-            taken.ok_or_else(|| NoMemory { bytes: len, source: std::io::ErrorKind::OutOfMemory.into() })?;
-        let start = system::reserve(taken, page).map_err(|source| NoMemory { bytes: len, source })?;
-        Ok(Self { start, len, taken, is_sparse: true })
+        let mut region = Self::region(len, len, page, |taken| system::reserve(taken, page))?;
+        region.is_sparse = true;
+        Ok(region)
     }
 
     /// Zeroes a range. A sparse region releases the memory of whole pages.
@@ -127,16 +117,26 @@ impl AlignedBuf {
     /// Maps `bytes` bytes, rounded up to whole pages, for a region of `len` bytes.
     fn mapped(len: usize, bytes: usize) -> Result<Self, NoMemory> {
         let page = page_bytes();
-        let taken = bytes
-            .max(1)
-            .checked_next_multiple_of(page)
-            .filter(|&taken| isize::try_from(taken).is_ok())
-            .ok_or_else(|| NoMemory { bytes: len, source: std::io::ErrorKind::OutOfMemory.into() })?;
-        let start = system::take(taken, page).map_err(|source| NoMemory { bytes: len, source })?;
-        if taken >= HUGE_PAGE_BYTES {
+        let region = Self::region(len, bytes, page, |taken| system::take(taken, page))?;
+        if region.taken >= HUGE_PAGE_BYTES {
             // SAFETY: the region was just mapped, and this value owns it.
-            unsafe { system::advise_huge(start.as_ptr(), taken) };
+            unsafe { system::advise_huge(region.start.as_ptr(), region.taken) };
         }
+        Ok(region)
+    }
+
+    /// A region of `len` bytes, in a mapping of `bytes` bytes or more: whole pages of this size.
+    fn region(
+        len: usize,
+        bytes: usize,
+        page: usize,
+        take: impl FnOnce(usize) -> io::Result<NonNull<u8>>,
+    ) -> Result<Self, NoMemory> {
+        let no_memory = |source| NoMemory { bytes: len, source };
+        let taken = bytes.max(1).checked_next_multiple_of(page);
+        let taken = taken.filter(|&taken| isize::try_from(taken).is_ok());
+        let taken = taken.ok_or_else(|| no_memory(io::ErrorKind::OutOfMemory.into()))?;
+        let start = take(taken).map_err(no_memory)?;
         Ok(Self { start, len, taken, is_sparse: false })
     }
 
