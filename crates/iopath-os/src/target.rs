@@ -18,6 +18,7 @@ mod usage;
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -32,6 +33,9 @@ pub use residency::{Residency, ResidencyError, drop_cached, drop_cached_down_to,
 pub use roots::{DeviceNumber, FileId, Roots, TableError};
 
 use mounts::{Mount, Mounts};
+
+/// The properties that statx(2) reports.
+const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::MNT_ID);
 
 /// The properties of a target at the time of the inspection. They can change at any time: [`open_exclusive`] checks
 /// again the properties that must hold during writes.
@@ -178,14 +182,32 @@ impl Target {
     pub fn inspect_in(roots: &Roots, given: &Path) -> Result<Self, TargetError> {
         let stat_error = |source: io::Error| TargetError::Stat { path: given.to_owned(), source };
         let path = given.canonicalize().map_err(stat_error)?;
-        let wanted = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
         let stat =
-            rustix::fs::statx(CWD, &path, AtFlags::empty(), wanted).map_err(|e| stat_error(e.into()))?;
-        let kind = kind_of(&stat).map_err(|kind| TargetError::NotATarget { path: given.to_owned(), kind })?;
-        if kind == Kind::BlockDevice {
-            return Self::of_device(roots, path, &stat);
+            rustix::fs::statx(CWD, &path, AtFlags::empty(), WANTED).map_err(|e| stat_error(e.into()))?;
+        Self::of_stat(roots, given, path, &stat)
+    }
+
+    /// The properties of an open file. If it has no path any more, because it was removed or replaced, its path is that
+    /// of its descriptor in `/proc`, which leads to it as long as the descriptor is open.
+    ///
+    /// # Errors
+    /// [`TargetError`]: it has a kind that holds no blocks.
+    pub fn inspect_open(file: &File) -> Result<Self, TargetError> {
+        let given = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let stat = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, WANTED)
+            .map_err(|e| TargetError::Stat { path: given.clone(), source: e.into() })?;
+        match Self::inspect(&given) {
+            Ok(target) if target.id == FileId::from(&stat) => Ok(target),
+            _ => Self::of_stat(&Roots::live(), &given, given.clone(), &stat),
         }
-        Ok(Self::of_file(roots, path, kind, &stat))
+    }
+
+    fn of_stat(roots: &Roots, given: &Path, path: PathBuf, stat: &Statx) -> Result<Self, TargetError> {
+        let kind = kind_of(stat).map_err(|kind| TargetError::NotATarget { path: given.to_owned(), kind })?;
+        if kind == Kind::BlockDevice {
+            return Self::of_device(roots, path, stat);
+        }
+        Ok(Self::of_file(roots, path, kind, stat))
     }
 
     /// The properties of memory as a target.

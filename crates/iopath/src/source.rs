@@ -11,7 +11,7 @@ use crate::queues::{Devices, OpenDevice, Opened, Queue, Shape, SharedDevice, Tun
 use iopath_core::elevator::ElevatorSpec;
 use iopath_core::{Limits, QueueConfig, SECTOR_BYTES, StripeConfig};
 use iopath_os::target::guard::Contents;
-use iopath_os::target::{self, DioAlignment, FileId, Kind, Target, open_exclusive};
+use iopath_os::target::{self, DioAlignment, Kind, Target, open_exclusive};
 use iopath_os::{
     BufferPool, EngineConfig, Fallback, Faulty, FileMap, Geometry, Mapped, MemoryDisk, REQUEST_BYTES,
     RealDevice, Remote, Runner, StripedError, Timed, limits_of,
@@ -19,9 +19,8 @@ use iopath_os::{
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use stripe::{Member, Members, Part};
 
@@ -110,17 +109,12 @@ impl Source {
 
     /// A file that the program has opened. Its flags become those of direct I/O.
     pub(crate) fn from_file(file: File, options: &Options) -> Result<(Self, Target), OpenError> {
-        let given = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-        let target = Target::inspect(&given)?;
+        let target = Target::inspect_open(&file)?;
         if target.kind == Kind::Directory {
             return Err(OpenError::Directory(target.path));
         }
-        let metadata = file.metadata().map_err(system(&given, "inspected"))?;
-        let refused = |what| move |errno: Errno| system(&given, what)(errno.into());
-        if FileId::from(&metadata) != target.id {
-            // The file was removed or replaced: the properties of its path are not its own.
-            return Err(refused("found by its path")(Errno::STALE));
-        }
+        let path = target.path.clone();
+        let refused = |what| move |errno: Errno| system(&path, what)(errno.into());
         let flags = rustix::fs::fcntl_getfl(&file).map_err(refused.clone()("inspected"))?;
         if options.write && flags & OFlags::RWMODE != OFlags::RDWR {
             return Err(refused("written: it was not opened for reading and writing")(Errno::BADF));

@@ -125,12 +125,12 @@ impl Volume {
 
     /// A volume on a file or block device that the program has opened, for reading, or for reading and writing with
     /// [`Options::write`]. Its locks remain, and other descriptors of the same open file description do direct I/O from
-    /// now on, too. The options of creation have no effect. A block device is neither claimed nor checked, as without
-    /// [`Options::claim`].
+    /// now on, too. The file may have no path any more, like a temporary file. The options of creation have no effect.
+    /// A block device is neither claimed nor checked, as without [`Options::claim`].
     ///
     /// # Errors
-    /// Returns the errors of [`Volume::open`]; [`OpenError::System`] if the file has no path any more, or was not
-    /// opened for the I/O of the options. Needs `/proc`.
+    /// Returns the errors of [`Volume::open`]; [`OpenError::System`] if the file was not opened for the I/O of the
+    /// options. Needs `/proc`.
     pub fn from_file(file: File, options: &Options) -> Result<Self, OpenError> {
         let (source, target) = Source::from_file(file, options)?;
         Self::of(source, target)

@@ -3,7 +3,7 @@
 use crate::support::{filled, options, scratch};
 use iopath::{
     AlignedBuf, BatchOptions, ErrorKind, Extent, Fault, Faults, IoError, IoMode, MemoryConfig, MemoryDisk,
-    Op, OpenError, Options, Volume,
+    Op, OpenError, Options, Unaligned, Volume,
 };
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -28,7 +28,7 @@ fn a_file_of_the_program_becomes_a_volume() {
 }
 
 #[test]
-fn a_file_without_a_path_or_the_right_to_write_is_refused() {
+fn a_file_without_the_right_to_write_is_refused() {
     let Some((directory, path)) = scratch(1 << 16) else { return };
     let read_only = File::open(&path).unwrap();
     let refused = Volume::from_file(read_only.try_clone().unwrap(), &options().write(true)).unwrap_err();
@@ -43,9 +43,34 @@ fn a_file_without_a_path_or_the_right_to_write_is_refused() {
         Volume::from_file(File::open(directory.path()).unwrap(), &options()).unwrap_err(),
         OpenError::Directory(_)
     ));
-    let removed = File::open(&path).unwrap();
-    std::fs::remove_file(&path).unwrap();
-    Volume::from_file(removed, &options()).unwrap_err();
+}
+
+#[test]
+fn a_file_without_a_path_becomes_a_volume() {
+    let Some((_directory, path)) = scratch(1 << 16) else { return };
+    let options = options().write(true).lock(true).unaligned(Unaligned::Bounce).extend(true);
+    for (mode, is_replaced) in [(IoMode::Direct, false), (IoMode::Buffered, false), (IoMode::Buffered, true)]
+    {
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        if is_replaced {
+            std::fs::write(&path, b"another file").unwrap();
+        }
+        let own = file.try_clone().unwrap();
+        let volume = Volume::from_file(file, &options.clone().mode(mode)).unwrap();
+        let bytes = filled(5_000, 2);
+        volume.write_at(&bytes, 70_001).unwrap();
+        volume.resize(80_000).unwrap();
+        volume.flush().unwrap();
+        let mut found = vec![0; bytes.len()];
+        volume.read_exact_at(&mut found, 70_001).unwrap();
+        assert_eq!(found[..], bytes[..]);
+        drop(volume);
+        assert_eq!(own.metadata().unwrap().len(), 80_000);
+        assert_eq!(path.exists(), is_replaced, "the volume writes to its file, not to its former path");
+    }
+    assert_eq!(std::fs::read(&path).unwrap(), b"another file");
 }
 
 #[test]
