@@ -52,12 +52,14 @@ pub enum Stage {
         /// The number of groups.
         count: usize,
     },
-    /// Two commands of a comparison run one after the other.
+    /// The commands of a comparison run one after the other.
     Pair {
-        /// The pair, from 1.
+        /// The pair or round, from 1.
         number: u32,
         /// The maximum number of pairs.
         max: u32,
+        /// The number of commands.
+        commands: usize,
     },
     /// A cell of a sweep is measured.
     Cell {
@@ -134,7 +136,10 @@ impl fmt::Display for Stage {
                     others => write!(f, " and {others} others"),
                 }
             }
-            Self::Pair { number, max } => write!(f, "executing pair {number} of at most {max}"),
+            Self::Pair { number, max, commands } => {
+                let unit = if *commands > 2 { "round" } else { "pair" };
+                write!(f, "executing {unit} {number} of at most {max}")
+            }
             Self::Cell { name, number, count } => write!(f, "cell {number} of {count}: {name}"),
             Self::Trial { number, candidate } => write!(f, "measurement {number}: {candidate}"),
             Self::Fit { model } => write!(f, "fitting a model: {model}"),

@@ -33,7 +33,7 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     }
     let output = Output::new(&args.show, &[], None)?.in_format(args.format.format)?;
     let mut bar = output.bar();
-    let end = compare_live(&args.options(), &args.limits(), &mut bar);
+    let end = compare_live(&args.live_options()?, &mut bar);
     bar.finish();
     let LiveEnd { comparison, error, signal, executions } = end?;
     if let Some(file) = &args.times {
@@ -50,7 +50,8 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     if let Some(signal) = signal {
         let pairs =
             comparison.as_ref().and_then(|comparison| comparison.live.as_ref()).map_or(0, |live| live.pairs);
-        note(format_args!("interrupted after {pairs} pairs"));
+        let unit = if args.others.is_empty() { "pairs" } else { "rounds" };
+        note(format_args!("interrupted after {pairs} {unit}"));
         return Ok(ExitCode::from(u8::try_from(SIGNALLED + signal).unwrap_or(1)));
     }
     Ok(comparison.map_or(ExitCode::SUCCESS, |comparison| code(&comparison, args.strict)))

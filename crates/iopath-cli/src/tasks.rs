@@ -113,7 +113,7 @@ pub(crate) static TASKS: &[Task] = &[
         question: "is B faster than A",
         text: "Two results are compared with a 95% interval for each metric, and a verdict: faster, slower, the same within \
                the threshold, or inconclusive with the number of repetitions that a verdict needs. `--live` executes two \
-               commands alternately until the verdict is clear, so a drift of the machine affects both alike. Results under \
+               or more commands alternately until the verdicts are clear, so a drift of the machine affects both alike. Results under \
                different conditions are refused unless `--vary` names the difference.",
         examples: &[
             example(

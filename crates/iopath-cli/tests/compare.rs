@@ -315,6 +315,52 @@ fn fio_results_are_compared() {
 }
 
 #[test]
+fn several_named_commands_are_compared_with_the_first() {
+    let folder = directory();
+    let times = folder.path().join("times.csv");
+    let base = ["--live", "true", "sleep 0.3", "sleep 0.6", "--repetitions-max", "7"];
+    let named = ["--name", "nothing", "--name", "short", "--name", "long"];
+    let all = |more: &[&str]| compare(&[&base[..], &named, more].concat());
+    let output = all(&["--json", "-", "--times", times.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["names"], serde_json::json!(["nothing", "short", "long"]));
+    assert_eq!(json["sides"], serde_json::json!(["true", "sleep 0.3", "sleep 0.6"]));
+    let sides: Vec<(&str, &str)> = json["runs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|run| (run["side"].as_str().unwrap(), run["metrics"][0]["verdict"].as_str().unwrap()))
+        .collect();
+    assert_eq!(sides, [("short", "slower"), ("long", "slower")]);
+    // Each round has each command once.
+    let csv = fs::read_to_string(&times).unwrap();
+    let names: Vec<&str> = csv.lines().skip(1).map(|line| line.split(',').nth(1).unwrap()).collect();
+    for round in names.chunks(3) {
+        let mut round = round.to_vec();
+        round.sort_unstable();
+        assert_eq!(round, ["long", "nothing", "short"], "{csv}");
+    }
+    let table = text(&all(&[]).stdout);
+    assert!(table.contains("nothing: true") && table.contains("long is slower than nothing"), "{table}");
+    assert!(table.contains("difference from nothing"), "{table}");
+    let csv = text(&all(&["--format", "csv"]).stdout);
+    let side = csv.lines().next().unwrap().split(',').position(|name| name == "side").unwrap();
+    let sides: Vec<&str> = csv.lines().skip(1).map(|line| line.split(',').nth(side).unwrap()).collect();
+    assert_eq!(sides, ["short", "long"], "{csv}");
+    assert!(text(&all(&["--format", "markdown"]).stdout).contains("| long |"));
+    for (wrong, message) in [
+        (&["--live", "true", "true", "--name", "one"][..], "1 names for 2 commands"),
+        (&["--live", "true", "true", "--name", "one", "--name", "one"], "two commands have this name"),
+        (&["a", "b", "c"], "--live"),
+    ] {
+        let output = compare(wrong);
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+        assert!(text(&output.stderr).contains(message), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
 fn commands_around_those_of_a_live_comparison_run_in_their_order_and_the_times_are_a_table() {
     let directory = tempfile::tempdir().unwrap();
     let trace = directory.path().join("trace");

@@ -21,12 +21,14 @@ pub(crate) fn order(seed: u64, round: u32, cells: usize) -> Vec<usize> {
     order
 }
 
-/// The two sides in the order of a pair, from 0. The order of each even pair is random, and the next pair has the
-/// opposite order: a linear drift (heat, a cache of flash that fills) cancels out over two pairs.
-pub(crate) fn pair(seed: u64, number: u32) -> [usize; 2] {
-    let order = order(seed, number / 2, 2);
-    let first = order[(number % 2) as usize];
-    [first, 1 - first]
+/// The sides of a comparison in the order of a round, from 0. The order of each even round is random, and the next round
+/// has the opposite order: a linear drift (heat, a cache of flash that fills) cancels out over two rounds.
+pub(crate) fn round(seed: u64, number: u32, sides: usize) -> Vec<usize> {
+    let mut order = order(seed, number / 2, sides);
+    if number % 2 == 1 {
+        order.reverse();
+    }
+    order
 }
 
 /// Forwards the progress within a stage, but no stages: a cell is one.
@@ -61,11 +63,20 @@ mod tests {
     }
 
     #[test]
-    fn the_order_within_pairs_is_random_and_balanced() {
-        let firsts: Vec<usize> = (0..40).map(|number| pair(1, number)[0]).collect();
+    fn the_order_within_rounds_is_random_and_balanced() {
+        let firsts: Vec<usize> = (0..40).map(|number| round(1, number, 2)[0]).collect();
         assert!(firsts.chunks(2).all(|two| two[0] != two[1]), "{firsts:?}");
         let starts: Vec<usize> = firsts.iter().copied().step_by(2).collect();
         assert!(starts.contains(&0) && starts.contains(&1), "{starts:?}");
-        assert!((0..40).all(|number| pair(1, number).iter().sum::<usize>() == 1));
+        assert!((0..40).all(|number| round(1, number, 2).iter().sum::<usize>() == 1));
+        // Over two rounds, each of several sides has the same mean place.
+        for number in (0..40).step_by(2) {
+            let [first, second] = [round(1, number, 5), round(1, number + 1, 5)];
+            let place = |order: &[usize], side| order.iter().position(|one| *one == side).unwrap();
+            assert!(
+                (0..5).all(|side| place(&first, side) + place(&second, side) == 4),
+                "{first:?} {second:?}"
+            );
+        }
     }
 }

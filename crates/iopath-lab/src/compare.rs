@@ -20,7 +20,7 @@ use iopath_bench::host::this_machine;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use iopath_report::compare::{Comparison, RunComparison, Verdict};
+use iopath_report::compare::{Comparison, RunComparison, Verdict, letter};
 use iopath_report::html::PageOptions;
 
 use iopath_bench::progress::{Progress, Stage};
@@ -38,10 +38,19 @@ pub fn metric_names() -> impl Iterator<Item = &'static str> {
     data::METRICS.into_iter().map(|metric| metric.name)
 }
 
-/// What to compare, and how.
+/// A side of a comparison.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedSide {
+    /// The name in results.
+    pub name: String,
+    /// The files or the command.
+    pub text: String,
+}
+
+/// What files to compare, and how.
 #[derive(Debug, Clone)]
 pub struct CompareOptions {
-    /// A and B: the files of each, as `FILE[,FILE…][@KEY=VALUE…]`, or a command each.
+    /// A and B: the files of each, as `FILE[,FILE…][@KEY=VALUE…]`.
     pub sides: [String; 2],
     /// The largest difference that counts as the same, as a fraction above 0.
     pub threshold: f64,
@@ -51,14 +60,20 @@ pub struct CompareOptions {
     pub vary: Vec<String>,
 }
 
-/// The limits of a live comparison.
+/// The commands and the limits of a live comparison.
 #[derive(Debug, Clone)]
 pub struct LiveOptions {
+    /// The commands, two or more. Each is compared with the first.
+    pub commands: Vec<NamedSide>,
+    /// As in [`CompareOptions`].
+    pub threshold: f64,
+    /// As in [`CompareOptions`].
+    pub metric: Option<String>,
     /// The maximum number of executions of each command.
     pub repetitions_max: u32,
-    /// The maximum time. No pair starts that would probably end later.
+    /// The maximum time. No round starts that would probably end later.
     pub time_max: Duration,
-    /// The seed of the order within pairs.
+    /// The seed of the order within rounds.
     pub seed: u64,
     /// The commands around those that are compared.
     pub around: Around,
@@ -69,7 +84,7 @@ pub struct LiveOptions {
 pub struct Around {
     /// Executed once before all others.
     pub setup: Option<String>,
-    /// Executed before each execution of A and of B.
+    /// Executed before each execution of a compared command.
     pub prepare: Option<String>,
     /// Executed once after all others, also after a failure or a signal.
     pub cleanup: Option<String>,
@@ -78,10 +93,10 @@ pub struct Around {
 }
 
 /// An execution of a command.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Execution {
-    /// `A` or `B`.
-    pub side: &'static str,
+    /// The name of the command.
+    pub side: String,
     /// Its wall time in seconds.
     pub seconds: f64,
 }
@@ -89,7 +104,7 @@ pub struct Execution {
 /// The end of a live comparison.
 #[derive(Debug)]
 pub struct LiveEnd {
-    /// The comparison of all complete pairs; none without one.
+    /// The comparison of all complete rounds; none without one.
     pub comparison: Option<Comparison>,
     /// The failure that ended it.
     pub error: Option<CompareError>,
@@ -121,15 +136,41 @@ pub fn compare_files(options: &CompareOptions) -> Result<Comparison, CompareErro
         selected.filter(|key| specs[1].selection.iter().any(|(other, _)| other == *key)).cloned().collect();
     vary.extend(options.vary.iter().cloned());
     let matched = matching::pair_up([&files[0], &files[1]], [a, b], &vary)?;
-    let compare =
-        |[a, b]: &[data::Run; 2]| verdict::compare([a, b], options.metric.as_deref(), Design::Independent);
+    let sides = letters(&options.sides);
+    let names = [sides[0].name.as_str(), sides[1].name.as_str()];
+    let compare = |[a, b]: &[data::Run; 2]| {
+        verdict::compare([a, b], names, options.metric.as_deref(), Design::Independent)
+    };
     let compared: Vec<_> = matched.pairs.iter().map(compare).collect::<Result<_, _>>()?;
     let decisions = verdict::decide(&compared, options.threshold.ln_1p(), ALPHA);
-    let report =
-        report::report(options.sides.clone(), options.threshold, &matched.pairs, &compared, decisions);
+    let report = report::report(&sides, options.threshold, &matched.pairs, &compared, decisions);
     let notes = report.notes.iter().cloned().chain(one_execution(&files, &report)).collect();
     let (metric, vary, unmatched) = (options.metric.clone(), options.vary.clone(), matched.unmatched);
     Ok(Comparison { metric, vary, unmatched, notes, ..report })
+}
+
+/// Sides without names of their own: A, B and so on.
+pub(crate) fn letters(texts: &[String]) -> Vec<NamedSide> {
+    texts.iter().enumerate().map(|(at, text)| NamedSide { name: letter(at), text: text.clone() }).collect()
+}
+
+/// Commands with names.
+///
+/// # Errors
+/// [`CompareError::Selection`]: some commands have a name and others none.
+pub fn named(texts: &[String], names: &[String]) -> Result<Vec<NamedSide>, CompareError> {
+    let mut sides = letters(texts);
+    if !names.is_empty() && names.len() != texts.len() {
+        return Err(CompareError::Selection(format!(
+            "--name: {} names for {} commands; give one for each, or none",
+            names.len(),
+            texts.len()
+        )));
+    }
+    for (side, name) in sides.iter_mut().zip(names) {
+        side.name.clone_from(name);
+    }
+    Ok(sides)
 }
 
 /// Compares two files for a page of results: its option `compare`.
@@ -155,28 +196,26 @@ fn one_execution(files: &[Vec<Vec<data::Run>>; 2], report: &Comparison) -> Optio
     })
 }
 
-/// Executes two commands alternately, and compares their results: those in their JSON (iopath's or fio's), or their
-/// wall time.
+/// Executes commands alternately, and compares the results of each with those of the first: those in their JSON (iopath's
+/// or fio's), or their wall time.
 ///
 /// # Errors
-/// [`CompareError`]: signals cannot be handled. Failures of commands are in the end.
-pub fn compare_live(
-    options: &CompareOptions,
-    limits: &LiveOptions,
-    progress: &mut dyn Progress,
-) -> Result<LiveEnd, CompareError> {
-    let mut commands = Commands::new(options.sides.clone(), limits.around.clone(), limits.time_max)
+/// [`CompareError`]: fewer than two commands, names that are not distinct, or signals that cannot be handled. Failures
+/// of commands are in the end.
+pub fn compare_live(options: &LiveOptions, progress: &mut dyn Progress) -> Result<LiveEnd, CompareError> {
+    distinct(&options.commands)?;
+    let mut commands = Commands::new(options.commands.clone(), options.around.clone(), options.time_max)
         .map_err(|source| CompareError::Read { file: "signals".to_owned(), source })?;
     let plan = Plan {
-        sides: options.sides.clone(),
+        sides: options.commands.clone(),
         threshold: options.threshold,
         metric: options.metric.as_deref(),
-        pairs_max: limits.repetitions_max.max(1),
-        seed: limits.seed,
+        rounds_max: options.repetitions_max.max(1),
+        seed: options.seed,
     };
     let (comparison, error) = match commands.begin() {
-        Ok(()) => live::run(&plan, &mut commands, |pair| {
-            progress.stage(&Stage::Pair { number: pair, max: plan.pairs_max });
+        Ok(()) => live::run(&plan, &mut commands, |number| {
+            progress.stage(&Stage::Pair { number, max: plan.rounds_max, commands: plan.sides.len() });
         }),
         Err(End::Interrupted) => (None, None),
         Err(End::Failed(error)) => (None, Some(error)),
@@ -188,6 +227,22 @@ pub fn compare_live(
         Comparison { host, metric, ..comparison }
     });
     Ok(LiveEnd { comparison, error, signal: commands.received, executions: commands.executions })
+}
+
+/// Refuses names that do not distinguish the commands.
+fn distinct(commands: &[NamedSide]) -> Result<(), CompareError> {
+    if commands.len() < 2 {
+        return Err(CompareError::Selection("a live comparison needs two commands or more".to_owned()));
+    }
+    for (at, command) in commands.iter().enumerate() {
+        if commands[..at].iter().any(|other| other.name == command.name) {
+            return Err(CompareError::Selection(format!(
+                "--name {}: two commands have this name; each needs one of its own",
+                command.name
+            )));
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

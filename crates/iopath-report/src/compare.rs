@@ -15,8 +15,11 @@ pub const SCHEMA: &str = "iopath.compare/1";
 pub struct Comparison {
     /// [`SCHEMA`].
     pub schema: String,
-    /// The files or the command of A and B, as given.
-    pub sides: [String; 2],
+    /// The files or the command of each side, as given. The first one is the base.
+    pub sides: Vec<String>,
+    /// The names of the sides, in the order of `sides`: A, B and so on, or those that `--name` gives.
+    #[serde(default = "two_names")]
+    pub names: Vec<String>,
     /// The machine of a live comparison; none for files, which have their own.
     pub host: Option<Host>,
     /// The largest difference that counts as the same, as a fraction.
@@ -31,7 +34,7 @@ pub struct Comparison {
     pub runs: Vec<RunComparison>,
     /// Workloads of A and of B without a partner.
     pub unmatched: [Vec<String>; 2],
-    /// Whether the primary metric of any run is worse in B.
+    /// Whether the primary metric of any run is worse than in the base.
     pub regression: bool,
     /// Reasons to doubt the verdicts, in words.
     pub notes: Vec<String>,
@@ -41,7 +44,7 @@ pub struct Comparison {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LiveFacts {
-    /// Completed pairs of executions.
+    /// Completed pairs of executions; rounds, if there are more than two commands.
     pub pairs: u32,
     /// Times that the data were evaluated.
     pub looks: u32,
@@ -49,7 +52,7 @@ pub struct LiveFacts {
     pub stopped: Stopped,
     /// Whether the comparison ended before a clear verdict and before its limits.
     pub partial: bool,
-    /// The seed of the order within pairs.
+    /// The seed of the order within pairs or rounds.
     pub seed: u64,
 }
 
@@ -70,12 +73,15 @@ pub enum Stopped {
     Failed,
 }
 
-/// One workload of both sides.
+/// One workload of the base and of another side.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RunComparison {
     /// The workload in words.
     pub workload: String,
+    /// The name of the side that is compared with the base, which is B in the words of all fields.
+    #[serde(default = "second_name")]
+    pub side: String,
     /// Conditions and settings with different values.
     pub differences: Vec<DifferenceFacts>,
     /// Repetitions of A and of B.
@@ -121,6 +127,19 @@ pub struct MetricComparison {
     pub reason: Option<String>,
 }
 
+/// The letter of a side without a name.
+pub fn letter(side: usize) -> String {
+    char::from(b'A' + u8::try_from(side).unwrap_or(u8::MAX - b'A').min(25)).to_string()
+}
+
+fn two_names() -> Vec<String> {
+    vec![letter(0), letter(1)]
+}
+
+fn second_name() -> String {
+    letter(1)
+}
+
 /// The ends of an interval. JSON has no infinite number: an end without a bound is null.
 fn ends<'de, D: Deserializer<'de>>(json: D) -> Result<Option<[f64; 2]>, D::Error> {
     let ends = Option::<[Option<f64>; 2]>::deserialize(json)?;
@@ -141,6 +160,11 @@ impl Stopped {
 }
 
 impl Comparison {
+    /// The name of the base.
+    pub fn base(&self) -> &str {
+        self.names.first().map_or("A", String::as_str)
+    }
+
     /// Whether each workload of both sides has a partner and a clear verdict.
     pub fn is_conclusive(&self) -> bool {
         let is_clear = |run: &RunComparison| run.metrics[0].verdict != Verdict::Inconclusive;

@@ -4,7 +4,7 @@ use super::values::{duration, percentage, seed};
 use super::{GeneralFormat, ShowArgs};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use iopath_lab::compare::{Around, CompareOptions, LiveOptions, metric_names};
+use iopath_lab::compare::{Around, CompareError, CompareOptions, LiveOptions, metric_names, named};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,8 +17,11 @@ pub(crate) struct CompareArgs {
     /// The results that are compared with A
     #[arg(value_name = "B")]
     pub(crate) b: String,
-    /// Execute A and B alternately as shell commands, until the verdict is clear or a limit is reached. Results are
-    /// those of their JSON (`iopath run --json -`, fio's --output-format=json), or else their wall time
+    /// With --live: further commands, each compared with A
+    #[arg(value_name = "C", requires = "live", num_args = 0..=24)]
+    pub(crate) others: Vec<String>,
+    /// Execute A, B and further commands alternately as shell commands, until the verdicts are clear or a limit is
+    /// reached. Results are those of their JSON (`iopath run --json -`, fio's --output-format=json), or else their wall time
     #[arg(long)]
     pub(crate) live: bool,
     /// The largest difference that counts as the same
@@ -40,6 +43,9 @@ pub(crate) struct CompareArgs {
     /// Maximum time of all executions (10m, 90s; a plain number is seconds)
     #[arg(long, default_value = "10m", value_parser = duration, value_name = "TIME", requires = "live")]
     pub(crate) time_max: Duration,
+    /// The name of a command in results, instead of its letter; once for each command, in their order
+    #[arg(long = "name", value_parser = name, value_name = "NAME", requires = "live")]
+    pub(crate) names: Vec<String>,
     /// A shell command that is executed once before all executions
     #[arg(long, value_name = "COMMAND", requires = "live")]
     pub(crate) setup: Option<String>,
@@ -55,7 +61,7 @@ pub(crate) struct CompareArgs {
     /// Write the wall time of each execution to FILE: CSV with the columns execution, side and seconds
     #[arg(long, value_name = "FILE", requires = "live")]
     pub(crate) times: Option<PathBuf>,
-    /// Seed of the order within pairs of executions
+    /// Seed of the order within rounds of executions
     #[arg(long, default_value_t = 1, value_parser = seed, value_name = "N", requires = "live")]
     pub(crate) seed: u64,
     #[command(flatten)]
@@ -74,7 +80,10 @@ impl CompareArgs {
         }
     }
 
-    pub(crate) fn limits(&self) -> LiveOptions {
+    /// The commands of `--live`.
+    pub(crate) fn live_options(&self) -> Result<LiveOptions, CompareError> {
+        let texts: Vec<String> = [&self.a, &self.b].into_iter().chain(&self.others).cloned().collect();
+        let commands = named(&texts, &self.names)?;
         let around = Around {
             setup: self.setup.clone(),
             prepare: self.prepare.clone(),
@@ -82,6 +91,14 @@ impl CompareArgs {
             warmup: self.warmup,
         };
         let (repetitions_max, time_max, seed) = (self.repetitions_max, self.time_max, self.seed);
-        LiveOptions { repetitions_max, time_max, seed, around }
+        let (threshold, metric) = (self.threshold, self.metric.clone());
+        Ok(LiveOptions { commands, threshold, metric, repetitions_max, time_max, seed, around })
     }
+}
+
+/// A name of a command: one short line.
+fn name(text: &str) -> Result<String, String> {
+    let is_valid =
+        !text.trim().is_empty() && text.chars().count() <= 60 && !text.chars().any(char::is_control);
+    is_valid.then(|| text.to_owned()).ok_or_else(|| "a name has 1 to 60 characters in one line".to_owned())
 }

@@ -75,8 +75,8 @@ pub(super) static VERBS: &[Verb] = &[
             "compare",
             "docs/compare.md",
             &[
-                "Compares two results, or two commands that it executes alternately with --live. For each metric, it prints \
-               the difference, its 95% confidence interval and a verdict. Results of different conditions are refused \
+                "Compares two results, or two or more commands that it executes alternately with --live, each compared with \
+               the first. For each metric, it prints the difference, its 95% confidence interval and a verdict. Results of different conditions are refused \
                unless --vary names the difference. It also reads the JSON of fio and tables of blockdev-perftest.",
             ],
         )

@@ -58,8 +58,8 @@ pub enum CompareError {
     /// A command cannot be started, or failed.
     #[error("{side}: `{command}` {problem}")]
     Command {
-        /// `A`, `B`, or the option that names it.
-        side: &'static str,
+        /// The name of the side, or the option that names the command.
+        side: String,
         /// The command.
         command: String,
         /// The problem.

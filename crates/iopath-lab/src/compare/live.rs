@@ -1,6 +1,6 @@
-//! A live comparison: executes two commands alternately until the verdict is clear or a limit is reached. The execution
-//! of one command is in `live/command.rs` and `live/process.rs`, the looks at the data in `looks.rs`, the order of the
-//! commands of a pair in `campaign.rs`.
+//! A live comparison: executes commands alternately until the verdicts are clear or a limit is reached. Each command is
+//! compared with the first. The execution of one command is in `live/command.rs` and `live/process.rs`, the looks at the
+//! data in `looks.rs`, the order of the commands of a round in `campaign.rs`.
 
 mod command;
 mod process;
@@ -10,21 +10,22 @@ pub(super) use command::Commands;
 use iopath_report::compare::Verdict;
 use iopath_report::compare::{Comparison, LiveFacts, Stopped};
 
+use super::NamedSide;
 use super::data::Run;
 use super::error::CompareError;
 use super::looks::Looks;
 use super::matching::join;
 use super::report::report;
 use super::verdict::{Compared, Decision, Design, compare, decide};
-use crate::campaign::pair;
+use crate::campaign::round;
 
 /// Executes the commands of a live comparison.
 pub(super) trait Executor {
-    /// The runs of one execution of A (0) or B (1).
+    /// The runs of one execution of a command, by its number from 0.
     fn execute(&mut self, side: usize) -> Result<Vec<Run>, End>;
 
-    /// A limit that is reached before the next pair, after `pairs` pairs.
-    fn limit(&mut self, pairs: u32) -> Option<Stopped>;
+    /// A limit that is reached before the next round, after `rounds` rounds.
+    fn limit(&mut self, rounds: u32) -> Option<Stopped>;
 }
 
 /// The early end of an execution.
@@ -45,10 +46,10 @@ impl From<CompareError> for End {
 /// The conditions of a live comparison.
 #[derive(Debug, Clone)]
 pub(super) struct Plan<'a> {
-    pub(super) sides: [String; 2],
+    pub(super) sides: Vec<NamedSide>,
     pub(super) threshold: f64,
     pub(super) metric: Option<&'a str>,
-    pub(super) pairs_max: u32,
+    pub(super) rounds_max: u32,
     pub(super) seed: u64,
 }
 
@@ -60,10 +61,17 @@ struct Look {
 }
 
 impl Look {
-    fn at(done: &[[Vec<Run>; 2]], plan: &Plan, alpha: f64) -> Result<Self, CompareError> {
-        let pairs = by_position(done)?;
-        let of = |pair: &[Run; 2]| compare([&pair[0], &pair[1]], plan.metric, Design::Paired);
-        let compared: Vec<_> = pairs.iter().map(of).collect::<Result<_, _>>()?;
+    fn at(done: &[Vec<Vec<Run>>], plan: &Plan, alpha: f64) -> Result<Self, CompareError> {
+        let (mut pairs, mut compared) = (Vec::new(), Vec::new());
+        for sides in by_position(done)? {
+            let [base, others @ ..] = &sides[..] else { continue };
+            for (other, side) in others.iter().zip(&plan.sides[1..]) {
+                let names = [plan.sides[0].name.as_str(), side.name.as_str()];
+                compared.push(compare([base, other], names, plan.metric, Design::Paired)?);
+                pairs.push([base.clone(), other.clone()]);
+            }
+        }
+        // All comparisons are one family: Holm's correction covers the commands as well as the workloads.
         let decisions = decide(&compared, plan.threshold.ln_1p(), alpha);
         Ok(Self { pairs, compared, decisions })
     }
@@ -73,30 +81,30 @@ impl Look {
     }
 }
 
-/// Runs pairs until the end. Returns the comparison of all complete pairs, if there are any, and the error of a
+/// Runs rounds until the end. Returns the comparison of all complete rounds, if there are any, and the error of a
 /// command.
 pub(super) fn run(
     plan: &Plan,
     executor: &mut impl Executor,
-    mut on_pair: impl FnMut(u32),
+    mut on_round: impl FnMut(u32),
 ) -> (Option<Comparison>, Option<CompareError>) {
-    let mut looks = Looks::new(plan.pairs_max);
+    let mut looks = Looks::new(plan.rounds_max);
     let (mut done, mut last) = (Vec::new(), None);
     let (stopped, mut error) = loop {
-        let pairs = done.len() as u32;
-        if pairs == plan.pairs_max {
+        let rounds = done.len() as u32;
+        if rounds == plan.rounds_max {
             break (Stopped::Repetitions, None);
         }
-        if let Some(limit) = executor.limit(pairs) {
+        if let Some(limit) = executor.limit(rounds) {
             break (limit, None);
         }
-        on_pair(pairs + 1);
-        match execute_pair(executor, pair(plan.seed, pairs)) {
-            Ok(pair) => done.push(pair),
+        on_round(rounds + 1);
+        match execute_round(executor, &round(plan.seed, rounds, plan.sides.len())) {
+            Ok(round) => done.push(round),
             Err(End::Interrupted) => break (Stopped::Interrupted, None),
             Err(End::Failed(error)) => break (Stopped::Failed, Some(error)),
         }
-        if let Some(alpha) = looks.due(pairs + 1) {
+        if let Some(alpha) = looks.due(rounds + 1) {
             match Look::at(&done, plan, alpha) {
                 Ok(look) if look.is_clear() => {
                     last = Some(look);
@@ -109,7 +117,7 @@ pub(super) fn run(
     };
     let seen = last.as_ref().map_or(0, |look: &Look| look.compared[0][0].counts[0]);
     if error.is_none() || !done.is_empty() {
-        // Pairs after the last look have a look of their own.
+        // Rounds after the last look have a look of their own.
         if seen < done.len() {
             match Look::at(&done, plan, looks.last()) {
                 Ok(look) => last = Some(look),
@@ -121,22 +129,23 @@ pub(super) fn run(
         let partial = matches!(stopped, Stopped::Interrupted | Stopped::Failed);
         let pairs = done.len() as u32;
         let live = LiveFacts { pairs, looks: looks.count, stopped, partial, seed: plan.seed };
-        let report = report(plan.sides.clone(), plan.threshold, &look.pairs, &look.compared, look.decisions);
+        let report = report(&plan.sides, plan.threshold, &look.pairs, &look.compared, look.decisions);
         Comparison { live: Some(live), ..report }
     });
     (comparison, error)
 }
 
-fn execute_pair(executor: &mut impl Executor, order: [usize; 2]) -> Result<[Vec<Run>; 2], End> {
-    let mut pair = [Vec::new(), Vec::new()];
+/// The runs of each command.
+fn execute_round(executor: &mut impl Executor, order: &[usize]) -> Result<Vec<Vec<Run>>, End> {
+    let mut round = vec![Vec::new(); order.len()];
     for side in order {
-        pair[side] = executor.execute(side)?;
+        round[*side] = executor.execute(*side)?;
     }
-    Ok(pair)
+    Ok(round)
 }
 
-/// The n-th runs of all executions. The commands state what is compared, so the conditions may differ.
-fn by_position(done: &[[Vec<Run>; 2]]) -> Result<Vec<[Run; 2]>, CompareError> {
+/// The n-th runs of all executions: for each position, one of each command. The commands state what is compared, so the conditions may differ.
+fn by_position(done: &[Vec<Vec<Run>>]) -> Result<Vec<Vec<Run>>, CompareError> {
     let counts = || done.iter().flatten().map(Vec::len);
     let (fewest, most) = (counts().min().unwrap_or(0), counts().max().unwrap_or(0));
     if fewest != most {
@@ -145,10 +154,11 @@ fn by_position(done: &[[Vec<Run>; 2]]) -> Result<Vec<[Run; 2]>, CompareError> {
         )));
     }
     let joined = |side: usize, position: usize| {
-        let executions: Vec<&Run> = done.iter().map(|pair| &pair[side][position]).collect();
+        let executions: Vec<&Run> = done.iter().map(|round| &round[side][position]).collect();
         join(&executions)
     };
-    Ok((0..fewest).map(|position| [joined(0, position), joined(1, position)]).collect())
+    let sides = done.first().map_or(0, Vec::len);
+    Ok((0..fewest).map(|position| (0..sides).map(|side| joined(side, position)).collect()).collect())
 }
 
 #[cfg(test)]

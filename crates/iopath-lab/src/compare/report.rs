@@ -2,12 +2,13 @@
 
 use iopath_report::compare::{Comparison, DifferenceFacts, MetricComparison, RunComparison, SCHEMA};
 
+use super::NamedSide;
 use super::data::{Run, differences};
 use super::verdict::{Compared, Decision, STALL};
 
-/// The comparison of all pairs of runs.
+/// The comparison of all pairs of runs, workload by workload: in each, the base with each other side.
 pub(super) fn report(
-    sides: [String; 2],
+    sides: &[NamedSide],
     threshold: f64,
     pairs: &[[Run; 2]],
     compared: &[Vec<Compared>],
@@ -21,7 +22,8 @@ pub(super) fn report(
         .collect();
     Comparison {
         schema: SCHEMA.to_owned(),
-        sides,
+        sides: sides.iter().map(|side| side.text.clone()).collect(),
+        names: sides.iter().map(|side| side.name.clone()).collect(),
         host: None,
         threshold,
         metric: None,
@@ -30,18 +32,25 @@ pub(super) fn report(
         regression: runs.iter().any(|run| run.metrics[0].verdict.is_regression()),
         runs,
         unmatched: Default::default(),
-        notes: stalls(compared).into_iter().collect(),
+        notes: stalls(sides, compared).into_iter().collect(),
     }
 }
 
 /// The note about stalls in the primary metrics, which their differences do not contain.
-fn stalls(compared: &[Vec<Compared>]) -> Option<String> {
-    let of = |side: usize| compared.iter().map(|run| run[0].stalls[side]).sum::<usize>();
-    let [a, b] = [of(0), of(1)];
-    (a + b > 0).then(|| {
+fn stalls(sides: &[NamedSide], compared: &[Vec<Compared>]) -> Option<String> {
+    let others = sides.len() - 1;
+    let of = |side: usize| {
+        // The base is part of each comparison of a workload.
+        let (first, index) = (side.saturating_sub(1), usize::from(side > 0));
+        compared.iter().skip(first).step_by(others).map(|run| run[0].stalls[index]).sum::<usize>()
+    };
+    let counts: Vec<String> =
+        sides.iter().enumerate().map(|(at, side)| format!("{} in {}", of(at), side.name)).collect();
+    (0..sides.len()).any(|side| of(side) > 0).then(|| {
         format!(
-            "Stalls: {a} in A, {b} in B. These repetitions took at least {STALL} times as long as the median of their side. The \
-             difference does not contain the slowest and the fastest tenth, and at least one each of five or more repetitions."
+            "Stalls: {}. These repetitions took at least {STALL} times as long as the median of their side. The \
+             difference does not contain the slowest and the fastest tenth, and at least one each of five or more repetitions.",
+            counts.join(", ")
         )
     })
 }
@@ -50,6 +59,7 @@ fn of_run([a, b]: &[Run; 2], compared: &[Compared], decisions: Vec<Decision>) ->
     let differing = differences(a, b).into_iter();
     RunComparison {
         workload: a.workload(),
+        side: compared[0].names[1].clone(),
         differences: differing.map(|one| DifferenceFacts { key: one.key, values: one.values }).collect(),
         repetitions: compared[0].counts,
         metrics: compared.iter().zip(decisions).map(of_metric).collect(),

@@ -393,7 +393,8 @@ fn the_whole_comparison_has_at_most_5_percent_of_false_alarms() {
             let text = result(rates).to_string();
             parse("f", &text).unwrap().remove(0)
         });
-        let compared = vec![verdict::compare([&runs[0], &runs[1]], None, Design::Independent).unwrap()];
+        let compared =
+            vec![verdict::compare([&runs[0], &runs[1]], ["A", "B"], None, Design::Independent).unwrap()];
         let decisions = verdict::decide(&compared, 1.03f64.ln(), ALPHA);
         decisions[0].iter().any(|one| !matches!(one.verdict, Verdict::Same | Verdict::Inconclusive))
     });
@@ -420,7 +421,8 @@ fn a_drift_from_a_to_b_is_no_difference_once_the_repetitions_show_it() {
                 run.sample(data::THROUGHPUT, Some(values.to_vec()));
                 run
             });
-            let compared = vec![verdict::compare([&runs[0], &runs[1]], None, Design::Independent).unwrap()];
+            let compared =
+                vec![verdict::compare([&runs[0], &runs[1]], ["A", "B"], None, Design::Independent).unwrap()];
             let verdict = verdict::decide(&compared, 1.03f64.ln(), ALPHA)[0][0].verdict;
             !matches!(verdict, Verdict::Same | Verdict::Inconclusive)
         });

@@ -30,6 +30,8 @@ pub(super) enum Design {
 #[derive(Debug, Clone)]
 pub(super) struct Compared {
     pub(super) metric: Metric,
+    /// The names of the base and of the other side.
+    pub(super) names: [String; 2],
     /// Trimmed geometric means of A and B; none if a value is 0.
     pub(super) means: Option<[f64; 2]>,
     pub(super) contrast: Option<Contrast>,
@@ -58,6 +60,7 @@ pub(super) struct Decision {
 /// The metrics of two runs, compared. The first one is primary: it decides. An unknown request is an error.
 pub(super) fn compare(
     [a, b]: [&Run; 2],
+    names: [&str; 2],
     requested: Option<&str>,
     design: Design,
 ) -> Result<Vec<Compared>, CompareError> {
@@ -67,10 +70,12 @@ pub(super) fn compare(
         .collect();
     let known = || metrics.iter().map(|metric| metric.name).collect::<Vec<_>>().join(", ");
     if metrics.is_empty() {
-        return Err(CompareError::Selection("A and B have no metric in common".to_owned()));
+        let [a, b] = names;
+        return Err(CompareError::Selection(format!("{a} and {b} have no metric in common")));
     }
     if let Some(name) = requested.filter(|name| metrics.iter().all(|metric| metric.name != *name)) {
-        return Err(CompareError::Selection(format!("A and B have no {name}; use one of: {}", known())));
+        let [a, b] = names;
+        return Err(CompareError::Selection(format!("{a} and {b} have no {name}; use one of: {}", known())));
     }
     drop_redundant(&mut metrics, [a, b], requested);
     let has = |run: &Run, key: &str| run.fact(key).is_some_and(|rate| rate != NONE);
@@ -81,7 +86,7 @@ pub(super) fn compare(
         let primary = metrics.remove(at);
         metrics.insert(0, primary);
     }
-    Ok(metrics.into_iter().map(|metric| compare_metric(metric, [a, b], design)).collect())
+    Ok(metrics.into_iter().map(|metric| compare_metric(metric, [a, b], names, design)).collect())
 }
 
 /// Blocks of one size: throughput and IOPS have the same ratio. The usual one of the two remains.
@@ -99,7 +104,7 @@ fn drop_redundant(metrics: &mut Vec<Metric>, [a, b]: [&Run; 2], requested: Optio
     metrics.retain(|metric| *metric != redundant);
 }
 
-fn compare_metric(metric: Metric, runs: [&Run; 2], design: Design) -> Compared {
+fn compare_metric(metric: Metric, runs: [&Run; 2], names: [&str; 2], design: Design) -> Compared {
     let [a, b] = runs.map(|run| run.values(metric).unwrap_or_default());
     let contrast = match design {
         Design::Independent => Contrast::independent(a, b),
@@ -115,6 +120,7 @@ fn compare_metric(metric: Metric, runs: [&Run; 2], design: Design) -> Compared {
     };
     Compared {
         metric,
+        names: names.map(str::to_owned),
         stopped: runs.map(stopped),
         stalls: [a, b].map(|values| stalls(metric, values)),
         means: contrast.map(|_| [mean(a), mean(b)]),
@@ -221,8 +227,9 @@ fn with_stalls(compared: &Compared, decision: Decision, alpha: f64) -> Decision 
     }
     let ([stalls_a, stalls_b], [a, b]) = (compared.stalls, compared.counts);
     let is_worse = stalls_b * a > stalls_a * b;
+    let [name_a, name_b] = &compared.names;
     let text = format!(
-        "{stalls_a} of {a} repetitions of A and {stalls_b} of {b} of B took at least {STALL} times as long as the median"
+        "{stalls_a} of {a} repetitions of {name_a} and {stalls_b} of {b} of {name_b} took at least {STALL} times as long as the median"
     );
     let verdict = match decision.verdict {
         Verdict::Faster if is_worse => Verdict::Inconclusive,
@@ -237,13 +244,13 @@ fn with_stalls(compared: &Compared, decision: Decision, alpha: f64) -> Decision 
 /// rate has no logarithm, and its latency no bound. None for a cost, and if both sides have such repetitions or neither
 /// has.
 fn stop(compared: &Compared) -> Option<Decision> {
-    let (verdict, side, index) = match compared.stopped {
+    let (verdict, index) = match compared.stopped {
         _ if compared.metric.is_cost => return None,
-        [0, stopped] if stopped > 0 => (Verdict::Slower, "B", 1),
-        [stopped, 0] if stopped > 0 => (Verdict::Faster, "A", 0),
+        [0, stopped] if stopped > 0 => (Verdict::Slower, 1),
+        [stopped, 0] if stopped > 0 => (Verdict::Faster, 0),
         _ => return None,
     };
-    let (stopped, all) = (compared.stopped[index], compared.counts[index]);
+    let (stopped, all, side) = (compared.stopped[index], compared.counts[index], &compared.names[index]);
     let reason = Some(format!("no transfer completed in {stopped} of {all} repetitions of {side}"));
     Some(Decision { verdict, interval: None, more: None, reason })
 }

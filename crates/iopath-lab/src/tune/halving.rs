@@ -8,7 +8,7 @@
 use iopath_report::stats::contrast::Contrast;
 use iopath_report::tune::TrialVerdict;
 
-use crate::campaign::{order, pair};
+use crate::campaign::{self, order};
 use crate::compare::looks::Looks;
 
 /// The repetitions of the first round, and the maximum of a round.
@@ -111,7 +111,7 @@ fn rounds<E>(
     outcome.winner = Some(winner);
     let (mut looks, mut base, mut best) = (Looks::new(limits.pairs_max), Vec::new(), Vec::new());
     for pairs in 1..=limits.pairs_max {
-        for side in pair(limits.seed, pairs - 1) {
+        for side in campaign::round(limits.seed, pairs - 1, 2) {
             // Side 0 is the base.
             let value = measure([0, winner][side])?;
             [&mut base, &mut best][side].push(value);

@@ -9,23 +9,27 @@ use super::{Comparison, LiveFacts, MetricComparison, RunComparison, Stopped, Ver
 
 impl Document for Comparison {
     fn sections(&self, _: Medium) -> Vec<Section> {
-        let [a, b] = &self.sides;
-        let mut sections = vec![Section::prose([format!("A: {a}"), format!("B: {b}")])];
+        let sides = self.names.iter().zip(&self.sides).map(|(name, text)| format!("{name}: {text}"));
+        let mut sections = vec![Section::prose(sides)];
+        if self.sides.len() > 2 {
+            sections.extend(self.summaries());
+        }
         sections.extend(self.runs.iter().map(|run| self.run_section(run)));
-        for (side, workloads) in ["A", "B"].into_iter().zip(&self.unmatched) {
+        for (side, workloads) in self.names.iter().zip(&self.unmatched) {
             let only = format!("Only in {side}, not compared: {}", workloads.join("; "));
             sections.push(Section::prose(Some(only).filter(|_| !workloads.is_empty())));
         }
         let note = |note: &String| Section::prose([Line::new(note).labelled("", "")]);
         sections.extend(self.notes.iter().map(note));
-        sections.push(Section::prose(self.live.as_ref().map(course)));
+        let unit = if self.sides.len() > 2 { "rounds" } else { "pairs" };
+        sections.push(Section::prose(self.live.as_ref().map(|live| course(live, unit))));
         sections.retain(|section| !section.is_empty());
         sections
     }
 
     fn records(&self) -> Table {
         let rows = self.runs.iter().flat_map(|run| run.metrics.iter().map(move |metric| (run, metric)));
-        self.columns(rows.collect())
+        self.columns([self.base(), "B"], rows.collect())
     }
 
     fn json(&self) -> String {
@@ -36,10 +40,13 @@ impl Document for Comparison {
 type Row<'a> = (&'a RunComparison, &'a MetricComparison);
 
 impl Comparison {
-    fn columns(&self, rows: Vec<Row>) -> Table {
+    /// The metrics of some runs, with the heads of the columns of both means.
+    fn columns(&self, heads: [&str; 2], rows: Vec<Row>) -> Table {
+        let [a, b] = heads;
         let interval = |[low, high]: [f64; 2]| format!("{} … {}", change(low), change(high)).into();
         Columns::of(rows)
             .record("workload", |(run, _): Row| &run.workload)
+            .record("side", |(run, _)| &run.side)
             .text("metric", |(_, metric)| &metric.metric)
             .recorded("metric")
             .text("unit", |(_, metric)| &metric.unit)
@@ -48,10 +55,10 @@ impl Comparison {
             .record("primary", |(run, metric)| std::ptr::eq(&raw const run.metrics[0], metric))
             .record("repetitions_a", |(run, _)| run.repetitions[0])
             .record("repetitions_b", |(run, _)| run.repetitions[1])
-            .number("A", |(_, metric)| metric.means.map(|[a, _]| a))
+            .number(a, |(_, metric)| metric.means.map(|[a, _]| a))
             .recorded("mean_a")
             .ranked(1)
-            .number("B", |(_, metric)| metric.means.map(|[_, b]| b))
+            .number(b, |(_, metric)| metric.means.map(|[_, b]| b))
             .recorded("mean_b")
             .ranked(1)
             .number("difference", |(_, metric)| Value::known(metric.difference, Value::Change))
@@ -74,16 +81,53 @@ impl Comparison {
     fn run_section(&self, run: &RunComparison) -> Section {
         let differences = run.differences.iter().map(|difference| {
             let [a, b] = &difference.values;
-            format!("differs: {}: A {a}, B {b}", difference.key)
+            format!("differs: {}: {} {a}, {} {b}", difference.key, self.base(), run.side)
         });
         let corrected = corrected(run).into_iter();
         let corrected =
             corrected.map(|(reason, metrics)| Line::paragraph(format!("{}: {reason}", metrics.join(", "))));
-        Section::of(self.columns(run.metrics.iter().map(|metric| (run, metric)).collect()))
-            .titled(&run.workload)
+        let rows = run.metrics.iter().map(|metric| (run, metric)).collect();
+        let several = (self.sides.len() > 2).then_some(&run.side);
+        let title: Vec<&String> =
+            [several, Some(&run.workload)].into_iter().flatten().filter(|part| !part.is_empty()).collect();
+        Section::of(self.columns([self.base(), &run.side], rows))
+            .titled(title.into_iter().map(String::as_str).collect::<Vec<_>>().join(": "))
             .with_before(differences)
             .with_after([self.sentence(run)])
             .with_after(corrected)
+    }
+
+    /// The primary metric of all sides, workload by workload.
+    fn summaries(&self) -> Vec<Section> {
+        let others = self.sides.len() - 1;
+        let of_workload = |runs: &[RunComparison]| {
+            let rows = std::iter::once((self.base(), None, runs.first()))
+                .chain(runs.iter().map(|run| (run.side.as_str(), Some(run), Some(run))));
+            let metric = |run: &RunComparison| run.metrics[0].clone();
+            let head = runs.first().map(metric).map_or_else(String::new, |first| first.metric);
+            let interval = |[low, high]: [f64; 2]| format!("{} … {}", change(low), change(high)).into();
+            let table =
+                Columns::of(rows.collect::<Vec<(&str, Option<&RunComparison>, Option<&RunComparison>)>>())
+                    .text("command", |(name, ..)| name)
+                    .number(head, |(_, other, run)| {
+                        run.and_then(|run| run.metrics[0].means)
+                            .map(|means| means[usize::from(other.is_some())])
+                    })
+                    .text("unit", |(.., run)| run.map_or("", |run| run.metrics[0].unit.as_str()))
+                    .number(format!("difference from {}", self.base()), |(_, other, _)| {
+                        Value::known(other.and_then(|run| run.metrics[0].difference), Value::Change)
+                    })
+                    .number("95% interval", |(_, other, _)| {
+                        Value::known(other.and_then(|run| run.metrics[0].ci95), interval)
+                    })
+                    .text("verdict", |(_, other, _)| match other {
+                        Some(run) => self.verdict(&run.metrics[0]),
+                        None => "base".to_owned(),
+                    })
+                    .fit(Fit::Keep);
+            Section::of(table).titled(runs.first().map_or("", |run| run.workload.as_str()))
+        };
+        self.runs.chunks(others).map(of_workload).collect()
     }
 
     /// The verdict of the primary metric as a sentence.
@@ -93,9 +137,11 @@ impl Comparison {
         let repetitions =
             if a == b { format!("{a} repetitions each") } else { format!("{a} and {b} repetitions") };
         let verdict = match first.verdict {
-            Verdict::Same => format!("B is the {} as A", words(first, self.threshold)),
+            Verdict::Same => {
+                format!("{} is the {} as {}", run.side, words(first, self.threshold), self.base())
+            }
             Verdict::Inconclusive => words(first, self.threshold),
-            _ => format!("B is {} than A", words(first, self.threshold)),
+            _ => format!("{} is {} than {}", run.side, words(first, self.threshold), self.base()),
         };
         let cause = match (&first.reason, first.verdict) {
             (Some(reason), verdict) if verdict != Verdict::Inconclusive => format!(": {reason}"),
@@ -148,7 +194,8 @@ fn short(value: f64) -> String {
     format!("{value:.2}").trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-fn course(live: &LiveFacts) -> String {
+/// The course of a live comparison; `unit` names one execution of each command.
+fn course(live: &LiveFacts, unit: &str) -> String {
     let LiveFacts { pairs, looks, stopped, partial, seed } = live;
     let cause = match stopped {
         Stopped::Clear => "the verdict is clear",
@@ -158,5 +205,5 @@ fn course(live: &LiveFacts) -> String {
         Stopped::Failed => "a command failed",
     };
     let partial = if *partial { "partial: " } else { "" };
-    format!("{partial}{pairs} pairs in random order (seed {seed}), evaluated {looks} times; ended: {cause}")
+    format!("{partial}{pairs} {unit} in random order (seed {seed}), evaluated {looks} times; ended: {cause}")
 }

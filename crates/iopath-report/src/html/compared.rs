@@ -18,7 +18,6 @@ const REACH_MAX: f64 = 4.6;
 pub(super) fn statements(compared: &Comparison) -> Vec<Statement> {
     let verdict = |run: &RunComparison| {
         let primary = run.metrics.first()?;
-        let [a, b] = &compared.sides;
         let difference = match (primary.difference, primary.means) {
             (Some(difference), Some([before, after])) => {
                 format!(
@@ -32,15 +31,26 @@ pub(super) fn statements(compared: &Comparison) -> Vec<Statement> {
             }
             _ => primary.metric.clone(),
         };
+        let title = title(compared, run);
         let text = match primary.verdict {
             Verdict::Same => {
-                format!("{}: the same within {} ({difference})", run.workload, percent(compared.threshold))
+                format!("{title}: the same within {} ({difference})", percent(compared.threshold))
             }
-            Verdict::Inconclusive => format!("{}: inconclusive ({difference})", run.workload),
-            verdict => format!("{}: {}, {difference}", run.workload, verdict.name()),
+            Verdict::Inconclusive => format!("{title}: inconclusive ({difference})"),
+            verdict => format!("{title}: {}, {difference}", verdict.name()),
         };
-        let mut evidence =
-            format!("B is {b}, A is {a}; {} and {} repetitions", run.repetitions[0], run.repetitions[1]);
+        let command = |name: &str| {
+            let at = compared.names.iter().position(|known| known == name);
+            at.and_then(|at| compared.sides.get(at)).map_or("", String::as_str)
+        };
+        let (base, side) = (compared.base(), run.side.as_str());
+        let mut evidence = format!(
+            "{side} is {}, {base} is {}; {} and {} repetitions",
+            command(side),
+            command(base),
+            run.repetitions[0],
+            run.repetitions[1]
+        );
         if let Some([low, high]) = primary.ci95 {
             let _ = write!(evidence, "; 95% interval {} to {}", change(low), change(high));
         }
@@ -67,24 +77,25 @@ pub(super) fn statements(compared: &Comparison) -> Vec<Statement> {
 
 /// The differences of all metrics, workload by workload.
 pub(super) fn section(compared: &Comparison) -> Markup {
-    let [a, b] = &compared.sides;
     let live = compared.live.as_ref().map_or_else(String::new, |live| {
         let partial = if live.partial { ", partial" } else { "" };
-        format!("{} alternating pairs, ended by {}{partial}", live.pairs, live.stopped.name())
+        let unit = if compared.sides.len() > 2 { "rounds in random order" } else { "alternating pairs" };
+        format!("{} {unit}, ended by {}{partial}", live.pairs, live.stopped.name())
     });
+    let base = format!("{}, the base", compared.base());
+    let names = std::iter::once(base.as_str()).chain(compared.names.iter().skip(1).map(String::as_str));
+    let mut shown: Vec<(&str, String)> = names.zip(compared.sides.iter().cloned()).collect();
+    shown.push(("counts as the same", format!("within {}", percent(compared.threshold))));
+    shown.push(("live", live));
     html! {
-        (facts(&[
-            ("A, the base", a.clone()),
-            ("B", b.clone()),
-            ("counts as the same", format!("within {}", percent(compared.threshold))),
-            ("live", live),
-        ]))
+        (facts(&shown))
         @for run in &compared.runs {
             figure class="card wide" {
                 figcaption {
-                    h4 { (run.workload) }
+                    h4 { (title(compared, run)) }
                     p class="note" {
-                        "Difference of B from A with its 95% interval. The shaded band counts as the same."
+                        "Difference of " (run.side) " from " (compared.base())
+                        " with its 95% interval. The shaded band counts as the same."
                         @for difference in &run.differences {
                             " " (difference.key) ": " (difference.values[0]) " → " (difference.values[1]) "."
                         }
@@ -94,6 +105,15 @@ pub(super) fn section(compared: &Comparison) -> Markup {
             }
         }
         details { summary { "Figures of the comparison" } (page::sections(&compared.sections(Medium::Page))) }
+    }
+}
+
+/// The workload, and the side if there are several.
+fn title(compared: &Comparison, run: &RunComparison) -> String {
+    match (compared.sides.len() > 2, run.workload.as_str()) {
+        (false, workload) => workload.to_owned(),
+        (true, "") => run.side.clone(),
+        (true, workload) => format!("{}: {workload}", run.side),
     }
 }
 

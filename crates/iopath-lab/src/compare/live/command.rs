@@ -11,17 +11,14 @@ use super::process::{Ended, wait};
 use super::{End, Executor};
 use crate::compare::data::{Run, TIME};
 use crate::compare::source::{json_of, parse_json};
-use crate::compare::{Around, CompareError, Execution};
+use crate::compare::{Around, CompareError, Execution, NamedSide};
 use iopath_bench::signals::ending_signals;
 use iopath_report::compare::Stopped;
 
-/// The names of the sides.
-const SIDES: [&str; 2] = ["A", "B"];
-
-/// The two commands, those around them, their limits, and the signals that end the comparison.
+/// The compared commands, those around them, their limits, and the signals that end the comparison.
 #[derive(Debug)]
 pub(in crate::compare) struct Commands {
-    texts: [String; 2],
+    sides: Vec<NamedSide>,
     around: Around,
     /// The wall times of all executions that count, in their order.
     pub(in crate::compare) executions: Vec<Execution>,
@@ -31,7 +28,7 @@ pub(in crate::compare) struct Commands {
     /// The first signal that was received.
     pub(in crate::compare) received: Option<i32>,
     /// Facts about each command that qualify its results, each once.
-    notes: [Vec<Note>; 2],
+    notes: Vec<Vec<Note>>,
 }
 
 /// A fact about a command that qualifies its results.
@@ -64,27 +61,27 @@ impl Note {
 
 impl Commands {
     pub(in crate::compare) fn new(
-        texts: [String; 2],
+        sides: Vec<NamedSide>,
         around: Around,
         time_max: Duration,
     ) -> io::Result<Self> {
         let signals = Signals::new(ending_signals())?;
         Ok(Self {
-            texts,
+            notes: vec![Vec::new(); sides.len()],
+            sides,
             around,
             executions: Vec::new(),
             started: Instant::now(),
             time_max,
             signals,
             received: None,
-            notes: [const { Vec::new() }; 2],
         })
     }
 
     /// The facts about the commands that qualify their results, as sentences.
     pub(in crate::compare) fn notes(&self) -> Vec<String> {
-        let sides = SIDES.into_iter().zip(&self.notes);
-        sides.flat_map(|(side, notes)| notes.iter().map(|note| note.text(side))).collect()
+        let sides = self.sides.iter().zip(&self.notes);
+        sides.flat_map(|(side, notes)| notes.iter().map(|note| note.text(&side.name))).collect()
     }
 
     fn note(&mut self, side: usize, note: Note) {
@@ -98,14 +95,15 @@ impl Commands {
         self.received.is_some()
     }
 
-    /// Executes the setup, and both commands for the warm-up, whose results do not count.
+    /// Executes the setup, and all commands for the warm-up, whose results do not count.
     pub(in crate::compare) fn begin(&mut self) -> Result<(), End> {
         if let Some(setup) = self.around.setup.clone() {
             self.shell("--setup", &setup)?;
         }
         for _ in 0..self.around.warmup {
-            self.execute(0)?;
-            self.execute(1)?;
+            for side in 0..self.sides.len() {
+                self.execute(side)?;
+            }
         }
         self.executions.clear();
         // The limit is of the executions that count.
@@ -127,9 +125,10 @@ impl Commands {
     }
 
     /// Executes a shell command. Returns its start and its end.
-    fn shell(&mut self, role: &'static str, text: &str) -> Result<(Instant, Ended), End> {
-        let failed =
-            |problem| End::Failed(CompareError::Command { side: role, command: text.to_owned(), problem });
+    fn shell(&mut self, role: &str, text: &str) -> Result<(Instant, Ended), End> {
+        let failed = |problem| {
+            End::Failed(CompareError::Command { side: role.to_owned(), command: text.to_owned(), problem })
+        };
         if self.is_interrupted() {
             return Err(End::Interrupted);
         }
@@ -165,28 +164,28 @@ impl Executor for Commands {
         if let Some(prepare) = self.around.prepare.clone() {
             self.shell("--prepare", &prepare)?;
         }
-        let text = self.texts[side].clone();
-        let (started, Ended { at, stdout, is_open, .. }) = self.shell(SIDES[side], &text)?;
+        let NamedSide { name, text } = self.sides[side].clone();
+        let (started, Ended { at, stdout, is_open, .. }) = self.shell(&name, &text)?;
         if is_open {
             self.note(side, Note::LeftRunning);
         }
         let time = at.duration_since(started);
         let (runs, note) = result(&text, &stdout, time)?;
-        self.executions.push(Execution { side: SIDES[side], seconds: time.as_secs_f64() });
+        self.executions.push(Execution { side: name, seconds: time.as_secs_f64() });
         if let Some(note) = note {
             self.note(side, note);
         }
         Ok(runs)
     }
 
-    fn limit(&mut self, pairs: u32) -> Option<Stopped> {
+    fn limit(&mut self, rounds: u32) -> Option<Stopped> {
         if self.is_interrupted() {
             return Some(Stopped::Interrupted);
         }
         let elapsed = self.started.elapsed();
-        // A pair that would probably end too late does not start.
-        let pair = elapsed.checked_div(pairs).unwrap_or_default();
-        (pairs > 0 && elapsed + pair > self.time_max).then_some(Stopped::Time)
+        // A round that would probably end too late does not start.
+        let round = elapsed.checked_div(rounds).unwrap_or_default();
+        (rounds > 0 && elapsed + round > self.time_max).then_some(Stopped::Time)
     }
 }
 

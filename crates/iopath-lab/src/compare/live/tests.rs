@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::compare::data::THROUGHPUT;
+use crate::compare::letters;
 use iopath_report::random::generator;
 use iopath_report::stats::noise::{normal, stall, uniform};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -68,7 +69,7 @@ impl Executor for Synthetic {
         };
         self.executions += 1;
         let mut run = Run::default();
-        run.sample(THROUGHPUT, Some(vec![100.0 * factor * if side == 1 { self.change } else { 1.0 }]));
+        run.sample(THROUGHPUT, Some(vec![100.0 * factor * if side > 0 { self.change } else { 1.0 }]));
         Ok(vec![run])
     }
 
@@ -77,8 +78,9 @@ impl Executor for Synthetic {
     }
 }
 
-fn plan(seed: u64, pairs_max: u32) -> Plan<'static> {
-    Plan { sides: Default::default(), threshold: 0.03, metric: None, pairs_max, seed }
+fn plan(seed: u64, rounds_max: u32) -> Plan<'static> {
+    let sides = letters(&["a".to_owned(), "b".to_owned()]);
+    Plan { sides, threshold: 0.03, metric: None, rounds_max, seed }
 }
 
 /// The verdict, the cause of the end, and the number of pairs.
@@ -104,6 +106,24 @@ fn repeated_looks_raise_no_more_than_5_percent_of_false_alarms() {
         eprintln!("live false alarms, {course:?}: {:.2}%", share * 100.0);
         assert!(share <= limit, "{course:?}: {share}");
     }
+}
+
+#[test]
+fn several_commands_raise_no_more_false_alarms_than_two() {
+    const TRIALS: u32 = 400;
+    let texts = ["a", "b", "c", "d"].map(str::to_owned);
+    let limit = 0.05 + 3.0 * (0.05 * 0.95 / f64::from(TRIALS)).sqrt();
+    let alarms = (0..TRIALS).filter(|trial| {
+        let seed = u64::from(*trial);
+        let four = Plan { sides: letters(&texts), ..plan(seed, 20) };
+        let (comparison, _) = run(&four, &mut Synthetic::new(Course::Gaussian, seed, 1.0), |_| {});
+        let runs = comparison.unwrap().runs;
+        assert_eq!(runs.iter().map(|run| run.side.as_str()).collect::<Vec<_>>(), ["B", "C", "D"]);
+        runs.iter().any(|run| !matches!(run.metrics[0].verdict, Verdict::Same | Verdict::Inconclusive))
+    });
+    let share = alarms.count() as f64 / f64::from(TRIALS);
+    eprintln!("live false alarms, four commands: {:.2}%", share * 100.0);
+    assert!(share <= limit, "{share}");
 }
 
 #[test]

@@ -96,12 +96,20 @@ fn a_damaged_document_is_compared_or_refused_with_its_file_and_key() {
                 let runs = parse("FILE", &mutated.to_string())?;
                 let original = parse("FILE", &whole.to_string())?;
                 let matched = matching::pair_up([&[original], &[runs]], ["A", "B"], &["all".to_owned()])?;
-                let pairs =
-                    matched.pairs.iter().map(|[a, b]| verdict::compare([a, b], None, Design::Independent));
+                let pairs = matched
+                    .pairs
+                    .iter()
+                    .map(|[a, b]| verdict::compare([a, b], ["A", "B"], None, Design::Independent));
                 let compared: Vec<_> = pairs.collect::<Result<_, _>>()?;
                 let decisions = verdict::decide(&compared, 1.03f64.ln(), ALPHA);
-                Ok(report::report(Default::default(), 0.03, &matched.pairs, &compared, decisions)
-                    .text(View::plain(None)))
+                Ok(report::report(
+                    &letters(&["a".to_owned(), "b".to_owned()]),
+                    0.03,
+                    &matched.pairs,
+                    &compared,
+                    decisions,
+                )
+                .text(View::plain(None)))
             });
             let outcome: Result<String, CompareError> = outcome.unwrap_or_else(|_| panic!("panics: {shown}"));
             if let Err(error) = outcome {
