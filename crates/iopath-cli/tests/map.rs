@@ -1,11 +1,12 @@
 //! `iopath map` on real filesystems: extents hold the file's bytes at their physical offsets, and the counts of
-//! requests match the extents.
+//! requests match the extents and the requests that the kernel issues.
 
 use crate::loops::{Alone, Loop, run, text};
 use crate::support::{iopath, json_of};
 use rustix::fs::{FallocateFlags, fallocate};
 use serde_json::Value;
 use std::fs::File;
+use std::os::linux::fs::MetadataExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -13,8 +14,9 @@ const KIB: u64 = 1024;
 const SIZE: u64 = 1024 * KIB;
 
 /// Filesystems: name, command, and whether physical offsets are those of the device.
-const FILESYSTEMS: [(&str, &[&str], bool); 4] = [
+const FILESYSTEMS: [(&str, &[&str], bool); 5] = [
     ("ext2", &["mkfs.ext2", "-q", "-b", "1024"], true),
+    ("ext3", &["mkfs.ext3", "-q", "-b", "4096"], true),
     ("ext4", &["mkfs.ext4", "-q", "-b", "4096"], true),
     ("xfs", &["mkfs.xfs", "-q"], true),
     ("btrfs", &["mkfs.btrfs", "-q"], false),
@@ -41,6 +43,10 @@ fn on_each(check: impl Fn(&str, &Path, &Path, bool)) {
             Err(why) => eprintln!("skipped: no {name} here: {why}"),
         }
     }
+}
+
+fn is_mapped_by_blocks(name: &str) -> bool {
+    ["ext2", "ext3"].contains(&name)
 }
 
 fn map(file: &Path, args: &[&str]) -> Value {
@@ -81,15 +87,20 @@ fn holes_and_unwritten_extents_are_shown_and_data_lies_at_its_physical_offset() 
         assert_eq!((&map["filesystem"], &map["size_bytes"]), (&name.into(), &SIZE.into()), "{map}");
         let flagged = |flag: &str| map["extents"].to_string().contains(flag);
         assert_eq!(flagged("unwritten"), has_unwritten, "{map}");
-        assert_eq!(flagged("block-mapped"), name == "ext2", "{map}");
-        assert_eq!(map["mapped_by"], if name == "ext2" { "blocks" } else { "extents" });
+        assert_eq!(flagged("block-mapped"), is_mapped_by_blocks(name), "{map}");
+        assert_eq!(map["mapped_by"], if is_mapped_by_blocks(name) { "blocks" } else { "extents" });
         let blocks = requests(&map, 64 * KIB);
         assert_eq!(
             (&blocks["reads"], &blocks["zero_bytes"]),
             (&16.into(), &(SIZE - 128 * KIB).into()),
             "{name}"
         );
-        assert!(number(&blocks["requests"]) >= 2 && number(&requests(&map, SIZE)["requests"]) >= 2, "{map}");
+        // Both ranges in one read may be adjacent on the disk, and are then one request.
+        assert!(number(&blocks["requests"]) >= 2, "{map}");
+        assert!(
+            (1..=number(&blocks["requests"])).contains(&number(&requests(&map, SIZE)["requests"])),
+            "{map}"
+        );
 
         if has_device_offsets {
             check_offsets(&map, &path, device);
@@ -97,7 +108,7 @@ fn holes_and_unwritten_extents_are_shown_and_data_lies_at_its_physical_offset() 
         let table = iopath(&["map", text(&path)]).output().unwrap();
         let table = String::from_utf8(table.stdout).unwrap();
         assert!(table.contains("hole") && table.contains("64 KiB") && table.contains(name), "{table}");
-        assert_eq!(table.contains("indirect block"), name == "ext2", "{table}");
+        assert_eq!(table.contains("indirect block"), is_mapped_by_blocks(name), "{table}");
     });
 }
 
@@ -133,10 +144,29 @@ fn a_fragmented_file_has_a_request_per_extent() {
         let map = map(&path, &["--bs", "4k,1m"]);
         assert!(map["extents"].as_array().unwrap().len() >= 64, "{name}: {map}");
         let whole = requests(&map, SIZE);
-        assert!(
-            number(&whole["requests"]) >= 64 && whole["requests"] == whole["requests_of_a_read_max"],
-            "{map}"
-        );
+        let places = || {
+            map["extents"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter(|one| !one["flags"].to_string().contains("unwritten"))
+        };
+        let place = |extent: &Value| {
+            let start = number(&extent["physical_bytes"]);
+            (start, start + number(&extent["bytes"]))
+        };
+        // Neighbours on the disk are one request.
+        let mut expected: Vec<(u64, u64)> = Vec::new();
+        for (start, end) in places().map(place) {
+            match expected.last_mut() {
+                Some(last) if last.1 == start => last.1 = end,
+                Some(last) if last.0 == end => last.0 = start,
+                _ => expected.push((start, end)),
+            }
+        }
+        assert_eq!(number(&whole["requests"]), expected.len() as u64, "{name}: {map}");
+        assert_eq!(whole["requests"], whole["requests_of_a_read_max"], "{map}");
+        // Extents that are adjacent on the disk across a hole are one request.
         let small = requests(&map, 4 * KIB);
         assert_eq!(
             (&small["reads"], &small["request_bytes"]),
@@ -182,11 +212,78 @@ fn the_boundary_every_block_adds_requests_to_a_block_mapped_file() {
             ] {
                 assert!(plain.contains(part) && markdown.contains(part), "{part}: {plain}\n{markdown}");
             }
-        } else {
+        } else if !is_mapped_by_blocks(name) {
             assert_eq!([every, once, ignore], [once; 3], "{name}");
             assert_eq!(once.1, 0);
         }
     });
+}
+
+/// The reads that the kernel issues to a device while `work` runs; none without tracefs.
+fn issued(device: &Path, work: impl FnOnce()) -> Option<u64> {
+    let root = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].map(Path::new);
+    let root = root.into_iter().find(|root| root.join("instances").exists())?;
+    let instance = root.join("instances").join(format!("iopath-map-{}", std::process::id()));
+    std::fs::create_dir(&instance).ok()?;
+    let event = instance.join("events/block/block_rq_issue");
+    let set = |file: PathBuf, value: &str| std::fs::write(file, value).is_ok();
+    let number = std::fs::metadata(device).unwrap().st_rdev();
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let begun = set(event.join("filter"), &format!("dev == {}", major << 20 | minor))
+        && set(event.join("enable"), "1");
+    work();
+    let ended = set(event.join("enable"), "0");
+    let trace = std::fs::read_to_string(instance.join("trace"));
+    std::fs::remove_dir(&instance).unwrap();
+    let is_read = |line: &str| {
+        let fields = line.split_once("block_rq_issue: ").map(|(_, fields)| fields);
+        fields.and_then(|fields| fields.split_whitespace().nth(1)).is_some_and(|kind| kind.starts_with('R'))
+    };
+    (begun && ended).then(|| trace.unwrap().lines().filter(|line| is_read(line)).count() as u64)
+}
+
+#[test]
+fn the_kernel_issues_the_counted_requests() {
+    on_each(|name, device, directory, has_device_offsets| {
+        if !has_device_offsets {
+            return;
+        }
+        // The last block has 700 bytes. Every second block of the first MiB is a hole.
+        let path = directory.join("counted");
+        let file = File::create(&path).unwrap();
+        for piece in 0..128 {
+            file.write_all_at(&noise(4 * KIB, piece), piece * 8 * KIB).unwrap();
+            file.sync_all().unwrap();
+        }
+        file.write_all_at(&noise(6 * SIZE + 700, 5), SIZE).unwrap();
+        file.sync_all().unwrap();
+        let map = map(&path, &["--bs", "4k,64k,1m"]);
+        for block_bytes in [4 * KIB, 64 * KIB, SIZE] {
+            let list = map["requests"].as_array().unwrap();
+            let counted = list.iter().find(|one| one["block_bytes"] == block_bytes).unwrap();
+            let reads = issued(device, || {
+                let mut dd = std::process::Command::new("dd");
+                dd.args(["of=/dev/null", "iflag=direct", "status=none"]);
+                dd.args([format!("if={}", text(&path)), format!("bs={block_bytes}")]);
+                assert!(dd.status().unwrap().success());
+            });
+            let Some(reads) = reads else { return eprintln!("skipped: no tracefs") };
+            // The memory of dd is contiguous here and there.
+            let [least, most] = ["requests", "requests_of_pages"].map(|key| number(&counted[key]));
+            assert!((least..=most).contains(&reads), "{name}, {block_bytes}: {reads} of {least} to {most}");
+            assert!(block_bytes == SIZE || least == most, "{name}: {counted}");
+        }
+        // The last read ends with the block of the filesystem.
+        let last = requests_bytes(&map, SIZE);
+        let block = number(&map["block_bytes"]);
+        assert_eq!((last - 128 * 4 * KIB - 6 * SIZE), 700u64.next_multiple_of(block), "{map}");
+    });
+}
+
+/// The bytes of all requests of a block size.
+fn requests_bytes(map: &Value, block_bytes: u64) -> u64 {
+    let list = map["requests"].as_array().unwrap();
+    number(&list.iter().find(|one| one["block_bytes"] == block_bytes).unwrap()["request_bytes"])
 }
 
 #[test]
@@ -249,6 +346,6 @@ fn a_fifo_is_refused_as_a_pipe_without_extents() {
 fn the_help_names_the_default_of_boundary() {
     let help = String::from_utf8(iopath(&["map", "--help"]).output().unwrap().stdout).unwrap();
     let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
-    let default = iopath_core::mapper::Boundary::default();
-    assert!(words.contains(&format!("(ext2, ext3); default: {default} ")), "{help}");
+    let default = iopath_lab::map::DEFAULT_BOUNDARY;
+    assert!(words.contains(&format!("(ext2, ext3); default: {default}, ")), "{help}");
 }

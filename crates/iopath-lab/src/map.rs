@@ -1,6 +1,7 @@
 //! Maps a file to its extents on the device, and counts the requests of direct reads. Reads the metadata of the file,
 //! not its content. `map/requests.rs` counts the requests, `iopath-report/src/map/view.rs` prints the map.
 
+mod counter;
 mod error;
 mod requests;
 
@@ -19,6 +20,10 @@ use requests::{Layout, requests};
 
 pub use error::MapError;
 
+/// The treatment of boundaries without an option: direct I/O of Linux has had no boundary flag since its reads and
+/// writes of block-mapped files go through iomap.
+pub const DEFAULT_BOUNDARY: Boundary = Boundary::Ignore;
+
 /// The options of a map.
 #[derive(Debug, Clone)]
 pub struct MapOptions {
@@ -26,7 +31,7 @@ pub struct MapOptions {
     pub file: PathBuf,
     /// Block sizes of the reads to count, in bytes.
     pub block_bytes: Vec<u64>,
-    /// The treatment of boundaries; unset means `once`.
+    /// The treatment of boundaries; unset means `ignore`, as direct I/O of the kernel.
     pub boundary: Option<Boundary>,
 }
 
@@ -75,7 +80,7 @@ pub fn map(options: &MapOptions) -> Result<FileMap, MapError> {
         requests: Vec::new(),
         warnings: warnings(&target, &found, is_blocks, options.boundary),
     };
-    let boundary = options.boundary.unwrap_or_default();
+    let boundary = options.boundary.unwrap_or(DEFAULT_BOUNDARY);
     match DioAlignment::discover(&target.path) {
         Ok(alignment) => {
             let layout = Layout::new(&target, &found, block_bytes, is_blocks);

@@ -65,6 +65,12 @@ pub struct ReadLimits {
     pub request_bytes_max: u64,
     /// Requests do not cross multiples of this number of bytes on the disk; none if it has no such limit.
     pub chunk_bytes: Option<u64>,
+    /// The most segments of a request; none if the disk does not state it.
+    #[serde(default)]
+    pub segments_max: Option<u32>,
+    /// The size of a page of memory, bytes; 0 in maps of earlier versions.
+    #[serde(default)]
+    pub page_bytes: u32,
     /// The treatment of boundaries; none if the file has none.
     pub boundary: Option<BoundaryName>,
 }
@@ -117,8 +123,12 @@ pub struct Requests {
     pub reads: u64,
     /// Bytes of the file that the reads cover: all bytes, or those of the first four million reads.
     pub covered_bytes: u64,
-    /// Requests at the disk.
+    /// Requests at the disk, if the memory of each read is contiguous, as in huge pages.
     pub requests: u64,
+    /// Requests if each page of the memory is a segment of its own: the most with ordinary memory. None without a known
+    /// limit of segments.
+    #[serde(default)]
+    pub requests_of_pages: Option<u64>,
     /// Bytes of these requests.
     pub request_bytes: u64,
     /// The maximum number of requests per read.

@@ -1,5 +1,5 @@
-//! Counts the requests of direct reads: the core's read plan over the file's extents, within the disk's limits. Does no
-//! I/O.
+//! Counts the requests of direct reads: the core's read plan over the file's extents, within the disk's limits, and the
+//! merges of the kernel's plug (`counter.rs`). Does no I/O.
 
 use std::path::Path;
 
@@ -8,10 +8,12 @@ use iopath_core::mapper::{
 };
 use iopath_core::{Extent, Limits, SECTOR_BYTES, Sector};
 use iopath_os::REQUEST_BYTES;
+use iopath_os::page_bytes;
 use iopath_os::target::{Disk, FileExtent, Target};
 use iopath_report::map::{ReadLimits, Requests};
 use iopath_report::size::format_size;
 
+use super::counter::{Counter, Memory};
 use iopath_bench::error::BenchError;
 use iopath_bench::field::Field;
 use iopath_bench::refusal::WorkloadError;
@@ -19,10 +21,15 @@ use iopath_bench::refusal::WorkloadError;
 /// The maximum number of reads that are counted: bounds the time for a large file.
 const READS_MAX: u64 = 1 << 22;
 
+/// A plan with this limit has one transfer for each contiguous range.
+const UNLIMITED: u64 = 1 << 50;
+
 /// A file's extents as a map of the core, on the whole disk.
 #[derive(Debug)]
 pub(super) struct Layout {
+    /// The file with its last block as a whole: the kernel reads that to its end.
     map: ExtentMap,
+    size_bytes: u64,
     /// Ranges without a known offset, in order.
     other: Vec<FileRange>,
     disk: Option<Disk>,
@@ -35,8 +42,11 @@ impl Layout {
         let disk = target.backing.disk().cloned();
         let partition = disk.as_ref().and_then(|disk| disk.partition.as_ref());
         let offset = partition.and_then(|partition| partition.start_bytes).unwrap_or(0);
-        let layout =
-            |block_bytes| FileLayout { block_bytes, size_bytes: target.size_bytes, capacity_bytes: u64::MAX };
+        let layout = |block_bytes: u32| FileLayout {
+            block_bytes,
+            size_bytes: target.size_bytes.checked_next_multiple_of(block_bytes.into()).unwrap_or(u64::MAX),
+            capacity_bytes: u64::MAX,
+        };
         let mut map = ExtentMap::new(&layout(block_bytes))
             .or_else(|_| ExtentMap::new(&layout(SECTOR_BYTES as u32)))
             .expect("every map can have blocks of a sector");
@@ -55,7 +65,7 @@ impl Layout {
                 other.push(file);
             }
         }
-        Self { map, other, disk, shape, extents }
+        Self { map, size_bytes: target.size_bytes, other, disk, shape, extents }
     }
 
     /// The limits of reads. Without a known disk, the maximum size of iopath's own requests applies.
@@ -67,6 +77,8 @@ impl Layout {
                 .and_then(|disk| disk.max_sectors_kb)
                 .map_or(REQUEST_BYTES, |kib| kib << 10),
             chunk_bytes: disk.and_then(|disk| disk.chunk_bytes),
+            segments_max: disk.and_then(|disk| disk.max_segments),
+            page_bytes: page_bytes() as u32,
             boundary: boundary.map(Into::into),
         }
     }
@@ -110,7 +122,7 @@ pub(super) fn requests(
         );
         return Err(WorkloadError::OutOfRange { field: Field::BLOCK_SIZE, value: block_bytes, range }.into());
     }
-    let size_bytes = layout.map.size_bytes();
+    let size_bytes = layout.size_bytes;
     let device = Limits {
         // A block of a filesystem consists of whole blocks of its disk, even if direct I/O requires a larger alignment.
         logical_block_bytes: limits.align_bytes.min(layout.map.block_bytes()),
@@ -118,6 +130,16 @@ pub(super) fn requests(
         chunk_sectors: limits.chunk_bytes.unwrap_or(0) / SECTOR_BYTES,
         ..Limits::with_capacity(Sector::MAX.0)
     };
+    let unlimited = Limits { request_bytes_max: UNLIMITED, ..device };
+    // A plug merges what is adjacent on the disk. A boundary submits the requests before it.
+    let merges = boundary == Boundary::Ignore || layout.shape.is_none();
+    let counter = |memory| Counter::new(device.request_bytes_max, device.chunk_sectors, memory, merges);
+    let mut whole = counter(Memory::Contiguous);
+    let pages = limits.segments_max.filter(|segments| *segments > 0).map(|segments_max| Memory::Pages {
+        page_bytes: limits.page_bytes.into(),
+        segments_max: segments_max.into(),
+    });
+    let mut pages = pages.map(counter);
     let reads = size_bytes.div_ceil(block_bytes).min(READS_MAX);
     let covered = FileRange::between(0, size_bytes.min(reads.saturating_mul(block_bytes)));
     let mut found = Requests {
@@ -125,6 +147,7 @@ pub(super) fn requests(
         reads,
         covered_bytes: covered.bytes(),
         requests: 0,
+        requests_of_pages: None,
         request_bytes: 0,
         requests_of_a_read_max: 0,
         zero_bytes: 0,
@@ -133,20 +156,33 @@ pub(super) fn requests(
     };
     for read in 0..reads {
         let range = FileRange::new(read * block_bytes, block_bytes);
-        let plan = ReadPlan::new(range, &layout.map, &device, boundary);
-        add(&mut found, plan.expect("whole blocks, as checked"), layout, &device);
+        let plan =
+            |limits| ReadPlan::new(range, &layout.map, limits, boundary).expect("whole blocks, as checked");
+        let before = whole.count();
+        add(&mut found, &mut whole, plan(&device), layout, &device);
+        found.requests_of_a_read_max = found.requests_of_a_read_max.max(whole.count() - before);
+        let Some(pages) = &mut pages else { continue };
+        let mut plan = plan(&unlimited);
+        pages.begin_read();
+        while let Some(step) = plan.poll_step(&layout.map, &unlimited) {
+            if let Step::Transfer { file, extent } = step {
+                pages.add(extent, file.start() - range.start());
+            }
+        }
     }
+    found.requests = whole.count();
+    found.requests_of_pages = pages.map(|pages| pages.count());
     Ok(found)
 }
 
 /// Counts one read.
-fn add(found: &mut Requests, mut plan: ReadPlan, layout: &Layout, device: &Limits) {
-    let before = found.requests;
-    let inside = FileRange::between(0, layout.map.size_bytes());
+fn add(found: &mut Requests, counter: &mut Counter, mut plan: ReadPlan, layout: &Layout, device: &Limits) {
+    let inside = FileRange::between(0, layout.size_bytes);
+    counter.begin_read();
     while let Some(step) = plan.poll_step(&layout.map, device) {
         match step {
             Step::Transfer { extent, .. } => {
-                found.requests += 1;
+                counter.add(extent, 0);
                 found.request_bytes += extent.bytes();
             }
             Step::Zeroes { file } => {
@@ -158,5 +194,4 @@ fn add(found: &mut Requests, mut plan: ReadPlan, layout: &Layout, device: &Limit
             _ => {}
         }
     }
-    found.requests_of_a_read_max = found.requests_of_a_read_max.max(found.requests - before);
 }

@@ -78,6 +78,13 @@ impl FileMap {
         if let Some(chunk_bytes) = limits.chunk_bytes {
             let _ = write!(first, ", not across multiples of {}", format_size(chunk_bytes));
         }
+        if let Some(segments) = limits.segments_max.filter(|_| limits.page_bytes > 0) {
+            let _ = write!(
+                first,
+                " and {segments} segments: {} of single pages",
+                format_size(u64::from(segments) * u64::from(limits.page_bytes))
+            );
+        }
         Some(
             [Some(first), limits.boundary.map(|boundary| at_boundaries(boundary).to_owned())]
                 .into_iter()
@@ -127,6 +134,8 @@ impl FileMap {
     /// The requests of direct reads, one row for each size.
     fn request_columns(&self) -> Columns<&Requests> {
         let has_metadata = self.mapped_by == "blocks";
+        let has_pages =
+            self.requests.iter().any(|one| one.requests_of_pages.is_some_and(|pages| pages != one.requests));
         let has_other = self.requests.iter().any(|requests| requests.other_bytes > 0);
         let mean = |requests: &Requests| match requests.requests {
             0 => Value::Unknown,
@@ -136,6 +145,10 @@ impl FileMap {
             .number("block", |requests| Value::Size(requests.block_bytes))
             .number("reads", |requests| requests.reads)
             .number("requests", |requests| requests.requests)
+            .number("of single pages", |requests| {
+                // The column has a reason only where the memory matters.
+                Value::present(requests.requests_of_pages.filter(|_| has_pages), Value::Integer)
+            })
             .number("mean size", mean)
             .number("max requests per read", |requests| requests.requests_of_a_read_max)
             .number("zeroes", |requests| Value::Size(requests.zero_bytes))
