@@ -155,7 +155,8 @@ pub(crate) struct MapArgs {
     /// Block sizes for which the requests of reading the whole file are counted
     #[arg(long, default_value = "4k,64k,1m", value_delimiter = ',', value_parser = read_size, value_name = "SIZE,...")]
     pub(crate) bs: Vec<u64>,
-    /// How a read is split before an indirect block of a block-mapped file (ext2, ext3); default: ignore, as the kernel's direct I/O
+    /// How a read is split before an indirect block of a block-mapped file (ext2, ext3); default: ignore, as the
+    /// kernel's direct I/O
     #[arg(long, value_parser = PossibleValuesParser::new(Boundary::ALL.map(Boundary::name)).try_map(|name| name.parse::<Boundary>()))]
     pub(crate) boundary: Option<Boundary>,
     /// Show all extents, not only the first 24

@@ -319,8 +319,8 @@ fn several_named_commands_are_compared_with_the_first() {
     let folder = directory();
     let times = folder.path().join("times.csv");
     let base = ["--live", "true", "sleep 0.3", "sleep 0.6", "--repetitions-max", "7"];
-    let named = ["--name", "nothing", "--name", "short", "--name", "long"];
-    let all = |more: &[&str]| compare(&[&base[..], &named, more].concat());
+    let labels = ["--name", "nothing", "--name", "short", "--name", "long"];
+    let all = |more: &[&str]| compare(&[&base[..], &labels, more].concat());
     let output = all(&["--json", "-", "--times", times.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -21,8 +21,8 @@ pub(crate) fn order(seed: u64, round: u32, cells: usize) -> Vec<usize> {
     order
 }
 
-/// The sides of a comparison in the order of a round, from 0. The order of each even round is random, and the next round
-/// has the opposite order: a linear drift (heat, a cache of flash that fills) cancels out over two rounds.
+/// The sides of a comparison in the order of a round, from 0. The order of each even round is random, and the next
+/// round has the opposite order: a linear drift (heat, a cache of flash that fills) cancels out over two rounds.
 pub(crate) fn round(seed: u64, number: u32, sides: usize) -> Vec<usize> {
     let mut order = order(seed, number / 2, sides);
     if number % 2 == 1 {

@@ -196,8 +196,8 @@ fn one_execution(files: &[Vec<Vec<data::Run>>; 2], report: &Comparison) -> Optio
     })
 }
 
-/// Executes commands alternately, and compares the results of each with those of the first: those in their JSON (iopath's
-/// or fio's), or their wall time.
+/// Executes commands alternately, and compares the results of each with those of the first: those in their JSON
+/// (iopath's or fio's), or their wall time.
 ///
 /// # Errors
 /// [`CompareError`]: fewer than two commands, names that are not distinct, or signals that cannot be handled. Failures

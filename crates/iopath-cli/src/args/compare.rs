@@ -21,7 +21,8 @@ pub(crate) struct CompareArgs {
     #[arg(value_name = "C", requires = "live", num_args = 0..=24)]
     pub(crate) others: Vec<String>,
     /// Execute A, B and further commands alternately as shell commands, until the verdicts are clear or a limit is
-    /// reached. Results are those of their JSON (`iopath run --json -`, fio's --output-format=json), or else their wall time
+    /// reached. Results are those of their JSON (`iopath run --json -`, fio's --output-format=json), or else their wall
+    /// time
     #[arg(long)]
     pub(crate) live: bool,
     /// The largest difference that counts as the same

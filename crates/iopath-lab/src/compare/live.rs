@@ -1,6 +1,6 @@
 //! A live comparison: executes commands alternately until the verdicts are clear or a limit is reached. Each command is
-//! compared with the first. The execution of one command is in `live/command.rs` and `live/process.rs`, the looks at the
-//! data in `looks.rs`, the order of the commands of a round in `campaign.rs`.
+//! compared with the first. The execution of one command is in `live/command.rs` and `live/process.rs`, the looks at
+//! the data in `looks.rs`, the order of the commands of a round in `campaign.rs`.
 
 mod command;
 mod process;
@@ -144,7 +144,8 @@ fn execute_round(executor: &mut impl Executor, order: &[usize]) -> Result<Vec<Ve
     Ok(round)
 }
 
-/// The n-th runs of all executions: for each position, one of each command. The commands state what is compared, so the conditions may differ.
+/// The n-th runs of all executions: for each position, one of each command. The commands state what is compared, so the
+/// conditions may differ.
 fn by_position(done: &[Vec<Vec<Run>>]) -> Result<Vec<Vec<Run>>, CompareError> {
     let counts = || done.iter().flatten().map(Vec::len);
     let (fewest, most) = (counts().min().unwrap_or(0), counts().max().unwrap_or(0));
