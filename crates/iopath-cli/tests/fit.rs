@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use crate::serving::Serving;
 use crate::support::{iopath, json_of, scratch_directory};
 use serde_json::Value;
 
@@ -183,4 +184,34 @@ fn a_directory_is_measured_in_a_scratch_file_that_is_removed() {
         let known = ["too noisy", "no kind of model describes", "completed"];
         assert!(known.iter().any(|reason| stderr.contains(reason)) && !file.exists(), "{stderr}");
     }
+}
+
+#[test]
+fn an_export_of_a_modelled_disk_is_fitted_as_a_disk_of_its_size() {
+    let Some(folder) = scratch_directory() else { return };
+    let socket = folder.path().join("socket");
+    let mut serving = Serving::start(&["serve", "model:sata-2006", "--unix", socket.to_str().unwrap()]);
+    let uri = serving.line();
+    let file = folder.path().join("fitted.toml");
+    let fitted = iopath(&["fit", &uri, "--time", "12s", "--json", "-", "-o", file.to_str().unwrap()])
+        .output()
+        .unwrap();
+    assert_eq!(serving.end(rustix::process::Signal::TERM).0, Some(0));
+    let stderr = String::from_utf8_lossy(&fitted.stderr);
+    if !fitted.status.success()
+        && ["is too noisy to fit", "no kind of model describes"].iter().any(|one| stderr.contains(one))
+    {
+        return eprintln!("skipped: this machine is too busy: {stderr}");
+    }
+    let json = json_of(&fitted);
+    assert_eq!(json["kind"], "disk", "{json}");
+    assert_eq!(json["clock"], "real");
+    assert!(json["warnings"].to_string().contains("writes were not measured"), "{json}");
+    assert!(!json["held_back"].as_array().unwrap().is_empty(), "{json}");
+    // Only the model of a disk follows the sequential reads as well as the random ones.
+    let error = |name: &str| {
+        let candidates = json["candidates"].as_array().unwrap();
+        candidates.iter().find(|one| one["name"] == name).unwrap()["held_back"].as_f64().unwrap()
+    };
+    assert!(error("disk") < error("cloud") && error("disk") < error("flash"), "{json}");
 }

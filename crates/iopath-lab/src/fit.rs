@@ -9,7 +9,7 @@
 //! ```
 //!
 //! `plan.rs` lists the workloads. `cloud.rs`, `flash.rs` and `disk.rs` have the variables of the kinds of model. The
-//! fit chooses the kind with the smallest error.
+//! fit chooses the kind with the smallest error on the workloads held back.
 
 mod candidate;
 mod cloud;
@@ -40,7 +40,7 @@ use iopath_trace::{Content, content_of};
 use candidate::Candidate;
 use draft::Draft;
 use estimates::Estimates;
-use evidence::{Evidence, Part, cases_of, median, quantile, score};
+use evidence::{Evidence, LatencyCause, Part, cases_of, median, quantile, score};
 use iopath_bench::model::is_model;
 use iopath_bench::progress::{Progress, Stage};
 use iopath_bench::run::{IDLE_SAMPLE, Lab};
@@ -66,6 +66,9 @@ pub const TIME_MAX: Duration = Duration::from_secs(86_400);
 /// The share of the time limit for measurements. The search has the rest.
 const MEASURE_SHARE: f64 = 0.75;
 
+/// The share of the time limit at which the search ends.
+const SEARCH_END: f64 = 0.97;
+
 /// The maximum number of transfers of a run of a workload, for each second of the time limit, and its limits.
 const IOS_PER_S: f64 = 27.0;
 const IOS_MIN: u32 = 250;
@@ -84,6 +87,12 @@ const HELD_BACK_WARNING: f64 = 0.5;
 
 /// The fit refuses a model that deviates by more than this fraction (median) from the training figures.
 const TRAINING_ERROR_MAX: f64 = 0.6;
+
+/// The share of the time of a round in which its workloads run.
+const ROUND_SHARE: f64 = 0.8;
+
+/// The least time of a run.
+const SLICE_MIN: Duration = Duration::from_millis(20);
 
 /// The options of a fit.
 #[derive(Debug, Clone)]
@@ -110,7 +119,13 @@ pub struct Fit {
 struct Effort {
     ios_max: u64,
     evaluations: u32,
+    /// The end of the search, if it comes before the last evaluation: on a slow machine, or with a model that takes
+    /// long to simulate.
+    deadline: Option<Instant>,
 }
+
+/// The models that the search simulates of each kind even after its deadline.
+const EVALUATIONS_FEWEST: u32 = 8;
 
 impl Effort {
     fn of(time: Duration) -> Self {
@@ -118,6 +133,7 @@ impl Effort {
         Self {
             ios_max: of(IOS_PER_S, IOS_MIN, IOS_MAX).into(),
             evaluations: of(EVALUATIONS_PER_S, EVALUATIONS_MIN, EVALUATIONS_MAX),
+            deadline: Instant::now().checked_add(time.mul_f64(SEARCH_END)),
         }
     }
 }
@@ -163,10 +179,15 @@ fn fit_target(options: &FitOptions, effort: Effort, progress: &mut dyn Progress)
     let (target, writes) = prepare(options, progress)?;
     let lab = target.model().is_none().then(|| Lab::new(IDLE_SAMPLE.min(options.time / 10), progress));
     let probe = probe(&target, lab.as_ref(), options, progress)?;
-    let slice = Slice { time: probe.slice, ios_max: effort.ios_max };
     let align = target.direct_align_bytes()?;
-    let plan = plan::plan(target.size_bytes(), align, probe.is_mechanical, writes);
+    let plan = plan::plan(target.size_bytes(), align, probe.latency, writes);
     let deadline = begun + options.time.mul_f64(MEASURE_SHARE);
+    let time = match &lab {
+        // One round ends before the deadline.
+        Some(_) => probe.slice.min(slice_max(deadline.saturating_duration_since(Instant::now()), plan.len())),
+        None => probe.slice,
+    };
+    let slice = Slice { time, ios_max: effort.ios_max };
     let runs = measure(&target, lab.as_ref(), &plan, slice, deadline, progress)?;
     let workloads = Workloads::new(runs, slice);
     let noise = workloads.runs.noise;
@@ -174,8 +195,10 @@ fn fit_target(options: &FitOptions, effort: Effort, progress: &mut dyn Progress)
     let request_max_bytes = request_max_bytes(&target);
     let estimates = Estimates::of(&workloads, target.size_bytes(), request_max_bytes);
     let estimates = estimates.ok_or_else(|| too_small(&options.source, target.size_bytes()))?;
-    let mut candidates: Vec<Candidate> =
-        if probe.is_mechanical { disk::candidates(&workloads, &estimates) } else { Vec::new() };
+    let mut candidates: Vec<Candidate> = match probe.latency {
+        LatencyCause::Electronic => Vec::new(),
+        LatencyCause::Mechanical | LatencyCause::Unknown => disk::candidates(&workloads, &estimates),
+    };
     candidates.extend(without_mechanics(&estimates));
     let found = choose(&workloads, candidates, effort, &options.source, progress)?;
     let mut warnings = workloads.runs.warnings.clone();
@@ -213,6 +236,11 @@ fn fit_target(options: &FitOptions, effort: Effort, progress: &mut dyn Progress)
     Ok(found.finish(report, &measured))
 }
 
+/// The time of a run if a round of `workloads` is to end within `left`. The rest of a round is preparation and flushes.
+fn slice_max(left: Duration, workloads: usize) -> Duration {
+    (left.mul_f64(ROUND_SHARE) / workloads.max(1) as u32).max(SLICE_MIN)
+}
+
 fn without_mechanics(estimates: &Estimates) -> Vec<Candidate> {
     let mut candidates = cloud::candidates(estimates);
     candidates.push(flash::candidate(estimates));
@@ -225,8 +253,8 @@ struct Found {
     tried: Vec<CandidateError>,
 }
 
-/// Searches the parameters of each candidate, and chooses the one with the smallest deviation from the training
-/// figures.
+/// Searches the parameters of each candidate in the training figures, and chooses the one with the smallest deviation
+/// from the figures held back: a kind with more parameters follows the training more closely, and predicts no better.
 fn choose(
     evidence: &dyn Evidence,
     candidates: Vec<Candidate>,
@@ -236,22 +264,35 @@ fn choose(
 ) -> Result<Found, FitError> {
     let mut tried = Vec::new();
     let mut best: Option<(f64, Draft)> = None;
-    for Candidate { name, variables, draft } in candidates {
+    let kinds = candidates.len();
+    for (number, Candidate { name, variables, draft }) in candidates.into_iter().enumerate() {
         progress.stage(&Stage::Fit { model: name });
+        // Each kind has an equal share of the time that is left.
+        let until = effort.deadline.map(|deadline| {
+            let now = Instant::now();
+            now + deadline.saturating_duration_since(now) / (kinds - number) as u32
+        });
         let mut evaluations = 0;
         let found: Best = minimise(&variables, effort.evaluations, |values| {
+            if evaluations >= EVALUATIONS_FEWEST && until.is_some_and(|until| Instant::now() >= until) {
+                // No better than the best one, so the search ends where it is.
+                return Ok(f64::INFINITY);
+            }
             evaluations += 1;
             progress.advance(f64::from(evaluations) / f64::from(effort.evaluations));
             // Values that contradict each other are not a valid model.
-            draft(values).model().map_or(Ok(f64::INFINITY), |model| score(evidence, &model))
+            draft(values).model().map_or(Ok(f64::INFINITY), |model| score(evidence, &model, Part::Training))
         })?;
-        tried.push(CandidateError {
-            name: name.to_owned(),
-            score: found.score,
-            evaluations: found.evaluations,
-        });
-        if best.as_ref().is_none_or(|(score, _)| found.score < *score) {
-            best = Some((found.score, draft(&found.values)));
+        let draft = draft(&found.values);
+        let held_back = match draft.model() {
+            Ok(model) if found.score.is_finite() => Some(score(evidence, &model, Part::HeldBack)?),
+            _ => None,
+        };
+        let held_back = held_back.filter(|score| score.is_finite());
+        tried.push(CandidateError { name: name.to_owned(), score: found.score, held_back, evaluations });
+        let chosen_by = held_back.unwrap_or(found.score);
+        if best.as_ref().is_none_or(|(score, _)| chosen_by < *score) {
+            best = Some((chosen_by, draft));
         }
     }
     let none = |error| FitError::NoModel { source_name: source.to_owned(), error };

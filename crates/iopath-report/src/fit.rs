@@ -37,7 +37,7 @@ pub struct FitReport {
     pub rounds: u32,
     /// The figures of the training, to which the parameters were fitted.
     pub training: Vec<FittedFigure>,
-    /// The figures of the workloads held back, which the fit did not use.
+    /// The figures of the workloads held back, to which no parameter was fitted.
     pub held_back: Vec<FittedFigure>,
     /// The error of the model: the deviations of the figures held back.
     pub error: ErrorSummary,
@@ -74,6 +74,9 @@ pub struct CandidateError {
     pub name: String,
     /// The weighted mean deviation of the logarithms from those of the training figures.
     pub score: f64,
+    /// The same for the figures held back, by which the kind is chosen; none if it is not known.
+    #[serde(default)]
+    pub held_back: Option<f64>,
     /// The number of models that were simulated.
     pub evaluations: u32,
 }

@@ -10,12 +10,24 @@ pub(crate) const MECHANICAL_NS: f64 = 1e6;
 /// Far reads of a mechanical device take at least this multiple of near reads.
 pub(crate) const MECHANICAL_RATIO: f64 = 1.25;
 
+/// The cause of the latency, as far as the first workloads show it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LatencyCause {
+    /// Too short for a rotating disk.
+    Electronic,
+    /// A rotating disk: the system says so, or far reads take longer than near ones.
+    Mechanical,
+    /// Long, and the same everywhere: a network, or a disk of which the target is a small part. Models of both are
+    /// tried.
+    Unknown,
+}
+
 /// The use of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     /// The parameters are fitted to it.
     Training,
-    /// The fit does not use it. It shows the error of the model.
+    /// No parameter is fitted to it. It shows the error of the model, and selects the kind.
     HeldBack,
 }
 
@@ -53,11 +65,11 @@ pub(crate) fn cases_of(evidence: &dyn Evidence, part: Part) -> impl Iterator<Ite
 /// it.
 const SMOOTH: f64 = 0.1;
 
-/// The mean deviation of a model from the training figures. Noisy figures have a smaller weight.
-pub(crate) fn score(evidence: &dyn Evidence, model: &ModelTarget) -> Result<f64, FitError> {
-    let predicted = evidence.predict(model, Part::Training)?;
+/// The mean deviation of a model from the figures of a part. Noisy figures have a smaller weight.
+pub(crate) fn score(evidence: &dyn Evidence, model: &ModelTarget, part: Part) -> Result<f64, FitError> {
+    let predicted = evidence.predict(model, part)?;
     let (mut sum, mut weights) = (0.0, 0.0);
-    for (case, predicted) in cases_of(evidence, Part::Training).zip(predicted) {
+    for (case, predicted) in cases_of(evidence, part).zip(predicted) {
         let weight = 1.0 / (0.1 + case.noise.unwrap_or(0.0));
         let deviation = (predicted / case.measured).ln();
         sum += weight * (deviation.hypot(SMOOTH) - SMOOTH);

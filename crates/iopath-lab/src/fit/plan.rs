@@ -8,7 +8,7 @@ use std::time::Duration;
 use iopath_report::Rw;
 use iopath_report::size::format_size;
 
-use super::evidence::Part;
+use super::evidence::{LatencyCause, Part};
 use iopath_bench::paths::iopath_direct;
 use iopath_bench::workload::{BlockSize, Depth, End, Repetitions, Workload};
 
@@ -128,23 +128,35 @@ const MECHANICAL_HELD_BACK: &[PlacedRow] = &[
     ((Rw::Write, 64, 8), [0.0, 0.1]),
 ];
 
-/// The workloads for a target of `size_bytes`; without `writes`, only reads. It omits a workload if its block does not
-/// fit the alignment of the target, or if its part of the target is too small.
-pub(crate) fn plan(size_bytes: u64, align_bytes: u32, is_mechanical: bool, writes: bool) -> Vec<Planned> {
+/// The workloads for a target of `size_bytes`; without `writes`, only reads. A target whose latency has an unknown
+/// cause gets those of both kinds. It omits a workload if its block does not fit the alignment of the target, or if its
+/// part of the target is too small.
+pub(crate) fn plan(size_bytes: u64, align_bytes: u32, latency: LatencyCause, writes: bool) -> Vec<Planned> {
     let placed: fn(&Row) -> PlacedRow = |row| (*row, ALL);
     let of = |rows: Vec<PlacedRow>, part: Part| {
         let planned =
             move |((rw, kib, depth), share): PlacedRow| planned((rw, kib, depth), share, part, size_bytes);
         rows.into_iter().filter_map(planned)
     };
-    let (training, held_back) = if is_mechanical {
-        (MECHANICAL_TRAINING.to_vec(), MECHANICAL_HELD_BACK.to_vec())
-    } else {
-        (TRAINING.iter().map(placed).collect(), HELD_BACK.iter().map(placed).collect())
-    };
-    let all = of(training, Part::Training).chain(of(held_back, Part::HeldBack));
-    all.filter(|planned| (writes || !planned.rw.writes()) && planned.block_bytes.is_multiple_of(align_bytes))
-        .collect()
+    let (mut training, mut held_back) = (Vec::new(), Vec::new());
+    if latency != LatencyCause::Electronic {
+        training.extend(MECHANICAL_TRAINING);
+        held_back.extend(MECHANICAL_HELD_BACK);
+    }
+    if latency != LatencyCause::Mechanical {
+        training.extend(TRAINING.iter().map(placed));
+        held_back.extend(HELD_BACK.iter().map(placed));
+    }
+    let mut all: Vec<Planned> = Vec::new();
+    for planned in of(training, Part::Training).chain(of(held_back, Part::HeldBack)) {
+        let fits = (writes || !planned.rw.writes()) && planned.block_bytes.is_multiple_of(align_bytes);
+        // Both lists have some workloads. What is in the training is not held back.
+        let is_known = all.iter().any(|known| Planned { part: planned.part, ..known.clone() } == planned);
+        if fits && !is_known {
+            all.push(planned);
+        }
+    }
+    all
 }
 
 fn planned((rw, kib, depth): Row, [from, to]: [f64; 2], part: Part, size_bytes: u64) -> Option<Planned> {
@@ -203,8 +215,8 @@ mod tests {
 
     #[test]
     fn no_workload_is_both_in_the_training_and_held_back() {
-        for is_mechanical in [false, true] {
-            let plan = plan(500 * GIB, 512, is_mechanical, true);
+        for latency in [LatencyCause::Electronic, LatencyCause::Mechanical, LatencyCause::Unknown] {
+            let plan = plan(500 * GIB, 512, latency, true);
             let names =
                 |part| plan.iter().filter(move |planned| planned.part == part).map(ToString::to_string);
             let held_back: Vec<_> = names(Part::HeldBack).collect();
@@ -221,21 +233,22 @@ mod tests {
 
     #[test]
     fn without_permission_no_workload_writes() {
-        assert!(plan(GIB, 512, false, false).iter().all(|planned| !planned.rw.writes()));
-        assert!(plan(GIB, 512, false, true).iter().any(|planned| planned.rw.writes()));
+        assert!(plan(GIB, 512, LatencyCause::Electronic, false).iter().all(|planned| !planned.rw.writes()));
+        assert!(plan(GIB, 512, LatencyCause::Electronic, true).iter().any(|planned| planned.rw.writes()));
     }
 
     #[test]
     fn a_workload_fits_its_part_of_the_target() {
         for size in [1 << 20, 16 << 20, GIB, u64::MAX >> 10] {
-            for is_mechanical in [false, true] {
-                for planned in plan(size, 4096, is_mechanical, true) {
+            for latency in [LatencyCause::Electronic, LatencyCause::Mechanical, LatencyCause::Unknown] {
+                for planned in plan(size, 4096, latency, true) {
                     let Range { start, end } = planned.range;
                     assert!(end <= size && start + u64::from(planned.block_bytes) * 8 <= end, "{planned}");
                 }
             }
         }
-        let names: Vec<_> = plan(500 * GIB, 512, true, false).iter().map(ToString::to_string).collect();
+        let names: Vec<_> =
+            plan(500 * GIB, 512, LatencyCause::Mechanical, false).iter().map(ToString::to_string).collect();
         assert!(names.iter().any(|name| name == "read 1 MiB depth 2 at 100 GiB of 30 GiB"), "{names:?}");
     }
 }

@@ -11,10 +11,11 @@ use iopath_report::result::TargetFacts;
 
 use super::FitOptions;
 use super::error::FitError;
-use super::evidence::{MECHANICAL_NS, MECHANICAL_RATIO};
+use super::evidence::{LatencyCause, MECHANICAL_NS, MECHANICAL_RATIO};
 use super::plan::{Planned, Slice};
 use super::workloads::measure;
 use crate::campaign::target::{SCRATCH_BYTES_MIN, probe_scratch, scratch, scratch_bytes};
+use iopath_bench::export::is_remote;
 use iopath_bench::model::is_model;
 use iopath_bench::paths::iopath_direct;
 use iopath_bench::progress::Progress;
@@ -72,7 +73,9 @@ pub(super) fn prepare(options: &FitOptions, progress: &mut dyn Progress) -> Resu
         ..Workload::default()
     };
     let is_model = is_model(&options.source);
-    let info = if is_model { None } else { Some(inspect(&options.source)?) };
+    // A model and an export are no names of files.
+    let has_name = !is_model && !is_remote(&options.source);
+    let info = if has_name { Some(inspect(&options.source)?) } else { None };
     if let Some(directory) = info.filter(|info| info.kind == Kind::Directory) {
         let (probe, speed) = probe_scratch(&directory)?;
         probe.direct_align_bytes()?;
@@ -98,12 +101,12 @@ pub(super) fn too_small(target: &Path, has: u64) -> FitError {
 
 /// The result of the first workloads.
 pub(super) struct Probe {
-    pub(super) is_mechanical: bool,
+    pub(super) latency: LatencyCause,
     /// The time of each workload.
     pub(super) slice: Duration,
 }
 
-/// Measures far and near reads. Returns whether the latency is mechanical, and the time of a run with enough transfers.
+/// Measures far and near reads. Returns the cause of the latency, and the time of a run with enough transfers.
 pub(super) fn probe(
     target: &Target,
     lab: Option<&Lab>,
@@ -127,9 +130,13 @@ pub(super) fn probe(
     let is_far = near.is_some_and(|near| latency > MECHANICAL_RATIO * near);
     let facts = target.facts().and_then(|facts| facts.disk);
     let is_rotational = facts.is_some_and(|disk| disk.rotational == Some(true));
-    let is_mechanical = latency > MECHANICAL_NS && (is_far || is_rotational);
+    let cause = match latency > MECHANICAL_NS {
+        false => LatencyCause::Electronic,
+        true if is_far || is_rotational => LatencyCause::Mechanical,
+        true => LatencyCause::Unknown,
+    };
     let slice = Duration::from_nanos((latency * 250.0) as u64);
-    Ok(Probe { is_mechanical, slice: slice.clamp(Duration::from_millis(150), Duration::from_millis(2500)) })
+    Ok(Probe { latency: cause, slice: slice.clamp(Duration::from_millis(150), Duration::from_millis(2500)) })
 }
 
 /// The largest request that the queue sends to the target.
@@ -137,6 +144,9 @@ pub(super) fn request_max_bytes(target: &Target) -> u64 {
     const UNKNOWN: u64 = 1 << 20;
     if let Some(model) = target.model() {
         return model.model().limits().request_bytes_max;
+    }
+    if let Some(volume) = target.remote().and_then(|remote| remote.volume(&iopath::Options::new()).ok()) {
+        return volume.facts().request_bytes_max;
     }
     let volume = target.file().and_then(|file| Volume::open(file, &iopath::Options::new()).ok());
     volume.map_or(UNKNOWN, |volume| volume.facts().request_bytes_max)

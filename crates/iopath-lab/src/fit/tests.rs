@@ -11,7 +11,7 @@ use super::*;
 use iopath_bench::progress::Silent;
 
 /// Enough for a fit in a build without optimisation.
-const EFFORT: Effort = Effort { ios_max: 150, evaluations: 100 };
+const EFFORT: Effort = Effort { ios_max: 150, evaluations: 100, deadline: None };
 
 fn options(source: &str) -> FitOptions {
     FitOptions { source: source.into(), time: DEFAULT_TIME, overwrite: false }
@@ -23,7 +23,8 @@ fn fitted(source: &str) -> Fit {
 
 /// A fit of few simulations.
 fn fitted_quickly(source: &str) -> Fit {
-    fit_target(&options(source), Effort { ios_max: 50, evaluations: 30 }, &mut Silent).unwrap()
+    fit_target(&options(source), Effort { ios_max: 50, evaluations: 30, deadline: None }, &mut Silent)
+        .unwrap()
 }
 
 /// The fitted file is a model with the stated parameters, and its error on the figures held back is within `limit`.
@@ -61,6 +62,45 @@ fn a_rotating_disk_is_recovered() {
 }
 
 #[test]
+fn a_disk_whose_near_and_far_reads_take_the_same_time_is_a_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("level.toml");
+    // No seek is longer than another, and a model states no rotation as sysfs does.
+    let text = "base = \"sata-2006\"\nseek_track_ms = 6\nseek_average_ms = 6.2\nseek_full_ms = 6.4\n";
+    std::fs::write(&file, text).unwrap();
+    let fit = fitted(&format!("model:{}", file.display()));
+    let table = fit.report.text(View::plain(None));
+    check(&fit, "disk", 0.20);
+    let sequential = |figure: &&FittedFigure| figure.rw == "read";
+    for figure in fit.report.held_back.iter().filter(sequential) {
+        assert!(figure.deviation.abs() < 0.5, "{table}");
+    }
+    let names: Vec<&str> = fit.report.candidates.iter().map(|one| one.name.as_str()).collect();
+    assert!(names.contains(&"flash") && names.iter().any(|name| name.starts_with("cloud")), "{names:?}");
+}
+
+#[test]
+fn a_search_ends_at_its_deadline_with_the_best_model_so_far() {
+    let effort = Effort { ios_max: 50, evaluations: 1000, deadline: Some(Instant::now()) };
+    let fit = fit_target(&options("model:cloud"), effort, &mut Silent).unwrap();
+    assert!(
+        fit.report.candidates.iter().all(|one| one.evaluations == EVALUATIONS_FEWEST),
+        "{:?}",
+        fit.report.candidates
+    );
+    Model::parse("fitted.toml", &fit.file).unwrap();
+}
+
+#[test]
+fn a_round_ends_within_the_time_of_the_measurement() {
+    for workloads in [1, 37, 66] {
+        let left = Duration::from_secs(56);
+        assert!(slice_max(left, workloads) * workloads as u32 <= left);
+    }
+    assert_eq!(slice_max(Duration::ZERO, 37), SLICE_MIN);
+}
+
+#[test]
 fn a_server_that_takes_batches_is_recovered() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("batches.toml");
@@ -82,7 +122,12 @@ fn a_model_has_the_size_of_its_target() {
     for gib in ["0.912109375", "465.7617416381836"] {
         std::fs::write(&file, format!("base = \"cloud\"\ncapacity_gib = {gib}\n")).unwrap();
         let source = format!("model:{}", file.display());
-        let fit = fit_target(&options(&source), Effort { ios_max: 50, evaluations: 5 }, &mut Silent).unwrap();
+        let fit = fit_target(
+            &options(&source),
+            Effort { ios_max: 50, evaluations: 5, deadline: None },
+            &mut Silent,
+        )
+        .unwrap();
         let model = Model::parse("fitted.toml", &fit.file).unwrap();
         let text = std::fs::read_to_string(&file).unwrap();
         let measured = Model::parse("odd.toml", &text).unwrap().capacity();
