@@ -142,7 +142,9 @@ mod tests {
         assert_eq!(counted(Memory::Contiguous, 0, &[(0, 4096), (8192, 4096)]), 2);
         assert_eq!(counted(Memory::Contiguous, 0, &[(0, 1280 * KIB), (1280 * KIB, 4096)]), 2);
         let mut counter = Counter::new(1280 * KIB, 0, Memory::Contiguous, false);
-        pieces.iter().for_each(|(start, bytes)| counter.add(Extent::from_bytes(*start, *bytes).unwrap(), 0));
+        for (start, bytes) in &pieces {
+            counter.add(Extent::from_bytes(*start, *bytes).unwrap(), 0);
+        }
         assert_eq!(counter.count(), 4);
     }
 }
