@@ -28,7 +28,7 @@ pub use alignment::{AlignmentSource, DioAlignment, DioError};
 pub use beneath::{Beneath, Submitter};
 pub use disk::{Discard, Disk, Partition, Scheduler, WriteCache};
 pub use extents::{ExtentError, FileExtent};
-pub use guard::{Refusal, lock, may_overwrite, open_exclusive, refusals};
+pub use guard::{FileLock, Refusal, lock, may_overwrite, open_exclusive, refusals};
 pub use residency::{Residency, ResidencyError, drop_cached, drop_cached_down_to, residency};
 pub use roots::{DeviceNumber, FileId, Roots, TableError};
 

@@ -24,7 +24,7 @@ use crate::source::cache::{self, OpenedCache};
 use crate::source::{Backing, Source};
 use iopath_core::{IoError, Op, SECTOR_BYTES};
 use iopath_os::sync::{Mutex, MutexGuard};
-use iopath_os::target::Target;
+use iopath_os::target::{FileLock, Target};
 use iopath_os::{Buffered, MemoryDisk, Remote};
 use std::fmt;
 use std::fs::File;
@@ -111,6 +111,8 @@ struct VolumeShared {
     /// The length of the file, if it was extended beyond the size for cheap appends (see `volume/extend.rs`). Otherwise
     /// at most the size. Changes only under the lock `resizing`.
     file_bytes: AtomicU64,
+    /// Dropped last: the page cache writes to the file when it is dropped.
+    _lock: Option<FileLock>,
 }
 
 impl Volume {
@@ -120,7 +122,11 @@ impl Volume {
     /// [`OpenError`] if the target is missing, in use, or does not support the options.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self, OpenError> {
         let (source, target) = Source::open(path.as_ref(), options)?;
-        Self::of(source, target)
+        let lock = match &source.backing {
+            Backing::File(file) if options.lock => Some(FileLock::of(Arc::clone(file))),
+            _ => None,
+        };
+        Self::of_locked(source, target, lock)
     }
 
     /// A volume on a file or block device that the program has opened, for reading, or for reading and writing with
@@ -179,6 +185,10 @@ impl Volume {
     }
 
     fn of(source: Source, target: Target) -> Result<Self, OpenError> {
+        Self::of_locked(source, target, None)
+    }
+
+    fn of_locked(source: Source, target: Target, lock: Option<FileLock>) -> Result<Self, OpenError> {
         if target.size_bytes > SIZE_BYTES_MAX {
             return Err(OpenError::TooLarge { path: target.path, size_bytes: target.size_bytes });
         }
@@ -208,8 +218,18 @@ impl Volume {
         let resizes = AtomicU64::new(0);
         let resizing = Mutex::new(());
         let file_bytes = AtomicU64::new(0);
-        let shared =
-            VolumeShared { source, facts, shards, cache, bounce, size_bytes, resizes, resizing, file_bytes };
+        let shared = VolumeShared {
+            source,
+            facts,
+            shards,
+            cache,
+            bounce,
+            size_bytes,
+            resizes,
+            resizing,
+            file_bytes,
+            _lock: lock,
+        };
         Ok(Self { shared: Arc::new(shared) })
     }
 

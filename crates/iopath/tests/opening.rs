@@ -73,6 +73,31 @@ fn a_file_without_a_path_becomes_a_volume() {
     assert_eq!(std::fs::read(&path).unwrap(), b"another file");
 }
 
+/// Databases close and open a file again: the kernel would release the lock only after it has ended the ring.
+#[test]
+fn a_closed_volume_has_released_its_lock() {
+    let Some((_directory, path)) = scratch(1 << 16) else { return };
+    let try_lock = || {
+        // A lock of the process also conflicts with a lock of an open file of the same process.
+        let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        rustix::fs::fcntl_lock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)
+    };
+    if try_lock().is_err() {
+        return eprintln!("skipped: the filesystem has no locks");
+    }
+    for round in 0..50 {
+        let mode = [IoMode::Direct, IoMode::Buffered][round % 2];
+        let volume = Volume::open(&path, &options().write(true).lock(true).mode(mode)).unwrap();
+        volume.write_at(&filled(PAGE, round as u64), 0).unwrap();
+        try_lock().unwrap_err();
+        let clone = volume.clone();
+        drop(volume);
+        try_lock().unwrap_err();
+        drop(clone);
+        try_lock().unwrap();
+    }
+}
+
 #[test]
 fn a_new_file_must_not_exist_and_gets_the_permissions_of_the_options() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

@@ -91,7 +91,12 @@ impl Files {
     /// The page cache of each database has 64 MiB, or as many bytes as `IOPATH_VFS_CACHE_BYTES` states.
     pub fn from_env() -> Self {
         let given = std::env::var(CACHE_VARIABLE).ok().and_then(|bytes| bytes.parse().ok());
-        Self { cache_bytes: given.unwrap_or(CACHE_BYTES) }
+        Self::with_cache(given.unwrap_or(CACHE_BYTES))
+    }
+
+    /// The page cache of each database has this size.
+    pub const fn with_cache(bytes: u64) -> Self {
+        Self { cache_bytes: bytes }
     }
 
     fn options(&self, path: &Path, role: Role) -> Options {

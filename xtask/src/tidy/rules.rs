@@ -41,7 +41,7 @@ pub(super) const RULES: &[Rule] = &[
 
 const CORE: &str = "crates/iopath-core/src/";
 const ELEVATORS: &str = "crates/iopath-core/src/block/elevator/";
-/// The places that may have `unsafe`: the system, the pointers of C programs, and the call that SQLite loads.
+/// The places that may have `unsafe`: the system, the pointers of C programs, and the call that `SQLite` loads.
 const PLACES_WITH_UNSAFE: [&str; 3] =
     ["crates/iopath-os/", "crates/iopath-capi/", "embedding/sqlite/src/extension.rs"];
 const LINES_MAX: usize = 600;

@@ -176,6 +176,15 @@ pub(super) fn lock(file: &File, is_exclusive: bool) -> io::Result<bool> {
     }
 }
 
+/// Releases the locks of the open file description of `file`, also while other descriptors or an `io_uring` instance
+/// refer to it.
+pub(super) fn unlock(file: &File) -> io::Result<()> {
+    let lock = whole_file(libc::F_UNLCK);
+    // SAFETY: as in `lock`.
+    let rc = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
+    errno_if_negative(rc)
+}
+
 /// A record lock of this type on a whole file: a length of 0 extends to its end, also after growth. Calls for locks of
 /// open files require a process id of 0.
 const fn whole_file(lock_type: i32) -> libc::flock {

@@ -7,6 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -216,6 +217,25 @@ pub fn lock(target: &Target, file: &File, is_exclusive: bool) -> Result<(), Refu
         Ok(true) | Err(_) => None,
     };
     unless_locked(target, file, conflict)
+}
+
+/// A lock of [`lock`], which its drop releases at once. Without it, the kernel releases the lock when it closes the
+/// file, for an `io_uring` instance a moment after the program has closed it.
+#[derive(Debug)]
+pub struct FileLock(Arc<File>);
+
+impl FileLock {
+    /// The lock that `file` has.
+    pub const fn of(file: Arc<File>) -> Self {
+        Self(file)
+    }
+}
+
+impl Drop for FileLock {
+    fn drop(&mut self) {
+        // A failure is harmless: the lock ends with the file.
+        let _ = ffi::unlock(&self.0);
+    }
 }
 
 /// Refuses a target while `conflict` returns the process id of a conflicting lock, or -1 for a lock of an open file.
