@@ -7,7 +7,7 @@ use std::ops::{Add, Sub};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use iopath_os::target::{Beneath, Submitter, Target, drop_cached_down_to};
+use iopath_os::target::{Beneath, Submitter, Target, Transform, drop_cached_down_to};
 
 use crate::counters::{DiskCounters, KernelThreadsIo, ProcessIo};
 use crate::error::BenchError;
@@ -135,6 +135,7 @@ pub struct Storage {
     /// The target first, then the files beneath it.
     caches: Vec<Cache>,
     counter: Counter,
+    transforms: Vec<Transform>,
 }
 
 /// A file or device with pages in the page cache.
@@ -166,15 +167,16 @@ enum Counter {
 impl Storage {
     /// For a path without a target.
     pub(crate) fn none() -> Self {
-        Self { caches: Vec::new(), counter: Counter::None }
+        Self { caches: Vec::new(), counter: Counter::None, transforms: Vec::new() }
     }
 
     /// For the first `size_bytes` of a target.
     pub(crate) fn of(target: &Target, size_bytes: u64) -> Self {
-        let Beneath { cached_files, disks, submitter } = Beneath::of(target);
+        let Beneath { cached_files, disks, submitter, transforms } = Beneath::of(target);
         let cache = |path: PathBuf, end| Cache { path, end, stayed: AtomicU64::new(0) };
         let own = std::iter::once(cache(target.path.clone(), size_bytes));
         Self {
+            transforms,
             caches: own.chain(cached_files.into_iter().map(|path| cache(path, u64::MAX))).collect(),
             counter: match (submitter, target.backing.disk()) {
                 (Submitter::Caller, _) => Counter::Process,
@@ -186,6 +188,11 @@ impl Storage {
                 (Submitter::Unknown, _) => Counter::None,
             },
         }
+    }
+
+    /// Layers beneath the target that change the bytes.
+    pub fn transforms(&self) -> &[Transform] {
+        &self.transforms
     }
 
     /// Files beneath the target that the kernel reads through the page cache.

@@ -1,7 +1,7 @@
-//! Warnings about a measurement: memory served it, the machine was busy, repetitions differ. Does not change the
-//! figures.
+//! Warnings about a measurement: memory served it, a layer changes its bytes, the CPU limits it, the machine was busy,
+//! repetitions differ. Does not change the figures.
 
-use iopath_report::result::{CacheUse, Connections, Repeat};
+use iopath_report::result::{CacheUse, Connections, Repeat, ThreadUse};
 use iopath_report::stats::Summary;
 
 use crate::conditions::{Conditions, Repeated};
@@ -14,6 +14,9 @@ pub const CV_MAX: f64 = 0.10;
 
 /// A warning is issued if other programs use more than this share of the CPUs.
 const IDLE_BUSY_MAX: f64 = 0.05;
+
+/// A warning is issued if the threads of the jobs, or all CPUs, are busy for this share of the time.
+const CPU_SHARE_MIN: f64 = 0.9;
 
 /// A warning is issued below this share of the rate that a run was to keep.
 const RATE_MIN: f64 = 0.98;
@@ -32,7 +35,8 @@ pub(crate) fn warnings(
     warnings.extend(served.into_iter().flat_map(|served| served.reasons.iter().cloned()));
     warnings.extend(not_warm(conditions, repeated));
     warnings.extend(unwritten(conditions));
-    warnings.extend(compressed(conditions));
+    warnings.extend(transformed(conditions));
+    warnings.extend(cpu_limit(conditions, repeated, repeats));
     warnings.extend(busy(conditions));
     warnings.extend(variation(repeats));
     warnings.extend(below_rate(conditions, repeats));
@@ -86,12 +90,49 @@ fn unwritten(conditions: &Conditions) -> Option<String> {
     ))
 }
 
-/// A user's file may have compressible content; a scratch file does not.
-fn compressed(conditions: &Conditions) -> Option<String> {
-    let filesystem =
-        conditions.target.info()?.filesystem.as_ref().filter(|_| !conditions.target.is_scratch())?;
-    filesystem.compresses().then(|| {
-        format!("{} compresses: the disk transfers fewer bytes than the run counts", filesystem.name)
+/// Layers that encrypt, compress or deduplicate. A user's file may have compressible content; a scratch file does not.
+fn transformed(conditions: &Conditions) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for target in conditions.target.each() {
+        for transform in target.storage().transforms() {
+            let text = transform.to_string();
+            if !(transform.depends_on_content() && target.is_scratch() || found.contains(&text)) {
+                found.push(text);
+            }
+        }
+    }
+    found
+}
+
+/// Whether the generator or the machine, and not the storage, limits the rate. Of workloads that wait for nothing else:
+/// a rate or a think time leaves the CPU idle, and polling keeps it busy.
+fn cpu_limit(conditions: &Conditions, repeated: &[Repeated], repeats: &[Repeat]) -> Option<String> {
+    let host = conditions.host?;
+    let workload = conditions.workload;
+    let is_of_storage = conditions.path().needs_target && !workload.warm;
+    if !is_of_storage || workload.is_paced() || workload.polling.completions {
+        return None;
+    }
+    let threads = f64::from(workload.jobs.get()) * conditions.target.count() as f64;
+    let seconds: f64 = repeated.iter().map(|repeat| repeat.measured.seconds).sum();
+    let used = |use_: Option<ThreadUse>| use_.map(|used| used.user_seconds + used.system_seconds);
+    let of_threads: Option<f64> = repeated.iter().map(|repeat| used(repeat.measured.threads)).sum();
+    let share = of_threads.map(|used| used / (seconds * threads)).filter(|share| share.is_finite());
+    if let Some(share) = share.filter(|share| *share >= CPU_SHARE_MIN) {
+        return Some(format!(
+            "the CPU, not the storage, is the limit: the threads of the jobs were busy for {:.0}% of the time; use more \
+             jobs (--numjobs), larger blocks, or a path that costs less",
+            share.min(1.0) * 100.0
+        ));
+    }
+    let machine: Option<f64> = repeats.iter().map(|repeat| repeat.cpu.map(|cpu| cpu.machine_seconds)).sum();
+    let busy = machine? / repeats.iter().map(|repeat| repeat.seconds).sum::<f64>();
+    let cores = f64::from(host.cores);
+    (busy >= CPU_SHARE_MIN * cores).then(|| {
+        format!(
+            "the CPU may be the limit: during the run, the machine used {busy:.2} of its {cores} CPUs, kernel threads and \
+             interrupts included"
+        )
     })
 }
 
@@ -139,7 +180,7 @@ mod tests {
     use crate::paths::find_path;
     use crate::served::served;
     use crate::workload::{Depth, Workload};
-    use iopath_report::result::Latency;
+    use iopath_report::result::{Cpu, Latency};
 
     fn repeat(bytes_per_second: f64) -> Repeat {
         let latency_ns = Latency { min: 0, mean: 0.0, p50: 0, p90: 0, p99: 0, p999: 0, max: 0 };
@@ -176,6 +217,36 @@ mod tests {
     #[test]
     fn a_good_measurement_has_no_warning() {
         assert_eq!(warned("kernel-uring", 0.05, 99 * MIB, [100.0, 105.0]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn threads_that_are_always_busy_and_a_machine_without_idle_time_are_named() {
+        let warned = |thread_seconds: f64, machine_seconds: f64, think: bool| {
+            let mut workload = Workload { path: find_path("kernel-uring").unwrap(), ..Workload::default() };
+            if think {
+                workload.think = std::time::Duration::from_millis(1);
+            }
+            let (target, host) = (Target::none(100 * MIB), host(0.0));
+            let conditions = Conditions { workload: &workload, target: &target, host: Some(&host) };
+            let mut repeated = [repeated([100 * MIB, 0], Some([100 * MIB, 0]))];
+            let half = thread_seconds / 2.0;
+            repeated[0].measured.threads =
+                Some(ThreadUse { user_seconds: half, system_seconds: half, context_switches: 1 });
+            let cpu = Cpu {
+                user_seconds: half,
+                system_seconds: half,
+                machine_seconds,
+                seconds_per_gib: 1.0,
+                microseconds_per_io: 1.0,
+            };
+            cpu_limit(&conditions, &repeated, &[Repeat { cpu: Some(cpu), ..repeat(100.0) }])
+        };
+        assert_eq!(warned(0.5, 1.2, false), None);
+        let text = warned(0.97, 1.2, false).unwrap();
+        assert!(text.contains("the CPU, not the storage, is the limit") && text.contains("97%"), "{text}");
+        let text = warned(0.5, 1.9, false).unwrap();
+        assert!(text.contains("the machine used 1.90 of its 2 CPUs"), "{text}");
+        assert_eq!(warned(0.97, 1.9, true), None, "a think time leaves no limit to find");
     }
 
     #[test]

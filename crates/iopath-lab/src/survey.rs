@@ -273,6 +273,13 @@ fn facts_of(target: &Target, host: Option<&Host>) -> Facts {
         cached_files: target.storage().cached_files().map(Path::to_owned).collect(),
         unwritten: target.unwritten(),
         compressing: compressing.map(|filesystem| filesystem.name.clone()),
+        transforms: target
+            .storage()
+            .transforms()
+            .iter()
+            .filter(|one| !(one.depends_on_content() && target.is_scratch()))
+            .map(ToString::to_string)
+            .collect(),
         engine: match target.remote() {
             Some(_) => Some(EngineFacts { name: "remote".to_owned(), fallback: None }),
             None => target.file().and_then(engine_facts),

@@ -14,6 +14,7 @@ pub mod residency;
 pub mod roots;
 pub mod signature;
 pub mod swaps;
+mod transform;
 mod usage;
 
 use std::fs::{File, OpenOptions};
@@ -31,6 +32,7 @@ pub use extents::{ExtentError, FileExtent};
 pub use guard::{FileLock, Refusal, lock, may_overwrite, open_exclusive, refusals};
 pub use residency::{Residency, ResidencyError, drop_cached, drop_cached_down_to, residency};
 pub use roots::{DeviceNumber, FileId, Roots, TableError};
+pub use transform::{Effect, Transform};
 
 use mounts::{Mount, Mounts};
 
@@ -109,7 +111,8 @@ impl Filesystem {
     pub fn compresses(&self) -> bool {
         self.options.split(',').any(|option| {
             let name = option.split('=').next().unwrap_or(option);
-            matches!(name, "compress" | "compress-force" | "compress_algorithm") && !option.ends_with("=no")
+            let is_off = option.ends_with("=no") || option.ends_with("=none");
+            matches!(name, "compress" | "compress-force" | "compress_algorithm" | "compression") && !is_off
         })
     }
 }

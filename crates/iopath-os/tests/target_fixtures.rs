@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use iopath_os::target::disk::Disk;
 use iopath_os::target::guard::refusals_in;
 use iopath_os::target::{
-    Backing, Beneath, DeviceNumber, FileId, Kind, Refusal, Roots, Scheduler, Submitter, TableError, Target,
-    WriteCache,
+    Backing, Beneath, DeviceNumber, Effect, FileId, Filesystem, Kind, Refusal, Roots, Scheduler, Submitter,
+    TableError, Target, WriteCache,
 };
 use tempfile::TempDir;
 
@@ -262,4 +262,65 @@ fn beneath_a_mapped_device_lie_its_disks_and_the_image_of_a_loop_device() {
     assert_eq!(beneath().cached_files, Vec::<PathBuf>::new(), "direct I/O needs no page");
     machine.write("sys/devices/virtual/dm-0/slaves/sdz", "");
     assert_eq!(beneath().submitter, Submitter::Unknown, "a member that sysfs does not show");
+}
+
+#[test]
+fn layers_that_encrypt_compress_or_deduplicate_are_found_on_the_way_down() {
+    let machine = Machine::new();
+    let dm = |minor| DeviceNumber { major: 252, minor };
+    for (minor, uuid) in [
+        (0, "CRYPT-LUKS2-0123456789abcdef-secret"),
+        (1, "LVM-abcdef"),
+        (2, "CRYPT-VERITY-0123-root"),
+        (3, "VDO-0123"),
+        (4, "LVM-0123456789-vpool"),
+        (5, "CRYPT-PLAIN-swap"),
+    ] {
+        machine.device(&format!("devices/virtual/block/dm-{minor}"), dm(minor), 2048 * 80);
+        machine.write(&format!("sys/devices/virtual/block/dm-{minor}/dm/uuid"), uuid);
+    }
+    machine.device("devices/virtual/block/zram0", DeviceNumber { major: 253, minor: 0 }, 2048);
+    machine.device("devices/virtual/block/zd16", DeviceNumber { major: 230, minor: 16 }, 2048);
+    // A logical volume on an encrypted device.
+    machine.write("sys/devices/virtual/block/dm-1/slaves/dm-0", "");
+    machine.write("sys/class/block/dm-0/dev", &dm(0).to_string());
+    let found = |device: DeviceNumber| -> Vec<(String, Effect)> {
+        let beneath = Beneath::find(&machine.roots(), &machine.target(device));
+        beneath.transforms.into_iter().map(|one| (one.layer, one.effect)).collect()
+    };
+    let one = |layer: &str, effect| vec![(layer.to_owned(), effect)];
+    assert_eq!(found(dm(0)), one("dm-0 (dm-crypt, LUKS2)", Effect::Encrypts));
+    assert_eq!(found(dm(1)), one("dm-0 (dm-crypt, LUKS2)", Effect::Encrypts));
+    assert_eq!(found(dm(2)), []);
+    assert_eq!(found(dm(3)), one("dm-3 (VDO)", Effect::Deduplicates));
+    assert_eq!(found(dm(4)), one("dm-4 (VDO)", Effect::Deduplicates));
+    assert_eq!(found(dm(5)), one("dm-5 (dm-crypt, PLAIN)", Effect::Encrypts));
+    assert_eq!(found(DeviceNumber { major: 253, minor: 0 }), one("zram0 (memory)", Effect::Compresses));
+    assert_eq!(
+        found(DeviceNumber { major: 230, minor: 16 }),
+        one("zd16 (a volume of ZFS)", Effect::MayReduce)
+    );
+    assert_eq!(found(SDA1), []);
+    for (name, options, effect) in [
+        ("btrfs", "rw,compress=zstd:3", Some(Effect::Compresses)),
+        ("btrfs", "rw,compress=no", None),
+        ("bcachefs", "rw,compression=lz4", Some(Effect::Compresses)),
+        ("bcachefs", "rw,compression=none", None),
+        ("zfs", "rw,xattr", Some(Effect::MayReduce)),
+        ("ecryptfs", "rw", Some(Effect::Encrypts)),
+        ("ext4", "rw", None),
+    ] {
+        let filesystem = Filesystem {
+            name: name.to_owned(),
+            mount_point: PathBuf::from("/data"),
+            source: PathBuf::from("none"),
+            options: options.to_owned(),
+            available_bytes: None,
+        };
+        let target = Target { kind: Kind::RegularFile, filesystem: Some(filesystem), ..machine.target(SDA1) };
+        let beneath = Beneath::find(&machine.roots(), &target);
+        let effects: Vec<Effect> = beneath.transforms.iter().map(|one| one.effect).collect();
+        assert_eq!(effects, effect.into_iter().collect::<Vec<_>>(), "{name} {options}");
+        assert!(beneath.transforms.iter().all(|one| one.to_string().contains(&format!("{name} at /data"))));
+    }
 }

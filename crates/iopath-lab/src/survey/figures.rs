@@ -30,6 +30,8 @@ pub(crate) struct Facts {
     pub(crate) unwritten: Option<u64>,
     /// The filesystem, if it compresses and the target is a user's file.
     pub(crate) compressing: Option<String>,
+    /// Layers beneath the target that encrypt, compress or deduplicate, in words.
+    pub(crate) transforms: Vec<String>,
     pub(crate) engine: Option<EngineFacts>,
     pub(crate) cores: u32,
     /// Of the machine.

@@ -3,13 +3,15 @@
 //!
 //! Recommendations are in `findings/advice.rs`, those of random and durable writes in `findings/small_writes.rs`, page
 //! caches in `findings/caches.rs`, anomalies in `findings/anomalies.rs`, the validity of the figures in
-//! `findings/validity.rs`, the confidence in each finding in `findings/confidence.rs`, shared code in
-//! `survey/figures.rs`. A new finding needs a function in one of these files and a row here.
+//! `findings/validity.rs`, other limits than the storage in `findings/limits.rs`, the confidence in each finding in
+//! `findings/confidence.rs`, shared code in `survey/figures.rs`. A new finding needs a function in one of these files
+//! and a row here.
 
 mod advice;
 mod anomalies;
 mod caches;
 mod confidence;
+mod limits;
 mod small_writes;
 mod validity;
 
@@ -73,6 +75,8 @@ pub(crate) static FINDINGS: &[FindingRow] = &[
     FindingRow { id: "dip", find: anomalies::dip },
     FindingRow { id: "cache", find: validity::cache },
     FindingRow { id: "no-disk", find: validity::no_disk },
+    FindingRow { id: "cpu-limit", find: limits::cpu },
+    FindingRow { id: "beneath", find: limits::beneath },
     FindingRow { id: "iopath-kernel", find: validity::iopath_kernel },
     FindingRow { id: "tool-cost", find: validity::tool_cost },
     FindingRow { id: "engine", find: validity::engine },

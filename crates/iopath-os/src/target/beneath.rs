@@ -11,6 +11,7 @@ use rustix::fs::Statx;
 use super::disk::{attribute, node_dir};
 use super::mounts::{Mount, Mounts};
 use super::roots::{DeviceNumber, Roots, unescape_octal};
+use super::transform::Transform;
 use super::{Backing, Disk, Kind, Target};
 
 /// The maximum number of loop devices and device-mapper tables on the way down.
@@ -41,6 +42,8 @@ pub struct Beneath {
     pub disks: Vec<String>,
     /// The thread that submits the I/O.
     pub submitter: Submitter,
+    /// Layers that encrypt, compress or deduplicate, nearest first.
+    pub transforms: Vec<Transform>,
 }
 
 impl Beneath {
@@ -52,11 +55,23 @@ impl Beneath {
     /// [`Beneath::of`] with other roots for sysfs and procfs.
     pub fn find(roots: &Roots, target: &Target) -> Self {
         let submitter = submitter(target);
-        let mut found = Self { cached_files: Vec::new(), disks: Vec::new(), submitter };
+        let mut found =
+            Self { cached_files: Vec::new(), disks: Vec::new(), submitter, transforms: Vec::new() };
+        found.add_transforms(target);
         if let Some(disk) = target.backing.disk() {
             found.descend(roots, disk, LEVELS_MAX);
         }
         found
+    }
+
+    /// Adds the layers of a file: its filesystem, and its own attributes.
+    fn add_transforms(&mut self, target: &Target) {
+        let Some(filesystem) = &target.filesystem else { return };
+        let of_filesystem = Transform::of_filesystem(filesystem);
+        // The attribute of a file on a compressing filesystem states the same.
+        let of_file =
+            if of_filesystem.is_some() { Vec::new() } else { Transform::of_attributes(&target.path) };
+        self.transforms.extend(of_filesystem.into_iter().chain(of_file));
     }
 
     fn descend(&mut self, roots: &Roots, disk: &Disk, levels: u32) {
@@ -64,6 +79,7 @@ impl Beneath {
             self.submitter = Submitter::Unknown;
             return;
         };
+        self.transforms.extend(Transform::of_disk(roots, disk));
         if let Some(file) = &disk.loop_backing {
             self.descend_loop(roots, disk, file, levels);
         } else if disk.slaves.is_empty() {
@@ -90,6 +106,7 @@ impl Beneath {
         if !is_direct {
             self.cached_files.push(backing.path.clone());
         }
+        self.add_transforms(&backing);
         let below = submitter(&backing);
         if below != Submitter::Caller {
             self.submitter = self.submitter.max(below);
