@@ -104,6 +104,17 @@ impl Capabilities {
     }
 }
 
+/// The pages that a path through the kernel's page cache drops after each pass over them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pass {
+    /// The first byte.
+    pub start_bytes: u64,
+    /// The length.
+    pub bytes: u64,
+    /// The bytes that a job transfers in a pass.
+    pub every_bytes: u64,
+}
+
 /// The parameters for opening a path.
 #[derive(Debug, Clone, Copy)]
 pub struct OpenSpec<'a> {
@@ -128,6 +139,8 @@ pub struct OpenSpec<'a> {
     pub engine: Engine,
     /// The hint of the order of accesses through the kernel's page cache.
     pub hint: Option<Hint>,
+    /// The pages that are dropped between passes; none: they stay.
+    pub pass: Option<Pass>,
     /// How a path with [`Capabilities::polls`] finds work.
     pub polling: Polling,
     /// The settings of iopath's page cache, for a path that has it.

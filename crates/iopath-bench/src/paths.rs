@@ -12,6 +12,7 @@ pub mod kernel_mmap;
 pub mod kernel_uring;
 mod noop;
 pub mod null;
+mod passes;
 mod spread;
 
 use iopath_report::UnknownName;

@@ -213,6 +213,7 @@ impl<'a> Group<'a> {
             device_depth: workload.device_depth.map(DeviceDepth::get),
             engine: workload.engine.unwrap_or_default(),
             hint: workload.hint(),
+            pass: workload.pass(target.size_bytes()),
             polling: workload.polling,
             cache: &workload.cache,
             log: match session.log.map(|log| &log.writer) {

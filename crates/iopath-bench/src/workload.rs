@@ -15,7 +15,7 @@ pub use crate::contents::Contents;
 pub use crate::controls::Controls;
 pub use crate::distribution::{BadDistribution, Distribution, Zone};
 use crate::model_host::ModelHost;
-use crate::path::{Direction, PathRow};
+use crate::path::{Direction, Pass, PathRow};
 use crate::paths::kernel_buffered;
 use crate::shape::Shape;
 use crate::steady::SteadyState;
@@ -254,6 +254,8 @@ pub struct Workload {
     pub engine: Option<Engine>,
     /// The hint that the kernel gets of the order of accesses through its page cache.
     pub access_hint: AccessHint,
+    /// Whether a job through the kernel's page cache drops the pages of its target after each pass over them.
+    pub drops_each_pass: bool,
     /// How the job and the kernel find work, on a path that can poll.
     pub polling: Polling,
     /// The settings of iopath's page cache, on a path that has it.
@@ -310,6 +312,7 @@ impl Default for Workload {
             device_depth: None,
             engine: None,
             access_hint: AccessHint::None,
+            drops_each_pass: false,
             polling: Polling::default(),
             cache: CacheSettings::default(),
             log: None,
@@ -321,6 +324,21 @@ impl Default for Workload {
 }
 
 impl Workload {
+    /// The pages that the kernel's page cache drops between passes over a target. Random transfers that do not cover
+    /// the target have no passes.
+    pub(crate) fn pass(&self, size_bytes: u64) -> Option<Pass> {
+        let has_passes = !self.rw.is_random() || self.covers;
+        let bytes = size_bytes.saturating_sub(self.start_bytes);
+        let of_job = if self.rw.is_random() { bytes } else { bytes / u64::from(self.jobs) };
+        // A job of one pass ends before it would drop pages.
+        let is_wanted = self.drops_each_pass && !self.stays_cached() && !self.keeps_caches && has_passes;
+        (is_wanted && of_job > 0).then_some(Pass {
+            start_bytes: self.start_bytes,
+            bytes,
+            every_bytes: of_job,
+        })
+    }
+
     /// The hint for the kernel's page cache.
     pub(crate) fn hint(&self) -> Option<Hint> {
         match self.access_hint {

@@ -55,6 +55,7 @@ impl Job {
         let mut settings = Settings { name, ..Settings::default() };
         // As in fio; a run without a job file has the memory and the hints of most programs.
         settings.workload.access_hint = AccessHint::Pattern;
+        settings.workload.drops_each_pass = true;
         settings.workload.controls.thread.pages = Pages::Ordinary;
         Self { at, settings, given: Vec::new(), inherited: Arc::default(), out_of_range: BTreeMap::new() }
     }

@@ -51,7 +51,8 @@ pub(super) const ROWS: &[OptionRow] = &[
     OptionRow::only_key(
         Yes,
         &["invalidate"],
-        "1, the default: each measurement starts with empty caches; 0 leaves them as they are",
+        "1, the default: each measurement starts with empty caches, and each pass of a job through the kernel's page cache; 0 \
+         leaves them as they are",
         |settings, given| {
             settings.workload.keeps_caches = !given.flag()?;
             Ok(())

@@ -10,8 +10,9 @@ use iopath_os::kernel::{self, Blocking, Hint, OneAtATime, Pages, Polling, Slots}
 use iopath_os::target::DioAlignment;
 use rustix::fs::OFlags;
 
+use super::passes::Passes;
 use crate::error::BenchError;
-use crate::path::{Connection, Done, IoPath, JobSpec, OpenSpec, Transfer};
+use crate::path::{Connection, Done, IoPath, JobSpec, OpenSpec, Pass, Transfer};
 use crate::sync_writes::SyncWrites;
 
 /// Makes the connection of a job from its own descriptor of the file and its buffers.
@@ -28,6 +29,7 @@ pub(super) struct KernelFile {
     pub(super) size_bytes: u64,
     pub(super) polling: Polling,
     pub(super) hint: Option<Hint>,
+    pass: Option<Pass>,
 }
 
 impl KernelFile {
@@ -40,7 +42,8 @@ impl KernelFile {
         if let Some(hint) = hint {
             kernel::hint(&file, hint).map_err(BenchError::io("advise the kernel about", &target))?;
         }
-        Ok(Self { connect, file, target, align_bytes, writes, size_bytes, polling, hint })
+        let pass = spec.pass.filter(|_| !direct);
+        Ok(Self { connect, file, target, align_bytes, writes, size_bytes, polling, hint, pass })
     }
 }
 
@@ -71,8 +74,12 @@ pub(super) fn slots_of(job: &JobSpec) -> Result<Slots, BenchError> {
 impl IoPath for KernelFile {
     fn connect(&self, job: &JobSpec) -> Result<Box<dyn Connection>, BenchError> {
         let slots = slots_of(job)?;
-        let file = self.file.try_clone().map_err(BenchError::io("open again", &self.target))?;
-        (self.connect)(self, file, slots)
+        let again = || self.file.try_clone().map_err(BenchError::io("open again", &self.target));
+        let connection = (self.connect)(self, again()?, slots)?;
+        Ok(match self.pass {
+            None => connection,
+            Some(pass) => Box::new(Passes::new(connection, again()?, pass)),
+        })
     }
 }
 

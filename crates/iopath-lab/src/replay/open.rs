@@ -143,6 +143,7 @@ fn volume(target: &Target, workload: &Workload, request: &ReplayRequest) -> Resu
         device_depth: None,
         engine: workload.engine.unwrap_or_default(),
         hint: None,
+        pass: None,
         polling: workload.polling,
         cache: &CacheSettings::default(),
         log: None,

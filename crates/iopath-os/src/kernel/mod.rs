@@ -20,6 +20,7 @@ mod uring;
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::num::NonZeroU64;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -51,6 +52,15 @@ pub fn hint(file: &File, hint: Hint) -> io::Result<()> {
         Hint::Sequential => Advice::Sequential,
     };
     Ok(fadvise(file, 0, None, advice)?)
+}
+
+/// Drops the clean pages of a range from the page cache.
+///
+/// # Errors
+/// The error of the system.
+pub fn drop_pages(file: &File, start_bytes: u64, bytes: u64) -> io::Result<()> {
+    let Some(length) = NonZeroU64::new(bytes) else { return Ok(()) };
+    Ok(fadvise(file, start_bytes, Some(length), Advice::DontNeed)?)
 }
 
 /// The direction of a transfer.
