@@ -1,5 +1,6 @@
 //! The progress of a measurement, reported to its caller. Does not draw it: the program does.
 
+use iopath_report::result::{Connections, Latencies};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -163,6 +164,31 @@ pub trait Progress {
 
     /// The counters of running jobs, about ten times a second.
     fn sample(&mut self, _sample: &Sample) {}
+
+    /// A repetition is complete.
+    fn completed(&mut self, _completed: &Completed) {}
+}
+
+/// The figures of a complete repetition.
+#[derive(Debug)]
+pub struct Completed<'a> {
+    /// Each target.
+    pub targets: Vec<CompletedTarget>,
+    /// The latencies of all targets.
+    pub latency_ns: &'a Latencies,
+    /// The connections to exports that were lost and established again; none without exports.
+    pub connections: Option<Connections>,
+}
+
+/// The transfers of a target in a repetition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CompletedTarget {
+    /// As in [`JobSample::target`].
+    pub target: String,
+    /// Bytes transferred.
+    pub bytes: u64,
+    /// Transfers.
+    pub ios: u64,
 }
 
 /// A reading of the counters of running jobs. The jobs do not wait for it, so counters of different jobs, and those of

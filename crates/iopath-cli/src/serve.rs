@@ -4,7 +4,8 @@ use crate::args::{ServeArgs, TlsMode};
 use crate::output::Json;
 use crate::stderr::{Stderr, note, note_after};
 use iopath_bench::workload::LogSettings;
-use iopath_lab::serve::{Listen, ServeRequest, ServeTlsRequest, serve};
+use iopath_lab::metrics::{Exporter, serve_metrics};
+use iopath_lab::serve::{Listen, ServeRates, ServeRequest, ServeTlsRequest, serve};
 use iopath_report::exports::{Export, Exports};
 use iopath_report::size::format_size;
 use std::io::{IsTerminal, Write};
@@ -13,6 +14,8 @@ use std::path::{Path, PathBuf};
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let targets: Vec<&Path> = args.target.iter().map(PathBuf::as_path).collect();
     let json = Json::new(&args.json, &targets, args.log.as_deref())?;
+    let exporter =
+        args.metrics.as_ref().map(|place| Exporter::of_option(place, args.json.force)).transpose()?;
     let serving = serve(&ServeRequest {
         targets: args.target.clone(),
         names: args.export.clone(),
@@ -38,9 +41,15 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     if !serving.is_activated || args.json.json.is_some() {
         json.show(|| exports.to_json(), &serving.uris.join("\n"))?;
     }
+    if let Some(address) = exporter.as_ref().and_then(|exporter| exporter.address) {
+        note(format_args!("metrics at http://{address}/metrics"));
+    }
     let is_terminal = std::io::stderr().is_terminal();
     let clear = if is_terminal { "\r\x1b[K" } else { "" };
     let end = serving.run(|rates, messages| {
+        if let Some(exporter) = &exporter {
+            exporter.publish(serve_metrics(rates));
+        }
         for message in messages {
             note_after(clear, message);
         }
@@ -49,6 +58,9 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         }
     })?;
     let totals = end.totals;
+    if let Some(exporter) = &exporter {
+        exporter.publish(serve_metrics(&ServeRates::at_end(totals)));
+    }
     let bytes = format_size(totals.bytes);
     note_after(
         clear,

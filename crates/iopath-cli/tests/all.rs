@@ -30,6 +30,7 @@ mod log;
 mod many;
 mod map;
 mod messages;
+mod metrics;
 mod presets;
 mod record;
 mod refusals;

@@ -4,7 +4,7 @@
 
 pub(crate) mod target;
 
-use iopath_bench::progress::{Progress, Stage};
+use iopath_bench::progress::{Completed, Progress, Stage};
 use iopath_report::random;
 
 /// Separates the order of cells from other random numbers of the same seed.
@@ -39,6 +39,10 @@ impl Progress for OnlyAdvance<'_> {
 
     fn advance(&mut self, done: f64) {
         self.0.advance(done);
+    }
+
+    fn completed(&mut self, completed: &Completed) {
+        self.0.completed(completed);
     }
 }
 

@@ -6,6 +6,7 @@ mod combinations;
 pub mod compare;
 pub mod fit;
 pub mod map;
+pub mod metrics;
 mod modelled;
 pub mod preset;
 pub mod record;

@@ -128,12 +128,22 @@ pub struct ServeRates {
     pub requests_per_s: f64,
     /// Bytes in a second.
     pub bytes_per_s: f64,
+    /// Counters since the start.
+    pub totals: ServeTotals,
 }
 
 impl std::fmt::Display for ServeRates {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { connections, requests_per_s, bytes_per_s } = self;
+        let Self { connections, requests_per_s, bytes_per_s, .. } = self;
         write!(f, "{connections} clients, {requests_per_s:.0} IOPS, {:.1} MB/s", bytes_per_s / 1e6)
+    }
+}
+
+impl ServeRates {
+    /// Those of a server that has ended.
+    #[must_use]
+    pub fn at_end(totals: ServeTotals) -> Self {
+        Self { connections: 0, requests_per_s: 0.0, bytes_per_s: 0.0, totals }
     }
 }
 
@@ -245,6 +255,7 @@ impl Serving {
                 connections: now.connections,
                 requests_per_s: rate(now.requests, before.requests),
                 bytes_per_s: rate(now.bytes, before.bytes),
+                totals: now,
             };
             if now != before {
                 service::status(&rates.to_string());

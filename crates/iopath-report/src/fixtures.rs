@@ -1,5 +1,7 @@
 //! Results with given figures, for tests.
 
+pub mod openmetrics;
+
 use crate::pattern::Rw;
 use crate::result::{Clock, Cpu, Device, FlushResult, Latency, Repeat, RunResult, ServedBy, Spread};
 use crate::stats::Summary;

@@ -13,6 +13,7 @@ pub mod format;
 pub mod html;
 pub mod map;
 pub mod marks;
+pub mod metrics;
 pub mod numbers;
 pub mod pattern;
 pub mod random;

@@ -5,7 +5,7 @@ use crate::conditions::Repeated;
 use crate::engine::{Measured, Ran};
 use crate::error::BenchError;
 use crate::host::memory_available_bytes;
-use crate::progress::Progress;
+use crate::progress::{Completed, CompletedTarget, Progress};
 use crate::runner::{Group, Runner, Session};
 use crate::target::Target;
 use crate::workload::Workload;
@@ -101,7 +101,9 @@ impl<'a> Series<'a> {
                 let mut ran = ran;
                 write_series(&mut ran, *first_job);
                 add(parts, &ran, *has_jobs);
-                all.push(ran.measured());
+                let measured = ran.measured();
+                progress.completed(&completed(group, &measured));
+                all.push(measured);
             }
             if is_cut_off {
                 return Err(BenchError::Interrupted);
@@ -176,4 +178,18 @@ pub fn checked(workload: &Workload, target: &Target) -> Result<Workload, BenchEr
     }
     workload.check_memory_on_model(memory_available_bytes())?;
     Ok(workload)
+}
+/// A repetition for the progress.
+fn completed<'m>(group: &Group, measured: &'m Measured) -> Completed<'m> {
+    let each = if measured.targets.is_empty() { std::slice::from_ref(measured) } else { &measured.targets };
+    let targets = group.volumes.iter().zip(each).map(|(volume, of_target)| CompletedTarget {
+        target: volume.target.file().map_or_else(String::new, |file| file.display().to_string()),
+        bytes: of_target.bytes(),
+        ios: of_target.ios,
+    });
+    Completed {
+        targets: targets.collect(),
+        latency_ns: &measured.latency_ns,
+        connections: measured.connections,
+    }
 }

@@ -6,6 +6,7 @@ use super::show::ShowArgs;
 use clap::Args;
 use iopath_bench::{ModelHost, Workload};
 use iopath_fio::RunSettings;
+use iopath_lab::metrics::MetricsPlace;
 use std::path::PathBuf;
 
 /// Sizes are bytes, or a number with k, m, g, t (powers of 1024).
@@ -24,6 +25,10 @@ pub(crate) struct RunArgs {
     /// Run only this job of JOBFILE. May be repeated
     #[arg(long, value_name = "NAME", requires = "jobfile")]
     pub(crate) section: Vec<String>,
+    /// Publish metrics in the format OpenMetrics: at http://[ADDRESS:]PORT/metrics (a port alone is that of 127.0.0.1),
+    /// or in a file that is replaced every second
+    #[arg(long, value_name = "[ADDRESS:]PORT|FILE")]
+    pub(crate) metrics: Option<MetricsPlace>,
     #[command(flatten)]
     pub(crate) options: OptionArgs,
     #[command(flatten)]

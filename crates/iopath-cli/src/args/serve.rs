@@ -5,6 +5,7 @@ use super::values::{count, elevator, log_file, size};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use iopath_core::elevator::ElevatorSpec;
+use iopath_lab::metrics::MetricsPlace;
 use iopath_lab::serve::{Listen, ServeMode, parse_listen};
 use std::path::PathBuf;
 
@@ -81,6 +82,10 @@ pub(crate) struct ServeArgs {
     /// End when the parent process has ended. Default only if a program other than a service manager passed the sockets
     #[arg(long)]
     pub(crate) exit_with_parent: bool,
+    /// Publish metrics in the format OpenMetrics: at http://[ADDRESS:]PORT/metrics (a port alone is that of 127.0.0.1),
+    /// or in a file that is replaced every second
+    #[arg(long, value_name = "[ADDRESS:]PORT|FILE")]
+    pub(crate) metrics: Option<MetricsPlace>,
     #[command(flatten)]
     pub(crate) json: JsonArgs,
 }

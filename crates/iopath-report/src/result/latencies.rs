@@ -82,6 +82,17 @@ impl Latencies {
         histogram
     }
 
+    /// The lowest latency of each class that is not empty, in rising order, with the number of its latencies.
+    pub fn classes(&self) -> impl Iterator<Item = (u64, u64)> {
+        let chunks = self.chunks.iter().enumerate();
+        chunks.flat_map(|(number, chunk)| {
+            let counts = chunk.iter().flat_map(|chunk| chunk.iter().enumerate());
+            counts
+                .filter(|(_, count)| **count > 0)
+                .map(move |(index, count)| (lowest_of((number * CHUNK + index) as u64), *count))
+        })
+    }
+
     /// The latencies in the classes of fio, which are coarser: the middle of each class that is not empty, in rising
     /// order, with the number of its latencies.
     pub fn fio_bins(&self) -> BTreeMap<u64, u64> {
