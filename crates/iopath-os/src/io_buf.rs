@@ -32,9 +32,17 @@ pub use bounced::JobBuf;
 /// No method of this trait panics, and each returns the same value every time, except that [`IoBuf::set_init`] adds
 /// initialised bytes.
 ///
+/// Other processes may change the memory of a type with [`IoBuf::IS_SHARED`]. Then only the kernel accesses it, and
+/// code that copies by address.
+///
 /// The memory lies outside of the value: an array is no `IoBuf`. The first [`IoBuf::init_bytes`] bytes from
 /// [`IoBuf::start`] on are initialised.
 pub unsafe trait IoBuf: 'static {
+    /// Whether other processes may change the bytes at any time: see [`SharedBuf`](crate::SharedBuf). No reference to
+    /// such bytes may exist, so only a queue whose device passes the addresses to the kernel accepts them.
+    #[doc(hidden)]
+    const IS_SHARED: bool = false;
+
     /// The first byte.
     fn start(&self) -> NonNull<u8>;
 
@@ -63,7 +71,11 @@ pub unsafe trait IoBuf: 'static {
 pub trait IoBufMut: IoBuf {}
 
 /// The initialised bytes of a buffer.
+///
+/// # Panics
+/// If other processes may change the bytes: a bug of the caller.
 pub fn init_of<B: IoBuf>(buffer: &B) -> &[u8] {
+    assert!(!B::IS_SHARED, "no reference to memory that other processes may change");
     // SAFETY: the contract of `IoBuf`: allocated and initialised, and nobody changes the bytes while `buffer` is
     // borrowed.
     unsafe { std::slice::from_raw_parts(buffer.start().as_ptr(), buffer.init_bytes()) }
@@ -80,9 +92,10 @@ pub fn space_bytes<B: IoBuf>(buffer: &mut B) -> usize {
     buffer.space().map_or(0, NonNull::len)
 }
 
-/// Zeroes the first `bytes` bytes of the space, and returns them. `None` if the space is shorter.
+/// Zeroes the first `bytes` bytes of the space, and returns them. `None` if the space is shorter, or shared with other
+/// processes.
 pub fn zeroed<B: IoBuf>(buffer: &mut B, bytes: usize) -> Option<&mut [u8]> {
-    let space = buffer.space().filter(|space| space.len() >= bytes)?;
+    let space = buffer.space().filter(|space| !B::IS_SHARED && space.len() >= bytes)?;
     // SAFETY: the space is at least that long, and belongs to the buffer alone, which is borrowed.
     unsafe { space.cast::<u8>().as_ptr().write_bytes(0, bytes) };
     // SAFETY: just initialised.

@@ -20,6 +20,7 @@ mod memory;
 mod pool;
 mod runner;
 mod shared;
+mod shared_memory;
 #[doc(hidden)]
 pub mod sync;
 mod tail;
@@ -57,6 +58,7 @@ pub use memory::Segment;
 pub use pool::{BufferPool, PoolBuf};
 pub use runner::{RunError, Runner};
 pub use shared::{QueueClient, SharedQueue};
+pub use shared_memory::{SharedBuf, SharedMemory};
 pub use tail::Tail;
 pub use thread::thread_number;
 pub use thread_queue::ThreadQueue;

@@ -106,8 +106,14 @@ impl Segment {
     pub(crate) unsafe fn append_to(self, from: usize, to: usize, target: &mut Vec<u8>) {
         assert!(from <= to && to <= self.bytes, "the range reaches past the segment");
         for (piece, range) in self.pieces(from, to - from) {
-            // SAFETY: a piece is memory of the segment in one allocation, initialised and not written now.
-            target.extend_from_slice(unsafe { std::slice::from_raw_parts(piece, range.len()) });
+            target.reserve(range.len());
+            // SAFETY: a piece is memory of the segment in one allocation, initialised, and copied by its address, since
+            // other processes may share it. The target has that much room, which the copy initialises.
+            unsafe {
+                let end = target.as_mut_ptr().add(target.len());
+                std::ptr::copy_nonoverlapping(piece, end, range.len());
+                target.set_len(target.len() + range.len());
+            }
         }
     }
 

@@ -15,7 +15,7 @@ use bounced::BouncedBatch;
 use buffered::BufferedBatch;
 use direct::DirectBatch;
 use iopath_core::{LogSink, QueueStats};
-use iopath_os::{BorrowedBytes, BufferPool, IoBuf, Notifier, PoolBuf};
+use iopath_os::{BorrowedBytes, BufferPool, Engine, IoBuf, Notifier, PoolBuf};
 use std::collections::VecDeque;
 use std::fmt;
 
@@ -190,7 +190,8 @@ impl Volume {
     /// A request takes its buffer, and the completion returns it. Direct I/O transfers the memory of the buffer itself,
     /// which must be aligned ([`Facts::memory_align_bytes`](crate::Facts::memory_align_bytes)). On a volume with
     /// [`Unaligned::Bounce`](crate::Unaligned::Bounce), unaligned requests are copied. A buffered batch accepts any
-    /// memory.
+    /// memory. A [`SharedBuf`](crate::SharedBuf) is never copied: a batch of them refuses unaligned I/O on every
+    /// volume.
     ///
     /// The batch allocates no buffers: [`BatchOptions::pool`] adds a pool.
     ///
@@ -210,7 +211,8 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// Returns the errors of [`Volume::batch`].
+    /// Returns the errors of [`Volume::batch`]. [`OpenError::SharedMemory`] for memory of other processes on a volume
+    /// with a page cache, in memory or of a server.
     pub fn batch_of<B: IoBuf>(&self, options: &BatchOptions) -> Result<Batch<AnyThread, B>, OpenError> {
         Batch::new(self.clone(), options, options.pool.clone())
     }
@@ -238,6 +240,9 @@ use either;
 
 impl<T: Threading, B: IoBuf> Batch<T, B> {
     fn new(volume: Volume, options: &BatchOptions, pool: Option<BufferPool>) -> Result<Self, OpenError> {
+        if B::IS_SHARED {
+            return Self::of_shared_memory(volume, options, pool);
+        }
         let io = if options.buffered.unwrap_or_else(|| volume.is_buffered()) {
             BatchIo::Buffered(Box::new(BufferedBatch::new(volume.clone(), options)?))
         } else if volume.bounces() {
@@ -246,6 +251,24 @@ impl<T: Threading, B: IoBuf> Batch<T, B> {
             BatchIo::Direct(Box::new(DirectBatch::new(volume.clone(), options, pool.as_ref())?))
         };
         Ok(Self { io, volume, pool, notifier: None, cancelled: VecDeque::new() })
+    }
+
+    /// A batch of memory that other processes may change: only the kernel may access it, so no page cache and no bounce
+    /// buffer is in between.
+    fn of_shared_memory(
+        volume: Volume,
+        options: &BatchOptions,
+        pool: Option<BufferPool>,
+    ) -> Result<Self, OpenError> {
+        let refused = |volume: &Volume| OpenError::SharedMemory(volume.facts().path.clone());
+        if options.buffered.unwrap_or(false) || volume.cache_if_any().is_some() {
+            return Err(refused(&volume));
+        }
+        let io = Box::new(DirectBatch::new(volume.clone(), options, pool.as_ref())?);
+        if ![Engine::Uring, Engine::Threads].map(Engine::name).contains(&io.engine()) {
+            return Err(refused(&volume));
+        }
+        Ok(Self { io: BatchIo::Direct(io), volume, pool, notifier: None, cancelled: VecDeque::new() })
     }
 
     /// An unused buffer of the pool; `None` if all are in use. A batch has one buffer for each request that may be in

@@ -94,6 +94,13 @@ pub enum OpenError {
     /// A buffered batch on a volume without a page cache.
     #[error("{} has no page cache for a buffered batch; open it with Options::mode(IoMode::Buffered)", .0.display())]
     NotBuffered(PathBuf),
+    /// A batch of shared memory on a volume whose bytes this process copies.
+    #[error(
+        "{} cannot transfer memory that other processes share: only direct I/O on files and block devices can; copy the \
+         bytes to buffers of this process",
+        .0.display()
+    )]
+    SharedMemory(PathBuf),
     /// The cache size is out of range.
     #[error("a cache of {cache_bytes} bytes is not valid; use {min_bytes} (16 pages) to {max_bytes} bytes")]
     CacheSize {

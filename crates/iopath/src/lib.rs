@@ -119,8 +119,8 @@ pub use iopath_core::{elevator, log, mapper};
 pub use iopath_os::{
     Advice, AlignedBuf, AnyBuf, BorrowedBytes, BufferPool, BufferedStats, Engine, EngineError, Fallback,
     Fault, Faults, FileMap, FileMapError, IoBuf, IoBufMut, MappedError, MemoryConfig, MemoryDevice,
-    MemoryDisk, MemoryTail, NoMemory, PoolBuf, Reason, StripedError, Timing, UnknownEngine, WaitError,
-    target,
+    MemoryDisk, MemoryTail, NoMemory, PoolBuf, Reason, SharedBuf, SharedMemory, StripedError, Timing,
+    UnknownEngine, WaitError, target,
 };
 pub use options::{IoMode, Options, Readahead, Unaligned};
 pub use source::stripe::Member;

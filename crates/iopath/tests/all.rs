@@ -27,6 +27,7 @@ mod opening;
 mod own_buffers;
 mod ranges;
 mod resize;
+mod shared_memory;
 mod sharing;
 mod stripe;
 mod tiny_cache;

@@ -69,8 +69,9 @@ impl Kind {
 }
 
 impl AnyBuf {
-    /// Erases the type of a buffer.
+    /// Erases the type of a buffer, except of memory that other processes may change, which does not compile.
     pub fn new<B: IoBuf + Send>(buffer: B) -> Self {
+        const { assert!(!B::IS_SHARED, "queues could not tell shared memory from other memory") };
         let kind = Kind::of::<B>();
         let mut words: Words = [MaybeUninit::uninit(); WORDS];
         if kind.is_inline {

@@ -65,6 +65,8 @@ impl<B: IoBuf> fmt::Debug for JobBuf<B> {
 
 // SAFETY: the contract of the inner types.
 unsafe impl<B: IoBuf> IoBuf for JobBuf<B> {
+    const IS_SHARED: bool = B::IS_SHARED;
+
     fn start(&self) -> NonNull<u8> {
         match self {
             Self::Own(own) => own.start(),

@@ -13,7 +13,7 @@
 mod mmap;
 mod one;
 mod pread;
-mod sigbus;
+pub(crate) mod sigbus;
 mod slots;
 mod stamp;
 mod uring;

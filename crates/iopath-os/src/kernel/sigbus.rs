@@ -37,7 +37,7 @@ static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// A watched range. Drop ends the watch.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(crate) struct Watch {
     index: usize,
 }
 
@@ -47,7 +47,7 @@ impl Watch {
     /// # Safety
     /// Until the watch is dropped, the range is a mapping of the caller. The caller reads and writes it only as plain
     /// bytes, since a fault replaces a page of it by zeroes.
-    pub(super) unsafe fn new(range: Range<usize>) -> io::Result<Self> {
+    pub(crate) unsafe fn new(range: Range<usize>) -> io::Result<Self> {
         install()?;
         let index = ENTRIES
             .iter()
@@ -60,7 +60,7 @@ impl Watch {
     }
 
     /// Whether the kernel failed to load a page of the range since the watch began.
-    pub(super) fn faulted(&self) -> bool {
+    pub(crate) fn faulted(&self) -> bool {
         // The handler runs on the thread that made the access: only the compiler must not reorder.
         compiler_fence(Ordering::SeqCst);
         ENTRIES[self.index].faulted.load(Ordering::Relaxed)
