@@ -1,11 +1,11 @@
-//! `iopath serve`: serves files and block devices over NBD.
+//! `iopath serve`: serves files and block devices over NBD, or one of them as a disk of a virtual machine.
 
 use crate::args::{ServeArgs, TlsMode};
 use crate::output::Json;
 use crate::stderr::{Stderr, note, note_after};
 use iopath_bench::workload::LogSettings;
 use iopath_lab::metrics::{Exporter, serve_metrics};
-use iopath_lab::serve::{Listen, ServeRates, ServeRequest, ServeTlsRequest, serve};
+use iopath_lab::serve::{Listen, ServeRates, ServeRequest, ServeTlsRequest, serve, serve_vhost};
 use iopath_report::exports::{Export, Exports};
 use iopath_report::size::format_size;
 use std::io::{IsTerminal, Write};
@@ -16,22 +16,11 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let json = Json::new(&args.json, &targets, args.log.as_deref())?;
     let exporter =
         args.metrics.as_ref().map(|place| Exporter::of_option(place, args.json.force)).transpose()?;
-    let serving = serve(&ServeRequest {
-        targets: args.target.clone(),
-        names: args.export.clone(),
-        listen: args.unix.clone().map(Listen::Unix).or_else(|| args.listen.clone()),
-        tls: tls(args),
-        mode: args.path,
-        elevator: args.elevator.clone(),
-        cache_bytes: args.cache,
-        is_writable: args.writable,
-        overwrite: args.overwrite,
-        is_shared: args.share,
-        log: args.log.clone().map(|file| LogSettings { file, limit_bytes: args.log_limit, accesses: false }),
-        threads: args.threads,
-        connections_max: args.connections,
-        exits_with_parent: args.exit_with_parent,
-    })?;
+    let request = request(args);
+    if args.vhost_user.is_some() {
+        return run_vhost(json, &request, args.queues, exporter.as_ref());
+    }
+    let serving = serve(&request)?;
     let exports = args
         .target
         .iter()
@@ -41,29 +30,15 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     if !serving.is_activated || args.json.json.is_some() {
         json.show(|| exports.to_json(), &serving.uris.join("\n"))?;
     }
-    if let Some(address) = exporter.as_ref().and_then(|exporter| exporter.address) {
-        note(format_args!("metrics at http://{address}/metrics"));
-    }
-    let is_terminal = std::io::stderr().is_terminal();
-    let clear = if is_terminal { "\r\x1b[K" } else { "" };
-    let end = serving.run(|rates, messages| {
-        if let Some(exporter) = &exporter {
-            exporter.publish(serve_metrics(rates));
-        }
-        for message in messages {
-            note_after(clear, message);
-        }
-        if is_terminal {
-            let _ = Stderr.write_all(format!("{clear}{rates} ").as_bytes());
-        }
-    })?;
+    announce(exporter.as_ref());
+    let end = serving.run(|rates, messages| show(rates, messages, exporter.as_ref()))?;
     let totals = end.totals;
     if let Some(exporter) = &exporter {
         exporter.publish(serve_metrics(&ServeRates::at_end(totals)));
     }
     let bytes = format_size(totals.bytes);
     note_after(
-        clear,
+        clear(),
         format_args!("served {} connections, {} requests, {bytes}", totals.accepted, totals.requests),
     );
     if totals.abandoned > 0 {
@@ -78,6 +53,75 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         ));
     }
     Ok(())
+}
+
+/// Serves a disk of a virtual machine.
+fn run_vhost(
+    json: Json<'_>,
+    request: &ServeRequest,
+    queues: Option<u16>,
+    exporter: Option<&Exporter>,
+) -> anyhow::Result<()> {
+    let serving = serve_vhost(request, queues)?;
+    // The option excludes JSON.
+    json.show(String::new, &serving.socket.display().to_string())?;
+    announce(exporter);
+    let totals = serving.run(|rates, messages| show(rates, messages, exporter))?;
+    if let Some(exporter) = exporter {
+        exporter.publish(serve_metrics(&ServeRates::at_end(totals)));
+    }
+    let bytes = format_size(totals.bytes);
+    note_after(
+        clear(),
+        format_args!("served {} front ends, {} requests, {bytes}", totals.accepted, totals.requests),
+    );
+    Ok(())
+}
+
+/// States where the metrics are.
+fn announce(exporter: Option<&Exporter>) {
+    if let Some(address) = exporter.and_then(|exporter| exporter.address) {
+        note(format_args!("metrics at http://{address}/metrics"));
+    }
+}
+
+/// Publishes the rates, and shows messages, and the rates on a terminal.
+fn show(rates: &ServeRates, messages: &[String], exporter: Option<&Exporter>) {
+    if let Some(exporter) = exporter {
+        exporter.publish(serve_metrics(rates));
+    }
+    let clear = clear();
+    for message in messages {
+        note_after(clear, message);
+    }
+    if std::io::stderr().is_terminal() {
+        let _ = Stderr.write_all(format!("{clear}{rates} ").as_bytes());
+    }
+}
+
+/// Clears the line of the rates.
+fn clear() -> &'static str {
+    if std::io::stderr().is_terminal() { "\r\x1b[K" } else { "" }
+}
+
+fn request(args: &ServeArgs) -> ServeRequest {
+    let socket = args.vhost_user.clone().or_else(|| args.unix.clone());
+    ServeRequest {
+        targets: args.target.clone(),
+        names: args.export.clone(),
+        listen: socket.map(Listen::Unix).or_else(|| args.listen.clone()),
+        tls: tls(args),
+        mode: args.path,
+        elevator: args.elevator.clone(),
+        cache_bytes: args.cache,
+        is_writable: args.writable,
+        overwrite: args.overwrite,
+        is_shared: args.share,
+        log: args.log.clone().map(|file| LogSettings { file, limit_bytes: args.log_limit, accesses: false }),
+        threads: args.threads,
+        connections_max: args.connections,
+        exits_with_parent: args.exit_with_parent,
+    }
 }
 
 /// The encryption, if there is a certificate.

@@ -300,8 +300,12 @@ pub(crate) static TASKS: &[Task] = &[
                 "Through the page cache of iopath",
                 "iopath serve data.bin --unix data.sock --path iopath-buffered --cache 64m",
             ),
+            example(
+                "As a disk of a virtual machine, without NBD",
+                "iopath serve data.bin --writable --vhost-user data.sock",
+            ),
         ],
-        more: "docs/serve.md",
+        more: "docs/serve.md, docs/vhost-user.md",
     },
     Task {
         name: "integrity",

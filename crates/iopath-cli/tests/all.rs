@@ -42,6 +42,7 @@ mod schema;
 mod serve;
 mod serve_model;
 mod serve_service;
+mod serve_vhost;
 mod served;
 mod simulated;
 mod streams;

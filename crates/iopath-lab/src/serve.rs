@@ -1,9 +1,11 @@
 //! Serves targets over NBD: opens them, starts the server, and stops it on a signal. The server itself: `iopath-nbd`.
+//! Disks of virtual machines: `serve/vhost.rs`.
 
 mod error;
 mod log;
 mod parent;
 mod service;
+mod vhost;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -25,6 +27,7 @@ use iopath_os::target::Refusal;
 use signal_hook::flag;
 
 pub use error::ServeError;
+pub use vhost::{VhostServing, serve_vhost};
 
 use self::parent::Parent;
 use crate::modelled;
@@ -210,12 +213,7 @@ pub fn serve(request: &ServeRequest) -> Result<Serving, ServeError> {
         ..default
     };
     // Before the place is known to others, so that no signal is missed.
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in ending_signals() {
-        // The order matters: the first action ends the process if an earlier signal has set `stop`.
-        let _ = flag::register_conditional_default(signal, Arc::clone(&stop));
-        let _ = flag::register(signal, Arc::clone(&stop));
-    }
+    let stop = stop_on_signals();
     raise_descriptor_limit();
     let server = Server::start_on(listeners, &exports, &options).map_err(ServeError::Server)?;
     let uri = |place: &Listen, name: &String| {
@@ -269,6 +267,17 @@ impl Serving {
         let log = log::finish(log)?;
         Ok(ServeEnd { totals: totals?, log })
     }
+}
+
+/// A flag that the first signal sets. The second one ends the process.
+fn stop_on_signals() -> Arc<AtomicBool> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in ending_signals() {
+        // The order matters: the first action ends the process if an earlier signal has set `stop`.
+        let _ = flag::register_conditional_default(signal, Arc::clone(&stop));
+        let _ = flag::register(signal, Arc::clone(&stop));
+    }
+    stop
 }
 
 fn options_of(request: &ServeRequest) -> Options {

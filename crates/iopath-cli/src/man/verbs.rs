@@ -157,6 +157,8 @@ pub(super) static VERBS: &[Verb] = &[
         &[
             "Serves files and block devices over NBD until SIGINT or SIGTERM, and prints the URI of each export. Exports are \
            read-only unless --writable is set.",
+            "With --vhost-user, one target is a disk of a virtual machine instead, and the socket is printed: \
+           docs/vhost-user.md.",
         ],
     ),
     verb(

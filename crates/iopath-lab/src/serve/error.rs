@@ -38,8 +38,11 @@ pub enum ServeError {
     #[error("the socket that the service manager passed (LISTEN_FDS) cannot be used: {0}")]
     Inherited(std::io::Error),
     /// A place beside the sockets of the service manager.
-    #[error("the service manager passed sockets (LISTEN_FDS); omit --unix and --listen")]
+    #[error("the service manager passed sockets (LISTEN_FDS); omit --unix, --listen and --vhost-user")]
     TwoPlaces,
+    /// A disk of a virtual machine has one target.
+    #[error("{0} targets for one disk; start a server for each, or name one target")]
+    OneDisk(usize),
     /// The request log.
     #[error(transparent)]
     Log(LogError),
@@ -75,7 +78,11 @@ impl ServeError {
     /// Whether the arguments are invalid on every machine and target.
     pub fn is_usage(&self) -> bool {
         match self {
-            Self::TwoPlaces | Self::SameName(_) | Self::LongName(_) | Self::Names { .. } => true,
+            Self::TwoPlaces
+            | Self::OneDisk(_)
+            | Self::SameName(_)
+            | Self::LongName(_)
+            | Self::Names { .. } => true,
             Self::Model(error) => error.is_usage(),
             Self::Open(_)
             | Self::Locked(_)

@@ -55,7 +55,10 @@ impl SocketFile {
     }
 
     /// Removes the file, if it is still at its path. The socket of a later server stays.
-    pub(super) fn remove(self) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// The system refuses. A socket that stays is replaced by the next server.
+    pub fn remove(self) -> io::Result<()> {
         let _lock = Lock::take(&self.path)?;
         if is_at(&self.inode, &self.path)? {
             rustix::fs::unlink(&self.path)?;

@@ -1,0 +1,139 @@
+//! Serves a target as a disk of a virtual machine: opens it, starts the device, follows the size of its file, and stops
+//! on a signal. The device itself: `iopath-vhost`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use iopath::Volume;
+use iopath_nbd::{Listener, ServeTotals, SocketFile};
+use iopath_vhost::{VhostOptions, VhostServer, VhostTotals};
+
+use super::{
+    INTERVAL, Listen, POLL, ServeError, ServeRates, ServeRequest, listeners, open, options_of, service,
+    stop_on_signals,
+};
+use crate::modelled;
+use iopath_bench::model::ModelTarget;
+
+/// Longest time to complete the requests in flight and to flush at the end.
+const STOP_LIMIT: Duration = Duration::from_secs(40);
+
+/// The size of a sector of the disk.
+const SECTOR_BYTES: u64 = 512;
+
+/// A running device.
+#[derive(Debug)]
+pub struct VhostServing {
+    server: VhostServer,
+    file: Option<SocketFile>,
+    stop: Arc<AtomicBool>,
+    /// The file of a disk that may grow.
+    growing: Option<PathBuf>,
+    volume: Volume,
+    /// The socket.
+    pub socket: PathBuf,
+}
+
+/// Opens the target and starts its device, with this number of queues. Uses the options of a request that concern a
+/// target; `listen` is the socket.
+///
+/// # Errors
+/// [`ServeError`]: the target cannot be opened, or the socket is in use.
+pub fn serve_vhost(request: &ServeRequest, queues: Option<u16>) -> Result<VhostServing, ServeError> {
+    let [target] = &request.targets[..] else { return Err(ServeError::OneDisk(request.targets.len())) };
+    let model = ModelTarget::find(target).map_err(|error| ServeError::Model(Box::new(error)))?;
+    let volume = match &model {
+        None => open(target, request)?,
+        Some(model) => modelled::open(model, options_of(request))?,
+    };
+    let cpus = thread::available_parallelism().map_or(1, |count| count.get().min(8) as u16);
+    // The requests of a modelled disk are ordered in one queue.
+    let queues = queues.unwrap_or(if model.is_some() { 1 } else { cpus });
+    let id = target.file_name().unwrap_or(target.as_os_str()).to_string_lossy().into_owned();
+    let growing = (request.is_writable && target.is_file()).then(|| target.clone());
+    // Before the socket is known to others, so that no signal is missed.
+    let stop = stop_on_signals();
+    let (sockets, _) = listeners(request)?;
+    let (listener, file, socket) = sockets
+        .into_iter()
+        .find_map(|socket| match (socket.place(), socket) {
+            (Some(Listen::Unix(path)), Listener::Unix(listener, file)) => Some((listener, file, path)),
+            _ => None,
+        })
+        .ok_or(ServeError::TwoPlaces)?;
+    let options = VhostOptions {
+        volume: volume.clone(),
+        is_writable: request.is_writable,
+        queues,
+        id,
+        stop_limit: STOP_LIMIT,
+    };
+    let server = VhostServer::start(listener, options).map_err(ServeError::Server)?;
+    service::is_ready(&format!("serving {}", socket.display()));
+    Ok(VhostServing { server, file, stop, growing, volume, socket })
+}
+
+impl VhostServing {
+    /// Serves until SIGINT, SIGTERM or SIGHUP. Requests in flight complete, and the target is flushed. A second signal
+    /// ends the process at once. `report` is called every second, with the messages of the device.
+    ///
+    /// # Errors
+    /// [`ServeError::Server`]: requests that did not complete, or the flush.
+    pub fn run(self, mut report: impl FnMut(&ServeRates, &[String])) -> Result<ServeTotals, ServeError> {
+        let (mut before, mut at) = (ServeTotals::default(), Instant::now());
+        while !self.stop.load(Ordering::Acquire) {
+            thread::sleep(POLL);
+            let elapsed = at.elapsed();
+            if elapsed < INTERVAL {
+                continue;
+            }
+            let mut messages = self.server.take_messages();
+            messages.extend(self.follow_size());
+            let now = self.totals();
+            let rate = |after: u64, before: u64| (after - before) as f64 / elapsed.as_secs_f64();
+            let rates = ServeRates {
+                connections: now.connections,
+                requests_per_s: rate(now.requests, before.requests),
+                bytes_per_s: rate(now.bytes, before.bytes),
+                totals: now,
+            };
+            if now != before {
+                service::status(&rates.to_string());
+            }
+            report(&rates, &messages);
+            (before, at) = (now, Instant::now());
+        }
+        service::is_stopping();
+        let stopped = self.server.stop();
+        if let Some(file) = self.file {
+            // A socket that stays is replaced by the next server.
+            let _ = file.remove();
+        }
+        stopped.map(|end| totals_of(&end)).map_err(ServeError::Server)
+    }
+
+    fn totals(&self) -> ServeTotals {
+        totals_of(&self.server.totals())
+    }
+
+    /// Tells the guest of a file that has grown. Returns a message.
+    fn follow_size(&self) -> Option<String> {
+        let bytes = self.growing.as_ref()?.metadata().ok()?.len() / SECTOR_BYTES * SECTOR_BYTES;
+        if bytes <= self.volume.size_bytes() {
+            return None;
+        }
+        Some(match self.server.resize(bytes) {
+            Ok(()) => format!("the disk has {bytes} bytes now"),
+            Err(error) => format!("the file has grown, and the disk has not: {error}"),
+        })
+    }
+}
+
+/// The counters that all servers have.
+fn totals_of(totals: &VhostTotals) -> ServeTotals {
+    let VhostTotals { connections, accepted, requests, bytes, .. } = *totals;
+    ServeTotals { connections, accepted, requests, bytes, abandoned: 0 }
+}

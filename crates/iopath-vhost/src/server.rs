@@ -1,0 +1,280 @@
+//! The server of a device: a thread accepts one front end at a time and speaks with it, and a thread for each queue
+//! does the I/O. Each of them ends by an event, so that the server stops without a front end's help.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use iopath::Volume;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use vhost::vhost_user::{BackendReqHandler, Error};
+
+use crate::config::{Config, SECTOR_BYTES};
+use crate::control::Control;
+use crate::front_end::Peeked;
+use crate::request::ID_BYTES;
+use crate::running::Disk;
+use crate::state::DeviceState;
+use crate::worker::Queue;
+
+/// Interval of the checks for the end of a thread.
+const POLL: Duration = Duration::from_millis(5);
+
+/// The pause after the system has refused a connection, such as for lack of descriptors.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A disk of a virtual machine.
+#[derive(Debug, Clone)]
+pub struct VhostOptions {
+    /// The volume. A direct volume on a file or block device transfers the guest's memory without a copy. A volume that
+    /// bounces unaligned I/O ([`iopath::Unaligned::Bounce`]) accepts every request.
+    pub volume: Volume,
+    /// Whether the guest may write. The volume must be open for writing then.
+    pub is_writable: bool,
+    /// Queues, each with a thread of its own.
+    pub queues: u16,
+    /// The name of the disk in the guest: the first 20 bytes.
+    pub id: String,
+    /// Longest time of [`VhostServer::stop`].
+    pub stop_limit: Duration,
+}
+
+/// Counters of a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VhostTotals {
+    /// Front ends at present: one at most.
+    pub connections: u32,
+    /// Front ends since the start.
+    pub accepted: u64,
+    /// Completed requests.
+    pub requests: u64,
+    /// Bytes of their data.
+    pub bytes: u64,
+    /// Reads and writes whose data was copied: all on a volume with a page cache that missed it, else unaligned ones.
+    pub copied: u64,
+}
+
+/// A running server. Dropping it stops it.
+#[derive(Debug)]
+pub struct VhostServer {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    volume: Volume,
+    is_writable: bool,
+    stop_limit: Duration,
+}
+
+/// What the thread of the front end and the owner share.
+#[derive(Debug)]
+struct Shared {
+    state: Arc<DeviceState>,
+    control: Arc<Mutex<Control>>,
+    stops: AtomicBool,
+    /// Readable when the server stops.
+    stop: OwnedFd,
+    /// The present connection.
+    connection: Mutex<Connections>,
+}
+
+#[derive(Debug, Default)]
+struct Connections {
+    present: Option<UnixStream>,
+    accepted: u64,
+}
+
+impl VhostServer {
+    /// Starts to serve front ends that connect to the socket.
+    ///
+    /// # Errors
+    /// The system refuses a thread, a descriptor or an engine for the I/O. `InvalidInput`: no queue, or more than 1024.
+    pub fn start(listener: UnixListener, options: VhostOptions) -> io::Result<Self> {
+        let VhostOptions { volume, is_writable, queues, id, stop_limit } = options;
+        if queues == 0 || queues > 1024 {
+            let reason = format!("{queues} queues; a device has 1 to 1024");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+        }
+        let config = Config::new(&volume, is_writable, queues);
+        let state = Arc::new(DeviceState::default());
+        state.capacity.store(config.capacity, Ordering::Relaxed);
+        state.is_writeback.store(true, Ordering::Relaxed);
+        let mut name = [0; ID_BYTES];
+        let length = id.len().min(ID_BYTES);
+        name[..length].copy_from_slice(&id.as_bytes()[..length]);
+        let threads = (0..queues)
+            .map(|index| {
+                let discard_zeroes = volume.range_support().discard_zeroes;
+                let disk = Disk { state: Arc::clone(&state), is_writable, id: name, discard_zeroes };
+                Queue::spawn(index, volume.clone(), disk)
+            })
+            .collect::<io::Result<Vec<_>>>()?;
+        listener.set_nonblocking(true)?;
+        let shared = Arc::new(Shared {
+            control: Arc::new(Mutex::new(Control::new(config, Arc::clone(&state), threads))),
+            state,
+            stops: AtomicBool::new(false),
+            stop: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            connection: Mutex::default(),
+        });
+        let served = Arc::clone(&shared);
+        let run = move || served.accept_all(&listener);
+        let thread = std::thread::Builder::new().name("vhost".to_owned()).spawn(run)?;
+        Ok(Self { shared, thread: Some(thread), volume, is_writable, stop_limit })
+    }
+
+    /// Counters.
+    #[must_use]
+    pub fn totals(&self) -> VhostTotals {
+        let connections = lock(&self.shared.connection);
+        let state = &self.shared.state;
+        VhostTotals {
+            connections: u32::from(connections.present.is_some()),
+            accepted: connections.accepted,
+            requests: state.requests.load(Ordering::Relaxed),
+            bytes: state.bytes.load(Ordering::Relaxed),
+            copied: state.copied.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Takes the messages of the server, at most the last 64: mistakes of guests, errors of the device.
+    #[must_use]
+    pub fn take_messages(&self) -> Vec<String> {
+        self.shared.state.take_messages()
+    }
+
+    /// Changes the size of the disk and tells the guest. Does nothing if it has this size.
+    ///
+    /// # Errors
+    /// The volume cannot change its size ([`Volume::resize`]).
+    pub fn resize(&self, size_bytes: u64) -> io::Result<()> {
+        if size_bytes == self.volume.size_bytes() {
+            return Ok(());
+        }
+        self.volume.resize(size_bytes)?;
+        let mut control = lock(&self.shared.control);
+        if control.set_capacity(size_bytes / SECTOR_BYTES).is_err() {
+            let message = "the front end does not take messages: the guest sees the new size after a restart";
+            self.shared.state.note(message.to_owned());
+        }
+        Ok(())
+    }
+
+    /// Ends the connection, completes the requests in flight, and flushes the volume.
+    ///
+    /// # Errors
+    /// The error of the flush. `TimedOut`: the volume did not complete the requests within
+    /// [`VhostOptions::stop_limit`]; the threads that wait for it are given up.
+    pub fn stop(mut self) -> io::Result<VhostTotals> {
+        let until = Instant::now() + self.stop_limit;
+        self.join(until)?;
+        if self.is_writable {
+            let volume = self.volume.clone();
+            let flush = std::thread::spawn(move || volume.flush());
+            if !ends_until(&flush, until) {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "the volume was not flushed in time"));
+            }
+            flush.join().map_err(|_| io::Error::other("the flush panicked"))??;
+        }
+        Ok(self.totals())
+    }
+
+    fn join(&mut self, until: Instant) -> io::Result<()> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        self.shared.stops.store(true, Ordering::Release);
+        let _ = rustix::io::write(&self.shared.stop, &1u64.to_ne_bytes());
+        if let Some(connection) = &lock(&self.shared.connection).present {
+            let _ = connection.shutdown(std::net::Shutdown::Both);
+        }
+        let late = || io::Error::new(io::ErrorKind::TimedOut, "requests in flight did not complete in time");
+        if !ends_until(&thread, until) {
+            return Err(late());
+        }
+        // The thread has stopped the rings, so the queues end at once.
+        let threads: Vec<_> =
+            lock(&self.shared.control).queues().iter_mut().filter_map(Queue::quit).collect();
+        threads.iter().all(|thread| ends_until(thread, until)).then_some(()).ok_or_else(late)
+    }
+}
+
+impl Drop for VhostServer {
+    fn drop(&mut self) {
+        let _ = self.join(Instant::now() + self.stop_limit);
+    }
+}
+
+impl Shared {
+    /// Serves one front end after another.
+    fn accept_all(&self, listener: &UnixListener) {
+        while !self.stops.load(Ordering::Acquire) {
+            let mut waits = [
+                PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.stop.as_fd(), PollFlags::IN),
+            ];
+            let _ = poll(&mut waits, None);
+            match listener.accept() {
+                Ok((stream, _)) => {
+                    if let Err(error) = self.serve(stream) {
+                        self.state.note(format!("closed the connection: {error}"));
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => {
+                    self.state.note(format!("cannot accept a connection: {error}"));
+                    std::thread::sleep(PAUSE);
+                }
+            }
+        }
+    }
+
+    fn serve(&self, stream: UnixStream) -> io::Result<()> {
+        stream.set_nonblocking(false)?;
+        let mut peeked = Peeked::new(stream.try_clone()?);
+        {
+            let mut connections = lock(&self.connection);
+            connections.present = Some(stream.try_clone()?);
+            connections.accepted += 1;
+        }
+        // A stop that came before the connection was known has not shut it down; the loop sees that stop.
+        let mut result = Ok(());
+        let mut handler = BackendReqHandler::from_stream(stream, Arc::clone(&self.control));
+        while !self.stops.load(Ordering::Acquire) {
+            let channel = peeked.channel();
+            if let Some(channel) = channel {
+                lock(&self.control).set_to_front_end(channel);
+            }
+            if let Err(error) = handler.handle_request() {
+                // This device has refused the message, and the front end knows it.
+                if matches!(error, Error::InvalidOperation(_)) {
+                    continue;
+                }
+                let is_end =
+                    matches!(error, Error::Disconnected | Error::SocketBroken(_) | Error::PartialMessage);
+                if !is_end && !self.stops.load(Ordering::Acquire) {
+                    result = Err(io::Error::other(error.to_string()));
+                }
+                break;
+            }
+        }
+        lock(&self.control).reset();
+        lock(&self.connection).present = None;
+        result
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether a thread ends until this time.
+fn ends_until<T>(thread: &JoinHandle<T>, until: Instant) -> bool {
+    while !thread.is_finished() {
+        if Instant::now() >= until {
+            return false;
+        }
+        std::thread::sleep(POLL);
+    }
+    true
+}

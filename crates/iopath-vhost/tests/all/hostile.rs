@@ -1,0 +1,229 @@
+//! Guests and front ends that break the rules: the device stops with one message, and serves the next front end.
+
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+
+use crate::support::front_end::{FrontEnd, READ, Slot, USUAL};
+use crate::support::guest::{Driver, Guest, INDIRECT, NEXT, WRITE};
+use crate::support::server::{Scratch, direct};
+
+/// A mistake, and a part of the message about it.
+type Mistake = (&'static str, fn(&mut Driver), &'static str);
+
+const TABLE: u64 = 0x30_0000;
+
+fn header(driver: &Driver) -> u64 {
+    Slot::of(0).parts(&driver.guest, READ, 0, &[])[0].0
+}
+
+const MISTAKES: [Mistake; 17] = [
+    (
+        "a loop",
+        |driver| {
+            driver.describe(driver.table(), 0, (header(driver), 16), NEXT, 1);
+            driver.describe(driver.table(), 1, (header(driver), 16), NEXT, 0);
+            driver.offer(0);
+        },
+        "has a loop",
+    ),
+    (
+        "a loop of one",
+        |driver| {
+            driver.describe(driver.table(), 0, (header(driver), 16), NEXT, 0);
+            driver.offer(0);
+        },
+        "has a loop",
+    ),
+    (
+        "a loop in an indirect table",
+        |driver| {
+            driver.describe(TABLE, 0, (header(driver), 16), NEXT, 0);
+            driver.describe(driver.table(), 0, (TABLE, 16), INDIRECT, 0);
+            driver.offer(0);
+        },
+        "has a loop",
+    ),
+    (
+        "a number past the table",
+        |driver| {
+            driver.describe(driver.table(), 0, (header(driver), 16), NEXT, 16);
+            driver.offer(0);
+        },
+        "descriptor 16 of a table of 16",
+    ),
+    ("a first number past the table", |driver| driver.offer(0xffff), "descriptor 65535 of a table of 16"),
+    (
+        "a number past an indirect table",
+        |driver| {
+            driver.describe(TABLE, 0, (header(driver), 16), NEXT, 7);
+            driver.describe(driver.table(), 0, (TABLE, 32), INDIRECT, 0);
+            driver.offer(0);
+        },
+        "descriptor 7 of a table of 2",
+    ),
+    (
+        "an address outside",
+        |driver| {
+            driver.describe(driver.table(), 0, (1 << 40, 16), 0, 0);
+            driver.offer(0);
+        },
+        "are not in the memory",
+    ),
+    (
+        "a length past the end",
+        |driver| {
+            driver.describe(driver.table(), 0, (header(driver), u32::MAX), 0, 0);
+            driver.offer(0);
+        },
+        "are not in the memory",
+    ),
+    (
+        "an address that overflows",
+        |driver| {
+            driver.describe(driver.table(), 0, (u64::MAX - 7, 16), WRITE, 0);
+            driver.offer(0);
+        },
+        "are not in the memory",
+    ),
+    (
+        "an indirect table outside",
+        |driver| {
+            driver.describe(driver.table(), 0, (1 << 40, 32), INDIRECT, 0);
+            driver.offer(0);
+        },
+        "are not in the memory",
+    ),
+    (
+        "an indirect table of half a descriptor",
+        |driver| {
+            driver.describe(driver.table(), 0, (TABLE, 24), INDIRECT, 0);
+            driver.offer(0);
+        },
+        "no multiple of 16",
+    ),
+    (
+        "an indirect table in another",
+        |driver| {
+            driver.describe(TABLE, 0, (TABLE, 16), INDIRECT, 0);
+            driver.describe(driver.table(), 0, (TABLE, 16), INDIRECT, 0);
+            driver.offer(0);
+        },
+        "contains another one",
+    ),
+    (
+        "a readable part after a writable one",
+        |driver| {
+            driver.describe(driver.table(), 0, (header(driver), 16), NEXT | WRITE, 1);
+            driver.describe(driver.table(), 1, (header(driver), 16), 0, 0);
+            driver.offer(0);
+        },
+        "readable part after a writable",
+    ),
+    (
+        "no status",
+        |driver| {
+            driver.describe(driver.table(), 0, (header(driver), 16), 0, 0);
+            driver.offer(0);
+        },
+        "has no status",
+    ),
+    (
+        "half a header",
+        |driver| {
+            driver.describe(driver.table(), 0, (header(driver), 15), NEXT, 1);
+            driver.describe(driver.table(), 1, (header(driver) + 16, 1), WRITE, 0);
+            driver.offer(0);
+        },
+        "has no header",
+    ),
+    ("a jump of the index", |driver| driver.next_available = 300, "went from index 0 to 300"),
+    (
+        "more than 4 GiB",
+        |driver| {
+            // The same bytes in each of 1,024 parts.
+            for index in 0..1100 {
+                driver.describe(TABLE, index, (0, 15 << 20), NEXT | WRITE, index + 1);
+            }
+            driver.describe(driver.table(), 0, (TABLE, 16 * 1100), INDIRECT, 0);
+            driver.offer(0);
+        },
+        "more than 2^32 bytes",
+    ),
+];
+
+#[test]
+fn each_mistake_stops_the_device_with_one_message() {
+    let scratch = Scratch::new(2, &direct());
+    for (name, make, expected) in MISTAKES {
+        let guest = Guest::new(16 << 20);
+        let mut front_end = FrontEnd::new(&scratch.socket(), &guest, 2, 16, USUAL);
+        assert_eq!(front_end.execute(READ, 0, &[(Slot::of(1).data(), 4096)]), 0, "before {name}");
+        // From a new queue, so that the indices are those of the message.
+        let driver = &mut front_end.drivers[1];
+        make(driver);
+        driver.show();
+        let message = scratch.message();
+        assert!(message.starts_with("the device has stopped: queue 1: "), "{name}: {message}");
+        assert!(message.contains(expected), "{name}: {message}");
+        assert_eq!(front_end.drivers[1].pop_used(), None, "{name}");
+        // The other queue stops as well.
+        let driver = &mut front_end.drivers[0];
+        let slot = Slot::of(2);
+        driver.add(&slot.parts(&guest, READ, 0, &[(slot.data(), 4096)])).unwrap();
+        driver.show();
+        assert_eq!(slot.status(&guest), 0xff, "{name}");
+        drop(front_end);
+        let more = scratch.server().take_messages();
+        assert!(more.is_empty(), "{name}: {more:?}");
+    }
+}
+
+#[test]
+fn a_descriptor_in_flight_cannot_be_used_again() {
+    let faults = iopath::Faults::new(1);
+    let scratch = Scratch::new(1, &direct().faults(&faults));
+    faults.add(iopath::Fault::stuck());
+    let guest = Guest::new(4 << 20);
+    let mut front_end = FrontEnd::new(&scratch.socket(), &guest, 1, 16, USUAL);
+    let slot = Slot::of(0);
+    let driver = &mut front_end.drivers[0];
+    let head = driver.add(&slot.parts(&guest, READ, 0, &[(slot.data(), 4096)])).unwrap();
+    driver.offer(head);
+    driver.show();
+    assert!(scratch.message().contains("before its request has completed"));
+    faults.clear();
+    faults.release();
+}
+
+#[test]
+fn truncated_memory_stops_the_device_and_not_the_server() {
+    let scratch = Scratch::new(1, &direct());
+    let guest = Guest::new(16 << 20);
+    let mut front_end = FrontEnd::new(&scratch.socket(), &guest, 1, 16, USUAL);
+    let driver = &mut front_end.drivers[0];
+    // Header, data and status lie in the part that is lost. The rings stay.
+    let slot = Slot(8 << 20);
+    driver.add(&slot.parts(&guest, READ, 0, &[(slot.data(), 4096)])).unwrap();
+    guest.file.set_len(4 << 20).unwrap();
+    driver.show();
+    assert!(scratch.message().contains("has truncated the memory"));
+    drop(front_end);
+    let guest = Guest::new(4 << 20);
+    let mut front_end = FrontEnd::new(&scratch.socket(), &guest, 1, 16, USUAL);
+    assert_eq!(front_end.execute(READ, 0, &[(Slot::of(0).data(), 4096)]), 0);
+}
+
+#[test]
+fn a_message_that_is_none_ends_the_connection_only() {
+    let scratch = Scratch::new(1, &direct());
+    let mut bytes = vec![0xff; 4096];
+    for garbage in 0..4u8 {
+        let mut stream = UnixStream::connect(scratch.socket()).unwrap();
+        bytes[0] = garbage;
+        stream.write_all(&bytes[..12 + 100 * usize::from(garbage)]).unwrap();
+        assert!(scratch.message().contains("closed the connection"));
+    }
+    let guest = Guest::new(4 << 20);
+    let mut front_end = FrontEnd::new(&scratch.socket(), &guest, 1, 16, USUAL);
+    assert_eq!(front_end.execute(READ, 0, &[(Slot::of(0).data(), 4096)]), 0);
+}
