@@ -13,6 +13,7 @@ use crate::model::is_model;
 use crate::options::check_places;
 use crate::place::Medium;
 use crate::refusal::WorkloadError;
+use crate::share::{Layout, Share};
 use crate::steady::{SAMPLES_MAX, SAMPLES_MIN};
 use crate::verify::SECTOR_BYTES as CHECKED_BYTES;
 use crate::workload::{LatencySampling, Rate, Workload};
@@ -40,6 +41,7 @@ impl Workload {
             _ => Medium::Local,
         };
         check_places(self, medium)?;
+        self.check_share()?;
         self.check_verify()?;
         self.check_steady_state()?;
         if let Some(size_bytes) = self.size_bytes {
@@ -47,6 +49,27 @@ impl Workload {
         }
         self.check_device_depth()?;
         self.check_cache()
+    }
+
+    /// Refuses a share of a common target that the workload cannot have.
+    fn check_share(&self) -> Result<(), WorkloadError> {
+        let Some(Share { layout, .. }) = self.share else { return Ok(()) };
+        let refuse = |problem| Err(WorkloadError::Share { layout: layout.name(), problem });
+        match layout {
+            Layout::Random if !self.rw.is_random() => {
+                refuse("it needs a random pattern; use --rw=randread, or segmented or strided")
+            }
+            Layout::Strided if self.rw.is_random() => {
+                refuse("it needs a sequential pattern; use --rw=read, or segmented or random")
+            }
+            Layout::Strided if !self.shape.is_plain() => {
+                refuse("its blocks have one size, without gaps; remove --bssplit, --skip and the like")
+            }
+            Layout::Random if self.verify.is_some() && self.rw.writes() => {
+                refuse("ranks overwrite blocks of each other, so none can verify its own; use segmented")
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The target; none on a path that needs none.

@@ -30,6 +30,7 @@ use crate::job::control::{AccessSink, FlowShare, flows};
 use crate::job::drive::{self, Clock, JobContext, JobError, Moved};
 use crate::job::tally::JobResult;
 use crate::path::{Connection, IoPath, JobSpec, Pages};
+use crate::peers::{Go, Peers, TICK as TICK_OF_RANKS};
 use crate::progress::{JobSample, Progress, Sample};
 use crate::signals::Interruption;
 use crate::target::Target;
@@ -65,6 +66,7 @@ pub(crate) fn measure(
     workers: &[Worker],
     number: u32,
     accesses: Option<&LogWriter>,
+    peers: Option<&dyn Peers>,
     progress: &mut dyn Progress,
 ) -> Result<Ran, BenchError> {
     let targets = distinct(volumes.iter().map(|volume| volume.target));
@@ -96,7 +98,7 @@ pub(crate) fn measure(
             let spawned = thread.spawn_scoped(scope, move || jobs.run_thread(number as usize, &sender));
             spawned.map_err(|source| BenchError::NoThread { job: number, jobs: count, source })?;
         }
-        jobs.coordinate(&outcomes, progress)
+        jobs.coordinate(&outcomes, peers, progress)
     })?;
     for (target, of_target) in jobs.targets.iter().zip(&mut ran.targets) {
         let on_target =
@@ -236,6 +238,7 @@ impl RunningJobs<'_> {
     fn coordinate(
         &self,
         outcomes: &Receiver<Outcome>,
+        peers: Option<&dyn Peers>,
         progress: &mut dyn Progress,
     ) -> Result<Ran, BenchError> {
         let connected = self.gather(outcomes, TICK, &mut |_| ());
@@ -256,20 +259,28 @@ impl RunningJobs<'_> {
         }
         let before = Counters::before(&self.targets);
         let counted_ns = self.clock.now_ns();
+        // Last before the start: its preparations take a different time on each rank.
+        peers.map_or(Ok(()), Peers::start)?;
+        let zero_seconds = peers.map(|peers| self.zero_seconds(peers));
         let mut watches = Watches::new(self.workers, self.clock.now_ns());
         self.gate.set(Phase::Run);
         let (mut is_cut_off, mut recorder) = (false, CourseRecorder::default());
-        let ran = self.gather(outcomes, watches.tick(), &mut |done| {
+        let tick = peers.map_or(watches.tick(), |_| watches.tick().min(TICK_OF_RANKS));
+        let ran = self.gather(outcomes, tick, &mut |done| {
             watches.poll(&self.moved, &self.stop, self.clock);
             progress.advance(done);
             let sample = self.sample(done);
             recorder.add(self.clock.now_ns(), sample.jobs.iter().map(|job| job.bytes).sum());
             progress.sample(&sample);
-            if Interruption::is_requested() {
-                is_cut_off = true;
+            let go = peers.map_or(Go::On, Peers::poll);
+            is_cut_off |= go == Go::Failed || Interruption::is_requested();
+            if is_cut_off || go == Go::End {
                 self.stop_all();
             }
         });
+        if let Some(peers) = peers {
+            peers.ended();
+        }
         let after = Counters::after(&self.targets);
         let counted_seconds = Duration::from_nanos(self.clock.now_ns() - counted_ns).as_secs_f64();
         self.gate.set(Phase::Drop);
@@ -303,7 +314,16 @@ impl RunningJobs<'_> {
             counted_seconds,
             course: recorder.course(started_ns, ended_ns, bytes),
             is_cut_off,
+            zero_seconds,
         })
+    }
+
+    /// The zero of the clock of the jobs, on that of the ranks.
+    fn zero_seconds(&self, peers: &dyn Peers) -> f64 {
+        let before_ns = self.clock.now_ns();
+        let seconds = peers.seconds();
+        let now_ns = before_ns.midpoint(self.clock.now_ns());
+        seconds - Duration::from_nanos(now_ns).as_secs_f64()
     }
 
     fn stop_all(&self) {

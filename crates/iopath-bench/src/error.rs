@@ -60,6 +60,9 @@ pub enum BenchError {
     /// A signal came before there was a result.
     #[error("interrupted before a measurement was complete: there is no result")]
     Interrupted,
+    /// Another process that measures at the same time has failed.
+    #[error("{0}")]
+    Peer(String),
     /// The system refuses a setting of a job's thread.
     #[error(
         "{setting}: the system refuses {value} for the thread of a job: {source}; use another value, or run as root"
@@ -303,6 +306,7 @@ impl BenchError {
             | Self::NoModelFile { .. }
             | Self::Simulation { .. }
             | Self::Interrupted
+            | Self::Peer(_)
             | Self::Thread { .. }
             | Self::NoPolling { .. }
             | Self::NoHugePages { .. }
@@ -347,6 +351,7 @@ impl BenchError {
             | Self::Connect(_)
             | Self::NoModelFile { .. }
             | Self::Interrupted
+            | Self::Peer(_)
             | Self::Gone { .. }
             | Self::NoPermission { .. }
             | Self::NoScratch { .. }

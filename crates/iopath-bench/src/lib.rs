@@ -7,6 +7,8 @@
 
 #![expect(missing_debug_implementations, reason = "a measurement in progress holds devices and closures")]
 
+use std::rc::Rc;
+
 pub mod batches;
 pub mod cache;
 mod check;
@@ -34,6 +36,7 @@ pub mod own_file;
 mod parallel;
 pub mod path;
 pub mod paths;
+pub mod peers;
 pub mod place;
 mod plan;
 pub mod progress;
@@ -45,6 +48,7 @@ pub mod runner;
 mod scratch;
 mod served;
 pub mod shape;
+pub mod share;
 pub mod signals;
 pub mod simulated;
 pub mod steady;
@@ -66,6 +70,7 @@ pub use iopath::{ELEVATORS, Engine, Readahead};
 use iopath_report::result::{Report, RunResult};
 pub use model::{ModelTarget, model_file};
 pub use model_host::ModelHost;
+pub use peers::Peers;
 pub use progress::Progress;
 pub use refusal::{Scope, WorkloadError};
 pub use run::{IDLE_SAMPLE, Lab};
@@ -92,8 +97,20 @@ pub fn run(workload: &Workload, progress: &mut dyn Progress) -> Result<RunResult
 /// # Errors
 /// As [`run()`].
 pub fn report(workload: &Workload, progress: &mut dyn Progress) -> Result<Report, BenchError> {
+    report_with(workload, None, progress)
+}
+
+/// As [`report()`], at the same time as other processes.
+///
+/// # Errors
+/// As [`run()`].
+pub fn report_with(
+    workload: &Workload,
+    peers: Option<Rc<dyn Peers>>,
+    progress: &mut dyn Progress,
+) -> Result<Report, BenchError> {
     let target = Target::prepare(workload, progress)?;
-    let lab = Lab::for_target(&target, progress);
+    let lab = Lab::for_target(&target, progress).with_peers(peers);
     let (result, failure) = lab.run_until_failure(workload, &target, progress)?;
     let more_targets = target.further_facts();
     let failure = failure.map(|error| error.to_string());

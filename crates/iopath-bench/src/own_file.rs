@@ -269,7 +269,7 @@ fn remove_present() {
 
 /// Removes files of a kind whose process has no entry in `/proc` and that are not locked. The lock protects files of
 /// processes in other namespaces.
-fn remove_leftovers(directory: &Path, kind: Kind) {
+pub fn remove_leftovers(directory: &Path, kind: Kind) {
     let Ok(entries) = fs::read_dir(directory) else { return };
     for entry in entries.flatten() {
         let Some(process) = entry.file_name().to_str().and_then(|name| owner(name, kind)) else { continue };

@@ -10,6 +10,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::distribution::{Distribution, Sampler};
 use crate::path::{Direction, Transfer, number_of};
+use crate::share::{Layout, Share};
 use crate::workload::Workload;
 use permutation::Permutation;
 use shaped::Shaped;
@@ -43,6 +44,12 @@ enum Order {
         /// The next block of each direction.
         next: [u64; 3],
     },
+    /// Every n-th block.
+    Strided {
+        /// The next block of each direction.
+        next: [u64; 3],
+        stride: Stride,
+    },
     Random {
         sampler: Sampler,
         /// The block of the first of two transfers, for the second.
@@ -53,6 +60,22 @@ enum Order {
         again: Option<u64>,
     },
     Shaped(Box<Shaped>),
+}
+
+/// The blocks of one of several jobs that have the blocks in turn.
+#[derive(Debug, Clone, Copy)]
+struct Stride {
+    first: u64,
+    step: u64,
+    end: u64,
+    /// The number of these blocks.
+    count: u64,
+}
+
+impl Stride {
+    fn of(number: u64, step: u64, blocks: u64) -> Self {
+        Self { first: number, step, end: blocks, count: blocks.saturating_sub(number).div_ceil(step) }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -102,13 +125,22 @@ impl Plan {
     /// whole block are not accessed.
     pub(crate) fn new(workload: &Workload, size_bytes: u64, repeat: u32, job: u32) -> Self {
         let block_bytes = workload.block_size.bytes();
-        let blocks = size_bytes.saturating_sub(workload.start_bytes) / u64::from(block_bytes);
+        let all_blocks = size_bytes.saturating_sub(workload.start_bytes) / u64::from(block_bytes);
+        let [from, to] = workload.share.map_or([0, all_blocks], |share| share.blocks(all_blocks));
+        let start_bytes = workload.start_bytes + from * u64::from(block_bytes);
+        // The rest after the last whole block belongs to the last share.
+        let size_bytes =
+            if to == all_blocks { size_bytes } else { workload.start_bytes + to * u64::from(block_bytes) };
+        let blocks = to - from;
         let jobs = u64::from(workload.jobs);
         let share = |job: u64| (u128::from(blocks) * u128::from(job) / u128::from(jobs)) as u64;
         let (first, end) = (share(job.into()), share(u64::from(job) + 1));
+        let number = workload.share.map_or(job.into(), |share| share.job(job, workload.jobs.get()));
+        let strided = workload.share.filter(|share| share.layout == Layout::Strided);
+        let strided = strided.map(|share| Stride::of(number, u64::from(share.count) * jobs, blocks));
         let is_shaped = !workload.shape.is_plain();
         let order = if is_shaped {
-            let (bytes, unit) = (size_bytes.saturating_sub(workload.start_bytes), u64::from(block_bytes));
+            let (bytes, unit) = (size_bytes.saturating_sub(start_bytes), u64::from(block_bytes));
             let end = if u64::from(job) + 1 == jobs { bytes } else { end * unit };
             Order::Shaped(Box::new(Shaped::new(workload, first * unit, end, bytes)))
         } else if workload.rw.is_random() && workload.covers && workload.distribution == Distribution::Uniform
@@ -116,8 +148,18 @@ impl Plan {
             Order::Covering { blocks: Permutation::new(blocks), again: None }
         } else if workload.rw.is_random() {
             Order::Random { sampler: Sampler::new(&workload.distribution, blocks), again: None }
+        } else if let Some(stride) = strided {
+            Order::Strided { next: [stride.first; 3], stride }
         } else {
             Order::Sequential { first, end, next: [first; 3] }
+        };
+        let pass = match (strided, workload.share) {
+            (Some(stride), _) => stride.count,
+            // Together, the ranks draw as many blocks as the range has.
+            (None, Some(Share { layout: Layout::Random, count, .. })) => {
+                ((end - first) / u64::from(count)).max(1)
+            }
+            _ => end - first,
         };
         let is_twice = matches!(workload.rw, Rw::Rewrite | Rw::TrimWrite | Rw::RandTrimWrite);
         let mix = match (workload.rw.reads(), workload.rw.writes()) {
@@ -128,20 +170,22 @@ impl Plan {
             (true, false) => Mix::Only(Direction::Read),
             _ => Mix::Only(Direction::Write),
         };
-        let left = match workload.end.bytes() {
+        let bytes_max = workload.end.bytes();
+        let bytes_max = bytes_max.map(|bytes| workload.share.map_or(bytes, |share| share.bytes(bytes)));
+        let left = match bytes_max {
             Some(bytes) if is_shaped => (bytes / jobs).max(block_bytes.into()),
-            None if is_shaped && workload.end.time().is_none() => (end - first) * u64::from(block_bytes),
+            None if is_shaped && workload.end.time().is_none() => pass * u64::from(block_bytes),
             // At least one block per job.
             Some(bytes) => (bytes / jobs / u64::from(block_bytes)).max(1),
             None if workload.end.time().is_some() => u64::MAX,
-            None if is_twice => 2 * (end - first),
-            None => end - first,
+            None if is_twice => 2 * pass,
+            None => pass,
         };
         Self {
-            generator: generator(workload.seed, [repeat.into(), job.into()]),
+            generator: generator(workload.seed, [repeat.into(), number]),
             order,
             mix,
-            start_bytes: workload.start_bytes,
+            start_bytes,
             block_bytes,
             left,
             counted: left,
@@ -223,6 +267,14 @@ impl Iterator for Plan {
                 *next = if block + 1 == *end { *first } else { block + 1 };
                 (block, direction)
             }
+            Order::Strided { next, stride } => {
+                let direction = self.mix.direction(&mut self.generator);
+                let next = &mut next[number_of(direction)];
+                let block = *next;
+                let after = block + stride.step;
+                *next = if after < stride.end { after } else { stride.first };
+                (block, direction)
+            }
         };
         let offset = self.start_bytes + block * u64::from(self.block_bytes);
         Some(Transfer { direction, offset, bytes: self.block_bytes })
@@ -250,6 +302,52 @@ mod tests {
                 .extend(Plan::new(&workload, 10 * 4096 + 100, 0, job).map(|transfer| transfer.offset / 4096));
         }
         assert_eq!(blocks, (0..10).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_shares_of_ranks_are_disjoint_and_cover_the_range() {
+        for (layout, rw) in [
+            (Layout::Segmented, Rw::Read),
+            (Layout::Segmented, Rw::RandRead),
+            (Layout::Strided, Rw::Read),
+            (Layout::Strided, Rw::Rewrite),
+        ] {
+            let mut all = Vec::new();
+            for number in 0..3 {
+                let share = Some(Share { number, count: 3, layout });
+                let from = Workload { share, start_bytes: 4096, covers: true, ..workload(rw, 2) };
+                for job in 0..2 {
+                    let blocks = Plan::new(&from, 21 * 4096 + 100, 1, job);
+                    all.push(blocks.map(|one| one.offset / 4096).collect::<Vec<_>>());
+                }
+            }
+            if layout == Layout::Strided && rw == Rw::Read {
+                assert_eq!(all[..2], [vec![1, 7, 13, 19], vec![2, 8, 14, 20]]);
+            }
+            let mut blocks = all.concat();
+            blocks.sort_unstable();
+            blocks.dedup();
+            let expected: Vec<u64> = (1..21).collect();
+            if rw == Rw::RandRead {
+                // Each job draws half of the blocks of its rank.
+                assert!(all[..2].concat().iter().all(|block| (1..7).contains(block)), "{all:?}");
+                assert!(all[4..].concat().iter().all(|block| (14..21).contains(block)), "{all:?}");
+            } else {
+                assert_eq!(blocks, expected, "{layout:?} {rw:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn ranks_draw_different_blocks_of_the_whole_range() {
+        let drawn = |number| {
+            let share = Some(Share { number, count: 4, layout: Layout::Random });
+            let from = Workload { share, ..workload(Rw::RandRead, 1) };
+            Plan::new(&from, 400 * 4096, 0, 0).map(|one| one.offset / 4096).collect::<Vec<_>>()
+        };
+        assert_eq!(drawn(0).len(), 100);
+        assert_ne!(drawn(0), drawn(1));
+        assert!(drawn(0).iter().any(|block| *block >= 200));
     }
 
     #[test]

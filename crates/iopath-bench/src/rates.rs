@@ -67,7 +67,7 @@ pub fn latency(latencies: &Latencies) -> Latency {
 }
 
 /// 0 without any time: the repetition ended before its measurement began.
-pub(crate) fn per_second(count: u64, seconds: f64) -> f64 {
+pub fn per_second(count: u64, seconds: f64) -> f64 {
     if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
 }
 

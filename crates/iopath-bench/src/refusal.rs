@@ -31,6 +31,13 @@ pub enum WorkloadError {
         /// The values it accepts.
         range: String,
     },
+    /// The ranks of a run cannot share a target in this way.
+    Share {
+        /// The layout.
+        layout: &'static str,
+        /// The reason and the remedy.
+        problem: &'static str,
+    },
     /// The path needs a target, and the workload has none.
     NoTarget {
         /// The path's name.
@@ -345,6 +352,7 @@ impl WorkloadError {
                 or_smaller(&[Field::DEPTH, Field::JOBS, Field::CACHE_SIZE], names)
                     .replacen(", or use", "; use", 1)
             ),
+            Self::Share { layout, problem } => format!("--shared={layout}: {problem}"),
             Self::Buffers { needed, available } => format!(
                 "buffers of {} (jobs × depth × block size, and the cache of iopath-buffered) exceed the available \
                  memory of {}{}",

@@ -4,6 +4,7 @@
 mod series;
 
 use std::num::NonZeroU64;
+use std::rc::Rc;
 use std::time::Duration;
 
 use crate::conditions::Conditions;
@@ -15,9 +16,10 @@ use crate::host::this_machine;
 use crate::model_host::ModelHost;
 use crate::options::{Ran, workload_facts};
 use crate::parallel;
+use crate::peers::Peers;
 use crate::progress::{Progress, Stage};
-use crate::rates::{device, directions, per_second, repeat_direction};
-pub use crate::rates::{latency, spread};
+use crate::rates::{device, directions, repeat_direction};
+pub use crate::rates::{latency, per_second, spread};
 use crate::request_log::RequestLog;
 use crate::runner::Session;
 use crate::served::served;
@@ -44,6 +46,8 @@ const GIB: f64 = (1u64 << 30) as f64;
 #[derive(Debug, Clone)]
 pub struct Lab {
     host: Option<Host>,
+    /// Other processes that measure at the same time.
+    peers: Option<Rc<dyn Peers>>,
 }
 
 impl Lab {
@@ -51,7 +55,7 @@ impl Lab {
     /// measurements: CPU time of programs that start later counts as CPU cost.
     pub fn new(idle_sample: Duration, progress: &mut dyn Progress) -> Self {
         progress.stage(&Stage::Idle);
-        Self { host: Some(this_machine(idle_busy_cpus(idle_sample).ok())) }
+        Self { host: Some(this_machine(idle_busy_cpus(idle_sample).ok())), peers: None }
     }
 
     /// The lab for a target: in virtual time for a model. No part of its results is then of this machine.
@@ -61,7 +65,13 @@ impl Lab {
 
     /// The lab for models.
     pub fn in_virtual_time() -> Self {
-        Self { host: None }
+        Self { host: None, peers: None }
+    }
+
+    /// The same lab, at the same time as other processes.
+    #[must_use]
+    pub fn with_peers(self, peers: Option<Rc<dyn Peers>>) -> Self {
+        Self { peers, ..self }
     }
 
     /// The machine; none in virtual time.
@@ -105,7 +115,7 @@ impl Lab {
     ) -> Result<(RunResult, Option<BenchError>), BenchError> {
         let mut series = Series::new(workload, target)?;
         let log = RequestLog::start(workload, &target.names(), target.model().is_some())?;
-        let ran = series.run(&mut Session::new(log.as_ref()), progress);
+        let ran = series.run(&mut Session::new(log.as_ref()).with_peers(self.peers.as_deref()), progress);
         let finished = log.map(RequestLog::finish).transpose();
         let mut failure = ran?;
         let mut result = self.summarize(&series);
@@ -219,6 +229,7 @@ fn summarize(part: &Part, has_counters: bool, has_failed: bool, host: Option<&Ho
         connections: measured.iter().map(|repeated| repeated.measured.connections).sum(),
         targets: parallel::targets(target, measured),
         targets_end: parallel::ends(target, measured),
+        hosts: None,
         partial: is_partial,
         warnings: ended_early
             .into_iter()
@@ -271,7 +282,8 @@ pub fn repeat(measured: &Measured, resident: Option<Resident>, host: Option<&Hos
     }
 }
 
-fn cpu(user_seconds: f64, system_seconds: f64, machine_seconds: f64, bytes: u64, ios: u64) -> Cpu {
+/// The CPU cost of this much time of the process and of the machine.
+pub fn cpu(user_seconds: f64, system_seconds: f64, machine_seconds: f64, bytes: u64, ios: u64) -> Cpu {
     let seconds = machine_seconds.max(user_seconds + system_seconds);
     let per = |count: f64| if count > 0.0 { seconds / count } else { 0.0 };
     Cpu {

@@ -10,6 +10,7 @@ use crate::engine::{self, OpenVolume, Ran, Worker, all_verified, distinct, read_
 use crate::error::BenchError;
 use crate::host::memory_available_bytes;
 use crate::path::{IoPath, OpenSpec};
+use crate::peers::Peers;
 use crate::progress::{Progress, Stage};
 use crate::request_log::{RequestLog, Writer};
 use crate::simulated::{Simulation, Timeline};
@@ -47,6 +48,7 @@ pub struct Session<'a> {
     timeline: Timeline<'a>,
     /// The repetitions of all groups so far.
     repetitions: u32,
+    peers: Option<&'a dyn Peers>,
 }
 
 impl<'a> Session<'a> {
@@ -57,7 +59,18 @@ impl<'a> Session<'a> {
             _ => None,
         };
         let timeline = Timeline { log: of_models, ..Timeline::default() };
-        Self { log, timeline, repetitions: 0 }
+        Self { log, timeline, repetitions: 0, peers: None }
+    }
+
+    /// The same session, at the same time as other processes.
+    #[must_use]
+    pub fn with_peers(self, peers: Option<&'a dyn Peers>) -> Self {
+        Self { peers, ..self }
+    }
+
+    /// The other processes.
+    pub(crate) fn peers(&self) -> Option<&'a dyn Peers> {
+        self.peers
     }
 
     fn begin_repeat(&mut self) {
@@ -120,7 +133,7 @@ impl<'a, 'b> Runner<'a, 'b> {
             match &mut self.back_end {
                 BackEnd::Storage(paths) => {
                     let open = OpenVolume { path: &*paths[volume], target, record: None };
-                    engine::measure(&[open], &workers(0), 0, None, progress)?.complete()?;
+                    engine::measure(&[open], &workers(0), 0, None, None, progress)?.complete()?;
                 }
                 BackEnd::Models(simulation) => {
                     simulation.warm_up(&workers(volume), &mut session.timeline, progress)?;
@@ -162,7 +175,7 @@ impl<'a, 'b> Runner<'a, 'b> {
             Some(Writer::Real(log)) => Some(&**log),
             _ => None,
         };
-        let mut ran = engine::measure(&open, workers, number, accesses, progress)?;
+        let mut ran = engine::measure(&open, workers, number, accesses, session.peers, progress)?;
         for (target, resident) in ran.targets.iter_mut().zip(resident) {
             target.resident = resident;
         }

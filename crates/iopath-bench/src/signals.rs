@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 /// The registered actions.
@@ -34,6 +34,9 @@ pub fn ending_signals() -> Vec<i32> {
 
 /// Whether the end of the measurement is requested.
 static REQUESTED: AtomicBool = AtomicBool::new(false);
+
+/// Whether SIGCONT requested it: then SIGTERM follows, and does not end the process at once.
+static IS_WARNED: AtomicBool = AtomicBool::new(false);
 
 /// The signal that requested it; 0 for none.
 static RECEIVED: AtomicI32 = AtomicI32::new(0);
@@ -69,6 +72,19 @@ impl Interruption {
             // Without the thread, a second signal ends the process.
             let _ = thread::Builder::new().name("iopath-interrupt".to_owned()).spawn(end_waits);
         }
+    }
+
+    /// Also SIGCONT requests the end of the measurement from now on. Launchers of MPI send it before SIGTERM and
+    /// SIGKILL, which follow soon. A measurement that was stopped in between has no valid figures anyway.
+    pub fn request_on_continue() {
+        let Ok(mut signals) = Signals::new([SIGCONT]) else { return };
+        let wait = move || {
+            for _ in signals.forever() {
+                IS_WARNED.store(true, Ordering::SeqCst);
+                Self::request();
+            }
+        };
+        let _ = thread::Builder::new().name("iopath-continue".to_owned()).spawn(wait);
     }
 
     /// Whether the end of the measurement is requested.
@@ -151,7 +167,7 @@ fn start() {
             for signal in signals.forever() {
                 let is_caught = CATCHING.load(Ordering::SeqCst) > 0;
                 let is_first = is_caught
-                    && !Interruption::is_requested()
+                    && (!Interruption::is_requested() || IS_WARNED.swap(false, Ordering::SeqCst))
                     && RECEIVED.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst).is_ok();
                 if is_first {
                     Interruption::request();

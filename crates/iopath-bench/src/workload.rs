@@ -18,6 +18,7 @@ use crate::model_host::ModelHost;
 use crate::path::{Direction, Pass, PathRow};
 use crate::paths::kernel_buffered;
 use crate::shape::Shape;
+use crate::share::Share;
 use crate::steady::SteadyState;
 pub use crate::sync_writes::SyncWrites;
 pub use crate::values::{BlockSize, Depth, DeviceDepth, Jobs, LatencySampling, ReadShare, Repetitions};
@@ -191,6 +192,8 @@ pub struct Workload {
     pub size_bytes: Option<u64>,
     /// The first byte to access, within [`Workload::size_bytes`]: a multiple of the alignment of direct I/O.
     pub start_bytes: u64,
+    /// The share of this process in a target that it accesses together with others; unset is all of it.
+    pub share: Option<Share>,
     /// When each repetition ends.
     pub end: End,
     /// The time that passes between the completion of a transfer and the start of the next one in its place. Zero for
@@ -285,6 +288,7 @@ impl Default for Workload {
             jobs: Jobs::constant(1),
             size_bytes: None,
             start_bytes: 0,
+            share: None,
             end: End::Pass,
             think: Duration::ZERO,
             think_every: NonZeroU64::MIN,

@@ -6,6 +6,8 @@ mod convert;
 mod fit;
 mod flags;
 mod format;
+#[cfg(feature = "mpi")]
+mod hosts;
 mod log;
 mod options;
 mod record;

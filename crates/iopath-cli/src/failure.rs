@@ -17,6 +17,10 @@ use iopath_lab::tune::TuneError;
 use iopath_lab::whatif::WhatIfError;
 use iopath_report::UnknownName;
 
+/// Exit codes: invalid arguments (2), or any other failure (1). A comparison has further ones (`compare.rs`).
+pub(crate) const FAILURE: u8 = 1;
+pub(crate) const USAGE: u8 = 2;
+
 /// The error of a failed measurement, where that is the cause.
 pub(crate) fn bench(error: &anyhow::Error) -> Option<&BenchError> {
     macro_rules! first {

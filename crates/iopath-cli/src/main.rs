@@ -14,7 +14,10 @@ mod live;
 mod log;
 mod man;
 mod map;
+#[cfg(feature = "mpi")]
+mod mpi;
 mod output;
+mod party;
 mod progress;
 mod record;
 mod replay;
@@ -31,6 +34,7 @@ mod whatif;
 use anyhow::Context;
 use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
+use failure::{FAILURE, USAGE};
 use iopath_bench::BenchError;
 use iopath_experiments::ExperimentError;
 use iopath_os::HugePages;
@@ -40,10 +44,6 @@ use std::process::ExitCode;
 /// Allocates the tables of large queues and logs on huge pages.
 #[global_allocator]
 static ALLOCATOR: HugePages = HugePages;
-
-/// Exit codes: invalid arguments (2), or any other failure (1). A comparison has further ones (`compare.rs`).
-const FAILURE: u8 = 1;
-const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     iopath_bench::survive_file_size_limit();
@@ -84,6 +84,8 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Tune(args) => return tune::run(args),
         Command::Record(args) => return record::run(args),
         Command::Fio(args) => return Ok(fio::run(&args.arguments)),
+        #[cfg(feature = "mpi")]
+        Command::Run(args) if mpi::is_launched() => return mpi::run(args),
         Command::Run(args) => run::run(args),
         Command::Survey(args) => survey::run(args),
         Command::Report(args) => report::run(args),

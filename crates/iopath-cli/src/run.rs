@@ -2,6 +2,7 @@
 
 use crate::args::RunArgs;
 use crate::output::{Output, note_interruption, print};
+use crate::party::{Alone, Party};
 use crate::stderr::note;
 use anyhow::bail;
 use clap::error::ErrorKind;
@@ -17,10 +18,15 @@ use iopath_report::terminal::wrap;
 use std::path::Path;
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
+    run_with(args, &Alone)
+}
+
+/// Measures together with other processes.
+pub(crate) fn run_with(args: &RunArgs, party: &dyn Party) -> anyhow::Result<()> {
     match (&args.preset, &args.jobfile) {
         (Some(name), _) if name == "list" => return list_presets(),
-        (Some(name), _) => return run_preset(args, find_preset(name)?),
-        (None, Some(file)) => return run_job_file(args, file),
+        (Some(name), _) => return run_preset(args, find_preset(name)?, party),
+        (None, Some(file)) => return run_job_file(args, file, party),
         (None, None) => {}
     }
     // The results must not replace the file of a model.
@@ -28,35 +34,43 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     let targets: Vec<_> = named.iter().map(|target| model_file(target).unwrap_or(target)).collect();
     let output =
         Output::new(&args.show, &targets, args.options.log()?.as_deref())?.in_format(args.format.format)?;
-    let workloads = args.options.workloads()?;
+    let mut workloads = args.options.workloads()?;
+    for workload in &mut workloads {
+        workload.share = party.share();
+    }
+    if let (Some(_), [_, _, ..]) = (party.peers(), &workloads[..]) {
+        bail!(
+            "ranks measure one workload at a time; use one value of each list, the groups of a job file, or one command for each"
+        );
+    }
     // Dropped after the results are written: then the signal ends the process.
     let _interruption = Interruption::catch();
     let exporter = exporter(args)?;
     let mut bar = output.bar();
     let mut progress = RunMetrics::new(&mut bar, exporter);
     let report = match &workloads[..] {
-        [workload] => iopath_bench::report(workload, &mut progress),
+        [workload] => iopath_bench::report_with(workload, party.peers(), &mut progress),
         several => iopath_lab::report_all(several, &mut progress),
     };
     drop(progress);
     bar.finish();
-    show_unless_interrupted(report.map_err(Into::into), &|_| None, &output)
+    show_unless_interrupted(report.map_err(Into::into), &|_| None, &output, party)
 }
 
 /// Measures the jobs of a job file.
-fn run_job_file(args: &RunArgs, file: &Path) -> anyhow::Result<()> {
+fn run_job_file(args: &RunArgs, file: &Path, party: &dyn Party) -> anyhow::Result<()> {
     if args.options.targets()?.len() > 1 || args.options.count("path") > 1 {
         let message = "a job file has one --target and one --path; name the files of its jobs in the file";
         return Err(clap::Error::raw(ErrorKind::ValueValidation, message).into());
     }
     let settings = args.job_settings()?;
-    let mut jobs = JobFile::read(&file.to_string_lossy(), &System, args.lenient)?;
+    let mut jobs = JobFile::read(&file.to_string_lossy(), &*party.environment(), args.lenient)?;
     jobs.select(&args.section)?;
-    run_jobs(args, &jobs, &settings, &|_| None)
+    run_jobs(args, &jobs, settings, &|_| None, party)
 }
 
 /// Measures the jobs of a preset, on each of several targets at the same time.
-fn run_preset(args: &RunArgs, preset: &Preset) -> anyhow::Result<()> {
+fn run_preset(args: &RunArgs, preset: &Preset, party: &dyn Party) -> anyhow::Result<()> {
     if args.options.count("path") > 1 {
         return Err(clap::Error::raw(ErrorKind::ValueValidation, "a preset has one --path").into());
     }
@@ -69,7 +83,7 @@ fn run_preset(args: &RunArgs, preset: &Preset) -> anyhow::Result<()> {
         settings.target = None;
     }
     let jobs = preset.jobs(&targets, &System)?;
-    run_jobs(args, &jobs, &settings, &|report| preset.table(report))
+    run_jobs(args, &jobs, settings, &|report| preset.table(report), party)
 }
 
 /// The indent of the further lines of a preset, below its description.
@@ -85,20 +99,23 @@ fn list_presets() -> anyhow::Result<()> {
 fn run_jobs(
     args: &RunArgs,
     jobs: &JobFile,
-    settings: &RunSettings,
+    mut settings: RunSettings,
     classic: &dyn Fn(&Report) -> Option<String>,
+    party: &dyn Party,
 ) -> anyhow::Result<()> {
+    settings.peers = party.peers();
+    settings.base.share = party.share();
     let named = settings.named_files(jobs);
     let targets: Vec<&Path> = named.iter().map(|file| model_file(file).unwrap_or(file)).collect();
     let output =
         Output::new(&args.show, &targets, args.options.log()?.as_deref())?.in_format(args.format.format)?;
-    jobs.warnings.iter().for_each(note);
+    jobs.warnings.iter().filter(|_| party.speaks()).for_each(note);
     let _interruption = Interruption::catch();
     let exporter = exporter(args)?;
     let mut bar = output.bar();
-    let report = jobs.run(settings, &mut RunMetrics::new(&mut bar, exporter));
+    let report = jobs.run(&settings, &mut RunMetrics::new(&mut bar, exporter));
     bar.finish();
-    show_unless_interrupted(report.map_err(Into::into), classic, &output)
+    show_unless_interrupted(report.map_err(Into::into), classic, &output, party)
 }
 
 /// Starts to publish the metrics of `--metrics`.
@@ -116,8 +133,14 @@ fn show_unless_interrupted(
     report: anyhow::Result<Report>,
     classic: &dyn Fn(&Report) -> Option<String>,
     output: &Output,
+    party: &dyn Party,
 ) -> anyhow::Result<()> {
-    show(&report.inspect_err(note_interruption)?, classic, output)
+    let report = party.join(report).inspect_err(|error| {
+        if party.speaks() {
+            note_interruption(error);
+        }
+    })?;
+    report.map_or(Ok(()), |report| show(&report, classic, output))
 }
 
 fn show(report: &Report, classic: &dyn Fn(&Report) -> Option<String>, output: &Output) -> anyhow::Result<()> {

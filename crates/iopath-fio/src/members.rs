@@ -151,6 +151,7 @@ impl Member {
             host: base.host.clone(),
             overwrite: base.overwrite,
             latency_sampling: base.latency_sampling,
+            share: base.share,
             ..own.clone()
         };
         if workload.controls.series.is_some() && workload.repetitions.get() > 1 {

@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Duration;
 
 use super::JobFile;
@@ -22,6 +23,7 @@ use iopath_bench::host::memory_available_bytes;
 use iopath_bench::kept_file::is_kept;
 use iopath_bench::options::{Amount, IoEngine};
 use iopath_bench::path::PathRow;
+use iopath_bench::peers::Peers;
 use iopath_bench::progress::{Progress, Stage};
 use iopath_bench::refusal::WorkloadError;
 use iopath_bench::request_log::RequestLog;
@@ -46,6 +48,8 @@ pub struct RunSettings {
     pub keeps_files: bool,
     /// Whether no file is created, replaced, marked or removed.
     pub is_readonly: bool,
+    /// Other processes that measure at the same time.
+    pub peers: Option<Rc<dyn Peers>>,
     /// Repetitions, page cache, elevator, I/O engine and permission to overwrite, for all jobs.
     pub base: Workload,
 }
@@ -61,6 +65,7 @@ impl Default for RunSettings {
             path: None,
             keeps_files: false,
             is_readonly: false,
+            peers: None,
             base,
         }
     }
@@ -114,7 +119,7 @@ impl JobFile {
             Report { clock, more_targets, ..Report::new(lab.host().cloned(), first, Vec::new()) };
         let names: Vec<String> = prepared.iter().flat_map(|prepared| prepared.target.names()).collect();
         let log = RequestLog::start(base, &names, is_virtual)?;
-        let mut session = Session::new(log.as_ref());
+        let mut session = Session::new(log.as_ref()).with_peers(settings.peers.as_deref());
         for (index, members) in groups.iter().enumerate() {
             if only_creates(&jobs, members)? {
                 continue;

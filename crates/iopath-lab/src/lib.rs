@@ -5,6 +5,7 @@ mod campaign;
 mod combinations;
 pub mod compare;
 pub mod fit;
+pub mod hosts;
 pub mod map;
 pub mod metrics;
 mod modelled;

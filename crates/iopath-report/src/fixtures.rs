@@ -37,6 +37,7 @@ pub fn run(path: &str, rw: Rw, block_bytes: u32, io_depth: u32, mbs: &[f64], cos
         threads: None,
         targets: Vec::new(),
         targets_end: None,
+        hosts: None,
         connections: None,
         warm: false,
         served_by: Some(ServedBy::Storage),

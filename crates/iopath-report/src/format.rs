@@ -8,6 +8,7 @@ mod ends;
 pub mod fio;
 mod fio_entries;
 mod fio_json;
+mod hosts;
 mod json;
 pub mod log;
 mod markdown;

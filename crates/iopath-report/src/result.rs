@@ -9,6 +9,7 @@ mod distribution;
 mod figures;
 mod finding;
 mod host;
+mod hosts;
 mod latencies;
 mod latency_target;
 mod origin;
@@ -30,6 +31,7 @@ pub use distribution::{LatencyDistribution, PERCENTILES};
 pub use figures::{CacheFacts, CacheUse, Cpu, Device, DiskQueue, Latency, Spread, ThreadUse};
 pub use finding::{Confidence, Finding};
 pub use host::{DiskFacts, Host, ModelHostFacts, TargetFacts};
+pub use hosts::{HostFacts, HostResult, HostsResult, RankResult, RanksEnd};
 pub use latencies::{FIO_BINS, Latencies, fio_bin_number};
 pub use latency_target::{DepthSearchResult, LatencyTargetResult};
 pub use origin::Origin;
@@ -62,6 +64,9 @@ pub struct Report {
     /// Further targets of the same runs; empty unless there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub more_targets: Vec<TargetFacts>,
+    /// The hosts of a run under MPI; empty for a single process.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<HostFacts>,
     /// The measurements.
     pub runs: Vec<RunResult>,
     /// The groups of jobs of a job file; empty for other runs.
@@ -95,6 +100,7 @@ impl Report {
             host,
             target,
             more_targets: Vec::new(),
+            hosts: Vec::new(),
             runs,
             groups: Vec::new(),
             skipped: Vec::new(),
@@ -224,6 +230,9 @@ pub struct RunResult {
     /// The ends and the fairness of several targets; none for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub targets_end: Option<TargetsEnd>,
+    /// The hosts and ranks of a run under MPI; none for a single process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<Box<HostsResult>>,
     /// Whether a signal or a failure ended the run before its last repetition: `repeats` has the complete ones, or, if
     /// there is none, the part of the first one.
     #[serde(default, skip_serializing_if = "is_false")]

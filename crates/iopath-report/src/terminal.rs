@@ -17,7 +17,12 @@ pub fn is_fancy(stream: &impl IsTerminal) -> bool {
 /// stdout, else [`WIDTH`].
 pub fn terminal_width() -> u16 {
     let columns = env::var("COLUMNS").ok().and_then(|columns| columns.trim().parse().ok());
-    columns.filter(|columns| *columns > 0).or_else(|| comfy_table::Table::new().width()).unwrap_or(WIDTH)
+    let of_terminal = || comfy_table::Table::new().width();
+    // The pseudo-terminal of a launcher such as `mpirun` has no size.
+    columns
+        .filter(|columns| *columns > 0)
+        .or_else(|| of_terminal().filter(|columns| *columns > 0))
+        .unwrap_or(WIDTH)
 }
 
 /// Breaks a text between words into lines of at most `width` columns. The first line begins with `first`, the others

@@ -31,6 +31,8 @@ pub struct Ran {
     pub(crate) course: Option<Course>,
     /// Whether a signal ended the jobs before the ends of their plans.
     pub(crate) is_cut_off: bool,
+    /// The zero of the times of the jobs on the clock of other processes, in seconds; none without any.
+    pub(crate) zero_seconds: Option<f64>,
 }
 
 /// The measurements of a job.
@@ -118,6 +120,15 @@ impl Ran {
         }
         let connections = self.connections();
         Measured { connections, ..self.of_jobs(|job| job.part == part) }
+    }
+
+    /// The start and the end of the jobs of a workload that have measured anything, in nanoseconds.
+    pub(crate) fn span_ns(&self, part: usize) -> [u64; 2] {
+        let results = || self.jobs.iter().filter(|job| job.part == part).map(|job| &job.result);
+        let is_measured = results().any(|job| job.ios > 0);
+        let timed = || results().filter(|job| job.ios > 0 || !is_measured);
+        let started_ns = timed().map(|job| job.started_ns).min().unwrap_or(0);
+        [started_ns, timed().map(|job| job.ended_ns).max().unwrap_or(started_ns)]
     }
 
     /// The bytes that were in page caches of the targets of a workload when the repetition began.

@@ -1,10 +1,13 @@
 //! The repetitions of workloads that run at the same time, measured one by one: of one workload, or of the jobs of a
 //! group. Does not run them (`runner.rs`), and does not summarize them (`run.rs`).
 
+use std::time::Duration;
+
 use crate::conditions::Repeated;
 use crate::engine::{Measured, Ran};
 use crate::error::BenchError;
 use crate::host::memory_available_bytes;
+use crate::peers::{PeerPart, PeerRepeat, PeerTransfers};
 use crate::progress::{Completed, CompletedTarget, Progress};
 use crate::runner::{Group, Runner, Session};
 use crate::target::Target;
@@ -96,6 +99,14 @@ impl<'a> Series<'a> {
             let number = all.len() as u32 + 1;
             let ran = runner.repeat([number, planned], session, progress)?;
             let is_cut_off = ran.is_cut_off;
+            if let Some(peers) = session.peers() {
+                if let Some(failure) = peers.failure() {
+                    return Err(failure);
+                }
+                if !is_cut_off {
+                    peers.repeated(peer_repeat(&ran, parts.len(), number))?;
+                }
+            }
             // The part of a repetition that a signal has cut off is a result only if there is no other.
             if !is_cut_off || (all.is_empty() && ran.jobs.iter().any(|job| job.result.ios > 0)) {
                 let mut ran = ran;
@@ -144,6 +155,27 @@ fn add(parts: &mut [Part], ran: &Ran, has_jobs: bool) {
         part.measured.retain(|earlier| !is_unmeasured(earlier));
         part.measured.push(repeated);
     }
+}
+
+/// The measurements of a repetition for other processes.
+fn peer_repeat(ran: &Ran, parts: usize, number: u32) -> PeerRepeat {
+    let zero = ran.zero_seconds.unwrap_or(0.0);
+    let part = |part: usize| {
+        let measured = ran.part(part);
+        let [started, ended] = ran.span_ns(part).map(|ns| zero + Duration::from_nanos(ns).as_secs_f64());
+        let directions = measured.directions.as_ref().map(|directions| {
+            directions.each_ref().map(|one| PeerTransfers {
+                bytes: one.bytes,
+                ios: one.ios,
+                latency_ns: one.latency_ns.clone(),
+            })
+        });
+        let all =
+            PeerTransfers { bytes: measured.bytes(), ios: measured.ios, latency_ns: measured.latency_ns };
+        PeerPart { started, ended, all, directions }
+    };
+    let cpu = ran.cpu.map(|cpu| [cpu.user, cpu.system, cpu.machine_busy.unwrap_or(cpu.user + cpu.system)]);
+    PeerRepeat { number, cpu, parts: (0..parts).map(part).collect() }
 }
 
 /// Writes the series over time of the jobs. The results remain if a file cannot be written.

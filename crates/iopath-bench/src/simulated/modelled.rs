@@ -126,6 +126,7 @@ impl ModelledVolumes {
             counted_seconds: 0.0,
             course: None,
             is_cut_off: matches!(ended, End::Stopped),
+            zero_seconds: None,
         })
     }
 }

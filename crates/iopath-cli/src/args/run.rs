@@ -31,6 +31,9 @@ pub(crate) struct RunArgs {
     pub(crate) metrics: Option<MetricsPlace>,
     #[command(flatten)]
     pub(crate) options: OptionArgs,
+    #[cfg(feature = "mpi")]
+    #[command(flatten)]
+    pub(crate) hosts: super::hosts::HostArgs,
     #[command(flatten)]
     pub(crate) format: RunFormat,
     #[command(flatten)]
@@ -51,6 +54,7 @@ impl RunArgs {
             path: self.options.has("path").then_some(settings.workload.path),
             keeps_files: false,
             is_readonly: false,
+            peers: None,
             base: Workload {
                 repetitions,
                 host: settings.host.as_deref().map(ModelHost::find).transpose()?,

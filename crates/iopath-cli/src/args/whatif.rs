@@ -59,8 +59,8 @@ pub(crate) struct WhatIfArgs {
     /// Map sectors beyond the end of the model to its start; default: they are an error
     #[arg(long)]
     pub(crate) wrap: bool,
-    /// Run only a share of the cells, for --merge-parts: 1/4, or auto for the rank or the array index of MPI and Slurm.
-    /// In names of files, {shard} becomes the number of the share
+    /// Run only a share of the cells, for --merge-parts: 1/4, or auto for the rank, array or job index of MPI, Slurm
+    /// and Kubernetes. In names of files, {shard} becomes the number of the share
     #[arg(long, value_name = "I/N|auto", value_parser = shard)]
     pub(crate) shard: Option<Shard>,
     /// Join the parts of a study that processes with --shard have written with --json

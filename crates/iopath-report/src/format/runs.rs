@@ -1,7 +1,7 @@
 //! What every format shows of measured runs: the runs, their directions, targets and groups, with one description of
 //! all columns.
 
-use super::{Document, Medium, ends};
+use super::{Document, Medium, ends, hosts};
 use crate::marks::{Mark, marks};
 use crate::numbers::{half_width, percent};
 use crate::result::{
@@ -39,7 +39,10 @@ impl Document for Report {
 
     fn records(&self) -> Table {
         let runs = self.runs.iter().flat_map(|run| {
-            std::iter::once(Part::of_run(run)).chain(Part::of_directions(run)).chain(Part::of_targets(run))
+            std::iter::once(Part::of_run(run))
+                .chain(Part::of_directions(run))
+                .chain(Part::of_targets(run))
+                .chain(Part::of_hosts(run))
         });
         columns(runs.chain(groups(self)).collect())
     }
@@ -80,7 +83,11 @@ pub fn sections(runs: &[RunResult], medium: Medium) -> Vec<Section> {
         medium.titled("Targets", columns(targets)).with_after(ends::of_targets(runs)),
         Section::prose(legend),
     ];
-    let sections = sections.into_iter().chain(sampling(runs)).chain(in_virtual_time(runs));
+    let sections = sections
+        .into_iter()
+        .chain(hosts::sections(runs, medium))
+        .chain(sampling(runs))
+        .chain(in_virtual_time(runs));
     sections.filter(|section| !section.is_empty()).collect()
 }
 
@@ -134,6 +141,7 @@ enum Kind<'a> {
     /// The writes before each flush.
     Flushes(u64),
     Target(&'a str),
+    Host(&'a str),
     Group,
 }
 
@@ -208,6 +216,13 @@ impl<'a> Part<'a> {
         })
     }
 
+    fn of_hosts(run: &'a RunResult) -> impl Iterator<Item = Self> {
+        run.hosts
+            .iter()
+            .flat_map(|all| &all.hosts)
+            .map(move |host| Self { run: Some(run), ..part!(Kind::Host(&host.host), host, host.seconds) })
+    }
+
     fn is(self, kind: Kind) -> bool {
         self.kind == kind
     }
@@ -271,6 +286,7 @@ impl<'a> Part<'a> {
             Kind::Direction(name) => name,
             Kind::Flushes(_) => "flushes",
             Kind::Target(_) => "target",
+            Kind::Host(_) => "host",
             Kind::Group => "group",
         }
     }
@@ -298,7 +314,7 @@ fn groups(report: &Report) -> impl Iterator<Item = Part<'_>> {
 }
 
 /// All columns. Rows of one kind leave out the columns that only others have. For programs, `part` is `run`, `read`,
-/// `write` or `trim` of a run, one `target` of a run on several, or a `group` of jobs.
+/// `write` or `trim` of a run, one `target` or `host` of a run on several, or a `group` of jobs.
 #[expect(clippy::too_many_lines, reason = "a list: a line for each column")]
 fn columns(parts: Vec<Part>) -> Table {
     let has_jobs = parts.iter().any(|part| part.run.is_some_and(|run| run.job.is_some()));
@@ -411,6 +427,10 @@ fn columns(parts: Vec<Part>) -> Table {
         .record("warnings", |part| part.fact(|run| run.warnings.join("; ")))
         .record("connections_lost", |part| part.connections.map(|connections| connections.lost))
         .record("connections_reconnected", |part| part.connections.map(|connections| connections.reconnected))
+        .record("host", |part| match part.kind {
+            Kind::Host(name) => name.into(),
+            _ => Value::Absent,
+        })
         .fit(Fit::Turn { corner: None })
         .into()
 }

@@ -67,6 +67,37 @@ impl Latencies {
         }
     }
 
+    /// The counters as bytes, for another process: for each class that occurs, its distance from the one before and its
+    /// count, in groups of seven bits.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut before = 0;
+        for (number, chunk) in self.chunks.iter().enumerate() {
+            for (index, count) in chunk.iter().flat_map(|chunk| chunk.iter().enumerate()) {
+                if *count > 0 {
+                    let class = (number * CHUNK + index) as u64;
+                    put(&mut bytes, class - before);
+                    put(&mut bytes, *count);
+                    before = class;
+                }
+            }
+        }
+        bytes
+    }
+
+    /// Counts the latencies of [`Latencies::to_bytes`]. None if the bytes are not of it: then some may be counted.
+    pub fn add_bytes(&mut self, mut bytes: &[u8]) -> Option<()> {
+        let mut class = 0u64;
+        while !bytes.is_empty() {
+            class = class.checked_add(take(&mut bytes)?).filter(|class| *class < CLASSES)?;
+            let count = take(&mut bytes).filter(|count| *count > 0)?;
+            let (number, index) = (class as usize / CHUNK, class as usize % CHUNK);
+            let counter = &mut self.allocate(number)[index];
+            *counter = counter.saturating_add(count);
+        }
+        Some(())
+    }
+
     /// A histogram of the same latencies: the one that had recorded each of them, saturating.
     pub fn histogram(&self) -> Histogram<u64> {
         let mut histogram =
@@ -124,6 +155,34 @@ impl<'a> Sum<&'a Self> for Latencies {
             sum
         })
     }
+}
+
+/// Appends a number in groups of seven bits, the lowest first.
+fn put(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+/// The number at the start of the bytes.
+fn take(bytes: &mut &[u8]) -> Option<u64> {
+    let mut number = 0u64;
+    for shift in (0..64).step_by(7) {
+        let (first, rest) = bytes.split_first()?;
+        *bytes = rest;
+        let bits = u64::from(first & 0x7f);
+        // The last group has one bit.
+        if bits << shift >> shift != bits {
+            return None;
+        }
+        number |= bits << shift;
+        if first & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
 }
 
 /// The class of a latency.
@@ -235,6 +294,22 @@ mod tests {
         assert_equal(&sum, &histogram, "sum");
         assert_eq!(sum, latencies);
         assert!([].iter().sum::<Latencies>().is_empty());
+    }
+
+    #[test]
+    fn counters_survive_the_way_to_another_process() {
+        let (latencies, _) = both([(0, 1), (7, u64::MAX), (200, 300), (1 << 40, 2), (u64::MAX, 5)]);
+        let bytes = latencies.to_bytes();
+        let mut read = Latencies::default();
+        assert_eq!((read.add_bytes(&bytes), &read), (Some(()), &latencies));
+        read.add_bytes(&bytes).unwrap();
+        assert_eq!(read, [&latencies, &latencies].into_iter().sum());
+        assert_eq!(Latencies::default().to_bytes(), [0u8; 0]);
+        // A class beyond the last, a count of 0, and ends within a number.
+        let too_high = [0xff, 0xff, 0xff, 0x7f, 1];
+        for bad in [&too_high[..], &[1, 0], &[1], &[0x80], &[0xff; 11], &[1, 0xff, 0xff]] {
+            assert_eq!(Latencies::default().add_bytes(bad), None, "{bad:?}");
+        }
     }
 
     #[test]

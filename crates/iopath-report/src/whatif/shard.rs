@@ -34,7 +34,7 @@ struct Launcher {
 }
 
 /// The launchers, in the order in which they are tried: a task of an array has also a rank within its job.
-const LAUNCHERS: [Launcher; 4] = [
+const LAUNCHERS: [Launcher; 5] = [
     Launcher { rank: "OMPI_COMM_WORLD_RANK", count: "OMPI_COMM_WORLD_SIZE", first: None, step: None },
     Launcher { rank: "PMI_RANK", count: "PMI_SIZE", first: None, step: None },
     Launcher {
@@ -44,6 +44,8 @@ const LAUNCHERS: [Launcher; 4] = [
         step: Some("SLURM_ARRAY_TASK_STEP"),
     },
     Launcher { rank: "SLURM_PROCID", count: "SLURM_NTASKS", first: None, step: None },
+    // Kubernetes numbers the pods of an Indexed Job, and the manifest states their count.
+    Launcher { rank: "JOB_COMPLETION_INDEX", count: "JOB_COMPLETIONS", first: None, step: None },
 ];
 
 impl Shard {
@@ -122,6 +124,8 @@ mod tests {
         assert_eq!(auto(&[("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "4")]), shard(1, 4));
         assert_eq!(auto(&[("PMI_RANK", "3"), ("PMI_SIZE", "4")]), shard(4, 4));
         assert_eq!(auto(&[("SLURM_PROCID", "1"), ("SLURM_NTASKS", "2")]), shard(2, 2));
+        assert_eq!(auto(&[("JOB_COMPLETION_INDEX", "7"), ("JOB_COMPLETIONS", "8")]), shard(8, 8));
+        assert!(auto(&[("JOB_COMPLETION_INDEX", "7")]).unwrap_err().contains("JOB_COMPLETIONS is not set"));
         let array = [
             ("SLURM_ARRAY_TASK_ID", "14"),
             ("SLURM_ARRAY_TASK_COUNT", "3"),
