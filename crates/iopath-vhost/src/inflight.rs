@@ -35,7 +35,7 @@ const ALIGN: u64 = 64;
 
 /// The regions of all queues.
 #[derive(Debug, Clone)]
-pub(crate) struct InflightRegions {
+pub struct InflightRegions {
     memory: Arc<SharedMemory>,
     queues: u16,
     size: u16,
@@ -61,7 +61,7 @@ impl InflightRegions {
     ///
     /// # Errors
     /// The system refuses the memory. A size that is not valid.
-    pub(crate) fn create(queues: u16, size: u16) -> io::Result<(Self, File)> {
+    pub fn create(queues: u16, size: u16) -> io::Result<(Self, File)> {
         let bytes = region_bytes(queues, size).map_err(io::Error::other)?;
         let file = File::from(memfd_create("iopath-inflight", MemfdFlags::CLOEXEC)?);
         file.set_len(bytes)?;
@@ -72,7 +72,7 @@ impl InflightRegions {
     ///
     /// # Errors
     /// The system refuses the memory. The file is too short.
-    pub(crate) fn open(file: &File, offset: u64, bytes: u64, queues: u16, size: u16) -> io::Result<Self> {
+    pub fn open(file: &File, offset: u64, bytes: u64, queues: u16, size: u16) -> io::Result<Self> {
         let needed = region_bytes(queues, size).map_err(io::Error::other)?;
         if bytes < needed {
             return Err(io::Error::other(Fault::Inflight("it is too short for its queues")));
@@ -81,12 +81,12 @@ impl InflightRegions {
     }
 
     /// The bytes of the regions.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.memory.bytes()
     }
 
     /// The record of a queue; `None` if the regions have none.
-    pub(crate) fn of_queue(&self, queue: u16) -> Option<Inflight> {
+    pub fn of_queue(&self, queue: u16) -> Option<Inflight> {
         let at = u64::from(queue) * queue_bytes(self.size);
         let area = Area { memory: Arc::clone(&self.memory), at };
         (queue < self.queues).then_some(Inflight { area, size: self.size, counter: 0 })
@@ -95,7 +95,7 @@ impl InflightRegions {
 
 /// The record of a queue.
 #[derive(Debug)]
-pub(crate) struct Inflight {
+pub struct Inflight {
     area: Area,
     size: u16,
     /// The number of the last request.
@@ -108,7 +108,7 @@ impl Inflight {
     ///
     /// # Errors
     /// The record is not one of this queue.
-    pub(crate) fn recover(&mut self, ring: &mut Ring) -> Result<Vec<u16>, Fault> {
+    pub fn recover(&mut self, ring: &mut Ring) -> Result<Vec<u16>, Fault> {
         if self.size < ring.size() {
             return Err(Fault::Inflight("it has fewer entries than the queue"));
         }
@@ -154,8 +154,9 @@ impl Inflight {
     ///
     /// # Errors
     /// None for a descriptor of the queue.
-    pub(crate) fn begin(&mut self, head: u16) -> Result<(), Fault> {
-        self.counter += 1;
+    pub fn begin(&mut self, head: u16) -> Result<(), Fault> {
+        // A record of another program may have the last number.
+        self.counter = self.counter.wrapping_add(1);
         self.set_u64(entry(head) + COUNTER_AT, self.counter)?;
         compiler_fence(Ordering::SeqCst);
         self.set_flag(head, true)
@@ -165,7 +166,7 @@ impl Inflight {
     ///
     /// # Errors
     /// None for a descriptor of the queue.
-    pub(crate) fn complete(&self, head: u16) -> Result<(), Fault> {
+    pub fn complete(&self, head: u16) -> Result<(), Fault> {
         self.set_u16(entry(head) + NEXT_AT, self.u16(LAST_BATCH_AT)?)?;
         compiler_fence(Ordering::SeqCst);
         self.set_u16(LAST_BATCH_AT, head)?;
@@ -177,7 +178,7 @@ impl Inflight {
     ///
     /// # Errors
     /// None for descriptors of the queue.
-    pub(crate) fn publish(&self, heads: &[u16], used_index: u16) -> Result<(), Fault> {
+    pub fn publish(&self, heads: &[u16], used_index: u16) -> Result<(), Fault> {
         compiler_fence(Ordering::SeqCst);
         heads.iter().try_for_each(|&head| self.set_flag(head, false))?;
         compiler_fence(Ordering::SeqCst);
@@ -215,4 +216,70 @@ impl Inflight {
 /// The position of a descriptor's entry.
 fn entry(head: u16) -> u64 {
     HEADER_BYTES + ENTRY_BYTES * u64::from(head)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::GuestMemory;
+    use crate::memory::tests::region;
+    use crate::ring::RingPlaces;
+
+    /// A queue of four, whose used ring is at index 3.
+    fn queue() -> (GuestMemory, Ring) {
+        let memory = GuestMemory::new(vec![region(0, 0x1000)]).unwrap();
+        memory.write(0x202, &3u16.to_le_bytes()).unwrap();
+        let user = 0x7000_0000_0000;
+        let places = RingPlaces { size: 4, descriptors: user, available: user + 0x100, used: user + 0x200 };
+        let ring = Ring::new(places, &memory, 0, false).unwrap();
+        (memory, ring)
+    }
+
+    #[test]
+    fn requests_return_in_the_order_in_which_they_were_taken() {
+        let (_memory, mut ring) = queue();
+        let (regions, file) = InflightRegions::create(2, 4).unwrap();
+        let mut record = regions.of_queue(1).unwrap();
+        assert_eq!(record.recover(&mut ring), Ok(vec![]));
+        for head in [2, 0, 3] {
+            record.begin(head).unwrap();
+        }
+        record.complete(0).unwrap();
+        let again = InflightRegions::open(&file, 0, regions.bytes(), 2, 4).unwrap();
+        assert_eq!(again.of_queue(1).unwrap().recover(&mut ring), Ok(vec![2, 0, 3]), "0 was not published");
+        assert_eq!(ring.next_available(), 6);
+        assert_eq!(again.of_queue(0).unwrap().recover(&mut ring), Ok(vec![]), "the other queue");
+    }
+
+    #[test]
+    fn a_batch_that_the_driver_has_seen_is_complete() {
+        let (memory, mut ring) = queue();
+        let (regions, _file) = InflightRegions::create(1, 4).unwrap();
+        let mut record = regions.of_queue(0).unwrap();
+        record.recover(&mut ring).unwrap();
+        for head in [0, 1, 2] {
+            record.begin(head).unwrap();
+        }
+        record.complete(2).unwrap();
+        record.complete(0).unwrap();
+        // The process ends after the index was published, before the flags were cleared.
+        memory.write(0x202, &5u16.to_le_bytes()).unwrap();
+        assert_eq!(regions.of_queue(0).unwrap().recover(&mut ring), Ok(vec![1]));
+        assert_eq!(ring.next_available(), 6);
+    }
+
+    #[test]
+    fn a_record_of_another_queue_is_refused() {
+        let (memory, mut ring) = queue();
+        let (regions, file) = InflightRegions::create(1, 2).unwrap();
+        let small = regions.of_queue(0).unwrap().recover(&mut ring);
+        assert!(matches!(small, Err(Fault::Inflight(_))));
+        assert!(InflightRegions::open(&file, 0, 16, 1, 2).is_err(), "too short");
+        assert!(regions.of_queue(1).is_none());
+        let (regions, _file) = InflightRegions::create(1, 4).unwrap();
+        regions.of_queue(0).unwrap().recover(&mut ring).unwrap();
+        memory.write(0x202, &900u16.to_le_bytes()).unwrap();
+        let jumped = regions.of_queue(0).unwrap().recover(&mut ring);
+        assert!(matches!(jumped, Err(Fault::Inflight(_))));
+    }
 }

@@ -41,6 +41,7 @@ mod worker;
 
 pub use chain::{CHAIN_MAX, Part, read_chain};
 pub use fault::Fault;
+pub use inflight::{Inflight, InflightRegions};
 pub use memory::{Area, GuestMemory, Region};
 pub use request::{ClearRange, Command, Header, Status, parse, ranges};
 pub use ring::{Descriptor, QUEUE_SIZE_MAX, Ring, RingPlaces};
