@@ -4,7 +4,9 @@
 mod client;
 mod server;
 mod trace;
+mod vhost;
 
 pub use client::{Peer, drive_client};
 pub use server::drive_server;
 pub use trace::{drive_trace, is_format};
+pub use vhost::drive_vhost_queue;

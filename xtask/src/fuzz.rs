@@ -1,8 +1,9 @@
 //! `cargo xtask fuzz`: builds the targets of `fuzz/` with the coverage instrumentation of LLVM, and runs them with
 //! libFuzzer.
 //!
-//! Uses a stable toolchain without a sanitizer: the fuzzed code has no `unsafe`, so panics, failed assertions, hangs
-//! and memory are the defects to find. Needs a C++ compiler for libFuzzer, and a registry at the first build.
+//! Uses a stable toolchain without a sanitizer: the fuzzed code has no `unsafe` of its own, so panics, failed
+//! assertions, hangs and memory are the defects to find. Needs a C++ compiler for libFuzzer, and a registry at the first
+//! build.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -12,9 +13,10 @@ use anyhow::{Context, Result, bail};
 use crate::{seed, workspace};
 
 /// The targets. A target of a format of traces runs the program `trace` and rejects inputs of other formats.
-const TARGETS: [&str; 13] = [
+const TARGETS: [&str; 14] = [
     "nbd-server",
     "nbd-client",
+    "vhost-queue",
     "trace-blktrace",
     "trace-iolog",
     "trace-csv",
