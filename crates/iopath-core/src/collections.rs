@@ -5,3 +5,4 @@ pub(crate) mod fifo;
 pub(crate) mod list;
 pub(crate) mod number_set;
 pub mod sorted;
+pub(crate) mod zeroed;

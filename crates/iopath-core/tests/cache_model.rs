@@ -270,6 +270,9 @@ fn run_random(seed: u64) -> (u64, u64) {
         if rng.random_bool(0.02) {
             world.forget_loss();
         }
+        if rng.random_bool(0.02) {
+            world.set_budget(rng.random_range(1..=config.frames + 1));
+        }
         let steps = world.steps(rng.random_range(0..100) < fails);
         if let Some(step) = steps.choose(&mut rng) {
             world.execute(*step);

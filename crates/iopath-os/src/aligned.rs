@@ -99,6 +99,14 @@ impl AlignedBuf {
         Ok(region)
     }
 
+    /// Same as [`AlignedBuf::sparse`], on small pages: a huge page takes memory as a whole, and releases it as a whole.
+    pub(crate) fn sparse_on_small_pages(len: usize) -> Result<Self, NoMemory> {
+        let region = Self::sparse(len)?;
+        // SAFETY: the region was just mapped, and this value owns it.
+        unsafe { system::refuse_huge(region.start.as_ptr(), region.taken) };
+        Ok(region)
+    }
+
     /// Zeroes a range. A sparse region releases the memory of whole pages.
     pub(crate) fn clear(&mut self, range: Range<usize>) {
         let page = page_bytes();
@@ -112,6 +120,17 @@ impl AlignedBuf {
         } else {
             self[range].fill(0);
         }
+    }
+
+    /// Releases the memory of whole pages of a sparse region, which read as zeroes then. They stay as they are if the
+    /// system refuses.
+    ///
+    /// # Safety
+    /// The pages lie in the region, and no reference to their bytes exists.
+    pub(crate) unsafe fn release_part(&self, start: NonNull<u8>, bytes: usize) {
+        debug_assert!(self.is_sparse && bytes.is_multiple_of(page_bytes()));
+        // SAFETY: the caller's promises.
+        let _ = unsafe { system::release_pages(start.as_ptr(), bytes) };
     }
 
     /// Maps `bytes` bytes, rounded up to whole pages, for a region of `len` bytes.
@@ -268,6 +287,15 @@ pub(crate) mod system {
         let _ = unsafe { madvise(start.cast::<c_void>(), bytes, Advice::LinuxHugepage) };
     }
 
+    /// Keeps the kernel from using huge pages. A kernel without huge pages refuses the advice.
+    ///
+    /// # Safety
+    /// The range is mapped and belongs to the caller.
+    pub(super) unsafe fn refuse_huge(start: *mut u8, bytes: usize) {
+        // SAFETY: the caller's promise, and this advice changes no content.
+        let _ = unsafe { madvise(start.cast::<c_void>(), bytes, Advice::LinuxNoHugepage) };
+    }
+
     /// # Safety
     /// `start` and `bytes` come from one `take`, are released once, and no reference to the region remains.
     pub(super) unsafe fn release(start: NonNull<u8>, bytes: usize) {
@@ -311,6 +339,10 @@ pub(crate) mod system {
     /// # Safety
     /// There are no conditions: the function does nothing.
     pub(crate) unsafe fn advise_huge(_start: *mut u8, _bytes: usize) {}
+
+    /// # Safety
+    /// There are no conditions: the function does nothing.
+    pub(super) unsafe fn refuse_huge(_start: *mut u8, _bytes: usize) {}
 
     /// # Safety
     /// `start` and `bytes` come from one `take`, are released once, and no reference to the region remains.

@@ -20,8 +20,10 @@
 
 mod arena;
 mod borrow;
+mod budget;
 mod control;
 mod counter;
+mod demand;
 mod direct;
 mod flusher;
 mod inline_read;
@@ -58,6 +60,8 @@ use state::{DeviceFrames, State};
 use wait::Locked;
 
 pub use borrow::PageGuard;
+pub use budget::{CacheBudget, CacheUsage};
+pub use demand::Demand;
 pub use direct::DirectGuard;
 pub use iopath_core::buffered::Advice;
 pub use requests::{BorrowedBytes, CacheQueue, CacheRequest, Completed};
@@ -80,6 +84,9 @@ pub struct BufferedConfig {
     /// The file, open for direct I/O, if threads may read it directly. A thread that misses a page without readahead
     /// then reads the page by a system call of its own. That is faster than queueing the read and being woken.
     pub inline_reads: Option<Arc<File>>,
+    /// The budget of frames changes while the cache is in use ([`CacheBudget`]). This is told when the cache evicts
+    /// pages for lack of frames. No ring registers the memory of the cache then, because parts of it are released.
+    pub demand: Option<Arc<dyn Demand>>,
 }
 
 /// An error of a buffered read, write or flush.
@@ -179,17 +186,18 @@ impl Buffered {
             tail,
             writes_last_block,
             inline_reads,
+            demand,
         } = config;
         let page_bytes = cache.page_bytes;
         let geometry = Geometry { page_bytes, block_bytes, size_bytes, writes_last_block };
-        let arena = Arc::new(Arena::new(cache.frames, page_bytes)?);
+        let arena = Arc::new(Arena::new(cache.frames, page_bytes, demand.is_some())?);
         let frames = DeviceFrames::new(Arc::clone(&arena));
         let path = BufferedPath::new(cache, readahead, geometry, frames);
         let runner = open(arena.pool())?;
         let jobs = runner.in_flight();
         assert!(jobs == 0, "the runner already has {jobs} jobs in flight");
         let hot = Arc::clone(path.cache().hot());
-        let state = State::new(runner, path, Arc::clone(&arena), tail);
+        let state = State::new(runner, path, Arc::clone(&arena), tail, demand);
         let shared = CacheShared {
             hot,
             arena,
@@ -262,6 +270,11 @@ impl CacheShared {
             poisoned.into_inner().wake_all();
             panic!("a thread panicked in the page cache, whose state is unknown now")
         }))
+    }
+
+    /// `None` if a thread has panicked while it held the lock.
+    fn lock_if_sound(&self) -> Option<Locked<'_>> {
+        self.state.lock().ok().map(Locked)
     }
 
     fn size(&self) -> u64 {

@@ -32,8 +32,8 @@ pub mod trace;
 
 pub use aligned::{AlignedBuf, NoMemory, page_bytes};
 pub use buffered::{
-    Advice, BorrowedBytes, Buffered, BufferedConfig, BufferedError, BufferedStats, CacheQueue, CacheRequest,
-    Completed, DirectGuard, PageGuard,
+    Advice, BorrowedBytes, Buffered, BufferedConfig, BufferedError, BufferedStats, CacheBudget, CacheQueue,
+    CacheRequest, CacheUsage, Completed, Demand, DirectGuard, PageGuard,
 };
 pub use child::keep_child_status;
 pub use clock::now;

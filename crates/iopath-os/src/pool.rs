@@ -62,6 +62,8 @@ pub(crate) enum Registration {
     AtOnce,
     /// Piece by piece, when the first I/O uses a piece.
     OnFirstUse,
+    /// Never: the memory of parts is released while rings are open, and a ring would keep the old memory.
+    Never,
 }
 
 /// The division of a pool into registered buffers. A ring registers a piece as a whole.
@@ -84,7 +86,9 @@ impl Pieces {
         let first_bytes = match registration {
             Registration::AtOnce => HUGE_PAGE_BYTES,
             // A small cache is populated in small pieces, so that thousands of volumes take little memory.
-            Registration::OnFirstUse => (total_bytes / FIRST_PIECES).clamp(FIRST_BYTES_MIN, HUGE_PAGE_BYTES),
+            Registration::OnFirstUse | Registration::Never => {
+                (total_bytes / FIRST_PIECES).clamp(FIRST_BYTES_MIN, HUGE_PAGE_BYTES)
+            }
         };
         let first_shift = shift_of(first_bytes);
         Self { first_shift, doublings: shift_of(most.min(REGISTERED_BYTES_MAX)) - first_shift }
@@ -135,6 +139,12 @@ impl BufferPool {
         Self::with(count, bytes, Registration::OnFirstUse, 0..0)
     }
 
+    /// Does the same as [`BufferPool::of_frames`], for a page cache that releases the memory of frames
+    /// ([`BufferPool::release`]). No ring registers the pool.
+    pub(crate) fn of_released_frames(count: u32, bytes: usize) -> Result<Self, NoMemory> {
+        Self::with(count, bytes, Registration::Never, 0..0)
+    }
+
     fn with(
         count: u32,
         bytes: usize,
@@ -151,6 +161,7 @@ impl BufferPool {
         let memory = match registration {
             // The first use of a huge page populates it.
             Registration::OnFirstUse if bytes < HUGE_PAGE_BYTES => AlignedBuf::new(bytes)?,
+            Registration::Never => AlignedBuf::sparse_on_small_pages(bytes)?,
             _ => AlignedBuf::for_transfers(bytes)?,
         };
         // After the memory, which the system refuses if it is too much: the list of such a count is long, too.
@@ -193,6 +204,17 @@ impl BufferPool {
         (0..)
             .map(move |piece| start + place(piece)..start + place(piece + 1))
             .take_while(|piece| !piece.is_empty())
+    }
+
+    /// Releases the memory of `count` buffers from `first` on. Their bytes are zeroes, or as before if the system
+    /// refuses.
+    ///
+    /// # Safety
+    /// There are buffers of these numbers, no reference to their bytes exists, and no I/O uses them.
+    pub(crate) unsafe fn release(&self, first: u32, count: u32) {
+        assert_eq!(self.registration(), Registration::Never, "a ring would keep the old memory");
+        // SAFETY: the caller's promises. No ring has registered the memory.
+        unsafe { self.shared.memory.release_part(self.start_of(first), count as usize * self.buffer_bytes()) }
     }
 
     /// A whole buffer as memory for a device.

@@ -247,6 +247,7 @@ fn a_warm_buffered_path_never_allocates() {
         tail: None,
         writes_last_block: false,
         inline_reads: None,
+        demand: None,
     };
     let opened: Result<_, NoMemory> = Buffered::new(config, |_| {
         let device: Box<dyn RealDevice + Send> = Box::new(disk.open());
@@ -313,6 +314,7 @@ fn a_warm_queue_of_the_cache_never_allocates_for_buffers_of_any_type() {
         tail: None,
         writes_last_block: false,
         inline_reads: None,
+        demand: None,
     };
     let opened: Result<_, NoMemory> = Buffered::new(config, |_| {
         let device: Box<dyn RealDevice + Send> = Box::new(disk.open());

@@ -46,6 +46,7 @@ fn open(size_bytes: u64) -> (MemoryDisk, Buffered) {
         tail: Some(Tail::Memory(disk.tail())),
         writes_last_block: false,
         inline_reads: None,
+        demand: None,
     };
     let opened: Result<_, NoMemory> = Buffered::new(config, |_| {
         let device: Box<Device> = Box::new(disk.open());

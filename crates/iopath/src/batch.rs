@@ -261,7 +261,7 @@ impl<T: Threading, B: IoBuf> Batch<T, B> {
         pool: Option<BufferPool>,
     ) -> Result<Self, OpenError> {
         let refused = |volume: &Volume| OpenError::SharedMemory(volume.facts().path.clone());
-        if options.buffered.unwrap_or(false) || volume.cache_if_any().is_some() {
+        if options.buffered.unwrap_or(false) || volume.has_cache() {
             return Err(refused(&volume));
         }
         let io = Box::new(DirectBatch::new(volume.clone(), options, pool.as_ref())?);

@@ -232,6 +232,8 @@ pub enum ErrorKind {
     Wait,
     /// A further thread needs an engine, and none could be started.
     Thread,
+    /// The page cache of a volume in a context cannot be opened at its first I/O.
+    Cache,
     /// The volume has no page cache.
     NotBuffered,
     /// The volume has no common queue to log: with elevator `none` and without a page cache, each thread has its own.
@@ -312,6 +314,7 @@ impl Error {
         let number = |errno: Errno| errno.raw_os_error();
         match (self.0.kind, &self.0.cause) {
             (_, Some(Cause::System(error))) => error.raw_os_error().unwrap_or(number(Errno::OPNOTSUPP)),
+            (ErrorKind::Cache, Some(Cause::Open(error))) => error.errno(),
             (_, Some(Cause::Wait(error))) => error.source.raw_os_error().unwrap_or(number(Errno::IO)),
             (ErrorKind::Io(error) | ErrorKind::Unwritable { source: error, .. }, _) => error.errno(),
             (ErrorKind::PastEnd { .. } | ErrorKind::UnexpectedEnd { .. }, _) => match self.0.op {
@@ -328,7 +331,7 @@ impl Error {
             ) => number(Errno::OPNOTSUPP),
             (ErrorKind::BatchFull { .. } | ErrorKind::Thread, _) => number(Errno::AGAIN),
             (ErrorKind::AllBorrowed { .. } | ErrorKind::NoMemory, _) => number(Errno::NOMEM),
-            (ErrorKind::Wait, _) => number(Errno::IO),
+            (ErrorKind::Wait | ErrorKind::Cache, _) => number(Errno::IO),
             (ErrorKind::Cancelled, _) => number(Errno::CANCELED),
             (
                 ErrorKind::Unaligned { .. }
@@ -421,6 +424,9 @@ impl fmt::Display for Error {
             }
             ErrorKind::Wait => write!(f, "I/O on {path} cannot continue{}", Because(cause.as_ref())),
             ErrorKind::Thread => write!(f, "another thread cannot use {path}{}", Because(cause.as_ref())),
+            ErrorKind::Cache => {
+                write!(f, "the page cache of {path} cannot be opened{}", Because(cause.as_ref()))
+            }
             ErrorKind::Resize { size_bytes } => {
                 write!(f, "{path} cannot have {size_bytes} bytes{}", Because(cause.as_ref()))
             }

@@ -79,6 +79,7 @@
 
 mod batch;
 mod bounce;
+mod context;
 mod error;
 mod facts;
 mod futures;
@@ -99,6 +100,7 @@ pub mod remote {
 }
 
 pub use batch::{Batch, BatchOptions, Completion, LocalBatch, Refused, Request};
+pub use context::{Context, ContextStats};
 pub use error::{Error, ErrorKind, OpenError, Result};
 pub use facts::Facts;
 #[cfg(feature = "tokio")]

@@ -1,5 +1,6 @@
 //! The options of a volume. Plain data: `source.rs` applies them.
 
+use crate::context::Context;
 use iopath_core::mapper::Boundary;
 use iopath_os::{Engine, Faults, Timing};
 
@@ -78,6 +79,7 @@ pub struct Options {
     pub(crate) unaligned: Unaligned,
     pub(crate) cache_bytes: u64,
     pub(crate) page_bytes: Option<u32>,
+    pub(crate) context: Option<Context>,
     pub(crate) readahead: Readahead,
     pub(crate) boundary: Boundary,
     pub(crate) faults: Option<Faults>,
@@ -105,6 +107,7 @@ impl Default for Options {
             unaligned: Unaligned::Refuse,
             cache_bytes: 256 << 20,
             page_bytes: None,
+            context: None,
             readahead: Readahead::Auto,
             boundary: Boundary::Once,
             faults: None,
@@ -281,10 +284,21 @@ impl Options {
         self
     }
 
-    /// The memory of the page cache, if there is one: 256 MiB unless set.
+    /// The memory of the page cache, if there is one: 256 MiB unless set. In a context ([`Options::context`]), the
+    /// maximum.
     #[must_use]
     pub const fn cache_bytes(mut self, bytes: u64) -> Self {
         self.cache_bytes = bytes;
+        self
+    }
+
+    /// The page cache shares the memory of the context with the caches of other volumes.
+    ///
+    /// Each cache may use all of it, up to [`Options::cache_bytes`]. No ring registers the memory of such a cache,
+    /// because parts of it are released while the volume is open.
+    #[must_use]
+    pub fn context(mut self, context: &Context) -> Self {
+        self.context = Some(context.clone());
         self
     }
 

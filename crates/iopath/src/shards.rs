@@ -23,7 +23,8 @@ pub(crate) struct Shards {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Shard {
-    runner: Mutex<Option<Queue<SharedDevice>>>,
+    /// Boxed: most shards are never used.
+    runner: Mutex<Option<Box<Queue<SharedDevice>>>>,
 }
 
 impl Shards {
@@ -33,7 +34,7 @@ impl Shards {
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             is_exclusive: AtomicBool::new(false),
         };
-        *shards.claim() = first;
+        *shards.claim() = first.map(Box::new);
         shards
     }
 
@@ -46,7 +47,7 @@ impl Shards {
         let mut shard = self.claim();
         let runner = match &mut *shard {
             Some(runner) => runner,
-            empty => empty.insert(make()?),
+            empty => empty.insert(Box::new(make()?)),
         };
         Ok(act(runner))
     }
@@ -62,7 +63,7 @@ impl Shards {
     }
 
     /// Locks the thread's own shard, or the next free one. Waits for its own shard if none is free.
-    fn claim(&self) -> MutexGuard<'_, Option<Queue<SharedDevice>>> {
+    fn claim(&self) -> MutexGuard<'_, Option<Box<Queue<SharedDevice>>>> {
         let own = thread_number() % SHARDS;
         let free = (0..SHARDS).find_map(|step| {
             let may_try = step == 0 || !self.is_exclusive.load(Ordering::SeqCst);
@@ -74,7 +75,7 @@ impl Shards {
 }
 
 impl Shard {
-    fn lock(&self) -> MutexGuard<'_, Option<Queue<SharedDevice>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Box<Queue<SharedDevice>>>> {
         self.runner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

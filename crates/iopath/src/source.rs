@@ -5,6 +5,7 @@ pub(crate) mod cache;
 pub(crate) mod stripe;
 pub(crate) mod threading;
 
+use crate::context::{EngineKey, KnownEngine};
 use crate::error::OpenError;
 use crate::options::{IoMode, Options};
 use crate::queues::{Devices, OpenDevice, Opened, Queue, Shape, SharedDevice, Tuning};
@@ -99,7 +100,10 @@ impl Source {
         if let Some(bytes) = options.create_bytes {
             create(path, bytes, options)?;
         }
-        let target = Target::inspect(path)?;
+        let target = match &options.context {
+            Some(context) => context.inspect(path)?,
+            None => Target::inspect(path)?,
+        };
         if target.kind == Kind::Directory {
             return Err(OpenError::Directory(target.path));
         }
@@ -235,6 +239,30 @@ impl Source {
         let mapped = MappedOn { below: Box::new(self.backing), file: file.clone() };
         let target = Target { size_bytes: file.size_bytes(), ..target };
         Ok((Self { backing: Backing::Mapped(mapped), ..self }, target))
+    }
+
+    /// The engine of the page cache, if a volume of the context on the same device uses one already. Then the cache is
+    /// opened at its first use.
+    pub(crate) fn known_engine(&self, target: &Target) -> Option<KnownEngine> {
+        let context = self.options.context.as_ref().filter(|_| self.options.is_cached())?;
+        context.known_engine(&self.engine_key(target)?)
+    }
+
+    /// Records the engine of an open page cache for further volumes of the context.
+    pub(crate) fn record_engine(&self, target: &Target, engine: &'static str, fallback: Option<&Fallback>) {
+        if let (Some(context), Some(key)) = (&self.options.context, self.engine_key(target)) {
+            context.record_engine(key, KnownEngine { engine, fallback: fallback.cloned() });
+        }
+    }
+
+    /// `None`: the engine of this source says nothing about others.
+    fn engine_key(&self, target: &Target) -> Option<EngineKey> {
+        let is_file = matches!(self.backing, Backing::File(_)) && target.kind == Kind::RegularFile;
+        (is_file || matches!(self.backing, Backing::Memory(_))).then_some((
+            target.id.device,
+            self.options.engine,
+            self.depth(),
+        ))
     }
 
     /// The queue of a thread for blocking I/O.

@@ -15,12 +15,13 @@ mod resize;
 mod vectored;
 
 use crate::bounce::Bounce;
+use crate::context::KnownEngine;
 use crate::error::{Cause, Error, ErrorKind, OpenError, Result};
 use crate::facts::Facts;
 use crate::options::{IoMode, Options, Unaligned};
 use crate::queues::{Opened, Tuning};
 use crate::shards::Shards;
-use crate::source::cache::{self, OpenedCache};
+use crate::source::cache::{self, LazyCache, OpenedCache};
 use crate::source::{Backing, Source};
 use iopath_core::{IoError, Op, SECTOR_BYTES};
 use iopath_os::sync::{Mutex, MutexGuard};
@@ -78,7 +79,7 @@ impl fmt::Debug for Volume {
             .field("path", &self.shared.facts.path)
             .field("size_bytes", &self.size_bytes())
             .field("engine", &self.shared.facts.engine)
-            .field("cache", &self.shared.cache)
+            .field("cache", &self.cache_if_any())
             .finish_non_exhaustive()
     }
 }
@@ -100,7 +101,8 @@ struct VolumeShared {
     source: Source,
     facts: Facts,
     shards: Shards,
-    cache: Option<Buffered>,
+    /// `None` without a page cache.
+    cache: Option<LazyCache>,
     bounce: Option<Bounce>,
     /// The current size; `facts` has the size at open.
     size_bytes: AtomicU64,
@@ -192,13 +194,20 @@ impl Volume {
         if target.size_bytes > SIZE_BYTES_MAX {
             return Err(OpenError::TooLarge { path: target.path, size_bytes: target.size_bytes });
         }
-        let (first, cache, engine, fallback) = if source.options.is_cached() {
-            let OpenedCache { cache, engine, fallback } = cache::open(&source, &target)?;
-            (None, Some(cache), engine, fallback)
-        } else {
-            let Opened { queue, engine, fallback } = source.thread_queue()?;
-            (Some(queue), None, engine, fallback)
-        };
+        if source.options.is_cached() {
+            cache::check(&source)?;
+        }
+        let (first, cache, engine, fallback) =
+            if let Some(KnownEngine { engine, fallback }) = source.known_engine(&target) {
+                (None, Some(LazyCache::default()), engine, fallback)
+            } else if source.options.is_cached() {
+                let OpenedCache { cache, engine, fallback } = cache::open(&source, &target)?;
+                source.record_engine(&target, engine, fallback.as_ref());
+                (None, Some(LazyCache::of(cache)), engine, fallback)
+            } else {
+                let Opened { queue, engine, fallback } = source.thread_queue()?;
+                (Some(queue), None, engine, fallback)
+            };
         let facts = Facts {
             path: target.path.clone(),
             size_bytes: target.size_bytes,
@@ -235,7 +244,8 @@ impl Volume {
 
     /// The facts found when the volume was opened.
     pub fn facts(&self) -> &Facts {
-        &self.shared.facts
+        let later = self.shared.cache.as_ref().and_then(LazyCache::facts);
+        later.unwrap_or(&self.shared.facts)
     }
 
     /// The size in bytes.
@@ -250,7 +260,7 @@ impl Volume {
     /// [`Error`] if the range is unaligned on a volume that refuses unaligned I/O, if it reaches past the end of a raw
     /// volume, or if the device fails.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        let read = match self.route(offset, buffer) {
+        let read = match self.route(offset, buffer)? {
             Route::Direct => self.read_direct(buffer, offset),
             Route::Cached(cache) => self.read_cached(cache, buffer, offset),
             Route::Bounced(bounce) => self.read_bounced(bounce, buffer, offset),
@@ -309,19 +319,20 @@ impl Volume {
     /// stays in the cache, and every flush fails until the data is written: see [`Volume::accept_loss`].
     pub fn flush(&self) -> Result<()> {
         self.check_writable(Op::Flush, 0, 0)?;
-        match &self.shared.cache {
+        match self.cache_for_io()? {
             Some(cache) => self.flush_cached(cache),
             None => self.flush_device(),
         }
     }
 
-    /// Flushes, and drops this handle; other clones of the volume stay open. Dropping a volume without this call writes
+    /// Flushes, and drops this handle; other clones of the volume stay open. A volume of a context
+    /// ([`Options::context`]) that has done no I/O is not flushed. Dropping a volume without this call writes
     /// back dirty pages, does not flush the device, and ignores errors.
     ///
     /// # Errors
     /// Returns the errors of [`Volume::flush`].
     pub fn close(self) -> Result<()> {
-        if self.is_writable() { self.flush() } else { Ok(()) }
+        self.flush_to_close()
     }
 
     /// Does the same as [`Volume::close`], and returns the volume if the flush fails: the program can try again, handle
@@ -330,10 +341,21 @@ impl Volume {
     /// # Errors
     /// [`NotClosed`], with the volume and the error of [`Volume::flush`].
     pub fn try_close(self) -> Result<(), NotClosed> {
-        match if self.is_writable() { self.flush() } else { Ok(()) } {
+        match self.flush_to_close() {
             Ok(()) => Ok(()),
             Err(error) => Err(NotClosed { volume: self, error }),
         }
+    }
+
+    fn flush_to_close(&self) -> Result<()> {
+        // A cache that is not open has seen no write.
+        let is_unused = self.has_cache() && self.cache_if_any().is_none() && !self.creates();
+        if self.is_writable() && !is_unused { self.flush() } else { Ok(()) }
+    }
+
+    /// Whether opening the volume may have created or extended a file.
+    fn creates(&self) -> bool {
+        self.source().options.create_bytes.is_some()
     }
 
     /// Drops the volume without writing dirty pages back: bytes that were not flushed may be lost, and those of a
@@ -353,14 +375,15 @@ impl Volume {
         }
     }
 
-    /// Prepares the queue and engine of the calling thread, which its first direct I/O would open otherwise. Does
-    /// nothing on a volume in [`IoMode::Buffered`], whose threads share those of the page cache.
+    /// Prepares the queue and engine of the calling thread, which its first direct I/O would open otherwise. On a
+    /// volume in [`IoMode::Buffered`], whose threads share those of the page cache, opens the page cache if it is not
+    /// open yet ([`Options::context`]).
     ///
     /// # Errors
     /// [`ErrorKind::Thread`] if no engine can be started.
     pub fn warm(&self) -> Result<()> {
         if self.is_buffered() {
-            return Ok(());
+            return self.cache_for_io().map(drop);
         }
         let make = || Ok(self.shared.source.thread_queue()?.queue);
         let opened = self.shared.shards.with(make, |queue| {
@@ -388,7 +411,7 @@ impl Volume {
 
     /// Writes a range inside the volume.
     fn write_within(&self, buffer: &[u8], offset: u64, fua: bool) -> Result<()> {
-        match (self.route(offset, buffer), &self.shared.bounce) {
+        match (self.route(offset, buffer)?, &self.shared.bounce) {
             (Route::Direct, None) => self.write_direct(buffer, offset, fua),
             (Route::Direct, Some(bounce)) => self.write_aligned(bounce, buffer, offset, fua),
             (Route::Cached(cache), _) => self.write_cached(cache, buffer, offset, fua),
@@ -397,16 +420,17 @@ impl Volume {
     }
 
     /// The path of a read or write of `memory` at `offset`.
-    fn route(&self, offset: u64, memory: &[u8]) -> Route<'_> {
-        let VolumeShared { source, facts, cache, bounce, .. } = &*self.shared;
+    fn route(&self, offset: u64, memory: &[u8]) -> Result<Route<'_>> {
+        let cache = self.cache_for_io()?;
+        let VolumeShared { source, facts, bounce, .. } = &*self.shared;
         let fits = |number: u64, align_bytes: u32| number.is_multiple_of(u64::from(align_bytes));
         let fits_all = fits(offset | memory.len() as u64, facts.block_bytes)
             && fits(memory.as_ptr().addr() as u64, facts.memory_align_bytes);
-        match (cache, bounce) {
+        Ok(match (cache, bounce) {
             (Some(cache), _) if source.options.mode == IoMode::Buffered || !fits_all => Route::Cached(cache),
             (_, Some(bounce)) if !fits_all => Route::Bounced(bounce),
             _ => Route::Direct,
-        }
+        })
     }
 
     /// Runs `act` while no blocking I/O on the device is in flight.
@@ -460,8 +484,43 @@ impl Volume {
         self.shared.source.cuts_off_at_end()
     }
 
+    /// Whether there is a page cache, open or not.
+    pub(crate) fn has_cache(&self) -> bool {
+        self.shared.cache.is_some()
+    }
+
+    /// The page cache, if it is open: always in a batch, which opens it.
+    #[inline]
     pub(crate) fn cache_if_any(&self) -> Option<&Buffered> {
-        self.shared.cache.as_ref()
+        self.shared.cache.as_ref().and_then(LazyCache::get)
+    }
+
+    /// The page cache, if there is one. The first I/O opens it in a context.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    #[inline]
+    pub(crate) fn cache_or_open(&self) -> Result<Option<&Buffered>, OpenError> {
+        let Some(lazy) = &self.shared.cache else { return Ok(None) };
+        match lazy.get() {
+            Some(cache) => Ok(Some(cache)),
+            None => self.open_cache(lazy).map(Some),
+        }
+    }
+
+    /// Does the same as [`Volume::cache_or_open`], with the error of an I/O.
+    #[inline]
+    pub(crate) fn cache_for_io(&self) -> Result<Option<&Buffered>> {
+        self.cache_or_open()
+            .map_err(|error| self.error(ErrorKind::Cache).because(Cause::Open(Box::new(error))))
+    }
+
+    #[cold]
+    fn open_cache<'a>(&'a self, lazy: &'a LazyCache) -> Result<&'a Buffered, OpenError> {
+        let cache = lazy.get_or_open(self.source(), &self.shared.facts)?;
+        // The elevator may have changed while the cache was opened.
+        self.tune_cache();
+        Ok(cache)
     }
 
     /// Whether reads and writes go through the page cache.

@@ -9,6 +9,7 @@ mod buffered_batch;
 mod buffered_faults;
 mod cancel;
 mod completion_fd;
+mod context;
 mod crash;
 mod debug_output;
 mod direct;

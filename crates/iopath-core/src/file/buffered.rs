@@ -65,6 +65,8 @@ pub struct BufferedPath<F: Frames> {
     frames: F,
     cache: PageCache,
     readahead: Readahead,
+    /// The configured maximum of bytes that are read ahead.
+    readahead_bytes_max: u64,
     geometry: Geometry,
     /// The number of times that the end of the volume has moved.
     resizes: u64,
@@ -101,7 +103,8 @@ impl<F: Frames> BufferedPath<F> {
         // An I/O has at least one frame of its own, except a flush.
         let ios_max = reads_max.saturating_add(writes_max).min(frame_count).saturating_add(1);
         let is_off = readahead.is_none();
-        let mut readahead = Readahead::new(readahead.unwrap_or_default(), geometry.end());
+        let readahead_config = readahead.unwrap_or_default();
+        let mut readahead = Readahead::new(readahead_config, geometry.end());
         if is_off {
             readahead.set_pattern(Pattern::Random);
         }
@@ -109,6 +112,7 @@ impl<F: Frames> BufferedPath<F> {
             frames,
             cache: PageCache::new(cache),
             readahead,
+            readahead_bytes_max: readahead_config.budget_bytes,
             geometry,
             resizes: 0,
             in_flight: Vec::with_capacity(ios_max as usize),
@@ -138,6 +142,23 @@ impl<F: Frames> BufferedPath<F> {
     /// Sizes of pages and blocks, and the end of the volume.
     pub const fn geometry(&self) -> &Geometry {
         &self.geometry
+    }
+
+    /// Sets the number of frames that may have memory, as [`PageCache::set_budget`]. Readahead takes a part of them.
+    pub fn set_budget(&mut self, frames: u32) {
+        self.cache.set_budget(frames);
+        let bytes = u64::from(self.cache.budget()) * u64::from(self.geometry.page_bytes);
+        self.readahead.set_budget(ReadaheadConfig::budget_of(bytes).min(self.readahead_bytes_max));
+    }
+
+    /// The next frame whose memory the driver may release: [`PageCache::poll_vacated`].
+    pub fn poll_vacated(&mut self) -> Option<Frame> {
+        self.cache.poll_vacated()
+    }
+
+    /// How often a larger budget would have been used: [`PageCache::take_pressure`].
+    pub const fn take_pressure(&mut self) -> u32 {
+        self.cache.take_pressure()
     }
 
     /// Page I/Os that have completed so far.

@@ -49,6 +49,7 @@
 //! I/O, every later flush fails until [`PageCache::forget_loss`]. Only the cache flushes its device, also for direct
 //! writes ([`PageCache::end_forced`]). So when a flush succeeds, the outcome of every earlier flush is known.
 
+mod budget;
 mod direct;
 mod flush;
 mod forced;
@@ -71,6 +72,7 @@ use crate::collections::sorted::SortedSet;
 use crate::error::IoError;
 use crate::file::page::{Page, PageRange};
 use crate::time::{Duration, Instant};
+use budget::Budget;
 use direct::Directs;
 use flush::Flushes;
 use io::{IoSlot, Writeback};
@@ -104,7 +106,7 @@ const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 /// The size of a page cache, and its thresholds for write-back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheConfig {
-    /// The number of frames: the budget.
+    /// The number of frames: the budget at first, and its maximum.
     pub frames: u32,
     /// Bytes of a page.
     pub page_bytes: u32,
@@ -284,6 +286,7 @@ pub struct PageCache {
     free: List,
     /// Frames without a page that still have pins.
     orphans: List,
+    budget: Budget,
     /// Frames that writers copy into.
     held: Vec<u32>,
     /// Frames to be read, in the order of their requests.
@@ -332,6 +335,7 @@ impl PageCache {
             links: Links::with_capacity(frames),
             free: List::EMPTY,
             orphans: List::EMPTY,
+            budget: Budget::new(frames),
             held: Vec::with_capacity(64),
             to_read: List::EMPTY,
             replacement: Replacement::new(frames),
@@ -364,7 +368,7 @@ impl PageCache {
         &self.hot
     }
 
-    /// The configuration.
+    /// The configuration, with the present budget.
     pub const fn config(&self) -> &CacheConfig {
         &self.config
     }
@@ -398,32 +402,36 @@ impl PageCache {
     /// Allocates a frame for `page`, so that look-ups find it. `None` if all frames are dirty, pinned or in flight.
     fn take_frame(&mut self, page: Page, state: State) -> Option<u32> {
         let frame = self.take_spare()?;
+        self.place(page, state, frame);
+        Some(frame)
+    }
+
+    /// Puts `page` into a frame without a page.
+    fn place(&mut self, page: Page, state: State, frame: u32) {
         let in_main = self.replacement.is_known(page);
         *self.meta(frame) = Meta { page, state, in_main, ..Meta::FREE };
         self.hot.insert(page, frame);
-        Some(frame)
     }
 
-    /// A frame in no list and without a page.
+    /// A frame in no list and without a page, for a caller. Exceeds the budget before it makes the caller wait.
     fn take_spare(&mut self) -> Option<u32> {
-        let free = self.links.pop_front(&mut self.free);
-        free.or_else(|| self.add_frame()).or_else(|| self.reap_orphan()).or_else(|| self.evict())
+        self.spare_in_budget().or_else(|| self.add_frame())
     }
 
-    /// The next frame that has never been used.
-    fn add_frame(&mut self) -> Option<u32> {
-        let frame = self.frames.len() as u32;
-        if frame == self.config.frames {
-            return None;
+    /// The same, within the budget.
+    fn spare_in_budget(&mut self) -> Option<u32> {
+        let free = self.links.pop_front(&mut self.free);
+        let free = free.or_else(|| if self.has_budget() { self.add_frame() } else { None });
+        if free.is_some() {
+            return free;
         }
-        self.frames.push(Meta::FREE);
-        self.links.add();
-        Some(frame)
+        self.budget.add_pressure();
+        self.reap_orphan().or_else(|| self.evict())
     }
 
     /// The number of frames without a page and without pins.
     const fn free_frames(&self) -> u32 {
-        self.config.frames - self.frames.len() as u32 + self.free.len()
+        self.config.frames.saturating_sub(self.used_frames()) + self.free.len()
     }
 
     fn reap_orphan(&mut self) -> Option<u32> {
@@ -450,6 +458,7 @@ impl PageCache {
     fn enqueue_clean(&mut self, frame: u32) {
         let in_main = self.meta(frame).in_main;
         self.replacement.insert(frame, in_main, &mut self.links);
+        self.budget.free_up();
         // While frames are free, pages that leave the small queue stay in the main queue. A scan larger than the cache
         // then cycles through the small queue. Its first pages stay in the cache, and they serve the next scan better
         // than its last pages.
@@ -483,6 +492,8 @@ impl PageCache {
         *self.meta(frame) = Meta::FREE;
         if self.hot.is_pinned(frame) {
             self.links.push_back(&mut self.orphans, frame);
+        } else if self.is_above_budget() {
+            self.vacate(frame);
         } else {
             self.links.push_back(&mut self.free, frame);
         }

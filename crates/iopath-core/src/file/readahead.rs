@@ -184,6 +184,12 @@ impl Readahead {
         Linux::new(max, config.policy == WindowPolicy::Linux)
     }
 
+    /// Sets the maximum number of bytes that are read ahead and not yet used. The policies of Linux keep their windows.
+    pub fn set_budget(&mut self, bytes: u64) {
+        self.config.budget_bytes = bytes.max(u64::from(self.config.page_bytes));
+        self.window_tuner.set_max(self.config.budget_bytes);
+    }
+
     /// Selects the open file of the reads that follow: its number, and the end of its last read. The other policies
     /// than [`WindowPolicy::LinuxByFile`] have one state, and ignore it.
     pub fn select_file(&mut self, file: usize, previous_end: Page) {

@@ -176,6 +176,12 @@ impl World {
         }
     }
 
+    /// Changes the budget of the cache.
+    pub(crate) fn set_budget(&mut self, frames: u32) {
+        self.path.set_budget(frames);
+        self.advance();
+    }
+
     pub(crate) fn call(&mut self, call: Call) {
         let page_bytes = u64::from(PAGE_BYTES);
         let write = match call {
@@ -255,6 +261,10 @@ impl World {
             self.wake(ready.waiter as usize, ready.outcome);
         }
         assert_eq!(self.cache().hot().is_clean(), self.cache().stats().dirty == 0);
+        while let Some(Frame(frame)) = self.path.poll_vacated() {
+            // The memory of a vacated frame is released: any access to it is found.
+            self.arena[frame as usize] = [u64::MAX; 2];
+        }
         for InFlight { bio, frames, bytes, .. } in self.in_flight.iter().filter(|it| it.bio.op == Op::Write) {
             let bytes_now = frames.iter().map(|frame| self.arena[frame.0 as usize]);
             assert!(bytes_now.eq(bytes.iter().copied()), "{bio:?} changes while it is in flight");
@@ -465,6 +475,8 @@ impl World {
             self.call(Call::Read(page));
             self.finish_all();
         }
+        self.advance();
+        assert!(self.cache().used_frames() <= self.cache().budget(), "clean frames exceed the budget");
     }
 
     fn finish_all(&mut self) {

@@ -32,8 +32,14 @@ unsafe impl Sync for Start {}
 impl Arena {
     /// # Panics
     /// If the size of a page is not a power of two, or is less than the page size of the machine: a bug of the caller.
-    pub(super) fn new(frames: u32, page_bytes: u32) -> Result<Self, NoMemory> {
-        let pool = BufferPool::of_frames(frames, page_bytes as usize)?;
+    ///
+    /// `is_released`: the memory of frames can be released. No ring registers the arena then.
+    pub(super) fn new(frames: u32, page_bytes: u32, is_released: bool) -> Result<Self, NoMemory> {
+        let pool = if is_released {
+            BufferPool::of_released_frames(frames, page_bytes as usize)?
+        } else {
+            BufferPool::of_frames(frames, page_bytes as usize)?
+        };
         assert!(page_bytes.is_power_of_two() && pool.buffer_bytes() == page_bytes as usize, "{page_bytes}");
         Ok(Self { start: Start(pool.start()), frames, page_shift: page_bytes.trailing_zeros(), pool })
     }
@@ -76,6 +82,20 @@ impl Arena {
     /// The pool with all frames, for a ring to register.
     pub(super) const fn pool(&self) -> &BufferPool {
         &self.pool
+    }
+
+    /// Releases the memory of frames. Their bytes are unspecified then.
+    ///
+    /// # Safety
+    /// No thread and no I/O accesses the frames. The arena was made for it.
+    pub(super) unsafe fn release(&self, frames: &mut [Frame]) {
+        frames.sort_unstable_by_key(|frame| frame.0);
+        for run in frames.chunk_by(|frame, next| Self::is_followed_by(*frame, *next)) {
+            let (first, count) = (run[0].0, run.len() as u32);
+            assert!(first + count <= self.frames, "there are no frames {first} to {}", first + count);
+            // SAFETY: the caller's promise; the pool has these buffers.
+            unsafe { self.pool.release(first, count) };
+        }
     }
 
     /// The first `bytes` bytes of a frame as memory for a device.
@@ -233,7 +253,7 @@ mod tests {
 
     #[test]
     fn frames_are_disjoint_and_adjacent_frames_form_a_run() {
-        let arena = Arena::new(4, 8192).unwrap();
+        let arena = Arena::new(4, 8192, false).unwrap();
         let fill = vec![[1_u8; 8192], [2; 8192], [3; 8192], [4; 8192]];
         for (frame, bytes) in (0..).map(Frame).zip(&fill) {
             // SAFETY: no other thread has the arena.
@@ -250,9 +270,22 @@ mod tests {
     }
 
     #[test]
+    fn released_frames_are_zeroes_and_their_neighbours_stay() {
+        let arena = Arena::new(6, 4096, true).unwrap();
+        // SAFETY: no other thread has the arena.
+        unsafe {
+            (0..6).for_each(|frame| arena.copy_in(Frame(frame), 0, &[1; 4096]));
+            arena.release(&mut [Frame(4), Frame(1), Frame(2)]);
+            for (frame, byte) in [(0, 1), (1, 0), (2, 0), (3, 1), (4, 0), (5, 1)] {
+                assert_eq!(arena.bytes(Frame(frame), 0, 4096), &[byte; 4096], "frame {frame}");
+            }
+        }
+    }
+
+    #[test]
     fn streamed_bytes_arrive_as_copied_bytes_do() {
         // Too many for the caches.
-        let arena = Arena::new(8193, 4096).unwrap();
+        let arena = Arena::new(8193, 4096, false).unwrap();
         let source: Vec<u8> = (0..32_768_u32).map(|byte| (byte % 251) as u8).collect();
         for (to, from, bytes) in
             [(0, 0, 32_768), (0, 1, 32_767), (0, 3, 16_385), (16, 0, 20_000), (5, 0, 20_000), (0, 0, 100)]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::CacheShared;
 use super::state::State;
+use super::waiter::Flusher;
 use crate::clock;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::thread;
@@ -19,30 +20,48 @@ const UNPOLLED_MAX: Duration = Duration::from_millis(250);
 const SLEEP_MIN: Duration = Duration::from_millis(20);
 
 impl CacheShared {
-    /// Starts the thread at the first write. If the system refuses a thread, the threads that use the cache write old
-    /// pages back.
+    /// Starts the thread unless it runs. Call it after a write: the thread may have ended before the pages became
+    /// dirty. If the system refuses a thread, the threads that use the cache write old pages back.
     pub(super) fn start_flusher(self: &Arc<Self>) {
         if self.has_flusher.load(Relaxed) {
             return;
         }
         let mut flusher = self.flusher.lock().unwrap_or_else(PoisonError::into_inner);
-        if flusher.is_none() {
-            let shared = Arc::clone(self);
-            let builder = thread::Builder::new().name("iopath-flush".to_owned());
-            *flusher = builder.spawn(move || shared.flush_in_background()).ok();
+        if self.has_flusher.load(Relaxed) {
+            return;
         }
+        if let Some(ended) = flusher.take() {
+            // So that no thread but the current one can outlive the cache.
+            let _ = ended.join();
+        }
+        // Before the thread runs, which may clear it.
         self.has_flusher.store(true, Relaxed);
+        let shared = Arc::clone(self);
+        let builder = thread::Builder::new().name("iopath-flush".to_owned());
+        *flusher = builder.spawn(move || shared.flush_in_background()).ok();
     }
 }
 
 impl State {
     /// Wakes the flusher if it has work. Call it when pages may have become dirty.
     pub(super) fn wake_flusher(&mut self) {
-        if self.path.cache().dirty_pages() > 0
-            && let Some(flusher) = self.parked_flusher.take()
-        {
-            flusher.unpark();
+        if self.path.cache().dirty_pages() == 0 {
+            return;
         }
+        match (&self.flusher, &mut self.owner_of_memory) {
+            (Flusher::Parked(thread), _) => {
+                thread.unpark();
+                self.flusher = Flusher::Awake;
+            }
+            // The owner starts the thread.
+            (Flusher::Ended, Some(owner)) => owner.notify(),
+            _ => {}
+        }
+    }
+
+    /// Whether there is work for the flusher, and its thread has ended.
+    pub(super) const fn lacks_flusher(&self) -> bool {
+        matches!(self.flusher, Flusher::Ended) && self.path.cache().dirty_pages() > 0
     }
 
     fn is_idle(&self) -> bool {
@@ -63,15 +82,22 @@ impl CacheShared {
         while !state.is_closing {
             // The flusher parks only after a sleep in which the cache stayed idle. Otherwise a program that flushes
             // after each write would wake it with each write.
+            if was_idle && state.is_idle() && state.shares_memory() {
+                // There may be thousands of such caches. With the lock: a writer that makes a page dirty later finds
+                // the flag cleared.
+                self.has_flusher.store(false, Relaxed);
+                state.flusher = Flusher::Ended;
+                return;
+            }
             if was_idle && state.is_idle() {
-                state.parked_flusher = Some(thread::current());
+                state.flusher = Flusher::Parked(thread::current());
                 drop(state);
                 thread::park();
                 state = self.lock();
-                was_idle = state.parked_flusher.is_some();
+                was_idle = matches!(state.flusher, Flusher::Parked(_));
                 continue;
             }
-            state.parked_flusher = None;
+            state.flusher = Flusher::Awake;
             was_idle = state.is_idle();
             let sleep = state.flusher_sleep();
             let activity = state.activity;

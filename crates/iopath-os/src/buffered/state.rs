@@ -11,7 +11,8 @@ use iopath_core::{Extent, Instant, IoError, LogSink, Op, QueueStats, SubmitError
 use slab::Slab;
 
 use super::arena::Arena;
-use super::waiter::{Command, Owner, Waiter};
+use super::demand::{Demand, MemoryOwner};
+use super::waiter::{Command, Flusher, Owner, Waiter};
 use crate::device::{RealDevice, Watch};
 use crate::memory::Segment;
 use crate::runner::Runner;
@@ -31,6 +32,8 @@ pub(super) struct State {
     arena: Arc<Arena>,
     /// For the bytes after the last whole block of the volume.
     tail: Option<Tail>,
+    /// The owner of the memory, if the budget changes.
+    pub(super) owner_of_memory: Option<MemoryOwner>,
     pub(super) waiters: Slab<Waiter>,
     /// Queues of requests.
     pub(super) owners: Slab<Owner>,
@@ -57,8 +60,7 @@ pub(super) struct State {
     pub(super) is_closing: bool,
     /// Dirty pages are not written back at the end.
     pub(super) is_abandoned: bool,
-    /// The flusher's thread while it sleeps without a time limit.
-    pub(super) parked_flusher: Option<Thread>,
+    pub(super) flusher: Flusher,
     /// The waiter of the thread that polls for event loops.
     pub(super) background: Option<usize>,
     /// That thread while it has nothing to poll for.
@@ -88,12 +90,14 @@ impl State {
         path: BufferedPath<DeviceFrames>,
         arena: Arc<Arena>,
         tail: Option<Tail>,
+        demand: Option<Arc<dyn Demand>>,
     ) -> Self {
         Self {
             runner,
             path,
             arena,
             tail,
+            owner_of_memory: demand.map(MemoryOwner::new),
             waiters: Slab::with_capacity(64),
             owners: Slab::new(),
             waiting_with_notifier: 0,
@@ -108,10 +112,19 @@ impl State {
             activity: 0,
             is_closing: false,
             is_abandoned: false,
-            parked_flusher: None,
+            flusher: Flusher::Awake,
             background: None,
             idle_poller: None,
         }
+    }
+
+    /// Releases the memory of frames.
+    ///
+    /// # Safety
+    /// As for [`Arena::release`].
+    pub(super) unsafe fn release(&self, frames: &mut [Frame]) {
+        // SAFETY: the caller's promise.
+        unsafe { self.arena.release(frames) }
     }
 
     /// Executes all steps of the state machine, and wakes the waiters whose outcomes are known. Does not poll the
@@ -120,6 +133,7 @@ impl State {
         self.activity += 1;
         loop {
             self.execute_steps(now);
+            self.follow_budget();
             // The queue itself completes some bios: flushes of a device without a write cache.
             if self.take_completions(now) {
                 continue;

@@ -63,3 +63,14 @@ pub(super) struct Command {
     /// Set while it is at the device.
     pub(super) tag: Option<DirectTag>,
 }
+
+/// The flusher's thread.
+#[derive(Debug)]
+pub(super) enum Flusher {
+    /// It runs, sleeps with a time limit, or was not started.
+    Awake,
+    /// It sleeps without a time limit.
+    Parked(Thread),
+    /// It has ended, because the cache was idle.
+    Ended,
+}

@@ -15,8 +15,13 @@ impl Buffered {
     /// [`IoError::EndOfDevice`](iopath_core::IoError::EndOfDevice) if the write extends past the end of the volume.
     /// After any error, a first part of the bytes may have been written.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), BufferedError> {
-        let mut write = BufferedWrite::new(offset, bytes.len())?;
+        let written = self.write_pages(bytes, offset);
         self.shared.start_flusher();
+        written
+    }
+
+    fn write_pages(&self, bytes: &[u8], offset: u64) -> Result<(), BufferedError> {
+        let mut write = BufferedWrite::new(offset, bytes.len())?;
         let shared = &*self.shared;
         let mut state = shared.lock();
         loop {

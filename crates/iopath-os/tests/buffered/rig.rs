@@ -18,6 +18,7 @@ pub(crate) fn config(size_bytes: u64) -> BufferedConfig {
         tail: None,
         writes_last_block: false,
         inline_reads: None,
+        demand: None,
     }
 }
 

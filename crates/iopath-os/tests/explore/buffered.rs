@@ -44,6 +44,7 @@ pub(crate) fn buffered_with(
         tail: None,
         writes_last_block: false,
         inline_reads: None,
+        demand: None,
     };
     let opened: Result<_, NoMemory> = Buffered::new(config, |_| Ok(Runner::new(device, queue)));
     Arc::new(opened.unwrap())

@@ -23,7 +23,7 @@ pub(super) struct BufferedBatch<B: IoBuf> {
 
 impl<B: IoBuf> BufferedBatch<B> {
     pub(super) fn new(volume: Volume, options: &BatchOptions) -> Result<Self, OpenError> {
-        let Some(cache) = volume.cache_if_any() else {
+        let Some(cache) = volume.cache_or_open()? else {
             return Err(OpenError::NotBuffered(volume.facts().path.clone()));
         };
         let requests = cache.request_queue(options.io_depth, options.plug);

@@ -41,7 +41,7 @@ impl<T: Threading, B: IoBuf> DirectBatch<T, B> {
         pool: Option<&BufferPool>,
     ) -> Result<Self, OpenError> {
         let opened = volume.source().batch_queue::<T, B>(options.io_depth, options.plug, pool.cloned())?;
-        let coherent = volume.cache_if_any().map(|_| Box::new(CoherentIos::new(options.io_depth)));
+        let coherent = volume.cache_or_open()?.map(|_| Box::new(CoherentIos::new(options.io_depth)));
         Ok(Self {
             volume,
             runner: opened.queue,

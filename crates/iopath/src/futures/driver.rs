@@ -65,7 +65,7 @@ impl fmt::Debug for Driver {
 /// A driver, and the table of its futures.
 pub(super) fn open(volume: &Volume, options: &BatchOptions) -> Result<(Arc<Shared>, Driver), OpenError> {
     let options = match options.selects_cache() {
-        None if volume.cache_if_any().is_some() => options.clone().buffered(true),
+        None if volume.has_cache() => options.clone().buffered(true),
         _ => options.clone(),
     };
     let mut batch = volume.batch_of::<AnyBuf>(&options)?;

@@ -1,13 +1,19 @@
 //! Configures and opens the page cache of a volume. The cache is `iopath_os::Buffered`.
 
 use super::{Backing, Source, system};
+use crate::context::{Context, Member};
 use crate::error::OpenError;
+use crate::facts::Facts;
 use crate::options::{Options, Readahead};
 use iopath_core::cache::CacheConfig;
 use iopath_core::readahead::ReadaheadConfig;
-use iopath_os::target::{Kind, Target};
+use iopath_os::target::{FileId, Kind, Target};
 use iopath_os::{Buffered, BufferedConfig, Fallback, Tail};
-use std::fs::OpenOptions;
+use rustix::io::Errno;
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// The largest page.
 const PAGE_BYTES_MAX: u32 = 64 << 10;
@@ -19,27 +25,103 @@ const PAGES_MIN: u64 = 16;
 /// counts once per piece.
 const BIOS_MAX: u32 = 1024;
 
+/// The same for a cache in a context, of which there may be thousands.
+const BIOS_MAX_IN_CONTEXT: u32 = 128;
+
 /// An open cache and its engine.
 pub(crate) struct OpenedCache {
-    pub(crate) cache: Buffered,
+    pub(crate) cache: VolumeCache,
     pub(crate) engine: &'static str,
     pub(crate) fallback: Option<Fallback>,
 }
 
+/// The page cache of a volume.
+#[derive(Debug)]
+pub(crate) struct VolumeCache {
+    /// Its place in a context. Dropped first: then no other thread uses the cache.
+    _member: Option<Member>,
+    buffered: Buffered,
+}
+
+/// The place of a page cache, which is opened with the volume or at its first use.
+#[derive(Debug, Default)]
+pub(crate) struct LazyCache {
+    opened: OnceLock<VolumeCache>,
+    /// The facts of the volume with the engine of the cache, if it was opened later than the volume.
+    facts: OnceLock<Facts>,
+    /// Held by the thread that opens the cache.
+    opening: Mutex<()>,
+}
+
+impl LazyCache {
+    pub(crate) fn of(cache: VolumeCache) -> Self {
+        Self { opened: OnceLock::from(cache), ..Self::default() }
+    }
+
+    /// The cache, if it is open.
+    #[inline]
+    pub(crate) fn get(&self) -> Option<&Buffered> {
+        self.opened.get().map(|cache| &cache.buffered)
+    }
+
+    /// The cache; opens it if necessary. One thread opens it, and others wait.
+    #[cold]
+    pub(crate) fn get_or_open(&self, source: &Source, facts: &Facts) -> Result<&Buffered, OpenError> {
+        let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.opened.get().is_none() {
+            let OpenedCache { cache, engine, fallback } = open(source, &facts.target)?;
+            // Cannot fail: the lock is held.
+            let _ = self.facts.set(Facts { engine, fallback, ..facts.clone() });
+            let _ = self.opened.set(cache);
+        }
+        Ok(self.get().expect("it was opened above"))
+    }
+
+    /// The facts of the volume, if the cache was opened later.
+    pub(crate) fn facts(&self) -> Option<&Facts> {
+        self.facts.get()
+    }
+
+    /// Drops the cache, if it is open, without writing dirty pages back.
+    pub(crate) fn abandon(self) {
+        if let Some(cache) = self.opened.into_inner() {
+            cache.abandon();
+        }
+    }
+}
+
+impl VolumeCache {
+    /// Drops the cache without writing dirty pages back.
+    fn abandon(self) {
+        let Self { _member: member, buffered } = self;
+        drop(member);
+        buffered.abandon();
+    }
+}
+
 /// Opens the cache with the options of the source.
 pub(crate) fn open(source: &Source, target: &Target) -> Result<OpenedCache, OpenError> {
-    let config = config(source, target)?;
+    let mut config = config(source, target)?;
+    let CacheConfig { page_bytes, .. } = config.cache;
+    let join = |context: &Context| context.join(page_bytes, source.options.cache_bytes);
+    let member = source.options.context.as_ref().map(join);
+    config.demand = member.as_ref().map(Member::demand);
     let mut engine = "";
     let mut fallback = None;
     let cache = Buffered::new(config, |pool| {
-        let opened = source.cache_runner(BIOS_MAX, pool)?;
+        let bios_max = if member.is_some() { BIOS_MAX_IN_CONTEXT } else { BIOS_MAX };
+        let opened = source.cache_runner(bios_max, pool)?;
         (engine, fallback) = (opened.engine, opened.fallback);
         Ok::<_, OpenError>(opened.queue)
     })?;
-    Ok(OpenedCache { cache, engine, fallback })
+    if let Some(member) = &member {
+        member.open(&cache);
+    }
+    Ok(OpenedCache { cache: VolumeCache { _member: member, buffered: cache }, engine, fallback })
 }
 
-fn config(source: &Source, target: &Target) -> Result<BufferedConfig, OpenError> {
+/// Checks the options of the cache, and returns the size of a page.
+pub(crate) fn check(source: &Source) -> Result<u32, OpenError> {
     let (options, limits) = (&source.options, &source.limits);
     let page_bytes = page_bytes(options, limits.logical_block_bytes)?;
     let (min_bytes, max_bytes) =
@@ -47,6 +129,12 @@ fn config(source: &Source, target: &Target) -> Result<BufferedConfig, OpenError>
     if options.cache_bytes < min_bytes || options.cache_bytes > max_bytes {
         return Err(OpenError::CacheSize { cache_bytes: options.cache_bytes, min_bytes, max_bytes });
     }
+    Ok(page_bytes)
+}
+
+fn config(source: &Source, target: &Target) -> Result<BufferedConfig, OpenError> {
+    let page_bytes = check(source)?;
+    let (options, limits) = (&source.options, &source.limits);
     let cache_bytes = options.cache_bytes;
     Ok(BufferedConfig {
         inline_reads: source.plain_file(),
@@ -61,6 +149,7 @@ fn config(source: &Source, target: &Target) -> Result<BufferedConfig, OpenError>
         block_bytes: limits.logical_block_bytes,
         writes_last_block: source.writes_last_block(),
         tail: tail(source, target)?,
+        demand: None,
     })
 }
 
@@ -79,10 +168,23 @@ pub(crate) fn tail(source: &Source, target: &Target) -> Result<Option<Tail>, Ope
     match (&source.backing, target.kind) {
         _ if !source.options.write => Ok(None),
         (Backing::Memory(disk), _) => Ok(Some(Tail::Memory(disk.tail()))),
-        (Backing::File(_), Kind::RegularFile) => {
-            let file = OpenOptions::new().write(true).open(&target.path);
-            Ok(Some(Tail::File(file.map_err(system(&target.path, "opened for writing"))?)))
-        }
+        (Backing::File(file), Kind::RegularFile) => Ok(Some(Tail::File(reopen(file, target)?))),
         (Backing::File(_) | Backing::Remote(_) | Backing::Stripe(_) | Backing::Mapped(_), _) => Ok(None),
+    }
+}
+
+/// Opens a file once more, for writes without `O_DIRECT`. Its path may lead to another file by now.
+fn reopen(file: &File, target: &Target) -> Result<File, OpenError> {
+    let open = |path: &Path| OpenOptions::new().write(true).open(path);
+    if let Ok(again) = open(&PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))) {
+        return Ok(again);
+    }
+    // Without `/proc`.
+    let refused = system(&target.path, "opened for writing");
+    let again = open(&target.path).and_then(|again| Ok((again.metadata()?, again)));
+    match again {
+        Ok((metadata, again)) if FileId::from(&metadata) == target.id => Ok(again),
+        Ok(_) => Err(refused(Errno::STALE.into())),
+        Err(error) => Err(refused(error)),
     }
 }

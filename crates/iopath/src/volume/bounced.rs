@@ -59,7 +59,7 @@ impl Volume {
 
     /// Whether batches copy unaligned I/O: the page cache, if there is one, does so otherwise.
     pub(crate) fn bounces(&self) -> bool {
-        self.bounce().is_some() && self.cache_if_any().is_none()
+        self.bounce().is_some() && !self.has_cache()
     }
 
     /// Locks a range until [`Volume::unlock_kept`]. `None` on a volume without bounced I/O.

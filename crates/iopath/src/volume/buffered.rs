@@ -33,7 +33,7 @@ impl Volume {
 
     /// The counters of the page cache; `None` on a volume without one.
     pub fn stats(&self) -> Option<BufferedStats> {
-        self.cache_if_any().map(Buffered::stats)
+        self.has_cache().then(|| self.cache_if_any().map(Buffered::stats).unwrap_or_default())
     }
 
     /// Records each step of the volume's queue in `sink` from now on. On a volume with a page cache, this is the queue
@@ -48,7 +48,7 @@ impl Volume {
     /// [`ErrorKind::NoSingleQueue`] with elevator `none` on a volume without a page cache; [`ErrorKind::Thread`] if the
     /// shared queue needs an engine and none can be started.
     pub fn start_log(&self, sink: Box<dyn LogSink>) -> Result<()> {
-        if let Some(cache) = self.cache_if_any() {
+        if let Some(cache) = self.cache_for_io()? {
             cache.start_log(sink);
             return Ok(());
         }
@@ -68,12 +68,16 @@ impl Volume {
     /// # Errors
     /// [`ErrorKind::NotBuffered`] on a volume without a page cache.
     pub fn accept_loss(&self) -> Result<bool> {
-        Ok(self.cache()?.accept_loss().is_some())
+        // A cache that is not open has lost nothing.
+        match self.cache_if_any() {
+            None if self.has_cache() => Ok(false),
+            _ => Ok(self.cache()?.accept_loss().is_some()),
+        }
     }
 
     #[inline]
     fn cache(&self) -> Result<&Buffered> {
-        self.cache_if_any().ok_or_else(|| self.error(ErrorKind::NotBuffered))
+        self.cache_for_io()?.ok_or_else(|| self.error(ErrorKind::NotBuffered))
     }
 
     pub(super) fn read_cached(&self, cache: &Buffered, buffer: &mut [u8], offset: u64) -> Result<usize> {

@@ -94,7 +94,7 @@ impl Volume {
     pub(super) fn check_alignment(&self, buffer: &[u8], offset: u64) -> Result<()> {
         let bytes = buffer.len() as u64;
         self.check_writable(Op::Write, offset, bytes)?;
-        if self.cache_if_any().is_some() || self.bounce().is_some() {
+        if self.has_cache() || self.bounce().is_some() {
             return Ok(());
         }
         self.whole_blocks(Op::Write, offset, bytes)?;

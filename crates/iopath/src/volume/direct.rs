@@ -109,7 +109,7 @@ impl Volume {
         }
         self.check_memory(Op::Write, buffer.as_ptr().addr(), offset, buffer.len() as u64)?;
         // On a volume with a page cache, only the cache flushes the device.
-        let is_cached = self.shared.cache.is_some();
+        let is_cached = self.has_cache();
         let guard =
             self.run_guarded(Op::Write, extent, |runner| runner.write(extent, buffer, fua && !is_cached))?;
         match guard.filter(|_| fua) {
@@ -180,7 +180,7 @@ impl Volume {
 
     /// Registers a direct I/O with the page cache, if there is one, and waits until it may begin.
     pub(crate) fn begin_direct(&self, op: Op, extent: Extent) -> Result<Option<DirectGuard<'_>>> {
-        let Some(cache) = self.cache_if_any() else { return Ok(None) };
+        let Some(cache) = self.cache_for_io()? else { return Ok(None) };
         let (offset, bytes) = (extent.offset(), extent.bytes());
         let guard = cache.begin_direct_in_units(op, offset, bytes, self.unit_bytes());
         guard.map(Some).map_err(|error| self.uncached(op, offset, bytes, error))

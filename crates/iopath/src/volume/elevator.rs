@@ -66,7 +66,7 @@ impl Volume {
     }
 
     /// Changes the elevator of the queue behind the page cache immediately.
-    fn tune_cache(&self) {
+    pub(super) fn tune_cache(&self) {
         if let Some(cache) = self.cache_if_any() {
             loop {
                 let (wanted, generation) = self.tuning().wanted();

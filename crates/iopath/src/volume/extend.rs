@@ -54,7 +54,7 @@ impl Volume {
         if size_bytes <= self.size_bytes() {
             return Ok(());
         }
-        let (Some(cache), true) = (self.cache_if_any(), self.is_regular_file()) else {
+        let (Some(cache), true) = (self.cache_for_io()?, self.is_regular_file()) else {
             if self.has_grown(size_bytes) {
                 self.move_end(size_bytes);
                 return Ok(());

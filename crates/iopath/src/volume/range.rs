@@ -138,7 +138,7 @@ impl Volume {
     /// Returns the errors of [`Volume::flush`].
     pub fn flush_range(&self, offset: u64, bytes: u64) -> Result<()> {
         self.check_writable(Op::Flush, offset, bytes)?;
-        match self.cache_if_any() {
+        match self.cache_for_io()? {
             Some(cache) => {
                 self.trim_file()?;
                 let flushed = cache.flush_range(offset, bytes);
@@ -149,7 +149,7 @@ impl Volume {
     }
 
     fn clear(&self, op: Op, offset: u64, bytes: u64) -> Result<()> {
-        if self.cache_if_any().is_none() && self.bounce().is_none() {
+        if !self.has_cache() && self.bounce().is_none() {
             let extent = self.writable(op, offset, bytes)?;
             return if extent.is_empty() { Ok(()) } else { self.command(op, extent) };
         }

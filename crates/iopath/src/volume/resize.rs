@@ -38,7 +38,7 @@ impl Volume {
     pub(super) fn resize_locked(&self, size_bytes: u64) -> Result<()> {
         let kept = size_bytes.min(self.size_bytes());
         let _locked = self.bounce().map(|bounce| self.lock_blocks(bounce, kept, u64::MAX));
-        let Some(cache) = self.cache_if_any() else {
+        let Some(cache) = self.cache_for_io()? else {
             return self.alone(|| self.set_length(size_bytes).map(|()| self.set_size(size_bytes)));
         };
         let is_shorter = size_bytes < self.size_bytes();

@@ -99,7 +99,7 @@ impl Volume {
             (bytes as u64).is_multiple_of(block) && address.is_multiple_of(align)
         };
         let is_aligned = offset.is_multiple_of(block) && parts.clone().all(fits);
-        if self.is_buffered() || (!is_aligned && (self.bounce().is_some() || self.cache_if_any().is_some())) {
+        if self.is_buffered() || (!is_aligned && (self.bounce().is_some() || self.has_cache())) {
             return Ok(false);
         }
         let mut at = offset;

@@ -35,6 +35,8 @@ pub(crate) struct Mode {
     pub(crate) accepts_unaligned: bool,
     /// There is a page cache.
     pub(crate) is_cached: bool,
+    /// The memory of the page cache is that of a context, and changes.
+    pub(crate) is_in_context: bool,
     /// Writes past the end extend the volume.
     pub(crate) extends: bool,
 }

@@ -22,6 +22,7 @@ pub(crate) struct Row {
 
 const ALWAYS: fn(&Conditions) -> bool = |_| true;
 const CACHED: fn(&Conditions) -> bool = |conditions| conditions.mode.is_cached;
+const IN_CONTEXT: fn(&Conditions) -> bool = |conditions| conditions.mode.is_in_context;
 /// Several workers and a page cache.
 const SHARED: fn(&Conditions) -> bool = |conditions| conditions.is_shared && conditions.mode.is_cached;
 /// Flushes of several workers fail, and some lose writes.
@@ -50,6 +51,7 @@ pub(crate) const OPS: &[Row] = &[
     Row { weight: 10, fits: CACHED, run: |work| direct_write(work, 4) },
     Row { weight: 20, fits: CACHED, run: borrow },
     Row { weight: 2, fits: CACHED, run: advise },
+    Row { weight: 6, fits: IN_CONTEXT, run: change_memory },
     Row { weight: 1, fits: Conditions::resizes_alone, run: resize::alone },
     Row { weight: 8, fits: Conditions::extends_alone, run: resize::append },
     Row { weight: 20, fits: SHARED, run: save },
@@ -208,6 +210,15 @@ fn advise(work: &mut Work<'_>) -> Result<(), Failure> {
     let result = work.volume.advise(offset as u64, bytes as u64, advice);
     work.outcome(&result)?;
     work.note("advise", (offset, bytes), None, true);
+    Ok(())
+}
+
+/// The page cache gets more or less memory; at least its minimum.
+#[expect(clippy::unnecessary_wraps, reason = "an operation of the table")]
+fn change_memory(work: &mut Work<'_>) -> Result<(), Failure> {
+    let bytes = work.worker.random.random_range(0..1 << 20);
+    work.context.expect("in a context").set_memory_bytes(bytes);
+    work.note("change memory", (0, bytes as usize), None, true);
     Ok(())
 }
 

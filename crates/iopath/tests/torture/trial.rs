@@ -210,13 +210,14 @@ impl Trial {
         }
         let block = opened.facts().block_bytes as usize;
         drop(opened);
-        let (options, mode) = mode::random(size.is_multiple_of(block), self.workers.len(), &mut self.random);
+        let (options, mode, context) =
+            mode::random(size.is_multiple_of(block), self.workers.len(), &mut self.random);
         let options = if let Some(faults) = &self.faults { options.faults(faults) } else { options };
         self.conditions.mode = mode;
         let volume = self.backend.open(&options);
         let shows_medium = self.conditions.is_shared && self.backend.shows_medium();
         let medium = shows_medium.then(|| self.backend.open(&Options::new()));
-        self.opened = Some(Opened { volume, medium });
+        self.opened = Some(Opened { volume, medium, context });
         self.divide(floor, block);
         Ok(())
     }

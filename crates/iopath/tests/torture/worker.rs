@@ -8,7 +8,7 @@ use crate::model::{Mismatch, Model};
 use crate::ops;
 use crate::settings::pick;
 use crate::watchdog::Progress;
-use iopath::{AlignedBuf, Batch, Error, ErrorKind, IoError, Op, Volume};
+use iopath::{AlignedBuf, Batch, Context, Error, ErrorKind, IoError, Op, Volume};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::ops::Range;
@@ -72,6 +72,8 @@ pub(crate) struct Opened {
     pub(crate) volume: Volume,
     /// A second volume on the same device, without page cache and faults: it reads the content of the device.
     pub(crate) medium: Option<Volume>,
+    /// The context of its page cache.
+    pub(crate) context: Option<Context>,
 }
 
 /// A worker at work on a volume.
@@ -79,6 +81,7 @@ pub(crate) struct Work<'a> {
     pub(crate) worker: &'a mut Worker,
     pub(crate) volume: &'a Volume,
     pub(crate) medium: Option<&'a Volume>,
+    pub(crate) context: Option<&'a Context>,
     pub(crate) conditions: Conditions,
     pub(crate) batch: Option<Batch>,
 }
@@ -106,8 +109,9 @@ impl Worker {
     }
 
     fn begin<'a>(&'a mut self, opened: &'a Opened, conditions: Conditions) -> Work<'a> {
-        let Opened { volume, medium } = opened;
-        Work { worker: self, volume, medium: medium.as_ref(), conditions, batch: None }
+        let Opened { volume, medium, context } = opened;
+        let (medium, context) = (medium.as_ref(), context.as_ref());
+        Work { worker: self, volume, medium, context, conditions, batch: None }
     }
 
     /// Runs operations until all workers together have run `left`.

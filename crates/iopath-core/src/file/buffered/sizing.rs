@@ -19,9 +19,13 @@ impl CacheConfig {
 impl ReadaheadConfig {
     /// The readahead of such a cache, which fits the part of the cache for pages that are used once.
     pub fn for_device(cache_bytes: u64, page_bytes: u32, limits: &Limits) -> Self {
-        // A fifth less than that part.
-        let budget_bytes = cache_bytes / u64::from(CacheConfig::SCAN_PARTS) / 5 * 4;
-        Self::within(budget_bytes.min(READAHEAD_BYTES_MAX), page_bytes, limits)
+        Self::within(Self::budget_of(cache_bytes), page_bytes, limits)
+    }
+
+    /// The bytes that such a readahead may have in the cache.
+    pub(super) fn budget_of(cache_bytes: u64) -> u64 {
+        // A fifth less than the part for pages that are used once.
+        (cache_bytes / u64::from(CacheConfig::SCAN_PARTS) / 5 * 4).min(READAHEAD_BYTES_MAX)
     }
 
     /// Readahead of at most `budget_bytes`, or half the cache if that is less; none if that is zero.

@@ -81,7 +81,7 @@ impl<F: Frames> BufferedPath<F> {
         let unwritable = if has_failed { self.cache.unwritable() } else { None };
         let error = match unwritable {
             Some((pages, source)) => NoFrame::Unwritable { pages, source },
-            None if starvation.idle >= PATIENCE => NoFrame::AllBorrowed { pages: self.cache.config().frames },
+            None if starvation.idle >= PATIENCE => NoFrame::AllBorrowed { pages: self.cache.budget_max() },
             None => return None,
         };
         self.cache.stop_starving(waiter).then_some(error)

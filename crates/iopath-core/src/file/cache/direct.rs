@@ -278,7 +278,7 @@ impl PageCache {
 
     /// Whether no page is cached or being read.
     const fn is_empty(&self) -> bool {
-        self.free_frames() + self.orphans.len() == self.config.frames
+        self.free.len() + self.orphans.len() == self.used_frames()
     }
 
     /// Makes writers that are no longer blocked retry.

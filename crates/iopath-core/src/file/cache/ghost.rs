@@ -50,6 +50,11 @@ impl Ghost {
         }
     }
 
+    /// Sets the number of evicted pages that count as recent, which is at most that of the constructor.
+    pub(super) const fn resize(&mut self, capacity: u32) {
+        self.capacity = capacity;
+    }
+
     pub(super) fn insert(&mut self, page: Page) {
         // 0 marks empty entries, so the count skips it when it wraps.
         self.evictions = self.evictions.wrapping_add(1).max(1);

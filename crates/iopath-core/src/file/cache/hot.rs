@@ -19,6 +19,7 @@
 use super::table::Table;
 use super::{Frame, NO_FRAME};
 use crate::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::collections::zeroed::zeroed;
 use crate::file::page::Page;
 
 const VALID: u32 = 1 << 31;
@@ -64,7 +65,9 @@ struct Lane {
     visits: AtomicU64,
 }
 
-#[derive(Debug)]
+/// Zeroes before its first use, when no table entry leads to it.
+#[derive(Debug, Default)]
+#[cfg_attr(not(iopath_explore), derive(zerocopy::FromZeros, zerocopy::KnownLayout))]
 struct HotFrame {
     page: AtomicU64,
     word: AtomicU32,
@@ -101,14 +104,9 @@ impl Hot {
     pub const LANES: usize = 64;
 
     pub(super) fn new(frames: u32) -> Self {
-        let frame = |_| HotFrame {
-            page: AtomicU64::new(Page::MAX.0),
-            word: AtomicU32::new(0),
-            touches: AtomicU8::new(0),
-        };
         Self {
             table: Table::new(frames),
-            frames: (0..frames).map(frame).collect(),
+            frames: zeroed(frames as usize),
             lanes: (0..Self::LANES).map(|_| Lane::default()).collect(),
             lanes_end: AtomicUsize::new(0),
             is_starved: AtomicBool::new(false),
@@ -151,7 +149,8 @@ impl Hot {
 
     /// The number of pages found by [`Hot::visit`] so far.
     pub fn visits(&self) -> u64 {
-        self.lanes.iter().map(|lane| lane.visits.load(Ordering::Relaxed)).sum()
+        let used = &self.lanes[..self.lanes_end.load(Ordering::SeqCst)];
+        used.iter().map(|lane| lane.visits.load(Ordering::Relaxed)).sum()
     }
 
     /// Pins `page` if it is cached. Counts a touch.

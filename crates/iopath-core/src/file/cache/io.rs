@@ -70,6 +70,8 @@ impl PageCache {
     /// The next I/O, unless the maximum is in flight. Reads go first, then flushes, then writes.
     pub fn poll_io(&mut self, now: Instant) -> Option<PageIo> {
         let CacheConfig { reads_max, writes_max, .. } = self.config;
+        // Pages may have become clean, or unpinned, since the budget became smaller.
+        self.shrink();
         // Callers wait for reads, and for a flush after its pages are written. Few wait for a write.
         if self.writeback.reads < reads_max && !self.to_read.is_empty() {
             return Some(self.start_read());

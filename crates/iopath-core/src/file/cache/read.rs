@@ -35,7 +35,8 @@ impl PageCache {
             if self.hot.find(page).is_some() {
                 continue;
             }
-            let Some(frame) = self.take_frame(page, State::ToRead) else { break };
+            let Some(frame) = self.spare_in_budget() else { break };
+            self.place(page, State::ToRead, frame);
             let meta = self.meta(frame);
             meta.is_ahead = true;
             meta.is_marked = is_marked(page);
@@ -70,6 +71,7 @@ impl PageCache {
     /// Call this when [`super::Hot::unpin`] has reported that a frame lost its last pin while a caller waits for a
     /// frame.
     pub fn handle_unpinned(&mut self) {
+        self.budget.free_up();
         self.wake_starved();
     }
 
@@ -164,7 +166,7 @@ impl PageCache {
         if self.starved.is_empty() {
             return;
         }
-        if self.free_frames() == 0 {
+        if self.free_frames() == 0 && !self.budget.has_vacated() {
             let Some(frame) = self.reap_orphan().or_else(|| self.evict()) else { return };
             *self.meta(frame) = super::Meta::FREE;
             self.links.push_back(&mut self.free, frame);

@@ -55,8 +55,18 @@ impl Replacement {
     const PROMOTE_TOUCHES: u8 = 1;
 
     pub(super) fn new(frames: u32) -> Self {
-        let small_max = (frames / CacheConfig::SCAN_PARTS).max(1);
-        Self { small: List::EMPTY, main: List::EMPTY, ghost: Ghost::new(frames), small_max }
+        Self {
+            small: List::EMPTY,
+            main: List::EMPTY,
+            ghost: Ghost::new(frames),
+            small_max: small_max(frames),
+        }
+    }
+
+    /// Sets the number of frames, which is at most that of the constructor.
+    pub(super) fn resize(&mut self, frames: u32) {
+        self.small_max = small_max(frames);
+        self.ghost.resize(frames);
     }
 
     /// Whether `page`, which is being read, enters `main` directly.
@@ -133,4 +143,10 @@ impl Replacement {
         }
         None
     }
+}
+
+/// The number of frames of `small`.
+const fn small_max(frames: u32) -> u32 {
+    let part = frames / CacheConfig::SCAN_PARTS;
+    if part > 0 { part } else { 1 }
 }

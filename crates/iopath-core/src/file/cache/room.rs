@@ -34,15 +34,19 @@ pub(super) struct Room {
 
 impl Room {
     pub(super) fn new(config: &CacheConfig) -> Self {
-        let reserve = (config.frames / CacheConfig::SCAN_PARTS).max(1);
         Self {
-            pages_max: config.frames.saturating_sub(reserve).max(1),
+            pages_max: pages_max(config),
             pending: 0,
             failed: 0,
             waiting: Vec::with_capacity(64),
             is_probe_due: false,
             error: None,
         }
+    }
+
+    /// Sets the bound for the frames of `config`.
+    pub(super) fn resize(&mut self, config: &CacheConfig) {
+        self.pages_max = pages_max(config);
     }
 
     /// The number of dirty pages whose last write failed.
@@ -83,6 +87,12 @@ impl Room {
     }
 }
 
+/// All frames but those that are reserved for reads.
+fn pages_max(config: &CacheConfig) -> u32 {
+    let reserve = (config.frames / CacheConfig::SCAN_PARTS).max(1);
+    config.frames.saturating_sub(reserve).max(1)
+}
+
 impl PageCache {
     /// Whether one more page may become dirty.
     pub(super) const fn has_room(&self) -> bool {
@@ -94,6 +104,7 @@ impl PageCache {
         if self.has_room() || self.is_dirty(page) {
             return false;
         }
+        self.budget.add_pressure();
         self.room.waiting.push(waiter);
         self.room.is_probe_due |= self.room.is_unwritable();
         true

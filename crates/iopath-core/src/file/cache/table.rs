@@ -12,7 +12,8 @@
 //! Adjacent pages share a line, since streams look them up one after another. Each place within the lines is a separate
 //! table with linear probing. So a run of adjacent pages forms no cluster that other look-ups must probe.
 
-use super::{Frame, GOLDEN, NO_FRAME};
+use super::{Frame, GOLDEN};
+use crate::collections::zeroed::zeroed;
 use crate::file::page::Page;
 use prefetch_index::prefetch_index;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,22 +21,31 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Open addressing with linear probing, half full at most.
 #[derive(Debug)]
 pub(super) struct Table {
-    lines: Box<[Line]>,
+    /// The frame numbers of all places, with all bits inverted, or [`EMPTY`].
+    places: Box<[AtomicU32]>,
+    /// The first place: it starts a line of the processor's cache.
+    first: usize,
+    lines: usize,
     shift: u32,
 }
 
-/// A line of the processor's cache.
-#[derive(Debug)]
-#[repr(align(64))]
-struct Line([AtomicU32; PLACES]);
+/// A place without a frame: zero, so that an unused part of the table takes no memory. No frame has the inverted
+/// number.
+const EMPTY: u32 = 0;
 
+/// The places of a line.
 const PLACES: usize = 16;
+
+const LINE_BYTES: usize = PLACES * size_of::<AtomicU32>();
 
 impl Table {
     pub(super) fn new(frames: u32) -> Self {
         let slots = (frames as usize * 2).next_power_of_two().max(PLACES * 2);
-        let line = |_| Line([const { AtomicU32::new(NO_FRAME) }; PLACES]);
-        Self { lines: (0..slots / PLACES).map(line).collect(), shift: 64 - slots.trailing_zeros() }
+        // An aligned allocation of zeroes would be written by the allocator.
+        let places = zeroed::<AtomicU32>(slots + PLACES - 1);
+        let beyond = places.as_ptr().addr() % LINE_BYTES;
+        let first = (LINE_BYTES - beyond) % LINE_BYTES / size_of::<AtomicU32>();
+        Self { places, first, lines: slots / PLACES, shift: 64 - slots.trailing_zeros() }
     }
 
     /// The frame of `page`. May miss an entry that is being moved.
@@ -43,12 +53,12 @@ impl Table {
     pub(super) fn find(&self, page: Page, page_in: impl Fn(Frame) -> Page) -> Option<Frame> {
         let mut slot = self.home(page);
         loop {
-            let frame = self.slot(slot).load(Ordering::Acquire);
-            if frame == NO_FRAME {
+            let bits = self.slot(slot).load(Ordering::Acquire);
+            if bits == EMPTY {
                 return None;
             }
-            if page_in(Frame(frame)) == page {
-                return Some(Frame(frame));
+            if page_in(Frame(!bits)) == page {
+                return Some(Frame(!bits));
             }
             slot = self.after(slot);
         }
@@ -56,44 +66,44 @@ impl Table {
 
     /// Prefetches the line of `page`.
     pub(super) fn prefetch(&self, page: Page) {
-        prefetch_index(&self.lines, self.home(page) / PLACES);
+        prefetch_index(&self.places, self.first + self.home(page));
     }
 
     /// Inserts `page`, which is not in the table, with `frame`.
     pub(super) fn insert(&self, page: Page, frame: Frame) {
         let mut slot = self.home(page);
-        while self.slot(slot).load(Ordering::Relaxed) != NO_FRAME {
+        while self.slot(slot).load(Ordering::Relaxed) != EMPTY {
             slot = self.after(slot);
         }
-        self.slot(slot).store(frame.0, Ordering::Release);
+        self.slot(slot).store(!frame.0, Ordering::Release);
     }
 
     /// Removes the page in `frame`. Entries after it move up, so that probing still reaches them.
     pub(super) fn remove(&self, frame: Frame, page_in: impl Fn(Frame) -> Page) {
         let mut hole = self.home(page_in(frame));
-        while self.slot(hole).load(Ordering::Relaxed) != frame.0 {
+        while self.slot(hole).load(Ordering::Relaxed) != !frame.0 {
             hole = self.after(hole);
         }
         let mut slot = hole;
         loop {
             slot = self.after(slot);
             let moving = self.slot(slot).load(Ordering::Relaxed);
-            if moving == NO_FRAME {
+            if moving == EMPTY {
                 break;
             }
-            let wanted = self.home(page_in(Frame(moving)));
+            let wanted = self.home(page_in(Frame(!moving)));
             // The entry may move to the hole, unless its home lies between the hole and its slot.
             if self.steps(wanted, slot) >= self.steps(hole, slot) {
                 self.slot(hole).store(moving, Ordering::Release);
                 hole = slot;
             }
         }
-        self.slot(hole).store(NO_FRAME, Ordering::Release);
+        self.slot(hole).store(EMPTY, Ordering::Release);
     }
 
     #[inline]
     fn slot(&self, slot: usize) -> &AtomicU32 {
-        &self.lines[slot / PLACES].0[slot % PLACES]
+        &self.places[self.first + slot]
     }
 
     #[inline]
@@ -106,13 +116,13 @@ impl Table {
     #[inline]
     const fn after(&self, slot: usize) -> usize {
         let next = slot + PLACES;
-        let end = self.lines.len() * PLACES;
+        let end = self.lines * PLACES;
         if next < end { next } else { (next - end + 1) % PLACES }
     }
 
     /// The number of probing steps from one slot to another.
     const fn steps(&self, from: usize, to: usize) -> usize {
-        let lines = self.lines.len();
+        let lines = self.lines;
         let (from, to) = (from % PLACES * lines + from / PLACES, to % PLACES * lines + to / PLACES);
         to.wrapping_sub(from) & (lines * PLACES - 1)
     }

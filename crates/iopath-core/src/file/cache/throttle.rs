@@ -34,15 +34,22 @@ impl Throttle {
     const PAUSE_MAX: Duration = Duration::from_millis(100);
 
     pub(super) fn new(config: &CacheConfig) -> Self {
-        let share = |percent: u8| (u64::from(config.frames) * u64::from(percent) / 100) as u32;
-        let background = share(config.background_percent).max(1);
-        Self {
-            background,
-            limit: share(config.limit_percent).max(background + 1),
+        let mut throttle = Self {
+            background: 0,
+            limit: 0,
             page_bytes: u64::from(config.page_bytes),
             meter: Meter::default(),
             rate: Self::RATE_UNKNOWN,
-        }
+        };
+        throttle.resize(config);
+        throttle
+    }
+
+    /// Sets the thresholds for the frames of `config`.
+    pub(super) fn resize(&mut self, config: &CacheConfig) {
+        let share = |percent: u8| (u64::from(config.frames) * u64::from(percent) / 100) as u32;
+        self.background = share(config.background_percent).max(1);
+        self.limit = share(config.limit_percent).max(self.background + 1);
     }
 
     /// The number of dirty pages above which write-back runs.

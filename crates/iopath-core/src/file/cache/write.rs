@@ -95,7 +95,11 @@ impl PageCache {
             self.behind.follow(page);
         }
         // A pause gives the device time, and failed pages need none.
-        self.throttle.pause(self.unsaved.saturating_sub(self.room.failed()))
+        let pause = self.throttle.pause(self.unsaved.saturating_sub(self.room.failed()));
+        if !pause.is_zero() {
+            self.budget.add_pressure();
+        }
+        pause
     }
 
     /// The writer of [`Outcome::Writable`](super::Outcome::Writable) leaves the frame unchanged, and retries later. The

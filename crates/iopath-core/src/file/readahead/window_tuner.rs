@@ -92,6 +92,14 @@ impl WindowTuner {
         }
     }
 
+    /// Sets the maximum.
+    pub(super) fn set_max(&mut self, max: u64) {
+        self.max = max.max(self.min);
+        if self.target > self.max {
+            self.set_target(self.max);
+        }
+    }
+
     /// The bytes to keep in flight.
     pub(super) const fn target(&self) -> u64 {
         self.target

@@ -8,7 +8,7 @@ use iopath_core::buffered::{BufferedWrite, TakeStep};
 
 use super::CacheQueue;
 use super::request::Stage;
-use crate::buffered::BufferedError;
+use crate::buffered::{BufferedError, CacheShared};
 use crate::clock;
 use crate::io_buf::{IoBuf, init_of};
 
@@ -43,7 +43,12 @@ impl<B: IoBuf> CacheQueue<B> {
     /// Whether all bytes are in the cache; otherwise the request waits.
     fn write_pages(&mut self, key: u32) -> Result<bool, BufferedError> {
         let shared = Arc::clone(&self.shared);
+        let written = self.fill_pages(key, &shared);
         shared.start_flusher();
+        written
+    }
+
+    fn fill_pages(&mut self, key: u32, shared: &CacheShared) -> Result<bool, BufferedError> {
         let request = &self.requests[key as usize];
         let range = request.written(self.block_bytes);
         let bytes = (range.end - range.start) as usize;

@@ -40,6 +40,9 @@ impl Registered {
 
     /// Registers the memory of a pool, at the time that the pool states. A kernel before 5.19 registers it at once.
     pub(super) fn new(ring: &IoUring, pool: &BufferPool) -> Result<Self, Refused> {
+        if pool.registration() == Registration::Never {
+            return Ok(Self::none());
+        }
         let (ranges, iovecs): (Vec<Range<usize>>, Vec<libc::iovec>) =
             pool.registered().map(|addresses| (addresses.clone(), iovec(&addresses))).unzip();
         if iovecs.is_empty() {

@@ -273,6 +273,7 @@ fn the_page_cache_completes_entries_refused_for_lack_of_memory() {
             tail: None,
             writes_last_block: false,
             inline_reads: None,
+            demand: None,
         };
         let opened: Result<_, NoMemory> =
             Buffered::new(config, |_| Ok(Runner::new(Box::new(device) as Box<_>, &QueueConfig::default())));

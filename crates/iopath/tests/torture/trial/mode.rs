@@ -2,7 +2,7 @@
 
 use crate::conditions::Mode;
 use crate::settings::pick;
-use iopath::{ELEVATORS, IoMode, Options, Readahead, Unaligned};
+use iopath::{Context, ELEVATORS, IoMode, Options, Readahead, Unaligned};
 use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -11,8 +11,13 @@ const PAGES_MIN: u64 = 16;
 /// Each worker borrows at most two pages, and needs some to write.
 const PAGES_FOR_WORKER: u64 = 4;
 
-/// Random options with their properties, for a volume with or without a partial last block, and a number of workers.
-pub(super) fn random(is_whole: bool, workers: usize, random: &mut Xoshiro256PlusPlus) -> (Options, Mode) {
+/// Random options with their properties and the context of the cache, for a volume with or without a partial last
+/// block, and a number of workers.
+pub(super) fn random(
+    is_whole: bool,
+    workers: usize,
+    random: &mut Xoshiro256PlusPlus,
+) -> (Options, Mode, Option<Context>) {
     let options = queue(random);
     let direct = Mode::default();
     let any = Mode { accepts_unaligned: true, ..direct };
@@ -36,7 +41,13 @@ pub(super) fn random(is_whole: bool, workers: usize, random: &mut Xoshiro256Plus
         4 => cached(options.unaligned(Unaligned::Buffered)),
         _ => cached(options.mode(IoMode::Buffered)),
     };
-    (options.extend(extends), Mode { extends: extends && !mode.is_raw, ..mode })
+    let options = options.extend(extends);
+    let mode = Mode { extends: extends && !mode.is_raw, ..mode };
+    if !mode.is_cached || random.random() {
+        return (options, mode, None);
+    }
+    let context = Context::new(u64::from(page_bytes) * random.random_range(PAGES_MIN..2 * pages));
+    (options.context(&context), Mode { is_in_context: true, ..mode }, Some(context))
 }
 
 fn queue(random: &mut Xoshiro256PlusPlus) -> Options {
