@@ -2,8 +2,8 @@
 //! libFuzzer.
 //!
 //! Uses a stable toolchain without a sanitizer: the fuzzed code has no `unsafe` of its own, so panics, failed
-//! assertions, hangs and memory are the defects to find. Needs a C++ compiler for libFuzzer, and a registry at the first
-//! build.
+//! assertions, hangs and memory are the defects to find. Needs a C++ compiler for libFuzzer, and a registry at the
+//! first build.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,6 +1,7 @@
 //! `cargo xtask guest`: the NBD client of the Linux kernel on our server. Boots a Debian cloud kernel in QEMU, without
 //! hardware virtualization, whose only disk is an export of `iopath serve` on the host. `guest/steps.sh` contains the
-//! steps: mkfs, files, fsx, fio with verification, remount, fsck.
+//! steps: mkfs, files, fsx, fio with verification, remount, fsck. With `--vhost-user`, the disk is a vhost-user-blk
+//! device, and the steps are in `guest/vhost.sh`.
 //!
 //! Not a step of `cargo xtask test`, because it takes minutes. Prints a line for a missing program and skips the run.
 
@@ -17,6 +18,9 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::{fsx, workspace};
 pub(crate) use machine::{Guest, Machine};
 
+/// The steps of the guest with a vhost-user-blk device.
+const VHOST_STEPS: &str = include_str!("guest/vhost.sh");
+
 /// The steps of the guest.
 const STEPS: &str = include_str!("guest/steps.sh");
 
@@ -28,6 +32,9 @@ pub(crate) struct Options {
     /// Path of the I/O of the server: `iopath-buffered`, `iopath-direct` or `iopath-raw`
     #[arg(long, value_name = "PATH", default_value = "iopath-buffered")]
     path: String,
+    /// The disk is a vhost-user-blk device, whose server is killed and started again, instead of an NBD export
+    #[arg(long)]
+    vhost_user: bool,
     /// Size of the export
     #[arg(long, value_name = "N", default_value_t = 192, value_parser = clap::value_parser!(u64).range(64..))]
     mib: u64,
@@ -55,13 +62,41 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             Err(error) => println!("skipped: fsx in the guest: {error:#}"),
         }
     }
-    let server = Server::start(machine.folder(), options)?;
+    let mut server = Server::start(machine.folder(), options)?;
     let variables = format!("port={} fsx_ops={}", server.port, options.fsx_ops);
-    let guest = Guest { steps: STEPS, programs: CLIENT_PROGRAMS, files: &files, variables: &variables };
-    let print = |time: Duration, message: &str| println!("{:6.1} s  {message}", time.as_secs_f64());
-    let has_passed = machine.boot(&guest, Duration::from_secs(options.seconds), print)?;
+    let steps = if options.vhost_user { VHOST_STEPS } else { STEPS };
+    let qemu = if options.vhost_user { disk_of_qemu(machine.folder()) } else { Vec::new() };
+    let guest = Guest { steps, programs: CLIENT_PROGRAMS, files: &files, variables: &variables, qemu: &qemu };
+    let mut restarted = Ok(());
+    let report = |time: Duration, message: &str| {
+        println!("{:6.1} s  {message}", time.as_secs_f64());
+        if message == "kill" {
+            restarted = server.restart(machine.folder(), options);
+        }
+    };
+    let has_passed = machine.boot(&guest, Duration::from_secs(options.seconds), report)?;
+    restarted?;
     server.stop()?;
     Ok(has_passed)
+}
+
+/// The socket of the device.
+fn socket_of(folder: &Path) -> PathBuf {
+    folder.join("vhost.sock")
+}
+
+/// The arguments of QEMU for a vhost-user-blk device, which needs the memory of the guest as a shared file.
+fn disk_of_qemu(folder: &Path) -> Vec<String> {
+    let chardev = format!("socket,id=disk,reconnect=1,path={}", socket_of(folder).display());
+    [
+        ("-object", "memory-backend-memfd,id=memory,size=768M,share=on"),
+        ("-numa", "node,memdev=memory"),
+        ("-chardev", &chardev),
+        ("-device", "vhost-user-blk-pci,chardev=disk,num-queues=2"),
+    ]
+    .iter()
+    .flat_map(|(name, value)| [(*name).to_owned(), (*value).to_owned()])
+    .collect()
 }
 
 /// The server on the host.
@@ -77,23 +112,33 @@ impl Server {
         ensure!(status.success(), "cannot build the program: {status}");
         let disk = folder.join("disk");
         std::fs::File::create(&disk)?.set_len(options.mib << 20)?;
-        let mut process = Command::new(workspace::target_dir().join("debug/iopath"))
-            .args([
-                "serve",
-                "--listen",
-                "127.0.0.1:0",
-                "--writable",
-                "--export",
-                "disk",
-                "--path",
-                &options.path,
-            ])
-            .arg(&disk)
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("cannot run iopath serve")?;
+        Self::serve(folder, options, disk)
+    }
+
+    /// Kills the server, and starts the next one on the same disk.
+    fn restart(&mut self, folder: &Path, options: &Options) -> Result<()> {
+        self.process.kill()?;
+        self.process.wait()?;
+        *self = Self::serve(folder, options, self.disk.clone())?;
+        Ok(())
+    }
+
+    fn serve(folder: &Path, options: &Options, disk: PathBuf) -> Result<Self> {
+        let mut command = Command::new(workspace::target_dir().join("debug/iopath"));
+        command.args(["serve", "--writable", "--path", &options.path]);
+        if options.vhost_user {
+            command.args(["--queues", "2", "--vhost-user"]).arg(socket_of(folder));
+        } else {
+            command.args(["--listen", "127.0.0.1:0", "--export", "disk"]);
+        }
+        let mut process =
+            command.arg(&disk).stdout(Stdio::piped()).spawn().context("cannot run iopath serve")?;
         let mut uri = String::new();
         BufReader::new(process.stdout.take().context("stdout is piped")?).read_line(&mut uri)?;
+        if options.vhost_user {
+            ensure!(!uri.is_empty(), "iopath serve printed no socket");
+            return Ok(Self { process, port: String::new(), disk });
+        }
         let port = uri.split_once("127.0.0.1:").and_then(|(_, rest)| rest.split('/').next());
         let Some(port) = port.map(str::to_owned) else {
             let status = process.wait()?;

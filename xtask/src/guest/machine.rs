@@ -24,7 +24,7 @@ pub(super) const PROGRAMS: &[(&str, &str)] = &[
 ];
 
 /// Modules in the order in which they depend on each other.
-pub(super) const MODULES: &[&str] = &["failover", "net_failover", "virtio_net", "nbd"];
+pub(super) const MODULES: &[&str] = &["failover", "net_failover", "virtio_net", "virtio_blk", "nbd"];
 
 /// The package whose dependency is the newest kernel of this series.
 const KERNEL: &str = "linux-image-6.12-cloud-amd64";
@@ -49,6 +49,8 @@ pub(crate) struct Guest<'a> {
     pub(crate) programs: &'a [&'a str],
     /// More programs by their file.
     pub(crate) files: &'a [(PathBuf, &'a str)],
+    /// More arguments of QEMU, such as devices.
+    pub(crate) qemu: &'a [String],
     /// Variables of the script: words of the kernel's command line, such as `port=1`.
     pub(crate) variables: &'a str,
 }
@@ -103,6 +105,7 @@ impl Machine {
             .arg("-append")
             // On a busy host the virtual timer may be late, which is no defect of the guest.
             .arg(format!("console=ttyS0 panic=-1 quiet no_timer_check rdinit=/init {}", guest.variables))
+            .args(guest.qemu)
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
         watch(command, limit, report)

@@ -43,6 +43,7 @@ pub(super) fn read(server: &Server, options: &Options, rows: &mut [Row]) -> Resu
         steps: include_str!("steps.sh"),
         programs: &["nbd-client"],
         files: &[],
+        qemu: &[],
         variables: &variables,
     };
     let reads = (rows.len() * SETTINGS.len()) as u64 * u64::from(options.repeat);
