@@ -1,6 +1,6 @@
 //! Where the files of databases are: in the filesystem, or, for tests, on disks in memory.
 
-use iopath::{IoMode, OpenError, Options, Volume};
+use iopath::{Context, IoMode, OpenError, Options, Volume};
 use sqlite_plugin::vars;
 use sqlite_plugin::vfs::VfsResult;
 use std::fs::{self, File};
@@ -75,32 +75,37 @@ pub trait Store: Send + Sync {
     fn full_path(&self, path: &Path) -> VfsResult<PathBuf>;
 }
 
+/// The page caches of the process have as much memory together as this many databases alone.
+const DATABASES: u64 = 4;
+
 /// The files of the system.
 #[derive(Debug)]
 pub struct Files {
     cache_bytes: u64,
+    /// Opening a file is cheap in a context: SQLite opens a journal for each transaction.
+    context: Context,
 }
 
 impl Default for Files {
     fn default() -> Self {
-        Self { cache_bytes: CACHE_BYTES }
+        Self::with_cache(CACHE_BYTES)
     }
 }
 
 impl Files {
-    /// The page cache of each database has 64 MiB, or as many bytes as `IOPATH_VFS_CACHE_BYTES` states.
+    /// The page cache of each database has at most 64 MiB, or as many bytes as `IOPATH_VFS_CACHE_BYTES` states.
     pub fn from_env() -> Self {
         let given = std::env::var(CACHE_VARIABLE).ok().and_then(|bytes| bytes.parse().ok());
         Self::with_cache(given.unwrap_or(CACHE_BYTES))
     }
 
-    /// The page cache of each database has this size.
-    pub const fn with_cache(bytes: u64) -> Self {
-        Self { cache_bytes: bytes }
+    /// The page cache of each database has at most this size.
+    pub fn with_cache(bytes: u64) -> Self {
+        Self { cache_bytes: bytes, context: Context::new(bytes.saturating_mul(DATABASES)) }
     }
 
     fn options(&self, path: &Path, role: Role) -> Options {
-        let options = Options::new().mode(IoMode::Buffered);
+        let options = Options::new().mode(IoMode::Buffered).context(&self.context);
         match role {
             Role::Database => options.cache_bytes(self.cache_bytes).lock(true).file_mode(0o644),
             Role::Journal => options.cache_bytes(JOURNAL_CACHE_BYTES).file_mode(mode_of_database(path)),
