@@ -239,3 +239,26 @@ fn a_read_of_several_requests_without_readahead_reads_all_of_them() {
     assert_eq!(volume.read_at(&mut read, 0).unwrap(), read.len());
     assert!(read == written);
 }
+
+#[test]
+fn a_cache_is_warm_again_after_its_ranges_were_read_ahead() {
+    let Some((_directory, path)) = scratch_with(&random(100_000, 1)) else { return };
+    let options = options().readahead(Readahead::Off);
+    let volume = Volume::open(&path, &options).unwrap();
+    assert_eq!(volume.cached_ranges(), []);
+    let mut bytes = [0; 10_000];
+    volume.read_exact_at(&mut bytes, 0).unwrap();
+    volume.read_exact_at(&mut bytes[..100], 50_000).unwrap();
+    volume.read_exact_at(&mut bytes[..1], 99_999).unwrap();
+    let ranges = volume.cached_ranges();
+    assert_eq!(ranges, [0..12_288, 49_152..53_248, 98_304..100_000]);
+    drop(volume);
+    let volume = Volume::open(&path, &options).unwrap();
+    for range in &ranges {
+        volume.advise(range.start, range.end - range.start, Advice::WillNeed).unwrap();
+    }
+    for range in &ranges {
+        volume.read_exact_at(&mut vec![0; (range.end - range.start) as usize], range.start).unwrap();
+    }
+    assert_eq!(volume.stats().unwrap().cache.pages_read, 5, "each page is read once");
+}

@@ -1,5 +1,7 @@
 //! Flushes and advice: the calls that are neither reads nor writes.
 
+use std::ops::Range;
+
 use iopath_core::buffered::Advice;
 use iopath_core::cache::Outcome;
 use iopath_core::{IoError, PageRange};
@@ -47,6 +49,19 @@ impl Buffered {
         let waiter = state.add_waiter();
         state.path.write_back(PageRange::ALL, waiter as u64);
         self.shared.wait_done(state, waiter)
+    }
+
+    /// The byte ranges in the cache, in ascending order: whole pages, up to the end of the volume. O(frames).
+    pub fn cached_ranges(&self) -> Vec<Range<u64>> {
+        let state = self.shared.lock();
+        let page_bytes = u64::from(state.path.cache().config().page_bytes);
+        let size_bytes = state.path.geometry().size_bytes;
+        let pages = state.path.cache().cached();
+        drop(state);
+        let range = |pages: PageRange| {
+            pages.start().0 * page_bytes..(pages.end().0.saturating_mul(page_bytes)).min(size_bytes)
+        };
+        pages.into_iter().map(range).filter(|range| !range.is_empty()).collect()
     }
 
     /// Applies advice to the `bytes` bytes from `offset` on. Access patterns apply to the whole volume.

@@ -6,6 +6,7 @@ use crate::error::{Cause, Error, ErrorKind, Result};
 use crate::queues::shared_queue;
 use iopath_core::{LogSink, Op};
 use iopath_os::{Advice, Buffered, BufferedError, BufferedStats};
+use std::ops::Range;
 
 /// Bytes of the page cache, borrowed: [`Volume::borrow`]. Borrowed pages do not change and are never evicted.
 pub type PageGuard<'a> = iopath_os::PageGuard<'a>;
@@ -29,6 +30,30 @@ impl Volume {
     pub fn advise(&self, offset: u64, bytes: u64, advice: Advice) -> Result<()> {
         self.cache()?.advise(offset, bytes, advice);
         Ok(())
+    }
+
+    /// The byte ranges in the page cache, in ascending order: whole pages, up to the end of the volume. A program can
+    /// save them, and read them again after a restart ([`Volume::advise`] with [`Advice::WillNeed`]), so that its cache
+    /// is warm. Takes a time that grows with the cache. Empty on a volume without a page cache.
+    ///
+    /// ```
+    /// use iopath::{Advice, IoMode, MemoryConfig, MemoryDisk, Options, Volume};
+    ///
+    /// let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20))?;
+    /// let options = Options::new().mode(IoMode::Buffered);
+    /// let volume = Volume::memory(&disk, &options)?;
+    /// volume.read_exact_at(&mut [0; 100], 500_000)?;
+    /// let ranges = volume.cached_ranges();
+    /// drop(volume);
+    ///
+    /// let volume = Volume::memory(&disk, &options)?;
+    /// for range in ranges {
+    ///     volume.advise(range.start, range.end - range.start, Advice::WillNeed)?;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn cached_ranges(&self) -> Vec<Range<u64>> {
+        self.cache_if_any().map(Buffered::cached_ranges).unwrap_or_default()
     }
 
     /// The counters of the page cache; `None` on a volume without one.

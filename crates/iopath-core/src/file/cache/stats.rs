@@ -1,6 +1,7 @@
 //! Statistics of a page cache, in pages.
 
-use super::{PageCache, State};
+use super::{Meta, PageCache, State};
+use crate::file::page::{Page, PageRange};
 
 /// Counts since the cache was made, and its content now. Does not include the hits that [`super::Hot`] served: see
 /// [`Hot::visits`](super::Hot::visits).
@@ -42,6 +43,18 @@ impl PageCache {
     /// Pages with bytes that the device lacks, now.
     pub const fn dirty_pages(&self) -> u32 {
         self.unsaved
+    }
+
+    /// The pages that a read would find, in ranges in ascending order. O(frames log frames).
+    pub fn cached(&self) -> Vec<PageRange> {
+        let is_found = |(meta, frame): &(&Meta, u32)| {
+            !meta.is_orphan && meta.state != State::Free && self.hot.is_valid(*frame)
+        };
+        let mut pages: Vec<Page> =
+            self.frames.iter().zip(0..).filter(is_found).map(|(meta, _)| meta.page).collect();
+        pages.sort_unstable();
+        let runs = pages.chunk_by(|page, next| *page + 1 == *next);
+        runs.map(|run| PageRange::new(run[0], run.len() as u64)).collect()
     }
 
     /// All counts. O(frames).
