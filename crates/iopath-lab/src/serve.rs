@@ -6,14 +6,13 @@ mod log;
 mod parent;
 mod service;
 mod vhost;
+mod watch;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use iopath::{IoMode, OpenError, Options, Unaligned, Volume};
 use iopath_core::elevator::ElevatorSpec;
@@ -30,18 +29,13 @@ pub use error::ServeError;
 pub use vhost::{VhostServing, serve_vhost};
 
 use self::parent::Parent;
+use self::watch::{Watched, watch};
 use crate::modelled;
 pub use crate::modelled::ModelledError;
 use iopath_bench::export::RemoteTarget;
 use iopath_bench::model::ModelTarget;
 use iopath_bench::signals::ending_signals;
 use iopath_bench::workload::LogSettings;
-
-/// Interval of reports.
-const INTERVAL: Duration = Duration::from_secs(1);
-
-/// Interval of the checks for a signal.
-const POLL: Duration = Duration::from_millis(50);
 
 /// Requests in flight at the device, for each worker.
 const DEPTH: u32 = 256;
@@ -239,33 +233,26 @@ impl Serving {
     ///
     /// # Errors
     /// [`ServeError::Server`]: a thread of the server failed, or the flush. [`ServeError::Log`]: the log is incomplete.
-    pub fn run(self, mut report: impl FnMut(&ServeRates, &[String])) -> Result<ServeEnd, ServeError> {
-        let (mut before, mut at) = (ServeTotals::default(), Instant::now());
-        while !self.stop.load(Ordering::Acquire) && !self.parent.is_some_and(Parent::has_ended) {
-            thread::sleep(POLL);
-            let elapsed = at.elapsed();
-            if elapsed < INTERVAL {
-                continue;
-            }
-            let now = self.server.totals();
-            let rate = |after: u64, before: u64| (after - before) as f64 / elapsed.as_secs_f64();
-            let rates = ServeRates {
-                connections: now.connections,
-                requests_per_s: rate(now.requests, before.requests),
-                bytes_per_s: rate(now.bytes, before.bytes),
-                totals: now,
-            };
-            if now != before {
-                service::status(&rates.to_string());
-            }
-            report(&rates, &self.server.take_messages());
-            (before, at) = (now, Instant::now());
-        }
-        service::is_stopping();
+    pub fn run(self, report: impl FnMut(&ServeRates, &[String])) -> Result<ServeEnd, ServeError> {
+        watch(&self, report);
         let Self { server, log, .. } = self;
         let totals = server.stop_with(&mut service::extends_stop).map_err(ServeError::Server);
         let log = log::finish(log)?;
         Ok(ServeEnd { totals: totals?, log })
+    }
+}
+
+impl Watched for Serving {
+    fn is_to_end(&self) -> bool {
+        self.stop.load(Ordering::Acquire) || self.parent.is_some_and(Parent::has_ended)
+    }
+
+    fn totals(&self) -> ServeTotals {
+        self.server.totals()
+    }
+
+    fn take_messages(&self) -> Vec<String> {
+        self.server.take_messages()
     }
 }
 

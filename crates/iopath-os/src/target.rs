@@ -185,10 +185,7 @@ impl Target {
     /// # Errors
     /// Returns the errors of [`Target::inspect`].
     pub fn inspect_in(roots: &Roots, given: &Path) -> Result<Self, TargetError> {
-        let stat_error = |source: io::Error| TargetError::Stat { path: given.to_owned(), source };
-        let path = given.canonicalize().map_err(stat_error)?;
-        let stat =
-            rustix::fs::statx(CWD, &path, AtFlags::empty(), WANTED).map_err(|e| stat_error(e.into()))?;
+        let (path, stat) = path_and_stat(given)?;
         Self::of_stat(roots, given, path, &stat)
     }
 
@@ -243,20 +240,33 @@ impl Target {
         let id = FileId::from(stat);
         let mounts = Mounts::load(roots).unwrap_or_default();
         let mount = mounts.holding(mount_id(stat), id.device, &path);
+        let backing = match mount.filter(|mount| mount.fs_type == "overlay" && kind == Kind::RegularFile) {
+            Some(overlay) => beneath::overlay_backing(roots, overlay, &mounts, &path, stat),
+            None => backing_of_file(roots, id.device, mount),
+        };
+        let filesystem = mount.map(|mount| Filesystem::new(mount, &path));
+        Self::on_filesystem(path, kind, stat, filesystem, backing)
+    }
+
+    /// A file or directory on a filesystem.
+    fn on_filesystem(
+        path: PathBuf,
+        kind: Kind,
+        stat: &Statx,
+        filesystem: Option<Filesystem>,
+        backing: Backing,
+    ) -> Self {
         let regular = kind == Kind::RegularFile;
         Self {
-            backing: match mount.filter(|mount| mount.fs_type == "overlay" && regular) {
-                Some(overlay) => beneath::overlay_backing(roots, overlay, &mounts, &path, stat),
-                None => backing_of_file(roots, id.device, mount),
-            },
-            filesystem: mount.map(|mount| Filesystem::new(mount, &path)),
+            path,
             kind,
-            id,
+            id: FileId::from(stat),
             device: None,
             size_bytes: if regular { stat.stx_size } else { 0 },
             allocated_bytes: regular.then(|| stat.stx_blocks.saturating_mul(512)),
+            filesystem,
+            backing,
             mount_points: Vec::new(),
-            path,
         }
     }
 
@@ -286,6 +296,14 @@ impl Target {
             mount_points,
         })
     }
+}
+
+/// The path with symbolic links resolved, and the properties of the file there.
+fn path_and_stat(given: &Path) -> Result<(PathBuf, Statx), TargetError> {
+    let failed = |source: io::Error| TargetError::Stat { path: given.to_owned(), source };
+    let path = given.canonicalize().map_err(failed)?;
+    let stat = rustix::fs::statx(CWD, &path, AtFlags::empty(), WANTED).map_err(|e| failed(e.into()))?;
+    Ok((path, stat))
 }
 
 fn kind_of(stat: &Statx) -> Result<Kind, &'static str> {

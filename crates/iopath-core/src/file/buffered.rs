@@ -156,9 +156,9 @@ impl<F: Frames> BufferedPath<F> {
         self.cache.poll_vacated()
     }
 
-    /// How often a larger budget would have been used: [`PageCache::take_pressure`].
-    pub const fn take_pressure(&mut self) -> u32 {
-        self.cache.take_pressure()
+    /// Counts the demand for a larger budget anew: [`PageCache::reset_pressure`].
+    pub const fn reset_pressure(&mut self) {
+        self.cache.reset_pressure();
     }
 
     /// Page I/Os that have completed so far.

@@ -128,6 +128,12 @@ impl CacheConfig {
     /// One part in this many of the frames is for pages that were requested once. Pages that are read ahead should fit
     /// into that part; otherwise they may be evicted before use.
     pub const SCAN_PARTS: u32 = 8;
+
+    /// The size of that part of so many frames: at least one.
+    pub(super) const fn scan_frames(frames: u32) -> u32 {
+        let part = frames / Self::SCAN_PARTS;
+        if part > 0 { part } else { 1 }
+    }
 }
 
 impl Default for CacheConfig {

@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use iopath::Volume;
 use iopath_nbd::{Listener, ServeTotals, SocketFile};
 use iopath_vhost::{VhostOptions, VhostServer, VhostTotals};
 
+use super::watch::{Watched, watch};
 use super::{
-    INTERVAL, Listen, POLL, ServeError, ServeRates, ServeRequest, listeners, open, options_of, service,
-    stop_on_signals,
+    Listen, ServeError, ServeRates, ServeRequest, listeners, open, options_of, service, stop_on_signals,
 };
 use crate::modelled;
 use iopath_bench::model::ModelTarget;
@@ -82,41 +82,14 @@ impl VhostServing {
     ///
     /// # Errors
     /// [`ServeError::Server`]: requests that did not complete, or the flush.
-    pub fn run(self, mut report: impl FnMut(&ServeRates, &[String])) -> Result<ServeTotals, ServeError> {
-        let (mut before, mut at) = (ServeTotals::default(), Instant::now());
-        while !self.stop.load(Ordering::Acquire) {
-            thread::sleep(POLL);
-            let elapsed = at.elapsed();
-            if elapsed < INTERVAL {
-                continue;
-            }
-            let mut messages = self.server.take_messages();
-            messages.extend(self.follow_size());
-            let now = self.totals();
-            let rate = |after: u64, before: u64| (after - before) as f64 / elapsed.as_secs_f64();
-            let rates = ServeRates {
-                connections: now.connections,
-                requests_per_s: rate(now.requests, before.requests),
-                bytes_per_s: rate(now.bytes, before.bytes),
-                totals: now,
-            };
-            if now != before {
-                service::status(&rates.to_string());
-            }
-            report(&rates, &messages);
-            (before, at) = (now, Instant::now());
-        }
-        service::is_stopping();
+    pub fn run(self, report: impl FnMut(&ServeRates, &[String])) -> Result<ServeTotals, ServeError> {
+        watch(&self, report);
         let stopped = self.server.stop();
         if let Some(file) = self.file {
             // A socket that stays is replaced by the next server.
             let _ = file.remove();
         }
         stopped.map(|end| totals_of(&end)).map_err(ServeError::Server)
-    }
-
-    fn totals(&self) -> ServeTotals {
-        totals_of(&self.server.totals())
     }
 
     /// Tells the guest of a file that has grown. Returns a message.
@@ -129,6 +102,23 @@ impl VhostServing {
             Ok(()) => format!("the disk has {bytes} bytes now"),
             Err(error) => format!("the file has grown, and the disk has not: {error}"),
         })
+    }
+}
+
+impl Watched for VhostServing {
+    fn is_to_end(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    fn totals(&self) -> ServeTotals {
+        totals_of(&self.server.totals())
+    }
+
+    /// With the change of the size, which is looked for here.
+    fn take_messages(&self) -> Vec<String> {
+        let mut messages = self.server.take_messages();
+        messages.extend(self.follow_size());
+        messages
     }
 }
 

@@ -61,7 +61,7 @@ impl CacheBudget {
         if let Some(owner) = &mut state.owner_of_memory {
             owner.look();
         }
-        state.path.take_pressure();
+        state.path.reset_pressure();
         Some(usage)
     }
 

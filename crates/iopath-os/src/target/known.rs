@@ -5,10 +5,9 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, CWD};
-
 use super::{
-    Backing, DeviceNumber, FileId, Filesystem, Kind, Roots, Target, TargetError, WANTED, kind_of, mount_id,
+    Backing, DeviceNumber, FileId, Filesystem, Kind, Roots, Target, TargetError, kind_of, mount_id,
+    path_and_stat,
 };
 
 /// The time for which the facts of a filesystem are used. A filesystem that was unmounted can have its numbers again,
@@ -40,10 +39,7 @@ impl KnownFilesystems {
     /// # Errors
     /// Returns the errors of [`Target::inspect`].
     pub fn inspect(&self, given: &Path) -> Result<Target, TargetError> {
-        let stat_error = |source: std::io::Error| TargetError::Stat { path: given.to_owned(), source };
-        let path = given.canonicalize().map_err(stat_error)?;
-        let stat = rustix::fs::statx(CWD, &path, AtFlags::empty(), WANTED)
-            .map_err(|errno| stat_error(errno.into()))?;
+        let (path, stat) = path_and_stat(given)?;
         let (id, mount) = (FileId::from(&stat), mount_id(&stat));
         let is_of = |known: &&Known| {
             Some(known.mount) == mount && known.device == id.device && known.since.elapsed() < FRESH
@@ -51,17 +47,8 @@ impl KnownFilesystems {
         if kind_of(&stat) == Ok(Kind::RegularFile)
             && let Some(known) = self.lock().iter().find(is_of)
         {
-            return Ok(Target {
-                path,
-                kind: Kind::RegularFile,
-                id,
-                device: None,
-                size_bytes: stat.stx_size,
-                allocated_bytes: Some(stat.stx_blocks.saturating_mul(512)),
-                filesystem: known.filesystem.clone(),
-                backing: known.backing.clone(),
-                mount_points: Vec::new(),
-            });
+            let (filesystem, backing) = (known.filesystem.clone(), known.backing.clone());
+            return Ok(Target::on_filesystem(path, Kind::RegularFile, &stat, filesystem, backing));
         }
         let target = Target::of_stat(&Roots::live(), given, path, &stat)?;
         // The disk beneath a file of an overlay depends on the file.

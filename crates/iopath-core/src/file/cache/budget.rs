@@ -24,7 +24,7 @@ pub(super) struct Budget {
     vacating: List,
     /// Frames without memory.
     vacated: List,
-    /// See [`PageCache::take_pressure`].
+    /// See [`PageCache::pressure`].
     pressure: u32,
     /// All clean pages were pinned when one was to be evicted, and no page has become clean since. Saves a look at all
     /// of them for each I/O.
@@ -91,13 +91,13 @@ impl PageCache {
         Some(Frame(frame))
     }
 
-    /// Returns [`PageCache::pressure`], and counts anew.
-    pub const fn take_pressure(&mut self) -> u32 {
-        std::mem::replace(&mut self.budget.pressure, 0)
+    /// Counts [`PageCache::pressure`] anew.
+    pub const fn reset_pressure(&mut self) {
+        self.budget.pressure = 0;
     }
 
     /// How often a page was evicted, or a writer slowed down, for lack of frames since the last
-    /// [`PageCache::take_pressure`]: whether a larger budget would be used.
+    /// [`PageCache::reset_pressure`]: whether a larger budget would be used.
     pub const fn pressure(&self) -> u32 {
         self.budget.pressure
     }

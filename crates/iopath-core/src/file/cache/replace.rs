@@ -59,13 +59,13 @@ impl Replacement {
             small: List::EMPTY,
             main: List::EMPTY,
             ghost: Ghost::new(frames),
-            small_max: small_max(frames),
+            small_max: CacheConfig::scan_frames(frames),
         }
     }
 
     /// Sets the number of frames, which is at most that of the constructor.
     pub(super) fn resize(&mut self, frames: u32) {
-        self.small_max = small_max(frames);
+        self.small_max = CacheConfig::scan_frames(frames);
         self.ghost.resize(frames);
     }
 
@@ -143,10 +143,4 @@ impl Replacement {
         }
         None
     }
-}
-
-/// The number of frames of `small`.
-const fn small_max(frames: u32) -> u32 {
-    let part = frames / CacheConfig::SCAN_PARTS;
-    if part > 0 { part } else { 1 }
 }

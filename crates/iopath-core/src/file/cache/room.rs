@@ -89,8 +89,7 @@ impl Room {
 
 /// All frames but those that are reserved for reads.
 fn pages_max(config: &CacheConfig) -> u32 {
-    let reserve = (config.frames / CacheConfig::SCAN_PARTS).max(1);
-    config.frames.saturating_sub(reserve).max(1)
+    config.frames.saturating_sub(CacheConfig::scan_frames(config.frames)).max(1)
 }
 
 impl PageCache {
