@@ -107,7 +107,7 @@ fn busy_volumes_share_the_memory() {
 }
 
 #[test]
-fn less_memory_is_released_at_once_except_dirty_and_borrowed_pages() {
+fn less_memory_is_released_at_once_and_no_dirty_or_borrowed_page_is_lost() {
     let context = Context::new(8 << 20);
     let disk = disk(4 << 20);
     let volume = open(&disk, &context);
@@ -116,7 +116,8 @@ fn less_memory_is_released_at_once_except_dirty_and_borrowed_pages() {
     volume.write_at(&vec![7; 30 * PAGE as usize], 40 * PAGE).expect("no faults");
     context.set_memory_bytes(0);
     let used = context.stats().used_bytes;
-    assert!((50 * PAGE..=60 * PAGE).contains(&used), "{used} bytes");
+    // The 30 dirty pages are released as the flusher writes them back, which it does now.
+    assert!((20 * PAGE..=60 * PAGE).contains(&used), "{used} bytes");
     assert!(borrowed.slices().flatten().all(|byte| *byte == 0));
     drop(borrowed);
     volume.flush().expect("no faults");
