@@ -68,9 +68,7 @@ pub(crate) fn build_with(arguments: &[&str], change: impl FnOnce(&mut Command)) 
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = workspace::cargo();
     command.args(arguments).args(["--workspace", "--message-format", "json-render-diagnostics"]);
-    if arguments.first() == Some(&"test") {
-        command.arg(FEATURES);
-    }
+    command.arg(FEATURES);
     command
 }
 

@@ -1,74 +1,23 @@
 //! `cargo xtask test`: all checks that a change must pass, as a table of steps.
+//!
+//! A step is a check, or it builds programs. The programs of neighbouring steps run together after the last build, so
+//! that the processors are busy while some of them wait.
 
+mod checks;
 mod failures;
 mod logged;
 mod peers;
 mod process;
 mod programs;
 mod progress;
+mod suites;
 
-use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::path::PathBuf;
-use std::process::Command;
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
-use crate::artifact::FEATURES;
-use crate::{explore, sim, tidy, torture, workspace};
-use logged::Logged;
-use programs::TestRun;
-
-/// Crates with real I/O. Their tests run a second time without `io_uring`.
-const WITH_IO: &[&str] = &["iopath-os", "iopath", "iopath-bench", "iopath-fio", "iopath-lab", "iopath-cli"];
-
-/// Modules of these crates whose tests have no engine, or in which it changes nothing that other tests do not show:
-/// virtual time, statistics, formats, arguments, campaigns of runs, the kernel's settings, recordings and paths. The
-/// pass without `io_uring` omits them. `::` precedes a module of sources, `/` one of `tests`.
-const WITHOUT_ENGINE: &[&str] = &[
-    "::args",
-    "::compare",
-    "::fit",
-    "::help",
-    "::map",
-    "::record",
-    "::simulated",
-    "::trace",
-    "/arguments",
-    "/compare",
-    "/compare_storage",
-    "/convert",
-    "/device_settings",
-    "/experiment",
-    "/fio_lines",
-    "/fit",
-    "/formats",
-    "/help",
-    "/jobfile_models",
-    "/lists",
-    "/map",
-    "/messages",
-    "/page",
-    "/record",
-    "/refusals",
-    "/report",
-    "/schema",
-    "/serve_model",
-    "/simulated",
-    "/streams",
-    "/sweep_resume",
-    "/target_files",
-    "/target_fixtures",
-    "/target_guard",
-    "/target_mounts",
-    "/target_refusals",
-    "/tune",
-    "/usage",
-    "/whatif",
-    "/whatif_accesses",
-];
+use programs::{Ended, Program};
 
 /// The result of a step that did not fail.
 #[derive(Debug, PartialEq, Eq)]
@@ -87,27 +36,51 @@ enum Length {
     Long,
 }
 
+/// What a step does.
+#[derive(Clone, Copy)]
+enum Work {
+    Check(fn() -> Result<Outcome>),
+    /// Builds programs, and reads the outcome from their output if all of them succeed.
+    Programs(fn(Length) -> Result<Vec<Program>>, fn(&str) -> Result<Outcome>),
+}
+
+#[derive(Clone, Copy)]
 struct Step {
     name: &'static str,
     /// Whether `--quick` includes the step.
     quick: bool,
-    run: fn(Length) -> Result<Outcome>,
+    work: Work,
+}
+
+impl Step {
+    const fn check(name: &'static str, quick: bool, check: fn() -> Result<Outcome>) -> Self {
+        Self { name, quick, work: Work::Check(check) }
+    }
+
+    const fn programs(
+        name: &'static str,
+        quick: bool,
+        build: fn(Length) -> Result<Vec<Program>>,
+        outcome: fn(&str) -> Result<Outcome>,
+    ) -> Self {
+        Self { name, quick, work: Work::Programs(build, outcome) }
+    }
 }
 
 const STEPS: &[Step] = &[
-    Step { name: "peers", quick: false, run: |_| Ok(peers::install_missing()) },
-    Step { name: "format", quick: true, run: |_| format() },
-    Step { name: "tidy", quick: true, run: |_| tidy() },
-    Step { name: "clippy", quick: true, run: |_| clippy() },
-    Step { name: "docs", quick: false, run: |_| docs() },
-    Step { name: "test", quick: true, run: test },
-    Step { name: "torture", quick: false, run: |_| torture() },
-    Step { name: "explore", quick: false, run: explore },
-    Step { name: "sim", quick: false, run: sim },
-    Step { name: "fsx", quick: false, run: fsx },
-    Step { name: "test-without-uring", quick: false, run: |_| test_without_io_uring() },
-    Step { name: "deny", quick: false, run: |_| deny() },
-    Step { name: "tree", quick: true, run: |_| tree() },
+    Step::check("peers", false, || Ok(peers::install_missing())),
+    Step::check("format", true, checks::format),
+    Step::check("tidy", true, checks::tidy),
+    Step::check("clippy", true, checks::clippy),
+    Step::check("docs", false, checks::docs),
+    Step::programs("test", true, suites::test, suites::tests_of),
+    Step::programs("test-without-uring", false, suites::test_without_io_uring, suites::tests_of),
+    Step::programs("torture", false, suites::torture, suites::torture_of),
+    Step::programs("sim", false, suites::sim, suites::sim_of),
+    Step::programs("fsx", false, |length| Ok(suites::fsx(length)), suites::fsx_of),
+    Step::programs("explore", false, suites::explore, suites::explore_of),
+    Step::check("deny", false, checks::deny),
+    Step::check("tree", true, checks::tree),
 ];
 
 #[derive(Debug, clap::Args)]
@@ -129,35 +102,101 @@ pub(crate) fn run(options: &Options) -> bool {
         Some(name) => step.name == name,
         None => step.quick || !options.quick,
     };
-    let steps: Vec<&Step> = STEPS.iter().filter(is_selected).collect();
+    let steps: Vec<Step> = STEPS.iter().filter(is_selected).copied().collect();
     if steps.is_empty() {
         let names: Vec<_> = STEPS.iter().map(|step| step.name).collect();
         let only = options.only.as_deref().unwrap_or_default();
         eprintln!("xtask: unknown step `{only}`; use one of: {}", names.join(", "));
         return false;
     }
-    UNTRACKED.get_or_init(untracked);
+    checks::begin();
     let started = Instant::now();
     let length = match (options.quick, options.long) {
         (true, _) => Length::Quick,
         (false, true) => Length::Long,
         (false, false) => Length::Normal,
     };
-    let results: Vec<_> = steps.iter().map(|step| (step.name, run_step(step, length))).collect();
+    let mut results = Vec::new();
+    for steps in steps.chunk_by(|a, b| [a, b].iter().all(|step| matches!(step.work, Work::Programs(..)))) {
+        match steps {
+            [Step { name, work: Work::Check(check), .. }] => {
+                progress::begin(name);
+                let result = check();
+                let time = progress::end(name);
+                report(&result, time);
+                results.push((*name, result));
+            }
+            _ => results.extend(run_programs(steps, length)),
+        }
+    }
     print!("{}", summary(&results, started.elapsed()));
     results.iter().all(|(_, result)| result.is_ok())
 }
 
-fn run_step(step: &Step, length: Length) -> Result<Outcome> {
-    progress::begin(step.name);
-    let result = (step.run)(length);
-    let seconds = progress::end(step.name).as_secs_f64();
-    match &result {
+/// Builds the programs of all steps, runs them together, and reports each step with the sum of the times of its
+/// programs.
+fn run_programs(steps: &[Step], length: Length) -> Vec<(&'static str, Result<Outcome>)> {
+    let mut programs = Vec::new();
+    let mut failures = Vec::new();
+    for step in steps {
+        let Work::Programs(build, _) = step.work else { continue };
+        let title = format!("build {}", step.name);
+        progress::begin(&title);
+        let result = build(length).map(|built| {
+            let count = built.len();
+            programs.extend(built.into_iter().map(|program| (step.name, program)));
+            Outcome::Passed(format!("programs: {count}"))
+        });
+        report(&result, progress::end(&title));
+        failures.push(result.err());
+    }
+    progress::begin("run");
+    let count = programs.len();
+    let ended = programs::run_all(programs).map_err(|error| format!("{error:#}"));
+    let result = ended.as_ref().map_or_else(
+        |error| Err(anyhow::anyhow!("{error}")),
+        |_| Ok(Outcome::Passed(format!("programs: {count}; their times are in target/xtask/programs.txt"))),
+    );
+    report(&result, progress::end("run"));
+    let of_step = |(step, failure): (&Step, Option<anyhow::Error>)| {
+        let result = match (failure, &ended) {
+            (Some(error), _) => Err(error.context("not built")),
+            (None, Err(error)) => Err(anyhow::anyhow!("{error}")),
+            (None, Ok(ended)) => {
+                let ended: Vec<&Ended> = ended.iter().filter(|program| program.step == step.name).collect();
+                progress::begin(step.name);
+                let result = outcome(step, &ended);
+                progress::end(step.name);
+                report(&result, ended.iter().map(|program| program.time).sum());
+                result
+            }
+        };
+        (step.name, result)
+    };
+    steps.iter().zip(failures).map(of_step).collect()
+}
+
+/// Writes the log of a step, and reads its outcome from it. Prints the output of failed tests.
+fn outcome(step: &Step, ended: &[&Ended]) -> Result<Outcome> {
+    let Work::Programs(_, read) = step.work else { bail!("a check has no programs") };
+    let log: String = ended.iter().map(|program| program.log.as_str()).collect();
+    let path = logged::log_path(step.name)?;
+    std::fs::write(&path, &log)?;
+    if !ended.iter().all(|program| program.is_success) {
+        println!("\n{}", failures::of_log(&log).unwrap_or_default());
+        bail!("tests failed; the whole log is in {}", path.display());
+    }
+    read(&log)
+}
+
+/// Completes the line of a step.
+fn report(result: &Result<Outcome>, time: Duration) {
+    let seconds = time.as_secs_f64();
+    match result {
         Ok(Outcome::Passed(note)) => println!("ok      {seconds:6.1} s  {note}"),
         Ok(Outcome::Skipped(reason)) => println!("skipped {seconds:6.1} s  {reason}"),
         Err(error) => println!("FAILED  {seconds:6.1} s  {error:#}"),
     }
-    result
 }
 
 /// The skipped steps with their reasons, the names of the failed steps, then a line with the number of steps.
@@ -190,168 +229,6 @@ fn summary(results: &[(&str, Result<Outcome>)], elapsed: Duration) -> String {
     text
 }
 
-fn format() -> Result<Outcome> {
-    Logged::new("format", workspace::cargo()).args(["fmt", "--all", "--check"]).run()?;
-    Ok(Outcome::Passed(String::new()))
-}
-
-fn tidy() -> Result<Outcome> {
-    let report = tidy::check()?;
-    if report.is_clean() {
-        return Ok(Outcome::Passed(report.to_string()));
-    }
-    println!();
-    anyhow::bail!("{report}")
-}
-
-fn clippy() -> Result<Outcome> {
-    Logged::new("clippy", workspace::cargo())
-        .args(["clippy", "--workspace", "--all-targets", FEATURES, "--", "-D", "warnings"])
-        .run()?;
-    Ok(Outcome::Passed(String::new()))
-}
-
-fn docs() -> Result<Outcome> {
-    Logged::new("docs", workspace::cargo())
-        .args(["doc", "--workspace", "--no-deps", FEATURES])
-        .env("RUSTDOCFLAGS", "-D warnings")
-        .run()?;
-    Ok(Outcome::Passed(String::new()))
-}
-
-/// All tests; with `--quick`, the tests in the sources.
-fn test(length: Length) -> Result<Outcome> {
-    let is_quick = length == Length::Quick;
-    TestRun {
-        name: "test",
-        programs: if is_quick { &["--lib", "--bins"] } else { &[] },
-        is_selected: |_| true,
-        has_doc_tests: !is_quick,
-        wrapper: Vec::new(),
-        variable: None,
-    }
-    .run()
-}
-
-fn test_without_io_uring() -> Result<Outcome> {
-    TestRun {
-        name: "test-without-uring",
-        programs: &[],
-        is_selected: has_engine,
-        has_doc_tests: false,
-        // The running program: cargo may have put a newer xtask at its path in the meantime.
-        wrapper: ["/proc/self/exe", "without-io-uring", "--"].map(Into::into).into(),
-        variable: Some((torture::ENGINE_VARIABLE, "threads")),
-    }
-    .run()
-}
-
-/// Whether an engine can change the outcome of this group of tests.
-fn has_engine(group: &str) -> bool {
-    let package = group.split(['/', ':']).next().unwrap_or_default();
-    WITH_IO.contains(&package) && !WITHOUT_ENGINE.iter().any(|module| group.ends_with(module))
-}
-
-/// A part of `cargo xtask torture` with a fixed seed, so that only a change of the code can cause a failure. Races of
-/// threads at the end of a file need a slow device, so one file is on a disk. The path for a fast device needs tmpfs.
-fn torture() -> Result<Outcome> {
-    let directory = workspace::target_dir().join("xtask");
-    std::fs::create_dir_all(&directory)?;
-    let file = directory.join(format!("torture-{}", std::process::id()));
-    let runs: [(u32, u64, PathBuf, &str); 7] = [
-        (1, 700_000, "memory".into(), "auto"),
-        (3, 400_000, "memory".into(), "auto"),
-        (8, 400_000, "memory".into(), "auto"),
-        (3, 300_000, "tmpfs".into(), "threads"),
-        (3, 60_000, "tmpfs".into(), "auto"),
-        (1, 10_000, file.clone(), "auto"),
-        (8, 50_000, file, "auto"),
-    ];
-    let mut note = String::new();
-    for (threads, ops, target, engine) in runs {
-        let options = torture::Options { seed: Some(1), ops, target, engine: engine.to_owned(), threads };
-        let log = Logged::new("torture", torture::command(&options)?)
-            .args(["--show-output", "--test-threads", "1"])
-            .run()?;
-        for line in log.lines().filter(|line| ["seeds", "over", "skip"].iter().any(|it| line.starts_with(it)))
-        {
-            note.push_str("\n    ");
-            note.push_str(line);
-        }
-    }
-    anyhow::ensure!(note.contains("operations"), "no operation ran");
-    Ok(Outcome::Passed(note))
-}
-
-/// A part of `cargo xtask explore` with a fixed seed, so that only a change of the code can cause a failure.
-fn explore(length: Length) -> Result<Outcome> {
-    let (from, seconds) = if length == Length::Long { (None, 60) } else { (Some(1), 2) };
-    let options = explore::Options { seed: None, from, seconds, name: None };
-    let mut counts = Vec::new();
-    for command in explore::commands(&options)? {
-        let log = Logged::new("explore", command).args(["--show-output"]).run()?;
-        let count = |line: &str| line.split_whitespace().nth(2)?.parse::<u64>().ok();
-        counts.extend(log.lines().filter(|line| line.starts_with("explored ")).filter_map(count));
-    }
-    anyhow::ensure!(!counts.is_empty(), "nothing was explored");
-    let schedules = counts.iter().sum::<u64>();
-    let scenarios = counts.len();
-    Ok(Outcome::Passed(format!("{schedules} schedules of {scenarios} scenarios")))
-}
-
-/// A part of `cargo xtask sim` on two processors, with new seeds each time.
-fn sim(length: Length) -> Result<Outcome> {
-    let minutes = if length == Length::Long { 60.0 } else { 0.5 };
-    let options = sim::Options { seed: None, from: None, minutes, first_features: false, jobs: Some(2) };
-    let log = Logged::new("sim", sim::command(&options)?).run()?;
-    let summary = log.lines().find_map(|line| line.strip_prefix("sim: "));
-    Ok(Outcome::Passed(summary.ok_or_else(|| anyhow::anyhow!("no run has ended"))?.to_owned()))
-}
-
-/// A part of `cargo xtask fsx`, with new seeds each time.
-fn fsx(length: Length) -> Result<Outcome> {
-    let seconds = if length == Length::Long { "3600" } else { "60" };
-    // The running program: cargo may have put a newer xtask at its path in the meantime.
-    let mut xtask = Command::new("/proc/self/exe");
-    xtask.current_dir(workspace::root());
-    let log = Logged::new("fsx", xtask).args(["fsx", "--seconds", seconds]).run()?;
-    if let Some(reason) = log.lines().find_map(|line| line.strip_prefix("skipped: ")) {
-        return Ok(Outcome::Skipped(reason.to_owned()));
-    }
-    let summary = log.lines().find_map(|line| line.strip_prefix("fsx: "));
-    Ok(Outcome::Passed(summary.ok_or_else(|| anyhow::anyhow!("no operation was run"))?.to_owned()))
-}
-
-fn deny() -> Result<Outcome> {
-    if workspace::find_program("cargo-deny").is_none() {
-        let reason = "cargo-deny is not installed: `cargo install cargo-deny` checks licences and advisories";
-        return Ok(Outcome::Skipped(reason.to_owned()));
-    }
-    Logged::new("deny", workspace::cargo()).args(["deny", "check"]).run()?;
-    Ok(Outcome::Passed(String::new()))
-}
-
-/// The untracked files of the tree when the steps began. None without a checkout of git.
-static UNTRACKED: OnceLock<Option<BTreeSet<String>>> = OnceLock::new();
-
-/// Checks that no step left a file in the tree.
-fn tree() -> Result<Outcome> {
-    let (Some(Some(before)), Some(after)) = (UNTRACKED.get(), untracked()) else {
-        return Ok(Outcome::Skipped("git or its checkout is missing".to_owned()));
-    };
-    let left: Vec<_> = after.difference(before).cloned().collect();
-    anyhow::ensure!(left.is_empty(), "a step left files in the tree: {}", left.join(", "));
-    Ok(Outcome::Passed(String::new()))
-}
-
-/// The files that git neither tracks nor ignores. None without git or a checkout.
-fn untracked() -> Option<BTreeSet<String>> {
-    let arguments = ["ls-files", "--others", "--exclude-standard"];
-    let output = Command::new("git").current_dir(workspace::root()).args(arguments).output().ok()?;
-    let text = String::from_utf8(output.stdout).ok()?;
-    output.status.success().then(|| text.lines().map(str::to_owned).collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -375,16 +252,6 @@ mod tests {
         let text = summary(&results, Duration::from_secs(1));
         assert_eq!(text.lines().last(), Some("1 passed, 1 failed"));
         assert!(text.contains("failed: clippy; run again: cargo xtask test --only clippy"), "{text}");
-    }
-
-    #[test]
-    fn tests_with_an_engine_run_without_io_uring() {
-        for group in ["iopath/direct", "iopath-os::runner", "iopath-cli/run", "iopath-cli::main::jobs"] {
-            assert!(has_engine(group), "{group}");
-        }
-        for group in ["iopath-core/model", "iopath-cli/fit", "iopath-lab::compare"] {
-            assert!(!has_engine(group), "{group}");
-        }
     }
 
     #[test]

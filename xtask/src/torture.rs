@@ -7,7 +7,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::{artifact, seed};
+use crate::artifact::{self, Artifact};
+use crate::seed;
 
 /// Selects the engine of the tests of `iopath`, the lab and the program: `auto`, `uring` or `threads`.
 pub(crate) const ENGINE_VARIABLE: &str = "IOPATH_TEST_ENGINE";
@@ -34,14 +35,19 @@ pub(crate) struct Options {
 
 /// Runs the operations; returns whether every byte was correct.
 pub(crate) fn run(options: &Options) -> Result<bool> {
-    let mut command = command(options)?;
+    let mut command = command(&build()?, options)?;
     command.args(["--nocapture", "--test-threads", "1"]);
     let status = command.status().context("cannot run the test program")?;
     Ok(status.success())
 }
 
-/// Builds the test program, and returns its command for these options.
-pub(crate) fn command(options: &Options) -> Result<Command> {
+/// Builds the test programs.
+pub(crate) fn build() -> Result<Vec<Artifact>> {
+    artifact::build(&["test", "--no-run", "--test", "torture"])
+}
+
+/// The command of a test program for these options.
+pub(crate) fn command(programs: &[Artifact], options: &Options) -> Result<Command> {
     let is = |keyword: &str| options.target.as_os_str() == keyword;
     let target = if ["memory", "nbd", "tmpfs"].into_iter().any(is) {
         options.target.clone()
@@ -51,8 +57,7 @@ pub(crate) fn command(options: &Options) -> Result<Command> {
     };
     let seed = seed::or_time(options.seed)?;
     let package = if is("nbd") { "iopath-nbd" } else { "iopath" };
-    let programs = artifact::build(&["test", "--no-run", "--test", "torture"])?;
-    let program = artifact::find(&programs, package, "torture")?;
+    let program = artifact::find(programs, package, "torture")?;
     let mut command = program.in_environment(Command::new(&program.executable));
     command
         .env("IOPATH_TORTURE_SEED", seed.to_string())

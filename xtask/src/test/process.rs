@@ -11,7 +11,7 @@ use std::sync::{Mutex, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -46,8 +46,8 @@ impl fmt::Display for Ending {
     }
 }
 
-/// Runs a program to its end, with its output in a file.
-pub(super) fn run(command: &mut Command, output: &Path) -> Result<Ending> {
+/// Runs a program to its end, with its output in a file. Returns its processor time, too.
+pub(super) fn run(command: &mut Command, output: &Path) -> Result<(Ending, Duration)> {
     run_within(command, output, SILENCE_MAX, LEFTOVER_TIME)
 }
 
@@ -56,17 +56,21 @@ fn run_within(
     output: &Path,
     silence_max: Duration,
     leftover_time: Duration,
-) -> Result<Ending> {
+) -> Result<(Ending, Duration)> {
     let file = File::create(output).with_context(|| format!("cannot write {}", output.display()))?;
     command.stdout(file.try_clone()?).stderr(file.try_clone()?).process_group(0);
     let mut child =
         command.spawn().with_context(|| format!("cannot run {}", command.get_program().display()))?;
     let group = Group::new(&child);
-    let Some(status) = wait(&mut child, &file, silence_max)? else {
+    let is_ended = wait(&child, &file, silence_max)?;
+    let cpu = processor_time(child.id());
+    if !is_ended {
         group.kill();
-        child.wait()?;
-        return Ok(Ending::Silent(silence_max));
-    };
+    }
+    let status = child.wait()?;
+    if !is_ended {
+        return Ok((Ending::Silent(silence_max), cpu));
+    }
     let ended = Instant::now();
     let mut leftovers = group.members();
     while !leftovers.is_empty() && ended.elapsed() < leftover_time {
@@ -74,29 +78,40 @@ fn run_within(
         leftovers = group.members();
     }
     if leftovers.is_empty() {
-        return Ok(Ending::Exited(status));
+        return Ok((Ending::Exited(status), cpu));
     }
     group.kill();
-    Ok(Ending::Leftovers(leftovers))
+    Ok((Ending::Leftovers(leftovers), cpu))
 }
 
-/// Waits for the end of a program. None if its output has not grown for `silence_max`.
-fn wait(child: &mut Child, output: &File, silence_max: Duration) -> Result<Option<ExitStatus>> {
+/// Waits for the end of a program, and leaves its exit status and its entry in /proc. False if its output has not grown
+/// for `silence_max`.
+fn wait(child: &Child, output: &File, silence_max: Duration) -> Result<bool> {
+    let process = WaitId::Pid(Pid::from_child(child));
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     let mut size = 0;
     let mut grown = Instant::now();
     loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
+        if waitid(process.clone(), options)?.is_some() {
+            return Ok(true);
         }
         let now = output.metadata()?.len();
         if now != size {
             (size, grown) = (now, Instant::now());
         }
         if grown.elapsed() > silence_max {
-            return Ok(None);
+            return Ok(false);
         }
         std::thread::sleep(CHECK_INTERVAL);
     }
+}
+
+/// The processor time of a process and of the children that it waited for. Zero if the process is gone.
+fn processor_time(process: u32) -> Duration {
+    // State is field 3, and the times are fields 14 to 17: proc_pid_stat(5).
+    let ticks: Option<u64> =
+        stat(process).map(|fields| fields.iter().skip(11).take(4).flat_map(|it| it.parse::<u64>()).sum());
+    Duration::from_secs_f64(ticks.unwrap_or(0) as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
 /// The process groups of the programs that run.
@@ -154,11 +169,17 @@ fn end_groups_on_signals() {
 
 /// The process group of a process. None if the process has ended.
 fn group_of_running(process: u32) -> Option<i32> {
+    let fields = stat(process)?;
+    // State, parent, group.
+    let state = fields.first()?.as_str();
+    (!matches!(state, "Z" | "X")).then(|| fields.get(2)?.parse().ok())?
+}
+
+/// The fields of /proc/PROCESS/stat from the state on. None if the process is gone.
+fn stat(process: u32) -> Option<Vec<String>> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name, in parentheses, may contain any character. State, parent and group follow: proc_pid_stat(5).
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    let state = fields.next()?;
-    (!matches!(state, "Z" | "X")).then(|| fields.nth(1)?.parse().ok())?
+    // The name before them, in parentheses, may contain any character.
+    Some(stat.rsplit_once(')')?.1.split_whitespace().map(str::to_owned).collect())
 }
 
 fn command_line(process: u32) -> String {
@@ -178,7 +199,9 @@ mod tests {
     fn run_shell(script: &str, silence_max: Duration, leftover_time: Duration) -> Ending {
         let output = tempfile::NamedTempFile::new().expect("a file");
         let mut command = Command::new("sh");
-        run_within(command.args(["-c", script]), output.path(), silence_max, leftover_time).expect("sh runs")
+        run_within(command.args(["-c", script]), output.path(), silence_max, leftover_time)
+            .expect("sh runs")
+            .0
     }
 
     #[test]

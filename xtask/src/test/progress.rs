@@ -68,7 +68,7 @@ pub(super) fn last_line(path: &Path) -> String {
 }
 
 fn print_open(text: &str) {
-    print!("{text:<19}");
+    print!("{text:<25}");
     let _ = std::io::stdout().flush(); // A failure is harmless: the result is printed later.
 }
 
