@@ -54,15 +54,14 @@ pub fn spread(values: impl Iterator<Item = f64>) -> Spread {
 
 /// The percentiles of latencies.
 pub fn latency(latencies: &Latencies) -> Latency {
-    let histogram = latencies.histogram();
     Latency {
-        min: histogram.min(),
-        mean: histogram.mean(),
-        p50: histogram.value_at_quantile(0.5),
-        p90: histogram.value_at_quantile(0.9),
-        p99: histogram.value_at_quantile(0.99),
-        p999: histogram.value_at_quantile(0.999),
-        max: histogram.max(),
+        min: latencies.min_ns(),
+        mean: latencies.mean_ns(),
+        p50: latencies.quantile_ns(0.5),
+        p90: latencies.quantile_ns(0.9),
+        p99: latencies.quantile_ns(0.99),
+        p999: latencies.quantile_ns(0.999),
+        max: latencies.max_ns(),
     }
 }
 

@@ -219,7 +219,7 @@ impl Mixed {
     pub(super) fn read_mean_ms(&self) -> f64 {
         let jobs = || self.outcome.volumes[0].jobs.iter().filter(|job| job.workload == 1);
         let ios: u64 = jobs().map(|job| job.ios).sum();
-        let sum_ns: f64 = jobs().map(|job| job.latency_ns.mean() * job.ios as f64).sum();
+        let sum_ns: f64 = jobs().map(|job| job.latency_ns.mean_ns() * job.ios as f64).sum();
         if ios == 0 { 0.0 } else { sum_ns / ios as f64 / 1e6 }
     }
 

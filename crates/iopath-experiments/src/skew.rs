@@ -159,7 +159,7 @@ fn evidence(settings: &Settings) -> Result<Vec<String>, ExperimentError> {
         let filter = Filter { events: vec![Event::Dispatch], ..Filter::default() };
         lines.extend(log.lines(&filter, 3, &mut |_| true)?);
     }
-    let mean = |disk: usize| run.outcome.volumes[disk].jobs[0].latency_ns.mean() / 1e6;
+    let mean = |disk: usize| run.outcome.volumes[disk].jobs[0].latency_ns.mean_ns() / 1e6;
     let (first, last) = (mean(0), mean(run.outcome.volumes.len() - 1));
     lines.push(format!(
         "mean time of a piece of 512 KiB: {first:.1} ms on the first disk, {last:.1} ms on the last"

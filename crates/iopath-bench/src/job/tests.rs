@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use iopath_report::Rw;
+use iopath_report::result::Latencies;
 
 use super::sampled::SampledJob;
 use super::tally::JobResult;
@@ -86,18 +87,23 @@ fn simulate_from(
     }
 }
 
+/// The number of latencies of this value. Each value below 2,048 ns has a class of its own.
+fn count_at(latencies: &Latencies, latency_ns: u64) -> u64 {
+    latencies.count_to(latency_ns) - latencies.count_to(latency_ns - 1)
+}
+
 #[test]
 fn a_full_queue_waits_for_the_whole_depth() {
     let (result, submitted) = simulate(&workload(Rw::Read, End::Pass), 1_000, 4, |_| 100);
     assert_eq!((result.ios, result.read_bytes, result.written_bytes), (1_000, 1_000 * BLOCK, 0));
     assert_eq!((result.started_ns, result.ended_ns), (5_000, 5_000 + 1_000 * 100));
-    let latency = result.latency_ns.histogram();
-    assert_eq!(latency.len(), 1_000);
+    let latency = &result.latency_ns;
+    assert_eq!(latency.count(), 1_000);
     // The first four find 0 to 3 transfers before them, all others 3.
     for (value, count) in [(100, 1), (200, 1), (300, 1), (400, 997)] {
-        assert_eq!(latency.count_at(value), count, "{value}");
+        assert_eq!(count_at(latency, value), count, "{value}");
     }
-    assert_eq!([0.5, 0.99, 0.999].map(|quantile| latency.value_at_quantile(quantile)), [400; 3]);
+    assert_eq!([0.5, 0.99, 0.999].map(|quantile| latency.quantile_ns(quantile)), [400; 3]);
     let offsets: Vec<u64> = submitted.iter().map(|transfer| transfer.offset / BLOCK).collect();
     assert_eq!(offsets, (0..1_000).collect::<Vec<_>>());
 }
@@ -106,10 +112,10 @@ fn a_full_queue_waits_for_the_whole_depth() {
 fn percentiles_separate_rare_slow_transfers() {
     let slow = |index: usize| if index % 100 == 50 { 1_000 } else { 100 };
     let (result, _) = simulate(&workload(Rw::RandRead, End::Pass), 1_000, 1, slow);
-    let latency = result.latency_ns.histogram();
-    assert_eq!([0.5, 0.9, 0.99].map(|quantile| latency.value_at_quantile(quantile)), [100; 3]);
-    assert_eq!([0.991, 0.999].map(|quantile| latency.value_at_quantile(quantile)), [1_000; 2]);
-    assert_eq!((latency.count_at(1_000), latency.max(), latency.min()), (10, 1_000, 100));
+    let latency = &result.latency_ns;
+    assert_eq!([0.5, 0.9, 0.99].map(|quantile| latency.quantile_ns(quantile)), [100; 3]);
+    assert_eq!([0.991, 0.999].map(|quantile| latency.quantile_ns(quantile)), [1_000; 2]);
+    assert_eq!((count_at(latency, 1_000), latency.max_ns(), latency.min_ns()), (10, 1_000, 100));
     assert_eq!(result.ended_ns - result.started_ns, 990 * 100 + 10 * 1_000);
 }
 
@@ -175,8 +181,8 @@ fn one_latency_of_each_group_is_measured_and_is_that_of_one_transfer() {
         let result = simulate_sampled(&workload(Rw::Read, End::Pass), 2_000, every);
         assert_eq!((result.ios, result.read_bytes), (2_000, 2_000 * BLOCK), "{every}");
         let groups = 2_000u64.div_ceil(every.into());
-        let latency = result.latency_ns.histogram();
-        assert_eq!((latency.len(), latency.count_at(100)), (groups, groups), "{every}");
+        let latency = &result.latency_ns;
+        assert_eq!((latency.count(), count_at(latency, 100)), (groups, groups), "{every}");
         assert_eq!(result.ended_ns, 200_000);
     }
 }
@@ -187,7 +193,7 @@ fn a_sampled_job_stops_at_the_end_of_a_group() {
     let result = simulate_sampled(&workload(Rw::Read, end), 2_000, 64);
     // The deadline passes after 100 transfers: the job notices it at the end of the second or third group.
     assert!([128, 192].contains(&result.ios), "{}", result.ios);
-    assert_eq!(result.latency_ns.histogram().len(), result.ios / 64);
+    assert_eq!(result.latency_ns.count(), result.ios / 64);
 }
 
 #[test]
@@ -244,7 +250,7 @@ fn a_job_that_rests_as_a_whole_starts_its_transfers_waits_for_them_and_rests() {
         assert_eq!((result.ios, taken_ns), (1000, 1000 * 100 + 249 * 400), "the device serves one at a time");
         // The transfers of a burst wait for those before them, and none starts before the end of a rest.
         let waiting = u64::from(depth) * 100;
-        assert_eq!(result.latency_ns.histogram().max(), waiting, "depth {depth}");
+        assert_eq!(result.latency_ns.max_ns(), waiting, "depth {depth}");
     }
     let rated = Workload { rate: per_second(10_000_000), ..think.clone() };
     let (result, _) = simulate(&rated, 1000, 4, |_| 100);
@@ -327,7 +333,7 @@ fn a_rate_with_a_think_time_keeps_its_times_unless_the_rests_are_too_long() {
             ..workload(Rw::RandRead, End::Pass)
         };
         let (result, _) = simulate(&workload, 1000, 1, |_| 100);
-        (result.ended_ns - result.started_ns, result.latency_ns.histogram().max())
+        (result.ended_ns - result.started_ns, result.latency_ns.max_ns())
     };
     // One transfer each 1,000 ns is to start.
     assert_eq!(of(400, 1, RateProcess::Linear), (999_000 + 100, 100));
@@ -349,7 +355,7 @@ fn a_rate_starts_transfers_at_fixed_times() {
     let (result, _) = simulate(&rated, 1000, 4, |_| 100);
     // Number 999 starts 999 us after the start.
     assert_eq!((result.ios, result.ended_ns - result.started_ns), (1000, 999_000 + 100));
-    assert_eq!((result.latency_ns.histogram().min(), result.latency_ns.histogram().max()), (100, 100));
+    assert_eq!((result.latency_ns.min_ns(), result.latency_ns.max_ns()), (100, 100));
     let bytes = Rate::Bytes(NonZeroU64::new(BLOCK * 1_000_000).unwrap());
     let (in_bytes, _) = simulate(&Workload { rate: Some(bytes), ..rated.clone() }, 1000, 4, |_| 100);
     assert_eq!((in_bytes.ios, in_bytes.ended_ns), (result.ios, result.ended_ns));
@@ -363,17 +369,12 @@ fn a_transfer_that_starts_late_counts_its_wait_as_latency() {
     // One stall of 10 us in a stream of one transfer each microsecond: ten transfers should have started meanwhile.
     let rated = Workload { rate: per_second(1_000_000), ..workload(Rw::Read, End::Pass) };
     let (result, _) = simulate(&rated, 100, 1, |served| if served == 50 { 10_000 } else { 100 });
-    let slow = |over_ns| {
-        result.latency_ns.histogram().iter_recorded().filter(|one| one.value_iterated_to() > over_ns).count()
-    };
+    let slow = |over_ns| result.latency_ns.classes().filter(|(lowest, _)| *lowest > over_ns).count();
     assert_eq!(result.ios, 100);
     assert!(slow(5_000) >= 5, "the transfers behind the stall are slow, too: {}", slow(5_000));
     let (closed, _) =
         simulate(&workload(Rw::Read, End::Pass), 100, 1, |served| if served == 50 { 10_000 } else { 100 });
-    assert_eq!(
-        closed.latency_ns.histogram().iter_recorded().filter(|one| one.value_iterated_to() > 5_000).count(),
-        1
-    );
+    assert_eq!(closed.latency_ns.classes().filter(|(lowest, _)| *lowest > 5_000).count(), 1);
 }
 
 #[test]
@@ -382,11 +383,7 @@ fn a_target_below_the_rate_has_latencies_that_grow() {
     let (result, _) = simulate(&rated, 1000, 1, |_| 100);
     // Starts every 50 ns, completions every 100 ns.
     assert_eq!(result.ended_ns - result.started_ns, 100_000);
-    assert!(
-        (50_000..50_200).contains(&result.latency_ns.histogram().max()),
-        "{}",
-        result.latency_ns.histogram().max()
-    );
+    assert!((50_000..50_200).contains(&result.latency_ns.max_ns()), "{}", result.latency_ns.max_ns());
 }
 
 #[test]
@@ -438,14 +435,14 @@ fn reads_and_writes_are_measured_apart() {
         let of_side = || transfers.iter().enumerate().filter(|(_, transfer)| transfer.direction == direction);
         let slow = of_side().filter(|(number, _)| number % 2 == 1).count() as u64;
         assert_eq!((side.ios, side.bytes), (of_side().count() as u64, of_side().count() as u64 * BLOCK));
-        let latency = side.latency_ns.histogram();
-        assert_eq!((latency.len(), latency.count_between(250, 350)), (side.ios, slow));
+        let latency = &side.latency_ns;
+        assert_eq!((latency.count(), latency.count_to(350) - latency.count_to(249)), (side.ios, slow));
     }
     assert_eq!(reads.ios + writes.ios, result.ios);
-    assert_eq!(result.latency_ns.histogram().len(), result.ios);
+    assert_eq!(result.latency_ns.count(), result.ios);
     assert_eq!(result.read_bytes, reads.bytes);
     let (result, _) = simulate(&workload(Rw::Write, End::Pass), 10, 1, |_| 100);
-    assert!(result.directions.is_none() && result.latency_ns.histogram().len() == 10);
+    assert!(result.directions.is_none() && result.latency_ns.count() == 10);
 }
 
 #[test]
@@ -475,8 +472,8 @@ fn a_job_flushes_after_each_number_of_writes_with_nothing_in_flight() {
         let result = job.finish(now_ns);
         let [_, wrote, _] = result.directions.as_deref().unwrap();
         assert_eq!((result.ios, flushes), (40, wrote.ios / every));
-        let flush_ns = result.flush_ns.histogram();
-        assert_eq!((flush_ns.len(), flush_ns.max()), (flushes, 50));
+        let flush_ns = &result.flush_ns;
+        assert_eq!((flush_ns.count(), flush_ns.max_ns()), (flushes, 50));
     }
 }
 
@@ -487,19 +484,11 @@ fn the_latency_of_a_rate_counts_from_the_intended_start_and_the_closed_loop_late
     // One transfer each 1,000 ns is to start, and each takes 3,000 ns: the last starts 18,000 ns late.
     let (result, _) = simulate(&paced, 10, 1, |_| 3_000);
     let near = |value: u64, expected: u64| value.abs_diff(expected) <= expected / 100;
-    assert!(
-        near(result.latency_ns.histogram().max(), 9 * 2_000 + 3_000),
-        "{}",
-        result.latency_ns.histogram().max()
-    );
-    let closed = result.closed_ns.histogram();
-    assert!(near(closed.max(), 3_000) && closed.len() == 10, "{}", closed.max());
+    assert!(near(result.latency_ns.max_ns(), 9 * 2_000 + 3_000), "{}", result.latency_ns.max_ns());
+    let closed = &result.closed_ns;
+    assert!(near(closed.max_ns(), 3_000) && closed.count() == 10, "{}", closed.max_ns());
     let (result, _) = simulate(&paced, 10, 1, |_| 900);
-    assert!(
-        near(result.latency_ns.histogram().max(), 900),
-        "the rate is kept: {}",
-        result.latency_ns.histogram().max()
-    );
+    assert!(near(result.latency_ns.max_ns(), 900), "the rate is kept: {}", result.latency_ns.max_ns());
     let (result, _) = simulate(&workload(Rw::Read, End::Bytes(10 * BLOCK)), 10, 1, |_| 3_000);
     assert!(result.closed_ns.is_empty());
 }

@@ -12,7 +12,6 @@ mod log;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use hdrhistogram::Histogram;
 use iopath_core::elevator::ElevatorSpec;
 use iopath_core::{BlockDevice, Instant, LogSink, SECTOR_BYTES};
 use iopath_model::{Host, Staged};
@@ -36,7 +35,7 @@ use crate::progress::Silent;
 use crate::refusal::WorkloadError;
 use crate::workload::Workload;
 use iopath_report::random;
-use iopath_report::result::CacheUse;
+use iopath_report::result::{CacheUse, Latencies};
 pub use log::{MachineLog, Memory};
 
 /// The only repetition of a run.
@@ -133,7 +132,7 @@ pub struct JobOutcome {
     /// Transfers.
     pub ios: u64,
     /// Latencies of the transfers, in nanoseconds.
-    pub latency_ns: Histogram<u64>,
+    pub latency_ns: Latencies,
 }
 
 /// The use of the CPUs of a modelled host.
@@ -313,7 +312,7 @@ impl JobOutcome {
             ended: ended.as_secs_f64(),
             bytes: result.read_bytes + result.written_bytes,
             ios: result.ios,
-            latency_ns: result.latency_ns.histogram(),
+            latency_ns: result.latency_ns.clone(),
         }
     }
 }

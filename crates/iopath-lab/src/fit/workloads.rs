@@ -40,13 +40,13 @@ pub(crate) struct Sample {
 
 impl Sample {
     fn of(run: &Run) -> Self {
-        let latency = run.latency_ns.histogram();
-        let at = |share| latency.value_at_quantile(share) as f64;
+        let latency = &run.latency_ns;
+        let at = |share| latency.quantile_ns(share) as f64;
         Self {
             ios: run.ios,
             seconds: run.seconds,
-            mean_ns: latency.mean(),
-            min_ns: latency.min() as f64,
+            mean_ns: latency.mean_ns(),
+            min_ns: latency.min_ns() as f64,
             p50_ns: at(0.5),
             p99_ns: at(0.99),
             middle_ns: at(0.95) - at(0.05),

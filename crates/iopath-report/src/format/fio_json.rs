@@ -172,8 +172,8 @@ fn percentiles(distribution: &LatencyDistribution, output: &FioOutput) -> Value 
     let all: Vec<(f64, u64)> = match given {
         None => PERCENTILES.into_iter().zip(distribution.percentiles.iter().copied()).collect(),
         Some(given) => {
-            let histogram = distribution.latencies.histogram();
-            given.iter().map(|percent| (*percent, histogram.value_at_percentile(*percent))).collect()
+            let of = |percent: &f64| (*percent, distribution.latencies.quantile_ns(percent / 100.0));
+            given.iter().map(of).collect()
         }
     };
     let named = all.into_iter().map(|(percent, ns)| (format!("{percent:.6}"), ns.into()));

@@ -43,24 +43,23 @@ impl PartialEq for LatencyDistribution {
 impl LatencyDistribution {
     /// The distribution of these latencies.
     pub fn of(latencies: &Latencies) -> Self {
-        let histogram = latencies.histogram();
-        let count_to = |bound: u64| histogram.count_between(0, bound);
+        let all = latencies.count();
         let mut classes = Vec::new();
         let mut below = 0;
         for bound in bounds() {
-            let count = count_to(bound);
+            let count = latencies.count_to(bound);
             if count > below {
                 classes.push((Some(bound), count - below));
             }
             below = count;
         }
-        if histogram.len() > below {
-            classes.push((None, histogram.len() - below));
+        if all > below {
+            classes.push((None, all - below));
         }
         Self {
-            count: histogram.len(),
-            stddev: histogram.stdev(),
-            percentiles: PERCENTILES.iter().map(|one| histogram.value_at_percentile(*one)).collect(),
+            count: all,
+            stddev: latencies.stddev_ns(),
+            percentiles: PERCENTILES.iter().map(|percent| latencies.quantile_ns(percent / 100.0)).collect(),
             classes,
             latencies: latencies.clone(),
         }

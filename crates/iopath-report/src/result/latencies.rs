@@ -1,19 +1,14 @@
-//! Latencies, counted in the classes of an `hdrhistogram`. Memory is allocated only for classes that occur: a job file
-//! may have thousands of jobs, and a `Histogram` allocates and writes the counters of all classes at once, 264 KiB.
-//! Percentiles and means are those of [`Latencies::histogram`].
+//! Latencies, counted in the classes of an `hdrhistogram`, with its percentiles, mean and deviation. Memory is allocated
+//! only for classes that occur: a job file may have thousands of jobs, a fit thousands of short runs, and a `Histogram`
+//! allocates, writes and reads the counters of all classes, 264 KiB.
 
 use std::collections::BTreeMap;
 use std::iter::Sum;
 
-use hdrhistogram::Histogram;
-
 /// Longer latencies count as this one, in nanoseconds: one hour.
 const MAX_NS: u64 = 3_600_000_000_000;
 
-/// Significant digits.
-const DIGITS: u8 = 3;
-
-/// The classes of each factor of two: at least 10³, for three digits. Values below twice this number have a class each.
+/// The classes of each factor of two: at least 10³, for three significant digits. Values below twice this number have a class each.
 const CLASSES_PER_OCTAVE: u64 = 1024;
 
 /// The classes of the exact values, and of the octaves up to the end of that of [`MAX_NS`].
@@ -51,11 +46,54 @@ impl Latencies {
 
     /// The number of latencies.
     pub fn count(&self) -> u64 {
-        self.chunks
-            .iter()
-            .flatten()
-            .flat_map(|chunk| chunk.iter())
-            .fold(0, |sum, count| sum.saturating_add(*count))
+        self.counted().fold(0, |sum, (_, count)| sum.saturating_add(count))
+    }
+
+    /// The lowest value of the class of the shortest latency. 0 if there is none.
+    pub fn min_ns(&self) -> u64 {
+        self.counted().next().map_or(0, |(class, _)| lowest_of(class))
+    }
+
+    /// The highest value of the class of the longest latency. 0 if there is none.
+    pub fn max_ns(&self) -> u64 {
+        self.counted().last().map_or(0, |(class, _)| highest_of(class))
+    }
+
+    /// The mean of the middles of the classes. 0 if there is no latency.
+    pub fn mean_ns(&self) -> f64 {
+        let all = self.count() as f64;
+        self.counted().fold(0.0, |sum, (class, count)| sum + middle_of(class) as f64 * count as f64 / all)
+    }
+
+    /// The standard deviation of the middles of the classes. 0 if there is no latency.
+    pub fn stddev_ns(&self) -> f64 {
+        if self.is_empty() {
+            return 0.0;
+        }
+        let mean = self.mean_ns();
+        let squares = self.counted().fold(0.0, |sum, (class, count)| {
+            let deviation = middle_of(class) as f64 - mean;
+            sum + deviation * deviation * count as f64
+        });
+        (squares / self.count() as f64).sqrt()
+    }
+
+    /// The highest value of the class in which this share of all latencies, 0 to 1, is reached. 0 if there is none.
+    pub fn quantile_ns(&self, share: f64) -> u64 {
+        let rank = ((share.min(1.0) * self.count() as f64).ceil() as u64).max(1);
+        let mut passed = 0_u64;
+        let reached = self.counted().find(|(_, count)| {
+            passed = passed.saturating_add(*count);
+            passed >= rank
+        });
+        reached.map_or(0, |(class, _)| highest_of(class))
+    }
+
+    /// The number of latencies in the classes up to the one of this value.
+    pub fn count_to(&self, latency_ns: u64) -> u64 {
+        let last = class_of(latency_ns) as u64;
+        let counted = self.counted().take_while(|(class, _)| *class <= last);
+        counted.fold(0, |sum, (_, count)| sum.saturating_add(count))
     }
 
     /// Counts all latencies of `other`.
@@ -72,15 +110,10 @@ impl Latencies {
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut before = 0;
-        for (number, chunk) in self.chunks.iter().enumerate() {
-            for (index, count) in chunk.iter().flat_map(|chunk| chunk.iter().enumerate()) {
-                if *count > 0 {
-                    let class = (number * CHUNK + index) as u64;
-                    put(&mut bytes, class - before);
-                    put(&mut bytes, *count);
-                    before = class;
-                }
-            }
+        for (class, count) in self.counted() {
+            put(&mut bytes, class - before);
+            put(&mut bytes, count);
+            before = class;
         }
         bytes
     }
@@ -98,45 +131,31 @@ impl Latencies {
         Some(())
     }
 
-    /// A histogram of the same latencies: the one that had recorded each of them, saturating.
-    pub fn histogram(&self) -> Histogram<u64> {
-        let mut histogram =
-            Histogram::new_with_bounds(1, MAX_NS, DIGITS).expect("the bounds are constants in order");
-        for (number, chunk) in self.chunks.iter().enumerate() {
-            for (index, count) in chunk.iter().flat_map(|chunk| chunk.iter().enumerate()) {
-                if *count > 0 {
-                    let value = lowest_of((number * CHUNK + index) as u64);
-                    histogram.record_n(value, *count).expect("the histogram has the same classes");
-                }
-            }
-        }
-        histogram
-    }
-
     /// The lowest latency of each class that is not empty, in rising order, with the number of its latencies.
     pub fn classes(&self) -> impl Iterator<Item = (u64, u64)> {
-        let chunks = self.chunks.iter().enumerate();
-        chunks.flat_map(|(number, chunk)| {
-            let counts = chunk.iter().flat_map(|chunk| chunk.iter().enumerate());
-            counts
-                .filter(|(_, count)| **count > 0)
-                .map(move |(index, count)| (lowest_of((number * CHUNK + index) as u64), *count))
-        })
+        self.counted().map(|(class, count)| (lowest_of(class), count))
     }
 
     /// The latencies in the classes of fio, which are coarser: the middle of each class that is not empty, in rising
     /// order, with the number of its latencies.
     pub fn fio_bins(&self) -> BTreeMap<u64, u64> {
         let mut bins = BTreeMap::new();
-        for (number, chunk) in self.chunks.iter().enumerate() {
-            for (index, count) in chunk.iter().flat_map(|chunk| chunk.iter().enumerate()) {
-                if *count > 0 {
-                    let bin = bins.entry(fio_bin(lowest_of((number * CHUNK + index) as u64))).or_insert(0u64);
-                    *bin = bin.saturating_add(*count);
-                }
-            }
+        for (latency_ns, count) in self.classes() {
+            let bin = bins.entry(fio_bin(latency_ns)).or_insert(0_u64);
+            *bin = bin.saturating_add(count);
         }
         bins
+    }
+
+    /// The classes that are not empty, in rising order, with their counts.
+    fn counted(&self) -> impl Iterator<Item = (u64, u64)> {
+        let chunks = self.chunks.iter().enumerate();
+        chunks.flat_map(|(number, chunk)| {
+            let counts = chunk.iter().flat_map(|chunk| chunk.iter().enumerate());
+            counts
+                .filter(|(_, count)| **count > 0)
+                .map(move |(index, count)| ((number * CHUNK + index) as u64, *count))
+        })
     }
 
     #[cold]
@@ -231,15 +250,27 @@ fn lowest_of(class: u64) -> u64 {
     (class - octave * CLASSES_PER_OCTAVE) << octave
 }
 
+/// The highest latency of a class.
+fn highest_of(class: u64) -> u64 {
+    lowest_of(class + 1) - 1
+}
+
+/// The middle of a class.
+fn middle_of(class: u64) -> u64 {
+    lowest_of(class) + (lowest_of(class + 1) - lowest_of(class)) / 2
+}
+
 #[cfg(test)]
 mod tests {
+    use hdrhistogram::Histogram;
+
     use super::*;
     use crate::random::{below, generator};
 
     /// Both records of the same values, each with its count.
     fn both(values: impl IntoIterator<Item = (u64, u64)>) -> (Latencies, Histogram<u64>) {
         let mut latencies = Latencies::default();
-        let mut histogram = Histogram::new_with_bounds(1, MAX_NS, DIGITS).unwrap();
+        let mut histogram = Histogram::new_with_bounds(1, MAX_NS, 3).unwrap();
         for (value, count) in values {
             latencies.record(value, count);
             histogram.saturating_record_n(value, count);
@@ -248,15 +279,27 @@ mod tests {
     }
 
     fn assert_equal(latencies: &Latencies, histogram: &Histogram<u64>, named: &str) {
-        let ours = latencies.histogram();
-        assert_eq!(ours, *histogram, "{named}");
-        let figures = |one: &Histogram<u64>| {
-            let quantiles = [0.0, 0.01, 0.5, 0.9, 0.999, 1.0].map(|quantile| one.value_at_quantile(quantile));
-            (one.len(), one.min(), one.max(), one.mean().to_bits(), one.stdev().to_bits(), quantiles)
-        };
-        assert_eq!(figures(&ours), figures(histogram), "{named}");
+        let of_class = |class| (middle_of(class), highest_of(class));
+        let ours: Vec<_> = latencies.counted().map(|(class, count)| (of_class(class), count)).collect();
+        let recorded = histogram.iter_recorded().map(|at| {
+            let highest = at.value_iterated_to();
+            ((histogram.median_equivalent(highest), highest), at.count_at_value())
+        });
+        assert_eq!(ours, recorded.collect::<Vec<_>>(), "{named}");
+        let one = latencies;
+        let figures = (one.count(), one.min_ns(), one.mean_ns().to_bits(), one.stddev_ns().to_bits());
+        let expected =
+            (histogram.len(), histogram.min(), histogram.mean().to_bits(), histogram.stdev().to_bits());
+        assert_eq!(figures, expected, "{named}");
+        // The maximum of an empty histogram, and the lowest value of a quantile of 0, are conventions of its own.
+        assert_eq!(latencies.max_ns(), if histogram.is_empty() { 0 } else { histogram.max() }, "{named}");
+        for share in [0.001, 0.01, 0.5, 0.9, 0.999, 1.0, 7.0] {
+            assert_eq!(latencies.quantile_ns(share), histogram.value_at_quantile(share), "{named}: {share}");
+        }
+        for value in [0, 1, 999, 1 << 11, 1 << 30, MAX_NS] {
+            assert_eq!(latencies.count_to(value), histogram.count_between(0, value), "{named}: {value}");
+        }
         assert_eq!(latencies.is_empty(), histogram.is_empty(), "{named}");
-        assert_eq!(latencies.count(), histogram.len(), "{named}");
     }
 
     #[test]

@@ -66,7 +66,7 @@ fn workloads_of_a_volume_run_at_the_same_time_and_have_results_of_their_own() {
         [(0, 40), (1, 10), (1, 10), (1, 10)]
     );
     assert!(jobs.iter().all(|job| is_about(job.ended, 0.01)), "{jobs:?}");
-    assert!(jobs.iter().all(|job| job.latency_ns.len() == job.ios && job.bytes == job.ios << 16));
+    assert!(jobs.iter().all(|job| job.latency_ns.count() == job.ios && job.bytes == job.ios << 16));
     let DiskCounters { reads, writes, .. } = outcome.volumes[0].device;
     assert_eq!((reads, writes), (30, 40));
 }
@@ -174,7 +174,7 @@ fn each_step_of_a_direct_transfer_costs_cpu_time() {
     assert_eq!(cpu.cpus, 2);
     assert_near(cpu.idle, 1.0 - cpu.busy_seconds / 2.0 / outcome.seconds);
     let latency_ns = &outcome.volumes[0].jobs[0].latency_ns;
-    assert_near(latency_ns.mean(), outcome.seconds * 1e7);
+    assert_near(latency_ns.mean_ns(), outcome.seconds * 1e7);
 }
 
 #[test]
