@@ -5,6 +5,7 @@
     reason = "modules that share a file of their neighbour use different parts of it"
 )]
 
+mod bad_elevator;
 mod buffered;
 mod cache;
 mod cache_crash;

@@ -1,5 +1,5 @@
-//! Runs the programs of steps, several at a time. `cargo test` runs one program after another, and most of our tests wait
-//! for devices and timers, so the processors would be idle for half of the time.
+//! Runs the programs of steps, several at a time. `cargo test` runs one program after another, and most of our tests
+//! wait for devices and timers, so the processors would be idle for half of the time.
 //!
 //! The groups of tests: see `../artifact.rs`. How a process is started, watched and ended: see `process.rs`.
 

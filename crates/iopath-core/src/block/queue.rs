@@ -259,11 +259,8 @@ impl<M: Memory> RequestQueue<M> {
         }
         // A refused request was dispatched before all others. A flush covers completed writes only, so it need not wait
         // for queued ones.
-        let tag = self
-            .requeued
-            .pop_front()
-            .or_else(|| self.flush.start())
-            .or_else(|| self.elevator.dispatch(&self.requests, now))?;
+        let tag =
+            self.requeued.pop_front().or_else(|| self.flush.start()).or_else(|| self.dispatch_queued(now))?;
         self.in_flight += 1;
         self.stats.dispatched += 1;
         self.log_dispatch(tag, now);
@@ -275,6 +272,26 @@ impl<M: Memory> RequestQueue<M> {
         self.bios.prefetch(first);
         self.order.prefetch(first);
         Some(Io::of_bios(tag, &request.chain, fua, &self.bios))
+    }
+
+    /// The next request of the elevator.
+    #[inline]
+    fn dispatch_queued(&mut self, now: Instant) -> Option<Tag> {
+        let tag = self.elevator.dispatch(&self.requests, now)?;
+        self.assert_queued(tag);
+        Some(tag)
+    }
+
+    /// An elevator is code of anybody. A request that it returns twice would be twice at the device, and its memory in
+    /// use after the first completion.
+    #[inline]
+    fn assert_queued(&self, tag: Tag) {
+        let state = self.requests[tag].state;
+        assert!(
+            state == State::Queued,
+            "elevator {}: {tag:?} is not queued but {state:?}",
+            self.elevator.name()
+        );
     }
 
     /// Returns a request that the device refused because it was busy. The queue dispatches again after the next

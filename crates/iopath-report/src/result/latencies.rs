@@ -1,6 +1,6 @@
-//! Latencies, counted in the classes of an `hdrhistogram`, with its percentiles, mean and deviation. Memory is allocated
-//! only for classes that occur: a job file may have thousands of jobs, a fit thousands of short runs, and a `Histogram`
-//! allocates, writes and reads the counters of all classes, 264 KiB.
+//! Latencies, counted in the classes of an `hdrhistogram`, with its percentiles, mean and deviation. Memory is
+//! allocated only for classes that occur: a job file may have thousands of jobs, a fit thousands of short runs, and a
+//! `Histogram` allocates, writes and reads the counters of all classes, 264 KiB.
 
 use std::collections::BTreeMap;
 use std::iter::Sum;
@@ -8,7 +8,8 @@ use std::iter::Sum;
 /// Longer latencies count as this one, in nanoseconds: one hour.
 const MAX_NS: u64 = 3_600_000_000_000;
 
-/// The classes of each factor of two: at least 10³, for three significant digits. Values below twice this number have a class each.
+/// The classes of each factor of two: at least 10³, for three significant digits. Values below twice this number have a
+/// class each.
 const CLASSES_PER_OCTAVE: u64 = 1024;
 
 /// The classes of the exact values, and of the octaves up to the end of that of [`MAX_NS`].

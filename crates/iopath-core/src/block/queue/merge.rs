@@ -56,6 +56,7 @@ impl<M: Memory> RequestQueue<M> {
         let mut refused = NoMerge::NotAdjacent;
         for (candidate, side) in [(neighbours.before, Side::Back), (neighbours.after, Side::Front)] {
             let Some(tag) = candidate else { continue };
+            self.assert_queued(tag);
             match self.join_queued(tag, side, subject, chain, now) {
                 Ok(()) => {
                     self.close_gap_in_elevator(tag, now);
@@ -74,6 +75,7 @@ impl<M: Memory> RequestQueue<M> {
         let neighbours = self.elevator.neighbours(&grown, &self.requests);
         for (candidate, side) in [(neighbours.after, Side::Back), (neighbours.before, Side::Front)] {
             let Some(other) = candidate.filter(|other| *other != tag) else { continue };
+            self.assert_queued(other);
             let chain = self.requests[other].chain;
             if self.may_join(tag, side, &chain).is_ok() {
                 let subject = Subject::Request(other.index() as u32);
