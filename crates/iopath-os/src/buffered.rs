@@ -27,6 +27,7 @@ mod demand;
 mod direct;
 mod flusher;
 mod inline_read;
+mod kept;
 mod notify;
 mod poller;
 mod read;
@@ -56,6 +57,7 @@ use crate::sync::thread::JoinHandle;
 use crate::tail::Tail;
 use arena::Arena;
 use counter::Counter;
+use kept::MadeFor;
 use state::{DeviceFrames, State};
 use wait::Locked;
 
@@ -64,6 +66,7 @@ pub use budget::{CacheBudget, CacheUsage};
 pub use demand::Demand;
 pub use direct::DirectGuard;
 pub use iopath_core::buffered::Advice;
+pub use kept::KeptPages;
 pub use requests::{BorrowedBytes, CacheQueue, CacheRequest, Completed};
 
 /// The configuration of a buffered volume.
@@ -87,6 +90,18 @@ pub struct BufferedConfig {
     /// The budget of frames changes while the cache is in use ([`CacheBudget`]). This is told when the cache evicts
     /// pages for lack of frames. No ring registers the memory of the cache then, because parts of it are released.
     pub demand: Option<Arc<dyn Demand>>,
+}
+
+impl BufferedConfig {
+    const fn geometry(&self) -> Geometry {
+        let Self { size_bytes, block_bytes, writes_last_block, cache, .. } = self;
+        Geometry {
+            page_bytes: cache.page_bytes,
+            block_bytes: *block_bytes,
+            size_bytes: *size_bytes,
+            writes_last_block: *writes_last_block,
+        }
+    }
 }
 
 /// An error of a buffered read, write or flush.
@@ -158,6 +173,7 @@ struct CacheShared {
     /// The number of failed resizes: the end moved, and moved back because the device kept its size.
     failed_resizes: AtomicU64,
     borrowed_hits: Counter,
+    made_for: MadeFor,
     has_flusher: AtomicBool,
     flusher: Mutex<Option<JoinHandle<()>>>,
     poller: Mutex<Option<JoinHandle<()>>>,
@@ -178,35 +194,48 @@ impl Buffered {
         config: BufferedConfig,
         open: impl FnOnce(&BufferPool) -> Result<Runner<dyn RealDevice + Send>, E>,
     ) -> Result<Self, E> {
-        let BufferedConfig {
-            cache,
-            readahead,
-            size_bytes,
-            block_bytes,
-            tail,
-            writes_last_block,
-            inline_reads,
-            demand,
-        } = config;
-        let page_bytes = cache.page_bytes;
-        let geometry = Geometry { page_bytes, block_bytes, size_bytes, writes_last_block };
-        let arena = Arc::new(Arena::new(cache.frames, page_bytes, demand.is_some())?);
-        let frames = DeviceFrames::new(Arc::clone(&arena));
-        let path = BufferedPath::new(cache, readahead, geometry, frames);
+        Self::with_pages(config, None, open)
+    }
+
+    /// Does the same as [`Buffered::new`], with the pages that an earlier cache in front of the same device left. The
+    /// device must not have changed since. Counts of [`Buffered::stats`] continue.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Buffered::new`]. The pages are dropped.
+    ///
+    /// # Panics
+    /// Panics like [`Buffered::new`], and if the pages do not fit ([`KeptPages::fits`]).
+    pub fn with_pages<E: From<NoMemory>>(
+        config: BufferedConfig,
+        kept: Option<KeptPages>,
+        open: impl FnOnce(&BufferPool) -> Result<Runner<dyn RealDevice + Send>, E>,
+    ) -> Result<Self, E> {
+        let made_for = MadeFor::of(&config);
+        let geometry = config.geometry();
+        let (path, arena) = if let Some(kept) = kept {
+            assert!(kept.fits(&config), "the pages were kept for another cache");
+            kept.into_parts()
+        } else {
+            let CacheConfig { frames, page_bytes, .. } = config.cache;
+            let arena = Arc::new(Arena::new(frames, page_bytes, config.demand.is_some())?);
+            let frames = DeviceFrames::new(Arc::clone(&arena));
+            (BufferedPath::new(config.cache, config.readahead, geometry, frames), arena)
+        };
         let runner = open(arena.pool())?;
         let jobs = runner.in_flight();
         assert!(jobs == 0, "the runner already has {jobs} jobs in flight");
         let hot = Arc::clone(path.cache().hot());
-        let state = State::new(runner, path, Arc::clone(&arena), tail, demand);
+        let state = State::new(runner, path, Arc::clone(&arena), config.tail, config.demand);
         let shared = CacheShared {
             hot,
             arena,
-            inline_reads,
+            inline_reads: config.inline_reads,
             watch: state.watch(),
-            page_bytes: page_bytes as usize,
-            size_bytes: AtomicU64::new(size_bytes),
+            page_bytes: geometry.page_bytes as usize,
+            size_bytes: AtomicU64::new(geometry.size_bytes),
             failed_resizes: AtomicU64::new(0),
             borrowed_hits: Counter::default(),
+            made_for,
             has_flusher: AtomicBool::new(false),
             flusher: Mutex::new(None),
             poller: Mutex::new(None),

@@ -35,7 +35,7 @@ pub use stripe::{Striped, StripedError};
 pub(crate) use threads::{OWN_SEGMENTS_MAX, read_now};
 pub use threads::{Threads, ThreadsConfig};
 pub use timed::{Timed, Timing};
-pub use uring::{AnyThread, OneThread, Uring, UringConfig};
+pub use uring::{AnyThread, OneThread, RingPool, Uring, UringConfig};
 pub(crate) use uring::{Refused, Stage};
 
 /// A block device that a thread can wait for.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use iopath_core::Limits;
 
 use crate::device::{
-    AnyThread, OneThread, RealDevice, Refused, Stage, Threads, ThreadsConfig, Uring, UringConfig,
+    AnyThread, OneThread, RealDevice, Refused, RingPool, Stage, Threads, ThreadsConfig, Uring, UringConfig,
 };
 use crate::pool::BufferPool;
 pub use fallback::{Fallback, Reason};
@@ -67,11 +67,13 @@ pub struct EngineConfig {
     pub threads_max: u32,
     /// Buffers to register with `io_uring`.
     pub pool: Option<BufferPool>,
+    /// Rings that earlier devices left, for devices that may move between threads.
+    pub rings: Option<RingPool>,
 }
 
 impl Default for EngineConfig {
     fn default() -> Self {
-        Self { depth: 64, threads_max: 32, pool: None }
+        Self { depth: 64, threads_max: 32, pool: None, rings: None }
     }
 }
 
@@ -127,7 +129,7 @@ impl Engine {
         config: &EngineConfig,
     ) -> Result<Opened<Box<dyn RealDevice + Send>>, OpenError> {
         let uring = |ring: &UringConfig| -> Result<Box<dyn RealDevice + Send>, Refused> {
-            Ok(Box::new(Uring::<AnyThread>::try_new(Arc::clone(file), limits, ring)?))
+            Ok(Box::new(Uring::<AnyThread>::try_new(Arc::clone(file), limits, ring, config.rings.as_ref())?))
         };
         self.choose(file, limits, config, uring, |threads| Box::new(threads))
     }

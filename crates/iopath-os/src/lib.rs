@@ -3,6 +3,7 @@
 //! `unsafe` code is here. The core orders and merges requests.
 
 mod aligned;
+mod answers;
 mod buffered;
 mod child;
 mod clock;
@@ -33,7 +34,7 @@ pub mod trace;
 pub use aligned::{AlignedBuf, NoMemory, page_bytes};
 pub use buffered::{
     Advice, BorrowedBytes, Buffered, BufferedConfig, BufferedError, BufferedStats, CacheBudget, CacheQueue,
-    CacheRequest, CacheUsage, Completed, Demand, DirectGuard, PageGuard,
+    CacheRequest, CacheUsage, Completed, Demand, DirectGuard, KeptPages, PageGuard,
 };
 pub use child::keep_child_status;
 pub use clock::now;
@@ -42,7 +43,7 @@ pub use device::{
     AnyThread, DEVICES, DeviceKind, Fault, Faults, Faulty, FileMap, FileMapError, Incoming, Losses, Mapped,
     MappedError, MemoryConfig, MemoryDevice, MemoryDisk, MemoryTail, Notifier, Null, OneThread, Outgoing,
     RealDevice, Remote, RemoteAddress, RemoteDevice, RemoteEncryption, RemoteError, RemoteEvent, RemoteFacts,
-    RemoteProtocol, RemoteRequest, RemoteSession, RemoteSocket, Striped, StripedError, Threads,
+    RemoteProtocol, RemoteRequest, RemoteSession, RemoteSocket, RingPool, Striped, StripedError, Threads,
     ThreadsConfig, Timed, Timing, Uring, UringConfig, WaitError, Watch, WeakRemote,
 };
 pub use engine::{

@@ -67,7 +67,7 @@ fn weights_of_one_and_three_divide_a_loop_device_one_to_three() {
         Geometry { memory_align_bytes: 4096, logical_block_bytes: 512, request_bytes_max: REQUEST_BYTES };
     let limits = limits_of(&file, &geometry).unwrap();
     let depth = 2;
-    let config = EngineConfig { depth, threads_max: 8, pool: None };
+    let config = EngineConfig { depth, threads_max: 8, ..EngineConfig::default() };
     let opened = Engine::Auto.open_shared(&Arc::new(file), &limits, &config).unwrap();
     let elevator = "fair".parse().unwrap();
     let config =

@@ -6,6 +6,8 @@
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use iopath::{Context, IoMode, Options, Volume};
 
@@ -35,10 +37,24 @@ fn measure(directory: &Path, count: usize) -> Result<(), Box<dyn Error>> {
         fs::write(path, vec![1; FILE_BYTES as usize])?;
     }
     let buffered = Options::new().mode(IoMode::Buffered).write(true);
-    // A context of its own for each volume.
-    open_and_close("alone", &paths, || buffered.clone().cache_bytes(CACHE_BYTES))?;
+    // A context keeps the pages of files that have been unchanged for two seconds.
+    thread::sleep(Duration::from_secs(3));
+    let alone = || buffered.clone().cache_bytes(CACHE_BYTES);
     let context = Context::new(MEMORY_BYTES);
-    open_and_close("in a context", &paths, || buffered.clone().context(&context))?;
+    let together = || buffered.clone().context(&context);
+    let keeping = Context::new(MEMORY_BYTES);
+    keeping.keep_closed(count);
+    let kept = || buffered.clone().context(&keeping);
+    let nothing = |_: &Volume| Ok(());
+    let read = |volume: &Volume| Ok(volume.read_exact_at(&mut [0; 4096], 0)?);
+    open_and_close("alone", &paths, alone, nothing)?;
+    open_and_close("in a context", &paths, together, nothing)?;
+    open_and_close("alone, with a page read", &paths, alone, read)?;
+    open_and_close("in a context, with a page read", &paths, together, read)?;
+    open_and_close("the same, and the page is kept", &paths, kept, read)?;
+    open_and_close("the same, and the page was kept", &paths, kept, read)?;
+    println!("{:?}", keeping.stats());
+    keeping.keep_closed(0);
 
     let before = status();
     let options = buffered.context(&context);
@@ -62,16 +78,20 @@ fn open_and_close(
     what: &str,
     paths: &[PathBuf],
     options: impl Fn() -> Options,
+    act: impl Fn(&Volume) -> Result<(), Box<dyn Error>>,
 ) -> Result<(), Box<dyn Error>> {
     let _warm = Volume::open(&paths[0], &options())?;
     let cpu = || iopath_os::process_cpu_times();
-    let before = cpu();
+    let (begun, before) = (Instant::now(), cpu());
     for path in paths {
-        Volume::open(path, &options())?.close()?;
+        let volume = Volume::open(path, &options())?;
+        act(&volume)?;
+        volume.close()?;
     }
-    let after = cpu();
+    let (wall, after) = (begun.elapsed(), cpu());
     let used = (after.user + after.system).saturating_sub(before.user + before.system);
-    println!("open and close {what}: {:.1} µs of CPU time", used.as_secs_f64() * 1e6 / paths.len() as f64);
+    let each = |time: Duration| time.as_secs_f64() * 1e6 / paths.len() as f64;
+    println!("open and close {what}: {:.1} µs of CPU time, {:.1} µs", each(used), each(wall));
     Ok(())
 }
 

@@ -2,13 +2,18 @@
 //! own.
 
 mod keeper;
+mod kept;
+mod life;
 mod share;
 
-use iopath_os::target::{DeviceNumber, KnownFilesystems, Target, TargetError};
-use iopath_os::{Buffered, CacheBudget, Demand, Engine, Fallback};
+use iopath_os::target::{DeviceNumber, FileId, KnownFilesystems, Target, TargetError};
+use iopath_os::{Buffered, BufferedConfig, CacheBudget, Demand, Engine, Fallback, KeptPages, RingPool};
 use keeper::Notifier;
+use kept::{Evicted, KeptCaches};
+pub(crate) use life::Life;
 use share::Share;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -29,6 +34,9 @@ const IDLE_ROUNDS: u32 = 50;
 /// Opening many volumes is cheap. The context inspects each filesystem once, and a volume opens its cache and its
 /// engine at its first I/O, except the first volume of a filesystem.
 ///
+/// Volumes that use `io_uring` take rings that closed volumes have left. The pages of closed volumes can be kept, too
+/// ([`Context::keep_closed`]).
+///
 /// A clone is a handle of the same context.
 ///
 /// ```
@@ -44,9 +52,16 @@ const IDLE_ROUNDS: u32 = 50;
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Context {
     shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // There may be thousands of caches.
+        f.debug_struct("Context").finish_non_exhaustive()
+    }
 }
 
 /// The memory of a [`Context`].
@@ -61,6 +76,12 @@ pub struct ContextStats {
     pub used_bytes: u64,
     /// The number of open volumes with a page cache.
     pub volumes: usize,
+    /// The number of caches of closed volumes ([`Context::keep_closed`]).
+    pub kept_caches: usize,
+    /// The part that these caches use, which `used_bytes` includes.
+    pub kept_bytes: u64,
+    /// How many volumes have got the cache of a closed one.
+    pub reopened: u64,
 }
 
 #[derive(Debug)]
@@ -69,6 +90,7 @@ struct Shared {
     engines: Mutex<Vec<(EngineKey, KnownEngine)>>,
     notifier: Arc<Notifier>,
     members: Arc<Mutex<Members>>,
+    rings: RingPool,
 }
 
 /// The volumes that use the same engine: those on one device, with the same options of the engine.
@@ -82,21 +104,34 @@ pub(crate) struct KnownEngine {
 }
 
 /// The caches of a context.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Members {
     memory_bytes: u64,
     /// The sum of the budgets.
     budget_bytes: u64,
     caches: BTreeMap<u64, Cache>,
+    kept: KeptCaches,
+    /// The files of `caches`.
+    files: HashMap<FileId, Users>,
+    reopened: u64,
     next: u64,
     has_keeper: bool,
+}
+
+/// The caches on one file.
+#[derive(Debug, Default)]
+struct Users {
+    count: usize,
+    /// There were several at some time. Any of them may have written to the file.
+    were_several: bool,
 }
 
 #[derive(Debug)]
 struct Cache {
     page_bytes: u32,
     budget_bytes: u64,
-    /// `None` while the cache is being opened.
+    file: Option<FileId>,
+    /// `None` while the cache is being opened or closed.
     budget: Option<CacheBudget>,
     /// The last count of its uses.
     activity: u64,
@@ -120,28 +155,60 @@ enum Round {
 pub(crate) struct Member {
     context: Context,
     number: u64,
+    /// `None`: the pages of the cache cannot be kept.
+    life: Option<Life>,
 }
 
 impl Context {
     /// A context whose caches use at most `memory_bytes` bytes for pages. Their tables take about 4% of the largest
     /// budget that each cache has had.
     pub fn new(memory_bytes: u64) -> Self {
-        let members =
-            Members { memory_bytes, budget_bytes: 0, caches: BTreeMap::new(), next: 0, has_keeper: false };
+        let members = Members { memory_bytes, ..Members::default() };
         let shared = Shared {
             filesystems: KnownFilesystems::default(),
             engines: Mutex::default(),
             notifier: Arc::default(),
             members: Arc::new(Mutex::new(members)),
+            rings: RingPool::default(),
         };
         Self { shared: Arc::new(shared) }
+    }
+
+    /// Keeps the pages of up to `volumes` closed volumes, so that a volume that opens the same file again finds them.
+    /// None unless set. They take memory that no open volume needs, and the longest closed volume loses its pages
+    /// first.
+    ///
+    /// Pages are kept of regular files on ext4, XFS and btrfs whose bytes are on the medium (Linux 6.1). A volume gets
+    /// the pages if its options of the cache are the same and the file is unchanged: the same inode, time of birth,
+    /// length, mtime and ctime. No descriptor stays open.
+    ///
+    /// - A volume that has only read must have found the file unchanged for two seconds when it opened its cache, or be
+    ///   open with [`Options::lock`](crate::Options::lock). Without a lock, it does not notice a single write call of
+    ///   another program that began before these two seconds and ends after the open.
+    /// - A volume that has written must be open with a lock, and no other volume of the context on the file. Writes
+    ///   of programs that ignore the lock are not noticed while it is open.
+    ///
+    /// Changes of the file after the close are noticed, also through `mmap`, by rename and by `utimensat`.
+    ///
+    /// ```
+    /// use iopath::Context;
+    ///
+    /// let context = Context::new(64 << 20);
+    /// context.keep_closed(100);
+    /// ```
+    pub fn keep_closed(&self, volumes: usize) {
+        let evicted = self.lock().kept.set_caches_max(volumes);
+        drop(evicted);
     }
 
     /// Changes the limit. Caches that have more evict clean pages now, and others when these are written back.
     pub fn set_memory_bytes(&self, bytes: u64) {
         let mut members = self.lock();
         members.memory_bytes = bytes;
-        if members.divide() > Round::Calm {
+        let (round, evicted) = members.divide();
+        drop(members);
+        drop(evicted);
+        if round > Round::Calm {
             self.shared.notifier.notify();
         }
     }
@@ -152,23 +219,61 @@ impl Context {
         ContextStats {
             memory_bytes: members.memory_bytes,
             budget_bytes: members.budget_bytes,
-            used_bytes: members.caches.values().map(Cache::used_bytes).sum(),
+            used_bytes: members.caches.values().map(Cache::used_bytes).sum::<u64>() + members.kept.bytes(),
             volumes: members.caches.len(),
+            kept_caches: members.kept.len(),
+            kept_bytes: members.kept.bytes(),
+            reopened: members.reopened,
         }
     }
 
-    /// Reserves memory for a cache with pages of `page_bytes` that uses at most `bytes_max`.
-    pub(crate) fn join(&self, page_bytes: u32, bytes_max: u64) -> Member {
+    /// The owner of the memory, for caches.
+    pub(crate) fn demand(&self) -> Arc<dyn Demand> {
+        Arc::clone(&self.shared.notifier) as Arc<dyn Demand>
+    }
+
+    /// The rings that closed volumes have left.
+    pub(crate) fn rings(&self) -> &RingPool {
+        &self.shared.rings
+    }
+
+    /// Whether pages of closed volumes are kept.
+    pub(crate) fn keeps_closed(&self) -> bool {
+        self.lock().kept.is_on()
+    }
+
+    /// Reserves memory for a cache that uses at most `bytes_max`, on `file` if it is one. Returns also the pages that
+    /// are kept for it.
+    pub(crate) fn join(
+        &self,
+        config: &BufferedConfig,
+        bytes_max: u64,
+        file: Option<FileId>,
+        mut life: Option<Life>,
+    ) -> (Member, Option<KeptPages>) {
+        let page_bytes = config.cache.page_bytes;
         let mut members = self.lock();
         let number = members.next;
         members.next += 1;
-        let cache = Cache { page_bytes, budget_bytes: 0, budget: None, activity: 0, idle_rounds: 0 };
+        let file = life.as_ref().map(|life| life.opened().id()).or(file);
+        let cache = Cache { page_bytes, budget_bytes: 0, file, budget: None, activity: 0, idle_rounds: 0 };
         members.caches.insert(number, cache);
+        if let Some(file) = file {
+            members.open_file(file);
+        }
+        let (kept, evicted) = match &mut life {
+            Some(life) => members.take_kept(life, config),
+            None => (None, Evicted::default()),
+        };
         // Half of the rest, so that the next cache can grow at once, too.
-        let half = members.memory_bytes.saturating_sub(members.budget_bytes) / 2;
-        let bytes = half.min(bytes_max).max(members.min_bytes(page_bytes));
+        let half = members.memory_bytes.saturating_sub(members.budget_bytes + members.kept.bytes()) / 2;
+        let kept_bytes = kept.as_ref().map_or(0, KeptPages::bytes);
+        let bytes = half.max(kept_bytes).min(bytes_max).max(members.min_bytes(page_bytes));
         members.set_budget(number, bytes);
-        Member { context: self.clone(), number }
+        let evicted = (evicted, members.fit_kept());
+        drop(members);
+        drop(evicted);
+        (Member { context: self.clone(), number, life }, kept)
     }
 
     /// The properties of a target.
@@ -195,18 +300,14 @@ impl Context {
 }
 
 impl Member {
-    /// The owner of the memory, for the cache.
-    pub(crate) fn demand(&self) -> Arc<dyn Demand> {
-        Arc::clone(&self.context.shared.notifier) as Arc<dyn Demand>
-    }
-
     /// The cache is open: it gets its budget, and its demands are heard from now on.
     pub(crate) fn open(&self, cache: &Buffered) {
         let mut members = self.context.lock();
         if !members.has_keeper {
-            let Shared { notifier, members: shared, .. } = &*self.context.shared;
+            let Shared { notifier, members: shared, rings, .. } = &*self.context.shared;
             // Without the thread, each cache keeps the budget that it has.
-            members.has_keeper = keeper::start(Arc::clone(notifier), Arc::downgrade(shared)).is_ok();
+            let started = keeper::start(Arc::clone(notifier), Arc::downgrade(shared), rings.clone());
+            members.has_keeper = started.is_ok();
         }
         let Some(place) = members.caches.get_mut(&self.number) else { return };
         let bytes = place.budget_bytes;
@@ -216,14 +317,42 @@ impl Member {
             self.context.shared.notifier.notify();
         }
     }
+
+    /// Closes the cache, and keeps its pages if that is possible.
+    pub(crate) fn close(mut self, cache: Buffered) {
+        self.leave();
+        let Some(life) = self.life.take().filter(|_| self.context.keeps_closed()) else { return drop(cache) };
+        let Some(pages) = cache.keep() else { return };
+        // After the last I/O of the cache.
+        let Some(closed) = life.end(&pages) else { return };
+        let mut members = self.context.lock();
+        let is_alone = members.files.get(&closed.version.id()).is_some_and(|users| !users.were_several);
+        if closed.is_changed && !is_alone {
+            return;
+        }
+        // Before the pages: then their memory is reserved once.
+        members.remove(self.number);
+        let mut evicted = members.kept.add(closed.version, pages);
+        evicted.extend(members.fit_kept());
+        drop(members);
+        drop(evicted);
+    }
+
+    /// Waits for a division that is going on, so that no other thread uses the cache from now on. Its memory stays
+    /// reserved.
+    pub(crate) fn leave(&self) {
+        if let Some(cache) = self.context.lock().caches.get_mut(&self.number) {
+            cache.budget = None;
+        }
+    }
 }
 
 impl Drop for Member {
-    /// Waits for a division that is going on, so that no thread uses the cache when it is closed.
     fn drop(&mut self) {
-        let mut members = self.context.lock();
-        if let Some(cache) = members.caches.remove(&self.number) {
-            members.budget_bytes -= cache.budget_bytes;
+        self.context.lock().remove(self.number);
+        let Shared { notifier, rings, .. } = &*self.context.shared;
+        if !rings.is_empty() {
+            notifier.watch_rings();
         }
     }
 }
@@ -274,8 +403,44 @@ impl Members {
         }
     }
 
+    /// A cache on a file is being opened.
+    fn open_file(&mut self, file: FileId) {
+        let users = self.files.entry(file).or_default();
+        users.count += 1;
+        users.were_several |= users.count > 1;
+    }
+
+    /// The pages that are kept for a cache.
+    fn take_kept(&mut self, life: &mut Life, config: &BufferedConfig) -> (Option<KeptPages>, Evicted) {
+        let (kept, evicted) = self.kept.take(life.opened(), config);
+        if kept.is_some() {
+            life.take_over();
+            self.reopened += 1;
+        }
+        (kept, evicted)
+    }
+
+    /// A cache is closed.
+    fn remove(&mut self, number: u64) {
+        let Some(cache) = self.caches.remove(&number) else { return };
+        self.budget_bytes -= cache.budget_bytes;
+        if let Some(file) = cache.file
+            && let Some(users) = self.files.get_mut(&file)
+        {
+            users.count -= 1;
+            if users.count == 0 {
+                self.files.remove(&file);
+            }
+        }
+    }
+
+    /// Evicts pages of closed volumes, so that all caches have no more than the memory.
+    fn fit_kept(&mut self) -> Evicted {
+        self.kept.shrink(self.memory_bytes.saturating_sub(self.budget_bytes))
+    }
+
     /// One round of a division.
-    fn divide(&mut self) -> Round {
+    fn divide(&mut self) -> (Round, Evicted) {
         let mut numbers = Vec::with_capacity(self.caches.len());
         let mut shares = Vec::with_capacity(self.caches.len());
         let mut reserved = 0;
@@ -292,7 +457,9 @@ impl Members {
         }
         let is_short = shares.iter().any(|share| share.is_short);
         let before: Vec<u64> = shares.iter().map(|share| share.budget).collect();
-        share::divide(self.memory_bytes.saturating_sub(reserved), &mut shares);
+        let memory = self.memory_bytes.saturating_sub(reserved);
+        let kept = share::divide(memory, self.kept.bytes(), &mut shares);
+        let evicted = self.kept.shrink(kept);
         let mut round = if is_short { Round::Short } else { Round::Calm };
         // Smaller budgets first, so that the sum stays within the memory.
         for is_growing in [false, true] {
@@ -306,6 +473,6 @@ impl Members {
                 }
             }
         }
-        round
+        (round, evicted)
     }
 }

@@ -278,7 +278,8 @@ impl Source {
         pool: &BufferPool,
     ) -> Result<Opened<Runner<SharedDevice>>, OpenError> {
         let depth = self.options.device_depth.unwrap_or(self.options.depth).clamp(1, self.limits.depth_max);
-        let engine = engine_config(depth, Some(pool.clone()));
+        let rings = self.options.context.as_ref().map(|context| context.rings().clone());
+        let engine = EngineConfig { rings, ..engine_config(depth, Some(pool.clone())) };
         let On { device, engine, fallback } = self.shared_device(&self.backing, &engine)?;
         let config = QueueConfig {
             bios_max,
@@ -356,7 +357,7 @@ impl Source {
 }
 
 fn engine_config(depth: u32, pool: Option<BufferPool>) -> EngineConfig {
-    EngineConfig { depth, threads_max: THREADS_MAX.min(depth), pool }
+    EngineConfig { depth, threads_max: THREADS_MAX.min(depth), pool, rings: None }
 }
 
 impl Devices for Source {

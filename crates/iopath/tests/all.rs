@@ -19,6 +19,7 @@ mod forced;
 mod futures;
 #[cfg(feature = "tokio")]
 mod futures_tokio;
+mod kept;
 mod log;
 mod mapped;
 mod mapped_threads;

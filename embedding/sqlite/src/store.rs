@@ -78,6 +78,9 @@ pub trait Store: Send + Sync {
 /// The page caches of the process have as much memory together as this many databases alone.
 const DATABASES: u64 = 4;
 
+/// The number of databases whose pages stay in memory after their last connection is closed.
+const KEPT_DATABASES: usize = 16;
+
 /// The files of the system.
 #[derive(Debug)]
 pub struct Files {
@@ -101,7 +104,10 @@ impl Files {
 
     /// The page cache of each database has at most this size.
     pub fn with_cache(bytes: u64) -> Self {
-        Self { cache_bytes: bytes, context: Context::new(bytes.saturating_mul(DATABASES)) }
+        let context = Context::new(bytes.saturating_mul(DATABASES));
+        // Databases are locked: no other program that uses SQLite writes to one that is open.
+        context.keep_closed(KEPT_DATABASES);
+        Self { cache_bytes: bytes, context }
     }
 
     fn options(&self, path: &Path, role: Role) -> Options {

@@ -65,6 +65,8 @@ pub struct BufferedPath<F: Frames> {
     frames: F,
     cache: PageCache,
     readahead: Readahead,
+    /// The access pattern without advice: random if readahead is off.
+    own_pattern: Pattern,
     /// The configured maximum of bytes that are read ahead.
     readahead_bytes_max: u64,
     geometry: Geometry,
@@ -102,16 +104,15 @@ impl<F: Frames> BufferedPath<F> {
         );
         // An I/O has at least one frame of its own, except a flush.
         let ios_max = reads_max.saturating_add(writes_max).min(frame_count).saturating_add(1);
-        let is_off = readahead.is_none();
+        let own_pattern = if readahead.is_some() { Pattern::Normal } else { Pattern::Random };
         let readahead_config = readahead.unwrap_or_default();
         let mut readahead = Readahead::new(readahead_config, geometry.end());
-        if is_off {
-            readahead.set_pattern(Pattern::Random);
-        }
+        readahead.set_pattern(own_pattern);
         Self {
             frames,
             cache: PageCache::new(cache),
             readahead,
+            own_pattern,
             readahead_bytes_max: readahead_config.budget_bytes,
             geometry,
             resizes: 0,
@@ -159,6 +160,24 @@ impl<F: Frames> BufferedPath<F> {
     /// Counts the demand for a larger budget anew: [`PageCache::reset_pressure`].
     pub const fn reset_pressure(&mut self) {
         self.cache.reset_pressure();
+    }
+
+    /// Whether no caller and no I/O uses the path, and every cached page has the bytes that are on the medium
+    /// ([`PageCache::is_settled`]). Then its pages can serve another owner on the same, unchanged device.
+    pub fn is_settled(&self) -> bool {
+        self.queued.is_empty() && self.cache.is_settled()
+    }
+
+    /// Prepares the path for another owner: cancels the advice of the last one. Counts continue.
+    ///
+    /// # Panics
+    /// If the path is in use ([`BufferedPath::is_settled`]): a bug of the caller.
+    pub fn change_owner(&mut self) {
+        assert!(self.is_settled(), "a path in use has no other owner");
+        self.cache.set_keep(true);
+        self.cache.reset_pressure();
+        self.readahead.set_pattern(self.own_pattern);
+        self.pause_owed = Duration::ZERO;
     }
 
     /// Page I/Os that have completed so far.

@@ -384,6 +384,14 @@ impl PageCache {
         self.ready.pop_front()
     }
 
+    /// Whether every cached page has the bytes that are on the medium, and no caller or I/O uses the cache.
+    pub fn is_settled(&self) -> bool {
+        let has_callers = !(self.waiting.is_empty() && self.starved.is_empty() && self.ready.is_empty());
+        let has_io = !(self.ios.is_empty() && self.to_read.is_empty());
+        let is_written = self.unsaved == 0 && self.held.is_empty() && self.room.is_settled();
+        !has_callers && !has_io && is_written && self.flushes.is_settled() && self.directs.is_settled()
+    }
+
     /// The next page that was read ahead and evicted unused, for [`crate::file::readahead::Readahead`]. If there are
     /// many, some are not reported.
     pub fn poll_evicted_unused(&mut self) -> Option<Page> {

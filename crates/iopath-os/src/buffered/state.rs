@@ -118,6 +118,14 @@ impl State {
         }
     }
 
+    /// Closes the device, and returns the pages with their memory.
+    pub(super) fn close(self) -> (BufferedPath<DeviceFrames>, Arc<Arena>) {
+        let Self { runner, path, arena, .. } = self;
+        // First: the device waits for the I/O on the arena.
+        drop(runner);
+        (path, arena)
+    }
+
     /// Releases the memory of frames.
     ///
     /// # Safety

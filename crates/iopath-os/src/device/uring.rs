@@ -4,6 +4,7 @@
 mod enter;
 mod entry;
 mod registered;
+mod rings;
 mod setup;
 mod watch;
 
@@ -11,6 +12,7 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +29,7 @@ use enter::{RETRY_AFTER, enter, passes};
 use entry::Slot;
 use registered::Registered;
 
+pub use rings::RingPool;
 pub(crate) use setup::{Refused, Stage};
 use watch::RingWatch;
 
@@ -61,7 +64,10 @@ pub struct UringConfig {
 ///
 /// Drop waits for the requests in flight.
 pub struct Uring<T> {
-    ring: IoUring,
+    /// Taken by drop only.
+    ring: ManuallyDrop<IoUring>,
+    /// The pool to which the ring goes.
+    rings: Option<RingPool>,
     /// File 0 of the ring's registered files.
     file: Arc<File>,
     registered: Registered,
@@ -92,22 +98,28 @@ pub struct Uring<T> {
 impl Uring<OneThread> {
     /// A ring for the calling thread.
     pub fn new(file: Arc<File>, limits: &Limits, config: &UringConfig) -> io::Result<Self> {
-        Ok(Self::open(file, limits, config, true)?)
+        Ok(Self::try_new(file, limits, config)?)
     }
 
     pub(crate) fn try_new(file: Arc<File>, limits: &Limits, config: &UringConfig) -> Result<Self, Refused> {
-        Self::open(file, limits, config, true)
+        Self::open(file, limits, config, true, None)
     }
 }
 
 impl Uring<AnyThread> {
     /// A ring for several threads, one after another.
     pub fn new(file: Arc<File>, limits: &Limits, config: &UringConfig) -> io::Result<Self> {
-        Ok(Self::open(file, limits, config, false)?)
+        Ok(Self::try_new(file, limits, config, None)?)
     }
 
-    pub(crate) fn try_new(file: Arc<File>, limits: &Limits, config: &UringConfig) -> Result<Self, Refused> {
-        Self::open(file, limits, config, false)
+    /// Uses a ring of the pool if there is one that fits, and leaves its ring to the pool.
+    pub(crate) fn try_new(
+        file: Arc<File>,
+        limits: &Limits,
+        config: &UringConfig,
+        rings: Option<&RingPool>,
+    ) -> Result<Self, Refused> {
+        Self::open(file, limits, config, false, rings)
     }
 }
 
@@ -130,11 +142,22 @@ enum LoneFlush {
 unsafe impl Send for Uring<AnyThread> {}
 
 impl<T> Uring<T> {
-    fn open(file: Arc<File>, limits: &Limits, config: &UringConfig, one: bool) -> Result<Self, Refused> {
+    fn open(
+        file: Arc<File>,
+        limits: &Limits,
+        config: &UringConfig,
+        one: bool,
+        rings: Option<&RingPool>,
+    ) -> Result<Self, Refused> {
         let depth = config.depth.clamp(1, setup::ENTRIES_MAX - 1);
-        // One more entry to end a watch; a ring of one thread needs none.
-        let ring = setup::ring(if one { depth } else { depth + 1 }, one)?;
-        setup::register_file(&ring, &file)?;
+        let entries = entries(depth, one);
+        let ring = if let Some(ring) = rings.and_then(|rings| rings.take(entries, &*file)) {
+            ring
+        } else {
+            let ring = setup::ring(entries, one)?;
+            setup::register_file(&ring, &file)?;
+            ring
+        };
         let watch = Arc::new(RingWatch::new(&ring).map_err(|source| Refused { stage: Stage::Ring, source })?);
         let registered = match &config.pool {
             Some(pool) => Registered::new(&ring, pool)?,
@@ -148,7 +171,8 @@ impl<T> Uring<T> {
             ..limits.clone()
         };
         Ok(Self {
-            ring,
+            ring: ManuallyDrop::new(ring),
+            rings: rings.cloned(),
             file,
             registered,
             limits,
@@ -470,9 +494,14 @@ unsafe impl<T> RealDevice for Uring<T> {
     }
 }
 
-impl<T> Drop for Uring<T> {
+/// The entries of a ring for `depth` requests. One more to end a watch; a ring of one thread needs none.
+const fn entries(depth: u32, one: bool) -> u32 {
+    if one { depth } else { depth + 1 }
+}
+
+impl<T> Uring<T> {
     /// Waits until the kernel uses no memory of a request. Uncommitted requests are not begun.
-    fn drop(&mut self) {
+    fn end_requests(&mut self) {
         let not_begun = self.ring.submission().len() as u32;
         // A lone flush has no entry.
         let lone = u32::from(self.lone_flush != LoneFlush::None);
@@ -487,6 +516,29 @@ impl<T> Drop for Uring<T> {
                 // Other code closed our descriptor. The kernel would write to memory after it is freed.
                 std::process::abort();
             }
+        }
+    }
+
+    /// Whether the ring is as it was set up, except for its file and the positions in it. Call it after
+    /// [`Uring::end_requests`].
+    fn is_as_new(&mut self) -> bool {
+        let is_idle = self.in_flight() == 0 && !self.ends_watch && self.retry_at.is_none();
+        let has_no_entry = self.ring.submission().is_empty() && !self.ring.submission().cq_overflow();
+        is_idle && has_no_entry && self.notifier.is_none() && self.registered.is_none()
+    }
+}
+
+impl<T> Drop for Uring<T> {
+    /// Waits for the requests in flight.
+    fn drop(&mut self) {
+        self.end_requests();
+        let rings = self.rings.take().filter(|_| self.is_as_new());
+        let entries = entries(self.slots.len() as u32, self.is_of_one_thread);
+        // SAFETY: this is its last use.
+        let ring = unsafe { ManuallyDrop::take(&mut self.ring) };
+        match rings {
+            Some(rings) => rings.put(ring, entries),
+            None => drop(ring),
         }
     }
 }

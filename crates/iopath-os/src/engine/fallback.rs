@@ -3,15 +3,14 @@
 use std::fmt;
 use std::fs::{self, File};
 use std::io::IoSliceMut;
-use std::sync::{Mutex, PoisonError};
 
 use iopath_core::Limits;
-use rustix::fs::{FileType, fstat, fstatfs};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use super::Engine;
 use super::probe::Comparison;
 use crate::aligned::AlignedBuf;
+use crate::answers::Answers;
 use crate::device::{Refused, Stage};
 
 /// The engine in use differs from the requested engine, or supports only a part of it. Displays as one line for the
@@ -141,45 +140,10 @@ fn os(errno: i32) -> std::io::Error {
     std::io::Error::from_raw_os_error(errno)
 }
 
-/// Whether the filesystem of `file` refuses reads with `RWF_NOWAIT`. The answer for each filesystem is kept, because a
-/// program may open thousands of files.
+/// Whether the filesystem of `file` refuses reads with `RWF_NOWAIT`.
 pub(super) fn refuses_nowait(file: &File, limits: &Limits) -> bool {
-    static KNOWN: Mutex<Vec<(Filesystem, bool)>> = Mutex::new(Vec::new());
-    let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(filesystem) = Filesystem::of(file) else { return asks_nowait(file, limits) };
-    if let Some((_, refuses)) = known().iter().find(|(known, _)| *known == filesystem) {
-        return *refuses;
-    }
-    let refuses = asks_nowait(file, limits);
-    let mut known = known();
-    if known.len() == FILESYSTEMS_MAX {
-        known.clear();
-    }
-    known.push((filesystem, refuses));
-    refuses
-}
-
-/// The number of filesystems whose answers are kept.
-const FILESYSTEMS_MAX: usize = 64;
-
-/// Identifies a mounted filesystem. The number of its device alone can be that of another one later.
-#[derive(Debug, PartialEq, Eq)]
-struct Filesystem {
-    device: u64,
-    magic: i64,
-    blocks: u64,
-}
-
-impl Filesystem {
-    /// That of a file. `None` for a block device: its driver decides.
-    fn of(file: &File) -> Option<Self> {
-        let stat = fstat(file).ok()?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return None;
-        }
-        let facts = fstatfs(file).ok()?;
-        Some(Self { device: stat.st_dev, magic: facts.f_type as i64, blocks: facts.f_blocks as u64 })
-    }
+    static KNOWN: Answers = Answers::new();
+    KNOWN.of(file, || asks_nowait(file, limits))
 }
 
 /// The kernel refuses before it reads; otherwise one block is read and discarded.
@@ -194,17 +158,6 @@ fn asks_nowait(file: &File, limits: &Limits) -> bool {
 mod tests {
     use super::super::probe::Rate;
     use super::*;
-
-    #[test]
-    fn files_of_one_filesystem_have_one_answer_and_a_device_has_its_own() {
-        let [first, second] = [(), ()].map(|()| tempfile::tempfile().unwrap());
-        let [of_first, of_second] = [&first, &second].map(Filesystem::of);
-        assert!(of_first.is_some() && of_first == of_second);
-        let limits = Limits::with_capacity(8);
-        let answers = [&first, &second, &first].map(|file| refuses_nowait(file, &limits));
-        assert_eq!(answers, [asks_nowait(&first, &limits); 3]);
-        assert_eq!(Filesystem::of(&File::open("/dev/null").unwrap()), None);
-    }
 
     fn reason(stage: Stage, errno: i32) -> Reason {
         Fallback::of(Engine::Threads, &Refused { stage, source: os(errno) }).reason

@@ -31,6 +31,11 @@ impl<T> Mutex<T> {
     pub const fn new(value: T) -> Self {
         Self { is_poisoned: AtomicBool::new(false), inner: shuttle::sync::Mutex::new(value) }
     }
+
+    /// Does the same as [`std::sync::Mutex::into_inner`].
+    pub fn into_inner(self) -> LockResult<T> {
+        self.inner.into_inner()
+    }
 }
 
 impl<T: ?Sized> Mutex<T> {

@@ -1,8 +1,8 @@
-//! The thread that divides the memory of a context when a cache lacks memory. It sleeps otherwise. Which cache gets how
-//! much: see `share.rs`.
+//! The thread that divides the memory of a context when a cache lacks memory, and closes rings that no volume has used
+//! for some time. It sleeps otherwise. Which cache gets how much: see `share.rs`.
 
 use super::{Members, Round};
-use iopath_os::Demand;
+use iopath_os::{Demand, RingPool};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread;
@@ -17,6 +17,9 @@ const ROUND_MAX: Duration = Duration::from_millis(500);
 /// A pause is at least this many times as long as the round before it.
 const PAUSE_FACTOR: u32 = 20;
 
+/// A ring that no volume has used for this time is closed.
+const RING_IDLE: Duration = Duration::from_secs(3);
+
 /// Rounds without a demand before the thread sleeps.
 const CALM_ROUNDS: u32 = 10;
 
@@ -25,6 +28,8 @@ const CALM_ROUNDS: u32 = 10;
 pub(super) struct Notifier {
     /// Set until the thread looks at the caches, so that the lock below is taken once for each of its sleeps.
     is_notified: AtomicBool,
+    /// The thread wakes when the next ring is to be closed.
+    watches_rings: AtomicBool,
     is_closing: Mutex<bool>,
     changed: Condvar,
 }
@@ -47,12 +52,18 @@ impl Notifier {
         self.changed.notify_one();
     }
 
-    /// Waits for a demand, or for `timeout`. Returns `false` when the context is closed.
-    fn wait(&self, timeout: Option<Duration>) -> bool {
+    /// A volume has left a ring. Wakes the thread unless it wakes by itself.
+    pub(super) fn watch_rings(&self) {
+        if !self.watches_rings.swap(true, Ordering::AcqRel) {
+            self.notify();
+        }
+    }
+
+    /// Waits for `timeout`, and, if `is_calm`, at most for a demand. Returns `false` when the context is closed.
+    fn wait(&self, timeout: Option<Duration>, is_calm: bool) -> bool {
         let lock = self.is_closing.lock().unwrap_or_else(PoisonError::into_inner);
-        let sleeps = |is_closing: &mut bool| {
-            !*is_closing && (timeout.is_some() || !self.is_notified.load(Ordering::Acquire))
-        };
+        let sleeps =
+            |is_closing: &mut bool| !(*is_closing || is_calm && self.is_notified.load(Ordering::Acquire));
         let lock = match timeout {
             Some(timeout) => {
                 self.changed
@@ -70,22 +81,36 @@ impl Notifier {
 ///
 /// # Errors
 /// The system starts no thread.
-pub(super) fn start(notifier: Arc<Notifier>, members: Weak<Mutex<Members>>) -> std::io::Result<()> {
+pub(super) fn start(
+    notifier: Arc<Notifier>,
+    members: Weak<Mutex<Members>>,
+    rings: RingPool,
+) -> std::io::Result<()> {
     let builder = thread::Builder::new().name("iopath-context".to_owned());
-    builder.spawn(move || keep(&notifier, &members)).map(|_| ())
+    builder.spawn(move || keep(&notifier, &members, &rings)).map(|_| ())
 }
 
-fn keep(notifier: &Notifier, members: &Weak<Mutex<Members>>) {
+fn keep(notifier: &Notifier, members: &Weak<Mutex<Members>>, rings: &RingPool) {
     let mut rounds = Rounds::default();
+    let mut rings_pause = None;
     loop {
-        if !notifier.wait(rounds.pause) {
+        let pause = [rounds.pause, rings_pause].into_iter().flatten().min();
+        if !notifier.wait(pause, rounds.pause.is_none()) {
             return;
         }
         // Before the look: a later demand notifies again.
         notifier.is_notified.store(false, Ordering::Release);
+        // Before the look: a volume that leaves a ring later notifies again.
+        notifier.watches_rings.store(false, Ordering::Release);
+        let now = iopath_os::now();
+        rings_pause = rings.close_older(RING_IDLE, now).map(|due| due.saturating_since(now));
+        if rings_pause.is_some() {
+            notifier.watches_rings.store(true, Ordering::Release);
+        }
         let Some(members) = members.upgrade() else { return };
         let begun = Instant::now();
-        let round = members.lock().unwrap_or_else(PoisonError::into_inner).divide();
+        let (round, evicted) = members.lock().unwrap_or_else(PoisonError::into_inner).divide();
+        drop(evicted);
         rounds.end(round, begun.elapsed());
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   bytes │        ┌────┐           A cache that evicts pages gets more: first memory that no cache has, then memory
-//!         │ ┌────┐ │    │           that others have and do not use, then memory of idle caches. A cache below its
-//!    fair │─│────│─│────│─┌────┐─   fair share also gets memory of caches above it. Each step is small, so that a
-//!         │ │    │ │    │ │    │    mistake costs little: the cache that lost memory asks for it in the next round.
-//!     min │─│────│─│────│─│────│─   No cache falls below its minimum.
+//!         │ ┌────┐ │    │           that others have and do not use, then memory of caches of closed volumes, then of
+//!    fair │─│────│─│────│─┌────┐─   idle caches. A cache below its fair share also gets memory of caches above it.
+//!         │ │    │ │    │ │    │    Each step is small, so that a mistake costs little: the cache that lost memory
+//!     min │─│────│─│────│─│────│─   asks for it in the next round. No cache falls below its minimum.
 //!         └─┴────┴─┴────┴─┴────┴─
 //! ```
 
@@ -56,24 +56,28 @@ impl Share {
     }
 }
 
-/// Changes the budgets for the next round. Afterwards their sum is at most `memory`, if the minimums allow that.
-pub(super) fn divide(memory: u64, shares: &mut [Share]) {
+/// Changes the budgets for the next round. Afterwards their sum is at most `memory`, if the minimums allow that. `kept`
+/// is the memory of caches of closed volumes; returns how much of it is left for them.
+pub(super) fn divide(memory: u64, kept: u64, shares: &mut [Share]) -> u64 {
     lower(memory, shares);
     let fair = fair(memory, shares);
     let wanted = |shares: &[Share]| shares.iter().map(Share::want).sum::<u64>();
     let has: u64 = shares.iter().map(|share| share.budget).sum();
-    let mut free = memory.saturating_sub(has);
+    let mut kept = kept.min(memory.saturating_sub(has));
+    let mut free = memory.saturating_sub(has) - kept;
     let mut lacking = wanted(shares).saturating_sub(free);
-    for part in [Share::unused, Share::idle] {
-        let taken = take(shares, lacking, part);
-        (free, lacking) = (free + taken, lacking - taken);
-    }
+    let unused = take(shares, lacking, Share::unused);
+    let of_kept = kept.min(lacking - unused);
+    kept -= of_kept;
+    lacking -= unused + of_kept;
+    free += unused + of_kept + take(shares, lacking, Share::idle);
     // Only for caches below the fair share, or two caches would take from one another forever.
     let poor = |share: &Share| share.want().min(fair.saturating_sub(share.budget));
     let lacking = shares.iter().map(poor).sum::<u64>().saturating_sub(free);
     free += take(shares, lacking, |share| share.excess(fair));
     free -= give(shares, free, poor);
     give(shares, free, Share::want);
+    kept
 }
 
 /// The equal share of the caches in use. Idle caches keep what no other cache has needed.
@@ -149,7 +153,7 @@ mod tests {
     /// Rounds in which caches use what they have, and those of `is_short` are always short.
     fn rounds(shares: &mut [Share], rounds: usize) {
         for _ in 0..rounds {
-            divide(MEMORY, shares);
+            divide(MEMORY, 0, shares);
             let has: u64 = shares.iter().map(|share| share.budget).sum();
             assert!(has <= MEMORY, "{has} of {MEMORY} bytes");
             for share in &mut *shares {
@@ -218,11 +222,28 @@ mod tests {
     #[test]
     fn less_memory_lowers_the_largest_budgets_to_one_level() {
         let mut shares = [share(MEMORY, MEMORY), share(MEMORY / 2, MEMORY / 2), share(MIN, MIN)];
-        divide(MEMORY / 2 + MIN, &mut shares);
+        divide(MEMORY / 2 + MIN, 0, &mut shares);
         assert_eq!(budgets(&shares), [MEMORY / 4, MEMORY / 4, MIN]);
-        divide(0, &mut shares);
+        divide(0, 0, &mut shares);
         assert_eq!(budgets(&shares), [MIN; 3], "the minimum holds in any case");
-        divide(MEMORY, &mut []);
+        divide(MEMORY, 0, &mut []);
+    }
+
+    #[test]
+    fn memory_of_closed_volumes_goes_after_unused_memory_and_before_that_of_idle_caches() {
+        const QUARTER: u64 = MEMORY / 4;
+        let idle = Share { is_idle: true, ..share(QUARTER, QUARTER) };
+        let busy = Share { is_short: true, ..share(QUARTER, QUARTER) };
+        let mut shares = [idle, share(QUARTER, MIN), busy];
+        // The busy cache wants as much as it has.
+        assert_eq!(divide(MEMORY, QUARTER, &mut shares), QUARTER - MIN);
+        assert_eq!(budgets(&shares), [QUARTER, MIN, 2 * QUARTER]);
+        let mut shares = [idle, busy];
+        assert_eq!(divide(MEMORY, 2 * QUARTER, &mut shares), QUARTER);
+        assert_eq!(budgets(&shares), [QUARTER, 2 * QUARTER]);
+        assert_eq!(divide(MEMORY, QUARTER, &mut [idle]), QUARTER, "no cache needs it");
+        assert_eq!(divide(QUARTER + 7, 2 * QUARTER, &mut [idle]), 7, "more than there is");
+        assert_eq!(divide(0, QUARTER, &mut []), 0);
     }
 
     #[test]

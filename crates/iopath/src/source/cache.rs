@@ -1,7 +1,7 @@
 //! Configures and opens the page cache of a volume. The cache is `iopath_os::Buffered`.
 
 use super::{Backing, Source, system};
-use crate::context::{Context, Member};
+use crate::context::{Life, Member};
 use crate::error::OpenError;
 use crate::facts::Facts;
 use crate::options::{Options, Readahead};
@@ -38,9 +38,10 @@ pub(crate) struct OpenedCache {
 /// The page cache of a volume.
 #[derive(Debug)]
 pub(crate) struct VolumeCache {
-    /// Its place in a context. Dropped first: then no other thread uses the cache.
-    _member: Option<Member>,
-    buffered: Buffered,
+    /// Its place in a context.
+    member: Option<Member>,
+    /// `None` only while it is closed.
+    buffered: Option<Buffered>,
 }
 
 /// The place of a page cache, which is opened with the volume or at its first use.
@@ -61,7 +62,7 @@ impl LazyCache {
     /// The cache, if it is open.
     #[inline]
     pub(crate) fn get(&self) -> Option<&Buffered> {
-        self.opened.get().map(|cache| &cache.buffered)
+        self.opened.get().and_then(|cache| cache.buffered.as_ref())
     }
 
     /// The cache; opens it if necessary. One thread opens it, and others wait.
@@ -92,23 +93,41 @@ impl LazyCache {
 
 impl VolumeCache {
     /// Drops the cache without writing dirty pages back.
-    fn abandon(self) {
-        let Self { _member: member, buffered } = self;
-        drop(member);
-        buffered.abandon();
+    fn abandon(mut self) {
+        if let Some(member) = &self.member {
+            member.leave();
+        }
+        if let Some(buffered) = self.buffered.take() {
+            buffered.abandon();
+        }
+    }
+}
+
+impl Drop for VolumeCache {
+    fn drop(&mut self) {
+        if let (Some(member), Some(buffered)) = (self.member.take(), self.buffered.take()) {
+            member.close(buffered);
+        }
     }
 }
 
 /// Opens the cache with the options of the source.
 pub(crate) fn open(source: &Source, target: &Target) -> Result<OpenedCache, OpenError> {
     let mut config = config(source, target)?;
-    let CacheConfig { page_bytes, .. } = config.cache;
-    let join = |context: &Context| context.join(page_bytes, source.options.cache_bytes);
-    let member = source.options.context.as_ref().map(join);
-    config.demand = member.as_ref().map(Member::demand);
+    let (member, kept) = match &source.options.context {
+        Some(context) => {
+            config.demand = Some(context.demand());
+            let is_file = matches!(source.backing, Backing::File(_)) && target.kind == Kind::RegularFile;
+            let life = if is_file && context.keeps_closed() { life(source, target) } else { None };
+            let file = is_file.then_some(target.id);
+            let (member, kept) = context.join(&config, source.options.cache_bytes, file, life);
+            (Some(member), kept)
+        }
+        None => (None, None),
+    };
     let mut engine = "";
     let mut fallback = None;
-    let cache = Buffered::new(config, |pool| {
+    let cache = Buffered::with_pages(config, kept, |pool| {
         let bios_max = if member.is_some() { BIOS_MAX_IN_CONTEXT } else { BIOS_MAX };
         let opened = source.cache_runner(bios_max, pool)?;
         (engine, fallback) = (opened.engine, opened.fallback);
@@ -117,7 +136,13 @@ pub(crate) fn open(source: &Source, target: &Target) -> Result<OpenedCache, Open
     if let Some(member) = &member {
         member.open(&cache);
     }
-    Ok(OpenedCache { cache: VolumeCache { _member: member, buffered: cache }, engine, fallback })
+    Ok(OpenedCache { cache: VolumeCache { member, buffered: Some(cache) }, engine, fallback })
+}
+
+/// What is needed to keep the pages of a cache on a file. `None`: they cannot be kept, also with faults.
+fn life(source: &Source, target: &Target) -> Option<Life> {
+    let Options { lock, write, .. } = source.options;
+    Life::begin(source.plain_file()?, target.size_bytes, lock, write)
 }
 
 /// Checks the options of the cache, and returns the size of a page.

@@ -10,7 +10,7 @@ use crate::model::Model;
 use crate::settings::{Settings, Target, pick};
 use crate::watchdog::Progress;
 use crate::worker::{Failure, Opened, Source, Worker};
-use iopath::{Faults, Options};
+use iopath::{Context, Faults, Options};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::ops::Range;
@@ -55,6 +55,8 @@ struct Trial {
     faults: Option<Faults>,
     /// `None` only while it is reopened.
     opened: Option<Opened>,
+    /// The last options, if they have a context, which may have kept the pages of the closed volume.
+    last: Option<(Options, Mode, Option<Context>)>,
     workers: Vec<Worker>,
     /// The boundaries between the ranges of workers.
     cuts: Vec<usize>,
@@ -127,6 +129,7 @@ impl Trial {
             backend,
             faults,
             opened: None,
+            last: None,
             workers,
             cuts: Vec::new(),
             end: End { size, floor: size },
@@ -210,8 +213,11 @@ impl Trial {
         }
         let block = opened.facts().block_bytes as usize;
         drop(opened);
+        let is_whole = size.is_multiple_of(block);
+        let last = self.last.take().filter(|_| self.random.random_range(0..4) > 0);
         let (options, mode, context) =
-            mode::random(size.is_multiple_of(block), self.workers.len(), &mut self.random);
+            last.unwrap_or_else(|| mode::random(is_whole, self.workers.len(), &mut self.random));
+        self.last = context.is_some().then(|| (options.clone(), mode, context.clone()));
         let options = if let Some(faults) = &self.faults { options.faults(faults) } else { options };
         self.conditions.mode = mode;
         let volume = self.backend.open(&options);

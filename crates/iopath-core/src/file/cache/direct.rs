@@ -163,7 +163,8 @@ impl PageCache {
         assert_eq!(stage, Stage::Going, "a direct I/O over {range} ends before it may go");
         self.drop_for_direct(range);
         // A failing device flush may lose this write, like pages that have left the cache.
-        self.flushes.pages_leave(range, self.flushes.next_number());
+        let flushed_by = self.flushes.end_write();
+        self.flushes.pages_leave(range, flushed_by);
         self.unblock();
         failures
     }
@@ -313,6 +314,11 @@ impl Direct {
 }
 
 impl Directs {
+    /// Whether no direct I/O waits or is registered.
+    pub(super) fn is_settled(&self) -> bool {
+        self.open.is_empty() && self.blocked.is_empty() && self.written.is_empty()
+    }
+
     /// The write-back that `key` waited for has completed.
     pub(super) fn written(&mut self, key: usize, error: Option<IoError>) {
         self.written.push_back((key, error));

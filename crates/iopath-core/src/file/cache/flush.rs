@@ -30,6 +30,8 @@ pub(super) struct Flushes {
     begun: u64,
     good: u64,
     wanted: u64,
+    /// The device flush that covers the last write.
+    written: u64,
     /// The number of failed device flushes, and the error of the last.
     failures: u64,
     failure: Option<IoError>,
@@ -286,9 +288,24 @@ impl Flushes {
         true
     }
 
-    /// The number of the device flush that covers a write that ends now.
-    pub(super) const fn next_number(&self) -> u64 {
+    /// A write ends now. Returns the number of the device flush that covers it.
+    pub(super) const fn end_write(&mut self) -> u64 {
+        self.written = self.next_number();
+        self.written
+    }
+
+    const fn next_number(&self) -> u64 {
         self.begun + 1
+    }
+
+    /// Whether every write so far is on the medium, and no flush is in progress.
+    pub(super) fn is_settled(&self) -> bool {
+        let is_idle = self.open.is_empty() && self.waiting.is_empty() && self.covered.is_empty();
+        is_idle
+            && !self.is_running
+            && self.lost.is_none()
+            && self.written <= self.good
+            && self.wanted <= self.good
     }
 
     /// Records a loss of bytes: every later flush fails.

@@ -360,7 +360,7 @@ impl PageCache {
 
     fn end_page_write(&mut self, frame: u32) {
         self.stats.pages_written += 1;
-        let flushed_by = self.flushes.next_number();
+        let flushed_by = self.flushes.end_write();
         let old = *self.meta(frame);
         self.set_failed(frame, false);
         let meta = self.meta(frame);

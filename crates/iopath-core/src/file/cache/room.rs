@@ -54,6 +54,11 @@ impl Room {
         self.failed
     }
 
+    /// Whether no writer waits or holds a page, and no page has failed.
+    pub(super) const fn is_settled(&self) -> bool {
+        self.pending == 0 && self.failed == 0 && self.waiting.is_empty()
+    }
+
     pub(super) const fn has_waiters(&self) -> bool {
         !self.waiting.is_empty()
     }

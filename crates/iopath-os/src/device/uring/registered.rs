@@ -38,6 +38,11 @@ impl Registered {
         Self { buffers: Box::default(), _pool: None }
     }
 
+    /// Whether the ring has no buffers.
+    pub(super) fn is_none(&self) -> bool {
+        self.buffers.is_empty()
+    }
+
     /// Registers the memory of a pool, at the time that the pool states. A kernel before 5.19 registers it at once.
     pub(super) fn new(ring: &IoUring, pool: &BufferPool) -> Result<Self, Refused> {
         if pool.registration() == Registration::Never {

@@ -105,7 +105,7 @@ fn scratch() -> Arc<File> {
 fn ring<T>(one: bool, shortage: &Arc<Shortage>) -> Option<Uring<T>> {
     let limits = Limits { logical_block_bytes: BLOCK, ..Limits::with_capacity(BYTES / 512) };
     let config = UringConfig { depth: 8, pool: None };
-    match Uring::open(scratch(), &limits, &config, one) {
+    match Uring::open(scratch(), &limits, &config, one, None) {
         Ok(mut ring) => {
             ring.shortage = Some(Arc::clone(shortage));
             Some(ring)

@@ -47,6 +47,9 @@ pub(super) fn random(
         return (options, mode, None);
     }
     let context = Context::new(u64::from(page_bytes) * random.random_range(PAGES_MIN..2 * pages));
+    context.keep_closed(random.random_range(0..3));
+    // With a lock, the pages of a closed volume are kept also after its writes.
+    let options = options.lock(random.random_range(0..4) > 0);
     (options.context(&context), Mode { is_in_context: true, ..mode }, Some(context))
 }
 

@@ -1,0 +1,73 @@
+//! Answers that a mounted filesystem gives for each of its regular files. They are kept, because a program may open
+//! thousands of files, and a question has a cost or changes the times of a file.
+
+use std::fs::File;
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{FileType, fstat, fstatfs};
+
+/// The number of filesystems whose answers are kept.
+const FILESYSTEMS_MAX: usize = 64;
+
+/// The answers to one question.
+#[derive(Debug)]
+pub(crate) struct Answers {
+    known: Mutex<Vec<(Filesystem, bool)>>,
+}
+
+/// Identifies a mounted filesystem. The number of its device alone can be that of another one later.
+#[derive(Debug, PartialEq, Eq)]
+struct Filesystem {
+    device: u64,
+    magic: i64,
+    blocks: u64,
+}
+
+impl Answers {
+    pub(crate) const fn new() -> Self {
+        Self { known: Mutex::new(Vec::new()) }
+    }
+
+    /// The answer for the filesystem of `file`, from `ask` if it is not known. A block device is asked each time: its
+    /// driver decides.
+    pub(crate) fn of(&self, file: &File, ask: impl FnOnce() -> bool) -> bool {
+        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(filesystem) = Filesystem::of(file) else { return ask() };
+        if let Some((_, answer)) = known().iter().find(|(known, _)| *known == filesystem) {
+            return *answer;
+        }
+        let answer = ask();
+        let mut known = known();
+        if known.len() == FILESYSTEMS_MAX {
+            known.clear();
+        }
+        known.push((filesystem, answer));
+        answer
+    }
+}
+
+impl Filesystem {
+    /// That of a regular file.
+    fn of(file: &File) -> Option<Self> {
+        let stat = fstat(file).ok()?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return None;
+        }
+        let facts = fstatfs(file).ok()?;
+        Some(Self { device: stat.st_dev, magic: facts.f_type as i64, blocks: facts.f_blocks as u64 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_one_filesystem_have_one_answer_and_a_device_has_its_own() {
+        let [first, second] = [(), ()].map(|()| tempfile::tempfile().unwrap());
+        let answers = Answers::new();
+        assert!(answers.of(&first, || true) && answers.of(&second, || unreachable!("it is known")));
+        let device = File::open("/dev/null").unwrap();
+        assert!(answers.of(&device, || true) && !answers.of(&device, || false));
+    }
+}

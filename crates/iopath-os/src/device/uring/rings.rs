@@ -1,0 +1,202 @@
+//! Rings that closed devices have left, for later devices of the same size: to set up a ring takes several system calls
+//! and mappings. A ring in the pool has no file, no buffers, and nothing in flight.
+
+use std::fmt;
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use io_uring::IoUring;
+use iopath_core::{Duration, Instant};
+
+use crate::clock;
+
+/// The maximum number of rings in a pool. Further ones are closed.
+const RINGS_MAX: usize = 16;
+
+/// No file, in the table of a ring's files.
+const NO_FILE: i32 = -1;
+
+/// Rings without an owner. A clone is a handle of the same pool. Only rings that may move between threads come from a
+/// pool, so all have the same flags.
+#[derive(Clone, Default)]
+pub struct RingPool {
+    left: Arc<Mutex<Vec<Left>>>,
+}
+
+/// A ring in the pool.
+struct Left {
+    ring: IoUring,
+    /// The entries that were requested for it.
+    entries: u32,
+    since: Instant,
+}
+
+impl fmt::Debug for RingPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RingPool").field("rings", &self.len()).finish()
+    }
+}
+
+impl RingPool {
+    /// The number of rings.
+    pub fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Whether there is no ring.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Closes the rings that have been in the pool for `age`. Returns the time at which the next one has.
+    pub fn close_older(&self, age: Duration, now: Instant) -> Option<Instant> {
+        let mut left = self.lock();
+        // In the order in which they came.
+        let old = left.iter().take_while(|ring| ring.since + age <= now).count();
+        let closed: Vec<Left> = left.drain(..old).collect();
+        let next = left.first().map(|ring| ring.since + age);
+        // To close a ring takes long.
+        drop(left);
+        drop(closed);
+        next
+    }
+
+    /// The ring of this size that came last, with `file` as its file 0.
+    pub(super) fn take(&self, entries: u32, file: &impl AsRawFd) -> Option<IoUring> {
+        let mut left = self.lock();
+        let place = left.iter().rposition(|ring| ring.entries == entries)?;
+        let mut ring = left.remove(place).ring;
+        drop(left);
+        assert!(is_empty(&mut ring), "a ring of the pool is in use");
+        ring.submitter().register_files_update(0, &[file.as_raw_fd()]).is_ok().then_some(ring)
+    }
+
+    /// Adds a ring with `entries` entries, which has nothing in flight. Closes its file.
+    pub(super) fn put(&self, mut ring: IoUring, entries: u32) {
+        // The completion of an earlier owner would be that of a later one.
+        assert!(is_empty(&mut ring), "the ring is in use");
+        if ring.submitter().register_files_update(0, &[NO_FILE]).is_err() {
+            return;
+        }
+        let mut left = self.lock();
+        if left.len() < RINGS_MAX {
+            left.push(Left { ring, entries, since: clock::now() });
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Left>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether neither ring has an entry.
+fn is_empty(ring: &mut IoUring) -> bool {
+    ring.submission().is_empty() && ring.completion().is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use iopath_core::{BlockDevice, Extent, Io, Limits, Memory, Op, Tag};
+
+    use super::super::{AnyThread, Uring, UringConfig};
+    use super::*;
+    use crate::aligned::AlignedBuf;
+    use crate::device::{Notifier, RealDevice};
+    use crate::memory::Segment;
+    use crate::pool::BufferPool;
+    use crate::runner::segment_mut;
+
+    const BLOCK: u64 = 4096;
+
+    /// A file of one block with this byte.
+    fn scratch(byte: u8) -> Arc<File> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), [byte; BLOCK as usize]).unwrap();
+        Arc::new(file.reopen().unwrap())
+    }
+
+    fn open(file: Arc<File>, depth: u32, rings: &RingPool) -> Option<Uring<AnyThread>> {
+        let limits = Limits { logical_block_bytes: BLOCK as u32, ..Limits::with_capacity(BLOCK / 512) };
+        let config = UringConfig { depth, pool: None };
+        let opened = Uring::<AnyThread>::try_new(file, &limits, &config, Some(rings));
+        opened.map_err(|refused| eprintln!("skipped: io_uring is refused here ({})", refused.source)).ok()
+    }
+
+    fn submit(device: &mut impl BlockDevice<Memory = Segment>, memory: &mut AlignedBuf) {
+        // SAFETY: the tests keep the memory until the device has completed the read or is dropped.
+        let segment = unsafe { segment_mut(memory) };
+        let extent = Extent::from_bytes(0, segment.bytes()).unwrap();
+        device.submit(&Io::new(Tag::from_bits(1), Op::Read, extent, &[segment]), clock::now()).unwrap();
+        device.commit(clock::now());
+    }
+
+    /// Reads the block, and checks its bytes.
+    fn read(device: &mut Uring<AnyThread>, byte: u8) {
+        let mut memory = AlignedBuf::new(BLOCK as usize).unwrap();
+        submit(device, &mut memory);
+        device.commit_and_wait(1, None).unwrap();
+        assert_eq!(device.poll_completion(clock::now()).unwrap().result, Ok(()));
+        assert!(device.poll_completion(clock::now()).is_none());
+        assert!(memory.iter().all(|found| *found == byte));
+    }
+
+    #[test]
+    fn a_device_gets_the_ring_of_a_closed_one_with_its_own_file() {
+        let rings = RingPool::default();
+        let Some(mut first) = open(scratch(1), 8, &rings) else { return };
+        let number = first.ring.as_raw_fd();
+        read(&mut first, 1);
+        drop(first);
+        assert_eq!(rings.len(), 1);
+        let mut other = open(scratch(2), 4, &rings).unwrap();
+        read(&mut other, 2);
+        assert_eq!(rings.len(), 1, "the ring has another size");
+        for byte in 3..40 {
+            let mut next = open(scratch(byte), 8, &rings).unwrap();
+            assert_eq!((next.ring.as_raw_fd(), rings.len()), (number, 0));
+            read(&mut next, byte);
+        }
+    }
+
+    #[test]
+    fn a_ring_that_is_in_use_or_changed_is_closed() {
+        let rings = RingPool::default();
+        let mut memory = AlignedBuf::new(BLOCK as usize).unwrap();
+        let Some(mut device) = open(scratch(1), 8, &rings) else { return };
+        submit(&mut device, &mut memory);
+        drop(device);
+        assert_eq!(rings.len(), 0, "a read was in flight");
+        let mut device = open(scratch(1), 8, &rings).unwrap();
+        device.end_watch();
+        drop(device);
+        assert_eq!(rings.len(), 0, "the end of a watch was in flight");
+        let mut device = open(scratch(1), 8, &rings).unwrap();
+        device.set_notifier(&Notifier::new().unwrap()).unwrap();
+        drop(device);
+        assert_eq!(rings.len(), 0, "a notifier");
+        let limits = Limits { logical_block_bytes: BLOCK as u32, ..Limits::with_capacity(BLOCK / 512) };
+        let pool = BufferPool::new(1, BLOCK as usize).unwrap();
+        let config = UringConfig { depth: 8, pool: Some(pool) };
+        let registered = Uring::<AnyThread>::try_new(scratch(1), &limits, &config, Some(&rings));
+        drop(registered.map_err(|refused| refused.source));
+        assert_eq!(rings.len(), 0, "registered buffers");
+    }
+
+    #[test]
+    fn rings_are_few_and_closed_after_some_time() {
+        let rings = RingPool::default();
+        let devices: Vec<_> = (0..RINGS_MAX + 2).map_while(|_| open(scratch(1), 2, &rings)).collect();
+        if devices.len() < RINGS_MAX {
+            return;
+        }
+        drop(devices);
+        assert_eq!(rings.len(), RINGS_MAX);
+        let (age, now) = (Duration::from_secs(60), clock::now());
+        assert!(rings.close_older(age, now).is_some_and(|next| next <= now + age));
+        assert_eq!(rings.len(), RINGS_MAX);
+        assert_eq!(rings.close_older(age, now + age), None);
+        assert!(rings.is_empty());
+    }
+}
