@@ -30,6 +30,7 @@ mod thread;
 pub mod thread_policy;
 mod thread_queue;
 pub mod trace;
+pub mod ublk;
 
 pub use aligned::{AlignedBuf, NoMemory, page_bytes};
 pub use buffered::{

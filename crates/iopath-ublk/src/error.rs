@@ -1,0 +1,123 @@
+//! The reasons why a device cannot be made, found or removed. One line each, with the way out.
+
+use std::io;
+
+use iopath::OpenError;
+use thiserror::Error;
+
+use crate::info::DeviceState;
+
+/// A device that cannot be made, found or removed.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum UblkError {
+    /// The driver is not there.
+    #[error(
+        "the kernel has no ublk driver (/dev/ublk-control is missing): load it with `modprobe ublk_drv`, on Linux 6.5 \
+         or newer with CONFIG_BLK_DEV_UBLK"
+    )]
+    NoDriver,
+    /// The driver is not open for this user.
+    #[error(
+        "no permission to open /dev/ublk-control: run as root, or let udev rules open it to this user (docs/attach.md, \
+         \"Without root\")"
+    )]
+    Permission,
+    /// The driver cannot be opened.
+    #[error("cannot use the ublk driver: {0}")]
+    Driver(io::Error),
+    /// The driver is too old.
+    #[error("the ublk driver of this kernel is too old: Linux 6.5 or newer is needed")]
+    OldDriver,
+    /// A command that the driver refused.
+    #[error("device {device}: the driver refused to {what}: {source}")]
+    Refused {
+        /// The device.
+        device: u32,
+        /// The command.
+        what: &'static str,
+        /// The cause.
+        source: io::Error,
+    },
+    /// A device that does not exist.
+    #[error("there is no device {0}; `iopath attach --list` shows the devices")]
+    Missing(u32),
+    /// A device of another program.
+    #[error("device {0} is not one of iopath; its own program removes it")]
+    NotOurs(u32),
+    /// A device that is in use.
+    #[error(
+        "/dev/ublkb{0} is in use, such as by a mount (`lsblk /dev/ublkb{0}`); end that use first, or remove the device \
+         with --force"
+    )]
+    InUse(u32),
+    /// A device that another process cannot continue.
+    #[error(
+        "device {0} cannot go on after the end of its server: its writes were in the memory of the server \
+         (iopath-buffered, a model), or it has no privileges; remove it with `iopath detach {0}`"
+    )]
+    NotRecoverable(u32),
+    /// A device that does not wait for a server.
+    #[error(
+        "device {device} is {state} and does not wait for a server; only one whose server has ended does"
+    )]
+    NotWaiting {
+        /// The device.
+        device: u32,
+        /// Its state.
+        state: DeviceState,
+    },
+    /// A target that is not the one of the device.
+    #[error(
+        "the target is not the one of device {device}: {what} is {target}, that of the device {expected}"
+    )]
+    OtherTarget {
+        /// The device.
+        device: u32,
+        /// The property that differs.
+        what: &'static str,
+        /// That of the target.
+        target: u64,
+        /// That of the device.
+        expected: u64,
+    },
+    /// The character device cannot be opened.
+    #[error("cannot open {path}: {source}")]
+    Node {
+        /// The path.
+        path: String,
+        /// The cause.
+        source: io::Error,
+    },
+    /// A queue cannot start.
+    #[error("a queue of device {device} cannot start: {source}")]
+    Queue {
+        /// The device.
+        device: u32,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The volume has no engine for a queue.
+    #[error(transparent)]
+    Volume(#[from] OpenError),
+    /// The end takes too long.
+    #[error("device {device}: {what} made no progress for {seconds} s; the device is left as it is")]
+    NoProgress {
+        /// The device.
+        device: u32,
+        /// The step.
+        what: &'static str,
+        /// The limit.
+        seconds: u64,
+    },
+    /// The last flush failed.
+    #[error("the flush at the end failed: {0}")]
+    Flush(iopath::Error),
+}
+
+impl UblkError {
+    /// The error of a refused command.
+    pub(crate) const fn refused(device: u32, what: &'static str) -> impl Fn(io::Error) -> Self {
+        move |source| Self::Refused { device, what, source }
+    }
+}
