@@ -1,7 +1,8 @@
 //! `cargo xtask guest`: the NBD client of the Linux kernel on our server. Boots a Debian cloud kernel in QEMU, without
 //! hardware virtualization, whose only disk is an export of `iopath serve` on the host. `guest/steps.sh` contains the
 //! steps: mkfs, files, fsx, fio with verification, remount, fsck. With `--vhost-user`, the disk is a vhost-user-blk
-//! device, and the steps are in `guest/vhost.sh`.
+//! device, and the steps are in `guest/vhost.sh`. With `--attach`, `iopath attach` runs in the guest:
+//! `guest/attach.sh`.
 //!
 //! Not a step of `cargo xtask test`, because it takes minutes. Prints a line for a missing program and skips the run.
 
@@ -18,14 +19,20 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::{fsx, workspace};
 pub(crate) use machine::{Guest, Machine};
 
+/// The functions that all steps share.
+const FILE_SYSTEM: &str = include_str!("guest/file_system.sh");
+
 /// The steps of the guest with a vhost-user-blk device.
 const VHOST_STEPS: &str = include_str!("guest/vhost.sh");
+
+/// The steps of the guest that attaches targets.
+const ATTACH_STEPS: &str = include_str!("guest/attach.sh");
 
 /// The steps of the guest.
 const STEPS: &str = include_str!("guest/steps.sh");
 
 /// Programs that the steps use.
-const CLIENT_PROGRAMS: &[&str] = &["nbd-client", "mkfs.ext4", "e2fsck", "fio"];
+const CLIENT_PROGRAMS: &[&str] = &["nbd-client", "mkfs.ext4", "e2fsck", "mkfs.xfs", "xfs_repair", "fio"];
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
@@ -35,6 +42,9 @@ pub(crate) struct Options {
     /// The disk is a vhost-user-blk device, whose server is killed and started again, instead of an NBD export
     #[arg(long)]
     vhost_user: bool,
+    /// `iopath attach` runs in the guest: file systems on its devices, whose server is killed and continued
+    #[arg(long, conflicts_with_all = ["vhost_user", "path"])]
+    attach: bool,
     /// Size of the export
     #[arg(long, value_name = "N", default_value_t = 192, value_parser = clap::value_parser!(u64).range(64..))]
     mib: u64,
@@ -62,11 +72,16 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             Err(error) => println!("skipped: fsx in the guest: {error:#}"),
         }
     }
+    build_program()?;
+    if options.attach {
+        return attach(&machine, files, options);
+    }
     let mut server = Server::start(machine.folder(), options)?;
     let variables = format!("port={} fsx_ops={}", server.port, options.fsx_ops);
-    let steps = if options.vhost_user { VHOST_STEPS } else { STEPS };
+    let steps = format!("{FILE_SYSTEM}{}", if options.vhost_user { VHOST_STEPS } else { STEPS });
     let qemu = if options.vhost_user { disk_of_qemu(machine.folder()) } else { Vec::new() };
-    let guest = Guest { steps, programs: CLIENT_PROGRAMS, files: &files, variables: &variables, qemu: &qemu };
+    let programs = CLIENT_PROGRAMS;
+    let guest = Guest { steps: &steps, programs, files: &files, variables: &variables, qemu: &qemu };
     let mut restarted = Ok(());
     let report = |time: Duration, message: &str| {
         println!("{:6.1} s  {message}", time.as_secs_f64());
@@ -78,6 +93,39 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     restarted?;
     server.stop()?;
     Ok(has_passed)
+}
+
+/// Boots a guest with the program and a disk for its targets.
+fn attach(machine: &Machine, mut files: Vec<(PathBuf, &'static str)>, options: &Options) -> Result<bool> {
+    let program = machine.folder().join("iopath");
+    // Symbols take most of the file, and the guest has its files in memory.
+    let status = Command::new("strip").arg("-o").arg(&program).arg(program_of_workspace()).status();
+    match status {
+        Ok(status) if status.success() => files.push((program, "iopath")),
+        _ => files.push((program_of_workspace(), "iopath")),
+    }
+    let disk = machine.folder().join("disk");
+    std::fs::File::create(&disk)?.set_len(1 << 30)?;
+    let qemu = ["-drive".to_owned(), format!("file={},format=raw,if=virtio", disk.display())];
+    let steps = format!("{FILE_SYSTEM}{ATTACH_STEPS}");
+    let variables = format!("fsx_ops={}", options.fsx_ops);
+    let programs = CLIENT_PROGRAMS;
+    let guest = Guest { steps: &steps, programs, files: &files, variables: &variables, qemu: &qemu };
+    let report = |time: Duration, message: &str| println!("{:6.1} s  {message}", time.as_secs_f64());
+    let has_passed = machine.boot(&guest, Duration::from_secs(options.seconds), report)?;
+    std::fs::remove_file(disk)?;
+    Ok(has_passed)
+}
+
+/// Builds the program.
+fn build_program() -> Result<()> {
+    let status = workspace::cargo().args(["build", "--quiet", "--package", "iopath-cli"]).status()?;
+    ensure!(status.success(), "cannot build the program: {status}");
+    Ok(())
+}
+
+fn program_of_workspace() -> PathBuf {
+    workspace::target_dir().join("debug/iopath")
 }
 
 /// The socket of the device.
@@ -108,8 +156,6 @@ struct Server {
 
 impl Server {
     fn start(folder: &Path, options: &Options) -> Result<Self> {
-        let status = workspace::cargo().args(["build", "--quiet", "--package", "iopath-cli"]).status()?;
-        ensure!(status.success(), "cannot build the program: {status}");
         let disk = folder.join("disk");
         std::fs::File::create(&disk)?.set_len(options.mib << 20)?;
         Self::serve(folder, options, disk)
@@ -124,7 +170,7 @@ impl Server {
     }
 
     fn serve(folder: &Path, options: &Options, disk: PathBuf) -> Result<Self> {
-        let mut command = Command::new(workspace::target_dir().join("debug/iopath"));
+        let mut command = Command::new(program_of_workspace());
         command.args(["serve", "--writable", "--path", &options.path]);
         if options.vhost_user {
             command.args(["--queues", "2", "--vhost-user"]).arg(socket_of(folder));
@@ -176,7 +222,9 @@ mod tests {
         assert_eq!(modules.trim_end_matches("; do").split(' ').collect::<Vec<_>>(), machine::MODULES);
         for program in CLIENT_PROGRAMS {
             let is_installed = machine::PROGRAMS.iter().any(|(name, _)| name == program);
-            assert!(STEPS.contains(&format!("{program} ")) && is_installed, "{program}");
+            let used = format!("{program} ");
+            let is_used = STEPS.contains(&used) || FILE_SYSTEM.contains(&used);
+            assert!(is_used && is_installed, "{program}");
         }
     }
 }

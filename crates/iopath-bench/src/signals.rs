@@ -44,6 +44,9 @@ static RECEIVED: AtomicI32 = AtomicI32::new(0);
 /// Whether the process ends: its actions are executed now, or were.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
+/// A server handles the first signal.
+static IS_SERVING: AtomicBool = AtomicBool::new(false);
+
 /// The existing values of [`Interruption`].
 static CATCHING: AtomicUsize = AtomicUsize::new(0);
 
@@ -111,6 +114,12 @@ impl Drop for Interruption {
     }
 }
 
+/// Leaves the first signal to a server, which registers a handler of its own and ends in order. A second signal ends the
+/// process.
+pub fn leave_first_to_server() {
+    IS_SERVING.store(true, Ordering::SeqCst);
+}
+
 /// Registers an action that the thread executes on a signal, before that signal ends the process. The last registered
 /// action is the first to be executed. An action that is already registered is not added again.
 pub fn before_end(action: fn()) {
@@ -165,6 +174,9 @@ fn start() {
         let Ok(mut signals) = Signals::new(ending_signals()) else { return };
         let wait = move || {
             for signal in signals.forever() {
+                if IS_SERVING.swap(false, Ordering::SeqCst) {
+                    continue;
+                }
                 let is_caught = CATCHING.load(Ordering::SeqCst) > 0;
                 let is_first = is_caught
                     && (!Interruption::is_requested() || IS_WARNED.swap(false, Ordering::SeqCst))

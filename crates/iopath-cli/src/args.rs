@@ -1,6 +1,7 @@
 //! The commands, and the options of those with few. `args/values.rs` parses the values; each other command has a file
 //! of its name.
 
+mod attach;
 mod compare;
 mod convert;
 mod fit;
@@ -21,6 +22,7 @@ mod tune;
 mod values;
 mod whatif;
 
+pub(crate) use attach::{AttachArgs, DetachArgs};
 pub(crate) use compare::CompareArgs;
 pub(crate) use convert::ConvertArgs;
 pub(crate) use fit::FitArgs;
@@ -81,6 +83,10 @@ pub(crate) enum Command {
     Tune(TuneArgs),
     /// Serve files, block devices and modelled disks over NBD
     Serve(Box<ServeArgs>),
+    /// Make files, block devices and modelled disks block devices of this machine: /dev/ublkbN
+    Attach(Box<AttachArgs>),
+    /// Remove block devices of `iopath attach`
+    Detach(DetachArgs),
     /// List the I/O schedulers (elevators) and their settings
     Elevators(ElevatorsArgs),
     /// Record the I/O of any program on the kernel's own path: requests, merges, latencies, by process and device

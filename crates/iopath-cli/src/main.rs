@@ -1,6 +1,7 @@
 //! The `iopath` program: parses arguments, calls the lab, shows results.
 
 mod args;
+mod attach;
 mod compare;
 mod convert;
 mod destination;
@@ -95,6 +96,8 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::WhatIf(args) => whatif::run(args),
         Command::Replay(args) => replay::run(args),
         Command::Serve(args) => serve::run(args),
+        Command::Attach(args) => attach::run(args),
+        Command::Detach(args) => attach::detach(args),
         Command::Elevators(args) => elevators::list(args),
         Command::Log(args) => log::log(args),
         Command::Convert(args) => convert::run(args),

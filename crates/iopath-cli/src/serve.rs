@@ -79,14 +79,14 @@ fn run_vhost(
 }
 
 /// States where the metrics are.
-fn announce(exporter: Option<&Exporter>) {
+pub(crate) fn announce(exporter: Option<&Exporter>) {
     if let Some(address) = exporter.and_then(|exporter| exporter.address) {
         note(format_args!("metrics at http://{address}/metrics"));
     }
 }
 
 /// Publishes the rates, and shows messages, and the rates on a terminal.
-fn show(rates: &ServeRates, messages: &[String], exporter: Option<&Exporter>) {
+pub(crate) fn show(rates: &ServeRates, messages: &[String], exporter: Option<&Exporter>) {
     if let Some(exporter) = exporter {
         exporter.publish(serve_metrics(rates));
     }
@@ -100,7 +100,7 @@ fn show(rates: &ServeRates, messages: &[String], exporter: Option<&Exporter>) {
 }
 
 /// Clears the line of the rates.
-fn clear() -> &'static str {
+pub(crate) fn clear() -> &'static str {
     if std::io::stderr().is_terminal() { "\r\x1b[K" } else { "" }
 }
 

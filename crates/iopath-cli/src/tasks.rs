@@ -304,8 +304,9 @@ pub(crate) static TASKS: &[Task] = &[
                 "As a disk of a virtual machine, without NBD",
                 "iopath serve data.bin --writable --vhost-user data.sock",
             ),
+            example("As a block device of this machine", "iopath attach data.bin --elevator deadline"),
         ],
-        more: "docs/serve.md, docs/vhost-user.md",
+        more: "docs/serve.md, docs/vhost-user.md, docs/attach.md",
     },
     Task {
         name: "integrity",

@@ -8,6 +8,7 @@ mod serving;
 mod support;
 
 mod arguments;
+mod attach;
 mod bad_days;
 mod bad_servers;
 mod compare;

@@ -7,8 +7,15 @@ use std::process::{Command, Output};
 use crate::support::iopath;
 
 /// Parts of examples that need a device, run until a signal, or take long.
-const NOT_RUN: [&str; 6] =
-    ["/dev/", "iopath serve", "iopath fit", "iopath experiment", "iopath record", "record.log"];
+const NOT_RUN: [&str; 7] = [
+    "/dev/",
+    "iopath serve",
+    "iopath attach",
+    "iopath fit",
+    "iopath experiment",
+    "iopath record",
+    "record.log",
+];
 
 /// Long times and large files of examples, and those of the test.
 const SHORTER: [(&str, &str); 15] = [
@@ -105,7 +112,9 @@ fn examples_run_as_they_are_shown() {
 }
 
 /// Commands without a result of their own, and the reason.
-const WITHOUT_RESULT: [(&str, &str); 7] = [
+const WITHOUT_RESULT: [(&str, &str); 9] = [
+    ("attach", "prints the devices that it serves"),
+    ("detach", "prints nothing"),
     ("convert", "writes a file"),
     ("record", "writes a log, which iopath log shows"),
     ("fio", "has the options of fio"),

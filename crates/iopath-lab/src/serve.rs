@@ -1,6 +1,7 @@
 //! Serves targets over NBD: opens them, starts the server, and stops it on a signal. The server itself: `iopath-nbd`.
-//! Disks of virtual machines: `serve/vhost.rs`.
+//! Disks of virtual machines: `serve/vhost.rs`. Block devices of the kernel: `serve/attach.rs`.
 
+mod attach;
 mod error;
 mod log;
 mod parent;
@@ -25,6 +26,7 @@ use iopath_nbd::{
 use iopath_os::target::Refusal;
 use signal_hook::flag;
 
+pub use attach::{AttachEnd, AttachRequest, AttachedDevice, Attaching, attach, attached, detach, recover};
 pub use error::ServeError;
 pub use vhost::{VhostServing, serve_vhost};
 
@@ -34,7 +36,7 @@ use crate::modelled;
 pub use crate::modelled::ModelledError;
 use iopath_bench::export::RemoteTarget;
 use iopath_bench::model::ModelTarget;
-use iopath_bench::signals::ending_signals;
+use iopath_bench::signals::{ending_signals, leave_first_to_server};
 use iopath_bench::workload::LogSettings;
 
 /// Requests in flight at the device, for each worker.
@@ -259,6 +261,7 @@ impl Watched for Serving {
 /// A flag that the first signal sets. The second one ends the process.
 fn stop_on_signals() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
+    leave_first_to_server();
     for signal in ending_signals() {
         // The order matters: the first action ends the process if an earlier signal has set `stop`.
         let _ = flag::register_conditional_default(signal, Arc::clone(&stop));

@@ -18,13 +18,16 @@ pub(super) const PROGRAMS: &[(&str, &str)] = &[
     ("nbd-client", "nbd-client"),
     ("mkfs.ext4", "e2fsprogs"),
     ("e2fsck", "e2fsprogs"),
+    ("mkfs.xfs", "xfsprogs"),
+    ("xfs_repair", "xfsprogs"),
     ("fio", "fio"),
     ("xz", "xz-utils"),
     ("dpkg-deb", "dpkg"),
 ];
 
 /// Modules in the order in which they depend on each other.
-pub(super) const MODULES: &[&str] = &["failover", "net_failover", "virtio_net", "virtio_blk", "nbd"];
+pub(super) const MODULES: &[&str] =
+    &["failover", "net_failover", "virtio_net", "virtio_blk", "nbd", "libcrc32c", "xfs", "ublk_drv"];
 
 /// The package whose dependency is the newest kernel of this series.
 const KERNEL: &str = "linux-image-6.12-cloud-amd64";

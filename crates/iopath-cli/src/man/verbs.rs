@@ -162,6 +162,25 @@ pub(super) static VERBS: &[Verb] = &[
         ],
     ),
     verb(
+        "attach",
+        "docs/attach.md",
+        &[
+            "Makes files, block devices, modelled disks, stripes and NBD exports block devices of this machine, /dev/ublkbN, by \
+             the ublk driver of Linux 6.5 or newer, until SIGINT or SIGTERM, and prints their paths. The elevator, the page \
+             cache and the readahead of iopath are then under any file system.",
+            "A device on iopath-direct or iopath-raw survives a kill of the process: its requests wait, and --recover continues \
+             it. A device that is in use at SIGTERM waits in the same way.",
+        ],
+    ),
+    verb(
+        "detach",
+        "docs/attach.md",
+        &[
+            "Removes devices of `iopath attach`: completes their requests, flushes their targets, and ends their processes. A \
+             device that is in use is refused, unless --force is set.",
+        ],
+    ),
+    verb(
         "elevators",
         "docs/elevators.md",
         &[

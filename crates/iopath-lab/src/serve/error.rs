@@ -4,6 +4,7 @@ use iopath::OpenError;
 use iopath_log::LogError;
 use iopath_nbd::TlsError;
 use iopath_os::target::Refusal;
+use iopath_ublk::UblkError;
 use thiserror::Error;
 
 use crate::modelled::ModelledError;
@@ -43,6 +44,18 @@ pub enum ServeError {
     /// A disk of a virtual machine has one target.
     #[error("{0} targets for one disk; start a server for each, or name one target")]
     OneDisk(usize),
+    /// A block device.
+    #[error(transparent)]
+    Ublk(#[from] UblkError),
+    /// A device whose target is in no record.
+    #[error("the target of device {0} is not known; name it: iopath attach --recover {0} TARGET")]
+    NoTarget(u32),
+    /// A path or target that keeps completed writes in memory, for a device that must not lose them.
+    #[error("device {0} needs a target on iopath-direct or iopath-raw: others lose completed writes with their server")]
+    Volatile(u32),
+    /// Something that is not a block device of iopath.
+    #[error("{0} is not a device of iopath; name it by its number or as /dev/ublkbN")]
+    NoDevice(String),
     /// The request log.
     #[error(transparent)]
     Log(LogError),
@@ -80,6 +93,7 @@ impl ServeError {
         match self {
             Self::TwoPlaces
             | Self::OneDisk(_)
+            | Self::NoDevice(_)
             | Self::SameName(_)
             | Self::LongName(_)
             | Self::Names { .. } => true,
@@ -89,6 +103,9 @@ impl ServeError {
             | Self::Modelled(_)
             | Self::Listen { .. }
             | Self::Inherited(_)
+            | Self::Ublk(_)
+            | Self::NoTarget(_)
+            | Self::Volatile(_)
             | Self::Log(_)
             | Self::Tls(_)
             | Self::Server(_) => false,

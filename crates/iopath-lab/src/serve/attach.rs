@@ -1,0 +1,302 @@
+//! Targets as block devices of the kernel: opens them, starts or continues their devices, and stops them on a signal. A
+//! record of each device (`attach/record.rs`) names its target for the next server. The device itself: `iopath-ublk`.
+
+mod record;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use iopath::{IoMode, Volume};
+use iopath_core::elevator::ElevatorSpec;
+use iopath_nbd::ServeTotals;
+use iopath_ublk::{DeviceInfo, Devices, UblkEnd, UblkError, UblkOptions, UblkServer};
+
+use super::watch::{Watched, watch};
+use super::{ServeError, ServeMode, ServeRates, ServeRequest, open, options_of, service, stop_on_signals};
+use crate::modelled;
+use iopath_bench::model::ModelTarget;
+use record::Record;
+
+/// Longest time without progress at the end.
+const STOP_LIMIT: Duration = Duration::from_secs(40);
+
+/// Requests of a queue. The kernel keeps further ones.
+const DEPTH: u16 = 128;
+
+/// The devices of the driver.
+const DEVICES: &str = "/sys/class/ublk-char";
+
+/// Targets that become block devices.
+#[derive(Clone, Debug)]
+pub struct AttachRequest {
+    /// Files, block devices, models (`model:NAME`), stripes and NBD URIs: a device for each.
+    pub targets: Vec<PathBuf>,
+    /// The path of the I/O.
+    pub mode: ServeMode,
+    /// The elevator.
+    pub elevator: Option<ElevatorSpec>,
+    /// Bytes of the page cache.
+    pub cache_bytes: Option<u64>,
+    /// Whether the devices can be written.
+    pub is_writable: bool,
+    /// Accepts a device with a signature.
+    pub overwrite: bool,
+    /// Accepts a target that another program has locked, and does not lock it.
+    pub is_shared: bool,
+    /// Queues, each with a thread; `None` for one for each processor, or one if their requests are ordered.
+    pub queues: Option<u16>,
+    /// The number of the first device; `None` for any.
+    pub device: Option<u32>,
+}
+
+/// The devices of a process.
+#[derive(Debug)]
+pub struct Attaching {
+    running: Mutex<Running>,
+    /// Set by the first signal.
+    stop: Arc<AtomicBool>,
+    /// The paths of the block devices.
+    pub paths: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+struct Running {
+    servers: Vec<UblkServer>,
+    /// The work of the servers that have ended.
+    ended: ServeTotals,
+    messages: Vec<String>,
+    left: Vec<u32>,
+    error: Option<UblkError>,
+}
+
+/// The end of all devices.
+#[derive(Clone, Debug)]
+pub struct AttachEnd {
+    /// Counters since the start.
+    pub totals: ServeTotals,
+    /// Devices that are in use and wait for another server.
+    pub left: Vec<u32>,
+    /// Messages since the last report.
+    pub messages: Vec<String>,
+}
+
+/// A device of iopath.
+#[derive(Clone, Debug)]
+pub struct AttachedDevice {
+    /// The state in the driver.
+    pub info: DeviceInfo,
+    /// The target, if there is a record of it.
+    pub target: Option<PathBuf>,
+}
+
+/// Opens the targets and starts a device for each.
+///
+/// # Errors
+/// [`ServeError`]: there is no driver, or a target cannot be opened.
+pub fn attach(request: &AttachRequest) -> Result<Attaching, ServeError> {
+    // Before the targets are opened: a missing driver is the first thing to know.
+    drop(Devices::open()?);
+    let stop = stop_on_signals();
+    let mut attaching = Attaching { running: Mutex::default(), stop, paths: Vec::new() };
+    for (number, target) in request.targets.iter().enumerate() {
+        let device = request.device.map(|first| first + number as u32);
+        let server = volume_of(request, target)
+            .and_then(|(volume, is_modelled)| {
+                let options = options(request, device, volume, is_modelled);
+                Ok(UblkServer::start(options)?)
+            })
+            .inspect_err(|_| attaching.abandon())?;
+        attaching.add(server, request, target);
+    }
+    attaching.announce();
+    Ok(attaching)
+}
+
+/// Continues a device whose server has ended: with the target and options of its record, or those of the request.
+///
+/// # Errors
+/// [`ServeError`]: there is no driver, the device does not wait for a server, or the target is not that of the device.
+pub fn recover(device: u32, request: &AttachRequest) -> Result<Attaching, ServeError> {
+    drop(Devices::open()?);
+    let stop = stop_on_signals();
+    let recorded = || Record::load(device).and_then(|record| record.request());
+    let request = match request.targets.len() {
+        0 => recorded().ok_or(ServeError::NoTarget(device))?,
+        1 => request.clone(),
+        count => return Err(ServeError::OneDisk(count)),
+    };
+    let (volume, is_modelled) = volume_of(&request, &request.targets[0])?;
+    let options = options(&request, None, volume, is_modelled);
+    // The kernel keeps the promise of the device: the next end of its server must not lose a write either.
+    if !options.is_recoverable {
+        return Err(ServeError::Volatile(device));
+    }
+    let server = UblkServer::recover(device, options)?;
+    let mut attaching = Attaching { running: Mutex::default(), stop, paths: Vec::new() };
+    attaching.add(server, &request, &request.targets[0]);
+    attaching.announce();
+    Ok(attaching)
+}
+
+/// The devices of iopath.
+///
+/// # Errors
+/// [`ServeError::Ublk`]: there is no driver, or no permission.
+pub fn attached() -> Result<Vec<AttachedDevice>, ServeError> {
+    let mut devices = Devices::open()?;
+    let mut found = Vec::new();
+    for entry in fs::read_dir(DEVICES).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix("ublkc")?.parse().ok());
+        let Some(device) = number else { continue };
+        match devices.info(device) {
+            Ok(info) if info.is_ours => {
+                let target = Record::load(device).map(|record| record.target);
+                found.push(AttachedDevice { info, target });
+            }
+            Ok(_) | Err(UblkError::Missing(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    found.sort_by_key(|attached| attached.info.device);
+    Ok(found)
+}
+
+/// Stops and removes a device, by its number or path, after its requests and the flush of its target.
+///
+/// # Errors
+/// [`ServeError::Ublk`]: it is in use, unless forced. [`ServeError::NoDevice`].
+pub fn detach(device: &str, is_forced: bool) -> Result<u32, ServeError> {
+    let name = device.strip_prefix("/dev/").unwrap_or(device);
+    let number = name.strip_prefix("ublkb").or_else(|| name.strip_prefix("ublkc")).unwrap_or(name);
+    let number = number.parse().map_err(|_| ServeError::NoDevice(device.to_owned()))?;
+    iopath_ublk::detach(number, is_forced, STOP_LIMIT)?;
+    Record::remove(number);
+    Ok(number)
+}
+
+impl Attaching {
+    /// Serves until SIGINT, SIGTERM or SIGHUP, or until all devices are detached. Requests in flight complete, and the
+    /// targets are flushed. A second signal ends the process at once. `report` is called every second, with messages.
+    ///
+    /// # Errors
+    /// [`ServeError::Ublk`]: requests that did not complete, or the flush.
+    pub fn run(self, report: impl FnMut(&ServeRates, &[String])) -> Result<AttachEnd, ServeError> {
+        watch(&self, report);
+        let mut running = self.running.into_inner().unwrap_or_else(PoisonError::into_inner);
+        running.stop(|_| true);
+        match running.error {
+            Some(error) => Err(error.into()),
+            None => Ok(AttachEnd { totals: running.ended, left: running.left, messages: running.messages }),
+        }
+    }
+
+    fn add(&mut self, server: UblkServer, request: &AttachRequest, target: &Path) {
+        let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let device = server.info().device;
+        if let Err(error) = Record::of(request, target).store(device) {
+            let message =
+                format!("cannot record the target of device {device}, which --recover needs: {error}");
+            running.messages.push(message);
+        }
+        self.paths.push(server.path());
+        running.servers.push(server);
+    }
+
+    fn announce(&self) {
+        service::is_ready(&format!("serving {}", self.paths.join(" ")));
+    }
+
+    /// Removes the devices that were started before one that was not.
+    fn abandon(&mut self) {
+        self.running.get_mut().unwrap_or_else(PoisonError::into_inner).stop(|_| true);
+    }
+}
+
+impl Running {
+    /// Stops the servers that are to end.
+    fn stop(&mut self, is_to_end: impl Fn(&UblkServer) -> bool) {
+        for server in self.servers.extract_if(.., |server| is_to_end(server)) {
+            let (device, totals) = (server.info().device, server.totals());
+            self.ended.requests += totals.requests;
+            self.ended.bytes += totals.bytes;
+            self.messages.extend(server.take_messages());
+            match server.stop() {
+                Ok(UblkEnd::Removed) => Record::remove(device),
+                Ok(UblkEnd::Left) => self.left.push(device),
+                Err(error) => self.error = Some(error),
+            }
+        }
+    }
+}
+
+impl Watched for Attaching {
+    /// A device that was detached is removed at once, because `detach` waits for it.
+    fn is_to_end(&self) -> bool {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.stop(UblkServer::has_ended);
+        running.servers.is_empty() || self.stop.load(Ordering::Acquire)
+    }
+
+    fn totals(&self) -> ServeTotals {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut totals = ServeTotals { connections: running.servers.len() as u32, ..running.ended };
+        for server in running.servers.iter().map(UblkServer::totals) {
+            totals.requests += server.requests;
+            totals.bytes += server.bytes;
+        }
+        totals
+    }
+
+    fn take_messages(&self) -> Vec<String> {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut messages = std::mem::take(&mut running.messages);
+        messages.extend(running.servers.iter().flat_map(UblkServer::take_messages));
+        messages
+    }
+}
+
+/// The volume of a target, and whether it is a model.
+fn volume_of(request: &AttachRequest, target: &Path) -> Result<(Volume, bool), ServeError> {
+    let request = ServeRequest {
+        targets: Vec::new(),
+        names: Vec::new(),
+        listen: None,
+        tls: None,
+        mode: request.mode,
+        elevator: request.elevator.clone(),
+        cache_bytes: request.cache_bytes,
+        is_writable: request.is_writable,
+        overwrite: request.overwrite,
+        is_shared: request.is_shared,
+        log: None,
+        threads: None,
+        connections_max: None,
+        exits_with_parent: false,
+    };
+    match ModelTarget::find(target).map_err(|error| ServeError::Model(Box::new(error)))? {
+        None => Ok((open(target, &request)?, false)),
+        Some(model) => Ok((modelled::open(&model, options_of(&request))?, true)),
+    }
+}
+
+fn options(request: &AttachRequest, device: Option<u32>, volume: Volume, is_modelled: bool) -> UblkOptions {
+    let cpus = thread::available_parallelism().map_or(1, |count| count.get().min(8) as u16);
+    // Each queue has an elevator of its own.
+    let is_ordered = request.elevator.as_ref().is_some_and(|elevator| elevator.to_string() != "none");
+    let queues = request.queues.unwrap_or(if is_modelled || is_ordered { 1 } else { cpus });
+    UblkOptions {
+        volume,
+        is_writable: request.is_writable,
+        queues,
+        depth: DEPTH,
+        device,
+        // Otherwise completed writes may be in the memory of the server only.
+        is_recoverable: request.mode.0 != IoMode::Buffered && !is_modelled,
+        stop_limit: STOP_LIMIT,
+    }
+}
