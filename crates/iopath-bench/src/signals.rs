@@ -114,8 +114,8 @@ impl Drop for Interruption {
     }
 }
 
-/// Leaves the first signal to a server, which registers a handler of its own and ends in order. A second signal ends the
-/// process.
+/// Leaves the first signal to a server, which registers a handler of its own and ends in order. A second signal ends
+/// the process.
 pub fn leave_first_to_server() {
     IS_SERVING.store(true, Ordering::SeqCst);
 }
