@@ -57,6 +57,11 @@ pub enum UblkError {
          (iopath-buffered, a model), or it has no privileges; remove it with `iopath detach {0}`"
     )]
     NotRecoverable(u32),
+    /// A path or target that keeps completed writes in memory, for a device that must not lose them.
+    #[error(
+        "device {0} needs a target on iopath-direct or iopath-raw: others lose completed writes with their server"
+    )]
+    Volatile(u32),
     /// A device that does not wait for a server.
     #[error(
         "device {device} is {state} and does not wait for a server; only one whose server has ended does"

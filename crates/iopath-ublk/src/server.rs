@@ -111,6 +111,10 @@ impl UblkServer {
     pub fn recover(device: u32, options: UblkOptions) -> Result<Self, UblkError> {
         let mut devices = Devices::open()?;
         let info = waiting(&mut devices, device)?;
+        // The promise of the device to the kernel: the next end of its server must not lose a write either.
+        if !options.is_recoverable {
+            return Err(UblkError::Volatile(device));
+        }
         let params = Params::new(&options.volume, options.is_writable, info.buffer_bytes);
         let expected = devices.params(&info)?;
         let properties = [

@@ -130,12 +130,7 @@ pub fn recover(device: u32, request: &AttachRequest) -> Result<Attaching, ServeE
         count => return Err(ServeError::OneDisk(count)),
     };
     let (volume, is_modelled) = volume_of(&request, &request.targets[0])?;
-    let options = options(&request, None, volume, is_modelled);
-    // The kernel keeps the promise of the device: the next end of its server must not lose a write either.
-    if !options.is_recoverable {
-        return Err(ServeError::Volatile(device));
-    }
-    let server = UblkServer::recover(device, options)?;
+    let server = UblkServer::recover(device, options(&request, None, volume, is_modelled))?;
     let mut attaching = Attaching { running: Mutex::default(), stop, paths: Vec::new() };
     attaching.add(server, &request, &request.targets[0]);
     attaching.announce();

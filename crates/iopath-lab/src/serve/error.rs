@@ -50,9 +50,6 @@ pub enum ServeError {
     /// A device whose target is in no record.
     #[error("the target of device {0} is not known; name it: iopath attach --recover {0} TARGET")]
     NoTarget(u32),
-    /// A path or target that keeps completed writes in memory, for a device that must not lose them.
-    #[error("device {0} needs a target on iopath-direct or iopath-raw: others lose completed writes with their server")]
-    Volatile(u32),
     /// Something that is not a block device of iopath.
     #[error("{0} is not a device of iopath; name it by its number or as /dev/ublkbN")]
     NoDevice(String),
@@ -105,7 +102,6 @@ impl ServeError {
             | Self::Inherited(_)
             | Self::Ublk(_)
             | Self::NoTarget(_)
-            | Self::Volatile(_)
             | Self::Log(_)
             | Self::Tls(_)
             | Self::Server(_) => false,
