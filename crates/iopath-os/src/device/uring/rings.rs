@@ -1,8 +1,11 @@
 //! Rings that closed devices have left, for later devices of the same size: to set up a ring takes several system calls
-//! and mappings. A ring in the pool has no file, no buffers, and nothing in flight.
+//! and mappings. A ring in the pool has no file, no buffers, and nothing in flight. A process that forks off keeps none of
+//! them: their memory is not mapped there, and the kernel's ring is that of the parent.
 
 use std::fmt;
+use std::mem;
 use std::os::fd::AsRawFd;
+use std::process;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use io_uring::IoUring;
@@ -21,11 +24,18 @@ const NO_FILE: i32 = -1;
 #[derive(Clone, Default)]
 pub struct RingPool {
     left: Arc<Mutex<Vec<Left>>>,
+    on_ring: Option<OnRing>,
 }
+
+/// Is called when a ring has come.
+type OnRing = Arc<dyn Fn() + Send + Sync>;
 
 /// A ring in the pool.
 struct Left {
-    ring: IoUring,
+    /// Taken once.
+    ring: Option<IoUring>,
+    /// The process that made it.
+    process: u32,
     /// The entries that were requested for it.
     entries: u32,
     since: Instant,
@@ -37,7 +47,31 @@ impl fmt::Debug for RingPool {
     }
 }
 
+impl Left {
+    fn new(ring: IoUring, entries: u32) -> Self {
+        Self { ring: Some(ring), process: process::id(), entries, since: clock::now() }
+    }
+
+    fn is_ours(&self) -> bool {
+        self.process == process::id()
+    }
+}
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        if !self.is_ours() {
+            // To unmap its memory would unmap what lies at these addresses now.
+            mem::forget(self.ring.take());
+        }
+    }
+}
+
 impl RingPool {
+    /// An empty pool, which calls `on_ring` when a ring has come.
+    pub fn new(on_ring: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { on_ring: Some(Arc::new(on_ring)), ..Self::default() }
+    }
+
     /// The number of rings.
     pub fn len(&self) -> usize {
         self.lock().len()
@@ -65,7 +99,7 @@ impl RingPool {
     pub(super) fn take(&self, entries: u32, file: &impl AsRawFd) -> Option<IoUring> {
         let mut left = self.lock();
         let place = left.iter().rposition(|ring| ring.entries == entries)?;
-        let mut ring = left.remove(place).ring;
+        let mut ring = left.remove(place).ring.take()?;
         drop(left);
         assert!(is_empty(&mut ring), "a ring of the pool is in use");
         ring.submitter().register_files_update(0, &[file.as_raw_fd()]).is_ok().then_some(ring)
@@ -80,12 +114,19 @@ impl RingPool {
         }
         let mut left = self.lock();
         if left.len() < RINGS_MAX {
-            left.push(Left { ring, entries, since: clock::now() });
+            left.push(Left::new(ring, entries));
+        }
+        drop(left);
+        if let Some(on_ring) = &self.on_ring {
+            on_ring();
         }
     }
 
+    /// The rings of this process.
     fn lock(&self) -> MutexGuard<'_, Vec<Left>> {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        left.retain(Left::is_ours);
+        left
     }
 }
 
@@ -97,10 +138,12 @@ fn is_empty(ring: &mut IoUring) -> bool {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
     use iopath_core::{BlockDevice, Extent, Io, Limits, Memory, Op, Tag};
 
-    use super::super::{AnyThread, Uring, UringConfig};
+    use super::super::{AnyThread, Uring, UringConfig, entries};
     use super::*;
     use crate::aligned::AlignedBuf;
     use crate::device::{Notifier, RealDevice};
@@ -182,6 +225,58 @@ mod tests {
         let registered = Uring::<AnyThread>::try_new(scratch(1), &limits, &config, Some(&rings));
         drop(registered.map_err(|refused| refused.source));
         assert_eq!(rings.len(), 0, "registered buffers");
+    }
+
+    #[test]
+    fn a_process_that_forks_off_gets_no_ring_of_its_parent() {
+        let rings = RingPool::default();
+        let Some(device) = open(scratch(1), 8, &rings) else { return };
+        drop(device);
+        let (first, second) = (scratch(2), scratch(3));
+        // SAFETY: the child needs no other thread of this process: it takes no lock that one may hold, the C library
+        // makes its allocator usable, and it ends by `_exit`.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0, "{}", std::io::Error::last_os_error());
+        if child == 0 {
+            // SAFETY: a panic may wait for the lock of stderr, which another thread held.
+            unsafe { libc::alarm(60) };
+            let of_child = || {
+                assert!(rings.take(entries(8, false), &*first).is_none());
+                assert!(rings.is_empty() && rings.close_older(Duration::ZERO, clock::now()).is_none());
+                for (file, byte) in [(&first, 2), (&second, 3)] {
+                    let mut device = open(Arc::clone(file), 8, &rings).unwrap();
+                    read(&mut device, byte);
+                    drop(device);
+                    assert_eq!(rings.len(), 1, "its own ring");
+                }
+            };
+            let ended = catch_unwind(AssertUnwindSafe(of_child));
+            // SAFETY: no destructor of the parent may run here.
+            unsafe { libc::_exit(i32::from(ended.is_err())) };
+        }
+        let mut status = -1;
+        // SAFETY: the status is valid for the call.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "the child has ended with this status");
+        assert_eq!(rings.len(), 1);
+        let mut device = open(scratch(4), 8, &rings).unwrap();
+        assert_eq!(rings.len(), 0);
+        read(&mut device, 4);
+    }
+
+    #[test]
+    fn the_owner_of_a_pool_is_told_of_each_ring() {
+        let told = Arc::new(AtomicU32::new(0));
+        let rings = RingPool::new({
+            let told = Arc::clone(&told);
+            move || _ = told.fetch_add(1, Relaxed)
+        });
+        for count in 1..3 {
+            let Some(device) = open(scratch(1), 2, &rings) else { return };
+            assert_eq!(told.load(Relaxed), count - 1);
+            drop(device);
+            assert_eq!(told.load(Relaxed), count);
+        }
     }
 
     #[test]
