@@ -15,6 +15,15 @@ pub(crate) struct Answers {
     known: Mutex<Vec<(Filesystem, bool)>>,
 }
 
+/// An answer of a file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Answer {
+    /// All files of its filesystem give it.
+    OfFilesystem(bool),
+    /// Another file, or the same one later, may give another.
+    OfFile(bool),
+}
+
 /// Identifies a mounted filesystem. The number of its device alone can be that of another one later.
 #[derive(Debug, PartialEq, Eq)]
 struct Filesystem {
@@ -30,19 +39,28 @@ impl Answers {
 
     /// The answer for the filesystem of `file`, from `ask` if it is not known. A block device is asked each time: its
     /// driver decides.
-    pub(crate) fn of(&self, file: &File, ask: impl FnOnce() -> bool) -> bool {
+    pub(crate) fn of(&self, file: &File, ask: impl FnOnce() -> Answer) -> bool {
         let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(filesystem) = Filesystem::of(file) else { return ask() };
+        let Some(filesystem) = Filesystem::of(file) else { return ask().is_yes() };
         if let Some((_, answer)) = known().iter().find(|(known, _)| *known == filesystem) {
             return *answer;
         }
-        let answer = ask();
+        let answer = match ask() {
+            Answer::OfFilesystem(answer) => answer,
+            Answer::OfFile(answer) => return answer,
+        };
         let mut known = known();
         if known.len() == FILESYSTEMS_MAX {
             known.clear();
         }
         known.push((filesystem, answer));
         answer
+    }
+}
+
+impl Answer {
+    const fn is_yes(self) -> bool {
+        matches!(self, Self::OfFilesystem(true) | Self::OfFile(true))
     }
 }
 
@@ -66,8 +84,10 @@ mod tests {
     fn files_of_one_filesystem_have_one_answer_and_a_device_has_its_own() {
         let [first, second] = [(), ()].map(|()| tempfile::tempfile().unwrap());
         let answers = Answers::new();
-        assert!(answers.of(&first, || true) && answers.of(&second, || unreachable!("it is known")));
+        assert!(!answers.of(&first, || Answer::OfFile(false)), "that of the file alone");
+        let answer = Answer::OfFilesystem;
+        assert!(answers.of(&first, || answer(true)) && answers.of(&second, || unreachable!("it is known")));
         let device = File::open("/dev/null").unwrap();
-        assert!(answers.of(&device, || true) && !answers.of(&device, || false));
+        assert!(answers.of(&device, || answer(true)) && !answers.of(&device, || answer(false)));
     }
 }

@@ -11,7 +11,7 @@ use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-use crate::answers::Answers;
+use crate::answers::{Answer, Answers};
 
 /// Properties of a target that the caller has discovered.
 #[derive(Debug, Clone, Copy)]
@@ -132,11 +132,16 @@ fn takes_holes(file: &fs::File, bytes: u64) -> bool {
     KNOWN.of(file, || asks_holes(file, bytes))
 }
 
-fn asks_holes(file: &fs::File, bytes: u64) -> bool {
+fn asks_holes(file: &fs::File, bytes: u64) -> Answer {
     const BEYOND: u64 = 1 << 20;
     let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    let refused = rustix::fs::fallocate(file, mode, bytes.next_multiple_of(BEYOND) + BEYOND, 4096);
-    !matches!(refused, Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM | Errno::NODEV))
+    match rustix::fs::fallocate(file, mode, bytes.next_multiple_of(BEYOND) + BEYOND, 4096) {
+        Ok(()) => Answer::OfFilesystem(true),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV) => Answer::OfFilesystem(false),
+        // The file is immutable, append-only or sealed.
+        Err(Errno::PERM) => Answer::OfFile(false),
+        Err(_) => Answer::OfFile(true),
+    }
 }
 
 /// The `queue` directory of the disk with this block device number, or of the disk of this partition.

@@ -10,7 +10,7 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use super::Engine;
 use super::probe::Comparison;
 use crate::aligned::AlignedBuf;
-use crate::answers::Answers;
+use crate::answers::{Answer, Answers};
 use crate::device::{Refused, Stage};
 
 /// The engine in use differs from the requested engine, or supports only a part of it. Displays as one line for the
@@ -147,11 +147,14 @@ pub(super) fn refuses_nowait(file: &File, limits: &Limits) -> bool {
 }
 
 /// The kernel refuses before it reads; otherwise one block is read and discarded.
-fn asks_nowait(file: &File, limits: &Limits) -> bool {
+fn asks_nowait(file: &File, limits: &Limits) -> Answer {
     let bytes = limits.logical_block_bytes.max(limits.memory_align_bytes);
-    let Ok(mut block) = AlignedBuf::new(bytes as usize) else { return false };
-    let read = preadv2(file, &mut [IoSliceMut::new(&mut block)], 0, ReadWriteFlags::NOWAIT);
-    matches!(read, Err(Errno::OPNOTSUPP))
+    let Ok(mut block) = AlignedBuf::new(bytes as usize) else { return Answer::OfFile(false) };
+    match preadv2(file, &mut [IoSliceMut::new(&mut block)], 0, ReadWriteFlags::NOWAIT) {
+        Err(Errno::OPNOTSUPP) => Answer::OfFilesystem(true),
+        Ok(_) | Err(Errno::AGAIN) => Answer::OfFilesystem(false),
+        Err(_) => Answer::OfFile(false),
+    }
 }
 
 #[cfg(test)]
