@@ -11,6 +11,8 @@ use iopath_core::readahead::ReadaheadConfig;
 use super::arena::Arena;
 use super::state::{DeviceFrames, State};
 use super::{Buffered, BufferedConfig};
+use crate::clock;
+use crate::device::{WaitError, Watch};
 
 /// The pages that a cache left ([`Buffered::keep`]), with their memory. All are clean, and on the medium.
 pub struct KeptPages {
@@ -43,7 +45,9 @@ impl Buffered {
         let shared = Arc::into_inner(shared)?;
         let made_for = shared.made_for;
         // An error: a thread has panicked in the cache.
-        let (path, arena) = shared.state.into_inner().ok()?.into_pages()?;
+        let mut state = shared.state.into_inner().ok()?;
+        state.end_io(&*shared.watch);
+        let (path, arena) = state.into_pages()?;
         Some(KeptPages { path, arena, made_for })
     }
 }
@@ -94,6 +98,27 @@ impl MadeFor {
 }
 
 impl State {
+    /// Waits for I/O that no caller waits for: readahead. The drop of the device would wait for it as well, and lose the
+    /// pages and the ring.
+    fn end_io(&mut self, watch: &dyn Watch) {
+        while self.broken.is_none() && self.has_bios() {
+            let before = self.reaped;
+            let now = clock::now();
+            self.reap(now);
+            if self.reaped != before {
+                continue;
+            }
+            let due = self.reap_timeout().map(|due| due.saturating_since(now));
+            if !self.has_io() && due.is_none() {
+                // Nothing announces an end.
+                return;
+            }
+            if let Err(WaitError { source }) = watch.wait(due) {
+                self.broken = Some(source.raw_os_error().unwrap_or_default());
+            }
+        }
+    }
+
     /// The pages, if no caller, no I/O and no unflushed write needs the device any more. Closes the device.
     fn into_pages(self) -> Option<(BufferedPath<DeviceFrames>, Arc<Arena>)> {
         let has_callers = !(self.waiters.is_empty() && self.owners.is_empty() && self.commands.is_empty());

@@ -183,6 +183,11 @@ impl State {
         self.runner.needs_reaping()
     }
 
+    /// Whether the queue has I/O, in flight or held back by the elevator.
+    pub(super) fn has_bios(&self) -> bool {
+        self.runner.in_flight() > 0
+    }
+
     /// The time at which [`State::reap`] is due without a completion of the device.
     pub(super) fn reap_timeout(&self) -> Option<Instant> {
         self.runner.poll_timeout()
