@@ -5,23 +5,29 @@ mod keeper;
 mod kept;
 mod life;
 mod share;
+mod writer;
 
-use iopath_os::target::{DeviceNumber, FileId, KnownFilesystems, Target, TargetError};
+use iopath_os::target::{DeviceNumber, KnownFilesystems, Target, TargetError};
 use iopath_os::{Buffered, BufferedConfig, CacheBudget, Demand, Engine, Fallback, KeptPages, RingPool};
 use keeper::Notifier;
 use kept::{Evicted, KeptCaches};
 pub(crate) use life::Life;
 use share::Share;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+pub(crate) use writer::Writer;
+use writer::Writers;
 
 /// The minimum of a cache, in pages: some are at the device, others in use by readers and writers.
 const PAGES_MIN: u64 = 16;
 
 /// A cache that no call has used for this many rounds of a division is idle.
 const IDLE_ROUNDS: u32 = 50;
+
+/// The part of the memory of closed volumes that a new cache counts as free.
+const KEPT_PART: u64 = 4;
 
 /// Memory for the page caches of any number of volumes ([`Options::context`](crate::Options::context)).
 ///
@@ -111,26 +117,16 @@ struct Members {
     budget_bytes: u64,
     caches: BTreeMap<u64, Cache>,
     kept: KeptCaches,
-    /// The files of `caches`.
-    files: HashMap<FileId, Users>,
+    writers: Writers,
     reopened: u64,
     next: u64,
     has_keeper: bool,
-}
-
-/// The caches on one file.
-#[derive(Debug, Default)]
-struct Users {
-    count: usize,
-    /// There were several at some time. Any of them may have written to the file.
-    were_several: bool,
 }
 
 #[derive(Debug)]
 struct Cache {
     page_bytes: u32,
     budget_bytes: u64,
-    file: Option<FileId>,
     /// `None` while the cache is being opened or closed.
     budget: Option<CacheBudget>,
     /// The last count of its uses.
@@ -164,12 +160,14 @@ impl Context {
     /// budget that each cache has had.
     pub fn new(memory_bytes: u64) -> Self {
         let members = Members { memory_bytes, ..Members::default() };
+        let notifier = Arc::<Notifier>::default();
+        let ring_notifier = Arc::clone(&notifier);
         let shared = Shared {
             filesystems: KnownFilesystems::default(),
             engines: Mutex::default(),
-            notifier: Arc::default(),
+            notifier,
             members: Arc::new(Mutex::new(members)),
-            rings: RingPool::default(),
+            rings: RingPool::new(move || ring_notifier.watch_rings()),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -178,15 +176,16 @@ impl Context {
     /// None unless set. They take memory that no open volume needs, and the longest closed volume loses its pages
     /// first.
     ///
-    /// Pages are kept of regular files on ext4, XFS and btrfs whose bytes are on the medium (Linux 6.1). A volume gets
-    /// the pages if its options of the cache are the same and the file is unchanged: the same inode, time of birth,
+    /// Pages are kept of regular files on ext4, XFS, and btrfs where statx reports direct I/O (Linux 6.1), whose bytes
+    /// are on the medium. A volume gets the pages if its options of the cache are the same and the file is unchanged: the same inode, time of birth,
     /// length, mtime and ctime. No descriptor stays open.
     ///
     /// - A volume that has only read must have found the file unchanged for two seconds when it opened its cache, or be
     ///   open with [`Options::lock`](crate::Options::lock). Without a lock, it does not notice a single write call of
     ///   another program that began before these two seconds and ends after the open.
-    /// - A volume that has written must be open with a lock, and no other volume of the context on the file. Writes
-    ///   of programs that ignore the lock are not noticed while it is open.
+    /// - A volume that has written must be open with a lock, and no other writable volume of the context on the file,
+    ///   whatever its mode, also as a member of a stripe or below a mapping. Writes of programs that ignore the lock are
+    ///   not noticed while it is open.
     ///
     /// Changes of the file after the close are noticed, also through `mmap`, by rename and by `utimensat`.
     ///
@@ -242,31 +241,27 @@ impl Context {
         self.lock().kept.is_on()
     }
 
-    /// Reserves memory for a cache that uses at most `bytes_max`, on `file` if it is one. Returns also the pages that
-    /// are kept for it.
+    /// Reserves memory for a cache that uses at most `bytes_max`. Returns also the pages that are kept for it.
     pub(crate) fn join(
         &self,
         config: &BufferedConfig,
         bytes_max: u64,
-        file: Option<FileId>,
         mut life: Option<Life>,
     ) -> (Member, Option<KeptPages>) {
         let page_bytes = config.cache.page_bytes;
         let mut members = self.lock();
         let number = members.next;
         members.next += 1;
-        let file = life.as_ref().map(|life| life.opened().id()).or(file);
-        let cache = Cache { page_bytes, budget_bytes: 0, file, budget: None, activity: 0, idle_rounds: 0 };
+        let cache = Cache { page_bytes, budget_bytes: 0, budget: None, activity: 0, idle_rounds: 0 };
         members.caches.insert(number, cache);
-        if let Some(file) = file {
-            members.open_file(file);
-        }
         let (kept, evicted) = match &mut life {
             Some(life) => members.take_kept(life, config),
             None => (None, Evicted::default()),
         };
-        // Half of the rest, so that the next cache can grow at once, too.
-        let half = members.memory_bytes.saturating_sub(members.budget_bytes + members.kept.bytes()) / 2;
+        // Half of the rest, so that the next cache can grow at once, too. A part of the kept memory counts as rest:
+        // otherwise new caches would begin with the minimum as soon as kept pages fill the memory.
+        let not_free = members.budget_bytes + members.kept.bytes() - members.kept.bytes() / KEPT_PART;
+        let half = members.memory_bytes.saturating_sub(not_free) / 2;
         let kept_bytes = kept.as_ref().map_or(0, KeptPages::bytes);
         let bytes = half.max(kept_bytes).min(bytes_max).max(members.min_bytes(page_bytes));
         members.set_budget(number, bytes);
@@ -326,8 +321,7 @@ impl Member {
         // After the last I/O of the cache.
         let Some(closed) = life.end(&pages) else { return };
         let mut members = self.context.lock();
-        let is_alone = members.files.get(&closed.version.id()).is_some_and(|users| !users.were_several);
-        if closed.is_changed && !is_alone {
+        if closed.is_changed && !members.writers.is_alone(closed.version.id()) {
             return;
         }
         // Before the pages: then their memory is reserved once.
@@ -350,10 +344,6 @@ impl Member {
 impl Drop for Member {
     fn drop(&mut self) {
         self.context.lock().remove(self.number);
-        let Shared { notifier, rings, .. } = &*self.context.shared;
-        if !rings.is_empty() {
-            notifier.watch_rings();
-        }
     }
 }
 
@@ -403,13 +393,6 @@ impl Members {
         }
     }
 
-    /// A cache on a file is being opened.
-    fn open_file(&mut self, file: FileId) {
-        let users = self.files.entry(file).or_default();
-        users.count += 1;
-        users.were_several |= users.count > 1;
-    }
-
     /// The pages that are kept for a cache.
     fn take_kept(&mut self, life: &mut Life, config: &BufferedConfig) -> (Option<KeptPages>, Evicted) {
         let (kept, evicted) = self.kept.take(life.opened(), config);
@@ -424,14 +407,6 @@ impl Members {
     fn remove(&mut self, number: u64) {
         let Some(cache) = self.caches.remove(&number) else { return };
         self.budget_bytes -= cache.budget_bytes;
-        if let Some(file) = cache.file
-            && let Some(users) = self.files.get_mut(&file)
-        {
-            users.count -= 1;
-            if users.count == 0 {
-                self.files.remove(&file);
-            }
-        }
     }
 
     /// Evicts pages of closed volumes, so that all caches have no more than the memory.

@@ -5,14 +5,14 @@ pub(crate) mod cache;
 pub(crate) mod stripe;
 pub(crate) mod threading;
 
-use crate::context::{EngineKey, KnownEngine};
+use crate::context::{EngineKey, KnownEngine, Writer};
 use crate::error::OpenError;
 use crate::options::{IoMode, Options};
 use crate::queues::{Devices, OpenDevice, Opened, Queue, Shape, SharedDevice, Tuning};
 use iopath_core::elevator::ElevatorSpec;
 use iopath_core::{Limits, QueueConfig, SECTOR_BYTES, StripeConfig};
 use iopath_os::target::guard::Contents;
-use iopath_os::target::{self, DioAlignment, Kind, Target, open_exclusive};
+use iopath_os::target::{self, DioAlignment, FileId, Kind, Target, open_exclusive};
 use iopath_os::{
     BufferPool, EngineConfig, Fallback, Faulty, FileMap, Geometry, Mapped, MemoryDisk, REQUEST_BYTES,
     RealDevice, Remote, Runner, StripedError, Timed, limits_of,
@@ -55,6 +55,21 @@ pub(crate) enum Backing {
 pub(crate) struct MappedOn {
     pub(crate) below: Box<Backing>,
     pub(crate) file: FileMap,
+}
+
+impl Backing {
+    /// The regular files with its bytes.
+    fn regular_files(&self) -> Vec<FileId> {
+        let id = |file: &File| {
+            file.metadata().ok().filter(std::fs::Metadata::is_file).map(|about| FileId::from(&about))
+        };
+        match self {
+            Self::File(file) => id(file).into_iter().collect(),
+            Self::Stripe(members) => members.files().filter_map(id).collect(),
+            Self::Mapped(mapped) => mapped.below.regular_files(),
+            Self::Memory(_) | Self::Remote(_) => Vec::new(),
+        }
+    }
 }
 
 /// A device and the name of its engine.
@@ -263,6 +278,14 @@ impl Source {
             self.options.engine,
             self.depth(),
         ))
+    }
+
+    /// The place of a writable volume among those of its context. `None`: it writes to no regular file, or has no
+    /// context.
+    pub(crate) fn writer(&self) -> Option<Writer> {
+        let context = self.options.context.as_ref().filter(|_| self.options.write)?;
+        let files = self.backing.regular_files();
+        (!files.is_empty()).then(|| Writer::new(context, files))
     }
 
     /// The queue of a thread for blocking I/O.

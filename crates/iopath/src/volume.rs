@@ -15,7 +15,7 @@ mod resize;
 mod vectored;
 
 use crate::bounce::Bounce;
-use crate::context::KnownEngine;
+use crate::context::{KnownEngine, Writer};
 use crate::error::{Cause, Error, ErrorKind, OpenError, Result};
 use crate::facts::Facts;
 use crate::options::{IoMode, Options, Unaligned};
@@ -113,6 +113,8 @@ struct VolumeShared {
     /// The length of the file, if it was extended beyond the size for cheap appends (see `volume/extend.rs`). Otherwise
     /// at most the size. Changes only under the lock `resizing`.
     file_bytes: AtomicU64,
+    /// Dropped after the page cache, whose pages are kept if the volume alone could write.
+    _writer: Option<Writer>,
     /// Dropped last: the page cache writes to the file when it is dropped.
     _lock: Option<FileLock>,
 }
@@ -197,6 +199,8 @@ impl Volume {
         if source.options.is_cached() {
             cache::check(&source)?;
         }
+        // Before the cache looks at the file.
+        let writer = source.writer();
         let (first, cache, engine, fallback) =
             if let Some(KnownEngine { engine, fallback }) = source.known_engine(&target) {
                 (None, Some(LazyCache::default()), engine, fallback)
@@ -237,6 +241,7 @@ impl Volume {
             resizes,
             resizing,
             file_bytes,
+            _writer: writer,
             _lock: lock,
         };
         Ok(Self { shared: Arc::new(shared) })

@@ -5,7 +5,9 @@ mod random;
 
 use crate::support::{options, scratch_with};
 use iopath::target::FileVersion;
-use iopath::{Context, Fault, Faults, IoMode, MemoryConfig, MemoryDisk, Op, Options, Volume};
+use iopath::{
+    Context, Fault, Faults, FileLayout, FileMap, IoMode, MemoryConfig, MemoryDisk, Op, Options, Volume,
+};
 use iopath_os::kernel::{Blocking, Direction, Mmap, Slots, Transfer};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -325,6 +327,74 @@ fn pages_of_several_volumes_on_one_file_are_kept_only_if_none_has_written() {
     assert_eq!(context.stats().kept_caches, 1, "both have the same pages");
 }
 
+/// A volume of the context that ignores the lock writes a page that another has in its cache, and is closed.
+#[test]
+fn pages_of_a_volume_that_has_written_are_not_kept_if_another_volume_could_write_in_any_mode() {
+    let Some((_directory, path)) = file(&vec![1; 8 * PAGE]) else { return };
+    let context = keeping(3);
+    let direct = options().write(true).context(&context);
+    let page = crate::support::filled(PAGE, 2);
+    let layout =
+        FileLayout { block_bytes: PAGE as u32, size_bytes: 4 * PAGE as u64, capacity_bytes: 8 * PAGE as u64 };
+    let map = FileMap::fresh("extent", &layout).expect("a map");
+    let others: [(&str, &dyn Fn() -> Volume); 4] = [
+        ("direct", &|| open(&path, &direct)),
+        ("from a file", &|| Volume::from_file(writable(&path), &direct).expect("a file")),
+        ("stripe", &|| Volume::open_stripe(&[&path], PAGE as u64, &direct).expect("a file")),
+        ("mapped", &|| Volume::open_mapped(&path, &map, &direct).expect("it fits")),
+    ];
+    for (what, other) in others {
+        for is_first in [false, true] {
+            let early = is_first.then(other);
+            let volume = open(&path, &locked(&context));
+            read(&volume);
+            let other = early.unwrap_or_else(other);
+            other.write_at(&page, 0).expect("no faults");
+            drop(other);
+            volume.write_at(&[3; 10], 5 * PAGE as u64).expect("no faults");
+            volume.flush().expect("no faults");
+            thread::sleep(TICKS);
+            volume.close().expect("no faults");
+            assert_eq!(context.stats().kept_caches, 0, "{what}");
+            let expected = fs::read(&path).expect("it exists");
+            assert!(read(&open(&path, &buffered(&context))) == expected, "{what}");
+        }
+    }
+    // One that only reads does not matter.
+    let reader = open(&path, &options().context(&context));
+    let volume = open(&path, &locked(&context));
+    volume.write_at(&[4; 10], 0).expect("no faults");
+    volume.flush().expect("no faults");
+    thread::sleep(TICKS);
+    volume.close().expect("no faults");
+    assert_eq!(context.stats().kept_caches, 1);
+    drop(reader);
+}
+
+#[test]
+fn pages_are_kept_also_if_readahead_is_in_flight() {
+    let bytes: Vec<u8> = (0..256 * PAGE).map(|byte| (byte / 100 % 251) as u8).collect();
+    let Some((_directory, path)) = file(&bytes) else { return };
+    let context = keeping(3);
+    let options = buffered(&context).lock(true).cache_bytes(2 << 20);
+    for round in 0..20 {
+        for elevator in ["none", "deadline"] {
+            let volume = open(&path, &options.clone().elevator(elevator));
+            let mut page = vec![0; PAGE];
+            for number in 0..2 + round {
+                volume.read_exact_at(&mut page, (number * PAGE) as u64).expect("no faults");
+            }
+            drop(volume);
+            assert_eq!(context.stats().kept_caches, 1, "{elevator}, round {round}");
+            let volume = open(&path, &options);
+            assert!(read(&volume) == bytes);
+            assert_eq!(context.stats().kept_caches, 0, "it has the pages");
+            volume.abandon().expect("the only handle");
+        }
+    }
+    assert_eq!(context.stats().reopened, 40);
+}
+
 #[test]
 fn pages_that_are_not_on_the_medium_or_in_doubt_are_not_kept() {
     let Some((_directory, path)) = file(&[1; 3 * PAGE]) else { return };
@@ -376,6 +446,29 @@ fn pages_are_for_volumes_with_the_same_cache() {
     volume.advise(0, 0, iopath::Advice::NoReuse).expect("a page cache");
     drop(volume);
     assert_eq!(context.stats().reopened, 2);
+}
+
+#[test]
+fn a_new_cache_gets_more_than_its_minimum_although_kept_pages_fill_the_memory() {
+    let Some((directory, path)) = file(&vec![1; 256 * PAGE]) else { return };
+    let context = keeping(9);
+    let options = buffered(&context).lock(true);
+    let paths = [0, 1].map(|number| directory.path().join(number.to_string()));
+    for copy in &paths {
+        fs::copy(&path, copy).expect("space");
+    }
+    thread::sleep(TICKS);
+    for copy in &paths {
+        keep(copy, &options, &context);
+    }
+    let memory = 512 * PAGE as u64;
+    context.set_memory_bytes(memory);
+    assert_eq!(context.stats().kept_bytes, memory);
+    let volume = open(&path, &options);
+    volume.warm().expect("memory");
+    let stats = context.stats();
+    assert!(stats.budget_bytes >= 64 * PAGE as u64, "{stats:?}");
+    assert!(stats.budget_bytes + stats.kept_bytes <= memory, "{stats:?}");
 }
 
 #[test]

@@ -117,10 +117,8 @@ pub(crate) fn open(source: &Source, target: &Target) -> Result<OpenedCache, Open
     let (member, kept) = match &source.options.context {
         Some(context) => {
             config.demand = Some(context.demand());
-            let is_file = matches!(source.backing, Backing::File(_)) && target.kind == Kind::RegularFile;
-            let life = if is_file && context.keeps_closed() { life(source, target) } else { None };
-            let file = is_file.then_some(target.id);
-            let (member, kept) = context.join(&config, source.options.cache_bytes, file, life);
+            let life = if context.keeps_closed() { life(source, target) } else { None };
+            let (member, kept) = context.join(&config, source.options.cache_bytes, life);
             (Some(member), kept)
         }
         None => (None, None),
@@ -139,7 +137,7 @@ pub(crate) fn open(source: &Source, target: &Target) -> Result<OpenedCache, Open
     Ok(OpenedCache { cache: VolumeCache { member, buffered: Some(cache) }, engine, fallback })
 }
 
-/// What is needed to keep the pages of a cache on a file. `None`: they cannot be kept, also with faults.
+/// What is needed to keep the pages of a cache on a regular file. `None`: they cannot be kept, also with faults.
 fn life(source: &Source, target: &Target) -> Option<Life> {
     let Options { lock, write, .. } = source.options;
     Life::begin(source.plain_file()?, target.size_bytes, lock, write)

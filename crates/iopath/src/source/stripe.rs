@@ -136,6 +136,14 @@ impl Members {
         Ok(On { device: Box::new(Striped::new(members, &self.config)?), engine, fallback })
     }
 
+    /// The members that are files or block devices.
+    pub(super) fn files(&self) -> impl Iterator<Item = &File> {
+        self.parts.iter().filter_map(|(part, _)| match part {
+            Part::File(file) => Some(&**file),
+            Part::Remote(_) => None,
+        })
+    }
+
     /// The members that are exports of servers.
     pub(super) fn remotes(&self) -> impl Iterator<Item = &Remote> {
         self.parts.iter().filter_map(|(part, _)| match part {
