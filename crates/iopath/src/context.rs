@@ -177,15 +177,15 @@ impl Context {
     /// first.
     ///
     /// Pages are kept of regular files on ext4, XFS, and btrfs where statx reports direct I/O (Linux 6.1), whose bytes
-    /// are on the medium. A volume gets the pages if its options of the cache are the same and the file is unchanged: the same inode, time of birth,
-    /// length, mtime and ctime. No descriptor stays open.
+    /// are on the medium. A volume gets the pages if its options of the cache are the same and the file is unchanged:
+    /// the same inode, time of birth, length, mtime and ctime. No descriptor stays open.
     ///
     /// - A volume that has only read must have found the file unchanged for two seconds when it opened its cache, or be
     ///   open with [`Options::lock`](crate::Options::lock). Without a lock, it does not notice a single write call of
     ///   another program that began before these two seconds and ends after the open.
     /// - A volume that has written must be open with a lock, and no other writable volume of the context on the file,
-    ///   whatever its mode, also as a member of a stripe or below a mapping. Writes of programs that ignore the lock are
-    ///   not noticed while it is open.
+    ///   in any mode, also as a member of a stripe or below a mapping. Writes of programs that ignore the lock are not
+    ///   noticed while it is open.
     ///
     /// Changes of the file after the close are noticed, also through `mmap`, by rename and by `utimensat`.
     ///

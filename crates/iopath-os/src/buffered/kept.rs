@@ -98,8 +98,8 @@ impl MadeFor {
 }
 
 impl State {
-    /// Waits for I/O that no caller waits for: readahead. The drop of the device would wait for it as well, and lose the
-    /// pages and the ring.
+    /// Waits for I/O that no caller waits for: readahead. The drop of the device would wait for it as well, and lose
+    /// the pages and the ring.
     fn end_io(&mut self, watch: &dyn Watch) {
         while self.broken.is_none() && self.has_bios() {
             let before = self.reaped;

@@ -1,6 +1,6 @@
 //! Rings that closed devices have left, for later devices of the same size: to set up a ring takes several system calls
-//! and mappings. A ring in the pool has no file, no buffers, and nothing in flight. A process that forks off keeps none of
-//! them: their memory is not mapped there, and the kernel's ring is that of the parent.
+//! and mappings. A ring in the pool has no file, no buffers, and nothing in flight. A process that forks off keeps none
+//! of them: their memory is not mapped there, and the kernel's ring is that of the parent.
 
 use std::fmt;
 use std::mem;
@@ -265,17 +265,17 @@ mod tests {
     }
 
     #[test]
-    fn the_owner_of_a_pool_is_told_of_each_ring() {
-        let told = Arc::new(AtomicU32::new(0));
+    fn the_owner_of_a_pool_is_notified_of_each_ring() {
+        let notified = Arc::new(AtomicU32::new(0));
         let rings = RingPool::new({
-            let told = Arc::clone(&told);
-            move || _ = told.fetch_add(1, Relaxed)
+            let notified = Arc::clone(&notified);
+            move || _ = notified.fetch_add(1, Relaxed)
         });
         for count in 1..3 {
             let Some(device) = open(scratch(1), 2, &rings) else { return };
-            assert_eq!(told.load(Relaxed), count - 1);
+            assert_eq!(notified.load(Relaxed), count - 1);
             drop(device);
-            assert_eq!(told.load(Relaxed), count);
+            assert_eq!(notified.load(Relaxed), count);
         }
     }
 
