@@ -133,6 +133,20 @@ impl Labels {
         }
     }
 
+    /// The labels that `earlier`, the labels of a part of the log, does not have.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let queues = self.queues.iter().filter(|label| earlier.queue(label.queue) != Some(label));
+        let streams = self.streams.iter().filter(|label| earlier.stream(label.stream.into()) != Some(label));
+        let ring_requests = if self.ring_requests == earlier.ring_requests { 0 } else { self.ring_requests };
+        Self {
+            queues: queues.cloned().collect(),
+            streams: streams.cloned().collect(),
+            losses: self.losses.iter().skip(earlier.losses.len()).cloned().collect(),
+            ring_requests,
+        }
+    }
+
     /// The frames of these labels: none if there are no labels.
     pub(crate) fn to_frames(&self) -> Vec<Vec<u8>> {
         let mut rest = self.clone();

@@ -125,7 +125,7 @@ impl Bios {
     /// The bios without an end, in the order of their queueing.
     pub(crate) fn take_rest(&mut self) -> Vec<Bio> {
         let mut rest: Vec<Bio> = self.in_flight.drain().map(|(_, bio)| bio).collect();
-        rest.sort_by_key(|bio| (bio.queued_ns, bio.queue, bio.sector));
+        rest.sort_unstable_by_key(|bio| bio.number);
         rest
     }
 }

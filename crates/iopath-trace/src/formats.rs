@@ -44,13 +44,16 @@ pub struct Format {
     pub(crate) open: fn(Input) -> Result<Box<dyn TraceReader>, LogError>,
 }
 
+/// The name of blktrace.
+pub(crate) const BLKTRACE: &str = "blktrace";
+
 /// The name of the CSV of iopath.
 pub const CSV: &str = "csv";
 
 /// All formats, in the order in which they are tried.
 pub static FORMATS: [Format; 11] = [
     Format {
-        name: "blktrace",
+        name: BLKTRACE,
         title: "blktrace, versions 7 and 8, of either byte order",
         detected_by: "the magic number of the first record",
         notes: &[

@@ -46,7 +46,8 @@ impl Input {
             at: Position::Byte(0),
             problem: format!("cannot unpack it: {error}"),
         };
-        let start = first_bytes(&mut file, ZSTD.len()).map_err(read)?;
+        let (start, failure) = first_bytes(&mut file, ZSTD.len());
+        let file: Box<dyn Read + Send> = failure.map_or(file, |error| Box::new(Failed(Some(error))));
         let is_packed = start.starts_with(GZIP) || start.starts_with(ZSTD);
         let all = Cursor::new(start.clone()).chain(file);
         let mut reader: Box<dyn Read + Send> = if start.starts_with(GZIP) {
@@ -56,13 +57,14 @@ impl Input {
         } else {
             Box::new(all)
         };
-        let start = first_bytes(&mut reader, START_BYTES).or_else(|error| match error.kind() {
-            ErrorKind::UnexpectedEof if is_packed => Ok(Vec::new()),
-            _ if is_packed => Err(cannot_unpack(error)),
-            _ => Err(read(error)),
-        })?;
-        if is_packed && start.is_empty() {
-            return Err(cannot_unpack(ErrorKind::UnexpectedEof.into()));
+        let (start, failure) = first_bytes(&mut reader, START_BYTES);
+        match failure {
+            Some(error) if start.is_empty() && !is_packed => return Err(read(error)),
+            failure if start.is_empty() && is_packed => {
+                return Err(cannot_unpack(failure.unwrap_or_else(|| ErrorKind::UnexpectedEof.into())));
+            }
+            Some(error) => reader = Box::new(Failed(Some(error))),
+            None => {}
         }
         let reader = Box::new(Cursor::new(start.clone()).chain(reader));
         Ok(Self { path: path.to_owned(), reader, start, is_packed, is_cut_off: false, offset: 0 })
@@ -132,11 +134,18 @@ impl Input {
     }
 }
 
-fn first_bytes(reader: &mut impl Read, bytes: usize) -> io::Result<Vec<u8>> {
+/// The first bytes, and why there are no further ones. A decoder does not return an error twice.
+fn first_bytes(reader: &mut impl Read, bytes: usize) -> (Vec<u8>, Option<io::Error>) {
     let mut start = Vec::new();
-    match reader.by_ref().take(bytes as u64).read_to_end(&mut start) {
-        // The part before the end of a file that is cut off.
-        Err(error) if start.is_empty() => Err(error),
-        _ => Ok(start),
+    let read = reader.by_ref().take(bytes as u64).read_to_end(&mut start);
+    (start, read.err())
+}
+
+/// Returns an error once.
+struct Failed(Option<io::Error>);
+
+impl Read for Failed {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        self.0.take().map_or(Ok(0), Err)
     }
 }

@@ -120,17 +120,19 @@ impl Join {
         }
         match event.what {
             What::Complete(io, errno) if !traits.has_requests() => event.what = What::BioComplete(io, errno),
-            What::Insert(_) if !traits.has_bios() => self.queue_request(event, io),
-            What::Issue(_) if !traits.has_bios() && !traits.has_inserts() => self.queue_request(event, io),
+            What::Get(_) if !traits.has_bios() => self.queue_bio(event, io),
+            What::Insert(_) | What::Issue(_) if !traits.has_bios() && !self.kernel.has_queued(&io) => {
+                self.queue_bio(event, io);
+                self.kernel.handle(&KernelEvent { what: What::Get(io), ..*event });
+            }
             _ => {}
         }
     }
 
     /// The trace has no bios of this device: a request has one bio, which is queued when the request is first seen.
-    fn queue_request(&mut self, event: &KernelEvent, io: KernelIo) {
+    fn queue_bio(&mut self, event: &KernelEvent, io: KernelIo) {
         self.without_queue += 1;
         self.kernel.handle(&KernelEvent { what: What::Queue(io), ..*event });
-        self.kernel.handle(&KernelEvent { what: What::Get(io), ..*event });
     }
 
     fn flush_kernel(&mut self) {

@@ -33,7 +33,8 @@ use std::path::Path;
 
 use iopath_log::{LogError, LogInfo, LogReader, Position, other_encoding, starts_log};
 
-use formats::detect;
+use formats::blktrace::parts_of_name;
+use formats::{BLKTRACE, detect};
 use input::Input;
 use source::Source;
 
@@ -60,7 +61,7 @@ fn open_input(input: Input) -> Result<AnyLog, LogError> {
     if starts_log(input.start()) {
         return LogReader::new(input.into_reader());
     }
-    let Some(format) = detect(input.start()) else {
+    let Some(format) = format_of(&input) else {
         return match other_encoding(input.start()) {
             Some(what) => Err(LogError::NotALog { what }),
             None if !input.start().is_empty() => Err(unknown_format(&input)),
@@ -98,7 +99,14 @@ pub fn content_of(path: &Path) -> Result<Content, LogError> {
     if starts_log(input.start()) {
         return Ok(Content::Log);
     }
-    Ok(detect(input.start()).map_or(Content::Other, Content::Trace))
+    Ok(format_of(&input).map_or(Content::Other, Content::Trace))
+}
+
+/// The format of a trace.
+fn format_of(input: &Input) -> Option<&'static Format> {
+    // blktrace writes a file for each CPU, also for those without an event.
+    let is_empty = input.start().is_empty() && parts_of_name(input.path()).is_some();
+    if is_empty { FORMATS.iter().find(|format| format.name == BLKTRACE) } else { detect(input.start()) }
 }
 
 fn unknown_format(input: &Input) -> LogError {

@@ -12,6 +12,8 @@ const WINDOW: usize = 4096;
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     waiting: VecDeque<TraceEvent>,
+    /// The time of the first event that has left the window.
+    first_ns: Option<u64>,
     /// The time of the last event that has left the window.
     last_ns: u64,
     moved: u64,
@@ -42,6 +44,7 @@ impl Order {
     pub(crate) fn pop(&mut self) -> Option<TraceEvent> {
         let event = self.waiting.pop_front()?;
         self.last_ns = event.at_ns();
+        self.first_ns.get_or_insert(self.last_ns);
         Some(event)
     }
 
@@ -50,9 +53,14 @@ impl Order {
         self.waiting.is_empty()
     }
 
-    /// The time of the earliest event.
+    /// Whether the next event makes one leave the window.
+    pub(crate) fn is_full(&self) -> bool {
+        self.waiting.len() >= WINDOW
+    }
+
+    /// The time of the earliest event. It is final once the window is full.
     pub(crate) fn first_ns(&self) -> Option<u64> {
-        self.waiting.front().map(TraceEvent::at_ns)
+        self.first_ns.or_else(|| self.waiting.front().map(TraceEvent::at_ns))
     }
 
     /// A note about moved events.

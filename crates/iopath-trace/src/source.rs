@@ -36,12 +36,12 @@ impl Source {
         }
     }
 
-    /// Reads up to the first events. Returns the time of the earliest of them; none if the trace has no events.
+    /// Reads up to the first events. Returns the time of the earliest one; none if the trace has no events.
     ///
     /// # Errors
     /// If the trace cannot be read, or is wrong.
     pub(crate) fn first_ns(&mut self) -> Result<Option<u64>, LogError> {
-        while self.order.is_empty() && !self.is_at_end {
+        while !self.order.is_full() && !self.is_at_end {
             self.read();
         }
         match self.failure.take_if(|_| self.order.is_empty()) {
@@ -114,5 +114,46 @@ impl BlockSource for Source {
         notes.extend(self.join.notes());
         let totals = Totals { records: self.records, ..Totals::default() };
         End { totals, labels: self.labels(), notes, ..End::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use iopath_core::Op;
+
+    use super::*;
+    use crate::event::WholeIo;
+
+    /// All events at once.
+    struct AtOnce(Vec<u64>);
+
+    impl TraceReader for AtOnce {
+        fn read(&mut self, out: &mut Vec<TraceEvent>) -> Result<bool, LogError> {
+            out.extend(self.0.drain(..).map(|at_ns| TraceEvent::Whole(WholeIo::new(at_ns, Op::Read))));
+            Ok(false)
+        }
+
+        fn notes(&self) -> Vec<String> {
+            Vec::new()
+        }
+
+        fn device_name(&self, _: u32) -> Option<String> {
+            None
+        }
+
+        fn process_name(&self, _: u32) -> Option<String> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_trace_begins_with_its_earliest_event_however_many_are_read_at_once() {
+        for events in [1, 100, 10_000] {
+            // The second event is the earliest.
+            let times = std::iter::once(1001).chain((0..events).map(|number| 1000 + number)).collect();
+            let mut source = Source::new(Box::new(AtOnce(times)));
+            assert_eq!(source.first_ns().unwrap(), Some(1000), "{events} events");
+        }
+        assert_eq!(Source::new(Box::new(AtOnce(Vec::new()))).first_ns().unwrap(), None);
     }
 }

@@ -200,20 +200,14 @@ fn copy(mut log: AnyLog, info: &LogInfo, out: Box<dyn Write + Send>) -> Result<C
         }
         marks = block.marks().len();
         if *log.labels() != labels {
+            writer.add_labels(&log.labels().since(&labels));
             labels = log.labels().clone();
-            writer.add_labels(&labels);
         }
         steps += block.len() as u64;
         writer.copy_block(&block);
     }
     let end = log.end().cloned().unwrap_or_default();
-    let later = Labels { losses: end.labels.losses.clone(), ..end.labels.clone() };
-    if later != labels {
-        writer.add_labels(&Labels {
-            losses: later.losses[labels.losses.len().min(later.losses.len())..].to_vec(),
-            ..later
-        });
-    }
+    writer.add_labels(&end.labels.since(&labels));
     writer.finish_with(end.totals.missed)?;
     Ok(Converted { steps, end, notes: Vec::new() })
 }

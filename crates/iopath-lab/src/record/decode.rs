@@ -168,11 +168,8 @@ impl Layout {
             Kind::Plug => return Some(What::Plug),
             Kind::Unplug => return Some(What::Unplug { requests: self.other.number(data)? as u32 }),
             Kind::Split => {
-                return Some(What::Split {
-                    device: DeviceNumber(self.dev.number(data)? as u32),
-                    sector: self.sector.number(data)?,
-                    new_sector: self.other_sector.number(data)?,
-                });
+                let device = DeviceNumber(self.dev.number(data)? as u32);
+                return Some(What::split(device, self.sector.number(data)?, self.other_sector.number(data)?));
             }
             _ => {}
         }

@@ -160,6 +160,14 @@ pub enum What {
     },
 }
 
+impl What {
+    /// A split at `new_sector`, of which the event of the kernel has the lower 32 bits.
+    pub const fn split(device: DeviceNumber, sector: u64, new_sector: u64) -> Self {
+        let sectors = (new_sector as u32).wrapping_sub(sector as u32);
+        Self::Split { device, sector, new_sector: sector.saturating_add(sectors as u64) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -114,6 +114,11 @@ impl<S: DeviceSource> Joiner<S> {
         self.numbers.get(&device).map_or(0, |queue| self.queues[*queue].at_device())
     }
 
+    /// Whether a request with this range waits for its issue.
+    pub fn has_queued(&self, io: &KernelIo) -> bool {
+        self.numbers.get(&io.device).is_some_and(|queue| self.queues[*queue].has_queued(io))
+    }
+
     /// This many events of a device are missing: all that it has in flight is unknown from now on.
     pub fn forget(&mut self, device: DeviceNumber, lost: u64, now: Instant) {
         self.now = now.max(self.now);

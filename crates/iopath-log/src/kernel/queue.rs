@@ -223,6 +223,11 @@ impl Queue {
         self.find_waiting(io).is_some()
     }
 
+    /// Whether a request with this range, or a flush, waits for its issue.
+    pub(super) fn has_queued(&self, io: &KernelIo) -> bool {
+        if io.is_flush() { !self.flushes.is_empty() } else { self.find_queued(io).is_some() }
+    }
+
     /// A bio was split at `new_sector`. The rest is queued again, and may be split again.
     pub(super) fn split(&mut self, sector: u64, new_sector: u64, now: Instant) {
         if !self.has_requests {

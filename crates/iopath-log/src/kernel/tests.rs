@@ -230,6 +230,23 @@ fn a_split_bio_completes_with_its_last_piece() {
 }
 
 #[test]
+fn a_bio_beyond_32_bits_is_split_although_the_event_has_its_sector_truncated() {
+    // 2 TiB and further, and a bio that crosses such a border.
+    for start in [1 << 33, (1 << 32) - 8] {
+        let mut test = Test::new();
+        let split = What::split(DISK, start, (start + 8) & 0xFFFF_FFFF);
+        test.feed(&[What::Queue(io(start, 24, "W")), split]);
+        test.feed(&[What::Get(io(start, 8, "W"))]);
+        let expected = [
+            format!("0 Q b0 {start}+24 1"),
+            format!("0 X b1 {start}+8 of b0 2"),
+            format!("0 G r0 {start}+8 of b1 3"),
+        ];
+        assert_eq!(test.steps(), expected);
+    }
+}
+
+#[test]
 fn a_part_of_a_request_completes_the_bios_in_that_part() {
     let of = |sector, sectors| io(sector, sectors, "R");
     let mut test = Test::new();

@@ -71,6 +71,8 @@ impl Intervals {
         if let (Some(devices), Some(next)) = (&mut shared.tallies.devices, &mut next.devices) {
             *next = devices.begin_interval(now_ns);
         }
+        // Requests in flight refer to their dispatches by number.
+        std::mem::swap(&mut shared.tallies.timeline, &mut next.timeline);
         shared.begun_ns = now_ns;
         let ended = std::mem::replace(&mut shared.tallies, next);
         drop(shared);
@@ -152,5 +154,24 @@ mod tests {
 
         let third = intervals.take(at(3000), &labels());
         assert!(third.devices.is_empty() && third.processes.is_empty(), "{third:?}");
+    }
+
+    #[test]
+    fn a_request_that_the_device_refuses_in_a_later_interval_is_no_longer_in_flight() {
+        let intervals = Intervals::new(Instant::ZERO);
+        let mut queue = RequestQueue::new(Limits::with_capacity(1 << 20), &QueueConfig::default());
+        queue.start_log(intervals.add_queue(None));
+        let at = Instant::from_nanos;
+        let extent = Extent::new(Sector(2048), 8).expect("within the address space");
+        queue.submit_bio(Bio::read(extent, LengthOnly::new(4096), 1), at(100)).expect("a free slot");
+        let tag = queue.poll_dispatch(at(400)).expect("it is queued").tag;
+        queue.publish_log();
+        intervals.take(at(1000), &labels());
+
+        queue.requeue(tag, at(1200));
+        queue.publish_log();
+        intervals.take(at(2000), &labels());
+        let third = intervals.take(at(3000), &labels());
+        assert!(third.devices.is_empty(), "{third:?}");
     }
 }

@@ -4,6 +4,8 @@
 mod record;
 mod stream;
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::path::{Path, PathBuf};
 
 use iopath_log::kernel::{DeviceNumber, KernelIo, What};
@@ -28,11 +30,16 @@ const EVENTS_AT_ONCE: usize = 4096;
 /// The files of a run, merged by time.
 struct Blktrace {
     streams: Vec<Stream>,
+    /// The time of the next record of each stream that has one.
+    next: BinaryHeap<Reverse<(u64, usize)>>,
     merges: Merges,
     /// The commands of processes, from records that name them.
     commands: NumberMap<u32, [u8; 16]>,
-    /// The name of the device by the name of the file.
-    device: Option<String>,
+    /// The name of the file without its ending: the device, if all events are of one.
+    name: Option<String>,
+    /// The device of the first event.
+    device: Option<u32>,
+    has_devices: bool,
     others: u64,
     unknown: u64,
 }
@@ -54,24 +61,31 @@ pub(crate) fn open(input: Input) -> Result<Box<dyn TraceReader>, LogError> {
         };
         streams.push(Stream::new(input)?);
     }
-    let device =
-        path.file_name().and_then(|name| name.to_str()).and_then(|name| name.split_once(".blktrace."));
+    let next =
+        streams.iter().enumerate().filter_map(|(index, stream)| Some(Reverse((stream.next_ns()?, index))));
     Ok(Box::new(Blktrace {
+        next: next.collect(),
         streams,
         merges: Merges::default(),
         commands: NumberMap::default(),
-        device: device.map(|(device, _)| device.to_owned()),
+        name: parts_of_name(&path).map(|(name, _)| name.to_owned()),
+        device: None,
+        has_devices: false,
         others: 0,
         unknown: 0,
     }))
 }
 
+/// `NAME` and the rest of a file `NAME.blktrace.CPU`.
+pub(crate) fn parts_of_name(path: &Path) -> Option<(&str, &str)> {
+    path.file_name()?.to_str()?.split_once(".blktrace.")
+}
+
 /// The files of a run, of which one is given: `NAME.blktrace.CPU` for each CPU. Any other file is alone.
 pub(crate) fn files_of_run(path: &Path) -> Vec<PathBuf> {
     let alone = || vec![path.to_owned()];
-    let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return alone() };
     // Compressed files have a further ending.
-    let Some((base, cpu)) = name.split_once(".blktrace.") else { return alone() };
+    let Some((base, cpu)) = parts_of_name(path) else { return alone() };
     let ending = cpu.trim_start_matches(|char: char| char.is_ascii_digit());
     if ending.len() == cpu.len() {
         return alone();
@@ -94,13 +108,6 @@ pub(crate) fn files_of_run(path: &Path) -> Vec<PathBuf> {
 }
 
 impl Blktrace {
-    /// The stream with the earliest record.
-    fn earliest(&self) -> Option<usize> {
-        let times =
-            self.streams.iter().enumerate().filter_map(|(index, stream)| Some((stream.next_ns()?, index)));
-        times.min().map(|(_, index)| index)
-    }
-
     /// The event of the next record of a stream.
     fn event(&mut self, index: usize) -> Result<Option<TraceEvent>, LogError> {
         let (head, payload) = self.streams[index].current();
@@ -116,6 +123,7 @@ impl Blktrace {
             }
             Action::Notify => None,
             Action::Known(letter) => {
+                self.has_devices |= *self.device.get_or_insert(head.device) != head.device;
                 let what = what(&head, letter, payload);
                 self.others += u64::from(what.is_none());
                 what
@@ -165,7 +173,7 @@ fn what(head: &Head, letter: u8, payload: &[u8]) -> Option<What> {
         b'C' => |io| What::Complete(io, 0),
         b'P' => return Some(What::Plug),
         b'U' => return Some(What::Unplug { requests: number(0)?.min(u64::from(u32::MAX >> 8)) as u32 }),
-        b'X' => return Some(What::Split { device, sector: head.sector, new_sector: number(0)? }),
+        b'X' => return Some(What::split(device, head.sector, number(0)?)),
         b'A' => {
             let device_at =
                 |at: usize| payload.get(at..)?.first_chunk::<4>().map(|bytes| u32::from_be_bytes(*bytes));
@@ -184,8 +192,9 @@ fn what(head: &Head, letter: u8, payload: &[u8]) -> Option<What> {
 impl TraceReader for Blktrace {
     fn read(&mut self, out: &mut Vec<TraceEvent>) -> Result<bool, LogError> {
         for _ in 0..EVENTS_AT_ONCE {
-            let Some(index) = self.earliest() else { return Ok(false) };
+            let Some(Reverse((_, index))) = self.next.pop() else { return Ok(false) };
             out.extend(self.event(index)?);
+            self.next.extend(self.streams[index].next_ns().map(|at_ns| Reverse((at_ns, index))));
         }
         Ok(true)
     }
@@ -207,8 +216,8 @@ impl TraceReader for Blktrace {
         notes
     }
 
-    fn device_name(&self, _: u32) -> Option<String> {
-        self.device.clone()
+    fn device_name(&self, device: u32) -> Option<String> {
+        self.name.clone().filter(|_| self.device == Some(device) && !self.has_devices)
     }
 
     fn process_name(&self, _: u32) -> Option<String> {

@@ -25,7 +25,7 @@ pub(super) fn range(scan: &mut Scan<'_>) -> Option<(u64, u32)> {
 pub(super) fn split(device: DeviceNumber, scan: &mut Scan<'_>) -> Option<What> {
     let sector = scan.number_word()?;
     (scan.word()? == b"/").then_some(())?;
-    Some(What::Split { device, sector, new_sector: scan.number_word()? })
+    Some(What::split(device, sector, scan.number_word()?))
 }
 
 /// `SECTOR + SECTORS <- (MAJOR,MINOR) SECTOR`, of a remap.

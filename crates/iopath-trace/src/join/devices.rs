@@ -15,11 +15,10 @@ pub(super) struct Traits(u8);
 impl Traits {
     const BIO: Self = Self(1);
     const REQUEST: Self = Self(1 << 1);
-    const INSERT: Self = Self(1 << 2 | Self::REQUEST.0);
-    const COMPLETION: Self = Self(1 << 3);
+    const COMPLETION: Self = Self(1 << 2);
     /// A bio, and a request at the device, with forced unit access.
-    const FORCED_BIO: Self = Self(1 << 4 | Self::BIO.0);
-    const FORCED_REQUEST: Self = Self(1 << 5 | Self::REQUEST.0);
+    const FORCED_BIO: Self = Self(1 << 3 | Self::BIO.0);
+    const FORCED_REQUEST: Self = Self(1 << 4 | Self::REQUEST.0);
 
     /// Whether it has a request queue, unlike zram, md and most of dm, which complete bios. Of a device without
     /// completions, only the bios are known: they wait.
@@ -30,11 +29,6 @@ impl Traits {
     /// Whether the trace has its bios.
     pub(super) const fn has_bios(self) -> bool {
         self.has(Self::BIO)
-    }
-
-    /// Whether the trace has the insertion of its requests.
-    pub(super) const fn has_inserts(self) -> bool {
-        self.has(Self::INSERT)
     }
 
     /// Whether it executes forced unit access. For other devices, the kernel adds a flush to the request without it.
@@ -100,8 +94,7 @@ impl Devices {
             What::Issue(io) if io.is_fua => (io.device, Traits::FORCED_REQUEST),
             What::Queue(io) => (io.device, Traits::BIO),
             What::Remap { to, .. } => (to.device, Traits::BIO),
-            What::Insert(io) => (io.device, Traits::INSERT),
-            What::Get(io) | What::Issue(io) => (io.device, Traits::REQUEST),
+            What::Get(io) | What::Insert(io) | What::Issue(io) => (io.device, Traits::REQUEST),
             What::Complete(io, _) | What::BioComplete(io, _) => (io.device, Traits::COMPLETION),
             _ => return is_disk_new,
         };

@@ -82,7 +82,8 @@ impl Blktrace {
             let command = label.map_or_else(|| format!("stream {stream}"), |label| label.command.clone());
             let length = command.len().min(name.len() - 1);
             name[..length].copy_from_slice(&command.as_bytes()[..length]);
-            self.write(BlktraceRecord { time_ns, pid, ..BlktraceRecord::default() }, &name);
+            // Like those of the kernel, it has no number.
+            BlktraceRecord { time_ns, pid, ..BlktraceRecord::default() }.write(&name, &mut self.bytes);
         }
         pid
     }

@@ -218,6 +218,18 @@ impl Perfetto {
         }
     }
 
+    /// Steps of the queue are missing: the requests at the device are unknown.
+    fn forget(&mut self, entry: &Entry, out: &mut dyn Write) -> io::Result<()> {
+        let (queue, at_ns) = (entry.queue, entry.time.as_nanos());
+        let Some(device) = self.devices.get_mut(&queue) else { return Ok(()) };
+        let mut numbers: Vec<u32> = device.in_flight.drain().map(|(number, _)| number).collect();
+        numbers.sort_unstable();
+        for number in numbers {
+            self.end_slice(queue, number, at_ns, 0, out)?;
+        }
+        self.write_depth(queue, at_ns, out)
+    }
+
     /// Counts completed bytes. Each interval has the throughput of its end.
     fn add_throughput(&mut self, queue: u16, bytes: u64, at_ns: u64, out: &mut dyn Write) -> io::Result<()> {
         let interval = at_ns / INTERVAL_NS;
@@ -281,6 +293,7 @@ impl StepWriter for Perfetto {
             Some(Event::Complete) if entry.record.is_request() => {
                 self.leave(entry, Some(entry.record.other()), out)
             }
+            Some(Event::Missed) => self.forget(entry, out),
             _ => Ok(()),
         }
     }
@@ -305,6 +318,9 @@ impl StepWriter for Perfetto {
 mod tests {
     use std::io::Cursor;
     use std::sync::{Arc, Mutex};
+
+    use iopath_core::log::{Step, Subject};
+    use iopath_core::{Instant, Record};
 
     use super::super::proto::Trace;
     use super::super::{Output, convert};
@@ -374,6 +390,39 @@ mod tests {
         assert_eq!((slices, depth, open.len()), (400, 0, 0));
         let interned = packets[0].interned_data.as_ref().unwrap();
         assert_eq!(interned.event_names[0].name.as_deref(), Some("read"));
+    }
+
+    #[test]
+    fn requests_at_the_device_end_where_steps_are_missing() {
+        let (mut perfetto, mut out) = (Perfetto::new(&LogInfo::default()), Vec::new());
+        let steps = [
+            (Event::Dispatch, Subject::Request(0)),
+            (Event::Dispatch, Subject::Request(1)),
+            (Event::Missed, Subject::Queue),
+            (Event::Dispatch, Subject::Request(2)),
+        ];
+        for (event, subject) in steps {
+            let time = Instant::from_nanos(out.len() as u64);
+            let entry = Entry {
+                number: 0,
+                queue: 0,
+                repeat: 0,
+                time,
+                record: Record::new(&Step::new(event, subject), time),
+            };
+            perfetto.step(&entry, &Labels::default(), &mut out).unwrap();
+        }
+        let packets = Trace::decode(out.as_slice()).unwrap().packet;
+        let events = packets.iter().filter_map(|packet| packet.track_event.as_ref());
+        let (mut open, mut depths) = (0, Vec::new());
+        for event in events {
+            match event.kind.unwrap() {
+                SLICE_BEGIN => open += 1,
+                SLICE_END => open -= 1,
+                _ => depths.extend(event.counter_value),
+            }
+        }
+        assert_eq!((open, depths), (1, vec![1, 2, 0, 1]));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use iopath_trace::{Content, FORMATS, Format, OUTPUTS, TraceClock, content_of};
 
-use crate::samples::{self, bytes, file, samples, summary};
+use crate::samples::{self, bytes, file, record, samples, summary};
 
 #[test]
 fn every_format_is_detected_read_and_named() {
@@ -124,4 +124,68 @@ fn the_document_has_the_tables_of_formats_and_outputs() {
     for rows in [formats.collect::<String>(), outputs.collect()] {
         assert!(document.contains(&rows), "docs/convert.md needs this table:\n{rows}");
     }
+}
+
+/// Requests of a device without bios: inserted, refused and inserted again; issued directly; created for a bio.
+const REQUESTS: &str = "\
+8,0 0 1 0.000001000 7 I R 0 + 8 [a]
+8,0 0 2 0.000002000 7 D R 0 + 8 [a]
+8,0 0 3 0.000003000 7 R R 0 + 8 [0]
+8,0 0 4 0.000004000 7 I R 0 + 8 [a]
+8,0 0 5 0.000005000 7 D R 0 + 8 [a]
+8,0 0 6 0.000009000 0 C R 0 + 8 [0]
+8,0 0 7 0.000011000 7 D R 100 + 8 [a]
+8,0 0 8 0.000019000 0 C R 100 + 8 [0]
+8,0 0 9 0.000021000 7 G R 200 + 8 [a]
+8,0 0 10 0.000022000 7 I R 200 + 8 [a]
+8,0 0 11 0.000023000 7 D R 200 + 8 [a]
+8,0 0 12 0.000029000 0 C R 200 + 8 [0]
+";
+
+#[test]
+fn each_request_of_a_device_without_bios_has_one_bio() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = summary(&file(folder.path(), "t", REQUESTS.as_bytes()));
+    let requests: u64 = report.ops.iter().map(|op| op.requests).sum();
+    assert_eq!((report.flow.bios, requests, report.stages.q2c.count, report.stages.d2c.count), (3, 3, 3, 3));
+    assert!(
+        report.notes.iter().any(|note| note.starts_with("3 requests have no bios")),
+        "{:?}",
+        report.notes
+    );
+}
+
+#[test]
+fn the_name_of_a_file_names_the_only_device_of_its_events() {
+    let folder = tempfile::tempdir().unwrap();
+    let names = |content: &[u8]| {
+        let log = iopath_trace::open(&file(folder.path(), "sda.blktrace.0", content)).unwrap();
+        let end = log.for_each_block(|_| {}).unwrap();
+        end.labels.queues.into_iter().map(|label| label.name).collect::<Vec<_>>()
+    };
+    // A remap from the partition 8:1, whose bio is one of the disk.
+    let mut remap = record(1, 0, 0xF | 1 << 16, 2048, 4096);
+    remap[46..48].copy_from_slice(&16_u16.to_ne_bytes());
+    for number in [8 << 20 | 1, 8_u32 << 20] {
+        remap.extend(number.to_be_bytes());
+    }
+    remap.extend(8_u64.to_be_bytes());
+    assert_eq!(names(&remap), ["8:1"]);
+    let read: Vec<u8> = samples::read(1, 2048);
+    assert_eq!(names(&[remap.clone(), read.clone()].concat()), ["8:1", "sda"]);
+    let mut other = samples::read(2, 4096);
+    for record in other.chunks_mut(48) {
+        record[36..40].copy_from_slice(&(8_u32 << 20 | 16).to_ne_bytes());
+    }
+    assert_eq!(names(&[read, other].concat()), ["8:0", "8:16"]);
+}
+
+#[test]
+fn the_empty_file_of_an_idle_cpu_is_a_file_of_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let idle = file(folder.path(), "sda.blktrace.0", b"");
+    assert_eq!(summary(&idle).records, 0);
+    assert!(matches!(content_of(&idle).unwrap(), Content::Trace(format) if format.name == "blktrace"));
+    file(folder.path(), "sda.blktrace.1", &samples::read(1, 8));
+    assert_eq!(summary(&idle).flow.bios, 1);
 }

@@ -1,5 +1,6 @@
 //! Traces that are truncated, mixed, out of order, or made up: an error with file and position, or notes with counts.
 
+use std::io::Write;
 use std::path::Path;
 
 use iopath_log::{Block, Filter, LogError};
@@ -270,4 +271,30 @@ fn an_empty_trace_has_no_steps() {
     ] {
         assert_eq!(summary(&file(folder.path(), "t", content.as_bytes())).records, 0, "{content}");
     }
+}
+
+#[test]
+fn records_that_the_kernel_does_not_number_leave_no_gap() {
+    // The name of a process and a time stamp.
+    let notify = |number: u32| record(0, 0, number | 0x400 << 16, 0, 0);
+    let content = [samples::read(0, 8), notify(0), samples::read(1, 8), notify(1), samples::read(2, 8)];
+    let notes = notes(&content.concat());
+    assert!(!notes.contains("lacks"), "{notes}");
+}
+
+#[test]
+fn a_damaged_compressed_file_of_any_length_is_refused_or_noted() {
+    let content: Vec<u8> = (0..10).flat_map(|number| samples::read(number, 8)).collect();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(&content).unwrap();
+    let gzip = gzip.finish().unwrap();
+    let cut_off = notes(&gzip[..gzip.len() - 3]);
+    assert!(cut_off.contains("the compressed file is cut off"), "{cut_off}");
+    let mut damaged = gzip;
+    let checksum = damaged.len() - 8;
+    damaged[checksum] ^= 1;
+    let folder = tempfile::tempdir().unwrap();
+    let log = iopath_trace::open(&file(folder.path(), "damaged", &damaged));
+    let error = log.and_then(|log| log.summarise(&Filter::default())).unwrap_err().to_string();
+    assert!(error.contains("damaged") && error.contains("cannot unpack it"), "{error}");
 }

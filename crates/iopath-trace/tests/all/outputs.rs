@@ -165,3 +165,57 @@ fn bios_of_a_partition_are_bios_of_the_disk_and_those_of_a_level_above_are_writt
         );
     }
 }
+
+#[test]
+fn bios_without_an_end_are_in_the_order_of_their_queueing() {
+    let folder = tempfile::tempdir().unwrap();
+    let sectors: Vec<u64> = (0..300).map(|number| number * 8_999 % 30_011).collect();
+    let lines = sectors.iter().map(|sector| format!("0,read,{sector},8\n")).collect::<Vec<_>>().concat();
+    let path = file(folder.path(), "in", format!("time_ns,op,sector,sectors\n{lines}").as_bytes());
+    let text = String::from_utf8(converted(&path, "csv").0).unwrap();
+    let written = text.lines().skip(1).map(|line| line.split(',').nth(2).unwrap().parse().unwrap());
+    assert_eq!(written.collect::<Vec<u64>>(), sectors);
+}
+
+#[test]
+fn a_log_has_each_label_once() {
+    const IOS: u32 = 60_000;
+    let folder = tempfile::tempdir().unwrap();
+    // A new process every thousand lines.
+    let line = |number: u32| {
+        let (seconds, process) = (f64::from(number) / 1e3, number / 1000);
+        format!("{seconds:.6} proc-{process}x {process} vda R {} 4096 0.10\n", number * 8)
+    };
+    let lines: String = (0..IOS).map(line).collect();
+    let path = file(
+        folder.path(),
+        "in",
+        format!("TIME(s) COMM PID DISK T SECTOR BYTES LAT(ms)\n{lines}").as_bytes(),
+    );
+    let (content, _) = converted(&path, "log");
+    let text = String::from_utf8_lossy(&content);
+    for process in 0..IOS / 1000 {
+        assert_eq!(text.matches(&format!("proc-{process}x")).count(), 1, "{process}");
+    }
+    assert_eq!(summary(&file(folder.path(), "out", &content)).streams.len(), 60);
+}
+
+#[test]
+fn the_events_of_a_written_blktrace_are_numbered_and_the_names_of_processes_are_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(folder.path(), "in", LEVELS.as_bytes());
+    let (content, _) = converted(&path, "blktrace");
+    let number = |at: usize| u32::from_ne_bytes(content[at..at + 4].try_into().unwrap());
+    let (mut at, mut events, mut names) = (0, 0, 0);
+    while at < content.len() {
+        if number(at + 28) >> 16 & 0x400 == 0 {
+            events += 1;
+            assert_eq!(number(at + 4), events);
+        } else {
+            names += 1;
+            assert_eq!(number(at + 4), 0);
+        }
+        at += 48 + usize::from(u16::from_ne_bytes(content[at + 46..at + 48].try_into().unwrap()));
+    }
+    assert!(events > 10 && names > 0, "{events} {names}");
+}

@@ -107,6 +107,11 @@ impl Head {
         self.action >> 16
     }
 
+    /// Whether it is no event, but the name of a process, a time stamp or a message.
+    pub(super) const fn is_notify(&self) -> bool {
+        self.category() & CATEGORY_NOTIFY != 0
+    }
+
     /// The length of the cgroup id before the payload.
     pub(super) const fn cgroup_bytes(&self) -> usize {
         if self.action & CGROUP == 0 { 0 } else { 8 }
@@ -114,7 +119,7 @@ impl Head {
 
     pub(super) fn action(&self) -> Action {
         let number = self.action & 0xFF;
-        if self.category() & CATEGORY_NOTIFY != 0 {
+        if self.is_notify() {
             return if number == 0 { Action::Process } else { Action::Notify };
         }
         match LETTERS.get(number as usize) {

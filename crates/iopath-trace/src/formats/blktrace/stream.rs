@@ -92,12 +92,15 @@ impl Stream {
             self.cut_off = Some(self.at());
             return Ok(());
         }
-        self.follow_sequence(&head);
+        // The kernel does not number the other records.
+        if !head.is_notify() {
+            self.follow_sequence(&head);
+        }
         self.current = Some(head);
         Ok(())
     }
 
-    /// The kernel numbers the records of each CPU. Records that are not in the file leave a gap.
+    /// The kernel numbers the events of each CPU. Events that are not in the file leave a gap.
     #[inline]
     fn follow_sequence(&mut self, head: &Head) {
         match &mut self.last {
