@@ -35,6 +35,7 @@ pub(crate) struct Repeated {
 #[cfg(test)]
 pub(crate) mod fixtures {
     use super::{Host, Measured, Repeated};
+    use crate::job::tally::Parts;
     use crate::storage::StorageBytes;
     use iopath_report::result::Latencies;
 
@@ -57,7 +58,9 @@ pub(crate) mod fixtures {
             latency_ns: Latencies::default(),
             directions: None,
             flush_ns: Latencies::default(),
-            closed_ns: Latencies::default(),
+            other_ns: Latencies::default(),
+            parts: Parts::default(),
+            final_flush_seconds: 0.0,
             verified: None,
             course: None,
             controlled: Vec::new(),

@@ -27,7 +27,7 @@ use crate::error::BenchError;
 use crate::export::RemoteTarget;
 use crate::job::Limits;
 use crate::job::control::{AccessSink, FlowShare, flows};
-use crate::job::drive::{self, Clock, JobContext, JobError, Moved};
+use crate::job::drive::{self, Clock, FinalFlush, JobContext, JobError, Moved};
 use crate::job::tally::JobResult;
 use crate::path::{Connection, IoPath, JobSpec, Pages};
 use crate::peers::{Go, Peers, TICK as TICK_OF_RANKS};
@@ -200,7 +200,13 @@ impl RunningJobs<'_> {
             start: worker.start,
             flush_every: [workload.flush_every, workload.flush_data_every],
             flush_all: workload.flush_all,
-            flush: workload.rw.writes(),
+            final_flush: match (workload.rw.writes(), workload.times_final_flush) {
+                (false, _) => FinalFlush::None,
+                (true, true) => FinalFlush::Timed,
+                (true, false) => FinalFlush::Untimed,
+            },
+            latency_from: workload.latency_from,
+            measures_submissions: workload.measures_submissions(),
             clock: self.clock,
             stop: &self.stop[number],
             moved: &self.moved[number],

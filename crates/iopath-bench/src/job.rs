@@ -31,7 +31,7 @@ use crate::contents::Filler;
 use crate::path::{Direction, Transfer};
 use crate::plan::Plan;
 use crate::thread_settings::IoPriority;
-use crate::workload::Workload;
+use crate::workload::{LatencyFrom, Workload};
 
 /// The time limit of a job. The end of the plan also ends a job.
 #[derive(Debug, Clone, Copy)]
@@ -117,7 +117,7 @@ impl Limits {
 struct Slot {
     transfer: Transfer,
     /// The time from which the latency counts.
-    submitted_ns: u64,
+    counted_ns: u64,
 }
 
 /// A job that keeps its depth in flight and measures every latency. A new transfer starts as soon as a slot is free, or
@@ -127,8 +127,13 @@ pub(crate) struct Job {
     plan: Plan,
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// With a rate: the submission of the transfer in each slot, on the clock of `now`.
-    submissions: Vec<u64>,
+    /// With a rate: the other start of the transfer in each slot, on the clock of `now`.
+    others: Vec<u64>,
+    latency_from: LatencyFrom,
+    /// The end of the submission of the transfer in each slot; empty if the path does not measure it.
+    submitted: Vec<u64>,
+    /// The slots of transfers that are queued and not submitted.
+    queued: Vec<u32>,
     deadline: Deadline,
     pace: Option<Pace>,
     batch: Option<Batch>,
@@ -154,9 +159,12 @@ impl Job {
         let idle = Transfer { direction: Direction::Read, offset: 0, bytes: 0 };
         Self {
             plan,
-            slots: vec![Slot { transfer: idle, submitted_ns: 0 }; depth as usize],
+            slots: vec![Slot { transfer: idle, counted_ns: 0 }; depth as usize],
             free: (0..depth).rev().collect(),
-            submissions: Vec::new(),
+            others: Vec::new(),
+            latency_from: LatencyFrom::Due,
+            submitted: Vec::new(),
+            queued: Vec::new(),
             deadline: Deadline::after(now_ns, runtime_ns),
             pace: None,
             batch: None,
@@ -212,8 +220,41 @@ impl Job {
     /// The same job with conditions of its transfers.
     pub(crate) fn with_limits(self, Limits { pace, batch, filler, control }: Limits) -> Self {
         let has_rate = pace.as_ref().is_some_and(Pace::is_rate);
-        let submissions = if has_rate { vec![0; self.slots.len()] } else { Vec::new() };
-        Self { submissions, pace, batch, filler, control, ..self }
+        let others = if has_rate { vec![0; self.slots.len()] } else { Vec::new() };
+        Self { others, pace, batch, filler, control, ..self }
+    }
+
+    /// The same job with this start of its latencies.
+    pub(crate) fn with_latency_from(self, latency_from: LatencyFrom) -> Self {
+        Self { latency_from, ..self }
+    }
+
+    /// The same job on a path that measures submissions.
+    pub(crate) fn with_submissions(self) -> Self {
+        let depth = self.slots.len();
+        Self { submitted: vec![0; depth], queued: Vec::with_capacity(depth), ..self }
+    }
+
+    /// A transfer of [`Job::poll_transfer`] is ready: its submission begins. Called if latencies are from there.
+    #[inline]
+    pub(crate) fn begin(&mut self, slot: u32, now_ns: u64) {
+        self.slots[slot as usize].counted_ns = now_ns;
+        if !self.submitted.is_empty() {
+            self.queued.push(slot);
+        }
+    }
+
+    /// Whether the submission of a transfer is to be measured.
+    #[inline]
+    pub(crate) fn has_queued(&self) -> bool {
+        !self.queued.is_empty()
+    }
+
+    /// All transfers are submitted.
+    pub(crate) fn handle_submitted(&mut self, now_ns: u64) {
+        for slot in self.queued.drain(..) {
+            self.submitted[slot as usize] = now_ns;
+        }
     }
 
     /// Whether transfers wait for more than a free slot.
@@ -244,7 +285,7 @@ impl Job {
             return None;
         };
         let slot = self.free.pop()?;
-        self.slots[slot as usize] = Slot { transfer, submitted_ns: now_ns };
+        self.slots[slot as usize] = Slot { transfer, counted_ns: now_ns };
         self.count_write(transfer);
         Some((slot, transfer))
     }
@@ -296,19 +337,24 @@ impl Job {
     /// A transfer has completed: counts it, measures its latency and frees its slot.
     #[inline]
     pub(crate) fn handle_done(&mut self, slot: u32, now_ns: u64) {
-        let Slot { transfer, submitted_ns } = self.slots[slot as usize];
+        let Slot { transfer, counted_ns } = self.slots[slot as usize];
         if let Some(control) = &mut self.control {
             control.log_done(slot, transfer, now_ns);
         }
         if self.ramp_end_ns == 0 || self.end_ramp(now_ns) {
             self.tally.count(transfer);
-            self.tally.measure(transfer.direction, now_ns - submitted_ns);
-            let submission_ns = self.submissions.get(slot as usize).copied();
-            if let Some(submission_ns) = submission_ns {
-                self.tally.measure_closed(now_ns - submission_ns);
+            self.tally.measure(transfer.direction, now_ns - counted_ns);
+            let other_ns = self.others.get(slot as usize).copied();
+            if let Some(other_ns) = other_ns {
+                self.tally.measure_other(now_ns - other_ns);
+            }
+            if let Some(&submitted_ns) = self.submitted.get(slot as usize) {
+                let [submission_ns, completion_ns] = [submitted_ns - counted_ns, now_ns - submitted_ns];
+                self.tally.measure_parts(transfer.direction, submission_ns, completion_ns);
             }
             if let Some(control) = &mut self.control {
-                let from_ns = [submitted_ns, submission_ns.unwrap_or(submitted_ns)];
+                let begun_ns = other_ns.filter(|_| self.latency_from == LatencyFrom::Due);
+                let from_ns = [counted_ns, begun_ns.unwrap_or(counted_ns)];
                 self.is_stopped |= control.handle_done(transfer, from_ns, now_ns);
             }
         }
@@ -379,9 +425,13 @@ impl Job {
             return None;
         };
         self.free.pop();
-        self.slots[slot as usize] = Slot { transfer, submitted_ns: due.ns };
-        if let Some(submission) = self.submissions.get_mut(slot as usize) {
-            *submission = now_ns;
+        let [counted_ns, other_ns] = match self.latency_from {
+            LatencyFrom::Due => [due.ns, now_ns],
+            LatencyFrom::Submission => [now_ns, due.ns],
+        };
+        self.slots[slot as usize] = Slot { transfer, counted_ns };
+        if let Some(other) = self.others.get_mut(slot as usize) {
+            *other = other_ns;
         }
         if let Some(control) = &mut self.control {
             control.handle_start(slot, transfer, now_ns);

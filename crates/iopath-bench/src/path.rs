@@ -243,6 +243,16 @@ pub trait Connection {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    /// Whether transfers are submitted by a call of their own, so that the time of a submission can be measured.
+    fn submits_queued(&self) -> bool {
+        false
+    }
+
+    /// Submits queued transfers without a wait for completions, on a path with [`Connection::submits_queued`].
+    fn submit_queued(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Submits queued transfers, waits for at least one completion, and adds all completions to `done`. Called only
     /// with transfers in flight. An error of the path itself ends the run; the error of one transfer is in its `Done`.
     fn reap(&mut self, done: &mut Vec<Done>) -> io::Result<()>;

@@ -2,12 +2,13 @@
 
 use iopath_report::result::{
     Device, DirectionResult, Directions, Latencies, Latency, LatencyDistribution, RepeatDirection, Spread,
+    Submissions,
 };
 use iopath_report::stats::Summary;
 
 use crate::counters::DiskCounters;
 use crate::engine::Measured;
-use crate::job::tally::OneDirection;
+use crate::job::tally::{OneDirection, Parts};
 
 /// The results of reads, of writes and of trims; none unless each repetition has at least two of them.
 pub(crate) fn directions<'a>(measured: impl Iterator<Item = &'a Measured>) -> Option<Directions> {
@@ -28,14 +29,28 @@ pub(crate) fn directions<'a>(measured: impl Iterator<Item = &'a Measured>) -> Op
             iops: rate(|one| one.ios),
             latency_ns: latency(&sum.latency_ns),
             latency_distribution: Some(LatencyDistribution::of(&sum.latency_ns)),
+            submissions: submissions(&sum.parts),
         }
     };
     let has_trims = repeats.iter().any(|(_, [.., trims])| trims.ios > 0);
     (!repeats.is_empty()).then(|| Directions { read: of(0), write: of(1), trim: has_trims.then(|| of(2)) })
 }
 
+/// The parts of latencies; none if they were not measured.
+pub(crate) fn submissions(parts: &Parts) -> Option<Box<Submissions>> {
+    let Parts { submission_ns, completion_ns } = parts;
+    (!submission_ns.is_empty()).then(|| {
+        Box::new(Submissions {
+            submission_ns: latency(submission_ns),
+            submission_distribution: LatencyDistribution::of(submission_ns),
+            completion_ns: latency(completion_ns),
+            completion_distribution: LatencyDistribution::of(completion_ns),
+        })
+    })
+}
+
 pub(crate) fn repeat_direction(one: &OneDirection, seconds: f64) -> RepeatDirection {
-    let OneDirection { bytes, ios, latency_ns } = one;
+    let OneDirection { bytes, ios, latency_ns, .. } = one;
     RepeatDirection {
         bytes: *bytes,
         ios: *ios,

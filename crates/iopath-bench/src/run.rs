@@ -13,12 +13,13 @@ use crate::counters::idle_busy_cpus;
 use crate::engine::{CpuSeconds, Measured, all_verified};
 use crate::error::BenchError;
 use crate::host::this_machine;
+use crate::job::tally::Parts;
 use crate::model_host::ModelHost;
 use crate::options::{Ran, workload_facts};
 use crate::parallel;
 use crate::peers::Peers;
 use crate::progress::{Progress, Stage};
-use crate::rates::{device, directions, repeat_direction};
+use crate::rates::{device, directions, repeat_direction, submissions};
 pub use crate::rates::{latency, per_second, spread};
 use crate::request_log::RequestLog;
 use crate::runner::Session;
@@ -29,7 +30,7 @@ use crate::steady_detector;
 use crate::storage::Resident;
 use crate::target::Target;
 use crate::warnings;
-use crate::workload::Workload;
+use crate::workload::{LatencyFrom, Workload};
 use iopath_report::result::{
     Clock, Cpu, Device, DiskUse, FlushResult, Host, Latencies, LatencyDistribution, ModelHostFacts, Repeat,
     RepeatDirections, RunResult,
@@ -159,7 +160,9 @@ fn summarize(part: &Part, has_counters: bool, has_failed: bool, host: Option<&Ho
     };
     let latency_ns = all(|measured| &measured.latency_ns);
     let flush_ns = all(|measured| &measured.flush_ns);
-    let closed_ns = all(|measured| &measured.closed_ns);
+    let other_ns = all(|measured| &measured.other_ns);
+    let other = |from| (workload.latency_from == from && !other_ns.is_empty()).then(|| latency(&other_ns));
+    let parts: Parts = measured.iter().map(|repeated| &repeated.measured.parts).sum();
     let conditions = Conditions { workload, target, host };
     let verified = all_verified(measured.iter().map(|repeated| repeated.measured.verified.as_ref()));
     let (verify, faults) = verified.map(|verified| verified.result()).unzip();
@@ -216,7 +219,9 @@ fn summarize(part: &Part, has_counters: bool, has_failed: bool, host: Option<&Ho
         verify,
         steady_state: steady,
         latency_target: controls.latency_target,
-        closed_loop_ns: (!closed_ns.is_empty()).then(|| latency(&closed_ns)),
+        submissions: submissions(&parts),
+        closed_loop_ns: other(LatencyFrom::Due),
+        due_ns: other(LatencyFrom::Submission),
         cpu: cpu_sum(&repeats),
         threads: measured.iter().map(|repeated| repeated.measured.threads).sum(),
         model_host: workload.host.as_ref().filter(|_| has_counters).map(|host| model_host(host, &repeats)),

@@ -5,9 +5,10 @@ use iopath_report::result::{CacheUse, Connections, Repeat, ThreadUse};
 use iopath_report::stats::Summary;
 
 use crate::conditions::{Conditions, Repeated};
+use crate::engine::Measured;
 use crate::served::Served;
 use crate::target::Target;
-use crate::workload::Workload;
+use crate::workload::{LatencyFrom, Workload};
 
 /// A warning is issued above this coefficient of variation of the repetitions.
 pub const CV_MAX: f64 = 0.10;
@@ -17,6 +18,9 @@ const IDLE_BUSY_MAX: f64 = 0.05;
 
 /// A warning is issued if the threads of the jobs, or all CPUs, are busy for this share of the time.
 const CPU_SHARE_MIN: f64 = 0.9;
+
+/// A warning is issued if the flush after the measurement takes more than this share of it.
+const FLUSH_MIN: f64 = 0.05;
 
 /// A warning is issued below this share of the rate that a run was to keep.
 const RATE_MIN: f64 = 0.98;
@@ -35,6 +39,7 @@ pub(crate) fn warnings(
     warnings.extend(served.into_iter().flat_map(|served| served.reasons.iter().cloned()));
     warnings.extend(not_warm(conditions, repeated));
     warnings.extend(unwritten(conditions));
+    warnings.extend(flushed_later(repeated));
     warnings.extend(transformed(conditions));
     warnings.extend(cpu_limit(conditions, repeated, repeats));
     warnings.extend(busy(conditions));
@@ -80,6 +85,18 @@ fn not_warm(conditions: &Conditions, repeated: &[Repeated]) -> Option<String> {
     let (missed, all) = (used.misses + used.joins, used.hits + used.misses + used.joins);
     (conditions.workload.warm && missed > 0)
         .then(|| format!("not warm: {missed} of {all} pages were not in the cache; use a larger --cache"))
+}
+
+/// A flush that followed the measurement, and took long.
+fn flushed_later(repeated: &[Repeated]) -> Option<String> {
+    let sum = |of: fn(&Measured) -> f64| repeated.iter().map(|repeat| of(&repeat.measured)).sum::<f64>();
+    let (flushes, seconds) = (sum(|measured| measured.final_flush_seconds), sum(|measured| measured.seconds));
+    (flushes > FLUSH_MIN * seconds).then(|| {
+        format!(
+            "writes were left in caches: the flush after the measurement took {flushes:.2} s, and the figures are without \
+             it, as in fio; end_fsync=1 includes it"
+        )
+    })
 }
 
 fn unwritten(conditions: &Conditions) -> Option<String> {
@@ -152,10 +169,14 @@ fn below_rate(conditions: &Conditions, repeats: &[Repeat]) -> Option<String> {
     let (ios, seconds) =
         repeats.iter().fold((0, 0.0), |(ios, seconds), repeat| (ios + repeat.ios, seconds + repeat.seconds));
     let reached = ios as f64 / seconds;
-    let consequence = if workload.think.is_zero() {
-        "latencies include the time that transfers waited for their start, and grow with the length of the run"
-    } else {
-        "the think time is too long for it, or the target is too slow"
+    let consequence = match (workload.think.is_zero(), workload.latency_from) {
+        (false, _) => "the think time is too long for it, or the target is too slow",
+        (true, LatencyFrom::Due) => {
+            "latencies include the time that transfers waited for their start, and grow with the length of the run"
+        }
+        (true, LatencyFrom::Submission) => {
+            "latencies lack the time that transfers waited for their start, as in fio; latency_from=due includes it"
+        }
     };
     (reached < wanted * RATE_MIN).then(|| {
         format!("the rate was not kept: {reached:.0} of {wanted:.0} transfers a second; {consequence}")

@@ -154,6 +154,26 @@ impl RateProcess {
     }
 }
 
+/// The start of a latency.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LatencyFrom {
+    /// The time at which a rate intends the transfer; without a rate, the completion that freed its place.
+    #[default]
+    Due,
+    /// The submission, as in fio: the job reads the clock before each one. A rate that was not kept does not show.
+    Submission,
+}
+
+impl LatencyFrom {
+    /// The name in options and results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Due => "due",
+            Self::Submission => "submission",
+        }
+    }
+}
+
 /// The transfers that count for a pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ThinkCount {
@@ -205,7 +225,7 @@ pub struct Workload {
     /// each place by itself.
     pub think_together: Option<ThinkCount>,
     /// The rate at which each job starts transfers; unset is as fast as possible. A transfer that finds all of the
-    /// job's depth in flight starts late. Its latency counts from the time at which it should have started.
+    /// job's depth in flight starts late.
     pub rate: Option<Rate>,
     /// With a mixed pattern: the rate of the writes, so that [`Workload::rate`] is that of the reads. The share of
     /// reads then follows from both.
@@ -214,6 +234,11 @@ pub struct Workload {
     pub rate_only: Option<Direction>,
     /// The distances between the starts of transfers with a rate.
     pub rate_process: RateProcess,
+    /// The start of a latency.
+    pub latency_from: LatencyFrom,
+    /// Whether the time of submissions is wanted, with [`LatencyFrom::Submission`]: it needs a system call for each
+    /// batch of submissions, which other jobs do not have.
+    pub wants_submissions: bool,
     /// The writes of a job after which it flushes, and waits for the flush before its next transfer. Unset flushes at
     /// the end only.
     pub flush_every: Option<NonZeroU64>,
@@ -221,6 +246,8 @@ pub struct Workload {
     pub flush_all: bool,
     /// The writes of a job after which it flushes without the metadata of the file, where it does not flush with it.
     pub flush_data_every: Option<NonZeroU64>,
+    /// Whether the time of a writing job includes its flush at the end; else the flush follows the measurement.
+    pub times_final_flush: bool,
     /// Whether the offsets of a uniform random pattern are a permutation of the blocks in each pass, so that each block
     /// is accessed once; else they are independent of each other.
     pub covers: bool,
@@ -297,9 +324,12 @@ impl Default for Workload {
             rate_of_writes: None,
             rate_only: None,
             rate_process: RateProcess::Linear,
+            latency_from: LatencyFrom::Due,
+            wants_submissions: false,
             flush_every: None,
             flush_all: false,
             flush_data_every: None,
+            times_final_flush: true,
             covers: false,
             sync: SyncWrites::None,
             contents: Contents::Random,
@@ -328,6 +358,11 @@ impl Default for Workload {
 }
 
 impl Workload {
+    /// Whether the job measures its submissions, on a path that can.
+    pub(crate) fn measures_submissions(&self) -> bool {
+        self.wants_submissions && self.latency_from == LatencyFrom::Submission
+    }
+
     /// The pages that the kernel's page cache drops between passes over a target. Random transfers that do not cover
     /// the target have no passes.
     pub(crate) fn pass(&self, size_bytes: u64) -> Option<Pass> {

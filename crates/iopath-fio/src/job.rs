@@ -13,7 +13,7 @@ use iopath_bench::options::{Settings, SteadyKey, key_of};
 use iopath_bench::path::Pages;
 use iopath_bench::refusal::WorkloadError;
 use iopath_bench::steady::{Limit, SteadyMetric, SteadyState};
-use iopath_bench::workload::AccessHint;
+use iopath_bench::workload::{AccessHint, LatencyFrom};
 
 /// A job: what one section says, after the defaults of the `[global]` sections before it.
 #[derive(Debug, Clone)]
@@ -56,6 +56,7 @@ impl Job {
         // As in fio; a run without a job file has the memory and the hints of most programs.
         settings.workload.access_hint = AccessHint::Pattern;
         settings.workload.drops_each_pass = true;
+        settings.workload.latency_from = LatencyFrom::Submission;
         settings.workload.controls.thread.pages = Pages::Ordinary;
         Self { at, settings, given: Vec::new(), inherited: Arc::default(), out_of_range: BTreeMap::new() }
     }

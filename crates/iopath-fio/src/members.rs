@@ -134,6 +134,8 @@ impl Member {
             flush_every: flushes.filter(|_| own.rw.writes()),
             flush_all: job.fsync_every.is_some(),
             flush_data_every: data_flushes.filter(|_| own.rw.writes()),
+            times_final_flush: job.end_fsync || job.fsync_on_close,
+            wants_submissions: job.output.of_submissions,
             covers: !job.is_independent,
             verify: job.verifies.then_some(job.verify),
             steady_state: job.steady_state(),

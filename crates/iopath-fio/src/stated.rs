@@ -60,6 +60,7 @@ impl Job {
             flush_every: self.fsync_every.or(self.fdatasync_every).filter(|_| own.rw.writes()),
             flush_all: self.fsync_every.is_some(),
             flush_data_every: self.fdatasync_every.filter(|_| own.rw.writes() && self.fsync_every.is_some()),
+            times_final_flush: self.end_fsync || self.fsync_on_close,
             covers: !self.is_independent,
             ..own.clone()
         };

@@ -22,6 +22,8 @@ pub fn run(path: &str, rw: Rw, block_bytes: u32, io_depth: u32, mbs: &[f64], cos
         latency_target: None,
         verify: None,
         closed_loop_ns: None,
+        due_ns: None,
+        submissions: None,
         block_sizes: None,
         path: path.to_owned(),
         clock: Clock::Real,

@@ -17,6 +17,7 @@ mod path;
 mod several;
 mod shown;
 mod steady;
+mod submissions;
 mod verify;
 mod workload;
 
@@ -39,6 +40,7 @@ pub use path::{PATH_NAMES, WITHOUT_TARGET};
 pub use several::{DiskUse, GroupResult, JobFacts, Skipped, TargetResult, TargetsEnd};
 pub use shown::{FioOutput, Unified};
 pub use steady::{SteadyRepeat, SteadyStateResult, SteadyWindow};
+pub use submissions::Submissions;
 pub use verify::{VerifyFault, VerifyResult};
 pub use workload::WorkloadFacts;
 
@@ -192,6 +194,13 @@ pub struct RunResult {
     /// that transfers waited for a free slot is not part of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub closed_loop_ns: Option<Latency>,
+    /// From the time at which the rate intended a transfer to its completion, of a run with a rate whose latencies are
+    /// from the submission; none for other runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due_ns: Option<Latency>,
+    /// The parts of the latencies, of a run that measures submissions; none for other runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submissions: Option<Box<Submissions>>,
     /// Reads and writes apart, of a run with both; none for other runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directions: Option<Directions>,

@@ -7,7 +7,7 @@ use iopath_report::result::{CacheUse, Connections, Course, Latencies, ThreadUse}
 
 use crate::counters::{DiskCounters, DiskUses};
 use crate::job::control::ControlEnd;
-use crate::job::tally::{JobResult, OneDirection};
+use crate::job::tally::{JobResult, OneDirection, Parts};
 use crate::steady_detector::Outcome;
 use crate::storage::StorageBytes;
 use crate::verify::Verified;
@@ -30,8 +30,12 @@ pub struct Measured {
     pub(crate) directions: Option<[OneDirection; 3]>,
     /// The latencies of flushes between transfers.
     pub(crate) flush_ns: Latencies,
-    /// The latencies from the submission on, of jobs with a rate.
-    pub(crate) closed_ns: Latencies,
+    /// The latencies of jobs with a rate from their other start.
+    pub(crate) other_ns: Latencies,
+    /// The parts of the latencies, of jobs that measure submissions.
+    pub(crate) parts: Parts,
+    /// The longest flush that followed a job, in seconds.
+    pub(crate) final_flush_seconds: f64,
     /// The blocks that were checked, of a workload that verifies.
     pub(crate) verified: Option<Verified>,
     /// The course over time, of all jobs together; none in virtual time.
@@ -103,7 +107,9 @@ impl Measured {
             latency_ns: jobs.iter().map(|job| &job.latency_ns).sum(),
             directions: directions(&jobs),
             flush_ns: jobs.iter().map(|job| &job.flush_ns).sum(),
-            closed_ns: jobs.iter().map(|job| &job.closed_ns).sum(),
+            other_ns: jobs.iter().map(|job| &job.other_ns).sum(),
+            parts: jobs.iter().map(|job| &*job.parts).sum(),
+            final_flush_seconds: jobs.iter().map(|job| job.final_flush_ns).max().unwrap_or(0) as f64 / 1e9,
             verified: None,
             course: None,
             controlled: jobs.iter().filter_map(|job| Some(job.controlled.as_ref()?.end.clone())).collect(),
@@ -147,6 +153,7 @@ fn directions(jobs: &[&JobResult]) -> Option<[OneDirection; 3]> {
             bytes: bytes[index],
             ios: job.ios,
             latency_ns: job.latency_ns.clone(),
+            parts: (*job.parts).clone(),
         });
     }
     Some(sums)

@@ -18,6 +18,7 @@ use crate::path::{Connection, Done, Transfer};
 use crate::plan::Plan;
 use crate::signals::Interruption;
 use crate::steady_detector::Count;
+use crate::workload::LatencyFrom;
 
 /// The longest sleep of a job with a pace: then it publishes its progress.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
@@ -111,14 +112,28 @@ pub(crate) struct JobContext<'a> {
     pub(crate) flush_every: [Option<NonZeroU64>; 2],
     /// Whether flushes include the metadata of the file; those of data alone never do.
     pub(crate) flush_all: bool,
-    /// Whether a final flush counts as part of the job.
-    pub(crate) flush: bool,
+    /// The flush at the end of the job.
+    pub(crate) final_flush: FinalFlush,
+    pub(crate) latency_from: LatencyFrom,
+    /// Whether submissions are measured, on a path with [`Connection::submits_queued`].
+    pub(crate) measures_submissions: bool,
     pub(crate) clock: Clock,
     /// Set when another job failed.
     pub(crate) stop: &'a AtomicBool,
     pub(crate) moved: &'a Moved,
     /// Whether the job publishes the transfers of each direction.
     pub(crate) counts: bool,
+}
+
+/// The flush at the end of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FinalFlush {
+    /// A job that does not write needs none.
+    None,
+    /// It is a part of the job.
+    Timed,
+    /// It follows the job.
+    Untimed,
 }
 
 impl JobContext<'_> {
@@ -134,6 +149,7 @@ impl JobContext<'_> {
             .with_start(self.start, now_ns)
             .with_flushes(self.flush_every)
             .with_limits(limits(Begin::of(self.start, now_ns)))
+            .with_latency_from(self.latency_from)
     }
 
     /// Makes the flush between transfers that a job needs. Returns the time.
@@ -143,6 +159,10 @@ impl JobContext<'_> {
         job: &mut Job,
         started_ns: u64,
     ) -> Result<u64, JobError> {
+        let started_ns = match self.latency_from {
+            LatencyFrom::Due => started_ns,
+            LatencyFrom::Submission => self.clock.now_ns(),
+        };
         Self::flush_path(connection, self.flush_all && !job.flushes_data_alone())?;
         let now_ns = self.clock.now_ns();
         job.handle_flush(now_ns - started_ns, now_ns);
@@ -179,7 +199,7 @@ impl JobContext<'_> {
 
     /// Ends a job that has nothing in flight, with a flush if the job writes.
     pub(crate) fn finish(&self, connection: &mut dyn Connection) -> Result<(), JobError> {
-        if self.flush {
+        if self.final_flush == FinalFlush::Timed {
             Self::flush_path(connection, self.flush_all)?;
         }
         Ok(())
@@ -191,11 +211,33 @@ impl JobContext<'_> {
         flushed.map_err(|error| JobError::Path("flush", error))
     }
 
-    /// The time of the end of a job that ended like this.
-    pub(crate) fn ended(&self, ended: Result<(), JobError>) -> Result<u64, JobError> {
+    /// The result of a job that ended like this, with the flush that follows it.
+    pub(crate) fn ended(
+        &self,
+        connection: &mut dyn Connection,
+        ended: Result<(), JobError>,
+        result: impl FnOnce(u64) -> JobResult,
+    ) -> Result<JobResult, JobError> {
+        let ended_ns = self.clock.now_ns();
         match ended {
-            Err(error) if !error.is_given_up() => Err(error),
-            _ => Ok(self.clock.now_ns()),
+            Err(error) if !error.is_given_up() => return Err(error),
+            Err(_) => return Ok(result(ended_ns)),
+            Ok(()) => {}
+        }
+        let mut result = result(ended_ns);
+        if self.final_flush == FinalFlush::Untimed {
+            Self::flush_path(connection, self.flush_all)?;
+            result.final_flush_ns = self.clock.now_ns() - ended_ns;
+        }
+        Ok(result)
+    }
+
+    /// Begins the latency of a transfer that is ready, if it is from its submission. As in fio, the work on the
+    /// completion before it is no part of it.
+    #[inline]
+    pub(crate) fn begin(&self, job: &mut Job, slot: u32) {
+        if self.latency_from == LatencyFrom::Submission {
+            job.begin(slot, self.clock.now_ns());
         }
     }
 }
@@ -209,8 +251,11 @@ pub(crate) fn run(
 ) -> Result<JobResult, JobError> {
     let now_ns = context.clock.now_ns();
     let mut job = context.job(plan, connection.depth(), limits, now_ns);
+    if context.measures_submissions && connection.submits_queued() {
+        job = job.with_submissions();
+    }
     let ended = run_job(connection, &mut job, context, now_ns);
-    context.ended(ended).map(|ended_ns| job.finish(ended_ns))
+    context.ended(connection, ended, |ended_ns| job.finish(ended_ns))
 }
 
 fn run_job(
@@ -224,7 +269,11 @@ fn run_job(
         // The reap freed the slots: its reading of the clock is also the submission time.
         connection.begin_batch(context.clock.instant(now_ns));
         while let Some((slot, transfer)) = job.poll_transfer(now_ns) {
-            submit(connection, job, slot, transfer)?;
+            submit(connection, job, context, slot, transfer)?;
+        }
+        if job.has_queued() {
+            connection.submit_queued().map_err(|error| JobError::Path("submit transfers to", error))?;
+            job.handle_submitted(context.clock.now_ns());
         }
         if job.is_idle() {
             if job.is_done() {
@@ -245,9 +294,13 @@ fn run_job(
         while done.len() < job.completions_wanted() {
             reap(connection, &mut done, job, now_ns)?;
         }
-        now_ns = connection
-            .completed_at()
-            .map_or_else(|| context.clock.now_ns(), |completed| context.clock.ns_of(completed).max(now_ns));
+        now_ns = match connection.completed_at() {
+            // The time of the path may be that of the batch, before the submission.
+            Some(completed) if context.latency_from == LatencyFrom::Due => {
+                context.clock.ns_of(completed).max(now_ns)
+            }
+            _ => context.clock.now_ns(),
+        };
         for Done { slot, result } in done.drain(..) {
             result.map_err(|error| JobError::Transfer(job.transfer(slot), error))?;
             job.handle_done(slot, now_ns);
@@ -265,12 +318,14 @@ fn run_job(
 pub(crate) fn submit(
     connection: &mut dyn Connection,
     job: &mut Job,
+    context: &JobContext,
     slot: u32,
     transfer: Transfer,
 ) -> Result<(), JobError> {
     let submitted = if job.prepares_transfers() {
-        submit_prepared(connection, job, slot, transfer)
+        submit_prepared(connection, job, context, slot, transfer)
     } else {
+        context.begin(job, slot);
         connection.submit(slot, transfer)
     };
     submitted.map_err(|error| JobError::Transfer(transfer, error))
@@ -280,6 +335,7 @@ pub(crate) fn submit(
 fn submit_prepared(
     connection: &mut dyn Connection,
     job: &mut Job,
+    context: &JobContext,
     slot: u32,
     transfer: Transfer,
 ) -> io::Result<()> {
@@ -288,7 +344,9 @@ fn submit_prepared(
     {
         filler.fill(&mut buffer[..transfer.bytes as usize]);
     }
-    match job.priority(transfer) {
+    let priority = job.priority(transfer);
+    context.begin(job, slot);
+    match priority {
         None => connection.submit(slot, transfer),
         Some(priority) => connection.submit_prioritized(slot, transfer, priority),
     }
@@ -324,7 +382,7 @@ pub(crate) fn run_sampled(
     let now_ns = context.clock.now_ns();
     let mut job = SampledJob::new(plan, every, seed, context.runtime_ns, now_ns);
     let ended = run_sampled_job(connection, &mut job, context, now_ns);
-    context.ended(ended).map(|ended_ns| job.into_tally().finish(ended_ns))
+    context.ended(connection, ended, |ended_ns| job.into_tally().finish(ended_ns))
 }
 
 fn run_sampled_job(

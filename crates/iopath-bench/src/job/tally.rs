@@ -1,5 +1,7 @@
 //! The sums and latencies of one job. Independent of slots and clock.
 
+use std::iter::Sum;
+
 use iopath_report::result::{Latencies, ThreadUse};
 
 use super::control::Controlled;
@@ -21,8 +23,12 @@ pub(crate) struct JobResult {
     pub(crate) directions: Option<Box<[OneDirection; 3]>>,
     /// The latencies of flushes between transfers.
     pub(crate) flush_ns: Latencies,
-    /// The latencies from the submission on, of a job with a rate.
-    pub(crate) closed_ns: Latencies,
+    /// The latencies of a job with a rate from the other start: [`crate::workload::LatencyFrom`].
+    pub(crate) other_ns: Latencies,
+    /// The parts of the latencies.
+    pub(crate) parts: Box<Parts>,
+    /// The time of the flush that followed the measurement; 0 without one.
+    pub(crate) final_flush_ns: u64,
     /// The observations of the controls; none of a job without any.
     pub(crate) controlled: Option<Box<Controlled>>,
     /// CPU time and context switches of its thread; none in virtual time.
@@ -35,6 +41,7 @@ pub(crate) struct OneDirection {
     pub(crate) bytes: u64,
     pub(crate) ios: u64,
     pub(crate) latency_ns: Latencies,
+    pub(crate) parts: Parts,
 }
 
 impl OneDirection {
@@ -42,6 +49,31 @@ impl OneDirection {
         self.bytes += other.bytes;
         self.ios += other.ios;
         self.latency_ns.add(&other.latency_ns);
+        self.parts.add(&other.parts);
+    }
+}
+
+/// Latencies in two parts, of a job that measures how long submissions take; empty for other jobs.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Parts {
+    pub(crate) submission_ns: Latencies,
+    /// From the end of the submission on.
+    pub(crate) completion_ns: Latencies,
+}
+
+impl Parts {
+    fn add(&mut self, other: &Self) {
+        self.submission_ns.add(&other.submission_ns);
+        self.completion_ns.add(&other.completion_ns);
+    }
+}
+
+impl<'a> Sum<&'a Self> for Parts {
+    fn sum<I: Iterator<Item = &'a Self>>(all: I) -> Self {
+        all.fold(Self::default(), |mut sum, one| {
+            sum.add(one);
+            sum
+        })
     }
 }
 
@@ -59,7 +91,7 @@ pub(crate) struct Tally {
     last_direction: Direction,
     last_count: u64,
     flush_ns: Latencies,
-    closed_ns: Latencies,
+    other_ns: Latencies,
 }
 
 impl Tally {
@@ -72,7 +104,7 @@ impl Tally {
             last_direction: Direction::Read,
             last_count: 0,
             flush_ns: Latencies::default(),
-            closed_ns: Latencies::default(),
+            other_ns: Latencies::default(),
         }
     }
 
@@ -118,9 +150,17 @@ impl Tally {
         self.last_count += 1;
     }
 
-    /// Records the latency of a transfer with a rate from its submission on.
-    pub(crate) fn measure_closed(&mut self, latency_ns: u64) {
-        self.closed_ns.record(latency_ns, 1);
+    /// Records the latency of a transfer with a rate from its other start.
+    pub(crate) fn measure_other(&mut self, latency_ns: u64) {
+        self.other_ns.record(latency_ns, 1);
+    }
+
+    /// Records the parts of a latency.
+    #[inline]
+    pub(crate) fn measure_parts(&mut self, direction: Direction, submission_ns: u64, completion_ns: u64) {
+        let parts = &mut self.directions[number_of(direction)].parts;
+        parts.submission_ns.record(submission_ns, 1);
+        parts.completion_ns.record(completion_ns, 1);
     }
 
     /// Records the latency of a flush.
@@ -171,12 +211,14 @@ impl Tally {
         let [read_bytes, written_bytes, trimmed_bytes] = self.directions.each_ref().map(|one| one.bytes);
         let ios = self.directions.iter().map(|one| one.ios).sum();
         let used = self.directions.iter().filter(|one| one.ios > 0).count();
-        let (latency_ns, directions) = if used > 1 {
+        let (latency_ns, parts, directions) = if used > 1 {
             let all = self.directions.iter().map(|one| &one.latency_ns).sum();
-            (all, Some(Box::new(self.directions)))
+            let parts = self.directions.iter().map(|one| &one.parts).sum();
+            (all, parts, Some(Box::new(self.directions)))
         } else {
             let only = self.directions.into_iter().reduce(|one, other| if one.ios > 0 { one } else { other });
-            (only.unwrap_or_default().latency_ns, None)
+            let OneDirection { latency_ns, parts, .. } = only.unwrap_or_default();
+            (latency_ns, parts, None)
         };
         JobResult {
             read_bytes,
@@ -189,7 +231,9 @@ impl Tally {
             latency_ns,
             directions,
             flush_ns: self.flush_ns,
-            closed_ns: self.closed_ns,
+            other_ns: self.other_ns,
+            parts: Box::new(parts),
+            final_flush_ns: 0,
             controlled: None,
             thread: None,
         }

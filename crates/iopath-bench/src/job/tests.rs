@@ -485,12 +485,49 @@ fn the_latency_of_a_rate_counts_from_the_intended_start_and_the_closed_loop_late
     let (result, _) = simulate(&paced, 10, 1, |_| 3_000);
     let near = |value: u64, expected: u64| value.abs_diff(expected) <= expected / 100;
     assert!(near(result.latency_ns.max_ns(), 9 * 2_000 + 3_000), "{}", result.latency_ns.max_ns());
-    let closed = &result.closed_ns;
+    let closed = &result.other_ns;
     assert!(near(closed.max_ns(), 3_000) && closed.count() == 10, "{}", closed.max_ns());
     let (result, _) = simulate(&paced, 10, 1, |_| 900);
     assert!(near(result.latency_ns.max_ns(), 900), "the rate is kept: {}", result.latency_ns.max_ns());
     let (result, _) = simulate(&workload(Rw::Read, End::Bytes(10 * BLOCK)), 10, 1, |_| 3_000);
-    assert!(result.closed_ns.is_empty());
+    assert!(result.other_ns.is_empty());
+}
+
+#[test]
+fn a_latency_from_the_submission_lacks_the_wait_for_the_rate_and_has_two_parts() {
+    let rate = Some(Rate::Ios(NonZeroU64::new(1_000_000).unwrap()));
+    let paced = Workload { rate, ..workload(Rw::RandRw, End::Bytes(10 * BLOCK)) };
+    let limits = Limits { pace: Pace::of(&paced, 0, 0, 0), ..Limits::default() };
+    let mut job = Job::new(Plan::new(&paced, 10 * BLOCK, 0, 0), 1, None, 0)
+        .with_limits(limits)
+        .with_latency_from(LatencyFrom::Submission)
+        .with_submissions();
+    let mut now_ns = 0;
+    while !job.is_done() {
+        if let Some((slot, _)) = job.poll_transfer(now_ns) {
+            // The work before the submission, the submission, and the transfer.
+            job.begin(slot, now_ns + 200);
+            assert!(job.has_queued());
+            job.handle_submitted(now_ns + 700);
+            now_ns += 3_000;
+            job.handle_done(slot, now_ns);
+        } else if !job.is_done() {
+            now_ns = job.poll_timeout().unwrap();
+        }
+        assert!(!job.has_queued());
+    }
+    let result = job.finish(now_ns);
+    let range =
+        |latencies: &Latencies| (latencies.count(), latencies.min_ns() / 100, latencies.max_ns() / 100);
+    assert_eq!(range(&result.latency_ns), (10, 28, 28));
+    assert_eq!(range(&result.parts.submission_ns), (10, 5, 5));
+    assert_eq!(range(&result.parts.completion_ns), (10, 23, 23));
+    let (_, _, most) = range(&result.other_ns);
+    assert!(most >= 180, "the last one is due 18,000 ns before: {most}");
+    let of_each: Vec<u64> =
+        result.directions.unwrap().iter().map(|one| one.parts.submission_ns.count()).collect();
+    assert_eq!(of_each.iter().sum::<u64>(), 10);
+    assert!(of_each[0] > 0 && of_each[1] > 0, "{of_each:?}");
 }
 
 #[test]

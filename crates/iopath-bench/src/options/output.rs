@@ -65,7 +65,7 @@ pub(super) const ROWS: &[OptionRow] = &[
     OptionRow::only_key(
         Partly,
         &["slat_percentiles"],
-        "no path measures the time of a submission apart, so `slat` has no samples",
-        |_, given| given.flag().map(drop),
+        "1: `slat` is measured on path `kernel-uring`, with a system call for each batch of submissions; default: 0",
+        set!(output.of_submissions = flag),
     ),
 ];

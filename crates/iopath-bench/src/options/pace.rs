@@ -10,7 +10,7 @@ use super::{
 use crate::field::Field;
 use crate::place::Place;
 use crate::steady::{SteadyMetric, SteadyState};
-use crate::workload::{Rate, RateProcess, SyncWrites, ThinkCount};
+use crate::workload::{LatencyFrom, Rate, RateProcess, SyncWrites, ThinkCount};
 
 pub(super) const ROWS: &[OptionRow] = &[
     OptionRow::option(
@@ -129,7 +129,7 @@ pub(super) const ROWS: &[OptionRow] = &[
     .key(
         Partly,
         &["rate"],
-        "`--rate`; latencies count from the intended start; a mixed pattern has a rate for reads and one for writes, or for one of them: `rate=,10m`",
+        "`--rate`; a mixed pattern has a rate for reads and one for writes, or for one of them: `rate=,10m`",
     ).neutral(&["0"]),
     OptionRow::option(
         "--rate-process",
@@ -153,6 +153,26 @@ pub(super) const ROWS: &[OptionRow] = &[
         |ran| ran.workload.rate.map(|_| ran.workload.rate_process.name().into()),
     )
     .key(Yes, &["rate_process"], "`--rate-process`: `linear` or `poisson`"),
+    OptionRow::only_key(
+        Yes,
+        &["latency_from"],
+        "not a key of fio: `submission`, as fio measures, or `due`, the time at which the rate intends a transfer",
+        |settings, given| {
+            settings.workload.latency_from = match given.text()? {
+                "submission" => LatencyFrom::Submission,
+                "due" => LatencyFrom::Due,
+                _ => return Err(Refused::Expected("submission or due")),
+            };
+            Ok(())
+        },
+    )
+    .states(
+        "latency_from",
+        Kind::Text,
+        Difference::RefusedOr("due"),
+        "The start of the latencies of a run with a rate: `due` or `submission`; none without a rate.",
+        |ran| ran.workload.rate.map(|_| ran.workload.latency_from.name().into()),
+    ),
     OptionRow::option(
         "--fsync",
         One("N"),
@@ -192,6 +212,20 @@ pub(super) const ROWS: &[OptionRow] = &[
         },
     )
     .key(Yes, &["fdatasync"], "`--fdatasync`; with `fsync`, where that does not flush").decides(Decides::Durability),
+    OptionRow::only_key(
+        Yes,
+        &["end_fsync"],
+        "1: the time of a writing job includes a flush at its end; 0: the flush follows the measurement",
+        set!(end_fsync = flag),
+    )
+    .states(
+        "final_flush",
+        Kind::Text,
+        Difference::RefusedOr(NONE),
+        "`untimed` if the flush at the end of a writing job is no part of its time; none if it is.",
+        |ran| (ran.workload.rw.writes() && !ran.workload.times_final_flush).then(|| "untimed".into()),
+    ),
+    OptionRow::only_key(Yes, &["fsync_on_close"], "as `end_fsync`", set!(fsync_on_close = flag)),
     OptionRow::option(
         "--sync",
         One("none|dsync|sync"),

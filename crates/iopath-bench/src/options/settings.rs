@@ -88,6 +88,10 @@ pub struct Settings {
     pub fsync_every: Option<NonZeroU64>,
     /// `fdatasync`: writes between flushes without it.
     pub fdatasync_every: Option<NonZeroU64>,
+    /// `end_fsync`: whether the time of a writing job includes its flush at the end.
+    pub end_fsync: bool,
+    /// `fsync_on_close`: the same.
+    pub fsync_on_close: bool,
     /// `norandommap`: whether random offsets are independent of each other.
     pub is_independent: bool,
     /// `steadystate`.
@@ -268,6 +272,8 @@ impl Default for Settings {
             think_count: ThinkCount::default(),
             fsync_every: None,
             fdatasync_every: None,
+            end_fsync: false,
+            fsync_on_close: false,
             is_independent: false,
             steady: None,
             steady_window: None,

@@ -192,6 +192,10 @@ const VALUES: &[(&str, &str)] = &[
     ("create_only", "1"),
     ("overwrite", "1"),
     ("fallocate", "none"),
+    ("end_fsync", "1"),
+    ("fsync_on_close", "1"),
+    ("latency_from", "submission"),
+    ("slat_percentiles", "1"),
     ("filename_format", "a"),
     ("name", "b"),
     ("stonewall", "1"),
@@ -229,9 +233,8 @@ const VALUES: &[(&str, &str)] = &[
 ];
 
 /// Keys that accept the values with which iopath agrees, and set nothing.
-const ONLY_CHECKED: [(&str, &str); 6] = [
+const ONLY_CHECKED: [(&str, &str); 5] = [
     ("iomem_align", "512"),
-    ("slat_percentiles", "1"),
     ("fill_device", "1"),
     ("iodepth_batch", "16"),
     ("iodepth_batch_complete_max", "16"),

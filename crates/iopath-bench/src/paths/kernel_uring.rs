@@ -57,6 +57,14 @@ impl Connection for Uring {
         Self::submit_prioritized(self, slot, transfer, priority)
     }
 
+    fn submits_queued(&self) -> bool {
+        true
+    }
+
+    fn submit_queued(&mut self) -> io::Result<()> {
+        Self::submit_queued(self)
+    }
+
     fn reap(&mut self, done: &mut Vec<Done>) -> io::Result<()> {
         Self::reap(self, done)
     }

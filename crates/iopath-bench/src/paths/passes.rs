@@ -49,6 +49,14 @@ impl Connection for Passes {
         self.inner.submit(slot, transfer)
     }
 
+    fn submits_queued(&self) -> bool {
+        self.inner.submits_queued()
+    }
+
+    fn submit_queued(&mut self) -> io::Result<()> {
+        self.inner.submit_queued()
+    }
+
     fn reap(&mut self, done: &mut Vec<Done>) -> io::Result<()> {
         self.inner.reap(done)
     }

@@ -71,8 +71,14 @@ impl ModelledVolumes {
             let job = Job::new(worker.plan(number), depth, worker.runtime_ns(), started_ns)
                 .with_start(start, started_ns)
                 .with_flushes([workload.flush_every, workload.flush_data_every])
+                .with_latency_from(workload.latency_from)
                 .with_limits(Limits::of(workload, numbers, flow, sink, begin));
-            setups[volume].push(JobSetup { job, depth, block_bytes, flushes: workload.rw.writes() });
+            setups[volume].push(JobSetup {
+                job,
+                depth,
+                block_bytes,
+                flushes: workload.rw.writes() && workload.times_final_flush,
+            });
         }
         for (volume, setups) in setups.into_iter().enumerate() {
             volumes.start(volume, setups);

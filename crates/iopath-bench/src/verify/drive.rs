@@ -23,7 +23,7 @@ pub(crate) fn run(
     let now_ns = context.clock.now_ns();
     let mut job = context.job(plan, connection.depth(), limits, now_ns);
     let ended = run_job(connection, &mut job, context, settings, checker, now_ns);
-    context.ended(ended).map(|ended_ns| job.finish(ended_ns))
+    context.ended(connection, ended, |ended_ns| job.finish(ended_ns))
 }
 
 fn run_job(
@@ -47,7 +47,7 @@ fn run_job(
                 break;
             }
             fill(connection, slot, transfer, checker)?;
-            submit(connection, job, slot, transfer)?;
+            submit(connection, job, context, slot, transfer)?;
             in_flight[slot as usize] = Some(transfer);
         }
         if in_flight.iter().any(Option::is_some) {

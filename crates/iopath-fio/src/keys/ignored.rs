@@ -33,11 +33,6 @@ pub(super) const KEYS: &[Key] = &[
     ),
     no_effect(&["verify_async"], Number, "the thread of the job checks its blocks"),
     no_effect(&["verify_async_cpus"], Cpus, "the thread of the job checks its blocks"),
-    no_effect(
-        &["end_fsync", "fsync_on_close"],
-        Flag,
-        "a writing job flushes at its end, and its time includes the flush",
-    ),
     no_effect(&["create_serialize", "create_fsync", "create_on_open", "allow_file_create"], Flag, FILES),
     no_effect(&["openfiles"], Number, "all files of a job are open"),
     no_effect(&["filetype"], Text, "the kind and the name of a file are as given"),

@@ -225,6 +225,8 @@ impl Merge<'_> {
             hosts: Some(Box::new(result)),
             // Figures of one rank or machine.
             closed_loop_ns: None,
+            due_ns: None,
+            submissions: None,
             flushes: None,
             steady_state: None,
             latency_target: None,
@@ -531,6 +533,7 @@ fn directions(
             iops: spread(of_kind().map(|one| one.iops)),
             latency_ns: latency(&all),
             latency_distribution: Some(LatencyDistribution::of(&all)),
+            submissions: None,
         });
     }
     let each = of_each.into_iter().map(|repeat| {

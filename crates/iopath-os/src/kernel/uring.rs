@@ -138,6 +138,14 @@ impl Uring {
         if self.ring.submission().len() < SUBMIT_FROM {
             return Ok(());
         }
+        self.submit_queued()
+    }
+
+    /// Submits the queued transfers to the kernel, without a wait for completions.
+    ///
+    /// # Errors
+    /// Returns the errors of `io_uring_enter(2)`.
+    pub fn submit_queued(&mut self) -> io::Result<()> {
         match self.ring.submit() {
             // If the kernel has no room now, the entries stay in the queue until `reap` makes room.
             Err(error) if !is_passing(&error) => Err(error),

@@ -138,8 +138,12 @@ fn add_direction(text: &mut String, title: &str, part: &Value) {
         binary(number(&part["io_bytes"])),
         whole(&part["runtime"]),
     );
+    if whole(&part["slat_ns"]["N"]) > 0 {
+        add_latency(text, "    slat", &part["slat_ns"]);
+    }
     add_latency(text, "    clat", &part["clat_ns"]);
     add_latency(text, "     lat", &part["lat_ns"]);
+    add_percentiles(text, "slat", &part["slat_ns"]);
     add_percentiles(text, "clat", &part["clat_ns"]);
     add_percentiles(text, " lat", &part["lat_ns"]);
     let [least, most] = ["bw_min", "bw_max"].map(|key| whole(&part[key]));

@@ -1,9 +1,12 @@
 //! The entries of the formats of fio: a job each, or the jobs of a group together, with the sums of all of them. Does
 //! not format them.
 
+use std::borrow::Cow;
+
 use crate::Rw;
 use crate::result::{
-    FioOutput, GroupResult, Latencies, Latency, LatencyDistribution, Report, RunResult, WorkloadFacts,
+    FioOutput, GroupResult, Latencies, Latency, LatencyDistribution, Report, RunResult, Submissions,
+    WorkloadFacts,
 };
 
 /// A job, or the jobs of a group.
@@ -42,6 +45,8 @@ pub(super) struct Part {
     /// Bytes and transfers per second of each repetition, and its seconds.
     repeats: Vec<([f64; 2], f64)>,
     pub(super) times: Times,
+    /// The submissions, and the latencies from their ends on; none if they were not measured.
+    pub(super) submissions: Option<[Times; 2]>,
 }
 
 /// Latencies.
@@ -150,6 +155,7 @@ impl Part {
             seconds: run.seconds,
             repeats: repeats.collect(),
             times: Times::of(&run.latency_ns, run.latency_distribution.as_ref(), run.ios),
+            submissions: run.submissions.as_deref().map(Times::of_submissions),
         }
     }
 
@@ -171,7 +177,24 @@ impl Part {
             *rates = [0, 1].map(|one| rates[one] * share(*seconds) + others[one] * share(*other_seconds));
             *seconds = longest;
         }
+        // As in fio, jobs without submissions of their own add none, and count in full among the completions.
+        if self.submissions.is_some() || other.submissions.is_some() {
+            let of = |part: &Self| {
+                part.submissions.clone().unwrap_or_else(|| [Times::default(), part.times.clone()])
+            };
+            let [mut sums, others] = [of(self), of(other)];
+            sums.iter_mut().zip(&others).for_each(|(sum, times)| sum.add(times));
+            self.submissions = Some(sums);
+        }
         self.times.add(&other.times);
+    }
+
+    /// The submissions, and the latencies without them.
+    pub(super) fn of_completions(&self) -> [Cow<'_, Times>; 2] {
+        match &self.submissions {
+            Some([submissions, completions]) => [Cow::Borrowed(submissions), Cow::Borrowed(completions)],
+            None => [Cow::Owned(Times::default()), Cow::Borrowed(&self.times)],
+        }
     }
 
     /// Bytes and transfers per second of each repetition.
@@ -181,6 +204,13 @@ impl Part {
 }
 
 impl Times {
+    fn of_submissions(submissions: &Submissions) -> [Self; 2] {
+        let Submissions { submission_ns, submission_distribution, completion_ns, completion_distribution } =
+            submissions;
+        [(submission_ns, submission_distribution), (completion_ns, completion_distribution)]
+            .map(|(latency, distribution)| Self::of(latency, Some(distribution), distribution.count))
+    }
+
     fn of(latency: &Latency, distribution: Option<&LatencyDistribution>, ios: u64) -> Self {
         Self {
             count: distribution.map_or(ios, |distribution| distribution.count),
@@ -227,6 +257,7 @@ fn parts(run: &RunResult) -> [Part; 3] {
             seconds: run.seconds,
             repeats: repeats.collect(),
             times: Times::of(&part.latency_ns, part.latency_distribution.as_ref(), part.ios),
+            submissions: part.submissions.as_deref().map(Times::of_submissions),
         }
     })
 }

@@ -2,9 +2,9 @@
 //!
 //! The entries are those of `fio_entries.rs`. fio has one aggregate of a job and samples over time; here the samples
 //! of `iops_*` and `bw_*` are the repetitions, and `bw_bytes` and `iops` are their means, the figures of the table.
-//! `bw` is in KiB/s, as in fio. iopath measures latencies from submission to completion: `slat_ns` has no samples, and
-//! `clat_ns` and `lat_ns` are equal. Figures that iopath does not measure are left out, or 0 where readers need a
-//! number (the CPU time of a model).
+//! `bw` is in KiB/s, as in fio. Where the path has no submission that it could measure, as of a synchronous call,
+//! `slat_ns` has no samples, and `clat_ns` and `lat_ns` are equal. Figures that iopath does not measure are left out,
+//! or 0 where readers need a number (the CPU time of a model).
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -109,7 +109,8 @@ fn job(entry: &Entry, bins: Bins) -> Value {
     let milliseconds = |seconds: f64| (seconds * 1e3).round();
     let all = entry.thread_seconds;
     let [user, system] = entry.cpu.map(|seconds| if all > 0.0 { seconds / all * 100.0 } else { 0.0 });
-    let [ns, us, ms] = classes(entry.all.times.distribution.as_ref());
+    let [_, completions] = entry.all.of_completions();
+    let [ns, us, ms] = classes(completions.distribution.as_ref());
     let mut job = json!({
         "jobname": name,
         "groupid": entry.group,
@@ -231,6 +232,7 @@ fn engine(run: &RunResult) -> &str {
 
 fn direction(part: &Part, entry: &Entry, bins: Bins) -> Value {
     let Part { bytes, ios, times, .. } = part;
+    let [submissions, completions] = part.of_completions();
     let rates: Vec<[f64; 2]> = part.rates().collect();
     let of = |index: usize| rates.iter().map(|rate| rate[index]).collect::<Vec<f64>>();
     let [bandwidth, iops] = [0, 1].map(|index| Spread::of(&of(index)));
@@ -245,8 +247,8 @@ fn direction(part: &Part, entry: &Entry, bins: Bins) -> Value {
         "total_ios": ios,
         "short_ios": 0,
         "drop_ios": 0,
-        "slat_ns": latency(&Times::default(), &entry.output, false, bins),
-        "clat_ns": latency(times, &entry.output, entry.output.of_completions, bins),
+        "slat_ns": latency(&submissions, &entry.output, entry.output.of_submissions, bins),
+        "clat_ns": latency(&completions, &entry.output, entry.output.of_completions, bins),
         "lat_ns": latency(times, &entry.output, entry.output.of_whole, bins),
         "bw_min": (bandwidth.least / KIB) as u64,
         "bw_max": (bandwidth.most / KIB) as u64,

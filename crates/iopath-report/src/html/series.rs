@@ -298,16 +298,17 @@ mod tests {
 
     #[test]
     fn a_path_has_one_hue_on_the_page_and_each_line_of_a_chart_its_colour() {
-        let of = |path: &str, rw, depth| run(path, rw, 4096, depth, &[1.0], 0.1);
-        let runs = [
-            of("kernel-direct", Rw::RandRead, 1),
-            of("kernel-uring", Rw::RandRead, 1),
-            of("kernel-uring", Rw::RandRead, 32),
-            of("iopath-direct", Rw::Read, 1),
-            of("kernel-uring", Rw::Read, 8),
-            of("kernel-uring", Rw::Write, 1),
-            of("kernel-uring", Rw::Write, 2),
+        let shapes = [
+            ("kernel-direct", Rw::RandRead, 1),
+            ("kernel-uring", Rw::RandRead, 1),
+            ("kernel-uring", Rw::RandRead, 32),
+            ("iopath-direct", Rw::Read, 1),
+            ("kernel-uring", Rw::Read, 8),
+            ("kernel-uring", Rw::Write, 1),
+            ("kernel-uring", Rw::Write, 2),
         ];
+        let of = |(path, rw, depth)| run(path, rw, 4096, depth, &[1.0], 0.1);
+        let runs: Vec<RunResult> = shapes.into_iter().map(of).collect();
         let sources: Vec<(&str, &RunResult)> = runs.iter().map(|run| ("", run)).collect();
         let mut palette = Palette::default();
         let mut uring = Vec::new();

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::distribution::LatencyDistribution;
 use super::figures::{Latency, Spread};
+use super::submissions::Submissions;
 
 /// Reads, writes and trims apart, of a run with at least two of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -43,6 +44,9 @@ pub struct DirectionResult {
     /// More of these latencies; none in results of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_distribution: Option<LatencyDistribution>,
+    /// The parts of these latencies; none if they were not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submissions: Option<Box<Submissions>>,
 }
 
 /// Reads and writes of one repetition.

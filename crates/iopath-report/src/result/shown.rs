@@ -26,6 +26,8 @@ pub struct FioOutput {
     pub unified: Unified,
     /// The percentiles, in rising order; none for the default.
     pub percentiles: Option<Vec<f64>>,
+    /// Whether the times of submissions have percentiles.
+    pub of_submissions: bool,
     /// Whether latencies of completions have percentiles.
     pub of_completions: bool,
     /// Whether whole latencies have percentiles.
@@ -41,6 +43,7 @@ impl Default for FioOutput {
             begins_group: false,
             unified: Unified::default(),
             percentiles: None,
+            of_submissions: false,
             of_completions: true,
             of_whole: false,
         }

@@ -107,6 +107,7 @@ mod tests {
             iops: mix.iops,
             latency_ns: latency(ns),
             latency_distribution: None,
+            submissions: None,
         };
         mix.directions = Some(Directions { read: direction(500_000), write: direction(700_000), trim: None });
         let mut alone = run("kernel-uring", Rw::RandRead, 4096, 32, &STEADY, 1.0);
