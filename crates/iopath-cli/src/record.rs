@@ -6,12 +6,18 @@ use crate::args::RecordArgs;
 use crate::destination::{self, Destination};
 use crate::stderr::note;
 use iopath_bench::Interruption;
-use iopath_lab::record::{RecordRequest, Recorded, Top, record};
+use iopath_lab::metrics::{Exporter, RecordMetrics};
+use iopath_lab::record::{EventCounts, RecordRequest, Recorded, Top, record};
 use iopath_log::Interval;
 use iopath_report::numbers::{count, counted, digits};
 use screen::Screen;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
+
+/// The interval of metrics without `--top`.
+const METRICS_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let targets: Vec<&Path> = args.devices.iter().map(PathBuf::as_path).collect();
@@ -31,8 +37,19 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         command: args.command.clone(),
     };
     let mut screen = Screen::new(!args.command.is_empty());
-    let mut show = |interval: &Interval| screen.show(interval);
-    let top = args.top.map(|every| Top { every, show: &mut show });
+    let exporter = args.metrics.as_ref().map(|place| Exporter::of_option(place, args.force)).transpose()?;
+    if let Some(address) = exporter.as_ref().and_then(|exporter| exporter.address) {
+        note(format_args!("metrics at http://{address}/metrics"));
+    }
+    let mut metrics = RecordMetrics::default();
+    let mut show = |interval: &Interval, counts: EventCounts| {
+        if let Some(exporter) = &exporter {
+            exporter.publish(metrics.add(interval, counts));
+        }
+        if args.top.is_some() { screen.show(interval) } else { ControlFlow::Continue(()) }
+    };
+    let every = args.top.or(exporter.as_ref().map(|_| METRICS_INTERVAL));
+    let top = every.map(|every| Top { every, show: &mut show, shows_rest: exporter.is_some() });
     let recorded = record(&request, top)?;
     summarise(request.file.as_deref(), &recorded);
     screen.finish()?;

@@ -108,6 +108,16 @@ fn a_server_publishes_the_requests_of_its_clients() {
     let samples = risen(&address, "iopath_transferred_bytes_total");
     assert!(value(&samples, "iopath_accepted_connections_total").unwrap() >= 1.0, "{samples:?}");
     assert!(value(&samples, "iopath_transfers_total").unwrap() >= 1.0, "{samples:?}");
+    let requests = |direction: &str| {
+        let of_direction = |one: &&Sample| {
+            one.name == "iopath_request_latency_seconds_count"
+                && one.labels == [("direction".to_owned(), direction.to_owned())]
+        };
+        samples.iter().find(of_direction).unwrap_or_else(|| panic!("{direction}: {samples:?}")).value
+    };
+    let all: f64 = ["read", "write", "other"].map(requests).iter().sum();
+    assert!(requests("read") >= 1.0 && requests("write") < 1.0, "{samples:?}");
+    assert!((all - value(&samples, "iopath_transfers_total").unwrap()).abs() < 0.5, "{samples:?}");
     assert_eq!(serving.end(Signal::TERM).0, Some(0));
 }
 

@@ -333,6 +333,30 @@ fn recorded_accesses_are_replayed_with_another_cache() {
 }
 
 #[test]
+fn the_metrics_have_the_requests_of_the_devices_at_the_end() {
+    device_or_skip!(alone, device);
+    let directory = directory();
+    let name = device.device.file_name().unwrap().to_str().unwrap();
+    let read = format!("if={}", text(&device.device));
+    let dd = ["dd", &read, "of=/dev/null", "iflag=direct", "bs=64k", "count=100"];
+    let args = ["--metrics", "metrics.prom", name, "--"];
+    assert_success(&record(directory.path(), &[&args[..], &dd[..]].concat()).output().unwrap());
+    let metrics = std::fs::read_to_string(directory.path().join("metrics.prom")).unwrap();
+    let samples = iopath_report::fixtures::openmetrics::parse(&metrics).unwrap();
+    let of_device = |family: &str| {
+        let label = [("device".to_owned(), name.to_owned())];
+        samples.iter().find(|one| one.name == family && one.labels == label).map(|one| one.value as u64)
+    };
+    assert_eq!(of_device("iopath_device_requests_total"), Some(100), "{metrics}");
+    assert_eq!(of_device("iopath_device_bytes_total"), Some(100 << 16), "{metrics}");
+    assert!(
+        metrics.contains("iopath_lost_events_total 0\n") && metrics.contains("quantile=\"0.99\""),
+        "{metrics}"
+    );
+    drop(alone);
+}
+
+#[test]
 fn top_shows_devices_and_processes_until_its_reader_leaves() {
     device_or_skip!(alone, device);
     let directory = directory();

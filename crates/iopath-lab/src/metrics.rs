@@ -6,9 +6,11 @@
 //! seconds, and few run at the same time, so that clients that never read take neither time nor memory.
 
 mod http;
+mod record;
 mod run;
 mod serve;
 
+pub use record::RecordMetrics;
 pub use run::RunMetrics;
 pub use serve::serve_metrics;
 

@@ -9,4 +9,4 @@ mod session;
 mod unseen;
 
 pub use error::RecordError;
-pub use session::{RecordRequest, Recorded, Top, record};
+pub use session::{EventCounts, RecordRequest, Recorded, Top, record};

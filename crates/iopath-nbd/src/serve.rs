@@ -41,7 +41,7 @@ pub use self::socket_file::SocketFile;
 use self::worker::{Waiting, Worker};
 use crate::export::{BlockSizes, Export};
 use crate::protocol::TransmissionFlags;
-use iopath::Volume;
+use iopath::{LatencyTotals, Volume};
 
 /// A volume under a name.
 #[derive(Clone, Debug)]
@@ -114,6 +114,35 @@ pub struct ServeTotals {
     /// Requests in flight that the server gave up when it stopped, because the time was over: their clients got no
     /// reply.
     pub abandoned: u64,
+    /// Latencies of completed requests, for each [`ServeDirection`]: from the pass of the event loop that read the
+    /// request to the one that made its last reply.
+    pub latencies: [LatencyTotals; 3],
+}
+
+/// The kinds of requests with latencies of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServeDirection {
+    /// Reads.
+    Read,
+    /// Writes, with the wait for their data.
+    Write,
+    /// Flushes, trims and writes of zeroes.
+    Other,
+}
+
+impl ServeDirection {
+    /// All of them, in the order of [`ServeTotals::latencies`].
+    pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Other];
+
+    /// The name in metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Other => "other",
+        }
+    }
 }
 
 /// A running server. Dropping it stops it.
@@ -181,7 +210,9 @@ impl Server {
             let waiting = Waiting::new(&shared.workers[number], &listeners)?;
             // A batch stays on its thread, so the worker is made there.
             let run = move || {
-                Worker::new(number, shared, listeners, waiting, Core::new(exports, volumes, &options)).run()
+                let latencies = Arc::clone(&shared.workers[number].latencies);
+                let core = Core::new(exports, volumes, latencies, &options);
+                Worker::new(number, shared, listeners, waiting, core).run()
             };
             started.threads.push(std::thread::Builder::new().name(format!("nbd-{number}")).spawn(run)?);
         }
@@ -206,6 +237,9 @@ impl Server {
             requests: sum(|worker| &worker.requests),
             bytes: sum(|worker| &worker.bytes),
             abandoned: sum(|worker| &worker.abandoned),
+            latencies: [0, 1, 2].map(|direction| {
+                self.shared.workers.iter().map(|worker| worker.latencies[direction].get()).sum()
+            }),
         }
     }
 

@@ -60,7 +60,7 @@ const fn family(
 
 /// The program.
 pub const BUILD: Family =
-    family("iopath_build", MetricKind::Info, "", "run, serve", "The version of iopath.");
+    family("iopath_build", MetricKind::Info, "", "run, serve, record", "The version of iopath.");
 /// Bytes of transfers.
 pub const BYTES: Family = family(
     "iopath_transferred_bytes",
@@ -96,6 +96,14 @@ pub const LATENCY: Family = family(
     "run",
     "Latencies of the transfers of complete repetitions.",
 );
+/// Latencies of the requests of clients.
+pub const REQUEST_LATENCY: Family = family(
+    "iopath_request_latency_seconds",
+    MetricKind::Histogram,
+    "seconds",
+    "serve",
+    "Latencies of the requests of clients, from their arrival to their reply.",
+);
 /// Complete repetitions.
 pub const REPETITIONS: Family =
     family("iopath_repetitions", MetricKind::Counter, "", "run", "Complete repetitions.");
@@ -108,8 +116,13 @@ pub const PROGRESS: Family = family(
     "The completed share of the present stage, from 0 to 1.",
 );
 /// CPU time.
-pub const CPU: Family =
-    family("iopath_cpu_seconds", MetricKind::Counter, "seconds", "run, serve", "CPU time of the process.");
+pub const CPU: Family = family(
+    "iopath_cpu_seconds",
+    MetricKind::Counter,
+    "seconds",
+    "run, serve, record",
+    "CPU time of the process.",
+);
 /// Lost connections to exports.
 pub const LOST: Family = family(
     "iopath_lost_connections",
@@ -138,14 +151,67 @@ pub const ACCEPTED: Family = family(
     "Connections of clients since the start.",
 );
 
+/// Bytes of requests of a device.
+pub const DEVICE_BYTES: Family = family(
+    "iopath_device_bytes",
+    MetricKind::Counter,
+    "bytes",
+    "record",
+    "Bytes of the requests that a device got.",
+);
+/// Requests of a device.
+pub const DEVICE_REQUESTS: Family =
+    family("iopath_device_requests", MetricKind::Counter, "", "record", "Requests that a device got.");
+/// The busy time of a device.
+pub const DEVICE_BUSY: Family = family(
+    "iopath_device_busy_ratio",
+    MetricKind::Gauge,
+    "ratio",
+    "record",
+    "The share of the last interval with a request at the device, from 0 to 1.",
+);
+/// Requests at a device.
+pub const DEVICE_DEPTH: Family = family(
+    "iopath_device_depth",
+    MetricKind::Gauge,
+    "",
+    "record",
+    "The mean number of requests at the device in the last interval.",
+);
+/// Latencies of a device.
+pub const DEVICE_LATENCY: Family = family(
+    "iopath_device_latency_seconds",
+    MetricKind::Gauge,
+    "seconds",
+    "record",
+    "The median and the 99th percentile of the time of requests at the device in the last interval.",
+);
+/// Events of the kernel.
+pub const EVENTS: Family = family(
+    "iopath_recorded_events",
+    MetricKind::Counter,
+    "",
+    "record",
+    "Events of the kernel that were read.",
+);
+/// Events that were lost.
+pub const LOST_EVENTS: Family = family(
+    "iopath_lost_events",
+    MetricKind::Counter,
+    "",
+    "record",
+    "Events of the kernel that found no room in a ring.",
+);
+
 /// All families, in the order of the text.
-pub const FAMILIES: [&Family; 13] = [
+pub const FAMILIES: [&Family; 21] = [
     &BUILD,
     &BYTES,
     &TRANSFERS,
     &THROUGHPUT,
     &IOPS,
     &LATENCY,
+    &REQUEST_LATENCY,
     &REPETITIONS,
     &PROGRESS,
     &CPU,
@@ -153,11 +219,21 @@ pub const FAMILIES: [&Family; 13] = [
     &RECONNECTS,
     &CLIENTS,
     &ACCEPTED,
+    &DEVICE_BYTES,
+    &DEVICE_REQUESTS,
+    &DEVICE_BUSY,
+    &DEVICE_DEPTH,
+    &DEVICE_LATENCY,
+    &EVENTS,
+    &LOST_EVENTS,
 ];
 
 /// The bounds of the histogram are these powers of two of a nanosecond, at which classes of latencies begin: 1 µs to
 /// 34 s.
 const BOUNDS: std::ops::RangeInclusive<u32> = 10..=35;
+
+/// The classes of a histogram: below each bound, and the rest.
+pub const CLASSES: usize = 27;
 
 /// Labels of a sample: names and values.
 pub type Labels<'a> = &'a [(&'static str, &'a str)];
@@ -182,26 +258,34 @@ impl Metrics {
 
     /// Adds a histogram of latencies.
     pub fn add_latencies(&mut self, family: &'static Family, labels: Labels, latencies: &Latencies) {
-        let (mut counts, mut sum_ns) = (vec![0u64; BOUNDS.count()], 0.0);
-        let mut all = 0u64;
+        let (mut classes, mut sum_ns) = ([0u64; CLASSES], 0.0);
         for (latency_ns, count) in latencies.classes() {
             sum_ns += latency_ns as f64 * count as f64;
-            all = all.saturating_add(count);
             // The first power above the latency.
             let power = (u64::BITS - latency_ns.leading_zeros()).max(*BOUNDS.start());
-            if let Some(bucket) = counts.get_mut((power - BOUNDS.start()) as usize) {
-                *bucket = bucket.saturating_add(count);
-            }
+            let class = &mut classes[((power - BOUNDS.start()) as usize).min(CLASSES - 1)];
+            *class = class.saturating_add(count);
         }
+        self.add_histogram(family, labels, &classes, sum_ns / 1e9);
+    }
+
+    /// Adds a histogram of latencies: their number below each of the bounds, 1.024 µs to 34 s in factors of two, and
+    /// above the bound before it; the last class is without a bound.
+    pub fn add_histogram(
+        &mut self,
+        family: &'static Family,
+        labels: Labels,
+        classes: &[u64; CLASSES],
+        sum_seconds: f64,
+    ) {
         let mut below = 0u64;
-        for (power, count) in BOUNDS.zip(counts) {
-            below = below.saturating_add(count);
-            let bound = number((1u64 << power) as f64 / 1e9);
+        for (power, count) in BOUNDS.map(Some).chain([None]).zip(classes) {
+            below = below.saturating_add(*count);
+            let bound = power.map_or_else(|| "+Inf".to_owned(), |power| number((1u64 << power) as f64 / 1e9));
             self.line(family, "_bucket", labels, Some(&bound), below as f64);
         }
-        self.line(family, "_bucket", labels, Some("+Inf"), all as f64);
-        self.line(family, "_count", labels, None, all as f64);
-        self.line(family, "_sum", labels, None, sum_ns / 1e9);
+        self.line(family, "_count", labels, None, below as f64);
+        self.line(family, "_sum", labels, None, sum_seconds);
     }
 
     fn line(

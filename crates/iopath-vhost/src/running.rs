@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
-use iopath::Request;
+use iopath::{LatencyCounts, Request};
 
 use crate::bounce::{BYTES_MAX, Bounce};
 use crate::chain::{Part, read_chain};
@@ -38,6 +39,8 @@ pub(crate) struct Disk {
     pub(crate) is_writable: bool,
     pub(crate) id: [u8; ID_BYTES],
     pub(crate) discard_zeroes: bool,
+    /// The latencies of the queue: reads, writes, and other requests.
+    pub(crate) latencies: Arc<[LatencyCounts; 3]>,
 }
 
 /// A queue and its requests.
@@ -60,6 +63,9 @@ pub(crate) struct Running {
     busy: u32,
     /// Completed requests that are not published yet.
     completed: Vec<u16>,
+    /// The time of the present step, which requests have: a reading of the clock for each of them would cost more than
+    /// the counts.
+    now: Instant,
 }
 
 /// A request. Its vector is used again.
@@ -73,6 +79,8 @@ struct Slot {
     /// Bytes that completed I/Os have transferred.
     transferred: u64,
     status: Option<Status>,
+    /// When the queue took it.
+    taken: Option<Instant>,
 }
 
 /// The begin of a request.
@@ -112,6 +120,7 @@ impl Running {
             waiting: None,
             busy: 0,
             completed: Vec::with_capacity(usize::from(ring.size())),
+            now: Instant::now(),
             ring,
         })
     }
@@ -119,6 +128,7 @@ impl Running {
     /// Takes requests and begins their I/O, as far as there is room. Returns whether there was any.
     pub(crate) fn take(&mut self, io: &mut QueueIo, bounce: &mut Bounce, disk: &Disk) -> Result<bool, Fault> {
         let mut has_taken = false;
+        self.now = Instant::now();
         loop {
             let head = match self.waiting.take() {
                 Some(head) => head,
@@ -196,6 +206,7 @@ impl Running {
         read_chain(&self.ring, &self.memory, head, self.negotiated.has_indirect, &mut slot.parts)?;
         slot.header = Some(parse(&self.memory, head, &mut slot.parts)?);
         (slot.pending, slot.transferred, slot.status) = (0, 0, None);
+        slot.taken = Some(self.now);
         Ok(Some(head))
     }
 
@@ -263,6 +274,9 @@ impl Running {
     pub(crate) fn reap(&mut self, io: &mut QueueIo, bounce: &mut Bounce, disk: &Disk) -> Result<bool, Fault> {
         let mut has_reaped = false;
         while let Some(done) = io.poll() {
+            if !has_reaped {
+                self.now = Instant::now();
+            }
             has_reaped = true;
             self.handle_done(done, bounce, disk)?;
         }
@@ -310,6 +324,13 @@ impl Running {
             _ => 1,
         };
         disk.state.requests.fetch_add(1, Ordering::Relaxed);
+        let direction = match header.command {
+            Command::Read(_) => 0,
+            Command::Write(_) => 1,
+            _ => 2,
+        };
+        let latency = slot.taken.map(|taken| self.now.saturating_duration_since(taken));
+        disk.latencies[direction].record(latency.unwrap_or_default());
         if matches!(header.command, Command::Read(_) | Command::Write(_)) {
             disk.state.bytes.fetch_add(header.bytes, Ordering::Relaxed);
         }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use iopath::Volume;
+use iopath::{LatencyCounts, LatencyTotals, Volume};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use vhost::vhost_user::{BackendReqHandler, Error};
 
@@ -56,6 +56,9 @@ pub struct VhostTotals {
     pub bytes: u64,
     /// Reads and writes whose data was copied: all on a volume with a page cache that missed it, else unaligned ones.
     pub copied: u64,
+    /// Latencies of reads, of writes, and of other completed requests: from the pass that took the request from its
+    /// queue to the one that completed it.
+    pub latencies: [LatencyTotals; 3],
 }
 
 /// A running server. Dropping it stops it.
@@ -72,6 +75,8 @@ pub struct VhostServer {
 #[derive(Debug)]
 struct Shared {
     state: Arc<DeviceState>,
+    /// Of each queue: reads, writes, and other requests.
+    latencies: Vec<Arc<[LatencyCounts; 3]>>,
     control: Arc<Mutex<Control>>,
     stops: AtomicBool,
     /// Readable when the server stops.
@@ -104,10 +109,13 @@ impl VhostServer {
         let mut name = [0; ID_BYTES];
         let length = id.len().min(ID_BYTES);
         name[..length].copy_from_slice(&id.as_bytes()[..length]);
+        let latencies: Vec<Arc<[LatencyCounts; 3]>> = (0..queues).map(|_| Arc::default()).collect();
         let threads = (0..queues)
             .map(|index| {
                 let discard_zeroes = volume.range_support().discard_zeroes;
-                let disk = Disk { state: Arc::clone(&state), is_writable, id: name, discard_zeroes };
+                let latencies = Arc::clone(&latencies[usize::from(index)]);
+                let disk =
+                    Disk { state: Arc::clone(&state), is_writable, id: name, discard_zeroes, latencies };
                 Queue::spawn(index, volume.clone(), disk)
             })
             .collect::<io::Result<Vec<_>>>()?;
@@ -115,6 +123,7 @@ impl VhostServer {
         let shared = Arc::new(Shared {
             control: Arc::new(Mutex::new(Control::new(config, Arc::clone(&state), threads))),
             state,
+            latencies,
             stops: AtomicBool::new(false),
             stop: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             connection: Mutex::default(),
@@ -136,6 +145,8 @@ impl VhostServer {
             requests: state.requests.load(Ordering::Relaxed),
             bytes: state.bytes.load(Ordering::Relaxed),
             copied: state.copied.load(Ordering::Relaxed),
+            latencies: [0, 1, 2]
+                .map(|direction| self.shared.latencies.iter().map(|queue| queue[direction].get()).sum()),
         }
     }
 

@@ -83,6 +83,7 @@ mod context;
 mod error;
 mod facts;
 mod futures;
+mod latency_counts;
 mod options;
 mod queues;
 mod shards;
@@ -124,6 +125,7 @@ pub use iopath_os::{
     MemoryDisk, MemoryTail, NoMemory, PoolBuf, Reason, SharedBuf, SharedMemory, StripedError, Timing,
     UnknownEngine, WaitError, target,
 };
+pub use latency_counts::{LATENCY_CLASSES, LatencyCounts, LatencyTotals};
 pub use options::{IoMode, Options, Readahead, Unaligned};
 pub use source::stripe::Member;
 pub use source::threading::{AnyThread, OneThread, Threading};

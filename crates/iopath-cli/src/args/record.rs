@@ -2,6 +2,7 @@
 
 use super::values::{duration, log_file, size};
 use clap::Args;
+use iopath_lab::metrics::MetricsPlace;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -38,6 +39,10 @@ pub(crate) struct RecordArgs {
     /// Memory for events that wait to be read, for each CPU; default: 8m
     #[arg(long, value_parser = size, value_name = "SIZE")]
     pub(crate) ring_size: Option<u64>,
+    /// Publish metrics of the devices in the format OpenMetrics: at http://[ADDRESS:]PORT/metrics (a port alone is that
+    /// of 127.0.0.1), or in a file that is replaced every second
+    #[arg(long, value_name = "[ADDRESS:]PORT|FILE")]
+    pub(crate) metrics: Option<MetricsPlace>,
     /// Replace an existing file that is not a request log
     #[arg(long)]
     pub(crate) force: bool,

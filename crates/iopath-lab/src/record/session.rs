@@ -67,8 +67,19 @@ pub struct RecordRequest {
 pub struct Top<'a> {
     /// The length of an interval.
     pub every: Duration,
-    /// Receives the figures of an interval. The recording ends if it returns `Break`.
-    pub show: &'a mut dyn FnMut(&Interval) -> ControlFlow<()>,
+    /// Receives the figures of an interval, and the events so far. The recording ends if it returns `Break`.
+    pub show: &'a mut dyn FnMut(&Interval, EventCounts) -> ControlFlow<()>,
+    /// Whether the part of an interval at the end is one, too.
+    pub shows_rest: bool,
+}
+
+/// Events of the kernel since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EventCounts {
+    /// Events that were read.
+    pub read: u64,
+    /// Events that found no room in a ring, as far as the kernel has reported them.
+    pub lost: u64,
 }
 
 impl fmt::Debug for Top<'_> {
@@ -203,7 +214,7 @@ struct Session {
 }
 
 impl Session {
-    fn run(mut self, request: &RecordRequest, top: Option<Top<'_>>) -> Result<Recorded, RecordError> {
+    fn run(mut self, request: &RecordRequest, mut top: Option<Top<'_>>) -> Result<Recorded, RecordError> {
         let cpu_before = cpu_time();
         self.rings.enable()?;
         let begun = now();
@@ -211,13 +222,17 @@ impl Session {
         if let Some(child) = &child {
             self.joiner.add_own_process(child.id());
         }
-        let status = self.until_end(request.duration, begun, child.as_mut(), top);
+        let status = self.until_end(request.duration, begun, child.as_mut(), &mut top);
         self.rings.disable()?;
         let elapsed = now().saturating_since(begun);
         self.read();
         self.join_until(Instant::from_nanos(u64::MAX));
         self.joiner.finish_accesses();
         self.joiner.flush();
+        if let Some(Top { show, .. }) = top.filter(|top| top.shows_rest) {
+            let counts = self.counts();
+            let _ = self.end_interval(now()).map(|rest| show(&rest, counts));
+        }
         let cpu = cpu_time().saturating_sub(cpu_before);
         let unseen = self.unseen.found;
         let mut losses = self.losses();
@@ -256,7 +271,7 @@ impl Session {
         duration: Option<Duration>,
         begun: Instant,
         mut child: Option<&mut Child>,
-        mut top: Option<Top<'_>>,
+        top: &mut Option<Top<'_>>,
     ) -> Option<ExitStatus> {
         let interval = top.as_ref().map_or(INTERVAL, |top| top.every.min(INTERVAL));
         let mut written = begun;
@@ -291,11 +306,12 @@ impl Session {
                     log.write_blocks();
                 }
             }
-            if let Some(Top { every, show }) = &mut top
+            if let Some(Top { every, show, .. }) = top
                 && joined.saturating_since(shown) >= *every
             {
                 shown = joined;
-                if self.end_interval(joined).is_some_and(|interval| show(&interval).is_break()) {
+                let counts = self.counts();
+                if self.end_interval(joined).is_some_and(|interval| show(&interval, counts).is_break()) {
                     return None;
                 }
             }
@@ -306,6 +322,10 @@ impl Session {
                 Some(Ok(None)) | None => {}
             }
         }
+    }
+
+    fn counts(&self) -> EventCounts {
+        EventCounts { read: self.events, lost: self.lost }
     }
 
     /// Reads the rings.

@@ -124,6 +124,6 @@ impl Watched for VhostServing {
 
 /// The counters that all servers have.
 fn totals_of(totals: &VhostTotals) -> ServeTotals {
-    let VhostTotals { connections, accepted, requests, bytes, .. } = *totals;
-    ServeTotals { connections, accepted, requests, bytes, abandoned: 0 }
+    let VhostTotals { connections, accepted, requests, bytes, latencies, .. } = *totals;
+    ServeTotals { connections, accepted, requests, bytes, abandoned: 0, latencies }
 }

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use iopath::{PoolBuf, Volume};
+use iopath::{LatencyCounts, PoolBuf, Volume};
 use slab::Slab;
 
 use super::ServeOptions;
@@ -27,6 +27,8 @@ struct Entry {
     quota: Quota,
     /// Whether it is in the list of those that wait, once.
     is_hungry: bool,
+    /// When its request was read.
+    arrived: Instant,
 }
 
 /// A transfer whose I/O has completed, and its connection.
@@ -63,10 +65,20 @@ pub(super) struct Core {
     pub(super) requests: u64,
     /// Bytes of their data.
     pub(super) bytes: u64,
+    /// Their latencies, for each [`super::ServeDirection`].
+    latencies: Arc<[LatencyCounts; 3]>,
+    /// The time of the present step of the event loop, which requests and replies have: a reading of the clock for each
+    /// of them would cost more than the counts.
+    pub(super) now: Instant,
 }
 
 impl Core {
-    pub(super) fn new(exports: Arc<[Export]>, volumes: Arc<[Volume]>, options: &ServeOptions) -> Self {
+    pub(super) fn new(
+        exports: Arc<[Export]>,
+        volumes: Arc<[Volume]>,
+        latencies: Arc<[LatencyCounts; 3]>,
+        options: &ServeOptions,
+    ) -> Self {
         let backings = volumes.iter().map(|_| None).collect();
         Self {
             exports,
@@ -84,6 +96,8 @@ impl Core {
             connections: 0,
             requests: 0,
             bytes: 0,
+            latencies,
+            now: Instant::now(),
         }
     }
 
@@ -116,6 +130,7 @@ impl Core {
             export,
             quota,
             is_hungry: false,
+            arrived: self.now,
         });
         self.submit(key);
         key
@@ -198,7 +213,9 @@ impl Core {
     /// Removes a transfer that has replied.
     pub(super) fn finish(&mut self, key: usize) {
         self.requests += 1;
-        self.bytes += self.transfers.remove(key).transfer.data_bytes();
+        let Entry { transfer, arrived, .. } = self.transfers.remove(key);
+        self.bytes += transfer.data_bytes();
+        self.latencies[transfer.direction() as usize].record(self.now.saturating_duration_since(arrived));
     }
 
     /// Ends the transfers of a connection that is gone. Their I/O continues, without a reply.

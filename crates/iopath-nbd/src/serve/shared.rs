@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use iopath::LatencyCounts;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::stream::Stream;
@@ -80,6 +81,8 @@ pub(super) struct Mailbox {
     pub(super) in_flight: AtomicU64,
     /// Requests that it gave up when the server stopped.
     pub(super) abandoned: AtomicU64,
+    /// The latencies of its requests, for each [`super::ServeDirection`].
+    pub(super) latencies: Arc<[LatencyCounts; 3]>,
 }
 
 impl Mailbox {
@@ -92,6 +95,7 @@ impl Mailbox {
             bytes: AtomicU64::new(0),
             in_flight: AtomicU64::new(0),
             abandoned: AtomicU64::new(0),
+            latencies: Arc::default(),
         })
     }
 

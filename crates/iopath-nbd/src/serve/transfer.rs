@@ -3,6 +3,7 @@
 use arrayvec::ArrayVec;
 use iopath::{PoolBuf, Stream};
 
+use super::ServeDirection;
 use super::backing::{Backing, Data, Done, Io, PIECE};
 use super::outbox::Outbox;
 use super::quota::{Hold, Quota};
@@ -143,6 +144,15 @@ impl Transfer {
     /// Bytes of data of a read or write.
     pub(super) fn data_bytes(&self) -> u64 {
         self.end - self.start
+    }
+
+    /// Whether it reads, writes, or neither.
+    pub(super) fn direction(&self) -> ServeDirection {
+        match self.kind {
+            Kind::Read { .. } => ServeDirection::Read,
+            Kind::Write { .. } => ServeDirection::Write,
+            Kind::Other { .. } => ServeDirection::Other,
+        }
     }
 
     /// Whether no I/O is in flight, so that the transfer can be dropped.

@@ -156,6 +156,7 @@ impl Worker {
             }
             self.wait(&mut events)?;
             let now = Instant::now();
+            self.core.now = now;
             // Connections that waited for this pass go before those with new events.
             self.take_turns();
             for event in events.drain(..) {
@@ -298,6 +299,9 @@ impl Worker {
             self.core.submit_all();
             let mut has_progress = false;
             while let Some(Advanced { transfer, connection }) = self.core.poll() {
+                if !has_progress {
+                    self.core.now = Instant::now();
+                }
                 has_progress = true;
                 if let Err(closed) = self.connections[connection].connection.reply(transfer, &mut self.core) {
                     self.close(connection, &closed);
