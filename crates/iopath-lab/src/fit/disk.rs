@@ -7,10 +7,13 @@ use super::candidate::{ASSUMED, Candidate, FITTED, NOT_MEASURED};
 use super::draft::Draft;
 use super::estimates::Estimates;
 use super::search::Variable;
-use super::workloads::{Measured, Workloads};
+use super::workloads::{Measured, Workloads, width_deviation};
 
-/// The rotation speeds of disks on the market. A measured speed within 10% of one of them is replaced by it.
+/// The rotation speeds of disks on the market.
 const SPEEDS: [f64; 6] = [4200.0, 5400.0, 5900.0, 7200.0, 10_000.0, 15_000.0];
+
+/// A measured speed is replaced by the nearest one on the market up to this distance, as a logarithm.
+const SPEED_DISTANCE: f64 = 0.1;
 
 /// The zones of the model.
 const ZONES: u32 = 8;
@@ -33,6 +36,7 @@ struct Mechanics {
     capacity_bytes: u64,
     request_max_bytes: u64,
     rpm: f64,
+    rpm_source: &'static str,
     /// Positions as shares of the capacity, each with its sequential rate in bytes a second.
     rates: Vec<(f64, f64)>,
     queue_depth: f64,
@@ -53,7 +57,8 @@ fn candidate(
     cache_kib: f64,
 ) -> Option<Candidate> {
     let near = near(workloads)?;
-    let rpm = rpm(near.median(|sample| sample.middle_ns) / 0.9);
+    let latencies = near.samples.iter().map(|sample| sample.ios).sum();
+    let (rpm, rpm_source) = rpm(near.median(|sample| sample.width_ns), width_deviation(latencies));
     let turn_ms = 60e3 / rpm;
     let rates = rates(workloads, from.capacity_bytes);
     let single = find(workloads, 1)?.rate();
@@ -66,6 +71,7 @@ fn candidate(
         capacity_bytes: from.capacity_bytes,
         request_max_bytes: from.request_max_bytes,
         rpm,
+        rpm_source,
         rates,
         queue_depth: if queued > QUEUE_GAIN * single { 32.0 } else { 1.0 },
         is_written: from.write.is_some(),
@@ -106,10 +112,24 @@ fn find(workloads: &Workloads, depth: u32) -> Option<&Measured> {
     small.min_by_key(|one| one.planned.block_bytes)
 }
 
-fn rpm(turn_ns: f64) -> f64 {
+/// The speed of a revolution of this time, which has this standard deviation as a fraction, and its source. The
+/// nearest speed on the market takes its place if it is within two deviations, at least within [`SPEED_DISTANCE`].
+fn rpm(turn_ns: f64, deviation: f64) -> (f64, &'static str) {
     let measured = 60e9 / turn_ns.max(1e6);
-    let sold = SPEEDS.into_iter().find(|sold| (measured / sold - 1.0).abs() < 0.1);
-    sold.unwrap_or_else(|| measured.clamp(60.0, 100_000.0))
+    let distance = |sold: f64| (measured / sold).ln().abs();
+    let nearest = SPEEDS.into_iter().min_by(|one, other| distance(*one).total_cmp(&distance(*other)));
+    let limit = SPEED_DISTANCE.max(2.0 * deviation);
+    match nearest.filter(|nearest| distance(*nearest) < limit) {
+        Some(nearest) if deviation > SPEED_DISTANCE / 2.0 => (
+            nearest,
+            "assumed: the nearest speed on the market; too few latencies of near reads determine it",
+        ),
+        Some(nearest) => (nearest, "measured: the spread of the latencies of near reads is one revolution"),
+        None => (
+            measured.clamp(60.0, 100_000.0),
+            "measured: the spread of the latencies of near reads is one revolution",
+        ),
+    }
 }
 
 fn rates(workloads: &Workloads, capacity_bytes: u64) -> Vec<(f64, f64)> {
@@ -152,11 +172,7 @@ fn draft(from: &Mechanics, values: &[f64]) -> Draft {
     };
     let request_kib = (from.request_max_bytes as f64 / 1024.0).clamp(4.0, 65536.0);
     let mut draft = Draft::new("disk")
-        .with(
-            "rotation_rpm",
-            from.rpm,
-            "measured: the spread of the latencies of near reads is one revolution",
-        )
+        .with("rotation_rpm", from.rpm, from.rpm_source)
         .with_count("heads", HEADS, ASSUMED)
         .with("seek_track_ms", track, FITTED)
         .with("seek_average_ms", track * average, FITTED)
@@ -184,9 +200,15 @@ mod tests {
     #[test]
     #[expect(clippy::float_cmp, reason = "the values are the same numbers")]
     fn a_measured_speed_is_rounded_to_one_on_the_market() {
-        assert_eq!(rpm(8.5e6), 7200.0);
-        assert_eq!(rpm(4.1e6), 15_000.0);
-        assert!((rpm(20e6) - 3000.0).abs() < 1.0);
+        let of = |turn_ns, deviation| rpm(turn_ns, deviation).0;
+        assert_eq!(of(8.5e6, 0.01), 7200.0);
+        assert_eq!(of(4.1e6, 0.01), 15_000.0);
+        assert_eq!(of(10.2e6, 0.01), 5900.0, "the nearest one, not the first within the distance");
+        assert!((of(20e6, 0.01) - 3000.0).abs() < 1.0);
+        // Few latencies.
+        assert_eq!(of(7.2e6, 0.09), 7200.0);
+        assert!(rpm(7.2e6, 0.09).1.starts_with("assumed"));
+        assert!((of(7.2e6, 0.01) / 8333.0 - 1.0).abs() < 0.01, "many latencies exclude it");
     }
 
     #[test]

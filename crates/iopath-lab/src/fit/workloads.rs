@@ -34,8 +34,8 @@ pub(crate) struct Sample {
     pub(crate) min_ns: f64,
     pub(crate) p50_ns: f64,
     pub(crate) p99_ns: f64,
-    /// The spread of the middle nine tenths of the latencies.
-    pub(crate) middle_ns: f64,
+    /// The width of a uniform distribution of these latencies.
+    pub(crate) width_ns: f64,
 }
 
 impl Sample {
@@ -49,17 +49,36 @@ impl Sample {
             min_ns: latency.min_ns() as f64,
             p50_ns: at(0.5),
             p99_ns: at(0.99),
-            middle_ns: at(0.95) - at(0.05),
+            width_ns: width(run.ios, at(0.95) - at(0.05)),
         }
     }
 
     /// The sample as a device of the median round would give it.
     fn at_median_speed(&self, speed: f64) -> Self {
-        let Self { ios, seconds, mean_ns, min_ns, p50_ns, p99_ns, middle_ns } = *self;
-        let [seconds, mean_ns, min_ns, p50_ns, p99_ns, middle_ns] =
-            [seconds, mean_ns, min_ns, p50_ns, p99_ns, middle_ns].map(|time| time * speed);
-        Self { ios, seconds, mean_ns, min_ns, p50_ns, p99_ns, middle_ns }
+        let Self { ios, seconds, mean_ns, min_ns, p50_ns, p99_ns, width_ns } = *self;
+        let [seconds, mean_ns, min_ns, p50_ns, p99_ns, width_ns] =
+            [seconds, mean_ns, min_ns, p50_ns, p99_ns, width_ns].map(|time| time * speed);
+        Self { ios, seconds, mean_ns, min_ns, p50_ns, p99_ns, width_ns }
     }
+}
+
+/// The numbers of the latencies at 5% and at 95% of so many, from 1.
+fn ranks(count: u64) -> [f64; 2] {
+    [0.05, 0.95].map(|share| (share * count as f64).ceil().max(1.0))
+}
+
+/// The width of a uniform distribution, of so many latencies with this distance from 5% to 95%. The distance between
+/// two of few values is a smaller part of the width than that between their shares: `r` of `n + 1` for `r` ranks.
+fn width(count: u64, distance_ns: f64) -> f64 {
+    let [low, high] = ranks(count);
+    if high > low { distance_ns * (count + 1) as f64 / (high - low) } else { 0.0 }
+}
+
+/// The standard deviation of [`width`] as a fraction.
+pub(crate) fn width_deviation(count: u64) -> f64 {
+    let [low, high] = ranks(count);
+    let (ranks, count) = (high - low, count as f64);
+    if ranks > 0.0 { ((count + 1.0 - ranks) / (ranks * (count + 2.0))).sqrt() } else { f64::INFINITY }
 }
 
 /// The runs of one workload.
@@ -296,7 +315,7 @@ mod tests {
             min_ns: 0.9e9 / rate,
             p50_ns: 1e9 / rate,
             p99_ns: 2e9 / rate,
-            middle_ns: 1e8 / rate,
+            width_ns: 1e8 / rate,
         };
         let measured = |depth: u32| {
             let loads = [1.0, 0.4, 0.5, 1.0, 0.45, 0.5];
@@ -309,6 +328,18 @@ mod tests {
             assert!((one.rate() / f64::from(depth) / 500.0 - 1.0).abs() < 0.05, "{}", one.rate());
             assert!(one.noise().unwrap() < 1e-9);
         }
+    }
+
+    #[test]
+    fn the_width_of_a_uniform_distribution_is_that_of_many_and_of_few_latencies() {
+        // Equally spaced latencies, as they are on average.
+        for count in [5, 20, 100, 5000] {
+            let value = |rank: f64| 8.0e6 * rank / (count + 1) as f64;
+            let [low, high] = ranks(count).map(value);
+            assert!((width(count, high - low) / 8.0e6 - 1.0).abs() < 1e-9, "{count}");
+        }
+        assert_eq!([0, 1].map(|count| width(count, 0.0) as u64), [0, 0]);
+        assert!((width_deviation(20) - 0.087).abs() < 0.001 && width_deviation(1).is_infinite());
     }
 
     #[test]
