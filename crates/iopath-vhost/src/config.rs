@@ -15,9 +15,6 @@ pub(crate) const CLEAR_SECTORS_MAX: u32 = 1 << 21;
 /// The largest number of ranges of a discard or a write of zeroes.
 pub(crate) const CLEAR_RANGES_MAX: u32 = 16;
 
-/// The offset of the mode of the write cache, which the driver may change.
-pub(crate) const WRITEBACK_OFFSET: u32 = 32;
-
 /// The size of the space that this device has; further bytes are zero.
 const BYTES: usize = 60;
 
@@ -41,8 +38,9 @@ pub(crate) struct Config {
     pub has_zeroes: bool,
     /// Whether a write of zeroes may free space.
     pub unmaps: bool,
-    /// Whether a write may complete before it is durable.
-    pub is_writeback: bool,
+    /// Whether a write may complete before it is durable. Not on a volume with a page cache: a killed server would lose
+    /// the write, and the flush that the next server executes would not know of it.
+    pub has_flush: bool,
 }
 
 impl Config {
@@ -59,7 +57,7 @@ impl Config {
             has_discard: is_writable && support.discard,
             has_zeroes: is_writable && support.zero,
             unmaps: support.discard_zeroes,
-            is_writeback: true,
+            has_flush: !volume.is_buffered(),
         }
     }
 
@@ -72,12 +70,12 @@ impl Config {
             blk::VIRTIO_BLK_F_SEG_MAX,
             blk::VIRTIO_BLK_F_BLK_SIZE,
             blk::VIRTIO_BLK_F_TOPOLOGY,
-            blk::VIRTIO_BLK_F_FLUSH,
             blk::VIRTIO_BLK_F_MQ,
         ];
-        if self.is_writable {
-            bits.push(blk::VIRTIO_BLK_F_CONFIG_WCE);
-        } else {
+        if self.has_flush {
+            bits.push(blk::VIRTIO_BLK_F_FLUSH);
+        }
+        if !self.is_writable {
             bits.push(blk::VIRTIO_BLK_F_RO);
         }
         if self.has_discard {
@@ -103,7 +101,6 @@ impl Config {
         put(20, &self.block_bytes.to_le_bytes());
         put(24, &[physical_exponent]);
         put(26, &(blocks.max(1) as u16).to_le_bytes());
-        put(WRITEBACK_OFFSET as usize, &[u8::from(self.is_writeback)]);
         put(34, &self.queues.to_le_bytes());
         put(36, &clear_max(self.has_discard).to_le_bytes());
         put(40, &ranges_max(self.has_discard).to_le_bytes());

@@ -2,22 +2,22 @@
 //! Starts and stops queues; the I/O is that of their threads.
 
 use std::fs::File;
-use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use iopath::SharedMemory;
+use rustix::net::{SendFlags, send};
 use vhost::vhost_user::message::{
     VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
     VhostUserLog, VhostUserMemoryRegion, VhostUserProtocolFeatures, VhostUserShMemConfig, VhostUserSharedMsg,
     VhostUserSingleMemoryRegion, VhostUserVringAddrFlags, VhostUserVringState,
 };
 use vhost::vhost_user::{Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
-use virtio_bindings::virtio_blk::{VIRTIO_BLK_F_CONFIG_WCE, VIRTIO_BLK_F_FLUSH};
+use virtio_bindings::virtio_blk::VIRTIO_BLK_F_FLUSH;
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 
-use crate::config::{Config, WRITEBACK_OFFSET};
+use crate::config::Config;
 use crate::inflight::InflightRegions;
 use crate::memory::{GuestMemory, Region};
 use crate::ring::RingPlaces;
@@ -75,8 +75,6 @@ impl Control {
         self.rings.iter_mut().for_each(|ring| *ring = RingState::default());
         self.memory.clear();
         (self.features, self.inflight, self.to_front_end) = (0, None, None);
-        self.config.is_writeback = true;
-        self.state.is_writeback.store(true, Ordering::Relaxed);
     }
 
     /// The threads of the queues, to end them.
@@ -89,16 +87,21 @@ impl Control {
         self.to_front_end = Some(stream);
     }
 
-    /// The device has this many sectors now. Tells the front end.
-    ///
-    /// # Errors
-    /// The front end does not take the message. It learns the size at its next start.
-    pub(crate) fn set_capacity(&mut self, sectors: u64) -> io::Result<()> {
+    /// The device has this many sectors now. Tells the guest, if one runs. Returns false if the front end does not take
+    /// the message: the guest learns the size at its next start.
+    pub(crate) fn set_capacity(&mut self, sectors: u64) -> bool {
         self.config.capacity = sectors;
         self.state.capacity.store(sectors, Ordering::Release);
-        let Some(stream) = &mut self.to_front_end else { return Ok(()) };
         let message: Vec<u8> = CONFIG_CHANGED.iter().flat_map(|number| number.to_ne_bytes()).collect();
-        stream.write_all(&message)
+        match &self.to_front_end {
+            // A front end that does not read must not stop the device. It can change the flags of the descriptor, and
+            // not those of the call.
+            Some(stream) => {
+                let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                send(stream, &message, flags).is_ok_and(|sent| sent == message.len())
+            }
+            None => self.rings.iter().all(|ring| !ring.is_running),
+        }
     }
 
     fn negotiated(&self) -> Negotiated {
@@ -107,7 +110,6 @@ impl Control {
             has_indirect: has(VIRTIO_RING_F_INDIRECT_DESC),
             has_event_index: has(VIRTIO_RING_F_EVENT_IDX),
             has_flush: has(VIRTIO_BLK_F_FLUSH),
-            has_config_writeback: has(VIRTIO_BLK_F_CONFIG_WCE),
         }
     }
 
@@ -228,7 +230,10 @@ impl VhostUserBackendReqHandlerMut for Control {
     }
 
     fn set_features(&mut self, features: u64) -> Result<()> {
-        if features & !(self.config.features() | PROTOCOL_FEATURES) != 0 {
+        let unknown = features & !(self.config.features() | PROTOCOL_FEATURES);
+        if unknown != 0 {
+            // Such as a guest that was started with another kind of disk. A front end may not await the answer.
+            self.state.note(format!("the guest uses features that this disk does not have: {unknown:#x}"));
             return Err(Error::InvalidOperation("a feature that was not offered"));
         }
         self.features = features;
@@ -343,13 +348,9 @@ impl VhostUserBackendReqHandlerMut for Control {
         Ok(self.config.read(offset, size, SEG_MAX))
     }
 
-    fn set_config(&mut self, offset: u32, buf: &[u8], _flags: VhostUserConfigFlags) -> Result<()> {
-        let (WRITEBACK_OFFSET, &[mode @ (0 | 1)], true) = (offset, buf, self.config.is_writable) else {
-            return Err(Error::InvalidOperation("only the write cache can be set"));
-        };
-        self.config.is_writeback = mode == 1;
-        self.state.is_writeback.store(self.config.is_writeback, Ordering::Relaxed);
-        Ok(())
+    fn set_config(&mut self, _offset: u32, _buf: &[u8], _flags: VhostUserConfigFlags) -> Result<()> {
+        // Not even the mode of the write cache: a front end that connects again does not state it again.
+        Err(Error::InvalidOperation("the configuration cannot be set"))
     }
 
     fn set_gpu_socket(&mut self, _gpu_backend: GpuBackend) -> Result<()> {

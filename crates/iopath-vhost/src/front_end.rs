@@ -46,9 +46,6 @@ impl Peeked {
             RecvAncillaryMessage::ScmRights(mut passed) => passed.next(),
             _ => None,
         });
-        let channel = UnixStream::from(passed?);
-        // A front end that does not read must not stop the device.
-        channel.set_nonblocking(true).ok()?;
-        Some(channel)
+        Some(UnixStream::from(passed?))
     }
 }

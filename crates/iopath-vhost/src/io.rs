@@ -13,7 +13,7 @@ use iopath::{
 
 /// I/Os in flight of each batch. The parts of a request that are not adjacent in memory are I/Os of their own, which
 /// the request queue merges.
-const DEPTH: u32 = 1024;
+pub(crate) const DEPTH: u32 = 1024;
 
 /// The batches of a queue.
 #[derive(Debug)]
@@ -144,9 +144,10 @@ impl QueueIo {
         lane.batch.queue(request).map_err(|refused| (refused.buffer, refused.error.to_string()))
     }
 
-    /// Queues a flush, or I/O of whole blocks without data, on the batch that exists.
+    /// Queues a flush, or I/O of whole blocks without data, on the batch that exists and has room.
     pub(crate) fn queue_plain(&mut self, kind: Plain, token: u64) -> Result<(), String> {
-        let Some(lane) = self.direct.as_mut().filter(|_| kind.is_whole(self.block_bytes)) else {
+        let is_direct = self.has_direct_room(1) && kind.is_whole(self.block_bytes);
+        let Some(lane) = self.direct.as_mut().filter(|_| is_direct) else {
             return self.queue_copied(kind.request().token(token)).map_err(|(_, error)| error);
         };
         lane.has_queued = true;

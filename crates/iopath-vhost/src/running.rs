@@ -13,7 +13,7 @@ use crate::chain::{Part, read_chain};
 use crate::config::SECTOR_BYTES;
 use crate::fault::Fault;
 use crate::inflight::Inflight;
-use crate::io::{Done, Plain, QueueIo};
+use crate::io::{DEPTH, Done, Plain, QueueIo};
 use crate::memory::GuestMemory;
 use crate::request::{
     ClearRange, Command, Header, ID_BYTES, Status, gather, is_inside, parse, ranges, scatter,
@@ -23,13 +23,11 @@ use crate::state::DeviceState;
 
 /// What the driver has negotiated, as far as a queue needs it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "independent features")]
 pub(crate) struct Negotiated {
     pub(crate) has_indirect: bool,
     pub(crate) has_event_index: bool,
-    /// The driver knows that writes need a flush.
+    /// The driver knows that writes need a flush. Otherwise, each change is durable when it completes.
     pub(crate) has_flush: bool,
-    pub(crate) has_config_writeback: bool,
 }
 
 /// The device of a queue.
@@ -76,6 +74,8 @@ struct Slot {
     header: Option<Header>,
     /// I/Os in flight.
     pending: u32,
+    /// A flush follows them.
+    needs_flush: bool,
     /// Bytes that completed I/Os have transferred.
     transferred: u64,
     status: Option<Status>,
@@ -125,7 +125,8 @@ impl Running {
         })
     }
 
-    /// Takes requests and begins their I/O, as far as there is room. Returns whether there was any.
+    /// Takes requests and begins their I/O, as far as there is room: at most one for each descriptor, since none is free
+    /// before [`Running::publish`]. Returns whether there was any.
     pub(crate) fn take(&mut self, io: &mut QueueIo, bounce: &mut Bounce, disk: &Disk) -> Result<bool, Fault> {
         let mut has_taken = false;
         self.now = Instant::now();
@@ -205,7 +206,7 @@ impl Running {
         slot.parts.clear();
         read_chain(&self.ring, &self.memory, head, self.negotiated.has_indirect, &mut slot.parts)?;
         slot.header = Some(parse(&self.memory, head, &mut slot.parts)?);
-        (slot.pending, slot.transferred, slot.status) = (0, 0, None);
+        (slot.pending, slot.needs_flush, slot.transferred, slot.status) = (0, false, 0, None);
         slot.taken = Some(self.now);
         Ok(Some(head))
     }
@@ -218,7 +219,7 @@ impl Running {
         disk: &Disk,
     ) -> Result<Begun, Fault> {
         let capacity = disk.state.capacity.load(Ordering::Relaxed);
-        let is_durable = self.is_durable(disk);
+        let is_durable = !self.negotiated.has_flush;
         let slot = &mut self.slots[usize::from(head)];
         let Some(header) = slot.header else { return Ok(Begun::Completed(Status::IoError)) };
         let memory = &*self.memory;
@@ -251,6 +252,7 @@ impl Running {
                 };
                 let plain: Vec<Plain> =
                     ranges.iter().filter_map(|range| plain(range, header, disk)).collect();
+                slot.needs_flush = is_durable;
                 Ok(slot.begin_plain(&plain, head, io, disk))
             }
             Command::GetId => {
@@ -258,15 +260,6 @@ impl Running {
                 Ok(Begun::Completed(Status::Ok))
             }
             Command::Unknown => Ok(Begun::Completed(Status::Unsupported)),
-        }
-    }
-
-    /// Whether a write completes only when it is durable: the driver cannot flush, or has turned the write cache off.
-    fn is_durable(&self, disk: &Disk) -> bool {
-        if self.negotiated.has_config_writeback {
-            !disk.state.is_writeback.load(Ordering::Relaxed)
-        } else {
-            !self.negotiated.has_flush
         }
     }
 
@@ -278,12 +271,20 @@ impl Running {
                 self.now = Instant::now();
             }
             has_reaped = true;
-            self.handle_done(done, bounce, disk)?;
+            self.handle_done(done, io, bounce, disk)?;
         }
+        // The flushes that follow other I/O.
+        io.submit();
         Ok(has_reaped)
     }
 
-    fn handle_done(&mut self, done: Done, bounce: &mut Bounce, disk: &Disk) -> Result<(), Fault> {
+    fn handle_done(
+        &mut self,
+        done: Done,
+        io: &mut QueueIo,
+        bounce: &mut Bounce,
+        disk: &Disk,
+    ) -> Result<(), Fault> {
         let Done { token, buffer, result } = done;
         let head = token as u16;
         let slot = &mut self.slots[usize::from(head)];
@@ -304,6 +305,16 @@ impl Running {
             bounce.put(buffer);
         }
         slot.pending -= 1;
+        if slot.pending == 0 && slot.status.is_none() && std::mem::take(&mut slot.needs_flush) {
+            // There is room: the request has just left a batch.
+            match io.queue_plain(Plain::Flush, token) {
+                Ok(()) => slot.pending = 1,
+                Err(error) => {
+                    disk.state.note(format!("queue {}: {error}", self.index));
+                    slot.status = Some(Status::IoError);
+                }
+            }
+        }
         if slot.pending == 0 {
             // The volume has become shorter.
             let is_short = matches!(header.command, Command::Read(_)) && slot.transferred != header.bytes;
@@ -316,7 +327,6 @@ impl Running {
     fn complete(&mut self, head: u16, status: Status, disk: &Disk) -> Result<(), Fault> {
         let slot = &mut self.slots[usize::from(head)];
         let Some(header) = slot.header.take() else { return Ok(()) };
-        slot.is_busy = false;
         self.busy -= 1;
         self.memory.write(header.status, &[status as u8])?;
         let written = match header.command {
@@ -351,7 +361,10 @@ impl Running {
         if let Some(inflight) = &self.inflight {
             inflight.publish(&self.completed, self.ring.next_used())?;
         }
-        self.completed.clear();
+        // Not before: a driver that offers a request again at once could fill the used ring with unpublished entries.
+        for head in self.completed.drain(..) {
+            self.slots[usize::from(head)].is_busy = false;
+        }
         if self.ring.needs_notification()? {
             self.notify();
         }
@@ -400,7 +413,8 @@ impl Slot {
                 transfers = transfers && io.transfers(shared, at, bytes);
             })?;
         }
-        if !transfers {
+        // More parts than a batch can ever have in flight are copied.
+        if !transfers || count > DEPTH {
             return Ok(None);
         }
         if !io.has_direct_room(count) {

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -105,7 +105,6 @@ impl VhostServer {
         let config = Config::new(&volume, is_writable, queues);
         let state = Arc::new(DeviceState::default());
         state.capacity.store(config.capacity, Ordering::Relaxed);
-        state.is_writeback.store(true, Ordering::Relaxed);
         let mut name = [0; ID_BYTES];
         let length = id.len().min(ID_BYTES);
         name[..length].copy_from_slice(&id.as_bytes()[..length]);
@@ -156,21 +155,27 @@ impl VhostServer {
         self.shared.state.take_messages()
     }
 
-    /// Changes the size of the disk and tells the guest. Does nothing if it has this size.
+    /// Gives the disk the size that the volume has now, and tells the guest. The volume follows the growth of its file
+    /// ([`Volume::follow_growth`]). Returns the size in bytes if it has changed.
     ///
     /// # Errors
-    /// The volume cannot change its size ([`Volume::resize`]).
-    pub fn resize(&self, size_bytes: u64) -> io::Result<()> {
-        if size_bytes == self.volume.size_bytes() {
-            return Ok(());
+    /// Those of [`Volume::follow_growth`].
+    pub fn update_size(&self) -> io::Result<Option<u64>> {
+        let sectors = self.volume.follow_growth()? / SECTOR_BYTES;
+        if sectors == self.shared.state.capacity.load(Ordering::Acquire) {
+            return Ok(None);
         }
-        self.volume.resize(size_bytes)?;
-        let mut control = lock(&self.shared.control);
-        if control.set_capacity(size_bytes / SECTOR_BYTES).is_err() {
-            let message = "the front end does not take messages: the guest sees the new size after a restart";
+        // While a queue stops, the thread of the front end has the lock. The next call changes the size then.
+        let mut control = match self.shared.control.try_lock() {
+            Ok(control) => control,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(None),
+        };
+        if !control.set_capacity(sectors) {
+            let message = "the front end takes no messages: the guest sees the new size after a restart";
             self.shared.state.note(message.to_owned());
         }
-        Ok(())
+        Ok(Some(sectors * SECTOR_BYTES))
     }
 
     /// Ends the connection, completes the requests in flight, and flushes the volume.

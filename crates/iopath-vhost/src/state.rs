@@ -12,8 +12,6 @@ const MESSAGES_MAX: usize = 64;
 pub(crate) struct DeviceState {
     /// The size in sectors.
     pub(crate) capacity: AtomicU64,
-    /// Whether a write may complete before it is durable.
-    pub(crate) is_writeback: AtomicBool,
     /// The guest has made a mistake: no queue takes further requests until the front end starts the queues again.
     pub(crate) is_broken: AtomicBool,
     /// Completed requests.

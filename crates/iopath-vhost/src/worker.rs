@@ -27,6 +27,10 @@ const WAKE: u64 = 0;
 const KICK: u64 = 1;
 const IO: u64 = 2;
 
+/// Rounds of requests and completions before the loop looks for commands: a busy driver must not keep a queue from its
+/// end.
+const ROUNDS: u32 = 16;
+
 /// The longest wait for an event: a check that nothing was missed costs little at this interval.
 const CHECK: Duration = Duration::from_secs(1);
 
@@ -199,6 +203,7 @@ impl Worker {
         let Self { running, io, bounce, disk, .. } = self;
         let Some(running) = running else { return Ok(false) };
         running.ring.disable_notification()?;
+        let mut rounds = 0;
         loop {
             let has_taken = running.take(io, bounce, disk)?;
             let has_reaped = running.reap(io, bounce, disk)?;
@@ -209,9 +214,16 @@ impl Worker {
             if !has_taken && !has_reaped {
                 break;
             }
+            rounds += 1;
+            if rounds == ROUNDS {
+                break;
+            }
         }
         self.watch_new_descriptors().map_err(|_| Fault::Truncated)?;
         let Some(running) = &mut self.running else { return Ok(false) };
+        if rounds == ROUNDS {
+            return Ok(true);
+        }
         // A request that waits for room goes on after a completion.
         if running.is_waiting() {
             return Ok(false);

@@ -529,7 +529,7 @@ impl Volume {
     }
 
     /// Whether reads and writes go through the page cache.
-    pub(crate) fn is_buffered(&self) -> bool {
+    pub fn is_buffered(&self) -> bool {
         self.shared.source.options.mode == IoMode::Buffered
     }
 

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use iopath::Volume;
 use iopath_nbd::{Listener, ServeTotals, SocketFile};
 use iopath_vhost::{VhostOptions, VhostServer, VhostTotals};
 
@@ -21,18 +20,12 @@ use iopath_bench::model::ModelTarget;
 /// Longest time to complete the requests in flight and to flush at the end.
 const STOP_LIMIT: Duration = Duration::from_secs(40);
 
-/// The size of a sector of the disk.
-const SECTOR_BYTES: u64 = 512;
-
 /// A running device.
 #[derive(Debug)]
 pub struct VhostServing {
     server: VhostServer,
     file: Option<SocketFile>,
     stop: Arc<AtomicBool>,
-    /// The file of a disk that may grow.
-    growing: Option<PathBuf>,
-    volume: Volume,
     /// The socket.
     pub socket: PathBuf,
 }
@@ -53,7 +46,6 @@ pub fn serve_vhost(request: &ServeRequest, queues: Option<u16>) -> Result<VhostS
     // The requests of a modelled disk are ordered in one queue.
     let queues = queues.unwrap_or(if model.is_some() { 1 } else { cpus });
     let id = target.file_name().unwrap_or(target.as_os_str()).to_string_lossy().into_owned();
-    let growing = (request.is_writable && target.is_file()).then(|| target.clone());
     // Before the socket is known to others, so that no signal is missed.
     let stop = stop_on_signals();
     let (sockets, _) = listeners(request)?;
@@ -64,16 +56,11 @@ pub fn serve_vhost(request: &ServeRequest, queues: Option<u16>) -> Result<VhostS
             _ => None,
         })
         .ok_or(ServeError::TwoPlaces)?;
-    let options = VhostOptions {
-        volume: volume.clone(),
-        is_writable: request.is_writable,
-        queues,
-        id,
-        stop_limit: STOP_LIMIT,
-    };
+    let options =
+        VhostOptions { volume, is_writable: request.is_writable, queues, id, stop_limit: STOP_LIMIT };
     let server = VhostServer::start(listener, options).map_err(ServeError::Server)?;
     service::is_ready(&format!("serving {}", socket.display()));
-    Ok(VhostServing { server, file, stop, growing, volume, socket })
+    Ok(VhostServing { server, file, stop, socket })
 }
 
 impl VhostServing {
@@ -94,14 +81,10 @@ impl VhostServing {
 
     /// Tells the guest of a file that has grown. Returns a message.
     fn follow_size(&self) -> Option<String> {
-        let bytes = self.growing.as_ref()?.metadata().ok()?.len() / SECTOR_BYTES * SECTOR_BYTES;
-        if bytes <= self.volume.size_bytes() {
-            return None;
+        match self.server.update_size() {
+            Ok(bytes) => bytes.map(|bytes| format!("the disk has {bytes} bytes now")),
+            Err(error) => Some(format!("the file has grown, and the disk has not: {error}")),
         }
-        Some(match self.server.resize(bytes) {
-            Ok(()) => format!("the disk has {bytes} bytes now"),
-            Err(error) => format!("the file has grown, and the disk has not: {error}"),
-        })
     }
 }
 

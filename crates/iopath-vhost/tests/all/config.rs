@@ -1,5 +1,6 @@
 //! What a front end is told, and the life of a server.
 
+use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -8,9 +9,9 @@ use vhost::VhostBackend;
 use vhost::vhost_user::VhostUserFrontend;
 use vhost::vhost_user::message::VhostUserConfigFlags;
 
-use crate::support::front_end::{FrontEnd, READ, Slot, USUAL, WRITE, connect, region, start};
+use crate::support::front_end::{BLK_FLUSH, FrontEnd, READ, Slot, USUAL, connect, region, start};
 use crate::support::guest::{Driver, Guest, HANG, is_readable};
-use crate::support::server::{DISK, Scratch, direct, pattern};
+use crate::support::server::{DISK, Scratch, buffered, direct, pattern};
 
 fn number(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
@@ -28,7 +29,6 @@ fn the_configuration_states_the_disk() {
     assert_eq!(field(12, 4), 126, "parts of a request");
     assert_eq!(field(20, 4), block);
     assert_eq!(1 << field(24, 1), 4096u64.max(block) / block, "blocks in a physical block");
-    assert_eq!(field(32, 1), 1, "the write cache is on");
     assert_eq!(field(34, 2), 3, "queues");
     assert!(field(36, 4) > 0 && field(40, 4) > 0 && field(44, 4) == block / 512, "discard");
     assert!(field(48, 4) > 0 && field(52, 4) > 0, "zeroes");
@@ -37,25 +37,22 @@ fn the_configuration_states_the_disk() {
 }
 
 #[test]
-fn the_driver_turns_the_write_cache_off() {
-    let scratch = Scratch::new(1, &direct());
-    let guest = Guest::new(4 << 20);
-    let mut front_end = FrontEnd::new(&scratch.socket(), &guest, 1, 16, USUAL | 1 << 11);
-    let set = |front_end: &mut FrontEnd, offset, value| {
-        front_end.frontend.set_config(offset, VhostUserConfigFlags::WRITABLE, &[value])
-    };
-    let result = set(&mut front_end, 32, 0);
-    assert!(result.is_ok(), "{result:?} {:?}", scratch.server().take_messages());
-    assert_eq!(front_end.config(32, 1), [0]);
-    assert_eq!(front_end.execute(WRITE, 0, &[(Slot::of(0).data(), 4096)]), 0);
-    assert!(set(&mut front_end, 32, 2).is_err());
-    assert!(set(&mut front_end, 0, 1).is_err(), "no other field can change");
-    set(&mut front_end, 32, 1).unwrap();
-    assert_eq!(front_end.config(32, 1), [1]);
+fn no_mode_of_the_disk_is_lost_with_the_connection() {
+    const CONFIG_WCE: u64 = 1 << 11;
+    for (open, flush) in [(direct(), BLK_FLUSH), (buffered(), 0)] {
+        let scratch = Scratch::new(1, &open);
+        let mut frontend = connect(&scratch.socket(), USUAL);
+        // The guest must not change what the next process does not know.
+        let offered = frontend.get_features().unwrap();
+        assert_eq!(offered & (CONFIG_WCE | BLK_FLUSH), flush, "a write cache only without a page cache");
+        assert!(frontend.set_config(32, VhostUserConfigFlags::WRITABLE, &[0]).is_err());
+        assert!(frontend.set_features(CONFIG_WCE).is_err());
+        assert!(scratch.message().contains("features that this disk does not have: 0x800"));
+    }
 }
 
 #[test]
-fn a_resize_is_announced() {
+fn the_disk_follows_its_file_and_never_changes_its_length() {
     let scratch = Scratch::new(1, &direct());
     let guest = Guest::new(4 << 20);
     let mut front_end = FrontEnd::new(&scratch.socket(), &guest, 1, 16, USUAL);
@@ -64,7 +61,11 @@ fn a_resize_is_announced() {
     drop(theirs);
     let data = Slot::of(0).data();
     assert_eq!(front_end.execute(READ, DISK / 512, &[(data, 512)]), 1, "past the end");
-    scratch.server().resize(2 * DISK).unwrap();
+    assert_eq!(scratch.server().update_size().unwrap(), None);
+    let length = || scratch.file().metadata().unwrap().len();
+    File::options().write(true).open(scratch.file()).unwrap().set_len(2 * DISK + 100).unwrap();
+    assert_eq!(scratch.server().update_size().unwrap(), Some(2 * DISK));
+    assert_eq!(length(), 2 * DISK + 100);
     let mut message = [0; 12];
     assert!(is_readable(ours.as_fd(), HANG));
     ours.read_exact(&mut message).unwrap();
@@ -72,6 +73,14 @@ fn a_resize_is_announced() {
     assert_eq!(number(&front_end.config(0, 8)), 2 * DISK / 512);
     assert_eq!(front_end.execute(READ, DISK / 512, &[(data, 512)]), 0);
     assert_eq!(guest.read(data, 512), [0; 512]);
+    assert!(scratch.server().take_messages().is_empty());
+    // A front end that does not read its channel.
+    drop(ours);
+    File::options().write(true).open(scratch.file()).unwrap().set_len(3 * DISK).unwrap();
+    assert_eq!(scratch.server().update_size().unwrap(), Some(3 * DISK));
+    assert!(scratch.message().contains("the front end takes no messages"));
+    File::options().write(true).open(scratch.file()).unwrap().set_len(DISK).unwrap();
+    assert_eq!(scratch.server().update_size().unwrap(), None, "a shorter file");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 
-use crate::support::front_end::{FrontEnd, READ, Slot, USUAL};
+use crate::support::front_end::{FrontEnd, GET_ID, READ, Slot, USUAL};
 use crate::support::guest::{Driver, Guest, INDIRECT, NEXT, WRITE};
 use crate::support::server::{Scratch, direct};
 
@@ -193,6 +193,20 @@ fn a_descriptor_in_flight_cannot_be_used_again() {
     assert!(scratch.message().contains("before its request has completed"));
     faults.clear();
     faults.release();
+}
+
+#[test]
+fn a_descriptor_cannot_be_used_again_before_its_completion_is_published() {
+    // The request completes at once, so a driver that never waits would keep the thread of the queue forever.
+    let scratch = Scratch::new(1, &direct());
+    let guest = Guest::new(4 << 20);
+    let mut front_end = FrontEnd::new(&scratch.socket(), &guest, 1, 16, USUAL);
+    let slot = Slot::of(0);
+    let driver = &mut front_end.drivers[0];
+    let head = driver.add(&slot.parts(&guest, GET_ID, 0, &[(slot.data(), 20)])).unwrap();
+    driver.offer(head);
+    driver.show();
+    assert!(scratch.message().contains("before its request has completed"));
 }
 
 #[test]

@@ -8,15 +8,16 @@ use std::time::{Duration, Instant};
 use iopath::{Extent, Fault, Faults, Op, SharedMemory, Volume};
 use iopath_vhost::VhostServer;
 
-use crate::support::front_end::{FrontEnd, READ, Slot, WRITE};
+use crate::support::front_end::{FLUSH, FrontEnd, READ, Slot, WRITE};
 use crate::support::guest::{Driver, Guest, HANG};
-use crate::support::server::{DISK, direct, options, pattern};
+use crate::support::server::{DISK, buffered, direct, options, pattern};
 
 const FOLDER: &str = "IOPATH_VHOST_TEST_FOLDER";
 /// Requests of the test, 64 sectors apart.
 const REQUESTS: u64 = 16;
 
 const STUCK: &str = "IOPATH_VHOST_TEST_STUCK";
+const BUFFERED: &str = "IOPATH_VHOST_TEST_BUFFERED";
 
 /// The server, in a process of its own: this test in a child.
 #[test]
@@ -28,7 +29,8 @@ fn serve_as_a_child() {
         let half = Extent::from_bytes(REQUESTS / 2 * 32_768, 8 << 20).unwrap();
         faults.add(Fault::stuck().on(Op::Write).within(half));
     }
-    let volume = Volume::open(folder.join("disk"), &direct().lock(false).faults(&faults)).unwrap();
+    let open = if std::env::var_os(BUFFERED).is_some() { buffered() } else { direct() };
+    let volume = Volume::open(folder.join("disk"), &open.lock(false).faults(&faults)).unwrap();
     let socket = folder.join("socket");
     let _ = std::fs::remove_file(&socket);
     let listener = UnixListener::bind(&socket).unwrap();
@@ -47,13 +49,11 @@ impl Drop for Killed {
     }
 }
 
-fn start(folder: &Path, is_stuck: bool) -> Killed {
+fn start(folder: &Path, mode: Option<&str>) -> Killed {
     let _ = std::fs::remove_file(folder.join("socket"));
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "reconnect::serve_as_a_child", "--nocapture"]).env(FOLDER, folder);
-    if is_stuck {
-        command.env(STUCK, "1");
-    }
+    command.envs(mode.map(|mode| (mode, "1")));
     let child = Killed(command.stdout(std::process::Stdio::null()).spawn().unwrap());
     let began = Instant::now();
     while std::os::unix::net::UnixStream::connect(folder.join("socket")).is_err() {
@@ -72,11 +72,33 @@ fn complete(driver: &mut Driver, in_flight: &mut usize, left: usize) {
 }
 
 #[test]
+fn a_killed_server_with_a_page_cache_loses_no_completed_write() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    std::fs::write(folder.path().join("disk"), pattern(0, DISK as usize)).unwrap();
+    let guest = Guest::new(8 << 20);
+    let first = start(folder.path(), Some(BUFFERED));
+    let drivers = vec![Driver::new(&guest, 0, 64, true)];
+    let socket = folder.path().join("socket");
+    let (mut front_end, record) = FrontEnd::with_record(&socket, &guest, drivers, None);
+    let data = Slot::of(0).data();
+    guest.write(data, &[7; 4096]);
+    assert_eq!(front_end.execute(WRITE, 9, &[(data, 4096)]), 0);
+    drop(first);
+    let _second = start(folder.path(), Some(BUFFERED));
+    let drivers = std::mem::take(&mut front_end.drivers);
+    let (mut front_end, _record) = FrontEnd::with_record(&socket, &guest, drivers, Some(record));
+    assert_eq!(front_end.execute(FLUSH, 0, &[]), 0);
+    guest.write(data, &[0; 4096]);
+    assert_eq!(front_end.execute(READ, 9, &[(data, 4096)]), 0);
+    assert!(guest.read(data, 4096) == [7; 4096], "the flush succeeded, and the write is lost");
+}
+
+#[test]
 fn a_killed_server_loses_no_request() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     std::fs::write(folder.path().join("disk"), pattern(0, DISK as usize)).unwrap();
     let guest = Guest::new(8 << 20);
-    let first = start(folder.path(), true);
+    let first = start(folder.path(), Some(STUCK));
     let drivers = vec![Driver::new(&guest, 0, 64, true)];
     let socket = folder.path().join("socket");
     let (mut front_end, record) = FrontEnd::with_record(&socket, &guest, drivers, None);
@@ -102,7 +124,7 @@ fn a_killed_server_loses_no_request() {
     };
     assert_eq!(flagged(&flags), stuck, "the record has the requests in flight");
     drop(first);
-    let _second = start(folder.path(), false);
+    let _second = start(folder.path(), None);
     let (mut front_end, record) =
         FrontEnd::with_record(&socket, &guest, std::mem::take(&mut front_end.drivers), Some(record));
     let driver = &mut front_end.drivers[0];

@@ -2,21 +2,17 @@
 
 use std::time::Duration;
 
-use iopath::{IoMode, Options};
+use iopath::{Fault, Faults, IoError, Op, Options};
 
 use crate::support::front_end::{
     BLK_FLUSH, DISCARD, EVENT_INDEX, FLUSH, FrontEnd, GET_ID, READ, Slot, USUAL, VERSION_1, WRITE,
     WRITE_ZEROES,
 };
 use crate::support::guest::{Guest, HANG};
-use crate::support::server::{Scratch, direct, pattern};
+use crate::support::server::{Scratch, buffered, direct, pattern};
 
 fn guest() -> Guest {
     Guest::new(16 << 20)
-}
-
-fn buffered() -> Options {
-    Options::new().write(true).mode(IoMode::Buffered).cache_bytes(4 << 20)
 }
 
 /// Reads and writes in one and several parts, at whole blocks and between them.
@@ -221,6 +217,44 @@ fn a_driver_that_cannot_flush_writes_durably() {
     assert_eq!(front_end.execute(WRITE, 8, &[(data, 4096)]), 0);
     let file = std::fs::read(scratch.file()).unwrap();
     assert!(file[..8192].iter().all(|&byte| byte == 9));
+}
+
+#[test]
+fn a_driver_that_cannot_flush_zeroes_durably() {
+    for open in [direct(), buffered()] {
+        let faults = Faults::new(1);
+        let scratch = Scratch::new(1, &open.faults(&faults));
+        let guest = guest();
+        let mut front_end = FrontEnd::new(&scratch.socket(), &guest, 1, 16, VERSION_1 | 1 << 13 | 1 << 14);
+        let data = Slot::of(0).data();
+        let range = |sector: u64| [&sector.to_le_bytes()[..], &8u32.to_le_bytes(), &[0; 4]].concat();
+        guest.write(data, &[range(8), range(33)].concat());
+        faults.add(Fault::error(IoError::Media).on(Op::Flush));
+        for kind in [DISCARD, WRITE_ZEROES] {
+            assert_eq!(front_end.execute(kind, 0, &[(data, 32)]), 1, "completed without a flush");
+        }
+        faults.clear();
+    }
+}
+
+#[test]
+fn a_request_of_more_parts_than_a_batch_has_room_for_is_copied() {
+    let scratch = Scratch::new(1, &direct());
+    let guest = guest();
+    let mut front_end = FrontEnd::new(&scratch.socket(), &guest, 1, 4, USUAL);
+    let driver = &mut front_end.drivers[0];
+    let (slot, more) = (Slot::of(0), Guest::data() + 0x20_0000);
+    let mut parts = slot.parts(&guest, READ, 0, &[]);
+    parts.pop();
+    parts.extend((0..1024).map(|part| (more + part * 0x1000, 0x1000, true)));
+    // The last part of the data and the status are one descriptor.
+    parts.push((more + 1024 * 0x1000, 0x1001, true));
+    driver.add_indirect(Guest::data() + 0x10_0000, &parts).unwrap();
+    driver.show();
+    assert_eq!(driver.wait_used().1, 1025 * 4096 + 1);
+    assert!(guest.read(more, 1025 * 4096) == pattern(0, 1025 * 4096));
+    assert_eq!(guest.read(more + 1025 * 4096, 1), [0]);
+    assert_eq!(scratch.server().totals().copied, 1);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use iopath::{Options, Unaligned, Volume};
+use iopath::{IoMode, Options, Unaligned, Volume};
 use iopath_vhost::{VhostOptions, VhostServer};
 use tempfile::TempDir;
 
@@ -23,6 +23,10 @@ pub(crate) struct Scratch {
 
 pub(crate) fn direct() -> Options {
     Options::new().write(true).unaligned(Unaligned::Bounce)
+}
+
+pub(crate) fn buffered() -> Options {
+    Options::new().write(true).mode(IoMode::Buffered).cache_bytes(4 << 20)
 }
 
 pub(crate) fn options(volume: &Volume, queues: u16) -> VhostOptions {

@@ -143,6 +143,13 @@ impl VolumeShared {
         file.metadata().ok().map(|metadata| metadata.len())
     }
 
+    /// The length of a regular file, if another handle or process has made it longer than this volume has. `None` past
+    /// the limit of the process, where the system refuses each write.
+    pub(super) fn grown_length(&self) -> Option<u64> {
+        let known_bytes = self.size_bytes.load(Ordering::Acquire).max(self.file_bytes());
+        self.length().filter(|&length| length > known_bytes && length <= file_size_limit())
+    }
+
     /// Whether the file is as long as this volume has made it. Otherwise another handle or process has changed its
     /// length, and this volume must not truncate it.
     fn is_file_ours(&self) -> bool {

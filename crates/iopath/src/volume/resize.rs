@@ -34,17 +34,37 @@ impl Volume {
         self.resize_locked(size_bytes)
     }
 
+    /// Moves the end of the volume to that of its file, if another program has extended the file. Never changes the
+    /// length of the file. Returns the size of the volume.
+    ///
+    /// Reads and writes may run concurrently, as in [`Volume::resize`]. A file that has become shorter changes nothing.
+    ///
+    /// # Errors
+    /// The page cache cannot write back the page of the old end.
+    pub fn follow_growth(&self) -> Result<u64> {
+        let _alone = self.lock_end();
+        if let Some(file_bytes) = self.shared.grown_length() {
+            self.move_end_locked(file_bytes, || Ok(()))?;
+        }
+        Ok(self.size_bytes())
+    }
+
     /// Resizes while the end is locked.
     pub(super) fn resize_locked(&self, size_bytes: u64) -> Result<()> {
+        self.move_end_locked(size_bytes, || self.set_length(size_bytes))
+    }
+
+    /// Moves the end while it is locked. `set_length` gives the source that length, unless it has it.
+    fn move_end_locked(&self, size_bytes: u64, set_length: impl FnOnce() -> Result<()>) -> Result<()> {
         let kept = size_bytes.min(self.size_bytes());
         let _locked = self.bounce().map(|bounce| self.lock_blocks(bounce, kept, u64::MAX));
         let Some(cache) = self.cache_for_io()? else {
-            return self.alone(|| self.set_length(size_bytes).map(|()| self.set_size(size_bytes)));
+            return self.alone(|| set_length().map(|()| self.set_size(size_bytes)));
         };
         let is_shorter = size_bytes < self.size_bytes();
         let cut = || {
             self.alone(|| {
-                self.set_length(size_bytes).map(|()| {
+                set_length().map(|()| {
                     if is_shorter {
                         self.set_size(size_bytes);
                     }
