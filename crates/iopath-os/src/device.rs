@@ -157,7 +157,7 @@ pub trait Watch: fmt::Debug + Send + Sync {
     /// request ends the wait.
     ///
     /// # Errors
-    /// If the system refuses to wait, or permanently refuses the committed requests.
+    /// If the system refuses to wait.
     fn wait(&self, timeout: Option<Duration>) -> Result<(), WaitError>;
 }
 
@@ -170,7 +170,8 @@ impl Watch for NoWait {
     }
 }
 
-/// The system refused to accept requests or to wait. Submitted requests stay submitted.
+/// The system refuses to wait for requests that it has accepted: they stay in flight. Requests that it never accepted
+/// complete with an error instead.
 #[derive(Debug, thiserror::Error)]
 #[error("the system refuses further I/O ({source}); I/O in flight cannot be awaited")]
 pub struct WaitError {

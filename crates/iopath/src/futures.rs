@@ -56,7 +56,8 @@ pub use driver::{Driver, Turn};
 /// [`Batch`](crate::Batch). No future extends the volume.
 ///
 /// If the driver panics, futures fail with [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) as after its drop; a
-/// read or write whose buffer the panic has lost panics as well.
+/// read or write whose buffer the panic has lost panics as well. So does one that the kernel has begun, if the system
+/// then refuses to wait for it.
 ///
 /// ```
 /// use iopath::{AlignedBuf, AsyncVolume, BatchOptions, MemoryConfig, MemoryDisk, Options, Volume};
@@ -229,11 +230,14 @@ impl<B: IoBuf> Future for Transfer<B> {
     type Output = (Result<usize>, B);
 
     /// # Panics
-    /// If a panic of the driver has lost the buffer.
+    /// If a panic of the driver has lost the buffer, or the system refuses to wait for the device.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.io.poll(cx).map(|(result, buffer)| {
             let buffer = buffer.and_then(|buffer| buffer.downcast::<B>().ok());
-            (result, buffer.expect("the driver has panicked and lost the buffer of the request"))
+            (
+                result,
+                buffer.expect("the driver has lost the buffer of the request, by a panic or a refused wait"),
+            )
         })
     }
 }

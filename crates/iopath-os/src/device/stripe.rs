@@ -70,10 +70,6 @@ impl<D: RealDevice> Striped<D> {
             (None, _) => thread::sleep(timeout.expect("requests that no member has begun have a time")),
             (Some(_), Some(_)) => {
                 drop(busy);
-                for member in self.stripe.members_mut().filter(|member| member.poll_timeout().is_some()) {
-                    // Returns the error if the system permanently refuses a member: a notification cannot report it.
-                    member.commit_and_wait(0, None)?;
-                }
                 self.waits += self.notifier.wait(timeout)?;
             }
         }

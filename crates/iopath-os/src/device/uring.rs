@@ -37,7 +37,7 @@ use watch::RingWatch;
 const REQUEST_BYTES_MAX: u64 = 1 << 30;
 
 /// The user data of the entry that ends a watch. No slot has this number.
-const END_OF_WATCH: u64 = u64::MAX;
+const END_OF_WATCH: u32 = u32::MAX;
 
 /// The maximum number of segments of a request (`UIO_MAXIOV`).
 const SEGMENTS_MAX: u16 = 1024;
@@ -84,8 +84,14 @@ pub struct Uring<T> {
     watch: Arc<RingWatch>,
     /// Not all completions of the last system call have been polled.
     fresh: bool,
+    /// The user data of the entries that the kernel has not taken, in the order of the submission ring.
+    untaken: Vec<u32>,
     /// If the kernel did not take all entries: the latest time at which to submit the rest again.
     retry_at: Option<Instant>,
+    /// The error number with which the system has permanently refused the ring. It accepts no entries then.
+    refused: Option<i32>,
+    /// The slots of requests that the kernel never took because of that: they complete with the error.
+    failed: Vec<u32>,
     /// The entry that ends a watch is in flight.
     ends_watch: bool,
     lone_flush: LoneFlush,
@@ -183,7 +189,10 @@ impl<T> Uring<T> {
             syscalls: 0,
             watch,
             fresh: false,
+            untaken: Vec::with_capacity(depth as usize + 1),
             retry_at: None,
+            refused: None,
+            failed: Vec::new(),
             ends_watch: false,
             lone_flush: LoneFlush::None,
             is_of_one_thread: one,
@@ -224,14 +233,19 @@ impl<T> Uring<T> {
         self.slots[slot as usize].set_memory(first.map(Segment::iovec), count, buffer);
     }
 
-    /// Writes the next call of a slot's request into the submission ring.
+    /// Writes the next call of a slot's request into the submission ring. If the ring is refused, the request fails.
     fn push(&mut self, slot: u32) {
+        if self.refused.is_some() {
+            self.failed.push(slot);
+            return;
+        }
         let iovecs = entry::iovecs_of(&self.iovecs, slot, self.limits.segments_max);
         let entry = self.slots[slot as usize].entry(slot, iovecs);
         // SAFETY: the memory lives until the completion, as its makers promised; the iovecs live as long as this
         // device, which waits for all completions when dropped; the file is registered.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.expect("the ring has an entry for each slot, and a slot has one entry at a time");
+        self.untaken.push(slot);
     }
 
     /// Writes the entry of a lone flush into the ring, because other work follows before a wait for the flush.
@@ -258,14 +272,12 @@ impl<T> Uring<T> {
     /// ring. Then this waits for one earlier completion, at most for [`RETRY_AFTER`], and returns early. Each later
     /// call submits the rest again; the latest time for that is [`Uring::retry_at`].
     fn enter(&mut self, completions: u32, timeout: Option<Duration>) -> io::Result<()> {
-        let mut left = self.ring.submission().len() as u32;
+        let mut left = self.untaken.len();
         loop {
-            self.enter_once(left, completions, timeout)?;
-            let left_before = std::mem::replace(&mut left, self.ring.submission().len() as u32);
+            self.enter_once(left as u32, completions, timeout)?;
+            let left_before = std::mem::replace(&mut left, self.untaken.len());
             if left == 0 {
-                if self.retry_at.take().is_some() {
-                    self.watch.refuse(None);
-                }
+                self.retry_at = None;
                 return Ok(());
             }
             if left == left_before {
@@ -276,16 +288,27 @@ impl<T> Uring<T> {
             let pause = timeout.map_or(RETRY_AFTER, |timeout| timeout.min(RETRY_AFTER));
             self.enter_once(0, 1, Some(pause))?;
         }
-        self.retry_at = Some(clock::now() + RETRY_AFTER);
+        self.retry_at = (!self.untaken.is_empty()).then(|| clock::now() + RETRY_AFTER);
         Ok(())
     }
 
     /// One system call. It ends early on a signal, the timeout, a lack of memory, or a full completion ring.
+    ///
+    /// # Errors
+    /// If the system permanently refuses the ring, and no completion is ready.
     fn enter_once(&mut self, to_submit: u32, completions: u32, timeout: Option<Duration>) -> io::Result<()> {
         self.syscalls += 1;
         self.fresh = true;
-        match self.call(to_submit, completions, timeout) {
-            Err(error) if !passes(&error) => self.refused(error),
+        let called = self.call(to_submit, completions, timeout);
+        if to_submit > 0 {
+            let taken = self.untaken.len() - self.ring.submission().len();
+            self.untaken.drain(..taken);
+        }
+        match called {
+            Err(error) if !passes(&error) => {
+                self.refuse(&error);
+                if self.completions_ready() > 0 { Ok(()) } else { Err(error) }
+            }
             _ => Ok(()),
         }
     }
@@ -299,12 +322,29 @@ impl<T> Uring<T> {
         enter(ring, to_submit, completions, timeout)
     }
 
-    /// Handles a permanent refusal of I/O. A watch also returns the error, and a thread that waits for a notifier
-    /// returns at `retry_at`.
-    fn refused(&mut self, error: io::Error) -> io::Result<()> {
-        self.watch.refuse(Some(&error));
-        self.retry_at = Some(clock::now() + RETRY_AFTER);
-        Err(error)
+    /// The system permanently refuses the ring. The kernel has no access to the memory of requests that it never took:
+    /// these fail now, and later ones at once. So only requests that it did take can keep a caller waiting.
+    #[cold]
+    fn refuse(&mut self, error: &io::Error) {
+        self.refused = Some(error.raw_os_error().unwrap_or(libc::EIO));
+        // The entries stay in the submission ring. No later call submits them.
+        for entry in std::mem::take(&mut self.untaken) {
+            if entry == END_OF_WATCH {
+                self.ends_watch = false;
+                self.watch.end_next();
+            } else {
+                self.failed.push(entry);
+            }
+        }
+        self.announce_failed();
+    }
+
+    /// Ends the next wait if requests have failed: the kernel does not notify of requests that it never took.
+    fn announce_failed(&self) {
+        if !self.failed.is_empty() {
+            self.watch.end_next();
+            self.notifier.iter().for_each(Notifier::notify);
+        }
     }
 
     /// Handles the return value of a request's entry; `None` if the request continues.
@@ -344,7 +384,7 @@ impl<T> Uring<T> {
 
     fn completions_ready(&mut self) -> u32 {
         let executed = self.flushes_executed();
-        executed + self.ring.completion().len() as u32
+        executed + (self.ring.completion().len() + self.failed.len()) as u32
     }
 }
 
@@ -385,17 +425,18 @@ impl<T> BlockDevice for Uring<T> {
     }
 
     /// Makes one system call if anything was submitted. Each later call submits entries again that the kernel did not
-    /// take; the latest time for that is [`BlockDevice::poll_timeout`]. If there was an error, the next wait returns
-    /// it.
+    /// take; the latest time for that is [`BlockDevice::poll_timeout`]. If the system permanently refuses the ring, the
+    /// requests that the kernel never took complete with the error.
     fn commit(&mut self, _now: Instant) {
         self.push_lone_flush();
         if self.notifier.is_some() && self.completions_ready() > 0 {
             // The kernel has notified of these, but that notification may have ended an earlier wait.
             self.notifier.iter().for_each(Notifier::notify);
         }
-        if !self.ring.submission().is_empty() {
+        if !self.untaken.is_empty() {
             let _ = self.enter(0, None);
         }
+        self.announce_failed();
     }
 
     fn poll_completion(&mut self, _now: Instant) -> Option<Completion> {
@@ -409,6 +450,11 @@ impl<T> BlockDevice for Uring<T> {
         let mut has_entered = false;
         loop {
             let Some(entry) = self.ring.completion().next() else {
+                if let Some(slot) = self.failed.pop() {
+                    self.free.push(slot);
+                    let error = IoError::Os(self.refused.unwrap_or(libc::EIO));
+                    return Some(Completion { tag: self.slots[slot as usize].tag, result: Err(error) });
+                }
                 let flags_held_back = self.ring.submission().taskrun();
                 let is_held_back =
                     flags_held_back && may_hold_back(self.fresh, self.notifier.is_some(), has_entered);
@@ -420,7 +466,7 @@ impl<T> BlockDevice for Uring<T> {
                 }
                 return None;
             };
-            if entry.user_data() == END_OF_WATCH {
+            if entry.user_data() == u64::from(END_OF_WATCH) {
                 self.ends_watch = false;
                 continue;
             }
@@ -449,7 +495,8 @@ unsafe impl<T> RealDevice for Uring<T> {
             _ => self.push_lone_flush(),
         }
         let wanted = completions.min(self.in_flight());
-        if self.ring.submission().is_empty() && self.completions_ready() >= wanted {
+        // The kernel does not count failed requests.
+        if self.untaken.is_empty() && (self.completions_ready() >= wanted || !self.failed.is_empty()) {
             return Ok(());
         }
         Ok(self.enter(wanted - self.flushes_executed().min(wanted), timeout)?)
@@ -461,12 +508,16 @@ unsafe impl<T> RealDevice for Uring<T> {
 
     /// Submits a no-op: its completion ends the wait.
     fn end_watch(&mut self) {
+        if self.refused.is_some() {
+            return self.watch.end_next();
+        }
         if self.ends_watch {
             return;
         }
-        let nothing = opcode::Nop::new().build().user_data(END_OF_WATCH);
+        let nothing = opcode::Nop::new().build().user_data(END_OF_WATCH.into());
         // SAFETY: the entry names no memory.
         self.ends_watch = unsafe { self.ring.submission().push(&nothing) }.is_ok();
+        self.untaken.extend(self.ends_watch.then_some(END_OF_WATCH));
         // If the kernel does not take the entry, it is submitted again like any other.
         let _ = self.enter(0, None);
     }
@@ -502,7 +553,7 @@ const fn entries(depth: u32, one: bool) -> u32 {
 impl<T> Uring<T> {
     /// Waits until the kernel uses no memory of a request. Uncommitted requests are not begun.
     fn end_requests(&mut self) {
-        let not_begun = self.ring.submission().len() as u32;
+        let not_begun = (self.untaken.len() + self.failed.len()) as u32;
         // A lone flush has no entry.
         let lone = u32::from(self.lone_flush != LoneFlush::None);
         let mut in_kernel = self.in_flight() + u32::from(self.ends_watch) - not_begun - lone;
@@ -524,7 +575,8 @@ impl<T> Uring<T> {
     fn is_as_new(&mut self) -> bool {
         let is_idle = self.in_flight() == 0 && !self.ends_watch && self.retry_at.is_none();
         let has_no_entry = self.ring.submission().is_empty() && !self.ring.submission().cq_overflow();
-        is_idle && has_no_entry && self.notifier.is_none() && self.registered.is_none()
+        let is_usable = self.refused.is_none();
+        is_usable && is_idle && has_no_entry && self.notifier.is_none() && self.registered.is_none()
     }
 }
 

@@ -3,12 +3,15 @@
 
 use std::sync::Arc;
 
-use iopath_os::{Engine, EngineConfig, EngineError, Reason};
+use iopath_core::{Extent, IoError, QueueConfig};
+use iopath_os::{
+    AlignedBuf, Engine, EngineConfig, EngineError, OneThread, Reason, RunError, Runner, Uring, UringConfig,
+};
 
 use super::rig::{limits, scratch};
 
-/// Makes `io_uring_setup` fail with `errno` in the calling thread, permanently.
-fn refuse_uring(errno: i32) -> bool {
+/// Makes a system call fail with `errno` in the calling thread, permanently.
+fn refuse(syscall: libc::c_long, errno: i32) -> bool {
     // Instructions of classic BPF (linux/filter.h): load, compare and jump, return.
     const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
@@ -17,7 +20,7 @@ fn refuse_uring(errno: i32) -> bool {
     let instruction = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
     let mut program = [
         instruction(LOAD, 0, 0, 0), // The call number is the first field of the data.
-        instruction(JUMP_IF_EQUAL, 0, 1, libc::SYS_io_uring_setup as u32),
+        instruction(JUMP_IF_EQUAL, 0, 1, syscall as u32),
         instruction(RETURN, 0, 0, refuse),
         instruction(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
     ];
@@ -31,9 +34,12 @@ fn refuse_uring(errno: i32) -> bool {
 
 #[test]
 fn a_refused_ring_falls_back_to_threads_with_a_reason() {
-    for errno in [libc::EPERM, libc::ENOSYS] {
+    let setup = libc::SYS_io_uring_setup;
+    for (syscall, errno) in
+        [(setup, libc::EPERM), (setup, libc::ENOSYS), (libc::SYS_io_uring_enter, libc::EPERM)]
+    {
         let refused = std::thread::spawn(move || {
-            if !refuse_uring(errno) {
+            if !refuse(syscall, errno) {
                 eprintln!("skipped: no seccomp filter can be installed here");
                 return;
             }
@@ -51,6 +57,27 @@ fn a_refused_ring_falls_back_to_threads_with_a_reason() {
         });
         refused.join().expect("no failure in the thread");
     }
+}
+
+#[test]
+fn io_on_a_ring_that_a_filter_refuses_later_fails() {
+    let filtered = std::thread::spawn(|| {
+        let file = scratch(1 << 20);
+        let config = UringConfig { depth: 4, pool: None };
+        let Ok(device) = Uring::<OneThread>::new(Arc::clone(&file), &limits(&file), &config) else {
+            return eprintln!("skipped: io_uring is refused here");
+        };
+        if !refuse(libc::SYS_io_uring_enter, libc::EPERM) {
+            return eprintln!("skipped: no seccomp filter can be installed here");
+        }
+        let mut runner = Runner::new(Box::new(device), &QueueConfig::default());
+        let (extent, mut memory) = (Extent::from_bytes(0, 4096).unwrap(), AlignedBuf::new(4096).unwrap());
+        for _ in 0..2 {
+            let read = runner.read(extent, &mut memory);
+            assert!(matches!(read, Err(RunError::Io(IoError::Os(libc::EPERM)))), "{read:?}");
+        }
+    });
+    filtered.join().expect("no failure in the thread");
 }
 
 #[test]

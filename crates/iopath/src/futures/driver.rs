@@ -182,9 +182,8 @@ impl Drop for Driver {
             let _ = self.complete();
             match self.batch.wait() {
                 Ok(Some(done)) => self.done.push(done),
-                Ok(None) => break self.shared.fail_lost(),
-                // The system refuses to wait: the batch keeps the buffers, and their futures never complete.
-                Err(_) => break,
+                // Or the system refuses to wait: the batch keeps the buffers, which the device may use.
+                Ok(None) | Err(_) => break self.shared.fail_lost(),
             }
         }
     }

@@ -242,8 +242,8 @@ impl Shared {
         let _ = wake_all(&mut wakers);
     }
 
-    /// The batch has no request any more. A panic in the driver has lost those that are not complete: they fail without
-    /// their buffers.
+    /// The batch returns no request any more. Those that are not complete are lost, by a panic in the driver or because
+    /// the system refuses to wait for them: they fail without their buffers.
     pub(super) fn fail_lost(&self) {
         let mut wakers = Vec::new();
         let mut table = self.lock();

@@ -38,7 +38,7 @@ pub(super) fn enter(
 
 /// Transient errors of `io_uring_enter`: timeout, signal, no memory now, full completion ring.
 pub(super) const fn is_passing(errno: i32) -> bool {
-    matches!(errno, libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY)
+    matches!(errno, libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ENOMEM)
 }
 
 /// Whether I/O on the ring can continue after the error.

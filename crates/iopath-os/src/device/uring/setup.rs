@@ -4,7 +4,9 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-use io_uring::{Builder, IoUring};
+use io_uring::{Builder, IoUring, opcode};
+
+use super::enter::enter;
 
 /// The maximum number of entries of a submission ring (`IORING_MAX_ENTRIES`).
 pub(super) const ENTRIES_MAX: u32 = 32_768;
@@ -85,8 +87,8 @@ pub(super) fn ring(depth: u32, one_thread: bool) -> Result<IoUring, Refused> {
     let mut refused = io::Error::from_raw_os_error(libc::EINVAL);
     for flags in if one_thread { ONE_THREAD } else { ANY_THREAD } {
         match flags(&mut IoUring::builder()).dontfork().build(depth) {
-            Ok(ring) if ring.params().is_feature_ext_arg() && ring.params().is_feature_nodrop() => {
-                return Ok(ring);
+            Ok(mut ring) if ring.params().is_feature_ext_arg() && ring.params().is_feature_nodrop() => {
+                return try_out(&mut ring).map(|()| ring).map_err(Stage::Ring.refused());
             }
             Ok(_) => return Err(Stage::Features.refused()(io::ErrorKind::Unsupported.into())),
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => refused = error,
@@ -94,6 +96,20 @@ pub(super) fn ring(depth: u32, one_thread: bool) -> Result<IoUring, Refused> {
         }
     }
     Err(Stage::Ring.refused()(refused))
+}
+
+/// Executes a no-op, because a filter of system calls may permit a ring and refuse to enter it.
+fn try_out(ring: &mut IoUring) -> io::Result<()> {
+    // SAFETY: the entry names no memory.
+    unsafe { ring.submission().push(&opcode::Nop::new().build()) }.map_err(io::Error::other)?;
+    while ring.completion().next().is_none() {
+        let to_submit = ring.submission().len() as u32;
+        match enter(ring.as_raw_fd(), to_submit, 1, None) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Registers `file` as number 0, so that the kernel needs no look-up for each request.

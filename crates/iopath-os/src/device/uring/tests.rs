@@ -11,7 +11,7 @@ use super::*;
 use crate::aligned::{AlignedBuf, NoMemory};
 use crate::buffered::{Buffered, BufferedConfig};
 use crate::device::Striped;
-use crate::runner::Runner;
+use crate::runner::{RunError, Runner};
 
 const BYTES: u64 = 1 << 20;
 const BLOCK: u32 = 4096;
@@ -88,7 +88,7 @@ impl Shortage {
 
 /// Every kind of shortage: once, twice in a row and for long, from the first call and later, in part.
 fn shortages() -> impl Iterator<Item = (u32, u32, Answer)> {
-    let errors = [libc::EAGAIN, libc::EBUSY].map(Answer::Error);
+    let errors = [libc::EAGAIN, libc::EBUSY, libc::ENOMEM].map(Answer::Error);
     let whole = errors.into_iter().flat_map(|answer| {
         [1, 2, 40].into_iter().flat_map(move |attempts| [0, 3].map(|spared| (spared, attempts, answer)))
     });
@@ -291,21 +291,89 @@ fn the_page_cache_completes_entries_refused_for_lack_of_memory() {
     }
 }
 
+/// A system that refuses all calls which submit, after the first `spared`.
+fn refusal(spared: u32) -> Arc<Shortage> {
+    Shortage::new(spared, u32::MAX, Answer::Error(libc::EPERM))
+}
+
+const REFUSED: Result<(), IoError> = Err(IoError::Os(libc::EPERM));
+
+/// Waits until all requests in flight have completed.
+fn results(
+    device: &mut dyn RealDevice,
+    mut wait: impl FnMut(&mut dyn RealDevice),
+) -> Vec<Result<(), IoError>> {
+    let mut results = Vec::new();
+    let begun = clock::now();
+    while device.in_flight() > 0 {
+        wait(device);
+        results.extend(std::iter::from_fn(|| device.poll_completion(clock::now())).map(|it| it.result));
+        assert!(clock::now().saturating_since(begun) < PATIENCE, "{} requests hang", device.in_flight());
+    }
+    results
+}
+
 #[test]
-fn a_permanent_refusal_is_an_error_of_every_wait() {
-    let refusal = || Shortage::new(0, u32::MAX, Answer::Error(libc::EBADF));
-    let Some(mut device) = ring::<AnyThread>(false, &refusal()) else { return };
-    let mut memory = AlignedBuf::new(8 * BLOCK as usize).unwrap();
-    submit(&mut device, &mut memory);
-    device.commit(clock::now());
-    let is_refused = |error: WaitError| error.source.raw_os_error() == Some(libc::EBADF);
-    assert!(device.watch().wait(Some(PATIENCE)).is_err_and(is_refused));
-    assert!(device.commit_and_wait(1, Some(PATIENCE)).is_err_and(is_refused));
-    let members = (0..2).map(|_| ring::<OneThread>(true, &refusal()).unwrap()).collect();
-    let config = StripeConfig { chunk_sectors: 8, ..StripeConfig::default() };
-    let mut device = Striped::new(members, &config).unwrap();
-    submit(&mut device, &mut memory);
-    assert!(device.commit_and_wait(1, Some(PATIENCE)).is_err_and(is_refused));
+fn requests_that_a_refused_ring_never_took_fail_in_each_way_to_wait() {
+    type Way = fn(&mut dyn RealDevice);
+    let ways: [Way; 3] = [
+        |device| device.commit_and_wait(8, Some(PATIENCE)).unwrap(),
+        wait_by_watch,
+        |device| device.commit(clock::now()),
+    ];
+    for wait in ways {
+        for is_striped in [false, true] {
+            let Some(one) = ring::<AnyThread>(false, &refusal(0)) else { return };
+            let mut device: Box<dyn RealDevice> = Box::new(one);
+            if is_striped {
+                let members = vec![device, Box::new(ring::<AnyThread>(false, &refusal(0)).unwrap())];
+                let config = StripeConfig { chunk_sectors: 8, ..StripeConfig::default() };
+                device = Box::new(Striped::new(members, &config).unwrap());
+            }
+            let mut memory = AlignedBuf::new(8 * BLOCK as usize).unwrap();
+            // The second round begins on a ring that is refused already.
+            for _ in 0..2 {
+                let submitted = submit(&mut *device, &mut memory);
+                let results = results(&mut *device, wait);
+                assert!(
+                    results.len() as u32 == submitted && results.iter().all(|it| *it == REFUSED),
+                    "{results:?}"
+                );
+            }
+            // Their wait ends without the kernel, and so does the drop.
+            submit(&mut *device, &mut memory);
+            device.commit(clock::now());
+            device.end_watch();
+            device.watch().wait(None).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_refused_ring_notifies_of_the_requests_that_it_took_and_of_the_others() {
+    let Some(mut device) = ring::<OneThread>(true, &refusal(1)) else { return };
+    let notifier = Notifier::new().unwrap();
+    device.set_notifier(&notifier).unwrap();
+    let (mut taken, mut refused) = (AlignedBuf::new(12 << 10).unwrap(), AlignedBuf::new(20 << 10).unwrap());
+    for memory in [&mut taken, &mut refused] {
+        submit(&mut device, memory);
+        device.commit(clock::now());
+    }
+    let results = results(&mut device, |device| {
+        notifier.wait(Some(PATIENCE)).unwrap();
+        device.commit(clock::now());
+    });
+    assert_eq!(results.iter().filter(|it| it.is_ok()).count(), 3, "{results:?}");
+    assert_eq!(results.iter().filter(|it| **it == REFUSED).count(), 5, "{results:?}");
+}
+
+#[test]
+fn a_blocking_read_on_a_refused_ring_is_an_error() {
+    let Some(device) = ring::<OneThread>(true, &refusal(0)) else { return };
+    let mut runner = Runner::new(Box::new(device), &QueueConfig::default());
+    let extent = Extent::from_bytes(0, BLOCK.into()).unwrap();
+    let read = runner.read(extent, &mut AlignedBuf::new(BLOCK as usize).unwrap());
+    assert!(matches!(read, Err(RunError::Io(IoError::Os(libc::EPERM)))), "{read:?}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use io_uring::IoUring;
@@ -15,8 +15,8 @@ use crate::device::{WaitError, Watch};
 pub(super) struct RingWatch {
     ring: OwnedFd,
     syscalls: AtomicU64,
-    /// The error with which the system permanently refuses submissions, or 0.
-    refused: AtomicI32,
+    /// The next wait returns at once.
+    is_ended: AtomicBool,
 }
 
 impl RingWatch {
@@ -24,24 +24,23 @@ impl RingWatch {
         // SAFETY: the descriptor is open as long as the ring, which outlives this call.
         let fd = unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) };
         let ring = fd.as_fd().try_clone_to_owned()?;
-        Ok(Self { ring, syscalls: AtomicU64::new(0), refused: AtomicI32::new(0) })
+        Ok(Self { ring, syscalls: AtomicU64::new(0), is_ended: AtomicBool::new(false) })
     }
 
     pub(super) fn syscalls(&self) -> u64 {
         self.syscalls.load(Relaxed)
     }
 
-    /// Makes the next waits fail with `error`, or succeed again.
-    pub(super) fn refuse(&self, error: Option<&io::Error>) {
-        self.refused.store(error.and_then(io::Error::raw_os_error).unwrap_or_default(), Relaxed);
+    /// Ends the next wait without the kernel, which has refused the ring.
+    pub(super) fn end_next(&self) {
+        self.is_ended.store(true, Relaxed);
     }
 }
 
 impl Watch for RingWatch {
     fn wait(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
-        let refused = self.refused.load(Relaxed);
-        if refused != 0 {
-            return Err(io::Error::from_raw_os_error(refused).into());
+        if self.is_ended.swap(false, Relaxed) {
+            return Ok(());
         }
         self.syscalls.fetch_add(1, Relaxed);
         match enter(self.ring.as_raw_fd(), 0, 1, timeout) {
