@@ -370,5 +370,55 @@ impl Drop for RemoteDevice {
         while self.shared.len() < submitted {
             self.shared.wait_for(submitted, None);
         }
+        // A completed job refers to the list that contains it: neither would be dropped.
+        self.completed.clear();
+        self.shared.collect(&mut self.completed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use iopath_core::{Extent, Tag};
+
+    #[derive(Debug)]
+    struct Nobody;
+
+    impl RemoteProtocol for Nobody {
+        fn session(&self, _number: usize) -> Box<dyn RemoteSession> {
+            unreachable!("there is no connection")
+        }
+
+        fn route_flush(&self) -> Option<usize> {
+            None
+        }
+
+        fn name(&self) -> &'static str {
+            "nobody"
+        }
+    }
+
+    #[test]
+    fn a_dropped_device_drops_the_completions_that_were_not_polled() {
+        let facts = RemoteFacts {
+            size_bytes: 0,
+            limits: Limits::with_capacity(8),
+            is_read_only: false,
+            is_rotational: false,
+            permits_connections: false,
+            preferred_bytes: 4096,
+        };
+        let address = RemoteAddress::Unix("nowhere".into());
+        let shared = Arc::new(Shared::new(Arc::new(Nobody), address, Box::new([])));
+        let remote = Remote { open: Arc::new(Open { shared, facts, threads: Vec::new() }) };
+        let mut device = remote.device(&remote.facts().limits, 4);
+        let list = Arc::downgrade(&device.shared);
+        // Past the end of the export: it completes without a server.
+        let extent = Extent::from_bytes(0, 512).unwrap();
+        device.submit(&Io::new(Tag::from_bits(0), Op::Discard, extent, &[]), Instant::ZERO).unwrap();
+        device.commit(Instant::ZERO);
+        assert_eq!(device.shared.len(), 1);
+        drop(device);
+        assert!(list.upgrade().is_none(), "the job and the list keep each other");
     }
 }
