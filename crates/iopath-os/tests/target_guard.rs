@@ -257,6 +257,15 @@ fn a_locked_target_is_refused_to_writers_and_to_readers_beside_a_writer() {
     assert!(matches!(lock(&target, &readers[0], true), Err(Refusal::Locked { .. })));
 }
 
+#[test]
+fn a_target_that_cannot_be_locked_is_refused() {
+    let image = tempfile::NamedTempFile::new().unwrap();
+    let _other = or_skip!(locked_by_another_open_file(image.path()));
+    // The kernel refuses an exclusive lock of a file that is not open for writing (EBADF).
+    let refused = lock(&inspect(image.path()), &File::open(image.path()).unwrap(), true).unwrap_err();
+    assert!(matches!(refused, Refusal::Open { .. }), "{refused}");
+}
+
 /// A read lock on one byte. Dropping the returned file releases the lock.
 fn locked_by_another_open_file(path: &Path) -> Result<File, String> {
     let file = File::open(path).map_err(|e| e.to_string())?;

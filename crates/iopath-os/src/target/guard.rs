@@ -128,7 +128,7 @@ pub enum Refusal {
     Open {
         /// The target.
         target: PathBuf,
-        /// "search for signatures" or "write".
+        /// "search for signatures" or "write", for example.
         purpose: &'static str,
         /// The system's error.
         source: io::Error,
@@ -209,14 +209,27 @@ pub fn open_exclusive(target: &Target, direct: bool, contents: Contents) -> Resu
 /// nothing.
 ///
 /// # Errors
-/// [`Refusal::Locked`]: a program has a conflicting lock.
+/// [`Refusal::Locked`]: a program has a conflicting lock. [`Refusal::Open`]: the system cannot tell.
 pub fn lock(target: &Target, file: &File, is_exclusive: bool) -> Result<(), Refusal> {
-    let conflict = || match ffi::lock(file, is_exclusive) {
-        Ok(false) => Some(ffi::lock_holder(file).ok().flatten().unwrap_or(-1)),
-        // An error is that of a filesystem or kernel without such locks.
-        Ok(true) | Err(_) => None,
-    };
-    unless_locked(target, file, conflict)
+    unless_locked(target, file, || match where_locks_exist(|| ffi::lock(file, is_exclusive))? {
+        Some(false) => Ok(Some(ffi::lock_holder(file).ok().flatten().unwrap_or(-1))),
+        Some(true) | None => Ok(None),
+    })
+}
+
+/// The result of a call for locks, repeated after signals. `None` on a filesystem or kernel without such locks. Any
+/// other error says nothing about the locks of other programs.
+fn where_locks_exist<T>(call: impl Fn() -> io::Result<T>) -> io::Result<Option<T>> {
+    loop {
+        match call() {
+            Ok(result) => return Ok(Some(result)),
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EINTR) => {}
+                Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS) => return Ok(None),
+                _ => return Err(error),
+            },
+        }
+    }
 }
 
 /// A lock of [`lock`], which its drop releases at once. Without it, the kernel releases the lock when it closes the
@@ -240,10 +253,16 @@ impl Drop for FileLock {
 
 /// Refuses a target while `conflict` returns the process id of a conflicting lock, or -1 for a lock of an open file.
 /// That lock names no process: then a process is named that shows such a lock.
-fn unless_locked(target: &Target, file: &File, conflict: impl Fn() -> Option<i32>) -> Result<(), Refusal> {
+fn unless_locked(
+    target: &Target,
+    file: &File,
+    conflict: impl Fn() -> io::Result<Option<i32>>,
+) -> Result<(), Refusal> {
+    let unknown =
+        |source| Refusal::Open { target: target.path.clone(), purpose: "lock it or find its locks", source };
     // The kernel closes the files of an io_uring instance, with their locks, a moment after the end of its process.
     for _ in 0..RELEASE_CHECKS {
-        let Some(pid) = conflict() else { return Ok(()) };
+        let Some(pid) = conflict().map_err(unknown)? else { return Ok(()) };
         let process = u32::try_from(pid).ok().or_else(|| usage::process_with_lock(file));
         if let Some(pid) = process {
             return Err(Refusal::Locked { target: target.path.clone(), holder: format!("process {pid}") });
@@ -293,7 +312,8 @@ fn look_inside(target: &Target) -> Result<Vec<Refusal>, Refusal> {
     options.read(true).custom_flags(libc::O_CLOEXEC | libc::O_NONBLOCK);
     let file = open(target, &options, purpose)?;
     // A filesystem without locks has no locked files.
-    let locked = unless_locked(target, &file, || ffi::lock_holder(&file).ok().flatten()).err();
+    let holder = || where_locks_exist(|| ffi::lock_holder(&file)).map(Option::flatten);
+    let locked = unless_locked(target, &file, holder).err();
     let signatures = signature::find(&file, target.size_bytes).map_err(unreadable)?.into_iter();
     let known = signatures.map(|signature::Found { name, offset }| Refusal::Signature {
         target: target.path.clone(),
