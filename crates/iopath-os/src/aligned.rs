@@ -4,6 +4,7 @@
 //! alive and track the parts in flight.
 
 use std::io;
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 
@@ -169,15 +170,31 @@ impl AlignedBuf {
         self.len == 0
     }
 
-    /// Changes the length within the mapped size, and returns true. Returns false for a greater length. Added bytes are
-    /// zeroes.
-    pub(crate) fn resize_in_place(&mut self, len: usize) -> bool {
+    /// Changes the length. Added bytes are zeroes; beyond the mapped size they take no memory until they are written. A
+    /// longer region may move.
+    ///
+    /// # Errors
+    /// [`NoMemory`]: the region is unchanged.
+    pub(crate) fn resize(&mut self, len: usize) -> Result<(), NoMemory> {
         if len > self.taken {
-            return false;
+            let page = page_bytes();
+            let (start, old) = (self.start, self.taken);
+            // SAFETY: this value owns the region of `old` bytes, and `&mut self` excludes references to its bytes.
+            let longer =
+                Self::region(len, len, page, |taken| unsafe { system::extend(start, old, taken, page) })?;
+            // The old region is a part of the longer one.
+            let longer = ManuallyDrop::new(longer);
+            (self.start, self.taken) = (longer.start, longer.taken);
+            // The bytes after the old length may have been used before the region was shortened.
+            let old_len = std::mem::replace(&mut self.len, len);
+            self.clear(old_len..old);
+            return Ok(());
         }
-        let old = std::mem::replace(&mut self.len, len);
-        self.get_mut(old..).into_iter().for_each(|gained| gained.fill(0));
-        true
+        let old_len = std::mem::replace(&mut self.len, len);
+        if old_len < len {
+            self.clear(old_len..len);
+        }
+        Ok(())
     }
 
     /// The first byte, without a reference to the bytes. For transfers in which the kernel writes into one part while
@@ -234,7 +251,9 @@ pub(crate) mod system {
     use std::io;
     use std::ptr::{self, NonNull};
 
-    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap_anonymous, munmap};
+    use rustix::mm::{
+        Advice, MapFlags, MremapFlags, ProtFlags, madvise, mlock, mmap_anonymous, mremap, munmap,
+    };
 
     /// Maps `bytes` (whole pages) of zeroed private memory. The kernel aligns it to a page.
     pub(super) fn take(bytes: usize, _page: usize) -> io::Result<NonNull<u8>> {
@@ -266,6 +285,21 @@ pub(crate) mod system {
         // SAFETY: as in `take`.
         let start =
             unsafe { mmap_anonymous(ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags)? };
+        NonNull::new(start.cast::<u8>()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+    }
+
+    /// Extends a mapping of this module from `old` to `bytes` bytes, by zeroes. It may move.
+    ///
+    /// # Safety
+    /// The mapping belongs to the caller, and no reference to it is in use. On success, it ends at `start`.
+    pub(super) unsafe fn extend(
+        start: NonNull<u8>,
+        old: usize,
+        bytes: usize,
+        _page: usize,
+    ) -> io::Result<NonNull<u8>> {
+        // SAFETY: the caller's promise.
+        let start = unsafe { mremap(start.as_ptr().cast::<c_void>(), old, bytes, MremapFlags::MAYMOVE)? };
         NonNull::new(start.cast::<u8>()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
 
@@ -326,6 +360,23 @@ pub(crate) mod system {
         Err(io::ErrorKind::OutOfMemory.into())
     }
 
+    /// # Safety
+    /// The region comes from one `take` of `old` bytes, and no reference to it is in use. On success, it is released.
+    pub(super) unsafe fn extend(
+        start: NonNull<u8>,
+        old: usize,
+        bytes: usize,
+        page: usize,
+    ) -> io::Result<NonNull<u8>> {
+        let longer = take(bytes, page)?;
+        // SAFETY: both regions have at least `old` bytes and are distinct; the caller's promise.
+        unsafe {
+            std::ptr::copy_nonoverlapping(start.as_ptr(), longer.as_ptr(), old);
+            release(start, old);
+        }
+        Ok(longer)
+    }
+
     pub(super) fn lock(_start: NonNull<u8>, _bytes: usize) -> io::Result<()> {
         Ok(())
     }
@@ -378,13 +429,16 @@ mod tests {
     }
 
     #[test]
-    fn bytes_added_in_place_are_zeroes() {
+    fn added_bytes_are_zeroes_and_earlier_ones_stay() {
         let mut buf = AlignedBuf::new(3000).unwrap();
         buf.fill(7);
-        assert!(buf.resize_in_place(1000) && buf.len() == 1000);
-        assert!(buf.resize_in_place(page_bytes()));
-        assert!(buf[..1000].iter().all(|&byte| byte == 7) && buf[1000..].iter().all(|&byte| byte == 0));
-        assert!(!buf.resize_in_place(page_bytes() + 1) && buf.len() == page_bytes());
+        for (len, kept) in [(1000, 1000), (page_bytes(), 1000), (500, 500), (5 * page_bytes() + 1, 500)] {
+            buf.resize(len).unwrap();
+            assert!(buf.len() == len && buf[..kept].iter().all(|&byte| byte == 7), "{len}");
+            assert!(buf[kept..].iter().all(|&byte| byte == 0), "{len}");
+        }
+        buf.resize(usize::MAX).unwrap_err();
+        assert!(buf.len() == 5 * page_bytes() + 1 && buf[499] == 7);
     }
 
     #[test]

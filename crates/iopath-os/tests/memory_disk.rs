@@ -278,3 +278,21 @@ fn a_bad_sector_fails_requests_that_overlap_it_and_keeps_the_blocks_before() {
     assert_eq!(reached, (0..=3).collect(), "none to all of the three before it");
     assert_eq!(faults.injected(), 39);
 }
+
+#[test]
+fn a_sparse_disk_stays_sparse_when_it_grows() {
+    const TERABYTE: u64 = 1 << 40;
+    let disk =
+        MemoryDisk::new(&MemoryConfig { is_sparse: true, ..MemoryConfig::of_bytes(TERABYTE) }).unwrap();
+    let mut bytes = [7; SECTOR];
+    run(&mut disk.open(), Op::Write, (TERABYTE - 512) / 512, &mut bytes).unwrap();
+    // More memory than any test machine has.
+    disk.resize(8 * TERABYTE).unwrap();
+    disk.resize(TERABYTE).unwrap();
+    disk.resize(16 * TERABYTE).unwrap();
+    let mut device = disk.open();
+    for (offset, expected) in [(TERABYTE - 512, 7), (TERABYTE, 0), (16 * TERABYTE - 512, 0)] {
+        run(&mut device, Op::Read, offset / 512, &mut bytes).unwrap();
+        assert_eq!(bytes, [expected; SECTOR], "at {offset}");
+    }
+}

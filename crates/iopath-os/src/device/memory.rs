@@ -223,14 +223,9 @@ fn whole_blocks(bytes: u64, block_bytes: u32) -> Result<usize, NoMemory> {
 /// Makes memory `whole` bytes long, with zeroes from byte `kept` on. Reuses the memory, so that a disk that often
 /// changes its size does not allocate each time.
 fn resize_zeroed(bytes: &mut AlignedBuf, whole: usize, kept: usize) -> Result<(), NoMemory> {
-    if bytes.resize_in_place(whole) {
-        bytes[kept..].fill(0);
-        return Ok(());
-    }
-    // Zeroed, and backed by no memory until touched.
-    let mut longer = AlignedBuf::new(whole)?;
-    longer[..kept].copy_from_slice(&bytes[..kept]);
-    *bytes = longer;
+    let old = bytes.len();
+    bytes.resize(whole)?;
+    bytes.clear(kept..old.min(whole));
     Ok(())
 }
 
