@@ -2,6 +2,7 @@
 
 use iopath_os::sync::{Condvar, Mutex, MutexGuard};
 use iopath_os::{AlignedBuf, NoMemory, Tail};
+use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::sync::PoisonError;
 
@@ -19,13 +20,33 @@ pub(crate) struct Bounce {
     tail: Option<Tail>,
 }
 
-/// The ranges that threads write to.
+/// The ranges that threads write to, in bytes.
 #[derive(Debug, Default)]
 struct LockedRanges {
-    /// Ranges of bytes.
+    /// By writes in progress.
     ranges: Vec<Range<u64>>,
-    /// Threads that wait for a range. Usually 0: then no wake-up is needed.
-    waiting: u32,
+    /// By writes of batches, until a program reaps them.
+    kept: Vec<Range<u64>>,
+    /// For which threads wait, in the order of their calls, each with its number.
+    waiting: Vec<(u64, Range<u64>)>,
+    /// The number of the next thread that waits.
+    next: u64,
+}
+
+impl LockedRanges {
+    /// Whether a thread must not lock `range` now. If it waits, `number` is its number.
+    ///
+    /// It also waits for overlapping ranges of threads that have waited longer, which would otherwise starve. But not
+    /// while these wait for the write of a batch: the program may reap that only after this thread has its range.
+    fn is_blocked(&self, range: &Range<u64>, number: u64) -> bool {
+        let overlaps =
+            |other: &Range<u64>, range: &Range<u64>| other.start < range.end && range.start < other.end;
+        let is_kept = |range: &Range<u64>| self.kept.iter().any(|other| overlaps(other, range));
+        let mut earlier = self.waiting.iter().take_while(|(other, _)| *other < number);
+        is_kept(range)
+            || self.ranges.iter().any(|other| overlaps(other, range))
+            || earlier.any(|(_, other)| overlaps(other, range) && !is_kept(other))
+    }
 }
 
 /// A lock on a range: until it is dropped, no other thread writes to the range.
@@ -54,54 +75,114 @@ impl Bounce {
 
     /// Waits until no other thread writes to a byte of `range`, and locks it.
     pub(crate) fn lock_range(&self, range: Range<u64>) -> Locked<'_> {
-        let overlaps = |other: &Range<u64>| other.start < range.end && range.start < other.end;
         let mut locked = lock(&self.locked);
-        locked.waiting += 1;
-        let waited = self.is_free.wait_while(locked, |locked| locked.ranges.iter().any(overlaps));
-        let mut locked = waited.unwrap_or_else(PoisonError::into_inner);
-        locked.waiting -= 1;
+        let number = locked.next;
+        if locked.is_blocked(&range, number) {
+            locked.next += 1;
+            locked.waiting.push((number, range.clone()));
+            let waited = self.is_free.wait_while(locked, |locked| locked.is_blocked(&range, number));
+            locked = waited.unwrap_or_else(PoisonError::into_inner);
+            locked.waiting.retain(|(other, _)| *other != number);
+        }
         locked.ranges.push(range.clone());
         Locked { bounce: self, range }
     }
 
-    /// Locks `range` if no other thread writes to a byte of it.
-    pub(crate) fn try_lock_range(&self, range: Range<u64>) -> Option<Locked<'_>> {
-        let overlaps = |other: &Range<u64>| other.start < range.end && range.start < other.end;
+    /// Locks `range` until [`Bounce::unlock_kept`] if no other thread writes to a byte of it, or waits for that.
+    pub(crate) fn try_lock_kept(&self, range: Range<u64>) -> Option<Range<u64>> {
         let mut locked = lock(&self.locked);
-        if locked.ranges.iter().any(overlaps) {
+        if locked.is_blocked(&range, locked.next) {
             return None;
         }
-        locked.ranges.push(range.clone());
-        Some(Locked { bounce: self, range })
+        locked.kept.push(range.clone());
+        drop(locked);
+        Some(range)
     }
 
-    /// Unlocks a range of [`Locked::keep`].
-    pub(crate) fn unlock(&self, range: &Range<u64>) {
+    /// Waits as [`Bounce::lock_range`] does, and locks the range until [`Bounce::unlock_kept`].
+    pub(crate) fn lock_kept(&self, range: Range<u64>) -> Range<u64> {
+        let Locked { range, .. } = &*ManuallyDrop::new(self.lock_range(range));
         let mut locked = lock(&self.locked);
-        let index = locked.ranges.iter().position(|other| other == range);
-        locked.ranges.swap_remove(index.expect("a locked range is listed"));
-        if locked.waiting > 0 {
+        remove(&mut locked.ranges, range);
+        locked.kept.push(range.clone());
+        // A thread behind one that waits for this range need not wait any more.
+        self.wake(&locked);
+        range.clone()
+    }
+
+    pub(crate) fn unlock_kept(&self, range: &Range<u64>) {
+        let mut locked = lock(&self.locked);
+        remove(&mut locked.kept, range);
+        self.wake(&locked);
+    }
+
+    fn wake(&self, locked: &LockedRanges) {
+        if !locked.waiting.is_empty() {
             self.is_free.notify_all();
         }
     }
 }
 
-impl Locked<'_> {
-    /// Keeps the range locked until [`Bounce::unlock`].
-    pub(crate) fn keep(self) -> Range<u64> {
-        let range = self.range.clone();
-        std::mem::forget(self);
-        range
-    }
+fn remove(ranges: &mut Vec<Range<u64>>, range: &Range<u64>) {
+    let index = ranges.iter().position(|other| other == range);
+    ranges.swap_remove(index.expect("a locked range is listed"));
 }
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        self.bounce.unlock(&self.range);
+        let mut locked = lock(&self.bounce.locked);
+        remove(&mut locked.ranges, &self.range);
+        self.bounce.wake(&locked);
     }
 }
 
 /// Ignores poisoning: no panic can leave the state half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(all(test, not(iopath_explore)))]
+mod tests {
+    use super::*;
+
+    /// Waits until that many threads wait for a range.
+    fn until_waiting(bounce: &Bounce, count: usize) {
+        while lock(&bounce.locked).waiting.len() < count {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn later_writes_do_not_overtake_a_waiting_one() {
+        let bounce = &Bounce::new(None);
+        std::thread::scope(|scope| {
+            let first = bounce.lock_range(0..1);
+            let wide = scope.spawn(|| drop(bounce.lock_range(0..3)));
+            until_waiting(bounce, 1);
+            assert!(bounce.try_lock_kept(2..3).is_none(), "a batch overtakes the waiting write");
+            let narrow = scope.spawn(|| drop(bounce.lock_range(1..2)));
+            until_waiting(bounce, 2);
+            assert!(bounce.try_lock_kept(3..4).is_some(), "no write to this range waits");
+            drop(first);
+            wide.join().unwrap();
+            narrow.join().unwrap();
+        });
+        assert!(bounce.try_lock_kept(0..3).is_some());
+    }
+
+    #[test]
+    fn a_write_that_waits_for_a_batch_holds_up_no_other_write() {
+        let bounce = &Bounce::new(None);
+        std::thread::scope(|scope| {
+            let kept = bounce.lock_kept(0..1);
+            let wide = scope.spawn(|| drop(bounce.lock_range(0..3)));
+            until_waiting(bounce, 1);
+            // The thread of the batch may write elsewhere before it reaps.
+            drop(bounce.lock_range(2..3));
+            let other = bounce.try_lock_kept(1..2).unwrap();
+            bounce.unlock_kept(&other);
+            bounce.unlock_kept(&kept);
+            wide.join().unwrap();
+        });
+    }
 }

@@ -64,19 +64,19 @@ impl Volume {
 
     /// Locks a range until [`Volume::unlock_kept`]. `None` on a volume without bounced I/O.
     pub(crate) fn lock_kept(&self, range: Range<u64>) -> Option<Range<u64>> {
-        self.bounce().map(|bounce| bounce.lock_range(range).keep())
+        self.bounce().map(|bounce| bounce.lock_kept(range))
     }
 
     /// Does the same as [`Volume::lock_kept`] if no other writer has locked a byte of the range. `Err(())` otherwise.
     pub(crate) fn try_lock_kept(&self, range: Range<u64>) -> Result<Option<Range<u64>>, ()> {
         let Some(bounce) = self.bounce() else { return Ok(None) };
-        bounce.try_lock_range(range).map(|locked| Some(locked.keep())).ok_or(())
+        bounce.try_lock_kept(range).map(Some).ok_or(())
     }
 
     /// Unlocks a range of [`Volume::lock_kept`].
     pub(crate) fn unlock_kept(&self, locked: Option<Range<u64>>) {
         if let (Some(bounce), Some(range)) = (self.bounce(), locked) {
-            bounce.unlock(&range);
+            bounce.unlock_kept(&range);
         }
     }
 
