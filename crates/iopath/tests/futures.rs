@@ -4,7 +4,7 @@
 use crate::support::{options, scratch};
 use iopath::{
     AlignedBuf, AsyncVolume, BatchOptions, BufferPool, Driver, ErrorKind, Fault, Faults, IoMode,
-    MemoryConfig, MemoryDisk, Op, Options, Turn, Unaligned, Volume,
+    MemoryConfig, MemoryDisk, Op, Options, Request, Turn, Unaligned, Volume,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use smol::future::{FutureExt, poll_once};
@@ -294,4 +294,36 @@ fn handles_and_futures_have_the_traits_that_runtimes_require() {
     is_send(&futures.read_at(vec![0; PAGE], 0));
     is_send(&futures.flush());
     assert_eq!(futures.volume().size_bytes(), BYTES);
+}
+
+#[test]
+fn requests_of_no_bytes_complete_on_every_volume() {
+    each(|name, volume| {
+        for with_descriptor in [false, true] {
+            let mut batch = volume.batch_of::<Vec<u8>>(&BatchOptions::new(4, 0)).unwrap();
+            if with_descriptor {
+                batch.completion_fd().unwrap();
+            }
+            for _ in 0..2 {
+                batch.queue(Request::read_into(Vec::new(), 0)).unwrap();
+                batch.queue(Request::write_from(Vec::new(), 0)).unwrap();
+                batch.queue(Request::discard(0, 0)).unwrap();
+                batch.queue(Request::write_zeroes(0, 0)).unwrap();
+                assert_eq!(batch.in_flight(), 4, "{name}");
+                let full = batch.queue(Request::discard(0, 0)).unwrap_err();
+                assert!(matches!(full.error.kind(), ErrorKind::BatchFull { .. }), "{name}: {full}");
+                for _ in 0..4 {
+                    assert_eq!(batch.wait().unwrap().unwrap().result.unwrap(), 0, "{name}");
+                }
+                assert_eq!(batch.in_flight(), 0, "{name}");
+            }
+        }
+        let volume = AsyncVolume::new(volume, &BatchOptions::new(4, 0)).unwrap();
+        smol::block_on(async {
+            volume.discard(0, 0).await.unwrap();
+            volume.write_zeroes(4096, 0).await.unwrap();
+            assert_eq!(volume.read_at(Vec::new(), 0).await.0.unwrap(), 0, "{name}");
+            assert_eq!(volume.write_at(Vec::new(), 0).await.0.unwrap(), 0, "{name}");
+        });
+    });
 }

@@ -110,3 +110,18 @@ fn a_cursor_reads_and_seeks_as_a_file_does() {
         }
     }
 }
+
+#[test]
+fn a_volume_that_becomes_shorter_ends_a_read_of_a_cursor() {
+    let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 16)).unwrap();
+    let volume = Volume::memory(&disk, &Options::new().write(true)).unwrap();
+    let (volume, mut driver) = AsyncVolume::with_driver(&volume, &BatchOptions::new(4, 0)).unwrap();
+    smol::block_on(async {
+        let (mut cursor, mut bytes) = (volume.cursor(), [0; 10]);
+        let mut read = Box::pin(cursor.read(&mut bytes));
+        assert!(smol::future::poll_once(&mut read).await.is_none());
+        volume.volume().resize(0).unwrap();
+        driver.turn();
+        assert_eq!(read.await.unwrap(), 0);
+    });
+}

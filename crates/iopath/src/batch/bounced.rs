@@ -66,7 +66,7 @@ impl<T: Threading, B: IoBuf> BouncedBatch<T, B> {
             return self.write_now(request);
         }
         let Request { op, buffer, offset, bytes, token, stream, priority, is_durable } = request;
-        if op.has_memory() && bytes == 0 {
+        if op != Op::Flush && bytes == 0 {
             self.completed.push_back(Completion { token, buffer, result: Ok(0) });
             return Ok(());
         }
@@ -268,13 +268,12 @@ impl<T: Threading, B: IoBuf> BouncedBatch<T, B> {
     fn read_now(&mut self, buffer: B, offset: u64, bytes: u64, token: u64) -> Result<(), Refused<B>> {
         let block = u64::from(self.volume.facts().block_bytes);
         let start = offset / block * block;
-        let drained = self.drain();
-        // After the wait, in which the volume may have become shorter.
-        let available = self.volume.size_bytes().saturating_sub(start) as usize;
-        let copied = drained.and_then(|()| {
+        let wanted = (offset - start + bytes) as usize;
+        let copied = self.drain().and_then(|()| {
             let no_memory = |source| self.volume.error(ErrorKind::NoMemory).because(Cause::Memory(source));
-            let mut copy = AlignedBuf::new(available.next_multiple_of(block as usize)).map_err(no_memory)?;
-            let read = self.volume.read_at(&mut copy[..available], start)?;
+            let mut copy = AlignedBuf::new(wanted.next_multiple_of(block as usize)).map_err(no_memory)?;
+            // Fails if the volume has become shorter since the check of the request.
+            let read = self.volume.read_at(&mut copy[..wanted], start)?;
             Ok((copy, read))
         });
         let (copy, read) = match copied {
@@ -352,6 +351,35 @@ impl<T: Threading, B: IoBuf> Drop for BouncedBatch<T, B> {
         let _: Result<(), Error> = self.drain();
         for pending in self.pending.drain() {
             self.volume.unlock_kept(pending.locked);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AnyThread, IoMode, MemoryConfig, MemoryDisk, Options, Unaligned};
+
+    #[test]
+    fn a_read_of_the_last_block_has_its_own_length_when_the_volume_changes_its_own() {
+        let disk =
+            MemoryDisk::new(&MemoryConfig { block_bytes: 4096, ..MemoryConfig::of_bytes(12_388) }).unwrap();
+        let options = Options::new().write(true).mode(IoMode::Raw).unaligned(Unaligned::Bounce);
+        let volume = Volume::memory(&disk, &options).unwrap();
+        volume.write_at(&[7; 100], 12_288).unwrap();
+        let options = BatchOptions::new(2, 0);
+        let mut batch = BouncedBatch::<AnyThread, Vec<u8>>::new(volume.clone(), &options, None).unwrap();
+        let buffer = || Vec::with_capacity(90);
+        // The resizes happen after the checks of the request.
+        volume.resize(1 << 20).unwrap();
+        batch.read_now(buffer(), 12_298, 90, 1).unwrap();
+        assert_eq!(batch.next_completed().unwrap().buffer.unwrap(), [7; 90]);
+        assert_eq!(batch.spare[0].len(), 4096, "only its own blocks are read");
+        for size_bytes in [12_300, 4096, 0] {
+            volume.resize(size_bytes).unwrap();
+            let refused = batch.read_now(buffer(), 12_298, 90, 2).unwrap_err();
+            assert!(matches!(refused.error.kind(), ErrorKind::PastEnd { .. }), "{refused}");
+            assert!(refused.buffer.is_some() && batch.in_flight() == 0);
         }
     }
 }

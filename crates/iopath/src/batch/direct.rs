@@ -11,6 +11,7 @@ use crate::volume::{End, Volume};
 use coherent::CoherentIos;
 use iopath_core::{Extent, IoError, LogSink, Op, Priority, QueueStats, Stream, SubmitError};
 use iopath_os::{BufferPool, CompletedJob, IoBuf, Job, Notifier, ThreadQueue, WaitError, now, zeroed};
+use std::collections::VecDeque;
 use std::io;
 use std::ptr::NonNull;
 use std::time::Duration;
@@ -32,6 +33,9 @@ pub(super) struct DirectBatch<T: Threading, B: IoBuf> {
     coherent: Option<Box<CoherentIos<B>>>,
     /// Notified of completions, if an event loop waits for them.
     notifier: Option<Notifier>,
+    /// The requests of no bytes, which need no device.
+    empty: VecDeque<Completion<B>>,
+    depth: u32,
 }
 
 impl<T: Threading, B: IoBuf> DirectBatch<T, B> {
@@ -51,6 +55,8 @@ impl<T: Threading, B: IoBuf> DirectBatch<T, B> {
             priority: options.priority,
             coherent,
             notifier: None,
+            empty: VecDeque::new(),
+            depth: options.io_depth,
         })
     }
 
@@ -61,6 +67,9 @@ impl<T: Threading, B: IoBuf> DirectBatch<T, B> {
                 Ok(extent) => extent,
                 Err(error) => return Err(Refused { error, buffer: request.buffer }),
             };
+            if request.bytes == 0 && request.op != Op::Flush {
+                return self.complete_empty(request);
+            }
             match self.queue_extent(extent, &mut request) {
                 Err(refused) if self.is_cut_off(&request, end, &refused) => {
                     request.buffer = refused.buffer;
@@ -68,6 +77,15 @@ impl<T: Threading, B: IoBuf> DirectBatch<T, B> {
                 queued => return queued,
             }
         }
+    }
+
+    fn complete_empty(&mut self, request: Request<B>) -> Result<(), Refused<B>> {
+        let Request { token, buffer, .. } = request;
+        if self.in_flight() >= self.depth {
+            return Err(Refused { error: self.full(), buffer });
+        }
+        self.empty.push_back(Completion { token, buffer, result: Ok(0) });
+        Ok(())
     }
 
     pub(super) fn cancel(&mut self, token: u64) -> bool {
@@ -103,6 +121,9 @@ impl<T: Threading, B: IoBuf> DirectBatch<T, B> {
     }
 
     pub(super) fn next_completed(&mut self) -> Option<Completion<B>> {
+        if let Some(done) = self.empty.pop_front() {
+            return Some(done);
+        }
         if let Some(direct) = &mut self.coherent {
             return direct.next_completed();
         }
@@ -115,7 +136,8 @@ impl<T: Threading, B: IoBuf> DirectBatch<T, B> {
     }
 
     pub(super) fn in_flight(&self) -> u32 {
-        self.coherent.as_ref().map_or_else(|| self.runner.as_is().in_flight(), |direct| direct.in_flight())
+        let coherent = self.coherent.as_ref().map(|coherent| coherent.in_flight());
+        coherent.unwrap_or_else(|| self.runner.as_is().in_flight()) + self.empty.len() as u32
     }
 
     pub(super) const fn engine(&self) -> &'static str {
@@ -142,7 +164,8 @@ impl<T: Threading, B: IoBuf> DirectBatch<T, B> {
     pub(super) fn next_timeout(&self) -> Option<Duration> {
         let due = self.runner.as_is().poll_timeout().map(|due| due.saturating_since(now()));
         let is_flushing = self.coherent.as_ref().is_some_and(|coherent| coherent.is_flushing());
-        [due, is_flushing.then_some(FORCED_POLL)].into_iter().flatten().min()
+        let completed = (!self.empty.is_empty()).then_some(Duration::ZERO);
+        [due, is_flushing.then_some(FORCED_POLL), completed].into_iter().flatten().min()
     }
 
     fn clear_notifier(&self) {
@@ -162,7 +185,7 @@ impl<T: Threading, B: IoBuf> DirectBatch<T, B> {
         }?;
         match buffer {
             // The memory of a pool is aligned.
-            Some(buffer) if buffer.registered().is_none() => {
+            Some(buffer) if bytes > 0 && buffer.registered().is_none() => {
                 self.volume.check_memory(op, address_of(buffer, op), offset, bytes)?;
             }
             _ => {}

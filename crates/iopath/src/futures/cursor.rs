@@ -2,6 +2,7 @@
 //! traits borrow their buffers for one call only.
 
 use super::{AsyncVolume, Transfer};
+use crate::error::ErrorKind;
 use iopath_os::AlignedBuf;
 use std::fmt;
 use std::future::Future;
@@ -102,6 +103,8 @@ impl AsyncRead for AsyncCursor {
                     let (result, buffer) = ready!(Pin::new(read).poll(cx));
                     let bytes = match result {
                         Ok(bytes) => bytes,
+                        // The volume has become shorter since the read began.
+                        Err(error) if matches!(error.kind(), ErrorKind::PastEnd { .. }) => 0,
                         Err(error) => {
                             self.chunk = Chunk::None(Some(buffer));
                             return Poll::Ready(Err(error.into()));
