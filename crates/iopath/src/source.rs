@@ -12,7 +12,7 @@ use crate::queues::{Devices, OpenDevice, Opened, Queue, Shape, SharedDevice, Tun
 use iopath_core::elevator::ElevatorSpec;
 use iopath_core::{Limits, QueueConfig, SECTOR_BYTES, StripeConfig};
 use iopath_os::target::guard::Contents;
-use iopath_os::target::{self, DioAlignment, FileId, Kind, Target, open_exclusive};
+use iopath_os::target::{self, DioAlignment, FileId, FileLock, Kind, Target, open_exclusive};
 use iopath_os::{
     BufferPool, EngineConfig, Fallback, Faulty, FileMap, Geometry, Mapped, MemoryDisk, REQUEST_BYTES,
     RealDevice, Remote, Runner, StripedError, Timed, limits_of,
@@ -65,8 +65,18 @@ impl Backing {
         };
         match self {
             Self::File(file) => id(file).into_iter().collect(),
-            Self::Stripe(members) => members.files().filter_map(id).collect(),
+            Self::Stripe(members) => members.files().filter_map(|file| id(file)).collect(),
             Self::Mapped(mapped) => mapped.below.regular_files(),
+            Self::Memory(_) | Self::Remote(_) => Vec::new(),
+        }
+    }
+
+    /// The files with the data.
+    fn files(&self) -> Vec<&Arc<File>> {
+        match self {
+            Self::File(file) => vec![file],
+            Self::Stripe(members) => members.files().collect(),
+            Self::Mapped(mapped) => mapped.below.files(),
             Self::Memory(_) | Self::Remote(_) => Vec::new(),
         }
     }
@@ -245,6 +255,12 @@ impl Source {
         let options = options.clone();
         let backing = Backing::Stripe(Members { parts, config });
         Ok((Self { backing, limits, options, tuning }, target))
+    }
+
+    /// The locks of its files, for the drop of the volume to release.
+    pub(crate) fn locks(&self) -> Vec<FileLock> {
+        let files = if self.options.lock { self.backing.files() } else { Vec::new() };
+        files.into_iter().cloned().map(FileLock::of).collect()
     }
 
     /// The same source under a mapped file.

@@ -116,7 +116,7 @@ struct VolumeShared {
     /// Dropped after the page cache, whose pages are kept if the volume alone could write.
     _writer: Option<Writer>,
     /// Dropped last: the page cache writes to the file when it is dropped.
-    _lock: Option<FileLock>,
+    _locks: Vec<FileLock>,
 }
 
 impl Volume {
@@ -126,11 +126,7 @@ impl Volume {
     /// [`OpenError`] if the target is missing, in use, or does not support the options.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self, OpenError> {
         let (source, target) = Source::open(path.as_ref(), options)?;
-        let lock = match &source.backing {
-            Backing::File(file) if options.lock => Some(FileLock::of(Arc::clone(file))),
-            _ => None,
-        };
-        Self::of_locked(source, target, lock)
+        Self::of(source, target)
     }
 
     /// A volume on a file or block device that the program has opened, for reading, or for reading and writing with
@@ -143,7 +139,7 @@ impl Volume {
     /// options. Needs `/proc`.
     pub fn from_file(file: File, options: &Options) -> Result<Self, OpenError> {
         let (source, target) = Source::from_file(file, options)?;
-        Self::of(source, target)
+        Self::of_locked(source, target, Vec::new())
     }
 
     /// Opens a disk in memory, for tests of programs that use a volume. Such tests can inject faults
@@ -189,10 +185,11 @@ impl Volume {
     }
 
     fn of(source: Source, target: Target) -> Result<Self, OpenError> {
-        Self::of_locked(source, target, None)
+        let locks = source.locks();
+        Self::of_locked(source, target, locks)
     }
 
-    fn of_locked(source: Source, target: Target, lock: Option<FileLock>) -> Result<Self, OpenError> {
+    fn of_locked(source: Source, target: Target, locks: Vec<FileLock>) -> Result<Self, OpenError> {
         if target.size_bytes > SIZE_BYTES_MAX {
             return Err(OpenError::TooLarge { path: target.path, size_bytes: target.size_bytes });
         }
@@ -242,7 +239,7 @@ impl Volume {
             resizing,
             file_bytes,
             _writer: writer,
-            _lock: lock,
+            _locks: locks,
         };
         Ok(Self { shared: Arc::new(shared) })
     }

@@ -2,8 +2,8 @@
 
 use crate::support::{filled, options, scratch};
 use iopath::{
-    AlignedBuf, BatchOptions, ErrorKind, Extent, Fault, Faults, IoError, IoMode, MemoryConfig, MemoryDisk,
-    Op, OpenError, Options, Unaligned, Volume,
+    AlignedBuf, BatchOptions, ErrorKind, Extent, Fault, Faults, FileLayout, FileMap, IoError, IoMode,
+    MemoryConfig, MemoryDisk, Op, OpenError, Options, Unaligned, Volume,
 };
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -85,9 +85,20 @@ fn a_closed_volume_has_released_its_lock() {
     if try_lock().is_err() {
         return eprintln!("skipped: the filesystem has no locks");
     }
-    for round in 0..50 {
+    let second = path.with_extension("second");
+    std::fs::copy(&path, &second).unwrap();
+    let layout = FileLayout { block_bytes: 4096, size_bytes: 1 << 16, capacity_bytes: 1 << 16 };
+    let map = FileMap::fresh("extent", &layout).unwrap();
+    for round in 0..80 {
         let mode = [IoMode::Direct, IoMode::Buffered][round % 2];
-        let volume = Volume::open(&path, &options().write(true).lock(true).mode(mode)).unwrap();
+        let options = options().write(true).lock(true).mode(mode);
+        let volume = match round / 2 % 4 {
+            0 => Volume::open(&path, &options),
+            1 => Volume::open_stripe(&[&second, &path], 4096, &options),
+            2 => Volume::open_mapped(&path, &map, &options),
+            _ => Volume::open_mapped_stripe(&[&path, &second], 4096, &map, &options),
+        };
+        let volume = volume.unwrap();
         volume.write_at(&filled(PAGE, round as u64), 0).unwrap();
         try_lock().unwrap_err();
         let clone = volume.clone();

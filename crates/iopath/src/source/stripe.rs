@@ -137,9 +137,9 @@ impl Members {
     }
 
     /// The members that are files or block devices.
-    pub(super) fn files(&self) -> impl Iterator<Item = &File> {
+    pub(super) fn files(&self) -> impl Iterator<Item = &Arc<File>> {
         self.parts.iter().filter_map(|(part, _)| match part {
-            Part::File(file) => Some(&**file),
+            Part::File(file) => Some(file),
             Part::Remote(_) => None,
         })
     }
