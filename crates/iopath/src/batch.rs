@@ -311,7 +311,7 @@ impl<T: Threading, B: IoBuf> Batch<T, B> {
     /// is in flight.
     ///
     /// # Errors
-    /// [`ErrorKind::Wait`](crate::ErrorKind::Wait) if the system refuses to wait for the device. Errors of a request are in
+    /// [`ErrorKind::Wait`](crate::ErrorKind::Wait) if the system refuses to wait. Errors of a request are in
     /// its [`Completion`].
     pub fn wait(&mut self) -> Result<Option<Completion<B>>> {
         loop {
