@@ -18,6 +18,9 @@ const ANY_DEVICE: u32 = u32::MAX;
 /// Longest time of a command that needs no I/O.
 const QUICK: Duration = Duration::from_secs(30);
 
+/// Longest wait until the users of a removed device have released it.
+const RELEASE: Duration = Duration::from_secs(5);
+
 /// Longest time of the start of a disk: the kernel reads its partitions.
 const START: Duration = Duration::from_secs(120);
 
@@ -51,12 +54,14 @@ pub struct NewDevice {
     pub is_recoverable: bool,
     /// The user has no privileges.
     pub is_unprivileged: bool,
+    /// A random number, which distinguishes the device from a later one of its number.
+    pub instance: u32,
 }
 
 /// The devices of the driver.
 #[derive(Debug)]
 pub struct Devices<C = UblkControl> {
-    control: C,
+    pub(crate) control: C,
 }
 
 impl Devices {
@@ -114,6 +119,7 @@ impl<C: Control> Devices<C> {
             state: DeviceState::Dead,
             pid: 0,
             is_ours: true,
+            instance: new.instance,
             flags: recovery | IOCTL_COMMANDS | if new.is_unprivileged { UNPRIVILEGED } else { 0 },
         };
         let mut payload = asked.to_bytes();
@@ -141,6 +147,18 @@ impl<C: Control> Devices<C> {
             UblkError::Refused { device, what: "show its state", source }
         })?;
         Ok(DeviceInfo::from_bytes(&payload))
+    }
+
+    /// The present state of this device; `None` if it is removed, even if another one has its number.
+    ///
+    /// # Errors
+    /// [`UblkError::Refused`].
+    pub fn now(&mut self, device: &DeviceInfo) -> Result<Option<DeviceInfo>, UblkError> {
+        match self.info(device.device) {
+            Ok(now) if (now.is_ours, now.instance) == (device.is_ours, device.instance) => Ok(Some(now)),
+            Ok(_) | Err(UblkError::Missing(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Sets the parameters of the disk, before its start.
@@ -182,12 +200,21 @@ impl<C: Control> Devices<C> {
             .map_err(UblkError::refused(device.device, "stop the disk"))
     }
 
-    /// Removes the device, whose server has closed it. Success if there is none any more.
+    /// Removes the device, which has stopped, and whose server has closed it. Success if it is removed already. Its
+    /// number is free after the last use, such as a mount of the stopped disk, which is not awaited.
     ///
     /// # Errors
-    /// [`UblkError::Refused`].
+    /// [`UblkError::NotStopped`], [`UblkError::Refused`].
     pub fn delete(&mut self, device: &DeviceInfo) -> Result<(), UblkError> {
-        match self.execute(device, UblkOp::DeleteDevice, 0, &mut [], QUICK) {
+        // The driver removes any device of this number, and fails the requests of one that has not stopped.
+        match self.now(device)? {
+            None => return Ok(()),
+            Some(DeviceInfo { state: DeviceState::Dead, .. }) => {}
+            Some(DeviceInfo { device, state, .. }) => return Err(UblkError::NotStopped { device, state }),
+        }
+        match self.execute(device, UblkOp::DeleteDevice, 0, &mut [], RELEASE) {
+            // The driver has removed it, and waits for its last user only.
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(()),
             Err(error) if !matches!(Errno::from_io_error(&error), Some(Errno::NODEV | Errno::NOENT)) => {
                 Err(UblkError::refused(device.device, "remove the device")(error))
             }
@@ -241,4 +268,4 @@ pub(crate) fn disk_of(device: u32) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -72,6 +72,41 @@ pub enum UblkError {
         /// Its state.
         state: DeviceState,
     },
+    /// A device whose next server has failed during its start.
+    #[error(
+        "device {0} waits for a server, but the driver accepts none, because a start of one failed after it had begun; \
+         remove the device with `iopath detach {0}`, or with --force if it is in use"
+    )]
+    Stuck(u32),
+    /// A device that cannot be removed yet.
+    #[error("device {device} is {state}; only a stopped device is removed")]
+    NotStopped {
+        /// The device.
+        device: u32,
+        /// Its state.
+        state: DeviceState,
+    },
+    /// A queue failed.
+    #[error("a queue of device {device} failed; {}", remains(*device, *is_left))]
+    QueueFailed {
+        /// The device.
+        device: u32,
+        /// The device waits for another server; it is removed otherwise.
+        is_left: bool,
+    },
+    /// A server that does not end.
+    #[error(
+        "device {device}: its server (process {pid}) has not ended within {seconds} s; its target may not respond, or \
+         its flush takes longer: wait, or end the process"
+    )]
+    ServerRuns {
+        /// The device.
+        device: u32,
+        /// The process of the server.
+        pid: i32,
+        /// The limit.
+        seconds: u64,
+    },
     /// A target that is not the one of the device.
     #[error(
         "the target is not the one of device {device}: {what} is {target}, that of the device {expected}"
@@ -118,6 +153,15 @@ pub enum UblkError {
     /// The last flush failed.
     #[error("the flush at the end failed: {0}")]
     Flush(iopath::Error),
+}
+
+fn remains(device: u32, is_left: bool) -> String {
+    if is_left {
+        format!("the device waits for another server: `iopath attach --recover {device}`")
+    } else {
+        "the device is removed, and a file system on it must be mounted again as after a power failure"
+            .to_owned()
+    }
 }
 
 impl UblkError {

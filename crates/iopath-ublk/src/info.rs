@@ -3,8 +3,8 @@
 /// The size of the structure.
 pub(crate) const INFO_BYTES: usize = 64;
 
-/// The number that marks the devices of iopath, in the field that the driver keeps for servers.
-const MARK: u64 = u64::from_le_bytes(*b"iopath\0\x01");
+/// The number that marks the devices of iopath, in one half of the field that the driver keeps for servers.
+const MARK: u32 = u32::from_le_bytes(*b"iop\x02");
 
 /// The device continues with another process after the end of the first.
 pub(crate) const RECOVERY: u64 = 1 << 3;
@@ -84,6 +84,8 @@ pub struct DeviceInfo {
     pub pid: i32,
     /// Whether iopath has attached it.
     pub is_ours: bool,
+    /// A random number of this device: another device may have its number later.
+    pub instance: u32,
     pub(crate) flags: u64,
 }
 
@@ -104,7 +106,8 @@ impl DeviceInfo {
         bytes[16..20].copy_from_slice(&self.pid.to_ne_bytes());
         bytes[24..32].copy_from_slice(&self.flags.to_ne_bytes());
         let mark = if self.is_ours { MARK } else { 0 };
-        bytes[32..40].copy_from_slice(&mark.to_ne_bytes());
+        bytes[32..36].copy_from_slice(&self.instance.to_ne_bytes());
+        bytes[36..40].copy_from_slice(&mark.to_ne_bytes());
         bytes
     }
 
@@ -122,7 +125,8 @@ impl DeviceInfo {
             buffer_bytes: word(8),
             state: DeviceState::of(short(4)),
             pid: word(16).cast_signed(),
-            is_ours: long(32) == MARK,
+            is_ours: word(36) == MARK,
+            instance: word(32),
             flags: long(24),
         }
     }
@@ -142,6 +146,7 @@ mod tests {
             state: DeviceState::Waiting,
             pid: -1,
             is_ours: true,
+            instance: 7,
             flags: RECOVERY | 1 << 40,
         };
         let bytes = info.to_bytes();

@@ -33,6 +33,7 @@ mod queue;
 mod request;
 mod server;
 mod state;
+mod stop;
 mod worker;
 
 pub use devices::{Control, Devices, NewDevice};
@@ -40,4 +41,5 @@ pub use error::UblkError;
 pub use info::{DeviceInfo, DeviceState};
 pub use params::Params;
 pub use request::{Disk, Work, decode};
-pub use server::{UblkEnd, UblkOptions, UblkServer, UblkTotals, detach};
+pub use server::{LEAVE, UblkEnd, UblkOptions, UblkServer, UblkTotals, become_io_flusher, wait_for_end};
+pub use stop::detach;

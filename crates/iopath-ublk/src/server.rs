@@ -1,8 +1,7 @@
 //! The server of a device: makes or continues it, and ends it. A thread for each queue does the I/O (`worker.rs`).
 
-use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -10,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use iopath::Volume;
 use iopath_os::ublk::UblkDevice;
-use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::devices::{Devices, NewDevice, disk_of, node_of};
@@ -19,13 +17,17 @@ use crate::info::{DeviceInfo, DeviceState};
 use crate::params::Params;
 use crate::request::Disk;
 use crate::state::SharedState;
+use crate::stop::{delete_stopped, has_failed, is_running, stop_unless_left};
 use crate::worker;
 
 /// Interval of the checks for the end of a thread, and for a device that is not ready.
 const POLL: Duration = Duration::from_millis(10);
 
-/// Longest time until a killed server has left its device, and its I/O has ended.
-const LEAVE: Duration = Duration::from_secs(60);
+/// Longest time until a killed server has left its device and target, and its I/O has ended.
+pub const LEAVE: Duration = Duration::from_secs(60);
+
+/// Interval of the checks for progress of an end.
+const TICK: Duration = Duration::from_secs(1);
 
 /// Longest time until udev has given the node of a new device to its user.
 const NODE: Duration = Duration::from_secs(10);
@@ -80,6 +82,8 @@ pub struct UblkServer {
     volume: Volume,
     is_writable: bool,
     stop_limit: Duration,
+    /// Of the end, once it has begun.
+    progress: Option<Progress>,
 }
 
 impl UblkServer {
@@ -97,10 +101,16 @@ impl UblkServer {
             buffer_bytes: BUFFER_BYTES,
             is_recoverable: options.is_recoverable && !is_unprivileged,
             is_unprivileged,
+            instance: RandomState::new().hash_one(options.device) as u32,
         })?;
         let params = Params::new(&options.volume, options.is_writable, info.buffer_bytes);
         let mut server = Self::new(devices, info, options);
-        let started = server.begin(&params, Devices::start, |devices| devices.set_params(&info, &params));
+        let started = server.begin(&params, Devices::start, |devices| {
+            // For a user without privileges, the driver checks the node, which udev may change later.
+            let node = open_node(info.device)?;
+            devices.set_params(&info, &params)?;
+            Ok(node)
+        });
         server.or_undo(started, true)
     }
 
@@ -138,7 +148,12 @@ impl UblkServer {
                     {
                         std::thread::sleep(POLL);
                     }
-                    other => return other,
+                    Err(UblkError::Refused { source, .. })
+                        if Errno::from_io_error(&source) == Some(Errno::INVAL) =>
+                    {
+                        return Err(UblkError::Stuck(device));
+                    }
+                    other => return other.and_then(|()| open_node(device)),
                 }
             }
         });
@@ -148,20 +163,17 @@ impl UblkServer {
     fn new(devices: Devices, info: DeviceInfo, options: UblkOptions) -> Self {
         let UblkOptions { volume, is_writable, stop_limit, .. } = options;
         let state = Arc::new(SharedState::default());
-        Self { devices, info, threads: Vec::new(), state, volume, is_writable, stop_limit }
+        Self { devices, info, threads: Vec::new(), state, volume, is_writable, stop_limit, progress: None }
     }
 
-    /// Prepares the device, starts the threads, and starts the disk, whose first reads they serve.
+    /// Prepares the device and opens its node, starts the threads, and starts the disk, whose first reads they serve.
     fn begin(
         &mut self,
         params: &Params,
         start: fn(&mut Devices, &DeviceInfo, u32) -> Result<(), UblkError>,
-        prepare: impl FnOnce(&mut Devices) -> Result<(), UblkError>,
+        prepare: impl FnOnce(&mut Devices) -> Result<UblkDevice, UblkError>,
     ) -> Result<(), UblkError> {
-        // Memory for this process must not wait for a write to this device. Needs CAP_SYS_RESOURCE.
-        let _ = rustix::process::configure_io_flusher_behavior(true);
-        prepare(&mut self.devices)?;
-        let node = open_node(self.info.device)?;
+        let node = prepare(&mut self.devices)?;
         let disk = Disk {
             bytes: params.sectors * crate::params::SECTOR_BYTES,
             buffer_bytes: self.info.buffer_bytes,
@@ -181,7 +193,8 @@ impl UblkServer {
         if let Err(error) = started {
             self.leave();
             if is_new {
-                let _ = self.devices.delete(&self.info);
+                let _ = self.devices.stop(&self.info, self.stop_limit);
+                let _ = delete_stopped(&mut self.devices, &self.info, self.stop_limit);
             }
             return Err(error);
         }
@@ -220,55 +233,73 @@ impl UblkServer {
     }
 
     /// Completes the requests in flight, flushes the volume, and removes the device. A device that is in use and can
-    /// wait for another server is left. The kernel writes back and ends a file system on a device that cannot.
+    /// wait for another server is left. The kernel writes back and ends a file system on a device that cannot. Calls
+    /// `on_progress` about once a second while requests complete, or the flush writes pages back.
     ///
     /// # Errors
-    /// [`UblkError::NoProgress`]: the volume completes nothing. [`UblkError::Flush`].
-    pub fn stop(mut self) -> Result<UblkEnd, UblkError> {
-        if !self.has_ended() {
-            match self.within("the end of the device", stop_unless_left)? {
+    /// [`UblkError::NoProgress`]: the volume completes nothing. [`UblkError::Flush`]. [`UblkError::QueueFailed`].
+    pub fn stop(mut self, on_progress: &mut dyn FnMut()) -> Result<UblkEnd, UblkError> {
+        if self.has_ended() {
+            if self.within("the state of the device", has_failed, on_progress)?? {
+                return Err(self.leave_failed(on_progress));
+            }
+        } else {
+            match self.within("the end of the device", stop_unless_left, on_progress)? {
                 Ok(UblkEnd::Removed) => {}
                 Ok(UblkEnd::Left) => {
                     self.leave();
-                    self.flush()?;
+                    self.flush(on_progress)?;
                     return Ok(UblkEnd::Left);
                 }
                 Err(error) => return Err(error),
             }
         }
-        let until = Instant::now() + self.stop_limit;
-        if !self.join(until) {
+        if !self.join(on_progress) {
             return Err(self.no_progress("its requests in flight"));
         }
-        let flushed = self.flush();
+        let flushed = self.flush(on_progress);
         self.devices.delete(&self.info)?;
         flushed.map(|()| UblkEnd::Removed)
     }
 
-    fn flush(&mut self) -> Result<(), UblkError> {
+    /// Leaves a device that was not stopped although a queue has ended.
+    fn leave_failed(&mut self, on_progress: &mut dyn FnMut()) -> UblkError {
+        self.leave();
+        if let Err(error) = self.flush(on_progress) {
+            return error;
+        }
+        let is_left = self.info.is_recoverable();
+        if !is_left {
+            // The driver stops it after its last server.
+            if let Err(error) = delete_stopped(&mut self.devices, &self.info, self.stop_limit) {
+                return error;
+            }
+        }
+        UblkError::QueueFailed { device: self.info.device, is_left }
+    }
+
+    fn flush(&mut self, on_progress: &mut dyn FnMut()) -> Result<(), UblkError> {
         if !self.is_writable {
             return Ok(());
         }
         let volume = self.volume.clone();
-        self.within("the flush of its target", move |_, _| volume.flush())?.map_err(UblkError::Flush)
+        self.within("the flush of its target", move |_, _| volume.flush(), on_progress)?
+            .map_err(UblkError::Flush)
     }
 
-    /// Calls `work` on another thread as long as requests complete.
+    /// Calls `work` on another thread as long as there is progress.
     fn within<T: Send + 'static>(
         &mut self,
         what: &'static str,
         work: impl FnOnce(&mut Devices, &DeviceInfo) -> T + Send + 'static,
+        on_progress: &mut dyn FnMut(),
     ) -> Result<T, UblkError> {
         // Opened before: another thread may hold the first one for as long as the driver takes.
         let mut devices = Devices::open()?;
         let info = self.info;
         let thread = std::thread::spawn(move || work(&mut devices, &info));
-        let (mut requests, mut until) = (self.totals().requests, Instant::now() + self.stop_limit);
         while !thread.is_finished() {
-            let now = self.totals().requests;
-            if now != requests {
-                (requests, until) = (now, Instant::now() + self.stop_limit);
-            } else if Instant::now() >= until {
+            if self.is_late(on_progress) {
                 return Err(self.no_progress(what));
             }
             std::thread::sleep(POLL);
@@ -283,13 +314,28 @@ impl UblkServer {
     /// Ends the threads without the device.
     fn leave(&mut self) {
         self.state.leaves.store(true, Ordering::Release);
-        self.join(Instant::now() + self.stop_limit);
+        self.join(&mut || {});
     }
 
-    /// Whether all threads have ended until this time.
-    fn join(&mut self, until: Instant) -> bool {
+    /// Whether the end has made no progress for its limit. One end has one deadline in all of its steps.
+    fn is_late(&mut self, on_progress: &mut dyn FnMut()) -> bool {
+        let (now, limit) = (Instant::now(), self.stop_limit);
+        if self.progress.as_ref().is_none_or(|progress| progress.is_due(now, limit)) {
+            // Pages: a volume without a page cache shows no progress of a flush.
+            let pages = self.volume.stats().map_or(0, |stats| stats.cache.pages_written);
+            let work = (self.totals().requests, pages);
+            let progress = self.progress.get_or_insert_with(|| Progress::new(work, now, limit));
+            if progress.advance(work, now, limit) {
+                on_progress();
+            }
+        }
+        self.progress.as_ref().is_some_and(|progress| now >= progress.deadline)
+    }
+
+    /// Whether all threads have ended in time.
+    fn join(&mut self, on_progress: &mut dyn FnMut()) -> bool {
         while !self.threads.iter().all(JoinHandle::is_finished) {
-            if Instant::now() >= until {
+            if self.is_late(on_progress) {
                 return false;
             }
             std::thread::sleep(POLL);
@@ -299,79 +345,58 @@ impl UblkServer {
     }
 }
 
+/// The progress of an end, and the time at which it is given up without any.
+#[derive(Debug)]
+struct Progress {
+    /// Completed requests, and pages that were written back.
+    work: (u64, u64),
+    looked: Instant,
+    deadline: Instant,
+}
+
+impl Progress {
+    fn new(work: (u64, u64), now: Instant, limit: Duration) -> Self {
+        Self { work, looked: now, deadline: now + limit }
+    }
+
+    /// Whether it is time for another look.
+    fn is_due(&self, now: Instant, limit: Duration) -> bool {
+        now - self.looked >= TICK.min(limit / 10)
+    }
+
+    /// Moves the deadline if there was progress since the last call. Returns whether there was.
+    fn advance(&mut self, work: (u64, u64), now: Instant, limit: Duration) -> bool {
+        self.looked = now;
+        let has_progress = work != self.work;
+        if has_progress {
+            self.work = work;
+            self.deadline = now + limit;
+        }
+        has_progress
+    }
+}
+
 impl Drop for UblkServer {
     fn drop(&mut self) {
         self.leave();
     }
 }
 
-/// Stops a device, or finds that it can be left because it is in use.
-fn stop_unless_left(devices: &mut Devices, info: &DeviceInfo) -> Result<UblkEnd, UblkError> {
-    match stop_unused(devices, info, STOP) {
-        Err(UblkError::InUse(_)) if info.is_recoverable() => Ok(UblkEnd::Left),
-        Err(UblkError::InUse(_)) => devices.stop(info, STOP).map(|()| UblkEnd::Removed),
-        other => other.map(|()| UblkEnd::Removed),
-    }
-}
-
-/// The driver stops a disk for as long as its requests complete: the caller watches them.
-const STOP: Duration = Duration::from_secs(3600);
-
-/// Stops the disk if nothing has it open exclusively, such as a mount, after its dirty pages are written.
-fn stop_unused(devices: &mut Devices, info: &DeviceInfo, limit: Duration) -> Result<(), UblkError> {
-    let device = info.device;
-    let flags = (OFlags::EXCL | OFlags::CLOEXEC).bits().cast_signed();
-    let path = disk_of(device);
-    let held = match File::options().read(true).custom_flags(flags).open(&path) {
-        Ok(held) => Some(held),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) if Errno::from_io_error(&error) == Some(Errno::BUSY) => {
-            return Err(UblkError::InUse(device));
-        }
-        Err(source) => return Err(UblkError::Node { path, source }),
-    };
-    // Without a server, the write would wait for one.
-    if let Some(held) = held.as_ref().filter(|_| info.state == DeviceState::Live) {
-        held.sync_data().map_err(|source| UblkError::Node { path, source })?;
-    }
-    devices.stop(info, limit)
-}
-
-/// Removes a device of iopath, with or without its server.
+/// Keeps allocations of this thread, and of those that it starts later, from waiting for writes to a device that the
+/// process serves. To be called before a volume is opened.
 ///
 /// # Errors
-/// [`UblkError::InUse`], [`UblkError::NotOurs`], unless forced: a mounted file system then loses unwritten data.
-/// [`UblkError::NoProgress`] if the server does not end within this time.
-pub fn detach(device: u32, is_forced: bool, limit: Duration) -> Result<(), UblkError> {
-    let mut devices = Devices::open()?;
-    let info = devices.info(device)?;
-    if !info.is_ours && !is_forced {
-        return Err(UblkError::NotOurs(device));
-    }
-    let info = if info.state == DeviceState::Live && !is_running(info.pid) {
-        // Its server was killed just now.
-        DeviceInfo { state: DeviceState::Waiting, ..info }
-    } else {
-        info
-    };
-    if is_forced {
-        devices.stop(&info, limit)?;
-    } else {
-        stop_unused(&mut devices, &info, limit)?;
-    }
-    // The server flushes its target and removes the device.
-    let until = Instant::now() + limit;
-    while is_running(info.pid) {
-        if matches!(devices.info(device), Err(UblkError::Missing(_))) {
-            break;
-        }
-        if Instant::now() >= until {
-            let seconds = limit.as_secs();
-            return Err(UblkError::NoProgress { device, what: "the end of its server", seconds });
-        }
-        std::thread::sleep(POLL);
-    }
-    devices.delete(&info)
+/// EPERM without `CAP_SYS_RESOURCE`.
+pub fn become_io_flusher() -> io::Result<()> {
+    Ok(rustix::process::configure_io_flusher_behavior(true)?)
+}
+
+/// Waits until the server of a device has ended, so that its target is free for the next one.
+///
+/// # Errors
+/// [`UblkError`]: the device does not wait for a server.
+pub fn wait_for_end(device: u32) -> Result<DeviceInfo, UblkError> {
+    waiting(&mut Devices::open()?, device)
 }
 
 /// Waits until the driver knows that the server of a device has ended.
@@ -393,14 +418,6 @@ fn waiting(devices: &mut Devices, device: u32) -> Result<DeviceInfo, UblkError> 
     }
 }
 
-/// Whether a process runs. One that has ended, and whose parent has not asked for its exit code, does not.
-fn is_running(pid: i32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name before the state may contain anything.
-    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
-}
-
 /// The node of a new device appears at once, and udev may change its owner later.
 fn open_node(device: u32) -> Result<UblkDevice, UblkError> {
     let path = node_of(device);
@@ -415,6 +432,52 @@ fn open_node(device: u32) -> Result<UblkDevice, UblkError> {
                 std::thread::sleep(POLL);
             }
             Err(source) => return Err(UblkError::Node { path, source }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_is_given_up_only_without_requests_and_written_pages() {
+        let (began, limit, second) = (Instant::now(), Duration::from_secs(40), Duration::from_secs(1));
+        let mut progress = Progress::new((7, 7), began, limit);
+        assert!(!progress.is_due(began + second / 2, limit));
+        assert!(progress.is_due(began + second, limit));
+        assert!(!progress.advance((7, 7), began + second * 39, limit));
+        assert_eq!(progress.deadline, began + limit, "no progress");
+        // A page or a request each 39 s: the end takes minutes.
+        for number in 1..10 {
+            let now = began + second * 39 * number;
+            assert!(now < progress.deadline, "{number}");
+            let work = (7 + u64::from(number / 2), 7 + u64::from(number.div_ceil(2)));
+            assert!(progress.advance(work, now, limit), "{number}");
+            assert_eq!(progress.deadline, now + limit);
+        }
+    }
+
+    /// `PF_MEMALLOC_NOIO` in the flags of `/proc/PID/stat`.
+    const NO_IO: u64 = 0x0008_0000;
+
+    fn flags_of_this_thread() -> u64 {
+        let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+        let (_, rest) = stat.rsplit_once(") ").unwrap();
+        rest.split(' ').nth(6).unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn threads_that_start_after_the_call_allocate_without_io() {
+        // The flag is that of a thread: this one ends with the test.
+        let thread = std::thread::spawn(|| {
+            assert_eq!(flags_of_this_thread() & NO_IO, 0);
+            become_io_flusher()?;
+            Ok::<_, io::Error>(std::thread::spawn(flags_of_this_thread).join().unwrap())
+        });
+        match thread.join().unwrap() {
+            Ok(flags) => assert_eq!(flags & NO_IO, NO_IO),
+            Err(error) => eprintln!("skipped: no CAP_SYS_RESOURCE: {error}"),
         }
     }
 }

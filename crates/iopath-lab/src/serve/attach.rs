@@ -4,16 +4,18 @@
 mod record;
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use iopath::{IoMode, Volume};
+use iopath::{IoMode, OpenError, Volume};
 use iopath_core::elevator::ElevatorSpec;
 use iopath_nbd::ServeTotals;
-use iopath_ublk::{DeviceInfo, Devices, UblkEnd, UblkError, UblkOptions, UblkServer};
+use iopath_os::target::Refusal;
+use iopath_ublk::{DeviceInfo, Devices, LEAVE, UblkEnd, UblkError, UblkOptions, UblkServer};
 
 use super::watch::{Watched, watch};
 use super::{ServeError, ServeMode, ServeRates, ServeRequest, open, options_of, service, stop_on_signals};
@@ -23,6 +25,9 @@ use record::Record;
 
 /// Longest time without progress at the end.
 const STOP_LIMIT: Duration = Duration::from_secs(40);
+
+/// Interval of the attempts to open a target that the last server still has.
+const POLL: Duration = Duration::from_millis(10);
 
 /// Requests of a queue. The kernel keeps further ones.
 const DEPTH: u16 = 128;
@@ -100,8 +105,7 @@ pub struct AttachedDevice {
 pub fn attach(request: &AttachRequest) -> Result<Attaching, ServeError> {
     // Before the targets are opened: a missing driver is the first thing to know.
     drop(Devices::open()?);
-    let stop = stop_on_signals();
-    let mut attaching = Attaching { running: Mutex::default(), stop, paths: Vec::new() };
+    let mut attaching = Attaching::new();
     for (number, target) in request.targets.iter().enumerate() {
         let device = request.device.map(|first| first + number as u32);
         let server = volume_of(request, target)
@@ -122,19 +126,46 @@ pub fn attach(request: &AttachRequest) -> Result<Attaching, ServeError> {
 /// [`ServeError`]: there is no driver, the device does not wait for a server, or the target is not that of the device.
 pub fn recover(device: u32, request: &AttachRequest) -> Result<Attaching, ServeError> {
     drop(Devices::open()?);
-    let stop = stop_on_signals();
-    let recorded = || Record::load(device).and_then(|record| record.request());
-    let request = match request.targets.len() {
-        0 => recorded().ok_or(ServeError::NoTarget(device))?,
+    let mut attaching = Attaching::new();
+    // Before the target is opened: the last server has it until its end.
+    let info = iopath_ublk::wait_for_end(device)?;
+    let request = continued(device, request, Record::load(&info).as_ref())?;
+    let target = &request.targets[0];
+    let (volume, is_modelled) = once_released(LEAVE, || volume_of(&request, target))?;
+    let server = UblkServer::recover(device, options(&request, None, volume, is_modelled))?;
+    attaching.add(server, &request, target);
+    attaching.announce();
+    Ok(attaching)
+}
+
+/// The request that continues a device, from its record or with the target of a request.
+fn continued(
+    device: u32,
+    request: &AttachRequest,
+    record: Option<&Record>,
+) -> Result<AttachRequest, ServeError> {
+    let mut continued = match request.targets.len() {
+        0 => record.and_then(Record::request).ok_or(ServeError::NoTarget(device))?,
         1 => request.clone(),
         count => return Err(ServeError::OneDisk(count)),
     };
-    let (volume, is_modelled) = volume_of(&request, &request.targets[0])?;
-    let server = UblkServer::recover(device, options(&request, None, volume, is_modelled))?;
-    let mut attaching = Attaching { running: Mutex::default(), stop, paths: Vec::new() };
-    attaching.add(server, &request, &request.targets[0]);
-    attaching.announce();
-    Ok(attaching)
+    // A file system on a target of the device was written through the device.
+    continued.overwrite |= record.is_some_and(|record| record.is_of(&continued.targets[0]));
+    Ok(continued)
+}
+
+/// Opens a target. The kernel releases that of a killed server after the last I/O: until then, it is locked or in use.
+fn once_released<T>(limit: Duration, open: impl Fn() -> Result<T, ServeError>) -> Result<T, ServeError> {
+    let until = Instant::now() + limit;
+    loop {
+        match open() {
+            Err(
+                ServeError::Locked(_)
+                | ServeError::Open(OpenError::Refused(Refusal::Locked { .. } | Refusal::Busy { .. })),
+            ) if Instant::now() < until => thread::sleep(POLL),
+            other => return other,
+        }
+    }
 }
 
 /// The devices of iopath.
@@ -150,10 +181,12 @@ pub fn attached() -> Result<Vec<AttachedDevice>, ServeError> {
         let Some(device) = number else { continue };
         match devices.info(device) {
             Ok(info) if info.is_ours => {
-                let target = Record::load(device).map(|record| record.target);
+                let target = Record::load(&info).map(|record| record.target);
                 found.push(AttachedDevice { info, target });
             }
             Ok(_) | Err(UblkError::Missing(_)) => {}
+            // A device of another user.
+            Err(UblkError::Refused { source, .. }) if source.kind() == ErrorKind::PermissionDenied => {}
             Err(error) => return Err(error.into()),
         }
     }
@@ -169,31 +202,49 @@ pub fn detach(device: &str, is_forced: bool) -> Result<u32, ServeError> {
     let name = device.strip_prefix("/dev/").unwrap_or(device);
     let number = name.strip_prefix("ublkb").or_else(|| name.strip_prefix("ublkc")).unwrap_or(name);
     let number = number.parse().map_err(|_| ServeError::NoDevice(device.to_owned()))?;
-    iopath_ublk::detach(number, is_forced, STOP_LIMIT)?;
-    Record::remove(number);
+    let info = Devices::open()?.info(number)?;
+    let server = Record::load(&info).map(|record| record.server);
+    iopath_ublk::detach(&info, server, is_forced, STOP_LIMIT)?;
+    Record::remove(&info);
     Ok(number)
 }
 
 impl Attaching {
+    /// No device yet.
+    fn new() -> Self {
+        let mut running = Running::default();
+        // Before the volumes are opened: their threads have it from this one.
+        if let Err(error) = iopath_ublk::become_io_flusher() {
+            running.messages.push(format!(
+                "memory of this process may wait for a write to its own device (no CAP_SYS_RESOURCE: {error})"
+            ));
+        }
+        Self { running: Mutex::new(running), stop: stop_on_signals(), paths: Vec::new() }
+    }
+
     /// Serves until SIGINT, SIGTERM or SIGHUP, or until all devices are detached. Requests in flight complete, and the
     /// targets are flushed. A second signal ends the process at once. `report` is called every second, with messages.
     ///
     /// # Errors
     /// [`ServeError::Ublk`]: requests that did not complete, or the flush.
-    pub fn run(self, report: impl FnMut(&ServeRates, &[String])) -> Result<AttachEnd, ServeError> {
-        watch(&self, report);
+    pub fn run(self, mut report: impl FnMut(&ServeRates, &[String])) -> Result<AttachEnd, ServeError> {
+        watch(&self, &mut report);
         let mut running = self.running.into_inner().unwrap_or_else(PoisonError::into_inner);
         running.stop(|_| true);
         match running.error {
-            Some(error) => Err(error.into()),
+            Some(error) => {
+                report(&ServeRates::at_end(running.ended), &running.messages);
+                Err(error.into())
+            }
             None => Ok(AttachEnd { totals: running.ended, left: running.left, messages: running.messages }),
         }
     }
 
     fn add(&mut self, server: UblkServer, request: &AttachRequest, target: &Path) {
         let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let device = server.info().device;
-        if let Err(error) = Record::of(request, target).store(device) {
+        let info = server.info();
+        if let Err(error) = Record::of(request, target, info.instance).store(info) {
+            let device = info.device;
             let message =
                 format!("cannot record the target of device {device}, which --recover needs: {error}");
             running.messages.push(message);
@@ -216,13 +267,13 @@ impl Running {
     /// Stops the servers that are to end.
     fn stop(&mut self, is_to_end: impl Fn(&UblkServer) -> bool) {
         for server in self.servers.extract_if(.., |server| is_to_end(server)) {
-            let (device, totals) = (server.info().device, server.totals());
+            let (info, totals) = (*server.info(), server.totals());
             self.ended.requests += totals.requests;
             self.ended.bytes += totals.bytes;
             self.messages.extend(server.take_messages());
-            match server.stop() {
-                Ok(UblkEnd::Removed) => Record::remove(device),
-                Ok(UblkEnd::Left) => self.left.push(device),
+            match server.stop(&mut service::extends_stop) {
+                Ok(UblkEnd::Removed) => Record::remove(&info),
+                Ok(UblkEnd::Left) => self.left.push(info.device),
                 Err(error) => self.error = Some(error),
             }
         }
@@ -295,3 +346,6 @@ fn options(request: &AttachRequest, device: Option<u32>, volume: Volume, is_mode
         stop_limit: STOP_LIMIT,
     }
 }
+
+#[cfg(test)]
+mod tests;

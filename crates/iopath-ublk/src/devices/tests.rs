@@ -6,18 +6,20 @@ use super::*;
 
 /// A device of the driver.
 #[derive(Debug)]
-struct TestDevice {
-    info: DeviceInfo,
+pub(crate) struct TestDevice {
+    pub(crate) info: DeviceInfo,
     params: Option<Vec<u8>>,
     is_recovering: bool,
 }
 
 /// A driver.
 #[derive(Debug, Default)]
-struct TestControl {
+pub(crate) struct TestControl {
     is_old: bool,
     has_privileges: bool,
-    devices: BTreeMap<u32, TestDevice>,
+    /// The removed disk is mounted.
+    is_in_use: bool,
+    pub(crate) devices: BTreeMap<u32, TestDevice>,
 }
 
 impl Control for TestControl {
@@ -68,6 +70,7 @@ impl TestControl {
             }
             UblkOp::StartRecovery if device.info.state != DeviceState::Waiting => return Err(Errno::BUSY),
             UblkOp::StartRecovery => device.is_recovering = true,
+            UblkOp::DeleteDevice if self.is_in_use => return Err(Errno::TIMEDOUT),
             UblkOp::DeleteDevice => drop(self.devices.remove(&command.device)),
             UblkOp::GetFeatures | UblkOp::AddDevice => unreachable!(),
         }
@@ -96,16 +99,17 @@ impl TestControl {
     }
 }
 
-const NEW: NewDevice = NewDevice {
+pub(crate) const NEW: NewDevice = NewDevice {
     device: None,
     queues: 4,
     depth: 64,
     buffer_bytes: 1 << 19,
     is_recoverable: true,
     is_unprivileged: false,
+    instance: 1,
 };
 
-const PARAMS: Params = Params {
+pub(crate) const PARAMS: Params = Params {
     sectors: 2048,
     block_bytes: 512,
     preferred_bytes: 4096,
@@ -115,7 +119,7 @@ const PARAMS: Params = Params {
     has_zeroes: true,
 };
 
-fn devices() -> Devices<TestControl> {
+pub(crate) fn devices() -> Devices<TestControl> {
     Devices::new(TestControl { has_privileges: true, ..TestControl::default() }).unwrap()
 }
 
@@ -138,6 +142,29 @@ fn a_device_is_made_started_stopped_and_removed() {
     devices.delete(&live).unwrap();
     assert!(matches!(devices.info(0), Err(UblkError::Missing(0))));
     devices.delete(&live).unwrap();
+}
+
+#[test]
+fn only_the_same_device_is_removed_and_only_after_its_stop() {
+    let mut devices = devices();
+    let first = devices.add(&NEW).unwrap();
+    devices.set_params(&first, &PARAMS).unwrap();
+    devices.start(&first, 7).unwrap();
+    for state in [DeviceState::Live, DeviceState::Waiting] {
+        devices.control.devices.get_mut(&0).unwrap().info.state = state;
+        let refused = devices.delete(&first).unwrap_err();
+        assert!(matches!(refused, UblkError::NotStopped { device: 0, .. }), "{refused}");
+    }
+    devices.stop(&first, QUICK).unwrap();
+    devices.control.is_in_use = true;
+    devices.delete(&first).unwrap();
+    devices.control.is_in_use = false;
+    devices.delete(&first).unwrap();
+    let second = devices.add(&NewDevice { instance: 2, ..NEW }).unwrap();
+    assert_eq!(second.device, first.device);
+    assert_eq!(devices.now(&first).unwrap(), None);
+    devices.delete(&first).unwrap();
+    assert_eq!(devices.now(&second).unwrap(), Some(second));
 }
 
 #[test]

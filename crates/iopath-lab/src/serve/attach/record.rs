@@ -8,12 +8,16 @@ use serde::{Deserialize, Serialize};
 
 use super::AttachRequest;
 use iopath_bench::own_file;
+use iopath_ublk::DeviceInfo;
 
 /// A device, as a file of JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     /// The target; a path is absolute.
     pub(super) target: PathBuf,
+    /// The process of the server, which a stopped device does not name.
+    pub(super) server: u32,
+    instance: u32,
     path: String,
     elevator: Option<String>,
     cache_bytes: Option<u64>,
@@ -23,9 +27,11 @@ pub(super) struct Record {
 }
 
 impl Record {
-    pub(super) fn of(request: &AttachRequest, target: &Path) -> Self {
+    pub(super) fn of(request: &AttachRequest, target: &Path, instance: u32) -> Self {
         Self {
-            target: fs::canonicalize(target).unwrap_or_else(|_| target.to_owned()),
+            target: absolute(target),
+            server: std::process::id(),
+            instance,
             path: request.mode.name().to_owned(),
             elevator: request.elevator.as_ref().map(ToString::to_string),
             cache_bytes: request.cache_bytes,
@@ -37,7 +43,8 @@ impl Record {
 
     /// The request that the record is of.
     pub(super) fn request(&self) -> Option<AttachRequest> {
-        let Self { target, path, elevator, cache_bytes, is_writable, overwrite, is_shared } = self.clone();
+        let Self { target, path, elevator, cache_bytes, is_writable, overwrite, is_shared, .. } =
+            self.clone();
         Some(AttachRequest {
             targets: vec![target],
             mode: path.parse().ok()?,
@@ -51,23 +58,35 @@ impl Record {
         })
     }
 
-    /// The record of a device; `None` if there is none that can be read.
-    pub(super) fn load(device: u32) -> Option<Self> {
-        serde_json::from_slice(&fs::read(file_of(device)).ok()?).ok()
+    /// Whether the device has this target.
+    pub(super) fn is_of(&self, target: &Path) -> bool {
+        self.target == absolute(target)
+    }
+
+    /// The record of a device; `None` if there is none that can be read. That of an earlier device is none.
+    pub(super) fn load(device: &DeviceInfo) -> Option<Self> {
+        let record: Self = serde_json::from_slice(&fs::read(file_of(device.device)).ok()?).ok()?;
+        (record.instance == device.instance).then_some(record)
     }
 
     /// # Errors
     /// The error of the system.
-    pub(super) fn store(&self, device: u32) -> std::io::Result<()> {
-        let file = file_of(device);
+    pub(super) fn store(&self, device: &DeviceInfo) -> std::io::Result<()> {
+        let file = file_of(device.device);
         fs::create_dir_all(own_file::directory_of(&file))?;
         own_file::replace(&file, &serde_json::to_vec(self)?)
     }
 
-    /// A record that stays is replaced by that of the next device.
-    pub(super) fn remove(device: u32) {
-        let _ = fs::remove_file(file_of(device));
+    /// A record that stays is replaced by that of the next device of the number, which may be there already.
+    pub(super) fn remove(device: &DeviceInfo) {
+        if Self::load(device).is_some() {
+            let _ = fs::remove_file(file_of(device.device));
+        }
     }
+}
+
+fn absolute(target: &Path) -> PathBuf {
+    fs::canonicalize(target).unwrap_or_else(|_| target.to_owned())
 }
 
 fn file_of(device: u32) -> PathBuf {
@@ -78,31 +97,4 @@ fn file_of(device: u32) -> PathBuf {
         _ => std::env::temp_dir(),
     };
     directory.join(format!("iopath/ublk-{device}.json"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::serve::ServeMode;
-
-    #[test]
-    fn a_record_has_the_target_and_options_of_its_request() {
-        let request = AttachRequest {
-            targets: vec!["model:hdd-20tb".into()],
-            mode: ServeMode::ALL[1],
-            elevator: Some("deadline:read_expire_ms=100".parse().unwrap()),
-            cache_bytes: Some(1 << 20),
-            is_writable: false,
-            overwrite: true,
-            is_shared: true,
-            queues: None,
-            device: None,
-        };
-        let record = Record::of(&request, &request.targets[0]);
-        let text = serde_json::to_string(&record).unwrap();
-        let read: Record = serde_json::from_str(&text).unwrap();
-        assert_eq!(read, record);
-        assert_eq!(format!("{:?}", read.request().unwrap()), format!("{request:?}"));
-        assert!(Record { path: "unknown".into(), ..record }.request().is_none());
-    }
 }
