@@ -113,7 +113,7 @@ fn remove<C: Control>(
     }
     let pid = match info.state {
         DeviceState::Dead => server.map_or(-1, u32::cast_signed),
-        // A server that has left a device may go on with others.
+        // A server that has left a device may serve others.
         _ => info.pid,
     };
     if info.state == DeviceState::Live && !is_running(pid) {
