@@ -41,5 +41,5 @@ pub use error::UblkError;
 pub use info::{DeviceInfo, DeviceState};
 pub use params::Params;
 pub use request::{Disk, Work, decode};
-pub use server::{LEAVE, UblkEnd, UblkOptions, UblkServer, UblkTotals, become_io_flusher, wait_for_end};
-pub use stop::detach;
+pub use server::{LEAVE, UblkOptions, UblkServer, UblkTotals, become_io_flusher, wait_for_end};
+pub use stop::{UblkEnd, detach};

@@ -17,7 +17,7 @@ use crate::info::{DeviceInfo, DeviceState};
 use crate::params::Params;
 use crate::request::Disk;
 use crate::state::SharedState;
-use crate::stop::{delete_stopped, has_failed, is_running, stop_unless_left};
+use crate::stop::{UblkEnd, delete_stopped, has_failed, is_running, stop_unless_left};
 use crate::worker;
 
 /// Interval of the checks for the end of a thread, and for a device that is not ready.
@@ -61,15 +61,6 @@ pub struct UblkTotals {
     pub requests: u64,
     /// Bytes of their data.
     pub bytes: u64,
-}
-
-/// The end of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UblkEnd {
-    /// The device is removed.
-    Removed,
-    /// The device is in use, and waits for another server.
-    Left,
 }
 
 /// A device with its server. Dropping it leaves the device, as the end of the process does.

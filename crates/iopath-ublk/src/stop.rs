@@ -12,13 +12,21 @@ use rustix::io::Errno;
 use crate::devices::{Control, Devices, disk_of};
 use crate::error::UblkError;
 use crate::info::{DeviceInfo, DeviceState};
-use crate::server::UblkEnd;
 
 /// Interval of the checks for the end of a server.
 const POLL: Duration = Duration::from_millis(10);
 
 /// The driver stops a disk for as long as its requests complete: the caller watches them.
 const STOP: Duration = Duration::from_secs(3600);
+
+/// The end of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UblkEnd {
+    /// The device is removed.
+    Removed,
+    /// The device is in use, and waits for another server.
+    Left,
+}
 
 /// Stops a device, or finds that it can be left because it is in use.
 pub(crate) fn stop_unless_left<C: Control>(
