@@ -63,6 +63,9 @@ pub enum BenchError {
     /// Another process that measures at the same time has failed.
     #[error("{0}")]
     Peer(String),
+    /// Another process that measures the same workload has refused it. The text names the process.
+    #[error("{0}")]
+    PeerRefused(String),
     /// The system refuses a setting of a job's thread.
     #[error(
         "{setting}: the system refuses {value} for the thread of a job: {source}; use another value, or run as root"
@@ -307,6 +310,7 @@ impl BenchError {
             | Self::Simulation { .. }
             | Self::Interrupted
             | Self::Peer(_)
+            | Self::PeerRefused(_)
             | Self::Thread { .. }
             | Self::NoPolling { .. }
             | Self::NoHugePages { .. }
@@ -366,6 +370,7 @@ impl BenchError {
             Self::Unknown(_)
             | Self::Model(_)
             | Self::Simulation { .. }
+            | Self::PeerRefused(_)
             | Self::Thread { .. }
             | Self::NoPolling { .. }
             | Self::NoHugePages { .. }

@@ -29,7 +29,8 @@ pub trait Peers: fmt::Debug {
     /// Waits until the jobs of all ranks can start. All of them return at the same time.
     ///
     /// # Errors
-    /// [`BenchError::Peer`]: another rank has failed. [`BenchError::Interrupted`]: a signal came.
+    /// [`BenchError::Peer`]: another rank has failed. [`BenchError::PeerRefused`]: it has refused the workload.
+    /// [`BenchError::Interrupted`]: a signal came.
     fn start(&self) -> Result<(), BenchError>;
 
     /// Whether the running jobs go on.

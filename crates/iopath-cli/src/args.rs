@@ -27,6 +27,8 @@ pub(crate) use compare::CompareArgs;
 pub(crate) use convert::ConvertArgs;
 pub(crate) use fit::FitArgs;
 pub(crate) use format::{GeneralFormat, PERFTEST, SweepFormat};
+#[cfg(feature = "mpi")]
+pub(crate) use hosts::HostArgs;
 pub(crate) use log::{LogArgs, LogFile, SummaryArgs};
 pub(crate) use record::RecordArgs;
 pub(crate) use replay::ReplayArgs;

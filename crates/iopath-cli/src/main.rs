@@ -25,6 +25,7 @@ mod replay;
 mod report;
 mod run;
 mod serve;
+mod shares;
 mod stderr;
 mod survey;
 mod sweep;
@@ -87,6 +88,11 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Fio(args) => return Ok(fio::run(&args.arguments)),
         #[cfg(feature = "mpi")]
         Command::Run(args) if mpi::is_launched() => return mpi::run(args),
+        // Shares are independent of each other, also those of mpirun.
+        #[cfg(feature = "mpi")]
+        Command::Sweep(args) if mpi::is_launched() && args.shard.is_none() && args.merge_parts.is_empty() => {
+            return mpi::sweep(args);
+        }
         Command::Run(args) => run::run(args),
         Command::Survey(args) => survey::run(args),
         Command::Report(args) => report::run(args),

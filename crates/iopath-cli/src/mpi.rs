@@ -1,58 +1,76 @@
-//! The ranks of an MPI program (feature `mpi`): `mpirun -n 64 iopath run …`. Messages, barriers, gathers and the clock
-//! are those of MPI; the protocol of the ranks is in `iopath-lab` (`hosts.rs`).
+//! The ranks of an MPI program (feature `mpi`): `mpirun -n 64 iopath run …` and `iopath sweep …`. Messages, barriers,
+//! gathers and the clock are those of MPI (`mpi/ranks.rs`); the protocol of the ranks is in `iopath-lab` (`hosts.rs`).
 
-use crate::args::{Cli, Command, RunArgs};
+mod ranks;
+
+use crate::args::{Cli, Command, HostArgs, RunArgs, SweepArgs};
 use crate::failure::{self, FAILURE, USAGE};
 use crate::output::one_line;
 use crate::party::Party;
 use crate::run::{run as run_alone, run_with};
 use crate::stderr::{self, note};
+use crate::sweep::{run as sweep_alone, run_with as sweep_with};
 use anyhow::bail;
 use clap::Parser;
 use iopath_bench::host::this_machine;
 use iopath_bench::own_file::{Kind, remove_leftovers};
 use iopath_bench::share::Share;
-use iopath_bench::{BenchError, Interruption, Peers};
+use iopath_bench::{BenchError, Interruption};
 use iopath_fio::{Environment, System};
-use iopath_lab::hosts::{Communicator, Hello, Lane, Names, Outcome, Plan, Tag, Team};
+use iopath_lab::hosts::{Communicator as _, Hello, Names, Outcome, Plan, Team};
 use iopath_report::result::Report;
 use mpi::Threading;
-use mpi::datatype::PartitionMut;
-use mpi::environment::Universe;
-use mpi::point_to_point::MatchedReceiveVec as _;
-use mpi::topology::SimpleCommunicator;
-use mpi::traits::{
-    Communicator as _, CommunicatorCollectives as _, Destination as _, Root as _, Source as _,
-};
+use mpi::traits::Communicator as _;
+use ranks::Ranks;
 use std::cell::{Cell, RefCell};
-use std::fmt;
 use std::io;
 use std::mem;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
-use std::thread;
-use std::time::Duration;
 
 /// The variables of launchers that name the rank of a process: Open MPI, `PMIx` (`srun --mpi=pmix`), PMI of MPICH.
 const RANKS: [&str; 3] = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"];
-
-/// The time between two looks at a barrier.
-const POLL: Duration = Duration::from_micros(200);
-
-/// The most bytes that all ranks together gather at once: MPI counts them with 31 bits.
-const PIECES_BYTES: usize = 1 << 30;
 
 /// Whether a launcher of MPI has started this process.
 pub(crate) fn is_launched() -> bool {
     RANKS.iter().any(|name| std::env::var_os(name).is_some())
 }
 
-/// Measures as one of several ranks. A single rank measures as a process without MPI.
+/// Measures a workload as one of several ranks.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     if args.preset.as_deref() == Some("list") {
         return run_alone(args).map(|()| ExitCode::SUCCESS);
     }
+    let job_file = match &args.jobfile {
+        // A launcher passes its standard input to rank 0 only.
+        Some(file) if file.as_os_str() == "-" => {
+            bail!("a job file on the standard input reaches rank 0 only; name a file that all hosts have")
+        }
+        Some(file) => {
+            std::fs::read_to_string(file).unwrap_or_else(|error| format!("# cannot be read: {error}"))
+        }
+        None => String::new(),
+    };
+    let hello = hello(job_file, &args.options.targets()?);
+    let measure = |party: &Ranked| run_with(&party.own_run(args)?, party);
+    with_ranks(&hello, args.hosts.plan(), || run_alone(args), measure)
+}
+
+/// Measures the cells of a sweep as one of several ranks.
+pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<ExitCode> {
+    let targets: Vec<PathBuf> = args.target.iter().cloned().collect();
+    let hello = hello(String::new(), &targets);
+    with_ranks(&hello, args.hosts.plan(), || sweep_alone(args), |party| sweep_with(args, party))
+}
+
+/// Measures with the other ranks. A single rank measures as a process without MPI: `alone`.
+fn with_ranks(
+    hello: &Hello,
+    plan: Plan,
+    alone: impl FnOnce() -> anyhow::Result<()>,
+    measure: impl FnOnce(&Ranked) -> anyhow::Result<()>,
+) -> anyhow::Result<ExitCode> {
     // Other threads of this process make no calls of MPI.
     let Some((universe, _)) = mpi::initialize_with_threading(Threading::Funneled) else {
         bail!("MPI is initialized already");
@@ -60,11 +78,10 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let ranks = Ranks::of(&universe);
     let (rank, size) = (ranks.rank(), ranks.size());
     if size == 1 {
-        return run_alone(args).map(|()| ExitCode::SUCCESS);
+        return alone().map(|()| ExitCode::SUCCESS);
     }
-    let abort = ranks.end.duplicate();
-    let plan = Plan { stop: args.hosts.stop, shared: args.hosts.shared, reordered: args.hosts.reorder };
-    let team = match Team::meet(Box::new(ranks), &hello(args)?, plan) {
+    let abort = ranks.to_abort();
+    let team = match Team::meet(Box::new(ranks), hello, plan) {
         Ok(team) => Rc::new(team),
         Err(message) => {
             message.iter().for_each(note);
@@ -76,12 +93,19 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let party = Ranked {
         share: Cell::new(None),
         team,
+        has_ended: Cell::new(false),
         is_complete: Cell::new(true),
         was_interrupted: Cell::new(false),
         directories: RefCell::default(),
         failed: RefCell::default(),
     };
-    let measured = party.own_arguments(args).and_then(|own| run_with(&own, &party));
+    let measured = measure(&party);
+    if let Err(error) = &measured
+        && !party.has_ended.get()
+    {
+        // The others may wait for this rank, which has failed before its first measurement.
+        party.finish(None, Some(error));
+    }
     let has_failed = measured.is_err() || party.failed.borrow().is_some();
     if let Err(error) = measured
         && (rank == 0 || !party.is_complete.get())
@@ -114,33 +138,30 @@ fn message(error: &anyhow::Error) -> String {
 }
 
 /// The facts of this rank.
-fn hello(args: &RunArgs) -> anyhow::Result<Hello> {
-    let job_file = match &args.jobfile {
-        // A launcher passes its standard input to rank 0 only.
-        Some(file) if file.as_os_str() == "-" => {
-            bail!("a job file on the standard input reaches rank 0 only; name a file that all hosts have")
-        }
-        Some(file) => {
-            std::fs::read_to_string(file).unwrap_or_else(|error| format!("# cannot be read: {error}"))
-        }
-        None => String::new(),
-    };
-    let targets = args.options.targets()?;
+fn hello(job_file: String, targets: &[PathBuf]) -> Hello {
     let is_model = |target: &PathBuf| target.to_str().is_some_and(|name| name.starts_with("model:"));
-    Ok(Hello {
+    Hello {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         arguments: std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect(),
         job_file,
         is_virtual: targets.iter().any(is_model),
         host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
         machine: this_machine(None),
-    })
+    }
+}
+
+impl HostArgs {
+    fn plan(&self) -> Plan {
+        Plan { stop: self.stop, shared: self.shared, reordered: self.reorder }
+    }
 }
 
 /// One rank of a measurement.
 struct Ranked {
     team: Rc<Team>,
     share: Cell<Option<Share>>,
+    /// Whether all ranks know how the measurement of this one has ended.
+    has_ended: Cell<bool>,
     /// Whether all ranks came to the end.
     is_complete: Cell<bool>,
     /// Whether a signal ended the measurement.
@@ -153,17 +174,38 @@ struct Ranked {
 
 impl Ranked {
     /// The arguments with the names of this rank. Only rank 0 has output.
-    fn own_arguments(&self, args: &RunArgs) -> anyhow::Result<RunArgs> {
+    fn own_run(&self, args: &RunArgs) -> anyhow::Result<RunArgs> {
         let log = args.options.log()?.map(|log| log.to_string_lossy().into_owned());
         if let Some(log) = log.filter(|log| !Names::is_own(log)) {
             bail!(
                 "--log {log} is one file, and each rank writes its own; use {{rank}} in the name, such as log-{{rank}}"
             );
         }
+        self.enter(&args.options.targets()?)?;
+        let words: Vec<String> =
+            std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+        let Command::Run(mut own) = Cli::try_parse_from(self.filled(&words))?.command else {
+            bail!("the arguments are not those of run")
+        };
+        self.keep_directories(&own.options.targets()?);
+        // The terminal of a rank is that of the launcher, which may write to a file.
+        own.show.no_color = true;
+        if self.team.names().local_rank > 0 {
+            // One address or file for each host.
+            own.metrics = None;
+        }
+        if self.team.rank() > 0 {
+            own.show.json.json = None;
+            own.show.quiet = true;
+        }
+        Ok(*own)
+    }
+
+    /// Checks the targets of all ranks, before the names of this one are filled in, and takes its share of them.
+    fn enter(&self, targets: &[PathBuf]) -> anyhow::Result<()> {
         let is_own = |target: &PathBuf| {
             ["{rank}", "{local_rank}", "{host}"].iter().any(|name| target.to_string_lossy().contains(name))
         };
-        let targets = args.options.targets()?;
         if let Some(shared) = self.team.plan().shared {
             let name = shared.name();
             if let Some(target) = targets.iter().find(|target| is_own(target)) {
@@ -180,32 +222,38 @@ impl Ranked {
             }
         }
         self.share.set(Some(self.team.share().map_err(anyhow::Error::msg)?));
+        Ok(())
+    }
+
+    /// Words with the names of this rank.
+    fn filled(&self, words: &[String]) -> Vec<String> {
         let names = self.team.names();
-        let words: Vec<String> =
-            std::env::args_os().map(|word| names.fill(&word.to_string_lossy())).collect();
-        let Command::Run(mut own) = Cli::try_parse_from(words)?.command else {
-            bail!("the arguments are not those of run")
-        };
-        let targets = own.options.targets()?;
-        self.directories.replace(targets.into_iter().filter(|target| target.is_dir()).collect());
-        // The terminal of a rank is that of the launcher, which may write to a file.
-        own.show.no_color = true;
-        if names.local_rank > 0 {
-            // One address or file for each host.
-            own.metrics = None;
+        words.iter().map(|word| names.fill(word)).collect()
+    }
+
+    fn keep_directories(&self, targets: &[PathBuf]) {
+        self.directories.replace(targets.iter().filter(|target| target.is_dir()).cloned().collect());
+    }
+
+    /// Ends the measurement on all ranks.
+    fn finish(&self, own: Option<Report>, error: Option<&anyhow::Error>) -> Outcome {
+        let text = error.map(message).or_else(|| own.as_ref()?.failure.clone());
+        let outcome = self.team.finish(own, text);
+        self.has_ended.set(true);
+        self.is_complete.set(outcome.is_complete);
+        if Interruption::is_requested() {
+            self.was_interrupted.set(true);
+            // Of a rank that was killed, if it was on this host.
+            self.directories.borrow().iter().for_each(|directory| remove_leftovers(directory, Kind::Scratch));
         }
-        if self.team.rank() > 0 {
-            own.show.json.json = None;
-            own.show.quiet = true;
-        }
-        Ok(*own)
+        self.failed.replace(outcome.failure.clone().or_else(|| error.map(message)));
+        outcome
     }
 }
 
 impl Party for Ranked {
-    fn peers(&self) -> Option<Rc<dyn Peers>> {
-        let peers: Rc<dyn Peers> = self.team.clone();
-        Some(peers)
+    fn team(&self) -> Option<Rc<Team>> {
+        Some(self.team.clone())
     }
 
     fn share(&self) -> Option<Share> {
@@ -225,15 +273,7 @@ impl Party for Ranked {
             Ok(report) => (Some(report), None),
             Err(error) => (None, Some(error)),
         };
-        let text = error.as_ref().map(message).or_else(|| own.as_ref()?.failure.clone());
-        let Outcome { report, failure, is_complete } = self.team.finish(own, text);
-        self.is_complete.set(is_complete);
-        if Interruption::is_requested() {
-            self.was_interrupted.set(true);
-            // Of a rank that was killed, if it was on this host.
-            self.directories.borrow().iter().for_each(|directory| remove_leftovers(directory, Kind::Scratch));
-        }
-        self.failed.replace(failure.clone().or_else(|| error.as_ref().map(message)));
+        let Outcome { report, failure, .. } = self.finish(own, error.as_ref());
         match (report, failure, error) {
             (Some(report), ..) => Ok(Some(report)),
             (None, Some(failure), _) => Err(anyhow::anyhow!(failure)),
@@ -243,6 +283,32 @@ impl Party for Ranked {
             (None, None, None) if self.team.rank() == 0 => Err(BenchError::Interrupted.into()),
             (None, None, None) => Ok(None),
         }
+    }
+
+    fn sweep(&self, arguments: &[String]) -> anyhow::Result<SweepArgs> {
+        let args = SweepArgs::of(arguments)?;
+        self.team.set_plan(args.hosts.plan());
+        if let Some(set) = args.set.first() {
+            bail!(
+                "--set {set} changes settings of a device, and the ranks of a host would change them for each other; set \
+                 them with iopath tune on each host"
+            );
+        }
+        let targets: Vec<PathBuf> = args.target.iter().cloned().collect();
+        self.enter(&targets)?;
+        let mut own = SweepArgs::of(&self.filled(arguments))?;
+        let target = own.target.clone().unwrap_or_else(|| Path::new(".").to_owned());
+        self.keep_directories(&[target]);
+        own.no_color = true;
+        if self.team.rank() > 0 {
+            own.json.json = None;
+            own.quiet = true;
+        }
+        Ok(own)
+    }
+
+    fn end(&self, error: Option<&anyhow::Error>) -> Option<String> {
+        self.finish(None, error).failure
     }
 }
 
@@ -264,123 +330,5 @@ impl Environment for Filled {
 
     fn keyword(&self, name: &str) -> Option<u64> {
         System.keyword(name)
-    }
-}
-
-/// The communicator of all ranks, once for each lane.
-struct Ranks {
-    work: SimpleCommunicator,
-    end: SimpleCommunicator,
-}
-
-impl Ranks {
-    fn of(universe: &Universe) -> Self {
-        let world = universe.world();
-        Self { work: world.duplicate(), end: world.duplicate() }
-    }
-
-    fn lane(&self, lane: Lane) -> &SimpleCommunicator {
-        match lane {
-            Lane::Work => &self.work,
-            Lane::End => &self.end,
-        }
-    }
-}
-
-impl fmt::Debug for Ranks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rank {} of {}", self.rank(), self.size())
-    }
-}
-
-impl Communicator for Ranks {
-    fn rank(&self) -> u32 {
-        self.end.rank() as u32
-    }
-
-    fn size(&self) -> u32 {
-        self.end.size() as u32
-    }
-
-    fn seconds(&self) -> f64 {
-        mpi::time()
-    }
-
-    fn barrier(&self, lane: Lane, give_up: &mut dyn FnMut() -> bool) -> bool {
-        let mut request = self.lane(lane).immediate_barrier();
-        loop {
-            match request.test() {
-                Ok(_) => return true,
-                Err(open) => request = open,
-            }
-            if give_up() {
-                // Its drop is a panic. MPI keeps it, and the program ends without it.
-                mem::forget(request);
-                return false;
-            }
-            thread::sleep(POLL);
-        }
-    }
-
-    fn start_together(&self, lane: Lane) {
-        self.lane(lane).barrier();
-    }
-
-    fn gather(&self, lane: Lane, bytes: &[u8]) -> Vec<Vec<u8>> {
-        let (ranks, size) = (self.lane(lane), self.size() as usize);
-        let mut lengths = vec![0u64; size];
-        ranks.all_gather_into(&(bytes.len() as u64), &mut lengths[..]);
-        let piece_max = PIECES_BYTES / size;
-        let longest = lengths.iter().max().map_or(0, |length| *length as usize);
-        let piece = |length: usize, start: usize| length.saturating_sub(start).min(piece_max);
-        let root = ranks.process_at_rank(0);
-        let is_root = ranks.rank() == 0;
-        let mut all = vec![Vec::new(); if is_root { size } else { 0 }];
-        for start in (0..longest).step_by(piece_max) {
-            let from = start.min(bytes.len());
-            let own = &bytes[from..from + piece(bytes.len(), start)];
-            if !is_root {
-                root.gather_varcount_into(own);
-                continue;
-            }
-            let counts: Vec<i32> = lengths
-                .iter()
-                .map(|length| i32::try_from(piece(*length as usize, start)).unwrap_or(i32::MAX))
-                .collect();
-            let starts: Vec<i32> =
-                counts.iter().scan(0, |next, count| Some(mem::replace(next, *next + count))).collect();
-            let mut pieces = vec![0u8; counts.iter().map(|count| *count as usize).sum()];
-            root.gather_varcount_into_root(
-                own,
-                &mut PartitionMut::new(&mut pieces[..], &counts[..], &starts[..]),
-            );
-            for ((one, count), start) in all.iter_mut().zip(&counts).zip(&starts) {
-                one.extend_from_slice(&pieces[*start as usize..(start + count) as usize]);
-            }
-        }
-        all
-    }
-
-    fn broadcast(&self, lane: Lane, mut bytes: Vec<u8>) -> Vec<u8> {
-        let root = self.lane(lane).process_at_rank(0);
-        let mut length = bytes.len() as u64;
-        root.broadcast_into(&mut length);
-        bytes.resize(length as usize, 0);
-        root.broadcast_into(&mut bytes[..]);
-        bytes
-    }
-
-    fn send(&self, to: u32, tag: Tag, bytes: &[u8]) {
-        self.end.process_at_rank(to.cast_signed()).send_with_tag(bytes, tag as i32);
-    }
-
-    fn poll(&self, tag: Tag) -> Option<(u32, Vec<u8>)> {
-        let message = self.end.any_process().immediate_matched_probe_with_tag(tag as i32)?;
-        let (bytes, status) = message.matched_receive_vec();
-        Some((status.source_rank() as u32, bytes))
-    }
-
-    fn receive(&self, from: u32, tag: Tag) -> Vec<u8> {
-        self.end.process_at_rank(from.cast_signed()).receive_vec_with_tag(tag as i32).0
     }
 }

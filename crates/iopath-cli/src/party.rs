@@ -1,15 +1,22 @@
 //! The processes that measure together: this one alone, or the ranks of an MPI program (`mpi.rs`).
 
+use crate::args::SweepArgs;
 use iopath_bench::Peers;
 use iopath_bench::share::Share;
 use iopath_fio::{Environment, System};
+use iopath_lab::hosts::Team;
 use iopath_report::result::Report;
 use std::rc::Rc;
 
-/// What `iopath run` needs to know of the other processes.
+/// What `iopath run` and `iopath sweep` need to know of the other processes.
 pub(crate) trait Party {
-    /// The other processes; none if there are none.
-    fn peers(&self) -> Option<Rc<dyn Peers>>;
+    /// All processes; none if there is only this one.
+    fn team(&self) -> Option<Rc<Team>>;
+
+    /// The other processes for the engine.
+    fn peers(&self) -> Option<Rc<dyn Peers>> {
+        self.team().map(|team| -> Rc<dyn Peers> { team })
+    }
 
     /// The share of this process in a common target.
     fn share(&self) -> Option<Share>;
@@ -22,13 +29,19 @@ pub(crate) trait Party {
 
     /// The results of all processes; none if another one shows them.
     fn join(&self, report: anyhow::Result<Report>) -> anyhow::Result<Option<Report>>;
+
+    /// The arguments of a sweep for this process, from those of the command.
+    fn sweep(&self, arguments: &[String]) -> anyhow::Result<SweepArgs>;
+
+    /// Ends a sweep on all processes, with the error of this one. Returns the failure of any of them.
+    fn end(&self, error: Option<&anyhow::Error>) -> Option<String>;
 }
 
 /// A process without others.
 pub(crate) struct Alone;
 
 impl Party for Alone {
-    fn peers(&self) -> Option<Rc<dyn Peers>> {
+    fn team(&self) -> Option<Rc<Team>> {
         None
     }
 
@@ -46,5 +59,13 @@ impl Party for Alone {
 
     fn join(&self, report: anyhow::Result<Report>) -> anyhow::Result<Option<Report>> {
         report.map(Some)
+    }
+
+    fn sweep(&self, arguments: &[String]) -> anyhow::Result<SweepArgs> {
+        SweepArgs::of(arguments)
+    }
+
+    fn end(&self, _error: Option<&anyhow::Error>) -> Option<String> {
+        None
     }
 }

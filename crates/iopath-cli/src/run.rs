@@ -38,11 +38,6 @@ pub(crate) fn run_with(args: &RunArgs, party: &dyn Party) -> anyhow::Result<()> 
     for workload in &mut workloads {
         workload.share = party.share();
     }
-    if let (Some(_), [_, _, ..]) = (party.peers(), &workloads[..]) {
-        bail!(
-            "ranks measure one workload at a time; use one value of each list, the groups of a job file, or one command for each"
-        );
-    }
     // Dropped after the results are written: then the signal ends the process.
     let _interruption = Interruption::catch();
     let exporter = exporter(args)?;
@@ -50,7 +45,7 @@ pub(crate) fn run_with(args: &RunArgs, party: &dyn Party) -> anyhow::Result<()> 
     let mut progress = RunMetrics::new(&mut bar, exporter);
     let report = match &workloads[..] {
         [workload] => iopath_bench::report_with(workload, party.peers(), &mut progress),
-        several => iopath_lab::report_all(several, &mut progress),
+        several => iopath_lab::report_all_with(several, party.team().as_ref(), &mut progress),
     };
     drop(progress);
     bar.finish();

@@ -1,12 +1,16 @@
-//! `iopath sweep`: measures a matrix of workloads and settings, and shows tables and a heat map.
+//! `iopath sweep`: measures a matrix of workloads and settings, and shows tables and a heat map. Also joins the results
+//! of shares.
 
-use crate::args::{PERFTEST, SweepArgs};
+use crate::args::{JsonArgs, PERFTEST, SweepArgs};
+use crate::failure::is_interruption;
 use crate::output::{Json, note_interruption};
+use crate::party::{Alone, Party};
 use crate::progress::Bar;
+use crate::shares::{of_shard, resolved};
 use crate::stderr::{note, plain};
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use iopath_bench::options::flag_of;
-use iopath_bench::{BenchError, Interruption, before_end};
+use iopath_bench::{Interruption, before_end};
 use iopath_lab::sweep::{self, Sweep, SweepError};
 use iopath_log::for_terminal;
 use iopath_report::format::{Document, View};
@@ -25,20 +29,36 @@ static RESULTS: OnceLock<PathBuf> = OnceLock::new();
 static IS_COMPLETE: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<()> {
+    if args.merge_parts.is_empty() { run_with(args, &Alone) } else { merge(args) }
+}
+
+/// Measures together with other processes.
+pub(crate) fn run_with(args: &SweepArgs, party: &dyn Party) -> anyhow::Result<()> {
     let Some(path) = &args.resume else {
-        let matrix = args.matrix()?;
-        sweep::check_replaceable(&args.output)?;
         let arguments = std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
+        let arguments = resolved(arguments, args.shard);
+        let args = party.sweep(&arguments)?;
+        let matrix = args.matrix()?;
+        let output = of_shard(&args.output, args.shard);
+        if party.speaks() {
+            sweep::check_replaceable(&output)?;
+        }
         let mut file = SweepFile::new(arguments, args.seed, matrix.axes, matrix.values);
         file.origin = Some(Origin::of_process(SystemTime::now()));
+        file.shard = args.shard;
         file.place =
             Some(sweep::current_place(args.target.as_deref()).context("cannot find the working directory")?);
-        return measure(args, &matrix.cells, file, &args.output);
+        return measure(&args, matrix.cells, file, &output, party);
     };
-    let file = sweep::read(path)?;
-    let args = SweepArgs::of(&file.arguments)?;
+    let file = read(path, party)?;
+    let args = party.sweep(&file.arguments)?;
     if file.complete {
-        return show(&file, &args, Json::new(&args.json, &[path], None)?);
+        party.end(None);
+        return if party.speaks() {
+            show(&file, &args, Json::new(&of_json(&args), &[path], None)?)
+        } else {
+            Ok(())
+        };
     }
     // The names in the arguments belong to the directory of the sweep, that of its file to the present one.
     let path = std::path::absolute(path).with_context(|| format!("cannot find {}", path.display()))?;
@@ -46,7 +66,12 @@ pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<()> {
         "an earlier version began it, which did not record the directory of its target; begin a new sweep"
             .to_owned()
     });
-    if let Err(problem) = place.and_then(|place| sweep::enter(place, args.target.as_deref())) {
+    // The file has the identity of the target of rank 0: each host has numbers of its own.
+    let target = args.target.as_deref();
+    let entered = place.and_then(|place| {
+        if party.speaks() { sweep::enter(place, target) } else { sweep::enter_directory(place) }
+    });
+    if let Err(problem) = entered {
         return Err(SweepError::NotResumable { path, problem }.into());
     }
     let matrix = args.matrix()?;
@@ -55,41 +80,90 @@ pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<()> {
         let problem = "its cells are not those of its arguments".to_owned();
         return Err(SweepError::NotResumable { path, problem }.into());
     }
-    measure(&args, &matrix.cells, file, &path)
+    measure(&args, matrix.cells, file, &path, party)
+}
+
+/// The file of a sweep to continue. Only rank 0 has it.
+fn read(path: &Path, party: &dyn Party) -> anyhow::Result<SweepFile> {
+    let Some(team) = party.team() else {
+        let file = sweep::read(path)?;
+        if file.hosts.is_empty() {
+            return Ok(file);
+        }
+        let ranks: usize = file.hosts.iter().map(|host| host.ranks.len()).sum();
+        let problem = format!("{ranks} ranks of MPI measured it; continue it with mpirun -n {ranks}");
+        return Err(SweepError::NotResumable { path: path.to_owned(), problem }.into());
+    };
+    let mut bytes = Vec::new();
+    if party.speaks() {
+        let file = sweep::read(path)?;
+        if file.hosts.is_empty() {
+            let problem = "one process without MPI measured it; continue it without mpirun".to_owned();
+            return Err(SweepError::NotResumable { path: path.to_owned(), problem }.into());
+        }
+        bytes = file.to_json().into_bytes();
+    }
+    let bytes = team.broadcast(bytes)?;
+    SweepFile::from_json(&bytes).with_context(|| format!("cannot read the copy of {}", path.display()))
+}
+
+/// Joins the results of all shares.
+fn merge(args: &SweepArgs) -> anyhow::Result<()> {
+    sweep::check_replaceable(&args.output)?;
+    let mut targets: Vec<&Path> = args.merge_parts.iter().map(PathBuf::as_path).collect();
+    targets.push(&args.output);
+    let json = Json::new(&args.json, &targets, None)?;
+    let (file, notes) = sweep::merge(&args.merge_parts)?;
+    notes.iter().for_each(note);
+    sweep::write(&file, &args.output)?;
+    show(&file, args, json)
 }
 
 fn measure(
     args: &SweepArgs,
-    cells: &[Result<sweep::Planned, String>],
+    mut cells: Vec<Result<sweep::Planned, String>>,
     mut file: SweepFile,
     path: &Path,
+    party: &dyn Party,
 ) -> anyhow::Result<()> {
     let targets: Vec<&Path> = args.target.as_deref().into_iter().chain([path]).collect();
-    let json = Json::new(&args.json, &targets, None)?;
-    let _ = RESULTS.set(path.to_owned());
+    let own_json = of_json(args);
+    let json = Json::new(&own_json, &targets, None)?;
+    for planned in cells.iter_mut().flatten() {
+        planned.workload.share = party.share();
+    }
+    if party.speaks() {
+        let _ = RESULTS.set(path.to_owned());
+    }
     before_end(say_resume);
     // Dropped after the results are shown: then the signal ends the process, and the thread of signals calls
     // `say_resume`.
     let _interruption = Interruption::catch();
     let mut bar = Bar::new(args.no_color, args.quiet);
     let mut notes = Vec::new();
-    let measured = Sweep { cells, path, names: flag_of }.run(&mut file, &mut notes, &mut bar);
+    let sweep = Sweep { cells: &cells, path, names: flag_of, team: party.team() };
+    let measured = sweep.run(&mut file, &mut notes, &mut bar).map_err(anyhow::Error::from);
     bar.finish();
+    let failure = party.end(measured.as_ref().err());
+    if !party.speaks() {
+        // Rank 0 has the results, and names the rank that has failed.
+        return failure.map_or(Ok(()), |failure| Err(anyhow!(failure)));
+    }
     notes.iter().for_each(note);
-    match measured {
+    match (measured, failure) {
         // The cells so far, of which the text says how many are missing.
-        Err(SweepError::Bench(BenchError::Interrupted)) if file.counts() != [0, 0] => {
+        (Err(error), _) if is_interruption(&error) && file.counts() != [0, 0] => {
             return show(&file, args, json);
         }
-        Err(error) => {
-            let error = error.into();
+        (Err(error), failure) => {
             note_interruption(&error);
             if file.counts() != [0, 0] {
                 say_resume();
             }
-            return Err(error);
+            return Err(failure.map_or(error, |failure| anyhow!(failure)));
         }
-        Ok(()) => IS_COMPLETE.store(true, Ordering::SeqCst),
+        (Ok(()), Some(failure)) => return Err(anyhow!(failure)),
+        (Ok(()), None) => IS_COMPLETE.store(true, Ordering::SeqCst),
     }
     show(&file, args, json)?;
     let first = file.cells.iter().find_map(|cell| cell.skipped.as_ref());
@@ -97,6 +171,12 @@ fn measure(
         Some(reason) if file.counts()[0] == 0 => bail!("no cell could be measured: {}", plain(reason)),
         _ => Ok(()),
     }
+}
+
+/// The destination of the results of this share.
+fn of_json(args: &SweepArgs) -> JsonArgs {
+    let json = args.json.json.as_deref().map(|file| of_shard(file, args.shard));
+    JsonArgs { json, force: args.json.force }
 }
 
 fn show(file: &SweepFile, args: &SweepArgs, json: Json) -> anyhow::Result<()> {

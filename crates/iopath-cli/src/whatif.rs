@@ -2,13 +2,14 @@
 
 use crate::args::{JsonArgs, ShowArgs, WhatIfArgs};
 use crate::output::{Output, print};
+use crate::shares::of_shard;
 use crate::stderr;
 use anyhow::Context;
 use clap::error::ErrorKind;
 use iopath_bench::model_file;
 use iopath_bench::own_file::replace_named;
 use iopath_lab::whatif::merge;
-use iopath_report::whatif::Shard;
+use iopath_report::shard::Shard;
 use std::path::{Path, PathBuf};
 
 pub(crate) fn run(args: &WhatIfArgs) -> anyhow::Result<()> {
@@ -51,25 +52,4 @@ pub(crate) fn run(args: &WhatIfArgs) -> anyhow::Result<()> {
 fn named(args: &ShowArgs, shard: Option<Shard>) -> ShowArgs {
     let json = args.json.json.as_deref().map(|file| of_shard(file, shard));
     ShowArgs { json: JsonArgs { json, force: args.json.force }, no_color: args.no_color, quiet: args.quiet }
-}
-
-/// The name of a file of this share.
-fn of_shard(file: &Path, shard: Option<Shard>) -> PathBuf {
-    match (shard, file.to_str()) {
-        (Some(shard), Some(name)) => name.replace("{shard}", &shard.number.to_string()).into(),
-        _ => file.to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_share_has_files_of_its_own() {
-        let shard = "3/4".parse::<Shard>().ok();
-        assert_eq!(of_shard(Path::new("part-{shard}.json"), shard), Path::new("part-3.json"));
-        assert_eq!(of_shard(Path::new("all.json"), shard), Path::new("all.json"));
-        assert_eq!(of_shard(Path::new("{shard}.json"), None), Path::new("{shard}.json"));
-    }
 }

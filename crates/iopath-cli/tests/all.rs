@@ -50,6 +50,7 @@ mod streams;
 mod survey;
 mod sweep;
 mod sweep_resume;
+mod sweep_shards;
 mod targets;
 mod tune;
 mod usage;

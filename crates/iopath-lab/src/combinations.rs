@@ -2,9 +2,12 @@
 //! combinations alternate, so a drift of the machine affects all of them. Does not measure a repetition itself: see
 //! `iopath-bench`. `marks.rs` of `iopath-report` marks the best and the worst.
 
+use std::rc::Rc;
+
 use iopath_bench::error::BenchError;
 use iopath_bench::model::is_model;
 use iopath_bench::options::{check_one_of_several, flag_of};
+use iopath_bench::peers::Peers;
 use iopath_bench::progress::{Progress, Stage};
 use iopath_bench::refusal::Scope;
 use iopath_bench::run::{IDLE_SAMPLE, Lab, Series};
@@ -17,6 +20,7 @@ use iopath_report::size::format_size;
 
 use crate::campaign::target::SharedTarget;
 use crate::campaign::{OnlyAdvance, order};
+use crate::hosts::Team;
 
 /// Measures workloads on one target, one repetition of each per round. The order within a round is random, from the
 /// seed of the first workload. Target, size, repetitions and permissions are those of the first workload. In virtual
@@ -30,6 +34,21 @@ use crate::campaign::{OnlyAdvance, order};
 /// # Panics
 /// Without a workload.
 pub fn report_all(workloads: &[Workload], progress: &mut dyn Progress) -> Result<Report, BenchError> {
+    report_all_with(workloads, None, progress)
+}
+
+/// As [`report_all`], on all ranks of a team: a workload that one rank refuses is skipped on all of them.
+///
+/// # Errors
+/// As for [`report_all`].
+///
+/// # Panics
+/// As [`report_all`].
+pub fn report_all_with(
+    workloads: &[Workload],
+    team: Option<&Rc<Team>>,
+    progress: &mut dyn Progress,
+) -> Result<Report, BenchError> {
     let first = workloads.first().expect("there is a workload at least");
     workloads.iter().try_for_each(check_one_of_several)?;
     let mut skips = Skips { workloads, skipped: Vec::new(), first: None };
@@ -50,11 +69,17 @@ pub fn report_all(workloads: &[Workload], progress: &mut dyn Progress) -> Result
             series[number] = skips.unless_refused(number, Series::new(workload, shared.of(workload)))?;
         }
     }
+    if let Some(team) = team {
+        skips.agree(team)?;
+        for (number, one) in series.iter_mut().enumerate() {
+            *one = one.take().filter(|_| !skips.has(number));
+        }
+    }
     if series.iter().all(Option::is_none) {
         return skips.report(Report::new(None, None, Vec::new()));
     }
     let lab = Lab::new(IDLE_SAMPLE, progress);
-    let failure = measure(&mut series, &mut skips, progress)?;
+    let failure = measure(&mut series, &mut skips, team, progress)?;
     let runs: Vec<_> = series
         .iter()
         .flatten()
@@ -71,17 +96,31 @@ pub fn report_all(workloads: &[Workload], progress: &mut dyn Progress) -> Result
 fn measure(
     series: &mut [Option<Series>],
     skips: &mut Skips,
+    team: Option<&Rc<Team>>,
     progress: &mut dyn Progress,
 ) -> Result<Option<BenchError>, BenchError> {
     let first = &skips.workloads[0];
     let rounds = first.repetitions.get();
+    let peers = team.map(|team| -> &dyn Peers { &**team });
     for round in 1..=rounds {
         for number in order(first.seed, round, skips.workloads.len()) {
             let Some(one) = &mut series[number] else { continue };
             let name = skips.name(number);
             progress.stage(&Stage::Combination { name, number: round, count: rounds });
             let has_begun = !one.is_empty();
-            let measured = one.turn(1, &mut Session::default(), &mut OnlyAdvance(progress));
+            let mut session = Session::default().with_peers(peers);
+            if let Some(team) = team {
+                team.begin_series(number);
+            }
+            let measured = one.turn(1, &mut session, &mut OnlyAdvance(progress));
+            let measured = measured.map_err(|error| match team {
+                Some(team) if !has_begun => team.refuse(error),
+                _ => error,
+            });
+            if team.is_some() {
+                // Results have the repetitions that are complete on all ranks.
+                one.drop_cut_off();
+            }
             let is_measured = series.iter().flatten().any(|one| !one.is_empty());
             // What a combination has measured is never skipped.
             let outcome = if has_begun { measured.map(Some) } else { skips.unless_refused(number, measured) };
@@ -145,6 +184,19 @@ struct Skips<'a> {
 impl Skips<'_> {
     fn has(&self, number: usize) -> bool {
         self.skipped.iter().any(|(skipped, _)| *skipped == number)
+    }
+
+    /// Skips the combinations that any rank refuses.
+    fn agree(&mut self, team: &Team) -> Result<(), BenchError> {
+        let own: Vec<(usize, String)> =
+            self.skipped.iter().map(|(number, skipped)| (*number, skipped.reason.clone())).collect();
+        let all = team.agree(&own)?;
+        self.skipped.clear();
+        self.first = None;
+        for (number, reason) in all {
+            self.add(number, BenchError::PeerRefused(reason));
+        }
+        Ok(())
     }
 
     fn add(&mut self, number: usize, refusal: BenchError) {

@@ -6,6 +6,7 @@ mod clock;
 mod communicator;
 mod hello;
 mod merge;
+mod plan;
 mod slower;
 mod team;
 #[cfg(test)]
@@ -16,5 +17,5 @@ mod wire;
 
 pub use communicator::{Communicator, Lane, Tag};
 pub use hello::{Hello, Names};
-pub use merge::{Plan, Stop};
+pub use plan::{Plan, Stop};
 pub use team::{Outcome, Team};

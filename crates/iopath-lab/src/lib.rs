@@ -19,4 +19,4 @@ pub mod sweep;
 pub mod tune;
 pub mod whatif;
 
-pub use combinations::report_all;
+pub use combinations::{report_all, report_all_with};

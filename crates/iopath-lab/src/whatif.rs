@@ -28,7 +28,8 @@ mod verdict;
 
 use std::path::PathBuf;
 
-use iopath_report::whatif::{Metric, Shard, WhatIfReport};
+use iopath_report::shard::Shard;
+use iopath_report::whatif::{Metric, WhatIfReport};
 
 pub use alternative::{Axes, Priorities, parse_elevators, parse_max_sectors};
 pub use error::WhatIfError;

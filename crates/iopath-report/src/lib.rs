@@ -22,6 +22,7 @@ pub mod result;
 #[cfg(feature = "schema")]
 pub mod schema;
 pub mod section;
+pub mod shard;
 pub mod size;
 pub mod stats;
 pub mod sweep;

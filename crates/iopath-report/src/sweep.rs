@@ -8,7 +8,8 @@ mod view;
 
 use serde::{Deserialize, Serialize};
 
-use crate::result::{Host, Origin, RunResult, TargetFacts};
+use crate::result::{Host, HostFacts, Origin, RunResult, TargetFacts};
+use crate::shard::Shard;
 
 /// The name and version of the schema.
 pub const SCHEMA: &str = "iopath.sweep/1";
@@ -32,12 +33,18 @@ pub struct SweepFile {
     pub place: Option<Place>,
     /// The seed of the order of measurement.
     pub seed: u64,
-    /// Whether each cell has a result or a reason.
+    /// The share of the cells in this file; none if all are present.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<Shard>,
+    /// Whether each cell has a result or a reason, in a share each of its cells.
     pub complete: bool,
     /// The device whose settings vary; none without settings of a device.
     pub device: Option<String>,
     /// The machine; none in virtual time.
     pub host: Option<Host>,
+    /// The hosts of all ranks of a sweep under MPI, without their targets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<HostFacts>,
     /// The target of the first measured cell.
     pub target: Option<TargetFacts>,
     /// The axes of the matrix.
@@ -75,7 +82,22 @@ impl SweepFile {
         let cells = cells.into_iter().map(|values| Cell { values, ..Cell::default() }).collect();
         let (schema, complete) = (SCHEMA.to_owned(), false);
         let (origin, place, device, host, target) = (None, None, None, None, None);
-        Self { schema, origin, arguments, place, seed, complete, device, host, target, axes, cells }
+        let (shard, hosts) = (None, Vec::new());
+        Self {
+            schema,
+            origin,
+            arguments,
+            place,
+            seed,
+            shard,
+            complete,
+            device,
+            host,
+            hosts,
+            target,
+            axes,
+            cells,
+        }
     }
 
     /// Reads [`SweepFile::to_json`]. The schema is for the caller to check.

@@ -2,15 +2,14 @@
 //! [`SCHEMA`]. `parts.rs` joins the parts of a study.
 
 mod figures;
-mod shard;
 mod view;
 
 use serde::{Deserialize, Serialize};
 
 use crate::result::Origin;
+use crate::shard::Shard;
 
 pub use figures::{Better, Change, Changes, Figures, METRICS, Metric};
-pub use shard::{Shard, ShardError};
 
 /// The name and version of the JSON schema.
 pub const SCHEMA: &str = "iopath.whatif/1";

@@ -1,7 +1,7 @@
 //! The command line of `iopath sweep`: lists of values, and the options of `iopath run` that all cells share.
 
 use super::options::{OptionArgs, argument, check};
-use super::values::seed;
+use super::values::{seed, shard};
 use super::{Cli, Command, JsonArgs, SweepFormat};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Args, FromArgMatches, Parser};
@@ -9,6 +9,7 @@ use iopath_bench::BenchError;
 use iopath_bench::device_settings::{Change, SettingName, SettingsError};
 use iopath_bench::options::{Form, OptionRow, flag_of, of_name, options};
 use iopath_lab::sweep::{Planned, SweepError, parse_axis, product, set_on_model};
+use iopath_report::shard::Shard;
 use iopath_report::sweep::Axis;
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -36,6 +37,16 @@ pub(crate) struct SweepArgs {
     /// Continue an interrupted sweep: the options are those of FILE. Shows the results of a complete one
     #[arg(long, value_name = "FILE", exclusive = true)]
     pub(crate) resume: Option<PathBuf>,
+    /// Measure only a share of the cells, for --merge-parts: 1/4, or auto for the rank, array or job index of MPI,
+    /// Slurm and Kubernetes. In names of files, {shard} becomes the number of the share
+    #[arg(long, value_name = "I/N|auto", value_parser = shard)]
+    pub(crate) shard: Option<Shard>,
+    /// Join the results files of all shares to --output
+    #[arg(long, value_name = "PART", num_args = 1.., conflicts_with_all = NOT_WITH_PARTS)]
+    pub(crate) merge_parts: Vec<PathBuf>,
+    #[cfg(feature = "mpi")]
+    #[command(flatten)]
+    pub(crate) hosts: super::HostArgs,
     #[command(flatten)]
     pub(crate) format: SweepFormat,
     #[command(flatten)]
@@ -50,6 +61,24 @@ pub(crate) struct SweepArgs {
     #[arg(last = true, value_name = "RUN OPTIONS")]
     pub(crate) run: Vec<String>,
 }
+
+/// The options without an effect on results that are measured already.
+const NOT_WITH_PARTS: [&str; 14] = [
+    "path",
+    "rw",
+    "bs",
+    "iodepth",
+    "numjobs",
+    "size",
+    "runtime",
+    "repeat",
+    "overwrite",
+    "target",
+    "set",
+    "seed",
+    "shard",
+    "run",
+];
 
 /// The options of `iopath run` that are options of a sweep, too. All cells share their values.
 const SHARED: [&str; 4] = ["size", "runtime", "repeat", "overwrite"];
@@ -79,7 +108,7 @@ impl Args for ListArgs {
             let arg = Arg::new(name).long(name).value_name(value).help(row.help);
             Some(match row.default {
                 Some(default) => arg.default_value(default),
-                None => arg.required_unless_present("resume"),
+                None => arg.required_unless_present_any(["resume", "merge_parts"]),
             })
         };
         command.args(options().filter_map(list))

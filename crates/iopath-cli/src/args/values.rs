@@ -10,6 +10,7 @@ use iopath_core::{Extent, Sector};
 use iopath_lab::fit;
 use iopath_lab::survey::TIME_MIN;
 use iopath_log::{event_name, event_named};
+use iopath_report::shard::Shard;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -119,4 +120,14 @@ pub(super) fn log_file(text: &str) -> Result<PathBuf, String> {
         "-" => Err("the log is not written to stdout; name a file".to_owned()),
         file => Ok(PathBuf::from(file)),
     }
+}
+
+/// A share of independent work, or that of the launcher of this process.
+pub(super) fn shard(text: &str) -> Result<Shard, String> {
+    let shard = if text == "auto" {
+        Shard::from_environment(|name| std::env::var(name).ok())
+    } else {
+        text.parse::<Shard>()
+    };
+    shard.map_err(|error| error.to_string())
 }

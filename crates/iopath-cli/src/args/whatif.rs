@@ -1,6 +1,6 @@
 //! The command line of `iopath whatif`: inputs, lists of alternatives, and shares of a study.
 
-use super::values::{count, elevators_help, size, speed};
+use super::values::{count, elevators_help, shard, size, speed};
 use super::{GeneralFormat, ShowArgs};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -8,7 +8,8 @@ use iopath_bench::Readahead;
 use iopath_bench::cache::parse_readahead;
 use iopath_core::elevator::ElevatorSpec;
 use iopath_lab::whatif::{Axes, DEFAULT_SEEDS, Priorities, WhatIf, parse_elevators, parse_max_sectors};
-use iopath_report::whatif::{Metric, Shard};
+use iopath_report::shard::Shard;
+use iopath_report::whatif::Metric;
 use std::path::PathBuf;
 
 /// Lists have commas; each combination of their values is an alternative.
@@ -121,15 +122,6 @@ fn metric() -> impl TypedValueParser<Value = &'static Metric> {
         Metric::for_verdicts().map(|metric| PossibleValue::new(metric.name)).collect();
     PossibleValuesParser::new(values)
         .map(|name| Metric::find(&name).expect("each value is the name of a figure"))
-}
-
-fn shard(text: &str) -> Result<Shard, String> {
-    let shard = if text == "auto" {
-        Shard::from_environment(|name| std::env::var(name).ok())
-    } else {
-        text.parse::<Shard>()
-    };
-    shard.map_err(|error| error.to_string())
 }
 
 fn depth(text: &str) -> Result<u32, String> {

@@ -1,10 +1,14 @@
 //! The protocol of the ranks: the common start of each repetition, its end, the exchange of its measurements, and the
 //! end of all after the failure of one. Rank 0 is the hub: ranks report to it, and it orders the others.
 //!
+//! Several workloads one after another, some of which a rank may refuse, are in `team/campaign.rs`.
+//!
 //! A rank that waits for others also listens for orders, so a failure reaches it. It waits on the lane of the end only
 //! afterwards, because the barriers of the lane of work no longer match.
 
-use std::cell::RefCell;
+mod campaign;
+
+use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
 use iopath_bench::peers::{Go, PeerRepeat, Peers};
@@ -15,7 +19,8 @@ use iopath_report::result::Report;
 use super::clock::offsets;
 use super::communicator::{Communicator, Lane, Tag};
 use super::hello::{Hello, Names, refusal};
-use super::merge::{Merge, Plan, RankEnd, Repetition, Stop};
+use super::merge::{Merge, RankEnd, Repetition};
+use super::plan::{Plan, Stop};
 use super::wire;
 
 /// The time after a failure in which all ranks must come to the end.
@@ -31,6 +36,10 @@ const TEXT_MAX: usize = 1000;
 const ENDED: u8 = 1;
 const FAILED: u8 = 2;
 
+/// The first byte of an exchange.
+const CONTENT: u8 = 1;
+const REFUSED: u8 = 2;
+
 /// The ranks of a measurement.
 #[derive(Debug)]
 pub struct Team {
@@ -39,7 +48,7 @@ pub struct Team {
     hosts: Vec<String>,
     /// The facts of each rank; on rank 0 only.
     hellos: Vec<Hello>,
-    plan: Plan,
+    plan: Cell<Plan>,
     state: RefCell<State>,
 }
 
@@ -51,6 +60,10 @@ struct State {
     ends: bool,
     /// The failure of another rank.
     failure: Option<String>,
+    /// The last workload that a rank has refused: all ranks know it.
+    refusal: Option<String>,
+    /// The number of the series of the next repetitions.
+    series: usize,
     /// The complete repetitions, on rank 0.
     repetitions: Vec<Repetition>,
 }
@@ -85,7 +98,7 @@ impl Team {
         let verdict = ranks.broadcast(Lane::End, verdict);
         match serde_json::from_slice::<(Option<String>, Vec<String>)>(&verdict) {
             Ok((None, hosts)) if hosts.len() == ranks.size() as usize => {
-                Ok(Self { ranks, hosts, hellos, plan, state: RefCell::default() })
+                Ok(Self { ranks, hosts, hellos, plan: Cell::new(plan), state: RefCell::default() })
             }
             _ => Err(problem.filter(|_| ranks.rank() == 0)),
         }
@@ -98,7 +111,12 @@ impl Team {
 
     /// How the ranks measure together.
     pub fn plan(&self) -> Plan {
-        self.plan
+        self.plan.get()
+    }
+
+    /// Replaces the plan, on all ranks: that of a sweep which is continued is in its file.
+    pub fn set_plan(&self, plan: Plan) {
+        self.plan.set(plan);
     }
 
     /// The names of this rank.
@@ -112,15 +130,19 @@ impl Team {
     /// In words: there is no order in which each rank accesses the share of another host.
     pub fn share(&self) -> Result<Share, String> {
         let (rank, count) = (self.rank(), self.ranks.size());
-        let layout = self.plan.shared.unwrap_or(Layout::Whole);
-        let distance = if self.plan.reordered { distance(&self.hosts)? } else { 0 };
+        let layout = self.plan().shared.unwrap_or(Layout::Whole);
+        let distance = if self.plan().reordered { distance(&self.hosts)? } else { 0 };
         Ok(Share { number: (rank + distance) % count, count, layout })
     }
 
     /// Ends the measurement on all ranks. `failure` is that of this rank.
     pub fn finish(&self, report: Option<Report>, failure: Option<String>) -> Outcome {
-        let is_peers = failure.is_some() && failure == self.state.borrow().failure;
-        let own = failure.filter(|_| !is_peers && !Interruption::is_requested());
+        let mut state = self.state.borrow_mut();
+        let is_peers = failure.is_some() && failure == state.failure;
+        let agreed = failure.clone().filter(|_| failure == state.refusal);
+        state.repetitions.sort_by_key(|repetition| repetition.series);
+        drop(state);
+        let own = failure.filter(|_| !is_peers && agreed.is_none() && !Interruption::is_requested());
         if let Some(text) = &own {
             self.fail(text);
         }
@@ -152,24 +174,21 @@ impl Team {
             ends.iter().flatten().enumerate().filter_map(|(rank, end)| Some((rank, end.failure.as_ref()?)));
         let failed: Vec<_> = of_ends.collect();
         let failure = match &failed[..] {
-            [] => self.state.borrow().failure.clone().or(own.as_ref().map(|text| named(0, text))),
+            [] => self.state.borrow().failure.clone().or(own.as_ref().map(|text| named(0, text))).or(agreed),
             [(rank, text)] => Some(named(*rank, text)),
             [(rank, text), others @ ..] => {
                 Some(format!("{} ({} more ranks failed)", named(*rank, text), others.len()))
             }
         };
         let state = self.state.borrow();
-        let merge = Merge {
-            plan: &self.plan,
-            hosts: &self.hosts,
-            hellos: &self.hellos,
-            repetitions: &state.repetitions,
-            ends: ends.as_deref(),
-        };
         let report = report
-            .and_then(|report| merge.report(report))
+            .and_then(|report| self.merge(&state.repetitions, ends.as_deref()).report(report))
             .map(|report| Report { failure: failure.clone().or(report.failure.clone()), ..report });
         Outcome { report, failure, is_complete }
+    }
+
+    fn merge<'a>(&'a self, repetitions: &'a [Repetition], ends: Option<&'a [RankEnd]>) -> Merge<'a> {
+        Merge { plan: self.plan(), hosts: &self.hosts, hellos: &self.hellos, repetitions, ends }
     }
 
     /// Waits until rank 0 has shown the results, which may take long on a terminal. All ranks came to the end before,
@@ -246,6 +265,28 @@ impl Team {
         });
         if is_together { Ok(()) } else { Err(self.failure().unwrap_or(BenchError::Interrupted)) }
     }
+
+    /// The bytes of all ranks on rank 0, without their first one; nothing on the others. A rank that refuses its
+    /// workload sends [`REFUSED`] and the reason instead of [`CONTENT`], at any exchange of the others: the workload
+    /// is then refused on all of them.
+    fn exchange(&self, kind: u8, content: &[u8]) -> Result<Vec<Vec<u8>>, BenchError> {
+        self.wait()?;
+        let mut all = self.ranks.gather(Lane::Work, &message(kind, content));
+        let is_refused = |bytes: &Vec<u8>| bytes.first() == Some(&REFUSED);
+        let reason = all.iter().position(is_refused).map(|rank| {
+            format!("rank {rank} on host {}: {}", self.hosts[rank], String::from_utf8_lossy(&all[rank][1..]))
+        });
+        let reason = self.ranks.broadcast(Lane::Work, reason.unwrap_or_default().into_bytes());
+        if reason.is_empty() {
+            for bytes in &mut all {
+                drop(bytes.drain(..1));
+            }
+            return Ok(all);
+        }
+        let reason = String::from_utf8_lossy(&reason).into_owned();
+        self.state.borrow_mut().refusal = Some(reason.clone());
+        Err(BenchError::PeerRefused(reason))
+    }
 }
 
 impl Peers for Team {
@@ -255,7 +296,7 @@ impl Peers for Team {
             state.sequence += 1;
             state.ends = false;
         }
-        self.wait()?;
+        self.exchange(CONTENT, &[])?;
         self.ranks.start_together(Lane::Work);
         Ok(())
     }
@@ -271,7 +312,7 @@ impl Peers for Team {
     }
 
     fn ended(&self) {
-        if self.plan.stop != Stop::First || self.state.borrow().ends {
+        if self.plan().stop != Stop::First || self.state.borrow().ends {
             return;
         }
         let sequence = self.state.borrow().sequence.to_le_bytes();
@@ -287,8 +328,7 @@ impl Peers for Team {
     }
 
     fn repeated(&self, repeat: PeerRepeat) -> Result<(), BenchError> {
-        self.wait()?;
-        let all = self.ranks.gather(Lane::Work, &wire::encode(&repeat));
+        let all = self.exchange(CONTENT, &wire::encode(&repeat))?;
         let offsets = offsets(&*self.ranks, ROUNDS);
         if self.rank() > 0 {
             return Ok(());
@@ -306,7 +346,9 @@ impl Peers for Team {
                 ))
             })?);
         }
-        self.state.borrow_mut().repetitions.push(Repetition { ranks, offsets });
+        let mut state = self.state.borrow_mut();
+        let series = state.series;
+        state.repetitions.push(Repetition { series, ranks, offsets });
         Ok(())
     }
 

@@ -1,20 +1,26 @@
 //! Ranks as threads run the protocol to its end: results, early ends and failures. Also the merge of many ranks.
 
 use std::rc::Rc;
+use std::sync::Mutex;
 use std::thread;
+use std::time::Instant;
 
+use iopath_bench::options::flag_of;
 use iopath_bench::paths::find_path;
 use iopath_bench::peers::{PeerPart, PeerRepeat, PeerTransfers, Peers};
 use iopath_bench::progress::Silent;
 use iopath_bench::share::Layout;
+use iopath_bench::workload::BlockSize;
 use iopath_bench::{BenchError, End, Repetitions, Workload};
 use iopath_report::Rw;
 use iopath_report::result::{Host, HostsResult, Latencies, Report, RunResult};
+use iopath_report::sweep::{Axis, SweepFile};
 
 use super::clock::Offset;
 use super::merge::{Merge, Repetition};
 use super::threads::ranks;
 use super::{Hello, Outcome, Plan, Stop, Team, wire};
+use crate::sweep::{Planned, Sweep};
 
 pub(super) fn hello(host: &str) -> Hello {
     Hello {
@@ -128,6 +134,73 @@ fn the_first_rank_that_ends_stops_the_others() {
     assert_eq!((hosts_of(report).stop.as_str(), report.runs[0].repeats.len()), ("first", 3));
 }
 
+/// Two blocks; the range of rank 1 has no room for the second one.
+fn two_blocks(rank: u32) -> Vec<Workload> {
+    let size_bytes = Some(if rank == 1 { 1 << 16 } else { 1 << 20 });
+    [1 << 12, 1 << 20]
+        .map(|bytes| Workload { block_size: BlockSize::constant(bytes), size_bytes, ..workload() })
+        .into()
+}
+
+#[test]
+fn a_combination_that_one_rank_refuses_is_skipped_on_all() {
+    let outcomes = run(&["a", "b"], &[0.0; 2], Plan::default(), |team| {
+        let mut workloads = two_blocks(team.rank());
+        workloads.push(Workload { block_size: BlockSize::constant(1 << 13), ..workloads[0].clone() });
+        crate::report_all_with(&workloads, Some(team), &mut Silent)
+    });
+    assert!(outcomes.iter().all(|one| one.failure.is_none()), "{outcomes:?}");
+    let report = outcomes[0].report.as_ref().unwrap();
+    // The repetitions of the combinations alternate, in another order in each round.
+    let found: Vec<_> =
+        report.runs.iter().map(|run| (run.block_bytes, run.bytes, run.repeats.len())).collect();
+    let bytes = 3 * ((1 << 20) + (1 << 16));
+    assert_eq!(found, [(1 << 12, bytes, 3), (1 << 13, bytes, 3)]);
+    let [skipped] = &report.skipped[..] else { panic!("{:?}", report.skipped) };
+    assert!(skipped.reason.starts_with("rank 1 on host b: "), "{skipped:?}");
+}
+
+#[test]
+fn all_combinations_refused_are_an_error_that_names_the_rank_once() {
+    let outcomes = run(&["a", "b"], &[0.0; 2], Plan::default(), |team| {
+        let workloads = two_blocks(team.rank()).split_off(1);
+        let twice = [workloads[0].clone(), Workload { rw: Rw::Read, ..workloads[0].clone() }];
+        crate::report_all_with(&twice, Some(team), &mut Silent)
+    });
+    let failure = outcomes[0].failure.as_deref().unwrap();
+    assert!(failure.starts_with("rank 1 on host b: ") && failure.matches("rank ").count() == 1, "{failure}");
+}
+
+#[test]
+fn a_sweep_has_the_same_cells_on_all_ranks_and_rank_0_keeps_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let files = Mutex::new(Vec::new());
+    run(&["a", "b"], &[0.0; 2], Plan::default(), |team| {
+        let axes = vec![Axis { name: "bs".to_owned(), values: ["4k", "1m"].map(str::to_owned).into() }];
+        let values = vec![vec!["4k".to_owned()], vec!["1m".to_owned()]];
+        let mut file = SweepFile::new(Vec::new(), 1, axes, values);
+        let planned = |workload| Ok(Planned { workload, settings: Vec::new() });
+        let cells: Vec<_> = two_blocks(team.rank()).into_iter().map(planned).collect();
+        let path = directory.path().join(team.rank().to_string());
+        let sweep = Sweep { cells: &cells, path: &path, names: flag_of, team: Some(team.clone()) };
+        sweep.run(&mut file, &mut Vec::new(), &mut Silent).unwrap();
+        files.lock().unwrap().push((team.rank(), file));
+        Ok(Report::new(None, None, Vec::new()))
+    });
+    let mut files = files.into_inner().unwrap();
+    files.sort_by_key(|(rank, _)| *rank);
+    for (_, file) in &files {
+        assert!(file.complete && file.cells[0].run.is_some());
+        let reason = file.cells[1].skipped.as_deref().unwrap();
+        assert!(reason.starts_with("rank 1 on host b: "), "{reason}");
+    }
+    let file = &files[0].1;
+    assert_eq!(file.cells[0].run.as_ref().unwrap().bytes, 3 * ((1 << 20) + (1 << 16)));
+    assert_eq!(file.hosts.iter().map(|host| &*host.name).collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(crate::sweep::read(&directory.path().join("0")).unwrap().cells, file.cells);
+    assert!(!directory.path().join("1").exists(), "only rank 0 has the file");
+}
+
 #[test]
 fn a_rank_that_fails_ends_all_and_the_complete_repetitions_stay() {
     let outcomes = run(&["a", "b", "c"], &[0.0; 3], Plan::default(), |team| {
@@ -189,6 +262,7 @@ fn merged(ranks: u64, repetitions: u32, latencies: u64) -> RunResult {
         PeerPart { started: 1.0, ended: 11.0 + rank as f64 * 1e-4, all, directions: None }
     };
     let repetition = |number| Repetition {
+        series: 0,
         ranks: (0..ranks)
             .map(|rank| {
                 let repeat = PeerRepeat { number, cpu: Some([1.0, 2.0, 4.0]), parts: vec![part(rank)] };
@@ -198,11 +272,19 @@ fn merged(ranks: u64, repetitions: u32, latencies: u64) -> RunResult {
         offsets: vec![Offset { seconds: 0.0, error: 1e-5 }; ranks as usize],
     };
     let repetitions: Vec<Repetition> = (1..=repetitions).map(repetition).collect();
-    let plan = Plan::default();
-    let merge = Merge { plan: &plan, hosts: &hosts, hellos: &hellos, repetitions: &repetitions, ends: None };
+    let merge = Merge {
+        plan: Plan::default(),
+        hosts: &hosts,
+        hellos: &hellos,
+        repetitions: &repetitions,
+        ends: None,
+    };
     let base =
         iopath_bench::report(&Workload { size_bytes: Some(1 << 20), ..workload() }, &mut Silent).unwrap();
-    merge.report(base).unwrap().runs.remove(0)
+    let begun = Instant::now();
+    let merged = merge.report(base).unwrap().runs.remove(0);
+    println!("{ranks} ranks merged in {:.3} s", begun.elapsed().as_secs_f64());
+    merged
 }
 
 #[test]

@@ -61,6 +61,24 @@ pub enum SweepError {
         /// The problem.
         problem: String,
     },
+    /// A file is no part of the same sweep.
+    #[error("{} is no part of the sweep: {problem}", path.display())]
+    NotAPart {
+        /// The file.
+        path: PathBuf,
+        /// The problem and the remedy.
+        problem: String,
+    },
+    /// The parts lack cells.
+    #[error("the parts lack {missing} of {all} cells{shares}; name the part of each share")]
+    Missing {
+        /// The number of cells without a result.
+        missing: usize,
+        /// The number of all cells.
+        all: usize,
+        /// The shares without a part, in words; empty if they are not known.
+        shares: String,
+    },
     /// The results file has an interrupted sweep.
     #[error("{} has an unfinished sweep; continue it with --resume {}, or name another file with --output", path.display(), path.display())]
     Unfinished {
@@ -91,6 +109,8 @@ impl SweepError {
             Self::Settings(error) => error.is_usage(),
             Self::Bench(error) => error.is_usage(),
             Self::File { .. }
+            | Self::NotAPart { .. }
+            | Self::Missing { .. }
             | Self::NotResumable { .. }
             | Self::Unfinished { .. }
             | Self::Foreign { .. } => false,

@@ -82,7 +82,7 @@ pub fn check_replaceable(path: &Path) -> Result<(), SweepError> {
 ///
 /// # Errors
 /// [`SweepError::File`]: the previous file is unchanged.
-pub(super) fn write(file: &SweepFile, path: &Path) -> Result<(), SweepError> {
+pub fn write(file: &SweepFile, path: &Path) -> Result<(), SweepError> {
     own_file::replace(path, file.to_json().as_bytes()).map_err(|source| SweepError::File {
         action: "write the results to",
         path: path.to_owned(),

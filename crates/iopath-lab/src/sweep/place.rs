@@ -22,9 +22,8 @@ pub fn current_place(target: Option<&Path>) -> io::Result<Place> {
 /// # Errors
 /// In words: the problem and the remedy.
 pub fn enter(place: &Place, target: Option<&Path>) -> Result<(), String> {
+    enter_directory(place)?;
     let Place { directory, .. } = place;
-    std::env::set_current_dir(directory)
-        .map_err(|error| format!("it began in {directory}, which cannot be entered: {error}"))?;
     if identity(target) == place.target {
         return Ok(());
     }
@@ -35,6 +34,15 @@ pub fn enter(place: &Place, target: Option<&Path>) -> Result<(), String> {
         "is not the file, directory or device with which it began; begin a new sweep"
     };
     Err(format!("its target {} in {directory} {problem}", target.display()))
+}
+
+/// Enters the working directory.
+///
+/// # Errors
+/// In words: the problem.
+pub fn enter_directory(Place { directory, .. }: &Place) -> Result<(), String> {
+    std::env::set_current_dir(directory)
+        .map_err(|error| format!("it began in {directory}, which cannot be entered: {error}"))
 }
 
 /// The identity of a target; none if it does not exist.

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use iopath_log::LogError;
 use iopath_model::ModelError;
+use iopath_report::shard::ShardError;
 use iopath_report::size::format_size;
-use iopath_report::whatif::ShardError;
 use thiserror::Error;
 
 use crate::fit::FitError;

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use iopath_model::Model;
+use iopath_report::shard::Shard;
 use iopath_report::whatif::Metric;
-use iopath_report::whatif::Shard;
 use iopath_report::whatif::{CellReport, InputReport, ModelError, SCHEMA, Study, WhatIfReport};
 
 use super::error::WhatIfError;

@@ -6,6 +6,7 @@ use crate::format::{Document, Medium};
 use crate::numbers::{digits, half_width, whole_percent};
 use crate::result::RunResult;
 use crate::section::{Columns, Fit, Line, Section, Table};
+use crate::shard::Shard;
 use crate::size::format_size;
 use crate::stats::ratio::{Outcome, Ratio};
 use crate::value::Value;
@@ -105,10 +106,18 @@ impl SweepFile {
         });
         let target = target.unwrap_or_default();
         let open = self.cells.len() - measured - skipped;
-        let mut head =
-            format!("Sweep{target}: {} cells, {measured} measured, {skipped} skipped", self.cells.len());
-        if open > 0 {
-            let _ = write!(head, ", {open} not measured yet");
+        let mut head = format!("Sweep{target}: {} cells", self.cells.len());
+        if let Some(Shard { number, count }) = self.shard {
+            let _ = write!(head, ", share {number} of {count}");
+        }
+        let _ = write!(head, ", {measured} measured, {skipped} skipped");
+        match self.shard {
+            // Most of the open cells are those of other shares.
+            Some(_) if !self.complete => head.push_str(", not finished"),
+            None if open > 0 => {
+                let _ = write!(head, ", {open} not measured yet");
+            }
+            _ => {}
         }
         let _ = write!(head, "; order from seed {}", self.seed);
         if let Some(device) = &self.device {
