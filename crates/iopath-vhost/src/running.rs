@@ -125,8 +125,8 @@ impl Running {
         })
     }
 
-    /// Takes requests and begins their I/O, as far as there is room: at most one for each descriptor, since none is free
-    /// before [`Running::publish`]. Returns whether there was any.
+    /// Takes requests and begins their I/O, as far as there is room: at most one for each descriptor, since none is
+    /// free before [`Running::publish`]. Returns whether there was any.
     pub(crate) fn take(&mut self, io: &mut QueueIo, bounce: &mut Bounce, disk: &Disk) -> Result<bool, Fault> {
         let mut has_taken = false;
         self.now = Instant::now();
