@@ -108,6 +108,7 @@ fn valgrind_finds_no_error_and_no_lost_memory() {
     let program = build("tests/interface.c", directory.path(), &library);
     let mut valgrind = Command::new("valgrind");
     valgrind.args(["--quiet", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
+    valgrind.arg(format!("--suppressions={ROOT}/tests/valgrind.supp"));
     run(valgrind.arg(&program).arg(directory.path()));
 }
 

@@ -421,6 +421,7 @@ fn buffers_without_a_byte_are_returned() {
     each(|name, volume, is_any| {
         let mut batch = volume.batch_of::<AnyBuf>(&BatchOptions::new(4, 0)).unwrap();
         for offset in [0, 1, BYTES as u64] {
+            let is_taken = is_any || offset != 1;
             let requests = [
                 Request::read_into(AnyBuf::new(Vec::new()), offset),
                 Request::read_into(AnyBuf::new(Vec::new().into_boxed_slice()), offset),
@@ -434,7 +435,7 @@ fn buffers_without_a_byte_are_returned() {
                     Err(refused) => (Err(refused.error), refused.buffer),
                 };
                 assert!(buffer.is_some(), "{what}");
-                assert_eq!(result.ok(), is_any.then_some(0), "{what}");
+                assert_eq!(result.ok(), is_taken.then_some(0), "{what}");
             }
         }
         assert_eq!(batch.in_flight(), 0, "{name}");

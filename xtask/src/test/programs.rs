@@ -22,14 +22,17 @@ use super::progress;
 const LONGEST: &[&str] = &[
     "iopath-nbd/peers",
     "fsx",
-    "sim",
-    "iopath-lab::fit",
-    "iopath-cli/survey",
-    "explore-1",
-    "explore-2",
     "iopath-experiments/experiment_values",
-    "iopath-cli/run",
     "iopath-core/cache_model",
+    "iopath-cli/fio_lines",
+    "sim",
+    "iopath-cli/survey",
+    "iopath-log/extreme_values",
+    "iopath-lab::fit",
+    "explore-1",
+    "doc-tests",
+    "torture-1",
+    "iopath-cli/run",
     "iopath-cli/fit",
     "iopath-cli/tune",
     "iopath-os/devices",
@@ -193,7 +196,7 @@ mod tests {
     #[test]
     fn each_of_the_longest_groups_exists() {
         for name in LONGEST {
-            let is_step = ["sim", "fsx", "explore-1", "explore-2", "doc-tests"].contains(name);
+            let is_step = ["sim", "fsx", "explore-1", "doc-tests", "torture-1"].contains(name);
             assert!(is_step || suites::group_exists(name), "{name} is no group of tests");
         }
     }
