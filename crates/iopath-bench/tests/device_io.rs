@@ -62,5 +62,6 @@ fn io_of_other_processes_is_not_device_io_of_a_run() {
         eprintln!("skipped: no single disk");
         return;
     };
-    assert_eq!(device.read_bytes, 0, "{device:?}");
+    // The run may read a block of metadata. Each read of the other process has 64 KiB.
+    assert!(device.read_bytes < 64 << 10, "{device:?}");
 }
