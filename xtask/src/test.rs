@@ -36,12 +36,15 @@ enum Length {
     Long,
 }
 
+/// Reads the outcome of a step from the output of its programs.
+type ReadOutcome = fn(&str) -> Result<Outcome>;
+
 /// What a step does.
 #[derive(Clone, Copy)]
 enum Work {
     Check(fn() -> Result<Outcome>),
     /// Builds programs, and reads the outcome from their output if all of them succeed.
-    Programs(fn(Length) -> Result<Vec<Program>>, fn(&str) -> Result<Outcome>),
+    Programs(fn(Length) -> Result<Vec<Program>>, ReadOutcome),
 }
 
 #[derive(Clone, Copy)]
@@ -61,7 +64,7 @@ impl Step {
         name: &'static str,
         quick: bool,
         build: fn(Length) -> Result<Vec<Program>>,
-        outcome: fn(&str) -> Result<Outcome>,
+        outcome: ReadOutcome,
     ) -> Self {
         Self { name, quick, work: Work::Programs(build, outcome) }
     }
@@ -137,9 +140,9 @@ pub(crate) fn run(options: &Options) -> bool {
 /// programs.
 fn run_programs(steps: &[Step], length: Length) -> Vec<(&'static str, Result<Outcome>)> {
     let mut programs = Vec::new();
-    let mut failures = Vec::new();
+    let mut built_steps = Vec::new();
     for step in steps {
-        let Work::Programs(build, _) = step.work else { continue };
+        let Work::Programs(build, read) = step.work else { unreachable!("a check runs alone") };
         let title = format!("build {}", step.name);
         progress::begin(&title);
         let result = build(length).map(|built| {
@@ -148,7 +151,7 @@ fn run_programs(steps: &[Step], length: Length) -> Vec<(&'static str, Result<Out
             Outcome::Passed(format!("programs: {count}"))
         });
         report(&result, progress::end(&title));
-        failures.push(result.err());
+        built_steps.push((step.name, read, result.err()));
     }
     progress::begin("run");
     let count = programs.len();
@@ -158,29 +161,28 @@ fn run_programs(steps: &[Step], length: Length) -> Vec<(&'static str, Result<Out
         |_| Ok(Outcome::Passed(format!("programs: {count}; their times are in target/xtask/programs.txt"))),
     );
     report(&result, progress::end("run"));
-    let of_step = |(step, failure): (&Step, Option<anyhow::Error>)| {
+    let of_step = |(name, read, failure): (&'static str, ReadOutcome, Option<anyhow::Error>)| {
         let result = match (failure, &ended) {
             (Some(error), _) => Err(error.context("not built")),
             (None, Err(error)) => Err(anyhow::anyhow!("{error}")),
             (None, Ok(ended)) => {
-                let ended: Vec<&Ended> = ended.iter().filter(|program| program.step == step.name).collect();
-                progress::begin(step.name);
-                let result = outcome(step, &ended);
-                progress::end(step.name);
+                let ended: Vec<&Ended> = ended.iter().filter(|program| program.step == name).collect();
+                progress::begin(name);
+                let result = outcome(name, read, &ended);
+                progress::end(name);
                 report(&result, ended.iter().map(|program| program.time).sum());
                 result
             }
         };
-        (step.name, result)
+        (name, result)
     };
-    steps.iter().zip(failures).map(of_step).collect()
+    built_steps.into_iter().map(of_step).collect()
 }
 
 /// Writes the log of a step, and reads its outcome from it. Prints the output of failed tests.
-fn outcome(step: &Step, ended: &[&Ended]) -> Result<Outcome> {
-    let Work::Programs(_, read) = step.work else { bail!("a check has no programs") };
+fn outcome(step: &'static str, read: ReadOutcome, ended: &[&Ended]) -> Result<Outcome> {
     let log: String = ended.iter().map(|program| program.log.as_str()).collect();
-    let path = logged::log_path(step.name)?;
+    let path = logged::log_path(step)?;
     std::fs::write(&path, &log)?;
     if !ended.iter().all(|program| program.is_success) {
         println!("\n{}", failures::of_log(&log).unwrap_or_default());
