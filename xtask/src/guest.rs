@@ -119,7 +119,9 @@ fn attach(machine: &Machine, mut files: Vec<(PathBuf, &'static str)>, options: &
 
 /// Builds the program.
 fn build_program() -> Result<()> {
-    let status = workspace::cargo().args(["build", "--quiet", "--package", "iopath-cli"]).status()?;
+    let status = workspace::cargo()
+        .args(["build", "--quiet", "--package", "iopath-cli", "--features", "full"])
+        .status()?;
     ensure!(status.success(), "cannot build the program: {status}");
     Ok(())
 }

@@ -38,7 +38,9 @@ pub(crate) fn cargo() -> Command {
 
 /// Builds the program `iopath` as it is packaged, for measurements.
 pub(crate) fn build_iopath() -> Result<()> {
-    let status = cargo().args(["build", "--profile", "dist", "--package", "iopath-cli"]).status()?;
+    let status = cargo()
+        .args(["build", "--profile", "dist", "--package", "iopath-cli", "--features", "full"])
+        .status()?;
     ensure!(status.success(), "cannot build the program to measure: cargo build: {status}");
     Ok(())
 }

@@ -6,6 +6,7 @@ mod error;
 mod log;
 mod parent;
 mod service;
+#[cfg_attr(not(feature = "vhost-user"), path = "serve/no_vhost.rs")]
 mod vhost;
 mod watch;
 

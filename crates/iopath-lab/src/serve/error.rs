@@ -44,6 +44,9 @@ pub enum ServeError {
     /// A disk of a virtual machine has one target.
     #[error("{0} targets for one disk; start a server for each, or name one target")]
     OneDisk(usize),
+    /// A build without disks of virtual machines.
+    #[error("this build lacks the feature `vhost-user`; build with `--features vhost-user`")]
+    NoVhost,
     /// A block device.
     #[error(transparent)]
     Ublk(#[from] UblkError),
@@ -100,6 +103,7 @@ impl ServeError {
             | Self::Modelled(_)
             | Self::Listen { .. }
             | Self::Inherited(_)
+            | Self::NoVhost
             | Self::Ublk(_)
             | Self::NoTarget(_)
             | Self::Log(_)
