@@ -28,6 +28,7 @@ use crate::export::RemoteTarget;
 use crate::job::Limits;
 use crate::job::control::{AccessSink, FlowShare, flows};
 use crate::job::drive::{self, Clock, FinalFlush, JobContext, JobError, Moved};
+use crate::job::pause::prepare_thread;
 use crate::job::tally::JobResult;
 use crate::path::{Connection, IoPath, JobSpec, Pages};
 use crate::peers::{Go, Peers, TICK as TICK_OF_RANKS};
@@ -162,6 +163,7 @@ impl RunningJobs<'_> {
         let connected = catch_unwind(AssertUnwindSafe(|| {
             let [on_volume, _] = self.of_volume(number);
             let applied = worker.workload.controls.thread.apply(on_volume as usize);
+            prepare_thread();
             applied.and_then(|locked| Ok((locked, self.connect(number)?)))
         }));
         // The locked memory stays until the thread ends.

@@ -15,6 +15,7 @@ mod batch;
 pub(crate) mod control;
 pub(crate) mod drive;
 mod pace;
+pub(crate) mod pause;
 pub(crate) mod sampled;
 pub(crate) mod tally;
 

@@ -5,12 +5,12 @@
 use std::io;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use iopath_core::Instant;
 use rustix::io::Errno;
 
+use super::pause::pause_until;
 use super::sampled::SampledJob;
 use super::tally::{JobResult, Tally};
 use super::{Begin, Job, Limits, Start};
@@ -20,8 +20,8 @@ use crate::signals::Interruption;
 use crate::steady_detector::Count;
 use crate::workload::LatencyFrom;
 
-/// The longest sleep of a job with a pace: then it publishes its progress.
-const SLEEP_MAX: Duration = Duration::from_millis(100);
+/// The longest pause of a job with a pace: then it publishes its progress.
+const PAUSE_MAX_NS: u64 = 100_000_000;
 
 /// Nanoseconds since a moment that all jobs of a repetition share, on the clock of the queues.
 #[derive(Debug, Clone, Copy)]
@@ -190,11 +190,10 @@ impl JobContext<'_> {
         }
     }
 
-    /// Sleeps until a time, a tenth of a second at most. Returns the time.
+    /// Pauses until a time, a tenth of a second at most. Returns the time.
     pub(crate) fn wait_until(&self, due_ns: Option<u64>) -> u64 {
-        let left_ns = due_ns.unwrap_or(0).saturating_sub(self.clock.now_ns());
-        thread::sleep(Duration::from_nanos(left_ns).min(SLEEP_MAX));
-        self.clock.now_ns()
+        let end_ns = due_ns.unwrap_or(0).min(self.clock.now_ns() + PAUSE_MAX_NS);
+        pause_until(end_ns, || self.clock.now_ns())
     }
 
     /// Ends a job that has nothing in flight, with a flush if the job writes.
@@ -364,8 +363,8 @@ pub(crate) fn reap(
     let reaped = match due_ns {
         None => connection.reap(done),
         Some(due_ns) => {
-            let wait = Duration::from_nanos(due_ns.saturating_sub(now_ns)).min(SLEEP_MAX);
-            connection.reap_within(done, wait)
+            let wait_ns = due_ns.saturating_sub(now_ns).min(PAUSE_MAX_NS);
+            connection.reap_within(done, Duration::from_nanos(wait_ns))
         }
     };
     reaped.map_err(|error| JobError::Path("wait for transfers of", error))
