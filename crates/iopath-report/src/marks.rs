@@ -12,7 +12,7 @@ pub enum Mark {
     Best,
     /// The run is not significantly slower than the best.
     LikeBest,
-    /// The run has the lowest median.
+    /// The run has the lowest median, and is significantly slower than the best.
     Worst,
     /// The run is not significantly faster than the worst.
     LikeWorst,
@@ -56,8 +56,8 @@ fn of_rates(runs: &[(&str, Vec<f64>)]) -> Vec<Mark> {
         match number {
             _ if median(best) <= median(worst) => Mark::Alone,
             number if number == best => Mark::Best,
-            number if number == worst => Mark::Worst,
             _ if ratio(best).is_none_or(|ratio| !ratio.is_below(1.0)) => Mark::LikeBest,
+            number if number == worst => Mark::Worst,
             _ if ratio(worst).is_none_or(|ratio| !ratio.is_above(1.0)) => Mark::LikeWorst,
             _ => Mark::Between,
         }
@@ -105,6 +105,6 @@ mod tests {
     #[test]
     fn a_single_round_proves_no_difference() {
         let runs = [run("read", &[100.0]), run("read", &[50.0]), run("read", &[10.0])];
-        assert_eq!(of_rates(&runs), [Best, LikeBest, Worst]);
+        assert_eq!(of_rates(&runs), [Best, LikeBest, LikeBest]);
     }
 }

@@ -11,7 +11,7 @@ pub(super) const ROW: Format =
 
 fn render(document: &dyn Document, _: View) -> String {
     let sections = document.sections(Medium::Markdown);
-    let blocks = sections.iter().flat_map(blocks).collect::<Vec<_>>();
+    let blocks = sections.iter().filter(|section| !section.is_empty()).flat_map(blocks).collect::<Vec<_>>();
     blocks.join("\n")
 }
 

@@ -4,10 +4,10 @@ use maud::{Markup, html};
 
 use crate::section::{Section, Table};
 
-/// The sections of a part of a page, with their titles below its own.
+/// The sections of a part of a page that have contents, with their titles below its own.
 pub fn sections(sections: &[Section]) -> Markup {
     html! {
-        @for Section { title, before, table, after } in sections {
+        @for Section { title, before, table, after } in sections.iter().filter(|section| !section.is_empty()) {
             @if !title.is_empty() { h4 { (title) } }
             @for line in before { p class="note" { (line.plain()) } }
             (self::table(table))
@@ -40,6 +40,12 @@ mod tests {
     use crate::section::Columns;
 
     const BAD: &str = "</script><script>alert(1)</script>\"'<img src=x onerror=alert(1)>";
+
+    #[test]
+    fn a_section_without_contents_has_no_title() {
+        let columns = || Columns::of(std::iter::empty::<&str>()).text("kind", |text| text);
+        assert_eq!(sections(&[Section::of(columns()).titled("faults")]).into_string(), "");
+    }
 
     #[test]
     fn no_fragment_contains_markup_of_the_data() {
