@@ -209,6 +209,7 @@ impl RunningJobs<'_> {
             },
             latency_from: workload.latency_from,
             measures_submissions: workload.measures_submissions(),
+            submit_max: workload.batch.submit_max,
             clock: self.clock,
             stop: &self.stop[number],
             moved: &self.moved[number],

@@ -2,6 +2,7 @@
 //! workloads of them.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -57,6 +58,7 @@ impl Job {
         settings.workload.access_hint = AccessHint::Pattern;
         settings.workload.drops_each_pass = true;
         settings.workload.latency_from = LatencyFrom::Submission;
+        settings.workload.batch.submit_max = NonZeroU32::new(1);
         settings.workload.controls.thread.pages = Pages::Ordinary;
         Self { at, settings, given: Vec::new(), inherited: Arc::default(), out_of_range: BTreeMap::new() }
     }

@@ -18,7 +18,7 @@ pub(super) struct Batch {
 
 impl Batch {
     /// The batches of a job with this depth; none if each completion permits a transfer.
-    pub(super) fn of(Batches { complete_min, low }: Batches, depth: u32) -> Option<Self> {
+    pub(super) fn of(Batches { complete_min, low, submit_max: _ }: Batches, depth: u32) -> Option<Self> {
         let complete_min = complete_min.map_or(1, NonZeroU32::get).min(depth);
         let low = low.map_or(depth, NonZeroU32::get).min(depth);
         let is_used = complete_min > 1 || low + 1 < depth;
@@ -64,7 +64,7 @@ mod tests {
 
     fn batch(complete_min: u32, low: u32, depth: u32) -> Option<Batch> {
         let [complete_min, low] = [complete_min, low].map(NonZeroU32::new);
-        Batch::of(Batches { complete_min, low }, depth)
+        Batch::of(Batches { complete_min, low, ..Batches::default() }, depth)
     }
 
     #[test]

@@ -82,6 +82,7 @@ const VALUES: &[(&str, &str)] = &[
     ("random_sequence_stride", "1"),
     ("--iodepth", "8"),
     ("iodepth", "8"),
+    ("iodepth_batch", "16"),
     ("iodepth_batch_complete_min", "4"),
     ("iodepth_low", "4"),
     ("--numjobs", "2"),
@@ -233,13 +234,8 @@ const VALUES: &[(&str, &str)] = &[
 ];
 
 /// Keys that accept the values with which iopath agrees, and set nothing.
-const ONLY_CHECKED: [(&str, &str); 5] = [
-    ("iomem_align", "512"),
-    ("fill_device", "1"),
-    ("iodepth_batch", "16"),
-    ("iodepth_batch_complete_max", "16"),
-    ("kb_base", "1000"),
-];
+const ONLY_CHECKED: [(&str, &str); 4] =
+    [("iomem_align", "512"), ("fill_device", "1"), ("iodepth_batch_complete_max", "16"), ("kb_base", "1000")];
 
 /// Settings in which each option can have an effect: some refine others.
 fn base() -> Settings {

@@ -234,9 +234,22 @@ pub(super) const ROWS: &[OptionRow] = &[
     OptionRow::only_key(
         Partly,
         &["iodepth_batch", "iodepth_batch_submit"],
-        "a path submits all transfers that may start with one system call; to an idle device, a path with a queue of iopath submits \
-         the first ones in groups of 4, 4, 8 and 16",
-        |_, given| given.bytes().map(drop),
+        "the transfers of one system call on path `kernel-uring`, 0 for `iodepth`; default: 1. A path with a queue of iopath \
+         submits all transfers that may start together, the first ones to an idle device in groups of 4, 4, 8 and 16",
+        |settings, given| {
+            settings.workload.batch.submit_max = number_in_flight(given)?;
+            Ok(())
+        },
+    )
+    .states(
+        "submit_max",
+        Kind::Whole,
+        Difference::Shown,
+        "The transfers that a job submits with one system call at most, on path `kernel-uring`; none for all that may start.",
+        |ran| {
+            let submit_max = ran.workload.batch.submit_max?.get();
+            (submit_max < ran.workload.depth_in_flight()).then(|| submit_max.into())
+        },
     ),
     OptionRow::only_key(
         Yes,
