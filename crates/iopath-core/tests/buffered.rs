@@ -39,7 +39,7 @@ fn with_unwritable_pages() -> Driver {
 
 /// A read of one page begins, and lacks a frame.
 fn read_without_a_frame(driver: &mut Driver, page: u64, waiter: u64) {
-    let step = driver.path.read(PageRange::new(Page(page), 1), waiter, driver.now);
+    let step = driver.begin_read(page * PAGE, waiter);
     assert!(matches!(step, ReadStep::Wait { .. }), "{step:?}");
     assert!(driver.path.is_starved(waiter));
 }
@@ -224,16 +224,14 @@ fn a_read_in_flight_during_a_truncation_is_repeated_without_an_error() {
     // The truncation waits for that write. Meanwhile a read of the page with the new end begins.
     let (mut resize, step) = driver.path.begin_resize(3 * PAGE + 512, 2);
     assert_eq!(step, ResizeStep::Wait);
-    let page = driver.path.geometry().pages(3 * PAGE, 1);
-    assert!(matches!(driver.path.read(page, 3, driver.now), ReadStep::Wait { .. }));
+    assert!(matches!(driver.begin_read(3 * PAGE, 3), ReadStep::Wait { .. }));
     let outcome = driver.wait(2);
     assert_eq!(driver.path.handle_resize_outcome(&mut resize, outcome, 2), Ok(ResizeStep::Resize));
     driver.disk.device_mut().end_bytes = 3 * PAGE + 512;
     assert_eq!(driver.wait(3), Outcome::Retry, "the read meets the new end");
     driver.path.end_resize(resize, true);
-    driver.read(3 * PAGE, 512);
-    let beyond = driver.path.geometry().pages(4 * PAGE, 1);
-    assert_eq!(driver.path.read(beyond, 4, driver.now), ReadStep::End);
+    assert_eq!(driver.read(3 * PAGE, 2 * PAGE), 512);
+    assert_eq!(driver.begin_read(4 * PAGE, 4), ReadStep::End);
 }
 
 #[test]
@@ -287,8 +285,7 @@ fn an_inline_read_completes_no_earlier_than_its_page_is_zeroed_past_the_end() {
         Driver::new(cache, None, size_bytes, Spaces { joins: true }, disk, &queue)
     };
     let read = |driver: &mut Driver, page, waiter| {
-        let pages = driver.path.geometry().pages(page * PAGE, 1);
-        assert_eq!(driver.path.read(pages, waiter, driver.now), ReadStep::Wait { is_single: true });
+        assert_eq!(driver.begin_read(page * PAGE, waiter), ReadStep::Wait { is_single: true });
     };
 
     // The queue is full: no step is executed, so no read bypasses it.

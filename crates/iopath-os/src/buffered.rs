@@ -170,7 +170,7 @@ struct CacheShared {
     watch: Arc<dyn Watch>,
     page_bytes: usize,
     size_bytes: AtomicU64,
-    /// The number of failed resizes: the end moved, and moved back because the device kept its size.
+    /// As [`VolumeEnd::failed_resizes`](iopath_core::buffered::VolumeEnd::failed_resizes).
     failed_resizes: AtomicU64,
     borrowed_hits: Counter,
     made_for: MadeFor,

@@ -50,7 +50,6 @@ pub struct CachedThreads<D: BlockDevice, A> {
     /// Threads that sleep, each with the number of its sleep.
     sleepers: BinaryHeap<Reverse<(Instant, u32, u64)>>,
     sleeps: u64,
-    hits: u64,
     /// Accesses begun and not completed.
     in_flight: u64,
     failure: Option<(usize, String)>,
@@ -94,7 +93,6 @@ impl<D: BlockDevice<Memory = Span>, A: Accesses> CachedThreads<D, A> {
             runnable: VecDeque::new(),
             sleepers: BinaryHeap::new(),
             sleeps: 0,
-            hits: 0,
             in_flight: 0,
             failure: None,
         }
@@ -154,7 +152,7 @@ impl<D: BlockDevice<Memory = Span>, A: Accesses> CachedThreads<D, A> {
     /// Runs a thread until it waits, sleeps or has no access.
     fn run_thread(&mut self, number: u32, now: Instant) {
         loop {
-            let Self { pages: PageIo { path, .. }, threads, hits, accesses, in_flight, .. } = self;
+            let Self { pages: PageIo { path, .. }, threads, accesses, in_flight, .. } = self;
             let thread = &mut threads[number as usize];
             if thread.call.is_done() {
                 *in_flight -= 1;
@@ -168,11 +166,11 @@ impl<D: BlockDevice<Memory = Span>, A: Accesses> CachedThreads<D, A> {
                 };
                 thread.index = access.index;
                 thread.call = match access.transfer {
-                    Some(transfer) => Call::new(transfer),
+                    Some(transfer) => Call::new(transfer, path),
                     None => Call::Flush { is_begun: false, outcome: None, started: None },
                 };
             }
-            let mut caller = Caller { path, waiter: number.into(), hits, is_timed: false };
+            let mut caller = Caller { path, waiter: number.into(), is_timed: false };
             match thread.call.step(&mut caller, now) {
                 Ok(Next::Made | Next::Work(_)) => continue,
                 Ok(Next::End) => {

@@ -57,8 +57,6 @@ pub(super) struct Buffered<D: BlockDevice> {
     /// Jobs that sleep, each with the number of its sleep.
     sleepers: BinaryHeap<Reverse<(Instant, u32, u64)>>,
     sleeps: u64,
-    /// Pages that reads found in the cache without a call of the state machine.
-    hits: u64,
     /// The values of the counters at the last [`System::start`].
     counted: BufferedStats,
 }
@@ -111,7 +109,6 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
             runnable: VecDeque::new(),
             sleepers: BinaryHeap::new(),
             sleeps: 0,
-            hits: 0,
             counted: BufferedStats::default(),
         }
     }
@@ -184,7 +181,7 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
             return;
         }
         loop {
-            let Self { pages: PageIo { path, .. }, jobs, hits, threads, .. } = self;
+            let Self { pages: PageIo { path, .. }, jobs, threads, .. } = self;
             let Runner { job, flushes, state: State { call, phase, bios }, .. } = &mut jobs[number];
             if call.is_done() {
                 job.handle_done(0, now.as_nanos());
@@ -192,7 +189,7 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
             }
             if let Call::None = call {
                 *call = match job.poll_transfer(now.as_nanos()) {
-                    Some((_, transfer)) => Call::new(transfer),
+                    Some((_, transfer)) => Call::new(transfer, path),
                     None if job.needs_flush() => {
                         Call::Flush { is_begun: false, outcome: None, started: Some(now) }
                     }
@@ -207,7 +204,7 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
                     None => return self.end_job(number, now),
                 };
             }
-            let mut caller = Caller { path, waiter: number.into(), hits, is_timed: threads.is_some() };
+            let mut caller = Caller { path, waiter: number.into(), is_timed: threads.is_some() };
             match call.step(&mut caller, now) {
                 Ok(Next::Made) => continue,
                 Ok(Next::Work(work)) => {
@@ -279,10 +276,10 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
 
     fn stats(&self) -> BufferedStats {
         BufferedStats {
-            hits: self.hits,
             cache: self.pages.path.cache().stats(),
             readahead: *self.pages.path.readahead().stats(),
             readahead_bytes: self.pages.path.readahead().distance_bytes(),
+            ..BufferedStats::default()
         }
     }
 }

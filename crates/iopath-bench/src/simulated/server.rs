@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
-use iopath_core::buffered::{BufferedPath, Geometry};
+use iopath_core::buffered::{BufferedPath, BufferedRead, Geometry, ReadStep};
 use iopath_core::cache::{CacheConfig, Frame, Outcome};
 use iopath_core::elevator::ElevatorSpec;
 use iopath_core::readahead::{ReadaheadConfig, WindowPolicy};
@@ -21,7 +21,6 @@ use iopath_core::{
 };
 use iopath_model::event_loop::earlier;
 
-use super::buffered::call::Caller;
 use super::contexts::{ContextTimes, Contexts};
 use super::page_io::PageIo;
 use super::span::{FrameSpans, Span};
@@ -79,7 +78,6 @@ pub struct Server<D: BlockDevice<Memory = Span>> {
     /// Threads that execute CPU work, each with the end of this work.
     busy: BinaryHeap<Reverse<(Instant, u64, u32)>>,
     slept: u64,
-    hits: u64,
     done: VecDeque<Completion>,
 }
 
@@ -150,7 +148,6 @@ impl<D: BlockDevice<Memory = Span>> Server<D> {
             commands_left: commands_max,
             busy: BinaryHeap::new(),
             slept: 0,
-            hits: 0,
             done: VecDeque::new(),
         }
     }
@@ -199,20 +196,19 @@ impl<D: BlockDevice<Memory = Span>> Server<D> {
         let thread = &mut self.threads[number as usize];
         let (Some(mut command), outcome) = (thread.command, thread.outcome.take()) else { return };
         self.current = number;
-        let mut frame = match outcome {
-            Some(Outcome::Failed(error)) => return self.reply(number, command.tag, Err(error)),
-            Some(Outcome::Pinned(frame)) => Some(frame),
-            _ => None,
+        let mut pinned = match outcome.map(Outcome::pinned).transpose() {
+            Ok(pinned) => pinned.flatten(),
+            Err(error) => return self.reply(number, command.tag, Err(error)),
         };
         if command.at >= command.end {
             return self.reply(number, command.tag, Ok(()));
         }
         let mut copied = 0;
         while command.at < command.end && copied < COPIED_MAX {
-            match frame.take().map_or_else(|| self.pin(number, command, now), |frame| Ok(Some(frame))) {
-                Ok(Some(frame)) => self.unpin(frame),
-                Ok(None) => break,
-                Err(error) => return self.reply(number, command.tag, Err(error)),
+            match pinned.take().map_or_else(|| self.read(number, command, now), ReadStep::Pinned) {
+                ReadStep::Pinned(frame) => self.unpin(frame),
+                ReadStep::Wait { .. } => break,
+                ReadStep::End => return self.reply(number, command.tag, Err(IoError::EndOfDevice)),
             }
             copied += 1;
             command.at = (command.at / u64::from(PAGE_BYTES) + 1) * u64::from(PAGE_BYTES);
@@ -231,19 +227,14 @@ impl<D: BlockDevice<Memory = Span>> Server<D> {
 
     /// Reads a page of the thread's open file. The vectors of a target have an entry for each page, and the kernel
     /// reads each entry by itself.
-    fn pin(&mut self, number: u32, command: Command, now: Instant) -> Result<Option<Frame>, IoError> {
-        let page = u64::from(PAGE_BYTES);
-        let range = self.pages.path.geometry().pages(command.at, (command.end - command.at).min(page));
+    fn read(&mut self, number: u32, command: Command, now: Instant) -> ReadStep {
+        let bytes = (command.end - command.at).min(PAGE_BYTES.into());
+        let path = &mut self.pages.path;
+        let mut read = BufferedRead::new(command.at, bytes as usize, path);
         let previous_end = &mut self.threads[number as usize].previous_end;
-        self.pages.path.readahead_mut().select_file(number as usize, *previous_end);
-        *previous_end = range.end();
-        let mut caller = Caller {
-            path: &mut self.pages.path,
-            waiter: number.into(),
-            hits: &mut self.hits,
-            is_timed: true,
-        };
-        caller.pin(range, now)
+        path.readahead_mut().select_file(number as usize, *previous_end);
+        *previous_end = read.pages().end();
+        path.read(&mut read, number.into(), now)
     }
 
     fn unpin(&mut self, frame: Frame) {

@@ -14,12 +14,12 @@
 //! A driver repeats four actions until no work is left. It executes all steps of [`BufferedPath::poll_step`], unplugs
 //! its queue, passes completions to [`BufferedPath::handle_completion`], and wakes the waiters that
 //! [`BufferedPath::poll_ready`] names. If no I/O completes before [`BufferedPath::poll_timeout`], the driver starts
-//! again at that time. Two drivers exist: threads under a lock (`Buffered` in `iopath-os`), and a loop in virtual time
-//! in the tests.
+//! again at that time. The drivers are threads and batches under a lock (`Buffered` and `CacheQueue` in `iopath-os`),
+//! the jobs of `iopath-bench` in virtual time, and the simulator.
 //!
-//! A call of the program has at most one waiter at a time. A call that must wait returns a step for waiting, such as
-//! [`ReadStep::Wait`]. Later, [`BufferedPath::poll_ready`] returns the [`Outcome`](super::cache::Outcome) of the
-//! waiter.
+//! A call of the program is a state machine of its own ([`BufferedRead`], [`BufferedWrite`], [`Resize`]), with at most
+//! one waiter at a time. A call that must wait returns a step for waiting, such as [`ReadStep::Wait`]. Later,
+//! [`BufferedPath::poll_ready`] returns the [`Outcome`](super::cache::Outcome) of the waiter.
 
 mod advice;
 mod direct;
@@ -44,7 +44,7 @@ pub use advice::Advice;
 pub use geometry::Geometry;
 pub use in_flight::{PageBio, Step};
 pub use inline_read::InlineRead;
-pub use read::ReadStep;
+pub use read::{BufferedRead, ReadNext, ReadPiece, ReadStep, VolumeEnd};
 pub use resize::{Resize, ResizeStep};
 pub use starvation::{NoFrame, Starvation};
 pub use write::{BufferedWrite, TakeStep, WritePiece};
@@ -72,6 +72,8 @@ pub struct BufferedPath<F: Frames> {
     geometry: Geometry,
     /// The number of times that the end of the volume has moved.
     resizes: u64,
+    /// [`VolumeEnd::failed_resizes`].
+    failed_resizes: u64,
     /// Page I/Os that have not completed, indexed by tag.
     in_flight: Vec<InFlight>,
     writes_in_flight: u32,
@@ -116,6 +118,7 @@ impl<F: Frames> BufferedPath<F> {
             readahead_bytes_max: readahead_config.budget_bytes,
             geometry,
             resizes: 0,
+            failed_resizes: 0,
             in_flight: Vec::with_capacity(ios_max as usize),
             writes_in_flight: 0,
             completed_ios: 0,

@@ -2,7 +2,8 @@
 //! a modelled disk. Time passes only by jumps to the earliest time limit.
 
 use iopath_core::buffered::{
-    BufferedPath, BufferedWrite, Frames, Geometry, PageBio, ReadStep, Starvation, Step, TakeStep,
+    BufferedPath, BufferedRead, BufferedWrite, Frames, Geometry, PageBio, ReadNext, ReadStep, Starvation,
+    Step, TakeStep,
 };
 use iopath_core::cache::{CacheConfig, Frame, Outcome};
 use iopath_core::readahead::ReadaheadConfig;
@@ -231,31 +232,33 @@ impl Driver {
         panic!("waiter {waiter} has no outcome at {:?}", self.now);
     }
 
-    /// Reads as a program does: page after page, hits without the state machine.
-    pub(crate) fn read(&mut self, offset: u64, bytes: u64) {
-        let pages = self.path.geometry().pages(offset, bytes);
-        for page in pages.iter() {
-            let range = iopath_core::PageRange::between(page, pages.end());
-            let frame = loop {
-                if let Ok(pinned) = self.path.cache().hot().try_pin(page) {
-                    if pinned.is_marked {
-                        self.path.handle_marker(range, self.now);
-                        self.advance();
-                    }
-                    break pinned.frame;
-                }
-                match self.path.read(range, 0, self.now) {
-                    ReadStep::Pinned(frame) => break frame,
-                    ReadStep::End => return,
-                    ReadStep::Wait { .. } => match self.wait(0) {
-                        Outcome::Pinned(frame) => break frame,
-                        Outcome::Retry => {}
-                        other => panic!("{other:?} for a read"),
-                    },
-                }
+    /// Reads as a program does, and returns the number of bytes before the end of the volume.
+    pub(crate) fn read(&mut self, offset: u64, bytes: u64) -> usize {
+        let mut read = BufferedRead::new(offset, bytes as usize, &self.path);
+        loop {
+            let piece = match read.poll(&self.path) {
+                ReadNext::Copy(piece) => piece,
+                ReadNext::Again => continue,
+                ReadNext::Done(bytes) => return bytes,
             };
-            self.unpin(frame);
+            let step = self.path.read(&mut read, 0, self.now);
+            self.advance();
+            let pinned = match step {
+                ReadStep::Pinned(frame) => Some(frame),
+                ReadStep::End => None,
+                ReadStep::Wait { .. } => self.wait(0).pinned().expect("the page can be read"),
+            };
+            if let Some(frame) = pinned {
+                self.unpin(frame);
+                read.handle_copied(&piece);
+            }
         }
+    }
+
+    /// Begins to read the page of byte `offset`.
+    pub(crate) fn begin_read(&mut self, offset: u64, waiter: u64) -> ReadStep {
+        let mut read = BufferedRead::new(offset, 1, &self.path);
+        self.path.read(&mut read, waiter, self.now)
     }
 
     pub(crate) fn write(&mut self, offset: u64, bytes: usize) {

@@ -9,7 +9,7 @@ mod frames;
 
 use frames::{FrameList, ModelFrames};
 use iopath_core::buffered::{
-    BufferedPath, BufferedWrite, Geometry, PageBio, ReadStep, Step as PathStep, TakeStep,
+    BufferedPath, BufferedRead, BufferedWrite, Geometry, PageBio, ReadStep, Step as PathStep, TakeStep,
 };
 use iopath_core::cache::{CacheConfig, DirectStep, DirectTag, Frame, IoTag, Outcome};
 use iopath_core::{Duration, Instant, IoError, Op, Page, PageRange};
@@ -131,13 +131,13 @@ impl Rig {
     }
 
     fn read(&mut self, page: u64, pick: Pick<'_>) {
-        let frame = match self.path.read(PageRange::new(Page(page), 1), 0, self.now) {
+        let mut read = BufferedRead::new(page * u64::from(PAGE_BYTES), 1, &self.path);
+        let frame = match self.path.read(&mut read, 0, self.now) {
             ReadStep::Pinned(frame) => frame,
-            ReadStep::Wait { .. } => match self.wait(pick) {
-                Outcome::Pinned(frame) => frame,
-                Outcome::Failed(_) => return,
-                Outcome::Retry => return self.read(page, pick),
-                other => unreachable!("{other:?} for a read"),
+            ReadStep::Wait { .. } => match self.wait(pick).pinned() {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return self.read(page, pick),
+                Err(_) => return,
             },
             ReadStep::End => unreachable!("page {page} is in the volume"),
         };

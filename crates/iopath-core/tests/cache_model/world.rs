@@ -15,7 +15,7 @@ use direct::{Going, halves_of};
 use frames::FrameList;
 pub(crate) use frames::ModelFrames;
 use iopath_core::buffered::{
-    Advice, BufferedPath, BufferedWrite, Geometry, PageBio, ReadStep, Resize, Step as PathStep,
+    Advice, BufferedPath, BufferedRead, BufferedWrite, Geometry, PageBio, ReadStep, Resize, Step as PathStep,
 };
 use iopath_core::cache::{CacheConfig, DirectStep, DirectTag, Frame, Outcome, PageCache, Part};
 use iopath_core::readahead::ReadaheadConfig;
@@ -299,11 +299,14 @@ impl World {
         let waiter = index as u64;
         self.tasks[index].stage = Stage::Waiting;
         match self.tasks[index].call {
-            Call::Read(page) => match self.path.read(PageRange::new(Page(page), 1), waiter, self.now) {
-                ReadStep::Pinned(frame) => self.read_pinned(index, frame),
-                ReadStep::Wait { .. } => {}
-                ReadStep::End => self.tasks[index].stage = Stage::Done,
-            },
+            Call::Read(page) => {
+                let mut read = BufferedRead::new(page * u64::from(PAGE_BYTES), 1, &self.path);
+                match self.path.read(&mut read, waiter, self.now) {
+                    ReadStep::Pinned(frame) => self.read_pinned(index, frame),
+                    ReadStep::Wait { .. } => {}
+                    ReadStep::End => self.tasks[index].stage = Stage::Done,
+                }
+            }
             Call::Write(..) | Call::WriteRun(..) => self.take_pages(index),
             Call::Flush => {
                 self.tasks[index].owes = self.contents.oldest_of_all();

@@ -1,5 +1,6 @@
 //! Borrowed pages: access to the cached bytes without a copy.
 
+use iopath_core::buffered::{BufferedRead, ReadNext};
 use iopath_core::cache::Frame;
 use std::fmt;
 
@@ -55,54 +56,59 @@ impl Buffered {
         failed: impl FnOnce(BufferedError) -> E,
     ) -> Result<PageGuard<'_>, E> {
         let shared = &*self.shared;
-        let failed_before = shared.failed_resizes();
-        let available = shared.before_end(offset, bytes);
-        let (page, from) = shared.locate(offset);
-        let is_in_page = available > 0 && available <= shared.page_bytes - from;
-        if is_in_page && let Some(pinned) = shared.try_pin(page) {
+        let mut read = BufferedRead::new(offset, bytes, shared);
+        if let Some(piece) = read.next_piece().filter(|piece| read.is_last(piece))
+            && let Some(pinned) = shared.try_pin(piece.page)
+        {
             shared.borrowed_hits.add(1);
             if pinned.is_marked {
-                shared.handle_marker(shared.range(offset, available));
+                shared.handle_marker(read.pages());
             }
-            let bytes = shared.before_end(offset, available);
-            if shared.failed_resizes() == failed_before {
-                return Ok(PageGuard { shared, frames: Frames::one(pinned.frame), from, bytes });
+            read.handle_copied(&piece);
+            if let ReadNext::Done(bytes) = read.poll(shared) {
+                return Ok(PageGuard { shared, frames: Frames::one(pinned.frame), from: piece.from, bytes });
             }
             shared.unpin(pinned.frame);
         }
-        shared.borrow_pages(offset, bytes).map_err(failed)
+        shared.borrow_pages(read).map_err(failed)
     }
 }
 
 impl CacheShared {
     /// Borrows bytes that are absent or not in one page.
     #[cold]
-    fn borrow_pages(&self, offset: u64, bytes: usize) -> Result<PageGuard<'_>, BufferedError> {
-        loop {
-            let failed = self.failed_resizes();
-            let borrowed = self.borrow_once(offset, self.before_end(offset, bytes))?;
-            if self.failed_resizes() == failed {
-                return Ok(borrowed);
-            }
-        }
-    }
-
-    fn borrow_once(&self, offset: u64, available: usize) -> Result<PageGuard<'_>, BufferedError> {
-        let (_, from) = self.locate(offset);
+    fn borrow_pages(&self, mut read: BufferedRead) -> Result<PageGuard<'_>, BufferedError> {
         // Dropped on an error, which unpins the pages so far.
-        let mut borrowed = PageGuard { shared: self, frames: Frames::NONE, from, bytes: 0 };
-        let mut hits = 0;
-        while borrowed.bytes < available {
-            let left = available - borrowed.bytes;
-            let at = offset + borrowed.bytes as u64;
-            let Some((frame, is_hit)) = self.pin(at, left)? else { break };
+        let mut borrowed = PageGuard { shared: self, frames: Frames::NONE, from: 0, bytes: 0 };
+        loop {
+            let piece = match read.poll(self) {
+                ReadNext::Copy(piece) => piece,
+                ReadNext::Again => {
+                    borrowed = PageGuard { shared: self, frames: Frames::NONE, from: 0, bytes: 0 };
+                    continue;
+                }
+                ReadNext::Done(bytes) => {
+                    borrowed.bytes = bytes;
+                    return Ok(borrowed);
+                }
+            };
+            let frame = if let Some(pinned) = self.try_pin(piece.page) {
+                self.borrowed_hits.add(1);
+                if pinned.is_marked {
+                    self.handle_marker(read.pages());
+                }
+                pinned.frame
+            } else if let Some(frame) = self.fault(&mut read)? {
+                frame
+            } else {
+                continue;
+            };
+            if piece.start == 0 {
+                borrowed.from = piece.from;
+            }
             borrowed.frames.push(frame);
-            borrowed.bytes += left.min(self.page_bytes - self.locate(at).1);
-            hits += u64::from(is_hit);
+            read.handle_copied(&piece);
         }
-        self.borrowed_hits.add(hits);
-        borrowed.bytes = self.before_end(offset, borrowed.bytes);
-        Ok(borrowed)
     }
 }
 

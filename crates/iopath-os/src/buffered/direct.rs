@@ -1,7 +1,7 @@
 //! Direct I/O on a volume with a page cache, and changes of the volume's size. `iopath_core::cache` decides which
 //! thread waits for which page. The caller executes the direct I/O; the cache executes the flush after a forced write.
 
-use iopath_core::buffered::{Resize, ResizeStep};
+use iopath_core::buffered::{Resize, ResizeStep, VolumeEnd};
 use iopath_core::cache::{DirectStep, DirectTag, Forced, Outcome};
 use iopath_core::{IoError, Op};
 use std::fmt;
@@ -230,12 +230,7 @@ impl CacheShared {
 
     fn end_resize(&self, resize: Resize, is_resized: bool) {
         let mut state = self.lock();
-        let is_withdrawn = resize.is_cut() && !is_resized;
         state.path.end_resize(resize, is_resized);
-        if is_withdrawn {
-            // Pages read meanwhile hold zeroes past the lower end. Reads that have returned them are repeated.
-            self.failed_resizes.fetch_add(1, Release);
-        }
         self.publish_size(&mut state);
         state.advance(clock::now());
     }
@@ -243,6 +238,8 @@ impl CacheShared {
     /// Passes the end of the volume from the state machine to the device and to threads without the lock.
     fn publish_size(&self, state: &mut State) {
         let size_bytes = state.path.geometry().size_bytes;
+        // Before the size: see `VolumeEnd`.
+        self.failed_resizes.store(state.path.failed_resizes(), Release);
         if self.size() != size_bytes {
             state.set_device_end();
             self.size_bytes.store(size_bytes, Release);

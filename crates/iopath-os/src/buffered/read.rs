@@ -1,7 +1,7 @@
-//! Reads: each page is a hit, or the thread waits for it.
+//! Reads: each page is a hit, or the thread waits for it. `iopath_core::buffered` decides which bytes are copied.
 
-use iopath_core::buffered::ReadStep;
-use iopath_core::cache::{Absent, Frame, Outcome, Pinned};
+use iopath_core::buffered::{BufferedRead, ReadNext, ReadPiece, ReadStep, VolumeEnd};
+use iopath_core::cache::{Absent, Frame, Pinned};
 use iopath_core::{Page, PageRange};
 
 use super::{Buffered, BufferedError, CacheShared};
@@ -16,86 +16,65 @@ impl Buffered {
     /// # Errors
     /// A page could not be read, or no frame is free for it.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, BufferedError> {
-        loop {
-            let failed = self.shared.failed_resizes();
-            let there = self.read_once(buffer, offset)?;
-            if self.shared.failed_resizes() == failed {
-                return Ok(there);
-            }
-        }
-    }
-
-    #[inline]
-    fn read_once(&self, buffer: &mut [u8], offset: u64) -> Result<usize, BufferedError> {
         let shared = &*self.shared;
-        let there = shared.before_end(offset, buffer.len());
-        let buffer = &mut buffer[..there];
         let thread = thread_number();
-        let mut done = 0;
-        while done < there {
-            let (page, from) = shared.locate(offset + done as u64);
-            let bytes = (there - done).min(shared.page_bytes - from);
-            let target = &mut buffer[done..done + bytes];
+        let mut read = BufferedRead::new(offset, buffer.len(), shared);
+        loop {
+            let piece = match read.poll(shared) {
+                ReadNext::Copy(piece) => piece,
+                ReadNext::Again => continue,
+                ReadNext::Done(bytes) => return Ok(bytes),
+            };
+            let target = &mut buffer[piece.start..piece.end];
             let mut copy = |frame| {
                 // SAFETY: the frame is visited or pinned until after the copy.
-                target.copy_from_slice(unsafe { shared.arena.bytes(frame, from, bytes) });
+                target.copy_from_slice(unsafe { shared.arena.bytes(frame, piece.from, piece.bytes()) });
             };
-            let range = || shared.range(offset + done as u64, there - done);
-            let ahead = |frame| shared.arena.fetch(frame, from);
-            let visited = shared.hot.visit(thread, page, ahead, |pinned| {
-                if pinned.is_marked {
-                    shared.handle_marker(range());
-                }
-                copy(pinned.frame);
-            });
-            if visited.is_none() {
-                let Some(frame) = shared.fault(range())? else { break };
+            if !shared.visit(thread, &read, &piece, &mut copy) {
+                let Some(frame) = shared.fault(&mut read)? else { continue };
                 copy(frame);
                 shared.unpin(frame);
             }
-            done += bytes;
+            read.handle_copied(&piece);
         }
-        // If the end has moved meanwhile, bytes past it are zeroes of the last page.
-        Ok(shared.before_end(offset, done))
+    }
+}
+
+impl VolumeEnd for CacheShared {
+    #[inline]
+    fn page_bytes(&self) -> u32 {
+        self.page_bytes as u32
+    }
+
+    #[inline]
+    fn size_bytes(&self) -> u64 {
+        self.size()
+    }
+
+    #[inline]
+    fn failed_resizes(&self) -> u64 {
+        self.failed_resizes.load(Ordering::Acquire)
     }
 }
 
 impl CacheShared {
-    /// The page of byte `offset`, and the position of the byte in it.
+    /// Calls `copy` on the frame of a piece if its page is cached. Returns whether it is.
     #[inline]
-    pub(super) const fn locate(&self, offset: u64) -> (Page, usize) {
-        let in_page = self.page_bytes as u64 - 1;
-        (Page(offset >> self.page_bytes.trailing_zeros()), (offset & in_page) as usize)
-    }
-
-    /// The number of failed resizes. If it changes during a read, the read may have returned zeroes past the temporary
-    /// end, and is repeated.
-    #[inline]
-    pub(super) fn failed_resizes(&self) -> u64 {
-        self.failed_resizes.load(Ordering::Acquire)
-    }
-
-    /// The number of the `bytes` bytes from `offset` on that lie before the end of the volume.
-    #[inline]
-    pub(super) fn before_end(&self, offset: u64, bytes: usize) -> usize {
-        self.size().saturating_sub(offset).min(bytes as u64) as usize
-    }
-
-    pub(super) fn range(&self, offset: u64, bytes: usize) -> PageRange {
-        PageRange::touched_by(offset, bytes as u64, self.page_bytes as u32)
-    }
-
-    /// Pins the page of byte `offset`, the first of a read of `bytes` bytes. Returns its frame and whether the page was
-    /// cached; `None` if the volume ends before it.
-    #[inline]
-    pub(super) fn pin(&self, offset: u64, bytes: usize) -> Result<Option<(Frame, bool)>, BufferedError> {
-        let Some(pinned) = self.try_pin(self.locate(offset).0) else {
-            return Ok(self.fault(self.range(offset, bytes))?.map(|frame| (frame, false)));
-        };
-        if pinned.is_marked {
-            self.handle_marker(self.range(offset, bytes));
-        }
-        Ok(Some((pinned.frame, true)))
+    pub(super) fn visit(
+        &self,
+        thread: usize,
+        read: &BufferedRead,
+        piece: &ReadPiece,
+        copy: impl FnOnce(Frame),
+    ) -> bool {
+        let ahead = |frame| self.arena.fetch(frame, piece.from);
+        let visited = self.hot.visit(thread, piece.page, ahead, |pinned| {
+            if pinned.is_marked {
+                self.handle_marker(read.pages());
+            }
+            copy(pinned.frame);
+        });
+        visited.is_some()
     }
 
     /// Pins `page` if it is cached.
@@ -132,9 +111,9 @@ impl CacheShared {
         state.poll(now);
     }
 
-    /// Waits for the first page of `range`, which is not cached, and pins it; `None` if the volume ends before it.
+    /// Waits for the page of the next piece, which is not cached, and pins it; `None` if the volume ends before it.
     #[cold]
-    fn fault(&self, range: PageRange) -> Result<Option<Frame>, BufferedError> {
+    pub(super) fn fault(&self, read: &mut BufferedRead) -> Result<Option<Frame>, BufferedError> {
         let mut state = self.lock();
         // Nobody polls: a completion that no thread has handled yet may have brought this page, or freed a frame.
         if state.needs_polling() {
@@ -143,7 +122,7 @@ impl CacheShared {
         loop {
             let now = clock::now();
             let waiter = state.add_waiter();
-            match state.path.read(range, waiter as u64, now) {
+            match state.path.read(read, waiter as u64, now) {
                 ReadStep::Pinned(frame) => {
                     state.waiters.remove(waiter);
                     state.advance(now);
@@ -153,17 +132,15 @@ impl CacheShared {
                     state.waiters.remove(waiter);
                     return Ok(None);
                 }
-                ReadStep::Wait { is_single: true } => state = self.read_inline(state, range.start(), now),
+                ReadStep::Wait { is_single: true } => {
+                    state = self.read_inline(state, read.pages().start(), now);
+                }
                 ReadStep::Wait { is_single: false } => state.advance(now),
             }
             let (locked, outcome) = self.wait(state, waiter)?;
             state = locked;
-            match outcome {
-                Outcome::Pinned(frame) => return Ok(Some(frame)),
-                Outcome::Failed(error) => return Err(error.into()),
-                // The page was dropped before this thread could pin it.
-                Outcome::Retry => {}
-                other => unreachable!("the outcome of a read is {other:?}"),
+            if let Some(frame) = outcome.pinned()? {
+                return Ok(Some(frame));
             }
         }
     }

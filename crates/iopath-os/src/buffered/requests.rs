@@ -26,8 +26,8 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use iopath_core::buffered::Starvation;
-use iopath_core::cache::{Frame, Outcome};
+use iopath_core::buffered::{BufferedRead, Starvation};
+use iopath_core::cache::Outcome;
 use iopath_core::{Instant, IoError, Op};
 use slab::Slab;
 
@@ -39,7 +39,7 @@ use crate::device::Notifier;
 use crate::io_buf::IoBuf;
 use crate::pool::PoolBuf;
 use borrow::Pins;
-use request::{Progress, Request, Stage};
+use request::{Request, Stage};
 
 pub use borrow::BorrowedBytes;
 pub use request::{CacheRequest, Completed};
@@ -67,8 +67,6 @@ pub struct CacheQueue<B: IoBuf = PoolBuf> {
     runnable: VecDeque<u32>,
     /// Reads that need a page which is not cached.
     missed: Vec<u32>,
-    /// Reads whose next page is pinned. Empty between two calls.
-    pinned: Vec<(u32, Frame)>,
     /// Writes that wait until `pause_end`.
     paused: VecDeque<u32>,
     pause_end: Option<Instant>,
@@ -116,7 +114,6 @@ impl Buffered {
             plugged: VecDeque::new(),
             runnable: VecDeque::new(),
             missed: Vec::new(),
-            pinned: Vec::new(),
             paused: VecDeque::new(),
             pause_end: None,
             starved: 0,
@@ -154,7 +151,7 @@ impl<B: IoBuf> CacheQueue<B> {
         if after.is_none() && request.op == Op::Read {
             self.begin_read(request);
         } else {
-            let key = self.insert(request, Progress::default());
+            let key = self.insert(request, None);
             match after {
                 Some(earlier) => self.follow(key, earlier),
                 None => self.runnable.push_back(key),
@@ -234,16 +231,15 @@ impl<B: IoBuf> CacheQueue<B> {
     }
 
     /// Adds a request that is in no list yet.
-    fn insert(&mut self, request: CacheRequest<B>, progress: Progress) -> u32 {
+    fn insert(&mut self, request: CacheRequest<B>, read: Option<BufferedRead>) -> u32 {
         self.changes += u32::from(request.op != Op::Read);
         self.queued += 1;
-        self.requests.insert(Request::new(request, self.queued, progress)) as u32
+        self.requests.insert(Request::new(request, self.queued, read)) as u32
     }
 
     /// Runs requests until none can continue.
     fn run(&mut self) {
         loop {
-            self.copy_pinned();
             while let Some(key) = self.runnable.pop_front() {
                 match self.requests[key as usize].stage {
                     Stage::Read => self.continue_read(key),
@@ -252,11 +248,10 @@ impl<B: IoBuf> CacheQueue<B> {
                     Stage::Flush => self.begin_flush(key),
                 }
             }
-            if !self.missed.is_empty() {
-                self.start_missed();
-            } else if self.pinned.is_empty() {
+            if self.missed.is_empty() {
                 break;
             }
+            self.start_missed();
         }
     }
 
@@ -284,9 +279,6 @@ impl<B: IoBuf> CacheQueue<B> {
                     self.complete(key, Err(BufferedError::Unwritable { pages, source }));
                 }
                 Outcome::Done => self.end_stage(key),
-                Outcome::Pinned(frame) if self.requests[key as usize].op == Op::Read => {
-                    self.pinned.push((key, frame));
-                }
                 Outcome::Pinned(frame) => {
                     self.requests[key as usize].pinned = Some(frame);
                     self.runnable.push_back(key);
@@ -361,9 +353,6 @@ impl<B: IoBuf> Drop for CacheQueue<B> {
             if let Some(frame) = request.pinned {
                 state.path.cache().hot().unpin(frame);
             }
-        }
-        for (_, frame) in self.pinned.drain(..) {
-            state.path.cache().hot().unpin(frame);
         }
         state.path.handle_unpinned();
         state.remove_owner(self.owner);

@@ -1,7 +1,7 @@
 //! A call of a program as a state: its kind, its progress, and its place in the model. `calls.rs` and `direct.rs`
 //! continue it.
 
-use iopath_core::buffered::{BufferedWrite, Resize, Starvation};
+use iopath_core::buffered::{BufferedRead, BufferedWrite, Resize, Starvation};
 use iopath_core::cache::{DirectTag, Forced, Frame, Outcome};
 use iopath_core::{Duration, Instant, Op};
 
@@ -30,7 +30,9 @@ pub(super) struct Call {
 #[derive(Debug)]
 pub(super) enum Kind {
     Read {
-        done: u64,
+        read: BufferedRead,
+        /// The event at which the call began; each page of it begins later.
+        begun: u64,
         hold: Duration,
     },
     Write {

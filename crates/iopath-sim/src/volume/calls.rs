@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use iopath_core::buffered::{Advice, BufferedWrite, ReadStep, Starvation, TakeStep};
+use iopath_core::buffered::{Advice, BufferedRead, BufferedWrite, ReadNext, ReadStep, Starvation, TakeStep};
 use iopath_core::cache::{Frame, Outcome};
 use iopath_core::{Duration, Instant, IoError, Op, PageRange};
 
@@ -39,7 +39,7 @@ impl Volume {
         match *what {
             Do::Read { at, len, hold } if is_buffered => {
                 let (offset, bytes) = self.range(at, len);
-                self.add(Kind::Read { done: 0, hold }, offset, bytes, "read", now);
+                self.begin_read(offset, bytes, hold, "read", now);
             }
             Do::Write { at, len, hold } if is_buffered => {
                 let (offset, bytes) = self.range(at, len);
@@ -71,6 +71,12 @@ impl Volume {
             Do::DropPages { at, len } => self.advise(at, len, Advice::DontNeed),
             _ => {}
         }
+    }
+
+    fn begin_read(&mut self, offset: u64, bytes: u64, hold: Duration, what: &'static str, now: Instant) {
+        let path = self.path.as_ref().expect("of a page cache");
+        let read = BufferedRead::new(offset, bytes as usize, path);
+        self.add(Kind::Read { read, begun: self.clock, hold }, offset, bytes, what, now);
     }
 
     fn advise(&mut self, at: u64, len: u64, advice: Advice) {
@@ -224,42 +230,43 @@ impl Volume {
 
     fn read_page(&mut self, index: usize, now: Instant) {
         let clock = self.tick();
-        let call = self.call(index);
-        let Kind::Read { done, .. } = call.kind else { unreachable!("a read") };
-        if done == call.bytes {
-            return self.end(index, Ok(()), now);
-        }
-        // Each page is a read of its own: the model orders it by its own start.
-        call.start = clock;
-        let range = PageRange::touched_by(call.offset + done, call.bytes - done, PAGE as u32);
         let path = self.path.as_mut().expect("of a page cache");
-        if let Ok(pinned) = path.cache().hot().try_pin(range.start()) {
-            if pinned.is_marked {
-                path.handle_marker(range, now);
+        let call = self.calls[index].as_mut().expect("in progress");
+        let Kind::Read { read, begun, .. } = &mut call.kind else { unreachable!("a read") };
+        match read.poll(path) {
+            ReadNext::Copy(_) => {
+                // Each page is a read of its own: the model orders it by its own start.
+                call.start = clock;
+                match path.read(read, index as u64, now) {
+                    ReadStep::Pinned(frame) => self.read_pinned(index, frame, now),
+                    ReadStep::Wait { .. } => call.stage = Stage::Waiting,
+                    ReadStep::End => {}
+                }
             }
-            return self.read_pinned(index, pinned.frame, now);
-        }
-        match path.read(range, index as u64, now) {
-            ReadStep::Pinned(frame) => self.read_pinned(index, frame, now),
-            ReadStep::Wait { .. } => self.call(index).stage = Stage::Waiting,
-            // The end has moved.
-            ReadStep::End if self.is_past_end(range.start().0 * PAGE + 1) => self.end(index, Ok(()), now),
-            ReadStep::End => panic!("rule 5: a read at byte {} finds the end", self.call(index).offset),
+            ReadNext::Again => {}
+            ReadNext::Done(bytes) => {
+                let (begun, end) = (*begun, call.offset + bytes as u64);
+                assert!(
+                    bytes as u64 == call.bytes || self.is_past_end(end + 1) || self.has_resized_since(begun),
+                    "rule 5: a read of volume {} ends at byte {end}, and the volume does not",
+                    self.number
+                );
+                self.end(index, Ok(()), now);
+            }
         }
     }
 
     fn read_pinned(&mut self, index: usize, frame: Frame, now: Instant) {
         let whole = self.frames.expect("of a page cache").whole(frame);
         let call = self.call(index);
-        let Kind::Read { done, hold } = &mut call.kind else { unreachable!("only reads get pins") };
-        let at = call.offset + *done;
-        let in_page = (at % PAGE) as usize;
-        let bytes = (PAGE - at % PAGE).min(call.bytes - *done);
-        *done += bytes;
+        let Kind::Read { read, hold, .. } = &mut call.kind else { unreachable!("only reads get pins") };
+        let piece = read.next_piece().expect("it reads a page");
+        read.handle_copied(&piece);
+        let at = call.offset + piece.start as u64;
         let hold = *hold;
         let reader = Reader { start: call.start, queue: NO_QUEUE };
         let copy = self.arena.with(whole, |memory| memory.to_vec());
-        self.check_read(at, &copy[in_page..in_page + bytes as usize], reader);
+        self.check_read(at, &copy[piece.from..piece.from + piece.bytes()], reader);
         // Rule 5: the bytes of a page past the end of the volume are zeroes, unless the page was pinned before the end
         // moved.
         let end = self.size_bytes.saturating_sub(at / PAGE * PAGE).min(PAGE) as usize;
@@ -506,8 +513,7 @@ impl Volume {
             let offset = page * PAGE;
             let bytes = PAGE.min(self.size_bytes - offset);
             if self.path.is_some() {
-                let kind = Kind::Read { done: 0, hold: Duration::ZERO };
-                self.add(kind, offset, bytes, "last read", now);
+                self.begin_read(offset, bytes, Duration::ZERO, "last read", now);
             }
             self.begin_direct(Direct::of(Op::Read), offset / 64, bytes / 64, now);
         }

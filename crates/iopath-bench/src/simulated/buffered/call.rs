@@ -4,9 +4,11 @@
 
 use std::time::Duration;
 
-use iopath_core::buffered::{BufferedPath, BufferedWrite, Frames, ReadStep, TakeStep};
-use iopath_core::cache::{Absent, Frame, Outcome};
-use iopath_core::{Instant, IoError, PageRange};
+use iopath_core::buffered::{
+    BufferedPath, BufferedRead, BufferedWrite, Frames, ReadNext, ReadStep, TakeStep,
+};
+use iopath_core::cache::{Frame, Outcome};
+use iopath_core::{Instant, IoError};
 use iopath_model::Work;
 
 use crate::path::{Direction, Transfer};
@@ -20,10 +22,9 @@ const CALL_MIN: Duration = Duration::from_nanos(1);
 pub(in crate::simulated) enum Call {
     /// No call is in progress.
     None,
-    /// The bytes from `at` to `end` are not read yet.
     Read {
-        at: u64,
-        end: u64,
+        read: BufferedRead,
+        bytes: usize,
         outcome: Option<Outcome>,
         /// The frame from which the CPU copies.
         copied: Option<Frame>,
@@ -62,16 +63,17 @@ pub(in crate::simulated) enum Next {
 }
 
 impl Call {
-    pub(in crate::simulated) fn new(transfer: Transfer) -> Self {
+    pub(in crate::simulated) fn new<F: Frames>(transfer: Transfer, path: &BufferedPath<F>) -> Self {
         let Transfer { direction, offset, bytes } = transfer;
-        let (outcome, is_begun) = (None, false);
+        let (bytes, outcome, is_begun) = (bytes as usize, None, false);
         match direction {
             Direction::Read => {
-                Self::Read { at: offset, end: offset + u64::from(bytes), outcome, copied: None, is_begun }
+                let read = BufferedRead::new(offset, bytes, path);
+                Self::Read { read, bytes, outcome, copied: None, is_begun }
             }
             // A workload with trims is refused before: see `model.rs`.
             Direction::Write | Direction::Trim => {
-                let write = BufferedWrite::new(offset, bytes as usize);
+                let write = BufferedWrite::new(offset, bytes);
                 let write = Box::new(write.expect("a plan stays inside of the target"));
                 Self::Write { write, outcome, copied: None, is_begun }
             }
@@ -92,16 +94,15 @@ impl Call {
         }
     }
 
-    /// Runs the call until it waits, has CPU work (if the caller is timed) or is complete. `hits` counts the pages that
-    /// were found without a call of the state machine.
+    /// Runs the call until it waits, has CPU work (if the caller is timed) or is complete.
     pub(in crate::simulated) fn step<F: Frames>(
         &mut self,
         caller: &mut Caller<'_, F>,
         now: Instant,
     ) -> Result<Next, IoError> {
         let next = match self {
-            Self::Read { at, end, outcome, copied, is_begun } => {
-                caller.read(at, *end, outcome.take(), copied, is_begun, now)?
+            Self::Read { read, bytes, outcome, copied, is_begun } => {
+                caller.read(read, *bytes, outcome.take(), copied, is_begun, now)?
             }
             Self::Write { write, outcome, copied, is_begun } => {
                 caller.write(write, outcome, copied, is_begun, now)?
@@ -129,7 +130,6 @@ impl Call {
 pub(in crate::simulated) struct Caller<'a, F: Frames> {
     pub(in crate::simulated) path: &'a mut BufferedPath<F>,
     pub(in crate::simulated) waiter: u64,
-    pub(in crate::simulated) hits: &'a mut u64,
     /// Whether CPU work takes time.
     pub(in crate::simulated) is_timed: bool,
 }
@@ -137,67 +137,40 @@ pub(in crate::simulated) struct Caller<'a, F: Frames> {
 impl<F: Frames> Caller<'_, F> {
     fn read(
         &mut self,
-        at: &mut u64,
-        end: u64,
+        read: &mut BufferedRead,
+        bytes: usize,
         outcome: Option<Outcome>,
         copied: &mut Option<Frame>,
         is_begun: &mut bool,
         now: Instant,
     ) -> Result<Next, IoError> {
-        let page_bytes = u64::from(self.path.geometry().page_bytes);
-        let mut frame = match outcome {
-            Some(Outcome::Failed(error)) => return Err(error),
-            Some(Outcome::Pinned(frame)) => Some(frame),
-            _ => None,
-        };
-        while *at < end {
-            let next_page = (*at / page_bytes + 1) * page_bytes;
-            if let Some(frame) = copied.take() {
-                unpin(self.path, frame);
-                *at = next_page;
-                continue;
-            }
-            let range = self.path.geometry().pages(*at, end - *at);
-            let frame = match frame.take() {
-                Some(frame) => frame,
-                None => match self.pin(range, now)? {
-                    Some(frame) => frame,
-                    None => return Ok(Next::Wait),
-                },
+        let Self { path, waiter, is_timed } = self;
+        let mut pinned = outcome.map(Outcome::pinned).transpose()?.flatten();
+        if let (Some(frame), Some(piece)) = (copied.take(), read.next_piece()) {
+            unpin(path, frame);
+            read.handle_copied(&piece);
+        }
+        loop {
+            let piece = match read.poll(*path) {
+                ReadNext::Copy(piece) => piece,
+                ReadNext::Again => continue,
+                ReadNext::Done(there) if there < bytes => return Err(IoError::EndOfDevice),
+                ReadNext::Done(_) if *is_timed => return Ok(Next::Made),
+                ReadNext::Done(_) => return Ok(Next::Sleep(now + CALL_MIN)),
             };
-            if self.is_timed {
+            let step = pinned.take().map_or_else(|| path.read(read, *waiter, now), ReadStep::Pinned);
+            let frame = match step {
+                ReadStep::Pinned(frame) => frame,
+                ReadStep::Wait { .. } => return Ok(Next::Wait),
+                ReadStep::End => continue,
+            };
+            if *is_timed {
                 *copied = Some(frame);
-                let (bytes_copied, calls) = (end.min(next_page) - *at, begin(is_begun));
+                let (bytes_copied, calls) = (piece.bytes() as u64, begin(is_begun));
                 return Ok(Next::Work(Work { calls, pages: 1, bytes_copied, ..Work::default() }));
             }
-            unpin(self.path, frame);
-            *at = next_page;
-        }
-        Ok(if self.is_timed { Next::Made } else { Next::Sleep(now + CALL_MIN) })
-    }
-
-    /// Pins the first page of a range. Returns `None` if the call must wait for the page.
-    pub(in crate::simulated) fn pin(
-        &mut self,
-        range: PageRange,
-        now: Instant,
-    ) -> Result<Option<Frame>, IoError> {
-        let path = &mut *self.path;
-        match path.cache().hot().try_pin(range.start()) {
-            Ok(pinned) => {
-                *self.hits += 1;
-                if pinned.is_marked {
-                    path.handle_marker(range, now);
-                }
-                return Ok(Some(pinned.frame));
-            }
-            Err(Absent { frees_frame: true }) => path.handle_unpinned(),
-            Err(_) => {}
-        }
-        match path.read(range, self.waiter, now) {
-            ReadStep::Pinned(frame) => Ok(Some(frame)),
-            ReadStep::Wait { .. } => Ok(None),
-            ReadStep::End => Err(IoError::EndOfDevice),
+            unpin(path, frame);
+            read.handle_copied(&piece);
         }
     }
 

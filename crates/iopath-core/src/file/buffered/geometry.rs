@@ -37,8 +37,14 @@ impl Geometry {
 
     /// The page of byte `offset`, and the position of the byte in it.
     pub const fn locate(&self, offset: u64) -> (Page, usize) {
-        let in_page = self.page_bytes as u64 - 1;
-        (Page(offset >> self.page_bytes.trailing_zeros()), (offset & in_page) as usize)
+        Self::locate_in(self.page_bytes, offset)
+    }
+
+    /// The same for pages of `page_bytes` bytes.
+    #[inline]
+    pub(super) const fn locate_in(page_bytes: u32, offset: u64) -> (Page, usize) {
+        let in_page = page_bytes as u64 - 1;
+        (Page(offset >> page_bytes.trailing_zeros()), (offset & in_page) as usize)
     }
 
     /// The page after the last.

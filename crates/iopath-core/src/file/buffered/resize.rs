@@ -82,8 +82,8 @@ impl<F: Frames> BufferedPath<F> {
     /// afterwards.
     ///
     /// If the file could not be truncated, the dropped dirty pages are lost: every flush fails until
-    /// [`BufferedPath::accept_loss`]. Reads during the resize may have returned zeroes past the lower end, and must be
-    /// repeated.
+    /// [`BufferedPath::accept_loss`]. Reads during the resize may have copied zeroes past the lower end, and begin
+    /// again ([`BufferedRead::poll`](super::BufferedRead::poll)).
     ///
     /// # Panics
     /// If the resize still waits: a bug of the caller.
@@ -96,6 +96,7 @@ impl<F: Frames> BufferedPath<F> {
             self.cache.fail_truncate(past_end, IoError::Os(IoError::Media.errno()));
             let first = Page(size_bytes / u64::from(self.geometry.page_bytes));
             self.cache.invalidate(PageRange::between(first, Page::MAX));
+            self.failed_resizes += 1;
             self.set_size(old_bytes);
         } else {
             if is_resized {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use iopath_core::Op;
+use iopath_core::buffered::{BufferedRead, ReadNext};
 
 use super::super::borrow::Frames;
 use super::{CacheQueue, CacheShared};
@@ -53,39 +54,39 @@ impl<B: IoBuf> CacheQueue<B> {
     /// queue has borrowed a sixteenth of the cache: read the bytes with a request then.
     pub fn borrow(&self, offset: u64, bytes: usize) -> Option<BorrowedBytes> {
         let shared = &*self.shared;
-        let failed_before = shared.failed_resizes();
-        if shared.before_end(offset, bytes) < bytes
-            || self.conflict(Op::Read, offset, bytes as u64, self.queued).is_some()
-        {
+        if self.conflict(Op::Read, offset, bytes as u64, self.queued).is_some() {
             return None;
         }
-        let (_, from) = shared.locate(offset);
-        let count = (from + bytes).div_ceil(shared.page_bytes) as u32;
+        let mut read = BufferedRead::new(offset, bytes, shared);
+        let pages = read.pages().pages();
         // Only the owner adds, so the check and the addition need not be one step.
-        if self.pins.held.load(Ordering::Relaxed) + count > self.pins.limit {
+        if u64::from(self.pins.held.load(Ordering::Relaxed)) + pages > u64::from(self.pins.limit) {
             return None;
         }
         let pins = Arc::clone(&self.pins);
         // Dropped if a page is absent, which unpins the pages so far.
-        let mut borrowed = BorrowedBytes { pins, frames: Frames::NONE, from, bytes: 0 };
-        while borrowed.bytes < bytes {
-            let at = offset + borrowed.bytes as u64;
-            let left = bytes - borrowed.bytes;
-            let (page, from) = shared.locate(at);
-            let pinned = shared.try_pin(page)?;
-            self.pins.held.fetch_add(1, Ordering::Relaxed);
-            borrowed.frames.push(pinned.frame);
-            borrowed.bytes += left.min(shared.page_bytes - from);
-            if pinned.is_marked {
-                shared.handle_marker(shared.range(at, left));
+        let mut borrowed = BorrowedBytes { pins, frames: Frames::NONE, from: 0, bytes };
+        loop {
+            match read.poll(shared) {
+                ReadNext::Copy(piece) => {
+                    let pinned = shared.try_pin(piece.page)?;
+                    self.pins.held.fetch_add(1, Ordering::Relaxed);
+                    borrowed.frames.push(pinned.frame);
+                    if piece.start == 0 {
+                        borrowed.from = piece.from;
+                    }
+                    if pinned.is_marked {
+                        shared.handle_marker(read.pages());
+                    }
+                    read.handle_copied(&piece);
+                }
+                ReadNext::Done(there) if there == bytes => {
+                    shared.borrowed_hits.add(pages);
+                    return Some(borrowed);
+                }
+                ReadNext::Again | ReadNext::Done(_) => return None,
             }
         }
-        let is_current =
-            shared.failed_resizes() == failed_before && shared.before_end(offset, bytes) == bytes;
-        is_current.then(|| {
-            shared.borrowed_hits.add(count.into());
-            borrowed
-        })
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use iopath_core::Op;
+use iopath_core::buffered::BufferedRead;
 use iopath_core::cache::Frame;
 
 use crate::buffered::BufferedError;
@@ -56,30 +57,21 @@ pub(super) struct Request<B> {
     /// Nobody expects its completion.
     pub(super) is_cancelled: bool,
     pub(super) stage: Stage,
-    pub(super) progress: Progress,
+    /// A read that has begun.
+    pub(super) read: Option<BufferedRead>,
+    /// Completed bytes of the current stage; of a read, once it is complete.
+    pub(super) done: usize,
     /// Its place in the order of all requests of the queue.
     pub(super) number: u64,
     /// Set while it waits for an outcome other than that of a command.
     pub(super) waiter: Option<usize>,
     pub(super) is_starved: bool,
-    /// The page of a write that can continue, pinned so that it is not evicted until then.
+    /// The next page of a read or write that can continue, pinned so that it is not evicted until then.
     pub(super) pinned: Option<Frame>,
     /// The first of the requests that begin after it.
     pub(super) first_follower: Option<u32>,
     /// The next of the requests that begin after the same request.
     pub(super) next_follower: Option<u32>,
-}
-
-/// The progress of a request.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Progress {
-    pub(super) has_begun: bool,
-    /// Completed bytes; for a discard, those of the current stage.
-    pub(super) done: usize,
-    /// For a read: the number of its bytes before the end of the volume.
-    pub(super) available: usize,
-    /// For a read: the number of failed resizes at its beginning.
-    pub(super) failed_resizes: u64,
 }
 
 /// The current stage of a request.
@@ -117,7 +109,7 @@ impl<B: IoBuf> CacheRequest<B> {
 /// Records the bytes that a read has copied into its buffer.
 fn note_read<B: IoBuf>(op: Op, buffer: &mut Option<B>, result: &Result<usize, BufferedError>) {
     if let (Op::Read, Some(buffer), Ok(bytes)) = (op, buffer, result) {
-        // SAFETY: the result of a read is its progress: the number of bytes that were copied, from the first on.
+        // SAFETY: the result of a read is the number of bytes that were copied, from the first on.
         unsafe { buffer.set_init(*bytes) };
     }
 }
@@ -141,7 +133,7 @@ impl<B> fmt::Debug for Completed<B> {
 }
 
 impl<B: IoBuf> Request<B> {
-    pub(super) fn new(request: CacheRequest<B>, number: u64, progress: Progress) -> Self {
+    pub(super) fn new(request: CacheRequest<B>, number: u64, read: Option<BufferedRead>) -> Self {
         let CacheRequest { op, offset, bytes, buffer, is_durable, unit_bytes, token } = request;
         let stage = match op {
             Op::Read => Stage::Read,
@@ -159,7 +151,8 @@ impl<B: IoBuf> Request<B> {
             token,
             is_cancelled: false,
             stage,
-            progress,
+            read,
+            done: 0,
             number,
             waiter: None,
             is_starved: false,
@@ -182,7 +175,7 @@ impl<B: IoBuf> Request<B> {
     /// The bytes that a request without an error has transferred, cleared or flushed.
     pub(super) const fn transferred(&self) -> usize {
         match self.op {
-            Op::Read => self.progress.done,
+            Op::Read => self.done,
             Op::Flush => 0,
             Op::Write | Op::Discard | Op::WriteZeroes => self.bytes as usize,
         }

@@ -28,10 +28,7 @@ impl<B: IoBuf> CacheQueue<B> {
             // Outcomes that arrived since the last call woke no thread, so they are collected before this one sleeps.
             let mut state = shared.lock();
             self.collect(&mut state);
-            if self.runnable.is_empty()
-                && self.pinned.is_empty()
-                && self.completed.len() < gather.max(1) as usize
-            {
+            if self.runnable.is_empty() && self.completed.len() < gather.max(1) as usize {
                 if let Some(errno) = state.broken {
                     return Err(WaitError { source: std::io::Error::from_raw_os_error(errno) });
                 }
@@ -133,11 +130,10 @@ impl<B: IoBuf> CacheQueue<B> {
             reads.push(key);
         }
         drop(state);
-        for (key, frame) in self.pinned.drain(..) {
-            shared.unpin(frame);
-            reads.push(key);
-        }
         for key in reads {
+            if let Some(frame) = self.requests[key as usize].pinned.take() {
+                shared.unpin(frame);
+            }
             self.stops_waiting(key);
             self.complete(key, Ok(0));
         }

@@ -27,7 +27,7 @@ impl<B: IoBuf> CacheQueue<B> {
         }
         match self.write_pages(key) {
             Ok(true) => {
-                self.requests[key as usize].progress.done = 0;
+                self.requests[key as usize].done = 0;
                 self.end_stage(key);
             }
             Ok(false) => {}
@@ -54,7 +54,7 @@ impl<B: IoBuf> CacheQueue<B> {
         let bytes = (range.end - range.start) as usize;
         loop {
             let request = &self.requests[key as usize];
-            let done = request.progress.done;
+            let done = request.done;
             // The static `ZEROES` limits the length of a part.
             let part = if request.stage == Stage::Write { bytes } else { bytes.min(done + ZEROES.len()) };
             if done == bytes {
@@ -89,7 +89,7 @@ impl<B: IoBuf> CacheQueue<B> {
             state.release_pages(&mut write);
             let pause = state.path.take_pause();
             drop(state);
-            self.requests[key as usize].progress.done += written;
+            self.requests[key as usize].done += written;
             if let Some(pause) = pause {
                 let end = clock::now() + pause;
                 self.pause_end = Some(self.pause_end.map_or(end, |other| other.max(end)));
