@@ -123,7 +123,7 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
             let number = ready.waiter as u32;
             let State { call, phase, .. } = &mut self.jobs[number].state;
             call.set_outcome(ready.outcome);
-            // A writer that computes finishes its copy before it waits: see `TakeStep::FillThenWait`.
+            // A writer that computes finishes its copy before it waits: see `BufferedWrite::is_waiting`.
             if !matches!(phase, Phase::Computing) {
                 self.wake(number);
             }

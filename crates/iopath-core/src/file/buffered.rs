@@ -195,7 +195,7 @@ impl<F: Frames> BufferedPath<F> {
 
     /// The time at which [`BufferedPath::poll_step`] has work without a completion: a dirty page reaches its age, or a
     /// failed write-back is due for a retry. The retry is due sooner while a caller lacks a frame. Includes every time
-    /// limit of the buffered path except those of single callers: the pause of a writer ([`BufferedPath::take_pause`])
+    /// limit of the buffered path except those of single callers: the pause of a writer ([`TakeStep::Done`])
     /// and the timeout of a caller that lacks a frame ([`Starvation`]).
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.is_queue_full { None } else { self.cache.poll_timeout() }

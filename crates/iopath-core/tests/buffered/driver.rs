@@ -268,27 +268,25 @@ impl Driver {
     /// Writes, and pauses for the time that the state machine requests.
     pub(crate) fn try_write(&mut self, offset: u64, bytes: usize) -> Result<(), IoError> {
         let mut write = BufferedWrite::new(offset, bytes).expect("it has offsets");
-        while !write.is_all_taken() {
-            let step = self.path.take_pages(&mut write, 0).expect("it is in the volume");
-            self.release(&mut write);
-            if step == TakeStep::FillThenWait {
-                let outcome = self.wait(0);
-                write.handle_outcome(outcome, self.path.geometry())?;
+        loop {
+            match self.path.take_pages(&mut write, 0)? {
+                TakeStep::Fill => {
+                    for from in write.pieces().iter().filter_map(|piece| piece.copy_from) {
+                        self.unpin(from);
+                    }
+                    self.path.release_pages(&mut write, self.now);
+                    self.advance();
+                }
+                TakeStep::Wait => {
+                    let outcome = self.wait(0);
+                    write.handle_outcome(outcome);
+                }
+                TakeStep::Done { pause } => {
+                    self.sleep_until(self.now + pause.unwrap_or_default());
+                    return Ok(());
+                }
             }
         }
-        self.release(&mut write);
-        if let Some(pause) = self.path.take_pause() {
-            self.sleep_until(self.now + pause);
-        }
-        Ok(())
-    }
-
-    fn release(&mut self, write: &mut BufferedWrite) {
-        for from in write.pieces().iter().filter_map(|piece| piece.copy_from) {
-            self.unpin(from);
-        }
-        self.path.release_pages(write, self.now);
-        self.advance();
     }
 
     pub(crate) fn unpin(&mut self, frame: Frame) {

@@ -164,12 +164,13 @@ impl Rig {
         let write = BufferedWrite::new(page * u64::from(PAGE_BYTES), halves * page_bytes / 2);
         let mut write = write.expect("it is in the volume");
         while write.pieces().is_empty() {
-            let step = self.path.take_pages(&mut write, 0).expect("it is in the volume");
-            if step == TakeStep::FillThenWait {
-                let outcome = self.wait(pick);
-                if write.handle_outcome(outcome, self.path.geometry()).is_err() {
-                    return;
+            match self.path.take_pages(&mut write, 0) {
+                Ok(TakeStep::Wait) => {
+                    let outcome = self.wait(pick);
+                    write.handle_outcome(outcome);
                 }
+                Ok(_) => {}
+                Err(error) => return assert_ne!(error, IoError::EndOfDevice, "page {page} is in the volume"),
             }
         }
         let piece = write.pieces()[0];

@@ -59,10 +59,8 @@ enum Stage {
     Waiting,
     /// Reads a pinned page.
     Pinned(Frame, Bytes),
-    /// Copies into pages; then it may wait.
-    Copying {
-        then_waits: bool,
-    },
+    /// Copies into pages.
+    Copying,
     Done,
 }
 
@@ -72,8 +70,6 @@ struct Task {
     stage: Stage,
     /// Write: its progress.
     write: Option<BufferedWrite>,
-    /// Write: the outcome that was set while it was still copying.
-    early: Option<Outcome>,
     /// Flush, write-back, direct read: the content of each half at the call, if known. Forced write: the content when
     /// the device had executed it; empty before.
     owes: Vec<Option<u64>>,
@@ -190,7 +186,7 @@ impl World {
             Call::WriteRun(page, pages) => BufferedWrite::new(page * page_bytes, pages * 4096).ok(),
             _ => None,
         };
-        let task = Task { call, stage: Stage::New, write, early: None, owes: Vec::new(), is_doomed: false };
+        let task = Task { call, stage: Stage::New, write, owes: Vec::new(), is_doomed: false };
         // The slot of a completed call is reused.
         match self.tasks.iter().position(|task| task.stage == Stage::Done) {
             Some(place) => self.tasks[place] = task,
@@ -283,7 +279,7 @@ impl World {
                 self.tasks[index].stage = Stage::Done;
                 self.unpin(frame);
             }
-            (Stage::Copying { then_waits }, _) => self.end_pages(index, then_waits),
+            (Stage::Copying, _) => self.end_pages(index),
             (Stage::New, _) => self.begin(index),
             _ => unreachable!("{:?} cannot go on", self.tasks[index]),
         }
@@ -372,8 +368,14 @@ impl World {
 
     fn wake(&mut self, index: usize, outcome: Outcome) {
         let task = &mut self.tasks[index];
-        if task.stage == (Stage::Copying { then_waits: true }) {
-            assert_eq!(task.early.replace(outcome), None, "woken twice");
+        if let Outcome::Failed(error) = outcome {
+            assert_ne!(error, IoError::EndOfDevice, "{:?} meets an end that has moved", task.call);
+        }
+        if let Some(write) = &mut task.write {
+            write.handle_outcome(outcome);
+            if task.stage == Stage::Waiting {
+                self.take_pages(index);
+            }
             return;
         }
         assert_eq!(task.stage, Stage::Waiting, "woken without waiting: {outcome:?}");
@@ -382,12 +384,7 @@ impl World {
         }
         match outcome {
             Outcome::Pinned(frame) => self.read_pinned(index, frame),
-            Outcome::Writable(_) => {
-                let geometry = *self.path.geometry();
-                let write = self.tasks[index].write.as_mut().expect("only writes are given frames");
-                write.handle_outcome(outcome, &geometry).expect("a page is present");
-                self.start_copying(index, false);
-            }
+            Outcome::Writable(_) | Outcome::Unwritable { .. } => unreachable!("{outcome:?} for no write"),
             Outcome::Direct(tag) => match self.tasks[index].call {
                 Call::Discard(start, pages) => {
                     self.end_discard(index, PageRange::new(Page(start), pages), tag);
@@ -395,13 +392,7 @@ impl World {
                 _ => self.start_direct(index, Some(tag)),
             },
             Outcome::Retry => self.tasks[index].stage = Stage::New,
-            Outcome::Failed(error) | Outcome::Unwritable { source: error, .. } => {
-                assert_ne!(
-                    error,
-                    IoError::EndOfDevice,
-                    "{:?} meets an end that has moved",
-                    self.tasks[index].call
-                );
+            Outcome::Failed(_) => {
                 let Task { call, owes, is_doomed, .. } = &self.tasks[index];
                 let may_fail = *is_doomed || owes.is_empty() || !matches!(call, Call::DirectForced(..));
                 assert!(may_fail, "{call:?} fails though the write went well and no flush has failed since");

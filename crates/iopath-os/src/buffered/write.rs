@@ -24,21 +24,31 @@ impl Buffered {
         let mut write = BufferedWrite::new(offset, bytes.len())?;
         let shared = &*self.shared;
         let mut state = shared.lock();
-        loop {
-            let waiter = state.take_pages(&mut write)?;
-            drop(state);
-            shared.fill(&mut write, bytes);
-            state = shared.lock();
-            state.release_pages(&mut write);
-            if let Some(waiter) = waiter {
-                let (locked, outcome) = shared.wait(state, waiter)?;
-                state = locked;
-                write.handle_outcome(outcome, state.path.geometry())?;
-            } else if write.is_all_taken() {
-                break;
+        let mut waiter = state.add_waiter();
+        let written = loop {
+            let step = state.path.take_pages(&mut write, waiter as u64);
+            if write.is_waiting() {
+                state.advance(clock::now());
             }
-        }
-        if let Some(pause) = state.path.take_pause() {
+            match step {
+                Ok(TakeStep::Fill) => {
+                    drop(state);
+                    shared.fill(&mut write, bytes);
+                    state = shared.lock();
+                    state.release_pages(&mut write);
+                }
+                Ok(TakeStep::Wait) => {
+                    let (locked, outcome) = shared.wait(state, waiter)?;
+                    write.handle_outcome(outcome);
+                    state = locked;
+                    waiter = state.add_waiter();
+                }
+                Ok(TakeStep::Done { pause }) => break Ok(pause),
+                Err(error) => break Err(error),
+            }
+        };
+        state.waiters.remove(waiter);
+        if let Some(pause) = written? {
             drop(shared.pause_writer(state, pause));
         }
         Ok(())
@@ -46,23 +56,7 @@ impl Buffered {
 }
 
 impl Locked<'_> {
-    /// Takes pages. Returns the waiter if the writer must wait for the next page.
-    fn take_pages(&mut self, write: &mut BufferedWrite) -> Result<Option<usize>, BufferedError> {
-        let waiter = self.add_waiter();
-        let step = self.path.take_pages(write, waiter as u64);
-        if step == Ok(TakeStep::FillThenWait) {
-            self.advance(clock::now());
-            return Ok(Some(waiter));
-        }
-        self.waiters.remove(waiter);
-        step?;
-        Ok(None)
-    }
-
     pub(super) fn release_pages(&mut self, write: &mut BufferedWrite) {
-        if write.pieces().is_empty() {
-            return;
-        }
         let now = clock::now();
         self.path.release_pages(write, now);
         self.wake_flusher();

@@ -2,7 +2,7 @@
 //! continue it.
 
 use iopath_core::buffered::{BufferedRead, BufferedWrite, Resize, Starvation};
-use iopath_core::cache::{DirectTag, Forced, Frame, Outcome};
+use iopath_core::cache::{DirectTag, Forced, Frame};
 use iopath_core::{Duration, Instant, Op};
 
 use crate::arena::{Arena, Span};
@@ -84,8 +84,6 @@ pub(super) enum Stage {
     /// It copies into pages.
     Filling {
         until: Instant,
-        then_waits: bool,
-        early: Option<Outcome>,
     },
     AtDevice,
     /// The file is being resized.
@@ -98,7 +96,7 @@ impl Call {
     /// The time at which it continues.
     pub(super) fn due(&self) -> Option<Instant> {
         match self.stage {
-            Stage::Holding { until, .. } | Stage::Filling { until, .. } => Some(until),
+            Stage::Holding { until, .. } | Stage::Filling { until } => Some(until),
             _ => self.starvation.as_ref().map(|(_, check)| *check),
         }
     }

@@ -303,18 +303,15 @@ impl Volume {
         let call = self.calls[index].as_mut().expect("in progress");
         let Kind::Write { write, hold } = &mut call.kind else { unreachable!("a write") };
         let path = self.path.as_mut().expect("of a page cache");
-        if write.is_all_taken() && write.pieces().is_empty() {
-            path.take_pause();
-            return self.end(index, Ok(()), now);
+        match path.take_pages(write, index as u64) {
+            Ok(TakeStep::Fill) => {
+                call.stage = Stage::Filling { until: now + *hold };
+                self.fill_pieces(index);
+            }
+            Ok(TakeStep::Wait) => call.stage = Stage::Waiting,
+            Ok(TakeStep::Done { .. }) => self.end(index, Ok(()), now),
+            Err(error) => self.end(index, Err(error), now),
         }
-        let step = match path.take_pages(write, index as u64) {
-            Ok(step) => step,
-            Err(error) => return self.end(index, Err(error), now),
-        };
-        let until = now + *hold;
-        let then_waits = step == TakeStep::FillThenWait;
-        self.fill_pieces(index);
-        self.call(index).stage = Stage::Filling { until, then_waits, early: None };
     }
 
     /// Writes the bytes of the call into the pages that it holds.
@@ -346,26 +343,24 @@ impl Volume {
 
     fn end_fill(&mut self, index: usize, now: Instant) {
         let call = self.calls[index].as_mut().expect("in progress");
-        let Stage::Filling { then_waits, early, .. } = call.stage else { unreachable!("it fills pages") };
         let Kind::Write { write, .. } = &mut call.kind else { unreachable!("a write") };
         self.path.as_mut().expect("of a page cache").release_pages(write, now);
-        call.stage = if then_waits { Stage::Waiting } else { Stage::Ready };
-        if let Some(outcome) = early {
-            self.wake(index, outcome, now);
-        }
+        call.stage = Stage::Ready;
     }
 
     /// The path knows the outcome of a call that waits.
     pub(super) fn wake(&mut self, index: usize, outcome: Outcome, now: Instant) {
         let call = self.calls[index].as_mut().expect("rule 8: a call that has ended is woken");
         call.starvation = None;
-        match &mut call.stage {
-            Stage::Filling { then_waits: true, early, .. } => {
-                assert_eq!(early.replace(outcome), None, "rule 8: call {index} is woken twice");
-                return;
+        if let Kind::Write { write, .. } = &mut call.kind {
+            write.handle_outcome(outcome);
+            if matches!(call.stage, Stage::Waiting) {
+                call.stage = Stage::Ready;
             }
+            return;
+        }
+        match call.stage {
             Stage::Forcing(mark) => {
-                let mark = *mark;
                 let known = self.path.as_ref().and_then(|path| path.forced(mark));
                 let result = known.expect("rule 1: a forced write is woken without a result");
                 return self.end(index, result, now);
@@ -374,26 +369,15 @@ impl Volume {
                 return self.wake_resize(index, outcome, now);
             }
             Stage::Waiting => {}
-            stage => panic!("rule 8: call {index} is woken in stage {stage:?}: {outcome:?}"),
+            ref stage => panic!("rule 8: call {index} is woken in stage {stage:?}: {outcome:?}"),
         }
         match outcome {
             Outcome::Pinned(frame) => self.read_pinned(index, frame, now),
-            Outcome::Writable(_) => {
-                let geometry = *self.path.as_ref().expect("of a page cache").geometry();
-                let call = self.calls[index].as_mut().expect("in progress");
-                let Kind::Write { write, hold } = &mut call.kind else {
-                    unreachable!("only writes get frames")
-                };
-                write.handle_outcome(outcome, &geometry).expect("a page is present");
-                call.stage = Stage::Filling { until: now + *hold, then_waits: false, early: None };
-                self.fill_pieces(index);
-            }
             Outcome::Direct(tag) => self.pass_gate(index, tag),
             Outcome::Retry => call.stage = Stage::Ready,
             Outcome::Done => self.end(index, Ok(()), now),
-            Outcome::Failed(error) | Outcome::Unwritable { source: error, .. } => {
-                self.end(index, Err(error), now);
-            }
+            Outcome::Failed(error) => self.end(index, Err(error), now),
+            Outcome::Writable(_) | Outcome::Unwritable { .. } => unreachable!("{outcome:?} for no write"),
         }
     }
 

@@ -32,9 +32,6 @@ pub(in crate::simulated) enum Call {
     },
     Write {
         write: Box<BufferedWrite>,
-        outcome: Option<Outcome>,
-        /// The step that follows the copy in progress.
-        copied: Option<TakeStep>,
         is_begun: bool,
     },
     Flush {
@@ -65,17 +62,17 @@ pub(in crate::simulated) enum Next {
 impl Call {
     pub(in crate::simulated) fn new<F: Frames>(transfer: Transfer, path: &BufferedPath<F>) -> Self {
         let Transfer { direction, offset, bytes } = transfer;
-        let (bytes, outcome, is_begun) = (bytes as usize, None, false);
+        let (bytes, is_begun) = (bytes as usize, false);
         match direction {
             Direction::Read => {
                 let read = BufferedRead::new(offset, bytes, path);
-                Self::Read { read, bytes, outcome, copied: None, is_begun }
+                Self::Read { read, bytes, outcome: None, copied: None, is_begun }
             }
             // A workload with trims is refused before: see `model.rs`.
             Direction::Write | Direction::Trim => {
                 let write = BufferedWrite::new(offset, bytes);
                 let write = Box::new(write.expect("a plan stays inside of the target"));
-                Self::Write { write, outcome, copied: None, is_begun }
+                Self::Write { write, is_begun }
             }
         }
     }
@@ -87,9 +84,8 @@ impl Call {
     /// Stores the outcome of the wait.
     pub(in crate::simulated) fn set_outcome(&mut self, of_wait: Outcome) {
         match self {
-            Self::Read { outcome, .. } | Self::Write { outcome, .. } | Self::Flush { outcome, .. } => {
-                *outcome = Some(of_wait);
-            }
+            Self::Read { outcome, .. } | Self::Flush { outcome, .. } => *outcome = Some(of_wait),
+            Self::Write { write, .. } => write.handle_outcome(of_wait),
             Self::None | Self::Done => {}
         }
     }
@@ -104,9 +100,7 @@ impl Call {
             Self::Read { read, bytes, outcome, copied, is_begun } => {
                 caller.read(read, *bytes, outcome.take(), copied, is_begun, now)?
             }
-            Self::Write { write, outcome, copied, is_begun } => {
-                caller.write(write, outcome, copied, is_begun, now)?
-            }
+            Self::Write { write, is_begun } => caller.write(write, is_begun, now)?,
             Self::Flush { is_begun, outcome, .. } => match outcome.take() {
                 None if *is_begun => Next::Wait,
                 None => {
@@ -177,40 +171,24 @@ impl<F: Frames> Caller<'_, F> {
     fn write(
         &mut self,
         write: &mut BufferedWrite,
-        outcome: &mut Option<Outcome>,
-        copied: &mut Option<TakeStep>,
         is_begun: &mut bool,
         now: Instant,
     ) -> Result<Next, IoError> {
         loop {
-            let step = if let Some(step) = copied.take() {
-                step
-            } else {
-                if let Some(outcome) = outcome.take() {
-                    write.handle_outcome(outcome, self.path.geometry())?;
-                }
-                let step = self.path.take_pages(write, self.waiter)?;
-                let work = self.copy(write);
-                if self.is_timed && work.pages > 0 {
-                    *copied = Some(step);
-                    return Ok(Next::Work(Work { calls: begin(is_begun), ..work }));
-                }
-                step
-            };
+            // Their copy has ended.
             self.path.release_pages(write, now);
-            if step == TakeStep::FillThenWait {
-                // The outcome may have arrived during the copy.
-                if outcome.is_some() {
-                    continue;
+            match self.path.take_pages(write, self.waiter)? {
+                TakeStep::Fill => {
+                    let work = self.copy(write);
+                    if self.is_timed {
+                        return Ok(Next::Work(Work { calls: begin(is_begun), ..work }));
+                    }
                 }
-                return Ok(Next::Wait);
-            }
-            if write.is_all_taken() {
-                let pause = self.path.take_pause();
-                return Ok(match pause {
-                    None if self.is_timed => Next::Made,
-                    pause => Next::Sleep(now + pause.unwrap_or_default().max(CALL_MIN)),
-                });
+                TakeStep::Wait => return Ok(Next::Wait),
+                TakeStep::Done { pause: None } if self.is_timed => return Ok(Next::Made),
+                TakeStep::Done { pause } => {
+                    return Ok(Next::Sleep(now + pause.unwrap_or_default().max(CALL_MIN)));
+                }
             }
         }
     }

@@ -1,9 +1,9 @@
 //! Writes of any bytes. Takes pages for them, a few at a time; the caller fills and releases the pages.
 //!
 //! ```text
-//!   take_pages ──▶ caller fills the pieces ──▶ release_pages ──┬─▶ all taken: take_pause
-//!       ▲                                                      └─▶ FillThenWait: outcome ──▶ handle_outcome
-//!       └────────────────────────────────────────────────────────────────────────────────────────┘
+//!   take_pages ─┬─▶ Fill: the caller fills the pieces ──▶ release_pages ──▶ take_pages
+//!               ├─▶ Wait: outcome ──▶ handle_outcome ─────────────────────▶ take_pages
+//!               └─▶ Done
 //! ```
 //!
 //! A writer releases its pages before it waits, so two writers cannot wait for each other.
@@ -29,6 +29,10 @@ pub struct BufferedWrite {
     /// The number of bytes that have pages: they are written, or the writer holds their pages.
     taken: usize,
     is_streamed: bool,
+    /// The writer waits for the next page.
+    is_waiting: bool,
+    /// The outcome of the wait, until the next [`BufferedPath::take_pages`].
+    outcome: Option<Outcome>,
     pieces: ArrayVec<WritePiece, PIECES_MAX>,
 }
 
@@ -52,11 +56,17 @@ pub struct WritePiece {
 /// The next action of a writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TakeStep {
-    /// Fill the pieces and release them; if bytes are left, take pages again.
+    /// Fill the pieces, then call [`BufferedPath::release_pages`]. If the writer waits meanwhile
+    /// ([`BufferedWrite::is_waiting`]), its I/O overlaps with the copy.
     Fill,
-    /// Fill the pieces and release them, then wait until [`BufferedPath::poll_ready`] names the waiter. Pass its
-    /// outcome to [`BufferedWrite::handle_outcome`].
-    FillThenWait,
+    /// Wait until [`BufferedPath::poll_ready`] names the waiter. Pass the outcome to
+    /// [`BufferedWrite::handle_outcome`].
+    Wait,
+    /// All bytes are in the cache.
+    Done {
+        /// The pause of the writer, which slows writers down to the speed of the device.
+        pause: Option<Duration>,
+    },
 }
 
 impl BufferedWrite {
@@ -66,7 +76,15 @@ impl BufferedWrite {
     /// [`IoError::EndOfDevice`] if the write ends past the highest offset.
     pub fn new(offset: u64, bytes: usize) -> Result<Self, IoError> {
         offset.checked_add(bytes as u64).ok_or(IoError::EndOfDevice)?;
-        Ok(Self { offset, bytes, taken: 0, is_streamed: false, pieces: ArrayVec::new() })
+        Ok(Self {
+            offset,
+            bytes,
+            taken: 0,
+            is_streamed: false,
+            is_waiting: false,
+            outcome: None,
+            pieces: ArrayVec::new(),
+        })
     }
 
     /// The pages that the writer holds.
@@ -84,31 +102,23 @@ impl BufferedWrite {
         self.is_streamed
     }
 
-    /// Whether all bytes have pages.
-    pub const fn is_all_taken(&self) -> bool {
-        self.taken == self.bytes
+    /// Whether the writer waits for the next page. [`BufferedPath::poll_ready`] may name the waiter while the writer
+    /// still fills earlier pages.
+    pub const fn is_waiting(&self) -> bool {
+        self.is_waiting
     }
 
-    /// Continues after [`TakeStep::FillThenWait`], with the outcome of the wait.
-    ///
-    /// # Errors
-    /// The page could not be read, or dirty pages that cannot be written back leave no room for it. A first part of the
-    /// bytes may have been written.
+    /// The outcome of the wait is known.
     ///
     /// # Panics
-    /// If it is the outcome of another kind of call: a bug of the caller.
-    pub fn handle_outcome(&mut self, outcome: Outcome, geometry: &Geometry) -> Result<(), IoError> {
-        match outcome {
-            Outcome::Writable(frame) => {
-                // The end may have moved. That does not concern a page that the writer already holds.
-                let (_, _, piece) = self.next_piece(&Geometry { size_bytes: u64::MAX, ..*geometry })?;
-                self.hold(WritePiece { frame, ..piece });
-                Ok(())
-            }
-            Outcome::Retry => Ok(()),
-            Outcome::Failed(error) | Outcome::Unwritable { source: error, .. } => Err(error),
-            other => unreachable!("the outcome of a write is {other:?}"),
-        }
+    /// If the writer does not wait: a bug of the caller.
+    pub fn handle_outcome(&mut self, outcome: Outcome) {
+        let earlier = self.outcome.replace(outcome);
+        assert!(self.is_waiting && earlier.is_none(), "a writer gets {outcome:?} after {earlier:?}");
+    }
+
+    const fn is_all_taken(&self) -> bool {
+        self.taken == self.bytes
     }
 
     /// The next bytes that need a page; the frame is filled in later.
@@ -140,12 +150,25 @@ impl BufferedWrite {
 }
 
 impl<F: Frames> BufferedPath<F> {
-    /// Takes pages until all bytes have pages, the writer holds the maximum number of pages, or the writer must wait
-    /// for a page.
+    /// The next action of the writer. Takes pages until all bytes have pages, the writer holds the maximum number of
+    /// pages, or the writer must wait for a page.
     ///
     /// # Errors
-    /// [`IoError::EndOfDevice`] if the next byte is past the end of the volume and no page is held.
+    /// [`IoError::EndOfDevice`] if the next byte is past the end of the volume. The page could not be read, or dirty
+    /// pages that cannot be written back leave no room for it. A first part of the bytes may have been written.
+    ///
+    /// # Panics
+    /// If the writer still holds pages, or gets the outcome of another kind of call: a bug of the caller.
     pub fn take_pages(&mut self, write: &mut BufferedWrite, waiter: u64) -> Result<TakeStep, IoError> {
+        assert!(write.pieces.is_empty(), "a writer takes pages before it releases {:?}", write.pieces);
+        if write.is_waiting {
+            let Some(outcome) = write.outcome.take() else { return Ok(TakeStep::Wait) };
+            write.is_waiting = false;
+            self.take_outcome(write, outcome)?;
+        }
+        if write.is_all_taken() && write.pieces.is_empty() {
+            return Ok(TakeStep::Done { pause: self.take_pause() });
+        }
         let (first, _) = self.geometry.locate(write.offset + write.taken as u64);
         write.is_streamed = self.cache.is_streamed(first);
         while !write.is_all_taken() && !write.pieces.is_full() {
@@ -164,7 +187,8 @@ impl<F: Frames> BufferedPath<F> {
                     if part == Part::Some {
                         self.cache.take_mark(page);
                     }
-                    return Ok(TakeStep::FillThenWait);
+                    write.is_waiting = true;
+                    return Ok(if write.pieces.is_empty() { TakeStep::Wait } else { TakeStep::Fill });
                 }
             }
         }
@@ -176,6 +200,21 @@ impl<F: Frames> BufferedPath<F> {
             pages.iter().for_each(|page| self.cache.prefetch(page));
         }
         Ok(TakeStep::Fill)
+    }
+
+    /// Continues after [`TakeStep::Wait`], with the outcome of the wait.
+    fn take_outcome(&self, write: &mut BufferedWrite, outcome: Outcome) -> Result<(), IoError> {
+        match outcome {
+            Outcome::Writable(frame) => {
+                // The end may have moved. That does not concern a page that the writer already holds.
+                let (_, _, piece) = write.next_piece(&Geometry { size_bytes: u64::MAX, ..self.geometry })?;
+                write.hold(WritePiece { frame, ..piece });
+                Ok(())
+            }
+            Outcome::Retry => Ok(()),
+            Outcome::Failed(error) | Outcome::Unwritable { source: error, .. } => Err(error),
+            other => unreachable!("the outcome of a write is {other:?}"),
+        }
     }
 
     /// Releases the filled pages of the writer; they become dirty.
@@ -191,8 +230,7 @@ impl<F: Frames> BufferedPath<F> {
         self.cache.abandon_write(frame);
     }
 
-    /// The pause of a writer after its write, which slows writers down to the speed of the device; `None` for no pause.
-    pub fn take_pause(&mut self) -> Option<Duration> {
+    fn take_pause(&mut self) -> Option<Duration> {
         (self.pause_owed >= PAUSE_MIN).then(|| std::mem::take(&mut self.pause_owed))
     }
 }

@@ -1,36 +1,32 @@
 //! Callers that write: they take pages, fill them and release them, one step at a time.
 
 use super::{Call, Stage, Task, World};
-use iopath_core::IoError;
 use iopath_core::buffered::{TakeStep, WritePiece};
 
 impl World {
     pub(super) fn take_pages(&mut self, index: usize) {
         let write = self.tasks[index].write.as_mut().expect("only writes take pages");
         match self.path.take_pages(write, index as u64) {
-            Ok(step) => self.start_copying(index, step == TakeStep::FillThenWait),
-            Err(IoError::EndOfDevice) => {
+            Ok(TakeStep::Fill) => self.start_copying(index),
+            Ok(TakeStep::Wait) => self.tasks[index].stage = Stage::Waiting,
+            Ok(TakeStep::Done { .. }) => self.tasks[index].stage = Stage::Done,
+            Err(_) => {
                 self.failed += 1;
                 self.tasks[index].stage = Stage::Done;
             }
-            Err(error) => panic!("{error} for a write"),
         }
     }
 
-    /// A writer holds pages, or holds none and waits.
-    pub(super) fn start_copying(&mut self, index: usize, then_waits: bool) {
-        let pieces = self.pieces(index);
-        if pieces.is_empty() && then_waits {
-            return;
-        }
-        for (page, piece) in &pieces {
-            assert!(!self.is_under_direct(*page), "a writer in page {page} under direct I/O");
+    /// A writer holds pages.
+    fn start_copying(&mut self, index: usize) {
+        for (page, piece) in self.pieces(index) {
+            assert!(!self.is_under_direct(page), "a writer in page {page} under direct I/O");
             if let Some(from) = piece.copy_from {
                 self.arena[piece.frame.0 as usize] = self.arena[from.0 as usize];
                 self.unpin(from);
             }
         }
-        self.tasks[index].stage = Stage::Copying { then_waits };
+        self.tasks[index].stage = Stage::Copying;
     }
 
     /// The pages that a writer holds.
@@ -42,7 +38,7 @@ impl World {
     }
 
     /// A writer has filled its pages.
-    pub(super) fn end_pages(&mut self, index: usize, then_waits: bool) {
+    pub(super) fn end_pages(&mut self, index: usize) {
         for (page, piece) in self.pieces(index) {
             self.writes += 1;
             let bytes = &mut self.arena[piece.frame.0 as usize];
@@ -60,13 +56,9 @@ impl World {
         let task = &mut self.tasks[index];
         let write = task.write.as_mut().expect("a write");
         self.path.release_pages(write, self.now);
-        task.stage = match () {
-            () if then_waits => Stage::Waiting,
-            () if write.is_all_taken() => Stage::Done,
-            () => Stage::New,
-        };
-        if let Some(outcome) = task.early.take() {
-            self.wake(index, outcome);
+        task.stage = Stage::New;
+        if write.is_waiting() {
+            self.take_pages(index);
         }
     }
 
@@ -77,6 +69,6 @@ impl World {
             }
             _ => false,
         };
-        self.tasks.iter().any(|task| matches!(task.stage, Stage::Copying { .. }) && holds(task))
+        self.tasks.iter().any(|task| task.stage == Stage::Copying && holds(task))
     }
 }

@@ -52,51 +52,51 @@ impl<B: IoBuf> CacheQueue<B> {
         let request = &self.requests[key as usize];
         let range = request.written(self.block_bytes);
         let bytes = (range.end - range.start) as usize;
-        loop {
+        let is_write = request.stage == Stage::Write;
+        while self.requests[key as usize].done < bytes {
             let request = &self.requests[key as usize];
-            let done = request.done;
             // The static `ZEROES` limits the length of a part.
-            let part = if request.stage == Stage::Write { bytes } else { bytes.min(done + ZEROES.len()) };
-            if done == bytes {
-                return Ok(true);
-            }
-            let mut write = BufferedWrite::new(range.start + done as u64, part - done)?;
+            let part = if is_write { bytes } else { bytes.min(request.done + ZEROES.len()) };
+            let first = request.done;
+            let mut write = BufferedWrite::new(range.start + first as u64, part - first)?;
             let mut state = shared.lock();
             if let Some(frame) = self.requests[key as usize].pinned.take() {
                 // The lock is held, so the page cannot be evicted before `take_pages`.
                 state.path.cache().hot().unpin(frame);
             }
-            let waiter = state.add_request(self.id(key));
-            let step = state.path.take_pages(&mut write, waiter as u64);
-            let must_wait = step == Ok(TakeStep::FillThenWait);
-            if must_wait {
-                self.waits(key, waiter, &state);
-                state.advance(clock::now());
-            } else {
-                state.remove_request(waiter);
-            }
-            drop(state);
-            step?;
-            let source = match &self.requests[key as usize].buffer {
-                Some(buffer) if self.requests[key as usize].stage == Stage::Write => {
-                    &init_of(buffer)[done..part]
+            loop {
+                let waiter = state.add_request(self.id(key));
+                let step = state.path.take_pages(&mut write, waiter as u64);
+                if write.is_waiting() {
+                    self.waits(key, waiter, &state);
+                    state.advance(clock::now());
+                } else {
+                    state.remove_request(waiter);
                 }
-                _ => &ZEROES[..part - done],
-            };
-            let written = write.pieces().last().map_or(0, |piece| piece.end);
-            shared.fill(&mut write, source);
-            let mut state = shared.lock();
-            state.release_pages(&mut write);
-            let pause = state.path.take_pause();
-            drop(state);
-            self.requests[key as usize].done += written;
-            if let Some(pause) = pause {
-                let end = clock::now() + pause;
-                self.pause_end = Some(self.pause_end.map_or(end, |other| other.max(end)));
-            }
-            if must_wait {
-                return Ok(false);
+                match step? {
+                    TakeStep::Fill => {}
+                    TakeStep::Wait => return Ok(false),
+                    TakeStep::Done { pause } => {
+                        let end = pause.map(|pause| clock::now() + pause);
+                        self.pause_end = self.pause_end.max(end);
+                        break;
+                    }
+                }
+                drop(state);
+                let source = match &self.requests[key as usize].buffer {
+                    Some(buffer) if is_write => &init_of(buffer)[first..part],
+                    _ => &ZEROES[..part - first],
+                };
+                let taken = write.pieces().last().map_or(0, |piece| piece.end);
+                shared.fill(&mut write, source);
+                state = shared.lock();
+                state.release_pages(&mut write);
+                self.requests[key as usize].done = first + taken;
+                if write.is_waiting() {
+                    return Ok(false);
+                }
             }
         }
+        Ok(true)
     }
 }
