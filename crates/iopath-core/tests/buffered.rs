@@ -223,11 +223,12 @@ fn a_read_in_flight_during_a_truncation_is_repeated_without_an_error() {
     driver.path.write_back(PageRange::ALL, 1);
     driver.advance();
     // The truncation waits for that write. Meanwhile a read of the page with the new end begins.
-    let (mut resize, step) = driver.path.begin_resize(3 * PAGE + 512, 2);
-    assert_eq!(step, ResizeStep::Wait);
+    let mut resize = driver.path.begin_resize(3 * PAGE + 512);
+    assert_eq!(driver.path.continue_resize(&mut resize, 2), Ok(ResizeStep::Wait));
     assert!(matches!(driver.begin_read(3 * PAGE, 3), ReadStep::Wait { .. }));
     let outcome = driver.wait(2);
-    assert_eq!(driver.path.handle_resize_outcome(&mut resize, outcome, 2), Ok(ResizeStep::Resize));
+    resize.handle_outcome(outcome);
+    assert_eq!(driver.path.continue_resize(&mut resize, 2), Ok(ResizeStep::Resize));
     driver.disk.device_mut().end_bytes = 3 * PAGE + 512;
     assert_eq!(driver.wait(3), Outcome::Retry, "the read meets the new end");
     driver.path.end_resize(resize, true);
@@ -242,8 +243,8 @@ fn a_canceled_resize_lets_writers_to_the_cut_page_continue() {
     driver.path.write_back(PageRange::ALL, 1);
     driver.advance();
     // The page that is cut inside is free; the page behind is being written.
-    let (resize, step) = driver.path.begin_resize(3 * PAGE + 512, 2);
-    assert_eq!(step, ResizeStep::Wait);
+    let mut resize = driver.path.begin_resize(3 * PAGE + 512);
+    assert_eq!(driver.path.continue_resize(&mut resize, 2), Ok(ResizeStep::Wait));
     driver.path.cancel_resize(resize);
     driver.write(3 * PAGE, PAGE as usize);
     assert_eq!(driver.flush(), Outcome::Done);

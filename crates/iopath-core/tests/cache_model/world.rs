@@ -380,7 +380,8 @@ impl World {
         }
         assert_eq!(task.stage, Stage::Waiting, "woken without waiting: {outcome:?}");
         if matches!(task.call, Call::Truncate(_) | Call::Grow) {
-            return self.advance_resize(index, outcome);
+            self.resize.as_mut().expect("it has begun").handle_outcome(outcome);
+            return self.continue_resize(index);
         }
         match outcome {
             Outcome::Pinned(frame) => self.read_pinned(index, frame),

@@ -199,33 +199,29 @@ impl CacheShared {
     /// Waits until the file may be resized.
     fn begin_resize(&self, size_bytes: u64) -> Result<Resize, BufferedError> {
         let mut state = self.lock();
-        let mut waiter = state.add_waiter();
-        let (mut resize, mut step) = state.path.begin_resize(size_bytes, waiter as u64);
-        while step == ResizeStep::Wait {
+        let mut resize = state.path.begin_resize(size_bytes);
+        loop {
+            let waiter = state.add_waiter();
+            let step = state.path.continue_resize(&mut resize, waiter as u64);
+            if step != Ok(ResizeStep::Wait) {
+                state.waiters.remove(waiter);
+                self.publish_size(&mut state);
+            }
             state.advance(clock::now());
-            let (locked, outcome) = match self.wait(state, waiter) {
-                Ok(ended) => ended,
+            if step? == ResizeStep::Resize {
+                return Ok(resize);
+            }
+            match self.wait(state, waiter) {
+                Ok((locked, outcome)) => {
+                    resize.handle_outcome(outcome);
+                    state = locked;
+                }
                 Err(error) => {
                     self.lock().path.cancel_resize(resize);
                     return Err(error);
                 }
-            };
-            state = locked;
-            waiter = state.add_waiter();
-            match state.path.handle_resize_outcome(&mut resize, outcome, waiter as u64) {
-                Ok(next) => step = next,
-                Err(error) => {
-                    state.waiters.remove(waiter);
-                    state.path.cancel_resize(resize);
-                    state.advance(clock::now());
-                    return Err(error.into());
-                }
             }
         }
-        state.waiters.remove(waiter);
-        self.publish_size(&mut state);
-        state.advance(clock::now());
-        Ok(resize)
     }
 
     fn end_resize(&self, resize: Resize, is_resized: bool) {

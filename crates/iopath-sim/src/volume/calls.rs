@@ -217,7 +217,7 @@ impl Volume {
                 }
                 None => return self.submit(index, queue, Op::Flush, None, now),
             },
-            Kind::Resize { .. } => self.start_resize(index, now),
+            Kind::Resize { .. } => self.continue_resize(index, now),
             Kind::WriteBack => {
                 let Call { offset, bytes, .. } = *self.call(index);
                 let range = PageRange::touched_by(offset, bytes, PAGE as u32);
@@ -352,21 +352,24 @@ impl Volume {
     pub(super) fn wake(&mut self, index: usize, outcome: Outcome, now: Instant) {
         let call = self.calls[index].as_mut().expect("rule 8: a call that has ended is woken");
         call.starvation = None;
-        if let Kind::Write { write, .. } = &mut call.kind {
-            write.handle_outcome(outcome);
-            if matches!(call.stage, Stage::Waiting) {
-                call.stage = Stage::Ready;
-            }
-            return;
+        match &mut call.kind {
+            Kind::Write { write, .. } => write.handle_outcome(outcome),
+            Kind::Resize { resize: Some(resize), .. } => resize.handle_outcome(outcome),
+            _ => return self.end_wait(index, outcome, now),
         }
+        // A writer that still fills pages continues later.
+        if matches!(call.stage, Stage::Waiting) {
+            call.stage = Stage::Ready;
+        }
+    }
+
+    fn end_wait(&mut self, index: usize, outcome: Outcome, now: Instant) {
+        let call = self.call(index);
         match call.stage {
             Stage::Forcing(mark) => {
                 let known = self.path.as_ref().and_then(|path| path.forced(mark));
                 let result = known.expect("rule 1: a forced write is woken without a result");
                 return self.end(index, result, now);
-            }
-            Stage::Waiting if matches!(call.kind, Kind::Resize { .. }) => {
-                return self.wake_resize(index, outcome, now);
             }
             Stage::Waiting => {}
             ref stage => panic!("rule 8: call {index} is woken in stage {stage:?}: {outcome:?}"),

@@ -3,7 +3,6 @@
 //! the volumes of the crate `iopath` do it.
 
 use iopath_core::buffered::ResizeStep;
-use iopath_core::cache::Outcome;
 use iopath_core::{BlockDevice, Instant, IoError, Tag};
 
 use super::Volume;
@@ -49,31 +48,19 @@ impl Volume {
         self.calls.iter().flatten().any(|call| matches!(call.kind, Kind::Resize { .. }))
     }
 
-    /// A resize is ready: the page cache goes first.
-    pub(super) fn start_resize(&mut self, index: usize, now: Instant) {
+    /// A resize is ready, or continues after a wait: the page cache goes first.
+    pub(super) fn continue_resize(&mut self, index: usize, now: Instant) {
         let Kind::Resize { size_bytes, .. } = self.call(index).kind else { unreachable!("a resize") };
-        if size_bytes < self.size_bytes {
+        if size_bytes < self.size_bytes && !self.call(index).is_begun {
             // The bytes past the new end may be any until the truncation has ended.
             self.begin_model_write(index);
         }
         let Some(path) = &mut self.path else { return self.resize_file(index, now) };
-        let (begun, step) = path.begin_resize(size_bytes, index as u64);
-        let call = self.call(index);
-        let Kind::Resize { resize, .. } = &mut call.kind else { unreachable!("a resize") };
-        *resize = Some(begun);
-        call.stage = Stage::Waiting;
-        if step == ResizeStep::Resize {
-            self.resize_file(index, now);
-        }
-    }
-
-    /// The page cache has an outcome for a resize that waits.
-    pub(super) fn wake_resize(&mut self, index: usize, outcome: Outcome, now: Instant) {
         let call = self.calls[index].as_mut().expect("in progress");
-        let Kind::Resize { resize: Some(resize), .. } = &mut call.kind else { unreachable!("a resize") };
-        let path = self.path.as_mut().expect("of a page cache");
-        match path.handle_resize_outcome(resize, outcome, index as u64) {
-            Ok(ResizeStep::Wait) => {}
+        let Kind::Resize { resize, .. } = &mut call.kind else { unreachable!("a resize") };
+        let resize = resize.get_or_insert_with(|| path.begin_resize(size_bytes));
+        match path.continue_resize(resize, index as u64) {
+            Ok(ResizeStep::Wait) => call.stage = Stage::Waiting,
             Ok(ResizeStep::Resize) => self.resize_file(index, now),
             Err(error) => self.end(index, Err(error), now),
         }

@@ -2,8 +2,8 @@
 //! flight consistent with the file.
 //!
 //! ```text
-//!   begin_resize ─▶ page of the lower end: written back, writers wait ─▶ pages past the new end: dropped
-//!                ─▶ the end moves down ─▶ Resize: the caller resizes the file ─▶ end_resize: the end moves up
+//!   continue_resize ─▶ page of the lower end: written back, writers wait ─▶ pages past the new end: dropped
+//!                   ─▶ the end moves down ─▶ Resize: the caller resizes the file ─▶ end_resize: the end moves up
 //! ```
 //!
 //! The *lower end* is the lower of the two ends, old and new. No read is submitted past the end of the file: the end of
@@ -24,13 +24,17 @@ pub struct Resize {
     cut_page: Option<DirectTag>,
     /// The pages past the new end.
     past_end: Option<DirectTag>,
+    /// The lower end is inside a page, which is still to be written back.
+    needs_cut: bool,
+    is_waiting: bool,
+    /// The outcome of the wait, until the next [`BufferedPath::continue_resize`].
+    outcome: Option<Outcome>,
 }
 
 /// The next action of the caller of a resize.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResizeStep {
-    /// Wait until [`BufferedPath::poll_ready`] names the waiter, then pass its outcome to
-    /// [`BufferedPath::handle_resize_outcome`].
+    /// Wait until [`BufferedPath::poll_ready`] names the waiter. Pass the outcome to [`Resize::handle_outcome`].
     Wait,
     /// Set the capacity of the queue to [`Geometry::sectors`](super::Geometry::sectors), resize the file, then call
     /// [`BufferedPath::end_resize`].
@@ -38,44 +42,54 @@ pub enum ResizeStep {
 }
 
 impl<F: Frames> BufferedPath<F> {
-    /// Begins to move the end of the volume to `size_bytes`. Drops dirty pages past that end.
-    pub fn begin_resize(&mut self, size_bytes: u64, waiter: u64) -> (Resize, ResizeStep) {
+    /// A move of the end of the volume to `size_bytes`. Drops dirty pages past that end.
+    pub const fn begin_resize(&self, size_bytes: u64) -> Resize {
         let old_bytes = self.geometry.size_bytes;
-        let mut resize = Resize { size_bytes, old_bytes, cut_page: None, past_end: None };
-        let kept_bytes = size_bytes.min(old_bytes);
-        if !kept_bytes.is_multiple_of(u64::from(self.geometry.page_bytes)) {
-            match self.begin_direct(Op::WriteZeroes, kept_bytes, 1, 1, waiter) {
-                DirectStep::Go(tag) => resize.cut_page = Some(tag),
-                DirectStep::Wait => return (resize, ResizeStep::Wait),
-            }
-        }
-        let step = self.drop_past_end(&mut resize, waiter);
-        (resize, step)
+        let kept_bytes = if size_bytes < old_bytes { size_bytes } else { old_bytes };
+        let needs_cut = !kept_bytes.is_multiple_of(self.geometry.page_bytes as u64);
+        let (cut_page, past_end, is_waiting, outcome) = (None, None, false, None);
+        Resize { size_bytes, old_bytes, cut_page, past_end, needs_cut, is_waiting, outcome }
     }
 
-    /// Continues after [`ResizeStep::Wait`], with the outcome of the wait.
+    /// The next action of the caller.
     ///
     /// # Errors
     /// The page that contains the lower end could not be written back. The resize has ended without a change.
     ///
     /// # Panics
-    /// If it is the outcome of another kind of call: a bug of the caller.
-    pub fn handle_resize_outcome(
-        &mut self,
-        resize: &mut Resize,
-        outcome: Outcome,
-        waiter: u64,
-    ) -> Result<ResizeStep, IoError> {
-        let is_for_cut_page = resize.cut_page.is_none() && !self.is_page_end(resize.kept_bytes());
-        match outcome {
-            Outcome::Direct(tag) if is_for_cut_page => {
-                resize.cut_page = Some(tag);
-                Ok(self.drop_past_end(resize, waiter))
+    /// If the resize gets the outcome of another kind of call: a bug of the caller.
+    pub fn continue_resize(&mut self, resize: &mut Resize, waiter: u64) -> Result<ResizeStep, IoError> {
+        if resize.is_waiting {
+            let Some(outcome) = resize.outcome.take() else { return Ok(ResizeStep::Wait) };
+            resize.is_waiting = false;
+            match outcome {
+                Outcome::Direct(tag) => resize.hold(tag),
+                Outcome::Failed(error) => {
+                    self.release_cut_page(resize);
+                    return Err(error);
+                }
+                other => unreachable!("the outcome of a resize is {other:?}"),
             }
-            Outcome::Direct(tag) => Ok(self.go(resize, tag)),
-            Outcome::Failed(error) => Err(error),
-            other => unreachable!("the outcome of a resize is {other:?}"),
         }
+        while resize.past_end.is_none() {
+            let step = if resize.needs_cut {
+                self.begin_direct(Op::WriteZeroes, resize.size_bytes.min(resize.old_bytes), 1, 1, waiter)
+            } else {
+                let end = Page(resize.size_bytes.div_ceil(u64::from(self.geometry.page_bytes)));
+                self.cache.begin_truncate(end, waiter)
+            };
+            match step {
+                DirectStep::Go(tag) => resize.hold(tag),
+                DirectStep::Wait => {
+                    resize.is_waiting = true;
+                    return Ok(ResizeStep::Wait);
+                }
+            }
+        }
+        if resize.is_cut() {
+            self.set_size(resize.size_bytes);
+        }
+        Ok(ResizeStep::Resize)
     }
 
     /// Ends a resize. `is_resized` states whether the caller has resized the file. Set the capacity of the queue again
@@ -90,7 +104,7 @@ impl<F: Frames> BufferedPath<F> {
     #[expect(clippy::needless_pass_by_value, reason = "the resize ends here")]
     pub fn end_resize(&mut self, resize: Resize, is_resized: bool) {
         let is_cut = resize.is_cut();
-        let Resize { size_bytes, old_bytes, cut_page, past_end } = resize;
+        let Resize { size_bytes, old_bytes, cut_page, past_end, .. } = resize;
         let past_end = past_end.expect("a resize ends before it may begin");
         if !is_resized && is_cut {
             self.cache.fail_truncate(past_end, IoError::Os(IoError::Media.errno()));
@@ -114,12 +128,9 @@ impl<F: Frames> BufferedPath<F> {
     ///
     /// # Panics
     /// If the file may be resized already: a bug of the caller.
-    #[expect(clippy::needless_pass_by_value, reason = "the resize ends here")]
-    pub fn cancel_resize(&mut self, resize: Resize) {
+    pub fn cancel_resize(&mut self, mut resize: Resize) {
         assert!(resize.past_end.is_none(), "a resize is canceled after its wait");
-        if let Some(cut_page) = resize.cut_page {
-            self.cache.end_direct(cut_page);
-        }
+        self.release_cut_page(&mut resize);
     }
 
     /// Moves the end of the volume to `size_bytes`, unless it is there already or higher. The file must have that
@@ -131,24 +142,10 @@ impl<F: Frames> BufferedPath<F> {
         }
     }
 
-    fn drop_past_end(&mut self, resize: &mut Resize, waiter: u64) -> ResizeStep {
-        let end = Page(resize.size_bytes.div_ceil(u64::from(self.geometry.page_bytes)));
-        match self.cache.begin_truncate(end, waiter) {
-            DirectStep::Go(tag) => self.go(resize, tag),
-            DirectStep::Wait => ResizeStep::Wait,
+    fn release_cut_page(&mut self, resize: &mut Resize) {
+        if let Some(cut_page) = resize.cut_page.take() {
+            self.cache.end_direct(cut_page);
         }
-    }
-
-    fn go(&mut self, resize: &mut Resize, tag: DirectTag) -> ResizeStep {
-        resize.past_end = Some(tag);
-        if resize.is_cut() {
-            self.set_size(resize.size_bytes);
-        }
-        ResizeStep::Resize
-    }
-
-    const fn is_page_end(&self, bytes: u64) -> bool {
-        bytes.is_multiple_of(self.geometry.page_bytes as u64)
     }
 
     fn set_size(&mut self, size_bytes: u64) {
@@ -167,7 +164,18 @@ impl Resize {
         self.size_bytes < self.old_bytes
     }
 
-    const fn kept_bytes(&self) -> u64 {
-        if self.is_cut() { self.size_bytes } else { self.old_bytes }
+    /// The outcome of the wait is known.
+    ///
+    /// # Panics
+    /// If the resize does not wait: a bug of the caller.
+    pub fn handle_outcome(&mut self, outcome: Outcome) {
+        let earlier = self.outcome.replace(outcome);
+        assert!(self.is_waiting && earlier.is_none(), "a resize gets {outcome:?} after {earlier:?}");
+    }
+
+    const fn hold(&mut self, tag: DirectTag) {
+        let place = if self.needs_cut { &mut self.cut_page } else { &mut self.past_end };
+        *place = Some(tag);
+        self.needs_cut = false;
     }
 }

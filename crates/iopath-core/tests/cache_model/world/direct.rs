@@ -4,7 +4,7 @@
 use super::contents::HalfNumber;
 use super::{Call, PAGE_BYTES, Stage, Task, World};
 use iopath_core::buffered::ResizeStep;
-use iopath_core::cache::{DirectStep, DirectTag, Forced, Outcome};
+use iopath_core::cache::{DirectStep, DirectTag, Forced};
 use iopath_core::{Op, Page, PageRange};
 use std::ops::Range;
 
@@ -93,16 +93,13 @@ impl World {
             self.contents.begin_cut(halves.clone());
             self.forget_owed(halves);
         }
-        let (resize, step) = self.path.begin_resize(size_bytes, index as u64);
-        self.resize = Some(resize);
-        if step == ResizeStep::Resize {
-            self.start_direct(index, None);
-        }
+        self.resize = Some(self.path.begin_resize(size_bytes));
+        self.continue_resize(index);
     }
 
-    pub(super) fn advance_resize(&mut self, index: usize, outcome: Outcome) {
+    pub(super) fn continue_resize(&mut self, index: usize) {
         let resize = self.resize.as_mut().expect("it has begun");
-        let step = self.path.handle_resize_outcome(resize, outcome, index as u64);
+        let step = self.path.continue_resize(resize, index as u64);
         if step.expect("a page that cannot be written is truncated") == ResizeStep::Resize {
             self.start_direct(index, None);
         }
