@@ -22,6 +22,7 @@
 //! [`BufferedPath::poll_ready`] returns the [`Outcome`](super::cache::Outcome) of the waiter.
 
 mod advice;
+mod clear;
 mod direct;
 mod geometry;
 mod in_flight;
@@ -41,6 +42,7 @@ use in_flight::{InFlight, Queued};
 use std::collections::VecDeque;
 
 pub use advice::Advice;
+pub use clear::ClearParts;
 pub use geometry::Geometry;
 pub use in_flight::{PageBio, Step};
 pub use inline_read::InlineRead;

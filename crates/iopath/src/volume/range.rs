@@ -4,6 +4,7 @@ use super::Volume;
 use super::holes::data_ranges;
 use crate::error::{ErrorKind, Result};
 use crate::source::Backing;
+use iopath_core::buffered::ClearParts;
 use iopath_core::{Extent, IoError, Op};
 use iopath_os::io_error_of;
 use iopath_os::target::Kind;
@@ -155,18 +156,16 @@ impl Volume {
         }
         self.check_writable(op, offset, bytes)?;
         self.check_within(op, offset, bytes)?;
-        let block = u64::from(self.facts().block_bytes);
-        let end = offset + bytes;
-        let first = offset.next_multiple_of(block).min(end);
-        let last = (end / block * block).max(first);
-        self.zero(offset..first)?;
-        let whole = Extent::from_bytes(first, last - first).unwrap_or_default();
-        if !whole.is_empty() {
+        let ClearParts { head, blocks, tail } =
+            ClearParts::new(offset, bytes, self.facts().block_bytes.into());
+        self.zero(head)?;
+        if !blocks.is_empty() {
             // Prevents a bounced write of a part of a block from restoring the rest of the block.
-            let _locked = self.bounce().map(|bounce| self.lock_blocks(bounce, first, last - first));
-            self.command(op, whole)?;
+            let _locked =
+                self.bounce().map(|bounce| self.lock_blocks(bounce, blocks.offset(), blocks.bytes()));
+            self.command(op, blocks)?;
         }
-        self.zero(last..end)
+        self.zero(tail)
     }
 
     /// Writes zeroes to a range shorter than a block.

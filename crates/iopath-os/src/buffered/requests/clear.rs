@@ -4,7 +4,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use iopath_core::{Extent, Op};
+use iopath_core::Op;
+use iopath_core::buffered::ClearParts;
 
 use super::CacheQueue;
 use super::request::{Request, Stage};
@@ -16,14 +17,13 @@ impl<B: IoBuf> CacheQueue<B> {
     pub(super) fn begin_clear(&mut self, key: u32) {
         let shared = Arc::clone(&self.shared);
         let request = &self.requests[key as usize];
-        let blocks = request.whole_blocks(self.block_bytes);
-        let extent = Extent::from_bytes(blocks.start, blocks.end - blocks.start).unwrap_or_default();
-        if extent.is_empty() {
+        let ClearParts { blocks, .. } = request.parts(self.block_bytes);
+        if blocks.is_empty() {
             self.end_stage(key);
             return;
         }
         let mut state = shared.lock();
-        state.begin_command(self.id(key), request.op, extent, request.unit_bytes);
+        state.begin_command(self.id(key), request.op, blocks, request.unit_bytes);
         state.poll(clock::now());
         self.collect(&mut state);
     }
@@ -48,19 +48,14 @@ impl<B: IoBuf> CacheQueue<B> {
 impl<B: IoBuf> Request<B> {
     /// The bytes that the current stage writes into the cache.
     pub(super) fn written(&self, block_bytes: u64) -> Range<u64> {
-        let (start, end) = (self.offset, self.offset + self.bytes);
-        let blocks = self.whole_blocks(block_bytes);
         match self.stage {
-            Stage::ZeroHead => start..blocks.start,
-            Stage::ZeroTail => blocks.end..end,
-            _ => start..end,
+            Stage::ZeroHead => self.parts(block_bytes).head,
+            Stage::ZeroTail => self.parts(block_bytes).tail,
+            _ => self.offset..self.offset + self.bytes,
         }
     }
 
-    /// The whole blocks of the range; an empty range inside it if there are none.
-    fn whole_blocks(&self, block_bytes: u64) -> Range<u64> {
-        let end = self.offset + self.bytes;
-        let first = self.offset.next_multiple_of(block_bytes).min(end);
-        first..(end / block_bytes * block_bytes).max(first)
+    fn parts(&self, block_bytes: u64) -> ClearParts {
+        ClearParts::new(self.offset, self.bytes, block_bytes)
     }
 }
