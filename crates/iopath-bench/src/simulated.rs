@@ -35,8 +35,8 @@ mod watched;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use iopath_core::BlockDevice;
 use iopath_core::elevator::ElevatorSpec;
+use iopath_core::{BlockDevice, QueueConfig};
 use iopath_model::{Host, ModelDevice, Staged, Threads};
 use iopath_os::system_error;
 use rand_xoshiro::rand_core::RngCore;
@@ -55,7 +55,7 @@ use iopath_report::random;
 use jobs::SimError;
 use modelled::ModelledVolumes;
 pub use modelled::Timeline;
-use queues::{QueuePerJob, SHARED_BIOS_MAX, SharedQueue};
+use queues::{QueuePerJob, SharedQueue};
 pub use span::Span;
 use system::System;
 pub use unplug::Unplug;
@@ -203,7 +203,7 @@ fn system_on<D: BlockDevice<Memory = Span> + 'static>(
     if elevator.name() == "none" && jobs > 1 {
         return Box::new(Direct::new(QueuePerJob::new(device, jobs, depth), None, threads));
     }
-    let bios_max = jobs.saturating_mul(depth).min(SHARED_BIOS_MAX);
+    let bios_max = jobs.saturating_mul(depth).min(QueueConfig::SHARED_BIOS_MAX);
     let queue = SharedQueue::new(device, bios_max, None, device_depth, elevator);
     Box::new(Direct::new(queue, None, threads))
 }

@@ -16,9 +16,6 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 /// A device that threads share.
 pub(crate) type SharedDevice = dyn RealDevice + Send;
 
-/// The maximum number of bios in the shared queue. Further bios wait in the rings of their clients.
-const BIOS_MAX: u32 = 4096;
-
 /// Opens devices on the source of a volume.
 pub(crate) trait Devices {
     /// The elevator, and the queue that threads share.
@@ -191,8 +188,8 @@ impl Shared {
         }
         let Opened { queue: device, engine, fallback } = devices.open_shared(self.device_depth, None)?;
         let config = QueueConfig {
-            bios_max: BIOS_MAX,
-            requests_max: BIOS_MAX,
+            bios_max: QueueConfig::SHARED_BIOS_MAX,
+            requests_max: QueueConfig::SHARED_BIOS_MAX,
             depth: self.device_depth,
             ..QueueConfig::default()
         };

@@ -34,9 +34,6 @@ const MEMORY: &str = "memory";
 /// The engine of a remote export.
 const REMOTE: &str = "remote";
 
-/// Requests that a queue keeps plugged, so that later requests can merge with them; as in Linux.
-pub(crate) const PLUG_REQUESTS: u32 = 32;
-
 /// The maximum number of buffers of a vectored read or write that are in flight together.
 const VECTORED_MAX: u32 = 32;
 
@@ -175,7 +172,8 @@ impl Source {
 
     /// A memory disk: its alignment is configured, and it needs no check for data of other programs.
     pub(crate) fn memory(disk: &MemoryDisk, options: &Options) -> Result<(Self, Target), OpenError> {
-        let tuning = Tuning::new(options.elevator.parse()?, options.device_depth.unwrap_or(DEVICE_DEPTH));
+        let tuning =
+            Tuning::new(options.elevator.parse()?, options.device_depth.unwrap_or(QueueConfig::DEVICE_DEPTH));
         let mut limits = disk.limits();
         if let Some(timing) = &options.timing {
             limits = timing.limits_on(&limits);
@@ -198,7 +196,8 @@ impl Source {
         if facts.is_read_only && options.write {
             return Err(OpenError::ReadOnlyExport { server: remote.name().to_owned() });
         }
-        let tuning = Tuning::new(options.elevator.parse()?, options.device_depth.unwrap_or(DEVICE_DEPTH));
+        let tuning =
+            Tuning::new(options.elevator.parse()?, options.device_depth.unwrap_or(QueueConfig::DEVICE_DEPTH));
         let mut limits = facts.limits.clone();
         let block = u64::from(limits.logical_block_bytes);
         let request_bytes_max = options.request_bytes_max.unwrap_or(REQUEST_BYTES);
@@ -250,7 +249,7 @@ impl Source {
         // A stripe is a device even if its members are files: its size is a multiple of a block.
         let size_bytes = limits.capacity * SECTOR_BYTES;
         let target = Target { path, size_bytes, kind: Kind::BlockDevice, ..first };
-        let device_depth = DEVICE_DEPTH.saturating_mul(parts.len() as u32);
+        let device_depth = QueueConfig::DEVICE_DEPTH.saturating_mul(parts.len() as u32);
         let tuning = Tuning::new(options.elevator.parse()?, options.device_depth.unwrap_or(device_depth));
         let options = options.clone();
         let backing = Backing::Stripe(Members { parts, config });
@@ -320,13 +319,7 @@ impl Source {
         let rings = self.options.context.as_ref().map(|context| context.rings().clone());
         let engine = EngineConfig { rings, ..engine_config(depth, Some(pool.clone())) };
         let On { device, engine, fallback } = self.shared_device(&self.backing, &engine)?;
-        let config = QueueConfig {
-            bios_max,
-            requests_max: bios_max.max(depth),
-            depth,
-            plug_requests_max: PLUG_REQUESTS,
-            elevator: self.tuning.wanted().0.elevator,
-        };
+        let config = QueueConfig::of_cache(bios_max, depth, self.tuning.wanted().0.elevator);
         Ok(Opened { queue: Runner::new(device, &config), engine, fallback })
     }
 
@@ -423,16 +416,14 @@ impl Devices for Source {
     }
 }
 
-/// The default of the requests in flight at the device of a shared queue.
-const DEVICE_DEPTH: u32 = 32;
-
 /// The upper limit for the depth from sysfs.
 const DEVICE_DEPTH_MAX: u32 = 1024;
 
 /// The queue depth of the disk: further requests wait in the elevator, not in the kernel.
 fn device_depth(target: &Target) -> u32 {
     let disk = target.backing.disk();
-    let depth = disk.and_then(|disk| disk.queue_depth.or(disk.nr_requests)).unwrap_or(DEVICE_DEPTH);
+    let depth =
+        disk.and_then(|disk| disk.queue_depth.or(disk.nr_requests)).unwrap_or(QueueConfig::DEVICE_DEPTH);
     depth.clamp(1, DEVICE_DEPTH_MAX)
 }
 

@@ -30,25 +30,16 @@ pub static ROW: PathRow = PathRow {
     open,
 };
 
-/// Default of the requests in flight at the device of a shared queue.
-const DEVICE_DEPTH: u32 = 32;
-
-/// Requests that a job plugs.
-const PLUG: u32 = 32;
-
-/// Maximum bios in the shared queue; further bios wait in the rings of their jobs.
-const SHARED_BIOS_MAX: u32 = 4096;
-
 /// A queue for each job, or one for all if there is an elevator.
 #[expect(clippy::unnecessary_wraps, reason = "the signature of every row")]
 fn open(spec: &OpenSpec) -> Result<Box<dyn IoPath>, BenchError> {
     let elevator = spec.elevator.cloned().unwrap_or_default();
     let capacity = spec.size_bytes.div_ceil(SECTOR_BYTES);
-    let depth = spec.device_depth.unwrap_or(DEVICE_DEPTH);
+    let depth = spec.device_depth.unwrap_or(QueueConfig::DEVICE_DEPTH);
     let shared = (elevator.name() != "none").then(|| {
         let limits =
             Limits { depth_max: depth, discard_bytes_max: u64::MAX >> 1, ..Limits::with_capacity(capacity) };
-        let (bios_max, requests_max) = (SHARED_BIOS_MAX, SHARED_BIOS_MAX);
+        let (bios_max, requests_max) = (QueueConfig::SHARED_BIOS_MAX, QueueConfig::SHARED_BIOS_MAX);
         let config = QueueConfig { bios_max, requests_max, depth, elevator, ..QueueConfig::default() };
         SharedQueue::new(Box::new(Null::new(limits)), &config)
     });
@@ -80,7 +71,7 @@ impl IoPath for NullPath {
     fn connect(&self, job: &JobSpec) -> Result<Box<dyn Connection>, BenchError> {
         let JobSpec { depth, block_bytes, .. } = *job;
         let mut queue = match &self.shared {
-            Some(shared) => ThreadQueue::Shared(shared.client(depth, PLUG)),
+            Some(shared) => ThreadQueue::Shared(shared.client(depth, QueueConfig::PLUG_REQUESTS)),
             None => ThreadQueue::Own(self.own(depth)),
         };
         // Each queue has one log.

@@ -37,12 +37,6 @@ use crate::job::tally::JobResult;
 use crate::steady_detector::Count;
 use call::{Call, Caller, Next};
 
-/// The maximum number of bios between cache and device, as in a volume.
-const BIOS_MAX: u32 = 1024;
-
-/// The default device depth, as in a volume.
-const DEVICE_DEPTH: u32 = 32;
-
 /// The jobs of one repetition, their page cache and the device.
 #[derive(Debug)]
 pub(super) struct Buffered<D: BlockDevice> {
@@ -307,13 +301,10 @@ pub(super) fn page_io<D: BlockDevice<Memory = Span>>(
         writes_last_block: true,
     };
     let config = CacheConfig::for_device(cache_bytes, page_bytes, &limits);
-    let depth = device_depth.unwrap_or(DEVICE_DEPTH).min(limits.depth_max);
+    let depth = device_depth.unwrap_or(QueueConfig::DEVICE_DEPTH).min(limits.depth_max);
     let queue = QueueConfig {
-        bios_max: BIOS_MAX,
-        requests_max: BIOS_MAX.max(depth),
-        depth,
         plug_requests_max: unplug.plug_requests_max(),
-        elevator: elevator.clone(),
+        ..QueueConfig::of_cache(QueueConfig::CACHE_BIOS_MAX, depth, elevator.clone())
     };
     PageIo {
         path: BufferedPath::new(config, readahead, geometry, FrameSpans { page_bytes }),

@@ -12,12 +12,6 @@ use super::ports::{Hub, Port};
 use super::span::Span;
 use crate::counters::DiskCounters;
 
-/// The maximum number of bios in a shared queue, as in a volume; further bios wait in their jobs.
-pub const SHARED_BIOS_MAX: u32 = 4096;
-
-/// The maximum number of plugged requests, as in a volume.
-pub(super) const PLUG_REQUESTS: u32 = 32;
-
 /// The queues between the jobs and the device.
 pub trait Queues {
     /// Moves completions from the device to the queues.
@@ -63,9 +57,9 @@ impl<D: BlockDevice<Memory = Span>> SharedQueue<D> {
         let depth = device_depth.unwrap_or(u32::MAX).min(device.limits().depth_max);
         let config = QueueConfig {
             bios_max,
-            requests_max: requests_max.unwrap_or(bios_max.max(depth.min(SHARED_BIOS_MAX))),
+            requests_max: requests_max.unwrap_or(bios_max.max(depth.min(QueueConfig::SHARED_BIOS_MAX))),
             depth,
-            plug_requests_max: PLUG_REQUESTS,
+            plug_requests_max: QueueConfig::PLUG_REQUESTS,
             elevator: elevator.clone(),
         };
         Self { queue: QueuedDevice::new(Counted::new(device), &config) }
@@ -128,7 +122,7 @@ impl<D: BlockDevice<Memory = Span>> QueuePerJob<D> {
             bios_max: depth,
             requests_max: depth,
             depth,
-            plug_requests_max: PLUG_REQUESTS,
+            plug_requests_max: QueueConfig::PLUG_REQUESTS,
             elevator: ElevatorSpec::default(),
         };
         let (hub, ports) = Hub::new(Counted::new(device), jobs);

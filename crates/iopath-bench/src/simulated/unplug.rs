@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use iopath_core::{BlockDevice, Instant, QueuedDevice};
-
-use super::queues::PLUG_REQUESTS;
+use iopath_core::{BlockDevice, Instant, QueueConfig, QueuedDevice};
 
 /// The condition to start plugged requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -29,7 +27,7 @@ impl Unplug {
     /// The number of plugged requests at which the queue unplugs itself.
     pub(super) const fn plug_requests_max(self) -> u32 {
         match self {
-            Self::AtOnce => PLUG_REQUESTS,
+            Self::AtOnce => QueueConfig::PLUG_REQUESTS,
             Self::WaitOrTimer { .. } => Self::KERNEL_REQUESTS,
         }
     }
@@ -94,7 +92,7 @@ impl Unplugger {
 #[cfg(test)]
 mod tests {
     use iopath_core::elevator::ElevatorSpec;
-    use iopath_core::{Bio, Extent, QueueConfig, Sector};
+    use iopath_core::{Bio, Extent, Sector};
     use iopath_model::{Model, ModelDevice};
 
     use super::super::span::Span;

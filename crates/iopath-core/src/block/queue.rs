@@ -49,6 +49,25 @@ pub struct QueueConfig {
 impl QueueConfig {
     /// The maximum of `bios_max` and `requests_max`; greater values are clamped to it.
     pub const SLOTS_MAX: u32 = 1 << 22;
+
+    /// Requests that a queue keeps plugged, so that later requests can merge with them; as in Linux.
+    pub const PLUG_REQUESTS: u32 = 32;
+
+    /// The maximum number of bios in a queue that threads share. Further bios wait with their callers.
+    pub const SHARED_BIOS_MAX: u32 = 4096;
+
+    /// The maximum number of bios between a page cache and its device. A run of pages that is not contiguous in memory
+    /// counts once per piece.
+    pub const CACHE_BIOS_MAX: u32 = 1024;
+
+    /// The default of the requests in flight at the device of a queue with many callers.
+    pub const DEVICE_DEPTH: u32 = 32;
+
+    /// A queue of `bios_max` bios between a page cache and its device.
+    pub fn of_cache(bios_max: u32, depth: u32, elevator: ElevatorSpec) -> Self {
+        let (requests_max, plug_requests_max) = (bios_max.max(depth), Self::PLUG_REQUESTS);
+        Self { bios_max, requests_max, depth, plug_requests_max, elevator }
+    }
 }
 
 impl Default for QueueConfig {
@@ -57,7 +76,7 @@ impl Default for QueueConfig {
             bios_max: 1024,
             requests_max: 256,
             depth: 64,
-            plug_requests_max: 32,
+            plug_requests_max: Self::PLUG_REQUESTS,
             elevator: ElevatorSpec::default(),
         }
     }

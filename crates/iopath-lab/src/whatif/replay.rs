@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use iopath_core::{Bio, BioDone, Extent, Instant, SECTOR_BYTES, Sector, Stream, SubmitError};
+use iopath_core::{Bio, BioDone, Extent, Instant, QueueConfig, SECTOR_BYTES, Sector, Stream, SubmitError};
 use iopath_model::event_loop::{End, LoopError, Process, earlier, run};
 use iopath_model::{Model, ModelDevice, VirtualClock};
 use iopath_report::random::of_target;
@@ -23,7 +23,7 @@ use super::source::{Closed, Open, Source};
 use super::tally::Tally;
 use super::trace::{Input, Trace};
 use crate::recorded_times::Stretch;
-use iopath_bench::simulated::queues::{QueuePerJob, Queues, SHARED_BIOS_MAX, SharedQueue};
+use iopath_bench::simulated::queues::{QueuePerJob, Queues, SharedQueue};
 use iopath_bench::simulated::{Span, model_seed};
 
 mod cached;
@@ -103,7 +103,7 @@ impl Run<'_> {
             let queues = QueuePerJob::new(device, streams.max(1) as u32, QUEUE_BIOS_MAX);
             self.timed(trace, queues, gauge, stop)
         } else {
-            let queue = SharedQueue::new(device, SHARED_BIOS_MAX, None, *depth, elevator);
+            let queue = SharedQueue::new(device, QueueConfig::SHARED_BIOS_MAX, None, *depth, elevator);
             self.timed(trace, queue, gauge, stop)
         }
     }

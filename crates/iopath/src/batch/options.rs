@@ -1,7 +1,6 @@
 //! The options of a batch. Plain data.
 
-use crate::source::PLUG_REQUESTS;
-use iopath_core::{Priority, Stream};
+use iopath_core::{Priority, QueueConfig, Stream};
 use iopath_os::{BufferPool, NoMemory};
 
 /// The options of a [`Batch`](crate::Batch).
@@ -25,7 +24,7 @@ impl BatchOptions {
             io_depth,
             buffer_bytes,
             gather: 1,
-            plug: PLUG_REQUESTS,
+            plug: QueueConfig::PLUG_REQUESTS,
             stream: Stream(0),
             priority: Priority::BestEffort,
             buffered: None,

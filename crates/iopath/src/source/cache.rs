@@ -5,6 +5,7 @@ use crate::context::{Life, Member};
 use crate::error::OpenError;
 use crate::facts::Facts;
 use crate::options::{Options, Readahead};
+use iopath_core::QueueConfig;
 use iopath_core::cache::CacheConfig;
 use iopath_core::readahead::ReadaheadConfig;
 use iopath_os::target::{FileId, Kind, Target};
@@ -21,11 +22,7 @@ const PAGE_BYTES_MAX: u32 = 64 << 10;
 /// The minimum number of pages: some are at the device, others in use by readers and writers.
 const PAGES_MIN: u64 = 16;
 
-/// The maximum number of runs of pages in flight between cache and device. A run that is not contiguous in memory
-/// counts once per piece.
-const BIOS_MAX: u32 = 1024;
-
-/// The same for a cache in a context, of which there may be thousands.
+/// [`QueueConfig::CACHE_BIOS_MAX`] for a cache in a context, of which there may be thousands.
 const BIOS_MAX_IN_CONTEXT: u32 = 128;
 
 /// An open cache and its engine.
@@ -126,7 +123,7 @@ pub(crate) fn open(source: &Source, target: &Target) -> Result<OpenedCache, Open
     let mut engine = "";
     let mut fallback = None;
     let cache = Buffered::with_pages(config, kept, |pool| {
-        let bios_max = if member.is_some() { BIOS_MAX_IN_CONTEXT } else { BIOS_MAX };
+        let bios_max = if member.is_some() { BIOS_MAX_IN_CONTEXT } else { QueueConfig::CACHE_BIOS_MAX };
         let opened = source.cache_runner(bios_max, pool)?;
         (engine, fallback) = (opened.engine, opened.fallback);
         Ok::<_, OpenError>(opened.queue)
