@@ -248,7 +248,7 @@ impl Volume {
                 let (begun, end) = (*begun, call.offset + bytes as u64);
                 assert!(
                     bytes as u64 == call.bytes || self.is_past_end(end + 1) || self.has_resized_since(begun),
-                    "rule 5: a read of volume {} ends at byte {end}, and the volume does not",
+                    "rule 6: a read of volume {} ends at byte {end}, and the volume does not",
                     self.number
                 );
                 self.end(index, Ok(()), now);
