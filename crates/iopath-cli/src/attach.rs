@@ -40,10 +40,10 @@ pub(crate) fn detach(args: &DetachArgs) -> anyhow::Result<()> {
     let all =
         || Ok::<_, anyhow::Error>(attached()?.iter().map(|found| found.info.device.to_string()).collect());
     let devices: Vec<String> = if args.all { all()? } else { args.device.clone() };
-    for device in devices {
-        iopath_lab::serve::detach(&device, args.force)?;
-    }
-    Ok(())
+    let mut errors = iopath_lab::serve::detach(&devices, args.force);
+    let Some(last) = errors.pop() else { return Ok(()) };
+    errors.iter().for_each(note);
+    Err(last.into())
 }
 
 fn request(args: &AttachArgs) -> AttachRequest {

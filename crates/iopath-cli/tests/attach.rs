@@ -3,6 +3,8 @@
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
+use iopath_report::fixtures::openmetrics::parse;
+
 use crate::serving::Serving;
 use crate::support::{iopath, scratch_directory};
 use rustix::process::Signal;
@@ -63,7 +65,9 @@ fn a_target_is_a_block_device_until_it_is_detached() {
     let Some(folder) = scratch_directory() else { return };
     let file = folder.path().join("disk");
     std::fs::write(&file, vec![7; 1 << 20]).unwrap();
-    let mut serving = Serving::start(&["attach", file.to_str().unwrap()]);
+    let metrics = folder.path().join("metrics.prom");
+    let mut serving =
+        Serving::start(&["attach", file.to_str().unwrap(), "--metrics", metrics.to_str().unwrap()]);
     let device = serving.line();
     assert!(device.starts_with("/dev/ublkb"), "{device}");
     let list = iopath(&["attach", "--list"]).output().unwrap();
@@ -83,4 +87,8 @@ fn a_target_is_a_block_device_until_it_is_detached() {
     let (code, stderr) = serving.end(Signal::CONT);
     assert_eq!(code, Some(0), "{stderr}");
     assert_eq!(std::fs::read(&file).unwrap()[4096], 9);
+    let text = std::fs::read_to_string(&metrics).unwrap();
+    let samples = parse(&text).unwrap_or_else(|problem| panic!("{problem}\n{text}"));
+    let written = samples.iter().find(|sample| sample.name == "iopath_transferred_bytes_total").unwrap();
+    assert!(written.value >= 4096.0, "{text}");
 }

@@ -10,7 +10,7 @@ use iopath_report::fixtures::openmetrics::{Sample, parse};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::serving::Serving;
-use crate::support::{iopath, json_of, scratch_directory, with_default_signals};
+use crate::support::{becomes_true, iopath, json_of, scratch_directory, with_default_signals};
 
 /// Guards against a hang.
 const HANG: Duration = Duration::from_secs(120);
@@ -119,6 +119,26 @@ fn a_server_publishes_the_requests_of_its_clients() {
     assert!(requests("read") >= 1.0 && requests("write") < 1.0, "{samples:?}");
     assert!((all - value(&samples, "iopath_transfers_total").unwrap()).abs() < 0.5, "{samples:?}");
     assert_eq!(serving.end(Signal::TERM).0, Some(0));
+}
+
+#[test]
+fn a_server_writes_the_file_and_ends_on_sigterm() {
+    let Some(folder) = scratch_directory() else { return };
+    let (socket, file) = (folder.path().join("socket"), folder.path().join("metrics.prom"));
+    let (place, name) = (socket.to_str().unwrap(), file.to_str().unwrap());
+    let mut serving = Serving::start(&["serve", "model:ssd-nvme", "--unix", place, "--metrics", name]);
+    let uri = serving.line();
+    let first = parse(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    assert_eq!(value(&first, "iopath_build_info"), Some(1.0), "before the first request");
+    let client = ["run", "--path", "iopath-direct", "--rw", "randread", "--size", "4m", "--repeat", "1"];
+    let output = iopath(&[&client[..], &["--target", &uri]].concat()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    kill_process(Pid::from_child(&serving.child), Signal::TERM).unwrap();
+    assert!(becomes_true(|| serving.child.try_wait().unwrap().is_some()), "it goes on after SIGTERM");
+    assert!(serving.child.wait().unwrap().success());
+    let last = parse(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    assert!(value(&last, "iopath_transferred_bytes_total") >= Some(4_194_304.0), "{last:?}");
+    assert_eq!(value(&last, "iopath_clients"), Some(0.0), "{last:?}");
 }
 
 #[test]

@@ -17,6 +17,7 @@ pub mod signature;
 pub mod swaps;
 mod transform;
 mod usage;
+mod users;
 mod version;
 
 use std::fs::{File, OpenOptions};
@@ -36,6 +37,7 @@ pub use known::KnownFilesystems;
 pub use residency::{Residency, ResidencyError, drop_cached, drop_cached_down_to, residency};
 pub use roots::{DeviceNumber, FileId, Roots, TableError};
 pub use transform::{Effect, Transform};
+pub use users::Users;
 pub use version::{FileVersion, Look};
 
 use mounts::{Mount, Mounts};

@@ -6,7 +6,7 @@ mod control;
 mod queue;
 
 pub use control::{UblkCommand, UblkControl, UblkOp};
-pub use queue::{UblkDescriptor, UblkDevice, UblkEvent, UblkQueue};
+pub use queue::{UblkDescriptor, UblkDevice, UblkEvent, UblkQueue, UblkQueueParts};
 
 /// Commands are numbered as `ioctl(2)`: direction, size of the argument, type, number.
 const fn command_of(direction: u32, argument_bytes: u32, number: u32) -> u32 {

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use crate::error::UblkError;
 use crate::info::{
-    DeviceInfo, DeviceState, INFO_BYTES, IOCTL_COMMANDS, RECOVERY, RECOVERY_REISSUE, UNPRIVILEGED,
+    DeviceInfo, DeviceState, INFO_BYTES, IOCTL_COMMANDS, RECOVERY, RECOVERY_REISSUE, UNPRIVILEGED, node_of,
 };
 use crate::params::{PARAMS_BYTES, Params};
 
@@ -253,18 +253,6 @@ impl<C: Control> Devices<C> {
         let command = &mut UblkCommand { op, device: device.device, data, path: &node, payload };
         self.control.execute(command, limit)
     }
-}
-
-/// The character device, which the server opens.
-#[must_use]
-pub(crate) fn node_of(device: u32) -> String {
-    format!("/dev/ublkc{device}")
-}
-
-/// The block device.
-#[must_use]
-pub(crate) fn disk_of(device: u32) -> String {
-    format!("/dev/ublkb{device}")
 }
 
 #[cfg(test)]

@@ -3,9 +3,11 @@
 use std::io;
 
 use iopath::OpenError;
+use iopath_os::target::Users;
+use rustix::io::Errno;
 use thiserror::Error;
 
-use crate::info::DeviceState;
+use crate::info::{DeviceState, disk_of};
 
 /// A device that cannot be made, found or removed.
 #[derive(Debug, Error)]
@@ -46,11 +48,48 @@ pub enum UblkError {
     #[error("device {0} is not one of iopath; its own program removes it")]
     NotOurs(u32),
     /// A device that is in use.
+    #[error("/dev/ublkb{device} is in use: {users}; end that use first, or remove the device with --force")]
+    InUse {
+        /// The device.
+        device: u32,
+        /// Its users.
+        users: Users,
+    },
+    /// The number of a device that exists, or was removed while it was in use.
     #[error(
-        "/dev/ublkb{0} is in use, such as by a mount (`lsblk /dev/ublkb{0}`); end that use first, or remove the device \
-         with --force"
+        "there is a device {device} already (`iopath attach --list`), or it was removed and is still in use: {users}"
     )]
-    InUse(u32),
+    Taken {
+        /// The device.
+        device: u32,
+        /// Its users.
+        users: Users,
+    },
+    /// A disk whose requests do not complete.
+    #[error(
+        "device {device}: its server (process {pid}) has completed no request for {seconds} s; its target may not \
+         respond. Wait, and detach again; or give up what is not written: kill -9 {pid}, then iopath detach --force \
+         {device}"
+    )]
+    NoResponse {
+        /// The device.
+        device: u32,
+        /// The process of the server.
+        pid: i32,
+        /// The limit.
+        seconds: u64,
+    },
+    /// Pages of a disk that are not on its target.
+    #[error(
+        "device {device}: what the kernel has cached of it cannot be written: {source}; `iopath detach --force \
+         {device}` gives it up"
+    )]
+    WriteBack {
+        /// The device.
+        device: u32,
+        /// The cause.
+        source: io::Error,
+    },
     /// A device that another process cannot continue.
     #[error(
         "device {0} cannot go on after the end of its server: its writes were in the memory of the server \
@@ -165,6 +204,19 @@ fn remains(device: u32, is_left: bool) -> String {
 }
 
 impl UblkError {
+    /// A device with its present users.
+    pub(crate) fn in_use(device: u32) -> Self {
+        Self::InUse { device, users: Users::of(&disk_of(device)) }
+    }
+
+    /// The error number of a command that the driver refused.
+    pub(crate) fn errno(&self) -> Option<Errno> {
+        match self {
+            Self::Refused { source, .. } => Errno::from_io_error(source),
+            _ => None,
+        }
+    }
+
     /// The error of a refused command.
     pub(crate) const fn refused(device: u32, what: &'static str) -> impl Fn(io::Error) -> Self {
         move |source| Self::Refused { device, what, source }

@@ -1,4 +1,4 @@
-//! The state of a device, as the driver keeps it (`struct ublksrv_ctrl_dev_info`). Plain data.
+//! The state of a device, as the driver keeps it (`struct ublksrv_ctrl_dev_info`), and its nodes. Plain data.
 
 /// The size of the structure.
 pub(crate) const INFO_BYTES: usize = 64;
@@ -130,6 +130,18 @@ impl DeviceInfo {
             flags: long(24),
         }
     }
+}
+
+/// The character device, which the server opens.
+#[must_use]
+pub(crate) fn node_of(device: u32) -> String {
+    format!("/dev/ublkc{device}")
+}
+
+/// The block device.
+#[must_use]
+pub(crate) fn disk_of(device: u32) -> String {
+    format!("/dev/ublkb{device}")
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ mod devices;
 mod error;
 mod info;
 mod params;
+mod progress;
 mod queue;
 mod request;
 mod server;

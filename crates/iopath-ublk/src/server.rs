@@ -2,32 +2,32 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use iopath::Volume;
+use iopath_os::target::Users;
 use iopath_os::ublk::UblkDevice;
 use rustix::io::Errno;
 
-use crate::devices::{Devices, NewDevice, disk_of, node_of};
+use crate::devices::{Devices, NewDevice};
 use crate::error::UblkError;
-use crate::info::{DeviceInfo, DeviceState};
-use crate::params::Params;
+use crate::info::{DeviceInfo, DeviceState, disk_of, node_of};
+use crate::params::{Params, SECTOR_BYTES};
+use crate::progress::Progress;
 use crate::request::Disk;
 use crate::state::SharedState;
-use crate::stop::{UblkEnd, delete_stopped, has_failed, is_running, stop_unless_left};
-use crate::worker;
+use crate::stop::{RELEASE, UblkEnd, delete_stopped, has_failed, is_running, stop_unless_left};
+use crate::worker::{self, Start};
 
 /// Interval of the checks for the end of a thread, and for a device that is not ready.
 const POLL: Duration = Duration::from_millis(10);
 
 /// Longest time until a killed server has left its device and target, and its I/O has ended.
 pub const LEAVE: Duration = Duration::from_secs(60);
-
-/// Interval of the checks for progress of an end.
-const TICK: Duration = Duration::from_secs(1);
 
 /// Longest time until udev has given the node of a new device to its user.
 const NODE: Duration = Duration::from_secs(10);
@@ -73,8 +73,8 @@ pub struct UblkServer {
     volume: Volume,
     is_writable: bool,
     stop_limit: Duration,
-    /// Of the end, once it has begun.
-    progress: Option<Progress>,
+    /// Completed requests, and pages that were written back, since the end has begun.
+    progress: Option<Progress<(u64, u64)>>,
 }
 
 impl UblkServer {
@@ -85,7 +85,7 @@ impl UblkServer {
     pub fn start(options: UblkOptions) -> Result<Self, UblkError> {
         let mut devices = Devices::open()?;
         let is_unprivileged = !rustix::process::geteuid().is_root();
-        let info = devices.add(&NewDevice {
+        let new = NewDevice {
             device: options.device,
             queues: options.queues,
             depth: options.depth,
@@ -93,7 +93,8 @@ impl UblkServer {
             is_recoverable: options.is_recoverable && !is_unprivileged,
             is_unprivileged,
             instance: RandomState::new().hash_one(options.device) as u32,
-        })?;
+        };
+        let info = once_free(RELEASE, || devices.add(&new))?;
         let params = Params::new(&options.volume, options.is_writable, info.buffer_bytes);
         let mut server = Self::new(devices, info, options);
         let started = server.begin(&params, Devices::start, |devices| {
@@ -129,25 +130,13 @@ impl UblkServer {
             }
         }
         let mut server = Self::new(devices, info, options);
+        let mut has_begun_before = false;
         let started = server.begin(&params, Devices::end_recovery, |devices| {
-            let until = Instant::now() + LEAVE;
-            loop {
-                match devices.start_recovery(&info) {
-                    // The killed process still has the device open.
-                    Err(UblkError::Refused { source, .. })
-                        if Errno::from_io_error(&source) == Some(Errno::BUSY) && Instant::now() < until =>
-                    {
-                        std::thread::sleep(POLL);
-                    }
-                    Err(UblkError::Refused { source, .. })
-                        if Errno::from_io_error(&source) == Some(Errno::INVAL) =>
-                    {
-                        return Err(UblkError::Stuck(device));
-                    }
-                    other => return other.and_then(|()| open_node(device)),
-                }
-            }
+            has_begun_before = start_recovery(devices, &info)?;
+            open_node(device)
         });
+        let started =
+            started.map_err(|error| if has_begun_before { UblkError::Stuck(device) } else { error });
         server.or_undo(started, false)
     }
 
@@ -157,25 +146,34 @@ impl UblkServer {
         Self { devices, info, threads: Vec::new(), state, volume, is_writable, stop_limit, progress: None }
     }
 
-    /// Prepares the device and opens its node, starts the threads, and starts the disk, whose first reads they serve.
+    /// Makes the queues, prepares the device and opens its node, joins them, and starts the disk, whose first reads the
+    /// queues serve.
     fn begin(
         &mut self,
         params: &Params,
         start: fn(&mut Devices, &DeviceInfo, u32) -> Result<(), UblkError>,
         prepare: impl FnOnce(&mut Devices) -> Result<UblkDevice, UblkError>,
     ) -> Result<(), UblkError> {
-        let node = prepare(&mut self.devices)?;
         let disk = Disk {
-            bytes: params.sectors * crate::params::SECTOR_BYTES,
+            bytes: params.sectors * SECTOR_BYTES,
             buffer_bytes: self.info.buffer_bytes,
             is_writable: self.is_writable,
             discard_zeroes: self.volume.range_support().discard_zeroes,
         };
+        let mut starts = Vec::new();
         for index in 0..self.info.queues {
-            let thread = worker::spawn(index, &self.info, &node, &self.volume, disk, &self.state)?;
+            let (start, thread) = worker::spawn(index, &self.info, &self.volume, disk, &self.state)?;
             self.threads.push(thread);
+            starts.push(start);
         }
+        // All memory and time is taken before the device changes. A device whose recovery fails later than this may
+        // accept no other server: once one process has mapped a queue, the driver refuses the next.
+        starts.iter().try_for_each(Start::wait)?;
+        let node = prepare(&mut self.devices)?;
+        starts.iter().try_for_each(|queue| queue.open(&node))?;
         drop(node);
+        // Linux before 6.16 crashes in the next recovery if some queues have fetched their requests and others have not.
+        starts.iter().try_for_each(Start::fetch)?;
         start(&mut self.devices, &self.info, std::process::id())
     }
 
@@ -229,7 +227,7 @@ impl UblkServer {
     ///
     /// # Errors
     /// [`UblkError::NoProgress`]: the volume completes nothing. [`UblkError::Flush`]. [`UblkError::QueueFailed`].
-    pub fn stop(mut self, on_progress: &mut dyn FnMut()) -> Result<UblkEnd, UblkError> {
+    pub fn stop(&mut self, on_progress: &mut dyn FnMut()) -> Result<UblkEnd, UblkError> {
         if self.has_ended() {
             if self.within("the state of the device", has_failed, on_progress)?? {
                 return Err(self.leave_failed(on_progress));
@@ -249,7 +247,7 @@ impl UblkServer {
             return Err(self.no_progress("its requests in flight"));
         }
         let flushed = self.flush(on_progress);
-        self.devices.delete(&self.info)?;
+        delete_stopped(&mut self.devices, &self.info, self.stop_limit)?;
         flushed.map(|()| UblkEnd::Removed)
     }
 
@@ -310,17 +308,17 @@ impl UblkServer {
 
     /// Whether the end has made no progress for its limit. One end has one deadline in all of its steps.
     fn is_late(&mut self, on_progress: &mut dyn FnMut()) -> bool {
-        let (now, limit) = (Instant::now(), self.stop_limit);
-        if self.progress.as_ref().is_none_or(|progress| progress.is_due(now, limit)) {
+        let now = Instant::now();
+        if self.progress.as_ref().is_none_or(|progress| progress.is_due(now)) {
             // Pages: a volume without a page cache shows no progress of a flush.
             let pages = self.volume.stats().map_or(0, |stats| stats.cache.pages_written);
             let work = (self.totals().requests, pages);
-            let progress = self.progress.get_or_insert_with(|| Progress::new(work, now, limit));
-            if progress.advance(work, now, limit) {
+            let progress = self.progress.get_or_insert_with(|| Progress::new(work, self.stop_limit, now));
+            if progress.advance(work, now) {
                 on_progress();
             }
         }
-        self.progress.as_ref().is_some_and(|progress| now >= progress.deadline)
+        self.progress.as_ref().is_some_and(|progress| progress.is_late(now))
     }
 
     /// Whether all threads have ended in time.
@@ -333,37 +331,6 @@ impl UblkServer {
         }
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
         true
-    }
-}
-
-/// The progress of an end, and the time at which it is given up without any.
-#[derive(Debug)]
-struct Progress {
-    /// Completed requests, and pages that were written back.
-    work: (u64, u64),
-    looked: Instant,
-    deadline: Instant,
-}
-
-impl Progress {
-    fn new(work: (u64, u64), now: Instant, limit: Duration) -> Self {
-        Self { work, looked: now, deadline: now + limit }
-    }
-
-    /// Whether it is time for another look.
-    fn is_due(&self, now: Instant, limit: Duration) -> bool {
-        now - self.looked >= TICK.min(limit / 10)
-    }
-
-    /// Moves the deadline if there was progress since the last call. Returns whether there was.
-    fn advance(&mut self, work: (u64, u64), now: Instant, limit: Duration) -> bool {
-        self.looked = now;
-        let has_progress = work != self.work;
-        if has_progress {
-            self.work = work;
-            self.deadline = now + limit;
-        }
-        has_progress
     }
 }
 
@@ -409,6 +376,42 @@ fn waiting(devices: &mut Devices, device: u32) -> Result<DeviceInfo, UblkError> 
     }
 }
 
+/// Makes a device. Its number is that of a removed one as long as a program has that open, such as udev.
+fn once_free(
+    limit: Duration,
+    mut add: impl FnMut() -> Result<DeviceInfo, UblkError>,
+) -> Result<DeviceInfo, UblkError> {
+    let until = Instant::now() + limit;
+    loop {
+        match add() {
+            Err(error @ UblkError::Refused { device, .. }) if error.errno() == Some(Errno::EXIST) => {
+                // The node of a removed device is gone.
+                if Path::new(&node_of(device)).exists() || Instant::now() >= until {
+                    return Err(UblkError::Taken { device, users: Users::of(&disk_of(device)) });
+                }
+                std::thread::sleep(POLL);
+            }
+            other => return other,
+        }
+    }
+}
+
+/// Prepares a device for the queues of this process, once the killed one has closed it. Returns whether a recovery that
+/// ended early has already prepared it: the driver refuses to do so twice.
+fn start_recovery(devices: &mut Devices, info: &DeviceInfo) -> Result<bool, UblkError> {
+    let until = Instant::now() + LEAVE;
+    loop {
+        match devices.start_recovery(info) {
+            Ok(()) => return Ok(false),
+            Err(error) => match error.errno() {
+                Some(Errno::INVAL) => return Ok(true),
+                Some(Errno::BUSY) if Instant::now() < until => std::thread::sleep(POLL),
+                _ => return Err(error),
+            },
+        }
+    }
+}
+
 /// The node of a new device appears at once, and udev may change its owner later.
 fn open_node(device: u32) -> Result<UblkDevice, UblkError> {
     let path = node_of(device);
@@ -430,24 +433,6 @@ fn open_node(device: u32) -> Result<UblkDevice, UblkError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_end_is_given_up_only_without_requests_and_written_pages() {
-        let (began, limit, second) = (Instant::now(), Duration::from_secs(40), Duration::from_secs(1));
-        let mut progress = Progress::new((7, 7), began, limit);
-        assert!(!progress.is_due(began + second / 2, limit));
-        assert!(progress.is_due(began + second, limit));
-        assert!(!progress.advance((7, 7), began + second * 39, limit));
-        assert_eq!(progress.deadline, began + limit, "no progress");
-        // A page or a request each 39 s: the end takes minutes.
-        for number in 1..10 {
-            let now = began + second * 39 * number;
-            assert!(now < progress.deadline, "{number}");
-            let work = (7 + u64::from(number / 2), 7 + u64::from(number.div_ceil(2)));
-            assert!(progress.advance(work, now, limit), "{number}");
-            assert_eq!(progress.deadline, now + limit);
-        }
-    }
 
     /// `PF_MEMALLOC_NOIO` in the flags of `/proc/PID/stat`.
     const NO_IO: u64 = 0x0008_0000;

@@ -36,6 +36,42 @@ kill_and_recover() {
     start attach --recover 0
 }
 
+# A server that gets no memory for its buffers leaves the device as it is: another one continues it.
+recovers_without_memory() {
+    (
+        ulimit -v "$1"
+        refuses "memory" attach --recover 0
+    )
+}
+
+# A target that does not respond: `detach` ends, and states how to go on.
+detaches_a_silent_device() {
+    # The device stays open, so that the end of dd does not write what it has left in the page cache.
+    exec 9<>/dev/ublkb0
+    dd if=/dev/urandom of=/dev/ublkb0 bs=64k count=16 conv=notrunc
+    kill -STOP "$(cat /tmp/server)"
+    refuses "has completed no request .* kill -9" detach 0
+    result=$?
+    kill -CONT "$(cat /tmp/server)"
+    exec 9>&-
+    return $result
+}
+
+# Many pages of a slow disk are not written when its server is to end.
+dirty() {
+    fio --name=dirty --filename=/dev/ublkb3 --rw=randwrite --bs=4k --iodepth=32 --ioengine=libaio --direct=1 --size=8g \
+        --io_size=4m
+}
+
+# The device $1 is removed while $2 is not.
+is_removed_before() {
+    for n in $(seq 1 300); do
+        [ -e "/dev/ublkc$1" ] || break
+        sleep 0.1
+    done
+    [ ! -e "/dev/ublkc$1" ] && [ -e "/dev/ublkc$2" ]
+}
+
 refuses() {
     expected=$1
     shift
@@ -92,7 +128,7 @@ beside=true
 step fio-verify-device verify_device /dev/ublkb0
 step remake make_ext4 /dev/ublkb0
 step mount-again mount -t ext4 /dev/ublkb0 /mnt
-step in-use refuses "is in use" detach 0
+step in-use refuses "is in use: mounted on /mnt" detach 0
 # A server that ends leaves a device that is in use, and the next one continues it.
 kill "$(cat /tmp/server)"
 step left ends "is in use and waits"
@@ -100,11 +136,14 @@ step list-waiting lists "ublkb0 .*waits for a server"
 truncate -s 100M /data/other
 step other-target refuses "the target is not the one" attach --recover 0 /data/other
 step volatile refuses "needs a target on iopath-direct" attach --recover 0 --path iopath-buffered /data/disk
-step recover start attach --recover 0
+step no-memory recovers_without_memory 200000
+step recover start attach --recover 0 --metrics /tmp/metrics
 step write fill
 step unmount-again umount /mnt
+step silent detaches_a_silent_device
 step detach iopath detach /dev/ublkb0
 step ends ends "served .* requests"
+step metrics grep "^iopath_transfers_total [1-9]" /tmp/metrics
 step gone is_gone /dev/ublkb0
 step missing refuses "there is no device 0" detach 0
 
@@ -123,6 +162,12 @@ step lists-model lists "ublkb3 .*model:hdd-20tb"
 step read-model dd if=/dev/ublkb3 of=/dev/null bs=64k count=16 skip=1000000
 step detach-all iopath detach --all
 step ends-all ends "served .* requests"
+
+step attach-slow start attach --device 3 --path iopath-buffered model:ide-2001 /data/disk
+step dirty dirty
+kill "$(cat /tmp/server)"
+step end-beside is_removed_before 4 3
+step ends-slow ends "served .* requests"
 
 for elevator in none deadline fair; do
     step "attach-$elevator" start attach model:ide-2001 --elevator $elevator --queues 1

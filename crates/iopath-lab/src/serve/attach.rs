@@ -1,13 +1,16 @@
 //! Targets as block devices of the kernel: opens them, starts or continues their devices, and stops them on a signal. A
-//! record of each device (`attach/record.rs`) names its target for the next server. The device itself: `iopath-ublk`.
+//! record of each device (`attach/record.rs`) names its target for the next server. Their ends: `attach/running.rs`. The
+//! device itself: `iopath-ublk`.
 
 mod record;
+mod running;
 
 use std::fs;
 use std::io::ErrorKind;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,13 +18,15 @@ use iopath::{IoMode, OpenError, Volume};
 use iopath_core::elevator::ElevatorSpec;
 use iopath_nbd::ServeTotals;
 use iopath_os::target::Refusal;
-use iopath_ublk::{DeviceInfo, Devices, LEAVE, UblkEnd, UblkError, UblkOptions, UblkServer};
+use iopath_ublk::{DeviceInfo, Devices, LEAVE, UblkError, UblkOptions, UblkServer};
 
 use super::watch::{Watched, watch};
 use super::{ServeError, ServeMode, ServeRates, ServeRequest, open, options_of, service, stop_on_signals};
 use crate::modelled;
 use iopath_bench::model::ModelTarget;
 use record::Record;
+pub use running::AttachEnd;
+use running::Running;
 
 /// Longest time without progress at the end.
 const STOP_LIMIT: Duration = Duration::from_secs(40);
@@ -68,27 +73,6 @@ pub struct Attaching {
     pub paths: Vec<String>,
 }
 
-#[derive(Debug, Default)]
-struct Running {
-    servers: Vec<UblkServer>,
-    /// The work of the servers that have ended.
-    ended: ServeTotals,
-    messages: Vec<String>,
-    left: Vec<u32>,
-    error: Option<UblkError>,
-}
-
-/// The end of all devices.
-#[derive(Clone, Debug)]
-pub struct AttachEnd {
-    /// Counters since the start.
-    pub totals: ServeTotals,
-    /// Devices that are in use and wait for another server.
-    pub left: Vec<u32>,
-    /// Messages since the last report.
-    pub messages: Vec<String>,
-}
-
 /// A device of iopath.
 #[derive(Clone, Debug)]
 pub struct AttachedDevice {
@@ -108,13 +92,17 @@ pub fn attach(request: &AttachRequest) -> Result<Attaching, ServeError> {
     let mut attaching = Attaching::new();
     for (number, target) in request.targets.iter().enumerate() {
         let device = request.device.map(|first| first + number as u32);
-        let server = volume_of(request, target)
-            .and_then(|(volume, is_modelled)| {
-                let options = options(request, device, volume, is_modelled);
-                Ok(UblkServer::start(options)?)
-            })
-            .inspect_err(|_| attaching.abandon())?;
-        attaching.add(server, request, target);
+        let started = volume_of(request, target).and_then(|(volume, is_modelled)| {
+            Ok(UblkServer::start(options(request, device, volume, is_modelled))?)
+        });
+        match started {
+            Ok(server) => attaching.add(server, request, target),
+            Err(error) => {
+                // The devices that were started before are removed.
+                let _ = attaching.into_running().stop();
+                return Err(error);
+            }
+        }
     }
     attaching.announce();
     Ok(attaching)
@@ -194,11 +182,23 @@ pub fn attached() -> Result<Vec<AttachedDevice>, ServeError> {
     Ok(found)
 }
 
-/// Stops and removes a device, by its number or path, after its requests and the flush of its target.
-///
+/// Stops and removes devices, by their numbers or paths, after their requests and the flushes of their targets. They end
+/// beside each other. Returns the errors.
+#[must_use]
+pub fn detach(devices: &[String], is_forced: bool) -> Vec<ServeError> {
+    thread::scope(|scope| {
+        let ends: Vec<_> =
+            devices.iter().map(|device| scope.spawn(move || detach_one(device, is_forced))).collect();
+        let result_of = |end: thread::ScopedJoinHandle<'_, Result<(), ServeError>>| {
+            end.join().unwrap_or_else(|panic| resume_unwind(panic))
+        };
+        ends.into_iter().filter_map(|end| result_of(end).err()).collect()
+    })
+}
+
 /// # Errors
 /// [`ServeError::Ublk`]: it is in use, unless forced. [`ServeError::NoDevice`].
-pub fn detach(device: &str, is_forced: bool) -> Result<u32, ServeError> {
+fn detach_one(device: &str, is_forced: bool) -> Result<(), ServeError> {
     let name = device.strip_prefix("/dev/").unwrap_or(device);
     let number = name.strip_prefix("ublkb").or_else(|| name.strip_prefix("ublkc")).unwrap_or(name);
     let number = number.parse().map_err(|_| ServeError::NoDevice(device.to_owned()))?;
@@ -206,7 +206,7 @@ pub fn detach(device: &str, is_forced: bool) -> Result<u32, ServeError> {
     let server = Record::load(&info).map(|record| record.server);
     iopath_ublk::detach(&info, server, is_forced, STOP_LIMIT)?;
     Record::remove(&info);
-    Ok(number)
+    Ok(())
 }
 
 impl Attaching {
@@ -215,7 +215,7 @@ impl Attaching {
         let mut running = Running::default();
         // Before the volumes are opened: their threads have it from this one.
         if let Err(error) = iopath_ublk::become_io_flusher() {
-            running.messages.push(format!(
+            running.note(format!(
                 "memory of this process may wait for a write to its own device (no CAP_SYS_RESOURCE: {error})"
             ));
         }
@@ -229,80 +229,52 @@ impl Attaching {
     /// [`ServeError::Ublk`]: requests that did not complete, or the flush.
     pub fn run(self, mut report: impl FnMut(&ServeRates, &[String])) -> Result<AttachEnd, ServeError> {
         watch(&self, &mut report);
-        let mut running = self.running.into_inner().unwrap_or_else(PoisonError::into_inner);
-        running.stop(|_| true);
-        match running.error {
-            Some(error) => {
-                report(&ServeRates::at_end(running.ended), &running.messages);
+        match self.into_running().stop() {
+            (end, None) => Ok(end),
+            (end, Some(error)) => {
+                report(&ServeRates::at_end(end.totals), &end.messages);
                 Err(error.into())
             }
-            None => Ok(AttachEnd { totals: running.ended, left: running.left, messages: running.messages }),
         }
     }
 
+    fn running(&self) -> MutexGuard<'_, Running> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn into_running(self) -> Running {
+        self.running.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn add(&mut self, server: UblkServer, request: &AttachRequest, target: &Path) {
-        let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner);
         let info = server.info();
         if let Err(error) = Record::of(request, target, info.instance).store(info) {
             let device = info.device;
             let message =
                 format!("cannot record the target of device {device}, which --recover needs: {error}");
-            running.messages.push(message);
+            self.running().note(message);
         }
         self.paths.push(server.path());
-        running.servers.push(server);
+        self.running().add(server);
     }
 
     fn announce(&self) {
         service::is_ready(&format!("serving {}", self.paths.join(" ")));
-    }
-
-    /// Removes the devices that were started before one that was not.
-    fn abandon(&mut self) {
-        self.running.get_mut().unwrap_or_else(PoisonError::into_inner).stop(|_| true);
-    }
-}
-
-impl Running {
-    /// Stops the servers that are to end.
-    fn stop(&mut self, is_to_end: impl Fn(&UblkServer) -> bool) {
-        for server in self.servers.extract_if(.., |server| is_to_end(server)) {
-            let (info, totals) = (*server.info(), server.totals());
-            self.ended.requests += totals.requests;
-            self.ended.bytes += totals.bytes;
-            self.messages.extend(server.take_messages());
-            match server.stop(&mut service::extends_stop) {
-                Ok(UblkEnd::Removed) => Record::remove(&info),
-                Ok(UblkEnd::Left) => self.left.push(info.device),
-                Err(error) => self.error = Some(error),
-            }
-        }
     }
 }
 
 impl Watched for Attaching {
     /// A device that was detached is removed at once, because `detach` waits for it.
     fn is_to_end(&self) -> bool {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        running.stop(UblkServer::has_ended);
-        running.servers.is_empty() || self.stop.load(Ordering::Acquire)
+        self.running().poll() || self.stop.load(Ordering::Acquire)
     }
 
     fn totals(&self) -> ServeTotals {
-        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut totals = ServeTotals { connections: running.servers.len() as u32, ..running.ended };
-        for server in running.servers.iter().map(UblkServer::totals) {
-            totals.requests += server.requests;
-            totals.bytes += server.bytes;
-        }
-        totals
+        self.running().totals()
     }
 
     fn take_messages(&self) -> Vec<String> {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut messages = std::mem::take(&mut running.messages);
-        messages.extend(running.servers.iter().flat_map(UblkServer::take_messages));
-        messages
+        self.running().take_messages()
     }
 }
 

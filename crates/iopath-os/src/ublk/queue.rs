@@ -4,7 +4,8 @@
 //!
 //! The driver copies the data of a write to the buffer of its tag, and that of a read from it. It does so only in calls
 //! of the thread that owns the ring, while the tag is with the driver. The ring owns the buffer then; the caller owns
-//! it between the request and the commit.
+//! it between the request and the commit. Buffers and ring are made before the device is opened: see
+//! [`UblkQueueParts`].
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -31,6 +32,9 @@ const COMMIT_AND_FETCH: u32 = command_of(READ_WRITE, COMMAND_BYTES, 0x21);
 
 /// The largest depth of a queue (`UBLK_MAX_QUEUE_DEPTH`).
 const DEPTH_MAX: usize = 4096;
+
+/// The largest number of watched descriptors.
+const WATCHES_MAX: usize = 4;
 
 /// The user data of watched descriptors; tags are below.
 const WATCH: u64 = 1 << 16;
@@ -93,6 +97,39 @@ pub enum UblkEvent {
     Readable,
 }
 
+/// The buffers and the ring of a queue, before its device: what a queue needs memory for. Belongs to the thread that
+/// made it.
+pub struct UblkQueueParts {
+    ring: IoUring,
+    buffers: Vec<Option<AlignedBuf>>,
+    buffer_bytes: usize,
+    /// The ring accepts the calls of one thread only.
+    not_send: PhantomData<*const ()>,
+}
+
+impl UblkQueueParts {
+    /// A buffer of `buffer_bytes` bytes for each of `depth` tags, and a ring for their commands.
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub fn new(depth: u16, buffer_bytes: usize) -> io::Result<Self> {
+        let buffers = (0..depth)
+            .map(|_| AlignedBuf::new(buffer_bytes).map(Some).map_err(|error| error.source))
+            .collect::<io::Result<Vec<_>>>()?;
+        // One more entry for each watch.
+        let ring = ring(u32::from(depth) + WATCHES_MAX as u32)?;
+        // The place of the device.
+        ring.submitter().register_files(&[-1])?;
+        Ok(Self { ring, buffers, buffer_bytes, not_send: PhantomData })
+    }
+}
+
+impl fmt::Debug for UblkQueueParts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UblkQueueParts").field("buffers", &self.buffers.len()).finish_non_exhaustive()
+    }
+}
+
 /// A queue, of the thread that made it.
 pub struct UblkQueue {
     ring: ManuallyDrop<IoUring>,
@@ -110,20 +147,16 @@ pub struct UblkQueue {
 }
 
 impl UblkQueue {
-    /// Fetches the first request of each tag, with a buffer of `buffer_bytes` bytes for each. The device must have a
-    /// queue of this number and depth.
+    /// Joins the parts to a device, which must have a queue of this number and of their depth. Maps a few pages, and
+    /// changes nothing in the driver.
     ///
     /// # Errors
-    /// The error of the system or the driver.
-    pub fn new(device: &UblkDevice, index: u16, depth: u16, buffer_bytes: usize) -> io::Result<Self> {
-        let descriptors = Descriptors::map(&device.0, index, depth)?;
-        let buffers = (0..depth)
-            .map(|_| AlignedBuf::new(buffer_bytes).map(Some).map_err(|error| error.source))
-            .collect::<io::Result<Vec<_>>>()?;
-        // One more entry for each watch.
-        let ring = ring(u32::from(depth) + 4)?;
-        ring.submitter().register_files(&[device.0.as_raw_fd()])?;
-        let mut queue = Self {
+    /// The error of the system.
+    pub fn open(parts: UblkQueueParts, device: &UblkDevice, index: u16) -> io::Result<Self> {
+        let UblkQueueParts { ring, buffers, buffer_bytes, not_send } = parts;
+        let descriptors = Descriptors::map(&device.0, index, buffers.len() as u16)?;
+        ring.submitter().register_files_update(0, &[device.0.as_raw_fd()])?;
+        Ok(Self {
             ring: ManuallyDrop::new(ring),
             descriptors,
             index,
@@ -132,21 +165,32 @@ impl UblkQueue {
             with_driver: 0,
             watched: Vec::new(),
             device: device.clone(),
-            not_send: PhantomData,
-        };
-        for tag in 0..depth {
-            queue.push(FETCH, tag, 0);
+            not_send,
+        })
+    }
+
+    /// Fetches the first request of each tag, before the start of the disk: no request comes until then.
+    ///
+    /// # Errors
+    /// The error of the driver, which has refused a tag, or of `io_uring_enter(2)`.
+    pub fn fetch(&mut self) -> io::Result<()> {
+        for tag in 0..self.descriptors.depth {
+            self.push(FETCH, tag, 0);
         }
-        queue.enter(Duration::ZERO)?;
-        Ok(queue)
+        self.enter(Duration::ZERO)?;
+        match self.next_event() {
+            None => Ok(()),
+            Some(UblkEvent::Ended { errno, .. }) => Err(io::Error::from_raw_os_error(errno)),
+            Some(_) => Err(io::Error::other("the driver has sent a request before the start of the disk")),
+        }
     }
 
     /// Makes [`UblkQueue::enter`] return when the descriptor is readable.
     ///
     /// # Panics
-    /// If there are more than four.
+    /// If there are too many.
     pub fn watch(&mut self, descriptor: OwnedFd) {
-        assert!(self.watched.len() < 4, "a queue watches a few descriptors");
+        assert!(self.watched.len() < WATCHES_MAX, "a queue watches a few descriptors");
         self.watched.push(descriptor);
         self.push_watch(self.watched.len() - 1);
     }

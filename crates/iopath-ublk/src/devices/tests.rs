@@ -19,6 +19,8 @@ pub(crate) struct TestControl {
     has_privileges: bool,
     /// The removed disk is mounted.
     is_in_use: bool,
+    /// Removals that are refused because a program has the device open.
+    pub(crate) busy_deletions: u32,
     pub(crate) devices: BTreeMap<u32, TestDevice>,
 }
 
@@ -70,6 +72,10 @@ impl TestControl {
             }
             UblkOp::StartRecovery if device.info.state != DeviceState::Waiting => return Err(Errno::BUSY),
             UblkOp::StartRecovery => device.is_recovering = true,
+            UblkOp::DeleteDevice if self.busy_deletions > 0 => {
+                self.busy_deletions -= 1;
+                return Err(Errno::BUSY);
+            }
             UblkOp::DeleteDevice if self.is_in_use => return Err(Errno::TIMEDOUT),
             UblkOp::DeleteDevice => drop(self.devices.remove(&command.device)),
             UblkOp::GetFeatures | UblkOp::AddDevice => unreachable!(),

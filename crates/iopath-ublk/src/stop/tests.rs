@@ -76,3 +76,86 @@ fn a_device_without_a_server_is_stopped_and_removed() {
     remove(&mut devices, &device, serves_others, false, LIMIT).unwrap();
     assert_eq!(devices.now(&device).unwrap(), None);
 }
+
+#[test]
+fn a_removal_waits_for_a_program_that_has_the_device_open_and_names_the_users_at_the_end() {
+    let mut devices = devices();
+    let device = live(&mut devices, 1, true);
+    devices.stop(&device, LIMIT).unwrap();
+    devices.control.busy_deletions = u32::MAX;
+    let refused = delete_stopped(&mut devices, &device, LIMIT).unwrap_err();
+    assert!(matches!(refused, UblkError::InUse { device: NUMBER, .. }), "{refused}");
+    assert!(devices.now(&device).unwrap().is_some());
+    devices.control.busy_deletions = 3;
+    delete_stopped(&mut devices, &device, Duration::from_secs(60)).unwrap();
+    assert_eq!(devices.now(&device).unwrap(), None);
+}
+
+/// A loop device of an image, which ends with it.
+struct Loop(String);
+
+impl Loop {
+    fn new(image: &std::path::Path) -> Option<Self> {
+        let made = Command::new("losetup").args(["--find", "--show"]).arg(image).output();
+        let made =
+            made.map(|made| String::from_utf8_lossy(&made.stdout).trim().to_owned()).unwrap_or_default();
+        if made.is_empty() {
+            eprintln!("skipped: no loop device");
+            return None;
+        }
+        Some(Self(made))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}
+
+#[test]
+fn a_disk_that_a_program_has_for_a_moment_is_awaited() {
+    let image = tempfile::NamedTempFile::new().unwrap();
+    image.as_file().set_len(1 << 20).unwrap();
+    let Some(disk) = Loop::new(image.path()) else { return };
+    let path = disk.0.as_str();
+    let moment = hold(path, Duration::from_secs(60)).unwrap().expect("it exists");
+    let refused = hold(path, Duration::ZERO).unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::ResourceBusy);
+    let released = std::thread::spawn(move || {
+        std::thread::sleep(LIMIT);
+        drop(moment);
+    });
+    assert!(hold(path, Duration::from_secs(60)).unwrap().is_some());
+    released.join().unwrap();
+    assert!(hold("/dev/no-such-disk", Duration::ZERO).unwrap().is_none());
+}
+
+#[test]
+fn a_command_that_waits_for_a_silent_disk_is_given_up_and_its_error_is_shown() {
+    let mut devices = devices();
+    let device = live(&mut devices, 1, true);
+    let command = |program: &str, argument: &str| {
+        let mut command = Command::new(program);
+        command.arg(argument);
+        command
+    };
+    let silent = run(command("sleep", "600"), &device, LIMIT).unwrap_err();
+    assert!(matches!(silent, UblkError::NoResponse { device: NUMBER, .. }), "{silent}");
+    assert!(silent.to_string().contains("iopath detach --force"), "{silent}");
+    let long = Duration::from_secs(60);
+    run(command("true", ""), &device, long).unwrap();
+    let failed = run(command("sync", "/no/such/file"), &device, long).unwrap_err().to_string();
+    assert!(failed.contains("/no/such/file"), "{failed}");
+}
+
+#[test]
+fn the_kernel_counts_completed_requests_and_those_in_flight() {
+    let stat = "  10 1 80 5  20 2 160 9  3 12 14  4 0 32 1  6 2\n";
+    assert_eq!(Requests::parse(stat), Requests { completed: 10 + 20 + 4 + 6, in_flight: 3 });
+    assert_eq!(Requests::parse(""), Requests::default());
+    // A disk without requests responds.
+    let mut devices = devices();
+    let device = live(&mut devices, 1, true);
+    wait_for_response(&device, LIMIT).unwrap();
+}
