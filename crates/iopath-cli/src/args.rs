@@ -10,6 +10,7 @@ mod format;
 #[cfg(feature = "mpi")]
 mod hosts;
 mod log;
+mod metrics;
 mod options;
 mod record;
 mod replay;
@@ -20,6 +21,7 @@ mod show;
 mod sweep;
 mod tune;
 mod values;
+mod volume;
 mod whatif;
 
 pub(crate) use attach::{AttachArgs, DetachArgs};
@@ -30,6 +32,7 @@ pub(crate) use format::{GeneralFormat, PERFTEST, SweepFormat};
 #[cfg(feature = "mpi")]
 pub(crate) use hosts::HostArgs;
 pub(crate) use log::{LogArgs, LogFile, SummaryArgs};
+pub(crate) use metrics::MetricsArgs;
 pub(crate) use record::RecordArgs;
 pub(crate) use replay::ReplayArgs;
 pub(crate) use report::ReportArgs;
@@ -38,6 +41,7 @@ pub(crate) use serve::{ServeArgs, TlsMode};
 pub(crate) use show::{JsonArgs, ShowArgs};
 pub(crate) use sweep::SweepArgs;
 pub(crate) use tune::TuneArgs;
+pub(crate) use volume::VolumeArgs;
 pub(crate) use whatif::WhatIfArgs;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};

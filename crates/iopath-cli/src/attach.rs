@@ -2,9 +2,9 @@
 
 use crate::args::{AttachArgs, DetachArgs};
 use crate::output::print;
-use crate::serve::{announce, clear, show};
+use crate::serve::{clear, show};
 use crate::stderr::{note, note_after};
-use iopath_lab::metrics::{Exporter, serve_metrics};
+use iopath_lab::metrics::serve_metrics;
 use iopath_lab::serve::{AttachRequest, AttachedDevice, ServeRates, attach, attached, recover};
 use iopath_report::size::format_size;
 use std::fmt::Write;
@@ -13,14 +13,13 @@ pub(crate) fn run(args: &AttachArgs) -> anyhow::Result<()> {
     if args.list {
         return print(&table(&attached()?));
     }
-    let exporter = args.metrics.as_ref().map(|place| Exporter::of_option(place, false)).transpose()?;
+    let exporter = args.metrics.start(false)?;
     let request = request(args);
     let attaching = match args.recover {
         Some(device) => recover(device, &request)?,
         None => attach(&request)?,
     };
     print(&format!("{}\n", attaching.paths.join("\n")))?;
-    announce(exporter.as_ref());
     let end = attaching.run(|rates, messages| show(rates, messages, exporter.as_ref()))?;
     if let Some(exporter) = &exporter {
         exporter.publish(serve_metrics(&ServeRates::at_end(end.totals)));
@@ -49,12 +48,7 @@ pub(crate) fn detach(args: &DetachArgs) -> anyhow::Result<()> {
 fn request(args: &AttachArgs) -> AttachRequest {
     AttachRequest {
         targets: args.target.clone(),
-        mode: args.path,
-        elevator: args.elevator.clone(),
-        cache_bytes: args.cache,
-        is_writable: !args.read_only,
-        overwrite: args.overwrite,
-        is_shared: args.share,
+        volume: args.volume.request(!args.read_only, args.overwrite),
         queues: args.queues,
         device: args.device,
     }

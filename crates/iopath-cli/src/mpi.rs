@@ -192,7 +192,7 @@ impl Ranked {
         own.show.no_color = true;
         if self.team.names().local_rank > 0 {
             // One address or file for each host.
-            own.metrics = None;
+            own.metrics.metrics = None;
         }
         if self.team.rank() > 0 {
             own.show.json.json = None;

@@ -6,7 +6,7 @@ use crate::args::RecordArgs;
 use crate::destination::{self, Destination};
 use crate::stderr::note;
 use iopath_bench::Interruption;
-use iopath_lab::metrics::{Exporter, RecordMetrics};
+use iopath_lab::metrics::RecordMetrics;
 use iopath_lab::record::{EventCounts, RecordRequest, Recorded, Top, record};
 use iopath_log::Interval;
 use iopath_report::numbers::{count, counted, digits};
@@ -37,10 +37,7 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         command: args.command.clone(),
     };
     let mut screen = Screen::new(!args.command.is_empty());
-    let exporter = args.metrics.as_ref().map(|place| Exporter::of_option(place, args.force)).transpose()?;
-    if let Some(address) = exporter.as_ref().and_then(|exporter| exporter.address) {
-        note(format_args!("metrics at http://{address}/metrics"));
-    }
+    let exporter = args.metrics.start(args.force)?;
     let mut metrics = RecordMetrics::default();
     let mut show = |interval: &Interval, counts: EventCounts| {
         if let Some(exporter) = &exporter {

@@ -8,7 +8,7 @@ use anyhow::bail;
 use clap::error::ErrorKind;
 use iopath_bench::{Interruption, Repetitions, model_file};
 use iopath_fio::{JobFile, RunSettings, System};
-use iopath_lab::metrics::{Exporter, RunMetrics};
+use iopath_lab::metrics::RunMetrics;
 use iopath_lab::preset::{PRESETS, Preset, find_preset};
 use iopath_log::for_terminal;
 use iopath_report::result::Report;
@@ -40,7 +40,7 @@ pub(crate) fn run_with(args: &RunArgs, party: &dyn Party) -> anyhow::Result<()> 
     }
     // Dropped after the results are written: then the signal ends the process.
     let _interruption = Interruption::catch();
-    let exporter = exporter(args)?;
+    let exporter = args.metrics.start(args.show.json.force)?;
     let mut bar = output.bar();
     let mut progress = RunMetrics::new(&mut bar, exporter);
     let report = match &workloads[..] {
@@ -106,21 +106,11 @@ fn run_jobs(
         Output::new(&args.show, &targets, args.options.log()?.as_deref())?.in_format(args.format.format)?;
     jobs.warnings.iter().filter(|_| party.speaks()).for_each(note);
     let _interruption = Interruption::catch();
-    let exporter = exporter(args)?;
+    let exporter = args.metrics.start(args.show.json.force)?;
     let mut bar = output.bar();
     let report = jobs.run(&settings, &mut RunMetrics::new(&mut bar, exporter));
     bar.finish();
     show_unless_interrupted(report.map_err(Into::into), classic, &output, party)
-}
-
-/// Starts to publish the metrics of `--metrics`.
-fn exporter(args: &RunArgs) -> anyhow::Result<Option<Exporter>> {
-    let Some(place) = &args.metrics else { return Ok(None) };
-    let exporter = Exporter::of_option(place, args.show.json.force)?;
-    if let Some(address) = exporter.address {
-        note(format_args!("metrics at http://{address}/metrics"));
-    }
-    Ok(Some(exporter))
 }
 
 /// Shows the results, or that a signal came before the first of them: the process then ends without its usual message.

@@ -14,8 +14,7 @@ use std::path::{Path, PathBuf};
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let targets: Vec<&Path> = args.target.iter().map(PathBuf::as_path).collect();
     let json = Json::new(&args.json, &targets, args.log.as_deref())?;
-    let exporter =
-        args.metrics.as_ref().map(|place| Exporter::of_option(place, args.json.force)).transpose()?;
+    let exporter = args.metrics.start(args.json.force)?;
     let request = request(args);
     if args.vhost_user.is_some() {
         return run_vhost(json, &request, args.queues, exporter.as_ref());
@@ -30,7 +29,6 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     if !serving.is_activated || args.json.json.is_some() {
         json.show(|| exports.to_json(), &serving.uris.join("\n"))?;
     }
-    announce(exporter.as_ref());
     let end = serving.run(|rates, messages| show(rates, messages, exporter.as_ref()))?;
     let totals = end.totals;
     if let Some(exporter) = &exporter {
@@ -65,7 +63,6 @@ fn run_vhost(
     let serving = serve_vhost(request, queues)?;
     // The option excludes JSON.
     json.show(String::new, &serving.socket.display().to_string())?;
-    announce(exporter);
     let totals = serving.run(|rates, messages| show(rates, messages, exporter))?;
     if let Some(exporter) = exporter {
         exporter.publish(serve_metrics(&ServeRates::at_end(totals)));
@@ -76,13 +73,6 @@ fn run_vhost(
         format_args!("served {} front ends, {} requests, {bytes}", totals.accepted, totals.requests),
     );
     Ok(())
-}
-
-/// States where the metrics are.
-pub(crate) fn announce(exporter: Option<&Exporter>) {
-    if let Some(address) = exporter.and_then(|exporter| exporter.address) {
-        note(format_args!("metrics at http://{address}/metrics"));
-    }
 }
 
 /// Publishes the rates, and shows messages, and the rates on a terminal.
@@ -111,12 +101,7 @@ fn request(args: &ServeArgs) -> ServeRequest {
         names: args.export.clone(),
         listen: socket.map(Listen::Unix).or_else(|| args.listen.clone()),
         tls: tls(args),
-        mode: args.path,
-        elevator: args.elevator.clone(),
-        cache_bytes: args.cache,
-        is_writable: args.writable,
-        overwrite: args.overwrite,
-        is_shared: args.share,
+        volume: args.volume.request(args.writable, args.overwrite),
         log: args.log.clone().map(|file| LogSettings { file, limit_bytes: args.log_limit, accesses: false }),
         threads: args.threads,
         connections_max: args.connections,

@@ -1,4 +1,5 @@
 //! Serves targets over NBD: opens them, starts the server, and stops it on a signal. The server itself: `iopath-nbd`.
+//! How a target is opened: `serve/volume.rs`.
 //! Disks of virtual machines: `serve/vhost.rs`. Block devices of the kernel: `serve/attach.rs`.
 
 mod attach;
@@ -8,68 +9,35 @@ mod parent;
 mod service;
 #[cfg_attr(not(feature = "vhost-user"), path = "serve/no_vhost.rs")]
 mod vhost;
+mod volume;
 mod watch;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use iopath::{IoMode, OpenError, Options, Unaligned, Volume};
-use iopath_core::elevator::ElevatorSpec;
 use iopath_log::{LogWriter, Totals};
 pub use iopath_nbd::Listen;
 use iopath_nbd::{
     EXPORT_NAME_MAX, Listener, NbdUri, Place, ServeOptions, ServeTls, ServeTotals, Served, Server, TlsError,
     TlsFiles, TlsServer, raise_descriptor_limit,
 };
-use iopath_os::target::Refusal;
 use signal_hook::flag;
 
 pub use attach::{AttachEnd, AttachRequest, AttachedDevice, Attaching, attach, attached, detach, recover};
 pub use error::ServeError;
 pub use vhost::{VhostServing, serve_vhost};
+pub use volume::{ServeMode, VolumeRequest};
 
 use self::parent::Parent;
+use self::volume::{model_of, volume_of};
 use self::watch::{Watched, watch};
-use crate::modelled;
 pub use crate::modelled::ModelledError;
-use iopath_bench::export::RemoteTarget;
 use iopath_bench::model::ModelTarget;
 use iopath_bench::signals::{ending_signals, leave_first_to_server};
 use iopath_bench::workload::LogSettings;
-
-/// Requests in flight at the device, for each worker.
-const DEPTH: u32 = 256;
-
-/// A path of `PATHS` that can serve.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ServeMode(IoMode);
-
-impl ServeMode {
-    /// All modes.
-    pub const ALL: [Self; 3] = [Self(IoMode::Direct), Self(IoMode::Buffered), Self(IoMode::Raw)];
-
-    /// The name of the path.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self.0 {
-            IoMode::Direct => "iopath-direct",
-            IoMode::Buffered => "iopath-buffered",
-            IoMode::Raw => "iopath-raw",
-        }
-    }
-}
-
-impl std::str::FromStr for ServeMode {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|mode| mode.name() == name);
-        found.ok_or_else(|| format!("{name} is not a path that can serve"))
-    }
-}
 
 /// The encryption of connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,7 +54,6 @@ pub struct ServeTlsRequest {
 
 /// Targets and their server.
 #[derive(Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "independent switches, each set by its name")]
 pub struct ServeRequest {
     /// Files, block devices and models (`model:NAME`).
     pub targets: Vec<PathBuf>,
@@ -96,18 +63,8 @@ pub struct ServeRequest {
     pub listen: Option<Listen>,
     /// The encryption of connections; `None`: the server refuses TLS.
     pub tls: Option<ServeTlsRequest>,
-    /// The path of the I/O.
-    pub mode: ServeMode,
-    /// The elevator.
-    pub elevator: Option<ElevatorSpec>,
-    /// Bytes of the page cache.
-    pub cache_bytes: Option<u64>,
-    /// Clients may write.
-    pub is_writable: bool,
-    /// Clients may write to a device with a signature.
-    pub overwrite: bool,
-    /// Serves a file or device that another program has locked, and does not lock it.
-    pub is_shared: bool,
+    /// How the targets are opened.
+    pub volume: VolumeRequest,
     /// The request log.
     pub log: Option<LogSettings>,
     /// Threads; by default one for each processor, or one for a model: requests of one queue are ordered and merged.
@@ -178,9 +135,7 @@ pub struct Serving {
 pub fn serve(request: &ServeRequest) -> Result<Serving, ServeError> {
     // Before anything that takes time, in which the parent could end.
     let parent = Parent::current();
-    let find =
-        |target: &PathBuf| ModelTarget::find(target).map_err(|error| ServeError::Model(Box::new(error)));
-    let models = request.targets.iter().map(find).collect::<Result<Vec<_>, _>>()?;
+    let models = request.targets.iter().map(|target| model_of(target)).collect::<Result<Vec<_>, _>>()?;
     let names = names(request, &models)?;
     let exports = request
         .targets
@@ -188,12 +143,10 @@ pub fn serve(request: &ServeRequest) -> Result<Serving, ServeError> {
         .zip(&names)
         .zip(&models)
         .map(|((target, name), model)| {
-            let volume = match model {
-                None => open(target, request)?,
-                Some(model) => modelled::open(model, options_of(request))?,
-            };
+            let volume = volume_of(target, model.as_ref(), &request.volume)?;
             let description = target.display().to_string();
-            Ok(Served { name: name.clone(), description, volume, is_writable: request.is_writable })
+            let is_writable = request.volume.is_writable;
+            Ok(Served { name: name.clone(), description, volume, is_writable })
         })
         .collect::<Result<Vec<_>, ServeError>>()?;
     let tls = request.tls.as_ref().map(load_tls).transpose()?;
@@ -271,41 +224,10 @@ fn stop_on_signals() -> Arc<AtomicBool> {
     stop
 }
 
-fn options_of(request: &ServeRequest) -> Options {
-    let mut options = Options::new()
-        .mode(request.mode.0)
-        .write(request.is_writable)
-        .overwrite(request.overwrite)
-        .lock(!request.is_shared)
-        .unaligned(Unaligned::Bounce)
-        .depth(DEPTH);
-    if let Some(elevator) = &request.elevator {
-        options = options.elevator(elevator.to_string());
-    }
-    if let Some(bytes) = request.cache_bytes {
-        options = options.cache_bytes(bytes);
-    }
-    options
-}
-
 fn load_tls(request: &ServeTlsRequest) -> Result<ServeTls, TlsError> {
     let files = TlsFiles { certificate: request.certificate.clone(), key: request.key.clone() };
     let server = TlsServer::load(&files, request.client_ca.as_deref())?;
     Ok(ServeTls { server, is_required: request.is_required })
-}
-
-/// Opens a file, a device or an export of another server.
-fn open(target: &Path, request: &ServeRequest) -> Result<Volume, ServeError> {
-    let options = &options_of(request);
-    // Only one program has a device open for writing.
-    let can_share = !request.is_writable || target.is_file();
-    match RemoteTarget::find(target).map_err(|error| ServeError::Model(Box::new(error)))? {
-        Some(remote) => Ok(remote.volume(options)?),
-        None => Volume::open(target, options).map_err(|error| match error {
-            OpenError::Refused(locked @ Refusal::Locked { .. }) if can_share => ServeError::Locked(locked),
-            error => ServeError::Open(error),
-        }),
-    }
 }
 
 fn names(request: &ServeRequest, models: &[Option<ModelTarget>]) -> Result<Vec<String>, ServeError> {

@@ -1,8 +1,8 @@
 //! The command line of `iopath record`.
 
+use super::MetricsArgs;
 use super::values::{duration, log_file, size};
 use clap::Args;
-use iopath_lab::metrics::MetricsPlace;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -39,10 +39,8 @@ pub(crate) struct RecordArgs {
     /// Memory for events that wait to be read, for each CPU; default: 8m
     #[arg(long, value_parser = size, value_name = "SIZE")]
     pub(crate) ring_size: Option<u64>,
-    /// Publish metrics of the devices in the format OpenMetrics: at http://[ADDRESS:]PORT/metrics (a port alone is that
-    /// of 127.0.0.1), or in a file that is replaced every second
-    #[arg(long, value_name = "[ADDRESS:]PORT|FILE")]
-    pub(crate) metrics: Option<MetricsPlace>,
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
     /// Replace an existing file that is not a request log
     #[arg(long)]
     pub(crate) force: bool,

@@ -1,12 +1,12 @@
 //! The arguments of `iopath run`: a workload, lists of workloads, or changes to the jobs of a job file.
 
+use super::MetricsArgs;
 use super::format::RunFormat;
 use super::options::OptionArgs;
 use super::show::ShowArgs;
 use clap::Args;
 use iopath_bench::{ModelHost, Workload};
 use iopath_fio::RunSettings;
-use iopath_lab::metrics::MetricsPlace;
 use std::path::PathBuf;
 
 /// Sizes are bytes, or a number with k, m, g, t (powers of 1024).
@@ -25,10 +25,8 @@ pub(crate) struct RunArgs {
     /// Run only this job of JOBFILE. May be repeated
     #[arg(long, value_name = "NAME", requires = "jobfile")]
     pub(crate) section: Vec<String>,
-    /// Publish metrics in the format OpenMetrics: at http://[ADDRESS:]PORT/metrics (a port alone is that of 127.0.0.1),
-    /// or in a file that is replaced every second
-    #[arg(long, value_name = "[ADDRESS:]PORT|FILE")]
-    pub(crate) metrics: Option<MetricsPlace>,
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
     #[command(flatten)]
     pub(crate) options: OptionArgs,
     #[cfg(feature = "mpi")]

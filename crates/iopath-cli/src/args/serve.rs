@@ -1,12 +1,9 @@
 //! The command line of `iopath serve`.
 
-use super::JsonArgs;
-use super::values::{count, elevator, log_file, size};
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use super::values::{count, log_file, size};
+use super::{JsonArgs, MetricsArgs, VolumeArgs};
 use clap::{Args, ValueEnum};
-use iopath_core::elevator::ElevatorSpec;
-use iopath_lab::metrics::MetricsPlace;
-use iopath_lab::serve::{Listen, ServeMode, parse_listen};
+use iopath_lab::serve::{Listen, parse_listen};
 use std::path::PathBuf;
 
 /// Whether connections are encrypted.
@@ -21,7 +18,6 @@ pub(crate) enum TlsMode {
 }
 
 #[derive(Debug, Args)]
-#[expect(clippy::struct_excessive_bools, reason = "switches of the command line, independent of each other")]
 pub(crate) struct ServeArgs {
     /// Files, block devices and modelled disks (model:NAME, in real time). The first one is also the default export
     #[arg(required = true)]
@@ -55,24 +51,14 @@ pub(crate) struct ServeArgs {
     /// Whether clients must use TLS; default with a certificate: require
     #[arg(long, value_name = "MODE", requires_ifs = [("require", "tls_cert"), ("allow", "tls_cert")])]
     pub(crate) tls: Option<TlsMode>,
-    /// The path of the I/O
-    #[arg(long, default_value = "iopath-direct", value_parser = PossibleValuesParser::new(ServeMode::ALL.map(ServeMode::name)).try_map(|name| name.parse::<ServeMode>()))]
-    pub(crate) path: ServeMode,
-    /// The I/O scheduler (elevator), with settings: `deadline:read_expire_ms=100`
-    #[arg(long, value_parser = elevator, value_name = "NAME[:SETTING=N,...]")]
-    pub(crate) elevator: Option<ElevatorSpec>,
-    /// Memory of the page cache of iopath-buffered, for each target; default: 256m
-    #[arg(long, value_parser = size, value_name = "SIZE")]
-    pub(crate) cache: Option<u64>,
+    #[command(flatten)]
+    pub(crate) volume: VolumeArgs,
     /// Allow clients to write. A device that is mounted, in use, or has a recognised signature is refused
     #[arg(long)]
     pub(crate) writable: bool,
     /// With --writable: serve a device with a recognised signature, such as that of a filesystem
     #[arg(long, requires = "writable")]
     pub(crate) overwrite: bool,
-    /// Serve a target that another program has locked, and do not lock it: the programs must coordinate their accesses
-    #[arg(long)]
-    pub(crate) share: bool,
     /// Write the request log to a file, for `iopath log`. Each connection is a stream, numbered from 1
     #[arg(long, value_name = "FILE", value_parser = log_file)]
     pub(crate) log: Option<PathBuf>,
@@ -88,10 +74,8 @@ pub(crate) struct ServeArgs {
     /// End when the parent process has ended. Default only if a program other than a service manager passed the sockets
     #[arg(long)]
     pub(crate) exit_with_parent: bool,
-    /// Publish metrics in the format OpenMetrics: at http://[ADDRESS:]PORT/metrics (a port alone is that of 127.0.0.1),
-    /// or in a file that is replaced every second
-    #[arg(long, value_name = "[ADDRESS:]PORT|FILE")]
-    pub(crate) metrics: Option<MetricsPlace>,
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
     #[command(flatten)]
     pub(crate) json: JsonArgs,
 }

@@ -14,16 +14,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use iopath::{IoMode, OpenError, Volume};
-use iopath_core::elevator::ElevatorSpec;
+use iopath::{IoMode, OpenError};
 use iopath_nbd::ServeTotals;
 use iopath_os::target::Refusal;
 use iopath_ublk::{DeviceInfo, Devices, LEAVE, UblkError, UblkOptions, UblkServer};
 
+use super::volume::{model_of, volume_of};
 use super::watch::{Watched, watch};
-use super::{ServeError, ServeMode, ServeRates, ServeRequest, open, options_of, service, stop_on_signals};
-use crate::modelled;
-use iopath_bench::model::ModelTarget;
+use super::{ServeError, ServeRates, VolumeRequest, service, stop_on_signals};
 use record::Record;
 pub use running::AttachEnd;
 use running::Running;
@@ -45,18 +43,8 @@ const DEVICES: &str = "/sys/class/ublk-char";
 pub struct AttachRequest {
     /// Files, block devices, models (`model:NAME`), stripes and NBD URIs: a device for each.
     pub targets: Vec<PathBuf>,
-    /// The path of the I/O.
-    pub mode: ServeMode,
-    /// The elevator.
-    pub elevator: Option<ElevatorSpec>,
-    /// Bytes of the page cache.
-    pub cache_bytes: Option<u64>,
-    /// Whether the devices can be written.
-    pub is_writable: bool,
-    /// Accepts a device with a signature.
-    pub overwrite: bool,
-    /// Accepts a target that another program has locked, and does not lock it.
-    pub is_shared: bool,
+    /// How the targets are opened.
+    pub volume: VolumeRequest,
     /// Queues, each with a thread; `None` for one for each processor, or one if their requests are ordered.
     pub queues: Option<u16>,
     /// The number of the first device; `None` for any.
@@ -92,10 +80,7 @@ pub fn attach(request: &AttachRequest) -> Result<Attaching, ServeError> {
     let mut attaching = Attaching::new();
     for (number, target) in request.targets.iter().enumerate() {
         let device = request.device.map(|first| first + number as u32);
-        let started = volume_of(request, target).and_then(|(volume, is_modelled)| {
-            Ok(UblkServer::start(options(request, device, volume, is_modelled))?)
-        });
-        match started {
+        match options_of(target, request, device).and_then(|options| Ok(UblkServer::start(options)?)) {
             Ok(server) => attaching.add(server, request, target),
             Err(error) => {
                 // The devices that were started before are removed.
@@ -119,8 +104,8 @@ pub fn recover(device: u32, request: &AttachRequest) -> Result<Attaching, ServeE
     let info = iopath_ublk::wait_for_end(device)?;
     let request = continued(device, request, Record::load(&info).as_ref())?;
     let target = &request.targets[0];
-    let (volume, is_modelled) = once_released(LEAVE, || volume_of(&request, target))?;
-    let server = UblkServer::recover(device, options(&request, None, volume, is_modelled))?;
+    let options = once_released(LEAVE, || options_of(target, &request, None))?;
+    let server = UblkServer::recover(device, options)?;
     attaching.add(server, &request, target);
     attaching.announce();
     Ok(attaching)
@@ -133,12 +118,12 @@ fn continued(
     record: Option<&Record>,
 ) -> Result<AttachRequest, ServeError> {
     let mut continued = match request.targets.len() {
-        0 => record.and_then(Record::request).ok_or(ServeError::NoTarget(device))?,
+        0 => record.ok_or(ServeError::NoTarget(device))?.request(),
         1 => request.clone(),
         count => return Err(ServeError::OneDisk(count)),
     };
     // A file system on a target of the device was written through the device.
-    continued.overwrite |= record.is_some_and(|record| record.is_of(&continued.targets[0]));
+    continued.volume.overwrite |= record.is_some_and(|record| record.is_of(&continued.targets[0]));
     Ok(continued)
 }
 
@@ -278,45 +263,28 @@ impl Watched for Attaching {
     }
 }
 
-/// The volume of a target, and whether it is a model.
-fn volume_of(request: &AttachRequest, target: &Path) -> Result<(Volume, bool), ServeError> {
-    let request = ServeRequest {
-        targets: Vec::new(),
-        names: Vec::new(),
-        listen: None,
-        tls: None,
-        mode: request.mode,
-        elevator: request.elevator.clone(),
-        cache_bytes: request.cache_bytes,
-        is_writable: request.is_writable,
-        overwrite: request.overwrite,
-        is_shared: request.is_shared,
-        log: None,
-        threads: None,
-        connections_max: None,
-        exits_with_parent: false,
-    };
-    match ModelTarget::find(target).map_err(|error| ServeError::Model(Box::new(error)))? {
-        None => Ok((open(target, &request)?, false)),
-        Some(model) => Ok((modelled::open(&model, options_of(&request))?, true)),
-    }
-}
-
-fn options(request: &AttachRequest, device: Option<u32>, volume: Volume, is_modelled: bool) -> UblkOptions {
-    let cpus = thread::available_parallelism().map_or(1, |count| count.get().min(8) as u16);
+/// The options of a target's device.
+fn options_of(
+    target: &Path,
+    request: &AttachRequest,
+    device: Option<u32>,
+) -> Result<UblkOptions, ServeError> {
+    let model = model_of(target)?;
+    let VolumeRequest { mode, elevator, is_writable, .. } = &request.volume;
     // Each queue has an elevator of its own.
-    let is_ordered = request.elevator.as_ref().is_some_and(|elevator| elevator.to_string() != "none");
-    let queues = request.queues.unwrap_or(if is_modelled || is_ordered { 1 } else { cpus });
-    UblkOptions {
-        volume,
-        is_writable: request.is_writable,
+    let is_ordered = elevator.as_ref().is_some_and(|elevator| elevator.name() != "none");
+    let cpus = thread::available_parallelism().map_or(1, |count| count.get().min(8) as u16);
+    let queues = request.queues.unwrap_or(if model.is_some() || is_ordered { 1 } else { cpus });
+    Ok(UblkOptions {
+        volume: volume_of(target, model.as_ref(), &request.volume)?,
+        is_writable: *is_writable,
         queues,
         depth: DEPTH,
         device,
         // Otherwise completed writes may be in the memory of the server only.
-        is_recoverable: request.mode.0 != IoMode::Buffered && !is_modelled,
+        is_recoverable: mode.0 != IoMode::Buffered && model.is_none(),
         stop_limit: STOP_LIMIT,
-    }
+    })
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ pub(super) fn create(settings: &LogSettings, request: &ServeRequest) -> Result<A
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let targets: Vec<_> = request.targets.iter().map(|target| target.to_string_lossy()).collect();
     let info = LogInfo {
-        elevator: request.elevator.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string),
+        elevator: request.volume.elevator.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string),
         target: targets.join(", "),
         start_ns: iopath_os::now().as_nanos(),
         started_unix_ns: since_1970.as_nanos() as u64,

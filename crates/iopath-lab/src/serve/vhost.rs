@@ -10,12 +10,9 @@ use std::time::Duration;
 use iopath_nbd::{Listener, ServeTotals, SocketFile};
 use iopath_vhost::{VhostOptions, VhostServer, VhostTotals};
 
+use super::volume::{model_of, volume_of};
 use super::watch::{Watched, watch};
-use super::{
-    Listen, ServeError, ServeRates, ServeRequest, listeners, open, options_of, service, stop_on_signals,
-};
-use crate::modelled;
-use iopath_bench::model::ModelTarget;
+use super::{Listen, ServeError, ServeRates, ServeRequest, listeners, service, stop_on_signals};
 
 /// Longest time to complete the requests in flight and to flush at the end.
 const STOP_LIMIT: Duration = Duration::from_secs(40);
@@ -37,11 +34,8 @@ pub struct VhostServing {
 /// [`ServeError`]: the target cannot be opened, or the socket is in use.
 pub fn serve_vhost(request: &ServeRequest, queues: Option<u16>) -> Result<VhostServing, ServeError> {
     let [target] = &request.targets[..] else { return Err(ServeError::OneDisk(request.targets.len())) };
-    let model = ModelTarget::find(target).map_err(|error| ServeError::Model(Box::new(error)))?;
-    let volume = match &model {
-        None => open(target, request)?,
-        Some(model) => modelled::open(model, options_of(request))?,
-    };
+    let model = model_of(target)?;
+    let volume = volume_of(target, model.as_ref(), &request.volume)?;
     let cpus = thread::available_parallelism().map_or(1, |count| count.get().min(8) as u16);
     // The requests of a modelled disk are ordered in one queue.
     let queues = queues.unwrap_or(if model.is_some() { 1 } else { cpus });
@@ -56,8 +50,8 @@ pub fn serve_vhost(request: &ServeRequest, queues: Option<u16>) -> Result<VhostS
             _ => None,
         })
         .ok_or(ServeError::TwoPlaces)?;
-    let options =
-        VhostOptions { volume, is_writable: request.is_writable, queues, id, stop_limit: STOP_LIMIT };
+    let is_writable = request.volume.is_writable;
+    let options = VhostOptions { volume, is_writable, queues, id, stop_limit: STOP_LIMIT };
     let server = VhostServer::start(listener, options).map_err(ServeError::Server)?;
     service::is_ready(&format!("serving {}", socket.display()));
     Ok(VhostServing { server, file, stop, socket })

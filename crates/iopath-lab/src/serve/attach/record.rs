@@ -6,56 +6,35 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::AttachRequest;
+use super::{AttachRequest, VolumeRequest};
 use iopath_bench::own_file;
 use iopath_ublk::DeviceInfo;
 
 /// A device, as a file of JSON.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Record {
     /// The target; a path is absolute.
     pub(super) target: PathBuf,
     /// The process of the server, which a stopped device does not name.
     pub(super) server: u32,
     instance: u32,
-    path: String,
-    elevator: Option<String>,
-    cache_bytes: Option<u64>,
-    is_writable: bool,
-    overwrite: bool,
-    is_shared: bool,
+    volume: VolumeRequest,
 }
 
 impl Record {
     pub(super) fn of(request: &AttachRequest, target: &Path, instance: u32) -> Self {
-        Self {
-            target: absolute(target),
-            server: std::process::id(),
-            instance,
-            path: request.mode.name().to_owned(),
-            elevator: request.elevator.as_ref().map(ToString::to_string),
-            cache_bytes: request.cache_bytes,
-            is_writable: request.is_writable,
-            overwrite: request.overwrite,
-            is_shared: request.is_shared,
-        }
+        let (target, server, volume) = (absolute(target), std::process::id(), request.volume.clone());
+        Self { target, server, instance, volume }
     }
 
-    /// The request that the record is of.
-    pub(super) fn request(&self) -> Option<AttachRequest> {
-        let Self { target, path, elevator, cache_bytes, is_writable, overwrite, is_shared, .. } =
-            self.clone();
-        Some(AttachRequest {
-            targets: vec![target],
-            mode: path.parse().ok()?,
-            elevator: elevator.map(|elevator| elevator.parse()).transpose().ok()?,
-            cache_bytes,
-            is_writable,
-            overwrite,
-            is_shared,
+    /// The request that continues the device.
+    pub(super) fn request(&self) -> AttachRequest {
+        AttachRequest {
+            targets: vec![self.target.clone()],
+            volume: self.volume.clone(),
             queues: None,
             device: None,
-        })
+        }
     }
 
     /// Whether the device has this target.
