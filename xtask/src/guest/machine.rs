@@ -21,13 +21,14 @@ pub(super) const PROGRAMS: &[(&str, &str)] = &[
     ("mkfs.xfs", "xfsprogs"),
     ("xfs_repair", "xfsprogs"),
     ("fio", "fio"),
+    ("losetup", "mount"),
     ("xz", "xz-utils"),
     ("dpkg-deb", "dpkg"),
 ];
 
 /// Modules in the order in which they depend on each other.
 pub(super) const MODULES: &[&str] =
-    &["failover", "net_failover", "virtio_net", "virtio_blk", "nbd", "libcrc32c", "xfs", "ublk_drv"];
+    &["failover", "net_failover", "virtio_net", "virtio_blk", "nbd", "libcrc32c", "xfs", "loop", "ublk_drv"];
 
 /// The package whose dependency is the newest kernel of this series.
 const KERNEL: &str = "linux-image-6.12-cloud-amd64";

@@ -31,7 +31,7 @@ step() {
     fi
 }
 
-for module in failover net_failover virtio_net virtio_blk nbd libcrc32c xfs ublk_drv; do
+for module in failover net_failover virtio_net virtio_blk nbd libcrc32c xfs loop ublk_drv; do
     insmod /modules/$module.ko || end "FAILED: no module $module"
 done
 ip link set lo up
