@@ -172,7 +172,7 @@ impl UblkServer {
         let node = prepare(&mut self.devices)?;
         starts.iter().try_for_each(|queue| queue.open(&node))?;
         drop(node);
-        // Linux before 6.16 crashes in the next recovery if some queues have fetched their requests and others have not.
+        // Linux 6.12 crashes in the next recovery if some queues have fetched their requests and others have not.
         starts.iter().try_for_each(Start::fetch)?;
         start(&mut self.devices, &self.info, std::process::id())
     }

@@ -136,7 +136,7 @@ step list-waiting lists "ublkb0 .*waits for a server"
 truncate -s 100M /data/other
 step other-target refuses "the target is not the one" attach --recover 0 /data/other
 step volatile refuses "needs a target on iopath-direct" attach --recover 0 --path iopath-buffered /data/disk
-step no-memory recovers_without_memory 200000
+step no-memory recovers_without_memory 120000
 step recover start attach --recover 0 --metrics /tmp/metrics
 step write fill
 step unmount-again umount /mnt

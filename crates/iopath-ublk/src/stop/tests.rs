@@ -21,7 +21,7 @@ fn set_state(devices: &mut Devices<TestControl>, state: DeviceState) {
 }
 
 fn ended_process() -> u32 {
-    let mut child = std::process::Command::new("true").spawn().unwrap();
+    let mut child = Command::new("true").spawn().unwrap();
     child.wait().unwrap();
     child.id()
 }
