@@ -110,8 +110,7 @@ p99_of_reads() {
     wait $writer
 }
 
-mkdir -p /run /data
-step host-file-system sh -c "mkfs.ext4 -q -F /dev/vda && mount -t ext4 /dev/vda /data"
+step host-file-system mount_targets
 step target truncate -s 320M /data/disk
 
 rmmod ublk_drv

@@ -9,6 +9,9 @@ check_ext4() { e2fsck -f -n "$1"; }
 make_xfs() { mkfs.xfs -q -f "$1"; }
 check_xfs() { xfs_repair -n "$1"; }
 
+# A folder for the targets of `iopath attach`, on the disk of the guest.
+mount_targets() { mkdir -p /run /data && make_ext4 /dev/vda && mount -t ext4 /dev/vda /data; }
+
 verify_files() {
     fio --name=files --directory=/mnt --size=8m --rw=randwrite --bs=4k --iodepth=16 --ioengine=libaio --direct=1 \
         --verify=crc32c --fsync=64 "$@"

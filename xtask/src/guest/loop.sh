@@ -21,7 +21,7 @@ read_attached() {
     attached=$(iops /dev/ublkb0) && iopath detach 0 && wait $server
 }
 
-step host-file-system sh -c "mkfs.ext4 -q -F /dev/vda && mount -t ext4 /dev/vda /data"
+step host-file-system mount_targets
 step file dd if=/dev/zero of=/data/disk bs=1M count=64 conv=fsync
 for round in 1 2 3; do
     for pair in "on iopath-direct" "off iopath-buffered"; do

@@ -1,6 +1,6 @@
 //! Targets as block devices of the kernel: opens them, starts or continues their devices, and stops them on a signal. A
-//! record of each device (`attach/record.rs`) names its target for the next server. Their ends: `attach/running.rs`. The
-//! device itself: `iopath-ublk`.
+//! record of each device (`attach/record.rs`) names its target for the next server. The ends of the devices:
+//! `attach/running.rs`. The device itself: `iopath-ublk`.
 
 mod record;
 mod running;
@@ -167,8 +167,8 @@ pub fn attached() -> Result<Vec<AttachedDevice>, ServeError> {
     Ok(found)
 }
 
-/// Stops and removes devices, by their numbers or paths, after their requests and the flushes of their targets. They end
-/// beside each other. Returns the errors.
+/// Stops and removes devices, by their numbers or paths, after their requests and the flushes of their targets. They
+/// end beside each other. Returns the errors.
 #[must_use]
 pub fn detach(devices: &[String], is_forced: bool) -> Vec<ServeError> {
     thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! The volume of a target that is served or attached: its options, and how it is opened. The text of the options is that
-//! of the command line, also in the record of a device.
+//! The volume of a target that is served or attached: its options, and how it is opened. The text of the options is
+//! that of the command line, also in the record of a device.
 
 use std::path::Path;
 

@@ -157,18 +157,18 @@ mod tests {
 
     #[test]
     fn a_slow_end_delays_no_other() {
-        let (go_on, slow) = sync_channel(1);
+        let (release, slow) = sync_channel(1);
         let mut ends = Ends::default();
         ends.begin(move || slow.recv_timeout(HANG).is_ok());
         // The second one ends while the first one waits for it.
-        ends.begin(move || go_on.send(()).is_ok());
+        ends.begin(move || release.send(()).is_ok());
         assert_eq!(ends.take_all(), [true, true]);
         assert!(ends.is_empty());
     }
 
     #[test]
-    fn an_end_is_taken_once_while_others_go_on() {
-        let (go_on, slow) = sync_channel(1);
+    fn an_end_is_taken_once_while_others_release() {
+        let (release, slow) = sync_channel(1);
         let mut ends = Ends::default();
         ends.begin(move || slow.recv_timeout(HANG).map(|()| 1));
         ends.begin(|| Ok(2));
@@ -177,7 +177,7 @@ mod tests {
         }
         assert_eq!(ends.take_ended(), [Ok(2)]);
         assert_eq!(ends.take_ended(), []);
-        go_on.send(()).unwrap();
+        release.send(()).unwrap();
         assert_eq!(ends.take_all(), [Ok(1)]);
     }
 }
