@@ -128,6 +128,7 @@ mod text {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+    #[expect(clippy::ref_option, reason = "serde passes a reference to the field")]
     pub(super) fn serialize<S: Serializer>(
         elevator: &Option<ElevatorSpec>,
         serializer: S,
