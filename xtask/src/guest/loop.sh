@@ -7,7 +7,8 @@ iops() {
 }
 
 read_loop() {
-    losetup --direct-io="$1" /dev/loop0 /data/disk && loop=$(iops /dev/loop0) && losetup -d /dev/loop0
+    # The losetup of the shell has no such option.
+    /bin/losetup --direct-io="$1" /dev/loop0 /data/disk && loop=$(iops /dev/loop0) && /bin/losetup -d /dev/loop0
 }
 
 read_attached() {
