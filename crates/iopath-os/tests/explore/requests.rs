@@ -161,3 +161,48 @@ fn an_owner_that_waits_beside_a_writer_and_direct_io_ends() {
         });
     });
 }
+
+/// While the end is inside of a page, that page has zeroes past it.
+#[test]
+fn no_read_beside_a_resize_that_fails_returns_zeroes_past_the_temporary_end() {
+    fn check<'a>(mut pieces: impl Iterator<Item = &'a [u8]>) {
+        assert!(pieces.all(|bytes| bytes.iter().all(|byte| *byte == 2)), "a byte past the temporary end");
+    }
+    let limit = Duration::from_millis(4);
+    let name = "no_read_beside_a_resize_that_fails_returns_zeroes_past_the_temporary_end";
+    Exploration::new(name).within(limit).run(|| {
+        let buffered = delayed_or_not(4, 3);
+        on_threads(3, move |number| match number {
+            0 => {
+                let resized = buffered.resize(2 * PAGE + 512, || {
+                    thread::yield_now();
+                    Err(())
+                });
+                resized.unwrap().unwrap_err();
+            }
+            1 => {
+                for _ in 0..2 {
+                    let mut bytes = [0xee; PAGE as usize];
+                    let there = buffered.read_at(&mut bytes, 2 * PAGE).unwrap();
+                    check([&bytes[..there]].into_iter());
+                    check(buffered.borrow(2 * PAGE, PAGE as usize).unwrap().slices());
+                }
+            }
+            _ => {
+                let (pool, mut queue) = queue_of(&buffered, 1);
+                for _ in 0..2 {
+                    if let Some(borrowed) = queue.borrow(2 * PAGE, PAGE as usize) {
+                        check(borrowed.slices());
+                    }
+                    queue.queue(read_of(&pool, 2)).unwrap();
+                    while queue.in_flight() > 0 {
+                        queue.wait(1).unwrap();
+                        while let Some(done) = queue.next_completed() {
+                            check([&done.buffer.unwrap()[..done.result.unwrap()]].into_iter());
+                        }
+                    }
+                }
+            }
+        });
+    });
+}
