@@ -66,9 +66,16 @@ pub(crate) fn build_with(arguments: &[&str], change: impl FnOnce(&mut Command)) 
 
 /// The command of cargo for [`build`].
 pub(crate) fn command(arguments: &[&str]) -> Command {
+    let mut command = cargo();
+    command.args(arguments).args(["--workspace", FEATURES, "--message-format", "json-render-diagnostics"]);
+    command
+}
+
+/// A cargo whose compiler is that of `cargo clippy`: lints and programs come from one compilation. Each command of
+/// xtask that builds tests uses it, or cargo would compile the crates of the workspace once more.
+pub(crate) fn cargo() -> Command {
     let mut command = workspace::cargo();
-    command.args(arguments).args(["--workspace", "--message-format", "json-render-diagnostics"]);
-    command.arg(FEATURES);
+    command.env("RUSTC_WORKSPACE_WRAPPER", workspace::beside_cargo("clippy-driver"));
     command
 }
 

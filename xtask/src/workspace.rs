@@ -36,6 +36,12 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
+/// A program of the toolchain of cargo.
+pub(crate) fn beside_cargo(program: &str) -> PathBuf {
+    let beside = std::env::var_os("CARGO").map(|cargo| Path::new(&cargo).with_file_name(program));
+    beside.filter(|file| file.is_file()).unwrap_or_else(|| program.into())
+}
+
 /// Builds the program `iopath` as it is packaged, for measurements.
 pub(crate) fn build_iopath() -> Result<()> {
     let status = cargo()

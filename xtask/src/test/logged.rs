@@ -125,7 +125,8 @@ pub(super) fn skip_lines(log: &str) -> BTreeSet<&str> {
 }
 
 fn tail(text: &str, lines_max: usize) -> String {
-    let lines: Vec<&str> = text.lines().collect();
+    // Not the messages of cargo for programs.
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('{')).collect();
     lines[lines.len().saturating_sub(lines_max)..].join("\n")
 }
 

@@ -35,19 +35,24 @@ const WITH_ENGINE: &[&str] = &[
     "iopath-lab/verify",
 ];
 
-/// All tests; with `--quick`, the tests in the sources. Examples are not built: clippy has checked them.
+/// All tests; with `--quick`, the tests in the sources.
 pub(super) fn test(length: Length) -> Result<Vec<Program>> {
-    if length == Length::Quick {
-        return test_programs(&["--lib", "--bins"], |_| true, |executable| Command::new(executable));
-    }
-    let mut programs =
-        test_programs(&["--lib", "--bins", "--tests"], |_| true, |executable| Command::new(executable))?;
-    let mut doc_tests = workspace::cargo();
-    doc_tests
+    let quick = ["--lib", "--bins"];
+    let all = ["--lib", "--bins", "--tests"];
+    let selected: &[&str] = if length == Length::Quick { &quick } else { &all };
+    test_programs(selected, |_| true, |executable| Command::new(executable))
+}
+
+/// The documentation of each crate, and the tests in it.
+pub(super) fn docs() -> Vec<Program> {
+    let mut command = artifact::cargo();
+    command
         .args(["test", "--workspace", "--doc", "--no-fail-fast", FEATURES, "--", "--show-output"])
+        .env("RUSTDOC", workspace::root().join("xtask/documented-rustdoc"))
+        .env("IOPATH_RUSTDOC", workspace::beside_cargo("rustdoc"))
+        .env("IOPATH_DOCS", workspace::target_dir().join("doc"))
         .env("CARGO_TERM_COLOR", "never");
-    programs.push(Program { name: "doc-tests".to_owned(), header: None, command: doc_tests });
-    Ok(programs)
+    vec![Program { name: "doc-tests".to_owned(), header: None, command }]
 }
 
 /// The tests in which an engine can change the outcome, without `io_uring`.
