@@ -6,7 +6,8 @@
 //! The other process may change each byte at any time, so no reference to the bytes is ever made. They are copied by
 //! address, loaded and stored as atomic numbers, or read and written by the kernel. Every value of a byte is valid, and
 //! the caller checks a copy, never the original. If the other process truncates the file, a page of zeroes replaces
-//! each lost page (`kernel/sigbus.rs`), and [`SharedMemory::has_faulted`] reports it.
+//! each lost page (`kernel/sigbus.rs`), and every later access fails: no zeroes pass for bytes of the file. The kernel
+//! transfers the zeroes of a replaced page like other bytes: check [`SharedMemory::has_faulted`] after a transfer.
 
 use std::fs::File;
 use std::io;
@@ -19,7 +20,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::aligned::page_bytes;
 use crate::io_buf::{IoBuf, IoBufMut};
-use crate::kernel::sigbus::Watch;
+use crate::kernel::sigbus::{Watch, mapped_page_bytes};
 
 /// A part of a file, mapped into memory that other processes share.
 #[derive(Debug)]
@@ -28,6 +29,8 @@ pub struct SharedMemory {
     watch: Option<Watch>,
     start: NonNull<u8>,
     bytes: usize,
+    /// The whole mapping, whose huge pages may begin before the bytes and end after them.
+    mapping: (NonNull<u8>, usize),
 }
 
 // SAFETY: the mapping belongs to no thread, and all accesses are those of the rules above.
@@ -36,7 +39,7 @@ unsafe impl Send for SharedMemory {}
 unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
-    /// Maps `bytes` bytes of a file from `offset` on, for reading and writing.
+    /// Maps `bytes` bytes of a file from `offset` on, for reading and writing. Also of a file of huge pages.
     ///
     /// # Errors
     /// The error of the system (`mmap(2)`). `InvalidInput` if the offset is not a multiple of a page, or the file is
@@ -53,16 +56,23 @@ impl SharedMemory {
             )));
         }
         let bytes = usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let page = mapped_page_bytes(file.as_fd())?;
+        let skip = offset % page as u64;
+        let mapped = bytes.checked_add(skip as usize).and_then(|end| end.checked_next_multiple_of(page));
+        let mapped = mapped.ok_or(io::ErrorKind::OutOfMemory)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // The owner of the file has reserved its huge pages.
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
         // SAFETY: a new shared mapping at an address of the kernel's choice touches no existing memory.
-        let start =
-            unsafe { mmap(ptr::null_mut(), bytes, protection, MapFlags::SHARED, file.as_fd(), offset)? };
-        let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let mut mapped = Self { watch: None, start, bytes };
-        let first = start.as_ptr() as usize;
+        let base = unsafe { mmap(ptr::null_mut(), mapped, protection, flags, file.as_fd(), offset - skip)? };
+        let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        // SAFETY: the skipped bytes lie in the mapping.
+        let start = unsafe { base.add(skip as usize) };
+        let mut memory = Self { watch: None, start, bytes, mapping: (base, mapped) };
+        let first = base.as_ptr() as usize;
         // SAFETY: the range is our own mapping until `drop`, which ends the watch first. It holds plain bytes.
-        mapped.watch = Some(unsafe { Watch::new(first..first + bytes)? });
-        Ok(mapped)
+        memory.watch = Some(unsafe { Watch::new(first..first + mapped, page)? });
+        Ok(memory)
     }
 
     /// The number of bytes.
@@ -75,31 +85,39 @@ impl SharedMemory {
         self.watch.as_ref().is_some_and(Watch::faulted)
     }
 
-    /// Copies the bytes from `at` on to `target`. `None` if they reach past the end.
+    /// `value` if no page was lost before, so that it comes from no zeroes.
+    #[inline]
+    fn intact<T>(&self, value: T) -> Option<T> {
+        (!self.has_faulted()).then_some(value)
+    }
+
+    /// Copies the bytes from `at` on to `target`. `None` if they reach past the end, or a page is lost
+    /// ([`SharedMemory::has_faulted`]).
     #[must_use]
     pub fn read(&self, at: u64, target: &mut [u8]) -> Option<()> {
         let from = self.place(at, target.len(), 1)?;
         // SAFETY: the source lies in the mapping, and the target is memory of this process alone.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), target.as_mut_ptr(), target.len()) };
-        Some(())
+        self.intact(())
     }
 
-    /// Copies `source` to the bytes from `at` on. `None` if they reach past the end.
+    /// Copies `source` to the bytes from `at` on. `None` if they reach past the end, or a page is lost.
     #[must_use]
     pub fn write(&self, at: u64, source: &[u8]) -> Option<()> {
         let to = self.place(at, source.len(), 1)?;
         // SAFETY: the target lies in the mapping, and the source is memory of this process alone.
         unsafe { ptr::copy_nonoverlapping(source.as_ptr(), to.as_ptr(), source.len()) };
-        Some(())
+        self.intact(())
     }
 
-    /// A number of 16 bits, little-endian. `None` if it is not aligned or lies outside. So do the others.
+    /// A number of 16 bits, little-endian. `None` if it is not aligned or lies outside, or a page is lost. So do the
+    /// others.
     #[must_use]
     pub fn load_u16(&self, at: u64, order: Ordering) -> Option<u16> {
         let place = self.place(at, 2, 2)?.cast::<u16>();
         // SAFETY: an aligned number in the mapping, which lives as long as `self` and is accessed atomically.
         let number = unsafe { AtomicU16::from_ptr(place.as_ptr()) };
-        Some(u16::from_le(number.load(order)))
+        self.intact(u16::from_le(number.load(order)))
     }
 
     /// Stores a number of 16 bits.
@@ -109,7 +127,7 @@ impl SharedMemory {
         // SAFETY: as in `load_u16`.
         let number = unsafe { AtomicU16::from_ptr(place.as_ptr()) };
         number.store(value.to_le(), order);
-        Some(())
+        self.intact(())
     }
 
     /// Stores a number of 32 bits.
@@ -119,7 +137,7 @@ impl SharedMemory {
         // SAFETY: as in `load_u16`.
         let number = unsafe { AtomicU32::from_ptr(place.as_ptr()) };
         number.store(value.to_le(), order);
-        Some(())
+        self.intact(())
     }
 
     /// A number of 64 bits.
@@ -128,7 +146,7 @@ impl SharedMemory {
         let place = self.place(at, 8, 8)?.cast::<u64>();
         // SAFETY: as in `load_u16`.
         let number = unsafe { AtomicU64::from_ptr(place.as_ptr()) };
-        Some(u64::from_le(number.load(order)))
+        self.intact(u64::from_le(number.load(order)))
     }
 
     /// Stores a number of 64 bits.
@@ -138,7 +156,7 @@ impl SharedMemory {
         // SAFETY: as in `load_u16`.
         let number = unsafe { AtomicU64::from_ptr(place.as_ptr()) };
         number.store(value.to_le(), order);
-        Some(())
+        self.intact(())
     }
 
     /// The address of a byte, for checks of alignment.
@@ -146,10 +164,10 @@ impl SharedMemory {
         (self.start.as_ptr() as usize).wrapping_add(at as usize)
     }
 
-    /// `bytes` bytes from `at` on as a buffer for direct I/O. `None` if they reach past the end.
+    /// `bytes` bytes from `at` on as a buffer for direct I/O. `None` if they reach past the end, or a page is lost.
     #[must_use]
     pub fn buffer(self: &Arc<Self>, at: u64, bytes: usize) -> Option<SharedBuf> {
-        let start = self.place(at, bytes, 1)?;
+        let start = self.intact(self.place(at, bytes, 1)?)?;
         Some(SharedBuf { start, bytes, _memory: Arc::clone(self) })
     }
 
@@ -170,7 +188,7 @@ impl Drop for SharedMemory {
     fn drop(&mut self) {
         self.watch = None;
         // SAFETY: our own mapping, unmapped once; the buffers in it own a share of this value.
-        let result = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
+        let result = unsafe { munmap(self.mapping.0.as_ptr().cast(), self.mapping.1) };
         debug_assert!(result.is_ok(), "munmap of our own mapping: {result:?}");
     }
 }
@@ -256,13 +274,35 @@ mod tests {
     }
 
     #[test]
-    fn a_truncated_file_is_a_fault_and_not_the_end() {
+    fn no_byte_of_a_truncated_file_is_read() {
         let (file, memory) = memory(8192);
         memory.write(4096, &[7; 4096]).unwrap();
         file.set_len(4096).unwrap();
         let mut byte = [1];
-        memory.read(5000, &mut byte).unwrap();
-        assert_eq!((byte, memory.has_faulted()), ([0], true));
+        assert!(!memory.has_faulted(), "no access yet");
+        assert_eq!((memory.read(5000, &mut byte), memory.has_faulted()), (None, true));
+        assert_eq!(memory.read(0, &mut byte), None, "nor of another page");
+        assert_eq!(memory.write(0, &[1]), None);
+        assert_eq!(memory.load_u16(0, Ordering::Relaxed), None);
+        assert!(memory.buffer(0, 512).is_none());
+    }
+
+    #[test]
+    fn a_truncated_file_of_huge_pages_is_a_fault_and_not_the_end() {
+        let Ok(file) = memfd_create("huge", MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB).map(File::from) else {
+            eprintln!("skipped: the kernel has no huge pages of hugetlbfs");
+            return;
+        };
+        let huge = mapped_page_bytes(file.as_fd()).unwrap() as u64;
+        assert!(huge > page_bytes() as u64, "{huge}");
+        file.set_len(3 * huge).unwrap();
+        // Neither the start nor the end of the part is that of a huge page.
+        let memory = SharedMemory::map(&file, huge + 4096, huge).unwrap();
+        assert_eq!(memory.bytes(), huge);
+        file.set_len(0).unwrap();
+        let mut bytes = vec![1; huge as usize];
+        assert_eq!((memory.read(0, &mut bytes), memory.has_faulted()), (None, true));
+        assert!(bytes.iter().all(|&byte| byte == 0), "both huge pages were replaced");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::ptr::{self, NonNull};
 use rustix::fs::{StatVfs, fstatvfs};
 use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags, madvise, mmap, msync, munmap};
 
-use super::sigbus::Watch;
+use super::sigbus::{Watch, mapped_page_bytes};
 use super::{Blocking, Direction, Hint, Slots, Transfer, trim};
 
 /// A file mapped into memory, to copy from and to.
@@ -24,6 +24,7 @@ pub struct Mmap {
     watch: Option<Watch>,
     start: NonNull<u8>,
     len: usize,
+    page_bytes: usize,
     writable: bool,
     file: File,
 }
@@ -35,15 +36,16 @@ impl Mmap {
     /// bytes.
     pub fn new(file: File, len: u64, writable: bool) -> io::Result<Self> {
         let len = usize::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let page_bytes = mapped_page_bytes(file.as_fd())?;
         let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         // SAFETY: a new shared mapping at an address of the kernel's choice touches no existing memory. Other processes
         // may change the file, so no reference to the mapped bytes is ever made: they are only copied.
         let start = unsafe { mmap(ptr::null_mut(), len, protection, MapFlags::SHARED, file.as_fd(), 0)? };
         let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let mut mapped = Self { watch: None, start, len, writable, file };
+        let mut mapped = Self { watch: None, start, len, page_bytes, writable, file };
         let first = start.as_ptr() as usize;
         // SAFETY: the range is our own mapping until `drop`, which ends the watch first. Its bytes are only copied.
-        mapped.watch = Some(unsafe { Watch::new(first..first + len)? });
+        mapped.watch = Some(unsafe { Watch::new(first..first + len, page_bytes)? });
         Ok(mapped)
     }
 
@@ -140,8 +142,10 @@ impl Mmap {
 impl Drop for Mmap {
     fn drop(&mut self) {
         self.watch = None;
+        // The kernel has rounded the length up.
+        let mapped = self.len.next_multiple_of(self.page_bytes);
         // SAFETY: our own mapping, unmapped once; no reference to it exists.
-        let result = unsafe { munmap(self.start.as_ptr().cast::<c_void>(), self.len) };
+        let result = unsafe { munmap(self.start.as_ptr().cast::<c_void>(), mapped) };
         debug_assert!(result.is_ok(), "munmap of our own mapping: {result:?}");
     }
 }

@@ -2,20 +2,25 @@
 //!
 //! When the kernel cannot load a page of a mapping, it sends a signal, which ends the process unless handled
 //! (`mmap(2)`). The handler here maps a page of zeroes at the address and records the fault in the watched range. The
-//! access then continues. The code that made the access calls [`Watch::faulted`] afterwards. The handler forwards
-//! faults at other addresses to the previous handler.
+//! page is as large as those of the mapping, since the kernel splits no huge page of hugetlbfs. The access then
+//! continues. The code that made the access calls [`Watch::faulted`] afterwards. The handler forwards faults at other
+//! addresses to the previous handler.
 
 mod range;
 
 use std::ffi::c_void;
 use std::io;
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, compiler_fence};
 
 use range::SharedRange;
+use rustix::fs::fstatfs;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+
+use crate::page_bytes;
 
 /// The maximum number of watched mappings.
 const WATCHES_MAX: usize = 256;
@@ -25,12 +30,26 @@ const WATCHES_MAX: usize = 256;
 struct Entry {
     taken: AtomicBool,
     range: SharedRange,
+    /// The size of its pages. Set before the range, and constant while that is set.
+    page_bytes: AtomicUsize,
     faulted: AtomicBool,
 }
 
 static ENTRIES: [Entry; WATCHES_MAX] = [const {
-    Entry { taken: AtomicBool::new(false), range: SharedRange::none(), faulted: AtomicBool::new(false) }
+    Entry {
+        taken: AtomicBool::new(false),
+        range: SharedRange::none(),
+        page_bytes: AtomicUsize::new(0),
+        faulted: AtomicBool::new(false),
+    }
 }; WATCHES_MAX];
+
+/// The size of the pages of a mapping of `file`. A mapping of huge pages (hugetlbfs) begins and ends on one.
+pub(crate) fn mapped_page_bytes(file: BorrowedFd<'_>) -> io::Result<usize> {
+    let about = fstatfs(file)?;
+    let is_huge = about.f_type as u64 == libc::HUGETLBFS_MAGIC as u64;
+    Ok(if is_huge { about.f_bsize as usize } else { page_bytes() })
+}
 
 /// The previous handler; set before ours is installed.
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
@@ -42,12 +61,13 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Watches a range of addresses.
+    /// Watches a range of addresses, whose pages have this size ([`mapped_page_bytes`]).
     ///
     /// # Safety
-    /// Until the watch is dropped, the range is a mapping of the caller. The caller reads and writes it only as plain
-    /// bytes, since a fault replaces a page of it by zeroes.
-    pub(crate) unsafe fn new(range: Range<usize>) -> io::Result<Self> {
+    /// Until the watch is dropped, the range, rounded to whole pages, is a mapping of the caller. The caller reads and
+    /// writes it only as plain bytes, since a fault replaces a page of it by zeroes.
+    pub(crate) unsafe fn new(range: Range<usize>, page_bytes: usize) -> io::Result<Self> {
+        debug_assert!(page_bytes.is_power_of_two() && range.start.is_multiple_of(page_bytes));
         install()?;
         let index = ENTRIES
             .iter()
@@ -55,6 +75,8 @@ impl Watch {
             .ok_or_else(|| io::Error::other(format!("more than {WATCHES_MAX} files mapped at a time")))?;
         let entry = &ENTRIES[index];
         entry.faulted.store(false, Ordering::Relaxed);
+        entry.page_bytes.store(page_bytes, Ordering::Relaxed);
+        // Publishes both.
         entry.range.set(&range);
         Ok(Self { index })
     }
@@ -106,8 +128,9 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
     let address = unsafe { (*info).si_addr() } as usize;
     for entry in &ENTRIES {
         if entry.range.get().is_some_and(|range| range.contains(&address)) {
-            entry.faulted.store(true, Ordering::Relaxed);
-            if replace_page(address) {
+            // Before the page is replaced: a thread that reads its zeroes finds the fault.
+            entry.faulted.store(true, Ordering::SeqCst);
+            if replace_page(address, entry.page_bytes.load(Ordering::Relaxed)) {
                 return;
             }
         }
@@ -116,8 +139,7 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
 }
 
 /// Maps a page of zeroes at the address of the fault.
-fn replace_page(address: usize) -> bool {
-    let page = crate::page_bytes();
+fn replace_page(address: usize, page: usize) -> bool {
     let start = address - address % page;
     // SAFETY: the page belongs to a watched range, whose owner agreed to this in `Watch::new`.
     let mapped = unsafe {
@@ -125,7 +147,8 @@ fn replace_page(address: usize) -> bool {
             start as *mut c_void,
             page,
             ProtFlags::READ | ProtFlags::WRITE,
-            MapFlags::PRIVATE | MapFlags::FIXED,
+            // A huge page may be larger than the memory that is free.
+            MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE,
         )
     };
     mapped.is_ok()
