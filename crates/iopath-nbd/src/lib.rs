@@ -59,8 +59,8 @@ pub use protocol::{CommandFlags, DEFAULT_PORT, EXPORT_NAME_MAX, TransmissionFlag
 pub use reply::{ReplyFormat, ReplyHead, ReplyWriter};
 pub use request::{Command, Request};
 pub use serve::{
-    Listen, Listener, RequestLog, ServeDirection, ServeOptions, ServeTls, ServeTotals, Served, Server,
-    SocketFile, raise_descriptor_limit,
+    Listen, Listener, ServeDirection, ServeOptions, ServeTls, ServeTotals, Served, Server, SocketFile,
+    raise_descriptor_limit,
 };
 pub use server::{
     HandshakeError, Operation, RequestError, ServerHandshake, ServerProgress, ServerRequests, ServerTls,

@@ -14,7 +14,6 @@ mod outbox;
 mod pace;
 mod poll_time;
 mod quota;
-mod request_log;
 mod shared;
 mod socket_file;
 mod status;
@@ -35,13 +34,12 @@ use self::core::Core;
 pub use self::descriptors::raise_descriptor_limit;
 pub use self::encryption::ServeTls;
 pub use self::listener::{Listen, Listener};
-pub use self::request_log::RequestLog;
 use self::shared::{Mailbox, Shared};
 pub use self::socket_file::SocketFile;
 use self::worker::{Waiting, Worker};
 use crate::export::{BlockSizes, Export};
 use crate::protocol::TransmissionFlags;
-use iopath::{LatencyTotals, Volume};
+use iopath::{LatencyTotals, RequestLog, Volume};
 
 /// A volume under a name.
 #[derive(Clone, Debug)]
@@ -78,7 +76,7 @@ pub struct ServeOptions {
     pub stop_limit: Duration,
     /// The encryption of connections; `None`: the server refuses TLS.
     pub tls: Option<ServeTls>,
-    /// The request log.
+    /// The request log. Each connection is a stream, numbered from 1.
     pub log: Option<RequestLog>,
 }
 

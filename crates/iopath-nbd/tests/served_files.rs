@@ -4,8 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use iopath::{IoMode, LogSink, OpenError, Options, RecordBatch, Unaligned, Volume, elevator, log};
-use iopath_nbd::{ClientOperation, ClientOptions, Listen, RequestLog, ServeOptions, Served, Server};
+use iopath::{
+    IoMode, LogSink, OpenError, Options, RecordBatch, RequestLog, Unaligned, Volume, elevator, log,
+};
+use iopath_nbd::{ClientOperation, ClientOptions, Listen, ServeOptions, Served, Server};
 
 use crate::sockets::Client;
 

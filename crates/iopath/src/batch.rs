@@ -191,7 +191,7 @@ impl Volume {
     /// which must be aligned ([`Facts::memory_align_bytes`](crate::Facts::memory_align_bytes)). On a volume with
     /// [`Unaligned::Bounce`](crate::Unaligned::Bounce), unaligned requests are copied. A buffered batch accepts any
     /// memory. A [`SharedBuf`](crate::SharedBuf) is never copied: a batch of them refuses unaligned I/O on every
-    /// volume.
+    /// volume, and locks no blocks: [`Volume::try_lock_range`].
     ///
     /// The batch allocates no buffers: [`BatchOptions::pool`] adds a pool.
     ///

@@ -27,6 +27,8 @@ struct LockedRanges {
     ranges: Vec<Range<u64>>,
     /// By writes of batches, until a program reaps them.
     kept: Vec<Range<u64>>,
+    /// By writes of whole blocks, until they complete. They exclude all others, and not each other.
+    whole: Vec<Range<u64>>,
     /// For which threads wait, in the order of their calls, each with its number.
     waiting: Vec<(u64, Range<u64>)>,
     /// The number of the next thread that waits.
@@ -39,14 +41,24 @@ impl LockedRanges {
     /// It also waits for overlapping ranges of threads that have waited longer, which would otherwise starve. But not
     /// while these wait for the write of a batch: the program may reap that only after this thread has its range.
     fn is_blocked(&self, range: &Range<u64>, number: u64) -> bool {
-        let overlaps =
-            |other: &Range<u64>, range: &Range<u64>| other.start < range.end && range.start < other.end;
-        let is_kept = |range: &Range<u64>| self.kept.iter().any(|other| overlaps(other, range));
+        let is_kept =
+            |range: &Range<u64>| self.kept.iter().chain(&self.whole).any(|other| overlaps(other, range));
         let mut earlier = self.waiting.iter().take_while(|(other, _)| *other < number);
         is_kept(range)
             || self.ranges.iter().any(|other| overlaps(other, range))
             || earlier.any(|(_, other)| overlaps(other, range) && !is_kept(other))
     }
+
+    /// Whether a write of whole blocks must not lock `range` now. It does not overtake a thread that waits, either.
+    fn excludes_whole(&self, range: &Range<u64>) -> bool {
+        let mut waiting = self.waiting.iter().map(|(_, other)| other);
+        self.ranges.iter().chain(&self.kept).any(|other| overlaps(other, range))
+            || waiting.any(|other| overlaps(other, range))
+    }
+}
+
+fn overlaps(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start < other.end && other.start < one.end
 }
 
 /// A lock on a range: until it is dropped, no other thread writes to the range.
@@ -113,6 +125,23 @@ impl Bounce {
     pub(crate) fn unlock_kept(&self, range: &Range<u64>) {
         let mut locked = lock(&self.locked);
         remove(&mut locked.kept, range);
+        self.wake(&locked);
+    }
+
+    /// Locks `range` for a write of whole blocks until [`Bounce::unlock_whole`]. `None` if a writer that excludes
+    /// others has locked a byte of it, or waits for that.
+    pub(crate) fn try_lock_whole(&self, range: Range<u64>) -> Option<Range<u64>> {
+        let mut locked = lock(&self.locked);
+        if locked.excludes_whole(&range) {
+            return None;
+        }
+        locked.whole.push(range.clone());
+        Some(range)
+    }
+
+    pub(crate) fn unlock_whole(&self, range: &Range<u64>) {
+        let mut locked = lock(&self.locked);
+        remove(&mut locked.whole, range);
         self.wake(&locked);
     }
 
@@ -184,5 +213,26 @@ mod tests {
             bounce.unlock_kept(&kept);
             wide.join().unwrap();
         });
+    }
+
+    #[test]
+    fn writes_of_whole_blocks_exclude_all_others_and_not_each_other() {
+        let bounce = &Bounce::new(None);
+        let first = bounce.try_lock_whole(0..8).unwrap();
+        let second = bounce.try_lock_whole(4..12).expect("neither changes a part of a block");
+        assert!(bounce.try_lock_kept(7..8).is_none(), "a batch that changes a part of a block");
+        bounce.unlock_whole(&first);
+        assert!(bounce.try_lock_whole(0..4).is_some());
+        std::thread::scope(|scope| {
+            let part = scope.spawn(|| drop(bounce.lock_range(8..9)));
+            until_waiting(bounce, 1);
+            assert!(bounce.try_lock_whole(8..16).is_none(), "overtakes the thread that waits");
+            bounce.unlock_whole(&second);
+            part.join().unwrap();
+        });
+        let part = bounce.lock_range(8..9);
+        assert!(bounce.try_lock_whole(8..16).is_none(), "the part is being changed");
+        drop(part);
+        assert!(bounce.try_lock_whole(8..16).is_some());
     }
 }

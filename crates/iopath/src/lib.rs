@@ -86,6 +86,7 @@ mod futures;
 mod latency_counts;
 mod options;
 mod queues;
+mod request_log;
 mod shards;
 mod source;
 mod volume;
@@ -127,6 +128,7 @@ pub use iopath_os::{
 };
 pub use latency_counts::{LATENCY_CLASSES, LatencyCounts, LatencyTotals};
 pub use options::{IoMode, Options, Readahead, Unaligned};
+pub use request_log::RequestLog;
 pub use source::stripe::Member;
 pub use source::threading::{AnyThread, OneThread, Threading};
-pub use volume::{Cursor, Direct, NotClosed, PageGuard, RangeSupport, Volume};
+pub use volume::{Cursor, Direct, NotClosed, PageGuard, RangeLock, RangeSupport, Volume};

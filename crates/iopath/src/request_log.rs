@@ -1,11 +1,12 @@
-//! The request log of a server: a sink for each queue. It does not write the log.
+//! The request log of a server: a sink for each queue. Does not write the log: `iopath-log` has a sink that does.
 
 use std::fmt;
 use std::sync::Arc;
 
-use iopath::LogSink;
+use iopath_core::LogSink;
 
-/// Creates a sink for each queue of a server. A stream of the log is a connection, numbered from 1.
+/// Creates a sink for each queue of a server, for [`Batch::start_log`](crate::Batch::start_log). The server says what a
+/// stream of the log is.
 #[derive(Clone)]
 pub struct RequestLog(Arc<dyn Fn() -> Box<dyn LogSink> + Send + Sync>);
 
@@ -15,7 +16,9 @@ impl RequestLog {
         Self(Arc::new(new_sink))
     }
 
-    pub(super) fn sink(&self) -> Box<dyn LogSink> {
+    /// A sink for another queue.
+    #[must_use]
+    pub fn sink(&self) -> Box<dyn LogSink> {
         (self.0)()
     }
 }

@@ -34,6 +34,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
+pub use bounced::RangeLock;
 pub use buffered::PageGuard;
 pub use cursor::Cursor;
 pub use direct::Direct;

@@ -1,10 +1,10 @@
-//! The request log of a server: a file of `iopath log`, in which each connection is a stream.
+//! The request log of a server: a file of `iopath log`, in which each connection is a stream, or each queue of a disk.
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use iopath::RequestLog;
 use iopath_log::{LogError, LogInfo, LogOptions, LogWriter, Totals};
-use iopath_nbd::RequestLog;
 
 use super::ServeRequest;
 use iopath_bench::workload::LogSettings;

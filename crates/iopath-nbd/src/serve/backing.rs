@@ -5,10 +5,10 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use iopath::{
-    BatchOptions, BorrowedBytes, Completion, ErrorKind, LocalBatch, PoolBuf, Refused, Request, Stream, Volume,
+    BatchOptions, BorrowedBytes, Completion, ErrorKind, LocalBatch, PoolBuf, Refused, Request, RequestLog,
+    Stream, Volume,
 };
 
-use super::request_log::RequestLog;
 use crate::errno::Errno;
 
 /// Bytes of a buffer. Longer requests are transferred in pieces of this size.

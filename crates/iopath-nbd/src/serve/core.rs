@@ -5,14 +5,13 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use iopath::{LatencyCounts, PoolBuf, Volume};
+use iopath::{LatencyCounts, PoolBuf, RequestLog, Volume};
 use slab::Slab;
 
 use super::ServeOptions;
 use super::backing::{Backing, DEPTH, Done};
 use super::encryption::ServeTls;
 use super::quota::{Hold, Quota};
-use super::request_log::RequestLog;
 use super::status::Turns;
 use super::transfer::{Submitted, Transfer};
 use crate::export::Export;

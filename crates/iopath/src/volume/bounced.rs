@@ -1,5 +1,5 @@
 //! Unaligned direct I/O through an aligned buffer. A write of a part of a block reads, changes and writes the block
-//! while its range is locked.
+//! while its range is locked. Writes of whole blocks by other paths lock it, too: [`RangeLock`].
 
 use super::Volume;
 use crate::bounce::{BUFFER_BYTES, Bounce, Locked};
@@ -8,7 +8,40 @@ use iopath_core::{IoError, Op};
 use iopath_os::{NoMemory, page_bytes};
 use std::ops::Range;
 
+/// A range in which no writer of a part of a block restores old bytes: [`Volume::try_lock_range`]. Dropping it unlocks
+/// the range.
+#[derive(Debug)]
+pub struct RangeLock {
+    volume: Volume,
+    /// `None` on a volume without bounced I/O.
+    range: Option<Range<u64>>,
+}
+
+impl Drop for RangeLock {
+    fn drop(&mut self) {
+        if let (Some(bounce), Some(range)) = (self.volume.bounce(), &self.range) {
+            bounce.unlock_whole(range);
+        }
+    }
+}
+
 impl Volume {
+    /// Locks a range for a write by a batch of [`SharedBuf`](crate::SharedBuf), which does not lock itself. On a volume
+    /// with [`Unaligned::Bounce`](crate::Unaligned::Bounce), a write of a part of a block reads the block, changes it
+    /// and writes it. Without the lock, it could undo a write of the block that completed in between. Hold the lock
+    /// until the write has completed. Such locks do not exclude each other.
+    ///
+    /// Does not wait. `None` while another writer has locked the range, or waits for that. The thread that holds the
+    /// lock must not write to the range in another way, or it deadlocks.
+    #[must_use]
+    pub fn try_lock_range(&self, offset: u64, bytes: u64) -> Option<RangeLock> {
+        let range = match self.bounce() {
+            Some(bounce) => Some(bounce.try_lock_whole(self.lock_range_of(offset, bytes))?),
+            None => None,
+        };
+        Some(RangeLock { volume: self.clone(), range })
+    }
+
     pub(super) fn read_bounced(&self, bounce: &Bounce, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let available = self.in_volume(Op::Read, offset, buffer.len())?;
         let mut done = 0;
