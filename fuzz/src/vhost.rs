@@ -147,7 +147,7 @@ fn request(
     assert_eq!(header.bytes, parts.iter().map(|part| u64::from(part.bytes)).sum::<u64>());
     memory.write(header.status, &[0])?;
     if matches!(header.command, Command::Discard | Command::WriteZeroes) {
-        for range in ranges(memory, &header, parts, CAPACITY).into_iter().flatten() {
+        for range in ranges(memory, &header, parts, CAPACITY)?.into_iter().flatten() {
             assert!(range.offset + range.bytes <= CAPACITY * 512);
         }
     }

@@ -5,7 +5,7 @@ use crate::output::Json;
 use crate::stderr::{Stderr, note, note_after};
 use iopath_bench::workload::LogSettings;
 use iopath_lab::metrics::{Exporter, serve_metrics};
-use iopath_lab::serve::{Listen, ServeRates, ServeRequest, ServeTlsRequest, serve, serve_vhost};
+use iopath_lab::serve::{Listen, ServeEnd, ServeRates, ServeRequest, ServeTlsRequest, serve, serve_vhost};
 use iopath_report::exports::{Export, Exports};
 use iopath_report::size::format_size;
 use std::io::{IsTerminal, Write};
@@ -30,14 +30,20 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         json.show(|| exports.to_json(), &serving.uris.join("\n"))?;
     }
     let end = serving.run(|rates, messages| show(rates, messages, exporter.as_ref()))?;
+    report(&end, "connections", exporter.as_ref());
+    Ok(())
+}
+
+/// Shows the work of a server that has ended; `clients` names its clients.
+fn report(end: &ServeEnd, clients: &str, exporter: Option<&Exporter>) {
     let totals = end.totals;
-    if let Some(exporter) = &exporter {
+    if let Some(exporter) = exporter {
         exporter.publish(serve_metrics(&ServeRates::at_end(totals)));
     }
     let bytes = format_size(totals.bytes);
     note_after(
         clear(),
-        format_args!("served {} connections, {} requests, {bytes}", totals.accepted, totals.requests),
+        format_args!("served {} {clients}, {} requests, {bytes}", totals.accepted, totals.requests),
     );
     if totals.abandoned > 0 {
         note(format_args!(
@@ -50,7 +56,6 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
             "the log misses {missed} records: the storage of the log is too slow, or --log-limit too small"
         ));
     }
-    Ok(())
 }
 
 /// Serves a disk of a virtual machine.
@@ -63,15 +68,8 @@ fn run_vhost(
     let serving = serve_vhost(request, queues)?;
     // The option excludes JSON.
     json.show(String::new, &serving.socket.display().to_string())?;
-    let totals = serving.run(|rates, messages| show(rates, messages, exporter))?;
-    if let Some(exporter) = exporter {
-        exporter.publish(serve_metrics(&ServeRates::at_end(totals)));
-    }
-    let bytes = format_size(totals.bytes);
-    note_after(
-        clear(),
-        format_args!("served {} front ends, {} requests, {bytes}", totals.accepted, totals.requests),
-    );
+    let end = serving.run(|rates, messages| show(rates, messages, exporter))?;
+    report(&end, "front ends", exporter);
     Ok(())
 }
 

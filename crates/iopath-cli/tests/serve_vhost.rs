@@ -4,9 +4,10 @@ use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::process::Command;
 
 use crate::serving::Serving;
-use crate::support::{iopath, scratch_directory};
+use crate::support::{iopath, scratch_directory, with_default_signals};
 use rustix::process::Signal;
 
 /// The features that the device offers.
@@ -63,6 +64,39 @@ fn a_killed_server_leaves_a_socket_that_the_next_one_replaces() {
     let mut serving = Serving::start(&arguments);
     assert_eq!(serving.line(), socket);
     assert_ne!(features(&socket), 0);
+    assert_eq!(serving.end(Signal::TERM).0, Some(0));
+}
+
+#[test]
+fn a_disk_has_a_request_log_and_metrics() {
+    let Some(folder) = scratch_directory() else { return };
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (disk, socket, log, metrics) = (path("disk"), path("socket"), path("log"), path("metrics.prom"));
+    std::fs::write(&disk, vec![7; 1 << 20]).unwrap();
+    let arguments = ["serve", &disk, "--vhost-user", &socket, "--log", &log, "--metrics", &metrics];
+    let mut serving = Serving::start(&arguments);
+    assert_eq!(serving.line(), socket);
+    assert_ne!(features(&socket), 0);
+    let (code, stderr) = serving.end(Signal::TERM);
+    assert_eq!(code, Some(0), "{stderr}");
+    let output = iopath(&["log", &log]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let metrics = std::fs::read_to_string(metrics).unwrap();
+    assert!(metrics.contains("iopath_accepted_connections_total 1"), "{metrics}");
+}
+
+#[test]
+fn many_queues_need_no_higher_limit_of_open_files() {
+    let Some(folder) = scratch_directory() else { return };
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (disk, socket) = (path("disk"), path("socket"));
+    std::fs::write(&disk, vec![7; 1 << 20]).unwrap();
+    let serve = with_default_signals(&iopath(&["serve", &disk, "--vhost-user", &socket, "--queues", "40"]));
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -S -n 64; exec \"$0\" \"$@\""]).arg(serve.get_program());
+    command.args(serve.get_args()).envs(serve.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut serving = Serving::spawn(command);
+    assert_eq!(serving.line(), socket);
     assert_eq!(serving.end(Signal::TERM).0, Some(0));
 }
 

@@ -69,6 +69,7 @@ fn serve(file: &str, socket: &Path, queues: u16) -> Result<(), Error> {
         queues,
         id: "compare".to_owned(),
         stop_limit: Duration::from_secs(10),
+        log: None,
     };
     let server = VhostServer::start(UnixListener::bind(socket)?, options)?;
     loop {

@@ -2,11 +2,14 @@
 //! Starts and stops queues; the I/O is that of their threads.
 
 use std::fs::File;
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use iopath::SharedMemory;
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 use rustix::net::{SendFlags, send};
 use vhost::vhost_user::message::{
     VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
@@ -23,7 +26,7 @@ use crate::memory::{GuestMemory, Region};
 use crate::ring::RingPlaces;
 use crate::running::Negotiated;
 use crate::state::DeviceState;
-use crate::worker::{Queue, Start};
+use crate::worker::{Late, Queue, Start};
 
 /// The largest number of parts of a request: with a header and a status, a chain of the usual queue of 128 entries.
 pub(crate) const SEG_MAX: u32 = 126;
@@ -49,6 +52,8 @@ pub(crate) struct Control {
     inflight: Option<InflightRegions>,
     /// The channel for messages to the front end.
     to_front_end: Option<UnixStream>,
+    /// The longest time for the requests in flight of queues that stop.
+    stop_limit: Duration,
 }
 
 /// What the front end has said of a queue.
@@ -63,15 +68,32 @@ struct RingState {
 }
 
 impl Control {
-    pub(crate) fn new(config: Config, state: Arc<DeviceState>, queues: Vec<Queue>) -> Self {
+    pub(crate) fn new(
+        config: Config,
+        state: Arc<DeviceState>,
+        queues: Vec<Queue>,
+        stop_limit: Duration,
+    ) -> Self {
         let rings = queues.iter().map(|_| RingState::default()).collect();
         let (features, memory, inflight, to_front_end) = (0, Vec::new(), None, None);
-        Self { config, state, queues, rings, features, memory, inflight, to_front_end }
+        Self { config, state, queues, rings, features, memory, inflight, to_front_end, stop_limit }
+    }
+
+    /// Whether a front end can be served. Not while requests of the last one are in flight: they write to memory that
+    /// its guest may use again.
+    pub(crate) fn is_ready(&mut self) -> bool {
+        let now = Instant::now();
+        let is_ready = self.queues.iter_mut().all(|queue| queue.end_stop(now).is_ok());
+        if is_ready {
+            self.clear_fault();
+        }
+        is_ready
     }
 
     /// Forgets the front end: stops all queues, and releases its memory.
     pub(crate) fn reset(&mut self) {
-        self.stop_all();
+        // A queue that is late goes on to stop: see `is_ready`.
+        let _ = self.stop_all();
         self.rings.iter_mut().for_each(|ring| *ring = RingState::default());
         self.memory.clear();
         (self.features, self.inflight, self.to_front_end) = (0, None, None);
@@ -124,7 +146,8 @@ impl Control {
         match (should_run, ring.is_running) {
             (true, false) => self.start(index),
             (false, true) => {
-                self.stop(index);
+                self.stop(&[index])?;
+                self.clear_fault();
                 Ok(())
             }
             _ => Ok(()),
@@ -140,12 +163,12 @@ impl Control {
         started.map_err(|_| Error::InvalidOperation("the queue cannot start"))
     }
 
-    fn try_start(&self, index: usize) -> std::result::Result<(), String> {
+    fn try_start(&mut self, index: usize) -> std::result::Result<(), String> {
         let memory = GuestMemory::new(self.memory.clone()).map_err(|fault| fault.to_string())?;
         let ring = &self.rings[index];
         let duplicate = |file: &File| file.try_clone().map_err(|error| error.to_string());
         let kick = ring.kick.as_ref().ok_or("it has no descriptor for notifications")?;
-        self.queues[index].start(Start {
+        let start = Start {
             places: ring.places,
             memory: Arc::new(memory),
             next: ring.next,
@@ -153,39 +176,71 @@ impl Control {
             kick: duplicate(kick)?,
             call: ring.call.as_ref().map(duplicate).transpose()?,
             inflight: self.inflight.as_ref().and_then(|regions| regions.of_queue(index as u16)),
-        })
+        };
+        self.queues[index].start(start, Instant::now() + self.stop_limit)
     }
 
-    fn stop(&mut self, index: usize) {
-        if let Some(next) = self.queues[index].stop() {
-            self.rings[index].next = next;
+    /// Stops queues after their requests in flight. A device that has stopped for a mistake stays so.
+    ///
+    /// # Errors
+    /// Requests did not complete in time. The device has stopped, and the error ends the connection: the front end must
+    /// not use the memory again as if nothing was written to it.
+    fn stop(&mut self, indices: &[usize]) -> Result<()> {
+        let until = Instant::now() + self.stop_limit;
+        for &index in indices {
+            self.queues[index].begin_stop();
         }
-        self.rings[index].is_running = false;
-        // A reset of the device stops all queues.
-        if self.rings.iter().all(|ring| !ring.is_running) {
+        let mut is_late = false;
+        for &index in indices {
+            self.rings[index].is_running = false;
+            match self.queues[index].end_stop(until) {
+                Ok(Some(next)) => self.rings[index].next = next,
+                Ok(None) => {}
+                Err(Late) => {
+                    is_late = true;
+                    let reason = format!("requests in flight did not complete within {:?}", self.stop_limit);
+                    self.state.stop_for(index as u16, &reason);
+                }
+            }
+        }
+        let late = || Error::ReqHandlerError(io::Error::new(io::ErrorKind::TimedOut, "requests in flight"));
+        if is_late { Err(late()) } else { Ok(()) }
+    }
+
+    /// The front end has stopped a queue. If none runs, it has reset the device, which may work again.
+    fn clear_fault(&mut self) {
+        let is_stopped = |(ring, queue): (&RingState, &Queue)| !ring.is_running && !queue.is_stopping();
+        if self.rings.iter().zip(&self.queues).all(is_stopped) {
             self.state.is_broken.store(false, Ordering::Release);
         }
     }
 
-    fn stop_all(&mut self) {
-        for index in 0..self.rings.len() {
-            if self.rings[index].is_running {
-                self.stop(index);
-            }
-        }
+    fn running(&self) -> Vec<usize> {
+        (0..self.rings.len()).filter(|&index| self.rings[index].is_running).collect()
     }
 
-    /// Changes the memory while no queue uses it.
+    fn stop_all(&mut self) -> Result<()> {
+        self.stop(&self.running())?;
+        self.clear_fault();
+        Ok(())
+    }
+
+    /// Changes the memory while no queue uses it. Does not reset the device.
     fn change_memory(&mut self, change: impl FnOnce(&mut Vec<Region>) -> Result<()>) -> Result<()> {
-        let running: Vec<usize> =
-            (0..self.rings.len()).filter(|&index| self.rings[index].is_running).collect();
-        for &index in &running {
-            self.stop(index);
-        }
+        let running = self.running();
+        self.stop(&running)?;
         // A change that is refused leaves the memory as it was, and the queues go on.
         let changed = change(&mut self.memory);
         let started: Vec<Result<()>> = running.iter().map(|&index| self.start(index)).collect();
         changed.and_then(|()| started.into_iter().collect())
+    }
+
+    /// Checks a descriptor for notifications before a queue uses it.
+    fn check_event(&self, index: u8, file: Option<&File>) -> Result<()> {
+        file.map_or(Ok(()), prepare_event).map_err(|error| {
+            self.state.note(format!("queue {index}: the descriptor for notifications is refused: {error}"));
+            Error::InvalidOperation("the descriptor for notifications is no eventfd")
+        })
     }
 
     fn map(&self, file: &File, offset: u64, bytes: u64, guest: u64, user: u64) -> Result<Region> {
@@ -198,14 +253,15 @@ impl Control {
     }
 }
 
-/// The descriptor for notifications must never block this process, not even if it is a pipe.
-fn without_blocking(file: Option<File>) -> Result<Option<File>> {
-    if let Some(file) = &file {
-        let flags = rustix::fs::fcntl_getfl(file).map_err(|error| Error::ReqHandlerError(error.into()))?;
-        let flags = flags | rustix::fs::OFlags::NONBLOCK;
-        rustix::fs::fcntl_setfl(file, flags).map_err(|error| Error::ReqHandlerError(error.into()))?;
+/// Prepares a descriptor for notifications. It must be an eventfd: a write to a pipe or socket could block, and a kick
+/// is never read.
+fn prepare_event(file: &File) -> io::Result<()> {
+    // An eventfd is no file of any type.
+    if FileType::from_raw_mode(fstat(file)?.st_mode) != FileType::Unknown {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no eventfd"));
     }
-    Ok(file)
+    // The front end may change this again: `Running::notify` does not rely on it.
+    Ok(fcntl_setfl(file, fcntl_getfl(file)? | OFlags::NONBLOCK)?)
 }
 
 impl VhostUserBackendReqHandlerMut for Control {
@@ -214,12 +270,11 @@ impl VhostUserBackendReqHandlerMut for Control {
     }
 
     fn reset_owner(&mut self) -> Result<()> {
-        self.stop_all();
-        Ok(())
+        self.stop_all()
     }
 
     fn reset_device(&mut self) -> Result<()> {
-        self.stop_all();
+        self.stop_all()?;
         self.rings.iter_mut().for_each(|ring| *ring = RingState::default());
         self.features = 0;
         Ok(())
@@ -293,7 +348,8 @@ impl VhostUserBackendReqHandlerMut for Control {
     fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
         // The front end waits for an index, which only the end of the connection can refuse.
         self.ring(index).map_err(|_| Error::InvalidParam)?;
-        self.stop(index as usize);
+        self.stop(&[index as usize])?;
+        self.clear_fault();
         let ring = self.ring(index)?;
         // The front end sends new descriptors at the next start.
         (ring.kick, ring.call) = (None, None);
@@ -301,18 +357,21 @@ impl VhostUserBackendReqHandlerMut for Control {
     }
 
     fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {
-        let ring = self.ring(u32::from(index))?;
-        ring.kick = fd;
-        if ring.is_running {
-            self.stop(usize::from(index));
+        self.ring(u32::from(index))?;
+        self.check_event(index, fd.as_ref())?;
+        let index = usize::from(index);
+        self.rings[index].kick = fd;
+        if self.rings[index].is_running {
+            self.stop(&[index])?;
         }
-        self.update(usize::from(index))
+        self.update(index)
     }
 
     fn set_vring_call(&mut self, index: u8, fd: Option<File>) -> Result<()> {
-        let call = without_blocking(fd)?;
-        let copy = call.as_ref().map(File::try_clone).transpose().map_err(Error::ReqHandlerError)?;
-        self.ring(u32::from(index))?.call = call;
+        self.ring(u32::from(index))?;
+        self.check_event(index, fd.as_ref())?;
+        let copy = fd.as_ref().map(File::try_clone).transpose().map_err(Error::ReqHandlerError)?;
+        self.rings[usize::from(index)].call = fd;
         self.queues[usize::from(index)].set_call(copy);
         Ok(())
     }

@@ -99,7 +99,7 @@ pub enum Fault {
     /// A region of requests in flight that does not belong to this queue.
     #[error("the region of requests in flight is not valid: {0}")]
     Inflight(&'static str),
-    /// The front end has truncated the memory.
+    /// The front end has truncated the memory, or the record of requests in flight.
     #[error("the front end has truncated the memory of the guest")]
     Truncated,
 }

@@ -153,7 +153,7 @@ impl Inflight {
     /// Records that a request was taken from the ring.
     ///
     /// # Errors
-    /// None for a descriptor of the queue.
+    /// The front end has truncated the record.
     pub fn begin(&mut self, head: u16) -> Result<(), Fault> {
         // A record of another program may have the last number.
         self.counter = self.counter.wrapping_add(1);
@@ -165,7 +165,7 @@ impl Inflight {
     /// Records that a request is about to be published.
     ///
     /// # Errors
-    /// None for a descriptor of the queue.
+    /// The front end has truncated the record.
     pub fn complete(&self, head: u16) -> Result<(), Fault> {
         self.set_u16(entry(head) + NEXT_AT, self.u16(LAST_BATCH_AT)?)?;
         compiler_fence(Ordering::SeqCst);
@@ -177,7 +177,7 @@ impl Inflight {
     /// Records that the requests of a batch have been published, up to this index of the used ring.
     ///
     /// # Errors
-    /// None for descriptors of the queue.
+    /// The front end has truncated the record.
     pub fn publish(&self, heads: &[u16], used_index: u16) -> Result<(), Fault> {
         compiler_fence(Ordering::SeqCst);
         heads.iter().try_for_each(|&head| self.set_flag(head, false))?;

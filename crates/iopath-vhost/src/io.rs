@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use iopath::{
-    AlignedBuf, BatchOptions, BorrowedBytes, LocalBatch, OpenError, Request, Result, SharedBuf, SharedMemory,
-    Volume,
+    AlignedBuf, BatchOptions, BorrowedBytes, LocalBatch, OpenError, RangeLock, Request, RequestLog, Result,
+    SharedBuf, SharedMemory, Stream, Volume,
 };
 
 /// I/Os in flight of each batch. The parts of a request that are not adjacent in memory are I/Os of their own, which
@@ -23,6 +23,9 @@ pub(crate) struct QueueIo {
     direct: Option<Lane<SharedBuf>>,
     /// Made when the first request needs it, if there is a direct batch.
     copied: Option<Lane<AlignedBuf>>,
+    /// The options of its batches.
+    options: BatchOptions,
+    log: Option<RequestLog>,
     block_bytes: u64,
     memory_align: usize,
     /// Descriptors that the event loop must watch.
@@ -48,26 +51,34 @@ pub(crate) struct Done {
 }
 
 impl QueueIo {
-    /// The batches of a volume. They stay on this thread.
+    /// The batches of a volume for the queue with this index. They stay on this thread.
     ///
     /// # Errors
     /// No engine can be started.
-    pub(crate) fn new(volume: &Volume) -> std::result::Result<Self, OpenError> {
+    pub(crate) fn new(
+        volume: &Volume,
+        index: u16,
+        log: Option<RequestLog>,
+    ) -> std::result::Result<Self, OpenError> {
+        // Stream 0 is the server itself.
+        let options = BatchOptions::new(DEPTH, 0).stream(Stream(u32::from(index) + 1));
         let mut new_descriptors = Vec::new();
-        let direct = match Lane::new(volume.local_batch_of(&options()), &mut new_descriptors) {
+        let direct = match Lane::new(volume.local_batch_of(&options), log.as_ref(), &mut new_descriptors) {
             Ok(lane) => Some(lane),
             Err(OpenError::SharedMemory(_)) => None,
             Err(error) => return Err(error),
         };
         let copied = match &direct {
             Some(_) => None,
-            None => Some(Lane::new(volume.local_batch_of(&options()), &mut new_descriptors)?),
+            None => Some(Lane::new(volume.local_batch_of(&options), log.as_ref(), &mut new_descriptors)?),
         };
         let facts = volume.facts();
         Ok(Self {
             volume: volume.clone(),
             direct,
             copied,
+            options,
+            log,
             block_bytes: u64::from(facts.block_bytes),
             memory_align: facts.memory_align_bytes as usize,
             new_descriptors,
@@ -99,9 +110,9 @@ impl QueueIo {
         self.copied.as_ref().is_none_or(|lane| lane.batch.in_flight() + count <= DEPTH)
     }
 
-    /// Whether there is room for this many operations without data, on either batch.
-    pub(crate) fn has_plain_room(&self, count: u32) -> bool {
-        (self.direct.is_none() || self.has_direct_room(count)) && self.has_copied_room(count)
+    /// Locks a range for a write on the guest's memory: see [`Volume::try_lock_range`]. `None` while it is locked.
+    pub(crate) fn lock(&self, offset: u64, bytes: u64) -> Option<RangeLock> {
+        self.volume.try_lock_range(offset, bytes)
     }
 
     /// Whether no I/O is in flight.
@@ -128,30 +139,44 @@ impl QueueIo {
         lane.batch.queue(request.token(token)).map_err(|refused| Some(refused.error))
     }
 
-    /// Queues I/O with a buffer of this process, or without one. Returns the buffer of a refused request.
+    /// Opens the batch of copied I/O, if there is none.
+    ///
+    /// # Errors
+    /// The system refuses an engine or a descriptor.
+    pub(crate) fn open_copied(&mut self) -> Result<(), String> {
+        self.copied_lane().map(drop)
+    }
+
+    fn copied_lane(&mut self) -> Result<&mut Lane<AlignedBuf>, String> {
+        let lane = if let Some(lane) = self.copied.take() {
+            lane
+        } else {
+            let batch = self.volume.local_batch_of(&self.options);
+            let lane = Lane::new(batch, self.log.as_ref(), &mut self.new_descriptors);
+            lane.map_err(|error| error.to_string())?
+        };
+        Ok(self.copied.insert(lane))
+    }
+
+    /// Queues I/O with a buffer of this process, or without one. A change waits for the lock of its range: no write on
+    /// the guest's memory may be in flight. Returns the buffer of a refused request, if the batch is open.
     pub(crate) fn queue_copied(
         &mut self,
         request: Request<AlignedBuf>,
     ) -> Result<(), (Option<AlignedBuf>, String)> {
-        if self.copied.is_none() {
-            match Lane::new(self.volume.local_batch_of(&options()), &mut self.new_descriptors) {
-                Ok(lane) => self.copied = Some(lane),
-                Err(error) => return Err((None, error.to_string())),
-            }
-        }
-        let Some(lane) = &mut self.copied else { return Ok(()) };
+        let lane = self.copied_lane().map_err(|error| (None, error))?;
         lane.has_queued = true;
         lane.batch.queue(request).map_err(|refused| (refused.buffer, refused.error.to_string()))
     }
 
-    /// Queues a flush, or I/O of whole blocks without data, on the batch that exists and has room.
-    pub(crate) fn queue_plain(&mut self, kind: Plain, token: u64) -> Result<(), String> {
-        let is_direct = self.has_direct_room(1) && kind.is_whole(self.block_bytes);
+    /// Queues a flush on the batch that exists and has room.
+    pub(crate) fn queue_flush(&mut self, token: u64) -> Result<(), String> {
+        let is_direct = self.has_direct_room(1);
         let Some(lane) = self.direct.as_mut().filter(|_| is_direct) else {
-            return self.queue_copied(kind.request().token(token)).map_err(|(_, error)| error);
+            return self.queue_copied(Request::flush().token(token)).map_err(|(_, error)| error);
         };
         lane.has_queued = true;
-        lane.batch.queue(kind.request().token(token)).map_err(|refused| refused.error.to_string())
+        lane.batch.queue(Request::flush().token(token)).map_err(|refused| refused.error.to_string())
     }
 
     /// Bytes of the page cache, without a copy or system call, if all are cached.
@@ -188,42 +213,16 @@ impl QueueIo {
     }
 }
 
-/// An operation without data.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Plain {
-    Flush,
-    Discard { offset: u64, bytes: u64 },
-    Zero { offset: u64, bytes: u64 },
-}
-
-impl Plain {
-    fn is_whole(self, block_bytes: u64) -> bool {
-        match self {
-            Self::Flush => true,
-            Self::Discard { offset, bytes } | Self::Zero { offset, bytes } => {
-                offset.is_multiple_of(block_bytes) && bytes.is_multiple_of(block_bytes)
-            }
-        }
-    }
-
-    fn request<B>(self) -> Request<B>
-    where
-        B: iopath::IoBuf,
-    {
-        match self {
-            Self::Flush => Request::flush(),
-            Self::Discard { offset, bytes } => Request::discard(offset, bytes),
-            Self::Zero { offset, bytes } => Request::write_zeroes(offset, bytes),
-        }
-    }
-}
-
 impl<B: iopath::IoBuf> Lane<B> {
     fn new(
         batch: std::result::Result<LocalBatch<B>, OpenError>,
+        log: Option<&RequestLog>,
         descriptors: &mut Vec<OwnedFd>,
     ) -> std::result::Result<Self, OpenError> {
         let mut batch = batch?;
+        if let Some(log) = log {
+            batch.start_log(log.sink());
+        }
         let watched = batch.completion_fd().map_err(no_descriptor)?;
         descriptors.push(watched);
         Ok(Self { batch, is_notified: false, has_queued: false })
@@ -247,8 +246,4 @@ impl<B: iopath::IoBuf> Lane<B> {
 
 fn no_descriptor(source: io::Error) -> OpenError {
     OpenError::System { path: "eventfd".into(), what: "opened", source }
-}
-
-fn options() -> BatchOptions {
-    BatchOptions::new(DEPTH, 0)
 }

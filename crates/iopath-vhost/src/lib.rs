@@ -36,6 +36,7 @@ mod request;
 mod ring;
 mod running;
 mod server;
+mod slot;
 mod state;
 mod worker;
 

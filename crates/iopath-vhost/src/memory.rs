@@ -123,27 +123,29 @@ impl GuestMemory {
     /// Copies the bytes at a guest address.
     ///
     /// # Errors
-    /// They lie outside of the memory.
+    /// They lie outside of the memory, or the front end has truncated it.
     pub fn read(&self, address: u64, target: &mut [u8]) -> Result<(), Fault> {
-        let mut done = 0;
+        let (mut done, mut is_intact) = (0, true);
         self.for_parts(address, target.len() as u64, |memory, at, bytes| {
             let part = &mut target[done..done + bytes as usize];
             done += part.len();
-            memory.read(at, part).unwrap_or_default();
-        })
+            is_intact &= memory.read(at, part).is_some();
+        })?;
+        is_intact.then_some(()).ok_or(Fault::Truncated)
     }
 
     /// Copies to the bytes at a guest address.
     ///
     /// # Errors
-    /// They lie outside of the memory.
+    /// They lie outside of the memory, or the front end has truncated it.
     pub fn write(&self, address: u64, source: &[u8]) -> Result<(), Fault> {
-        let mut done = 0;
+        let (mut done, mut is_intact) = (0, true);
         self.for_parts(address, source.len() as u64, |memory, at, bytes| {
             let part = &source[done..done + bytes as usize];
             done += part.len();
-            memory.write(at, part).unwrap_or_default();
-        })
+            is_intact &= memory.write(at, part).is_some();
+        })?;
+        is_intact.then_some(()).ok_or(Fault::Truncated)
     }
 
     /// The region of a guest address, and the position in it.
@@ -162,10 +164,14 @@ pub(crate) mod tests {
     use std::fs::File;
 
     pub(crate) fn region(guest: u64, bytes: u64) -> Region {
+        region_and_file(guest, bytes).0
+    }
+
+    pub(crate) fn region_and_file(guest: u64, bytes: u64) -> (Region, File) {
         let file = File::from(memfd_create("guest", MemfdFlags::CLOEXEC).unwrap());
         file.set_len(bytes).unwrap();
         let memory = Arc::new(SharedMemory::map(&file, 0, bytes).unwrap());
-        Region { guest, user: guest.wrapping_add(0x7000_0000_0000), memory }
+        (Region { guest, user: guest.wrapping_add(0x7000_0000_0000), memory }, file)
     }
 
     #[test]

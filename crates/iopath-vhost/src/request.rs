@@ -127,21 +127,23 @@ pub struct ClearRange {
 
 /// The ranges of a discard or a write of zeroes, which lie in a device of `capacity` sectors.
 ///
+/// The inner error is the status of a request that is not valid.
+///
 /// # Errors
-/// The status of a request that is not valid.
+/// The front end has truncated the memory.
 pub fn ranges(
     memory: &GuestMemory,
     header: &Header,
     parts: &[Part],
     capacity: u64,
-) -> Result<Vec<ClearRange>, Status> {
+) -> Result<Result<Vec<ClearRange>, Status>, Fault> {
     let is_discard = header.command == Command::Discard;
     let count = header.bytes / RANGE_BYTES;
     if !header.bytes.is_multiple_of(RANGE_BYTES) || count == 0 || count > u64::from(CLEAR_RANGES_MAX) {
-        return Err(Status::IoError);
+        return Ok(Err(Status::IoError));
     }
     let mut data = vec![0; header.bytes as usize];
-    gather(memory, parts, &mut data).map_err(|_| Status::IoError)?;
+    gather(memory, parts, &mut data)?;
     let range = |range: &[u8]| {
         let number = |at: usize| {
             u64::from(u32::from_le_bytes([range[at], range[at + 1], range[at + 2], range[at + 3]]))
@@ -161,7 +163,7 @@ pub fn ranges(
             unmaps: is_discard || flags != 0,
         })
     };
-    data.chunks_exact(RANGE_BYTES as usize).map(range).collect()
+    Ok(data.chunks_exact(RANGE_BYTES as usize).map(range).collect())
 }
 
 /// Whether sectors lie in a device of `capacity` sectors.

@@ -141,7 +141,7 @@ impl Ring {
     /// The index of the used ring in memory: completions that the driver may see.
     ///
     /// # Errors
-    /// None, since the ring lies in the memory.
+    /// The front end has truncated the memory.
     pub fn published(&self) -> Result<u16, Fault> {
         self.used.memory.load_u16(self.used.at + 2, Ordering::Acquire).ok_or(Fault::Truncated)
     }
@@ -200,7 +200,7 @@ impl Ring {
     /// Adds a completed request to the used ring. The driver sees it after [`Ring::publish`].
     ///
     /// # Errors
-    /// None, since the ring lies in the memory.
+    /// The front end has truncated the memory.
     pub fn push(&mut self, head: u16, written: u32) -> Result<(), Fault> {
         let slot = u64::from(self.next_used & (self.size - 1));
         let at = self.used.at + 4 + 8 * slot;
@@ -214,7 +214,7 @@ impl Ring {
     /// Shows the driver the requests that were added.
     ///
     /// # Errors
-    /// None, since the ring lies in the memory.
+    /// The front end has truncated the memory.
     pub fn publish(&mut self) -> Result<(), Fault> {
         // Release: the driver that reads the index sees the entries, the data and the status.
         self.used
@@ -231,7 +231,7 @@ impl Ring {
     /// Whether the driver wants a notification of the requests published since the last call.
     ///
     /// # Errors
-    /// None, since the ring lies in the memory.
+    /// The front end has truncated the memory.
     pub fn needs_notification(&mut self) -> Result<bool, Fault> {
         let (old, new) = (self.notified, self.next_used);
         self.notified = new;
@@ -276,7 +276,7 @@ impl Ring {
     /// [`Ring::enable_notification`].
     ///
     /// # Errors
-    /// None, since the ring lies in the memory.
+    /// The front end has truncated the memory.
     pub fn disable_notification(&mut self) -> Result<(), Fault> {
         if self.has_event_index {
             return Ok(());

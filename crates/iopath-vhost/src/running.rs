@@ -1,4 +1,5 @@
-//! A started queue: takes requests from the ring, begins their I/O, and completes them. Does not wait: see `worker.rs`.
+//! A started queue: takes requests from the ring, begins their I/O (`slot.rs`), and completes them. Does not wait: see
+//! `worker.rs`.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -6,20 +7,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use iopath::{LatencyCounts, Request};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::bounce::{BYTES_MAX, Bounce};
-use crate::chain::{Part, read_chain};
+use crate::bounce::Bounce;
+use crate::chain::read_chain;
 use crate::config::SECTOR_BYTES;
 use crate::fault::Fault;
 use crate::inflight::Inflight;
-use crate::io::{DEPTH, Done, Plain, QueueIo};
+use crate::io::{Done, QueueIo};
 use crate::memory::GuestMemory;
-use crate::request::{
-    ClearRange, Command, Header, ID_BYTES, Status, gather, is_inside, parse, ranges, scatter,
-};
+use crate::request::{Command, ID_BYTES, Status, is_inside, parse, ranges, scatter};
 use crate::ring::Ring;
-use crate::state::DeviceState;
+use crate::slot::{Begun, Slot};
+use crate::state::Disk;
 
 /// What the driver has negotiated, as far as a queue needs it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -28,17 +28,6 @@ pub(crate) struct Negotiated {
     pub(crate) has_event_index: bool,
     /// The driver knows that writes need a flush. Otherwise, each change is durable when it completes.
     pub(crate) has_flush: bool,
-}
-
-/// The device of a queue.
-#[derive(Debug)]
-pub(crate) struct Disk {
-    pub(crate) state: Arc<DeviceState>,
-    pub(crate) is_writable: bool,
-    pub(crate) id: [u8; ID_BYTES],
-    pub(crate) discard_zeroes: bool,
-    /// The latencies of the queue: reads, writes, and other requests.
-    pub(crate) latencies: Arc<[LatencyCounts; 3]>,
 }
 
 /// A queue and its requests.
@@ -59,36 +48,13 @@ pub(crate) struct Running {
     waiting: Option<u16>,
     /// Requests in flight.
     busy: u32,
+    /// Those of them that hold a lock.
+    locks: u32,
     /// Completed requests that are not published yet.
     completed: Vec<u16>,
     /// The time of the present step, which requests have: a reading of the clock for each of them would cost more than
     /// the counts.
     now: Instant,
-}
-
-/// A request. Its vector is used again.
-#[derive(Debug, Default)]
-struct Slot {
-    is_busy: bool,
-    parts: Vec<Part>,
-    header: Option<Header>,
-    /// I/Os in flight.
-    pending: u32,
-    /// A flush follows them.
-    needs_flush: bool,
-    /// Bytes that completed I/Os have transferred.
-    transferred: u64,
-    status: Option<Status>,
-    /// When the queue took it.
-    taken: Option<Instant>,
-}
-
-/// The begin of a request.
-#[derive(Debug, PartialEq, Eq)]
-enum Begun {
-    InFlight,
-    Completed(Status),
-    NoRoom,
 }
 
 impl Running {
@@ -119,6 +85,7 @@ impl Running {
             recovered: recovered.into(),
             waiting: None,
             busy: 0,
+            locks: 0,
             completed: Vec::with_capacity(usize::from(ring.size())),
             now: Instant::now(),
             ring,
@@ -155,16 +122,15 @@ impl Running {
         bounce: &mut Bounce,
         disk: &Disk,
     ) -> Result<bool, Fault> {
-        match self.begin(head, io, bounce, disk)? {
-            Begun::InFlight => self.busy += 1,
-            Begun::Completed(status) => {
-                self.busy += 1;
-                self.complete(head, status, disk)?;
-            }
-            Begun::NoRoom => {
-                self.waiting = Some(head);
-                return Ok(false);
-            }
+        let begun = self.begin(head, io, bounce, disk)?;
+        if begun == Begun::NoRoom {
+            self.waiting = Some(head);
+            return Ok(false);
+        }
+        self.busy += 1;
+        self.locks += u32::from(self.slots[usize::from(head)].lock.is_some());
+        if let Begun::Completed(status) = begun {
+            self.complete(head, status, disk)?;
         }
         Ok(true)
     }
@@ -220,6 +186,9 @@ impl Running {
     ) -> Result<Begun, Fault> {
         let capacity = disk.state.capacity.load(Ordering::Relaxed);
         let is_durable = !self.negotiated.has_flush;
+        // A copied change waits for the lock of its range. A thread that waits must hold none, since another one may
+        // wait for that.
+        let may_change = self.locks == 0;
         let slot = &mut self.slots[usize::from(head)];
         let Some(header) = slot.header else { return Ok(Begun::Completed(Status::IoError)) };
         let memory = &*self.memory;
@@ -235,25 +204,23 @@ impl Running {
                     return Ok(Begun::Completed(Status::Ok));
                 }
                 let target = (sector * SECTOR_BYTES, is_write, is_durable);
-                match slot.begin_direct(memory, target, u64::from(head), io)? {
+                match slot.begin_direct(memory, header.bytes, target, u64::from(head), io)? {
                     Some(begun) => Ok(begun),
+                    None if is_write && !may_change => Ok(Begun::NoRoom),
                     None => slot.begin_copied(memory, header.bytes, target, head, (io, bounce), disk),
                 }
             }
             Command::Flush if !disk.is_writable => Ok(Begun::Completed(Status::Ok)),
-            Command::Flush => Ok(slot.begin_plain(&[Plain::Flush], head, io, disk)),
-            Command::Discard | Command::WriteZeroes if !disk.is_writable => {
-                Ok(Begun::Completed(Status::IoError))
-            }
+            Command::Flush => Ok(slot.begin_flush(head, io, disk)),
+            Command::Discard if !disk.has_discard => Ok(Begun::Completed(Status::Unsupported)),
+            Command::WriteZeroes if !disk.has_zeroes => Ok(Begun::Completed(Status::Unsupported)),
+            Command::Discard | Command::WriteZeroes if !may_change => Ok(Begun::NoRoom),
             Command::Discard | Command::WriteZeroes => {
-                let ranges = match ranges(memory, &header, &slot.parts, capacity) {
-                    Ok(ranges) => ranges,
-                    Err(status) => return Ok(Begun::Completed(status)),
-                };
-                let plain: Vec<Plain> =
-                    ranges.iter().filter_map(|range| plain(range, header, disk)).collect();
                 slot.needs_flush = is_durable;
-                Ok(slot.begin_plain(&plain, head, io, disk))
+                match ranges(memory, &header, &slot.parts, capacity)? {
+                    Ok(ranges) => Ok(slot.begin_clear(&ranges, header.command, head, io, disk)),
+                    Err(status) => Ok(Begun::Completed(status)),
+                }
             }
             Command::GetId => {
                 scatter(memory, &slot.parts, [&disk.id[..]])?;
@@ -288,26 +255,29 @@ impl Running {
         let Done { token, buffer, result } = done;
         let head = token as u16;
         let slot = &mut self.slots[usize::from(head)];
-        let Some(header) = slot.header else { return Ok(()) };
-        match &result {
-            Ok(bytes) => {
-                slot.transferred += *bytes as u64;
-                if let (Some(buffer), Command::Read(_)) = (&buffer, header.command) {
-                    scatter(&self.memory, &slot.parts, [&buffer[..*bytes]])?;
-                }
+        let scattered = match (&result, &buffer, slot.header.map(|header| header.command)) {
+            (Ok(bytes), Some(buffer), Some(Command::Read(_))) => {
+                scatter(&self.memory, &slot.parts, [&buffer[..*bytes]])
             }
+            _ => Ok(()),
+        };
+        // Also after a mistake, or the buffer would count for all later front ends.
+        if let Some(buffer) = buffer {
+            bounce.put(buffer);
+        }
+        scattered?;
+        let Some(header) = slot.header else { return Ok(()) };
+        match result {
+            Ok(bytes) => slot.transferred += bytes as u64,
             Err(error) => {
                 disk.state.note(format!("queue {}: {error}", self.index));
                 slot.status = Some(Status::IoError);
             }
         }
-        if let Some(buffer) = buffer {
-            bounce.put(buffer);
-        }
         slot.pending -= 1;
         if slot.pending == 0 && slot.status.is_none() && std::mem::take(&mut slot.needs_flush) {
             // There is room: the request has just left a batch.
-            match io.queue_plain(Plain::Flush, token) {
+            match io.queue_flush(token) {
                 Ok(()) => slot.pending = 1,
                 Err(error) => {
                     disk.state.note(format!("queue {}: {error}", self.index));
@@ -328,11 +298,15 @@ impl Running {
         let slot = &mut self.slots[usize::from(head)];
         let Some(header) = slot.header.take() else { return Ok(()) };
         self.busy -= 1;
+        self.locks -= u32::from(slot.lock.take().is_some());
         self.memory.write(header.status, &[status as u8])?;
-        let written = match header.command {
-            Command::Read(_) | Command::GetId => (header.bytes as u32).saturating_add(1),
-            _ => 1,
+        // A request that failed may have written a part, which the driver must not use.
+        let data_bytes = match (header.command, status) {
+            (Command::Read(_), Status::Ok) => header.bytes,
+            (Command::GetId, Status::Ok) => header.bytes.min(ID_BYTES as u64),
+            _ => 0,
         };
+        let written = (data_bytes as u32).saturating_add(1);
         disk.state.requests.fetch_add(1, Ordering::Relaxed);
         let direction = match header.command {
             Command::Read(_) => 0,
@@ -353,9 +327,15 @@ impl Running {
     }
 
     /// Shows the driver the completed requests, and notifies it if it wants to know.
+    ///
+    /// # Errors
+    /// The front end has truncated the memory: the device may have transferred zeroes for bytes of a lost page.
     pub(crate) fn publish(&mut self) -> Result<(), Fault> {
         if self.completed.is_empty() {
             return Ok(());
+        }
+        if self.memory.has_faulted() {
+            return Err(Fault::Truncated);
         }
         self.ring.publish()?;
         if let Some(inflight) = &self.inflight {
@@ -371,9 +351,13 @@ impl Running {
         Ok(())
     }
 
-    /// Notifies the driver. A full counter has notified it already.
+    /// Notifies the driver. A full counter has notified it already, and a write could wait for its reader: the front
+    /// end can make the descriptor block again.
     pub(crate) fn notify(&self) {
-        if let Some(call) = &self.call {
+        let Some(call) = &self.call else { return };
+        let mut room = [PollFd::new(call, PollFlags::OUT)];
+        let _ = poll(&mut room, Some(&Timespec::default()));
+        if room[0].revents().contains(PollFlags::OUT) {
             let _ = rustix::io::write(call, &1u64.to_ne_bytes());
         }
     }
@@ -389,123 +373,49 @@ impl Running {
     }
 }
 
-/// The operation of a range; `None` if it is empty.
-fn plain(range: &ClearRange, header: Header, disk: &Disk) -> Option<Plain> {
-    let ClearRange { offset, bytes, unmaps } = *range;
-    let frees = header.command == Command::Discard || unmaps && disk.discard_zeroes;
-    let plain = if frees { Plain::Discard { offset, bytes } } else { Plain::Zero { offset, bytes } };
-    (bytes > 0).then_some(plain)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::tests::{region, region_and_file};
+    use crate::ring::RingPlaces;
+    use crate::state::tests::disk;
+    use iopath::{MemoryConfig, MemoryDisk, Options, Volume};
+    use rustix::event::{EventfdFlags, eventfd};
 
-impl Slot {
-    /// Begins the I/O on the guest's own memory: one for each part. `None` if the device cannot transfer a part.
-    fn begin_direct(
-        &mut self,
-        memory: &GuestMemory,
-        (offset, is_write, is_durable): (u64, bool, bool),
-        token: u64,
-        io: &mut QueueIo,
-    ) -> Result<Option<Begun>, Fault> {
-        let (mut count, mut transfers) = (0, io.is_whole(offset));
-        for part in &self.parts {
-            memory.for_parts(part.address, u64::from(part.bytes), |shared, at, bytes| {
-                count += 1;
-                transfers = transfers && io.transfers(shared, at, bytes);
-            })?;
-        }
-        // More parts than a batch can ever have in flight are copied.
-        if !transfers || count > DEPTH {
-            return Ok(None);
-        }
-        if !io.has_direct_room(count) {
-            return Ok(Some(Begun::NoRoom));
-        }
-        let mut next = offset;
-        let (mut pending, mut has_failed) = (0, false);
-        for part in &self.parts {
-            memory.for_parts(part.address, u64::from(part.bytes), |shared, at, bytes| {
-                let place = (shared, at, bytes);
-                match io.queue_direct(place, (next, is_write, is_durable), token) {
-                    Ok(()) => pending += 1,
-                    Err(_) => has_failed = true,
-                }
-                next += bytes;
-            })?;
-        }
-        self.pending = pending;
-        Ok(Some(self.after_queueing(has_failed)))
-    }
-
-    /// Begins the I/O with a buffer of this process.
-    fn begin_copied(
-        &mut self,
-        memory: &GuestMemory,
-        bytes: u64,
-        (offset, is_write, is_durable): (u64, bool, bool),
-        head: u16,
-        (io, bounce): (&mut QueueIo, &mut Bounce),
-        disk: &Disk,
-    ) -> Result<Begun, Fault> {
-        if bytes > BYTES_MAX {
-            disk.state
-                .note(format!("a request of {bytes} bytes that must be copied; at most {BYTES_MAX} are"));
-            return Ok(Begun::Completed(Status::IoError));
-        }
-        let borrowed = if is_write { None } else { io.borrow(offset, bytes as usize) };
-        if let Some(borrowed) = borrowed {
-            scatter(memory, &self.parts, borrowed.slices())?;
-            return Ok(Begun::Completed(Status::Ok));
-        }
-        if !bounce.has_room(bytes) || !io.has_copied_room(1) {
-            return Ok(Begun::NoRoom);
-        }
-        let Ok(mut buffer) = bounce.take(bytes) else { return Ok(Begun::Completed(Status::IoError)) };
-        disk.state.copied.fetch_add(1, Ordering::Relaxed);
-        let request = if is_write {
-            gather(memory, &self.parts, &mut buffer[..bytes as usize])?;
-            Request::write_from(buffer, offset).durable(is_durable)
-        } else {
-            Request::read_into(buffer, offset)
+    #[test]
+    fn no_completion_is_published_after_a_page_was_lost() {
+        let volume = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20)).unwrap();
+        let volume = Volume::memory(&volume, &Options::new()).unwrap();
+        let (mut io, mut bounce, disk) =
+            (QueueIo::new(&volume, 0, None).unwrap(), Bounce::default(), disk(&volume));
+        // The ring and the request lie in one region, and the lost page in another.
+        let (first, (lost, file)) = (region(0, 0x2000), region_and_file(0x2000, 0x1000));
+        let places = RingPlaces {
+            size: 4,
+            descriptors: first.user,
+            available: first.user + 0x100,
+            used: first.user + 0x200,
         };
-        match io.queue_copied(request.bytes(bytes as usize).token(u64::from(head))) {
-            Ok(()) => {
-                self.pending = 1;
-                Ok(Begun::InFlight)
-            }
-            Err((buffer, error)) => {
-                if let Some(buffer) = buffer {
-                    bounce.put(buffer);
-                }
-                disk.state.note(error);
-                Ok(Begun::Completed(Status::IoError))
-            }
-        }
-    }
-
-    /// Begins operations without data.
-    fn begin_plain(&mut self, operations: &[Plain], head: u16, io: &mut QueueIo, disk: &Disk) -> Begun {
-        if !io.has_plain_room(operations.len() as u32) {
-            return Begun::NoRoom;
-        }
-        let (mut pending, mut has_failed) = (0, false);
-        for &operation in operations {
-            match io.queue_plain(operation, u64::from(head)) {
-                Ok(()) => pending += 1,
-                Err(error) => {
-                    disk.state.note(error);
-                    has_failed = true;
-                }
-            }
-        }
-        self.pending = pending;
-        self.after_queueing(has_failed)
-    }
-
-    fn after_queueing(&mut self, has_failed: bool) -> Begun {
-        self.status = has_failed.then_some(Status::IoError);
-        match self.pending {
-            0 => Begun::Completed(self.status.unwrap_or(Status::Ok)),
-            _ => Begun::InFlight,
-        }
+        let memory = Arc::new(GuestMemory::new(vec![first, lost]).unwrap());
+        let descriptor = |at: u64, address: u64, bytes: u32, flags: u16, next: u16| {
+            let rest = u64::from(bytes) | u64::from(flags) << 32 | u64::from(next) << 48;
+            memory.write(at, &[address.to_le_bytes(), rest.to_le_bytes()].concat()).unwrap();
+        };
+        descriptor(0, 0x1000, 16, 1, 1);
+        descriptor(16, 0x1100, 21, 2, 0);
+        // The name of the disk.
+        memory.write(0x1000, &8u32.to_le_bytes()).unwrap();
+        memory.write(0x100, &[0, 0, 1, 0, 0, 0]).unwrap();
+        let ring = Ring::new(places, &memory, 0, false).unwrap();
+        let kick = || File::from(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+        let mut running =
+            Running::new(0, ring, Arc::clone(&memory), Negotiated::default(), (kick(), None), None).unwrap();
+        assert_eq!(running.take(&mut io, &mut bounce, &disk), Ok(true));
+        assert_eq!(running.completed.len(), 1);
+        // As another queue, which finds the page lost while this one's request is in flight.
+        file.set_len(0).unwrap();
+        assert_eq!(memory.read(0x2000, &mut [0]), Err(Fault::Truncated));
+        assert_eq!(running.publish(), Err(Fault::Truncated));
+        assert_eq!(running.ring.published(), Ok(0));
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use iopath::{LatencyCounts, LatencyTotals, Volume};
+use iopath::{LatencyCounts, LatencyTotals, RequestLog, Volume};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use vhost::vhost_user::{BackendReqHandler, Error};
 
@@ -17,8 +17,7 @@ use crate::config::{Config, SECTOR_BYTES};
 use crate::control::Control;
 use crate::front_end::Peeked;
 use crate::request::ID_BYTES;
-use crate::running::Disk;
-use crate::state::DeviceState;
+use crate::state::{DeviceState, Disk};
 use crate::worker::Queue;
 
 /// Interval of the checks for the end of a thread.
@@ -39,8 +38,11 @@ pub struct VhostOptions {
     pub queues: u16,
     /// The name of the disk in the guest: the first 20 bytes.
     pub id: String,
-    /// Longest time of [`VhostServer::stop`].
+    /// Longest time for requests in flight: of [`VhostServer::stop`], and when a front end stops a queue. After it, the
+    /// connection ends, and none is served until those requests have completed.
     pub stop_limit: Duration,
+    /// The request log. Each queue is a stream, numbered from 1.
+    pub log: Option<RequestLog>,
 }
 
 /// Counters of a server.
@@ -97,7 +99,7 @@ impl VhostServer {
     /// # Errors
     /// The system refuses a thread, a descriptor or an engine for the I/O. `InvalidInput`: no queue, or more than 1024.
     pub fn start(listener: UnixListener, options: VhostOptions) -> io::Result<Self> {
-        let VhostOptions { volume, is_writable, queues, id, stop_limit } = options;
+        let VhostOptions { volume, is_writable, queues, id, stop_limit, log } = options;
         if queues == 0 || queues > 1024 {
             let reason = format!("{queues} queues; a device has 1 to 1024");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
@@ -113,14 +115,22 @@ impl VhostServer {
             .map(|index| {
                 let discard_zeroes = volume.range_support().discard_zeroes;
                 let latencies = Arc::clone(&latencies[usize::from(index)]);
-                let disk =
-                    Disk { state: Arc::clone(&state), is_writable, id: name, discard_zeroes, latencies };
+                let disk = Disk {
+                    state: Arc::clone(&state),
+                    is_writable,
+                    id: name,
+                    has_discard: config.has_discard,
+                    has_zeroes: config.has_zeroes,
+                    discard_zeroes,
+                    latencies,
+                    log: log.clone(),
+                };
                 Queue::spawn(index, volume.clone(), disk)
             })
             .collect::<io::Result<Vec<_>>>()?;
         listener.set_nonblocking(true)?;
         let shared = Arc::new(Shared {
-            control: Arc::new(Mutex::new(Control::new(config, Arc::clone(&state), threads))),
+            control: Arc::new(Mutex::new(Control::new(config, Arc::clone(&state), threads, stop_limit))),
             state,
             latencies,
             stops: AtomicBool::new(false),
@@ -246,6 +256,9 @@ impl Shared {
     }
 
     fn serve(&self, stream: UnixStream) -> io::Result<()> {
+        if !lock(&self.control).is_ready() {
+            return Err(io::Error::other("requests of the last front end are in flight"));
+        }
         stream.set_nonblocking(false)?;
         let mut peeked = Peeked::new(stream.try_clone()?);
         {

@@ -5,10 +5,9 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use iopath::Volume;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -20,7 +19,8 @@ use crate::inflight::Inflight;
 use crate::io::QueueIo;
 use crate::memory::GuestMemory;
 use crate::ring::{Ring, RingPlaces};
-use crate::running::{Disk, Negotiated, Running};
+use crate::running::{Negotiated, Running};
+use crate::state::Disk;
 
 /// The events of the loop.
 const WAKE: u64 = 0;
@@ -33,6 +33,12 @@ const ROUNDS: u32 = 16;
 
 /// The longest wait for an event: a check that nothing was missed costs little at this interval.
 const CHECK: Duration = Duration::from_secs(1);
+
+/// The longest wait while a request waits for room: no event announces that another queue unlocks its range.
+const WAITING_CHECK: Duration = Duration::from_millis(1);
+
+/// The longest wait for the thread of a queue at its start. It opens a ring, and a connection to a server.
+const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// What a queue needs to start.
 #[derive(Debug)]
@@ -65,13 +71,19 @@ pub(crate) struct Queue {
     commands: Sender<Command>,
     wake: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
+    /// The reply to the command to stop, until it has come.
+    stopping: Option<Receiver<Option<u16>>>,
 }
+
+/// A queue whose requests in flight did not complete in time.
+#[derive(Debug)]
+pub(crate) struct Late;
 
 impl Queue {
     /// Starts the thread of a queue, without a ring.
     ///
     /// # Errors
-    /// The system refuses a thread, a descriptor or an engine.
+    /// The system refuses a thread, a descriptor or an engine. `TimedOut`: the volume did not open an engine in time.
     pub(crate) fn spawn(index: u16, volume: Volume, disk: Disk) -> io::Result<Self> {
         let (commands, receiver) = channel();
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
@@ -86,25 +98,64 @@ impl Queue {
             Err(error) => drop(started.send(Err(error))),
         };
         let thread = std::thread::Builder::new().name(format!("vhost-{index}")).spawn(run)?;
-        start.recv().map_err(|_| io::Error::other("the thread of a queue panicked at its start"))??;
-        Ok(Self { commands, wake, thread: Some(thread) })
+        // If it is too late, its drop ends the thread.
+        let queue = Self { commands, wake, thread: Some(thread), stopping: None };
+        match start.recv_timeout(START_LIMIT) {
+            Ok(started) => started.map(|()| queue),
+            Err(RecvTimeoutError::Timeout) => {
+                Err(io::Error::new(io::ErrorKind::TimedOut, "the thread of a queue did not start in time"))
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(io::Error::other("the thread of a queue panicked at its start"))
+            }
+        }
     }
 
     /// Starts the ring.
     ///
     /// # Errors
-    /// The reason why it is not valid.
-    pub(crate) fn start(&self, start: Start) -> Result<(), String> {
+    /// The reason why it is not valid, or that the thread did not answer until then. In that case the ring is stopping.
+    pub(crate) fn start(&mut self, start: Start, until: Instant) -> Result<(), String> {
+        self.end_stop(until).map_err(|Late| "its requests in flight have not completed".to_owned())?;
         let (reply, result) = sync_channel(1);
         self.send(Command::Start(Box::new(start), reply));
-        result.recv().unwrap_or_else(|_| Err("the thread of the queue has ended".to_owned()))
+        result.recv_timeout(left(until)).unwrap_or_else(|error| match error {
+            RecvTimeoutError::Timeout => {
+                self.begin_stop();
+                Err("the thread of the queue waits for the volume".to_owned())
+            }
+            RecvTimeoutError::Disconnected => Err("the thread of the queue has ended".to_owned()),
+        })
     }
 
-    /// Stops the ring after its requests in flight. Returns the index of the next request, if the ring was started.
-    pub(crate) fn stop(&self) -> Option<u16> {
-        let (reply, index) = sync_channel(1);
-        self.send(Command::Stop(reply));
-        index.recv().ok().flatten()
+    /// Begins to stop the ring: its requests in flight complete, and it takes no others.
+    pub(crate) fn begin_stop(&mut self) {
+        if self.stopping.is_none() {
+            let (reply, index) = sync_channel(1);
+            self.send(Command::Stop(reply));
+            self.stopping = Some(index);
+        }
+    }
+
+    /// Waits for the end of the stop that has begun, if one has. Returns the index of the next request, if the ring was
+    /// started.
+    ///
+    /// # Errors
+    /// Requests are still in flight at this time. The stop goes on.
+    pub(crate) fn end_stop(&mut self, until: Instant) -> Result<Option<u16>, Late> {
+        let Some(index) = &self.stopping else { return Ok(None) };
+        let index = match index.recv_timeout(left(until)) {
+            Err(RecvTimeoutError::Timeout) => return Err(Late),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Ok(index) => index,
+        };
+        self.stopping = None;
+        Ok(index)
+    }
+
+    /// Whether a stop has begun whose end nobody has seen.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.is_some()
     }
 
     /// Sets the descriptor for notifications of the driver.
@@ -125,6 +176,17 @@ impl Queue {
     }
 }
 
+impl Drop for Queue {
+    /// Ends the thread. Does not wait: [`Queue::quit`] returns the thread to wait for.
+    fn drop(&mut self) {
+        self.send(Command::Quit);
+    }
+}
+
+fn left(until: Instant) -> Duration {
+    until.saturating_duration_since(Instant::now())
+}
+
 /// The state of the thread.
 #[derive(Debug)]
 struct Worker {
@@ -138,8 +200,6 @@ struct Worker {
     /// Descriptors of batches, which must stay open as long as the loop watches them.
     descriptors: Vec<OwnedFd>,
     running: Option<Running>,
-    /// The ring has made a mistake: its I/O in flight still completes, unseen.
-    is_broken: bool,
 }
 
 impl Worker {
@@ -152,7 +212,7 @@ impl Worker {
     ) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &*wake, EventData::new_u64(WAKE), EventFlags::IN)?;
-        let io = QueueIo::new(volume)?;
+        let io = QueueIo::new(volume, index, disk.log.clone())?;
         let mut worker = Self {
             index,
             disk,
@@ -163,7 +223,6 @@ impl Worker {
             commands,
             descriptors: Vec::new(),
             running: None,
-            is_broken: false,
         };
         worker.watch_new_descriptors()?;
         Ok(worker)
@@ -196,7 +255,7 @@ impl Worker {
 
     /// Takes requests and completes others. Returns whether to look again without a wait.
     fn pass(&mut self) -> Result<bool, Fault> {
-        if self.is_broken || self.disk.state.is_broken.load(Ordering::Acquire) {
+        if self.disk.state.is_broken() {
             self.drop_completed();
             return Ok(false);
         }
@@ -208,9 +267,6 @@ impl Worker {
             let has_taken = running.take(io, bounce, disk)?;
             let has_reaped = running.reap(io, bounce, disk)?;
             running.publish()?;
-            if running.memory.has_faulted() {
-                return Err(Fault::Truncated);
-            }
             if !has_taken && !has_reaped {
                 break;
             }
@@ -224,7 +280,7 @@ impl Worker {
         if rounds == ROUNDS {
             return Ok(true);
         }
-        // A request that waits for room goes on after a completion.
+        // A request that waits for room goes on after a completion, at times of another queue.
         if running.is_waiting() {
             return Ok(false);
         }
@@ -239,14 +295,16 @@ impl Worker {
     }
 
     fn fail(&mut self, fault: Fault) {
-        self.is_broken = true;
         // I/O that was begun before the mistake was found: its end is awaited.
         self.io.submit();
         self.disk.state.stop_for(self.index, &fault);
     }
 
     fn timeout(&self) -> Duration {
-        self.io.next_timeout().map_or(CHECK, |timeout| timeout.min(CHECK))
+        let is_waiting =
+            self.running.as_ref().is_some_and(Running::is_waiting) && !self.disk.state.is_broken();
+        let check = if is_waiting { WAITING_CHECK } else { CHECK };
+        self.io.next_timeout().map_or(check, |timeout| timeout.min(check))
     }
 
     fn wait(&mut self, events: &mut Vec<epoll::Event>, timeout: Duration) -> io::Result<()> {
@@ -317,7 +375,6 @@ impl Worker {
         let flags = EventFlags::IN | EventFlags::ET;
         epoll::add(&self.epoll, &running.kick, EventData::new_u64(KICK), flags)
             .map_err(|error| format!("the descriptor for notifications: {error}"))?;
-        self.is_broken = false;
         // The driver may have missed a notification of the last process.
         running.notify();
         self.running = Some(running);
@@ -339,8 +396,7 @@ impl Worker {
     /// Completes requests until none is in flight. Takes none, except those that were taken already.
     fn drain_step(&mut self, events: &mut Vec<epoll::Event>) -> Result<(), Fault> {
         loop {
-            let is_broken = self.is_broken || self.disk.state.is_broken.load(Ordering::Acquire);
-            let is_idle = if is_broken {
+            let is_idle = if self.disk.state.is_broken() {
                 self.drop_completed();
                 self.io.is_idle()
             } else {
@@ -372,5 +428,26 @@ impl Worker {
             self.descriptors.push(descriptor);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::tests::disk;
+    use iopath::{MemoryConfig, MemoryDisk, Options};
+
+    #[test]
+    fn the_thread_of_a_dropped_queue_ends() {
+        let memory = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20)).unwrap();
+        let volume = Volume::memory(&memory, &Options::new()).unwrap();
+        let mut queue = Queue::spawn(0, volume.clone(), disk(&volume)).unwrap();
+        let thread = queue.thread.take().unwrap();
+        drop(queue);
+        let began = Instant::now();
+        while !thread.is_finished() {
+            assert!(began.elapsed() < Duration::from_secs(60), "the thread goes on");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }

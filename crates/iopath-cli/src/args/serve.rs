@@ -27,7 +27,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "PATH", conflicts_with = "listen")]
     pub(crate) unix: Option<PathBuf>,
     /// Be a disk of a virtual machine instead of an NBD server: a vhost-user-blk device at this socket, for one target
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["unix", "listen", "export", "tls_cert", "log", "threads", "connections", "exit_with_parent", "json"])]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["unix", "listen", "export", "tls_cert", "threads", "connections", "exit_with_parent", "json"])]
     pub(crate) vhost_user: Option<PathBuf>,
     /// Queues of the disk, each with a thread; default: one for each processor, at most 8
     #[arg(long, value_name = "N", requires = "vhost_user", value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -59,7 +59,8 @@ pub(crate) struct ServeArgs {
     /// With --writable: serve a device with a recognised signature, such as that of a filesystem
     #[arg(long, requires = "writable")]
     pub(crate) overwrite: bool,
-    /// Write the request log to a file, for `iopath log`. Each connection is a stream, numbered from 1
+    /// Write the request log to a file, for `iopath log`. Each connection is a stream, numbered from 1; with
+    /// --vhost-user, each queue
     #[arg(long, value_name = "FILE", value_parser = log_file)]
     pub(crate) log: Option<PathBuf>,
     /// Maximum size of the request log

@@ -7,12 +7,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use iopath_nbd::{Listener, ServeTotals, SocketFile};
+use iopath_log::LogWriter;
+use iopath_nbd::{Listener, ServeTotals, SocketFile, raise_descriptor_limit};
 use iopath_vhost::{VhostOptions, VhostServer, VhostTotals};
 
 use super::volume::{model_of, volume_of};
 use super::watch::{Watched, watch};
-use super::{Listen, ServeError, ServeRates, ServeRequest, listeners, service, stop_on_signals};
+use super::{
+    Listen, ServeEnd, ServeError, ServeRates, ServeRequest, listeners, log, service, stop_on_signals,
+};
 
 /// Longest time to complete the requests in flight and to flush at the end.
 const STOP_LIMIT: Duration = Duration::from_secs(40);
@@ -21,6 +24,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(40);
 #[derive(Debug)]
 pub struct VhostServing {
     server: VhostServer,
+    log: Option<Arc<LogWriter>>,
     file: Option<SocketFile>,
     stop: Arc<AtomicBool>,
     /// The socket.
@@ -31,7 +35,7 @@ pub struct VhostServing {
 /// target; `listen` is the socket.
 ///
 /// # Errors
-/// [`ServeError`]: the target cannot be opened, or the socket is in use.
+/// [`ServeError`]: the target or the log cannot be opened, or the socket is in use.
 pub fn serve_vhost(request: &ServeRequest, queues: Option<u16>) -> Result<VhostServing, ServeError> {
     let [target] = &request.targets[..] else { return Err(ServeError::OneDisk(request.targets.len())) };
     let model = model_of(target)?;
@@ -40,8 +44,11 @@ pub fn serve_vhost(request: &ServeRequest, queues: Option<u16>) -> Result<VhostS
     // The requests of a modelled disk are ordered in one queue.
     let queues = queues.unwrap_or(if model.is_some() { 1 } else { cpus });
     let id = target.file_name().unwrap_or(target.as_os_str()).to_string_lossy().into_owned();
+    let log = request.log.as_ref().map(|settings| log::create(settings, request)).transpose()?;
     // Before the socket is known to others, so that no signal is missed.
     let stop = stop_on_signals();
+    // Each queue has some, and each region of the guest's memory.
+    raise_descriptor_limit();
     let (sockets, _) = listeners(request)?;
     let (listener, file, socket) = sockets
         .into_iter()
@@ -50,11 +57,17 @@ pub fn serve_vhost(request: &ServeRequest, queues: Option<u16>) -> Result<VhostS
             _ => None,
         })
         .ok_or(ServeError::TwoPlaces)?;
-    let is_writable = request.volume.is_writable;
-    let options = VhostOptions { volume, is_writable, queues, id, stop_limit: STOP_LIMIT };
+    let options = VhostOptions {
+        volume,
+        is_writable: request.volume.is_writable,
+        queues,
+        id,
+        stop_limit: STOP_LIMIT,
+        log: log.as_ref().map(log::sinks),
+    };
     let server = VhostServer::start(listener, options).map_err(ServeError::Server)?;
     service::is_ready(&format!("serving {}", socket.display()));
-    Ok(VhostServing { server, file, stop, socket })
+    Ok(VhostServing { server, log, file, stop, socket })
 }
 
 impl VhostServing {
@@ -62,15 +75,18 @@ impl VhostServing {
     /// ends the process at once. `report` is called every second, with the messages of the device.
     ///
     /// # Errors
-    /// [`ServeError::Server`]: requests that did not complete, or the flush.
-    pub fn run(self, report: impl FnMut(&ServeRates, &[String])) -> Result<ServeTotals, ServeError> {
+    /// [`ServeError::Server`]: requests that did not complete, or the flush. [`ServeError::Log`]: the log is not
+    /// complete.
+    pub fn run(self, report: impl FnMut(&ServeRates, &[String])) -> Result<ServeEnd, ServeError> {
         watch(&self, report);
         let stopped = self.server.stop();
         if let Some(file) = self.file {
             // A socket that stays is replaced by the next server.
             let _ = file.remove();
         }
-        stopped.map(|end| totals_of(&end)).map_err(ServeError::Server)
+        let log = log::finish(self.log)?;
+        let totals = stopped.map_err(ServeError::Server)?;
+        Ok(ServeEnd { totals: totals_of(&totals), log })
     }
 
     /// Tells the guest of a file that has grown. Returns a message.

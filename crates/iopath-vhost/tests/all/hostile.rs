@@ -3,9 +3,12 @@
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 
-use crate::support::front_end::{FrontEnd, GET_ID, READ, Slot, USUAL};
+use vhost::VhostBackend;
+use vhost::vhost_user::VhostUserFrontend;
+
+use crate::support::front_end::{FrontEnd, GET_ID, READ, Slot, USUAL, WRITE as WRITE_OUT, region, start};
 use crate::support::guest::{Driver, Guest, INDIRECT, NEXT, WRITE};
-use crate::support::server::{Scratch, direct};
+use crate::support::server::{Scratch, direct, pattern};
 
 /// A mistake, and a part of the message about it.
 type Mistake = (&'static str, fn(&mut Driver), &'static str);
@@ -225,6 +228,59 @@ fn truncated_memory_stops_the_device_and_not_the_server() {
     let guest = Guest::new(4 << 20);
     let mut front_end = FrontEnd::new(&scratch.socket(), &guest, 1, 16, USUAL);
     assert_eq!(front_end.execute(READ, 0, &[(Slot::of(0).data(), 4096)]), 0);
+}
+
+#[test]
+fn lost_memory_is_never_written_to_the_disk() {
+    let scratch = Scratch::new(1, &direct());
+    // More often than the buffers of a queue: each of them returns.
+    for round in 0..70 {
+        let guest = Guest::new(8 << 20);
+        let mut front_end = FrontEnd::new(&scratch.socket(), &guest, 1, 16, USUAL);
+        let driver = &mut front_end.drivers[0];
+        // The data is lost, and the rest of the request is not. It is copied, since its address is odd.
+        let slot = Slot::of(0);
+        guest.write(5 << 20, &vec![9; 2 << 20]);
+        driver.add(&slot.parts(&guest, WRITE_OUT, 0, &[((5 << 20) + 1, 1 << 20)])).unwrap();
+        guest.file.set_len(4 << 20).unwrap();
+        driver.show();
+        let message = scratch.message();
+        assert!(message.contains("has truncated the memory"), "round {round}: {message}");
+        assert_eq!((driver.pop_used(), slot.status(&guest)), (None, 0xff), "round {round}");
+    }
+    let guest = Guest::new(8 << 20);
+    let mut front_end = FrontEnd::new(&scratch.socket(), &guest, 1, 16, USUAL);
+    let data = (5 << 20) + 1;
+    assert_eq!(front_end.execute(READ, 0, &[(data, 1 << 20)]), 0);
+    assert!(guest.read(data, 1 << 20) == pattern(0, 1 << 20));
+}
+
+#[test]
+fn a_change_of_the_memory_revives_no_device() {
+    let scratch = Scratch::new(2, &direct());
+    let guest = Guest::new(4 << 20);
+    let mut front_end = FrontEnd::new(&scratch.socket(), &guest, 2, 16, USUAL);
+    front_end.drivers[1].offer(0xffff);
+    front_end.drivers[1].show();
+    assert!(scratch.message().contains("descriptor 65535"));
+    let more = Guest::new(1 << 20);
+    let mut added = region(&more);
+    (added.guest_phys_addr, added.userspace_addr) = (4 << 20, 0x7e00_0000_0000);
+    front_end.frontend.add_mem_region(&added).unwrap();
+    let slot = Slot::of(0);
+    let driver = &mut front_end.drivers[0];
+    driver.add(&slot.parts(&guest, READ, 0, &[(slot.data(), 4096)])).unwrap();
+    driver.show();
+    // Time in which a revived queue would take the request.
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    assert_eq!((driver.pop_used(), slot.status(&guest)), (None, 0xff));
+    // The front end stops both queues, as for a reset.
+    for number in 0..2 {
+        assert_eq!(front_end.frontend.get_vring_base(number).unwrap(), 0);
+    }
+    assert_eq!(scratch.server().take_messages(), [""; 0]);
+    start(&mut front_end.frontend, &front_end.drivers[0], 0).unwrap();
+    assert_eq!(front_end.drivers[0].wait_used().1, 4097);
 }
 
 #[test]

@@ -1,8 +1,11 @@
 //! Requests reach the file, in every form that a driver may give them.
 
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use iopath::{Fault, Faults, IoError, Op, Options};
+use iopath::{Fault, Faults, IoError, LogSink, Op, Options, RecordBatch, RequestLog, log};
+use iopath_vhost::VhostOptions;
 
 use crate::support::front_end::{
     BLK_FLUSH, DISCARD, EVENT_INDEX, FLUSH, FrontEnd, GET_ID, READ, Slot, USUAL, VERSION_1, WRITE,
@@ -191,13 +194,44 @@ fn the_rest_of_the_protocol_has_answers() {
 }
 
 #[test]
+fn a_completion_states_the_bytes_that_were_written() {
+    let faults = Faults::new(1);
+    let scratch = Scratch::new(1, &direct().faults(&faults));
+    let guest = guest();
+    let mut front_end = FrontEnd::new(&scratch.socket(), &guest, 1, 16, USUAL);
+    let slot = Slot::of(0);
+    let (data, odd) = (slot.data(), slot.data() + 1);
+    let last = (16 << 20) / 512 - 1;
+    let mut written = |kind: u32, sector: u64, bytes: &[(u64, u32)]| {
+        let driver = &mut front_end.drivers[0];
+        driver.add(&slot.parts(&guest, kind, sector, bytes)).unwrap();
+        driver.show();
+        driver.wait_used().1
+    };
+    assert_eq!(written(READ, 0, &[(data, 4096)]), 4097);
+    assert_eq!(written(READ, 0, &[(odd, 4096)]), 4097, "copied");
+    assert_eq!(written(READ, last, &[(data, 1024)]), 1, "past the end");
+    assert_eq!(written(WRITE, 0, &[(data, 4096)]), 1);
+    assert_eq!(written(FLUSH, 0, &[]), 1);
+    assert_eq!(written(GET_ID, 0, &[(data, 20)]), 21);
+    assert_eq!(written(GET_ID, 0, &[(data, 8)]), 9);
+    assert_eq!(written(GET_ID, 0, &[(data, 4096)]), 21, "the name has 20 bytes");
+    assert_eq!(written(99, 0, &[(data, 4096)]), 1, "an unknown operation");
+    faults.add(Fault::error(IoError::Media).on(Op::Read));
+    for place in [data, odd] {
+        assert_eq!(written(READ, 0, &[(place, 4096)]), 1, "a read that failed");
+    }
+}
+
+#[test]
 fn a_read_only_disk_stays_as_it_is() {
     let scratch = Scratch::with(1, &direct().write(false), false);
     let guest = guest();
     let mut front_end = FrontEnd::new(&scratch.socket(), &guest, 1, 16, USUAL | 1 << 5);
     let data = Slot::of(0).data();
-    for kind in [WRITE, DISCARD, WRITE_ZEROES] {
-        assert_eq!(front_end.execute(kind, 0, &[(data, 512)]), 1);
+    assert_eq!(front_end.execute(WRITE, 0, &[(data, 512)]), 1);
+    for kind in [DISCARD, WRITE_ZEROES] {
+        assert_eq!(front_end.execute(kind, 0, &[(data, 512)]), 2, "not offered");
     }
     assert_eq!(front_end.execute(FLUSH, 0, &[]), 0);
     assert_eq!(front_end.execute(READ, 8, &[(data, 4096)]), 0);
@@ -255,6 +289,41 @@ fn a_request_of_more_parts_than_a_batch_has_room_for_is_copied() {
     assert!(guest.read(more, 1025 * 4096) == pattern(0, 1025 * 4096));
     assert_eq!(guest.read(more + 1025 * 4096, 1), [0]);
     assert_eq!(scratch.server().totals().copied, 1);
+}
+
+/// The streams of a log.
+#[derive(Debug, Clone, Default)]
+struct Streams(Arc<Mutex<BTreeSet<u32>>>);
+
+impl LogSink for Streams {
+    fn take(&mut self, batch: &mut RecordBatch) -> Result<(), log::NoRoom> {
+        self.0.lock().unwrap().extend(batch.records().iter().map(|record| record.stream().0));
+        batch.clear();
+        Ok(())
+    }
+}
+
+#[test]
+fn the_log_has_each_queue_as_a_stream() {
+    for open in [direct(), direct().elevator("deadline")] {
+        let streams = Streams::default();
+        let sink = streams.clone();
+        let log = Some(RequestLog::new(move || Box::new(sink.clone())));
+        let mut scratch = Scratch::changed(&open, |options| VhostOptions { queues: 3, log, ..options });
+        let guest = guest();
+        let mut front_end = FrontEnd::new(&scratch.socket(), &guest, 3, 16, USUAL);
+        // One on the memory of the guest, and a copied one.
+        for (number, place) in [(0, 0), (2, 1)] {
+            let slot = Slot::of(number);
+            let driver = &mut front_end.drivers[number as usize];
+            driver.add(&slot.parts(&guest, READ, 8, &[(slot.data() + place, 4096)])).unwrap();
+            driver.show();
+            driver.wait_used();
+        }
+        scratch.server.take().unwrap().stop().unwrap();
+        let streams = streams.0.lock().unwrap().clone();
+        assert!(streams.contains(&1) && streams.contains(&3) && !streams.contains(&2), "{streams:?}");
+    }
 }
 
 #[test]

@@ -1,17 +1,21 @@
 //! A front end: connects to a server, negotiates, and starts queues on the memory of a guest.
 
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::io::{IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use vhost::vhost_user::message::{
     VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserInflight, VhostUserProtocolFeatures,
 };
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 
-use super::guest::{Driver, Guest, USER};
+use super::guest::{Driver, Guest, HANG, USER};
 
 pub(crate) const READ: u32 = 0;
 pub(crate) const WRITE: u32 = 1;
@@ -57,6 +61,36 @@ pub(crate) fn connect(socket: &Path, features: u64) -> Frontend {
     frontend.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
     frontend.set_features(features).unwrap();
     frontend
+}
+
+/// Passes any descriptor for the first queue, by a message of this number. Returns the server's answer: zero for
+/// success.
+pub(crate) fn vring_descriptor(socket: &Path, request: u32, descriptor: BorrowedFd<'_>) -> u64 {
+    const GET_FEATURES: u32 = 1;
+    const SET_FEATURES: u32 = 2;
+    const SET_PROTOCOL_FEATURES: u32 = 16;
+    const VERSION: u32 = 1;
+    const NEED_REPLY: u32 = 1 << 3;
+    let message = |request: u32, flags: u32, value: u64| {
+        let header = [request, VERSION | flags, 8].map(u32::to_ne_bytes).concat();
+        [&header[..], &value.to_ne_bytes()].concat()
+    };
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.set_read_timeout(Some(HANG)).unwrap();
+    let mut answer = [0; 20];
+    stream.write_all(&[GET_FEATURES, VERSION, 0].map(u32::to_ne_bytes).concat()).unwrap();
+    stream.read_exact(&mut answer).unwrap();
+    stream.write_all(&message(SET_FEATURES, 0, VERSION_1 | PROTOCOL)).unwrap();
+    let acknowledged = VhostUserProtocolFeatures::REPLY_ACK.bits();
+    stream.write_all(&message(SET_PROTOCOL_FEATURES, 0, acknowledged)).unwrap();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut passed = SendAncillaryBuffer::new(&mut space);
+    let descriptors = [descriptor];
+    assert!(passed.push(SendAncillaryMessage::ScmRights(&descriptors)));
+    let message = message(request, NEED_REPLY, 0);
+    sendmsg(&stream, &[IoSlice::new(&message)], &mut passed, SendFlags::empty()).unwrap();
+    stream.read_exact(&mut answer).unwrap();
+    u64::from_ne_bytes(answer[12..].try_into().unwrap())
 }
 
 /// The memory of a guest as one region.

@@ -5,11 +5,11 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use iopath::SharedMemory;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::{MemfdFlags, OFlags, fcntl_getfl, fcntl_setfl, memfd_create};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
@@ -192,6 +192,25 @@ impl Driver {
             self.kicks += 1;
             self.kick.write(1).unwrap();
         }
+    }
+
+    /// Waits until the device has taken all requests that it was shown. With event indices.
+    ///
+    /// # Panics
+    /// After a minute.
+    pub(crate) fn wait_taken(&self) {
+        let began = Instant::now();
+        while self.load(self.used() + 4 + 8 * u64::from(self.size)) != self.shown {
+            assert!(began.elapsed() < HANG, "queue {} takes no request", self.number);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Fills the counter of notifications, in a descriptor that blocks.
+    pub(crate) fn fill_call(&self) {
+        let _ = self.call.read();
+        self.call.write(u64::MAX - 1).unwrap();
+        fcntl_setfl(&self.called, fcntl_getfl(&self.called).unwrap() - OFlags::NONBLOCK).unwrap();
     }
 
     fn load(&self, at: u64) -> u16 {

@@ -1,7 +1,7 @@
 //! Servers on scratch files.
 
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use iopath::{IoMode, Options, Unaligned, Volume};
@@ -36,6 +36,7 @@ pub(crate) fn options(volume: &Volume, queues: u16) -> VhostOptions {
         queues,
         id: "a-name-that-is-longer-than-twenty".to_owned(),
         stop_limit: HANG,
+        log: None,
     }
 }
 
@@ -46,13 +47,28 @@ impl Scratch {
     }
 
     pub(crate) fn with(queues: u16, open: &Options, is_writable: bool) -> Self {
+        Self::changed(open, |options| VhostOptions { queues, is_writable, ..options })
+    }
+
+    /// The same with changed options.
+    pub(crate) fn changed(open: &Options, change: impl FnOnce(VhostOptions) -> VhostOptions) -> Self {
         let folder = tempfile::tempdir_in(target_directory()).unwrap();
         let file = folder.path().join("disk");
         std::fs::write(&file, pattern(0, DISK as usize)).unwrap();
-        let volume = Volume::open(&file, open).unwrap();
+        Self::of(folder, &file, open, change)
+    }
+
+    /// A server of this file, with its socket in the folder.
+    pub(crate) fn of(
+        folder: TempDir,
+        file: &Path,
+        open: &Options,
+        change: impl FnOnce(VhostOptions) -> VhostOptions,
+    ) -> Self {
+        let volume = Volume::open(file, open).unwrap();
         let mut scratch = Self { folder, server: None, volume };
         let listener = UnixListener::bind(scratch.socket()).unwrap();
-        let options = VhostOptions { is_writable, ..options(&scratch.volume, queues) };
+        let options = change(options(&scratch.volume, 1));
         scratch.server = Some(VhostServer::start(listener, options).unwrap());
         scratch
     }
