@@ -3,9 +3,7 @@
 use std::convert::Infallible;
 use std::path::PathBuf;
 
-use iopath_nbd::ServeTotals;
-
-use super::{ServeError, ServeRates, ServeRequest};
+use super::{ServeEnd, ServeError, ServeRates, ServeRequest};
 
 /// A running device: none.
 #[derive(Debug)]
@@ -24,7 +22,7 @@ pub fn serve_vhost(_: &ServeRequest, _: Option<u16>) -> Result<VhostServing, Ser
 impl VhostServing {
     /// # Errors
     /// None.
-    pub fn run(self, _: impl FnMut(&ServeRates, &[String])) -> Result<ServeTotals, ServeError> {
+    pub fn run(self, _: impl FnMut(&ServeRates, &[String])) -> Result<ServeEnd, ServeError> {
         match self.never {}
     }
 }
