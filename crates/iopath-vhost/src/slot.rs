@@ -1,5 +1,5 @@
-//! A request in flight, and the begin of its I/O: on the guest's memory, with a buffer, or without data. The queue of the
-//! requests: `running.rs`.
+//! A request in flight, and the begin of its I/O: on the guest's memory, with a buffer, or without data. The queue of
+//! the requests: `running.rs`.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
