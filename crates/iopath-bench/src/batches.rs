@@ -6,8 +6,8 @@ use std::num::NonZeroU32;
 /// The transfers that a job submits together, and when it starts transfers again after its depth was in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Batches {
-    /// The transfers of one submission at most, on a path that submits by a call of its own; unset is all that may
-    /// start.
+    /// The transfers of one submission at most, on a path that submits by a call of its own; unset is the number of the
+    /// path.
     pub submit_max: Option<NonZeroU32>,
     /// After this number of completions; unset is one.
     pub complete_min: Option<NonZeroU32>,

@@ -196,6 +196,9 @@ impl RunningJobs<'_> {
     ) -> Result<(JobResult, Option<Verified>), JobError> {
         let worker @ Worker { workload, .. } = &self.workers[number];
         let OpenVolume { target, record, .. } = self.volumes[worker.volume];
+        if let Some(transfers) = workload.batch.submit_max {
+            connection.set_submit_max(transfers);
+        }
         let plan = worker.plan(self.number);
         let context = JobContext {
             runtime_ns: worker.runtime_ns(),
@@ -209,7 +212,6 @@ impl RunningJobs<'_> {
             },
             latency_from: workload.latency_from,
             measures_submissions: workload.measures_submissions(),
-            submit_max: workload.batch.submit_max,
             clock: self.clock,
             stop: &self.stop[number],
             moved: &self.moved[number],

@@ -376,6 +376,17 @@ impl Job {
         if self.is_stopped {
             return None;
         }
+        // Flushes and batches wait for transfers in flight.
+        let waits_for_completions =
+            self.writes_left == 0 || self.batch.as_ref().is_some_and(Batch::is_draining);
+        if waits_for_completions && !self.is_idle() {
+            return None;
+        }
+        if self.plan.is_complete()
+            && let Some(pace) = &self.pace
+        {
+            return pace.rests_until();
+        }
         // A job that is ahead of the others waits for them, even if its own pace permits a transfer.
         let waits_ns = self.control.as_ref().and_then(|control| control.poll_timeout());
         let has_free = !self.free.is_empty() && self.is_below_depth();
@@ -403,7 +414,9 @@ impl Job {
     /// The next transfer of a job with a pace or controls.
     fn poll_paced(&mut self, now_ns: u64) -> Option<(u32, Transfer)> {
         if self.plan.is_complete() {
-            self.is_stopped = true;
+            // As in fio, the rest after the last transfer is a part of the job.
+            let rests_until = self.pace.as_ref().map_or(Some(0), Pace::rests_until);
+            self.is_stopped = rests_until.is_some_and(|end_ns| end_ns <= now_ns);
             return None;
         }
         if let Some(pace) = &mut self.pace {

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::io;
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -248,7 +249,18 @@ pub trait Connection {
         false
     }
 
-    /// Submits queued transfers without a wait for completions, on a path with [`Connection::submits_queued`].
+    /// Sets the number of transfers that are submitted by one call at most, on a path with
+    /// [`Connection::submits_queued`].
+    fn set_submit_max(&mut self, transfers: NonZeroU32) {
+        let _ = transfers;
+    }
+
+    /// Whether transfers are queued and not yet submitted, on such a path.
+    fn has_queued(&mut self) -> bool {
+        false
+    }
+
+    /// Submits queued transfers without a wait for completions, on such a path.
     fn submit_queued(&mut self) -> io::Result<()> {
         Ok(())
     }

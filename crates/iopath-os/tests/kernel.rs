@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::num::NonZeroU32;
 use std::os::unix::fs::FileExt;
 
 use iopath_os::kernel::{self, Direction, Done, Mmap, OneAtATime, Polling, Pread, Slots, Transfer, Uring};
@@ -127,6 +128,33 @@ fn uring_transfers_all_its_slots_at_once() {
         assert_eq!(path.buffer(slot), &bytes[offset..offset + BLOCK as usize], "slot {slot}");
     }
     assert_eq!(path.buffer(1), original(BLOCK.into()));
+}
+
+#[test]
+fn uring_submits_its_transfers_in_groups() {
+    let file = scratch().reopen().unwrap();
+    let Some(mut ring) = uring(file, 16) else { return };
+    let submit = |ring: &mut Uring, range: std::ops::Range<u32>| {
+        let queued = range.map(|slot| {
+            ring.submit(slot, read(0)).unwrap();
+            ring.has_queued()
+        });
+        queued.collect::<Vec<_>>()
+    };
+    let reap_all = |ring: &mut Uring| {
+        let mut done = Vec::new();
+        while done.len() < 16 {
+            ring.reap(&mut done).unwrap();
+        }
+    };
+    let every = |group: usize| (1..=16).map(|queued| queued % group != 0).collect::<Vec<_>>();
+    assert_eq!(submit(&mut ring, 0..16), every(4));
+    reap_all(&mut ring);
+    for group in [1, 8, 16] {
+        ring.set_submit_max(NonZeroU32::new(group as u32).unwrap());
+        assert_eq!(submit(&mut ring, 0..16), every(group));
+        reap_all(&mut ring);
+    }
 }
 
 #[test]

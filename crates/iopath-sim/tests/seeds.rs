@@ -69,5 +69,5 @@ fn a_seed_fixes_every_event() {
     }
     assert_ne!(run(0, Draw::All).hash, run(1, Draw::All).hash);
     // The same on every machine, and with and without optimisation.
-    assert_eq!(run(3, Draw::First).hash, 0x37db_bb80_5e27_1ba3);
+    assert_eq!(run(3, Draw::First).hash, 0xb01f_5f4a_5f97_6c06);
 }

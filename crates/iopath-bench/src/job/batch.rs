@@ -36,6 +36,11 @@ impl Batch {
         !self.is_draining
     }
 
+    /// Whether no transfer starts before a completion.
+    pub(super) const fn is_draining(&self) -> bool {
+        self.is_draining
+    }
+
     /// The completions that the job waits for together, with so many transfers in flight; 0 if it takes each as it
     /// comes.
     pub(super) fn wanted(&self, in_flight: u32) -> u32 {

@@ -3,7 +3,7 @@
 //! machines are in `job.rs` and `job/sampled.rs`.
 
 use std::io;
-use std::num::{NonZeroU32, NonZeroU64};
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -117,8 +117,6 @@ pub(crate) struct JobContext<'a> {
     pub(crate) latency_from: LatencyFrom,
     /// Whether submissions are measured, on a path with [`Connection::submits_queued`].
     pub(crate) measures_submissions: bool,
-    /// The transfers of one submission at most, on such a path.
-    pub(crate) submit_max: Option<NonZeroU32>,
     pub(crate) clock: Clock,
     /// Set when another job failed.
     pub(crate) stop: &'a AtomicBool,
@@ -266,22 +264,18 @@ fn run_job(
     mut now_ns: u64,
 ) -> Result<(), JobError> {
     let mut done: Vec<Done> = Vec::with_capacity(connection.depth() as usize);
-    let submit_max =
-        context.submit_max.filter(|_| connection.submits_queued()).map_or(u32::MAX, NonZeroU32::get);
     loop {
         // The reap freed the slots: its reading of the clock is also the submission time.
         connection.begin_batch(context.clock.instant(now_ns));
-        let mut left = submit_max;
         while let Some((slot, transfer)) = job.poll_transfer(now_ns) {
             submit(connection, job, context, slot, transfer)?;
-            left -= 1;
-            if left == 0 {
-                left = submit_max;
-                submit_queued(connection, job, context)?;
+            if job.has_queued() && !connection.has_queued() {
+                job.handle_submitted(context.clock.now_ns());
             }
         }
         if job.has_queued() {
-            submit_queued(connection, job, context)?;
+            connection.submit_queued().map_err(|error| JobError::Path("submit transfers to", error))?;
+            job.handle_submitted(context.clock.now_ns());
         }
         if job.is_idle() {
             if job.is_done() {
@@ -337,19 +331,6 @@ pub(crate) fn submit(
         connection.submit(slot, transfer)
     };
     submitted.map_err(|error| JobError::Transfer(transfer, error))
-}
-
-/// Submits the transfers that the path has queued.
-fn submit_queued(
-    connection: &mut dyn Connection,
-    job: &mut Job,
-    context: &JobContext,
-) -> Result<(), JobError> {
-    connection.submit_queued().map_err(|error| JobError::Path("submit transfers to", error))?;
-    if job.has_queued() {
-        job.handle_submitted(context.clock.now_ns());
-    }
-    Ok(())
 }
 
 #[cold]

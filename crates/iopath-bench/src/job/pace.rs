@@ -321,6 +321,12 @@ impl Pace {
         Some(Due { ns: due.ns.max(rested_ns), ..due })
     }
 
+    /// The end of the rest of a job that rests as a whole, 0 for other jobs; none until its transfers in flight have
+    /// completed.
+    pub(super) fn rests_until(&self) -> Option<u64> {
+        self.rest.as_ref().map_or(Some(0), Rest::starts_from)
+    }
+
     /// The time at which the next transfer may start; none if it also needs a completion. `has_free`: whether a slot is
     /// free.
     pub(super) fn next(&self, has_free: bool) -> Option<u64> {

@@ -1,6 +1,6 @@
 //! Pauses of a job's thread that end at their time. The kernel wakes a thread late: by its timer slack, 50 µs by
-//! default, and by the wake-up itself. A job with a think time of 100 µs would rest for half as long again, and one with
-//! a rate would start each transfer late. The thread of a job has no slack, sleeps shorter by the usual delay of a
+//! default, and by the wake-up itself. A job with a think time of 100 µs would rest for half as long again, and one
+//! with a rate would start each transfer late. The thread of a job has no slack, sleeps shorter by the usual delay of a
 //! wake-up on this machine, and spins for the rest.
 
 use std::hint::spin_loop;

@@ -1,7 +1,7 @@
 //! Jobs in virtual time, on a modelled device with fixed service times: counts, order and latencies are exact.
 
 use std::collections::VecDeque;
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use iopath_report::Rw;
@@ -10,6 +10,7 @@ use iopath_report::result::Latencies;
 use super::sampled::SampledJob;
 use super::tally::JobResult;
 use super::*;
+use crate::batches::Batches;
 use crate::workload::{End, Rate, RateProcess, ReadShare, ThinkCount, Workload};
 
 const BLOCK: u64 = 4096;
@@ -247,14 +248,15 @@ fn a_job_that_rests_as_a_whole_starts_its_transfers_waits_for_them_and_rests() {
     for depth in [1, 3, 4] {
         let (result, _) = simulate(&think, 1000, depth, |_| 100);
         let taken_ns = result.ended_ns - result.started_ns;
-        assert_eq!((result.ios, taken_ns), (1000, 1000 * 100 + 249 * 400), "the device serves one at a time");
+        // The device serves one at a time. As in fio, the rest after the last transfer is a part of the job.
+        assert_eq!((result.ios, taken_ns), (1000, 1000 * 100 + 250 * 400));
         // The transfers of a burst wait for those before them, and none starts before the end of a rest.
         let waiting = u64::from(depth) * 100;
         assert_eq!(result.latency_ns.max_ns(), waiting, "depth {depth}");
     }
     let rated = Workload { rate: per_second(10_000_000), ..think.clone() };
     let (result, _) = simulate(&rated, 1000, 4, |_| 100);
-    assert_eq!(result.ended_ns - result.started_ns, 1000 * 100 + 249 * 400, "the rests decide");
+    assert_eq!(result.ended_ns - result.started_ns, 1000 * 100 + 250 * 400, "the rests decide");
     // Completions: as in fio 3.33, those of the wait before a rest count for the next one. At a depth of 16, 19
     // transfers and then one alternate, so that rests are half as frequent.
     let completions = Workload { think_together: Some(ThinkCount::Completed), ..think };
@@ -263,6 +265,35 @@ fn a_job_that_rests_as_a_whole_starts_its_transfers_waits_for_them_and_rests() {
         (result.ended_ns - result.started_ns - 1000 * 100) / 400
     };
     assert_eq!([rests(1), rests(16)].map(|rests| rests / 10), [24, 10]);
+}
+
+#[test]
+fn a_job_whose_next_start_needs_a_completion_has_no_time_for_it() {
+    let at_once = Workload { rate: per_second(1_000_000_000), ..workload(Rw::Write, End::Pass) };
+    let job = |batches, flush_every| {
+        let pace = Pace::of(&at_once, 0, 0, 0);
+        let limits = Limits { pace, batch: Batch::of(batches, 4), ..Limits::default() };
+        let flushes = [NonZeroU64::new(flush_every), None];
+        let plan = Plan::new(&at_once, 100 * BLOCK, 0, 0);
+        let mut job = Job::new(plan, 4, None, 0).with_limits(limits).with_flushes(flushes);
+        let slots: Vec<u32> = std::iter::from_fn(|| Some(job.poll_transfer(1_000)?.0)).collect();
+        (job, slots)
+    };
+    // The depth is in flight, and the next transfer starts with one left.
+    let (mut draining, slots) = job(Batches { low: NonZeroU32::new(1), ..Batches::default() }, 0);
+    for slot in &slots[..3] {
+        assert_eq!(draining.poll_transfer(1_000), None);
+        assert_eq!(draining.poll_timeout(), None, "slot {slot}");
+        draining.handle_done(*slot, 1_000);
+    }
+    assert!(draining.poll_transfer(1_000).is_some());
+    // Three writes, then a flush.
+    let (mut flushing, slots) = job(Batches::default(), 3);
+    assert_eq!((slots.len(), flushing.poll_timeout()), (3, None));
+    for slot in slots {
+        flushing.handle_done(slot, 1_000);
+    }
+    assert!(flushing.needs_flush());
 }
 
 #[test]

@@ -13,6 +13,7 @@ use super::{
 };
 use crate::distribution::VALID;
 use crate::field::Field;
+use crate::paths::kernel_uring;
 use crate::place::Place;
 use crate::shape::Sizes;
 use crate::workload::{BlockSize, Depth, Distribution, Jobs, ReadShare};
@@ -234,10 +235,10 @@ pub(super) const ROWS: &[OptionRow] = &[
     OptionRow::only_key(
         Partly,
         &["iodepth_batch", "iodepth_batch_submit"],
-        "the transfers of one system call on path `kernel-uring`, 0 for `iodepth`; default: 1. A path with a queue of iopath \
-         submits all transfers that may start together, the first ones to an idle device in groups of 4, 4, 8 and 16",
+        "the transfers of one system call at most, on path `kernel-uring`; 0 for `iodepth`; default: 1. A path with a queue \
+         of iopath submits all transfers that may start together, the first ones to an idle device in groups of 4, 4, 8 and 16",
         |settings, given| {
-            settings.workload.batch.submit_max = number_in_flight(given)?;
+            settings.workload.batch.submit_max = Some(number_in_flight(given)?.unwrap_or(NonZeroU32::MAX));
             Ok(())
         },
     )
@@ -245,10 +246,13 @@ pub(super) const ROWS: &[OptionRow] = &[
         "submit_max",
         Kind::Whole,
         Difference::Shown,
-        "The transfers that a job submits with one system call at most, on path `kernel-uring`; none for all that may start.",
+        "The transfers that a job submits with one system call at most, on path `kernel-uring`; none for the number of that \
+         path, 4.",
         |ran| {
-            let submit_max = ran.workload.batch.submit_max?.get();
-            (submit_max < ran.workload.depth_in_flight()).then(|| submit_max.into())
+            // Only this path submits by a call of its own.
+            let has_call = ran.workload.path.name == kernel_uring::ROW.name;
+            let submit_max = ran.workload.batch.submit_max.filter(|_| has_call)?.get();
+            Some(submit_max.min(ran.workload.depth_in_flight()).into())
         },
     ),
     OptionRow::only_key(

@@ -1,6 +1,7 @@
 //! `io_uring` with `O_DIRECT`, a registered file and registered buffers, submitted in batches.
 
 use std::io;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use iopath_os::kernel::Uring;
@@ -59,6 +60,14 @@ impl Connection for Uring {
 
     fn submits_queued(&self) -> bool {
         true
+    }
+
+    fn set_submit_max(&mut self, transfers: NonZeroU32) {
+        Self::set_submit_max(self, transfers);
+    }
+
+    fn has_queued(&mut self) -> bool {
+        Self::has_queued(self)
     }
 
     fn submit_queued(&mut self) -> io::Result<()> {

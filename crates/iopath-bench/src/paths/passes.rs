@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use iopath_core::Instant;
@@ -51,6 +52,14 @@ impl Connection for Passes {
 
     fn submits_queued(&self) -> bool {
         self.inner.submits_queued()
+    }
+
+    fn set_submit_max(&mut self, transfers: NonZeroU32) {
+        self.inner.set_submit_max(transfers);
+    }
+
+    fn has_queued(&mut self) -> bool {
+        self.inner.has_queued()
     }
 
     fn submit_queued(&mut self) -> io::Result<()> {
