@@ -41,7 +41,7 @@ use std::fmt;
 use std::fs::File;
 use std::sync::{Arc, PoisonError};
 
-use iopath_core::buffered::{BufferedPath, Geometry};
+use iopath_core::buffered::{BufferedPath, Geometry, VolumeEnd};
 use iopath_core::cache::{CacheConfig, CacheStats, Hot};
 use iopath_core::elevator::ElevatorSpec;
 use iopath_core::readahead::{ReadaheadConfig, ReadaheadStats};
@@ -225,6 +225,7 @@ impl Buffered {
         let jobs = runner.in_flight();
         assert!(jobs == 0, "the runner already has {jobs} jobs in flight");
         let hot = Arc::clone(path.cache().hot());
+        let failed_resizes = path.failed_resizes();
         let state = State::new(runner, path, Arc::clone(&arena), config.tail, config.demand);
         let shared = CacheShared {
             hot,
@@ -233,7 +234,7 @@ impl Buffered {
             watch: state.watch(),
             page_bytes: geometry.page_bytes as usize,
             size_bytes: AtomicU64::new(geometry.size_bytes),
-            failed_resizes: AtomicU64::new(0),
+            failed_resizes: AtomicU64::new(failed_resizes),
             borrowed_hits: Counter::default(),
             made_for,
             has_flusher: AtomicBool::new(false),

@@ -413,7 +413,7 @@ impl Volume {
     }
 
     /// Writes a range inside the volume.
-    fn write_within(&self, buffer: &[u8], offset: u64, fua: bool) -> Result<()> {
+    pub(crate) fn write_within(&self, buffer: &[u8], offset: u64, fua: bool) -> Result<()> {
         match (self.route(offset, buffer)?, &self.shared.bounce) {
             (Route::Direct, None) => self.write_direct(buffer, offset, fua),
             (Route::Direct, Some(bounce)) => self.write_aligned(bounce, buffer, offset, fua),

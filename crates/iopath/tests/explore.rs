@@ -71,3 +71,20 @@ fn direct_io_with_a_cache_completes_and_reads_written_bytes() {
         volume.flush().unwrap();
     });
 }
+
+#[test]
+fn zeroes_do_not_undo_a_resize() {
+    let name = "zeroes_do_not_undo_a_resize";
+    Exploration::new(name).within(Duration::from_secs(1)).run(|| {
+        let volume = volume(Options::new().direct(false).extend(true).cache_bytes(16 << 12));
+        on_threads(2, &volume, |volume, number| {
+            if number == 0 {
+                volume.resize(4096).unwrap();
+            } else {
+                // The bytes before the first block, blocks, and the bytes after the last one. Refused past the end.
+                let _ = volume.write_zeroes(5000, 3000);
+            }
+        });
+        assert_eq!(volume.size_bytes(), 4096);
+    });
+}

@@ -16,13 +16,7 @@ use super::waiter::{Command, RequestId, Role, Waiter};
 const COMMAND: u64 = 1 << 32;
 
 impl State {
-    /// Registers a waiter for a request, before the request waits. Returns the waiter.
-    pub(super) fn add_request(&mut self, request: RequestId) -> usize {
-        self.count_waiting(request);
-        self.add(Role::Request(request))
-    }
-
-    /// Removes the waiter of a request that need not wait.
+    /// Removes the waiter of a request that waits no longer, because it has failed.
     pub(super) fn remove_request(&mut self, waiter: usize) {
         if let Role::Request(request) = self.waiters.remove(waiter).role {
             self.uncount_waiting(request);
@@ -186,7 +180,8 @@ impl State {
         }
     }
 
-    fn count_waiting(&mut self, request: RequestId) {
+    /// A request waits from now on: its outcome, or [`State::remove_request`], ends that.
+    pub(super) fn count_waiting(&mut self, request: RequestId) {
         let owner = &mut self.owners[request.owner];
         owner.waiting += 1;
         if owner.notifier.is_some() {

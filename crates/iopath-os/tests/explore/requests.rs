@@ -2,6 +2,7 @@
 //! whether the owner waits or an event loop waits for its notifier.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use iopath_core::Op;
@@ -168,10 +169,12 @@ fn no_read_beside_a_resize_that_fails_returns_zeroes_past_the_temporary_end() {
     fn check<'a>(mut pieces: impl Iterator<Item = &'a [u8]>) {
         assert!(pieces.all(|bytes| bytes.iter().all(|byte| *byte == 2)), "a byte past the temporary end");
     }
+    static BORROWED: AtomicBool = AtomicBool::new(false);
     let limit = Duration::from_millis(4);
     let name = "no_read_beside_a_resize_that_fails_returns_zeroes_past_the_temporary_end";
     Exploration::new(name).within(limit).run(|| {
-        let buffered = delayed_or_not(4, 3);
+        // A queue borrows one of 16 frames.
+        let buffered = delayed_or_not(16, 3);
         on_threads(3, move |number| match number {
             0 => {
                 let resized = buffered.resize(2 * PAGE + 512, || {
@@ -192,6 +195,7 @@ fn no_read_beside_a_resize_that_fails_returns_zeroes_past_the_temporary_end() {
                 let (pool, mut queue) = queue_of(&buffered, 1);
                 for _ in 0..2 {
                     if let Some(borrowed) = queue.borrow(2 * PAGE, PAGE as usize) {
+                        BORROWED.store(true, Ordering::Relaxed);
                         check(borrowed.slices());
                     }
                     queue.queue(read_of(&pool, 2)).unwrap();
@@ -205,4 +209,5 @@ fn no_read_beside_a_resize_that_fails_returns_zeroes_past_the_temporary_end() {
             }
         });
     });
+    assert!(BORROWED.load(Ordering::Relaxed), "no schedule has borrowed a page");
 }

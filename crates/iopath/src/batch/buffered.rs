@@ -74,10 +74,6 @@ impl<B: IoBuf> BufferedBatch<B> {
     pub(super) fn next_completed(&mut self) -> Option<Completion<B>> {
         let Completed { token, op, offset, bytes, buffer, result } = self.requests.next_completed()?;
         let result = result.map_err(|error| match error {
-            BufferedError::Io(IoError::EndOfDevice) if op.is_write() => {
-                let end = ErrorKind::PastEnd { size_bytes: self.volume.size_bytes() };
-                self.volume.error(end).of_range(op, offset, bytes)
-            }
             BufferedError::Io(IoError::Unsupported) => {
                 self.volume.error(ErrorKind::Unsupported).of_range(op, offset, bytes)
             }

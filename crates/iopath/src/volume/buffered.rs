@@ -4,7 +4,7 @@
 use super::Volume;
 use crate::error::{Cause, Error, ErrorKind, Result};
 use crate::queues::shared_queue;
-use iopath_core::{LogSink, Op};
+use iopath_core::{IoError, LogSink, Op};
 use iopath_os::{Advice, Buffered, BufferedError, BufferedStats};
 use std::ops::Range;
 
@@ -128,6 +128,10 @@ impl Volume {
     #[cold]
     pub(crate) fn uncached(&self, op: Op, offset: u64, bytes: u64, error: BufferedError) -> Error {
         let (kind, cause) = match error {
+            // A resize has moved the end after the check of the range.
+            BufferedError::Io(IoError::EndOfDevice) if op.is_write() => {
+                (ErrorKind::PastEnd { size_bytes: self.size_bytes() }, None)
+            }
             BufferedError::Io(source) => (ErrorKind::Io(source), None),
             BufferedError::Wait(source) => (ErrorKind::Wait, Some(Cause::Wait(source))),
             BufferedError::AllBorrowed { pages } => (ErrorKind::AllBorrowed { pages }, None),

@@ -173,7 +173,8 @@ impl Volume {
         let mut offset = range.start;
         while offset < range.end {
             let bytes = (range.end - offset).min(ZEROES.len() as u64);
-            self.write_at(&ZEROES[..bytes as usize], offset)?;
+            // Within the range that was checked: a volume that a resize has made shorter stays short.
+            self.write_within(&ZEROES[..bytes as usize], offset, false)?;
             offset += bytes;
         }
         Ok(())

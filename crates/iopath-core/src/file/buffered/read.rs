@@ -121,6 +121,12 @@ impl BufferedRead {
         Some(ReadPiece { page, from, start: done, end: done + bytes })
     }
 
+    /// The bytes of the read that were before the end of the volume when it began.
+    #[inline]
+    pub const fn available(&self) -> usize {
+        self.available
+    }
+
     /// Whether the read has no piece after this one.
     #[inline]
     pub const fn is_last(&self, piece: &ReadPiece) -> bool {

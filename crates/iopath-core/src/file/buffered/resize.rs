@@ -123,8 +123,9 @@ impl<F: Frames> BufferedPath<F> {
         }
     }
 
-    /// Cancels a resize that waits, because its caller no longer exists. Nothing has changed, and writers to the page
-    /// of the lower end may continue.
+    /// Cancels a resize that waits, because all waits fail from now on: a device that no longer answers. The volume
+    /// keeps its size. Pages past the lower end whose write-back had to make way are lost, and writers to the pages that
+    /// the resize waited for may not continue.
     ///
     /// # Panics
     /// If the file may be resized already: a bug of the caller.
@@ -135,7 +136,8 @@ impl<F: Frames> BufferedPath<F> {
 
     /// Moves the end of the volume to `size_bytes`, unless it is there already or higher. The file must have that
     /// length already, and the added bytes must read as zeroes. For writes that append: unlike a resize, this never
-    /// waits. Set the capacity of the queue afterwards.
+    /// waits. No resize may be in progress: it would restore the end that it has seen. Set the capacity of the queue
+    /// afterwards.
     pub fn extend(&mut self, size_bytes: u64) {
         if size_bytes > self.geometry.size_bytes {
             self.set_size(size_bytes);

@@ -58,6 +58,9 @@ impl<B: IoBuf> CacheQueue<B> {
             return None;
         }
         let mut read = BufferedRead::new(offset, bytes, shared);
+        if read.available() < bytes {
+            return None;
+        }
         let pages = read.pages().pages();
         // Only the owner adds, so the check and the addition need not be one step.
         if u64::from(self.pins.held.load(Ordering::Relaxed)) + pages > u64::from(self.pins.limit) {

@@ -9,6 +9,7 @@ use iopath_core::buffered::ClearParts;
 
 use super::CacheQueue;
 use super::request::{Request, Stage};
+use crate::buffered::waiter::Role;
 use crate::clock;
 use crate::io_buf::IoBuf;
 
@@ -32,14 +33,14 @@ impl<B: IoBuf> CacheQueue<B> {
     pub(super) fn begin_flush(&mut self, key: u32) {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
-        let waiter = state.add_request(self.id(key));
+        let waiter = state.add(Role::Request(self.id(key)));
         let Request { op, offset, bytes, .. } = self.requests[key as usize];
         if op == Op::Flush {
             state.path.flush(waiter as u64);
         } else {
             state.path.flush_range(offset, bytes, waiter as u64);
         }
-        self.waits(key, waiter, &state);
+        self.waits(key, waiter, &mut state);
         state.poll(clock::now());
         self.collect(&mut state);
     }

@@ -8,6 +8,7 @@ use iopath_core::cache::Frame;
 use super::request::CacheRequest;
 use super::{CacheQueue, CacheShared};
 use crate::buffered::Buffered;
+use crate::buffered::waiter::Role;
 use crate::clock;
 use crate::io_buf::{IoBuf, fill_space, space_bytes};
 use crate::thread_number;
@@ -96,18 +97,18 @@ impl<B: IoBuf> CacheQueue<B> {
         let now = clock::now();
         for at in 0..self.missed.len() {
             let key = self.missed[at];
-            let waiter = state.add_request(self.id(key));
+            let waiter = state.add(Role::Request(self.id(key)));
             let request = &mut self.requests[key as usize];
             let read = request.read.as_mut().expect("a read that has missed has begun");
             match state.path.read(read, waiter as u64, now) {
                 ReadStep::Wait { .. } => {
-                    self.waits(key, waiter, &state);
+                    self.waits(key, waiter, &mut state);
                     continue;
                 }
                 ReadStep::Pinned(frame) => request.pinned = Some(frame),
                 ReadStep::End => {}
             }
-            state.remove_request(waiter);
+            state.waiters.remove(waiter);
             self.runnable.push_back(key);
         }
         self.missed.clear();

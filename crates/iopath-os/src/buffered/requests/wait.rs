@@ -56,7 +56,8 @@ impl<B: IoBuf> CacheQueue<B> {
     }
 
     /// The request waits for an outcome.
-    pub(super) fn waits(&mut self, key: u32, waiter: usize, state: &State) {
+    pub(super) fn waits(&mut self, key: u32, waiter: usize, state: &mut State) {
+        state.count_waiting(self.id(key));
         let request = &mut self.requests[key as usize];
         request.waiter = Some(waiter);
         request.is_starved = state.path.is_starved(waiter as u64);

@@ -8,6 +8,7 @@ use iopath_core::buffered::{BufferedWrite, TakeStep};
 
 use super::CacheQueue;
 use super::request::Stage;
+use crate::buffered::waiter::Role;
 use crate::buffered::{BufferedError, CacheShared};
 use crate::clock;
 use crate::io_buf::{IoBuf, init_of};
@@ -65,13 +66,13 @@ impl<B: IoBuf> CacheQueue<B> {
                 state.path.cache().hot().unpin(frame);
             }
             loop {
-                let waiter = state.add_request(self.id(key));
+                let waiter = state.add(Role::Request(self.id(key)));
                 let step = state.path.take_pages(&mut write, waiter as u64);
                 if write.is_waiting() {
-                    self.waits(key, waiter, &state);
+                    self.waits(key, waiter, &mut state);
                     state.advance(clock::now());
                 } else {
-                    state.remove_request(waiter);
+                    state.waiters.remove(waiter);
                 }
                 match step? {
                     TakeStep::Fill => {}
