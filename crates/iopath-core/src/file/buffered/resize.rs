@@ -124,8 +124,8 @@ impl<F: Frames> BufferedPath<F> {
     }
 
     /// Cancels a resize that waits, because all waits fail from now on: a device that no longer answers. The volume
-    /// keeps its size. Pages past the lower end whose write-back had to make way are lost, and writers to the pages that
-    /// the resize waited for may not continue.
+    /// keeps its size. Pages past the lower end whose write-back had to make way are lost, and writers to the pages
+    /// that the resize waited for may not continue.
     ///
     /// # Panics
     /// If the file may be resized already: a bug of the caller.
