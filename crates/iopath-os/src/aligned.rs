@@ -54,6 +54,9 @@ unsafe impl Sync for AlignedBuf {}
 impl AlignedBuf {
     /// Allocates `len` zeroed bytes. Advises the kernel to use huge pages for regions of 2 MiB and more, which saves
     /// page-table walks and page pinning on each transfer. The kernel may ignore the advice.
+    ///
+    /// # Errors
+    /// [`NoMemory`] if the system refuses that much memory.
     pub fn new(len: usize) -> Result<Self, NoMemory> {
         Self::mapped(len, len)
     }

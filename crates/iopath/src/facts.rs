@@ -18,7 +18,7 @@ pub struct Facts {
     pub memory_align_bytes: u32,
     /// The longest request, in bytes; longer I/O is split.
     pub request_bytes_max: u64,
-    /// The engine: `uring`, `threads`, `memory` or `remote`.
+    /// The engine: `uring`, `threads`, `memory` or `remote`. In a context, the first I/O may find another one.
     pub engine: &'static str,
     /// The reason for a fallback to another engine: one line for the user of the program.
     pub fallback: Option<Fallback>,

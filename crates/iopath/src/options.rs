@@ -31,7 +31,9 @@ pub enum Unaligned {
     #[default]
     Refuse,
     /// Copy through an aligned buffer. A write of a part of a block reads the block first. Writes that share a block
-    /// wait for each other.
+    /// wait for each other. For rare odd bytes: each such write costs a read and a write of its block at once, where
+    /// [`Unaligned::Buffered`] collects writes until a flush. A database that writes pages or records smaller than a
+    /// block with it is tens of times slower.
     Bounce,
     /// Use a page cache. The volume creates one when it is opened.
     Buffered,

@@ -397,7 +397,7 @@ impl Volume {
 
     /// The descriptor of the file or block device, open for direct I/O: for calls such as `fallocate`, `fstat` or a
     /// lock. `None` for other sources. Writes through it are not coherent with the page cache, and a change of the
-    /// length must go through [`Volume::resize`].
+    /// length must go through [`Volume::resize`]. A volume is no [`AsFd`](std::os::fd::AsFd), because not each has one.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self.backing() {
             Backing::File(file) => Some(file.as_fd()),

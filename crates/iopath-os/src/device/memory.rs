@@ -91,6 +91,9 @@ struct Medium {
 
 impl MemoryDisk {
     /// A disk of zeroes.
+    ///
+    /// # Errors
+    /// [`NoMemory`] if the system refuses that much memory.
     pub fn new(config: &MemoryConfig) -> Result<Self, NoMemory> {
         let bytes = if config.is_sparse {
             AlignedBuf::sparse(whole_blocks(config.size_bytes, config.block_bytes)?)?
@@ -153,6 +156,9 @@ impl MemoryDisk {
 
     /// Changes the size, as `ftruncate(2)` does for a file: added bytes are zeroes. No crash undoes this. Open devices
     /// keep their limits, and get errors past the new end.
+    ///
+    /// # Errors
+    /// [`NoMemory`] if the system refuses that much memory. The size is unchanged.
     pub fn resize(&self, size_bytes: u64) -> Result<(), NoMemory> {
         let mut medium = self.medium();
         let Medium { size_bytes: old, bytes, cache } = &mut *medium;
@@ -321,6 +327,10 @@ pub struct MemoryTail {
 
 impl MemoryTail {
     /// Writes all of `bytes` from byte `offset` on.
+    ///
+    /// # Errors
+    /// [`IoError::EndOfDevice`] if the range does not end in the disk: nothing is written. [`IoError::Gone`] after a
+    /// crash of the disk.
     pub fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<(), IoError> {
         let mut medium = self.disk.medium();
         if self.disk.shared.crashes.load(Ordering::Acquire) != self.opened_after {

@@ -80,11 +80,17 @@ impl FileMap {
     /// A new file that is one hole, with the mapper of that name in [`MAPPERS`](iopath_core::mapper::MAPPERS). It may
     /// use all space of the device except the first block. An `identity` file consists of the first bytes of the
     /// device, with their contents.
+    ///
+    /// # Errors
+    /// An unknown mapper, a layout that the mapper refuses, or no memory.
     pub fn fresh(mapper: &str, layout: &FileLayout) -> Result<Self, FileMapError> {
         Self::new(MappedFile::fresh(mapper, layout)?)
     }
 
     /// The file that `mapper` maps. It allocates from `space`.
+    ///
+    /// # Errors
+    /// No memory.
     pub fn of(mapper: Box<dyn Mapper>, space: Box<dyn Space + Send>) -> Result<Self, FileMapError> {
         Self::new(MappedFile::new(mapper, space))
     }
@@ -121,6 +127,9 @@ impl FileMap {
     }
 
     /// The file's limits on a device with the limits `below`.
+    ///
+    /// # Errors
+    /// The device is too small for the mapping, or the block of the file is no multiple of the device's.
     pub fn limits_on(&self, below: &iopath_core::Limits) -> Result<iopath_core::Limits, super::MappedError> {
         Ok(self.with(|file| file.limits_on(below))?)
     }
