@@ -111,6 +111,7 @@ fn a_disk_has_one_target_and_no_options_of_nbd() {
         (&["--unix", "x"], "cannot be used with"),
         (&["--export", "x"], "cannot be used with"),
         (&["--queues", "0"], "invalid value"),
+        (&["--queues", "257"], "invalid value"),
     ] {
         let arguments = [&["serve", &disk, "--vhost-user", &socket][..], more].concat();
         let refused = iopath(&arguments).output().unwrap();

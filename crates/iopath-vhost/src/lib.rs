@@ -46,4 +46,4 @@ pub use inflight::{Inflight, InflightRegions};
 pub use memory::{Area, GuestMemory, Region};
 pub use request::{ClearRange, Command, Header, Status, parse, ranges};
 pub use ring::{Descriptor, QUEUE_SIZE_MAX, Ring, RingPlaces};
-pub use server::{VhostOptions, VhostServer, VhostTotals};
+pub use server::{QUEUES_MAX, VhostOptions, VhostServer, VhostTotals};

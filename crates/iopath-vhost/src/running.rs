@@ -294,6 +294,16 @@ impl Running {
         Ok(())
     }
 
+    /// Handles a completed I/O of a device that has stopped. The request does not complete, but another queue must not
+    /// wait for its range. This queue begins no other request, so its count of locks has no more use.
+    pub(crate) fn drop_done(&mut self, token: u64) {
+        let slot = &mut self.slots[usize::from(token as u16)];
+        slot.pending = slot.pending.saturating_sub(1);
+        if slot.pending == 0 {
+            slot.lock = None;
+        }
+    }
+
     fn complete(&mut self, head: u16, status: Status, disk: &Disk) -> Result<(), Fault> {
         let slot = &mut self.slots[usize::from(head)];
         let Some(header) = slot.header.take() else { return Ok(()) };
@@ -351,8 +361,10 @@ impl Running {
         Ok(())
     }
 
-    /// Notifies the driver. A full counter has notified it already, and a write could wait for its reader: the front
-    /// end can make the descriptor block again.
+    /// Notifies the driver. A full counter has notified it already. A front end can make the descriptor block again, so
+    /// a write to a full counter could wait for its reader. This check makes that unlikely, not impossible: a front end
+    /// can fill the counter after it. It then holds its own queue until someone reads the counter. The kernel has no
+    /// write to an eventfd that never waits (`RWF_NOWAIT` is not supported).
     pub(crate) fn notify(&self) {
         let Some(call) = &self.call else { return };
         let mut room = [PollFd::new(call, PollFlags::OUT)];

@@ -20,6 +20,9 @@ use crate::request::ID_BYTES;
 use crate::state::{DeviceState, Disk};
 use crate::worker::Queue;
 
+/// The largest number of queues: the messages that pass the descriptors of a queue have 8 bits for its number.
+pub const QUEUES_MAX: u16 = 256;
+
 /// Interval of the checks for the end of a thread.
 const POLL: Duration = Duration::from_millis(5);
 
@@ -34,7 +37,7 @@ pub struct VhostOptions {
     pub volume: Volume,
     /// Whether the guest may write. The volume must be open for writing then.
     pub is_writable: bool,
-    /// Queues, each with a thread of its own.
+    /// Queues, each with a thread of its own: at most [`QUEUES_MAX`].
     pub queues: u16,
     /// The name of the disk in the guest: the first 20 bytes.
     pub id: String,
@@ -97,11 +100,12 @@ impl VhostServer {
     /// Starts to serve front ends that connect to the socket.
     ///
     /// # Errors
-    /// The system refuses a thread, a descriptor or an engine for the I/O. `InvalidInput`: no queue, or more than 1024.
+    /// The system refuses a thread, a descriptor or an engine for the I/O. `InvalidInput`: no queue, or more than 256:
+    /// the protocol has 8 bits for the number of a queue.
     pub fn start(listener: UnixListener, options: VhostOptions) -> io::Result<Self> {
         let VhostOptions { volume, is_writable, queues, id, stop_limit, log } = options;
-        if queues == 0 || queues > 1024 {
-            let reason = format!("{queues} queues; a device has 1 to 1024");
+        if queues == 0 || queues > QUEUES_MAX {
+            let reason = format!("{queues} queues; a device has 1 to {QUEUES_MAX}");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
         }
         let config = Config::new(&volume, is_writable, queues);
@@ -166,7 +170,8 @@ impl VhostServer {
     }
 
     /// Gives the disk the size that the volume has now, and tells the guest. The volume follows the growth of its file
-    /// ([`Volume::follow_growth`]). Returns the size in bytes if it has changed.
+    /// ([`Volume::follow_growth`]). Returns the size in bytes if it has changed. Does not wait for requests in flight:
+    /// a later call changes the size.
     ///
     /// # Errors
     /// Those of [`Volume::follow_growth`].

@@ -287,9 +287,12 @@ impl Worker {
         running.ring.enable_notification()
     }
 
-    /// Completions of a ring that is not served: their buffers return.
+    /// Completions of a ring that is not served: their buffers return, and their ranges are unlocked.
     fn drop_completed(&mut self) {
         while let Some(done) = self.io.poll() {
+            if let Some(running) = &mut self.running {
+                running.drop_done(done.token);
+            }
             done.buffer.into_iter().for_each(|buffer| self.bounce.put(buffer));
         }
     }

@@ -100,6 +100,17 @@ impl Bounce {
         Locked { bounce: self, range }
     }
 
+    /// Locks `range` as [`Bounce::lock_range`] does, if that does not wait.
+    pub(crate) fn try_lock_range(&self, range: Range<u64>) -> Option<Locked<'_>> {
+        let mut locked = lock(&self.locked);
+        if locked.is_blocked(&range, locked.next) {
+            return None;
+        }
+        locked.ranges.push(range.clone());
+        drop(locked);
+        Some(Locked { bounce: self, range })
+    }
+
     /// Locks `range` until [`Bounce::unlock_kept`] if no other thread writes to a byte of it, or waits for that.
     pub(crate) fn try_lock_kept(&self, range: Range<u64>) -> Option<Range<u64>> {
         let mut locked = lock(&self.locked);

@@ -5,8 +5,8 @@ use crate::error::OpenError;
 use crate::queues::{Queue, SharedDevice};
 use iopath_os::sync::{Mutex, MutexGuard};
 use iopath_os::thread_number;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{PoisonError, TryLockError};
 
 /// The maximum number of threads with concurrent blocking I/O on one volume; further threads wait.
 const SHARDS: usize = 64;
@@ -62,6 +62,15 @@ impl Shards {
         result
     }
 
+    /// Runs `act` as [`Shards::alone`] does. `None` if a thread is in blocking I/O.
+    pub(crate) fn try_alone<R>(&self, act: impl FnOnce() -> R) -> Option<R> {
+        self.is_exclusive.store(true, Ordering::SeqCst);
+        let locked: Option<Vec<_>> = self.shards.iter().map(Shard::try_lock).collect();
+        let result = locked.as_ref().map(|_| act());
+        self.is_exclusive.store(false, Ordering::SeqCst);
+        result
+    }
+
     /// Locks the thread's own shard, or the next free one. Waits for its own shard if none is free.
     fn claim(&self) -> MutexGuard<'_, Option<Box<Queue<SharedDevice>>>> {
         let own = thread_number() % SHARDS;
@@ -77,5 +86,13 @@ impl Shards {
 impl Shard {
     fn lock(&self) -> MutexGuard<'_, Option<Box<Queue<SharedDevice>>>> {
         self.runner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn try_lock(&self) -> Option<MutexGuard<'_, Option<Box<Queue<SharedDevice>>>>> {
+        match self.runner.try_lock() {
+            Ok(runner) => Some(runner),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 }

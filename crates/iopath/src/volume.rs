@@ -32,7 +32,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, TryLockError};
 
 pub use bounced::RangeLock;
 pub use buffered::PageGuard;
@@ -467,6 +467,15 @@ impl Volume {
     fn lock_end(&self) -> MutexGuard<'_, ()> {
         // Ignores poisoning: the lock contains no data.
         self.shared.resizing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same lock, if no thread moves the end.
+    fn try_lock_end(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.shared.resizing.try_lock() {
+            Ok(alone) => Some(alone),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// The end of the volume for engines, in sectors: rounded up to whole blocks.

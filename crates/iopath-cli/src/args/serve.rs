@@ -29,8 +29,8 @@ pub(crate) struct ServeArgs {
     /// Be a disk of a virtual machine instead of an NBD server: a vhost-user-blk device at this socket, for one target
     #[arg(long, value_name = "PATH", conflicts_with_all = ["unix", "listen", "export", "tls_cert", "threads", "connections", "exit_with_parent", "json"])]
     pub(crate) vhost_user: Option<PathBuf>,
-    /// Queues of the disk, each with a thread; default: one for each processor, at most 8
-    #[arg(long, value_name = "N", requires = "vhost_user", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    /// Queues of the disk, each with a thread, at most 256; default: one for each processor, at most 8
+    #[arg(long, value_name = "N", requires = "vhost_user", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) queues: Option<u16>,
     /// Listen on a TCP port, encrypted only with --tls-cert. A port alone is that of 127.0.0.1; port 0 selects a free
     /// one

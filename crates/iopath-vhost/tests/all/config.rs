@@ -3,15 +3,16 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 
+use iopath_vhost::VhostServer;
 use vhost::VhostBackend;
 use vhost::vhost_user::VhostUserFrontend;
 use vhost::vhost_user::message::VhostUserConfigFlags;
 
-use crate::support::front_end::{BLK_FLUSH, FrontEnd, READ, Slot, USUAL, connect, region, start};
+use crate::support::front_end::{BLK_FLUSH, FrontEnd, READ, Slot, USUAL, WRITE, connect, region, start};
 use crate::support::guest::{Driver, Guest, HANG, is_readable};
-use crate::support::server::{DISK, Scratch, buffered, direct, pattern};
+use crate::support::server::{DISK, Scratch, buffered, direct, options, pattern};
 
 fn number(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
@@ -52,7 +53,7 @@ fn no_mode_of_the_disk_is_lost_with_the_connection() {
 }
 
 #[test]
-fn the_disk_follows_its_file_and_never_changes_its_length() {
+fn the_disk_follows_the_growth_of_its_file() {
     let scratch = Scratch::new(1, &direct());
     let guest = Guest::new(4 << 20);
     let mut front_end = FrontEnd::new(&scratch.socket(), &guest, 1, 16, USUAL);
@@ -81,6 +82,10 @@ fn the_disk_follows_its_file_and_never_changes_its_length() {
     assert!(scratch.message().contains("the front end takes no messages"));
     File::options().write(true).open(scratch.file()).unwrap().set_len(DISK).unwrap();
     assert_eq!(scratch.server().update_size().unwrap(), None, "a shorter file");
+    assert_eq!(front_end.execute(READ, 2 * DISK / 512, &[(data, 4096)]), 1, "past the end of the file");
+    assert_eq!(length(), DISK);
+    assert_eq!(front_end.execute(WRITE, 2 * DISK / 512, &[(data, 4096)]), 0);
+    assert_eq!(length(), 2 * DISK + 4096, "a write there extends the file");
 }
 
 #[test]
@@ -118,6 +123,33 @@ fn memory_is_added_and_removed_while_a_queue_runs() {
     front_end.frontend.remove_mem_region(&added).unwrap();
     assert!(front_end.frontend.remove_mem_region(&added).is_err());
     assert_eq!(front_end.execute(READ, 0, &[(Slot::of(0).data(), 4096)]), 0);
+}
+
+#[test]
+fn a_queue_whose_memory_is_replaced_goes_on() {
+    let scratch = Scratch::new(1, &direct());
+    let guest = Guest::new(4 << 20);
+    let mut front_end = FrontEnd::new(&scratch.socket(), &guest, 1, 16, USUAL);
+    let data = Slot::of(0).data();
+    assert_eq!(front_end.execute(READ, 0, &[(data, 4096)]), 0);
+    // The region of the rings.
+    front_end.frontend.remove_mem_region(&region(&guest)).unwrap();
+    assert!(scratch.message().contains("queue 0 cannot start"));
+    front_end.frontend.add_mem_region(&region(&guest)).unwrap();
+    assert_eq!(front_end.execute(READ, 8, &[(data, 4096)]), 0);
+    assert!(guest.read(data, 4096) == pattern(4096, 4096));
+    assert!(scratch.server().take_messages().is_empty());
+}
+
+#[test]
+fn a_device_has_as_many_queues_as_messages_can_name() {
+    let volume = Scratch::new(1, &direct()).volume;
+    let folder = tempfile::tempdir().unwrap();
+    for queues in [0, 257] {
+        let listener = UnixListener::bind(folder.path().join(queues.to_string())).unwrap();
+        let error = VhostServer::start(listener, options(&volume, queues)).unwrap_err();
+        assert!(error.to_string().contains("a device has 1 to 256"), "{error}");
+    }
 }
 
 #[test]

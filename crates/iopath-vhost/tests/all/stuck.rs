@@ -7,13 +7,13 @@ use std::path::Path;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use iopath::{Fault, Faults};
+use iopath::{Fault, Faults, Op};
 use iopath_vhost::VhostOptions;
 use vhost::VhostBackend;
 
-use crate::support::front_end::{FrontEnd, READ, Slot, USUAL, vring_descriptor};
+use crate::support::front_end::{FrontEnd, READ, Slot, USUAL, WRITE, vring_descriptor};
 use crate::support::guest::{Guest, HANG};
-use crate::support::server::{Scratch, direct};
+use crate::support::server::{Scratch, direct, pattern};
 
 /// Whether a server answers a front end at this socket.
 fn answers(socket: &Path) -> bool {
@@ -72,6 +72,83 @@ fn a_request_that_never_completes_holds_no_server() {
     let error = scratch.server.take().unwrap().stop().unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
     faults.stop();
+}
+
+#[test]
+fn a_broken_device_holds_no_range_of_a_completed_write() {
+    let faults = Faults::new(1);
+    let scratch = Scratch::with(2, &direct().faults(&faults), true);
+    let guest = Guest::new(4 << 20);
+    let mut front_end = FrontEnd::new(&scratch.socket(), &guest, 2, 16, USUAL);
+    // A write of a whole block is in flight on the guest's memory.
+    faults.add(Fault::stuck().on(Op::Write).times(1));
+    let (whole, part) = (Slot::of(1), Slot::of(0));
+    guest.write(whole.data(), &[9; 4096]);
+    let driver = &mut front_end.drivers[1];
+    driver.add(&whole.parts(&guest, WRITE, 0, &[(whole.data(), 4096)])).unwrap();
+    driver.show();
+    until("the block is not written", || faults.injected() > 0);
+    // The other queue waits for it, to copy a write of a part of the block.
+    guest.write(part.data() + 1, &[7; 512]);
+    let driver = &mut front_end.drivers[0];
+    driver.add(&part.parts(&guest, WRITE, 1, &[(part.data() + 1, 512)])).unwrap();
+    driver.show();
+    until("the part is not copied", || scratch.server().totals().copied == 1);
+    let driver = &mut front_end.drivers[1];
+    driver.offer(0xffff);
+    driver.show();
+    assert!(scratch.message().contains("descriptor 65535"));
+    faults.release();
+    assert_eq!(
+        front_end.frontend.get_vring_base(0).unwrap(),
+        1,
+        "the queue waits for a write that has completed"
+    );
+    assert!(scratch.server().take_messages().is_empty());
+    let mut block = vec![0; 4096];
+    scratch.volume.read_exact_at(&mut block, 0).unwrap();
+    assert!(block[512..1024].iter().all(|&byte| byte == 7), "the write that was taken");
+    block.drain(512..1024);
+    assert!(block.iter().all(|&byte| byte == 9));
+}
+
+#[test]
+fn a_file_that_grows_is_followed_without_a_wait_for_its_last_block() {
+    let faults = Faults::new(1);
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let disk = folder.path().join("disk");
+    std::fs::write(&disk, pattern(0, 10_240)).unwrap();
+    let scratch = Scratch::of(folder, &disk, &direct().faults(&faults), |options| options);
+    let guest = Guest::new(4 << 20);
+    let mut front_end = FrontEnd::new(&scratch.socket(), &guest, 1, 16, USUAL);
+    faults.add(Fault::stuck().on(Op::Write).times(1));
+    let slot = Slot::of(0);
+    guest.write(slot.data(), &[9; 512]);
+    let driver = &mut front_end.drivers[0];
+    driver.add(&slot.parts(&guest, WRITE, 19, &[(slot.data(), 512)])).unwrap();
+    driver.show();
+    until("the block is not written", || faults.injected() > 0);
+    std::fs::File::options().write(true).open(&disk).unwrap().set_len(20_480).unwrap();
+    let (mut server, (sent, done)) = (scratch.server, channel());
+    let _server = std::thread::spawn(move || {
+        let size = server.as_ref().unwrap().update_size();
+        sent.send((server.take(), size)).unwrap();
+    });
+    let (server, size) = done.recv_timeout(HANG).expect("the size waits for the write");
+    assert_eq!(size.unwrap(), None);
+    faults.release();
+    driver.wait_used();
+    assert_eq!(slot.status(&guest), 0);
+    assert_eq!(server.unwrap().update_size().unwrap(), Some(20_480));
+}
+
+/// Waits for a condition.
+fn until(failure: &str, mut is_met: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_met() {
+        assert!(began.elapsed() < HANG, "{failure}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 #[test]

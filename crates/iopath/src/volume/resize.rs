@@ -4,8 +4,8 @@ use super::Volume;
 use crate::error::{Cause, ErrorKind, Result};
 use crate::source::Backing;
 use iopath_core::Op;
-use iopath_os::file_size_limit;
 use iopath_os::target::Kind;
+use iopath_os::{Buffered, file_size_limit};
 use rustix::io::Errno;
 use std::io;
 
@@ -37,16 +37,34 @@ impl Volume {
     /// Moves the end of the volume to that of its file, if another program has extended the file. Never changes the
     /// length of the file. Returns the size of the volume.
     ///
-    /// Reads and writes may run concurrently, as in [`Volume::resize`]. A file that has become shorter changes nothing.
+    /// Reads and writes may run concurrently. A file that has become shorter changes nothing.
+    ///
+    /// Does not wait for other threads: during blocking I/O, a resize, or a write to the last block, the end stays
+    /// where it is, and a later call moves it. A page cache writes back the page of the old end first.
     ///
     /// # Errors
     /// The page cache cannot write back the page of the old end.
     pub fn follow_growth(&self) -> Result<u64> {
-        let _alone = self.lock_end();
-        if let Some(file_bytes) = self.shared.grown_length() {
-            self.move_end_locked(file_bytes, || Ok(()))?;
+        if let Some(_alone) = self.try_lock_end()
+            && let Some(file_bytes) = self.shared.grown_length()
+        {
+            self.try_move_end_locked(file_bytes)?;
         }
         Ok(self.size_bytes())
+    }
+
+    /// Moves the end, which is locked, to that of a file with this length, unless I/O is in flight there.
+    fn try_move_end_locked(&self, file_bytes: u64) -> Result<()> {
+        let range = self.lock_range_of(self.size_bytes(), u64::MAX);
+        let locked = self.bounce().map(|bounce| bounce.try_lock_range(range));
+        if matches!(locked, Some(None)) {
+            return Ok(());
+        }
+        if let Some(cache) = self.cache_for_io()? {
+            return self.move_end_cached(cache, file_bytes, || Ok(()));
+        }
+        self.shared.shards.try_alone(|| self.set_size(file_bytes));
+        Ok(())
     }
 
     /// Resizes while the end is locked.
@@ -58,9 +76,19 @@ impl Volume {
     fn move_end_locked(&self, size_bytes: u64, set_length: impl FnOnce() -> Result<()>) -> Result<()> {
         let kept = size_bytes.min(self.size_bytes());
         let _locked = self.bounce().map(|bounce| self.lock_blocks(bounce, kept, u64::MAX));
-        let Some(cache) = self.cache_for_io()? else {
-            return self.alone(|| set_length().map(|()| self.set_size(size_bytes)));
-        };
+        match self.cache_for_io()? {
+            Some(cache) => self.move_end_cached(cache, size_bytes, set_length),
+            None => self.alone(|| set_length().map(|()| self.set_size(size_bytes))),
+        }
+    }
+
+    /// The same in the page cache.
+    fn move_end_cached(
+        &self,
+        cache: &Buffered,
+        size_bytes: u64,
+        set_length: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         let is_shorter = size_bytes < self.size_bytes();
         let cut = || {
             self.alone(|| {
