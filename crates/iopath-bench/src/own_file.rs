@@ -26,6 +26,9 @@ use crate::signals::{before_end, is_ending};
 /// The files of this process, for the thread that removes them on a signal.
 static PRESENT: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
+/// The directories in which this process has created files.
+static USED: Mutex<Vec<(PathBuf, Kind)>> = Mutex::new(Vec::new());
+
 /// What a file is for. The name of a file is `.iopath-KIND-PID-RANDOM`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -76,6 +79,7 @@ impl OwnFile {
     pub fn create(directory: &Path, kind: Kind) -> io::Result<Self> {
         remove_leftovers(directory, kind);
         before_end(remove_present);
+        use_directory(directory, kind);
         let random = RandomState::new().build_hasher().finish();
         let path = directory.join(format!("{}{}-{random:016x}", kind.prefix(), process::id()));
         // Before the creation: a signal in between must not leave the file.
@@ -264,6 +268,22 @@ fn forget(path: &Path) {
 fn remove_present() {
     for path in present().iter() {
         let _ = fs::remove_file(path);
+    }
+}
+
+fn use_directory(directory: &Path, kind: Kind) {
+    let mut used = USED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !used.iter().any(|(known, of)| known == directory && *of == kind) {
+        used.push((directory.to_owned(), kind));
+    }
+}
+
+/// As [`remove_leftovers`], in each directory and for each kind of which this process has created a file: other
+/// processes of the same command, which have died, used them, too.
+pub fn remove_leftovers_of_others() {
+    let used = USED.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    for (directory, kind) in &used {
+        remove_leftovers(directory, *kind);
     }
 }
 

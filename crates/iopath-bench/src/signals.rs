@@ -35,6 +35,9 @@ pub fn ending_signals() -> Vec<i32> {
 /// Whether the end of the measurement is requested.
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
+/// Whether SIGCONT has requested the end: a launcher ends the process.
+static WAS_WARNED: AtomicBool = AtomicBool::new(false);
+
 /// Whether SIGCONT requested it: then SIGTERM follows, and does not end the process at once.
 static IS_WARNED: AtomicBool = AtomicBool::new(false);
 
@@ -83,11 +86,17 @@ impl Interruption {
         let Ok(mut signals) = Signals::new([SIGCONT]) else { return };
         let wait = move || {
             for _ in signals.forever() {
+                WAS_WARNED.store(true, Ordering::SeqCst);
                 IS_WARNED.store(true, Ordering::SeqCst);
                 Self::request();
             }
         };
         let _ = thread::Builder::new().name("iopath-continue".to_owned()).spawn(wait);
+    }
+
+    /// Whether a launcher ends this process, and has warned it by SIGCONT.
+    pub fn was_warned() -> bool {
+        WAS_WARNED.load(Ordering::SeqCst)
     }
 
     /// Whether the end of the measurement is requested.

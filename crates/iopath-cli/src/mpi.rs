@@ -1,6 +1,8 @@
 //! The ranks of an MPI program (feature `mpi`): `mpirun -n 64 iopath run …` and `iopath sweep …`. Messages, barriers,
-//! gathers and the clock are those of MPI (`mpi/ranks.rs`); the protocol of the ranks is in `iopath-lab` (`hosts.rs`).
+//! gathers and the clock are those of MPI (`mpi/ranks.rs`, `mpi/collector.rs`); the protocol of the ranks is in
+//! `iopath-lab` (`hosts.rs`).
 
+mod collector;
 mod ranks;
 
 use crate::args::{Cli, Command, HostArgs, RunArgs, SweepArgs};
@@ -13,7 +15,7 @@ use crate::sweep::{run as sweep_alone, run_with as sweep_with};
 use anyhow::bail;
 use clap::Parser;
 use iopath_bench::host::this_machine;
-use iopath_bench::own_file::{Kind, remove_leftovers};
+use iopath_bench::own_file::{Kind, directory_of, remove_leftovers, remove_leftovers_of_others};
 use iopath_bench::share::Share;
 use iopath_bench::{BenchError, Interruption};
 use iopath_fio::{Environment, System};
@@ -28,9 +30,15 @@ use std::mem;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
+use std::thread;
+use std::time::Duration;
 
 /// The variables of launchers that name the rank of a process: Open MPI, `PMIx` (`srun --mpi=pmix`), PMI of MPICH.
 const RANKS: [&str; 3] = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"];
+
+/// How long a rank stays after the warning of its launcher. Open MPI sends SIGTERM and SIGKILL a second later each, but
+/// does not wait for that second if a process ends meanwhile: a rank that ends at once takes it from the others.
+const LINGER: Duration = Duration::from_secs(3);
 
 /// Whether a launcher of MPI has started this process.
 pub(crate) fn is_launched() -> bool {
@@ -71,15 +79,20 @@ fn with_ranks(
     alone: impl FnOnce() -> anyhow::Result<()>,
     measure: impl FnOnce(&Ranked) -> anyhow::Result<()>,
 ) -> anyhow::Result<ExitCode> {
-    // Other threads of this process make no calls of MPI.
-    let Some((universe, _)) = mpi::initialize_with_threading(Threading::Funneled) else {
+    // Two threads of this process call MPI, one after the other.
+    let Some((universe, threading)) = mpi::initialize_with_threading(Threading::Serialized) else {
         bail!("MPI is initialized already");
     };
-    let ranks = Ranks::of(&universe);
-    let (rank, size) = (ranks.rank(), ranks.size());
-    if size == 1 {
+    if universe.world().size() == 1 {
         return alone().map(|()| ExitCode::SUCCESS);
     }
+    if threading < Threading::Serialized {
+        bail!(
+            "this MPI does not support calls of several threads (MPI_THREAD_SERIALIZED); use another build of it"
+        );
+    }
+    let ranks = Ranks::of(&universe);
+    let rank = ranks.rank();
     let abort = ranks.to_abort();
     let team = match Team::meet(Box::new(ranks), hello, plan) {
         Ok(team) => Rc::new(team),
@@ -90,6 +103,8 @@ fn with_ranks(
         }
     };
     Interruption::request_on_continue();
+    // Until this rank has left MPI: a request is not forgotten when the measurement ends.
+    let _interruption = Interruption::catch();
     let party = Ranked {
         share: Cell::new(None),
         team,
@@ -109,6 +124,7 @@ fn with_ranks(
     let has_failed = measured.is_err() || party.failed.borrow().is_some();
     if let Err(error) = measured
         && (rank == 0 || !party.is_complete.get())
+        && !(party.was_interrupted.get() && failure::is_interruption(&error))
     {
         note(message(&error));
     }
@@ -119,6 +135,11 @@ fn with_ranks(
         }
         // The launcher ends all ranks as soon as one of them ends without MPI: not before rank 0 has shown the results.
         party.team.close();
+        // A rank may have died since: rank 0, with the results half written.
+        party.note_interruption();
+    }
+    if Interruption::was_warned() {
+        thread::sleep(LINGER);
     }
     if has_failed || party.was_interrupted.get() {
         // Barriers that ranks have given up are still open, and the end of MPI would wait for them.
@@ -166,8 +187,8 @@ struct Ranked {
     is_complete: Cell<bool>,
     /// Whether a signal ended the measurement.
     was_interrupted: Cell<bool>,
-    /// The directories of scratch files.
-    directories: RefCell<Vec<PathBuf>>,
+    /// The directories of scratch files, and that of the results.
+    directories: RefCell<Vec<(PathBuf, Kind)>>,
     /// The failure that ended the measurement.
     failed: RefCell<Option<String>>,
 }
@@ -187,7 +208,7 @@ impl Ranked {
         let Command::Run(mut own) = Cli::try_parse_from(self.filled(&words))?.command else {
             bail!("the arguments are not those of run")
         };
-        self.keep_directories(&own.options.targets()?);
+        self.keep_directories(&own.options.targets()?, own.show.json.json.as_deref());
         // The terminal of a rank is that of the launcher, which may write to a file.
         own.show.no_color = true;
         if self.team.names().local_rank > 0 {
@@ -231,8 +252,24 @@ impl Ranked {
         words.iter().map(|word| names.fill(word)).collect()
     }
 
-    fn keep_directories(&self, targets: &[PathBuf]) {
-        self.directories.replace(targets.iter().filter(|target| target.is_dir()).cloned().collect());
+    fn keep_directories(&self, targets: &[PathBuf], results: Option<&Path>) {
+        let targets = targets.iter().filter(|target| target.is_dir());
+        let targets = targets.map(|target| (target.clone(), Kind::Scratch));
+        // Elsewhere, the process of rank 0 is unknown, and its new file looks like that of a dead process.
+        let results = results.filter(|_| self.team.is_on_host_of_rank_0());
+        let results = results.map(|file| (directory_of(file).to_owned(), Kind::New));
+        self.directories.replace(targets.chain(results).collect());
+    }
+
+    /// After a signal, removes the files of ranks of this host that were killed.
+    fn note_interruption(&self) {
+        if Interruption::is_requested() {
+            self.was_interrupted.set(true);
+            for (directory, kind) in &*self.directories.borrow() {
+                remove_leftovers(directory, *kind);
+            }
+            remove_leftovers_of_others();
+        }
     }
 
     /// Ends the measurement on all ranks.
@@ -241,11 +278,7 @@ impl Ranked {
         let outcome = self.team.finish(own, text);
         self.has_ended.set(true);
         self.is_complete.set(outcome.is_complete);
-        if Interruption::is_requested() {
-            self.was_interrupted.set(true);
-            // Of a rank that was killed, if it was on this host.
-            self.directories.borrow().iter().for_each(|directory| remove_leftovers(directory, Kind::Scratch));
-        }
+        self.note_interruption();
         self.failed.replace(outcome.failure.clone().or_else(|| error.map(message)));
         outcome
     }
@@ -298,7 +331,7 @@ impl Party for Ranked {
         self.enter(&targets)?;
         let mut own = SweepArgs::of(&self.filled(arguments))?;
         let target = own.target.clone().unwrap_or_else(|| Path::new(".").to_owned());
-        self.keep_directories(&[target]);
+        self.keep_directories(&[target], Some(&own.output));
         own.no_color = true;
         if self.team.rank() > 0 {
             own.json.json = None;

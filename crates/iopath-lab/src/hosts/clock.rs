@@ -11,26 +11,27 @@ pub(super) struct Offset {
     pub(super) error: f64,
 }
 
-/// The offset of each rank, on rank 0; nothing on the others. All ranks call it at the same time.
-pub(super) fn offsets(ranks: &dyn Communicator, rounds: u32) -> Vec<Offset> {
+/// The offset of each rank, on rank 0; nothing on the others. All ranks call it at the same time. None after a signal.
+pub(super) fn offsets(ranks: &dyn Communicator, rounds: u32) -> Option<Vec<Offset>> {
     if ranks.rank() > 0 {
         for _ in 0..rounds {
-            ranks.receive(0, Tag::Clock);
+            ranks.receive(0, Tag::Clock)?;
             ranks.send(0, Tag::Clock, &ranks.seconds().to_le_bytes());
         }
-        return Vec::new();
+        return Some(Vec::new());
     }
     let of_rank = |rank| {
         let round = |_| {
             let sent = ranks.seconds();
             ranks.send(rank, Tag::Clock, &[]);
-            let answer = ranks.receive(rank, Tag::Clock);
+            let answer = ranks.receive(rank, Tag::Clock)?;
             let received = ranks.seconds();
             let there = <[u8; 8]>::try_from(answer).map_or(f64::NAN, f64::from_le_bytes);
-            Offset { seconds: there - sent.midpoint(received), error: (received - sent) / 2.0 }
+            Some(Offset { seconds: there - sent.midpoint(received), error: (received - sent) / 2.0 })
         };
+        let trips: Vec<Offset> = (0..rounds).map(round).collect::<Option<_>>()?;
         // The shortest round trip has the smallest error.
-        (0..rounds).map(round).min_by(|a, b| a.error.total_cmp(&b.error)).unwrap_or_default()
+        trips.into_iter().min_by(|a, b| a.error.total_cmp(&b.error))
     };
-    (0..ranks.size()).map(|rank| if rank == 0 { Offset::default() } else { of_rank(rank) }).collect()
+    (0..ranks.size()).map(|rank| if rank == 0 { Some(Offset::default()) } else { of_rank(rank) }).collect()
 }

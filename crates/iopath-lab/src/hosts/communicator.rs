@@ -23,7 +23,8 @@ pub enum Tag {
     Clock,
 }
 
-/// The ranks of a program.
+/// The ranks of a program. The calls that return none end their wait for another rank when a signal requests the end of
+/// this one: the other rank may have died. The caller then makes no other call.
 pub trait Communicator: fmt::Debug {
     /// The number of this rank.
     fn rank(&self) -> u32;
@@ -39,13 +40,13 @@ pub trait Communicator: fmt::Debug {
     fn barrier(&self, lane: Lane, give_up: &mut dyn FnMut() -> bool) -> bool;
 
     /// Waits until all ranks call it, as precisely as possible. Only right after a barrier.
-    fn start_together(&self, lane: Lane);
+    fn start_together(&self, lane: Lane) -> Option<()>;
 
     /// The bytes of all ranks on rank 0; nothing on the others. Only right after a barrier.
-    fn gather(&self, lane: Lane, bytes: &[u8]) -> Vec<Vec<u8>>;
+    fn gather(&self, lane: Lane, bytes: Vec<u8>) -> Option<Vec<Vec<u8>>>;
 
     /// The bytes of rank 0. Only right after a barrier.
-    fn broadcast(&self, lane: Lane, bytes: Vec<u8>) -> Vec<u8>;
+    fn broadcast(&self, lane: Lane, bytes: Vec<u8>) -> Option<Vec<u8>>;
 
     /// Sends a short message without waiting for its receipt.
     fn send(&self, to: u32, tag: Tag, bytes: &[u8]);
@@ -53,6 +54,6 @@ pub trait Communicator: fmt::Debug {
     /// A message that has arrived, and its sender.
     fn poll(&self, tag: Tag) -> Option<(u32, Vec<u8>)>;
 
-    /// Waits for a message of a rank.
-    fn receive(&self, from: u32, tag: Tag) -> Vec<u8>;
+    /// Waits for a short message of a rank.
+    fn receive(&self, from: u32, tag: Tag) -> Option<Vec<u8>>;
 }

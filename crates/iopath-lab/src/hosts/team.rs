@@ -83,11 +83,11 @@ impl Team {
     /// Exchanges the facts of all ranks.
     ///
     /// # Errors
-    /// The ranks differ. The message is on rank 0 only.
+    /// The ranks differ. The message is on rank 0 only. Without any message: a signal came.
     pub fn meet(ranks: Box<dyn Communicator>, hello: &Hello, plan: Plan) -> Result<Self, Option<String>> {
         let own = serde_json::to_vec(hello).expect("JSON can represent all fields");
-        let hellos: Vec<Option<Hello>> =
-            ranks.gather(Lane::End, &own).iter().map(|bytes| serde_json::from_slice(bytes).ok()).collect();
+        let all = ranks.gather(Lane::End, own).ok_or(None)?;
+        let hellos: Vec<Option<Hello>> = all.iter().map(|bytes| serde_json::from_slice(bytes).ok()).collect();
         let unreadable = hellos.iter().position(Option::is_none).map(|rank| {
             format!("the facts of rank {rank} are not those of this version; install the same version on all hosts")
         });
@@ -95,7 +95,7 @@ impl Team {
         let problem = unreadable.or_else(|| refusal(&hellos));
         let hosts: Vec<&String> = hellos.iter().map(|hello| &hello.host).collect();
         let verdict = serde_json::to_vec(&(&problem, hosts)).expect("JSON can represent all fields");
-        let verdict = ranks.broadcast(Lane::End, verdict);
+        let verdict = ranks.broadcast(Lane::End, verdict).ok_or(None)?;
         match serde_json::from_slice::<(Option<String>, Vec<String>)>(&verdict) {
             Ok((None, hosts)) if hosts.len() == ranks.size() as usize => {
                 Ok(Self { ranks, hosts, hellos, plan: Cell::new(plan), state: RefCell::default() })
@@ -124,6 +124,11 @@ impl Team {
         Names::of(self.rank(), &self.hosts)
     }
 
+    /// Whether this rank and rank 0 are on one host.
+    pub fn is_on_host_of_rank_0(&self) -> bool {
+        self.hosts[self.rank() as usize] == self.hosts[0]
+    }
+
     /// The share of this rank in the target.
     ///
     /// # Errors
@@ -147,28 +152,23 @@ impl Team {
             self.fail(text);
         }
         let begun = Instant::now();
-        let is_complete = !Interruption::is_requested()
+        let is_together = !Interruption::is_requested()
             && self.ranks.barrier(Lane::End, &mut || {
                 self.listen();
                 let has_failed = own.is_some() || self.state.borrow().failure.is_some();
                 Interruption::is_requested() || (has_failed && begun.elapsed() > PATIENCE)
             });
-        let ends = if is_complete {
+        let gathered = is_together.then(|| {
             let end = RankEnd::of(report.as_ref(), own.clone());
-            let bytes = serde_json::to_vec(&end).expect("JSON can represent all fields");
-            self.ranks
-                .gather(Lane::End, &bytes)
-                .iter()
-                .map(|bytes| serde_json::from_slice(bytes).ok())
-                .collect()
-        } else {
-            Vec::new()
-        };
+            self.ranks.gather(Lane::End, serde_json::to_vec(&end).expect("JSON can represent all fields"))
+        });
+        let gathered = gathered.flatten();
+        let is_complete = gathered.is_some();
         if self.rank() > 0 {
             return Outcome { report: None, failure: own.filter(|_| !is_complete), is_complete };
         }
-        let ends: Option<Vec<RankEnd>> = ends.into_iter().collect();
-        let ends = ends.filter(|ends| !ends.is_empty());
+        let ends: Option<Vec<RankEnd>> =
+            gathered.and_then(|ends| ends.iter().map(|bytes| serde_json::from_slice(bytes).ok()).collect());
         let named = |rank: usize, text: &String| format!("rank {rank} on host {}: {text}", self.hosts[rank]);
         let of_ends =
             ends.iter().flatten().enumerate().filter_map(|(rank, end)| Some((rank, end.failure.as_ref()?)));
@@ -271,12 +271,13 @@ impl Team {
     /// is then refused on all of them.
     fn exchange(&self, kind: u8, content: &[u8]) -> Result<Vec<Vec<u8>>, BenchError> {
         self.wait()?;
-        let mut all = self.ranks.gather(Lane::Work, &message(kind, content));
+        let mut all = self.ranks.gather(Lane::Work, message(kind, content)).ok_or(BenchError::Interrupted)?;
         let is_refused = |bytes: &Vec<u8>| bytes.first() == Some(&REFUSED);
         let reason = all.iter().position(is_refused).map(|rank| {
             format!("rank {rank} on host {}: {}", self.hosts[rank], String::from_utf8_lossy(&all[rank][1..]))
         });
-        let reason = self.ranks.broadcast(Lane::Work, reason.unwrap_or_default().into_bytes());
+        let reason = reason.unwrap_or_default().into_bytes();
+        let reason = self.ranks.broadcast(Lane::Work, reason).ok_or(BenchError::Interrupted)?;
         if reason.is_empty() {
             for bytes in &mut all {
                 drop(bytes.drain(..1));
@@ -297,8 +298,7 @@ impl Peers for Team {
             state.ends = false;
         }
         self.exchange(CONTENT, &[])?;
-        self.ranks.start_together(Lane::Work);
-        Ok(())
+        self.ranks.start_together(Lane::Work).ok_or(BenchError::Interrupted)
     }
 
     fn poll(&self) -> Go {
@@ -329,7 +329,7 @@ impl Peers for Team {
 
     fn repeated(&self, repeat: PeerRepeat) -> Result<(), BenchError> {
         let all = self.exchange(CONTENT, &wire::encode(&repeat))?;
-        let offsets = offsets(&*self.ranks, ROUNDS);
+        let offsets = offsets(&*self.ranks, ROUNDS).ok_or(BenchError::Interrupted)?;
         if self.rank() > 0 {
             return Ok(());
         }

@@ -18,7 +18,7 @@ use iopath_report::sweep::{Axis, SweepFile};
 
 use super::clock::Offset;
 use super::merge::{Merge, Repetition};
-use super::threads::ranks;
+use super::threads::{Thread, ranks};
 use super::{Hello, Outcome, Plan, Stop, Team, wire};
 use crate::sweep::{Planned, Sweep};
 
@@ -63,7 +63,17 @@ fn run(
     plan: Plan,
     of_rank: impl Fn(&Rc<Team>) -> Result<Report, BenchError> + Sync,
 ) -> Vec<Outcome> {
-    let ranks = ranks(skews);
+    let outcomes = run_ranks(ranks(skews), hosts, plan, of_rank);
+    assert!(outcomes.iter().all(|one| one.is_complete));
+    outcomes
+}
+
+fn run_ranks(
+    ranks: Vec<Thread>,
+    hosts: &[&'static str],
+    plan: Plan,
+    of_rank: impl Fn(&Rc<Team>) -> Result<Report, BenchError> + Sync,
+) -> Vec<Outcome> {
     thread::scope(|scope| {
         let spawned: Vec<_> = ranks
             .into_iter()
@@ -77,7 +87,6 @@ fn run(
                         Err(error) => (None, Some(error.to_string())),
                     };
                     let outcome = team.finish(report, failure);
-                    assert!(outcome.is_complete);
                     team.close();
                     outcome
                 })
@@ -220,6 +229,20 @@ fn a_rank_that_fails_ends_all_and_the_complete_repetitions_stay() {
 }
 
 #[test]
+fn a_rank_that_dies_within_an_exchange_ends_all_and_the_complete_repetitions_stay() {
+    // Its facts, then the start and the results of two repetitions: it dies in its fifth gather or after it.
+    for (gathers, complete) in [(1, 0), (4, 1), (5, 2)] {
+        let dying =
+            |(rank, thread): (usize, Thread)| if rank == 1 { thread.dies_after(gathers) } else { thread };
+        let dying = ranks(&[0.0; 3]).into_iter().enumerate().map(dying).collect();
+        let outcomes = run_ranks(dying, &["a", "b", "c"], Plan::default(), |team| measure(team, &workload()));
+        assert!(outcomes.iter().all(|one| !one.is_complete), "{outcomes:?}");
+        let report = outcomes[0].report.as_ref();
+        assert_eq!(report.map_or(0, |report| report.runs[0].repeats.len()), complete, "{gathers}");
+    }
+}
+
+#[test]
 fn a_rank_that_cannot_begin_ends_all_before_any_measurement() {
     let outcomes = run(&["a", "b"], &[0.0; 2], Plan::default(), |team| {
         let missing = Workload {
@@ -237,7 +260,7 @@ fn a_rank_that_cannot_begin_ends_all_before_any_measurement() {
 #[test]
 fn ranks_with_other_options_do_not_meet() {
     let refused: Vec<Option<String>> = thread::scope(|scope| {
-        let meet = |(number, rank): (usize, super::threads::Thread)| {
+        let meet = |(number, rank): (usize, Thread)| {
             scope.spawn(move || {
                 let mut hello = hello("a");
                 hello.arguments.push(format!("--iodepth={}", number / 2));

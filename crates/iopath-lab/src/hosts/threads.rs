@@ -1,5 +1,6 @@
 //! Ranks that are threads of one process, for tests of the protocol. Not for measurements.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,6 +23,8 @@ struct State {
     /// The bytes of each rank, of each lane and of its next collective operation.
     shared: [Vec<VecDeque<Vec<u8>>>; 2],
     messages: Vec<(u32, u32, Tag, Vec<u8>)>,
+    /// Whether a rank has died, and the launcher has warned the others.
+    is_warned: bool,
 }
 
 /// One rank.
@@ -31,6 +34,16 @@ pub(super) struct Thread {
     /// Its clock less that of the others, in seconds.
     skew: f64,
     hub: Arc<Hub>,
+    /// The gathers before its death.
+    gathers_left: Cell<u32>,
+}
+
+impl Thread {
+    /// The rank dies in the gather after this number of them.
+    pub(super) fn dies_after(self, gathers: u32) -> Self {
+        self.gathers_left.set(gathers);
+        self
+    }
 }
 
 /// Ranks with these skews of their clocks.
@@ -40,6 +53,7 @@ pub(super) fn ranks(skews: &[f64]) -> Vec<Thread> {
         entered: [vec![0; size], vec![0; size]],
         shared: [vec![VecDeque::new(); size], vec![VecDeque::new(); size]],
         messages: Vec::new(),
+        is_warned: false,
     };
     let hub = Arc::new(Hub {
         size: size as u32,
@@ -47,12 +61,18 @@ pub(super) fn ranks(skews: &[f64]) -> Vec<Thread> {
         state: Mutex::new(state),
         changed: Condvar::new(),
     });
-    let rank = |(rank, skew): (usize, &f64)| Thread { rank: rank as u32, skew: *skew, hub: Arc::clone(&hub) };
+    let rank = |(rank, skew): (usize, &f64)| Thread {
+        rank: rank as u32,
+        skew: *skew,
+        hub: Arc::clone(&hub),
+        gathers_left: Cell::new(u32::MAX),
+    };
     skews.iter().enumerate().map(rank).collect()
 }
 
 impl Hub {
-    /// Waits for a value of the state, and calls `poll` in between.
+    /// Waits for a value of the state, and calls `poll` in between. None if it returns true, and after the death of a
+    /// rank.
     fn wait<T>(
         &self,
         mut of: impl FnMut(&mut State) -> Option<T>,
@@ -60,6 +80,9 @@ impl Hub {
     ) -> Option<T> {
         loop {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            if state.is_warned {
+                return None;
+            }
             if let Some(value) = of(&mut state) {
                 return Some(value);
             }
@@ -97,15 +120,22 @@ impl Communicator for Thread {
         self.hub.wait(all, give_up).is_some()
     }
 
-    fn start_together(&self, lane: Lane) {
-        self.barrier(lane, &mut || false);
+    fn start_together(&self, lane: Lane) -> Option<()> {
+        self.barrier(lane, &mut || false).then_some(())
     }
 
-    fn gather(&self, lane: Lane, bytes: &[u8]) -> Vec<Vec<u8>> {
+    fn gather(&self, lane: Lane, bytes: Vec<u8>) -> Option<Vec<Vec<u8>>> {
         let index = lane as usize;
-        self.hub.state.lock().unwrap().shared[index][self.rank as usize].push_back(bytes.to_vec());
+        let mut state = self.hub.state.lock().unwrap();
+        state.is_warned |= self.gathers_left.get() == 0;
+        if state.is_warned {
+            return None;
+        }
+        self.gathers_left.update(|left| left - 1);
+        state.shared[index][self.rank as usize].push_back(bytes);
+        drop(state);
         if self.rank > 0 {
-            return Vec::new();
+            return Some(Vec::new());
         }
         let all = |state: &mut State| {
             let shared = &mut state.shared[index];
@@ -114,15 +144,15 @@ impl Communicator for Thread {
                 .all(|one| !one.is_empty())
                 .then(|| shared.iter_mut().filter_map(VecDeque::pop_front).collect())
         };
-        self.hub.wait(all, || false).unwrap()
+        self.hub.wait(all, || false)
     }
 
-    fn broadcast(&self, _lane: Lane, bytes: Vec<u8>) -> Vec<u8> {
+    fn broadcast(&self, _lane: Lane, bytes: Vec<u8>) -> Option<Vec<u8>> {
         if self.rank > 0 {
             return self.receive(0, Tag::Clock);
         }
         (1..self.hub.size).for_each(|rank| self.send(rank, Tag::Clock, &bytes));
-        bytes
+        Some(bytes)
     }
 
     fn send(&self, to: u32, tag: Tag, bytes: &[u8]) {
@@ -137,7 +167,7 @@ impl Communicator for Thread {
         Some((from, bytes))
     }
 
-    fn receive(&self, from: u32, tag: Tag) -> Vec<u8> {
+    fn receive(&self, from: u32, tag: Tag) -> Option<Vec<u8>> {
         let message = |state: &mut State| {
             let is_wanted = |(sender, to, known, _): &(u32, u32, Tag, Vec<u8>)| {
                 (*sender, *to, *known) == (from, self.rank, tag)
@@ -145,6 +175,6 @@ impl Communicator for Thread {
             let index = state.messages.iter().position(is_wanted)?;
             Some(state.messages.remove(index).3)
         };
-        self.hub.wait(message, || false).unwrap()
+        self.hub.wait(message, || false)
     }
 }

@@ -21,7 +21,7 @@ impl Team {
     /// [`BenchError::Peer`]: another rank has failed. [`BenchError::Interrupted`]: a signal came.
     pub fn broadcast(&self, bytes: Vec<u8>) -> Result<Vec<u8>, BenchError> {
         self.wait()?;
-        Ok(self.ranks.broadcast(Lane::Work, bytes))
+        self.ranks.broadcast(Lane::Work, bytes).ok_or(BenchError::Interrupted)
     }
 
     /// The workloads that any rank refuses before their I/O, from those of this rank: the number of each with the
@@ -42,7 +42,7 @@ impl Team {
             }
         }
         let all = serde_json::to_vec(&all).expect("JSON can represent all fields");
-        let all = self.ranks.broadcast(Lane::Work, all);
+        let all = self.ranks.broadcast(Lane::Work, all).ok_or(BenchError::Interrupted)?;
         let all: Vec<(usize, String)> = serde_json::from_slice(&all).map_err(|error| {
             BenchError::Peer(format!("rank 0 on host {} has sent no list: {error}", self.hosts[0]))
         })?;
