@@ -40,7 +40,8 @@ impl Volume {
     /// Reads and writes may run concurrently. A file that has become shorter changes nothing.
     ///
     /// Does not wait for other threads: during blocking I/O, a resize, or a write to the last block, the end stays
-    /// where it is, and a later call moves it. A page cache writes back the page of the old end first.
+    /// where it is, and a later call moves it. With a page cache, it waits for blocking direct I/O, and until the cache
+    /// has written back the page of the old end.
     ///
     /// # Errors
     /// The page cache cannot write back the page of the old end.
