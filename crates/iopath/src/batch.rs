@@ -4,21 +4,21 @@
 mod bounced;
 mod buffered;
 mod direct;
+mod io;
 mod notify;
 mod options;
 mod request;
 
 use crate::error::{Error, ErrorKind, OpenError, Result};
-use crate::source::threading::{AnyThread, OneThread, Threading};
+use crate::source::threading::{AnyThread, OneThread, Threading, sealed};
 use crate::volume::Volume;
-use bounced::BouncedBatch;
-use buffered::BufferedBatch;
-use direct::DirectBatch;
+use io::Opened;
 use iopath_core::{LogSink, QueueStats};
-use iopath_os::{BorrowedBytes, BufferPool, Engine, IoBuf, Notifier, PoolBuf};
+use iopath_os::{BorrowedBytes, BufferPool, IoBuf, Notifier, PoolBuf};
 use std::collections::VecDeque;
 use std::fmt;
 
+pub(crate) use io::BatchIo;
 pub use options::BatchOptions;
 pub use request::Request;
 
@@ -92,7 +92,7 @@ pub use request::Request;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Batch<T: Threading = AnyThread, B: IoBuf = PoolBuf> {
-    io: BatchIo<T, B>,
+    io: Box<<T as sealed::Open>::Io<B>>,
     volume: Volume,
     /// The pool of its own or of the options.
     pool: Option<BufferPool>,
@@ -110,14 +110,6 @@ impl<T: Threading, B: IoBuf> fmt::Debug for Batch<T, B> {
             .field("pool", &self.pool)
             .finish_non_exhaustive()
     }
-}
-
-/// The path of the requests.
-#[derive(Debug)]
-enum BatchIo<T: Threading, B: IoBuf> {
-    Direct(Box<DirectBatch<T, B>>),
-    Bounced(Box<BouncedBatch<T, B>>),
-    Buffered(Box<BufferedBatch<B>>),
 }
 
 /// A [`Batch`] that stays on the thread that created it.
@@ -169,8 +161,7 @@ impl Volume {
     /// [`OpenError`] if no engine can be started, the system has no memory for the buffers, or the options select the
     /// page cache of a volume without one.
     pub fn batch(&self, options: &BatchOptions) -> Result<Batch, OpenError> {
-        let pool = options.own_pool()?;
-        Batch::new(self.clone(), options, Some(pool))
+        Batch::new(self, options, Some(options.own_pool()?), Opened::for_any_thread)
     }
 
     /// A batch that stays on the calling thread. With engine `io_uring`, completions do not interrupt the thread: the
@@ -179,8 +170,7 @@ impl Volume {
     /// # Errors
     /// Returns the errors of [`Volume::batch`].
     pub fn local_batch(&self, options: &BatchOptions) -> Result<LocalBatch, OpenError> {
-        let pool = options.own_pool()?;
-        Batch::new(self.clone(), options, Some(pool))
+        Batch::new(self, options, Some(options.own_pool()?), Opened::for_one_thread)
     }
 
     /// A batch of I/O on buffers of the caller, of any type that implements [`IoBuf`](crate::IoBuf): `Vec<u8>`,
@@ -213,8 +203,11 @@ impl Volume {
     /// # Errors
     /// Returns the errors of [`Volume::batch`]. [`OpenError::SharedMemory`] for memory of other processes on a volume
     /// with a page cache, in memory or of a server.
-    pub fn batch_of<B: IoBuf>(&self, options: &BatchOptions) -> Result<Batch<AnyThread, B>, OpenError> {
-        Batch::new(self.clone(), options, options.pool.clone())
+    pub fn batch_of<B: IoBuf + Send>(
+        &self,
+        options: &BatchOptions,
+    ) -> Result<Batch<AnyThread, B>, OpenError> {
+        Batch::new(self, options, options.pool.clone(), Opened::for_any_thread)
     }
 
     /// Does the same as [`Volume::batch_of`], for a batch that stays on the calling thread.
@@ -222,53 +215,19 @@ impl Volume {
     /// # Errors
     /// Returns the errors of [`Volume::batch`].
     pub fn local_batch_of<B: IoBuf>(&self, options: &BatchOptions) -> Result<LocalBatch<B>, OpenError> {
-        Batch::new(self.clone(), options, options.pool.clone())
+        Batch::new(self, options, options.pool.clone(), Opened::for_one_thread)
     }
 }
-
-/// Calls the same method of a direct or a buffered batch.
-macro_rules! either {
-    ($batch:expr, $io:ident => $call:expr) => {
-        match $batch {
-            BatchIo::Direct($io) => $call,
-            BatchIo::Bounced($io) => $call,
-            BatchIo::Buffered($io) => $call,
-        }
-    };
-}
-use either;
 
 impl<T: Threading, B: IoBuf> Batch<T, B> {
-    fn new(volume: Volume, options: &BatchOptions, pool: Option<BufferPool>) -> Result<Self, OpenError> {
-        if B::IS_SHARED {
-            return Self::of_shared_memory(volume, options, pool);
-        }
-        let io = if options.buffered.unwrap_or_else(|| volume.is_buffered()) {
-            BatchIo::Buffered(Box::new(BufferedBatch::new(volume.clone(), options)?))
-        } else if volume.bounces() {
-            BatchIo::Bounced(Box::new(BouncedBatch::new(volume.clone(), options, pool.as_ref())?))
-        } else {
-            BatchIo::Direct(Box::new(DirectBatch::new(volume.clone(), options, pool.as_ref())?))
-        };
-        Ok(Self { io, volume, pool, notifier: None, cancelled: VecDeque::new() })
-    }
-
-    /// A batch of memory that other processes may change: only the kernel may access it, so no page cache and no bounce
-    /// buffer is in between.
-    fn of_shared_memory(
-        volume: Volume,
+    fn new(
+        volume: &Volume,
         options: &BatchOptions,
         pool: Option<BufferPool>,
+        boxed: impl FnOnce(Opened<T, B>) -> Box<<T as sealed::Open>::Io<B>>,
     ) -> Result<Self, OpenError> {
-        let refused = |volume: &Volume| OpenError::SharedMemory(volume.facts().path.clone());
-        if options.buffered.unwrap_or(false) || volume.has_cache() {
-            return Err(refused(&volume));
-        }
-        let io = Box::new(DirectBatch::new(volume.clone(), options, pool.as_ref())?);
-        if ![Engine::Uring, Engine::Threads].map(Engine::name).contains(&io.engine()) {
-            return Err(refused(&volume));
-        }
-        Ok(Self { io: BatchIo::Direct(io), volume, pool, notifier: None, cancelled: VecDeque::new() })
+        let io = boxed(Opened::new(volume, options, pool.as_ref())?);
+        Ok(Self { io, volume: volume.clone(), pool, notifier: None, cancelled: VecDeque::new() })
     }
 
     /// An unused buffer of the pool; `None` if all are in use. A batch has one buffer for each request that may be in
@@ -286,10 +245,7 @@ impl<T: Threading, B: IoBuf> Batch<T, B> {
     /// overlaps a write of this batch in flight, or this batch has borrowed a sixteenth of the cache, or the batch is
     /// direct.
     pub fn borrow(&self, offset: u64, bytes: usize) -> Option<BorrowedBytes> {
-        match &self.io {
-            BatchIo::Direct(_) | BatchIo::Bounced(_) => None,
-            BatchIo::Buffered(io) => io.borrow(offset, bytes),
-        }
+        self.io.borrow(offset, bytes)
     }
 
     /// Queues a request. [`Batch::submit`] or [`Batch::wait`] submits it. This method submits all queued requests when
@@ -299,12 +255,12 @@ impl<T: Threading, B: IoBuf> Batch<T, B> {
     /// [`Refused`], with the buffer: if the batch is full, the volume is read-only, the buffer is too small, or the
     /// range is outside the volume, or unaligned in a direct batch of a volume that refuses unaligned I/O.
     pub fn queue(&mut self, request: Request<B>) -> Result<(), Refused<B>> {
-        either!(&mut self.io, io => io.queue(request))
+        self.io.queue(request)
     }
 
     /// Submits the queued requests. Does not wait.
     pub fn submit(&mut self) {
-        either!(&mut self.io, io => io.submit());
+        self.io.submit();
     }
 
     /// The next completion. Submits the queued requests, and waits for a completion if there is none; `None` if nothing
@@ -318,7 +274,7 @@ impl<T: Threading, B: IoBuf> Batch<T, B> {
             if let Some(done) = self.cancelled.pop_front() {
                 return Ok(Some(done));
             }
-            let done = either!(&mut self.io, io => io.wait())?;
+            let done = self.io.wait()?;
             // The wait may have ended with a request that was cancelled.
             if done.is_some() || self.in_flight() == 0 {
                 return Ok(done);
@@ -334,7 +290,7 @@ impl<T: Threading, B: IoBuf> Batch<T, B> {
     /// dropped: one of a pool returns to it. So the request also keeps its place in the batch ([`Batch::in_flight`]),
     /// its order and its claims. Dropping the batch still waits for it.
     pub fn cancel(&mut self, token: u64) -> bool {
-        let is_cancelled = either!(&mut self.io, io => io.cancel(token));
+        let is_cancelled = self.io.cancel(token);
         if is_cancelled {
             let result = Err(self.volume.error(ErrorKind::Cancelled));
             self.cancelled.push_back(Completion { token, buffer: None, result });
@@ -348,12 +304,12 @@ impl<T: Threading, B: IoBuf> Batch<T, B> {
 
     /// The next completion, if there is one. Does not wait, and does not submit queued requests.
     pub fn poll(&mut self) -> Option<Completion<B>> {
-        self.cancelled.pop_front().or_else(|| either!(&mut self.io, io => io.poll()))
+        self.cancelled.pop_front().or_else(|| self.io.poll())
     }
 
     /// The next completion that the last wait or poll reaped. Costs no system call.
     pub fn next_completed(&mut self) -> Option<Completion<B>> {
-        self.cancelled.pop_front().or_else(|| either!(&mut self.io, io => io.next_completed()))
+        self.cancelled.pop_front().or_else(|| self.io.next_completed())
     }
 
     /// Records each step of each request of the batch's queue in `sink` from now on, and replaces an earlier sink of
@@ -364,13 +320,13 @@ impl<T: Threading, B: IoBuf> Batch<T, B> {
     /// and when the elevator changes. A buffered batch logs the queue between page cache and device, as
     /// [`Volume::start_log`] does; hits are not in this log.
     pub fn start_log(&mut self, sink: Box<dyn LogSink>) {
-        either!(&mut self.io, io => io.start_log(sink));
+        self.io.start_log(sink);
     }
 
     /// Requests that are queued or submitted, and whose completion was not returned yet; and cancelled requests that
     /// the device has not completed.
     pub fn in_flight(&self) -> u32 {
-        either!(&self.io, io => io.in_flight()) + self.cancelled.len() as u32
+        self.io.in_flight() + self.cancelled.len() as u32
     }
 
     /// The volume.
@@ -379,32 +335,29 @@ impl<T: Threading, B: IoBuf> Batch<T, B> {
     }
 
     /// Whether requests go through the page cache.
-    pub const fn is_buffered(&self) -> bool {
-        matches!(self.io, BatchIo::Buffered(_))
+    pub fn is_buffered(&self) -> bool {
+        self.io.is_buffered()
     }
 
     /// The engine: `uring`, `threads` or `memory`.
     pub fn engine(&self) -> &'static str {
-        either!(&self.io, io => io.engine())
+        self.io.engine()
     }
 
     /// The counters of the queue that [`Batch::start_log`] names.
     pub fn stats(&self) -> QueueStats {
-        either!(&self.io, io => io.stats())
+        self.io.stats()
     }
 
     /// The number of requests whose bytes were copied because they were unaligned: on volumes with
     /// [`Unaligned::Bounce`](crate::Unaligned::Bounce). All other direct I/O transfers the memory of the buffers. A
     /// buffered batch copies between page cache and buffers, and does not count that.
     pub fn bounced(&self) -> u64 {
-        match &self.io {
-            BatchIo::Bounced(io) => io.bounced(),
-            BatchIo::Direct(_) | BatchIo::Buffered(_) => 0,
-        }
+        self.io.bounced()
     }
 
     /// System calls made for I/O so far, by all users of that queue.
     pub fn syscalls(&self) -> u64 {
-        either!(&self.io, io => io.syscalls())
+        self.io.syscalls()
     }
 }

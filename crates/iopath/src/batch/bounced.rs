@@ -2,7 +2,7 @@
 //! (`JobBuf`). A write of a part of a block is executed at once by `volume/bounced.rs`.
 
 use super::direct::{DirectBatch, address_of};
-use super::{BatchOptions, Completion, Refused, Request};
+use super::{BatchIo, BatchOptions, Completion, Refused, Request};
 use crate::error::{Cause, Error, ErrorKind, OpenError, Result};
 use crate::source::threading::Threading;
 use crate::volume::Volume;
@@ -15,7 +15,6 @@ use std::ops::Range;
 use std::time::Duration;
 
 /// The requests of a batch of direct I/O, any of which may be unaligned.
-#[derive(Debug)]
 pub(super) struct BouncedBatch<T: Threading, B: IoBuf> {
     volume: Volume,
     inner: DirectBatch<T, JobBuf<B>>,
@@ -38,27 +37,8 @@ struct Pending {
     is_cancelled: bool,
 }
 
-impl<T: Threading, B: IoBuf> BouncedBatch<T, B> {
-    pub(super) fn new(
-        volume: Volume,
-        options: &BatchOptions,
-        pool: Option<&BufferPool>,
-    ) -> Result<Self, OpenError> {
-        let inner = DirectBatch::new(volume.clone(), options, pool)?;
-        let io_depth = options.io_depth;
-        let depth = io_depth.min(4096) as usize;
-        Ok(Self {
-            volume,
-            inner,
-            io_depth,
-            pending: Slab::with_capacity(depth),
-            spare: Vec::with_capacity(depth),
-            completed: VecDeque::with_capacity(depth),
-            bounced: 0,
-        })
-    }
-
-    pub(super) fn queue(&mut self, mut request: Request<B>) -> Result<(), Refused<B>> {
+impl<T: Threading, B: IoBuf> BatchIo<B> for BouncedBatch<T, B> {
+    fn queue(&mut self, mut request: Request<B>) -> Result<(), Refused<B>> {
         if let Err(error) = self.check(&mut request) {
             return Err(Refused { error, buffer: request.buffer });
         }
@@ -101,17 +81,17 @@ impl<T: Threading, B: IoBuf> BouncedBatch<T, B> {
         })
     }
 
-    pub(super) fn cancel(&mut self, token: u64) -> bool {
+    fn cancel(&mut self, token: u64) -> bool {
         let mut pending = self.pending.iter_mut();
         let found = pending.find(|(_, pending)| pending.token == token && !pending.is_cancelled);
         found.map(|(_, pending)| pending.is_cancelled = true).is_some()
     }
 
-    pub(super) fn submit(&mut self) {
+    fn submit(&mut self) {
         self.inner.submit();
     }
 
-    pub(super) fn wait(&mut self) -> Result<Option<Completion<B>>> {
+    fn wait(&mut self) -> Result<Option<Completion<B>>> {
         if let Some(done) = self.next_completed() {
             return Ok(Some(done));
         }
@@ -119,14 +99,14 @@ impl<T: Threading, B: IoBuf> BouncedBatch<T, B> {
         Ok(done.and_then(|done| self.finish(done)))
     }
 
-    pub(super) fn poll(&mut self) -> Option<Completion<B>> {
+    fn poll(&mut self) -> Option<Completion<B>> {
         self.next_completed().or_else(|| {
             let done = self.inner.poll()?;
             self.finish(done).or_else(|| self.next_completed())
         })
     }
 
-    pub(super) fn next_completed(&mut self) -> Option<Completion<B>> {
+    fn next_completed(&mut self) -> Option<Completion<B>> {
         if let Some(done) = self.completed.pop_front() {
             return Some(done);
         }
@@ -138,37 +118,58 @@ impl<T: Threading, B: IoBuf> BouncedBatch<T, B> {
         None
     }
 
-    pub(super) const fn bounced(&self) -> u64 {
+    fn bounced(&self) -> u64 {
         self.bounced
     }
 
-    pub(super) fn start_log(&mut self, sink: Box<dyn LogSink>) {
+    fn start_log(&mut self, sink: Box<dyn LogSink>) {
         self.inner.start_log(sink);
     }
 
-    pub(super) fn in_flight(&self) -> u32 {
+    fn in_flight(&self) -> u32 {
         self.inner.in_flight() + self.completed.len() as u32
     }
 
-    pub(super) const fn engine(&self) -> &'static str {
+    fn engine(&self) -> &'static str {
         self.inner.engine()
     }
 
-    pub(super) fn stats(&self) -> QueueStats {
+    fn stats(&self) -> QueueStats {
         self.inner.stats()
     }
 
-    pub(super) fn syscalls(&self) -> u64 {
+    fn syscalls(&self) -> u64 {
         self.inner.syscalls()
     }
 
-    pub(super) fn set_notifier(&mut self, notifier: &Notifier) -> io::Result<()> {
+    fn set_notifier(&mut self, notifier: &Notifier) -> io::Result<()> {
         self.inner.set_notifier(notifier)
     }
 
-    pub(super) fn next_timeout(&self) -> Option<Duration> {
+    fn next_timeout(&self) -> Option<Duration> {
         // No notification announces the completion of a write that was executed at once.
         if self.completed.is_empty() { self.inner.next_timeout() } else { Some(Duration::ZERO) }
+    }
+}
+
+impl<T: Threading, B: IoBuf> BouncedBatch<T, B> {
+    pub(super) fn new(
+        volume: Volume,
+        options: &BatchOptions,
+        pool: Option<&BufferPool>,
+    ) -> Result<Self, OpenError> {
+        let inner = DirectBatch::new(volume.clone(), options, pool)?;
+        let io_depth = options.io_depth;
+        let depth = io_depth.min(4096) as usize;
+        Ok(Self {
+            volume,
+            inner,
+            io_depth,
+            pending: Slab::with_capacity(depth),
+            spare: Vec::with_capacity(depth),
+            completed: VecDeque::with_capacity(depth),
+            bounced: 0,
+        })
     }
 
     /// Checks what a copy would hide from the inner batch.

@@ -1,7 +1,7 @@
 //! A batch through the page cache: checks requests and translates completions and errors. The requests in flight:
 //! `iopath_os::CacheQueue`.
 
-use super::{BatchOptions, Completion, Refused, Request};
+use super::{BatchIo, BatchOptions, Completion, Refused, Request};
 use crate::error::{Cause, Error, ErrorKind, OpenError, Result};
 use crate::volume::Volume;
 use iopath_core::{IoError, LogSink, Op, QueueStats};
@@ -13,7 +13,6 @@ use std::io;
 use std::time::Duration;
 
 /// The requests of a batch through the page cache.
-#[derive(Debug)]
 pub(super) struct BufferedBatch<B: IoBuf> {
     // Dropped before the volume, and with it the cache.
     requests: CacheQueue<B>,
@@ -21,16 +20,8 @@ pub(super) struct BufferedBatch<B: IoBuf> {
     gather: u32,
 }
 
-impl<B: IoBuf> BufferedBatch<B> {
-    pub(super) fn new(volume: Volume, options: &BatchOptions) -> Result<Self, OpenError> {
-        let Some(cache) = volume.cache_or_open()? else {
-            return Err(OpenError::NotBuffered(volume.facts().path.clone()));
-        };
-        let requests = cache.request_queue(options.io_depth, options.plug);
-        Ok(Self { requests, volume, gather: options.gather })
-    }
-
-    pub(super) fn queue(&mut self, mut request: Request<B>) -> Result<(), Refused<B>> {
+impl<B: IoBuf> BatchIo<B> for BufferedBatch<B> {
+    fn queue(&mut self, mut request: Request<B>) -> Result<(), Refused<B>> {
         if let Err(error) = self.check(&mut request) {
             return Err(Refused { error, buffer: request.buffer });
         }
@@ -43,19 +34,19 @@ impl<B: IoBuf> BufferedBatch<B> {
         })
     }
 
-    pub(super) fn borrow(&self, offset: u64, bytes: usize) -> Option<BorrowedBytes> {
+    fn borrow(&self, offset: u64, bytes: usize) -> Option<BorrowedBytes> {
         self.requests.borrow(offset, bytes)
     }
 
-    pub(super) fn cancel(&mut self, token: u64) -> bool {
+    fn cancel(&mut self, token: u64) -> bool {
         self.requests.cancel(token)
     }
 
-    pub(super) fn submit(&mut self) {
+    fn submit(&mut self) {
         self.requests.submit();
     }
 
-    pub(super) fn wait(&mut self) -> Result<Option<Completion<B>>> {
+    fn wait(&mut self) -> Result<Option<Completion<B>>> {
         if let Some(done) = self.next_completed() {
             return Ok(Some(done));
         }
@@ -64,14 +55,14 @@ impl<B: IoBuf> BufferedBatch<B> {
         Ok(self.next_completed())
     }
 
-    pub(super) fn poll(&mut self) -> Option<Completion<B>> {
+    fn poll(&mut self) -> Option<Completion<B>> {
         self.next_completed().or_else(|| {
             self.requests.poll();
             self.next_completed()
         })
     }
 
-    pub(super) fn next_completed(&mut self) -> Option<Completion<B>> {
+    fn next_completed(&mut self) -> Option<Completion<B>> {
         let Completed { token, op, offset, bytes, buffer, result } = self.requests.next_completed()?;
         let result = result.map_err(|error| match error {
             BufferedError::Io(IoError::Unsupported) => {
@@ -82,34 +73,48 @@ impl<B: IoBuf> BufferedBatch<B> {
         Some(Completion { token, buffer, result })
     }
 
-    pub(super) fn start_log(&self, sink: Box<dyn LogSink>) {
+    fn start_log(&mut self, sink: Box<dyn LogSink>) {
         if let Some(cache) = self.volume.cache_if_any() {
             cache.start_log(sink);
         }
     }
 
-    pub(super) fn in_flight(&self) -> u32 {
+    fn in_flight(&self) -> u32 {
         self.requests.in_flight()
     }
 
-    pub(super) fn engine(&self) -> &'static str {
+    fn engine(&self) -> &'static str {
         self.volume.facts().engine
     }
 
-    pub(super) fn stats(&self) -> QueueStats {
+    fn stats(&self) -> QueueStats {
         self.volume.cache_if_any().map(Buffered::queue_stats).unwrap_or_default()
     }
 
-    pub(super) fn syscalls(&self) -> u64 {
+    fn syscalls(&self) -> u64 {
         self.volume.cache_if_any().map_or(0, Buffered::syscalls)
     }
 
-    pub(super) fn set_notifier(&mut self, notifier: &Notifier) -> io::Result<()> {
+    fn set_notifier(&mut self, notifier: &Notifier) -> io::Result<()> {
         self.requests.set_notifier(notifier)
     }
 
-    pub(super) fn next_timeout(&self) -> Option<Duration> {
+    fn next_timeout(&self) -> Option<Duration> {
         self.requests.next_timeout()
+    }
+
+    fn is_buffered(&self) -> bool {
+        true
+    }
+}
+
+impl<B: IoBuf> BufferedBatch<B> {
+    pub(super) fn new(volume: Volume, options: &BatchOptions) -> Result<Self, OpenError> {
+        let Some(cache) = volume.cache_or_open()? else {
+            return Err(OpenError::NotBuffered(volume.facts().path.clone()));
+        };
+        let requests = cache.request_queue(options.io_depth, options.plug);
+        Ok(Self { requests, volume, gather: options.gather })
     }
 
     fn check(&self, request: &mut Request<B>) -> Result<(), Error> {

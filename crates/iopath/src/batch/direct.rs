@@ -3,7 +3,7 @@
 
 mod coherent;
 
-use super::{BatchOptions, Completion, Refused, Request};
+use super::{BatchIo, BatchOptions, Completion, Refused, Request};
 use crate::error::{Cause, Error, ErrorKind, OpenError, Result};
 use crate::queues::{Queue, SharedDevice};
 use crate::source::threading::{Threading, sealed};
@@ -21,7 +21,6 @@ use std::time::Duration;
 const FORCED_POLL: Duration = Duration::from_millis(1);
 
 /// The requests of a batch of direct I/O.
-#[derive(Debug)]
 pub(super) struct DirectBatch<T: Threading, B: IoBuf> {
     volume: Volume,
     runner: Queue<<T as sealed::Open>::Device, B>,
@@ -36,6 +35,107 @@ pub(super) struct DirectBatch<T: Threading, B: IoBuf> {
     /// The requests of no bytes, which need no device.
     empty: VecDeque<Completion<B>>,
     depth: u32,
+}
+
+impl<T: Threading, B: IoBuf> BatchIo<B> for DirectBatch<T, B> {
+    fn queue(&mut self, mut request: Request<B>) -> Result<(), Refused<B>> {
+        loop {
+            let end = self.volume.end();
+            let extent = match self.extent(&mut request) {
+                Ok(extent) => extent,
+                Err(error) => return Err(Refused { error, buffer: request.buffer }),
+            };
+            if request.bytes == 0 && request.op != Op::Flush {
+                return self.complete_empty(request);
+            }
+            match self.queue_extent(extent, &mut request) {
+                Err(refused) if self.is_cut_off(&request, end, &refused) => {
+                    request.buffer = refused.buffer;
+                }
+                queued => return queued,
+            }
+        }
+    }
+
+    fn cancel(&mut self, token: u64) -> bool {
+        match &mut self.coherent {
+            Some(coherent) => coherent.cancel(token),
+            None => self.runner.as_is_mut().cancel(token),
+        }
+    }
+
+    fn submit(&mut self) {
+        self.runner().submit();
+    }
+
+    fn wait(&mut self) -> Result<Option<Completion<B>>> {
+        if let Some(done) = self.next_completed() {
+            return Ok(Some(done));
+        }
+        if self.coherent.is_some() {
+            return self.wait_coherent();
+        }
+        let waited = self.runner.for_io(self.volume.source()).wait(self.gather);
+        waited.map_err(|source| self.wait_error(source))?;
+        Ok(self.next_completed())
+    }
+
+    fn poll(&mut self) -> Option<Completion<B>> {
+        self.next_completed().or_else(|| {
+            self.clear_notifier();
+            self.runner().reap();
+            self.reap_coherent();
+            self.next_completed()
+        })
+    }
+
+    fn next_completed(&mut self) -> Option<Completion<B>> {
+        if let Some(done) = self.empty.pop_front() {
+            return Some(done);
+        }
+        if let Some(direct) = &mut self.coherent {
+            return direct.next_completed();
+        }
+        let completed = self.runner.as_is_mut().poll_completion()?;
+        Some(completion(&self.volume, completed))
+    }
+
+    fn start_log(&mut self, sink: Box<dyn LogSink>) {
+        self.runner.start_log(self.volume.source(), sink);
+    }
+
+    fn in_flight(&self) -> u32 {
+        let coherent = self.coherent.as_ref().map(|coherent| coherent.in_flight());
+        coherent.unwrap_or_else(|| self.runner.as_is().in_flight()) + self.empty.len() as u32
+    }
+
+    fn engine(&self) -> &'static str {
+        self.engine
+    }
+
+    fn stats(&self) -> QueueStats {
+        self.runner.as_is().stats()
+    }
+
+    fn syscalls(&self) -> u64 {
+        self.runner.as_is().syscalls()
+    }
+
+    /// See [`Batch::completion_fd`](super::Batch::completion_fd).
+    fn set_notifier(&mut self, notifier: &Notifier) -> io::Result<()> {
+        self.runner.pin(self.volume.source()).map_err(io::Error::other)?;
+        self.runner().set_notifier(notifier)?;
+        self.notifier = Some(notifier.clone());
+        Ok(())
+    }
+
+    /// See [`Batch::next_timeout`](super::Batch::next_timeout).
+    fn next_timeout(&self) -> Option<Duration> {
+        let due = self.runner.as_is().poll_timeout().map(|due| due.saturating_since(now()));
+        let is_flushing = self.coherent.as_ref().is_some_and(|coherent| coherent.is_flushing());
+        let completed = (!self.empty.is_empty()).then_some(Duration::ZERO);
+        [due, is_flushing.then_some(FORCED_POLL), completed].into_iter().flatten().min()
+    }
 }
 
 impl<T: Threading, B: IoBuf> DirectBatch<T, B> {
@@ -60,25 +160,6 @@ impl<T: Threading, B: IoBuf> DirectBatch<T, B> {
         })
     }
 
-    pub(super) fn queue(&mut self, mut request: Request<B>) -> Result<(), Refused<B>> {
-        loop {
-            let end = self.volume.end();
-            let extent = match self.extent(&mut request) {
-                Ok(extent) => extent,
-                Err(error) => return Err(Refused { error, buffer: request.buffer }),
-            };
-            if request.bytes == 0 && request.op != Op::Flush {
-                return self.complete_empty(request);
-            }
-            match self.queue_extent(extent, &mut request) {
-                Err(refused) if self.is_cut_off(&request, end, &refused) => {
-                    request.buffer = refused.buffer;
-                }
-                queued => return queued,
-            }
-        }
-    }
-
     fn complete_empty(&mut self, request: Request<B>) -> Result<(), Refused<B>> {
         let Request { token, buffer, .. } = request;
         if self.in_flight() >= self.depth {
@@ -86,86 +167,6 @@ impl<T: Threading, B: IoBuf> DirectBatch<T, B> {
         }
         self.empty.push_back(Completion { token, buffer, result: Ok(0) });
         Ok(())
-    }
-
-    pub(super) fn cancel(&mut self, token: u64) -> bool {
-        match &mut self.coherent {
-            Some(coherent) => coherent.cancel(token),
-            None => self.runner.as_is_mut().cancel(token),
-        }
-    }
-
-    pub(super) fn submit(&mut self) {
-        self.runner().submit();
-    }
-
-    pub(super) fn wait(&mut self) -> Result<Option<Completion<B>>> {
-        if let Some(done) = self.next_completed() {
-            return Ok(Some(done));
-        }
-        if self.coherent.is_some() {
-            return self.wait_coherent();
-        }
-        let waited = self.runner.for_io(self.volume.source()).wait(self.gather);
-        waited.map_err(|source| self.wait_error(source))?;
-        Ok(self.next_completed())
-    }
-
-    pub(super) fn poll(&mut self) -> Option<Completion<B>> {
-        self.next_completed().or_else(|| {
-            self.clear_notifier();
-            self.runner().reap();
-            self.reap_coherent();
-            self.next_completed()
-        })
-    }
-
-    pub(super) fn next_completed(&mut self) -> Option<Completion<B>> {
-        if let Some(done) = self.empty.pop_front() {
-            return Some(done);
-        }
-        if let Some(direct) = &mut self.coherent {
-            return direct.next_completed();
-        }
-        let completed = self.runner.as_is_mut().poll_completion()?;
-        Some(completion(&self.volume, completed))
-    }
-
-    pub(super) fn start_log(&mut self, sink: Box<dyn LogSink>) {
-        self.runner.start_log(self.volume.source(), sink);
-    }
-
-    pub(super) fn in_flight(&self) -> u32 {
-        let coherent = self.coherent.as_ref().map(|coherent| coherent.in_flight());
-        coherent.unwrap_or_else(|| self.runner.as_is().in_flight()) + self.empty.len() as u32
-    }
-
-    pub(super) const fn engine(&self) -> &'static str {
-        self.engine
-    }
-
-    pub(super) fn stats(&self) -> QueueStats {
-        self.runner.as_is().stats()
-    }
-
-    pub(super) fn syscalls(&self) -> u64 {
-        self.runner.as_is().syscalls()
-    }
-
-    /// See [`Batch::completion_fd`](super::Batch::completion_fd).
-    pub(super) fn set_notifier(&mut self, notifier: &Notifier) -> io::Result<()> {
-        self.runner.pin(self.volume.source()).map_err(io::Error::other)?;
-        self.runner().set_notifier(notifier)?;
-        self.notifier = Some(notifier.clone());
-        Ok(())
-    }
-
-    /// See [`Batch::next_timeout`](super::Batch::next_timeout).
-    pub(super) fn next_timeout(&self) -> Option<Duration> {
-        let due = self.runner.as_is().poll_timeout().map(|due| due.saturating_since(now()));
-        let is_flushing = self.coherent.as_ref().is_some_and(|coherent| coherent.is_flushing());
-        let completed = (!self.empty.is_empty()).then_some(Duration::ZERO);
-        [due, is_flushing.then_some(FORCED_POLL), completed].into_iter().flatten().min()
     }
 
     fn clear_notifier(&self) {

@@ -1,6 +1,6 @@
 //! Notifies an event loop of completions through a file descriptor. Does not wait for it.
 
-use super::{Batch, BatchIo, Completion, either};
+use super::{Batch, BatchIo, Completion};
 use crate::error::{Cause, Error, ErrorKind, Result};
 use crate::source::threading::Threading;
 use iopath_os::{IoBuf, Notifier};
@@ -35,7 +35,7 @@ impl<T: Threading, B: IoBuf> Batch<T, B> {
         let notifier = Notifier::new()?;
         notifier.arm();
         let descriptor = notifier.descriptor()?;
-        either!(&mut self.io, io => io.set_notifier(&notifier))?;
+        self.io.set_notifier(&notifier)?;
         self.notifier = Some(notifier);
         Ok(descriptor)
     }
@@ -79,6 +79,6 @@ impl<T: Threading, B: IoBuf> Batch<T, B> {
     /// There is a limit in four cases: an elevator delays requests; a forced write waits for a flush of the page cache;
     /// writes wait because too many pages are dirty; a request waits for a page of a full cache.
     pub fn next_timeout(&self) -> Option<Duration> {
-        either!(&self.io, io => io.next_timeout())
+        self.io.next_timeout()
     }
 }

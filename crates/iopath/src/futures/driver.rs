@@ -121,7 +121,7 @@ impl Driver {
         self.descriptor.try_clone()
     }
 
-    pub(super) const fn uses_cache(&self) -> bool {
+    pub(super) fn uses_cache(&self) -> bool {
         self.batch.is_buffered()
     }
 

@@ -2,6 +2,7 @@
 //! so that a batch that may move is `Send`.
 
 use super::{Backing, On, Source};
+use crate::batch::BatchIo;
 use crate::error::OpenError;
 use crate::queues::{Devices, Opened, Queue, Shape};
 use iopath_os::{BufferPool, EngineConfig, Faulty, IoBuf, Mapped, RealDevice, Timed};
@@ -23,11 +24,15 @@ impl Threading for AnyThread {}
 impl Threading for OneThread {}
 
 pub(crate) mod sealed {
-    use super::{AnyThread, BufferPool, Devices, OneThread, OpenError, Opened, RealDevice, fmt};
+    use super::{
+        AnyThread, BatchIo, BufferPool, Devices, IoBuf, OneThread, OpenError, Opened, RealDevice, fmt,
+    };
 
     /// Opens the devices of a batch.
     pub trait Open: fmt::Debug + Sized {
         type Device: ?Sized + RealDevice;
+
+        type Io<B: IoBuf>: ?Sized + BatchIo<B>;
 
         #[expect(private_interfaces, reason = "for this crate alone")]
         fn open(
@@ -38,6 +43,8 @@ pub(crate) mod sealed {
 
     impl Open for AnyThread {
         type Device = dyn RealDevice + Send;
+
+        type Io<B: IoBuf> = dyn BatchIo<B> + Send;
 
         #[expect(private_interfaces, reason = "for this crate alone")]
         fn open(
@@ -50,6 +57,8 @@ pub(crate) mod sealed {
 
     impl Open for OneThread {
         type Device = dyn RealDevice;
+
+        type Io<B: IoBuf> = dyn BatchIo<B>;
 
         #[expect(private_interfaces, reason = "for this crate alone")]
         fn open(

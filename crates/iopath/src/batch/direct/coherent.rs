@@ -7,7 +7,7 @@
 //!                               └─ forced ─▶ flush of the device ─▲
 //! ```
 
-use super::{Completion, DirectBatch, completion};
+use super::{BatchIo, Completion, DirectBatch, completion};
 use crate::error::{Error, Result};
 use crate::source::threading::Threading;
 use crate::volume::Volume;
