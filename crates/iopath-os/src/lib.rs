@@ -9,6 +9,7 @@ mod child;
 mod clock;
 mod cpu;
 pub mod device;
+mod election;
 mod engine;
 mod errno;
 mod huge_pages;

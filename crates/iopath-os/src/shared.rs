@@ -28,7 +28,7 @@ use crate::io_buf::IoBuf;
 use crate::jobs::Jobs;
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering::{Acquire, Release};
-use crate::sync::atomic::{AtomicBool, AtomicU64};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 pub use client::QueueClient;
 use core::{Client, Core};
 use mailbox::Mailbox;
@@ -67,8 +67,8 @@ struct QueueShared<D: ?Sized + RealDevice> {
     /// The clients that have requested service since a holder of the queue last read this field, as bits.
     pending: AtomicU64,
     regular: Regular,
-    /// The poller has returned from the device, and no holder of the queue has seen that yet.
-    is_poller_back: AtomicBool,
+    /// The kinds of pollers whose waits have ended since a holder of the queue last read this field.
+    pollers_back: AtomicU32,
     /// A thread has panicked while it held the queue.
     has_panicked: AtomicBool,
     /// In sectors.
@@ -96,7 +96,7 @@ impl<D: ?Sized + RealDevice> SharedQueue<D> {
                 is_held: AtomicBool::new(false),
                 pending: AtomicU64::new(0),
                 regular: Regular::new(),
-                is_poller_back: AtomicBool::new(false),
+                pollers_back: AtomicU32::new(0),
                 has_panicked: AtomicBool::new(false),
                 capacity,
                 watch,

@@ -8,6 +8,7 @@ use super::CacheShared;
 use super::state::State;
 use super::waiter::Flusher;
 use crate::clock;
+use crate::election::Polled;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::thread;
 
@@ -110,9 +111,11 @@ impl CacheShared {
                 continue;
             }
             state.poll(now);
+            let waiter = state.add_waiter();
             while !state.is_closing && state.needs_polling() && state.broken.is_none() {
-                state = self.poll_device(state, None, None);
+                state = self.pause(state, waiter, None);
             }
+            state.waiters.remove(waiter);
         }
     }
 }

@@ -13,6 +13,7 @@ use super::state::{DeviceFrames, State};
 use super::{Buffered, BufferedConfig};
 use crate::clock;
 use crate::device::{WaitError, Watch};
+use crate::election::Polled;
 
 /// The pages that a cache left ([`Buffered::keep`]), with their memory. All are clean, and on the medium.
 pub struct KeptPages {
@@ -108,7 +109,7 @@ impl State {
             if self.reaped != before {
                 continue;
             }
-            let due = self.reap_timeout().map(|due| due.saturating_since(now));
+            let due = self.due().map(|due| due.saturating_since(now));
             if !self.has_io() && due.is_none() {
                 // Nothing announces an end.
                 return;

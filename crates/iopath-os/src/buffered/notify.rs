@@ -11,6 +11,7 @@ use iopath_core::{Extent, IoError, Op, SubmitError};
 
 use super::state::State;
 use super::waiter::{Command, RequestId, Role, Waiter};
+use crate::election::{Polled, Sleep};
 
 /// Marks the tokens of commands among those of page I/Os, which have 32 bits.
 const COMMAND: u64 = 1 << 32;
@@ -199,6 +200,6 @@ impl State {
     }
 
     pub(super) fn add(&mut self, role: Role) -> usize {
-        self.waiters.insert(Waiter { role, outcome: None, is_asleep: false, wakes_at: None })
+        self.waiters.insert(Waiter { role, outcome: None, sleep: Sleep::Awake })
     }
 }

@@ -5,6 +5,7 @@
 use std::sync::{Arc, PoisonError};
 
 use super::CacheShared;
+use crate::election::Polled;
 use crate::sync::thread;
 
 impl CacheShared {

@@ -12,8 +12,9 @@ use slab::Slab;
 
 use super::arena::Arena;
 use super::demand::{Demand, MemoryOwner};
-use super::waiter::{Command, Flusher, Owner, Waiter};
+use super::waiter::{Command, Flusher, Owner, Role, Waiter};
 use crate::device::{RealDevice, Watch};
+use crate::election::{Election, Polled, Sleep};
 use crate::memory::Segment;
 use crate::runner::Runner;
 use crate::sync::thread::Thread;
@@ -45,12 +46,7 @@ pub(super) struct State {
     pub(super) due_commands: VecDeque<usize>,
     /// The number of waiters whose threads sleep.
     pub(super) asleep: u32,
-    /// Whether a thread waits for the device on behalf of all threads, without the lock.
-    pub(super) is_polled: bool,
-    /// The waiter whose thread polls, if it waits for an outcome of its own.
-    pub(super) poller: Option<usize>,
-    /// The waiter that was woken to poll and has not taken the lock since.
-    pub(super) next_poller: Option<usize>,
+    pub(super) election: Election,
     /// Bios that have completed.
     pub(super) reaped: u64,
     /// The error number with which the system refuses further I/O.
@@ -104,9 +100,7 @@ impl State {
             commands: Slab::new(),
             due_commands: VecDeque::new(),
             asleep: 0,
-            is_polled: false,
-            poller: None,
-            next_poller: None,
+            election: Election::default(),
             reaped: 0,
             broken: None,
             activity: 0,
@@ -166,7 +160,7 @@ impl State {
 
     /// Advances the state machine. Polls the device first, unless a thread already waits for it.
     pub(super) fn poll(&mut self, now: Instant) {
-        if self.is_polled {
+        if self.election.is_watched() {
             self.advance(now);
         } else {
             self.reap(now);
@@ -178,24 +172,9 @@ impl State {
         self.runner.watch()
     }
 
-    /// Whether I/O is in flight.
-    pub(super) fn has_io(&self) -> bool {
-        self.runner.needs_reaping()
-    }
-
     /// Whether the queue has I/O, in flight or held back by the elevator.
     pub(super) fn has_bios(&self) -> bool {
         self.runner.in_flight() > 0
-    }
-
-    /// The time at which [`State::reap`] is due without a completion of the device.
-    pub(super) fn reap_timeout(&self) -> Option<Instant> {
-        self.runner.poll_timeout()
-    }
-
-    /// Ends the wait of the thread that polls the device.
-    pub(super) fn end_watch(&mut self) {
-        self.runner.end_watch();
     }
 
     /// Whether a read may bypass the queue: the queue would neither order nor log it, and no write is in flight.
@@ -287,5 +266,44 @@ impl State {
             }
         }
         any
+    }
+}
+
+impl Polled for State {
+    fn election(&mut self) -> &mut Election {
+        &mut self.election
+    }
+
+    fn has_io(&self) -> bool {
+        self.runner.needs_reaping()
+    }
+
+    fn due(&self) -> Option<Instant> {
+        self.runner.poll_timeout()
+    }
+
+    fn end_watch(&mut self) {
+        self.runner.end_watch();
+    }
+
+    fn numbers_end(&self) -> usize {
+        self.waiters.capacity()
+    }
+
+    fn was_woken_to_poll(&self, waiter: usize) -> bool {
+        self.waiters.get(waiter).is_some_and(|waiter| waiter.sleep == Sleep::WokenToPoll)
+    }
+
+    fn wake_to(&mut self, waiter: usize, state: Sleep) -> bool {
+        let Some(Waiter { role: Role::Thread(thread), sleep, .. }) = self.waiters.get_mut(waiter) else {
+            return false;
+        };
+        let is_woken = *sleep == Sleep::Asleep;
+        if is_woken {
+            *sleep = state;
+            self.asleep -= 1;
+            thread.unpark();
+        }
+        is_woken
     }
 }

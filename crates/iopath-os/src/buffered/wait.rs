@@ -1,5 +1,5 @@
 //! Waiting: one thread at a time polls the device for all; the others sleep until their outcome is known.
-//! `iopath_core::buffered` decides the outcomes.
+//! `iopath_core::buffered` decides the outcomes, `election.rs` which thread polls.
 //!
 //! ```text
 //!   lock ─▶ outcome known? ─ yes ─▶ return it
@@ -12,15 +12,12 @@
 //!
 //! # No lost wake-up
 //!
-//! A thread sleeps without a time limit only while another thread will wake it:
+//! `election.rs` proves it: a thread changes its state under the lock, each unlock ensures that a thread polls
+//! ([`Locked`]), and a thread that has slept or polled takes the lock. Two waits have no event, only a time limit:
 //!
-//! - The thread that sets an outcome wakes the waiter (`State::advance`), also if the waiter polls
-//!   (`State::end_watch`).
-//! - While I/O is in flight, a thread polls, or was woken to poll. Every unlock checks that ([`Locked`]): a thread that
-//!   ends polling, or leaves I/O in flight, wakes a sleeper to poll next. While the elevator or a busy device holds a
-//!   request back until some time, at least one sleeper has a time limit no later than that time.
 //! - A thread that lacks a frame sleeps for short times only ([`Starvation`]). A reader that only copies a page does
 //!   not report that it has left the frame, and a failed write-back is retried after some time.
+//! - A thread that submits I/O and waits for none may be the only one. The flusher polls for it after a while.
 
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -30,17 +27,18 @@ use iopath_core::buffered::{NoFrame, Starvation};
 use iopath_core::cache::Outcome;
 
 use super::state::State;
-use super::waiter::{Role, Waiter};
+use super::waiter::Role;
 use super::{BufferedError, CacheShared};
 use crate::clock;
 use crate::device::{Notifier, WaitError};
+use crate::election::{Pause, Polled, SLEEPER, Sleep, WATCHER};
 use crate::sync::MutexGuard;
 use crate::sync::thread;
 
 /// The minimum sleep: a timer for less time costs more than it saves.
 const SLEEP_MIN: Duration = Duration::from_micros(100);
 
-/// The locked state. An unlock wakes a sleeper to poll if no other thread does: see the module.
+/// The locked state. An unlock ensures that a thread polls.
 #[derive(Debug)]
 pub(super) struct Locked<'a>(pub(super) MutexGuard<'a, State>);
 
@@ -60,15 +58,15 @@ impl DerefMut for Locked<'_> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        // Without a sleeper nobody can be woken: the next thread that must wait polls the device itself.
-        if self.0.asleep == 0 {
+        // No thread can be woken: the next one that must wait polls the device itself.
+        if self.0.asleep == 0 && !self.0.election.is_polled() {
             return;
         }
         if thread::panicking() {
             // Sleepers find the poisoned lock and panic as well, so that they do not sleep forever.
             self.0.wake_all();
         } else {
-            self.0.wake_next_poller();
+            self.0.ensure_polled();
         }
     }
 }
@@ -116,45 +114,41 @@ impl CacheShared {
         }
     }
 
-    /// Polls the device if no other thread does; otherwise sleeps. Ends at `until` at the latest.
+    /// Polls the device if no other thread does; otherwise sleeps. Ends when another thread has set the outcome of
+    /// `waiter`, and at `until` at the latest.
     pub(super) fn pause<'a>(
         &'a self,
-        state: Locked<'a>,
+        mut state: Locked<'a>,
         waiter: usize,
         until: Option<Instant>,
     ) -> Locked<'a> {
         if state.needs_polling() {
-            self.poll_device(state, Some(waiter), until)
-        } else {
-            self.sleep(state, waiter, until)
+            // A completion that the device has reported already need not end a wait.
+            let before = state.reaped;
+            state.reap(clock::now());
+            if state.reaped != before || !state.has_io() {
+                return state;
+            }
+        }
+        match state.elect(waiter, until) {
+            Pause::Watch(until) => self.watch_device(state, until),
+            Pause::SleepUntil(until) => {
+                state = self.sleep(state, waiter, Some(until));
+                state.election.handle_back(SLEEPER);
+                state
+            }
+            Pause::Sleep => self.sleep(state, waiter, until),
         }
     }
 
-    /// Waits for the device for all threads, and handles completions. Returns at `until`, and when another thread has
-    /// set the outcome of `waiter`.
-    pub(super) fn poll_device<'a>(
-        &'a self,
-        mut state: Locked<'a>,
-        waiter: Option<usize>,
-        until: Option<Instant>,
-    ) -> Locked<'a> {
-        // A completion that the device has reported already need not end the wait below.
-        let before = state.reaped;
-        state.reap(clock::now());
-        if state.reaped != before || !state.has_io() {
-            return state;
-        }
-        debug_assert!(!state.is_polled, "two threads poll the device");
-        // Set before the unlock: other threads then sleep, and `wake` ends the wait below instead of unparking.
-        (state.is_polled, state.poller) = (true, waiter);
-        let due = [until, state.reap_timeout()].into_iter().flatten().min();
-        let timeout = due.map(|due| due.saturating_since(clock::now()));
+    /// Waits for the device for all threads, and handles completions.
+    fn watch_device<'a>(&'a self, state: Locked<'a>, until: Option<Instant>) -> Locked<'a> {
         drop(state);
-        let ended = self.watch.wait(timeout);
+        let ended = self.watch.wait(until.map(|until| until.saturating_since(clock::now())));
         let mut state = self.lock();
-        // Cleared before `reap`: an outcome of this thread would otherwise end a wait for the device that has ended,
-        // and the next poller would return at once.
-        (state.is_polled, state.poller) = (false, None);
+        // Before `reap`: an outcome of this thread would otherwise end a wait for the device that has ended, and the
+        // next poller would return at once.
+        state.election.handle_back(WATCHER);
         if let Err(WaitError { source }) = ended {
             state.broken = Some(source.raw_os_error().unwrap_or_default());
             state.wake_all();
@@ -178,25 +172,20 @@ impl CacheShared {
         state
     }
 
-    /// Sleeps until another thread wakes the waiter, at most until `until` or until a request that is held back is due.
+    /// Sleeps until another thread wakes the waiter, at most until `until`.
     fn sleep<'a>(&'a self, mut state: Locked<'a>, waiter: usize, until: Option<Instant>) -> Locked<'a> {
-        // The poller has the time of requests that are held back as its own limit.
-        let held_until = if state.is_polled { None } else { state.reap_timeout() };
-        let wakes_at = [until, held_until].into_iter().flatten().min();
-        let sleeper = &mut state.waiters[waiter];
-        (sleeper.is_asleep, sleeper.wakes_at) = (true, wakes_at);
+        state.waiters[waiter].sleep = Sleep::Asleep;
         state.asleep += 1;
         drop(state);
         // A thread that wakes this one before it parks leaves the token of the unpark, so the park returns at once.
-        match wakes_at {
+        match until {
             Some(time) => thread::park_timeout(time.saturating_since(clock::now()).max(SLEEP_MIN)),
             None => thread::park(),
         }
         let mut state = self.lock();
-        state.awaken(waiter);
-        // This thread has taken the lock: from here on, an unlock may choose another thread to poll.
-        state.next_poller = state.next_poller.filter(|next| *next != waiter);
-        if wakes_at.is_some() {
+        let slept = std::mem::replace(&mut state.waiters[waiter].sleep, Sleep::Awake);
+        state.asleep -= u32::from(slept == Sleep::Asleep);
+        if until.is_some() {
             // Readers that only copy do not report that they have left a frame, and requests may be due.
             state.path.handle_unpinned();
             state.poll(clock::now());
@@ -211,64 +200,15 @@ impl State {
         self.add(Role::Thread(thread::current()))
     }
 
-    /// Wakes every sleeper, so that it finds the device broken.
+    /// Wakes every thread and owner, so that it finds the device broken.
     pub(super) fn wake_all(&mut self) {
-        self.asleep = 0;
-        for (_, waiter) in &mut self.waiters {
-            if std::mem::take(&mut waiter.is_asleep)
-                && let Role::Thread(thread) = &waiter.role
-            {
-                thread.unpark();
-            }
-        }
+        self.wake_waiters();
         self.owners.iter().filter_map(|(_, owner)| owner.notifier.as_ref()).for_each(Notifier::notify);
-    }
-
-    /// Wakes the waiter's thread if it sleeps or polls.
-    pub(super) fn wake(&mut self, waiter: usize) {
-        if self.awaken(waiter) {
-            if let Role::Thread(thread) = &self.waiters[waiter].role {
-                thread.unpark();
-            }
-        } else if self.poller == Some(waiter) {
-            self.end_watch();
-        }
-    }
-
-    /// Counts a waiter as awake. Returns whether it slept.
-    fn awaken(&mut self, waiter: usize) -> bool {
-        let was_asleep = std::mem::take(&mut self.waiters[waiter].is_asleep);
-        self.asleep -= u32::from(was_asleep);
-        was_asleep
     }
 
     /// Whether I/O is in flight and no thread waits for it.
     pub(super) fn needs_polling(&self) -> bool {
-        !self.is_polled && self.has_io()
-    }
-
-    /// Wakes a sleeper to poll next, or to sleep until a request that is held back is due. Does nothing if another
-    /// thread does so or was woken for that.
-    fn wake_next_poller(&mut self) {
-        if self.is_polled
-            || self.next_poller.is_some()
-            || !(self.needs_polling() || self.lacks_timed_sleeper())
-        {
-            return;
-        }
-        // One thread is enough. Until it has taken the lock, further unlocks wake no other one.
-        self.next_poller = self.waiters.iter().find(|(_, waiter)| waiter.is_asleep).map(|(number, _)| number);
-        if let Some(next) = self.next_poller {
-            self.wake(next);
-        }
-    }
-
-    /// Whether a request is held back until some time and no sleeper wakes by then.
-    fn lacks_timed_sleeper(&self) -> bool {
-        let wakes_by =
-            |waiter: &Waiter, due| waiter.is_asleep && waiter.wakes_at.is_some_and(|time| time <= due);
-        let held_until = self.reap_timeout();
-        held_until.is_some_and(|due| !self.waiters.iter().any(|(_, waiter)| wakes_by(waiter, due)))
+        !self.election.is_watched() && self.has_io()
     }
 }
 

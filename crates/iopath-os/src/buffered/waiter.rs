@@ -1,9 +1,10 @@
 //! The records of threads, requests and commands that wait. The code that waits is in `wait.rs` and `notify.rs`.
 
 use iopath_core::cache::{DirectTag, Outcome};
-use iopath_core::{Extent, Instant, Op};
+use iopath_core::{Extent, Op};
 
 use crate::device::Notifier;
+use crate::election::Sleep;
 use crate::sync::thread::Thread;
 
 /// A caller that waits for an outcome.
@@ -12,10 +13,8 @@ pub(super) struct Waiter {
     pub(super) role: Role,
     /// The outcome for a thread.
     pub(super) outcome: Option<Outcome>,
-    /// Whether it sleeps and no thread has woken it yet.
-    pub(super) is_asleep: bool,
-    /// The time at which it wakes without another thread.
-    pub(super) wakes_at: Option<Instant>,
+    /// Only a thread sleeps.
+    pub(super) sleep: Sleep,
 }
 
 /// What happens when the outcome of a waiter is known.

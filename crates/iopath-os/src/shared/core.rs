@@ -6,10 +6,11 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use iopath_core::{Bio, BioDone, Instant, IoError, QueuedDevice, SubmitError};
 
-use super::mailbox::{Mailbox, Poller};
+use super::mailbox::Mailbox;
 use super::ring::{Consumer, Producer};
 use crate::clock;
 use crate::device::RealDevice;
+use crate::election::{Election, Polled};
 use crate::memory::Segment;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -18,9 +19,6 @@ pub(super) const CLIENT_BITS: usize = 63;
 
 /// The bit of a request for service without bios: only completions and due requests are served.
 pub(super) const SERVE: u64 = 1 << CLIENT_BITS;
-
-/// Threads to wake after the release of the queue. If there are more, the rest is woken before.
-pub(super) type Wakes = ArrayVec<Arc<Mailbox>, 16>;
 
 /// The state that a thread holds exclusively.
 #[derive(Debug)]
@@ -34,10 +32,9 @@ pub(super) struct Core<D: ?Sized + RealDevice> {
     backlog: u64,
     /// The client with which the next pass begins, as a bit number.
     first: u32,
-    /// The thread that waits for the device.
-    pub(super) poller: Option<Poller>,
-    /// The client that was woken to poll next.
-    pub(super) next_poller: Option<u32>,
+    pub(super) election: Election,
+    /// Threads to wake after the release of the queue. If there are more, the rest is woken before.
+    pub(super) wakes: ArrayVec<Arc<Mailbox>, 16>,
     pub(super) now: Instant,
 }
 
@@ -82,45 +79,44 @@ impl<D: ?Sized + RealDevice> Core<D> {
             capacity,
             backlog: 0,
             first: 0,
-            poller: None,
-            next_poller: None,
+            election: Election::default(),
+            wakes: ArrayVec::new(),
             now: Instant::ZERO,
         }
     }
 
     /// Moves the bios of the clients in `pending` into the queue, and dispatches to the device while it has room.
-    pub(super) fn serve(&mut self, pending: u64, wakes: &mut Wakes) {
+    pub(super) fn serve(&mut self, pending: u64) {
         self.now = clock::now();
         // Before the bios, which their clients have checked against this capacity.
         move_end(&mut self.pump, &self.capacity);
-        self.admit(pending, wakes);
-        self.advance(wakes);
+        self.admit(pending);
+        self.advance();
     }
 
     /// Collects completions of the device once, and dispatches further requests. Completions of these requests are left
     /// to the next call, so that clients can add bios for the elevator to order in between. Does nothing while a thread
     /// waits for the device by its watch, since a completion collected here would not end that wait.
-    pub(super) fn collect(&mut self, wakes: &mut Wakes) {
-        let is_watched = matches!(self.poller, Some(Poller { is_watching: true, .. }));
-        if is_watched || self.pump.device().in_flight() == 0 {
+    pub(super) fn collect(&mut self) {
+        if self.election.is_watched() || !self.has_io() {
             return;
         }
         self.now = clock::now();
         self.pump.collect(self.now);
-        self.post(wakes);
+        self.post();
         // Now the queue has room for bios that found it full.
-        self.admit(0, wakes);
-        self.advance(wakes);
+        self.admit(0);
+        self.advance();
     }
 
     /// Dispatches to the device while it has room, and posts completed bios.
-    fn advance(&mut self, wakes: &mut Wakes) {
-        self.dispatch(wakes);
+    fn advance(&mut self) {
+        self.dispatch();
         // Some bios complete at once, such as flushes of a device without a cache. They make room for bios that found
         // the queue full, and no completion of the device announces that room.
         while self.backlog != 0 && self.pump.queue().bios_in() < self.bios_max {
-            self.admit(0, wakes);
-            self.dispatch(wakes);
+            self.admit(0);
+            self.dispatch();
         }
         // No later step of an idle queue would pass its records to the sink.
         if self.pump.queue().bios_in() == 0 {
@@ -128,15 +124,15 @@ impl<D: ?Sized + RealDevice> Core<D> {
         }
     }
 
-    fn dispatch(&mut self, wakes: &mut Wakes) {
+    fn dispatch(&mut self) {
         self.pump.dispatch(self.now);
         self.pump.commit(self.now);
-        self.post(wakes);
+        self.post();
     }
 
     /// Moves bios into the queue while it has room: from the rings of the clients in `pending`, and of clients that
     /// found it full before.
-    fn admit(&mut self, pending: u64, wakes: &mut Wakes) {
+    fn admit(&mut self, pending: u64) {
         let pending = (pending | std::mem::take(&mut self.backlog)) & !SERVE;
         if pending == 0 {
             return;
@@ -172,11 +168,11 @@ impl<D: ?Sized + RealDevice> Core<D> {
         if self.backlog != 0 {
             self.first = (self.first + 1) % 64;
         }
-        self.publish(refusals, wakes);
+        self.publish(refusals);
     }
 
     /// Posts completed bios to their clients, and wakes clients that wait for them.
-    fn post(&mut self, wakes: &mut Wakes) {
+    fn post(&mut self) {
         let mut touched = 0;
         let mut next = self.pump.poll_completion();
         while let Some(first) = next {
@@ -189,11 +185,11 @@ impl<D: ?Sized + RealDevice> Core<D> {
             }
             touched |= bit_of(number as u32);
         }
-        self.publish(touched, wakes);
+        self.publish(touched);
     }
 
     /// Publishes the completions of these clients.
-    fn publish(&mut self, touched: u64, wakes: &mut Wakes) {
+    fn publish(&mut self, touched: u64) {
         if touched == 0 {
             return;
         }
@@ -206,7 +202,7 @@ impl<D: ?Sized + RealDevice> Core<D> {
         // announcement and the look at its ring: at least one of the two sees the other.
         fence(Ordering::SeqCst);
         for number in numbers(touched, self.clients.len(), 0) {
-            self.notify(number as u32, wakes);
+            self.notify(number);
         }
     }
 }

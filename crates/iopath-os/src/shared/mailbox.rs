@@ -6,36 +6,26 @@ use std::sync::PoisonError;
 use iopath_core::Instant;
 
 use crate::clock;
+use crate::election::Sleep;
 use crate::sync::Mutex;
 use crate::sync::atomic::AtomicU32;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use crate::sync::thread::{self, Thread};
 
-/// The client runs, or polls the device.
-pub(super) const AWAKE: u32 = 0;
-/// It sleeps, or has announced that it will sleep.
-pub(super) const ASLEEP: u32 = 1;
-/// It was woken to poll the device.
-pub(super) const WOKEN_TO_POLL: u32 = 2;
+const AWAKE: u32 = Sleep::Awake as u32;
+const ASLEEP: u32 = Sleep::Asleep as u32;
+const WOKEN_TO_POLL: u32 = Sleep::WokenToPoll as u32;
 
 /// The state of a client as other threads see it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Mailbox {
-    pub(super) state: AtomicU32,
+    /// A [`Sleep`], of which `Awake` is zero.
+    state: AtomicU32,
     /// The number of completions that it waits for.
     wanted: AtomicU32,
     /// The thread of the client.
     thread: Mutex<Option<Thread>>,
-}
-
-/// The thread that waits for the device for all clients.
-#[derive(Debug)]
-pub(super) struct Poller {
-    pub(super) client: u32,
-    /// Whether it waits by the device's watch. Otherwise no request is at the device, and it sleeps until `until`.
-    pub(super) is_watching: bool,
-    pub(super) until: Option<Instant>,
 }
 
 impl Mailbox {
@@ -52,13 +42,19 @@ impl Mailbox {
         }
     }
 
-    /// Records the thread to wake.
-    pub(super) fn register(&self) {
+    /// Announces that the client will sleep: records the thread to wake, and the state.
+    pub(super) fn announce(&self) {
         let mut registered = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         let current = thread::current();
         if registered.as_ref().is_none_or(|thread| thread.id() != current.id()) {
             *registered = Some(current);
         }
+        drop(registered);
+        self.state.store(ASLEEP, SeqCst);
+    }
+
+    pub(super) fn was_woken_to_poll(&self) -> bool {
+        self.state.load(SeqCst) == WOKEN_TO_POLL
     }
 
     /// A hint: whether the client sleeps, or has announced it.
@@ -67,9 +63,9 @@ impl Mailbox {
     }
 
     /// Marks a sleeping client as woken. Returns false if it does not sleep.
-    pub(super) fn wake_to(&self, state: u32) -> bool {
+    pub(super) fn wake_to(&self, state: Sleep) -> bool {
         // Most clients are awake. The load leaves the cache line to its client; an exchange would take it away.
-        self.is_asleep() && self.state.compare_exchange(ASLEEP, state, SeqCst, Relaxed).is_ok()
+        self.is_asleep() && self.state.compare_exchange(ASLEEP, state as u32, SeqCst, Relaxed).is_ok()
     }
 
     pub(super) fn unpark(&self) {

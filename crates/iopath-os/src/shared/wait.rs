@@ -1,5 +1,5 @@
-//! Waiting on a shared queue. Decides which thread holds the queue, which thread polls the device for all, and which
-//! threads sleep. `core.rs` serves the queue.
+//! Waiting on a shared queue. Decides which thread holds the queue and which threads sleep. `core.rs` serves the queue,
+//! `election.rs` decides which thread polls the device for all.
 //!
 //! ```text
 //!   set a bit of `pending` ─▶ hold the queue? ─ no, another thread does ─▶ sleep: the holder serves this client
@@ -17,31 +17,32 @@
 //!
 //! # No lost wake-up
 //!
+//! `election.rs` proves it for threads whose actions all are under one lock. Here a thread that does not hold the queue
+//! sleeps and returns as well:
+//!
 //! - **A request for service is served.** A thread sets its bit in `pending` and then tries to hold the queue. If that
 //!   fails, another thread holds the queue, and that thread reads `pending` again after the release
-//!   ([`QueueShared::serve`]).
+//!   ([`QueueShared::serve`]). So a poller or a woken client that requests service is followed by a release.
 //! - **A completion wakes its client.** A client announces that it sleeps, and then checks its ring. The holder
 //!   publishes a completion in the ring, and then checks whether the client sleeps. At least one of the two sees the
 //!   action of the other.
-//! - **While I/O is in flight, a thread polls the device or has been woken to poll it.** Every release of the queue
-//!   checks that ([`Held`]). A client announces that it sleeps before it requests service, so the holder that serves
-//!   the request sees the announcement. A client that was woken to poll requests service again, even if its own
-//!   completions are available.
-//! - **While requests are held back until some time, at least one thread wakes by that time.** This thread is the
-//!   poller: it polls the device with that time limit, or sleeps if no request is at the device. A holder that makes
-//!   the time earlier, or submits the first request to the device, wakes the poller.
+//! - **A sleeper is visible to the holder that must know it.** A client announces that it sleeps before it requests
+//!   service, so the holder that serves the request sees the announcement. A client that was woken to poll requests
+//!   service again, even if its own completions are available.
 
 use std::io;
-use std::sync::TryLockError;
+use std::sync::{Arc, TryLockError};
 
+use arrayvec::ArrayVec;
 use iopath_core::{Duration, Instant};
 
 use super::QueueShared;
-use super::core::{Core, SERVE, Wakes, bit_of};
-use super::mailbox::{ASLEEP, AWAKE, Mailbox, Poller, WOKEN_TO_POLL};
+use super::core::{Client, Core, SERVE, bit_of};
+use super::mailbox::Mailbox;
 use super::regular::Pace;
 use crate::clock;
 use crate::device::{RealDevice, WaitError};
+use crate::election::{Election, Pause, Polled, SLEEPER, Sleep, WATCHER};
 use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering::{Relaxed, SeqCst};
 use crate::sync::atomic::fence;
@@ -61,16 +62,13 @@ pub(super) struct Held<'a, D: ?Sized + RealDevice> {
     shared: &'a QueueShared<D>,
     /// Present until the release.
     core: Option<MutexGuard<'a, Core<D>>>,
-    wakes: Wakes,
     was_panicking: bool,
 }
 
 /// The next action of a thread that has served the queue.
 enum Next {
     Return(Result<(), WaitError>),
-    Poll(Option<Instant>),
-    SleepUntil(Instant),
-    Sleep,
+    Pause(Pause),
 }
 
 impl<D: ?Sized + RealDevice> QueueShared<D> {
@@ -97,7 +95,7 @@ impl<D: ?Sized + RealDevice> QueueShared<D> {
     pub(super) fn reap(&self) {
         if let Some(mut held) = self.try_hold() {
             held.serve();
-            held.collect();
+            held.core().collect();
         }
         self.serve();
     }
@@ -136,7 +134,7 @@ impl<D: ?Sized + RealDevice> QueueShared<D> {
                 let began = held.core().now;
                 // With completions at hand, the caller returns and can add bios before the device is drained.
                 if !is_ready() {
-                    held.collect();
+                    held.core().collect();
                 }
                 let next = held.next(number, mailbox, &mut error, &is_ready);
                 if let Next::Return(Ok(())) = next {
@@ -150,13 +148,12 @@ impl<D: ?Sized + RealDevice> QueueShared<D> {
                         self.serve();
                         return result;
                     }
-                    Next::Poll(until) => error = self.poll(until, &mut has_waited).err(),
-                    Next::SleepUntil(until) => {
+                    Next::Pause(Pause::Watch(until)) => error = self.poll(until, &mut has_waited).err(),
+                    Next::Pause(Pause::SleepUntil(until)) => {
                         self.sleep(mailbox, Some(until));
-                        // This thread was the poller, although no request was at the device.
-                        self.is_poller_back.store(true, SeqCst);
+                        self.pollers_back.fetch_or(SLEEPER, SeqCst);
                     }
-                    Next::Sleep => {
+                    Next::Pause(Pause::Sleep) => {
                         if !self.sleep(mailbox, None) && is_ready() {
                             self.serve();
                             return Ok(());
@@ -178,8 +175,7 @@ impl<D: ?Sized + RealDevice> QueueShared<D> {
                 if self.spin(&mut spins, &is_ready) {
                     continue;
                 }
-                mailbox.register();
-                mailbox.state.store(ASLEEP, SeqCst);
+                mailbox.announce();
                 is_announced = true;
                 continue;
             }
@@ -266,7 +262,7 @@ impl<D: ?Sized + RealDevice> QueueShared<D> {
         } else {
             Ok(())
         };
-        self.is_poller_back.store(true, SeqCst);
+        self.pollers_back.fetch_or(WATCHER, SeqCst);
         waited
     }
 
@@ -310,7 +306,7 @@ impl<D: ?Sized + RealDevice> QueueShared<D> {
 
     fn held<'a>(&'a self, core: MutexGuard<'a, Core<D>>) -> Held<'a, D> {
         self.is_held.store(true, Relaxed);
-        Held { shared: self, core: Some(core), wakes: Wakes::new(), was_panicking: thread::panicking() }
+        Held { shared: self, core: Some(core), was_panicking: thread::panicking() }
     }
 
     /// A hint: whether an attempt to hold the queue may succeed.
@@ -326,21 +322,12 @@ impl<D: ?Sized + RealDevice> Held<'_, D> {
 
     /// Serves every pending client, and all I/O requests that are due.
     fn serve(&mut self) {
-        let core = self.core.as_mut().expect("the queue is held until this is dropped");
-        // First `pending`, since the poller sets `is_poller_back` before it requests service.
+        // First `pending`, since a poller sets `pollers_back` before it requests service.
         let pending = self.shared.pending.swap(0, SeqCst);
-        if self.shared.is_poller_back.swap(false, SeqCst) {
-            core.poller = None;
-        }
-        core.serve(pending, &mut self.wakes);
-        core.correct_poller(&mut self.wakes);
-    }
-
-    /// Collects completions of the device.
-    fn collect(&mut self) {
-        let core = self.core.as_mut().expect("the queue is held until this is dropped");
-        core.collect(&mut self.wakes);
-        core.correct_poller(&mut self.wakes);
+        let back = self.shared.pollers_back.swap(0, SeqCst);
+        let core = self.core();
+        core.election.handle_back(back);
+        core.serve(pending);
     }
 
     /// Decides the next action of the client that has served the queue, and prepares it.
@@ -358,22 +345,13 @@ impl<D: ?Sized + RealDevice> Held<'_, D> {
             return Next::Return(Err(error));
         }
         let core = self.core();
-        if core.poller.is_some() {
-            mailbox.register();
-            mailbox.state.store(ASLEEP, SeqCst);
-            return Next::Sleep;
+        let pause = core.elect(number as usize, None);
+        let has_poller = core.election.is_polled();
+        assert!(has_poller, "{} holds all requests back and names no time", core.pump.queue().elevator());
+        if !matches!(pause, Pause::Watch(_)) {
+            mailbox.announce();
         }
-        let is_watching = core.pump.device().in_flight() > 0;
-        let until = core.due();
-        core.poller = Some(Poller { client: number, is_watching, until });
-        if is_watching {
-            return Next::Poll(until);
-        }
-        let elevator = core.pump.queue().elevator();
-        let until = until.unwrap_or_else(|| panic!("{elevator} holds all requests back and names no time"));
-        mailbox.register();
-        mailbox.state.store(ASLEEP, SeqCst);
-        Next::SleepUntil(until)
+        Next::Pause(pause)
     }
 }
 
@@ -387,97 +365,66 @@ impl<D: ?Sized + RealDevice> Drop for Held<'_, D> {
             // its sleep.
             self.shared.has_panicked.store(true, SeqCst);
             fence(SeqCst);
-            core.wake_all();
+            core.wake_waiters();
         } else {
-            core.wake_next_poller(&mut self.wakes);
+            core.ensure_polled();
         }
         // Threads are woken after the release, because they would find the queue held.
+        let wakes = if core.wakes.is_empty() { ArrayVec::new() } else { std::mem::take(&mut core.wakes) };
         self.shared.is_held.store(false, Relaxed);
         drop(core);
-        for mailbox in self.wakes.drain(..) {
+        for mailbox in wakes {
             mailbox.unpark();
         }
     }
 }
 
 impl<D: ?Sized + RealDevice> Core<D> {
-    /// The time at which queue or device must be served without a completion.
-    fn due(&self) -> Option<Instant> {
-        self.pump.poll_timeout()
-    }
-
     /// Wakes a client that has as many completions as it waits for.
-    pub(super) fn notify(&mut self, number: u32, wakes: &mut Wakes) {
-        let Some(Some(client)) = self.clients.get(number as usize) else { return };
+    pub(super) fn notify(&mut self, number: usize) {
+        let Some(Some(client)) = self.clients.get(number) else { return };
         let mailbox = &client.mailbox;
-        let is_polling =
-            matches!(&self.poller, Some(poller) if poller.is_watching && poller.client == number);
         // First the state, which the client changes only when it sleeps. It moves the index of its ring in each call,
         // so that a load takes the cache line from its processor.
-        if !(is_polling || mailbox.is_asleep()) || client.completions.len() < mailbox.wanted() {
-            return;
-        }
-        if mailbox.wake_to(AWAKE) {
-            push(wakes, mailbox);
-        } else if is_polling {
-            self.pump.device_mut().end_watch();
-        }
-    }
-
-    /// Ends the wait of the poller if its device or time limit has changed.
-    fn correct_poller(&mut self, wakes: &mut Wakes) {
-        let Some(Poller { client, is_watching, until }) = self.poller else { return };
-        let due = self.due();
-        let is_late = due.is_some_and(|due| until.is_none_or(|until| due < until));
-        if is_watching && is_late {
-            self.pump.device_mut().end_watch();
-        } else if !is_watching
-            && (is_late || self.pump.device().in_flight() > 0)
-            && let Some(Some(sleeper)) = self.clients.get(client as usize)
-            && sleeper.mailbox.wake_to(AWAKE)
+        if (mailbox.is_asleep() || self.election.is_watched_by(number))
+            && client.completions.len() >= mailbox.wanted()
         {
-            push(wakes, &sleeper.mailbox);
-        }
-    }
-
-    /// Wakes a client to poll the device. Does nothing if a thread polls it or was woken to poll, or no I/O is in
-    /// flight.
-    fn wake_next_poller(&mut self, wakes: &mut Wakes) {
-        if self.poller.is_some() || (self.pump.device().in_flight() == 0 && self.due().is_none()) {
-            return;
-        }
-        let was_woken_to_poll =
-            |client: &super::core::Client| client.mailbox.state.load(SeqCst) == WOKEN_TO_POLL;
-        let chosen = self.next_poller.and_then(|number| self.clients.get(number as usize)?.as_ref());
-        if chosen.is_some_and(was_woken_to_poll) {
-            return;
-        }
-        let sleeper = self
-            .clients
-            .iter()
-            .position(|client| client.as_ref().is_some_and(|client| client.mailbox.wake_to(WOKEN_TO_POLL)));
-        self.next_poller = sleeper.map(|number| number as u32);
-        if let Some(Some(client)) = sleeper.map(|number| &self.clients[number]) {
-            push(wakes, &client.mailbox);
-        }
-    }
-
-    /// Wakes every client, after a panic.
-    fn wake_all(&mut self) {
-        for client in self.clients.iter().flatten() {
-            if client.mailbox.wake_to(AWAKE) {
-                client.mailbox.unpark();
-            }
-        }
-        if matches!(self.poller, Some(Poller { is_watching: true, .. })) {
-            self.pump.device_mut().end_watch();
+            self.wake(number);
         }
     }
 }
 
-/// Schedules the wake-up of a client after the release; wakes it now if there are many.
-fn push(wakes: &mut Wakes, mailbox: &std::sync::Arc<Mailbox>) {
-    if let Err(full) = wakes.try_push(std::sync::Arc::clone(mailbox)) {
-        full.element().unpark();
+impl<D: ?Sized + RealDevice> Polled for Core<D> {
+    fn election(&mut self) -> &mut Election {
+        &mut self.election
+    }
+
+    fn has_io(&self) -> bool {
+        self.pump.device().in_flight() > 0
+    }
+
+    fn due(&self) -> Option<Instant> {
+        self.pump.poll_timeout()
+    }
+
+    fn end_watch(&mut self) {
+        self.pump.device_mut().end_watch();
+    }
+
+    fn numbers_end(&self) -> usize {
+        self.clients.len()
+    }
+
+    fn was_woken_to_poll(&self, number: usize) -> bool {
+        matches!(self.clients.get(number), Some(Some(client)) if client.mailbox.was_woken_to_poll())
+    }
+
+    fn wake_to(&mut self, number: usize, state: Sleep) -> bool {
+        let Some(Some(Client { mailbox, .. })) = self.clients.get(number) else { return false };
+        let is_woken = mailbox.wake_to(state);
+        if is_woken && let Err(full) = self.wakes.try_push(Arc::clone(mailbox)) {
+            full.element().unpark();
+        }
+        is_woken
     }
 }

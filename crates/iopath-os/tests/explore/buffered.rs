@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use iopath_core::cache::CacheConfig;
+use iopath_core::elevator::ElevatorSpec;
 use iopath_core::readahead::ReadaheadConfig;
 use iopath_core::{Op, QueueConfig};
 use iopath_os::sync::{Condvar, Exploration, Mutex, elapsed, is_timed, pick, thread};
 use iopath_os::{Buffered, BufferedConfig, BufferedError, NoMemory, RealDevice, Runner};
 
 use crate::device::{Delayed, Failures, disk_of, limits_of};
+use crate::hold::{HELD_FOR, HOLD};
 
 const PAGE: u64 = 4096;
 
@@ -96,6 +98,43 @@ fn readers_end() {
                 let page = pick(6);
                 assert_eq!(read(&buffered, page), page as u8);
             }
+        });
+    });
+}
+
+/// A cache whose queue holds each request back.
+pub(crate) fn held_back(device: Delayed) -> Arc<Buffered> {
+    let queue = QueueConfig { elevator: ElevatorSpec::new(HOLD), ..QueueConfig::default() };
+    buffered_with(8, 8, Box::new(device), None, &queue)
+}
+
+#[test]
+fn reads_that_an_elevator_holds_back_go_in_time() {
+    const READS: u64 = 2;
+    let exploration = Exploration::new("reads_that_an_elevator_holds_back_go_in_time");
+    exploration.within(HELD_FOR * READS as u32).run(|| {
+        let buffered = held_back(Delayed::new(&disk_of(8 * PAGE), &Failures::default()));
+        on_threads(3, move |number| {
+            for round in 0..READS {
+                // Two threads read the same pages.
+                let page = number / 2 * READS + round;
+                assert_eq!(read(&buffered, page), page as u8);
+            }
+        });
+    });
+}
+
+/// The first read is at the device when the second is held back, and its thread waits without a time limit.
+#[test]
+fn a_read_that_is_held_back_beside_a_poller_goes_in_time() {
+    const LATER: Duration = Duration::from_millis(2);
+    const TAKES: Duration = Duration::from_millis(4);
+    let exploration = Exploration::new("a_read_that_is_held_back_beside_a_poller_goes_in_time");
+    exploration.within(LATER + HELD_FOR + TAKES).run(|| {
+        let buffered = held_back(Delayed::slow(&disk_of(8 * PAGE), TAKES));
+        on_threads(2, move |page| {
+            thread::sleep(LATER * page as u32);
+            assert_eq!(read(&buffered, page), page as u8);
         });
     });
 }

@@ -20,7 +20,7 @@ pub(crate) struct Delayed {
     limits: Limits,
     staged: Vec<Request>,
     in_flight: u32,
-    disk: Option<JoinHandle<()>>,
+    disks: Vec<JoinHandle<()>>,
 }
 
 /// The requests of a disk that fail.
@@ -45,6 +45,7 @@ struct Queue {
 #[derive(Debug, Default)]
 struct Over {
     completions: VecDeque<Completion>,
+    is_watch_ended: bool,
     notifier: Option<Notifier>,
 }
 
@@ -99,10 +100,20 @@ pub(crate) fn segment(memory: &mut [u8]) -> Segment {
 impl Delayed {
     /// A device on `disk`, with a thread.
     pub(crate) fn new(disk: &MemoryDisk, failures: &Failures) -> Self {
-        Self::with_limits(disk, failures, limits_of(disk))
+        Self::with_threads(disk, failures, limits_of(disk), (1, Duration::ZERO))
     }
 
-    fn with_limits(disk: &MemoryDisk, failures: &Failures, limits: Limits) -> Self {
+    /// A device that executes two requests at a time, and each takes that time.
+    pub(crate) fn slow(disk: &MemoryDisk, takes: Duration) -> Self {
+        Self::with_threads(disk, &Failures::default(), disk.limits(), (2, takes))
+    }
+
+    fn with_threads(
+        disk: &MemoryDisk,
+        failures: &Failures,
+        limits: Limits,
+        (threads, takes): (u32, Duration),
+    ) -> Self {
         let shared = Arc::new(Shared {
             queue: Mutex::default(),
             is_there: Condvar::new(),
@@ -110,16 +121,19 @@ impl Delayed {
             is_over: Condvar::new(),
             failures: failures.clone(),
         });
-        let (of_disk, disk) = (Arc::clone(&shared), disk.clone());
-        let thread = thread::Builder::new().name("disk".to_owned());
-        let disk = thread.spawn(move || of_disk.execute_requests(&disk)).unwrap();
-        Self { shared, limits, staged: Vec::new(), in_flight: 0, disk: Some(disk) }
+        let start = |_| {
+            let (shared, disk) = (Arc::clone(&shared), disk.clone());
+            let thread = thread::Builder::new().name("disk".to_owned());
+            thread.spawn(move || shared.execute_requests(&disk, takes)).unwrap()
+        };
+        let disks = (0..threads).map(start).collect();
+        Self { shared, limits, staged: Vec::new(), in_flight: 0, disks }
     }
 }
 
 impl Shared {
     /// The loop of the disk's thread.
-    fn execute_requests(&self, disk: &MemoryDisk) {
+    fn execute_requests(&self, disk: &MemoryDisk, takes: Duration) {
         let mut device = disk.open();
         loop {
             let mut queue = self.queue.lock().unwrap();
@@ -132,6 +146,9 @@ impl Shared {
             let any = pick(queue.requests.len() as u64) as usize;
             let Request { tag, op, extent, segments } = queue.requests.swap_remove(any);
             drop(queue);
+            if !takes.is_zero() {
+                thread::sleep(takes);
+            }
             let result = if self.failures.fails(op) {
                 Err(IoError::Media)
             } else {
@@ -150,11 +167,12 @@ impl Shared {
 
     fn wait_for(&self, count: usize, timeout: Option<Duration>) {
         let over = self.over.lock().unwrap();
-        let too_few = |over: &mut Over| over.completions.len() < count;
-        match timeout {
-            Some(timeout) => drop(self.is_over.wait_timeout_while(over, timeout, too_few).unwrap()),
-            None => drop(self.is_over.wait_while(over, too_few).unwrap()),
-        }
+        let too_few = |over: &mut Over| over.completions.len() < count && !over.is_watch_ended;
+        let mut over = match timeout {
+            Some(timeout) => self.is_over.wait_timeout_while(over, timeout, too_few).unwrap().0,
+            None => self.is_over.wait_while(over, too_few).unwrap(),
+        };
+        over.is_watch_ended = false;
     }
 }
 
@@ -199,8 +217,8 @@ impl BlockDevice for Delayed {
     }
 }
 
-// SAFETY: a request is reported after the disk in memory has executed it. Dropping the device joins the thread, which
-// first executes all submitted requests.
+// SAFETY: a request is reported after the disk in memory has executed it. Dropping the device joins the threads, which
+// first execute all submitted requests.
 unsafe impl RealDevice for Delayed {
     fn commit_and_wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError> {
         self.commit(now());
@@ -210,6 +228,11 @@ unsafe impl RealDevice for Delayed {
 
     fn watch(&self) -> Arc<dyn Watch> {
         Arc::clone(&self.shared) as Arc<dyn Watch>
+    }
+
+    fn end_watch(&mut self) {
+        self.shared.over.lock().unwrap().is_watch_ended = true;
+        self.shared.is_over.notify_all();
     }
 
     fn in_flight(&self) -> u32 {
@@ -230,6 +253,8 @@ impl Drop for Delayed {
     fn drop(&mut self) {
         self.shared.queue.lock().unwrap().is_closing = true;
         self.shared.is_there.notify_all();
-        let _ = self.disk.take().unwrap().join();
+        for disk in self.disks.drain(..) {
+            let _ = disk.join();
+        }
     }
 }

@@ -5,6 +5,9 @@
 
 mod buffered;
 mod device;
+#[path = "../../src/election.rs"]
+mod election;
+mod elections;
 #[path = "../support/hold.rs"]
 mod hold;
 mod requests;

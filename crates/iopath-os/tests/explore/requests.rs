@@ -9,8 +9,9 @@ use iopath_core::Op;
 use iopath_os::sync::{Exploration, pick, thread};
 use iopath_os::{BufferPool, Buffered, CacheQueue, CacheRequest, Notifier};
 
-use crate::buffered::{buffered, on_threads, read};
+use crate::buffered::{buffered, held_back, on_threads, read};
 use crate::device::{Delayed, Failures, disk_of, limits_of};
+use crate::hold::HELD_FOR;
 
 const PAGE: u64 = 4096;
 
@@ -120,6 +121,30 @@ fn an_event_loop_beside_readers_is_woken() {
             }
             drop(queue);
         });
+    });
+}
+
+/// The thread in the background polls for the first read when the second is held back. No thread sleeps.
+#[test]
+fn a_read_of_an_event_loop_that_is_held_back_goes_in_time() {
+    const LATER: Duration = Duration::from_millis(2);
+    const TAKES: Duration = Duration::from_millis(4);
+    let exploration = Exploration::new("a_read_of_an_event_loop_that_is_held_back_goes_in_time");
+    exploration.within(LATER + HELD_FOR + TAKES).run(|| {
+        let buffered = held_back(Delayed::slow(&disk_of(8 * PAGE), TAKES));
+        let (pool, mut queue) = queue_of(&buffered, 2);
+        let notifier = Notifier::new().unwrap();
+        notifier.arm();
+        queue.set_notifier(&notifier).unwrap();
+        for page in 0..2 {
+            thread::sleep(LATER * page as u32);
+            queue.queue(read_of(&pool, page)).unwrap();
+            queue.submit();
+        }
+        while !take_completed(&mut queue) {
+            let _ = notifier.wait(queue.next_timeout()).unwrap();
+            queue.poll();
+        }
     });
 }
 

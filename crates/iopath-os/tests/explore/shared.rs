@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use iopath_core::elevator::{ELEVATORS, ElevatorSpec};
 use iopath_core::{Extent, Op, Priority, QueueConfig, Stream};
-use iopath_os::sync::{Exploration, pick, thread};
+use iopath_os::sync::{Exploration, elapsed, is_timed, pick, thread};
 use iopath_os::{BufferPool, Job, QueueClient, RealDevice, SharedQueue};
 
 use crate::buffered::on_threads;
@@ -144,6 +144,27 @@ fn a_client_that_leaves_passes_the_polling_on() {
                 take(&mut client);
             }
             // Dropped with I/O in flight or in the plug.
+        });
+    });
+}
+
+/// A client that was woken to poll may find its own completions instead, and stay away from the queue.
+#[test]
+fn a_client_that_stays_away_delays_no_other() {
+    // Longer than the rests of a wait.
+    const AWAY: Duration = Duration::from_millis(10);
+    Exploration::new("a_client_that_stays_away_delays_no_other").run(|| {
+        let queue = queue(any_elevator());
+        on_threads(4, move |_| {
+            let mut client = queue.client(2, 2);
+            for _ in 0..3 {
+                let began = elapsed();
+                read(&mut client, pick(PAGES));
+                assert!(!is_timed() || elapsed() < began + AWAY, "no thread polled while another was away");
+                if pick(2) == 0 {
+                    thread::sleep(AWAY);
+                }
+            }
         });
     });
 }

@@ -10,6 +10,7 @@ use super::CacheQueue;
 use crate::buffered::state::State;
 use crate::clock;
 use crate::device::WaitError;
+use crate::election::Polled;
 use crate::io_buf::IoBuf;
 
 /// The interval at which an event loop polls while a request waits for a frame. A reader that only copies a page does
