@@ -11,7 +11,6 @@ mod facts;
 mod general;
 mod input;
 mod log_page;
-mod log_series;
 mod number;
 mod page;
 mod parts;

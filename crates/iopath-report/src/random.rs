@@ -5,6 +5,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{RngCore, SeedableRng};
 
 /// A generator for one purpose of one run. The same seed with other `parts` gives an unrelated sequence.
+#[inline]
 pub fn generator(seed: u64, parts: [u64; 2]) -> Xoshiro256PlusPlus {
     let mut first = Xoshiro256PlusPlus::seed_from_u64(seed ^ parts[0].wrapping_mul(0x9E37_79B9_7F4A_7C15));
     Xoshiro256PlusPlus::seed_from_u64(first.next_u64() ^ parts[1])
@@ -14,6 +15,7 @@ pub fn generator(seed: u64, parts: [u64; 2]) -> Xoshiro256PlusPlus {
 const FURTHER: u64 = 0xF7A12;
 
 /// The seed for one of several targets, from 0: each has random numbers of its own.
+#[inline]
 pub fn of_target(seed: u64, target: usize) -> u64 {
     match target as u64 {
         0 => seed,
@@ -22,6 +24,7 @@ pub fn of_target(seed: u64, target: usize) -> u64 {
 }
 
 /// Fills a buffer with incompressible bytes.
+#[inline]
 pub fn fill(seed: u64, bytes: &mut [u8]) {
     generator(seed, [u64::MAX, 0]).fill_bytes(bytes);
 }

@@ -11,6 +11,7 @@
 
 mod bios;
 mod blocks;
+pub mod course;
 mod event;
 mod formats;
 mod input;

@@ -1,6 +1,7 @@
 //! Reads the files of a page: results of any command, and request logs. Recognises the kind by the content, not by the
 //! name. Does not interpret them.
 
+use iopath_trace::course::LogFacts;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -12,7 +13,6 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::facts::Experiments;
-use super::log_series::LogFacts;
 use crate::bounded;
 use crate::compare::Comparison;
 use crate::fit::FitReport;

@@ -2,11 +2,11 @@
 //! `iopath log` prints the same totals as text.
 
 use iopath_log::Report;
+use iopath_trace::course::{Course, LogFacts, Span, class_start};
 use maud::{Markup, html};
 
 use super::chart::{Axis, Chart, Kind, Point, Series};
 use super::facts::Tone;
-use super::log_series::{Course, LogFacts, Span, class_start};
 use super::number::{Quantity, Scale};
 use super::parts::{Bar, Statement, bars, facts, figure};
 use crate::format::{Document, Medium, page};

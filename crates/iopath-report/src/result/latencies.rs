@@ -41,32 +41,38 @@ impl Latencies {
     }
 
     /// Whether no latency was counted.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.chunks.is_empty()
     }
 
     /// The number of latencies.
+    #[inline]
     pub fn count(&self) -> u64 {
         self.counted().fold(0, |sum, (_, count)| sum.saturating_add(count))
     }
 
     /// The lowest value of the class of the shortest latency. 0 if there is none.
+    #[inline]
     pub fn min_ns(&self) -> u64 {
         self.counted().next().map_or(0, |(class, _)| lowest_of(class))
     }
 
     /// The highest value of the class of the longest latency. 0 if there is none.
+    #[inline]
     pub fn max_ns(&self) -> u64 {
         self.counted().last().map_or(0, |(class, _)| highest_of(class))
     }
 
     /// The mean of the middles of the classes. 0 if there is no latency.
+    #[inline]
     pub fn mean_ns(&self) -> f64 {
         let all = self.count() as f64;
         self.counted().fold(0.0, |sum, (class, count)| sum + middle_of(class) as f64 * count as f64 / all)
     }
 
     /// The standard deviation of the middles of the classes. 0 if there is no latency.
+    #[inline]
     pub fn stddev_ns(&self) -> f64 {
         if self.is_empty() {
             return 0.0;
@@ -80,6 +86,7 @@ impl Latencies {
     }
 
     /// The highest value of the class in which this share of all latencies, 0 to 1, is reached. 0 if there is none.
+    #[inline]
     pub fn quantile_ns(&self, share: f64) -> u64 {
         let rank = ((share.min(1.0) * self.count() as f64).ceil() as u64).max(1);
         let mut passed = 0_u64;
@@ -91,6 +98,7 @@ impl Latencies {
     }
 
     /// The number of latencies in the classes up to the one of this value.
+    #[inline]
     pub fn count_to(&self, latency_ns: u64) -> u64 {
         let last = class_of(latency_ns) as u64;
         let counted = self.counted().take_while(|(class, _)| *class <= last);
@@ -98,6 +106,7 @@ impl Latencies {
     }
 
     /// Counts all latencies of `other`.
+    #[inline]
     pub fn add(&mut self, other: &Self) {
         for (number, chunk) in other.chunks.iter().enumerate() {
             let Some(chunk) = chunk else { continue };
@@ -149,6 +158,7 @@ impl Latencies {
     }
 
     /// The classes that are not empty, in rising order, with their counts.
+    #[inline]
     fn counted(&self) -> impl Iterator<Item = (u64, u64)> {
         let chunks = self.chunks.iter().enumerate();
         chunks.flat_map(|(number, chunk)| {
@@ -234,6 +244,7 @@ fn fio_bin(latency_ns: u64) -> u64 {
 pub const FIO_BINS: usize = 29 * 64;
 
 /// The number of the class of fio of a latency; the last one for all above it.
+#[inline]
 pub fn fio_bin_number(latency_ns: u64) -> usize {
     const CLASSES: u64 = 64;
     match latency_ns.checked_ilog2() {
@@ -246,17 +257,20 @@ pub fn fio_bin_number(latency_ns: u64) -> usize {
 }
 
 /// The lowest latency of a class.
+#[inline]
 fn lowest_of(class: u64) -> u64 {
     let octave = (class / CLASSES_PER_OCTAVE).saturating_sub(1);
     (class - octave * CLASSES_PER_OCTAVE) << octave
 }
 
 /// The highest latency of a class.
+#[inline]
 fn highest_of(class: u64) -> u64 {
     lowest_of(class + 1) - 1
 }
 
 /// The middle of a class.
+#[inline]
 fn middle_of(class: u64) -> u64 {
     lowest_of(class) + (lowest_of(class + 1) - lowest_of(class)) / 2
 }

@@ -27,35 +27,41 @@ const SECTOR_BYTES: u64 = 512;
 
 /// A log: its totals, and its course.
 #[derive(Debug)]
-pub(super) struct LogFacts {
-    pub(super) summary: Report,
-    pub(super) course: Course,
+pub struct LogFacts {
+    /// The totals.
+    pub summary: Report,
+    /// The values over time.
+    pub course: Course,
 }
 
 /// Values over time.
 #[derive(Debug)]
-pub(super) struct Course {
+pub struct Course {
     /// The length of each span, in nanoseconds.
-    pub(super) span_ns: u64,
-    pub(super) spans: Vec<Span>,
+    pub span_ns: u64,
+    /// The spans, from the begin of the log to its last request.
+    pub spans: Vec<Span>,
     /// The begin of each repetition, in nanoseconds from the begin of the log.
-    pub(super) repeats: Vec<(u32, u64)>,
+    pub repeats: Vec<(u32, u64)>,
 }
 
 /// The requests of one span.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Span {
+pub struct Span {
     /// Dispatched requests and their bytes: reads, and all others.
-    pub(super) requests: [u64; 2],
-    pub(super) bytes: [u64; 2],
+    pub requests: [u64; 2],
+    /// See `requests`.
+    pub bytes: [u64; 2],
     /// Requests with a predecessor on the same queue, those that do not begin where it ends, and the sum of distances.
-    pub(super) followers: u64,
-    pub(super) seeks: u64,
-    pub(super) distance_bytes: u64,
+    pub followers: u64,
+    /// See `followers`.
+    pub seeks: u64,
+    /// See `followers`.
+    pub distance_bytes: u64,
     /// Completed requests by the class of their latency.
-    pub(super) latencies: Vec<u32>,
+    pub latencies: Vec<u32>,
     /// Offsets of some requests, by time: time, byte offset, whether it is a write.
-    pub(super) samples: Vec<(u64, u64, bool)>,
+    pub samples: Vec<(u64, u64, bool)>,
 }
 
 impl Span {
@@ -103,7 +109,7 @@ impl Span {
 }
 
 /// The class of a latency: two for each power of two.
-pub(super) fn class_of(ns: u64) -> usize {
+fn class_of(ns: u64) -> usize {
     let ns = ns.max(1);
     let octave = ns.ilog2();
     let is_upper = octave > 0 && ns >> (octave - 1) & 1 == 1;
@@ -111,16 +117,19 @@ pub(super) fn class_of(ns: u64) -> usize {
 }
 
 /// The lower end of a class, in nanoseconds.
-pub(super) fn class_start(class: usize) -> f64 {
+pub fn class_start(class: usize) -> f64 {
     let octave = 2_f64.powf((class / 2) as f64);
     if class % 2 == 1 { octave * 1.5 } else { octave }
 }
 
 impl LogFacts {
     /// Reads the log twice: for the totals, and for the course.
-    pub(super) fn read(file: &Path) -> Result<Self, LogError> {
-        let summary = iopath_trace::open(file)?.summarise(&Filter::default())?;
-        let log = iopath_trace::open(file)?;
+    ///
+    /// # Errors
+    /// As [`open`](crate::open).
+    pub fn read(file: &Path) -> Result<Self, LogError> {
+        let summary = crate::open(file)?.summarise(&Filter::default())?;
+        let log = crate::open(file)?;
         let mut reading = Reading::new(log.info().start_ns);
         log.for_each_block(|block| reading.add(block))?;
         let repeats = summary.repeats.iter().map(|repeat| (repeat.repeat, repeat.first_ns)).collect();
