@@ -6,21 +6,25 @@ mod buffered;
 mod direct;
 mod io;
 mod notify;
+mod opened;
 mod options;
 mod request;
+mod threading;
 
 use crate::error::{Error, ErrorKind, OpenError, Result};
-use crate::source::threading::{AnyThread, OneThread, Threading, sealed};
+use crate::source::threading::{AnyThread, OneThread};
 use crate::volume::Volume;
-use io::Opened;
+use io::BatchIo;
 use iopath_core::{LogSink, QueueStats};
 use iopath_os::{BorrowedBytes, BufferPool, IoBuf, Notifier, PoolBuf};
+use opened::Opened;
 use std::collections::VecDeque;
 use std::fmt;
 
-pub(crate) use io::BatchIo;
 pub use options::BatchOptions;
 pub use request::Request;
+use threading::Objects;
+pub use threading::Threading;
 
 /// Keeps many I/Os in flight without a thread for each. On a buffered volume they go through the page cache; on any
 /// other volume they are direct I/O. On a volume with a page cache, [`BatchOptions::buffered`] selects one of the two.
@@ -92,7 +96,7 @@ pub use request::Request;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Batch<T: Threading = AnyThread, B: IoBuf = PoolBuf> {
-    io: Box<<T as sealed::Open>::Io<B>>,
+    io: Box<<T as Objects>::Io<B>>,
     volume: Volume,
     /// The pool of its own or of the options.
     pool: Option<BufferPool>,
@@ -224,7 +228,7 @@ impl<T: Threading, B: IoBuf> Batch<T, B> {
         volume: &Volume,
         options: &BatchOptions,
         pool: Option<BufferPool>,
-        boxed: impl FnOnce(Opened<T, B>) -> Box<<T as sealed::Open>::Io<B>>,
+        boxed: impl FnOnce(Opened<T, B>) -> Box<<T as Objects>::Io<B>>,
     ) -> Result<Self, OpenError> {
         let io = boxed(Opened::new(volume, options, pool.as_ref())?);
         Ok(Self { io, volume: volume.clone(), pool, notifier: None, cancelled: VecDeque::new() })

@@ -101,7 +101,7 @@ pub mod remote {
     };
 }
 
-pub use batch::{Batch, BatchOptions, Completion, LocalBatch, Refused, Request};
+pub use batch::{Batch, BatchOptions, Completion, LocalBatch, Refused, Request, Threading};
 pub use context::{Context, ContextStats};
 pub use error::{Error, ErrorKind, OpenError, Result};
 pub use facts::Facts;
@@ -130,5 +130,5 @@ pub use latency_counts::{LATENCY_CLASSES, LatencyCounts, LatencyTotals};
 pub use options::{IoMode, Options, Readahead, Unaligned};
 pub use request_log::RequestLog;
 pub use source::stripe::Member;
-pub use source::threading::{AnyThread, OneThread, Threading};
+pub use source::threading::{AnyThread, OneThread};
 pub use volume::{Cursor, Direct, NotClosed, PageGuard, RangeLock, RangeSupport, Volume};

@@ -2,9 +2,10 @@
 //! (`JobBuf`). A write of a part of a block is executed at once by `volume/bounced.rs`.
 
 use super::direct::{DirectBatch, address_of};
-use super::{BatchIo, BatchOptions, Completion, Refused, Request};
+use super::io::BatchIo;
+use super::threading::Threading;
+use super::{BatchOptions, Completion, Refused, Request};
 use crate::error::{Cause, Error, ErrorKind, OpenError, Result};
-use crate::source::threading::Threading;
 use crate::volume::Volume;
 use iopath_core::{LogSink, Op, QueueStats};
 use iopath_os::{AlignedBuf, BufferPool, IoBuf, JobBuf, NoMemory, Notifier, init_of, usable_bytes};

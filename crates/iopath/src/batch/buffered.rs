@@ -1,7 +1,8 @@
 //! A batch through the page cache: checks requests and translates completions and errors. The requests in flight:
 //! `iopath_os::CacheQueue`.
 
-use super::{BatchIo, BatchOptions, Completion, Refused, Request};
+use super::io::BatchIo;
+use super::{BatchOptions, Completion, Refused, Request};
 use crate::error::{Cause, Error, ErrorKind, OpenError, Result};
 use crate::volume::Volume;
 use iopath_core::{IoError, LogSink, Op, QueueStats};

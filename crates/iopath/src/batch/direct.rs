@@ -3,10 +3,12 @@
 
 mod coherent;
 
-use super::{BatchIo, BatchOptions, Completion, Refused, Request};
+use super::io::BatchIo;
+use super::threading::Threading;
+use super::{BatchOptions, Completion, Refused, Request};
 use crate::error::{Cause, Error, ErrorKind, OpenError, Result};
 use crate::queues::{Queue, SharedDevice};
-use crate::source::threading::{Threading, sealed};
+use crate::source::threading::sealed;
 use crate::volume::{End, Volume};
 use coherent::CoherentIos;
 use iopath_core::{Extent, IoError, LogSink, Op, Priority, QueueStats, Stream, SubmitError};

@@ -1,8 +1,9 @@
 //! Notifies an event loop of completions through a file descriptor. Does not wait for it.
 
-use super::{Batch, BatchIo, Completion};
+use super::io::BatchIo;
+use super::threading::Threading;
+use super::{Batch, Completion};
 use crate::error::{Cause, Error, ErrorKind, Result};
-use crate::source::threading::Threading;
 use iopath_os::{IoBuf, Notifier};
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,15 +1,11 @@
-//! The threads that may use a batch: any thread, one at a time, or only the thread that created it. A type parameter,
-//! so that a batch that may move is `Send`.
+//! The threads that may use a batch, and with it the devices of its queue: any thread, one at a time, or only the
+//! thread that created it.
 
 use super::{Backing, On, Source};
-use crate::batch::BatchIo;
 use crate::error::OpenError;
 use crate::queues::{Devices, Opened, Queue, Shape};
 use iopath_os::{BufferPool, EngineConfig, Faulty, IoBuf, Mapped, RealDevice, Timed};
 use std::fmt;
-
-/// The threads that may use a batch. Sealed: [`AnyThread`] and [`OneThread`].
-pub trait Threading: sealed::Open {}
 
 /// A batch that may move between threads: it is `Send`.
 #[derive(Debug)]
@@ -20,19 +16,12 @@ pub struct AnyThread(());
 #[derive(Debug)]
 pub struct OneThread(());
 
-impl Threading for AnyThread {}
-impl Threading for OneThread {}
-
 pub(crate) mod sealed {
-    use super::{
-        AnyThread, BatchIo, BufferPool, Devices, IoBuf, OneThread, OpenError, Opened, RealDevice, fmt,
-    };
+    use super::{AnyThread, BufferPool, Devices, OneThread, OpenError, Opened, RealDevice, fmt};
 
     /// Opens the devices of a batch.
     pub trait Open: fmt::Debug + Sized {
         type Device: ?Sized + RealDevice;
-
-        type Io<B: IoBuf>: ?Sized + BatchIo<B>;
 
         #[expect(private_interfaces, reason = "for this crate alone")]
         fn open(
@@ -43,8 +32,6 @@ pub(crate) mod sealed {
 
     impl Open for AnyThread {
         type Device = dyn RealDevice + Send;
-
-        type Io<B: IoBuf> = dyn BatchIo<B> + Send;
 
         #[expect(private_interfaces, reason = "for this crate alone")]
         fn open(
@@ -58,8 +45,6 @@ pub(crate) mod sealed {
     impl Open for OneThread {
         type Device = dyn RealDevice;
 
-        type Io<B: IoBuf> = dyn BatchIo<B>;
-
         #[expect(private_interfaces, reason = "for this crate alone")]
         fn open(
             devices: &dyn Devices,
@@ -72,7 +57,7 @@ pub(crate) mod sealed {
 
 impl Source {
     /// The queue of one batch, with up to `jobs_max` I/Os in flight, for the threads of `K`.
-    pub(crate) fn batch_queue<K: Threading, B: IoBuf>(
+    pub(crate) fn batch_queue<K: sealed::Open, B: IoBuf>(
         &self,
         jobs_max: u32,
         plug: u32,

@@ -7,9 +7,10 @@
 //!                               └─ forced ─▶ flush of the device ─▲
 //! ```
 
-use super::{BatchIo, Completion, DirectBatch, completion};
+use super::{Completion, DirectBatch, completion};
+use crate::batch::io::BatchIo;
+use crate::batch::threading::Threading;
 use crate::error::{Error, Result};
-use crate::source::threading::Threading;
 use crate::volume::Volume;
 use iopath_core::cache::{DirectTag, Forced};
 use iopath_core::{Extent, IoError, Op};
