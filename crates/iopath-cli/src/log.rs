@@ -3,12 +3,12 @@
 use crate::args::{LogArgs, LogFile, SummaryArgs};
 use crate::output::Output;
 use crate::stderr::note;
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use clap::error::ErrorKind;
 use iopath_log::{Damage, Filter, LogError};
 use iopath_report::format::log;
 use iopath_trace::AnyLog;
-use std::io::{self, BufWriter, Write};
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -35,10 +35,8 @@ fn summary(args: &SummaryArgs) -> anyhow::Result<()> {
 
 fn dump(file: &LogFile) -> anyhow::Result<()> {
     let filter = filter(file)?;
-    let mut out = BufWriter::new(io::stdout().lock());
-    let dumped = open(file).and_then(|log| log.dump(&filter, &mut out));
+    let dumped = open(file).and_then(|log| iopath_trace::dump(log, &filter, &mut io::stdout().lock()));
     let dumped = dumped.map_err(|error| with_name(&file.file, error))?;
-    out.flush().context("cannot write the dump")?;
     if let Some(contents) = dumped.contents.filter(|_| dumped.lines == 0) {
         note(log::contents(&contents));
     }

@@ -29,10 +29,10 @@ pub use formats::{CSV, FORMATS, Format, TraceClock};
 pub use ios::{Io, Ios, Level};
 pub use write::{Converted, OUTPUTS, Output, convert};
 
-use std::io::Read;
+use std::io::{BufWriter, Read, Write};
 use std::path::Path;
 
-use iopath_log::{LogError, LogInfo, LogReader, Position, other_encoding, starts_log};
+use iopath_log::{Dumped, Filter, LogError, LogInfo, LogReader, Position, other_encoding, starts_log};
 
 use formats::blktrace::parts_of_name;
 use formats::{BLKTRACE, detect};
@@ -48,6 +48,14 @@ pub type AnyLog = LogReader<Box<dyn Read + Send>>;
 /// If the file cannot be opened or read, or has no known format.
 pub fn open(path: &Path) -> Result<AnyLog, LogError> {
     open_input(Input::open(path)?)
+}
+
+/// Writes a line for each step that passes the filter: [`LogReader::dump`] for callers that are not optimised.
+///
+/// # Errors
+/// As [`LogReader::dump`].
+pub fn dump(log: AnyLog, filter: &Filter, out: &mut dyn Write) -> Result<Dumped, LogError> {
+    log.dump(filter, &mut BufWriter::new(out))
 }
 
 /// Reads a request log or a trace from `content`. Messages name it `path`.
