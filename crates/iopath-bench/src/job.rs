@@ -382,15 +382,13 @@ impl Job {
         if waits_for_completions && !self.is_idle() {
             return None;
         }
-        if self.plan.is_complete()
-            && let Some(pace) = &self.pace
-        {
-            return pace.rests_until();
-        }
         // A job that is ahead of the others waits for them, even if its own pace permits a transfer.
         let waits_ns = self.control.as_ref().and_then(|control| control.poll_timeout());
         let has_free = !self.free.is_empty() && self.is_below_depth();
-        let next_ns = waits_ns.or_else(|| self.pace.as_ref()?.next(has_free))?;
+        let next_ns = match &self.pace {
+            Some(pace) if self.plan.is_complete() => pace.rests_until()?,
+            pace => waits_ns.or_else(|| pace.as_ref()?.next(has_free))?,
+        };
         Some(next_ns.min(self.deadline.ns))
     }
 

@@ -254,6 +254,10 @@ fn a_job_that_rests_as_a_whole_starts_its_transfers_waits_for_them_and_rests() {
         let waiting = u64::from(depth) * 100;
         assert_eq!(result.latency_ns.max_ns(), waiting, "depth {depth}");
     }
+    // The deadline comes 100 ns after the last transfer, in its rest.
+    let end = End::TimeOrBytes(Duration::from_nanos(1000 * 100 + 249 * 400 + 100), 1000 * BLOCK);
+    let (result, _) = simulate(&Workload { end, ..think.clone() }, 1000, 4, |_| 100);
+    assert_eq!((result.ios, result.ended_ns - result.started_ns), (1000, 1000 * 100 + 249 * 400 + 100));
     let rated = Workload { rate: per_second(10_000_000), ..think.clone() };
     let (result, _) = simulate(&rated, 1000, 4, |_| 100);
     assert_eq!(result.ended_ns - result.started_ns, 1000 * 100 + 250 * 400, "the rests decide");
