@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use iopath_core::Op;
 use iopath_core::log::{Event, Step, Subject};
+use iopath_core::{Op, SECTOR_BYTES};
 use iopath_log::{Block, Filter, LogError, Report};
 
 /// The number of spans of time; the log uses more than half of them.
@@ -22,8 +22,6 @@ const SAMPLES: usize = 8;
 
 /// Requests in flight that are followed; further ones have no latency.
 const FOLLOWED_MAX: usize = 1 << 20;
-
-const SECTOR_BYTES: u64 = 512;
 
 /// A log: its totals, and its course.
 #[derive(Debug)]
