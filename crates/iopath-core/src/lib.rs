@@ -33,6 +33,7 @@ mod file;
 mod memory;
 mod sector;
 mod time;
+pub mod volume;
 
 pub use block::bio::{Bio, BioDone, Op, Priority, Stream};
 pub use block::device::{BlockDevice, Busy, Completion, Io, OwnedIo, Segments};

@@ -7,7 +7,7 @@ pub(crate) mod threading;
 
 use crate::context::{EngineKey, KnownEngine, Writer};
 use crate::error::OpenError;
-use crate::options::{IoMode, Options};
+use crate::options::Options;
 use crate::queues::{Devices, OpenDevice, Opened, Queue, Shape, SharedDevice, Tuning};
 use iopath_core::elevator::ElevatorSpec;
 use iopath_core::{Limits, QueueConfig, SECTOR_BYTES, StripeConfig};
@@ -362,11 +362,6 @@ impl Source {
     /// export sends only the bytes inside of the export.)
     pub(crate) const fn writes_last_block(&self) -> bool {
         matches!(self.backing, Backing::Mapped(_) | Backing::Remote(_))
-    }
-
-    /// Whether a read may end at the end of the volume instead of the end of its range.
-    pub(crate) fn cuts_off_at_end(&self) -> bool {
-        self.options.mode != IoMode::Raw
     }
 
     /// The reason of the last failure of a server.

@@ -12,21 +12,24 @@ mod holes;
 mod open;
 mod range;
 mod resize;
+mod route;
 mod vectored;
 
 use crate::bounce::Bounce;
 use crate::context::{KnownEngine, Writer};
 use crate::error::{Cause, Error, ErrorKind, OpenError, Result};
 use crate::facts::Facts;
-use crate::options::{IoMode, Options, Unaligned};
+use crate::options::{Options, Unaligned};
 use crate::queues::{Opened, Tuning};
 use crate::shards::Shards;
 use crate::source::cache::{self, LazyCache, OpenedCache};
 use crate::source::{Backing, Source};
-use iopath_core::{IoError, Op, SECTOR_BYTES};
+use iopath_core::volume::{CacheUse, VolumeShape};
+use iopath_core::{IoError, Op};
 use iopath_os::sync::{Mutex, MutexGuard};
 use iopath_os::target::{FileLock, Target};
 use iopath_os::{Buffered, MemoryDisk, Remote};
+use route::Routed;
 use std::fmt;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -48,13 +51,6 @@ const SIZE_BYTES_MAX: u64 = i64::MAX.cast_unsigned();
 pub(crate) struct End {
     resizes: u64,
     size_bytes: u64,
-}
-
-/// The path of a read or write.
-enum Route<'a> {
-    Direct,
-    Cached(&'a Buffered),
-    Bounced(&'a Bounce),
 }
 
 /// A file, block device, remote export, stripe, mapped file or disk in memory, open for direct, raw or buffered I/O.
@@ -101,6 +97,7 @@ pub struct NotClosed {
 struct VolumeShared {
     source: Source,
     facts: Facts,
+    shape: VolumeShape,
     shards: Shards,
     /// `None` without a page cache.
     cache: Option<LazyCache>,
@@ -224,6 +221,7 @@ impl Volume {
             Unaligned::Bounce => Some(Bounce::new(cache::tail(&source, &facts.target)?)),
             Unaligned::Refuse | Unaligned::Buffered => None,
         };
+        let shape = route::shape_of(&source, &facts);
         let shards = Shards::new(first);
         let size_bytes = AtomicU64::new(facts.size_bytes);
         let resizes = AtomicU64::new(0);
@@ -232,6 +230,7 @@ impl Volume {
         let shared = VolumeShared {
             source,
             facts,
+            shape,
             shards,
             cache,
             bounce,
@@ -264,9 +263,9 @@ impl Volume {
     /// volume, or if the device fails.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let read = match self.route(offset, buffer)? {
-            Route::Direct => self.read_direct(buffer, offset),
-            Route::Cached(cache) => self.read_cached(cache, buffer, offset),
-            Route::Bounced(bounce) => self.read_bounced(bounce, buffer, offset),
+            Routed::Direct => self.read_direct(buffer, offset),
+            Routed::Cached(cache) => self.read_cached(cache, buffer, offset),
+            Routed::Bounced(bounce) => self.read_bounced(bounce, buffer, offset),
         };
         debug_assert!(read.as_ref().is_ok_and(|bytes| *bytes <= buffer.len()) || read.is_err());
         read
@@ -379,8 +378,8 @@ impl Volume {
     }
 
     /// Prepares the queue and engine of the calling thread, which its first direct I/O would open otherwise. On a
-    /// volume in [`IoMode::Buffered`], whose threads share those of the page cache, opens the page cache if it is not
-    /// open yet ([`Options::context`]).
+    /// volume in [`IoMode::Buffered`](crate::IoMode), whose threads share those of the page cache, opens the page cache
+    /// if it is not open yet ([`Options::context`]).
     ///
     /// # Errors
     /// [`ErrorKind::Thread`] if no engine can be started.
@@ -415,25 +414,11 @@ impl Volume {
     /// Writes a range inside the volume.
     pub(crate) fn write_within(&self, buffer: &[u8], offset: u64, fua: bool) -> Result<()> {
         match (self.route(offset, buffer)?, &self.shared.bounce) {
-            (Route::Direct, None) => self.write_direct(buffer, offset, fua),
-            (Route::Direct, Some(bounce)) => self.write_aligned(bounce, buffer, offset, fua),
-            (Route::Cached(cache), _) => self.write_cached(cache, buffer, offset, fua),
-            (Route::Bounced(bounce), _) => self.write_bounced(bounce, buffer, offset, fua),
+            (Routed::Direct, None) => self.write_direct(buffer, offset, fua),
+            (Routed::Direct, Some(bounce)) => self.write_aligned(bounce, buffer, offset, fua),
+            (Routed::Cached(cache), _) => self.write_cached(cache, buffer, offset, fua),
+            (Routed::Bounced(bounce), _) => self.write_bounced(bounce, buffer, offset, fua),
         }
-    }
-
-    /// The path of a read or write of `memory` at `offset`.
-    fn route(&self, offset: u64, memory: &[u8]) -> Result<Route<'_>> {
-        let cache = self.cache_for_io()?;
-        let VolumeShared { source, facts, bounce, .. } = &*self.shared;
-        let fits = |number: u64, align_bytes: u32| number.is_multiple_of(u64::from(align_bytes));
-        let fits_all = fits(offset | memory.len() as u64, facts.block_bytes)
-            && fits(memory.as_ptr().addr() as u64, facts.memory_align_bytes);
-        Ok(match (cache, bounce) {
-            (Some(cache), _) if source.options.mode == IoMode::Buffered || !fits_all => Route::Cached(cache),
-            (_, Some(bounce)) if !fits_all => Route::Bounced(bounce),
-            _ => Route::Direct,
-        })
     }
 
     /// Runs `act` while no blocking I/O on the device is in flight.
@@ -445,8 +430,14 @@ impl Volume {
         self.shared.bounce.as_ref()
     }
 
+    /// The properties that decide paths and checks.
+    #[inline]
+    pub(crate) fn shape(&self) -> &VolumeShape {
+        &self.shared.shape
+    }
+
     fn set_size(&self, size_bytes: u64) {
-        let sectors = size_bytes.next_multiple_of(u64::from(self.facts().block_bytes)) / SECTOR_BYTES;
+        let sectors = self.shape().sectors(size_bytes);
         self.tuning().shared_queue().move_end(sectors, || {
             self.shared.size_bytes.store(size_bytes, Ordering::Release);
             self.shared.resizes.fetch_add(1, Ordering::Release);
@@ -480,7 +471,7 @@ impl Volume {
 
     /// The end of the volume for engines, in sectors: rounded up to whole blocks.
     pub(crate) fn sectors(&self) -> u64 {
-        self.size_bytes().next_multiple_of(u64::from(self.facts().block_bytes)) / SECTOR_BYTES
+        self.shape().sectors(self.size_bytes())
     }
 
     fn backing(&self) -> &Backing {
@@ -493,7 +484,7 @@ impl Volume {
 
     /// Whether a read may end at the end of the volume instead of the end of its range.
     pub(crate) fn cuts_off_at_end(&self) -> bool {
-        self.shared.source.cuts_off_at_end()
+        self.shape().cuts_off_at_end
     }
 
     /// Whether there is a page cache, open or not.
@@ -537,11 +528,11 @@ impl Volume {
 
     /// Whether reads and writes go through the page cache.
     pub fn is_buffered(&self) -> bool {
-        self.shared.source.options.mode == IoMode::Buffered
+        self.shape().cache == CacheUse::All
     }
 
     fn is_writable(&self) -> bool {
-        self.shared.source.options.write
+        self.shape().is_writable
     }
 
     pub(crate) fn tuning(&self) -> &Tuning {

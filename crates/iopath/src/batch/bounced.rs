@@ -7,6 +7,7 @@ use super::threading::Threading;
 use super::{BatchOptions, Completion, Refused, Request};
 use crate::error::{Cause, Error, ErrorKind, OpenError, Result};
 use crate::volume::Volume;
+use iopath_core::volume::BatchRoute;
 use iopath_core::{LogSink, Op, QueueStats};
 use iopath_os::{AlignedBuf, BufferPool, IoBuf, JobBuf, NoMemory, Notifier, init_of, usable_bytes};
 use slab::Slab;
@@ -43,7 +44,8 @@ impl<T: Threading, B: IoBuf> BatchIo<B> for BouncedBatch<T, B> {
         if let Err(error) = self.check(&mut request) {
             return Err(Refused { error, buffer: request.buffer });
         }
-        if request.op == Op::Write && !self.is_whole_blocks(&request) {
+        let route = self.route(&mut request);
+        if request.op == Op::Write && route == BatchRoute::Now {
             return self.write_now(request);
         }
         let Request { op, buffer, offset, bytes, token, stream, priority, is_durable } = request;
@@ -52,10 +54,8 @@ impl<T: Threading, B: IoBuf> BatchIo<B> for BouncedBatch<T, B> {
             return Ok(());
         }
         let (buffer, offset, bytes) = match buffer {
-            Some(buffer) if op == Op::Read && self.reaches_past_the_end(offset, bytes) => {
-                return self.read_now(buffer, offset, bytes, token);
-            }
-            Some(buffer) => match self.job_buffer(op, buffer, offset, bytes) {
+            Some(buffer) if route == BatchRoute::Now => return self.read_now(buffer, offset, bytes, token),
+            Some(buffer) => match self.job_buffer(op, buffer, offset, bytes, route) {
                 Ok(job) => (Some(job.0), job.1, job.2),
                 Err((buffer, source)) => {
                     let error = self.volume.error(ErrorKind::NoMemory).of_range(op, offset, bytes);
@@ -187,39 +187,34 @@ impl<T: Threading, B: IoBuf> BouncedBatch<T, B> {
                 .error(ErrorKind::BufferTooSmall { buffer_bytes })
                 .of_range(op, offset, bytes));
         }
-        if op == Op::Write {
-            self.volume.check_writable(op, offset, bytes)?;
-        }
-        if op == Op::Write || !self.volume.cuts_off_at_end() {
-            self.volume.check_within(op, offset, bytes)?;
-        }
-        Ok(())
+        let is_write = op == Op::Write;
+        self.volume
+            .checked(op, offset, bytes, |shape, size| shape.check_bounced(is_write, offset, bytes, size))
     }
 
-    fn is_whole_blocks(&self, request: &Request<B>) -> bool {
-        (request.offset | request.bytes).is_multiple_of(u64::from(self.volume.facts().block_bytes))
+    /// The execution of a request. One without memory needs no copy.
+    fn route(&self, request: &mut Request<B>) -> BatchRoute {
+        let Request { op, offset, bytes, ref mut buffer, .. } = *request;
+        let Some(buffer) = buffer.as_mut().filter(|_| op.has_memory()) else { return BatchRoute::Own };
+        // The memory of a pool is aligned.
+        let address = if buffer.registered().is_some() { 0 } else { address_of(buffer, op) };
+        self.volume.shape().batch_route(op == Op::Write, offset, bytes, address, self.volume.size_bytes())
     }
 
     /// The buffer, offset and length of a request for the inner batch: the caller's own if they are aligned.
     fn job_buffer(
         &mut self,
         op: Op,
-        mut buffer: B,
+        buffer: B,
         offset: u64,
         bytes: u64,
+        route: BatchRoute,
     ) -> Result<(JobBuf<B>, u64, u64), (B, NoMemory)> {
-        let facts = self.volume.facts();
-        let (block, align) = (u64::from(facts.block_bytes), facts.memory_align_bytes as usize);
-        let is_aligned = (offset | bytes).is_multiple_of(block)
-            && (buffer.registered().is_some() || address_of(&mut buffer, op).is_multiple_of(align));
-        if is_aligned {
+        let BatchRoute::Copy { start, skip, blocks_bytes } = route else {
             return Ok((JobBuf::Own(buffer), offset, bytes));
-        }
-        let start = offset / block * block;
-        let skip = (offset - start) as usize;
+        };
         // A length that no memory could hold is refused by the allocation.
-        let blocks = (skip as u64).saturating_add(bytes).checked_next_multiple_of(block).unwrap_or(u64::MAX);
-        let copy = match self.copy(usize::try_from(blocks).unwrap_or(usize::MAX)) {
+        let copy = match self.copy(usize::try_from(blocks_bytes).unwrap_or(usize::MAX)) {
             Ok(copy) => copy,
             Err(error) => return Err((buffer, error)),
         };
@@ -228,7 +223,7 @@ impl<T: Threading, B: IoBuf> BouncedBatch<T, B> {
             Op::Read => JobBuf::bounced_read(buffer, copy, skip, bytes as usize),
             _ => JobBuf::bounced_write(buffer, copy, bytes as usize),
         };
-        Ok((job, start, blocks))
+        Ok((job, start, blocks_bytes))
     }
 
     /// An aligned buffer of at least this length.
@@ -257,13 +252,6 @@ impl<T: Threading, B: IoBuf> BouncedBatch<T, B> {
         let result = written.map(|()| bytes as usize);
         self.completed.push_back(Completion { token, buffer: Some(buffer), result });
         Ok(())
-    }
-
-    /// Whether the last block of a read ends after the end of a raw volume, which the queue refuses.
-    fn reaches_past_the_end(&self, offset: u64, bytes: u64) -> bool {
-        let block = u64::from(self.volume.facts().block_bytes);
-        let end = offset.saturating_add(bytes).checked_next_multiple_of(block);
-        !self.volume.cuts_off_at_end() && end.is_none_or(|end| end > self.volume.size_bytes())
     }
 
     /// Executes a read of the last block, after all requests of the batch.

@@ -181,11 +181,8 @@ impl<T: Threading, B: IoBuf> DirectBatch<T, B> {
     /// Checks a request. Returns the blocks that it reads or changes.
     fn extent(&self, request: &mut Request<B>) -> Result<Extent> {
         let Request { op, offset, bytes, ref mut buffer, .. } = *request;
-        let extent = match op {
-            Op::Read => self.volume.readable(offset, bytes).map(|(extent, _)| extent),
-            Op::Flush => self.volume.check_writable(Op::Flush, 0, 0).map(|()| Extent::EMPTY),
-            Op::Write | Op::Discard | Op::WriteZeroes => self.volume.writable(op, offset, bytes),
-        }?;
+        let (extent, _) =
+            self.volume.checked(op, offset, bytes, |shape, size| shape.extent(op, offset, bytes, size))?;
         match buffer {
             // The memory of a pool is aligned.
             Some(buffer) if bytes > 0 && buffer.registered().is_none() => {

@@ -40,7 +40,7 @@ impl<T: Threading, B: IoBuf> Opened<T, B> {
         }
         Ok(if options.buffered.unwrap_or_else(|| volume.is_buffered()) {
             Self::Buffered(BufferedBatch::new(volume.clone(), options)?)
-        } else if volume.bounces() {
+        } else if volume.shape().batch_bounces() {
             Self::Bounced(BouncedBatch::new(volume.clone(), options, pool)?)
         } else {
             Self::Direct(DirectBatch::new(volume.clone(), options, pool)?)

@@ -1,21 +1,12 @@
-//! Writes that extend the volume.
-//!
-//! A resize of a file under a page cache is slow. It writes back the last page, and waits for direct I/O, because the
-//! kernel zeroes the rest of the last block in its own page cache. Therefore an append to a buffered file does not
-//! resize the file each time. The file is extended in steps that end at a multiple of `Options::extend_step`, which is
-//! the end of a block. Between steps, only the size in the page cache changes. A flush or close truncates the file to
-//! the size of the volume.
-//!
-//! ```text
-//!   file    ├──────────────────────────────────────────┤ a multiple of the step, until a flush
-//!   volume  ├───────────────────────────┤ its size, as reads see it
-//! ```
+//! Writes that extend the volume: executes the steps of `iopath_core::volume`, which decides whether the file grows in
+//! steps of [`Options::extend_step`](crate::Options::extend_step), and what a flush or close truncates.
 
 use super::{Volume, VolumeShared};
 use crate::error::Result;
 use crate::options::IoMode;
 use crate::source::Backing;
-use iopath_core::{Extent, Op, SECTOR_BYTES};
+use iopath_core::volume::{Ends, ExtendStep, Extension, Trim};
+use iopath_core::{Extent, Op};
 use iopath_os::file_size_limit;
 use std::sync::atomic::Ordering;
 
@@ -39,7 +30,10 @@ impl Volume {
             return self.write_within(buffer, offset, fua);
         }
         let bytes = buffer.len() as u64;
-        self.check_alignment(buffer, offset)?;
+        let address = buffer.as_ptr().addr();
+        self.checked(Op::Write, offset, bytes, |shape, size| {
+            shape.check_extending(offset, bytes, address, size)
+        })?;
         {
             let _alone = self.lock_end();
             self.extend_locked(offset + bytes)?;
@@ -51,80 +45,83 @@ impl Volume {
 
     /// Extends the volume to `size_bytes`, if it is shorter.
     fn extend_locked(&self, size_bytes: u64) -> Result<()> {
-        if size_bytes <= self.size_bytes() {
-            return Ok(());
-        }
-        let (Some(cache), true) = (self.cache_for_io()?, self.is_regular_file()) else {
-            if self.has_grown(size_bytes) {
-                self.move_end(size_bytes);
-                return Ok(());
+        let cache = self.cache_for_io()?;
+        let step_bytes = match (cache, self.backing()) {
+            (Some(_), Backing::File(_)) if self.is_regular_file() => {
+                Some(self.source().options.extend_step_bytes)
             }
-            return self.resize_locked(size_bytes);
+            _ => None,
         };
-        if size_bytes > self.shared.file_bytes()
-            && !self.has_grown(size_bytes)
-            && !self.extend_file(size_bytes)?
-        {
-            return self.resize_locked(size_bytes);
+        let mut extension = Extension::new(self.ends(), size_bytes, step_bytes);
+        loop {
+            match extension.poll() {
+                ExtendStep::Length => {
+                    extension.handle_length(self.shared.length(), file_size_limit());
+                }
+                ExtendStep::SetLength { bytes, last } => {
+                    extension.handle_set_length(self.set_file_length(bytes, last)?);
+                }
+                ExtendStep::MoveEnd => {
+                    match cache.filter(|_| self.is_regular_file()) {
+                        Some(cache) => {
+                            cache.extend(size_bytes);
+                            self.set_size(size_bytes);
+                        }
+                        None => self.move_end(size_bytes),
+                    }
+                    extension.handle_done();
+                }
+                ExtendStep::Resize => {
+                    self.resize_locked(size_bytes)?;
+                    extension.handle_done();
+                }
+                ExtendStep::Done => return Ok(()),
+            }
         }
-        cache.extend(size_bytes);
-        self.set_size(size_bytes);
-        Ok(())
-    }
-
-    /// Whether another handle or process has extended the file to `size_bytes` or more: its length is not changed then.
-    /// False past the limit of the process: the system refuses each write there, even if the file has that length.
-    fn has_grown(&self, size_bytes: u64) -> bool {
-        size_bytes <= file_size_limit() && self.shared.length().is_some_and(|length| length >= size_bytes)
     }
 
     /// Moves the end of the volume to `size_bytes`, in a file without a page cache that has that length already.
     fn move_end(&self, size_bytes: u64) {
-        let _locked = self.bounce().map(|bounce| self.lock_blocks(bounce, self.size_bytes(), u64::MAX));
+        let _locked = self.lock_moved_bytes(size_bytes);
         self.alone(|| self.set_size(size_bytes));
     }
 
-    /// Extends the file beyond `size_bytes` to the next step. Returns `false` if the filesystem or the limit of the
-    /// process refuses that length.
-    fn extend_file(&self, size_bytes: u64) -> Result<bool> {
-        let step_bytes = self.source().options.extend_step_bytes;
-        let (Backing::File(file), Some(file_bytes)) =
-            (self.backing(), size_bytes.checked_next_multiple_of(step_bytes))
-        else {
-            return Ok(false);
+    /// Extends the file beyond the end of the volume. Returns `false` if the filesystem refuses that length.
+    fn set_file_length(&self, bytes: u64, last: Option<Extent>) -> Result<bool> {
+        let Backing::File(file) = self.backing() else { return Ok(false) };
+        let set = || file.set_len(bytes).is_ok();
+        let is_set = match last {
+            None => set(),
+            Some(last) => {
+                let _guard = self.begin_direct(Op::WriteZeroes, last)?;
+                self.alone(set)
+            }
         };
-        if file_bytes > file_size_limit() {
-            return Ok(false);
+        if is_set {
+            self.set_file_bytes(bytes);
         }
-        let old_bytes = self.shared.file_bytes().max(self.size_bytes());
-        let is_extended = if old_bytes.is_multiple_of(step_bytes) {
-            file.set_len(file_bytes).is_ok()
-        } else {
-            // The kernel zeroes the rest of the last page of the file. No I/O on that page may be in flight.
-            let last = Extent::from_bytes(old_bytes / SECTOR_BYTES * SECTOR_BYTES, SECTOR_BYTES);
-            let _guard = self.begin_direct(Op::WriteZeroes, last.unwrap_or_default())?;
-            self.alone(|| file.set_len(file_bytes)).is_ok()
-        };
-        if is_extended {
-            self.set_file_bytes(file_bytes);
-        }
-        Ok(is_extended)
+        Ok(is_set)
     }
 
     /// Truncates the file to the size of the volume, if appends have extended it further.
     pub(super) fn trim_file(&self) -> Result<()> {
-        if self.shared.file_bytes() <= self.size_bytes() {
+        if !self.ends().needs_trim() {
             return Ok(());
         }
         let _alone = self.lock_end();
-        if self.shared.file_bytes() <= self.size_bytes() {
-            return Ok(());
+        let ends = self.ends();
+        match ends.trim(self.shared.length()) {
+            Trim::Nothing => Ok(()),
+            Trim::Forget => {
+                self.set_file_bytes(ends.size_bytes);
+                Ok(())
+            }
+            Trim::Truncate => self.resize_locked(ends.size_bytes),
         }
-        if !self.shared.is_file_ours() {
-            self.set_file_bytes(self.size_bytes());
-            return Ok(());
-        }
-        self.resize_locked(self.size_bytes())
+    }
+
+    fn ends(&self) -> Ends {
+        self.shared.ends()
     }
 
     pub(super) fn set_file_bytes(&self, bytes: u64) {
@@ -133,8 +130,11 @@ impl Volume {
 }
 
 impl VolumeShared {
-    fn file_bytes(&self) -> u64 {
-        self.file_bytes.load(Ordering::Acquire)
+    fn ends(&self) -> Ends {
+        Ends {
+            size_bytes: self.size_bytes.load(Ordering::Acquire),
+            file_bytes: self.file_bytes.load(Ordering::Acquire),
+        }
     }
 
     /// The length of the file, if it is one and its length is known.
@@ -143,34 +143,23 @@ impl VolumeShared {
         file.metadata().ok().map(|metadata| metadata.len())
     }
 
-    /// The length of a regular file, if another handle or process has made it longer than this volume has. `None` past
-    /// the limit of the process, where the system refuses each write.
+    /// The length of a regular file, if another handle or process has made it longer than this volume has.
     pub(super) fn grown_length(&self) -> Option<u64> {
-        let known_bytes = self.size_bytes.load(Ordering::Acquire).max(self.file_bytes());
-        self.length().filter(|&length| length > known_bytes && length <= file_size_limit())
-    }
-
-    /// Whether the file is as long as this volume has made it. Otherwise another handle or process has changed its
-    /// length, and this volume must not truncate it.
-    fn is_file_ours(&self) -> bool {
-        self.length() == Some(self.file_bytes())
+        self.ends().grown_length(self.length(), file_size_limit)
     }
 }
 
 impl Drop for VolumeShared {
     /// Writes back dirty pages, then truncates the file as [`Volume::flush`] does.
     fn drop(&mut self) {
-        let size_bytes = *self.size_bytes.get_mut();
-        if self.file_bytes() <= size_bytes {
+        let ends = self.ends();
+        if !ends.needs_trim() {
             return;
         }
         drop(self.cache.take());
-        if !self.is_file_ours() {
-            return;
-        }
-        if let Backing::File(file) = &self.source.backing {
+        if let (Trim::Truncate, Backing::File(file)) = (ends.trim(self.length()), &self.source.backing) {
             // A failure is harmless: the rest of the file is zeroes.
-            let _ = file.set_len(size_bytes);
+            let _ = file.set_len(ends.size_bytes);
         }
     }
 }

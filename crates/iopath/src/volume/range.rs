@@ -150,7 +150,7 @@ impl Volume {
     }
 
     fn clear(&self, op: Op, offset: u64, bytes: u64) -> Result<()> {
-        if !self.has_cache() && self.bounce().is_none() {
+        if !self.shape().accepts_any_range() {
             let extent = self.writable(op, offset, bytes)?;
             return if extent.is_empty() { Ok(()) } else { self.command(op, extent) };
         }

@@ -1,6 +1,7 @@
 //! Moves the end of a volume.
 
 use super::Volume;
+use crate::bounce::Locked;
 use crate::error::{Cause, ErrorKind, Result};
 use crate::source::Backing;
 use iopath_core::Op;
@@ -56,7 +57,7 @@ impl Volume {
 
     /// Moves the end, which is locked, to that of a file with this length, unless I/O is in flight there.
     fn try_move_end_locked(&self, file_bytes: u64) -> Result<()> {
-        let range = self.lock_range_of(self.size_bytes(), u64::MAX);
+        let range = self.shape().moved_range(self.size_bytes(), file_bytes);
         let locked = self.bounce().map(|bounce| bounce.try_lock_range(range));
         if matches!(locked, Some(None)) {
             return Ok(());
@@ -75,12 +76,16 @@ impl Volume {
 
     /// Moves the end while it is locked. `set_length` gives the source that length, unless it has it.
     fn move_end_locked(&self, size_bytes: u64, set_length: impl FnOnce() -> Result<()>) -> Result<()> {
-        let kept = size_bytes.min(self.size_bytes());
-        let _locked = self.bounce().map(|bounce| self.lock_blocks(bounce, kept, u64::MAX));
+        let _locked = self.lock_moved_bytes(size_bytes);
         match self.cache_for_io()? {
             Some(cache) => self.move_end_cached(cache, size_bytes, set_length),
             None => self.alone(|| set_length().map(|()| self.set_size(size_bytes))),
         }
+    }
+
+    /// Locks the bytes that a move of the end adds or removes, on a volume with bounced I/O.
+    pub(super) fn lock_moved_bytes(&self, size_bytes: u64) -> Option<Locked<'_>> {
+        self.bounce().map(|bounce| bounce.lock_range(self.shape().moved_range(self.size_bytes(), size_bytes)))
     }
 
     /// The same in the page cache.

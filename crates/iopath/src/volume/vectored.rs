@@ -4,6 +4,7 @@
 use super::Volume;
 use crate::error::Result;
 use iopath_core::Op;
+use iopath_core::volume::Route;
 use std::io::{IoSlice, IoSliceMut};
 
 impl Volume {
@@ -93,13 +94,7 @@ impl Volume {
         offset: u64,
         parts: impl Iterator<Item = (usize, usize)> + Clone,
     ) -> Result<bool> {
-        let facts = self.facts();
-        let (block, align) = (u64::from(facts.block_bytes), facts.memory_align_bytes as usize);
-        let fits = |(address, bytes): (usize, usize)| {
-            (bytes as u64).is_multiple_of(block) && address.is_multiple_of(align)
-        };
-        let is_aligned = offset.is_multiple_of(block) && parts.clone().all(fits);
-        if self.is_buffered() || (!is_aligned && (self.bounce().is_some() || self.has_cache())) {
+        if self.shape().route_parts(offset, parts.clone()) != Route::Direct {
             return Ok(false);
         }
         let mut at = offset;
