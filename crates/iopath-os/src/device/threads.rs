@@ -3,7 +3,8 @@
 //! A batch is queued with one lock and one wake-up. A thread that takes a job and leaves others wakes the next thread.
 //! If an I/O takes less time than a wake-up (`Cost::is_quick`: devices in memory, data in the page cache), the calling
 //! thread also executes jobs. It and the threads take jobs from one queue, several at a time. So a running thread finds
-//! further jobs without a wake-up. The system calls are in `threads/job.rs`.
+//! further jobs without a wake-up. A caller that waits for its only I/O executes it, quick or not. The system calls are
+//! in `threads/job.rs`.
 
 mod cost;
 mod job;
@@ -104,7 +105,8 @@ impl Threads {
         Ok(())
     }
 
-    /// Queues the staged jobs for the threads. The calling thread keeps quick jobs if they are few and no thread works.
+    /// Queues the staged jobs for the threads. The calling thread keeps quick jobs if they are few and no thread has
+    /// jobs.
     fn submit_staged(&mut self) {
         if self.staged.is_empty() {
             return;
@@ -112,7 +114,7 @@ impl Threads {
         let missing = if self.shared.cost.is_quick() && self.staged.iter().all(Job::transfers) {
             let helpers = (self.processors - 1).min(self.workers_max);
             let is_few = self.staged.len() < QUICK_BATCH;
-            if helpers == 0 || is_few && !self.shared.is_working() {
+            if helpers == 0 || is_few && !self.are_threads_busy() {
                 self.own.append(&mut self.staged);
                 self.execute_own();
                 return;
@@ -129,6 +131,14 @@ impl Threads {
                 break;
             }
         }
+    }
+
+    /// Whether a thread will look for further jobs without a wake-up. A thread that has completed its last job still
+    /// works until it waits. Its jobs do not count: a caller with one I/O in flight would submit each I/O to that
+    /// thread, wait for it, and find it working again.
+    fn are_threads_busy(&self) -> bool {
+        let without_threads = self.staged.len() + self.completed.len() + self.shared.completed.len();
+        self.in_flight() as usize > without_threads && self.shared.is_working()
     }
 
     fn execute_own(&mut self) {
@@ -175,6 +185,12 @@ impl BlockDevice for Threads {
 // SAFETY: a job is reported as completed after its last system call has returned, and drop joins the threads.
 unsafe impl RealDevice for Threads {
     fn commit_and_wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError> {
+        if self.staged.len() == 1 && self.in_flight() == 1 && completions > 0 && timeout.is_none() {
+            // The wait ends with this I/O: a thread would add two wake-ups.
+            self.own.append(&mut self.staged);
+            self.execute_own();
+            return Ok(());
+        }
         self.submit_staged();
         let wanted = completions.min(self.in_flight()) as usize;
         // Executes quick jobs that no thread has started, instead of waiting for them. The threads execute the rest.

@@ -148,3 +148,56 @@ pub(super) fn run(shared: &Shared, depth: usize, segments_max: usize) {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::ptr::NonNull;
+    use std::time::Duration;
+
+    use iopath_core::{BlockDevice, Extent, Io, Limits, Op, SECTOR_BYTES, Tag};
+
+    use super::*;
+    use crate::clock::now;
+    use crate::device::{RealDevice, Threads, ThreadsConfig};
+    use crate::memory::Segment;
+
+    /// A device on a file of one sector, whose bytes are sevens.
+    fn device() -> Threads {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[7; SECTOR_BYTES as usize]).unwrap();
+        let config = ThreadsConfig { depth: 2, threads_max: 1 };
+        Threads::new(Arc::new(file), &Limits::with_capacity(1), &config).unwrap()
+    }
+
+    /// Reads the sector once for each of `tags`; `wait` commits the read.
+    fn read(device: &mut Threads, tags: &[u32], wait: impl Fn(&mut Threads)) {
+        let mut sector = [0_u8; SECTOR_BYTES as usize];
+        // SAFETY: the sector outlives the I/Os, which complete below, and is not accessed before.
+        let memory = [unsafe { Segment::new(NonNull::from(&mut sector).cast(), sector.len()) }];
+        let extent = Extent::from_bytes(0, SECTOR_BYTES).unwrap();
+        for &tag in tags {
+            device.submit(&Io::new(Tag::from_bits(tag), Op::Read, extent, &memory), now()).unwrap();
+            wait(device);
+            let done = device.poll_completion(now());
+            assert_eq!(done.expect("not left to a thread").result, Ok(()));
+        }
+        assert_eq!(sector, [7; SECTOR_BYTES as usize]);
+        assert_eq!(device.caller.syscalls(), tags.len() as u64);
+    }
+
+    #[test]
+    fn a_caller_that_waits_for_its_only_io_executes_it() {
+        read(&mut device(), &[0, 1], |device| device.commit_and_wait(1, None).unwrap());
+    }
+
+    #[test]
+    fn a_caller_with_one_quick_io_executes_it_beside_a_thread_that_has_just_completed_the_last_one() {
+        let mut device = device();
+        (0..100).for_each(|_| device.shared.cost.add(Duration::ZERO));
+        // A thread that works, and has no jobs.
+        lock(&device.shared.queue).working += 1;
+        read(&mut device, &[0, 1], |device| device.commit(now()));
+        lock(&device.shared.queue).working -= 1;
+    }
+}
