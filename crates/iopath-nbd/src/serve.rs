@@ -8,6 +8,7 @@ mod connection;
 mod core;
 mod descriptors;
 mod encryption;
+mod gather;
 mod input;
 mod listener;
 mod outbox;

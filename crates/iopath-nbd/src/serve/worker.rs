@@ -15,6 +15,7 @@ use slab::Slab;
 
 use super::connection::{Closed, Connection, Reading};
 use super::core::{Advanced, Core};
+use super::gather::Gather;
 use super::listener::Listener;
 use super::poll_time::PollTime;
 use super::shared::{Mailbox, Shared};
@@ -66,6 +67,7 @@ pub(super) struct Worker {
     core: Core,
     timer: Timer,
     poll_time: PollTime,
+    gather: Gather,
     /// Descriptors of batches, which must stay open as long as the event loop watches them.
     descriptors: Vec<OwnedFd>,
     connections: Slab<Watched>,
@@ -121,6 +123,7 @@ impl Worker {
             core,
             timer: waiting.timer,
             poll_time: PollTime::new(std::thread::available_parallelism().map_or(1, usize::from)),
+            gather: Gather::new(),
             descriptors: Vec::new(),
             connections: Slab::new(),
             touched: Vec::new(),
@@ -177,7 +180,8 @@ impl Worker {
         }
     }
 
-    /// Polls for events if recent waits were short, then sleeps until there are some.
+    /// Polls for events if recent waits were short, after a pause if requests gather in it, then sleeps until there are
+    /// some.
     fn wait(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
         let next = self.core.next_timeout();
         self.timer.set(next.filter(|time| !time.is_zero()))?;
@@ -187,6 +191,14 @@ impl Worker {
         }
         let began = Instant::now();
         let poll_time = self.poll_time.get();
+        // The I/O in flight of a device paces the requests; without any, the client does.
+        if !poll_time.is_zero() && self.core.in_flight() == 0 {
+            let pause = self.gather.pause(self.core.requests, began);
+            while began.elapsed() < pause {
+                std::hint::spin_loop();
+            }
+        }
+        let began = Instant::now();
         while began.elapsed() < poll_time {
             if self.wait_for_events(events, Duration::ZERO)? > 0 {
                 return Ok(());
@@ -196,6 +208,7 @@ impl Worker {
         let left = stops_at.map_or(CHECK, |at| at.saturating_duration_since(began));
         self.wait_for_events(events, CHECK.min(left))?;
         self.poll_time.handle_sleep(began.elapsed());
+        self.gather.handle_sleep();
         Ok(())
     }
 
