@@ -20,6 +20,9 @@ pub(crate) struct Options {
     /// Draw only the features of the first version of the simulator, for seeds that failed then
     #[arg(long)]
     pub(crate) first_features: bool,
+    /// The same for the second version
+    #[arg(long, conflicts_with = "first_features")]
+    pub(crate) second_features: bool,
     /// Threads [default: one for each processor]
     #[arg(long, value_name = "N")]
     pub(crate) jobs: Option<usize>,
@@ -38,6 +41,9 @@ pub(crate) fn command(options: &Options) -> Result<Command> {
     command.current_dir(workspace::root());
     if options.first_features {
         command.arg("--first-features");
+    }
+    if options.second_features {
+        command.arg("--second-features");
     }
     if let Some(seed) = options.seed {
         command.args(["--seed", &seed.to_string()]);

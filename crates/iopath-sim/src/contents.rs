@@ -1,21 +1,31 @@
 //! The model of the bytes of a volume: for each cell of 64 bytes, the writes whose bytes a read may return, and those
-//! that may be left after a power failure.
+//! that may be left after a power failure. A write that covers a part of a cell has the range of its bytes there, so
+//! the model is exact to the byte.
 //!
-//! Each write has a token, and fills each of its cells with a pattern of the token and the place of the cell. So a read
-//! tells a stale cell from a cell of another place, and both from damage. Token 0 is zeroes.
+//! Each write has a token, and its bytes are a pattern of the token and the place: see `contents/pattern.rs`. Token 0
+//! is zeroes.
 //!
 //! A write is *superseded* by a later one: one that began after it had ended, or that follows it in the same queue. A
 //! read may not return a write if another write superseded it before the read began. A power failure may not leave a
 //! write if a durable write superseded it.
 
+mod pattern;
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::ops::Range;
+
+pub(crate) use pattern::fill;
 
 /// The bytes of a cell.
 pub(crate) const CELL: u64 = 64;
 
 /// The token of a discard: after it, any bytes are valid.
 pub(crate) const ANY: u64 = u64::MAX;
+
+/// The tokens from here on, except [`ANY`], are writes whose bytes the model keeps: see [`Literal`].
+const LITERAL: u64 = 1 << 63;
 
 /// The queue of an I/O that has no order with others: only its start and its end count.
 pub(crate) const NO_QUEUE: u8 = u8::MAX;
@@ -31,6 +41,9 @@ struct Entry {
     start: u64,
     end: u64,
     queue: u8,
+    /// The bytes of the cell that it covers.
+    from: u8,
+    to: u8,
     /// It has ended without an error.
     is_complete: bool,
     is_durable: bool,
@@ -42,10 +55,56 @@ struct Entry {
 }
 
 impl Entry {
-    /// Whether `later` certainly replaces the bytes of this write.
+    /// A write in progress, of a whole cell.
+    const fn begun(token: u64, start: u64, queue: u8) -> Self {
+        Self {
+            token,
+            start,
+            end: NEVER,
+            queue,
+            from: 0,
+            to: CELL as u8,
+            is_complete: false,
+            is_durable: false,
+            at_risk_until: 0,
+            is_doomed: false,
+        }
+    }
+
+    /// A whole cell that has been on the medium since this event.
+    const fn durable(token: u64, at: u64) -> Self {
+        Self { end: at, is_complete: true, is_durable: true, ..Self::begun(token, at, NO_QUEUE) }
+    }
+
+    /// Whether `later` certainly replaces the bytes of this write, as far as it covers them.
     const fn is_before(&self, later: &Self) -> bool {
         let is_queued = self.queue == later.queue && self.queue != NO_QUEUE;
         self.end < later.start || is_queued && self.start < later.start
+    }
+
+    const fn is_whole(&self) -> bool {
+        self.from == 0 && self.to == CELL as u8
+    }
+
+    const fn covers(&self, from: u8, to: u8) -> bool {
+        self.from <= from && to <= self.to
+    }
+
+    /// Removes the bytes that `durable` has replaced. Returns false if none is left. Bytes on both sides of it stay one
+    /// entry.
+    const fn remains_after(&mut self, durable: &Self) -> bool {
+        if !self.is_before(durable) {
+            return true;
+        }
+        if durable.covers(self.from, self.to) {
+            return false;
+        }
+        if durable.from <= self.from && self.from < durable.to {
+            self.from = durable.to;
+        } else if durable.from < self.to && self.to <= durable.to {
+            self.to = durable.from;
+        }
+        true
     }
 }
 
@@ -56,72 +115,78 @@ pub(crate) struct Reader {
     pub(crate) queue: u8,
 }
 
+/// A write whose bytes have no pattern.
+#[derive(Debug)]
+struct Literal {
+    offset: u64,
+    bytes: Vec<u8>,
+}
+
 /// The writes of a volume.
 #[derive(Debug)]
 pub(crate) struct Contents {
+    /// The offset of the first byte, a multiple of a page.
+    base: u64,
     cells: Vec<Vec<Entry>>,
     /// Cells whose bytes a silent fault may have changed on the medium.
     damaged: Vec<bool>,
+    literals: Vec<Literal>,
 }
 
-/// A cell that holds bytes which the rules do not permit.
+/// A range of bytes that the rules do not permit.
 #[derive(Debug)]
 pub(crate) struct Wrong {
     offset: u64,
+    bytes: u64,
     found: Found,
     allowed: Vec<u64>,
 }
 
 impl fmt::Display for Wrong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "byte {} has {:?}, not the bytes of writes {:?}", self.offset, self.found, self.allowed)
+        let Self { offset, bytes, found, allowed } = self;
+        write!(f, "byte {offset} has {found:?}, not the bytes of writes {allowed:?} ({bytes} bytes)")
     }
 }
 
-/// The bytes of a cell.
+/// The bytes of a cell or a part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
     /// The bytes of this write, at their place.
     Write(u64),
-    /// Any other bytes.
+    /// Any other bytes: the first of them.
     Foreign([u8; 8]),
 }
 
+/// A part of a cell to check.
+#[derive(Debug, Clone, Copy)]
+struct Part<'a> {
+    /// The offset of its first byte in the volume.
+    offset: u64,
+    bytes: &'a [u8],
+}
+
 impl Contents {
-    /// A volume of zeroes, or of any bytes.
-    pub(crate) fn new(bytes: u64) -> Self {
-        let entry = Entry {
-            token: 0,
-            start: 0,
-            end: 0,
-            queue: NO_QUEUE,
-            is_complete: true,
-            is_durable: true,
-            at_risk_until: 0,
-            is_doomed: false,
-        };
+    /// A volume of zeroes, whose first byte has this offset.
+    pub(crate) fn new(base: u64, bytes: u64) -> Self {
         let cells = bytes.div_ceil(CELL) as usize;
-        Self { cells: vec![vec![entry]; cells], damaged: vec![false; cells] }
+        let zeroes = vec![Entry::durable(0, 0)];
+        Self { base, cells: vec![zeroes; cells], damaged: vec![false; cells], literals: Vec::new() }
     }
 
     fn cells(&self, bytes: &Range<u64>) -> Range<usize> {
         let last = self.cells.len() as u64;
-        ((bytes.start / CELL).min(last)) as usize..(bytes.end.div_ceil(CELL).min(last)) as usize
+        let (start, end) = (bytes.start - self.base, bytes.end - self.base);
+        ((start / CELL).min(last)) as usize..(end.div_ceil(CELL).min(last)) as usize
     }
 
     pub(crate) fn begin_write(&mut self, bytes: &Range<u64>, token: u64, start: u64, queue: u8) {
-        let entry = Entry {
-            token,
-            start,
-            end: NEVER,
-            queue,
-            is_complete: false,
-            is_durable: false,
-            at_risk_until: 0,
-            is_doomed: false,
-        };
+        let (first, last) = (bytes.start - self.base, bytes.end - self.base);
         for cell in self.cells(bytes) {
-            self.cells[cell].push(entry);
+            let place = cell as u64 * CELL;
+            let from = first.saturating_sub(place) as u8;
+            let to = (last - place).min(CELL) as u8;
+            self.cells[cell].push(Entry { from, to, ..Entry::begun(token, start, queue) });
         }
     }
 
@@ -163,8 +228,14 @@ impl Contents {
             }
             let is_past = |entry: &&Entry| entry.end < oldest && entry.at_risk_until < oldest;
             let durable = entries.iter().rfind(|entry| entry.is_durable && is_past(entry)).copied();
-            if let Some(durable) = durable {
-                entries.retain(|entry| !entry.is_before(&durable));
+            match durable {
+                Some(durable) if durable.is_whole() => entries.retain(|entry| !entry.is_before(&durable)),
+                Some(_) => {
+                    let parts: Vec<Entry> =
+                        entries.iter().filter(|entry| entry.is_durable && is_past(entry)).copied().collect();
+                    entries.retain_mut(|entry| parts.iter().all(|durable| entry.remains_after(durable)));
+                }
+                None => {}
             }
         }
     }
@@ -214,9 +285,15 @@ impl Contents {
     pub(crate) fn check_reopened(&self, bytes: &[u8], block_bytes: u64) -> Result<u64, Wrong> {
         let mut damaged = 0;
         for (block, bytes) in (0..).zip(bytes.chunks(block_bytes as usize)) {
-            let offset = block * block_bytes;
+            let offset = self.base + block * block_bytes;
             let is_durable = |entries: &Vec<Entry>| {
-                entries.iter().all(|entry| entry.is_durable || !is_left(entries, entry))
+                let is_gone = |entry: &Entry| {
+                    let replaces = |later: &Entry| {
+                        later.is_durable && entry.is_before(later) && later.covers(entry.from, entry.to)
+                    };
+                    entries.iter().any(replaces)
+                };
+                entries.iter().all(|entry| entry.is_durable || is_gone(entry))
             };
             if self.cells[self.cells(&(offset..offset + block_bytes))].iter().all(is_durable) {
                 damaged += self.check(offset, bytes, is_left)?;
@@ -232,195 +309,109 @@ impl Contents {
         is_allowed: impl Fn(&[Entry], &Entry) -> bool,
     ) -> Result<u64, Wrong> {
         let mut damaged = 0;
-        for (cell, bytes) in (offset / CELL..).zip(bytes.chunks_exact(CELL as usize)) {
-            let Some(entries) = self.cells.get(cell as usize) else { break };
-            let found = found(cell, bytes);
-            let allowed = |entry: &&Entry| is_allowed(entries, entry);
-            let matches = |entry: &Entry| entry.token == ANY || found == Found::Write(entry.token);
-            if entries.iter().rev().filter(allowed).any(matches) {
-                continue;
-            }
-            if self.damaged[cell as usize] {
+        let mut rest = Part { offset, bytes };
+        while !rest.bytes.is_empty() {
+            let place = rest.offset - self.base;
+            let Some(entries) = self.cells.get((place / CELL) as usize) else { break };
+            let (part, after) = rest.split_at((CELL - place % CELL) as usize);
+            rest = after;
+            let checked = if entries.iter().all(Entry::is_whole) {
+                self.check_part(entries, part, &is_allowed)
+            } else {
+                self.check_parts(entries, part, &is_allowed)
+            };
+            if let Err(wrong) = checked {
+                if !self.damaged[(place / CELL) as usize] {
+                    return Err(wrong);
+                }
                 damaged += 1;
-                continue;
             }
-            let allowed = entries.iter().filter(allowed).map(|entry| entry.token).collect();
-            return Err(Wrong { offset: cell * CELL, found, allowed });
         }
         Ok(damaged)
     }
 
+    /// Checks a part of a cell in which writes begin or end.
+    fn check_parts(
+        &self,
+        entries: &[Entry],
+        part: Part<'_>,
+        is_allowed: &impl Fn(&[Entry], &Entry) -> bool,
+    ) -> Result<(), Wrong> {
+        let first = ((part.offset - self.base) % CELL) as u8;
+        let last = first + part.bytes.len() as u8;
+        let mut edges: Vec<u8> = entries.iter().flat_map(|entry| [entry.from, entry.to]).collect();
+        edges.extend([first, last]);
+        edges.retain(|edge| (first..=last).contains(edge));
+        edges.sort_unstable();
+        edges.dedup();
+        let mut there = Vec::with_capacity(entries.len());
+        let mut rest = part;
+        for edge in edges.windows(2) {
+            let (part, after) = rest.split_at(usize::from(edge[1] - edge[0]));
+            rest = after;
+            there.clear();
+            there.extend(entries.iter().filter(|entry| entry.covers(edge[0], edge[1])));
+            self.check_part(&there, part, is_allowed)?;
+        }
+        Ok(())
+    }
+
+    /// Checks a part of a cell that all of these writes cover.
+    fn check_part(
+        &self,
+        entries: &[Entry],
+        part: Part<'_>,
+        is_allowed: &impl Fn(&[Entry], &Entry) -> bool,
+    ) -> Result<(), Wrong> {
+        let Part { offset, bytes } = part;
+        let allowed = |entry: &&Entry| is_allowed(entries, entry);
+        if entries.iter().rev().any(|entry| self.has(entry.token, part) && allowed(&entry)) {
+            return Ok(());
+        }
+        let known = entries.iter().map(|entry| entry.token).find(|token| self.has(*token, part));
+        let found = known.or_else(|| pattern::find(offset, bytes)).map_or_else(
+            || Found::Foreign(std::array::from_fn(|index| bytes.get(index).copied().unwrap_or(0))),
+            Found::Write,
+        );
+        let allowed = entries.iter().filter(allowed).map(|entry| entry.token).collect();
+        Err(Wrong { offset, bytes: bytes.len() as u64, found, allowed })
+    }
+
+    /// Whether bytes are those of a write.
+    fn has(&self, token: u64, Part { offset, bytes }: Part<'_>) -> bool {
+        match token {
+            ANY => true,
+            LITERAL.. => {
+                let Literal { offset: first, bytes: all } = &self.literals[(token - LITERAL) as usize];
+                let start = (offset - first) as usize;
+                all[start..start + bytes.len()] == *bytes
+            }
+            _ => pattern::is_filled(offset, bytes, token),
+        }
+    }
+
     /// After a power failure the medium has these bytes: they are durable, and all earlier writes are over.
-    pub(crate) fn restart(&mut self, bytes: &[u8], now: u64) {
-        for (cell, bytes) in bytes.chunks_exact(CELL as usize).enumerate().take(self.cells.len()) {
-            let token = match found(cell as u64, bytes) {
-                Found::Write(token) => token,
-                Found::Foreign(_) => ANY,
-            };
-            let (is_complete, is_durable) = (true, true);
-            let at_risk_until = 0;
-            let is_doomed = false;
-            let queue = NO_QUEUE;
-            let entry = Entry {
-                token,
-                start: now,
-                end: now,
-                queue,
-                is_complete,
-                is_durable,
-                at_risk_until,
-                is_doomed,
-            };
-            self.cells[cell].clear();
-            self.cells[cell].push(entry);
+    pub(crate) fn restart(&mut self, mut bytes: Vec<u8>, now: u64) {
+        // A volume may end within a cell.
+        bytes.resize(bytes.len().next_multiple_of(CELL as usize), 0);
+        self.literals = vec![Literal { offset: self.base, bytes }];
+        for entries in &mut self.cells {
+            entries.clear();
+            entries.push(Entry::durable(LITERAL, now));
         }
     }
 }
 
-/// Whether a power failure may leave this write: no durable write has replaced it.
+impl<'a> Part<'a> {
+    /// The first bytes, at most `bytes` of them, and the rest.
+    fn split_at(self, bytes: usize) -> (Self, Self) {
+        let Part { offset, bytes: all } = self;
+        let (head, rest): (&'a [u8], &'a [u8]) = all.split_at(bytes.min(all.len()));
+        (Part { offset, bytes: head }, Part { offset: offset + head.len() as u64, bytes: rest })
+    }
+}
+
+/// Whether a power failure may leave this write: no durable write has replaced it. All writes cover the same bytes.
 fn is_left(entries: &[Entry], entry: &Entry) -> bool {
     !entries.iter().any(|later| later.is_durable && entry.is_before(later))
-}
-
-/// Fills bytes with the pattern of a write.
-pub(crate) fn fill(offset: u64, bytes: &mut [u8], token: u64) {
-    for (cell, bytes) in (offset / CELL..).zip(bytes.chunks_exact_mut(CELL as usize)) {
-        for (half, chunk) in bytes.chunks_exact_mut(16).enumerate() {
-            chunk[..8].copy_from_slice(&token.to_le_bytes());
-            chunk[8..].copy_from_slice(&mixed(token, cell, half as u64).to_le_bytes());
-        }
-    }
-}
-
-/// A checksum of a part of a cell: a token at another place, or with a changed bit, does not match.
-const fn mixed(token: u64, cell: u64, half: u64) -> u64 {
-    if token == 0 {
-        return 0;
-    }
-    (token ^ cell.rotate_left(32) ^ half << 61).wrapping_mul(0x9E37_79B9_7F4A_7C15)
-}
-
-fn found(cell: u64, bytes: &[u8]) -> Found {
-    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-    let token = word(0);
-    let is_whole =
-        (0..4).all(|half| word(half * 16) == token && word(half * 16 + 8) == mixed(token, cell, half as u64));
-    if is_whole { Found::Write(token) } else { Found::Foreign(token.to_le_bytes()) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn bytes_of(token: u64) -> Vec<u8> {
-        let mut bytes = vec![0; 128];
-        fill(64, &mut bytes, token);
-        bytes
-    }
-
-    #[test]
-    fn a_read_returns_no_write_that_was_superseded_before_it() {
-        let mut contents = Contents::new(4096);
-        contents.begin_write(&(64..192), 1, 10, NO_QUEUE);
-        let reader = |start| Reader { start, queue: NO_QUEUE };
-        assert!(contents.check_read(64, &bytes_of(1), reader(11)).is_ok(), "in progress");
-        assert!(contents.check_read(64, &[0; 128], reader(11)).is_ok());
-        contents.end_write(&(64..192), 10, 12, true, false);
-        assert!(contents.check_read(64, &[0; 128], reader(11)).is_ok(), "the read began before the end");
-        assert!(contents.check_read(64, &[0; 128], reader(13)).is_err());
-        assert!(contents.check_read(64, &bytes_of(2), reader(13)).is_err(), "never written");
-        let mut moved = bytes_of(1);
-        moved.rotate_left(64);
-        assert!(contents.check_read(64, &moved, reader(13)).is_err(), "from another place");
-    }
-
-    #[test]
-    fn one_queue_orders_by_submission() {
-        let mut contents = Contents::new(4096);
-        contents.begin_write(&(64..192), 1, 10, 0);
-        contents.begin_write(&(64..192), 2, 11, 0);
-        let reader = Reader { start: 12, queue: 0 };
-        contents.end_write(&(64..192), 10, 20, true, false);
-        contents.end_write(&(64..192), 11, 21, true, false);
-        assert!(contents.check_read(64, &bytes_of(1), reader).is_err());
-        assert!(contents.check_read(64, &bytes_of(2), reader).is_ok());
-        let early = Reader { start: 10, queue: 0 };
-        assert!(contents.check_read(64, &bytes_of(2), early).is_err(), "a write that was submitted later");
-    }
-
-    #[test]
-    fn a_flush_makes_completed_writes_durable() {
-        let mut contents = Contents::new(4096);
-        contents.begin_write(&(64..192), 1, 10, NO_QUEUE);
-        contents.end_write(&(64..192), 10, 12, true, false);
-        assert!(contents.check_survivor(64, &[0; 128]).is_ok(), "unflushed");
-        contents.begin_write(&(64..192), 2, 13, NO_QUEUE);
-        contents.flushed(14, 15, 14);
-        assert!(contents.check_survivor(64, &[0; 128]).is_err());
-        assert!(contents.check_survivor(64, &bytes_of(1)).is_ok());
-        assert!(contents.check_survivor(64, &bytes_of(2)).is_ok(), "a later write may be there");
-    }
-
-    #[test]
-    fn a_read_may_return_bytes_from_before_a_loss_only_if_it_began_before_the_next_good_flush() {
-        let mut contents = Contents::new(4096);
-        for (token, start) in [(1, 10), (2, 12)] {
-            contents.begin_write(&(64..192), token, start, NO_QUEUE);
-            contents.end_write(&(64..192), start, start + 1, true, false);
-        }
-        let reader = |start| Reader { start, queue: NO_QUEUE };
-        assert!(contents.check_read(64, &bytes_of(1), reader(14)).is_err(), "no flush has failed");
-        contents.put_at_risk();
-        assert!(contents.check_read(64, &bytes_of(1), reader(14)).is_ok(), "the device has lost write 2");
-        contents.flushed(16, 18, 14);
-        assert!(
-            contents.check_read(64, &bytes_of(1), reader(14)).is_ok(),
-            "taken from the device before the flush"
-        );
-        assert!(contents.check_read(64, &bytes_of(2), reader(14)).is_ok());
-        assert!(contents.check_read(64, &[7; 128], reader(14)).is_err(), "never written");
-        assert!(contents.check_read(64, &bytes_of(1), reader(19)).is_err(), "write 2 is on the medium");
-        assert!(contents.check_survivor(64, &bytes_of(1)).is_err(), "write 2 is on the medium");
-        contents.put_at_risk();
-        assert!(contents.check_read(64, &bytes_of(1), reader(19)).is_err(), "a durable write cannot be lost");
-    }
-
-    #[test]
-    fn without_a_journal_a_block_may_be_stale_until_it_is_durable() {
-        let mut contents = Contents::new(1024);
-        contents.begin_write(&(64..192), 1, 10, NO_QUEUE);
-        contents.end_write(&(64..192), 10, 12, true, false);
-        let stale = [[7; 512], [0; 512]].concat();
-        assert!(contents.check_survivor(0, &stale).is_err());
-        assert!(contents.check_reopened(&stale, 512).is_ok());
-        assert!(contents.check_reopened(&[7; 1024], 512).is_err(), "the second block was never written");
-        contents.flushed(13, 14, 13);
-        assert!(contents.check_reopened(&stale, 512).is_err());
-        let mut whole = vec![0; 1024];
-        fill(64, &mut whole[64..192], 1);
-        assert!(contents.check_reopened(&whole, 512).is_ok());
-    }
-
-    #[test]
-    fn a_failed_write_may_be_there_until_the_next() {
-        let mut contents = Contents::new(4096);
-        contents.begin_write(&(64..192), 1, 10, NO_QUEUE);
-        contents.end_write(&(64..192), 10, 12, false, false);
-        let reader = Reader { start: 13, queue: NO_QUEUE };
-        assert!(contents.check_read(64, &bytes_of(1), reader).is_ok());
-        assert!(contents.check_read(64, &[0; 128], reader).is_ok());
-        contents.begin_write(&(64..192), 2, 14, NO_QUEUE);
-        contents.end_write(&(64..192), 14, 15, true, false);
-        let reader = Reader { start: 16, queue: NO_QUEUE };
-        assert!(contents.check_read(64, &bytes_of(1), reader).is_err());
-    }
-
-    #[test]
-    fn a_damaged_cell_is_counted() {
-        let mut contents = Contents::new(4096);
-        contents.damage(&(64..128));
-        let reader = Reader { start: 1, queue: NO_QUEUE };
-        assert_eq!(contents.check_read(64, &[7; 64], reader).ok(), Some(1));
-        assert!(contents.check_read(128, &[7; 64], reader).is_err());
-    }
 }

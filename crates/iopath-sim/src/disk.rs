@@ -31,6 +31,8 @@ pub(crate) struct DiskConfig {
     pub(crate) discard_zeroes: bool,
     /// The byte that fills a new disk.
     pub(crate) fill: u8,
+    /// The disk has no bytes before this offset, a multiple of a page.
+    pub(crate) base_bytes: u64,
 }
 
 /// The bytes and the time of a disk.
@@ -84,14 +86,14 @@ struct Request {
 
 impl Platter {
     pub(crate) fn new(config: DiskConfig) -> Rc<RefCell<Self>> {
-        let bytes = vec![config.fill; (config.limits.capacity * SECTOR_BYTES) as usize];
+        let bytes = vec![config.fill; (config.limits.capacity * SECTOR_BYTES - config.base_bytes) as usize];
         let free_at = vec![Instant::ZERO; config.channels];
         Rc::new(RefCell::new(Self {
             medium: bytes.clone(),
             bytes,
             unflushed: BTreeMap::new(),
             written: 0,
-            head: 0,
+            head: config.base_bytes / SECTOR_BYTES,
             free_at,
             executed: 0,
             moved: Moved::default(),
@@ -131,7 +133,7 @@ impl Platter {
             let bytes = request.written_bytes(arena);
             for (index, sector) in bytes.chunks_exact(SECTOR).enumerate() {
                 if random.one_in(2) {
-                    let start = request.extent.offset() as usize + index * SECTOR;
+                    let start = self.range(request.extent).start + index * SECTOR;
                     self.bytes[start..start + SECTOR].copy_from_slice(sector);
                     self.record(start..start + SECTOR, request.fua);
                 }
@@ -168,6 +170,13 @@ impl Platter {
         let range = offset as usize..offset as usize + bytes.len();
         self.bytes[range.clone()].copy_from_slice(bytes);
         self.record(range, false);
+    }
+
+    /// The bytes of an extent.
+    fn range(&self, extent: Extent) -> Range<usize> {
+        let start = extent.offset().checked_sub(self.config.base_bytes);
+        let start = start.unwrap_or_else(|| panic!("{extent} is before the first byte of the disk")) as usize;
+        start..start + extent.bytes() as usize
     }
 
     /// The bytes in this range are new: adds versions of their sectors, or changes the medium.
@@ -228,13 +237,12 @@ impl Port {
     }
 
     fn execute(&self, request: &Request) {
-        let range =
-            request.extent.offset() as usize..(request.extent.offset() + request.extent.bytes()) as usize;
         let length: u64 = request.memory.iter().map(Memory::bytes).sum();
         let expected = if request.op.has_memory() { request.extent.bytes() } else { 0 };
         assert_eq!(length, expected, "the memory of {request:?} has another length");
         let platter = &mut *self.platter.borrow_mut();
         platter.executed += 1;
+        let range = if request.op == Op::Flush { 0..0 } else { platter.range(request.extent) };
         for span in &request.memory {
             platter.moved.add(self.arena.owner(*span), span.bytes());
         }

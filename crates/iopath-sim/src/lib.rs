@@ -64,7 +64,11 @@ pub fn shrink(seed: u64, draw: Draw, failure: Failure) -> Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "seed {} fails at event {}: {}", self.seed, self.failure.step, self.failure.message)?;
-        let draw = if self.draw == Draw::First { " --first-features" } else { "" };
+        let draw = match self.draw {
+            Draw::All => "",
+            Draw::First => " --first-features",
+            Draw::Second => " --second-features",
+        };
         writeln!(f, "again: cargo xtask sim --seed {}{draw}", self.seed)?;
         writeln!(f, "\n{} of {} actions fail as well:", self.shortest.actions.len(), self.actions)?;
         for volume in &self.shortest.volumes {

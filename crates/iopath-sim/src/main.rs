@@ -14,6 +14,7 @@ use iopath_sim::{Counts, Coverage, Draw, Failure};
 use watchdog::Watchdog;
 
 /// Simulates whole systems in virtual time, and checks every byte
+#[allow(clippy::struct_excessive_bools, reason = "options of a command line")]
 #[derive(Debug, Parser)]
 struct Options {
     /// Run this seed
@@ -31,6 +32,9 @@ struct Options {
     /// Draw only the features of the first version of the simulator
     #[arg(long)]
     first_features: bool,
+    /// Draw only the features of the second version of the simulator
+    #[arg(long, conflicts_with = "first_features")]
+    second_features: bool,
     /// Print a failure as it is, without making it shorter
     #[arg(long)]
     no_shrink: bool,
@@ -38,7 +42,11 @@ struct Options {
 
 impl Options {
     const fn draw(&self) -> Draw {
-        if self.first_features { Draw::First } else { Draw::All }
+        match (self.first_features, self.second_features) {
+            (true, _) => Draw::First,
+            (_, true) => Draw::Second,
+            _ => Draw::All,
+        }
     }
 }
 

@@ -127,7 +127,7 @@ impl World {
             Do::Release => volume.release_stuck(),
             Do::SetFull(is_full) => volume.set_full(*is_full),
             Do::PowerCut => volume.power_cut(now, &mut self.random),
-            what => volume.begin(what, now),
+            what => volume.begin(what, action.fine, now),
         }
         volume.advance(now, coverage);
     }

@@ -11,6 +11,7 @@ use iopath_core::{Duration, Fault, IoError, Op};
 use crate::elevator;
 use crate::random::Random;
 
+mod bytes;
 mod extras;
 
 pub(crate) use extras::Extras;
@@ -20,6 +21,8 @@ pub(crate) use extras::Extras;
 pub enum Draw {
     /// All features.
     All,
+    /// Only the features of the second version, which had calls of whole cells.
+    Second,
     /// Only the features of the first version of the simulator. Seeds that failed then keep their scenario.
     First,
 }
@@ -106,6 +109,26 @@ pub(crate) struct Action {
     /// The time since the previous action.
     pub(crate) pause: Duration,
     pub(crate) what: Do,
+    pub(crate) fine: Fine,
+}
+
+impl Action {
+    /// An action without a pause.
+    pub(crate) const fn at_once(volume: usize, what: Do) -> Self {
+        Self { volume, pause: Duration::ZERO, what, fine: Fine::NONE }
+    }
+}
+
+/// The bytes of its first and its last cell that a buffered call leaves out, so that it begins and ends at any byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fine {
+    pub(crate) start: u8,
+    pub(crate) end: u8,
+}
+
+impl Fine {
+    /// Whole cells.
+    pub(crate) const NONE: Self = Self { start: 0, end: 0 };
 }
 
 /// An action on a volume. Offsets and lengths are in cells, or in blocks for direct I/O; a volume limits them to its
@@ -199,12 +222,15 @@ impl Scenario {
                 let volume = random.below(count) as usize;
                 let pause = Duration::from_nanos(random.below(mix.pause_nanos));
                 let what = mix.action(random, &volumes[volume]);
-                Action { volume, pause, what }
+                Action { volume, pause, what, fine: Fine::NONE }
             })
             .collect();
-        if draw == Draw::All {
+        if draw != Draw::First {
             extras::add(seed, &mut volumes, &mut actions);
             extras::add_full_disk(seed, &mut volumes, &mut actions);
+        }
+        if draw == Draw::All {
+            bytes::add(seed, &mut volumes, &mut actions);
         }
         Self { seed, volumes, actions }
     }
@@ -266,6 +292,11 @@ impl VolumePlan {
             seed: random.seed(),
             extras: Extras::NONE,
         }
+    }
+
+    /// The offset of its first byte.
+    pub(crate) const fn base_bytes(&self) -> u64 {
+        self.extras.base_bytes
     }
 
     /// The elevator of its queues, by its text.
@@ -438,10 +469,15 @@ mod tests {
     #[test]
     fn features_leave_the_first_part_of_a_scenario_as_it_is() {
         let first = Scenario::draw(7, Draw::First);
-        let all = Scenario::draw(7, Draw::All);
-        let mut rest = all.actions.iter();
+        let second = Scenario::draw(7, Draw::Second);
+        let mut rest = second.actions.iter();
         assert!(first.actions.iter().all(|action| rest.any(|other| other == action)));
-        assert!(all.actions.len() > first.actions.len());
+        assert!(second.actions.len() > first.actions.len());
+        // The later features change the ranges of calls, and add actions.
+        let all = Scenario::draw(7, Draw::All);
+        let kind = |action: &Action| std::mem::discriminant(&action.what);
+        let mut rest = all.actions.iter();
+        assert!(second.actions.iter().all(|action| rest.any(|other| kind(other) == kind(action))));
     }
 
     #[test]

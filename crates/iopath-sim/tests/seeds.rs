@@ -26,27 +26,27 @@ const FAILED: &[(Draw, u64, &str)] = &[
     ),
     (Draw::First, 17891, "a bit past the end of the volume rots (simulator)"),
     (
-        Draw::All,
+        Draw::Second,
         1_882_650_141_044_066,
         "a write of the last block is in flight while the file grows (simulator)",
     ),
     (
-        Draw::All,
+        Draw::Second,
         5_000_030_965,
         "after a failed flush of the device, the page cache wrote pages that were only read, also to holes",
     ),
     (
-        Draw::All,
+        Draw::Second,
         7_000_096_886,
         "a reader has pinned a page before a truncation ends, and looks at it afterwards (simulator)",
     ),
     (
-        Draw::All,
+        Draw::Second,
         1_882_850_910_548_174,
         "a direct read took bytes that a failed flush had lost, and ended after the next good flush (simulator)",
     ),
     (
-        Draw::All,
+        Draw::Second,
         1_882_886_357_746_788,
         "the page cache forgot a direct write after a failed flush, and a flush succeeded after a second one had lost it",
     ),

@@ -165,7 +165,14 @@ pub(super) fn explore_of(log: &str) -> Result<Outcome> {
 /// A part of `cargo xtask sim`, with new seeds each time.
 pub(super) fn sim(length: Length) -> Result<Vec<Program>> {
     let minutes = if length == Length::Long { 60.0 } else { 1.0 };
-    let options = sim::Options { seed: None, from: None, minutes, first_features: false, jobs: Some(1) };
+    let options = sim::Options {
+        seed: None,
+        from: None,
+        minutes,
+        first_features: false,
+        second_features: false,
+        jobs: Some(1),
+    };
     Ok(vec![Program::of_step("sim".to_owned(), sim::command(&options)?)])
 }
 

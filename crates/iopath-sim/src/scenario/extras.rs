@@ -6,7 +6,7 @@ use iopath_core::buffered::Advice;
 use iopath_core::elevator::{ELEVATORS, Tunable};
 use iopath_core::{Duration, Fault, Op, Priority};
 
-use super::{Action, Do, Layout, VolumePlan};
+use super::{Action, Do, Fine, Layout, VolumePlan};
 use crate::random::Random;
 
 /// The features of a volume that [`VolumePlan::draw`] does not draw.
@@ -27,6 +27,8 @@ pub(crate) struct Extras {
     pub(crate) resizes: bool,
     /// The size at the start, if it is not the largest one.
     pub(crate) first_bytes: Option<u64>,
+    /// The offset of the first byte: the volume is the end of a vast disk, of which nothing else exists.
+    pub(crate) base_bytes: u64,
 }
 
 impl Extras {
@@ -39,6 +41,7 @@ impl Extras {
         survives_power: false,
         resizes: false,
         first_bytes: None,
+        base_bytes: 0,
     };
 }
 
@@ -72,7 +75,7 @@ pub(super) fn add(seed: u64, volumes: &mut [VolumePlan], actions: &mut Vec<Actio
         if features.sweeps && random.one_in(2) {
             // Requests wait in the elevator, not at the device.
             let what = Do::SetDepth(random.between(1, 2) as u32);
-            all.push(Action { volume, pause: Duration::ZERO, what });
+            all.push(Action::at_once(volume, what));
         }
     }
     for action in actions.drain(..) {
@@ -84,7 +87,12 @@ pub(super) fn add(seed: u64, volumes: &mut [VolumePlan], actions: &mut Vec<Actio
             if plan.extras.reuses_space && random.one_in(4) {
                 all.extend(reuse(random, volume, plan));
             } else {
-                all.extend(features.action(random, plan).map(|what| Action { volume, pause, what }));
+                all.extend(features.action(random, plan).map(|what| Action {
+                    volume,
+                    pause,
+                    what,
+                    fine: Fine::NONE,
+                }));
             }
         }
     }
@@ -108,7 +116,7 @@ pub(super) fn add_full_disk(seed: u64, volumes: &mut [VolumePlan], actions: &mut
     let first = random.below(actions.len() as u64) as usize;
     let last = random.between(first as u64, actions.len() as u64) as usize;
     for (at, is_full) in [(last, false), (first, true)] {
-        actions.insert(at, Action { volume, pause: Duration::ZERO, what: Do::SetFull(is_full) });
+        actions.insert(at, Action::at_once(volume, Do::SetFull(is_full)));
     }
 }
 
@@ -134,6 +142,7 @@ fn add_to_volume(random: &mut Random, plan: &mut VolumePlan) {
         survives_power,
         resizes,
         first_bytes: (resizes && !is_mapped).then_some(first_bytes),
+        base_bytes: 0,
     };
     if random.one_in(2) {
         plan.elevator = elevator(random);
@@ -190,7 +199,12 @@ fn reuse(random: &mut Random, volume: usize, plan: &VolumePlan) -> [Action; 4] {
     let mut direct = |op, at, len, queue: u64, pause_max: u64| {
         let queue = (queue % queues) as usize;
         let pause = Duration::from_nanos(random.below(pause_max + 1));
-        Action { volume, pause, what: Do::Direct { op, at, len, forced: false, queue, stream } }
+        Action {
+            volume,
+            pause,
+            what: Do::Direct { op, at, len, forced: false, queue, stream },
+            fine: Fine::NONE,
+        }
     };
     [
         direct(Op::Discard, hole, len, first, 0),

@@ -22,8 +22,8 @@ pub(super) struct Call {
     /// The bytes of its write before the end of the volume. A write to the last sector loses the others.
     pub(super) kept_bytes: u64,
     pub(super) stage: Stage,
-    /// A caller that lacks a frame, and the time of its next check.
-    pub(super) starvation: Option<(Starvation, Instant)>,
+    /// It lacks a frame.
+    pub(super) starvation: Option<Starved>,
 }
 
 #[allow(clippy::large_enum_variant, reason = "few calls at a time")]
@@ -92,12 +92,25 @@ pub(super) enum Stage {
     Forcing(Forced),
 }
 
+/// The wait of a call for any frame.
+#[derive(Debug)]
+pub(super) struct Starved {
+    pub(super) limit: Starvation,
+    /// The time of the next check.
+    pub(super) check: Instant,
+    pub(super) since: Instant,
+    /// No I/O was in progress at `since`.
+    pub(super) is_idle: bool,
+    /// The time without I/O.
+    pub(super) idle: Duration,
+}
+
 impl Call {
     /// The time at which it continues.
     pub(super) fn due(&self) -> Option<Instant> {
         match self.stage {
             Stage::Holding { until, .. } | Stage::Filling { until } => Some(until),
-            _ => self.starvation.as_ref().map(|(_, check)| *check),
+            _ => self.starvation.as_ref().map(|starved| starved.check),
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use iopath_core::buffered::{Advice, BufferedRead, BufferedWrite, ReadNext, ReadStep, Starvation, TakeStep};
+use iopath_core::buffered::{Advice, BufferedRead, BufferedWrite, ReadNext, ReadStep, TakeStep};
 use iopath_core::cache::{Frame, Outcome};
 use iopath_core::{Duration, Instant, IoError, Op, PageRange};
 
@@ -11,7 +11,7 @@ use super::call::{Call, Kind, Stage, Sweep};
 use super::{PAGE, Volume};
 use crate::arena::Owner;
 use crate::contents::{ANY, NO_QUEUE, Reader, fill};
-use crate::scenario::{Do, Layout};
+use crate::scenario::{Do, Fine, Layout};
 
 /// A direct I/O to begin.
 #[derive(Debug, Clone, Copy)]
@@ -31,18 +31,18 @@ impl Direct {
 
 impl Volume {
     /// Begins the call of an action, if it fits the volume.
-    pub(crate) fn begin(&mut self, what: &Do, now: Instant) {
+    pub(crate) fn begin(&mut self, what: &Do, fine: Fine, now: Instant) {
         if self.calls_in_progress() >= self.plan.calls_max {
             return;
         }
         let is_buffered = self.path.is_some();
         match *what {
             Do::Read { at, len, hold } if is_buffered => {
-                let (offset, bytes) = self.range(at, len);
+                let (offset, bytes) = self.range(at, len, fine);
                 self.begin_read(offset, bytes, hold, "read", now);
             }
             Do::Write { at, len, hold } if is_buffered => {
-                let (offset, bytes) = self.range(at, len);
+                let (offset, bytes) = self.range(at, len, fine);
                 let write = BufferedWrite::new(offset, bytes as usize).expect("it has offsets");
                 self.add(Kind::Write { write, hold }, offset, bytes, "write", now);
             }
@@ -62,13 +62,13 @@ impl Volume {
                 self.add(Kind::Flush { queue }, 0, 0, "flush", now);
             }
             Do::WriteBack { at, len } if is_buffered => {
-                let (offset, bytes) = self.range(at, len);
+                let (offset, bytes) = self.range(at, len, fine);
                 self.add(Kind::WriteBack, offset, bytes, "write back", now);
             }
-            Do::Resize { cells } => self.begin_resize(cells * 64, now),
-            Do::Grow { cells } => self.extend(self.size_bytes + cells * 64, now),
-            Do::Prefetch { at, len } => self.advise(at, len, Advice::WillNeed),
-            Do::DropPages { at, len } => self.advise(at, len, Advice::DontNeed),
+            Do::Resize { cells } => self.begin_resize((cells * 64 - u64::from(fine.end)).max(64), now),
+            Do::Grow { cells } => self.extend(self.size_bytes + cells * 64 - u64::from(fine.end), now),
+            Do::Prefetch { at, len } => self.advise(at, len, fine, Advice::WillNeed),
+            Do::DropPages { at, len } => self.advise(at, len, fine, Advice::DontNeed),
             _ => {}
         }
     }
@@ -79,17 +79,20 @@ impl Volume {
         self.add(Kind::Read { read, begun: self.clock, hold }, offset, bytes, what, now);
     }
 
-    fn advise(&mut self, at: u64, len: u64, advice: Advice) {
-        let (offset, bytes) = self.range(at, len);
+    fn advise(&mut self, at: u64, len: u64, fine: Fine, advice: Advice) {
+        let (offset, bytes) = self.range(at, len, fine);
         if let Some(path) = &mut self.path {
             path.advise(offset, bytes, advice);
         }
     }
 
-    /// A range in cells, limited to the volume.
-    fn range(&self, at: u64, len: u64) -> (u64, u64) {
-        let offset = (at * 64).min(self.size_bytes - 64);
-        (offset, (len * 64).min(self.size_bytes - offset))
+    /// A range in cells, without some of its bytes, limited to the volume.
+    fn range(&self, at: u64, len: u64, fine: Fine) -> (u64, u64) {
+        let Fine { start, end } = fine;
+        let base = self.plan.base_bytes();
+        let offset = base + (at * 64).min(self.size_bytes - base - 64) + u64::from(start);
+        let bytes = (len * 64).saturating_sub(u64::from(start) + u64::from(end)).max(1);
+        (offset, bytes.min(self.size_bytes - offset))
     }
 
     fn begin_direct(&mut self, direct: Direct, at: u64, len: u64, now: Instant) {
@@ -98,7 +101,7 @@ impl Volume {
         let unsupported = matches!(op, Op::Discard | Op::WriteZeroes) && !self.has_discard()
             // Its blocks could be used again before the flush.
             || op == Op::Discard && survives_power;
-        let (offset, bytes) = self.range(at, len);
+        let (offset, bytes) = self.range(at, len, Fine::NONE);
         let start = offset / 512 * 512;
         let end = (offset + bytes).next_multiple_of(512).min(self.size_bytes / 512 * 512);
         if unsupported || start >= end {
@@ -116,7 +119,8 @@ impl Volume {
         let next = offset + stride_bytes;
         if left > 0 && next + bytes <= self.size_bytes {
             let sweep = Some(Sweep { stride_bytes, left: left - 1 });
-            self.begin_direct(Direct { sweep, ..direct }, next / 64, bytes / 64, now);
+            let at = (next - self.plan.base_bytes()) / 64;
+            self.begin_direct(Direct { sweep, ..direct }, at, bytes / 64, now);
         }
     }
 
@@ -384,34 +388,6 @@ impl Volume {
         }
     }
 
-    /// A caller that lacks a frame checks from time to time whether it may still get one.
-    fn check_starvation(&mut self, index: usize, now: Instant) -> bool {
-        let Some(path) = &mut self.path else { return false };
-        let call = self.calls[index].as_mut().expect("in progress");
-        if !path.is_starved(index as u64) {
-            call.starvation = None;
-            return false;
-        }
-        let Some((starvation, check)) = &mut call.starvation else {
-            let mut starvation = Starvation::default();
-            let check = starvation.next_check(now);
-            call.starvation = Some((starvation, check));
-            return true;
-        };
-        if *check > now {
-            return false;
-        }
-        if path.fail_starved(index as u64, starvation).is_some() {
-            // The pins of other calls are the cause, not a fault.
-            call.starvation = None;
-            self.failed_calls += 1;
-            self.finish(index, false, now);
-            return true;
-        }
-        *check = starvation.next_check(now);
-        true
-    }
-
     pub(super) fn end(&mut self, index: usize, result: Result<(), IoError>, now: Instant) {
         self.log_result(now, index, "ends", result);
         if let Err(error) = result {
@@ -421,7 +397,7 @@ impl Volume {
     }
 
     /// Removes a call, and checks what it has returned.
-    fn finish(&mut self, index: usize, is_ok: bool, now: Instant) {
+    pub(super) fn finish(&mut self, index: usize, is_ok: bool, now: Instant) {
         let queue = self.model_queue(index);
         let clock = self.tick();
         let call = self.calls[index].take().expect("in progress");
@@ -496,18 +472,19 @@ impl Volume {
 
     /// Reads all bytes, through the page cache if there is one, and by direct I/O.
     pub(crate) fn begin_last_reads(&mut self, now: Instant) {
-        for page in 0..self.size_bytes.div_ceil(PAGE) {
-            let offset = page * PAGE;
+        let base = self.plan.base_bytes();
+        for place in (0..self.size_bytes - base).step_by(PAGE as usize) {
+            let offset = base + place;
             let bytes = PAGE.min(self.size_bytes - offset);
             if self.path.is_some() {
                 self.begin_read(offset, bytes, Duration::ZERO, "last read", now);
             }
-            self.begin_direct(Direct::of(Op::Read), offset / 64, bytes / 64, now);
+            self.begin_direct(Direct::of(Op::Read), place / 64, bytes.div_ceil(64), now);
         }
     }
 
     /// Drops all pages that are not dirty, so that the next reads come from the disks.
     pub(crate) fn drop_pages(&mut self) {
-        self.advise(0, u64::MAX / 64, Advice::DontNeed);
+        self.advise(0, u64::MAX / 64, Fine::NONE, Advice::DontNeed);
     }
 }

@@ -102,12 +102,12 @@ impl Volume {
             (bytes, Some(file), checked)
         } else {
             let bytes = self.visible_bytes();
-            let checked = self.contents.check_survivor(0, &bytes);
+            let checked = self.contents.check_survivor(self.plan.base_bytes(), &bytes);
             (bytes, None, checked)
         };
         self.judge_survivor(checked);
         let clock = self.tick();
-        self.contents.restart(&bytes, clock);
+        self.contents.restart(bytes, clock);
         self.open(file);
     }
 
@@ -200,7 +200,7 @@ impl Volume {
             let (member, place) = self.locate(sector);
             let platter = Rc::clone(&self.platters[member]);
             for bytes in platter.borrow().survivors(place) {
-                self.check_survivor(sector * 512, bytes);
+                self.check_survivor(self.plan.base_bytes() + sector * 512, bytes);
             }
         }
     }

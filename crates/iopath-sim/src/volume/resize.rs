@@ -22,7 +22,7 @@ impl Volume {
 
     /// Moves the end up, at most to the size of the plan: the disks have more bytes, all zeroes.
     pub(super) fn extend(&mut self, size_bytes: u64, now: Instant) {
-        let size_bytes = size_bytes.min(self.plan.bytes);
+        let size_bytes = size_bytes.min(self.plan.base_bytes() + self.plan.bytes);
         if size_bytes <= self.size_bytes {
             return;
         }
