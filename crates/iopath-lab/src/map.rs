@@ -54,6 +54,7 @@ pub fn map(options: &MapOptions) -> Result<FileMap, MapError> {
         Kind::BlockDevice => Some("block device"),
         Kind::Memory => Some("range of memory"),
         Kind::Remote => Some("export of a server"),
+        Kind::Program => Some("storage of a program"),
     };
     if let Some(kind) = kind {
         return Err(MapError::NotAFile { target: options.file.clone(), kind });

@@ -81,7 +81,7 @@ pub struct BufferedConfig {
     /// Offsets and lengths of direct I/O are multiples of this many bytes. Divides a page.
     pub block_bytes: u32,
     /// The target of writes of the bytes after the last whole block. Required for writes if there are such bytes.
-    pub tail: Option<Tail>,
+    pub tail: Option<Box<dyn Tail>>,
     /// The device writes the last block whole, including the bytes past the end of the volume. Then no tail is needed.
     pub writes_last_block: bool,
     /// The file, open for direct I/O, if threads may read it directly. A thread that misses a page without readahead

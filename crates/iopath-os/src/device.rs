@@ -2,6 +2,7 @@
 
 mod completed;
 mod fault;
+mod inline;
 mod mapped;
 mod memory;
 mod notifier;
@@ -22,6 +23,7 @@ use iopath_core::BlockDevice;
 use crate::memory::Segment;
 
 pub use fault::{Faults, Faulty};
+pub use inline::{DeviceRequest, Execute, InlineDevice};
 pub use iopath_core::Fault;
 pub use mapped::{FileMap, FileMapError, Mapped, MappedError};
 pub use memory::{MemoryConfig, MemoryDevice, MemoryDisk, MemoryTail};
@@ -201,5 +203,6 @@ pub const DEVICES: &[DeviceKind] = &[
     DeviceKind { name: "mapped", about: "a file on one of these, mapped to blocks anywhere on the device" },
     DeviceKind { name: "stripe", about: "several of these as one, chunk by chunk (RAID 0)" },
     DeviceKind { name: "remote", about: "an export of a server, over sockets" },
+    DeviceKind { name: "program", about: "storage of a program that executes each request at once" },
     DeviceKind { name: "null", about: "completes every request at once and moves no byte" },
 ];

@@ -42,11 +42,12 @@ pub use child::keep_child_status;
 pub use clock::now;
 pub use cpu::{CpuTimes, process_cpu_times};
 pub use device::{
-    AnyThread, DEVICES, DeviceKind, Fault, Faults, Faulty, FileMap, FileMapError, Incoming, Losses, Mapped,
-    MappedError, MemoryConfig, MemoryDevice, MemoryDisk, MemoryTail, Notifier, Null, OneThread, Outgoing,
-    RealDevice, Remote, RemoteAddress, RemoteDevice, RemoteEncryption, RemoteError, RemoteEvent, RemoteFacts,
-    RemoteProtocol, RemoteRequest, RemoteSession, RemoteSocket, RingPool, Striped, StripedError, Threads,
-    ThreadsConfig, Timed, Timing, Uring, UringConfig, WaitError, Watch, WeakRemote,
+    AnyThread, DEVICES, DeviceKind, DeviceRequest, Execute, Fault, Faults, Faulty, FileMap, FileMapError,
+    Incoming, InlineDevice, Losses, Mapped, MappedError, MemoryConfig, MemoryDevice, MemoryDisk, MemoryTail,
+    Notifier, Null, OneThread, Outgoing, RealDevice, Remote, RemoteAddress, RemoteDevice, RemoteEncryption,
+    RemoteError, RemoteEvent, RemoteFacts, RemoteProtocol, RemoteRequest, RemoteSession, RemoteSocket,
+    RingPool, Striped, StripedError, Threads, ThreadsConfig, Timed, Timing, Uring, UringConfig, WaitError,
+    Watch, WeakRemote,
 };
 pub use engine::{
     Comparison, Engine, EngineConfig, Fallback, OpenError as EngineError, Opened, Rate, Reason, UnknownEngine,

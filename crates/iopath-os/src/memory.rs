@@ -123,7 +123,17 @@ impl Segment {
     /// The promise of [`Segment::new`] for memory that is written from holds now.
     pub(crate) unsafe fn copy_to(self, target: &mut [u8]) {
         assert_eq!(target.len(), self.bytes, "target and segment differ in length");
-        for (piece, range) in self.pieces(0, self.bytes) {
+        // SAFETY: passed on.
+        unsafe { self.copy_at(0, target) }
+    }
+
+    /// Copies the bytes from `at` on to `target`.
+    ///
+    /// # Safety
+    /// The promise of [`Segment::new`] for memory that is written from holds now.
+    pub(crate) unsafe fn copy_at(self, at: usize, target: &mut [u8]) {
+        assert!(at <= self.bytes && target.len() <= self.bytes - at, "the target reaches past the segment");
+        for (piece, range) in self.pieces(at, target.len()) {
             let to = &mut target[range];
             // SAFETY: a piece is memory of the segment in one allocation, which may be read now.
             unsafe { std::ptr::copy_nonoverlapping(piece, to.as_mut_ptr(), to.len()) }

@@ -83,6 +83,8 @@ pub enum Kind {
     Memory,
     /// An export of a server.
     Remote,
+    /// Storage that the program itself implements.
+    Program,
 }
 
 /// The filesystem of a file or directory.
@@ -224,6 +226,11 @@ impl Target {
     /// The properties of an export of a server. `name` is its URI.
     pub fn of_remote(name: &str, size_bytes: u64) -> Self {
         Self::without_file(Kind::Remote, PathBuf::from(name), size_bytes, "it is an export of a server")
+    }
+
+    /// The properties of storage of the program, by its name.
+    pub fn of_program(name: PathBuf, size_bytes: u64) -> Self {
+        Self::without_file(Kind::Program, name, size_bytes, "it is storage of the program")
     }
 
     fn without_file(kind: Kind, path: PathBuf, size_bytes: u64, reason: &str) -> Self {

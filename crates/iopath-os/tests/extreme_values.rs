@@ -43,7 +43,7 @@ fn open(size_bytes: u64) -> (MemoryDisk, Buffered) {
         }),
         size_bytes,
         block_bytes: 512,
-        tail: Some(Tail::Memory(disk.tail())),
+        tail: Some(Box::new(disk.tail())),
         writes_last_block: false,
         inline_reads: None,
         demand: None,
@@ -292,7 +292,7 @@ fn file_properties_for_any_range_stay_inside_the_file() {
         };
         assert!(extent.logical_range().end >= start);
         assert!(first_unwritten(&[extent], end).is_none_or(|first| first < end));
-        let tail = Tail::File(file.try_clone().unwrap());
+        let tail: Box<dyn Tail> = Box::new(file.try_clone().unwrap());
         assert!(start <= 1 << 55 || tail.write_all_at(&[1], start).is_err(), "{start}");
     }
     for (bytes, align) in pairs() {

@@ -12,7 +12,7 @@ mod request;
 mod threading;
 
 use crate::error::{Error, ErrorKind, OpenError, Result};
-use crate::source::threading::{AnyThread, OneThread};
+use crate::storage::threading::{AnyThread, OneThread};
 use crate::volume::Volume;
 use io::BatchIo;
 use iopath_core::{LogSink, QueueStats};

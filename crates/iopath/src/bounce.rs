@@ -19,7 +19,7 @@ pub(crate) struct Bounce {
     locks: Mutex<RangeLocks>,
     is_free: Condvar,
     /// Writes the bytes after the last whole block.
-    tail: Option<Tail>,
+    tail: Option<Box<dyn Tail>>,
 }
 
 /// A lock on a range: until it is dropped, no other thread writes to the range.
@@ -30,7 +30,7 @@ pub(crate) struct Locked<'a> {
 }
 
 impl Bounce {
-    pub(crate) fn new(tail: Option<Tail>) -> Self {
+    pub(crate) fn new(tail: Option<Box<dyn Tail>>) -> Self {
         Self { spare: Mutex::default(), locks: Mutex::default(), is_free: Condvar::new(), tail }
     }
 
@@ -43,8 +43,8 @@ impl Bounce {
         Ok(result)
     }
 
-    pub(crate) const fn tail(&self) -> Option<&Tail> {
-        self.tail.as_ref()
+    pub(crate) fn tail(&self) -> Option<&dyn Tail> {
+        self.tail.as_deref()
     }
 
     /// Waits until no other thread writes to a byte of `range`, and locks it.

@@ -23,6 +23,17 @@ pub enum OpenError {
     /// The target is in use, or writing would destroy existing data.
     #[error(transparent)]
     Refused(#[from] Refusal),
+    /// The limits of a source of the program cannot be used.
+    #[error("{} has limits that cannot be used: {rule}", .path.display())]
+    Limits {
+        /// The source.
+        path: PathBuf,
+        /// What must hold.
+        rule: &'static str,
+    },
+    /// A source of the program cannot open a device.
+    #[error(transparent)]
+    Source(Box<dyn StdError + Send + Sync>),
     /// The size exceeds that of any file: ends of ranges, rounded up to blocks, would overflow.
     #[error("{} states a size of {size_bytes} bytes; the maximum is 2^63-1", .path.display())]
     TooLarge {
@@ -114,6 +125,11 @@ pub enum OpenError {
 }
 
 impl OpenError {
+    /// The error of a [`Source`](crate::source::Source) of the program.
+    pub fn of_source(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        Self::Source(error.into())
+    }
+
     /// The number of the system's error (`errno.h`), if the system refused a call.
     pub fn raw_os_error(&self) -> Option<i32> {
         self.system().and_then(io::Error::raw_os_error)

@@ -88,7 +88,8 @@ mod options;
 mod queues;
 mod request_log;
 mod shards;
-mod source;
+pub mod source;
+mod storage;
 mod volume;
 
 /// The interface of protocols for remote exports: a protocol is a [`remote::RemoteProtocol`], and [`remote::Remote`]
@@ -130,5 +131,5 @@ pub use latency_counts::{LATENCY_CLASSES, LatencyCounts, LatencyTotals};
 pub use options::{IoMode, Options, Readahead, Unaligned};
 pub use request_log::RequestLog;
 pub use source::stripe::Member;
-pub use source::threading::{AnyThread, OneThread};
+pub use storage::threading::{AnyThread, OneThread};
 pub use volume::{Cursor, Direct, NotClosed, PageGuard, RangeLock, RangeSupport, Volume};

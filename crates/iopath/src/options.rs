@@ -1,4 +1,4 @@
-//! The options of a volume. Plain data: `source.rs` applies them.
+//! The options of a volume. Plain data: `storage.rs` and the sources apply them.
 
 use crate::context::Context;
 use iopath_core::mapper::Boundary;

@@ -1,5 +1,5 @@
 //! Selects the queue of a thread or batch of a volume: with elevator `none` its own queue, with any other elevator the
-//! queue that all threads and batches share. `source.rs` opens devices.
+//! queue that all threads and batches share. `storage.rs` opens devices.
 
 mod log;
 

@@ -8,7 +8,6 @@ mod cursor;
 mod direct;
 mod elevator;
 mod extend;
-mod holes;
 mod open;
 mod range;
 mod resize;
@@ -22,8 +21,9 @@ use crate::facts::Facts;
 use crate::options::{Options, Unaligned};
 use crate::queues::{Opened, Tuning};
 use crate::shards::Shards;
-use crate::source::cache::{self, LazyCache, OpenedCache};
-use crate::source::{Backing, Source};
+use crate::source::Source;
+use crate::storage::Storage;
+use crate::storage::cache::{self, LazyCache, OpenedCache};
 use iopath_core::volume::{CacheUse, VolumeShape};
 use iopath_core::{IoError, Op};
 use iopath_os::sync::{Mutex, MutexGuard};
@@ -95,7 +95,7 @@ pub struct NotClosed {
 
 #[derive(Debug)]
 struct VolumeShared {
-    source: Source,
+    storage: Storage,
     facts: Facts,
     shape: VolumeShape,
     shards: Shards,
@@ -123,8 +123,8 @@ impl Volume {
     /// # Errors
     /// [`OpenError`] if the target is missing, in use, or does not support the options.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self, OpenError> {
-        let (source, target) = Source::open(path.as_ref(), options)?;
-        Self::of(source, target)
+        let (storage, target) = Storage::open(path.as_ref(), options)?;
+        Self::of(storage, target)
     }
 
     /// A volume on a file or block device that the program has opened, for reading, or for reading and writing with
@@ -136,8 +136,8 @@ impl Volume {
     /// Returns the errors of [`Volume::open`]; [`OpenError::System`] if the file was not opened for the I/O of the
     /// options. Needs `/proc`.
     pub fn from_file(file: File, options: &Options) -> Result<Self, OpenError> {
-        let (source, target) = Source::from_file(file, options)?;
-        Self::of_locked(source, target, Vec::new())
+        let (storage, target) = Storage::from_file(file, options)?;
+        Self::of_locked(storage, target, Vec::new())
     }
 
     /// Opens a disk in memory, for tests of programs that use a volume. Such tests can inject faults
@@ -165,8 +165,8 @@ impl Volume {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn memory(disk: &MemoryDisk, options: &Options) -> Result<Self, OpenError> {
-        let (source, target) = Source::memory(disk, options)?;
-        Self::of(source, target)
+        let (storage, target) = Storage::memory(disk, options)?;
+        Self::of(storage, target)
     }
 
     /// Opens an export of a server. [`Facts::path`] is its URI. All threads, batches and the page cache of the volume
@@ -178,57 +178,66 @@ impl Volume {
     /// # Errors
     /// [`OpenError::ReadOnlyExport`], or an option is out of range.
     pub fn remote(remote: &Remote, options: &Options) -> Result<Self, OpenError> {
-        let (source, target) = Source::remote(remote, options)?;
-        Self::of(source, target)
+        let (storage, target) = Storage::remote(remote, options)?;
+        Self::of(storage, target)
     }
 
-    fn of(source: Source, target: Target) -> Result<Self, OpenError> {
-        let locks = source.locks();
-        Self::of_locked(source, target, locks)
+    /// A volume on storage of the program: see [the module](crate::source).
+    ///
+    /// # Errors
+    /// [`OpenError::Limits`], an option is out of range, or an error of the source.
+    pub fn of_source(source: impl Source + 'static, options: &Options) -> Result<Self, OpenError> {
+        let (storage, target) = Storage::own(Box::new(source), options)?;
+        Self::of(storage, target)
     }
 
-    fn of_locked(source: Source, target: Target, locks: Vec<FileLock>) -> Result<Self, OpenError> {
+    fn of(storage: Storage, target: Target) -> Result<Self, OpenError> {
+        let locks = storage.locks();
+        Self::of_locked(storage, target, locks)
+    }
+
+    fn of_locked(storage: Storage, target: Target, locks: Vec<FileLock>) -> Result<Self, OpenError> {
         if target.size_bytes > SIZE_BYTES_MAX {
             return Err(OpenError::TooLarge { path: target.path, size_bytes: target.size_bytes });
         }
-        if source.options.is_cached() {
-            cache::check(&source)?;
+        if storage.options.is_cached() {
+            cache::check(&storage)?;
         }
         // Before the cache looks at the file.
-        let writer = source.writer();
+        let writer = storage.writer();
         let (first, cache, engine, fallback) =
-            if let Some(KnownEngine { engine, fallback }) = source.known_engine(&target) {
+            if let Some(KnownEngine { engine, fallback }) = storage.known_engine(&target) {
                 (None, Some(LazyCache::default()), engine, fallback)
-            } else if source.options.is_cached() {
-                let OpenedCache { cache, engine, fallback } = cache::open(&source, &target)?;
-                source.record_engine(&target, engine, fallback.as_ref());
+            } else if storage.options.is_cached() {
+                let OpenedCache { cache, engine, fallback } = cache::open(&storage, &target)?;
+                storage.record_engine(&target, engine, fallback.as_ref());
                 (None, Some(LazyCache::of(cache)), engine, fallback)
             } else {
-                let Opened { queue, engine, fallback } = source.thread_queue()?;
+                let Opened { queue, engine, fallback } = storage.thread_queue()?;
                 (Some(queue), None, engine, fallback)
             };
         let facts = Facts {
             path: target.path.clone(),
             size_bytes: target.size_bytes,
-            block_bytes: source.limits.logical_block_bytes,
-            memory_align_bytes: source.limits.memory_align_bytes,
-            request_bytes_max: source.limits.request_bytes_max,
+            block_bytes: storage.limits.logical_block_bytes,
+            memory_align_bytes: storage.limits.memory_align_bytes,
+            request_bytes_max: storage.limits.request_bytes_max,
             engine,
             fallback,
             target,
         };
-        let bounce = match source.options.unaligned {
-            Unaligned::Bounce => Some(Bounce::new(cache::tail(&source, &facts.target)?)),
+        let bounce = match storage.options.unaligned {
+            Unaligned::Bounce => Some(Bounce::new(cache::tail(&storage)?)),
             Unaligned::Refuse | Unaligned::Buffered => None,
         };
-        let shape = route::shape_of(&source, &facts);
+        let shape = route::shape_of(&storage, &facts);
         let shards = Shards::new(first);
         let size_bytes = AtomicU64::new(facts.size_bytes);
         let resizes = AtomicU64::new(0);
         let resizing = Mutex::new(());
         let file_bytes = AtomicU64::new(0);
         let shared = VolumeShared {
-            source,
+            storage,
             facts,
             shape,
             shards,
@@ -357,7 +366,7 @@ impl Volume {
 
     /// Whether opening the volume may have created or extended a file.
     fn creates(&self) -> bool {
-        self.source().options.create_bytes.is_some()
+        self.storage().options.create_bytes.is_some()
     }
 
     /// Drops the volume without writing dirty pages back: bytes that were not flushed may be lost, and those of a
@@ -387,9 +396,9 @@ impl Volume {
         if self.is_buffered() {
             return self.cache_for_io().map(drop);
         }
-        let make = || Ok(self.shared.source.thread_queue()?.queue);
+        let make = || Ok(self.shared.storage.thread_queue()?.queue);
         let opened = self.shared.shards.with(make, |queue| {
-            queue.for_io(self.source());
+            queue.for_io(self.storage());
         });
         opened.map_err(|error| self.thread_error(error))
     }
@@ -398,14 +407,11 @@ impl Volume {
     /// lock. `None` for other sources. Writes through it are not coherent with the page cache, and a change of the
     /// length must go through [`Volume::resize`]. A volume is no [`AsFd`](std::os::fd::AsFd), because not each has one.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        match self.backing() {
-            Backing::File(file) => Some(file.as_fd()),
-            Backing::Memory(_) | Backing::Remote(_) | Backing::Stripe(_) | Backing::Mapped(_) => None,
-        }
+        self.source().file().map(AsFd::as_fd)
     }
 
     fn write(&self, buffer: &[u8], offset: u64, fua: bool) -> Result<()> {
-        if self.source().options.extend && self.is_past_end(offset, buffer.len()) {
+        if self.storage().options.extend && self.is_past_end(offset, buffer.len()) {
             return self.write_extending(buffer, offset, fua);
         }
         self.write_within(buffer, offset, fua)
@@ -474,12 +480,12 @@ impl Volume {
         self.shape().sectors(self.size_bytes())
     }
 
-    fn backing(&self) -> &Backing {
-        &self.shared.source.backing
+    fn source(&self) -> &dyn Source {
+        &*self.shared.storage.source
     }
 
-    pub(crate) fn source(&self) -> &Source {
-        &self.shared.source
+    pub(crate) fn storage(&self) -> &Storage {
+        &self.shared.storage
     }
 
     /// Whether a read may end at the end of the volume instead of the end of its range.
@@ -520,7 +526,7 @@ impl Volume {
 
     #[cold]
     fn open_cache<'a>(&'a self, lazy: &'a LazyCache) -> Result<&'a Buffered, OpenError> {
-        let cache = lazy.get_or_open(self.source(), &self.shared.facts)?;
+        let cache = lazy.get_or_open(self.storage(), &self.shared.facts)?;
         // The elevator may have changed while the cache was opened.
         self.tune_cache();
         Ok(cache)
@@ -536,7 +542,7 @@ impl Volume {
     }
 
     pub(crate) fn tuning(&self) -> &Tuning {
-        &self.shared.source.tuning
+        &self.shared.storage.tuning
     }
 
     /// An error of this volume; the caller adds the range.
@@ -546,7 +552,7 @@ impl Volume {
         let lost = IoError::Disconnected;
         let is_lost =
             matches!(kind, ErrorKind::Io(source) | ErrorKind::Unwritable { source, .. } if source == lost);
-        match self.source().server_failure().filter(|_| is_lost) {
+        match self.source().failure().filter(|_| is_lost) {
             Some(reason) => error.because(Cause::Server(reason.into())),
             None => error,
         }

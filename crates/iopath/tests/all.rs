@@ -27,6 +27,7 @@ mod names;
 mod odd_sizes;
 mod opening;
 mod own_buffers;
+mod own_source;
 mod ranges;
 mod resize;
 mod shared_memory;

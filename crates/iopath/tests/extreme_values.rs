@@ -4,6 +4,7 @@
 #[path = "../../iopath-os/tests/support/edges.rs"]
 mod edges;
 
+use crate::own_source::example::CheckedDisk;
 use crate::support::{options, scratch};
 use edges::{EDGES, SIZE, pairs};
 use iopath::{
@@ -24,7 +25,8 @@ fn modes(options: &Options) -> [(&'static str, Options); 5] {
     ]
 }
 
-/// Volumes of `SIZE` bytes of 7, of each kind in each mode: on a disk in memory, mapped, on a file, on a stripe.
+/// Volumes of `SIZE` bytes of 7, of each kind in each mode: on a disk in memory, on storage of a program,
+/// mapped, on a file, on a stripe.
 fn each_volume(test: impl Fn(&str, &Volume)) {
     let memory = || {
         let block = MemoryConfig { block_bytes: 4096, ..MemoryConfig::of_bytes(2 * SIZE) };
@@ -42,6 +44,8 @@ fn each_volume(test: impl Fn(&str, &Volume)) {
     };
     for (mode, options) in modes(&Options::new()) {
         check(format!("{mode}, memory"), Volume::memory(&memory(), &options));
+        let own = Volume::of_source(CheckedDisk::new(2 * SIZE), &options);
+        check(format!("{mode}, storage of a program"), own);
         for kind in MAPPERS {
             let disk = memory();
             let layout =

@@ -32,7 +32,7 @@ pub(super) struct State {
     pub(super) path: BufferedPath<DeviceFrames>,
     arena: Arc<Arena>,
     /// For the bytes after the last whole block of the volume.
-    tail: Option<Tail>,
+    tail: Option<Box<dyn Tail>>,
     /// The owner of the memory, if the budget changes.
     pub(super) owner_of_memory: Option<MemoryOwner>,
     pub(super) waiters: Slab<Waiter>,
@@ -85,7 +85,7 @@ impl State {
         runner: Runner<dyn RealDevice + Send>,
         path: BufferedPath<DeviceFrames>,
         arena: Arc<Arena>,
-        tail: Option<Tail>,
+        tail: Option<Box<dyn Tail>>,
         demand: Option<Arc<dyn Demand>>,
     ) -> Self {
         Self {

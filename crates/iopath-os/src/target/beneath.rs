@@ -127,7 +127,7 @@ fn submitter(target: &Target) -> Submitter {
         (Kind::Memory, _) => Submitter::Memory,
         (Kind::Remote, _) => Submitter::Server,
         (Kind::BlockDevice, _) => Submitter::Caller,
-        (_, None) => Submitter::Unknown,
+        (Kind::Program, _) | (_, None) => Submitter::Unknown,
         (_, Some(filesystem)) => match filesystem.name.as_str() {
             "tmpfs" | "ramfs" | "devtmpfs" | "hugetlbfs" => Submitter::Memory,
             "zfs" | "nfs" | "nfs4" | "cifs" | "smb3" | "ceph" | "afs" | "gfs2" | "ocfs2" => Submitter::Server,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use iopath_os::{Advice, Buffered, BufferedConfig, MemoryConfig, MemoryDisk, Tail};
+use iopath_os::{Advice, Buffered, BufferedConfig, MemoryConfig, MemoryDisk};
 
 use super::gated::{Gate, Gated};
 use super::rig;
@@ -11,7 +11,7 @@ const PAGE: u64 = 4096;
 const SIZE: u64 = 8 * PAGE + 100;
 
 fn open(disk: &MemoryDisk, gate: &Gate) -> Buffered {
-    let config = BufferedConfig { tail: Some(Tail::Memory(disk.tail())), ..rig::config(SIZE) };
+    let config = BufferedConfig { tail: Some(Box::new(disk.tail())), ..rig::config(SIZE) };
     rig::open(config, Gated::new(disk.open(), gate), |_| ())
 }
 

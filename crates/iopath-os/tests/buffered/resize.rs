@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use iopath_core::IoError;
-use iopath_os::{Buffered, BufferedConfig, BufferedError, MemoryConfig, MemoryDisk, NoMemory, Tail};
+use iopath_os::{Buffered, BufferedConfig, BufferedError, MemoryConfig, MemoryDisk, NoMemory};
 
 use super::gated::{Gate, Gated};
 use super::rig;
@@ -16,7 +16,7 @@ const OLD: u64 = 16 * PAGE;
 const NEW: u64 = 4 * PAGE + 100;
 
 fn open(disk: &MemoryDisk, gate: &Gate) -> Buffered {
-    let config = BufferedConfig { tail: Some(Tail::Memory(disk.tail())), ..rig::config(OLD) };
+    let config = BufferedConfig { tail: Some(Box::new(disk.tail())), ..rig::config(OLD) };
     rig::open(config, Gated::new(disk.open(), gate), |_| ())
 }
 

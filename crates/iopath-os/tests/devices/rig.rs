@@ -5,7 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use iopath_core::mapper::{Boundary, FileLayout};
 use iopath_core::{
@@ -13,9 +13,9 @@ use iopath_core::{
     StripeConfig, Tag,
 };
 use iopath_os::{
-    AlignedBuf, AnyThread, BufferPool, Fault, Faults, Faulty, FileMap, Geometry, Mapped, MemoryConfig,
-    MemoryDisk, OneThread, RealDevice, Segment, Striped, Threads, ThreadsConfig, Timed, Timing, Uring,
-    UringConfig, limits_of, now,
+    AlignedBuf, AnyThread, BufferPool, DeviceRequest, Execute, Fault, Faults, Faulty, FileMap, Geometry,
+    InlineDevice, Mapped, MemoryConfig, MemoryDisk, OneThread, RealDevice, Segment, Striped, Threads,
+    ThreadsConfig, Timed, Timing, Uring, UringConfig, limits_of, now,
 };
 
 /// The logical block size of the scratch files, as on most disks with 4 KiB sectors.
@@ -105,6 +105,7 @@ pub(crate) const ROWS: &[Row] = &[
         files: Files::Cached,
         open: Place::Memory(|disk| with_faults(Box::new(disk.open()))),
     },
+    Row { name: "program", files: Files::Cached, open: Place::Memory(open_program) },
     Row { name: "timed", files: Files::Cached, open: Place::Memory(open_timed) },
     Row {
         name: "mapped, identity, memory",
@@ -148,6 +149,29 @@ pub(crate) const ROWS: &[Row] = &[
     },
     Row { name: "remote", files: Files::InMemory, open: Place::Remote },
 ];
+
+/// Storage of a program: bytes behind a lock.
+#[derive(Debug)]
+struct Bytes(Mutex<Vec<u8>>);
+
+impl Execute for Bytes {
+    fn execute(&mut self, request: &mut DeviceRequest<'_>) -> Result<(), IoError> {
+        let mut bytes = self.0.lock().expect("no test panics here");
+        let part = bytes.get_mut(request.range()).ok_or(IoError::EndOfDevice)?;
+        match request.op() {
+            Op::Read => request.fill(0, part),
+            Op::Write => request.copy_to(0, part),
+            Op::Discard | Op::WriteZeroes => part.fill(0),
+            Op::Flush => {}
+        }
+        Ok(())
+    }
+}
+
+fn open_program(disk: &MemoryDisk) -> Box<dyn RealDevice> {
+    let bytes = Bytes(Mutex::new(vec![0; disk.size_bytes() as usize]));
+    Box::new(InlineDevice::new(bytes, disk.limits()))
+}
 
 /// A disk in memory on which each request takes 50 µs.
 fn open_timed(disk: &MemoryDisk) -> Box<dyn RealDevice> {

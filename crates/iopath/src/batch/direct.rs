@@ -8,7 +8,7 @@ use super::threading::Threading;
 use super::{BatchOptions, Completion, Refused, Request};
 use crate::error::{Cause, Error, ErrorKind, OpenError, Result};
 use crate::queues::{Queue, SharedDevice};
-use crate::source::threading::sealed;
+use crate::storage::threading::sealed;
 use crate::volume::{End, Volume};
 use coherent::CoherentIos;
 use iopath_core::{Extent, IoError, LogSink, Op, Priority, QueueStats, Stream, SubmitError};
@@ -77,7 +77,7 @@ impl<T: Threading, B: IoBuf> BatchIo<B> for DirectBatch<T, B> {
         if self.coherent.is_some() {
             return self.wait_coherent();
         }
-        let waited = self.runner.for_io(self.volume.source()).wait(self.gather);
+        let waited = self.runner.for_io(self.volume.storage()).wait(self.gather);
         waited.map_err(|source| self.wait_error(source))?;
         Ok(self.next_completed())
     }
@@ -103,7 +103,7 @@ impl<T: Threading, B: IoBuf> BatchIo<B> for DirectBatch<T, B> {
     }
 
     fn start_log(&mut self, sink: Box<dyn LogSink>) {
-        self.runner.start_log(self.volume.source(), sink);
+        self.runner.start_log(self.volume.storage(), sink);
     }
 
     fn in_flight(&self) -> u32 {
@@ -125,7 +125,7 @@ impl<T: Threading, B: IoBuf> BatchIo<B> for DirectBatch<T, B> {
 
     /// See [`Batch::completion_fd`](super::Batch::completion_fd).
     fn set_notifier(&mut self, notifier: &Notifier) -> io::Result<()> {
-        self.runner.pin(self.volume.source()).map_err(io::Error::other)?;
+        self.runner.pin(self.volume.storage()).map_err(io::Error::other)?;
         self.runner().set_notifier(notifier)?;
         self.notifier = Some(notifier.clone());
         Ok(())
@@ -146,7 +146,7 @@ impl<T: Threading, B: IoBuf> DirectBatch<T, B> {
         options: &BatchOptions,
         pool: Option<&BufferPool>,
     ) -> Result<Self, OpenError> {
-        let opened = volume.source().batch_queue::<T, B>(options.io_depth, options.plug, pool.cloned())?;
+        let opened = volume.storage().batch_queue::<T, B>(options.io_depth, options.plug, pool.cloned())?;
         let coherent = volume.cache_or_open()?.map(|_| Box::new(CoherentIos::new(options.io_depth)));
         Ok(Self {
             volume,
@@ -246,7 +246,7 @@ impl<T: Threading, B: IoBuf> DirectBatch<T, B> {
 
     /// The queue, with the elevator and the end that the volume has now.
     fn runner(&mut self) -> &mut ThreadQueue<<T as sealed::Open>::Device, SharedDevice, B> {
-        let queue = self.runner.for_io(self.volume.source());
+        let queue = self.runner.for_io(self.volume.storage());
         queue.set_capacity(self.volume.sectors());
         queue
     }
@@ -278,7 +278,7 @@ fn completion<B: IoBuf>(volume: &Volume, completed: CompletedJob<B>) -> Completi
         }
         // The volume may have become shorter: read again up to the new end. Not on a mapped file, where this could wait
         // for writes of the batch that only its owner reaps.
-        (Op::Read, Err(IoError::EndOfDevice), Some(buffer)) if !volume.source().writes_last_block() => {
+        (Op::Read, Err(IoError::EndOfDevice), Some(buffer)) if volume.unit_bytes() == 1 => {
             match zeroed(buffer, extent.bytes() as usize) {
                 Some(memory) => volume.read_direct(memory, extent.offset()),
                 None => Err(volume.failed(op, extent, IoError::EndOfDevice)),

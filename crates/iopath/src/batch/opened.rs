@@ -7,7 +7,7 @@ use super::direct::DirectBatch;
 use super::io::BatchIo;
 use super::threading::Threading;
 use crate::error::OpenError;
-use crate::source::threading::{AnyThread, OneThread};
+use crate::storage::threading::{AnyThread, OneThread};
 use crate::volume::Volume;
 use iopath_os::{BufferPool, Engine, IoBuf};
 

@@ -1,7 +1,7 @@
 //! The threads that may use a batch, as its type parameter: a batch that may move is `Send`.
 
 use super::io::BatchIo;
-use crate::source::threading::{AnyThread, OneThread, sealed};
+use crate::storage::threading::{AnyThread, OneThread, sealed};
 use iopath_os::IoBuf;
 
 /// The threads that may use a batch. Sealed: [`AnyThread`] and [`OneThread`].

@@ -4,7 +4,7 @@
 use super::table::{Shared, wake_all};
 use crate::batch::{Batch, BatchOptions, Completion, Refused, Request};
 use crate::error::OpenError;
-use crate::source::threading::AnyThread;
+use crate::storage::threading::AnyThread;
 use crate::volume::Volume;
 use iopath_os::AnyBuf;
 use std::fmt;

@@ -77,7 +77,7 @@ impl Volume {
             cache.start_log(sink);
             return Ok(());
         }
-        let queue = shared_queue(self.source()).map_err(|error| self.thread_error(error))?;
+        let queue = shared_queue(self.storage()).map_err(|error| self.thread_error(error))?;
         queue.ok_or_else(|| self.error(ErrorKind::NoSingleQueue))?.start_log(sink);
         Ok(())
     }

@@ -23,7 +23,7 @@ impl Volume {
                 (ErrorKind::PastEnd { size_bytes: self.size_bytes() }, bio)
             }
             SubmitError::QueueFull(bio) => {
-                (ErrorKind::BatchFull { depth: self.shared.source.options.depth }, bio)
+                (ErrorKind::BatchFull { depth: self.shared.storage.options.depth }, bio)
             }
             SubmitError::Unaligned { bio, .. } => {
                 (ErrorKind::Unaligned { align_bytes: self.facts().block_bytes }, bio)

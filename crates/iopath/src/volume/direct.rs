@@ -4,7 +4,6 @@
 use super::Volume;
 use crate::error::{Error, ErrorKind, Result};
 use crate::queues::SharedDevice;
-use crate::source::Backing;
 use iopath_core::{Extent, IoError, Op};
 use iopath_os::{DirectGuard, RunError, ThreadQueue};
 
@@ -155,7 +154,7 @@ impl Volume {
         extent: Extent,
         act: impl FnOnce(&mut ThreadQueue<SharedDevice, SharedDevice>) -> Result<(), RunError>,
     ) -> Result<Option<DirectGuard<'_>>> {
-        let make = || Ok(self.shared.source.thread_queue()?.queue);
+        let make = || Ok(self.shared.storage.thread_queue()?.queue);
         let guard = self.begin_direct(op, extent)?;
         let ran = self
             .shared
@@ -163,10 +162,10 @@ impl Volume {
             .with(make, |shard| {
                 // The end may have moved since the first check; it cannot move while a shard is in use. A write of the
                 // last block must not extend the file.
-                if op.is_write() && !self.source().writes_last_block() {
+                if op.is_write() && !self.storage().writes_last_block {
                     self.check_within(op, extent.offset(), extent.bytes())?;
                 }
-                let queue = shard.for_io(self.source());
+                let queue = shard.for_io(self.storage());
                 queue.set_capacity(self.sectors());
                 Ok::<_, Error>(act(queue))
             })
@@ -186,12 +185,8 @@ impl Volume {
         guard.map(Some).map_err(|error| self.uncached(op, offset, bytes, error))
     }
 
-    /// Units in which writes exclude each other. A write to a mapped file delays the write-back of all blocks it
-    /// touches until it is complete. A flush would wait for that write-back, so whole blocks are registered.
+    /// Units in which writes exclude each other: those that share a unit wait for each other.
     pub(crate) fn unit_bytes(&self) -> u64 {
-        match self.backing() {
-            Backing::Mapped(mapped) => u64::from(mapped.file.block_bytes()),
-            Backing::File(_) | Backing::Memory(_) | Backing::Remote(_) | Backing::Stripe(_) => 1,
-        }
+        self.storage().write_unit_bytes
     }
 }

@@ -4,7 +4,6 @@
 use super::{Volume, VolumeShared};
 use crate::error::Result;
 use crate::options::IoMode;
-use crate::source::Backing;
 use iopath_core::volume::{Ends, ExtendStep, Extension, Trim};
 use iopath_core::{Extent, Op};
 use iopath_os::file_size_limit;
@@ -19,7 +18,7 @@ impl Volume {
 
     /// Whether writes past the end extend the volume.
     pub(super) fn can_extend(&self) -> bool {
-        let options = &self.source().options;
+        let options = &self.storage().options;
         options.extend && options.mode != IoMode::Raw && !self.has_fixed_size()
     }
 
@@ -45,13 +44,8 @@ impl Volume {
 
     /// Extends the volume to `size_bytes`, if it is shorter.
     fn extend_locked(&self, size_bytes: u64) -> Result<()> {
-        let cache = self.cache_for_io()?;
-        let step_bytes = match (cache, self.backing()) {
-            (Some(_), Backing::File(_)) if self.is_regular_file() => {
-                Some(self.source().options.extend_step_bytes)
-            }
-            _ => None,
-        };
+        let cache_in_steps = self.cache_for_io()?.filter(|_| self.storage().extends_in_steps);
+        let step_bytes = cache_in_steps.map(|_| self.storage().options.extend_step_bytes);
         let mut extension = Extension::new(self.ends(), size_bytes, step_bytes);
         loop {
             match extension.poll() {
@@ -62,7 +56,7 @@ impl Volume {
                     extension.handle_set_length(self.set_file_length(bytes, last)?);
                 }
                 ExtendStep::MoveEnd => {
-                    match cache.filter(|_| self.is_regular_file()) {
+                    match cache_in_steps {
                         Some(cache) => {
                             cache.extend(size_bytes);
                             self.set_size(size_bytes);
@@ -88,8 +82,7 @@ impl Volume {
 
     /// Extends the file beyond the end of the volume. Returns `false` if the filesystem refuses that length.
     fn set_file_length(&self, bytes: u64, last: Option<Extent>) -> Result<bool> {
-        let Backing::File(file) = self.backing() else { return Ok(false) };
-        let set = || file.set_len(bytes).is_ok();
+        let set = || self.source().resize(bytes).is_ok();
         let is_set = match last {
             None => set(),
             Some(last) => {
@@ -139,8 +132,7 @@ impl VolumeShared {
 
     /// The length of the file, if it is one and its length is known.
     fn length(&self) -> Option<u64> {
-        let Backing::File(file) = &self.source.backing else { return None };
-        file.metadata().ok().map(|metadata| metadata.len())
+        self.storage.source.length_now()
     }
 
     /// The length of a regular file, if another handle or process has made it longer than this volume has.
@@ -157,9 +149,9 @@ impl Drop for VolumeShared {
             return;
         }
         drop(self.cache.take());
-        if let (Trim::Truncate, Backing::File(file)) = (ends.trim(self.length()), &self.source.backing) {
+        if ends.trim(self.length()) == Trim::Truncate {
             // A failure is harmless: the rest of the file is zeroes.
-            let _ = file.set_len(ends.size_bytes);
+            let _ = self.storage.source.resize(ends.size_bytes);
         }
     }
 }

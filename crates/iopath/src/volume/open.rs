@@ -3,8 +3,8 @@
 use super::Volume;
 use crate::error::{OpenError, Result};
 use crate::options::Options;
-use crate::source::Source;
 use crate::source::stripe::Member;
+use crate::storage::Storage;
 use iopath_os::target::Target;
 use iopath_os::{FileMap, MemoryDisk};
 use std::path::Path;
@@ -46,8 +46,8 @@ impl Volume {
         chunk_bytes: u64,
         options: &Options,
     ) -> Result<Self, OpenError> {
-        let (source, target) = Source::stripe(members, chunk_bytes, options)?;
-        Self::of(source, target)
+        let (storage, target) = Storage::stripe(members, chunk_bytes, options)?;
+        Self::of(storage, target)
     }
 
     /// Opens a mapped file as a volume. `path` is the file or block device with the blocks; `file` maps offsets of the
@@ -92,7 +92,7 @@ impl Volume {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn open_mapped(path: impl AsRef<Path>, file: &FileMap, options: &Options) -> Result<Self, OpenError> {
-        Self::mapped(Source::open(path.as_ref(), options)?, file)
+        Self::mapped(Storage::open(path.as_ref(), options)?, file)
     }
 
     /// Does the same as [`Volume::open_mapped`], on a disk in memory.
@@ -100,7 +100,7 @@ impl Volume {
     /// # Errors
     /// Returns the errors of [`Volume::open_mapped`].
     pub fn memory_mapped(disk: &MemoryDisk, file: &FileMap, options: &Options) -> Result<Self, OpenError> {
-        Self::mapped(Source::memory(disk, options)?, file)
+        Self::mapped(Storage::memory(disk, options)?, file)
     }
 
     /// Does the same as [`Volume::open_mapped`], on a stripe ([`Volume::open_stripe`]).
@@ -113,12 +113,12 @@ impl Volume {
         file: &FileMap,
         options: &Options,
     ) -> Result<Self, OpenError> {
-        Self::mapped(Source::stripe(&members_of(paths), chunk_bytes, options)?, file)
+        Self::mapped(Storage::stripe(&members_of(paths), chunk_bytes, options)?, file)
     }
 
-    fn mapped((source, target): (Source, Target), file: &FileMap) -> Result<Self, OpenError> {
-        let (source, target) = source.mapped(target, file)?;
-        Self::of(source, target)
+    fn mapped((storage, target): (Storage, Target), file: &FileMap) -> Result<Self, OpenError> {
+        let (storage, target) = storage.mapped(target, file)?;
+        Self::of(storage, target)
     }
 }
 

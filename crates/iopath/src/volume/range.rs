@@ -1,15 +1,10 @@
 //! Operations on ranges without data of the caller: discard, zero, allocate, flush, find data.
 
 use super::Volume;
-use super::holes::data_ranges;
 use crate::error::{ErrorKind, Result};
-use crate::source::Backing;
+use crate::source::SourceError;
 use iopath_core::buffered::ClearParts;
 use iopath_core::{Extent, IoError, Op};
-use iopath_os::io_error_of;
-use iopath_os::target::Kind;
-use rustix::fs::{FallocateFlags, fallocate};
-use rustix::io::Errno;
 use std::ops::Range;
 
 /// Written to the parts of blocks at the ends of a range.
@@ -31,11 +26,10 @@ impl Volume {
     /// The operations on ranges that the volume supports: none if it is open for reading.
     #[must_use]
     pub fn range_support(&self) -> RangeSupport {
-        let limits = &self.source().limits;
+        let limits = &self.storage().limits;
         let discard = limits.sectors_max(Op::Discard) > 0;
         let zero = limits.sectors_max(Op::WriteZeroes) > 0;
-        // `FALLOC_FL_PUNCH_HOLE` of files and block devices: see `limits_of`.
-        RangeSupport { discard, discard_zeroes: discard && matches!(self.backing(), Backing::File(_)), zero }
+        RangeSupport { discard, discard_zeroes: discard && self.source().discard_zeroes(), zero }
     }
 
     /// Frees the space of `bytes` bytes at `offset`, whose content the caller no longer needs.
@@ -82,20 +76,15 @@ impl Volume {
         if bytes == 0 {
             return Ok(());
         }
-        let file = match self.backing() {
-            Backing::File(file) if self.is_regular_file() => file,
-            // A disk in memory has all its space.
-            Backing::Memory(_) => return self.check_within(Op::Write, offset, bytes),
-            _ => return Err(self.error(ErrorKind::Unsupported).of_range(Op::Write, offset, bytes)),
-        };
-        let failed = |errno: Errno| {
-            let kind = match io_error_of(Op::Write, &errno.into()) {
+        let failed = |error: SourceError| {
+            let kind = match error.of_io(Op::Write) {
                 IoError::Unsupported => ErrorKind::Unsupported,
+                IoError::EndOfDevice => ErrorKind::PastEnd { size_bytes: self.size_bytes() },
                 error => ErrorKind::Io(error),
             };
             self.error(kind).of_range(Op::Write, offset, bytes)
         };
-        fallocate(file, FallocateFlags::KEEP_SIZE, offset, bytes).map_err(failed)
+        self.source().allocate(offset, bytes).map_err(failed)
     }
 
     /// The ranges with data in the `bytes` bytes at `offset`, in ascending order. The rest are holes, which read as
@@ -128,8 +117,11 @@ impl Volume {
         let blocks_end = end.next_multiple_of(block);
         let extent = Extent::from_bytes(start, blocks_end - start).unwrap_or_default();
         let _guard = self.begin_direct(Op::Read, extent)?;
-        data_ranges(self.backing(), offset..end, ranges_max)
-            .map_err(|errno| self.io_error(Op::Read, offset, bytes, io_error_of(Op::Read, &errno.into())))
+        let found = self.source().data_ranges(offset..end, ranges_max);
+        let mut found =
+            found.map_err(|error| self.io_error(Op::Read, offset, bytes, error.of_io(Op::Read)))?;
+        found.truncate(ranges_max);
+        Ok(found)
     }
 
     /// Makes all writes to the `bytes` bytes at `offset` durable that returned before this call. Dirty pages outside
@@ -178,9 +170,5 @@ impl Volume {
             offset += bytes;
         }
         Ok(())
-    }
-
-    pub(super) fn is_regular_file(&self) -> bool {
-        self.facts().target.kind == Kind::RegularFile
     }
 }

@@ -1,11 +1,10 @@
 //! Moves the end of a volume.
 
-use super::Volume;
+use super::{SIZE_BYTES_MAX, Volume};
 use crate::bounce::Locked;
 use crate::error::{Cause, ErrorKind, Result};
-use crate::source::Backing;
+use crate::source::SourceError;
 use iopath_core::Op;
-use iopath_os::target::Kind;
 use iopath_os::{Buffered, file_size_limit};
 use rustix::io::Errno;
 use std::io;
@@ -114,25 +113,22 @@ impl Volume {
 
     /// Changes the length of the source.
     fn set_length(&self, size_bytes: u64) -> Result<()> {
-        let failed = |source| self.cannot_resize(size_bytes, source);
-        match self.backing() {
-            Backing::File(file) => {
-                if size_bytes > self.size_bytes() && size_bytes > file_size_limit() {
-                    // The system would end the process by SIGXFSZ.
-                    return Err(failed(io::Error::from_raw_os_error(Errno::FBIG.raw_os_error())));
-                }
-                file.set_len(size_bytes).map_err(failed)?;
-                self.set_file_bytes(size_bytes);
-                Ok(())
-            }
-            Backing::Memory(disk) => disk.resize(size_bytes).map_err(|error| failed(io::Error::other(error))),
-            Backing::Remote(_) | Backing::Stripe(_) => Err(failed(io::ErrorKind::Unsupported.into())),
-            Backing::Mapped(mapped) => {
-                let engine = self.source().mapped_engine(mapped);
-                let mut engine = engine.map_err(|error| failed(io::Error::other(error)))?;
-                engine.resize(size_bytes).map_err(|error| self.io_error(Op::Write, size_bytes, 0, error))
-            }
+        let is_limited = self.storage().extends_in_steps && size_bytes > self.size_bytes();
+        // The system would end the process by SIGXFSZ, or refuse later writes if the file has that length already.
+        let is_past_limit = is_limited && size_bytes > file_size_limit();
+        let resized = if is_past_limit || size_bytes > SIZE_BYTES_MAX {
+            Err(io::Error::from(Errno::FBIG).into())
+        } else {
+            self.source().resize(size_bytes)
+        };
+        resized.map_err(|error| match error {
+            SourceError::System(error) => self.cannot_resize(size_bytes, error),
+            SourceError::Io(error) => self.io_error(Op::Write, size_bytes, 0, error),
+        })?;
+        if self.storage().extends_in_steps {
+            self.set_file_bytes(size_bytes);
         }
+        Ok(())
     }
 
     pub(super) fn cannot_resize(&self, size_bytes: u64, source: io::Error) -> crate::Error {
@@ -141,10 +137,6 @@ impl Volume {
 
     /// Whether the source cannot change its size.
     pub(super) fn has_fixed_size(&self) -> bool {
-        match self.backing() {
-            Backing::Mapped(mapped) => mapped.file.is_fixed(),
-            Backing::Remote(_) | Backing::Stripe(_) => true,
-            Backing::File(_) | Backing::Memory(_) => self.facts().target.kind == Kind::BlockDevice,
-        }
+        !self.source().can_resize()
     }
 }

@@ -5,7 +5,7 @@ use crate::bounce::Bounce;
 use crate::error::Result;
 use crate::facts::Facts;
 use crate::options::{IoMode, Unaligned};
-use crate::source::Source;
+use crate::storage::Storage;
 use iopath_core::volume::{CacheUse, Route, VolumeShape};
 use iopath_os::{Buffered, page_bytes};
 
@@ -17,8 +17,8 @@ pub(super) enum Routed<'a> {
 }
 
 /// The properties of a volume that decide paths and checks.
-pub(super) fn shape_of(source: &Source, facts: &Facts) -> VolumeShape {
-    let options = &source.options;
+pub(super) fn shape_of(storage: &Storage, facts: &Facts) -> VolumeShape {
+    let options = &storage.options;
     VolumeShape {
         block_bytes: facts.block_bytes,
         memory_align_bytes: facts.memory_align_bytes,
@@ -31,7 +31,7 @@ pub(super) fn shape_of(source: &Source, facts: &Facts) -> VolumeShape {
         bounces: options.unaligned == Unaligned::Bounce,
         is_writable: options.write,
         cuts_off_at_end: options.mode != IoMode::Raw,
-        writes_last_block: source.writes_last_block(),
+        writes_last_block: storage.writes_last_block,
     }
 }
 

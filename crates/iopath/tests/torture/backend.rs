@@ -1,11 +1,18 @@
-//! The storage of one trial: a disk in memory, also behind a server, a file or a stripe of files, optionally with a
-//! mapped file on it. Creates it, opens it as a volume, and removes it. `trial.rs` and `ops.rs` have the operations.
+//! The storage of one trial: a disk in memory, also behind a server, storage of a program, a file or a stripe of files,
+//! optionally with a mapped file on it. Creates it, opens it as a volume, and removes it. `trial.rs` and `ops.rs` have
+//! the operations.
+
+#[allow(dead_code, reason = "the example runs in other tests")]
+#[path = "../../examples/own_device.rs"]
+mod own_device;
 
 use crate::settings::{Settings, Target, pick};
+use iopath::source::Source as _;
 use iopath::{
     AlignedBuf, Boundary, Engine, FileLayout, FileMap, MAPPERS, MapperKind, MemoryConfig, MemoryDisk,
     Options, Volume,
 };
+use own_device::CheckedDisk;
 use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::path::{Path, PathBuf};
@@ -37,9 +44,14 @@ pub(crate) trait Export: std::fmt::Debug {
 #[derive(Debug)]
 enum Storage {
     Memory(MemoryDisk),
+    /// Storage of a program.
+    Own(CheckedDisk),
     Export(Box<dyn Export>),
     File(Scratch),
-    Stripe { members: Vec<Scratch>, chunk_bytes: u64 },
+    Stripe {
+        members: Vec<Scratch>,
+        chunk_bytes: u64,
+    },
 }
 
 impl Backend {
@@ -49,6 +61,13 @@ impl Backend {
         let is_mapped = random.random_range(0..3) == 0 && !matches!(settings.target, Target::Export(_));
         let bytes = if is_mapped { MAPPED_ON_BYTES } else { size as u64 };
         let on = match settings.target.path() {
+            // No volume has a mapped file on it.
+            None if !is_mapped
+                && matches!(settings.target, Target::Memory)
+                && random.random_range(0..4) == 0 =>
+            {
+                Storage::Own(CheckedDisk::new(bytes))
+            }
             None => {
                 let config = MemoryConfig {
                     block_bytes: *pick(random, &[512, 512, 4096]),
@@ -99,6 +118,8 @@ impl Backend {
         match (&self.on, mapped) {
             (Storage::Memory(disk), None) => Volume::memory(disk, &options),
             (Storage::Memory(disk), Some(file)) => Volume::memory_mapped(disk, file, &options),
+            (Storage::Own(disk), None) => Volume::of_source(disk.clone(), &options),
+            (Storage::Own(_), Some(_)) => unreachable!("it has no mapped file"),
             (Storage::Export(export), None) => Ok(export.open(&options)),
             (Storage::Export(_), Some(_)) => unreachable!("an export has no mapped file"),
             (Storage::File(scratch), None) => Volume::open(scratch.path(), &options),
@@ -120,6 +141,7 @@ impl Backend {
                 self.open(&Options::new().write(true)).resize(size as u64).expect("a size that it can have");
             }
             Storage::Memory(disk) => disk.resize(size as u64).expect("memory for a disk"),
+            Storage::Own(disk) => disk.resize(size as u64).expect("any size"),
             Storage::Export(export) => {
                 // A server states the size once.
                 export.stop();
@@ -157,6 +179,7 @@ impl Backend {
     pub(crate) fn forces_by_flush(&self) -> bool {
         match &self.on {
             Storage::Memory(disk) => !disk.limits().fua,
+            Storage::Own(_) => true,
             Storage::Export(_) | Storage::File(_) | Storage::Stripe { .. } => false,
         }
     }

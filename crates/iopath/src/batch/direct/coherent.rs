@@ -130,7 +130,7 @@ impl<T: Threading, B: IoBuf> DirectBatch<T, B> {
         if coherent.in_flight() >= coherent.io_depth {
             return Err(self.full());
         }
-        if self.volume.source().writes_last_block() && !coherent.at_device.is_empty() {
+        if self.volume.unit_bytes() > 1 && !coherent.at_device.is_empty() {
             // Write-back of the cache may share a block of the mapping with a write of this batch and then waits for
             // it. Complete that write, although its owner has not reaped it.
             let drained = self.runner.as_is_mut().drain();

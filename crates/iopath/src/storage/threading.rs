@@ -1,10 +1,10 @@
 //! The threads that may use a batch, and with it the devices of its queue: any thread, one at a time, or only the
 //! thread that created it.
 
-use super::{Backing, On, Source};
+use super::Storage;
 use crate::error::OpenError;
 use crate::queues::{Devices, Opened, Queue, Shape};
-use iopath_os::{BufferPool, EngineConfig, Faulty, IoBuf, Mapped, RealDevice, Timed};
+use iopath_os::{BufferPool, IoBuf, RealDevice};
 use std::fmt;
 
 /// A batch that may move between threads: it is `Send`.
@@ -55,7 +55,7 @@ pub(crate) mod sealed {
     }
 }
 
-impl Source {
+impl Storage {
     /// The queue of one batch, with up to `jobs_max` I/Os in flight, for the threads of `K`.
     pub(crate) fn batch_queue<K: sealed::Open, B: IoBuf>(
         &self,
@@ -64,31 +64,5 @@ impl Source {
         pool: Option<BufferPool>,
     ) -> Result<Opened<Queue<K::Device, B>>, OpenError> {
         Queue::open(self, Shape { jobs_max, plug, pool, open: K::open })
-    }
-
-    /// A device for one thread.
-    pub(super) fn local_device(
-        &self,
-        backing: &Backing,
-        engine: &EngineConfig,
-    ) -> Result<On<dyn RealDevice>, OpenError> {
-        let mut on: On<dyn RealDevice> = match backing {
-            Backing::File(file) => On::of(self.options.engine.open(file, &self.limits, engine)?),
-            Backing::Stripe(members) => members.open(self.options.engine, engine)?,
-            Backing::Memory(disk) => match &self.options.timing {
-                None => On::memory(Box::new(disk.open_with(self.limits.clone()))),
-                Some(timing) => On::memory(Box::new(Timed::new(disk.open_with(self.limits.clone()), timing))),
-            },
-            Backing::Remote(remote) => On::remote(Box::new(remote.device(&self.limits, engine.depth))),
-            Backing::Mapped(mapped) => {
-                let on = self.local_device(&mapped.below, engine)?;
-                let device = Mapped::new(on.device, &mapped.file, self.options.boundary)?;
-                return Ok(On { device: Box::new(device), ..on });
-            }
-        };
-        if let Some(faults) = &self.options.faults {
-            on.device = Box::new(Faulty::new(on.device, faults));
-        }
-        Ok(on)
     }
 }

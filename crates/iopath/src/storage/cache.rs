@@ -1,6 +1,6 @@
 //! Configures and opens the page cache of a volume. The cache is `iopath_os::Buffered`.
 
-use super::{Backing, Source, system};
+use super::Storage;
 use crate::context::{Life, Member};
 use crate::error::OpenError;
 use crate::facts::Facts;
@@ -8,12 +8,8 @@ use crate::options::{Options, Readahead};
 use iopath_core::QueueConfig;
 use iopath_core::cache::CacheConfig;
 use iopath_core::readahead::ReadaheadConfig;
-use iopath_os::target::{FileId, Kind, Target};
+use iopath_os::target::Target;
 use iopath_os::{Buffered, BufferedConfig, Fallback, Tail};
-use rustix::io::Errno;
-use std::fs::{File, OpenOptions};
-use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// The largest page.
@@ -64,10 +60,10 @@ impl LazyCache {
 
     /// The cache; opens it if necessary. One thread opens it, and others wait.
     #[cold]
-    pub(crate) fn get_or_open(&self, source: &Source, facts: &Facts) -> Result<&Buffered, OpenError> {
+    pub(crate) fn get_or_open(&self, storage: &Storage, facts: &Facts) -> Result<&Buffered, OpenError> {
         let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         if self.opened.get().is_none() {
-            let OpenedCache { cache, engine, fallback } = open(source, &facts.target)?;
+            let OpenedCache { cache, engine, fallback } = open(storage, &facts.target)?;
             // Cannot fail: the lock is held.
             let _ = self.facts.set(Facts { engine, fallback, ..facts.clone() });
             let _ = self.opened.set(cache);
@@ -109,13 +105,13 @@ impl Drop for VolumeCache {
 }
 
 /// Opens the cache with the options of the source.
-pub(crate) fn open(source: &Source, target: &Target) -> Result<OpenedCache, OpenError> {
-    let mut config = config(source, target)?;
-    let (member, kept) = match &source.options.context {
+pub(crate) fn open(storage: &Storage, target: &Target) -> Result<OpenedCache, OpenError> {
+    let mut config = config(storage, target)?;
+    let (member, kept) = match &storage.options.context {
         Some(context) => {
             config.demand = Some(context.demand());
-            let life = if context.keeps_closed() { life(source, target) } else { None };
-            let (member, kept) = context.join(&config, source.options.cache_bytes, life);
+            let life = if context.keeps_closed() { life(storage, target) } else { None };
+            let (member, kept) = context.join(&config, storage.options.cache_bytes, life);
             (Some(member), kept)
         }
         None => (None, None),
@@ -124,7 +120,7 @@ pub(crate) fn open(source: &Source, target: &Target) -> Result<OpenedCache, Open
     let mut fallback = None;
     let cache = Buffered::with_pages(config, kept, |pool| {
         let bios_max = if member.is_some() { BIOS_MAX_IN_CONTEXT } else { QueueConfig::CACHE_BIOS_MAX };
-        let opened = source.cache_runner(bios_max, pool)?;
+        let opened = storage.cache_runner(bios_max, pool)?;
         (engine, fallback) = (opened.engine, opened.fallback);
         Ok::<_, OpenError>(opened.queue)
     })?;
@@ -135,14 +131,14 @@ pub(crate) fn open(source: &Source, target: &Target) -> Result<OpenedCache, Open
 }
 
 /// What is needed to keep the pages of a cache on a regular file. `None`: they cannot be kept, also with faults.
-fn life(source: &Source, target: &Target) -> Option<Life> {
-    let Options { lock, write, .. } = source.options;
-    Life::begin(source.plain_file()?, target.size_bytes, lock, write)
+fn life(storage: &Storage, target: &Target) -> Option<Life> {
+    let Options { lock, write, .. } = storage.options;
+    Life::begin(storage.plain_file()?, target.size_bytes, lock, write)
 }
 
 /// Checks the options of the cache, and returns the size of a page.
-pub(crate) fn check(source: &Source) -> Result<u32, OpenError> {
-    let (options, limits) = (&source.options, &source.limits);
+pub(crate) fn check(storage: &Storage) -> Result<u32, OpenError> {
+    let (options, limits) = (&storage.options, &storage.limits);
     let page_bytes = page_bytes(options, limits.logical_block_bytes)?;
     let (min_bytes, max_bytes) =
         (PAGES_MIN * u64::from(page_bytes), u64::from(u32::MAX - 1) * u64::from(page_bytes));
@@ -152,12 +148,12 @@ pub(crate) fn check(source: &Source) -> Result<u32, OpenError> {
     Ok(page_bytes)
 }
 
-fn config(source: &Source, target: &Target) -> Result<BufferedConfig, OpenError> {
-    let page_bytes = check(source)?;
-    let (options, limits) = (&source.options, &source.limits);
+fn config(storage: &Storage, target: &Target) -> Result<BufferedConfig, OpenError> {
+    let page_bytes = check(storage)?;
+    let (options, limits) = (&storage.options, &storage.limits);
     let cache_bytes = options.cache_bytes;
     Ok(BufferedConfig {
-        inline_reads: source.plain_file(),
+        inline_reads: storage.plain_file(),
         cache: CacheConfig::for_device(cache_bytes, page_bytes, limits),
         readahead: match options.readahead {
             Readahead::Auto => Some(ReadaheadConfig::for_device(cache_bytes, page_bytes, limits)),
@@ -167,8 +163,8 @@ fn config(source: &Source, target: &Target) -> Result<BufferedConfig, OpenError>
         },
         size_bytes: target.size_bytes,
         block_bytes: limits.logical_block_bytes,
-        writes_last_block: source.writes_last_block(),
-        tail: tail(source, target)?,
+        writes_last_block: storage.writes_last_block,
+        tail: tail(storage)?,
         demand: None,
     })
 }
@@ -182,29 +178,7 @@ fn page_bytes(options: &Options, block_bytes: u32) -> Result<u32, OpenError> {
     Err(OpenError::PageSize { page_bytes, min_bytes, max_bytes: PAGE_BYTES_MAX })
 }
 
-/// Access to the bytes after the last whole block, which direct I/O cannot write. For a file, this is a second
-/// descriptor without `O_DIRECT`.
-pub(crate) fn tail(source: &Source, target: &Target) -> Result<Option<Tail>, OpenError> {
-    match (&source.backing, target.kind) {
-        _ if !source.options.write => Ok(None),
-        (Backing::Memory(disk), _) => Ok(Some(Tail::Memory(disk.tail()))),
-        (Backing::File(file), Kind::RegularFile) => Ok(Some(Tail::File(reopen(file, target)?))),
-        (Backing::File(_) | Backing::Remote(_) | Backing::Stripe(_) | Backing::Mapped(_), _) => Ok(None),
-    }
-}
-
-/// Opens a file once more, for writes without `O_DIRECT`. Its path may lead to another file by now.
-fn reopen(file: &File, target: &Target) -> Result<File, OpenError> {
-    let open = |path: &Path| OpenOptions::new().write(true).open(path);
-    if let Ok(again) = open(&PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))) {
-        return Ok(again);
-    }
-    // Without `/proc`.
-    let refused = system(&target.path, "opened for writing");
-    let again = open(&target.path).and_then(|again| Ok((again.metadata()?, again)));
-    match again {
-        Ok((metadata, again)) if FileId::from(&metadata) == target.id => Ok(again),
-        Ok(_) => Err(refused(Errno::STALE.into())),
-        Err(error) => Err(refused(error)),
-    }
+/// Access to the bytes after the last whole block, for a device that cannot write them.
+pub(crate) fn tail(storage: &Storage) -> Result<Option<Box<dyn Tail>>, OpenError> {
+    if storage.options.write && !storage.writes_last_block { storage.source.tail() } else { Ok(None) }
 }
