@@ -13,10 +13,8 @@ pub type Side = &'static str;
 /// A workload.
 pub struct Row {
     pub name: &'static str,
-    /// The content of the database before.
+    /// The content of the database before. None of it is in the kernel's page cache.
     pub on: Content,
-    /// Whether the kernel's page cache is emptied of the database before.
-    pub is_cold: bool,
     pub run: fn(&mut Meter, &Path, Side),
 }
 
@@ -101,12 +99,13 @@ fn measure(row: &Row, side: Side, directory: &Path, loaded: &Path) -> (f64, f64)
     }
     if row.on == Content::Loaded {
         std::fs::copy(loaded, &path).expect("the loaded database can be copied");
-        let file = std::fs::File::open(&path).expect("the copy is there");
-        file.sync_all().expect("the copy can be synced");
-        if row.is_cold {
-            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)
-                .expect("the kernel drops its pages");
-        }
+    }
+    if row.on != Content::Empty {
+        let file = std::fs::File::open(&path).expect("the database is there");
+        // The kernel drops only clean pages.
+        file.sync_all().expect("the database can be synced");
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)
+            .expect("the kernel drops its pages");
     }
     let program = std::env::current_exe().expect("the program has a path");
     let words = format!("{}\t{side}\t{}", row.name, path.display());

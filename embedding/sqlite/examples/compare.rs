@@ -19,47 +19,17 @@ const VALUE_BYTES: usize = 400;
 const SIDES: &[Side] = &["unix", "iopath"];
 
 const ROWS: &[Row] = &[
-    Row {
-        name: "insert, 200 commits of one row, WAL",
-        on: Content::Loaded,
-        is_cold: false,
-        run: commits_wal,
-    },
-    Row {
-        name: "insert, 100 commits of one row, journal",
-        on: Content::Loaded,
-        is_cold: false,
-        run: commits_delete,
-    },
-    Row {
-        name: "insert, 100,000 rows in one commit, WAL",
-        on: Content::Empty,
-        is_cold: false,
-        run: bulk_wal,
-    },
-    Row {
-        name: "insert, 100,000 rows in one commit, journal",
-        on: Content::Empty,
-        is_cold: false,
-        run: bulk_delete,
-    },
-    Row {
-        name: "update, 10 commits of 1,000 random rows, WAL",
-        on: Content::Loaded,
-        is_cold: false,
-        run: update_wal,
-    },
-    Row {
-        name: "update, 10 commits of 1,000 random rows, journal",
-        on: Content::Loaded,
-        is_cold: false,
-        run: update_delete,
-    },
-    Row { name: "cold scan of 200,000 rows", on: Content::ReadOnly, is_cold: true, run: scan },
-    Row { name: "cold, 5,000 random reads", on: Content::ReadOnly, is_cold: true, run: cold_reads },
-    Row { name: "warm, 100,000 random reads", on: Content::ReadOnly, is_cold: false, run: warm_reads },
-    Row { name: "warm scan of 200,000 rows", on: Content::ReadOnly, is_cold: false, run: warm_scan },
-    Row { name: "open, read a row, close: 50 times", on: Content::ReadOnly, is_cold: false, run: reopen },
+    Row { name: "insert, 200 commits of one row, WAL", on: Content::Loaded, run: commits_wal },
+    Row { name: "insert, 100 commits of one row, journal", on: Content::Loaded, run: commits_delete },
+    Row { name: "insert, 100,000 rows in one commit, WAL", on: Content::Empty, run: bulk_wal },
+    Row { name: "insert, 100,000 rows in one commit, journal", on: Content::Empty, run: bulk_delete },
+    Row { name: "update, 10 commits of 1,000 random rows, WAL", on: Content::Loaded, run: update_wal },
+    Row { name: "update, 10 commits of 1,000 random rows, journal", on: Content::Loaded, run: update_delete },
+    Row { name: "cold scan of 200,000 rows", on: Content::ReadOnly, run: scan },
+    Row { name: "cold, 5,000 random reads", on: Content::ReadOnly, run: cold_reads },
+    Row { name: "warm, 100,000 random reads", on: Content::ReadOnly, run: warm_reads },
+    Row { name: "warm scan of 200,000 rows", on: Content::ReadOnly, run: warm_scan },
+    Row { name: "open, read a row, close: 50 times", on: Content::ReadOnly, run: reopen },
 ];
 
 fn main() {
@@ -111,6 +81,7 @@ fn random_keys() -> impl Iterator<Item = i64> {
 }
 
 fn commits(meter: &mut Meter, mut connection: Connection, count: usize) {
+    read_all(&connection);
     meter.start();
     for key in random_keys().take(count) {
         insert(&mut connection, std::iter::once(ROWS_LOADED + key));
@@ -134,6 +105,7 @@ fn bulk_delete(_: &mut Meter, path: &Path, side: Side) {
 }
 
 fn update(meter: &mut Meter, mut connection: Connection) {
+    read_all(&connection);
     meter.start();
     let mut keys = random_keys();
     for _ in 0..10 {
