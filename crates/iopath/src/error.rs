@@ -271,6 +271,8 @@ pub enum ErrorKind {
         /// The requested size.
         size_bytes: u64,
     },
+    /// The directory entry of the file cannot be made durable.
+    Directory,
     /// The system has no memory for a buffer.
     NoMemory,
     /// The request was cancelled, or the driver of its future has ended. The device may still execute it.
@@ -342,6 +344,7 @@ impl Error {
                 ErrorKind::Unsupported
                 | ErrorKind::NotBuffered
                 | ErrorKind::NoSingleQueue
+                | ErrorKind::Directory
                 | ErrorKind::Resize { .. },
                 _,
             ) => number(Errno::OPNOTSUPP),
@@ -445,6 +448,9 @@ impl fmt::Display for Error {
             }
             ErrorKind::Resize { size_bytes } => {
                 write!(f, "{path} cannot have {size_bytes} bytes{}", Because(cause.as_ref()))
+            }
+            ErrorKind::Directory => {
+                write!(f, "the directory entry of {path} cannot be made durable{}", Because(cause.as_ref()))
             }
             ErrorKind::NoMemory => {
                 write!(f, "{op} of {bytes} bytes at offset {offset} of {path}{}", Because(cause.as_ref()))

@@ -6,6 +6,7 @@ mod buffered;
 mod check;
 mod cursor;
 mod direct;
+mod directory;
 mod elevator;
 mod extend;
 mod open;

@@ -179,3 +179,38 @@ fn a_warm_thread_and_a_descriptor_of_each_source() {
         volume.read_exact_at(&mut AlignedBuf::new(PAGE).unwrap(), 0).unwrap();
     }
 }
+
+#[test]
+fn the_directory_entry_of_a_file_becomes_durable_where_it_is_now() {
+    let Some((directory, path)) = scratch(1 << 16) else { return };
+    let volume = Volume::open(&path, &options().write(true)).unwrap();
+    volume.sync_directory().unwrap();
+    let moved = directory.path().join("moved");
+    std::fs::create_dir(&moved).unwrap();
+    std::fs::rename(&path, moved.join("volume")).unwrap();
+    volume.sync_directory().unwrap();
+    std::fs::remove_file(moved.join("volume")).unwrap();
+    // Another file of that name is not the file of the volume.
+    for has_another in [false, true] {
+        if has_another {
+            std::fs::write(moved.join("volume"), b"another file").unwrap();
+        }
+        let refused = volume.sync_directory().unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Directory, "{refused}");
+    }
+}
+
+#[test]
+fn each_member_of_a_stripe_has_a_directory_entry_and_memory_has_none() {
+    let Some((_directory, path)) = scratch(1 << 16) else { return };
+    let second = path.with_extension("second");
+    std::fs::copy(&path, &second).unwrap();
+    let stripe = Volume::open_stripe(&[&path, &second], 4096, &options()).unwrap();
+    stripe.sync_directory().unwrap();
+    std::fs::remove_file(&second).unwrap();
+    assert_eq!(stripe.sync_directory().unwrap_err().kind(), ErrorKind::Directory);
+    let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 16)).unwrap();
+    let refused = Volume::memory(&disk, &Options::new()).unwrap().sync_directory().unwrap_err();
+    assert_eq!((refused.kind(), refused.errno()), (ErrorKind::Directory, 95));
+    assert!(refused.to_string().contains("only a regular file"), "{refused}");
+}
