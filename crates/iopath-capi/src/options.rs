@@ -23,6 +23,7 @@ const NUMBERS: &[(&str, SetNumber)] = &[
     ("overwrite", |options, value| Some(options.overwrite(switch(value)?))),
     ("claim", |options, value| Some(options.claim(switch(value)?))),
     ("lock", |options, value| Some(options.lock(switch(value)?))),
+    ("second_cache", |options, value| Some(options.second_cache(switch(value)?))),
     ("create", |options, value| Some(options.create(value))),
     ("create_new", |options, value| Some(options.create_new(value))),
     ("file_mode", |options, value| Some(options.file_mode(narrow(value)?))),
@@ -102,7 +103,8 @@ pub unsafe extern "C" fn iopath_options_free(options: *mut iopath_options) {
 
 /// Sets an option with a number. Switches, 0 or 1: "write", "extend" (a write past the end extends the file),
 /// "overwrite" (a block device with a filesystem or another signature), "claim" (1 unless set: no other program mounts
-/// the device meanwhile), "lock" (other programs that lock the file). In bytes: "create" (the file, extended to this
+/// the device meanwhile), "lock" (other programs that lock the file), "second_cache" (of a file that another volume of
+/// the process writes through a page cache). In bytes: "create" (the file, extended to this
 /// size), "create_new", "extend_step", "request_bytes_max", "cache_bytes" (256 MiB unless set), "page_bytes",
 /// "readahead_bytes" (0: none; adaptive unless set). Others: "depth" (requests in flight of a thread at the device, 32
 /// unless set), "device_depth" (the same of a shared queue), "file_mode" (0666 unless set).

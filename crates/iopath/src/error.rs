@@ -86,6 +86,13 @@ pub enum OpenError {
     /// The stripe names one file or device twice.
     #[error("{} is a member of the stripe twice; name each file or device once", .0.display())]
     SameMember(PathBuf),
+    /// Another volume of this process writes the file through a page cache.
+    #[error(
+        "{} is written through the page cache of another volume of this process, and two caches undo each other's \
+         writes; clone that volume, or drop it with its batches and futures first (Options::second_cache permits both)",
+        .0.display()
+    )]
+    SecondCache(PathBuf),
     /// The system has no memory for the buffers.
     #[error(transparent)]
     Memory(#[from] NoMemory),
@@ -139,7 +146,7 @@ impl OpenError {
     /// uses for the same mistake.
     pub fn errno(&self) -> i32 {
         let of_variant = || match self {
-            Self::Refused(_) => Errno::BUSY,
+            Self::Refused(_) | Self::SecondCache(_) => Errno::BUSY,
             Self::Directory(_) => Errno::ISDIR,
             Self::TooLarge { .. } => Errno::FBIG,
             Self::ReadOnlyExport { .. } => Errno::ROFS,

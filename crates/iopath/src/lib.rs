@@ -79,6 +79,7 @@
 
 mod batch;
 mod bounce;
+mod caches;
 mod context;
 mod error;
 mod facts;

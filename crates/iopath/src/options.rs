@@ -70,6 +70,7 @@ pub struct Options {
     pub(crate) overwrite: bool,
     pub(crate) claim: bool,
     pub(crate) lock: bool,
+    pub(crate) second_cache: bool,
     pub(crate) create_bytes: Option<u64>,
     pub(crate) create_new: bool,
     pub(crate) file_mode: u32,
@@ -98,6 +99,7 @@ impl Default for Options {
             overwrite: false,
             claim: true,
             lock: false,
+            second_cache: false,
             create_bytes: None,
             create_new: false,
             file_mode: 0o666,
@@ -199,10 +201,24 @@ impl Options {
     /// else shared with other readers. Opening fails if another program, or another volume of this one, has a
     /// conflicting lock. The lock is advisory (`F_OFD_SETLK` of fcntl(2)): programs that do not lock are not stopped.
     /// QEMU locks its images. A filesystem without locks, and an export of a server, are not locked. `false` unless
-    /// set.
+    /// set. An open volume is locked with [`Volume::try_lock`](crate::Volume::try_lock).
     #[must_use]
     pub const fn lock(mut self, lock: bool) -> Self {
         self.lock = lock;
+        self
+    }
+
+    /// Permits a second page cache on a file that another volume of this process writes through a page cache. Without
+    /// it, such an open fails ([`OpenError::SecondCache`](crate::OpenError::SecondCache)): neither cache sees the writes
+    /// of the other, and the write-back of a page also writes its old bytes, so that flushed bytes disappear. With it,
+    /// the program must keep both away from each other's pages. `false` unless set.
+    ///
+    /// Hard links and other paths of the file are recognised, and the members of stripes; disks in memory, exports and
+    /// mapped files are not. A clone of a volume, and a batch of it, use its cache. A volume is open until its last
+    /// clone, batch and future is dropped.
+    #[must_use]
+    pub const fn second_cache(mut self, second_cache: bool) -> Self {
+        self.second_cache = second_cache;
         self
     }
 

@@ -4,6 +4,7 @@
 pub(crate) mod cache;
 pub(crate) mod threading;
 
+use crate::caches::CachedWriter;
 use crate::context::{EngineKey, KnownEngine, Writer};
 use crate::error::OpenError;
 use crate::options::Options;
@@ -27,6 +28,7 @@ const VECTORED_MAX: u32 = 32;
 
 /// An open source, with its limits and options.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent properties, each set by its name")]
 pub(crate) struct Storage {
     pub(crate) source: Box<dyn Source>,
     /// Injected into the devices of the source. Those of a mapped file are below the mapping.
@@ -43,6 +45,8 @@ pub(crate) struct Storage {
     pub(crate) extends_in_steps: bool,
     /// Whether the engine of this source is that of others on the same device.
     shares_engine: bool,
+    /// Whether no other source uses other parts of the same files.
+    has_whole_files: bool,
 }
 
 impl Storage {
@@ -63,6 +67,7 @@ impl Storage {
             write_unit_bytes: source.write_unit_bytes().max(1),
             extends_in_steps: source.length_now().is_some(),
             shares_engine: false,
+            has_whole_files: false,
             source,
         })
     }
@@ -83,7 +88,8 @@ impl Storage {
     fn of_file(file: FileSource, target: Target, options: &Options) -> Result<(Self, Target), OpenError> {
         let (limits, device_depth) = (file.limits(), device_depth(&target));
         let shares_engine = target.kind == Kind::RegularFile;
-        Ok((Self { shares_engine, ..Self::of(Box::new(file), limits, device_depth, options)? }, target))
+        let storage = Self::of(Box::new(file), limits, device_depth, options)?;
+        Ok((Self { shares_engine, has_whole_files: true, ..storage }, target))
     }
 
     pub(crate) fn memory(disk: &MemoryDisk, options: &Options) -> Result<(Self, Target), OpenError> {
@@ -108,7 +114,8 @@ impl Storage {
         let _: ElevatorSpec = options.elevator.parse()?;
         let (stripe, target) = StripeSource::open(members, chunk_bytes, options)?;
         let (limits, device_depth) = (stripe.limits(), stripe.device_depth());
-        Ok((Self::of(Box::new(stripe), limits, device_depth, options)?, target))
+        let storage = Self::of(Box::new(stripe), limits, device_depth, options)?;
+        Ok((Self { has_whole_files: true, ..storage }, target))
     }
 
     /// A source of the program.
@@ -145,6 +152,7 @@ impl Storage {
             write_unit_bytes: source.write_unit_bytes(),
             extends_in_steps: false,
             shares_engine: false,
+            has_whole_files: false,
             source: Box::new(source),
             faults: None,
             limits,
@@ -188,6 +196,15 @@ impl Storage {
         };
         let files: Vec<FileId> = self.source.files().iter().filter_map(id).collect();
         (!files.is_empty()).then(|| Writer::new(context, files))
+    }
+
+    /// The place of a volume that writes through a page cache among those of the process. `None`: it does not, or
+    /// several volumes may have caches of parts of a file.
+    pub(crate) fn cached_writer(&self, target: &Target) -> Result<Option<CachedWriter>, OpenError> {
+        if !self.options.write || !self.options.is_cached() || !self.has_whole_files {
+            return Ok(None);
+        }
+        CachedWriter::new(&self.source.files(), self.options.second_cache, &target.path).map(Some)
     }
 
     /// The queue of a thread for blocking I/O.

@@ -9,6 +9,7 @@ mod direct;
 mod directory;
 mod elevator;
 mod extend;
+mod lock;
 mod open;
 mod range;
 mod resize;
@@ -16,6 +17,7 @@ mod route;
 mod vectored;
 
 use crate::bounce::Bounce;
+use crate::caches::CachedWriter;
 use crate::context::{KnownEngine, Writer};
 use crate::error::{Cause, Error, ErrorKind, OpenError, Result};
 use crate::facts::Facts;
@@ -114,8 +116,10 @@ struct VolumeShared {
     file_bytes: AtomicU64,
     /// Dropped after the page cache, whose pages are kept if the volume alone could write.
     _writer: Option<Writer>,
-    /// Dropped last: the page cache writes to the file when it is dropped.
-    _locks: Vec<FileLock>,
+    /// Dropped after the page cache, which writes to the file when it is dropped.
+    _cached: Option<CachedWriter>,
+    /// Dropped last, for the same reason.
+    locks: Mutex<Vec<FileLock>>,
 }
 
 impl Volume {
@@ -205,6 +209,7 @@ impl Volume {
             cache::check(&storage)?;
         }
         // Before the cache looks at the file.
+        let cached = storage.cached_writer(&target)?;
         let writer = storage.writer();
         let (first, cache, engine, fallback) =
             if let Some(KnownEngine { engine, fallback }) = storage.known_engine(&target) {
@@ -249,7 +254,8 @@ impl Volume {
             resizing,
             file_bytes,
             _writer: writer,
-            _locks: locks,
+            _cached: cached,
+            locks: Mutex::new(locks),
         };
         Ok(Self { shared: Arc::new(shared) })
     }

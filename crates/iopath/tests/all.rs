@@ -20,6 +20,7 @@ mod futures;
 #[cfg(feature = "tokio")]
 mod futures_tokio;
 mod kept;
+mod locks;
 mod log;
 mod mapped;
 mod mapped_threads;

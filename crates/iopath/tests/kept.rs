@@ -310,7 +310,7 @@ fn pages_of_several_volumes_on_one_file_are_kept_only_if_none_has_written() {
     let context = keeping(3);
     let first = open(&path, &locked(&context));
     read(&first);
-    let second = open(&path, &buffered(&context).write(true));
+    let second = open(&path, &buffered(&context).write(true).second_cache(true));
     read(&second);
     second.write_at(&[2; 10], 5000).expect("no faults");
     second.close().expect("no faults");

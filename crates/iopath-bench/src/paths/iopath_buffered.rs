@@ -38,7 +38,9 @@ fn open(spec: &OpenSpec) -> Result<Box<dyn IoPath>, BenchError> {
     let cache = spec.cache;
     // The lab has already checked and claimed the target.
     let options = Options::new().mode(IoMode::Buffered).write(spec.writes).claim(false).engine(spec.engine);
+    // Two workloads, or the two sides of a comparison, may have one target open together.
     let mut options = options
+        .second_cache(true)
         .elevator(spec.elevator_text())
         .cache_bytes(cache.cache_bytes())
         .page_bytes(cache.page_bytes())
