@@ -217,7 +217,7 @@ impl Program {
         let written = if is_forced {
             self.volume.write_durably_at(&data, offset)
         } else {
-            self.volume.write_all_at(&data, offset)
+            self.volume.write_at(&data, offset)
         };
         match written {
             Ok(()) => {

@@ -72,7 +72,7 @@ fn writable() -> Options {
 fn exercise(volume: &Volume, block: u64, seed: u64, count: u32) {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut model = vec![0; SIZE as usize];
-    volume.write_all_at(&model, 0).unwrap();
+    volume.write_at(&model, 0).unwrap();
     for _ in 0..count {
         let blocks = 1 + random.next_u64() % if random.next_u64().is_multiple_of(8) { 256 } else { 8 };
         let length = (blocks * block).min(SIZE);
@@ -82,7 +82,7 @@ fn exercise(volume: &Volume, block: u64, seed: u64, count: u32) {
             0..=2 => {
                 let mut data = vec![0; length as usize];
                 random.fill_bytes(&mut data);
-                volume.write_all_at(&data, offset).unwrap();
+                volume.write_at(&data, offset).unwrap();
                 model[range].copy_from_slice(&data);
             }
             3 => {
@@ -175,7 +175,7 @@ fn errors_of_a_server_fail_their_request_only() {
     let Some(peer) = Peer::start("nbdkit", &arguments) else { return };
     let volume = peer.volume("", &writable());
     let data = vec![7; SIZE as usize];
-    volume.write_all_at(&data, 0).unwrap();
+    volume.write_at(&data, 0).unwrap();
     let (mut failed, mut read) = (0, vec![0; 4096]);
     for block in 0..400 {
         match volume.read_exact_at(&mut read, block * 4096) {
@@ -240,7 +240,7 @@ fn random_operations_survive_a_server_that_is_killed_and_restarted() {
                 match random.next_u64() % 8 {
                     0..=3 => {
                         let data = vec![random.next_u64() as u8; 65536];
-                        volume.write_all_at(&data, offset).unwrap();
+                        volume.write_at(&data, offset).unwrap();
                         model[range].copy_from_slice(&data);
                     }
                     4 => match volume.flush() {

@@ -88,7 +88,7 @@ fn every_path_reads_what_it_wrote_over_both_kinds_of_socket() {
                     if mode == IoMode::Raw { (SIZE / 512 * 512 - 512, 512) } else { (SIZE - 700, 700) };
                 for (offset, length) in [(0, 512), (4096, 5 << 20), (512, 70_000), last] {
                     let data = pattern(length, offset as u8);
-                    volume.write_all_at(&data, offset).unwrap();
+                    volume.write_at(&data, offset).unwrap();
                     let mut read = vec![0; length];
                     volume.read_exact_at(&mut read, offset).unwrap();
                     assert!(read == data, "{mode:?} {elevator}: other bytes at {offset} + {length}");
@@ -116,7 +116,7 @@ fn an_error_of_the_device_fails_that_request_only() {
         setup.faults.add(Fault::error(error).on(op).times(1));
         let mut block = vec![0; 4096];
         let mut act = || match op {
-            Op::Write => volume.write_all_at(&block, 0),
+            Op::Write => volume.write_at(&block, 0),
             Op::Read => volume.read_exact_at(&mut block, 0),
             _ => volume.flush(),
         };
@@ -160,7 +160,7 @@ fn a_stripe_of_two_exports_and_a_file_reads_what_it_wrote() {
         Err(error) => return println!("skipped: {error}"),
     };
     let data = pattern(3 << 20, 3);
-    volume.write_all_at(&data, 0).unwrap();
+    volume.write_at(&data, 0).unwrap();
     let mut read = vec![0; data.len()];
     volume.read_exact_at(&mut read, 0).unwrap();
     assert!(read == data);
@@ -174,7 +174,7 @@ fn reads_survive_a_restart_of_the_server() {
     let mut setup = Setup::unix();
     let volume = setup.volume(&Options::new().write(true));
     let data = pattern(1 << 20, 5);
-    volume.write_all_at(&data, 0).unwrap();
+    volume.write_at(&data, 0).unwrap();
     volume.flush().unwrap();
     for _ in 0..3 {
         setup.stop();
@@ -197,7 +197,7 @@ fn reads_survive_a_restart_of_the_server() {
 fn a_flush_after_a_restart_fails_if_writes_were_not_flushed() {
     let mut setup = Setup::unix();
     let volume = setup.volume(&Options::new().write(true));
-    volume.write_all_at(&pattern(4096, 1), 0).unwrap();
+    volume.write_at(&pattern(4096, 1), 0).unwrap();
     setup.stop();
     setup.start();
     let error = volume.flush().unwrap_err();
@@ -205,7 +205,7 @@ fn a_flush_after_a_restart_fails_if_writes_were_not_flushed() {
     let text = error.to_string();
     assert!(text.contains("nbd+unix:///disk") && text.contains("not flushed"), "{text}");
     // The loss is reported. Later writes are covered.
-    volume.write_all_at(&pattern(4096, 2), 0).unwrap();
+    volume.write_at(&pattern(4096, 2), 0).unwrap();
     volume.flush().unwrap();
 }
 
@@ -283,7 +283,7 @@ fn a_full_disk_of_the_server_reaches_the_client_as_enospc() {
         let uri = NbdUri { place: Place::Unix(socket), is_tls: false, export: "disk".to_owned() };
         let remote = connect(&uri, &ConnectOptions::default()).unwrap();
         let volume = Volume::remote(&remote, &Options::new().write(true)).unwrap();
-        let written = volume.write_all_at(&pattern(6 << 20, 1), 0).and_then(|()| volume.flush());
+        let written = volume.write_at(&pattern(6 << 20, 1), 0).and_then(|()| volume.flush());
         assert_eq!(written.unwrap_err().errno(), IoError::NoSpace.errno(), "{mode:?}");
         // The connection is kept, and other requests succeed.
         volume.read_exact_at(&mut [0; 4096], 0).unwrap();

@@ -65,7 +65,7 @@ fn pattern(length: usize, seed: u8) -> Vec<u8> {
 fn exercise(volume: &Volume, seed: u8) {
     for (offset, length) in [(0, 512), (4096, 5 << 20), (512, 70_000), (SIZE - 700, 700)] {
         let data = pattern(length, seed ^ offset as u8);
-        volume.write_all_at(&data, offset).unwrap();
+        volume.write_at(&data, offset).unwrap();
         let mut read = vec![0; length];
         volume.read_exact_at(&mut read, offset).unwrap();
         assert!(read == data, "other bytes at {offset} + {length}");
@@ -97,7 +97,7 @@ fn every_path_reads_what_it_wrote_over_both_kinds_of_socket() {
                         let (offset, data) = (part << 21, pattern(2 << 20, part as u8));
                         let mut read = vec![0; data.len()];
                         for _ in 0..4 {
-                            volume.write_all_at(&data, offset).unwrap();
+                            volume.write_at(&data, offset).unwrap();
                             volume.read_exact_at(&mut read, offset).unwrap();
                             assert!(read == data, "other bytes in part {part}");
                         }
@@ -115,7 +115,7 @@ fn a_restart_of_the_server_is_survived_with_encryption() {
     let mut server = Some(setup.start_unix(true));
     let volume = open(&setup.uri(&setup.certificates), &Options::new().write(true)).unwrap();
     let data = pattern(1 << 20, 5);
-    volume.write_all_at(&data, 0).unwrap();
+    volume.write_at(&data, 0).unwrap();
     volume.flush().unwrap();
     for _ in 0..3 {
         drop(server.take());

@@ -301,23 +301,15 @@ impl Volume {
         Err(self.error(end).of_range(Op::Read, offset, bytes as u64))
     }
 
-    /// Writes the whole `buffer`, starting at byte `offset`. On return the bytes are in the device; on a buffered
-    /// volume they are in the page cache, which writes them back later. After the next [`Volume::flush`] they are
-    /// durable.
+    /// Writes the whole `buffer`, starting at byte `offset`: unlike `write_at` of `FileExt`, never a part of it. On
+    /// return the bytes are in the device; on a buffered volume they are in the page cache, which writes them back
+    /// later. After the next [`Volume::flush`] they are durable.
     ///
     /// # Errors
     /// [`Error`] if the volume is read-only, if the range is unaligned on a volume that refuses unaligned I/O, if it
     /// reaches past the end (without [`Options::extend`]), or if the device fails. After an error of the device, a part
     /// of the range may be written.
     pub fn write_at(&self, buffer: &[u8], offset: u64) -> Result<()> {
-        self.write(buffer, offset, false)
-    }
-
-    /// The same as [`Volume::write_at`], with the name of `FileExt`.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Volume::write_at`].
-    pub fn write_all_at(&self, buffer: &[u8], offset: u64) -> Result<()> {
         self.write(buffer, offset, false)
     }
 

@@ -289,7 +289,7 @@ fn the_data_of_a_stripe_is_that_of_its_members() {
     assert_eq!(volume.data_ranges(0, end).unwrap(), []);
     // Whole chunks of the second member, then chunks of both.
     for (offset, chunks) in [(chunk, 1), (3 * chunk, 1), (6 * chunk, 2)] {
-        volume.write_all_at(&filled((chunks * chunk) as usize, 1), offset).unwrap();
+        volume.write_at(&filled((chunks * chunk) as usize, 1), offset).unwrap();
     }
     let found = volume.data_ranges(0, end).unwrap();
     if found == [0..end] {

@@ -150,7 +150,7 @@ impl Backing {
         let length = buffer.len();
         match *io {
             Unaligned::Read { offset } => return self.volume.read_at(buffer, offset),
-            Unaligned::Write { offset, is_durable: false } => self.volume.write_all_at(buffer, offset)?,
+            Unaligned::Write { offset, is_durable: false } => self.volume.write_at(buffer, offset)?,
             Unaligned::Write { offset, is_durable: true } => self.volume.write_durably_at(buffer, offset)?,
             Unaligned::Discard { offset, length } => self.volume.discard(offset, length)?,
             Unaligned::Zeroes { offset, length } => self.volume.write_zeroes(offset, length)?,
