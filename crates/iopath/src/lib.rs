@@ -133,4 +133,4 @@ pub use options::{IoMode, Options, Readahead, Unaligned};
 pub use request_log::RequestLog;
 pub use source::stripe::Member;
 pub use storage::threading::{AnyThread, OneThread};
-pub use volume::{Cursor, Direct, NotClosed, PageGuard, RangeLock, RangeSupport, Volume};
+pub use volume::{Cursor, Direct, NotClosed, PageGuard, RangeLock, RangeSupport, Volume, VolumeQueueStats};

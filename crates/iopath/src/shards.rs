@@ -5,7 +5,7 @@ use crate::error::OpenError;
 use crate::queues::{Queue, SharedDevice};
 use iopath_os::sync::{Mutex, MutexGuard};
 use iopath_os::thread_number;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{PoisonError, TryLockError};
 
 /// The maximum number of threads with concurrent blocking I/O on one volume; further threads wait.
@@ -14,9 +14,9 @@ const SHARDS: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Shards {
     shards: Box<[Shard]>,
-    /// Set while [`Shards::alone`] locks all shards. A thread then waits for its own shard: it would create an
+    /// Not zero while other calls than I/O lock shards. A thread then waits for its own shard: it would create an
     /// unnecessary queue and engine in another one.
-    is_exclusive: AtomicBool,
+    lockers: AtomicU32,
 }
 
 /// Aligned, to avoid false sharing of the locks.
@@ -30,10 +30,8 @@ struct Shard {
 impl Shards {
     /// Shards; `first` is the queue of the calling thread, if it has one.
     pub(crate) fn new(first: Option<Queue<SharedDevice>>) -> Self {
-        let shards = Self {
-            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
-            is_exclusive: AtomicBool::new(false),
-        };
+        let shards =
+            Self { shards: (0..SHARDS).map(|_| Shard::default()).collect(), lockers: AtomicU32::new(0) };
         *shards.claim() = first.map(Box::new);
         shards
     }
@@ -55,31 +53,51 @@ impl Shards {
     /// Runs `act` while no thread is in blocking I/O; other threads wait before they begin. The caller ensures that
     /// only one thread calls this at a time.
     pub(crate) fn alone<R>(&self, act: impl FnOnce() -> R) -> R {
-        self.is_exclusive.store(true, Ordering::SeqCst);
+        let _locker = self.add_locker();
         let _locked: Vec<_> = self.shards.iter().map(Shard::lock).collect();
-        let result = act();
-        self.is_exclusive.store(false, Ordering::SeqCst);
-        result
+        act()
     }
 
     /// Runs `act` as [`Shards::alone`] does. `None` if a thread is in blocking I/O.
     pub(crate) fn try_alone<R>(&self, act: impl FnOnce() -> R) -> Option<R> {
-        self.is_exclusive.store(true, Ordering::SeqCst);
+        let _locker = self.add_locker();
         let locked: Option<Vec<_>> = self.shards.iter().map(Shard::try_lock).collect();
-        let result = locked.as_ref().map(|_| act());
-        self.is_exclusive.store(false, Ordering::SeqCst);
-        result
+        locked.as_ref().map(|_| act())
+    }
+
+    /// Calls `look` with each queue, one after another: each while no thread is in blocking I/O with it.
+    pub(crate) fn for_each(&self, mut look: impl FnMut(&Queue<SharedDevice>)) {
+        let _locker = self.add_locker();
+        for shard in &self.shards {
+            if let Some(queue) = &*shard.lock() {
+                look(queue);
+            }
+        }
+    }
+
+    fn add_locker(&self) -> Locker<'_> {
+        self.lockers.fetch_add(1, Ordering::SeqCst);
+        Locker(&self.lockers)
     }
 
     /// Locks the thread's own shard, or the next free one. Waits for its own shard if none is free.
     fn claim(&self) -> MutexGuard<'_, Option<Box<Queue<SharedDevice>>>> {
         let own = thread_number() % SHARDS;
         let free = (0..SHARDS).find_map(|step| {
-            let may_try = step == 0 || !self.is_exclusive.load(Ordering::SeqCst);
+            let may_try = step == 0 || self.lockers.load(Ordering::SeqCst) == 0;
             let runner = &self.shards[(own + step) % SHARDS].runner;
             may_try.then(|| runner.try_lock().ok()).flatten()
         });
         free.unwrap_or_else(|| self.shards[own].lock())
+    }
+}
+
+/// A call that locks shards, for other purposes than I/O.
+struct Locker<'a>(&'a AtomicU32);
+
+impl Drop for Locker<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

@@ -14,6 +14,7 @@ mod open;
 mod range;
 mod resize;
 mod route;
+mod stats;
 mod vectored;
 
 use crate::bounce::Bounce;
@@ -45,6 +46,7 @@ pub use buffered::PageGuard;
 pub use cursor::Cursor;
 pub use direct::Direct;
 pub use range::RangeSupport;
+pub use stats::VolumeQueueStats;
 
 /// The largest size of a volume: that of a file. Ends of ranges, rounded up to a block, do not overflow.
 const SIZE_BYTES_MAX: u64 = i64::MAX.cast_unsigned();

@@ -2,7 +2,10 @@
 //! file with the engine of `IOPATH_TEST_ENGINE`.
 
 use crate::support::{KIB, filled, keeps_order, options, scratch};
-use iopath::{AlignedBuf, Batch, BatchOptions, ELEVATORS, ElevatorSpec, Priority, Request, Stream, Volume};
+use iopath::{
+    AlignedBuf, Batch, BatchOptions, ELEVATORS, ElevatorSpec, IoMode, MemoryConfig, MemoryDisk, Options,
+    Priority, Readahead, Request, Stream, Volume,
+};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -249,4 +252,36 @@ fn assert_stream_1_gets_three_times_the_share(batch: &mut Batch) {
     }
     let share = f64::from(completed[1]) / f64::from(completed[0]);
     assert!((2.7..3.3).contains(&share), "{completed:?}");
+}
+
+#[test]
+fn the_counters_of_every_queue_have_each_bio_once() {
+    let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20)).unwrap();
+    let read = |volume: &Volume, count: u64| {
+        let mut block = AlignedBuf::new(4 * KIB).unwrap();
+        (0..count).for_each(|number| volume.read_exact_at(&mut block, number * 4096).unwrap());
+    };
+    let volume = Volume::memory(&disk, &Options::new()).unwrap();
+    std::thread::scope(|scope| {
+        for count in 1..4 {
+            let volume = &volume;
+            scope.spawn(move || read(volume, count));
+        }
+    });
+    let stats = volume.queue_stats();
+    assert_eq!((stats.cache, stats.shared), (None, None));
+    assert!((1..=4).contains(&stats.thread_queues), "{stats:?}");
+    assert_eq!((stats.threads.bios, stats.threads.dispatched), (6, 6));
+    // The same threads and batches in one queue, after a change of the elevator.
+    volume.set_elevator(&spec("deadline"));
+    read(&volume, 5);
+    let stats = volume.queue_stats();
+    assert_eq!(stats.shared.map(|queue| queue.bios), Some(5), "{stats:?}");
+    assert_eq!(stats.total().bios, stats.threads.bios + 5);
+
+    let buffered = Options::new().mode(IoMode::Buffered).cache_bytes(1 << 20).readahead(Readahead::Off);
+    let volume = Volume::memory(&disk, &buffered).unwrap();
+    read(&volume, 2);
+    let stats = volume.queue_stats();
+    assert_eq!((stats.cache.map(|queue| queue.bios), stats.threads.bios), (Some(2), 0), "{stats:?}");
 }

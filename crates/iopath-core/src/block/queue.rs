@@ -119,6 +119,26 @@ impl QueueStats {
     }
 }
 
+/// The counters of several queues.
+impl std::ops::AddAssign for QueueStats {
+    fn add_assign(&mut self, other: Self) {
+        let Self { bios, dispatched, split, held, requeued, slot_waits, merges, refused } = other;
+        let counters = [
+            (&mut self.bios, bios),
+            (&mut self.dispatched, dispatched),
+            (&mut self.split, split),
+            (&mut self.held, held),
+            (&mut self.requeued, requeued),
+            (&mut self.slot_waits, slot_waits),
+        ];
+        for (sum, count) in counters {
+            *sum += count;
+        }
+        self.merges.iter_mut().zip(merges).for_each(|(sum, count)| *sum += count);
+        self.refused.iter_mut().zip(refused).for_each(|(sum, count)| *sum += count);
+    }
+}
+
 /// Requests announced to the elevator together: few enough for their memory to stay in the cache.
 const PREFETCHED_MAX: usize = 32;
 
