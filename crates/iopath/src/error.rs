@@ -313,7 +313,8 @@ impl Error {
         self.0.op
     }
 
-    /// The start of the range, in bytes.
+    /// The start of the range, in bytes. Of a flush: the first range that a page cache could not write back (see
+    /// [`Volume::unwritable_ranges`](crate::Volume::unwritable_ranges)), if that is the reason.
     pub fn offset(&self) -> u64 {
         self.0.offset
     }
@@ -438,8 +439,8 @@ impl fmt::Display for Error {
             ),
             ErrorKind::Unwritable { pages, source } => write!(
                 f,
-                "the cache of {path} is full and {pages} of its pages cannot be written: {source}{}; \
-                 repair the device, or discard these pages",
+                "{op} of {bytes} bytes at offset {offset}: the cache of {path} is full and {pages} of its pages cannot be \
+                 written: {source}{}; free space or repair the device, or discard these pages (Volume::unwritable_ranges)",
                 Because(cause.as_ref())
             ),
             ErrorKind::Cancelled => {

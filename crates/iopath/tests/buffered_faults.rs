@@ -55,12 +55,15 @@ fn a_page_that_cannot_be_written_fails_every_flush_until_it_is_discarded() {
     for _ in 0..3 {
         let error = volume.flush().unwrap_err();
         assert!(error.kind() == ErrorKind::Io(IoError::Media), "{error}");
+        assert_eq!((error.op(), error.offset(), error.bytes()), (Some(Op::Flush), 3 * PAGE, PAGE));
         assert_eq!(volume.stats().unwrap().cache.failed, 1);
+        assert!(volume.unwritable_ranges().iter().eq([&(3 * PAGE..4 * PAGE)]));
         assert!(holds(&volume, 3, 3));
     }
     // A discard of a part of the page does not drop it.
     volume.discard(3 * PAGE, PAGE / 2).unwrap_err();
     volume.discard(3 * PAGE, PAGE).unwrap();
+    assert!(volume.unwritable_ranges().is_empty());
     volume.flush().unwrap();
     volume.close().unwrap();
     let after = Volume::memory(&disk, &Options::new().direct(false)).unwrap();
@@ -76,6 +79,11 @@ fn a_cache_full_of_unwritable_pages_fails_writes_and_serves_reads() {
     let error = (0..).find_map(|page| fill(page).err()).unwrap();
     let is_full = ErrorKind::Unwritable { pages: 14, source: IoError::NoSpace };
     assert!(error.kind() == is_full, "{error}");
+    // The write that found no room, and the pages that take it.
+    assert_eq!((error.op(), error.offset(), error.bytes()), (Some(Op::Write), 14 * PAGE, PAGE));
+    assert!(volume.unwritable_ranges().iter().eq([&(0..14 * PAGE)]));
+    let error = volume.write_durably_at(&[1; 10], 5 * PAGE).unwrap_err();
+    assert_eq!((error.op(), error.offset(), error.bytes()), (Some(Op::Flush), 5 * PAGE, 10));
     // The other two frames are for reads.
     assert!((100..120).all(|page| holds(&volume, page, 0)));
     assert!((0..14).all(|page| holds(&volume, page, 1)));

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use iopath_core::buffered::Advice;
-use iopath_core::cache::Outcome;
+use iopath_core::cache::{Outcome, PageCache};
 use iopath_core::{IoError, PageRange};
 
 use super::wait::Locked;
@@ -53,10 +53,20 @@ impl Buffered {
 
     /// The byte ranges in the cache, in ascending order: whole pages, up to the end of the volume. O(frames).
     pub fn cached_ranges(&self) -> Vec<Range<u64>> {
+        self.ranges_of(PageCache::cached)
+    }
+
+    /// The byte ranges whose last write-back failed, in ascending order: whole pages, up to the end of the volume.
+    /// O(frames).
+    pub fn unwritable_ranges(&self) -> Vec<Range<u64>> {
+        self.ranges_of(PageCache::unwritable_pages)
+    }
+
+    fn ranges_of(&self, pages_of: impl FnOnce(&PageCache) -> Vec<PageRange>) -> Vec<Range<u64>> {
         let state = self.shared.lock();
         let page_bytes = u64::from(state.path.cache().config().page_bytes);
         let size_bytes = state.path.geometry().size_bytes;
-        let pages = state.path.cache().cached();
+        let pages = pages_of(state.path.cache());
         drop(state);
         let range = |pages: PageRange| {
             pages.start().0 * page_bytes..(pages.end().0.saturating_mul(page_bytes)).min(size_bytes)

@@ -56,6 +56,32 @@ impl Volume {
         self.cache_if_any().map(Buffered::cached_ranges).unwrap_or_default()
     }
 
+    /// The byte ranges that the page cache could not write back at its last attempt, in ascending order: whole pages,
+    /// up to the end of the volume. The bytes are still in the cache, and every flush tries again. Takes a time that
+    /// grows with the cache. Empty on a volume without a page cache.
+    ///
+    /// An error of [`Volume::flush`] has the first of these ranges. After [`IoError::NoSpace`], a program can free
+    /// space and flush again, or give the ranges up ([`Volume::discard`]).
+    ///
+    /// ```
+    /// use iopath::{Fault, Faults, IoError, IoMode, MemoryConfig, MemoryDisk, Op, Options, Volume};
+    ///
+    /// let faults = Faults::new(1);
+    /// let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20))?;
+    /// let options = Options::new().write(true).mode(IoMode::Buffered).faults(&faults);
+    /// let volume = Volume::memory(&disk, &options)?;
+    /// faults.add(Fault::error(IoError::NoSpace).on(Op::Write));
+    /// volume.write_at(b"some bytes", 5000)?;
+    /// let full = volume.flush().unwrap_err();
+    /// assert_eq!((full.offset(), full.bytes()), (4096, 4096));
+    /// assert_eq!(volume.unwritable_ranges(), [4096..8192]);
+    /// # faults.stop();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn unwritable_ranges(&self) -> Vec<Range<u64>> {
+        self.cache_if_any().map(Buffered::unwritable_ranges).unwrap_or_default()
+    }
+
     /// The counters of the page cache; `None` on a volume without one.
     pub fn stats(&self) -> Option<BufferedStats> {
         self.has_cache().then(|| self.cache_if_any().map(Buffered::stats).unwrap_or_default())
@@ -137,10 +163,23 @@ impl Volume {
             BufferedError::AllBorrowed { pages } => (ErrorKind::AllBorrowed { pages }, None),
             BufferedError::Unwritable { pages, source } => (ErrorKind::Unwritable { pages, source }, None),
         };
-        let error = self.error(kind).of_range(op, offset, bytes);
+        let mut range = (offset, bytes);
+        if op == Op::Flush && matches!(kind, ErrorKind::Io(_)) {
+            range = self.first_unwritable(offset, bytes).unwrap_or(range);
+        }
+        let error = self.error(kind).of_range(op, range.0, range.1);
         match cause {
             Some(cause) => error.because(cause),
             None => error,
         }
+    }
+
+    /// The first range that made the flush of this range fail: of the whole volume for 0 bytes. `None` if the device
+    /// failed to flush, or the pages have been written since.
+    fn first_unwritable(&self, offset: u64, bytes: u64) -> Option<(u64, u64)> {
+        let end = if bytes == 0 { u64::MAX } else { offset.saturating_add(bytes) };
+        let ranges = self.unwritable_ranges().into_iter();
+        let mut inside = ranges.map(|range| range.start.max(offset)..range.end.min(end));
+        inside.find(|range| !range.is_empty()).map(|range| (range.start, range.end - range.start))
     }
 }

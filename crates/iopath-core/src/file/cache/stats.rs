@@ -47,11 +47,20 @@ impl PageCache {
 
     /// The pages that a read would find, in ranges in ascending order. O(frames log frames).
     pub fn cached(&self) -> Vec<PageRange> {
-        let is_found = |(meta, frame): &(&Meta, u32)| {
+        self.runs_of(|(meta, frame)| {
             !meta.is_orphan && meta.state != State::Free && self.hot.is_valid(*frame)
-        };
+        })
+    }
+
+    /// The pages whose last write-back failed, in ranges in ascending order. O(frames log frames).
+    pub fn unwritable_pages(&self) -> Vec<PageRange> {
+        self.runs_of(|(meta, _)| meta.is_failed)
+    }
+
+    /// The pages of these frames, in ranges in ascending order.
+    fn runs_of(&self, is_wanted: impl Fn(&(&Meta, u32)) -> bool) -> Vec<PageRange> {
         let mut pages: Vec<Page> =
-            self.frames.iter().zip(0..).filter(is_found).map(|(meta, _)| meta.page).collect();
+            self.frames.iter().zip(0..).filter(is_wanted).map(|(meta, _)| meta.page).collect();
         pages.sort_unstable();
         let runs = pages.chunk_by(|page, next| *page + 1 == *next);
         runs.map(|run| PageRange::new(run[0], run.len() as u64)).collect()
