@@ -31,6 +31,7 @@ mod kept;
 mod notify;
 mod poller;
 mod read;
+mod report;
 mod requests;
 mod state;
 mod wait;
@@ -39,7 +40,7 @@ mod write;
 
 use std::fmt;
 use std::fs::File;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 use iopath_core::buffered::{BufferedPath, Geometry, VolumeEnd};
 use iopath_core::cache::{CacheConfig, CacheStats, Hot};
@@ -58,6 +59,7 @@ use crate::tail::Tail;
 use arena::Arena;
 use counter::Counter;
 use kept::MadeFor;
+use report::Reporter;
 use state::{DeviceFrames, State};
 use wait::Locked;
 
@@ -67,6 +69,7 @@ pub use demand::Demand;
 pub use direct::DirectGuard;
 pub use iopath_core::buffered::Advice;
 pub use kept::KeptPages;
+pub use report::WriteBackError;
 pub use requests::{BorrowedBytes, CacheQueue, CacheRequest, Completed};
 
 /// The configuration of a buffered volume.
@@ -177,6 +180,7 @@ struct CacheShared {
     has_flusher: AtomicBool,
     flusher: Mutex<Option<JoinHandle<()>>>,
     poller: Mutex<Option<JoinHandle<()>>>,
+    reporter: OnceLock<Reporter>,
     state: Mutex<State>,
 }
 
@@ -240,6 +244,7 @@ impl Buffered {
             has_flusher: AtomicBool::new(false),
             flusher: Mutex::new(None),
             poller: Mutex::new(None),
+            reporter: OnceLock::new(),
             state: Mutex::new(state),
         };
         Ok(Self { shared: Arc::new(shared) })
@@ -328,6 +333,7 @@ impl Drop for Buffered {
         }
         if !self.shared.state.is_poisoned() && !is_abandoned {
             let _ = self.write_back();
+            self.shared.report_failures();
         }
     }
 }

@@ -36,7 +36,7 @@ pub mod ublk;
 pub use aligned::{AlignedBuf, NoMemory, page_bytes};
 pub use buffered::{
     Advice, BorrowedBytes, Buffered, BufferedConfig, BufferedError, BufferedStats, CacheBudget, CacheQueue,
-    CacheRequest, CacheUsage, Completed, Demand, DirectGuard, KeptPages, PageGuard,
+    CacheRequest, CacheUsage, Completed, Demand, DirectGuard, KeptPages, PageGuard, WriteBackError,
 };
 pub use child::keep_child_status;
 pub use clock::now;

@@ -126,7 +126,7 @@ pub use iopath_os::{
     Advice, AlignedBuf, AnyBuf, BorrowedBytes, BufferPool, BufferedStats, Engine, EngineError, Fallback,
     Fault, Faults, FileMap, FileMapError, IoBuf, IoBufMut, MappedError, MemoryConfig, MemoryDevice,
     MemoryDisk, MemoryTail, NoMemory, PoolBuf, Reason, SharedBuf, SharedMemory, StripedError, Timing,
-    UnknownEngine, WaitError, target,
+    UnknownEngine, WaitError, WriteBackError, target,
 };
 pub use latency_counts::{LATENCY_CLASSES, LatencyCounts, LatencyTotals};
 pub use options::{IoMode, Options, Readahead, Unaligned};

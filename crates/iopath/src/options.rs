@@ -2,7 +2,9 @@
 
 use crate::context::Context;
 use iopath_core::mapper::Boundary;
-use iopath_os::{Engine, Faults, Timing};
+use iopath_os::{Engine, Faults, Timing, WriteBackError};
+use std::fmt;
+use std::sync::Arc;
 
 /// A multiple of every block and page of a buffered volume: the unit of [`Options::extend_step`].
 const EXTEND_UNIT_BYTES: u64 = 64 << 10;
@@ -87,6 +89,17 @@ pub struct Options {
     pub(crate) boundary: Boundary,
     pub(crate) faults: Option<Faults>,
     pub(crate) timing: Option<Timing>,
+    pub(crate) on_write_error: Option<OnWriteError>,
+}
+
+/// The receiver of errors of write-back.
+#[derive(Clone)]
+pub(crate) struct OnWriteError(pub(crate) Arc<dyn Fn(&WriteBackError) + Send + Sync>);
+
+impl fmt::Debug for OnWriteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OnWriteError").finish_non_exhaustive()
+    }
 }
 
 impl Default for Options {
@@ -116,6 +129,7 @@ impl Default for Options {
             boundary: Boundary::Once,
             faults: None,
             timing: None,
+            on_write_error: None,
         }
     }
 }
@@ -209,9 +223,9 @@ impl Options {
     }
 
     /// Permits a second page cache on a file that another volume of this process writes through a page cache. Without
-    /// it, such an open fails ([`OpenError::SecondCache`](crate::OpenError::SecondCache)): neither cache sees the writes
-    /// of the other, and the write-back of a page also writes its old bytes, so that flushed bytes disappear. With it,
-    /// the program must keep both away from each other's pages. `false` unless set.
+    /// it, such an open fails with [`OpenError::SecondCache`](crate::OpenError::SecondCache): neither cache sees the
+    /// writes of the other, and the write-back of a page also writes its old bytes, so that flushed bytes disappear.
+    /// With it, the program must keep both away from each other's pages. `false` unless set.
     ///
     /// Hard links and other paths of the file are recognised, and the members of stripes; disks in memory, exports and
     /// mapped files are not. A clone of a volume, and a batch of it, use its cache. A volume is open until its last
@@ -365,6 +379,42 @@ impl Options {
     #[must_use]
     pub fn faults(mut self, faults: &Faults) -> Self {
         self.faults = Some(faults.clone());
+        self
+    }
+
+    /// Calls `report` when the page cache cannot write bytes back, or the device fails to flush: a program learns of it
+    /// before its next [`Volume::flush`](crate::Volume::flush). For logs and alarms: the flush fails in any case, and
+    /// the pages stay dirty. Without a page cache it is never called, because each write returns its error.
+    ///
+    /// | contract | |
+    /// |---|---|
+    /// | thread | one that writes back in the background, that flushes, or that drops the volume; also several |
+    /// | locks | none is held |
+    /// | repetition | a range that fails again is reported again; failures between two reports are one report |
+    /// | not reported | errors of reads and of readahead, of direct I/O, and of a volume that was abandoned |
+    /// | duties | it returns soon, since write-back waits for it; it uses no handle of the volume, and has none |
+    /// | panic | ignored, after the panic hook of the program |
+    ///
+    /// ```
+    /// use iopath::{Fault, Faults, IoError, IoMode, MemoryConfig, MemoryDisk, Op, Options, Volume};
+    ///
+    /// let faults = Faults::new(1);
+    /// let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20))?;
+    /// let (sender, errors) = std::sync::mpsc::channel();
+    /// let options = Options::new().write(true).mode(IoMode::Buffered).faults(&faults);
+    /// let options = options.on_write_error(move |error| drop(sender.send(error.clone())));
+    /// let volume = Volume::memory(&disk, &options)?;
+    /// faults.add(Fault::error(IoError::NoSpace).on(Op::Write));
+    /// volume.write_at(b"some bytes", 5000)?;
+    /// volume.flush().unwrap_err();
+    /// let error = errors.recv()?;
+    /// assert_eq!((error.range, error.error), (4096..8192, IoError::NoSpace));
+    /// # faults.stop();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn on_write_error(mut self, report: impl Fn(&WriteBackError) + Send + Sync + 'static) -> Self {
+        self.on_write_error = Some(OnWriteError(Arc::new(report)));
         self
     }
 

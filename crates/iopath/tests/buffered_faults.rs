@@ -3,11 +3,13 @@
 
 use iopath::{
     AlignedBuf, Engine, Error, ErrorKind, Fault, Faults, IoError, MemoryConfig, MemoryDisk, Op, OpenError,
+    WriteBackError,
 };
 use iopath::{Extent, Options, Volume};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 const PAGE: u64 = 4096;
@@ -333,4 +335,52 @@ fn a_failed_flush_of_a_forced_write_makes_saved_pages_dirty_again() {
     disk.crash(|_| 0);
     let after = Volume::memory(&disk, &Options::new().direct(false)).unwrap();
     assert!(holds(&after, 1, 7), "a flush succeeded, and the page is lost");
+}
+
+/// A volume of which each report of a write-back that fails is sent.
+fn reported(faults: &Faults) -> (Volume, Receiver<WriteBackError>) {
+    let disk = MemoryDisk::new(&MemoryConfig { cache_bytes: 1 << 20, ..MemoryConfig::of_bytes(1 << 20) });
+    let (sender, reports) = channel();
+    let options = Options::new().direct(false).cache_bytes(64 * PAGE).write(true).faults(faults);
+    let options = options.on_write_error(move |error| {
+        sender.send(error.clone()).unwrap();
+        // A report that panics stops neither the flush nor later reports.
+        panic!("a report");
+    });
+    (Volume::memory(&disk.unwrap(), &options).unwrap(), reports)
+}
+
+#[test]
+fn a_failed_flush_reports_each_range() {
+    let faults = Faults::new(8);
+    let (volume, reports) = reported(&faults);
+    let bad = Extent::from_bytes(3 * PAGE, 2 * PAGE).unwrap();
+    faults.add(Fault::error(IoError::NoSpace).on(Op::Write).within(bad));
+    (2..6).for_each(|page| write(&volume, page, 1));
+    let error = volume.flush().unwrap_err();
+    assert_eq!((error.offset(), error.bytes()), (3 * PAGE, 2 * PAGE));
+    let next = || reports.recv_timeout(Duration::from_secs(60)).unwrap();
+    // The thread in the background may have reported the first page before the second one failed.
+    let both = std::iter::repeat_with(next).find(|report| report.range == (3 * PAGE..5 * PAGE)).unwrap();
+    assert_eq!((both.op, both.error), (Op::Write, IoError::NoSpace));
+    faults.clear();
+    volume.flush().unwrap();
+    faults.add(Fault::error(IoError::Media).on(Op::Flush).times(1));
+    volume.flush().unwrap_err();
+    let whole = std::iter::repeat_with(next).find(|report| report.op == Op::Flush).unwrap();
+    assert_eq!((whole.range, whole.error), (0..1 << 20, IoError::Media));
+}
+
+#[test]
+fn write_back_in_the_background_and_the_last_drop_report_errors() {
+    let faults = Faults::new(9);
+    let (volume, reports) = reported(&faults);
+    faults.add(Fault::error(IoError::NoSpace).on(Op::Write));
+    // More than the background leaves dirty.
+    (0..40).for_each(|page| write(&volume, page, 1));
+    let report = reports.recv_timeout(Duration::from_secs(60)).unwrap();
+    assert_eq!((report.op, report.error), (Op::Write, IoError::NoSpace));
+    drop(volume);
+    let last = reports.iter().last().unwrap();
+    assert_eq!(last.range, 0..40 * PAGE, "the drop tries all pages again, and ends the reports");
 }

@@ -6,6 +6,7 @@ use iopath_core::buffered::Advice;
 use iopath_core::cache::{Outcome, PageCache};
 use iopath_core::{IoError, PageRange};
 
+use super::state::State;
 use super::wait::Locked;
 use super::{Buffered, BufferedError, CacheShared};
 use crate::clock;
@@ -64,14 +65,7 @@ impl Buffered {
 
     fn ranges_of(&self, pages_of: impl FnOnce(&PageCache) -> Vec<PageRange>) -> Vec<Range<u64>> {
         let state = self.shared.lock();
-        let page_bytes = u64::from(state.path.cache().config().page_bytes);
-        let size_bytes = state.path.geometry().size_bytes;
-        let pages = pages_of(state.path.cache());
-        drop(state);
-        let range = |pages: PageRange| {
-            pages.start().0 * page_bytes..(pages.end().0.saturating_mul(page_bytes)).min(size_bytes)
-        };
-        pages.into_iter().map(range).filter(|range| !range.is_empty()).collect()
+        state.ranges(&pages_of(state.path.cache()))
     }
 
     /// Applies advice to the `bytes` bytes from `offset` on. Access patterns apply to the whole volume.
@@ -82,13 +76,29 @@ impl Buffered {
     }
 }
 
+impl State {
+    /// The bytes of pages, up to the end of the volume.
+    pub(super) fn ranges(&self, pages: &[PageRange]) -> Vec<Range<u64>> {
+        let page_bytes = u64::from(self.path.cache().config().page_bytes);
+        let size_bytes = self.path.geometry().size_bytes;
+        let range = |pages: &PageRange| {
+            pages.start().0 * page_bytes..(pages.end().0.saturating_mul(page_bytes)).min(size_bytes)
+        };
+        pages.iter().map(range).filter(|range| !range.is_empty()).collect()
+    }
+}
+
 impl CacheShared {
     /// Waits for a flush, a write-back or a forced write.
     pub(super) fn wait_done(&self, mut state: Locked<'_>, waiter: usize) -> Result<(), BufferedError> {
         state.advance(clock::now());
-        match self.wait(state, waiter)?.1 {
+        let (state, outcome) = self.wait(state, waiter)?;
+        match outcome {
             Outcome::Done => Ok(()),
-            Outcome::Failed(error) => Err(error.into()),
+            Outcome::Failed(error) => {
+                drop(self.report(state));
+                Err(error.into())
+            }
             other => unreachable!("the outcome of a flush is {other:?}"),
         }
     }

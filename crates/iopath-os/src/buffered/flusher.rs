@@ -79,8 +79,12 @@ impl State {
 impl CacheShared {
     fn flush_in_background(&self) {
         let mut state = self.lock();
+        if self.reporter.get().is_some() {
+            state.reported.flusher = Some(thread::current());
+        }
         let mut was_idle = false;
         while !state.is_closing {
+            state = self.report(state);
             // The flusher parks only after a sleep in which the cache stayed idle. Otherwise a program that flushes
             // after each write would wake it with each write.
             if was_idle && state.is_idle() && state.shares_memory() {
@@ -88,6 +92,7 @@ impl CacheShared {
                 // the flag cleared.
                 self.has_flusher.store(false, Relaxed);
                 state.flusher = Flusher::Ended;
+                state.reported.flusher = None;
                 return;
             }
             if was_idle && state.is_idle() {

@@ -12,7 +12,7 @@ use slab::Slab;
 
 use super::arena::Arena;
 use super::demand::{Demand, MemoryOwner};
-use super::waiter::{Command, Flusher, Owner, Role, Waiter};
+use super::waiter::{Command, Flusher, Owner, Reported, Role, Waiter};
 use crate::device::{RealDevice, Watch};
 use crate::election::{Election, Polled, Sleep};
 use crate::memory::Segment;
@@ -57,6 +57,7 @@ pub(super) struct State {
     /// Dirty pages are not written back at the end.
     pub(super) is_abandoned: bool,
     pub(super) flusher: Flusher,
+    pub(super) reported: Reported,
     /// The waiter of the thread that polls for event loops.
     pub(super) background: Option<usize>,
     /// That thread while it has nothing to poll for.
@@ -107,6 +108,7 @@ impl State {
             is_closing: false,
             is_abandoned: false,
             flusher: Flusher::Awake,
+            reported: Reported::default(),
             background: None,
             idle_poller: None,
         }
@@ -233,6 +235,9 @@ impl State {
                         None => Err(IoError::Alignment),
                     };
                     self.path.handle_completion(tag, written, now);
+                    if written.is_err() {
+                        self.wake_reporter();
+                    }
                 }
             }
         }
@@ -260,9 +265,12 @@ impl State {
                 continue;
             }
             self.path.handle_completion(IoTag(done.token as u32), done.result, now);
-            if done.op == Op::Flush && done.result.is_err() {
-                // Pages are dirty again.
-                self.wake_flusher();
+            if done.result.is_err() && done.op != Op::Read {
+                if done.op == Op::Flush {
+                    // Pages are dirty again.
+                    self.wake_flusher();
+                }
+                self.wake_reporter();
             }
         }
         any

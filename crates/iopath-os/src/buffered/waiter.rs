@@ -63,6 +63,14 @@ pub(super) struct Command {
     pub(super) tag: Option<DirectTag>,
 }
 
+/// The failures that were reported, as [`PageCache::failures`](iopath_core::cache::PageCache::failures) counts them.
+#[derive(Debug, Default)]
+pub(super) struct Reported {
+    pub(super) failures: (u64, u64),
+    /// The thread that reports while no other does; `None` without a receiver.
+    pub(super) flusher: Option<Thread>,
+}
+
 /// The flusher's thread.
 #[derive(Debug)]
 pub(super) enum Flusher {

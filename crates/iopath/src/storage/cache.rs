@@ -4,7 +4,7 @@ use super::Storage;
 use crate::context::{Life, Member};
 use crate::error::OpenError;
 use crate::facts::Facts;
-use crate::options::{Options, Readahead};
+use crate::options::{OnWriteError, Options, Readahead};
 use iopath_core::QueueConfig;
 use iopath_core::cache::CacheConfig;
 use iopath_core::readahead::ReadaheadConfig;
@@ -124,6 +124,9 @@ pub(crate) fn open(storage: &Storage, target: &Target) -> Result<OpenedCache, Op
         (engine, fallback) = (opened.engine, opened.fallback);
         Ok::<_, OpenError>(opened.queue)
     })?;
+    if let Some(OnWriteError(report)) = storage.options.on_write_error.clone() {
+        cache.report_to(move |error| report(error));
+    }
     if let Some(member) = &member {
         member.open(&cache);
     }

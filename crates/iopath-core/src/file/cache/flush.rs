@@ -103,6 +103,11 @@ impl PageCache {
         self.flushes.lost
     }
 
+    /// The error of the last failed device flush.
+    pub const fn flush_failure(&self) -> Option<IoError> {
+        self.flushes.failure
+    }
+
     /// Clears the loss after the caller has handled it, so that flushes can succeed again. Until a device flush
     /// succeeds, a further failed one is a new loss: the device may have lost the bytes only then.
     pub fn forget_loss(&mut self) {

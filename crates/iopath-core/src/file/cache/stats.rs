@@ -52,6 +52,11 @@ impl PageCache {
         })
     }
 
+    /// The number of page writes and of device flushes that have failed so far.
+    pub const fn failures(&self) -> (u64, u64) {
+        (self.stats.writes_failed, self.flushes.failures())
+    }
+
     /// The pages whose last write-back failed, in ranges in ascending order. O(frames log frames).
     pub fn unwritable_pages(&self) -> Vec<PageRange> {
         self.runs_of(|(meta, _)| meta.is_failed)
