@@ -81,6 +81,8 @@ pub fn readahead_text(readahead: Readahead) -> String {
         Readahead::Off => "off".to_owned(),
         Readahead::Bytes(bytes) => bytes.to_string(),
         Readahead::Linux(bytes) => format!("linux:{bytes}"),
+        // `parse_readahead` makes no other.
+        other => format!("{other:?}"),
     }
 }
 
@@ -126,15 +128,11 @@ mod tests {
 
     #[test]
     fn counters_are_subtracted_and_added_and_the_last_state_is_kept() {
-        let stats = |hits, dirty| BufferedStats {
-            hits,
-            cache: iopath_core::cache::CacheStats {
-                hits: 2 * hits,
-                misses: hits,
-                dirty,
-                ..Default::default()
-            },
-            ..Default::default()
+        let stats = |hits, dirty| {
+            let mut stats = BufferedStats::default();
+            stats.hits = hits;
+            (stats.cache.hits, stats.cache.misses, stats.cache.dirty) = (2 * hits, hits, dirty);
+            stats
         };
         let first = used_between(&stats(10, 5), &stats(30, 3));
         assert_eq!((first.hits, first.misses, first.dirty), (60, 20, 3));

@@ -55,6 +55,7 @@ pub fn map(options: &MapOptions) -> Result<FileMap, MapError> {
         Kind::Memory => Some("range of memory"),
         Kind::Remote => Some("export of a server"),
         Kind::Program => Some("storage of a program"),
+        _ => Some("target of another kind"),
     };
     if let Some(kind) = kind {
         return Err(MapError::NotAFile { target: options.file.clone(), kind });

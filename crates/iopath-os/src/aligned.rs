@@ -24,6 +24,7 @@ const HUGE_MAX: usize = 1 << 30;
 #[error(
     "no memory for a buffer of {bytes} bytes ({source}); a smaller block size, depth or number of jobs needs less"
 )]
+#[non_exhaustive]
 pub struct NoMemory {
     /// The requested size, in bytes.
     pub bytes: usize,

@@ -136,6 +136,7 @@ pub enum BufferedError {
 
 /// Statistics of the buffered path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct BufferedStats {
     /// Pages that reads found without the lock.
     pub hits: u64,

@@ -176,6 +176,7 @@ impl Watch for NoWait {
 /// complete with an error instead.
 #[derive(Debug, thiserror::Error)]
 #[error("the system refuses further I/O ({source}); I/O in flight cannot be awaited")]
+#[non_exhaustive]
 pub struct WaitError {
     /// The system's error (`io_uring_enter(2)`).
     #[from]

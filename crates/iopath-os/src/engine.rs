@@ -20,6 +20,7 @@ pub use probe::{Comparison, Rate};
 
 /// The device to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Engine {
     /// `io_uring` if the system allows it; otherwise threads. Also threads if they are faster on the target.
     #[default]
@@ -53,6 +54,7 @@ impl FromStr for Engine {
 /// There is no engine of that name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no engine is called {name:?}; choose one of: {}", Engine::KNOWN.iter().map(|known| known.0).collect::<Vec<_>>().join(", "))]
+#[non_exhaustive]
 pub struct UnknownEngine {
     /// The requested name.
     pub name: String,

@@ -48,6 +48,7 @@ const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::MNT_ID);
 /// The properties of a target at the time of the inspection. They can change at any time: [`open_exclusive`] checks
 /// again the properties that must hold during writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Target {
     /// The path, with symbolic links resolved.
     pub path: PathBuf,
@@ -72,6 +73,7 @@ pub struct Target {
 
 /// The kind of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Kind {
     /// A regular file.
     RegularFile,
@@ -149,6 +151,7 @@ impl Backing {
 
 /// The reason why a target cannot be inspected.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum TargetError {
     /// The file does not exist, or a directory of the path may not be searched.
     #[error("cannot inspect {path}: {source}; check the path and its permissions")]

@@ -59,17 +59,14 @@ impl Machine {
     /// A block device with this number, which the machine of the test may lack.
     fn target(&self, device: DeviceNumber) -> Target {
         let disk = Disk::find(&self.roots(), device).expect("in the fixture");
-        Target {
-            path: PathBuf::from("/dev/fixture"),
-            kind: Kind::BlockDevice,
-            id: FileId { device: DeviceNumber { major: 0, minor: 6 }, inode: 1 },
-            device: Some(device),
-            size_bytes: disk.partition.as_ref().map_or(disk.size_bytes, |part| part.size_bytes),
-            allocated_bytes: None,
-            filesystem: None,
-            backing: Backing::Disk(Box::new(disk)),
-            mount_points: Vec::new(),
-        }
+        let size_bytes = disk.partition.as_ref().map_or(disk.size_bytes, |part| part.size_bytes);
+        let mut target = Target::of_memory(size_bytes);
+        target.path = PathBuf::from("/dev/fixture");
+        target.kind = Kind::BlockDevice;
+        target.id = FileId { device: DeviceNumber { major: 0, minor: 6 }, inode: 1 };
+        target.device = Some(device);
+        target.backing = Backing::Disk(Box::new(disk));
+        target
     }
 
     /// The refusals by the tables, without the last ones, which report that `/dev/fixture` cannot be opened.
@@ -317,7 +314,8 @@ fn layers_that_encrypt_compress_or_deduplicate_are_found_on_the_way_down() {
             options: options.to_owned(),
             available_bytes: None,
         };
-        let target = Target { kind: Kind::RegularFile, filesystem: Some(filesystem), ..machine.target(SDA1) };
+        let mut target = machine.target(SDA1);
+        (target.kind, target.filesystem) = (Kind::RegularFile, Some(filesystem));
         let beneath = Beneath::find(&machine.roots(), &target);
         let effects: Vec<Effect> = beneath.transforms.iter().map(|one| one.effect).collect();
         assert_eq!(effects, effect.into_iter().collect::<Vec<_>>(), "{name} {options}");

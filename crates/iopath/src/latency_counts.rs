@@ -44,6 +44,7 @@ impl LatencyCounts {
 
 /// The counts of one [`LatencyCounts`], or of several.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LatencyTotals {
     /// The latencies of each class.
     pub classes: [u64; LATENCY_CLASSES],

@@ -14,6 +14,7 @@ const EXTEND_STEP_MAX_BYTES: u64 = 1 << 40;
 
 /// The path of reads and writes to the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum IoMode {
     /// Direct I/O (`O_DIRECT`), with the semantics of a file: a read ends at the end of the file, and a write past the
     /// end fails or extends it ([`Options::extend`]).
@@ -28,6 +29,7 @@ pub enum IoMode {
 
 /// The treatment of direct I/O with unaligned offset, length or memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Unaligned {
     /// Refuse it, with an error that has the offset, the length and the alignment.
     #[default]
@@ -43,6 +45,7 @@ pub enum Unaligned {
 
 /// The readahead of the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Readahead {
     /// The cache measures the throughput of the device, and extends the window while that improves the throughput.
     #[default]

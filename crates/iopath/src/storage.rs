@@ -139,14 +139,14 @@ impl Storage {
     }
 
     /// The same source under a mapped file.
-    pub(crate) fn mapped(self, target: Target, file: &FileMap) -> Result<(Self, Target), OpenError> {
+    pub(crate) fn mapped(self, mut target: Target, file: &FileMap) -> Result<(Self, Target), OpenError> {
         // Refuse a map that does not fit before an engine is opened.
         file.limits_on(&self.limits)?;
         let setup = self.setup(self.depth(), None);
         let Self { source: below, faults, limits, options, tuning, .. } = self;
         let (file, boundary) = (file.clone(), options.boundary);
         let source = MappedSource { below, faults, file, boundary, setup };
-        let target = Target { size_bytes: source.size_bytes(), ..target };
+        target.size_bytes = source.size_bytes();
         let storage = Self {
             writes_last_block: source.writes_last_block(),
             write_unit_bytes: source.write_unit_bytes(),

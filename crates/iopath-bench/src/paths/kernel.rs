@@ -63,7 +63,7 @@ pub(super) fn slots_of(job: &JobSpec) -> Result<Slots, BenchError> {
     let fill = |bytes: &mut [u8]| job.contents.fill(job.seed, bytes);
     let slots =
         Slots::on_pages(job.pages, job.depth, job.block_bytes, fill).map_err(|error| match error {
-            NoMemory { bytes, source } if job.pages == Pages::Reserved => {
+            NoMemory { bytes, source, .. } if job.pages == Pages::Reserved => {
                 BenchError::NoHugePages { bytes, source }
             }
             other => other.into(),

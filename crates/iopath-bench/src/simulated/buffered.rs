@@ -269,12 +269,11 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
     }
 
     fn stats(&self) -> BufferedStats {
-        BufferedStats {
-            cache: self.pages.path.cache().stats(),
-            readahead: *self.pages.path.readahead().stats(),
-            readahead_bytes: self.pages.path.readahead().distance_bytes(),
-            ..BufferedStats::default()
-        }
+        let mut stats = BufferedStats::default();
+        stats.cache = self.pages.path.cache().stats();
+        stats.readahead = *self.pages.path.readahead().stats();
+        stats.readahead_bytes = self.pages.path.readahead().distance_bytes();
+        stats
     }
 }
 
@@ -289,10 +288,11 @@ pub(super) fn page_io<D: BlockDevice<Memory = Span>>(
     let limits = device.limits().clone();
     let (cache_bytes, page_bytes) = (cache.cache_bytes(), cache.page_bytes());
     let readahead = match cache.readahead() {
-        Readahead::Auto => Some(ReadaheadConfig::for_device(cache_bytes, page_bytes, &limits)),
         Readahead::Off => None,
         Readahead::Bytes(bytes) => ReadaheadConfig::limited(bytes, cache_bytes, page_bytes, &limits),
         Readahead::Linux(bytes) => ReadaheadConfig::linux(bytes, cache_bytes, page_bytes, &limits),
+        // `Auto`: the options of the bench have no other.
+        _ => Some(ReadaheadConfig::for_device(cache_bytes, page_bytes, &limits)),
     };
     let geometry = Geometry {
         page_bytes,

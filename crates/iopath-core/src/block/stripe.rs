@@ -50,6 +50,7 @@ impl StripeConfig {
 
 /// The members cannot form a stripe.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum StripeError {
     /// There are no members.
     #[error("a stripe needs at least one member")]

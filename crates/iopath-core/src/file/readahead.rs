@@ -118,6 +118,7 @@ pub enum Pattern {
 
 /// Statistics of readahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct ReadaheadStats {
     /// Streams detected.
     pub streams: u64,

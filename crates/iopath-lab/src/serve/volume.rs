@@ -29,9 +29,10 @@ impl ServeMode {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self.0 {
-            IoMode::Direct => "iopath-direct",
             IoMode::Buffered => "iopath-buffered",
             IoMode::Raw => "iopath-raw",
+            // `ALL` has no other.
+            _ => "iopath-direct",
         }
     }
 }

@@ -36,6 +36,7 @@ pub struct Mapped<D: RealDevice> {
 
 /// The reason why a file cannot be used on a device.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum MappedError {
     /// The file does not fit the device.
     #[error(transparent)]

@@ -54,6 +54,7 @@ const FURTHER_TIME: Duration = Duration::from_secs(1);
 /// The export of a server could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("{server} cannot be opened: {reason}")]
+#[non_exhaustive]
 pub struct RemoteError {
     /// The server, as a URI.
     pub server: String,

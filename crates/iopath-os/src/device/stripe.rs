@@ -28,6 +28,7 @@ pub struct Striped<D: RealDevice> {
 
 /// The devices cannot form a stripe.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StripedError {
     /// Their limits do not fit.
     #[error(transparent)]

@@ -16,6 +16,7 @@ use crate::device::{Refused, Stage};
 /// The engine in use differs from the requested engine, or supports only a part of it. Displays as one line for the
 /// user.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Fallback {
     /// The engine in use.
     pub engine: Engine,
@@ -25,6 +26,7 @@ pub struct Fallback {
 
 /// The reason why `io_uring` is not fully used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Reason {
     /// The setting `kernel.io_uring_disabled` forbids it: 1 for unprivileged users, 2 for all.
     Sysctl(u8),

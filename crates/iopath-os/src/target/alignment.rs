@@ -48,6 +48,7 @@ pub enum AlignmentSource {
 
 /// The reason why direct I/O is not possible.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum DioError {
     /// The filesystem does not support `O_DIRECT`.
     #[error(

@@ -18,6 +18,7 @@ const ATTRIBUTE_BYTES_MAX: usize = 4096;
 ///
 /// Fields ending in `_kb` are in units of 1024 bytes and are named as in sysfs.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Disk {
     /// Name in the kernel, without `/dev/`: `sda`, `nvme0n1`, `dm-0`.
     pub name: String,

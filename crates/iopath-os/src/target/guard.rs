@@ -24,6 +24,7 @@ const RELEASE_CHECKS: u32 = 100;
 
 /// The reason why a target is not overwritten, with a remedy.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Refusal {
     /// It is a directory.
     #[error("{target} is a directory; name a file in it, or measure with a scratch file there")]

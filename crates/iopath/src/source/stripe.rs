@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 /// A member of a stripe: see [`Volume::open_stripe_of`](crate::Volume::open_stripe_of).
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub enum Member<'a> {
     /// A file or block device.
     Path(&'a Path),
@@ -68,7 +69,8 @@ impl StripeSource {
         let first = targets.into_iter().next().expect("a stripe of no members is refused");
         // A stripe is a device even if its members are files: its size is a multiple of a block.
         let size_bytes = limits.capacity * SECTOR_BYTES;
-        let target = Target { path: name.clone(), size_bytes, kind: Kind::BlockDevice, ..first };
+        let mut target = first;
+        (target.path, target.size_bytes, target.kind) = (name.clone(), size_bytes, Kind::BlockDevice);
         Ok((Self { parts, config, limits, name }, target))
     }
 

@@ -12,6 +12,7 @@ static ZEROES: [u8; 4096] = [0; 4096];
 
 /// The operations on ranges that a volume supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RangeSupport {
     /// [`Volume::discard`].
     pub discard: bool,

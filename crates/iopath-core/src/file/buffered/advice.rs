@@ -6,6 +6,7 @@ use crate::file::readahead::Pattern;
 
 /// The announced access pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Advice {
     /// No advice: readahead detects patterns. Cancels earlier advice.
     Normal,

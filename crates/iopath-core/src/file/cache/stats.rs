@@ -6,6 +6,7 @@ use crate::file::page::{Page, PageRange};
 /// Counts since the cache was made, and its content now. Does not include the hits that [`super::Hot`] served: see
 /// [`Hot::visits`](super::Hot::visits).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct CacheStats {
     /// Reads through the state machine that found their page.
     pub hits: u64,

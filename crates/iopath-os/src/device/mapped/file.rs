@@ -46,6 +46,7 @@ impl fmt::Debug for FileMap {
 
 /// The reason why no mapping can be made.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum FileMapError {
     /// The mapper's name or the layout.
     #[error(transparent)]

@@ -14,6 +14,7 @@ use super::session::RemoteEncryption;
 
 /// The address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RemoteAddress {
     /// A unix socket.
     Unix(PathBuf),
