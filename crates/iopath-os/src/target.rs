@@ -20,6 +20,7 @@ mod usage;
 mod users;
 mod version;
 
+use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -47,7 +48,7 @@ const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::MNT_ID);
 
 /// The properties of a target at the time of the inspection. They can change at any time: [`open_exclusive`] checks
 /// again the properties that must hold during writes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Target {
     /// The path, with symbolic links resolved.
@@ -71,6 +72,23 @@ pub struct Target {
     pub mount_points: Vec<PathBuf>,
 }
 
+/// The disk by its name: its own output has the rest.
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let disk = match &self.backing {
+            Backing::Disk(disk) => &disk.name,
+            Backing::None { reason } => reason,
+        };
+        f.debug_struct("Target")
+            .field("path", &self.path)
+            .field("kind", &self.kind)
+            .field("size_bytes", &self.size_bytes)
+            .field("filesystem", &self.filesystem)
+            .field("disk", disk)
+            .finish_non_exhaustive()
+    }
+}
+
 /// The kind of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -90,7 +108,7 @@ pub enum Kind {
 }
 
 /// The filesystem of a file or directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Filesystem {
     /// Type as in the mount table: `ext4`, `xfs`, `btrfs`, `overlay`, …
     pub name: String,
@@ -102,6 +120,16 @@ pub struct Filesystem {
     pub options: String,
     /// Bytes that an unprivileged caller can write; `None` if statvfs fails.
     pub available_bytes: Option<u64>,
+}
+
+/// Without the options, which have all directories of an overlay.
+impl fmt::Debug for Filesystem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Filesystem")
+            .field("name", &self.name)
+            .field("mount_point", &self.mount_point)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Filesystem {

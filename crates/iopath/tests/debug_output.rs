@@ -1,10 +1,12 @@
 //! Each value of this crate prints as a few lines for `{:?}`, so that a log of a program with a volume in it stays
 //! readable.
 
+use crate::support::{options, scratch};
 use iopath::{
-    AlignedBuf, AnyBuf, AsyncVolume, BatchOptions, BufferPool, Extent, ExtentMap, Faults, FileLayout,
-    FileMap, FreeSpace, IndirectMap, IoMode, MAPPERS, MemoryConfig, MemoryDisk, Options, Request, Space,
-    Unaligned, Volume,
+    Advice, AlignedBuf, AnyBuf, AsyncVolume, BatchOptions, Boundary, BufferPool, BufferedStats, Context,
+    Damage, ELEVATORS, Extent, ExtentMap, Fault, Faults, FileLayout, FileMap, FreeSpace, IndirectMap,
+    IoError, IoMode, LatencyCounts, MAPPERS, Member, MemoryConfig, MemoryDisk, MemoryTail, Op, Options,
+    Priority, Readahead, RecordBatch, Request, RequestLog, Space, Stream, Unaligned, Volume, target,
 };
 use std::fmt::Debug;
 
@@ -101,4 +103,85 @@ fn maps_and_faults_with_many_entries_print_briefly() {
     is_short(&faults);
     let volume = Volume::memory(&disk(), &Options::new().faults(&faults)).unwrap();
     is_short(&volume);
+}
+
+#[test]
+fn the_facts_of_a_real_file_and_of_its_disk_print_briefly() {
+    let Some((directory, path)) = scratch(1 << 20) else { return };
+    for mode in [IoMode::Direct, IoMode::Buffered] {
+        let volume = Volume::open(&path, &options().write(true).mode(mode).cache_bytes(1 << 20)).unwrap();
+        is_short(volume.facts());
+        is_short(&volume.facts().target);
+        is_short(&volume.facts().target.filesystem);
+        is_short(&volume.facts().target.backing);
+        is_short(&volume);
+        is_short(&volume.range_support());
+        is_short(&volume.read_at(&mut [0; 100], 1 << 30));
+        is_short(&volume.write_at(&[0; 100], 1 << 30).unwrap_err());
+        is_short(&volume.clone().try_close());
+        is_short(&volume.try_lock_range(0, 4096));
+    }
+    for wrong in [directory.path(), &path.join("missing")] {
+        is_short(&Volume::open(wrong, &options()).unwrap_err());
+    }
+    is_short(&Volume::open(&path, &options().elevator("fastest")).unwrap_err());
+    // A disk with everything that sysfs can show, as on a server.
+    let machine = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    for disk in machine.map(|disk| std::path::Path::new("/dev").join(disk.file_name())) {
+        if let Ok(target) = target::Target::inspect(&disk) {
+            is_short(&target);
+            is_short(&target.backing);
+        }
+    }
+}
+
+#[test]
+fn counters_print_briefly_also_when_they_are_large() {
+    let disk = disk();
+    let context = Context::new(64 << 20);
+    is_short(&context);
+    is_short(&context.stats());
+    let volume = Volume::memory(&disk, &Options::new().direct(false).context(&context)).unwrap();
+    volume.read_exact_at(&mut [0; 8192], 0).unwrap();
+    is_short(&volume.stats());
+    is_short(&volume.queue_stats());
+    let mut stats = BufferedStats::default();
+    (stats.hits, stats.cache.hits, stats.readahead_bytes) = (u64::MAX, u64::MAX, u64::MAX);
+    is_short(&stats);
+    is_short(&volume.queue_stats().total());
+    let counts = LatencyCounts::default();
+    (0..1000).for_each(|_| counts.record(iopath::Duration::from_micros(10)));
+    is_short(&counts);
+    is_short(&counts.get());
+    is_short(&context);
+}
+
+#[test]
+fn values_and_tables_print_briefly() {
+    for elevator in ELEVATORS {
+        is_short(&elevator);
+        is_short(&iopath::ElevatorSpec::new(*elevator));
+        is_short(&iopath::ElevatorSpec::new(*elevator).tunables().next());
+    }
+    for mapper in MAPPERS {
+        is_short(mapper);
+    }
+    is_short(&(IoMode::Raw, Unaligned::Bounce, Readahead::Linux(u64::MAX), Boundary::Once, Advice::WillNeed));
+    is_short(&(
+        Priority::Idle,
+        Stream(1),
+        Op::WriteZeroes,
+        IoError::NoSpace,
+        Damage::NotWritten(Extent::from_bytes(0, 512).unwrap()),
+    ));
+    is_short(&Fault::error(IoError::Media).on(Op::Read).times(1));
+    is_short(&Member::Path(std::path::Path::new("/data/file")));
+    is_short(&MemoryConfig::of_bytes(1 << 40));
+    is_short(&RecordBatch::default());
+    is_short(&RequestLog::new(|| unreachable!("no queue")));
+    is_short(&disk().limits());
+    let tail: MemoryTail = disk().tail();
+    is_short(&tail);
+    let options = Options::new().context(&Context::new(1 << 20)).faults(&Faults::new(1));
+    is_short(&options.on_write_error(|_| ()));
 }

@@ -3,6 +3,7 @@
 //! The attributes are those of the kernel's `Documentation/ABI/stable/sysfs-block`. An attribute that is missing
 //! (old kernel, container, driver) is `None`.
 
+use std::fmt;
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ const ATTRIBUTE_BYTES_MAX: usize = 4096;
 /// A whole disk, and the requested partition.
 ///
 /// Fields ending in `_kb` are in units of 1024 bytes and are named as in sysfs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Disk {
     /// Name in the kernel, without `/dev/`: `sda`, `nvme0n1`, `dm-0`.
@@ -74,6 +75,23 @@ pub struct Disk {
     pub loop_backing: Option<PathBuf>,
     /// Names of its member devices (md, dm), whole disks and partitions.
     pub slaves: Vec<String>,
+}
+
+/// The properties by which people name a disk, and those that change its speed most.
+impl fmt::Debug for Disk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Disk")
+            .field("name", &self.name)
+            .field("partition", &self.partition.as_ref().map(|partition| &partition.name))
+            .field("size_bytes", &self.size_bytes)
+            .field("model", &self.model)
+            .field("rotational", &self.rotational)
+            .field("logical_block_bytes", &self.logical_block_bytes)
+            .field("scheduler", &self.scheduler.as_ref().map(|scheduler| &scheduler.current))
+            .field("nr_requests", &self.nr_requests)
+            .field("write_cache", &self.write_cache)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A partition.

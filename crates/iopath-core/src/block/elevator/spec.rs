@@ -16,10 +16,17 @@ use std::str::FromStr;
 /// assert_eq!(wrong.to_string(), "ascend: read_latency=fast is not a whole number of requests");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ElevatorSpec {
     kind: ElevatorKind,
     settings: Settings,
+}
+
+/// The text form: the tables of an elevator with many tunables are long.
+impl fmt::Debug for ElevatorSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ElevatorSpec").field(&format_args!("{self}")).finish()
+    }
 }
 
 impl ElevatorSpec {
