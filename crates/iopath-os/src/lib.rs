@@ -1,6 +1,8 @@
 //! Linux for iopath: devices that execute I/O (`io_uring`, threads, memory), aligned and registered memory, the
 //! inspection of targets and the guard against overwriting them, and the kernel's own paths for comparison. All
-//! `unsafe` code is here. The core orders and merges requests.
+//! `unsafe` code is here. The core orders and merges requests. On other systems than Linux the crate is empty.
+
+#![cfg(target_os = "linux")]
 
 mod aligned;
 mod answers;

@@ -74,7 +74,13 @@
 //! # Tests of programs
 //! A [`MemoryDisk`] loses unflushed writes when its power fails. [`Faults`] inject errors, short transfers, latency
 //! spikes, stuck requests, torn, lost and misdirected writes, and bit rot into any volume.
+//!
+//! # Systems
+//! Linux. On other systems this crate and `iopath-os` are empty, so that a program for several systems can depend on
+//! them without a condition in its manifest: guard its use by `#[cfg(target_os = "linux")]`. The stages without system
+//! calls, `iopath-core`, are on every system.
 
+#![cfg(target_os = "linux")]
 #![warn(clippy::missing_errors_doc)]
 
 mod batch;
