@@ -2,11 +2,11 @@
 
 use crate::support::{options, scratch};
 use iopath::{
-    AlignedBuf, Batch, BatchOptions, ErrorKind, FileLayout, FileMap, IoMode, LogSink, MemoryConfig,
-    MemoryDisk, Options, RecordBatch, Request, Volume, elevator, log,
+    AlignedBuf, Batch, BatchOptions, ErrorKind, Extent, FileLayout, FileMap, IoMode, LogSink, MemoryConfig,
+    MemoryDisk, Op, Options, RecordBatch, Request, Unaligned, Volume, elevator, log,
 };
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 /// Counts batches of records.
 #[derive(Debug, Default, Clone)]
@@ -177,4 +177,70 @@ fn options_without_a_cache_have_no_queue_of_the_volume() {
     let volume = Volume::memory(&disk, &Options::new()).unwrap();
     assert!(volume.stats().is_none());
     assert!(volume.start_log(Box::new(Counter::default())).is_err());
+}
+
+/// Keeps the extents of the requests that the device got.
+#[derive(Debug, Default, Clone)]
+struct Dispatched(Arc<Mutex<Vec<(Op, Extent)>>>);
+
+impl LogSink for Dispatched {
+    fn take(&mut self, batch: &mut RecordBatch) -> Result<(), log::NoRoom> {
+        let steps =
+            batch.records().iter().flat_map(|record| record.parts()).filter_map(|part| part.step().ok());
+        let dispatched = steps.filter(|step| step.event == log::Event::Dispatch);
+        self.0.lock().unwrap().extend(dispatched.map(|step| (step.op, step.extent)));
+        *batch = RecordBatch::default();
+        Ok(())
+    }
+
+    fn publish(&mut self, batch: &mut RecordBatch) -> Result<(), log::NoRoom> {
+        self.take(batch)
+    }
+}
+
+/// Rule 4: the device transfers the bytes of the caller, no more and no fewer, from and to the memory of the caller.
+/// The log has no other request into which a copy could have been made, and a copy is counted.
+#[test]
+fn the_log_proves_that_a_direct_read_or_write_copies_nothing() {
+    let modes = [
+        ("direct", options().write(true)),
+        ("raw", options().write(true).mode(IoMode::Raw)),
+        ("elevator", options().write(true).elevator("deadline")),
+        ("bounce", options().write(true).unaligned(Unaligned::Bounce)),
+    ];
+    for (name, options) in modes {
+        let Some((_directory, path)) = scratch(1 << 20) else { return };
+        let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20)).unwrap();
+        for volume in [Volume::open(&path, &options).unwrap(), Volume::memory(&disk, &options).unwrap()] {
+            let log = Dispatched::default();
+            let mut batch = volume.batch_of::<AlignedBuf>(&BatchOptions::new(1, 0)).unwrap();
+            batch.start_log(Box::new(log.clone()));
+            for (op, block, blocks) in
+                [(Op::Write, 3, 2), (Op::Read, 3, 2), (Op::Read, 0, 16), (Op::Write, 9, 1)]
+            {
+                let buffer = AlignedBuf::new(blocks * 4096).unwrap();
+                let (address, offset) = (buffer.as_ptr(), block * 4096);
+                let request = match op {
+                    Op::Read => Request::read_into(buffer, offset),
+                    _ => Request::write_from(buffer, offset),
+                };
+                batch.queue(request).unwrap();
+                let done = batch.wait().unwrap().unwrap();
+                assert_eq!(done.result.unwrap(), blocks * 4096, "{name}");
+                assert_eq!(done.buffer.unwrap().as_ptr(), address, "{name}: the memory of the caller");
+                let extent = Extent::from_bytes(offset, blocks as u64 * 4096).unwrap();
+                let dispatched = std::mem::take(&mut *log.0.lock().unwrap());
+                assert_eq!(dispatched, [(op, extent)], "{name}");
+            }
+            assert_eq!(batch.bounced(), 0, "{name}");
+            if name == "bounce" {
+                // A copy is visible: the device transfers whole blocks for 100 bytes of the caller.
+                batch.queue(Request::read_into(AlignedBuf::new(100).unwrap(), 50).bytes(100)).unwrap();
+                assert_eq!(batch.wait().unwrap().unwrap().result.unwrap(), 100);
+                let block = Extent::from_bytes(0, u64::from(volume.facts().block_bytes)).unwrap();
+                assert_eq!(*log.0.lock().unwrap(), [(Op::Read, block)]);
+                assert_eq!(batch.bounced(), 1);
+            }
+        }
+    }
 }
