@@ -13,7 +13,8 @@ use crate::workspace;
 const ALL: &str = "all";
 
 /// The optional parts of the library, for checks and tests.
-pub(crate) const FEATURES: &str = "--features=iopath/bytes,iopath/tokio,iopath-cli/full,iopath-cli/parquet";
+pub(crate) const FEATURES: &str =
+    "--features=iopath/bytes,iopath/tokio,iopath/tracing,iopath/metrics,iopath-cli/full,iopath-cli/parquet";
 
 /// A program that cargo has built.
 #[derive(Debug, PartialEq, Eq)]

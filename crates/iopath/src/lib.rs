@@ -91,6 +91,9 @@ mod error;
 mod facts;
 mod futures;
 mod latency_counts;
+#[cfg(feature = "metrics")]
+mod metric_values;
+mod observe;
 mod options;
 mod queues;
 mod request_log;

@@ -22,6 +22,7 @@ use crate::caches::CachedWriter;
 use crate::context::{KnownEngine, Writer};
 use crate::error::{Cause, Error, ErrorKind, OpenError, Result};
 use crate::facts::Facts;
+use crate::observe::OpenEvent;
 use crate::options::{Options, Unaligned};
 use crate::queues::{Opened, Tuning};
 use crate::shards::Shards;
@@ -120,8 +121,9 @@ struct VolumeShared {
     _writer: Option<Writer>,
     /// Dropped after the page cache, which writes to the file when it is dropped.
     _cached: Option<CachedWriter>,
-    /// Dropped last, for the same reason.
+    /// Dropped after these, for the same reason.
     locks: Mutex<Vec<FileLock>>,
+    _open: OpenEvent,
 }
 
 impl Volume {
@@ -239,6 +241,7 @@ impl Volume {
             Unaligned::Refuse | Unaligned::Buffered => None,
         };
         let shape = route::shape_of(&storage, &facts);
+        let open = OpenEvent::new(&facts);
         let shards = Shards::new(first);
         let size_bytes = AtomicU64::new(facts.size_bytes);
         let resizes = AtomicU64::new(0);
@@ -258,6 +261,7 @@ impl Volume {
             _writer: writer,
             _cached: cached,
             locks: Mutex::new(locks),
+            _open: open,
         };
         Ok(Self { shared: Arc::new(shared) })
     }

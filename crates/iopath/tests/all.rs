@@ -25,6 +25,8 @@ mod log;
 mod mapped;
 mod mapped_threads;
 mod names;
+#[cfg(all(feature = "tracing", feature = "metrics"))]
+mod observed;
 mod odd_sizes;
 mod opening;
 mod own_buffers;

@@ -4,6 +4,7 @@ use super::Storage;
 use crate::context::{Life, Member};
 use crate::error::OpenError;
 use crate::facts::Facts;
+use crate::observe;
 use crate::options::{OnWriteError, Options, Readahead};
 use iopath_core::QueueConfig;
 use iopath_core::cache::CacheConfig;
@@ -64,8 +65,10 @@ impl LazyCache {
         let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         if self.opened.get().is_none() {
             let OpenedCache { cache, engine, fallback } = open(storage, &facts.target)?;
+            let facts = Facts { engine, fallback, ..facts.clone() };
+            observe::engine_opened(&facts);
             // Cannot fail: the lock is held.
-            let _ = self.facts.set(Facts { engine, fallback, ..facts.clone() });
+            let _ = self.facts.set(facts);
             let _ = self.opened.set(cache);
         }
         Ok(self.get().expect("it was opened above"))
@@ -124,8 +127,15 @@ pub(crate) fn open(storage: &Storage, target: &Target) -> Result<OpenedCache, Op
         (engine, fallback) = (opened.engine, opened.fallback);
         Ok::<_, OpenError>(opened.queue)
     })?;
-    if let Some(OnWriteError(report)) = storage.options.on_write_error.clone() {
-        cache.report_to(move |error| report(error));
+    let of_program = storage.options.on_write_error.clone();
+    if observe::IS_ON || of_program.is_some() {
+        let path = target.path.clone();
+        cache.report_to(move |failed| {
+            observe::write_back_failed(&path, failed);
+            if let Some(OnWriteError(report)) = &of_program {
+                report(failed);
+            }
+        });
     }
     if let Some(member) = &member {
         member.open(&cache);

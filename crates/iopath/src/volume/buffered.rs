@@ -3,6 +3,7 @@
 
 use super::Volume;
 use crate::error::{Cause, Error, ErrorKind, Result};
+use crate::observe;
 use crate::queues::shared_queue;
 use iopath_core::{IoError, LogSink, Op};
 use iopath_os::{Advice, Buffered, BufferedError, BufferedStats};
@@ -122,7 +123,13 @@ impl Volume {
         // A cache that is not open has lost nothing.
         match self.cache_if_any() {
             None if self.has_cache() => Ok(false),
-            _ => Ok(self.cache()?.accept_loss().is_some()),
+            _ => {
+                let was_lost = self.cache()?.accept_loss().is_some();
+                if was_lost {
+                    observe::loss_accepted(self.facts());
+                }
+                Ok(was_lost)
+            }
         }
     }
 
