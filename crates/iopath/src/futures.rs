@@ -11,6 +11,7 @@
 #[cfg(feature = "tokio")]
 mod cursor;
 mod driver;
+mod object;
 mod table;
 mod thread;
 #[cfg(feature = "tokio")]
@@ -32,6 +33,7 @@ use thread::DriverThread;
 #[cfg(feature = "tokio")]
 pub use cursor::AsyncCursor;
 pub use driver::{Driver, Turn};
+pub use object::{BoxedIo, DynAsyncVolume};
 
 /// A volume for tasks: each method returns a future. Any number of tasks on any number of threads can share it, in any
 /// runtime. A clone is a cheap handle of the same driver.
@@ -45,6 +47,8 @@ pub use driver::{Driver, Turn};
 /// | [`AsyncVolume::new`] | a thread, which ends with the last handle: works in every runtime |
 /// | `AsyncVolume::on_tokio` (feature `tokio`) | a task of the tokio runtime: no thread and no switch to one |
 /// | [`AsyncVolume::with_driver`] | a [`Driver`] that the program runs in an event loop of its own |
+///
+/// [`DynAsyncVolume`] is the form for trait objects.
 ///
 /// The requests of all tasks share one batch ([`BatchOptions`]): requests that become ready together are submitted with
 /// one system call. If two requests are in flight together and overlap, and at least one is a write, they are executed

@@ -118,7 +118,7 @@ pub use error::{Error, ErrorKind, OpenError, Result};
 pub use facts::Facts;
 #[cfg(feature = "tokio")]
 pub use futures::AsyncCursor;
-pub use futures::{AsyncVolume, Command, Driver, Transfer, Turn};
+pub use futures::{AsyncVolume, BoxedIo, Command, Driver, DynAsyncVolume, Transfer, Turn};
 pub use iopath_core::cache::CacheStats;
 pub use iopath_core::elevator::{ELEVATORS, ElevatorError, ElevatorKind, ElevatorSpec, Tunable};
 pub use iopath_core::mapper::{

@@ -3,8 +3,8 @@
 
 use crate::support::{options, scratch};
 use iopath::{
-    AlignedBuf, AsyncVolume, BatchOptions, BufferPool, Driver, ErrorKind, Fault, Faults, IoMode,
-    MemoryConfig, MemoryDisk, Op, Options, Request, Turn, Unaligned, Volume,
+    AlignedBuf, AnyBuf, AsyncVolume, BatchOptions, BoxedIo, BufferPool, Driver, DynAsyncVolume, ErrorKind,
+    Fault, Faults, IoMode, MemoryConfig, MemoryDisk, Op, Options, Request, Result, Turn, Unaligned, Volume,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use smol::future::{FutureExt, poll_once};
@@ -118,6 +118,85 @@ fn a_task_of_smol_drives() {
         run_tasks(&futures);
         drop(futures);
         smol::block_on(driver);
+    });
+}
+
+/// A runtime of one thread, with tasks that stay on it. The driver has its own thread, which wakes them.
+#[test]
+fn tasks_of_compio_agree_with_an_array_on_every_volume() {
+    each(|_, volume| {
+        let futures = AsyncVolume::new(volume, &BatchOptions::new(5, 0)).unwrap();
+        let runtime = compio_runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let tasks: Vec<_> =
+                (0..TASKS).map(|task| compio_runtime::spawn(write_and_read(futures.clone(), task))).collect();
+            for task in tasks {
+                assert!(task.await.is_ok(), "the task ends without a panic");
+            }
+        });
+    });
+}
+
+/// A storage that is no volume.
+#[derive(Debug)]
+struct Unusable;
+
+impl DynAsyncVolume for Unusable {
+    fn size_bytes(&self) -> u64 {
+        0
+    }
+
+    fn read_at(&self, buffer: AnyBuf, _: u64) -> BoxedIo<(Result<usize>, AnyBuf)> {
+        Box::pin(async { (Ok(0), buffer) })
+    }
+
+    fn read_bytes_at(&self, buffer: AnyBuf, _: u64, _: usize) -> BoxedIo<(Result<usize>, AnyBuf)> {
+        Box::pin(async { (Ok(0), buffer) })
+    }
+
+    fn write_at(&self, buffer: AnyBuf, _: u64) -> BoxedIo<(Result<usize>, AnyBuf)> {
+        Box::pin(async { (Ok(0), buffer) })
+    }
+
+    fn write_durably_at(&self, buffer: AnyBuf, _: u64) -> BoxedIo<(Result<usize>, AnyBuf)> {
+        Box::pin(async { (Ok(0), buffer) })
+    }
+
+    fn flush(&self) -> BoxedIo<Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn discard(&self, _: u64, _: u64) -> BoxedIo<Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn write_zeroes(&self, _: u64, _: u64) -> BoxedIo<Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+#[test]
+fn a_volume_is_one_of_several_storages_behind_a_trait_object() {
+    each(|name, volume| {
+        let futures = AsyncVolume::new(volume, &BatchOptions::new(4, 0)).unwrap();
+        let storages: [Arc<dyn DynAsyncVolume>; 2] = [Arc::new(futures), Arc::new(Unusable)];
+        for (storage, expected) in storages.iter().zip([PAGE, 0]) {
+            smol::block_on(async {
+                let mut page = AlignedBuf::new(PAGE).unwrap();
+                page.fill(7);
+                let (written, page) = storage.write_durably_at(AnyBuf::new(page), 8192).await;
+                let (_, page) = storage.write_at(page, 4096).await;
+                assert_eq!(written.unwrap(), expected, "{name}");
+                storage.flush().await.unwrap();
+                storage.write_zeroes(0, 4096).await.unwrap();
+                let (read, page) = storage.read_at(page, 8192).await;
+                assert_eq!(read.unwrap(), expected, "{name}");
+                let (read, page) = storage.read_bytes_at(page, 4096, PAGE).await;
+                assert_eq!(read.unwrap(), expected, "{name}");
+                assert!(page.downcast::<AlignedBuf>().unwrap().iter().all(|byte| *byte == 7), "{name}");
+            });
+        }
+        assert_eq!(storages[0].size_bytes(), BYTES);
     });
 }
 
