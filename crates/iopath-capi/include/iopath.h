@@ -84,10 +84,11 @@ void iopath_options_free(iopath_options *options);
 
 // Sets an option with a number. Switches, 0 or 1: "write", "extend" (a write past the end extends the file),
 // "overwrite" (a block device with a filesystem or another signature), "claim" (1 unless set: no other program mounts
-// the device meanwhile), "lock" (other programs that lock the file). In bytes: "create" (the file, extended to this
-// size), "create_new", "extend_step", "request_bytes_max", "cache_bytes" (256 MiB unless set), "page_bytes",
-// "readahead_bytes" (0: none; adaptive unless set). Others: "depth" (requests in flight of a thread at the device, 32
-// unless set), "device_depth" (the same of a shared queue), "file_mode" (0666 unless set).
+// the device meanwhile), "lock" (other programs that lock the file), "second_cache" (of a file that another volume of
+// the process writes through a page cache). In bytes: "create" (the file, extended to this size), "create_new",
+// "extend_step", "request_bytes_max", "cache_bytes" (256 MiB unless set), "page_bytes", "readahead_bytes" (0: none;
+// adaptive unless set). Others: "depth" (requests in flight of a thread at the device, 32 unless set), "device_depth"
+// (the same of a shared queue), "file_mode" (0666 unless set).
 //
 // Returns 0, or -EINVAL: no such option, or the value is out of range.
 //
@@ -187,6 +188,25 @@ int iopath_writev_at(const iopath_volume *volume,
 // Contract:
 // The volume is NULL or from iopath_open.
 int iopath_flush(const iopath_volume *volume);
+
+// Locks the file against other programs, as the option "lock" does at open. Returns 0, or -EBUSY: another program or
+// volume has the lock; or -EBADF: the volume is read-only.
+//
+// Contract:
+// The volume is NULL or from iopath_open.
+int iopath_try_lock(const iopath_volume *volume);
+
+// Releases the lock of iopath_try_lock.
+//
+// Contract:
+// The volume is NULL or from iopath_open.
+int iopath_unlock(const iopath_volume *volume);
+
+// Makes the directory entry of the file durable, after its creation or a rename. Does not flush its bytes.
+//
+// Contract:
+// The volume is NULL or from iopath_open.
+int iopath_sync_directory(const iopath_volume *volume);
 
 // Makes the bytes of a range durable, as iopath_flush does for all.
 //

@@ -104,10 +104,10 @@ pub unsafe extern "C" fn iopath_options_free(options: *mut iopath_options) {
 /// Sets an option with a number. Switches, 0 or 1: "write", "extend" (a write past the end extends the file),
 /// "overwrite" (a block device with a filesystem or another signature), "claim" (1 unless set: no other program mounts
 /// the device meanwhile), "lock" (other programs that lock the file), "second_cache" (of a file that another volume of
-/// the process writes through a page cache). In bytes: "create" (the file, extended to this
-/// size), "create_new", "extend_step", "request_bytes_max", "cache_bytes" (256 MiB unless set), "page_bytes",
-/// "readahead_bytes" (0: none; adaptive unless set). Others: "depth" (requests in flight of a thread at the device, 32
-/// unless set), "device_depth" (the same of a shared queue), "file_mode" (0666 unless set).
+/// the process writes through a page cache). In bytes: "create" (the file, extended to this size), "create_new",
+/// "extend_step", "request_bytes_max", "cache_bytes" (256 MiB unless set), "page_bytes", "readahead_bytes" (0: none;
+/// adaptive unless set). Others: "depth" (requests in flight of a thread at the device, 32 unless set), "device_depth"
+/// (the same of a shared queue), "file_mode" (0666 unless set).
 ///
 /// Returns 0, or -EINVAL: no such option, or the value is out of range.
 ///

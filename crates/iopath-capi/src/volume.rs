@@ -309,6 +309,37 @@ pub unsafe extern "C" fn iopath_flush(volume: *const iopath_volume) -> c_int {
     unsafe { on(volume, Volume::flush) }
 }
 
+/// Locks the file against other programs, as the option "lock" does at open. Returns 0, or -EBUSY: another program or
+/// volume has the lock; or -EBADF: the volume is read-only.
+///
+/// # Safety
+/// The volume is NULL or from iopath_open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iopath_try_lock(volume: *const iopath_volume) -> c_int {
+    // SAFETY: the caller's promise.
+    status(|| Ok(unsafe { volume_of(volume) }?.try_lock()?))
+}
+
+/// Releases the lock of iopath_try_lock.
+///
+/// # Safety
+/// The volume is NULL or from iopath_open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iopath_unlock(volume: *const iopath_volume) -> c_int {
+    // SAFETY: the caller's promise.
+    status(|| Ok(unsafe { volume_of(volume) }?.unlock()?))
+}
+
+/// Makes the directory entry of the file durable, after its creation or a rename. Does not flush its bytes.
+///
+/// # Safety
+/// The volume is NULL or from iopath_open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iopath_sync_directory(volume: *const iopath_volume) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { on(volume, Volume::sync_directory) }
+}
+
 /// Makes the bytes of a range durable, as iopath_flush does for all.
 ///
 /// # Safety

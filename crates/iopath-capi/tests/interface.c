@@ -130,6 +130,9 @@ static void a_buffered_volume_takes_any_bytes(const char *path) {
   CHECK(iopath_read_at(volume, read, sizeof read, BLOCK - 2) == 2);
   CHECK(iopath_resize(volume, BLOCK * BLOCKS) == 0);
   CHECK(iopath_flush(volume) == 0);
+  CHECK(iopath_sync_directory(volume) == 0);
+  CHECK(iopath_try_lock(volume) == 0);
+  CHECK(iopath_unlock(volume) == 0);
 
   // Bytes that were not flushed are given up.
   CHECK(iopath_write_at(volume, "lost", 4, 0) == 0);
