@@ -9,7 +9,7 @@ use prefetch_index::prefetch_index;
 /// Identifies a page by 32 bits of its hash, and mistakes one in 10^9 other pages for it. Fixed memory, O(1).
 #[derive(Debug)]
 pub(super) struct Ghost {
-    /// [`Entry`] as bits, so that the system supplies the zeroes, and only when a bucket is used.
+    /// [`Entry`] as bits. Empty until the first eviction: a cache that never fills needs no memory for them.
     buckets: Box<[[u64; Self::WAYS]]>,
     shift: u32,
     capacity: u32,
@@ -42,12 +42,7 @@ impl Ghost {
 
     pub(super) fn new(capacity: u32) -> Self {
         let buckets = (capacity as usize * 2).div_ceil(Self::WAYS).next_power_of_two().max(2);
-        Self {
-            buckets: vec![[0; Self::WAYS]; buckets].into(),
-            shift: 64 - buckets.trailing_zeros(),
-            capacity,
-            evictions: 0,
-        }
+        Self { buckets: Box::default(), shift: 64 - buckets.trailing_zeros(), capacity, evictions: 0 }
     }
 
     /// Sets the number of evicted pages that count as recent, which is at most that of the constructor.
@@ -56,6 +51,9 @@ impl Ghost {
     }
 
     pub(super) fn insert(&mut self, page: Page) {
+        if self.buckets.is_empty() {
+            self.buckets = vec![[Entry::EMPTY; Self::WAYS]; 1 << (64 - self.shift)].into();
+        }
         // 0 marks empty entries, so the count skips it when it wraps.
         self.evictions = self.evictions.wrapping_add(1).max(1);
         let evictions = self.evictions;
@@ -69,6 +67,9 @@ impl Ghost {
 
     /// Whether `page` is recorded; removes it.
     pub(super) fn take(&mut self, page: Page) -> bool {
+        if self.buckets.is_empty() {
+            return false;
+        }
         let (evictions, capacity) = (self.evictions, self.capacity);
         let (bucket, fingerprint) = self.bucket_mut(page);
         let is_of_page = |entry: Entry| entry.evictions != 0 && entry.fingerprint == fingerprint;
