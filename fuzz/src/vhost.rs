@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use iopath::SharedMemory;
+use iopath::buffers::SharedMemory;
 use iopath_vhost::{
     CHAIN_MAX, Command, Fault, GuestMemory, InflightRegions, Part, Region, Ring, RingPlaces, parse, ranges,
     read_chain,

@@ -1,6 +1,7 @@
 //! Settings and counters of iopath's page cache. The cache itself belongs to the volume.
 
-use iopath::{BufferedStats, Readahead};
+use iopath::Readahead;
+use iopath::stats::BufferedStats;
 use iopath_report::result::{CacheFacts, CacheUse};
 use iopath_report::size::parse_size;
 

@@ -8,7 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use iopath::remote::{Losses, Remote, WeakRemote};
-use iopath::{Member, OpenError, Options, Volume};
+use iopath::stripe::Member;
+use iopath::{OpenError, Options, Volume};
 use iopath_nbd::{ConnectError, ConnectOptions, NbdUri, connect};
 use iopath_os::target::Target as TargetInfo;
 

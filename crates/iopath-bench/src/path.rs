@@ -8,7 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use iopath::{BufferedStats, Engine, Volume};
+use iopath::stats::BufferedStats;
+use iopath::{Engine, Volume};
 use iopath_core::elevator::ElevatorSpec;
 use iopath_core::{Instant, SECTOR_BYTES};
 use iopath_log::LogWriter;

@@ -51,7 +51,7 @@ const fn is_sent<T: Send>() {}
 impl iopath_batch {
     fn new(volume: &Volume, depth: u32, buffer_bytes: usize) -> Result<Self, Failure> {
         let depth = depth.max(1);
-        let no_memory = |error: iopath::NoMemory| Failure::new(libc::ENOMEM, error.to_string());
+        let no_memory = |error: iopath::buffers::NoMemory| Failure::new(libc::ENOMEM, error.to_string());
         let pool = BufferPool::new(depth, buffer_bytes).map_err(no_memory)?;
         let batch = volume.batch(&BatchOptions::new(depth, buffer_bytes).pool(&pool))?;
         let buffer_bytes = pool.buffer_bytes();

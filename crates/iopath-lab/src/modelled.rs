@@ -1,7 +1,9 @@
 //! A modelled disk in real time, for servers and replays: its data is in memory, and each request completes at the time
 //! at which the modelled disk would complete it. A caller cannot distinguish it from that disk by its speed.
 
-use iopath::{MemoryConfig, MemoryDisk, NoMemory, OpenError, Options, Timing, Volume};
+use iopath::buffers::NoMemory;
+use iopath::testing::{MemoryConfig, MemoryDisk, Timing};
+use iopath::{OpenError, Options, Volume};
 use iopath_core::LengthOnly;
 use iopath_model::ModelDevice;
 

@@ -5,7 +5,8 @@ use std::io;
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use iopath::{MemoryConfig, MemoryDisk, Options, Volume};
+use iopath::testing::{MemoryConfig, MemoryDisk};
+use iopath::{Options, Volume};
 use iopath_bench::path::{
     Capabilities, Connection, Direction, Done, IoPath, JobSpec, OpenSpec, PathRow, Transfer,
 };

@@ -40,7 +40,9 @@ pub use self::socket_file::SocketFile;
 use self::worker::{Waiting, Worker};
 use crate::export::{BlockSizes, Export};
 use crate::protocol::TransmissionFlags;
-use iopath::{LatencyTotals, RequestLog, Volume};
+use iopath::Volume;
+use iopath::log::RequestLog;
+use iopath::stats::LatencyTotals;
 
 /// A volume under a name.
 #[derive(Clone, Debug)]

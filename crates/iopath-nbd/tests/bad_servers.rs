@@ -10,7 +10,8 @@ use std::thread;
 use std::time::Duration;
 
 use iopath::remote::Remote;
-use iopath::{Member, Options, Volume};
+use iopath::stripe::Member;
+use iopath::{Options, Volume};
 use iopath_nbd::{ConnectError, ConnectOptions, connect};
 
 /// A test that takes longer hangs.

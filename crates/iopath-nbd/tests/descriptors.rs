@@ -7,7 +7,8 @@ use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use iopath::{MemoryConfig, MemoryDisk, Options, Volume};
+use iopath::testing::{MemoryConfig, MemoryDisk};
+use iopath::{Options, Volume};
 use iopath_nbd::{Listen, Listener, ServeOptions, Served, Server, raise_descriptor_limit};
 use rustix::process::{Resource, getrlimit, setrlimit};
 

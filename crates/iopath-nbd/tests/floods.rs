@@ -6,7 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use iopath::{IoMode, MemoryConfig, MemoryDisk, Options, Unaligned, Volume};
+use iopath::testing::{MemoryConfig, MemoryDisk};
+use iopath::{IoMode, Options, Unaligned, Volume};
 use iopath_nbd::{ClientOperation, ClientOptions, Listen, ServeOptions, Served, Server};
 
 use crate::sockets::Client;

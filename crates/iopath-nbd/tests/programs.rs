@@ -220,7 +220,8 @@ h.shutdown()
 fn fast_zeroes_are_offered_only_where_they_are_fast() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
-    let disk = iopath::MemoryDisk::new(&iopath::MemoryConfig::of_bytes(SIZE as u64)).unwrap();
+    let disk =
+        iopath::testing::MemoryDisk::new(&iopath::testing::MemoryConfig::of_bytes(SIZE as u64)).unwrap();
     let volume = Volume::memory(&disk, &Options::new().write(true)).unwrap();
     let served = Served { name: String::new(), description: String::new(), volume, is_writable: true };
     let _server = Server::start(&Listen::Unix(socket.clone()), &[served], &ServeOptions::default()).unwrap();

@@ -6,7 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use iopath::{Fault, Faults, IoError, IoMode, MemoryConfig, MemoryDisk, Op, Options, Unaligned, Volume};
+use iopath::testing::{Fault, Faults, MemoryConfig, MemoryDisk};
+use iopath::{IoError, IoMode, Op, Options, Unaligned, Volume};
 use iopath_nbd::{ClientOperation, ClientOptions, Errno, Listen, ReplyFormat, ServeOptions, Served, Server};
 
 use crate::sockets::{Client, Raw};

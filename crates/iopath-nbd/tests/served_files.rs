@@ -4,9 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use iopath::{
-    IoMode, LogSink, OpenError, Options, RecordBatch, RequestLog, Unaligned, Volume, elevator, log,
-};
+use iopath::log::{LogSink, RecordBatch, RequestLog};
+use iopath::{IoMode, OpenError, Options, Unaligned, Volume, elevator, log};
 use iopath_nbd::{ClientOperation, ClientOptions, Listen, ServeOptions, Served, Server};
 
 use crate::sockets::Client;

@@ -5,7 +5,8 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use iopath::{IoMode, MemoryConfig, MemoryDisk, Options, Unaligned, Volume};
+use iopath::testing::{MemoryConfig, MemoryDisk};
+use iopath::{IoMode, Options, Unaligned, Volume};
 use iopath_nbd::{Listen, ServeOptions, Served, Server};
 
 use crate::sockets::Raw;

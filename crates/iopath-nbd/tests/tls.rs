@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use iopath::{MemoryConfig, MemoryDisk, Options, Unaligned, Volume};
+use iopath::testing::{MemoryConfig, MemoryDisk};
+use iopath::{Options, Unaligned, Volume};
 use iopath_nbd::{
     ClientOperation, ClientOptions, Listen, ServeOptions, ServeTls, Served, Server, TlsClient, TlsError,
     TlsServer,

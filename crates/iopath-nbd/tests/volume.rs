@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use iopath::{
-    Fault, Faults, IoError, IoMode, Member, MemoryConfig, MemoryDisk, Op, Options, Unaligned, Volume,
-};
+use iopath::stripe::Member;
+use iopath::testing::{Fault, Faults, MemoryConfig, MemoryDisk};
+use iopath::{IoError, IoMode, Op, Options, Unaligned, Volume};
 use iopath_nbd::{ConnectOptions, Listen, NbdUri, Patience, Place, ServeOptions, Served, Server, connect};
 use tempfile::TempDir;
 

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use iopath::{IoMode, MemoryConfig, MemoryDisk, Options, Unaligned, Volume};
+use iopath::testing::{MemoryConfig, MemoryDisk};
+use iopath::{IoMode, Options, Unaligned, Volume};
 use iopath_nbd::{ConnectOptions, Listen, ServeOptions, ServeTls, Served, Server, connect};
 
 use crate::certificates::Certificates;

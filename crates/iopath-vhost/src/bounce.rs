@@ -1,7 +1,8 @@
 //! Buffers of this process for requests whose bytes are copied: unaligned ones, and all on a volume with a page cache.
 //! Keeps freed buffers for the next request, and limits the bytes in use.
 
-use iopath::{AlignedBuf, NoMemory};
+use iopath::AlignedBuf;
+use iopath::buffers::NoMemory;
 
 /// The bytes that the requests of a queue may take at a time.
 pub(crate) const BYTES_MAX: u64 = 64 << 20;

@@ -9,7 +9,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use iopath::SharedMemory;
+use iopath::buffers::SharedMemory;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::fault::Fault;

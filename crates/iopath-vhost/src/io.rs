@@ -6,10 +6,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use iopath::{
-    AlignedBuf, BatchOptions, BorrowedBytes, LocalBatch, OpenError, RangeLock, Request, RequestLog, Result,
-    SharedBuf, SharedMemory, Stream, Volume,
-};
+use iopath::buffers::{BorrowedBytes, SharedBuf, SharedMemory};
+use iopath::log::RequestLog;
+use iopath::{AlignedBuf, BatchOptions, LocalBatch, OpenError, RangeLock, Request, Result, Stream, Volume};
 
 /// I/Os in flight of each batch. The parts of a request that are not adjacent in memory are I/Os of their own, which
 /// the request queue merges.

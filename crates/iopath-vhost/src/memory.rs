@@ -1,9 +1,9 @@
 //! The memory of a guest: regions of its address space, each a mapping of a file that the front end passed. Translates
-//! addresses and checks them; the bytes are accessed by `iopath::SharedMemory`.
+//! addresses and checks them; the bytes are accessed by `iopath::buffers::SharedMemory`.
 
 use std::sync::Arc;
 
-use iopath::SharedMemory;
+use iopath::buffers::SharedMemory;
 
 use crate::fault::Fault;
 

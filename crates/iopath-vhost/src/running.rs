@@ -391,7 +391,8 @@ mod tests {
     use crate::memory::tests::{region, region_and_file};
     use crate::ring::RingPlaces;
     use crate::state::tests::disk;
-    use iopath::{MemoryConfig, MemoryDisk, Options, Volume};
+    use iopath::testing::{MemoryConfig, MemoryDisk};
+    use iopath::{Options, Volume};
     use rustix::event::{EventfdFlags, eventfd};
 
     #[test]

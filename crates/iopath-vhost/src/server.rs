@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use iopath::{LatencyCounts, LatencyTotals, RequestLog, Volume};
+use iopath::Volume;
+use iopath::log::RequestLog;
+use iopath::stats::{LatencyCounts, LatencyTotals};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use vhost::vhost_user::{BackendReqHandler, Error};
 

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use iopath::{LatencyCounts, RequestLog};
+use iopath::log::RequestLog;
+use iopath::stats::LatencyCounts;
 
 use crate::request::ID_BYTES;
 

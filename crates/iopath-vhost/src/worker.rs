@@ -438,7 +438,8 @@ impl Worker {
 mod tests {
     use super::*;
     use crate::state::tests::disk;
-    use iopath::{MemoryConfig, MemoryDisk, Options};
+    use iopath::Options;
+    use iopath::testing::{MemoryConfig, MemoryDisk};
 
     #[test]
     fn the_thread_of_a_dropped_queue_ends() {

@@ -5,7 +5,8 @@
 
 use std::time::{Duration, Instant};
 
-use iopath::{BatchOptions, LocalBatch, MemoryConfig, MemoryDisk, Options, PoolBuf, Request, Volume};
+use iopath::testing::{MemoryConfig, MemoryDisk};
+use iopath::{BatchOptions, LocalBatch, Options, PoolBuf, Request, Volume};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{RngCore, SeedableRng};
 use rustix::time::{ClockId, clock_gettime};

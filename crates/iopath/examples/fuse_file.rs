@@ -22,7 +22,8 @@ use fuser::{
     LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,
     ReplyOpen, ReplyWrite, Request, Session, TimeOrNow, WriteFlags,
 };
-use iopath::{Engine, Error, FileLayout, FileMap, IoMode, Options, Unaligned, Volume};
+use iopath::mapped::{FileLayout, FileMap};
+use iopath::{Engine, Error, IoMode, Options, Unaligned, Volume};
 use rustix::process::{getgid, getuid};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;

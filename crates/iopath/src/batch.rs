@@ -12,7 +12,6 @@ mod request;
 mod threading;
 
 use crate::error::{Error, ErrorKind, OpenError, Result};
-use crate::storage::threading::{AnyThread, OneThread};
 use crate::volume::Volume;
 use io::BatchIo;
 use iopath_core::{LogSink, QueueStats};
@@ -21,6 +20,7 @@ use opened::Opened;
 use std::collections::VecDeque;
 use std::fmt;
 
+pub use crate::storage::threading::{AnyThread, OneThread};
 pub use options::BatchOptions;
 pub use request::Request;
 use threading::Objects;
@@ -34,7 +34,7 @@ pub use threading::Threading;
 /// were queued. All other requests may complete in any order. Dropping a batch waits for the requests in flight, except
 /// for buffered reads, which it abandons.
 ///
-/// No batch extends its volume: a write past the end is refused with [`ErrorKind::PastEnd`](crate::ErrorKind::PastEnd),
+/// No batch extends its volume: a write past the end is refused with [`ErrorKind::PastEnd`],
 /// also with [`Options::extend`](crate::Options::extend). Extend the volume with [`Volume::resize`] first, or append
 /// with [`Volume::write_at`].
 ///
@@ -179,18 +179,19 @@ impl Volume {
 
     /// A batch of I/O on buffers of the caller, of any type that implements [`IoBuf`](crate::IoBuf): `Vec<u8>`,
     /// `Box<[u8]>`, [`AlignedBuf`](crate::AlignedBuf), [`PoolBuf`], and `bytes::Bytes` and `bytes::BytesMut` with the
-    /// feature `bytes`. [`AnyBuf`](crate::AnyBuf) is a buffer of any of these types.
+    /// feature `bytes`. [`AnyBuf`](crate::buffers::AnyBuf) is a buffer of any of these types.
     ///
     /// A request takes its buffer, and the completion returns it. Direct I/O transfers the memory of the buffer itself,
     /// which must be aligned ([`Facts::memory_align_bytes`](crate::Facts::memory_align_bytes)). On a volume with
     /// [`Unaligned::Bounce`](crate::Unaligned::Bounce), unaligned requests are copied. A buffered batch accepts any
-    /// memory. A [`SharedBuf`](crate::SharedBuf) is never copied: a batch of them refuses unaligned I/O on every
-    /// volume, and locks no blocks: [`Volume::try_lock_range`].
+    /// memory. A [`SharedBuf`](crate::buffers::SharedBuf) is never copied: a batch of them refuses unaligned I/O on
+    /// every volume, and locks no blocks: [`Volume::try_lock_range`].
     ///
     /// The batch allocates no buffers: [`BatchOptions::pool`] adds a pool.
     ///
     /// ```
-    /// use iopath::{BatchOptions, IoMode, MemoryConfig, MemoryDisk, Options, Request, Volume};
+    /// use iopath::{BatchOptions, IoMode, Options, Request, Volume};
+    /// use iopath::testing::{MemoryConfig, MemoryDisk};
     ///
     /// let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20))?;
     /// let volume = Volume::memory(&disk, &Options::new().write(true).mode(IoMode::Buffered).cache_bytes(1 << 20))?;
@@ -271,7 +272,7 @@ impl<T: Threading, B: IoBuf> Batch<T, B> {
     /// is in flight.
     ///
     /// # Errors
-    /// [`ErrorKind::Wait`](crate::ErrorKind::Wait) if the system refuses to wait. Errors of a request are in
+    /// [`ErrorKind::Wait`] if the system refuses to wait. Errors of a request are in
     /// its [`Completion`].
     pub fn wait(&mut self) -> Result<Option<Completion<B>>> {
         loop {
@@ -287,7 +288,7 @@ impl<T: Threading, B: IoBuf> Batch<T, B> {
     }
 
     /// Cancels a request in flight with this token: the program need not wait for the device any longer. The next poll
-    /// or wait returns its completion, with [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) and without the
+    /// or wait returns its completion, with [`ErrorKind::Cancelled`] and without the
     /// buffer. Returns `false` if no such request is in flight, or it has completed.
     ///
     /// The device may still execute the request, now or later. The buffer stays with the batch until then, and is then

@@ -46,7 +46,8 @@ const KEPT_PART: u64 = 4;
 /// A clone is a handle of the same context.
 ///
 /// ```
-/// use iopath::{Context, IoMode, MemoryConfig, MemoryDisk, Options, Volume};
+/// use iopath::{Context, IoMode, Options, Volume};
+/// use iopath::testing::{MemoryConfig, MemoryDisk};
 ///
 /// let context = Context::new(64 << 20);
 /// let options = Options::new().mode(IoMode::Buffered).write(true).context(&context);

@@ -60,17 +60,21 @@ pub enum OpenError {
     Engine(#[from] EngineError),
     /// The elevator is unknown, or a setting is out of range.
     #[error(transparent)]
+    #[cfg(feature = "elevator")]
     Elevator(#[from] iopath_core::elevator::ElevatorError),
     /// The members do not form a stripe.
     #[error(transparent)]
+    #[cfg(feature = "stripe")]
     Stripe(#[from] iopath_os::StripedError),
     /// The mapping does not fit the device.
     #[error(transparent)]
+    #[cfg(feature = "mapped")]
     Mapped(#[from] iopath_os::MappedError),
     /// The chunk of the stripe is not a multiple of a sector.
     #[error(
         "a chunk of {chunk_bytes} bytes is not a multiple of a sector; choose a multiple of the members' block, such as 4096"
     )]
+    #[cfg(feature = "stripe")]
     Chunk {
         /// The requested chunk.
         chunk_bytes: u64,
@@ -79,12 +83,14 @@ pub enum OpenError {
     #[error(
         "{server} is read-only: the server permits no writes; open it without write, or start the server with writes"
     )]
+    #[cfg(feature = "remote")]
     ReadOnlyExport {
         /// The export, as a URI.
         server: String,
     },
     /// The stripe names one file or device twice.
     #[error("{} is a member of the stripe twice; name each file or device once", .0.display())]
+    #[cfg(feature = "stripe")]
     SameMember(PathBuf),
     /// Another volume of this process writes the file through a page cache.
     #[error(
@@ -149,6 +155,7 @@ impl OpenError {
             Self::Refused(_) | Self::SecondCache(_) => Errno::BUSY,
             Self::Directory(_) => Errno::ISDIR,
             Self::TooLarge { .. } => Errno::FBIG,
+            #[cfg(feature = "remote")]
             Self::ReadOnlyExport { .. } => Errno::ROFS,
             Self::Direct(_) | Self::Engine(_) => Errno::OPNOTSUPP,
             Self::Memory(_) => Errno::NOMEM,
@@ -177,7 +184,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// A failure of an I/O on a volume: kind, operation, byte range and path.
 ///
 /// ```
-/// use iopath::{ErrorKind, MemoryConfig, MemoryDisk, Options, Volume};
+/// use iopath::{ErrorKind, Options, Volume};
+/// use iopath::testing::{MemoryConfig, MemoryDisk};
 ///
 /// let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20))?;
 /// let volume = Volume::memory(&disk, &Options::new())?;
@@ -549,6 +557,7 @@ mod tests {
         assert!(error.to_string().starts_with("data.bin cannot have 1 bytes: "), "{error}");
     }
 
+    #[cfg(all(feature = "elevator", feature = "testing"))]
     #[test]
     fn an_error_of_opening_converts_with_the_kind_and_number_of_the_system() {
         let options = crate::Options::new();

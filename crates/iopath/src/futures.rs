@@ -38,7 +38,7 @@ pub use object::{BoxedIo, DynAsyncVolume};
 /// A volume for tasks: each method returns a future. Any number of tasks on any number of threads can share it, in any
 /// runtime. A clone is a cheap handle of the same driver.
 ///
-/// A future owns its buffer, and returns it with the result: [`IoBuf`](crate::IoBuf). The request begins when the
+/// A future owns its buffer, and returns it with the result: [`IoBuf`]. The request begins when the
 /// future is first polled. **A dropped future does not stop its request**: the buffer stays with the driver until the
 /// device has completed it, so a timeout of the runtime is safe.
 ///
@@ -64,7 +64,8 @@ pub use object::{BoxedIo, DynAsyncVolume};
 /// then refuses to wait for it.
 ///
 /// ```
-/// use iopath::{AlignedBuf, AsyncVolume, BatchOptions, MemoryConfig, MemoryDisk, Options, Volume};
+/// use iopath::{AlignedBuf, AsyncVolume, BatchOptions, Options, Volume};
+/// use iopath::testing::{MemoryConfig, MemoryDisk};
 ///
 /// # fn block_on<F: Future>(future: F) -> F::Output {
 /// #     struct Unpark(std::thread::Thread);

@@ -5,7 +5,10 @@
 //! A [`Volume`] is an open file or block device ([`Volume::open`]). It can also be several of them as one stripe
 //! ([`Volume::open_stripe`]), an export of a server ([`Volume::remote`]), a file with a block mapping of the program
 //! ([`Volume::open_mapped`]), or a disk in memory for tests ([`Volume::memory`]). Threads can share a volume; every
-//! method takes `&self`.
+//! method takes `&self`. Storage of the program is a [`Source`](source::Source).
+//!
+//! The root of the crate has the names that most programs need; the modules have the others, by subject. The modules
+//! [`elevator`], [`mapped`], [`remote`], [`stripe`] and [`testing`] are features of the crate, all on by default.
 //!
 //! ```no_run
 //! use iopath::{AlignedBuf, Options, Volume};
@@ -64,16 +67,17 @@
 //!
 //! # Order of requests
 //! An I/O scheduler (elevator) orders requests before they reach the device: [`Options::elevator`], one of
-//! [`ELEVATORS`]. [`Stream`] and [`Priority`] divide the device among users. [`LogSink`] receives a record of each step
-//! of each request.
+//! [`ELEVATORS`](elevator::ELEVATORS). [`Stream`] and [`Priority`] divide the device among users.
+//! [`LogSink`](log::LogSink) receives a record of each step of each request.
 //!
 //! # Errors
 //! [`Error`] has a kind, the operation, the byte range, the path and an error number, and converts to
 //! [`std::io::Error`]. [`OpenError`] has the reason why a target cannot be opened, and the remedy.
 //!
 //! # Tests of programs
-//! A [`MemoryDisk`] loses unflushed writes when its power fails. [`Faults`] inject errors, short transfers, latency
-//! spikes, stuck requests, torn, lost and misdirected writes, and bit rot into any volume.
+//! A [`MemoryDisk`](testing::MemoryDisk) loses unflushed writes when its power fails. [`Faults`](testing::Faults)
+//! inject errors, short transfers, latency spikes, stuck requests, torn, lost and misdirected writes, and bit rot into
+//! any volume.
 //!
 //! # Systems
 //! Linux. On other systems this crate and `iopath-os` are empty, so that a program for several systems can depend on
@@ -83,13 +87,11 @@
 #![cfg(target_os = "linux")]
 #![warn(clippy::missing_errors_doc)]
 
-mod batch;
 mod bounce;
 mod caches;
 mod context;
 mod error;
 mod facts;
-mod futures;
 mod latency_counts;
 #[cfg(feature = "metrics")]
 mod metric_values;
@@ -98,12 +100,52 @@ mod options;
 mod queues;
 mod request_log;
 mod shards;
-pub mod source;
 mod storage;
 mod volume;
 
-/// The interface of protocols for remote exports: a protocol is a [`remote::RemoteProtocol`], and [`remote::Remote`]
-/// opens an export with it. Users of NBD need only the crate `iopath-nbd`.
+pub mod batch;
+pub mod futures;
+pub mod source;
+
+/// Memory of I/O beside [`AlignedBuf`] and [`PoolBuf`].
+pub mod buffers {
+    pub use iopath_os::{AnyBuf, BorrowedBytes, IoBufMut, NoMemory, SharedBuf, SharedMemory};
+}
+
+/// The I/O schedulers (elevators), which order requests: [`Options::elevator`].
+#[cfg(feature = "elevator")]
+pub mod elevator {
+    pub use iopath_core::elevator::{ELEVATORS, ElevatorError, ElevatorKind, ElevatorSpec, Tunable};
+}
+
+/// The engines, which execute the I/O on files and devices: [`Options::engine`].
+pub mod engine {
+    pub use iopath_os::{EngineError, Fallback, Reason, UnknownEngine};
+}
+
+/// The request log: a record of each step of each request.
+pub mod log {
+    pub use crate::request_log::RequestLog;
+    pub use iopath_core::log::{
+        Access, AccessLog, Event, LogSink, NoRoom, Record, RecordBatch, Step, StepLog, Subject, UnknownCode,
+    };
+    pub use iopath_core::{NoMerge, Side};
+}
+
+/// Files with a block mapping of the program: [`Volume::open_mapped`].
+#[cfg(feature = "mapped")]
+pub mod mapped {
+    pub use iopath_core::mapper::{
+        Boundary, DirtyMetadata, ExtentMap, FileLayout, FileRange, FreeSpace, Identity, IndirectMap,
+        Location, MAPPERS, MapError, Mapper, MapperKind, Mapping, Metadata, Space,
+    };
+    pub use iopath_core::{Extent, Sector};
+    pub use iopath_os::{FileMap, FileMapError, MappedError};
+}
+
+/// Remote exports ([`Volume::remote`]): a protocol is a [`remote::RemoteProtocol`], and [`remote::Remote`] opens an
+/// export with it. Users of NBD need only the crate `iopath-nbd`.
+#[cfg(feature = "remote")]
 pub mod remote {
     pub use iopath_core::Instant;
     pub use iopath_os::{
@@ -112,34 +154,46 @@ pub mod remote {
     };
 }
 
-pub use batch::{Batch, BatchOptions, Completion, LocalBatch, Refused, Request, Threading};
-pub use context::{Context, ContextStats};
+/// Statistics of volumes, caches and queues.
+pub mod stats {
+    pub use crate::context::ContextStats;
+    pub use crate::latency_counts::{LATENCY_CLASSES, LatencyCounts, LatencyTotals};
+    pub use crate::volume::VolumeQueueStats;
+    pub use iopath_core::QueueStats;
+    pub use iopath_core::cache::CacheStats;
+    pub use iopath_core::readahead::ReadaheadStats;
+    pub use iopath_os::BufferedStats;
+}
+
+/// Stripes (RAID 0) of several targets: [`Volume::open_stripe`].
+#[cfg(feature = "stripe")]
+pub mod stripe {
+    pub use crate::source::stripe::Member;
+    pub use iopath_core::StripeError;
+    pub use iopath_os::StripedError;
+}
+
+/// The file, device or export of a volume, its filesystem and disk: [`Facts::target`].
+pub mod target {
+    pub use iopath_os::target::{
+        AlignmentSource, Backing, DeviceNumber, DioAlignment, DioError, Discard, Disk, FileId, Filesystem,
+        Kind, Partition, Refusal, Scheduler, TableError, Target, TargetError, WriteCache,
+    };
+}
+
+/// Disks in memory with power failures, faults and modelled times, for tests of programs.
+#[cfg(feature = "testing")]
+pub mod testing {
+    pub use iopath_core::{Damage, Extent};
+    pub use iopath_os::{Fault, Faults, MemoryConfig, MemoryDevice, MemoryDisk, MemoryTail, Timing};
+}
+
+pub use batch::{Batch, BatchOptions, Completion, LocalBatch, Request};
+pub use context::Context;
 pub use error::{Error, ErrorKind, OpenError, Result};
 pub use facts::Facts;
-#[cfg(feature = "tokio")]
-pub use futures::AsyncCursor;
-pub use futures::{AsyncVolume, BoxedIo, Command, Driver, DynAsyncVolume, Transfer, Turn};
-pub use iopath_core::cache::CacheStats;
-pub use iopath_core::elevator::{ELEVATORS, ElevatorError, ElevatorKind, ElevatorSpec, Tunable};
-pub use iopath_core::mapper::{
-    Boundary, ExtentMap, FileLayout, FileRange, FreeSpace, IndirectMap, MAPPERS, MapError, Mapper,
-    MapperKind, Space,
-};
-pub use iopath_core::readahead::ReadaheadStats;
-pub use iopath_core::{
-    Damage, Duration, Extent, IoError, Limits, LogSink, Op, Priority, QueueStats, Record, RecordBatch,
-    Sector, Stream, StripeError,
-};
-pub use iopath_core::{elevator, log, mapper};
-pub use iopath_os::{
-    Advice, AlignedBuf, AnyBuf, BorrowedBytes, BufferPool, BufferedStats, Engine, EngineError, Fallback,
-    Fault, Faults, FileMap, FileMapError, IoBuf, IoBufMut, MappedError, MemoryConfig, MemoryDevice,
-    MemoryDisk, MemoryTail, NoMemory, PoolBuf, Reason, SharedBuf, SharedMemory, StripedError, Timing,
-    UnknownEngine, WaitError, WriteBackError, target,
-};
-pub use latency_counts::{LATENCY_CLASSES, LatencyCounts, LatencyTotals};
+pub use futures::AsyncVolume;
+pub use iopath_core::{IoError, Op, Priority, Stream};
+pub use iopath_os::{Advice, AlignedBuf, BufferPool, Engine, IoBuf, PoolBuf, WriteBackError};
 pub use options::{IoMode, Options, Readahead, Unaligned};
-pub use request_log::RequestLog;
-pub use source::stripe::Member;
-pub use storage::threading::{AnyThread, OneThread};
-pub use volume::{Cursor, Direct, NotClosed, PageGuard, RangeLock, RangeSupport, Volume, VolumeQueueStats};
+pub use volume::{Cursor, Direct, NotClosed, PageGuard, RangeLock, RangeSupport, Volume};

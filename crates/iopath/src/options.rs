@@ -1,8 +1,13 @@
 //! The options of a volume. Plain data: `storage.rs` and the sources apply them.
 
 use crate::context::Context;
+use crate::error::OpenError;
+use iopath_core::elevator::ElevatorSpec;
+#[cfg(feature = "mapped")]
 use iopath_core::mapper::Boundary;
-use iopath_os::{Engine, Faults, Timing, WriteBackError};
+#[cfg(feature = "testing")]
+use iopath_os::Timing;
+use iopath_os::{Engine, Faults, WriteBackError};
 use std::fmt;
 use std::sync::Arc;
 
@@ -80,6 +85,7 @@ pub struct Options {
     pub(crate) create_new: bool,
     pub(crate) file_mode: u32,
     pub(crate) engine: Engine,
+    #[cfg(feature = "elevator")]
     pub(crate) elevator: String,
     pub(crate) depth: u32,
     pub(crate) device_depth: Option<u32>,
@@ -89,8 +95,10 @@ pub struct Options {
     pub(crate) page_bytes: Option<u32>,
     pub(crate) context: Option<Context>,
     pub(crate) readahead: Readahead,
+    #[cfg(feature = "mapped")]
     pub(crate) boundary: Boundary,
     pub(crate) faults: Option<Faults>,
+    #[cfg(feature = "testing")]
     pub(crate) timing: Option<Timing>,
     pub(crate) on_write_error: Option<OnWriteError>,
 }
@@ -120,6 +128,7 @@ impl Default for Options {
             create_new: false,
             file_mode: 0o666,
             engine: Engine::Auto,
+            #[cfg(feature = "elevator")]
             elevator: "none".to_owned(),
             depth: 32,
             device_depth: None,
@@ -129,8 +138,10 @@ impl Default for Options {
             page_bytes: None,
             context: None,
             readahead: Readahead::Auto,
+            #[cfg(feature = "mapped")]
             boundary: Boundary::Once,
             faults: None,
+            #[cfg(feature = "testing")]
             timing: None,
             on_write_error: None,
         }
@@ -271,9 +282,10 @@ impl Options {
         self
     }
 
-    /// The I/O scheduler (elevator), which orders requests for the device: a name from [`ELEVATORS`](crate::ELEVATORS),
-    /// optionally with settings, as in `deadline:read_expire_ms=100`.
+    /// The I/O scheduler (elevator), which orders requests for the device: a name from
+    /// [`ELEVATORS`](crate::elevator::ELEVATORS), optionally with settings, as in `deadline:read_expire_ms=100`.
     #[must_use]
+    #[cfg(feature = "elevator")]
     pub fn elevator(mut self, spec: impl Into<String>) -> Self {
         self.elevator = spec.into();
         self
@@ -356,9 +368,23 @@ impl Options {
     /// The treatment of the boundary flag of a mapping, in mapped files
     /// ([`Volume::open_mapped`](crate::Volume::open_mapped)): once per mapping unless set.
     #[must_use]
+    #[cfg(feature = "mapped")]
     pub const fn boundary(mut self, boundary: Boundary) -> Self {
         self.boundary = boundary;
         self
+    }
+
+    /// The elevator.
+    #[cfg(feature = "elevator")]
+    pub(crate) fn elevator_spec(&self) -> Result<ElevatorSpec, OpenError> {
+        Ok(self.elevator.parse()?)
+    }
+
+    /// The elevator: `none`.
+    #[cfg(not(feature = "elevator"))]
+    #[expect(clippy::unnecessary_wraps, reason = "as with elevators")]
+    pub(crate) fn elevator_spec(&self) -> Result<ElevatorSpec, OpenError> {
+        Ok(ElevatorSpec::default())
     }
 
     /// Whether there is a page cache.
@@ -369,7 +395,8 @@ impl Options {
     /// Faults to inject at the device: for tests of programs.
     ///
     /// ```
-    /// use iopath::{Fault, Faults, IoError, MemoryConfig, MemoryDisk, Op, Options, Volume};
+    /// use iopath::{IoError, Op, Options, Volume};
+    /// use iopath::testing::{Fault, Faults, MemoryConfig, MemoryDisk};
     ///
     /// let faults = Faults::new(1);
     /// let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20))?;
@@ -380,6 +407,7 @@ impl Options {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
+    #[cfg(feature = "testing")]
     pub fn faults(mut self, faults: &Faults) -> Self {
         self.faults = Some(faults.clone());
         self
@@ -399,7 +427,8 @@ impl Options {
     /// | panic | ignored, after the panic hook of the program |
     ///
     /// ```
-    /// use iopath::{Fault, Faults, IoError, IoMode, MemoryConfig, MemoryDisk, Op, Options, Volume};
+    /// use iopath::{IoError, IoMode, Op, Options, Volume};
+    /// use iopath::testing::{Fault, Faults, MemoryConfig, MemoryDisk};
     ///
     /// let faults = Faults::new(1);
     /// let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20))?;
@@ -424,6 +453,7 @@ impl Options {
     /// The times of a modelled device, for a disk in memory: each request completes when the model completes it. Other
     /// sources ignore it.
     #[must_use]
+    #[cfg(feature = "testing")]
     pub fn timing(mut self, timing: &Timing) -> Self {
         self.timing = Some(timing.clone());
         self

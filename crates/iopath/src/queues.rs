@@ -4,7 +4,9 @@
 mod log;
 
 use crate::error::OpenError;
-use iopath_core::elevator::{ElevatorError, ElevatorSpec};
+#[cfg(feature = "elevator")]
+use iopath_core::elevator::ElevatorError;
+use iopath_core::elevator::ElevatorSpec;
 use iopath_core::{LogSink, QueueConfig, Stream};
 use iopath_os::{
     BufferPool, Fallback, IoBuf, PoolBuf, QueueClient, RealDevice, Runner, SharedQueue, ThreadQueue,
@@ -87,6 +89,7 @@ impl Tuning {
     }
 
     /// The value of a tunable of the elevator.
+    #[cfg(feature = "elevator")]
     pub(crate) fn tunable(&self, name: &str) -> Result<u64, ElevatorError> {
         self.lock().elevator.tunable(name)
     }
@@ -103,6 +106,7 @@ impl Tuning {
     }
 
     /// Changes the settings, and applies them to the shared queue.
+    #[cfg(feature = "elevator")]
     pub(crate) fn change<E>(&self, change: impl FnOnce(&mut Wanted) -> Result<(), E>) -> Result<(), E> {
         let mut wanted = self.lock();
         change(&mut wanted)?;

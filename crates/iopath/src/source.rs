@@ -11,10 +11,8 @@
 //! | a [`RealDevice`] (an `unsafe` trait) | storage that executes requests later, or uses other devices |
 //!
 //! ```
-//! use iopath::source::{
-//!     DeviceRequest, DeviceSetup, Execute, InlineDevice, IoError, Limits, Op, OpenedDevice, RealDevice, Source,
-//! };
-//! use iopath::{OpenError, Options, Volume};
+//! use iopath::source::{DeviceRequest, DeviceSetup, Execute, InlineDevice, Limits, OpenedDevice, RealDevice, Source};
+//! use iopath::{IoError, Op, OpenError, Options, Volume};
 //! use std::sync::{Arc, Mutex};
 //!
 //! #[derive(Debug, Clone)]
@@ -54,10 +52,15 @@
 //! ```
 
 pub(crate) mod file;
+#[cfg(feature = "mapped")]
 pub(crate) mod mapped;
+#[cfg(feature = "testing")]
 pub(crate) mod memory;
+#[cfg(any(feature = "mapped", feature = "stripe"))]
 mod ranges;
+#[cfg(feature = "remote")]
 pub(crate) mod remote;
+#[cfg(feature = "stripe")]
 pub(crate) mod stripe;
 
 use crate::error::OpenError;
@@ -239,6 +242,7 @@ impl<D: ?Sized> OpenedDevice<D> {
     }
 
     /// A device of this crate.
+    #[cfg(any(feature = "remote", feature = "testing"))]
     pub(crate) const fn of(device: Box<D>, engine: &'static str) -> Self {
         Self { device, engine, fallback: None }
     }

@@ -10,15 +10,24 @@ use crate::error::OpenError;
 use crate::options::Options;
 use crate::queues::{Devices, OpenDevice, Opened, Queue, Shape, SharedDevice, Tuning};
 use crate::source::file::{FileSource, device_depth};
+#[cfg(feature = "mapped")]
 use crate::source::mapped::MappedSource;
+#[cfg(feature = "testing")]
 use crate::source::memory::MemorySource;
+#[cfg(feature = "remote")]
 use crate::source::remote::RemoteSource;
+#[cfg(feature = "stripe")]
 use crate::source::stripe::{Member, StripeSource};
 use crate::source::{self, DeviceSetup, OpenedDevice, Source};
-use iopath_core::elevator::ElevatorSpec;
 use iopath_core::{Limits, QueueConfig, SECTOR_BYTES};
+#[cfg(feature = "mapped")]
+use iopath_os::FileMap;
+#[cfg(feature = "testing")]
+use iopath_os::MemoryDisk;
+#[cfg(feature = "remote")]
+use iopath_os::Remote;
 use iopath_os::target::{self, FileId, FileLock, Kind, Target};
-use iopath_os::{BufferPool, Fallback, Faults, FileMap, MemoryDisk, RealDevice, Remote, Runner};
+use iopath_os::{BufferPool, Fallback, Faults, RealDevice, Runner};
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
@@ -57,7 +66,7 @@ impl Storage {
         device_depth: u32,
         options: &Options,
     ) -> Result<Self, OpenError> {
-        let tuning = Tuning::new(options.elevator.parse()?, options.device_depth.unwrap_or(device_depth));
+        let tuning = Tuning::new(options.elevator_spec()?, options.device_depth.unwrap_or(device_depth));
         Ok(Self {
             faults: options.faults.clone(),
             limits,
@@ -74,7 +83,7 @@ impl Storage {
 
     pub(crate) fn open(path: &Path, options: &Options) -> Result<(Self, Target), OpenError> {
         // Before a file is created.
-        let _: ElevatorSpec = options.elevator.parse()?;
+        options.elevator_spec()?;
         let (file, target) = FileSource::open(path, options)?;
         Self::of_file(file, target, options)
     }
@@ -92,6 +101,7 @@ impl Storage {
         Ok((Self { shares_engine, has_whole_files: true, ..storage }, target))
     }
 
+    #[cfg(feature = "testing")]
     pub(crate) fn memory(disk: &MemoryDisk, options: &Options) -> Result<(Self, Target), OpenError> {
         let (memory, target) = MemorySource::open(disk, options);
         let limits = memory.limits();
@@ -99,19 +109,21 @@ impl Storage {
         Ok((Self { shares_engine: true, ..storage }, target))
     }
 
+    #[cfg(feature = "remote")]
     pub(crate) fn remote(remote: &Remote, options: &Options) -> Result<(Self, Target), OpenError> {
         let (remote, target) = RemoteSource::open(remote, options)?;
         let limits = remote.limits();
         Ok((Self::of(Box::new(remote), limits, QueueConfig::DEVICE_DEPTH, options)?, target))
     }
 
+    #[cfg(feature = "stripe")]
     pub(crate) fn stripe(
         members: &[Member<'_>],
         chunk_bytes: u64,
         options: &Options,
     ) -> Result<(Self, Target), OpenError> {
         // Before a file is created.
-        let _: ElevatorSpec = options.elevator.parse()?;
+        options.elevator_spec()?;
         let (stripe, target) = StripeSource::open(members, chunk_bytes, options)?;
         let (limits, device_depth) = (stripe.limits(), stripe.device_depth());
         let storage = Self::of(Box::new(stripe), limits, device_depth, options)?;
@@ -139,6 +151,7 @@ impl Storage {
     }
 
     /// The same source under a mapped file.
+    #[cfg(feature = "mapped")]
     pub(crate) fn mapped(self, mut target: Target, file: &FileMap) -> Result<(Self, Target), OpenError> {
         // Refuse a map that does not fit before an engine is opened.
         file.limits_on(&self.limits)?;

@@ -10,6 +10,7 @@ mod directory;
 mod elevator;
 mod extend;
 mod lock;
+#[cfg(any(feature = "mapped", feature = "stripe"))]
 mod open;
 mod range;
 mod resize;
@@ -31,9 +32,13 @@ use crate::storage::Storage;
 use crate::storage::cache::{self, LazyCache, OpenedCache};
 use iopath_core::volume::{CacheUse, VolumeShape};
 use iopath_core::{IoError, Op};
+use iopath_os::Buffered;
+#[cfg(feature = "testing")]
+use iopath_os::MemoryDisk;
+#[cfg(feature = "remote")]
+use iopath_os::Remote;
 use iopath_os::sync::{Mutex, MutexGuard};
 use iopath_os::target::{FileLock, Target};
-use iopath_os::{Buffered, MemoryDisk, Remote};
 use route::Routed;
 use std::fmt;
 use std::fs::File;
@@ -156,7 +161,8 @@ impl Volume {
     /// [`OpenError`] if an option is out of range, or the system has no memory for the cache.
     ///
     /// ```
-    /// use iopath::{MemoryConfig, MemoryDisk, Options, Volume};
+    /// use iopath::{Options, Volume};
+    /// use iopath::testing::{MemoryConfig, MemoryDisk};
     ///
     /// let disk = MemoryDisk::new(&MemoryConfig { cache_bytes: 1 << 20, ..MemoryConfig::of_bytes(1 << 24) })?;
     /// let volume = Volume::memory(&disk, &Options::new().write(true))?;
@@ -173,6 +179,7 @@ impl Volume {
     /// assert_eq!(bytes, [1; 4096]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[cfg(feature = "testing")]
     pub fn memory(disk: &MemoryDisk, options: &Options) -> Result<Self, OpenError> {
         let (storage, target) = Storage::memory(disk, options)?;
         Self::of(storage, target)
@@ -186,6 +193,7 @@ impl Volume {
     ///
     /// # Errors
     /// [`OpenError::ReadOnlyExport`], or an option is out of range.
+    #[cfg(feature = "remote")]
     pub fn remote(remote: &Remote, options: &Options) -> Result<Self, OpenError> {
         let (storage, target) = Storage::remote(remote, options)?;
         Self::of(storage, target)

@@ -1,8 +1,8 @@
 //! Pages that a batch borrows: they need no request, keep their bytes, and leave room in the cache for others.
 
-use iopath::{
-    BatchOptions, BorrowedBytes, IoMode, LocalBatch, MemoryConfig, MemoryDisk, Options, Request, Volume,
-};
+use iopath::buffers::BorrowedBytes;
+use iopath::testing::{MemoryConfig, MemoryDisk};
+use iopath::{BatchOptions, IoMode, LocalBatch, Options, Request, Volume};
 
 const PAGE: usize = 4096;
 const FRAMES: usize = 256;

@@ -1,7 +1,8 @@
 //! Buffered I/O on a real file, compared with a plain copy of its bytes. The engine is that of `IOPATH_TEST_ENGINE`.
 
 use crate::support::scratch_with;
-use iopath::{Advice, ErrorKind, IoMode, MemoryConfig, MemoryDisk, OpenError, Options, Readahead, Volume};
+use iopath::testing::{MemoryConfig, MemoryDisk};
+use iopath::{Advice, ErrorKind, IoMode, OpenError, Options, Readahead, Volume};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::atomic::{AtomicBool, Ordering};

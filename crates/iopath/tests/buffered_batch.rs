@@ -1,9 +1,11 @@
 //! Batches through the page cache: on every source, any offset and length, in order, beside direct and blocking I/O.
 
 use crate::support::{filled, options, scratch};
+use iopath::mapped::{FileLayout, FileMap};
+use iopath::testing::{Fault, Faults, MemoryConfig, MemoryDisk};
 use iopath::{
-    AlignedBuf, BatchOptions, Engine, ErrorKind, Fault, Faults, FileLayout, FileMap, IoError, IoMode,
-    MemoryConfig, MemoryDisk, Op, OpenError, Options, Request, Unaligned, Volume,
+    AlignedBuf, BatchOptions, Engine, ErrorKind, IoError, IoMode, Op, OpenError, Options, Request, Unaligned,
+    Volume,
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;

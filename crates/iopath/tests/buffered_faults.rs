@@ -1,11 +1,10 @@
 //! The guarantees of the page cache when the device fails, and under concurrency: buffered and direct I/O, borrowed
 //! pages, flushes and resizes on a cache of few pages.
 
-use iopath::{
-    AlignedBuf, Engine, Error, ErrorKind, Fault, Faults, IoError, MemoryConfig, MemoryDisk, Op, OpenError,
-    WriteBackError,
-};
-use iopath::{Extent, Options, Volume};
+use iopath::source::Extent;
+use iopath::testing::{Fault, Faults, MemoryConfig, MemoryDisk};
+use iopath::{AlignedBuf, Engine, Error, ErrorKind, IoError, Op, OpenError, WriteBackError};
+use iopath::{Options, Volume};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};

@@ -1,9 +1,7 @@
 //! Cancelled requests and waits with a limit, on each kind of batch.
 
-use iopath::{
-    BatchOptions, BufferPool, ErrorKind, Fault, Faults, IoMode, MemoryConfig, MemoryDisk, Op, Options,
-    Request, Unaligned, Volume,
-};
+use iopath::testing::{Fault, Faults, MemoryConfig, MemoryDisk};
+use iopath::{BatchOptions, BufferPool, ErrorKind, IoMode, Op, Options, Request, Unaligned, Volume};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::time::Duration;
 

@@ -1,7 +1,8 @@
 //! The completion descriptor of a batch becomes readable after a completion, on every engine and source.
 
 use crate::support::{filled, options, scratch};
-use iopath::{Batch, BatchOptions, Engine, IoMode, MemoryConfig, MemoryDisk, Options, Request, Volume};
+use iopath::testing::{MemoryConfig, MemoryDisk};
+use iopath::{Batch, BatchOptions, Engine, IoMode, Options, Request, Volume};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -134,7 +135,7 @@ fn the_descriptor_of_a_buffered_batch_is_readable_at_a_hit() {
 #[test]
 fn an_event_loop_progresses_with_every_elevator() {
     let Some((_directory, path)) = scratch(BLOCKS * BLOCK as u64) else { return };
-    for elevator in iopath::ELEVATORS {
+    for elevator in iopath::elevator::ELEVATORS {
         reads(&Volume::open(&path, &options().elevator(elevator.name)).unwrap());
     }
 }

@@ -1,6 +1,7 @@
 //! Volumes whose page caches share the memory of a context.
 
-use iopath::{Context, IoMode, MemoryConfig, MemoryDisk, OpenError, Options, Volume};
+use iopath::testing::{MemoryConfig, MemoryDisk};
+use iopath::{Context, IoMode, OpenError, Options, Volume};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::thread;

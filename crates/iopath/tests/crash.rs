@@ -1,7 +1,8 @@
 //! The content after a power failure: every workload of up to three operations, a power failure after each or while the
 //! last is in flight, and every outcome that the write cache allows. The torture covers longer workloads.
 
-use iopath::{BatchOptions, MemoryConfig, MemoryDisk, Options, Request, Volume};
+use iopath::testing::{MemoryConfig, MemoryDisk};
+use iopath::{BatchOptions, Options, Request, Volume};
 use std::collections::BTreeSet;
 
 const SECTOR: usize = 512;

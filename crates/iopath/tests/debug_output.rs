@@ -2,11 +2,17 @@
 //! readable.
 
 use crate::support::{options, scratch};
+use iopath::buffers::AnyBuf;
+use iopath::elevator::ELEVATORS;
+use iopath::log::{RecordBatch, RequestLog};
+use iopath::mapped::{Boundary, ExtentMap, FileLayout, FileMap, FreeSpace, IndirectMap, MAPPERS, Space};
+use iopath::source::Extent;
+use iopath::stats::{BufferedStats, LatencyCounts};
+use iopath::stripe::Member;
+use iopath::testing::{Damage, Fault, Faults, MemoryConfig, MemoryDisk, MemoryTail};
 use iopath::{
-    Advice, AlignedBuf, AnyBuf, AsyncVolume, BatchOptions, Boundary, BufferPool, BufferedStats, Context,
-    Damage, ELEVATORS, Extent, ExtentMap, Fault, Faults, FileLayout, FileMap, FreeSpace, IndirectMap,
-    IoError, IoMode, LatencyCounts, MAPPERS, Member, MemoryConfig, MemoryDisk, MemoryTail, Op, Options,
-    Priority, Readahead, RecordBatch, Request, RequestLog, Space, Stream, Unaligned, Volume, target,
+    Advice, AlignedBuf, AsyncVolume, BatchOptions, BufferPool, Context, IoError, IoMode, Op, Options,
+    Priority, Readahead, Request, Stream, Unaligned, Volume, target,
 };
 use std::fmt::Debug;
 
@@ -150,7 +156,7 @@ fn counters_print_briefly_also_when_they_are_large() {
     is_short(&stats);
     is_short(&volume.queue_stats().total());
     let counts = LatencyCounts::default();
-    (0..1000).for_each(|_| counts.record(iopath::Duration::from_micros(10)));
+    (0..1000).for_each(|_| counts.record(std::time::Duration::from_micros(10)));
     is_short(&counts);
     is_short(&counts.get());
     is_short(&context);
@@ -160,8 +166,8 @@ fn counters_print_briefly_also_when_they_are_large() {
 fn values_and_tables_print_briefly() {
     for elevator in ELEVATORS {
         is_short(&elevator);
-        is_short(&iopath::ElevatorSpec::new(*elevator));
-        is_short(&iopath::ElevatorSpec::new(*elevator).tunables().next());
+        is_short(&iopath::elevator::ElevatorSpec::new(*elevator));
+        is_short(&iopath::elevator::ElevatorSpec::new(*elevator).tunables().next());
     }
     for mapper in MAPPERS {
         is_short(mapper);

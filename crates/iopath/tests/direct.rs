@@ -2,9 +2,8 @@
 //! that of `IOPATH_TEST_ENGINE`.
 
 use crate::support::scratch_with;
-use iopath::{
-    AlignedBuf, BatchOptions, ErrorKind, MemoryConfig, MemoryDisk, Options, Request, Unaligned, Volume,
-};
+use iopath::testing::{MemoryConfig, MemoryDisk};
+use iopath::{AlignedBuf, BatchOptions, ErrorKind, Options, Request, Unaligned, Volume};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

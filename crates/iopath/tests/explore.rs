@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-use iopath::{AlignedBuf, MemoryConfig, MemoryDisk, Options, Unaligned, Volume};
+use iopath::testing::{MemoryConfig, MemoryDisk};
+use iopath::{AlignedBuf, Options, Unaligned, Volume};
 use iopath_os::sync::{Exploration, pick, thread};
 
 const BYTES: usize = 1 << 16;

@@ -1,10 +1,10 @@
 //! Writes that extend a volume, against a model and against a plain file.
 
 use crate::support::{filled, options, scratch};
-use iopath::{
-    AlignedBuf, ErrorKind, Extent, Fault, Faults, FileLayout, FileMap, IoError, IoMode, MemoryConfig,
-    MemoryDisk, Op, Options, Sector, Unaligned, Volume,
-};
+use iopath::mapped::{FileLayout, FileMap, Sector};
+use iopath::source::Extent;
+use iopath::testing::{Fault, Faults, MemoryConfig, MemoryDisk};
+use iopath::{AlignedBuf, ErrorKind, IoError, IoMode, Op, Options, Unaligned, Volume};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

@@ -7,9 +7,11 @@ mod edges;
 use crate::own_source::example::CheckedDisk;
 use crate::support::{options, scratch};
 use edges::{EDGES, SIZE, pairs};
+use iopath::mapped::{FileLayout, FileMap, MAPPERS};
+use iopath::testing::{MemoryConfig, MemoryDisk};
 use iopath::{
-    Advice, AlignedBuf, Batch, BatchOptions, Error, ErrorKind, FileLayout, FileMap, IoError, IoMode, MAPPERS,
-    MemoryConfig, MemoryDisk, OpenError, Options, Readahead, Request, Stream, Unaligned, Volume,
+    Advice, AlignedBuf, Batch, BatchOptions, Error, ErrorKind, IoError, IoMode, OpenError, Options,
+    Readahead, Request, Stream, Unaligned, Volume,
 };
 
 const BLOCK: u64 = 4096;

@@ -2,7 +2,8 @@
 //! flush has lost bytes, even if the batch of that other flush has not been polled. No thread waits for a batch that is
 //! never polled.
 
-use iopath::{AlignedBuf, Batch, BatchOptions, Fault, Faults, IoError, MemoryConfig, MemoryDisk, Op};
+use iopath::testing::{Fault, Faults, MemoryConfig, MemoryDisk};
+use iopath::{AlignedBuf, Batch, BatchOptions, IoError, Op};
 use iopath::{Options, Request, Volume};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};

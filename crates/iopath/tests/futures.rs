@@ -2,9 +2,13 @@
 //! crate; a dropped future, driver or volume releases no memory that is in use, and loses no future.
 
 use crate::support::{options, scratch};
+use iopath::buffers::AnyBuf;
+use iopath::futures::{BoxedIo, DynAsyncVolume};
+use iopath::futures::{Driver, Turn};
+use iopath::testing::{Fault, Faults, MemoryConfig, MemoryDisk};
 use iopath::{
-    AlignedBuf, AnyBuf, AsyncVolume, BatchOptions, BoxedIo, BufferPool, Driver, DynAsyncVolume, ErrorKind,
-    Fault, Faults, IoMode, MemoryConfig, MemoryDisk, Op, Options, Request, Result, Turn, Unaligned, Volume,
+    AlignedBuf, AsyncVolume, BatchOptions, BufferPool, ErrorKind, IoMode, Op, Options, Request, Result,
+    Unaligned, Volume,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use smol::future::{FutureExt, poll_once};

@@ -2,9 +2,9 @@
 
 use crate::futures::{each, write_and_read};
 use crate::support::filled;
+use iopath::testing::{Fault, Faults, MemoryConfig, MemoryDisk};
 use iopath::{
-    AlignedBuf, AsyncVolume, BatchOptions, BufferPool, ErrorKind, Fault, Faults, IoMode, MemoryConfig,
-    MemoryDisk, Op, OpenError, Options, Volume,
+    AlignedBuf, AsyncVolume, BatchOptions, BufferPool, ErrorKind, IoMode, Op, OpenError, Options, Volume,
 };
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncSeekExt, SeekFrom};

@@ -4,11 +4,11 @@
 mod random;
 
 use crate::support::{options, scratch_with};
-use iopath::target::FileVersion;
-use iopath::{
-    Context, Fault, Faults, FileLayout, FileMap, IoMode, MemoryConfig, MemoryDisk, Op, Options, Volume,
-};
+use iopath::mapped::{FileLayout, FileMap};
+use iopath::testing::{Fault, Faults, MemoryConfig, MemoryDisk};
+use iopath::{Context, IoMode, Op, Options, Volume};
 use iopath_os::kernel::{Blocking, Direction, Mmap, Slots, Transfer};
+use iopath_os::target::FileVersion;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};

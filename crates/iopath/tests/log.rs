@@ -1,9 +1,13 @@
 //! The request log of volumes and batches: it records, or its start is refused with a reason.
 
 use crate::support::{options, scratch};
+use iopath::log::{LogSink, RecordBatch};
+use iopath::mapped::{FileLayout, FileMap};
+use iopath::source::Extent;
+use iopath::testing::{MemoryConfig, MemoryDisk};
 use iopath::{
-    AlignedBuf, Batch, BatchOptions, ErrorKind, Extent, FileLayout, FileMap, IoMode, LogSink, MemoryConfig,
-    MemoryDisk, Op, Options, RecordBatch, Request, Unaligned, Volume, elevator, log,
+    AlignedBuf, Batch, BatchOptions, ErrorKind, IoMode, Op, Options, Request, Unaligned, Volume, elevator,
+    log,
 };
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};

@@ -2,9 +2,10 @@
 //! `IOPATH_TEST_ENGINE`, and on a stripe.
 
 use crate::support::{KIB, filled, keeps_order, options, scratch};
+use iopath::mapped::{Boundary, FileLayout, FileMap, MAPPERS};
+use iopath::testing::{Fault, Faults, MemoryConfig, MemoryDisk};
 use iopath::{
-    AlignedBuf, BatchOptions, Boundary, ErrorKind, Fault, Faults, FileLayout, FileMap, IoError, IoMode,
-    MAPPERS, MemoryConfig, MemoryDisk, Op, OpenError, Options, Request, Unaligned, Volume,
+    AlignedBuf, BatchOptions, ErrorKind, IoError, IoMode, Op, OpenError, Options, Request, Unaligned, Volume,
 };
 
 const BLOCK: u64 = 4096;

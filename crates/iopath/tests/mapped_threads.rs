@@ -1,9 +1,9 @@
 //! Threads on one mapped file with a page cache: batches with forced writes, discards and direct writes wait for each
 //! other's blocks. Tests that all of them complete. Does not compare bytes.
 
-use iopath::{
-    AlignedBuf, BatchOptions, FileLayout, FileMap, IoMode, MemoryConfig, MemoryDisk, Options, Request, Volume,
-};
+use iopath::mapped::{FileLayout, FileMap};
+use iopath::testing::{MemoryConfig, MemoryDisk};
+use iopath::{AlignedBuf, BatchOptions, IoMode, Options, Request, Volume};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::sync::mpsc::{self, RecvTimeoutError};

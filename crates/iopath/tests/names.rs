@@ -1,13 +1,21 @@
 //! Every type in a public signature of the crate can be named by its users. Compiling this is the test.
 
+use iopath::batch::{AnyThread, OneThread, Refused, Threading};
+use iopath::buffers::NoMemory;
+use iopath::elevator::ElevatorError;
+use iopath::engine::{EngineError, Fallback, Reason, UnknownEngine};
+use iopath::log::{LogSink, Record, RecordBatch};
+use iopath::mapped::MappedError;
+use iopath::source::{Limits, WaitError};
+use iopath::stats::{CacheStats, ReadaheadStats};
+use iopath::stripe::StripedError;
+use iopath::testing::{MemoryDevice, MemoryDisk, MemoryTail};
 use iopath::{
-    AnyThread, Batch, CacheStats, Completion, Cursor, Direct, Duration, ElevatorError, EngineError, Error,
-    ErrorKind, Facts, Fallback, IoError, Limits, LocalBatch, LogSink, MappedError, MemoryDevice, MemoryDisk,
-    MemoryTail, NoMemory, OneThread, Op, OpenError, PageGuard, PoolBuf, ReadaheadStats, Reason, Record,
-    RecordBatch, Refused, Request, Result, StripedError, Threading, UnknownEngine, Volume, WaitError, log,
-    target,
+    Batch, Completion, Cursor, Direct, Error, ErrorKind, Facts, IoError, LocalBatch, Op, OpenError,
+    PageGuard, PoolBuf, Request, Result, Volume, log, target,
 };
 use std::error::Error as StdError;
+use std::time::Duration;
 
 /// A type of a program, with fields of the types of the crate.
 #[derive(Debug)]

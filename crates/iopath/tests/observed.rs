@@ -2,7 +2,8 @@
 //! theirs, too: only those of a file of the test count.
 
 use crate::support::{options, scratch};
-use iopath::{AlignedBuf, Context, Fault, Faults, IoError, IoMode, Op, Volume};
+use iopath::testing::{Fault, Faults};
+use iopath::{AlignedBuf, Context, IoError, IoMode, Op, Volume};
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
 };

@@ -1,9 +1,11 @@
 //! How volumes are opened and closed: files of the program, new files, and volumes that cannot or must not be flushed.
 
 use crate::support::{filled, options, scratch};
+use iopath::mapped::{FileLayout, FileMap};
+use iopath::source::Extent;
+use iopath::testing::{Fault, Faults, MemoryConfig, MemoryDisk};
 use iopath::{
-    AlignedBuf, BatchOptions, ErrorKind, Extent, Fault, Faults, FileLayout, FileMap, IoError, IoMode,
-    MemoryConfig, MemoryDisk, Op, OpenError, Options, Unaligned, Volume,
+    AlignedBuf, BatchOptions, ErrorKind, IoError, IoMode, Op, OpenError, Options, Unaligned, Volume,
 };
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;

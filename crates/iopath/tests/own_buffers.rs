@@ -2,9 +2,12 @@
 //! where the buffers are aligned; and owned by the batch until the device has completed.
 
 use crate::support::{options, scratch};
+use iopath::batch::AnyThread;
+use iopath::buffers::AnyBuf;
+use iopath::testing::{Fault, Faults, MemoryConfig, MemoryDisk};
 use iopath::{
-    AlignedBuf, AnyBuf, AnyThread, Batch, BatchOptions, BufferPool, ErrorKind, Fault, Faults, IoBuf, IoMode,
-    MemoryConfig, MemoryDisk, Op, Options, Request, Unaligned, Volume,
+    AlignedBuf, Batch, BatchOptions, BufferPool, ErrorKind, IoBuf, IoMode, Op, Options, Request, Unaligned,
+    Volume,
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;

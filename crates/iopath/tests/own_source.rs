@@ -5,8 +5,9 @@ pub(crate) mod example;
 
 use crate::support::keeps_order;
 use example::{BLOCK, CheckedDisk};
+use iopath::buffers::SharedBuf;
 use iopath::source::{DeviceSetup, IoError, Limits, OpenedDevice, RealDevice, Source, SourceError};
-use iopath::{BatchOptions, ErrorKind, IoMode, OpenError, Options, Request, SharedBuf, Unaligned, Volume};
+use iopath::{BatchOptions, ErrorKind, IoMode, OpenError, Options, Request, Unaligned, Volume};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

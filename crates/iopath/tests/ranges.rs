@@ -4,10 +4,9 @@
 #![allow(clippy::single_range_in_vec_init, reason = "one range is what is expected")]
 
 use crate::support::{filled, options, scratch};
-use iopath::{
-    BatchOptions, ErrorKind, FileLayout, FileMap, MemoryConfig, MemoryDisk, Options, Request, Unaligned,
-    Volume,
-};
+use iopath::mapped::{FileLayout, FileMap};
+use iopath::testing::{MemoryConfig, MemoryDisk};
+use iopath::{BatchOptions, ErrorKind, Options, Request, Unaligned, Volume};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

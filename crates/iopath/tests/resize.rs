@@ -1,7 +1,8 @@
 //! Resizes concurrent with reads and writes of a part that is never removed.
 
 use crate::support::{options, scratch};
-use iopath::{AlignedBuf, BatchOptions, MemoryConfig, MemoryDisk, Options, Request, Unaligned, Volume};
+use iopath::testing::{MemoryConfig, MemoryDisk};
+use iopath::{AlignedBuf, BatchOptions, Options, Request, Unaligned, Volume};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 

@@ -1,10 +1,9 @@
 //! Memory that other processes share: the device transfers it, and no volume that copies in this process accepts it.
 
 use crate::support::scratch;
-use iopath::{
-    BatchOptions, ErrorKind, IoMode, MemoryConfig, MemoryDisk, OpenError, Options, Request, SharedBuf,
-    SharedMemory, Unaligned, Volume,
-};
+use iopath::buffers::{SharedBuf, SharedMemory};
+use iopath::testing::{MemoryConfig, MemoryDisk};
+use iopath::{BatchOptions, ErrorKind, IoMode, OpenError, Options, Request, Unaligned, Volume};
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
 use std::sync::Arc;

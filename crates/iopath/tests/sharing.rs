@@ -2,10 +2,9 @@
 //! `IOPATH_TEST_ENGINE`, and on a disk in memory.
 
 use crate::support::{KIB, filled, options, scratch};
-use iopath::{
-    AlignedBuf, Batch, BatchOptions, ELEVATORS, ErrorKind, IoError, MemoryConfig, MemoryDisk, Options,
-    Request, Stream, Volume,
-};
+use iopath::elevator::ELEVATORS;
+use iopath::testing::{MemoryConfig, MemoryDisk};
+use iopath::{AlignedBuf, Batch, BatchOptions, ErrorKind, IoError, Options, Request, Stream, Volume};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +14,7 @@ const BLOCK: usize = 4 * KIB;
 /// Reads that a thread keeps in flight.
 const DEPTH: u32 = 32;
 
-fn spec(text: &str) -> iopath::ElevatorSpec {
+fn spec(text: &str) -> iopath::elevator::ElevatorSpec {
     text.parse().unwrap()
 }
 
@@ -140,10 +139,10 @@ fn a_batch_dropped_with_io_in_flight_leaves_the_queue_to_others() {
 #[test]
 fn an_error_reaches_the_batch_of_its_request() {
     let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20)).unwrap();
-    let faults = iopath::Faults::new(1);
+    let faults = iopath::testing::Faults::new(1);
     let volume = Volume::memory(&disk, &Options::new().elevator("ascend").faults(&faults)).unwrap();
     let [mut good, mut bad] = [(); 2].map(|()| volume.batch(&BatchOptions::new(1, BLOCK)).unwrap());
-    faults.add(iopath::Fault::error(IoError::Media).on(iopath::Op::Read).times(1));
+    faults.add(iopath::testing::Fault::error(IoError::Media).on(iopath::Op::Read).times(1));
     read(&mut bad, 3, 0);
     bad.submit();
     read(&mut good, 200, 1);

@@ -2,7 +2,8 @@
 //! shared pages and reads them by each path. Small enough for Miri and fast enough for the sanitizers; the test
 //! `torture` covers more.
 
-use iopath::{AlignedBuf, MemoryConfig, MemoryDisk, Options, Volume};
+use iopath::testing::{MemoryConfig, MemoryDisk};
+use iopath::{AlignedBuf, Options, Volume};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::thread::scope;

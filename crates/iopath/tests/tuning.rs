@@ -2,9 +2,10 @@
 //! file with the engine of `IOPATH_TEST_ENGINE`.
 
 use crate::support::{KIB, filled, keeps_order, options, scratch};
+use iopath::elevator::{ELEVATORS, ElevatorSpec};
+use iopath::testing::{MemoryConfig, MemoryDisk};
 use iopath::{
-    AlignedBuf, Batch, BatchOptions, ELEVATORS, ElevatorSpec, IoMode, MemoryConfig, MemoryDisk, Options,
-    Priority, Readahead, Request, Stream, Volume,
+    AlignedBuf, Batch, BatchOptions, IoMode, Options, Priority, Readahead, Request, Stream, Volume,
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -1,10 +1,9 @@
 //! Vectored reads and writes: the same bytes as one call, on each kind of volume; one request where that is possible.
 
 use crate::support::{filled, options, scratch};
-use iopath::{
-    AlignedBuf, ErrorKind, IoMode, LogSink, MemoryConfig, MemoryDisk, Options, RecordBatch, Unaligned,
-    Volume, log,
-};
+use iopath::log::{LogSink, RecordBatch};
+use iopath::testing::{MemoryConfig, MemoryDisk};
+use iopath::{AlignedBuf, ErrorKind, IoMode, Options, Unaligned, Volume, log};
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::{Arc, Mutex};
 
@@ -122,7 +121,7 @@ impl LogSink for Steps {
         let mut steps = self.0.lock().unwrap();
         let records = std::mem::take(batch);
         let parts = records.records().iter().flat_map(|record| record.parts());
-        steps.extend(parts.filter_map(iopath::Record::event));
+        steps.extend(parts.filter_map(log::Record::event));
         Ok(())
     }
 

@@ -121,7 +121,7 @@ fn threads_read_and_write_concurrently() {
 #[test]
 fn a_batch_keeps_order_where_ranges_overlap() {
     let Some((_directory, path)) = scratch(1 << 20) else { return };
-    for elevator in iopath::ELEVATORS {
+    for elevator in iopath::elevator::ELEVATORS {
         let volume = Volume::open(&path, &options().write(true).elevator(elevator.name)).unwrap();
         keeps_order(&volume, 7, |_, _| ());
     }

@@ -2,7 +2,8 @@
 
 mod support;
 
-use iopath::{Fault, IoError, Op};
+use iopath::{IoError, Op};
+use iopath::testing::Fault;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rusqlite::ErrorCode;

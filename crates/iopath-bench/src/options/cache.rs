@@ -1,6 +1,7 @@
 //! Options of iopath's own paths: page cache, elevator and engine.
 
-use iopath::{ELEVATORS, Engine};
+use iopath::Engine;
+use iopath::elevator::ELEVATORS;
 use iopath_core::elevator::ElevatorSpec;
 use serde_json::Value;
 

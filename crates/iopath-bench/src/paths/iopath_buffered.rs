@@ -6,7 +6,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use iopath::{AlignedBuf, BufferedStats, IoMode, Options, Volume};
+use iopath::stats::BufferedStats;
+use iopath::{AlignedBuf, IoMode, Options, Volume};
 use iopath_log::LogWriter;
 use iopath_os::kernel::Stamp;
 

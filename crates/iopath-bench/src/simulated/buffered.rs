@@ -15,7 +15,8 @@ pub(super) mod call;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use iopath::{BufferedStats, Readahead};
+use iopath::Readahead;
+use iopath::stats::BufferedStats;
 use iopath_core::buffered::{BufferedPath, Geometry, Starvation};
 use iopath_core::cache::CacheConfig;
 use iopath_core::elevator::ElevatorSpec;

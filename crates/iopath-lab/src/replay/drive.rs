@@ -7,7 +7,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::thread;
 use std::time::Duration;
 
-use iopath::{Completion, Error, LocalBatch, PoolBuf, Refused, Request};
+use iopath::batch::Refused;
+use iopath::{Completion, Error, LocalBatch, PoolBuf, Request};
 use iopath_bench::Interruption;
 use iopath_core::{Instant, Op, Stream};
 use iopath_os::now;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use iopath::RequestLog;
+use iopath::log::RequestLog;
 use iopath_log::{LogError, LogInfo, LogOptions, LogWriter, Totals};
 
 use super::ServeRequest;

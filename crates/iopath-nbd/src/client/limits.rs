@@ -1,7 +1,7 @@
 //! The limits of a device on an export, from the flags and block sizes of its server.
 
-use iopath::Limits;
 use iopath::remote::RemoteFacts;
+use iopath::source::Limits;
 
 use crate::client::Negotiated;
 use crate::protocol::TransmissionFlags as Flags;

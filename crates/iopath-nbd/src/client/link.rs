@@ -16,7 +16,8 @@ use std::sync::{Arc, OnceLock};
 use iopath::remote::{
     Incoming, Instant, Outgoing, RemoteEncryption, RemoteEvent, RemoteRequest, RemoteSession,
 };
-use iopath::{Duration, IoError, Op};
+use iopath::{IoError, Op};
+use std::time::Duration;
 
 use crate::client::coverage::{Coverage, Flush, Route};
 use crate::client::encryption::Encryption;

@@ -1,8 +1,8 @@
 //! The limits of attempts and times of a connection, the delays between attempts, and the progress that a server must
 //! make.
 
-use iopath::Duration;
 use iopath::remote::Instant;
+use std::time::Duration;
 
 /// The delay before the second attempt; the first is at once. It doubles from attempt to attempt.
 const DELAY_MIN: Duration = Duration::from_millis(50);

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use iopath::{
-    BatchOptions, BorrowedBytes, Completion, ErrorKind, LocalBatch, PoolBuf, Refused, Request, RequestLog,
-    Stream, Volume,
-};
+use iopath::batch::Refused;
+use iopath::buffers::BorrowedBytes;
+use iopath::log::RequestLog;
+use iopath::{BatchOptions, Completion, ErrorKind, LocalBatch, PoolBuf, Request, Stream, Volume};
 
 use crate::errno::Errno;
 

@@ -5,7 +5,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use iopath::{LatencyCounts, PoolBuf, RequestLog, Volume};
+use iopath::log::RequestLog;
+use iopath::stats::LatencyCounts;
+use iopath::{PoolBuf, Volume};
 use slab::Slab;
 
 use super::ServeOptions;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use iopath::LatencyCounts;
+use iopath::stats::LatencyCounts;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::stream::Stream;

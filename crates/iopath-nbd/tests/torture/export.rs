@@ -2,7 +2,9 @@
 
 use std::sync::Mutex;
 
-use iopath::{ELEVATORS, IoMode, MemoryDisk, Options, Unaligned, Volume};
+use iopath::elevator::ELEVATORS;
+use iopath::testing::MemoryDisk;
+use iopath::{IoMode, Options, Unaligned, Volume};
 use iopath_nbd::{ConnectOptions, Listen, NbdUri, Place, ServeOptions, Served, Server, connect};
 use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use iopath::{IoMode, MemoryConfig, MemoryDisk, Options, Unaligned};
+use iopath::testing::{MemoryConfig, MemoryDisk};
+use iopath::{IoMode, Options, Unaligned};
 
 use super::*;
 

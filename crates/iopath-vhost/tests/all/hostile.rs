@@ -183,9 +183,9 @@ fn each_mistake_stops_the_device_with_one_message() {
 
 #[test]
 fn a_descriptor_in_flight_cannot_be_used_again() {
-    let faults = iopath::Faults::new(1);
+    let faults = iopath::testing::Faults::new(1);
     let scratch = Scratch::new(1, &direct().faults(&faults));
-    faults.add(iopath::Fault::stuck());
+    faults.add(iopath::testing::Fault::stuck());
     let guest = Guest::new(4 << 20);
     let mut front_end = FrontEnd::new(&scratch.socket(), &guest, 1, 16, USUAL);
     let slot = Slot::of(0);

@@ -1,6 +1,7 @@
 //! Writes of parts of blocks beside writes of the blocks, on a device whose blocks are larger than a sector.
 
-use iopath::{Fault, Faults, Op};
+use iopath::Op;
+use iopath::testing::{Fault, Faults};
 use iopath_vhost::VhostOptions;
 use std::time::{Duration, Instant};
 

@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use iopath::{Extent, Fault, Faults, Op, SharedMemory, Volume};
+use iopath::buffers::SharedMemory;
+use iopath::source::Extent;
+use iopath::testing::{Fault, Faults};
+use iopath::{Op, Volume};
 use iopath_vhost::VhostServer;
 
 use crate::support::front_end::{FLUSH, FrontEnd, READ, Slot, WRITE};

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use iopath::{Fault, Faults, IoError, LogSink, Op, Options, RecordBatch, RequestLog, log};
+use iopath::log::{LogSink, RecordBatch, RequestLog};
+use iopath::testing::{Fault, Faults};
+use iopath::{IoError, Op, Options, log};
 use iopath_vhost::VhostOptions;
 
 use crate::support::front_end::{

@@ -7,7 +7,8 @@ use std::path::Path;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use iopath::{Fault, Faults, Op};
+use iopath::Op;
+use iopath::testing::{Fault, Faults};
 use iopath_vhost::VhostOptions;
 use vhost::VhostBackend;
 

@@ -345,10 +345,12 @@ impl<T: Threading, B: IoBuf> Drop for BouncedBatch<T, B> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "testing"))]
 mod tests {
     use super::*;
-    use crate::{AnyThread, IoMode, MemoryConfig, MemoryDisk, Options, Unaligned};
+    use crate::batch::AnyThread;
+    use crate::testing::{MemoryConfig, MemoryDisk};
+    use crate::{IoMode, Options, Unaligned};
 
     #[test]
     fn a_read_of_the_last_block_has_its_own_length_when_the_volume_changes_its_own() {

@@ -289,10 +289,12 @@ fn completion<B: IoBuf>(volume: &Volume, completed: CompletedJob<B>) -> Completi
     Completion { token, buffer, result }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "testing"))]
 mod tests {
     use super::*;
-    use crate::{AnyThread, MemoryConfig, MemoryDisk, Options, PoolBuf};
+    use crate::batch::AnyThread;
+    use crate::testing::{MemoryConfig, MemoryDisk};
+    use crate::{Options, PoolBuf};
 
     #[test]
     fn a_read_is_checked_again_each_time_the_end_moves_before_it_is_queued() {

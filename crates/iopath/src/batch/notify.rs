@@ -46,7 +46,7 @@ impl<T: Threading, B: IoBuf> Batch<T, B> {
     /// of [`Batch::completion_fd`].
     ///
     /// # Errors
-    /// [`ErrorKind::Wait`](crate::ErrorKind::Wait) if the system refuses the wait, or requests are in flight at the
+    /// [`ErrorKind::Wait`] if the system refuses the wait, or requests are in flight at the
     /// first call.
     pub fn wait_timeout(&mut self, limit: Duration) -> Result<Option<Completion<B>>> {
         if self.notifier.is_none() {

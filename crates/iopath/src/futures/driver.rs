@@ -25,7 +25,7 @@ use std::time::Duration;
 /// fail with [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled).
 ///
 /// ```no_run
-/// use iopath::{Driver, Turn};
+/// use iopath::futures::{Driver, Turn};
 /// use rustix::event::{PollFd, PollFlags, poll};
 ///
 /// fn drive(mut driver: Driver) -> std::io::Result<()> {

@@ -18,8 +18,11 @@ pub type BoxedIo<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// the methods of [`AsyncVolume`] itself do not.
 ///
 /// ```
-/// use iopath::{AlignedBuf, AnyBuf, AsyncVolume, BatchOptions, DynAsyncVolume};
-/// use iopath::{MemoryConfig, MemoryDisk, Options, Volume};
+/// use iopath::{AlignedBuf, AsyncVolume, BatchOptions};
+/// use iopath::futures::DynAsyncVolume;
+/// use iopath::buffers::AnyBuf;
+/// use iopath::{Options, Volume};
+/// use iopath::testing::{MemoryConfig, MemoryDisk};
 /// use std::sync::Arc;
 ///
 /// async fn first_block(storage: Arc<dyn DynAsyncVolume>) -> iopath::Result<AlignedBuf> {

@@ -292,10 +292,11 @@ impl Entry {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "testing"))]
 mod tests {
     use super::*;
-    use crate::{MemoryConfig, MemoryDisk, Options};
+    use crate::Options;
+    use crate::testing::{MemoryConfig, MemoryDisk};
 
     fn table() -> Shared {
         let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 16)).unwrap();

@@ -2,13 +2,16 @@
 
 use super::file::FileSource;
 use super::ranges::push;
+#[cfg(feature = "remote")]
 use super::remote::RemoteSource;
 use super::{DeviceSetup, OpenedDevice, Source, SourceError};
 use crate::error::OpenError;
 use crate::options::Options;
 use iopath_core::{Limits, QueueConfig, SECTOR_BYTES, SECTOR_SHIFT, StripeConfig, StripeError};
+#[cfg(feature = "remote")]
+use iopath_os::Remote;
 use iopath_os::target::{Kind, Target};
-use iopath_os::{RealDevice, Remote, Striped, StripedError};
+use iopath_os::{RealDevice, Striped, StripedError};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
@@ -24,6 +27,7 @@ pub enum Member<'a> {
     /// A file or block device.
     Path(&'a Path),
     /// An export of a server.
+    #[cfg(feature = "remote")]
     Remote(&'a Remote),
 }
 
@@ -113,6 +117,7 @@ impl Part {
                 let (file, target) = FileSource::open(path, options)?;
                 (Box::new(file), target)
             }
+            #[cfg(feature = "remote")]
             Member::Remote(remote) => {
                 let (remote, target) = RemoteSource::open(remote, options)?;
                 (Box::new(remote), target)

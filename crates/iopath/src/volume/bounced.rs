@@ -28,10 +28,10 @@ impl Drop for RangeLock {
 }
 
 impl Volume {
-    /// Locks a range for a write by a batch of [`SharedBuf`](crate::SharedBuf), which does not lock itself. On a volume
-    /// with [`Unaligned::Bounce`](crate::Unaligned::Bounce), a write of a part of a block reads the block, changes it
-    /// and writes it. Without the lock, it could undo a write of the block that completed in between. Hold the lock
-    /// until the write has completed. Such locks do not exclude each other.
+    /// Locks a range for a write by a batch of [`SharedBuf`](crate::buffers::SharedBuf), which does not lock itself. On
+    /// a volume with [`Unaligned::Bounce`](crate::Unaligned::Bounce), a write of a part of a block reads the block,
+    /// changes it and writes it. Without the lock, it could undo a write of the block that completed in between. Hold
+    /// the lock until the write has completed. Such locks do not exclude each other.
     ///
     /// Does not wait. `None` while another writer has locked the range, or waits for that. The thread that holds the
     /// lock must not write to the range in another way, or it deadlocks.

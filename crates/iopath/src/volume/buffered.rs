@@ -38,7 +38,8 @@ impl Volume {
     /// is warm. Takes a time that grows with the cache. Empty on a volume without a page cache.
     ///
     /// ```
-    /// use iopath::{Advice, IoMode, MemoryConfig, MemoryDisk, Options, Volume};
+    /// use iopath::{Advice, IoMode, Options, Volume};
+    /// use iopath::testing::{MemoryConfig, MemoryDisk};
     ///
     /// let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20))?;
     /// let options = Options::new().mode(IoMode::Buffered);
@@ -65,7 +66,8 @@ impl Volume {
     /// space and flush again, or give the ranges up ([`Volume::discard`]).
     ///
     /// ```
-    /// use iopath::{Fault, Faults, IoError, IoMode, MemoryConfig, MemoryDisk, Op, Options, Volume};
+    /// use iopath::{IoError, IoMode, Op, Options, Volume};
+    /// use iopath::testing::{Fault, Faults, MemoryConfig, MemoryDisk};
     ///
     /// let faults = Faults::new(1);
     /// let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20))?;

@@ -13,7 +13,8 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 /// fails, and a write across the end writes only the part before it.
 ///
 /// ```
-/// use iopath::{MemoryConfig, MemoryDisk, Options, Volume};
+/// use iopath::{Options, Volume};
+/// use iopath::testing::{MemoryConfig, MemoryDisk};
 /// use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 ///
 /// let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20))?;

@@ -1,12 +1,14 @@
 //! Changes the elevator (I/O scheduler) of a volume while I/O runs.
 
 use super::Volume;
-use crate::error::Result;
+#[cfg(feature = "elevator")]
 use iopath_core::Stream;
+#[cfg(feature = "elevator")]
 use iopath_core::elevator::{ElevatorError, ElevatorSpec};
 
 impl Volume {
     /// The elevator of the volume, with its settings.
+    #[cfg(feature = "elevator")]
     pub fn elevator(&self) -> ElevatorSpec {
         self.tuning().wanted().0.elevator
     }
@@ -25,6 +27,7 @@ impl Volume {
     /// assert_eq!(volume.elevator().to_string(), "deadline:read_expire_ms=100,fifo_batch=8");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[cfg(feature = "elevator")]
     pub fn set_elevator(&self, spec: &ElevatorSpec) {
         let changed = self.tuning().change(|wanted| {
             wanted.elevator.clone_from(spec);
@@ -38,6 +41,7 @@ impl Volume {
     ///
     /// # Errors
     /// [`ElevatorError`] if the elevator has no such tunable.
+    #[cfg(feature = "elevator")]
     pub fn tunable(&self, name: &str) -> Result<u64, ElevatorError> {
         self.tuning().tunable(name)
     }
@@ -46,6 +50,7 @@ impl Volume {
     ///
     /// # Errors
     /// [`ElevatorError`] if the elevator has no such tunable, or the value is out of range.
+    #[cfg(feature = "elevator")]
     pub fn set_tunable(&self, name: &str, value: u64) -> Result<(), ElevatorError> {
         self.tuning().change(|wanted| wanted.elevator.set(name, value))?;
         self.tune_cache();
@@ -54,6 +59,7 @@ impl Volume {
 
     /// Sets the weight of a stream, 1 to 10,000; the default is 100. Other values are clamped. Only elevators with
     /// shares (`fair`) use weights; a page cache does not. A change of the elevator keeps the weights.
+    #[cfg(feature = "elevator")]
     pub fn set_weight(&self, stream: Stream, weight: u32) {
         let changed = self.tuning().change(|wanted| {
             match wanted.weights.iter_mut().find(|(known, _)| *known == stream) {

@@ -3,10 +3,15 @@
 use super::Volume;
 use crate::error::{OpenError, Result};
 use crate::options::Options;
+#[cfg(feature = "stripe")]
 use crate::source::stripe::Member;
 use crate::storage::Storage;
+#[cfg(feature = "mapped")]
+use iopath_os::FileMap;
+#[cfg(all(feature = "mapped", feature = "testing"))]
+use iopath_os::MemoryDisk;
+#[cfg(feature = "mapped")]
 use iopath_os::target::Target;
-use iopath_os::{FileMap, MemoryDisk};
 use std::path::Path;
 
 impl Volume {
@@ -29,6 +34,7 @@ impl Volume {
     /// println!("{} bytes", volume.size_bytes());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[cfg(feature = "stripe")]
     pub fn open_stripe(
         paths: &[impl AsRef<Path>],
         chunk_bytes: u64,
@@ -41,6 +47,7 @@ impl Volume {
     ///
     /// # Errors
     /// Returns the errors of [`Volume::open_stripe`] and [`Volume::remote`].
+    #[cfg(feature = "stripe")]
     pub fn open_stripe_of(
         members: &[Member<'_>],
         chunk_bytes: u64,
@@ -74,7 +81,9 @@ impl Volume {
     /// Returns the errors of [`Volume::open`], and [`OpenError::Mapped`] if the map does not fit the device.
     ///
     /// ```
-    /// use iopath::{FileLayout, FileMap, MemoryConfig, MemoryDisk, Options, Volume};
+    /// use iopath::{Options, Volume};
+    /// use iopath::mapped::{FileLayout, FileMap};
+    /// use iopath::testing::{MemoryConfig, MemoryDisk};
     ///
     /// let disk = MemoryDisk::new(&MemoryConfig::of_bytes(16 << 20))?;
     /// let layout = FileLayout { block_bytes: 4096, size_bytes: 64 << 20, capacity_bytes: disk.size_bytes() };
@@ -91,6 +100,7 @@ impl Volume {
     /// assert_eq!(bytes, [0; 4096]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[cfg(feature = "mapped")]
     pub fn open_mapped(path: impl AsRef<Path>, file: &FileMap, options: &Options) -> Result<Self, OpenError> {
         Self::mapped(Storage::open(path.as_ref(), options)?, file)
     }
@@ -99,6 +109,7 @@ impl Volume {
     ///
     /// # Errors
     /// Returns the errors of [`Volume::open_mapped`].
+    #[cfg(all(feature = "mapped", feature = "testing"))]
     pub fn memory_mapped(disk: &MemoryDisk, file: &FileMap, options: &Options) -> Result<Self, OpenError> {
         Self::mapped(Storage::memory(disk, options)?, file)
     }
@@ -107,6 +118,7 @@ impl Volume {
     ///
     /// # Errors
     /// Returns the errors of [`Volume::open_mapped`] and [`Volume::open_stripe`].
+    #[cfg(all(feature = "mapped", feature = "stripe"))]
     pub fn open_mapped_stripe(
         paths: &[impl AsRef<Path>],
         chunk_bytes: u64,
@@ -116,12 +128,14 @@ impl Volume {
         Self::mapped(Storage::stripe(&members_of(paths), chunk_bytes, options)?, file)
     }
 
+    #[cfg(feature = "mapped")]
     fn mapped((storage, target): (Storage, Target), file: &FileMap) -> Result<Self, OpenError> {
         let (storage, target) = storage.mapped(target, file)?;
         Self::of(storage, target)
     }
 }
 
+#[cfg(feature = "stripe")]
 fn members_of(paths: &[impl AsRef<Path>]) -> Vec<Member<'_>> {
     paths.iter().map(|path| Member::Path(path.as_ref())).collect()
 }

@@ -36,7 +36,8 @@ impl Volume {
     /// as that I/O. Costs no I/O anything, except that a thread whose counters are being copied waits.
     ///
     /// ```
-    /// use iopath::{MemoryConfig, MemoryDisk, Options, Volume};
+    /// use iopath::{Options, Volume};
+    /// use iopath::testing::{MemoryConfig, MemoryDisk};
     ///
     /// let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20))?;
     /// let volume = Volume::memory(&disk, &Options::new())?;

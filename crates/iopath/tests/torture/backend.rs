@@ -7,11 +7,10 @@
 mod own_device;
 
 use crate::settings::{Settings, Target, pick};
+use iopath::mapped::{Boundary, FileLayout, FileMap, MAPPERS, MapperKind};
 use iopath::source::Source as _;
-use iopath::{
-    AlignedBuf, Boundary, Engine, FileLayout, FileMap, MAPPERS, MapperKind, MemoryConfig, MemoryDisk,
-    Options, Volume,
-};
+use iopath::testing::{MemoryConfig, MemoryDisk};
+use iopath::{AlignedBuf, Engine, Options, Volume};
 use own_device::CheckedDisk;
 use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;

@@ -2,7 +2,8 @@
 //! the helper for one choice is here.
 
 use crate::backend::{Export, Scratch};
-use iopath::{Engine, MemoryDisk, Options, Volume};
+use iopath::testing::MemoryDisk;
+use iopath::{Engine, Options, Volume};
 use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::path::{Path, PathBuf};

@@ -1,9 +1,11 @@
-//! Faults of a trial, and their effects on the models. The device injects them (`iopath::Faults`).
+//! Faults of a trial, and their effects on the models. The device injects them (`iopath::testing::Faults`).
 
 use super::{Outcome, Trial, outcome};
 use crate::settings::pick;
 use crate::worker::Worker;
-use iopath::{Extent, Fault, IoError, Op};
+use iopath::source::Extent;
+use iopath::testing::Fault;
+use iopath::{IoError, Op};
 use rand::Rng;
 
 /// Operations of each worker while no write succeeds. Few: a writer without a page waits for a second.

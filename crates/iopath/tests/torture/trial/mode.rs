@@ -2,7 +2,8 @@
 
 use crate::conditions::Mode;
 use crate::settings::pick;
-use iopath::{Context, ELEVATORS, IoMode, Options, Readahead, Unaligned};
+use iopath::elevator::ELEVATORS;
+use iopath::{Context, IoMode, Options, Readahead, Unaligned};
 use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
