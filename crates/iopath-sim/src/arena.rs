@@ -23,11 +23,13 @@ pub(crate) enum Owner {
     Cache,
     /// The library: metadata, and blocks of which it zeroes a part.
     Library,
+    /// The library, for unaligned I/O.
+    Bounce,
 }
 
 /// Bytes that disks have moved from or to memory, by its owner.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Moved([u64; 3]);
+pub(crate) struct Moved([u64; 4]);
 
 impl Moved {
     pub(crate) fn add(&mut self, owner: Owner, bytes: u64) {

@@ -61,6 +61,8 @@ states! {
     waits_for_gate,
     /// gate: a call waits for a frame
     waits_for_frame,
+    /// lock: a call waits for its range
+    waits_for_lock,
     /// mapper: the file is being resized
     is_resizing,
     /// mapper: a task waits for another engine

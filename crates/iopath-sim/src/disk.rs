@@ -244,7 +244,11 @@ impl Port {
         platter.executed += 1;
         let range = if request.op == Op::Flush { 0..0 } else { platter.range(request.extent) };
         for span in &request.memory {
-            platter.moved.add(self.arena.owner(*span), span.bytes());
+            // A queue joins the memory of adjacent bios, also of several owners.
+            for at in (0..span.bytes()).step_by(SECTOR) {
+                let part = span.slice(at, SECTOR_BYTES.min(span.bytes() - at));
+                platter.moved.add(self.arena.owner(part), part.bytes());
+            }
         }
         match request.op {
             Op::Flush => platter.flush(request.covers),

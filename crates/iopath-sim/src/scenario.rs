@@ -11,6 +11,7 @@ use iopath_core::{Duration, Fault, IoError, Op};
 use crate::elevator;
 use crate::random::Random;
 
+mod bounced;
 mod bytes;
 mod extras;
 
@@ -231,6 +232,7 @@ impl Scenario {
         }
         if draw == Draw::All {
             bytes::add(seed, &mut volumes, &mut actions);
+            bounced::add(seed, &mut volumes, &mut actions);
         }
         Self { seed, volumes, actions }
     }

@@ -1,14 +1,17 @@
 //! A volume of a run: its disks, queues, page cache and calls in progress, and the model of its bytes. `calls.rs`,
-//! `direct.rs` and `resize.rs` execute the calls, `starvation.rs` ends those that lack a frame, `settings.rs` changes
-//! settings, `medium.rs` has silent faults and power failures, `full_disk.rs` disks without space. `advance.rs`
-//! advances the volume, and `checks.rs` checks it as a whole. This file builds it.
+//! `direct.rs`, `bounced.rs` and `resize.rs` execute the calls, `locks.rs` locks their ranges, `starvation.rs` ends
+//! those that lack a frame, `settings.rs` changes settings, `medium.rs` has silent faults and power failures,
+//! `full_disk.rs` disks without space. `advance.rs` advances the volume, and `checks.rs` checks it as a whole. This
+//! file builds it.
 
 mod advance;
+mod bounced;
 mod call;
 mod calls;
 mod checks;
 mod direct;
 mod full_disk;
+mod locks;
 mod medium;
 mod resize;
 mod settings;
@@ -23,6 +26,7 @@ use iopath_core::cache::CacheConfig;
 use iopath_core::mapped::{MappedDevice, MappedFile};
 use iopath_core::mapper::{FileLayout, FreeSpace, MAPPERS};
 use iopath_core::readahead::ReadaheadConfig;
+use iopath_core::volume::{RangeLocks, VolumeShape};
 use iopath_core::{
     Duration, Extent, FaultPlan, FaultyDevice, Instant, IoError, Limits, Op, QueueConfig, QueuedDevice,
     Sector, Stripe, StripeConfig,
@@ -80,6 +84,8 @@ pub(crate) struct Volume {
     /// A flush of the device has failed: the pages that it may have lost are dirty again, possibly the whole cache.
     has_failed_flush: bool,
     calls: Vec<Option<Call>>,
+    shape: VolumeShape,
+    locks: RangeLocks,
     /// Counts the events that the model orders.
     clock: u64,
     writes: u64,
@@ -186,6 +192,8 @@ impl Volume {
             has_damage: false,
             has_failed_flush: false,
             calls: Vec::new(),
+            shape: bounced::shape_of(plan),
+            locks: RangeLocks::default(),
             clock: 1,
             writes: 0,
             checked_bytes: 0,

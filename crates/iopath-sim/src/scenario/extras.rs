@@ -29,6 +29,8 @@ pub(crate) struct Extras {
     pub(crate) first_bytes: Option<u64>,
     /// The offset of the first byte: the volume is the end of a vast disk, of which nothing else exists.
     pub(crate) base_bytes: u64,
+    /// Unaligned direct I/O goes through a bounce buffer.
+    pub(crate) bounces: bool,
 }
 
 impl Extras {
@@ -42,6 +44,7 @@ impl Extras {
         resizes: false,
         first_bytes: None,
         base_bytes: 0,
+        bounces: false,
     };
 }
 
@@ -143,6 +146,7 @@ fn add_to_volume(random: &mut Random, plan: &mut VolumePlan) {
         resizes,
         first_bytes: (resizes && !is_mapped).then_some(first_bytes),
         base_bytes: 0,
+        bounces: false,
     };
     if random.one_in(2) {
         plan.elevator = elevator(random);

@@ -1,8 +1,11 @@
 //! A call of a program as a state: its kind, its progress, and its place in the model. `calls.rs` and `direct.rs`
 //! continue it.
 
+use std::ops::Range;
+
 use iopath_core::buffered::{BufferedRead, BufferedWrite, Resize, Starvation};
 use iopath_core::cache::{DirectTag, Forced, Frame};
+use iopath_core::volume::{BouncedRead, BouncedWrite, LockKind, Ticket};
 use iopath_core::{Duration, Instant, Op};
 
 use crate::arena::{Arena, Span};
@@ -22,6 +25,8 @@ pub(super) struct Call {
     /// The bytes of its write before the end of the volume. A write to the last sector loses the others.
     pub(super) kept_bytes: u64,
     pub(super) stage: Stage,
+    /// The range of a write on a volume with bounced I/O.
+    pub(super) lock: Lock,
     /// It lacks a frame.
     pub(super) starvation: Option<Starved>,
 }
@@ -48,6 +53,8 @@ pub(super) enum Kind {
         gate: Option<DirectTag>,
         sweep: Option<Sweep>,
     },
+    /// Unaligned direct I/O.
+    Bounced(Bounced),
     /// A flush of the page cache, or of a queue.
     Flush {
         queue: usize,
@@ -59,6 +66,62 @@ pub(super) enum Kind {
         /// The part of the page cache.
         resize: Option<Resize>,
     },
+}
+
+/// A read or write through a bounce buffer.
+#[derive(Debug)]
+pub(super) struct Bounced {
+    pub(super) io: BouncedIo,
+    pub(super) queue: usize,
+    pub(super) forced: bool,
+    /// The bytes of the program.
+    pub(super) memory: Span,
+    pub(super) buffer: Span,
+    /// The blocks that are being read: their offset, and how many of their bytes the volume had before the read.
+    pub(super) reading: (u64, u64),
+}
+
+#[derive(Debug)]
+pub(super) enum BouncedIo {
+    Read(BouncedRead),
+    Write(BouncedWrite),
+}
+
+impl Bounced {
+    pub(super) const fn spans(&self) -> [Span; 2] {
+        [self.memory, self.buffer]
+    }
+}
+
+/// The lock of a call.
+#[derive(Debug)]
+pub(super) enum Lock {
+    None,
+    Waits {
+        ticket: Ticket,
+        kind: LockKind,
+        range: Range<u64>,
+        /// It was woken, and has not tried yet.
+        is_woken: bool,
+    },
+    /// Tries again at this time.
+    Polls {
+        until: Instant,
+    },
+    Held {
+        kind: LockKind,
+        range: Range<u64>,
+    },
+}
+
+impl Lock {
+    /// The time at which a call that waits tries again by itself.
+    pub(super) const fn due(&self) -> Option<Instant> {
+        match self {
+            Self::Polls { until } => Some(*until),
+            Self::None | Self::Waits { .. } | Self::Held { .. } => None,
+        }
+    }
 }
 
 /// The rest of a sweep: direct I/O that begins when this one ends.
@@ -86,6 +149,8 @@ pub(super) enum Stage {
         until: Instant,
     },
     AtDevice,
+    /// It waits for its range lock.
+    Locking,
     /// The file is being resized.
     AtControl,
     /// Its forced write waits for a flush.
@@ -110,6 +175,7 @@ impl Call {
     pub(super) fn due(&self) -> Option<Instant> {
         match self.stage {
             Stage::Holding { until, .. } | Stage::Filling { until } => Some(until),
+            Stage::Locking => self.lock.due(),
             _ => self.starvation.as_ref().map(|starved| starved.check),
         }
     }
@@ -126,14 +192,20 @@ impl Call {
         matches!(self.stage, Stage::Waiting) && matches!(self.kind, Kind::Direct { .. })
     }
 
+    pub(super) const fn waits_for_lock(&self) -> bool {
+        matches!(self.stage, Stage::Locking)
+    }
+
     pub(super) const fn waits_for_frame(&self) -> bool {
         self.starvation.is_some()
     }
 
     /// Releases its memory: power has failed.
     pub(super) fn abandon(self, arena: &Arena) {
-        if let Kind::Direct { memory: Some(memory), .. } = self.kind {
-            arena.release(memory);
+        match self.kind {
+            Kind::Direct { memory: Some(memory), .. } => arena.release(memory),
+            Kind::Bounced(bounced) => bounced.spans().into_iter().for_each(|span| arena.release(span)),
+            _ => {}
         }
     }
 }

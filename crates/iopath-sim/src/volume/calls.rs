@@ -7,7 +7,7 @@ use iopath_core::buffered::{Advice, BufferedRead, BufferedWrite, ReadNext, ReadS
 use iopath_core::cache::{Frame, Outcome};
 use iopath_core::{Duration, Instant, IoError, Op, PageRange};
 
-use super::call::{Call, Kind, Stage, Sweep};
+use super::call::{Call, Kind, Lock, Stage, Sweep};
 use super::{PAGE, Volume};
 use crate::arena::Owner;
 use crate::contents::{ANY, NO_QUEUE, Reader, fill};
@@ -15,10 +15,10 @@ use crate::scenario::{Do, Fine, Layout};
 
 /// A direct I/O to begin.
 #[derive(Debug, Clone, Copy)]
-struct Direct {
-    op: Op,
-    forced: bool,
-    queue: usize,
+pub(super) struct Direct {
+    pub(super) op: Op,
+    pub(super) forced: bool,
+    pub(super) queue: usize,
     stream: u32,
     sweep: Option<Sweep>,
 }
@@ -46,10 +46,10 @@ impl Volume {
                 let write = BufferedWrite::new(offset, bytes as usize).expect("it has offsets");
                 self.add(Kind::Write { write, hold }, offset, bytes, "write", now);
             }
-            Do::Read { at, len, .. } => self.begin_direct(Direct::of(Op::Read), at, len, now),
-            Do::Write { at, len, .. } => self.begin_direct(Direct::of(Op::Write), at, len, now),
+            Do::Read { at, len, .. } => self.begin_any(Direct::of(Op::Read), at, len, fine, now),
+            Do::Write { at, len, .. } => self.begin_any(Direct::of(Op::Write), at, len, fine, now),
             Do::Direct { op, at, len, forced, queue, stream } => {
-                self.begin_direct(Direct { op, forced, queue, stream, sweep: None }, at, len, now);
+                self.begin_any(Direct { op, forced, queue, stream, sweep: None }, at, len, fine, now);
             }
             Do::Sweep { op, at, len, stride, window, count, queue, stream } => {
                 let sweep = Some(Sweep { stride_bytes: stride * window * 64, left: count / window });
@@ -87,7 +87,7 @@ impl Volume {
     }
 
     /// A range in cells, without some of its bytes, limited to the volume.
-    fn range(&self, at: u64, len: u64, fine: Fine) -> (u64, u64) {
+    pub(super) fn range(&self, at: u64, len: u64, fine: Fine) -> (u64, u64) {
         let Fine { start, end } = fine;
         let base = self.plan.base_bytes();
         let offset = base + (at * 64).min(self.size_bytes - base - 64) + u64::from(start);
@@ -95,7 +95,7 @@ impl Volume {
         (offset, bytes.min(self.size_bytes - offset))
     }
 
-    fn begin_direct(&mut self, direct: Direct, at: u64, len: u64, now: Instant) {
+    pub(super) fn begin_direct(&mut self, direct: Direct, at: u64, len: u64, now: Instant) {
         let Direct { op, forced, queue, stream, sweep } = direct;
         let survives_power = self.plan.extras.survives_power;
         let unsupported = matches!(op, Op::Discard | Op::WriteZeroes) && !self.has_discard()
@@ -143,6 +143,7 @@ impl Volume {
             is_begun: false,
             kept_bytes: 0,
             stage,
+            lock: Lock::None,
             starvation: None,
         };
         let free = self.calls.iter().position(Option::is_none);
@@ -202,6 +203,7 @@ impl Volume {
                     self.end_fill(index, now);
                 }
                 Stage::Waiting => is_changed |= self.check_starvation(index, now),
+                Stage::Locking => is_changed |= self.continue_locking(index, now),
                 _ => {}
             }
         }
@@ -210,10 +212,14 @@ impl Volume {
 
     /// Continues a call that is ready. Returns whether it made progress.
     fn step(&mut self, index: usize, now: Instant) -> bool {
+        if !self.lock_call(index, now) {
+            return true;
+        }
         match self.call(index).kind {
             Kind::Read { .. } => self.read_page(index, now),
             Kind::Write { .. } => self.take_pages(index, now),
             Kind::Direct { .. } => return self.submit_direct(index, now),
+            Kind::Bounced(_) => return self.step_bounced(index, now),
             Kind::Flush { queue } => match &mut self.path {
                 Some(path) => {
                     path.flush(index as u64);
@@ -401,11 +407,16 @@ impl Volume {
         let queue = self.model_queue(index);
         let clock = self.tick();
         let call = self.calls[index].take().expect("in progress");
+        self.unlock_call(&call);
         self.completed_calls += 1;
         let Call { kind, offset, bytes, start, is_begun, kept_bytes, .. } = call;
         let range = offset..offset + bytes;
         if is_begun {
-            let is_forced = matches!(kind, Kind::Direct { forced: true, .. });
+            let is_forced = match &kind {
+                Kind::Direct { forced, .. } => *forced,
+                Kind::Bounced(bounced) => bounced.forced,
+                _ => false,
+            };
             self.contents.end_write(&range, start, clock, is_ok, is_forced);
             if kept_bytes < bytes && !matches!(kind, Kind::Resize { .. }) {
                 let past_end = offset + kept_bytes..offset + bytes;
@@ -438,6 +449,12 @@ impl Volume {
                 }
                 let direct = Direct { op, forced, queue: of_queue, stream, sweep };
                 self.continue_sweep(direct, offset, bytes, now);
+            }
+            Kind::Bounced(bounced) => {
+                bounced.spans().into_iter().for_each(|span| self.arena.release(span));
+                if bounced.forced && is_ok {
+                    self.check_medium();
+                }
             }
             Kind::Flush { .. } if is_ok => self.flushed(start),
             Kind::Resize { .. } if is_ok && is_begun => self.zeroed(&range, start),
@@ -479,7 +496,7 @@ impl Volume {
             if self.path.is_some() {
                 self.begin_read(offset, bytes, Duration::ZERO, "last read", now);
             }
-            self.begin_direct(Direct::of(Op::Read), place / 64, bytes.div_ceil(64), now);
+            self.begin_any(Direct::of(Op::Read), place / 64, bytes.div_ceil(64), Fine::NONE, now);
         }
     }
 

@@ -50,6 +50,7 @@ impl Volume {
             has_loss: self.path.as_ref().is_some_and(|path| path.loss().is_some()),
             has_guard: waits(Call::holds_page),
             waits_for_gate: waits(Call::waits_for_gate),
+            waits_for_lock: waits(Call::waits_for_lock),
             waits_for_frame: waits(Call::waits_for_frame),
             is_resizing: self.is_resizing(),
             is_blocked: self.queues.iter().any(|queue| queue.device.device().is_blocked()),
@@ -70,6 +71,7 @@ impl Volume {
             by_program >= least || self.has_damage,
             "rule 4: direct I/O of {least} bytes moves {by_program} bytes in its memory"
         );
+        assert!(self.shape.bounces || moved(Owner::Bounce) == 0, "rule 4: direct I/O is copied");
         assert!(is_mapped || moved(Owner::Library) == 0, "rule 4: direct I/O uses other memory than its own");
         assert!(
             self.path.is_some() || moved(Owner::Cache) == 0,
@@ -85,6 +87,7 @@ impl Volume {
             let left = (state.in_flight(), state.bios_in(), queue.submitted.len());
             assert_eq!(left, (0, 0, 0), "rule 8: requests, bios and tokens are left in an idle queue");
         }
+        assert!(self.locks.is_idle(), "rule 8: ranges are left locked: {:?}", self.locks);
         if let Some(path) = &self.path {
             let stats = path.cache().stats();
             let left = (stats.dirty, stats.writing, stats.failed);

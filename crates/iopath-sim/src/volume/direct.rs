@@ -121,6 +121,9 @@ impl Volume {
         let has_path = self.path.is_some();
         let call = self.calls[index].as_mut().expect("in progress");
         assert!(matches!(call.stage, Stage::AtDevice), "rule 8: call {index} completes twice");
+        if matches!(call.kind, Kind::Bounced(_)) {
+            return self.bounced_done(index, result, now);
+        }
         let Kind::Direct { forced, gate, .. } = &mut call.kind else { return self.end(index, result, now) };
         let forced = *forced;
         let gate = gate.take();

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use iopath_core::mapped::MappedFile;
 use iopath_core::mapper::{Location, Mapping};
+use iopath_core::volume::RangeLocks;
 use iopath_core::{Damage, Extent, Instant};
 
 use super::call::Call;
@@ -89,6 +90,7 @@ impl Volume {
         }
         self.queues.clear();
         (self.path, self.host) = (None, None);
+        self.locks = RangeLocks::default();
         for call in std::mem::take(&mut self.calls).into_iter().flatten() {
             call.abandon(&self.arena);
         }

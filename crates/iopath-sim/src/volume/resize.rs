@@ -26,12 +26,14 @@ impl Volume {
         if size_bytes <= self.size_bytes {
             return;
         }
-        self.log(now, 0, "extend", self.size_bytes, size_bytes - self.size_bytes);
-        self.size_bytes = size_bytes;
-        if let Some(path) = &mut self.path {
-            path.extend(size_bytes);
-        }
-        self.set_capacity(size_bytes);
+        self.with_moved_range(size_bytes, |volume| {
+            volume.log(now, 0, "extend", volume.size_bytes, size_bytes - volume.size_bytes);
+            volume.size_bytes = size_bytes;
+            if let Some(path) = &mut volume.path {
+                path.extend(size_bytes);
+            }
+            volume.set_capacity(size_bytes);
+        });
     }
 
     /// Whether an I/O that ends at this byte may be past the end of the volume now.
